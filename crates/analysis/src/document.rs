@@ -1,0 +1,192 @@
+//! The run document, `plumb.run/1`: what `--json` prints and every page is made from.
+//!
+//! One shape for people's pages and machines' pipes, published as JSON Schema in `docs/schema/`.
+//! Left out: how its numbers are computed (`crate::summary`, `crate::claim`).
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A whole run, summarised.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RunDocument {
+    /// Always `plumb.run/1`.
+    pub schema: String,
+    /// The run's identity and state.
+    pub run: RunHeader,
+    /// The machine and its settings.
+    pub machine: BTreeMap<String, String>,
+    /// Facts about the measurement: calibration, why it stopped.
+    pub notes: BTreeMap<String, String>,
+    /// Whether the run is to be trusted, and why not.
+    pub trust: Trust,
+    /// One entry for each measured cell.
+    pub results: Vec<CellResult>,
+    /// Cells without numbers, each with its reason.
+    pub unavailable: Vec<Unavailable>,
+    /// Verdicts on published claims.
+    pub claims: Vec<ClaimVerdict>,
+}
+
+/// Identity and state of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RunHeader {
+    /// Short id.
+    pub id: String,
+    /// Study, experiment or plan.
+    pub title: String,
+    /// RFC 3339, UTC.
+    pub created: String,
+    /// `running`, `complete`, `interrupted` or `imported`.
+    pub status: String,
+    /// Seed of every random choice.
+    pub seed: u64,
+    /// Version and commit of the program that measured.
+    pub code: String,
+    /// The plan as TOML.
+    pub plan: String,
+}
+
+/// Rule 10's judgement of the whole run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Trust {
+    /// Blocks measured.
+    pub blocks: u64,
+    /// Blocks disturbed by steal, migration, a slow canary or involuntary switches.
+    pub flagged: u64,
+    /// False when more than 20 % of the blocks are flagged.
+    pub trusted: bool,
+    /// Flag → number of blocks.
+    pub flags: BTreeMap<String, u64>,
+}
+
+/// One measured cell.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CellResult {
+    /// Experiment id.
+    pub experiment: String,
+    /// Every factor; sizes in bytes.
+    pub factors: BTreeMap<String, serde_json::Value>,
+    /// What was measured.
+    pub response: String,
+    /// `ns`, `B/s`, `B`, `count` or `share`.
+    pub unit: String,
+    /// `lower` or `higher`.
+    pub better: String,
+    /// The distribution, with its interval.
+    pub summary: Summary,
+    /// CPU nanoseconds per operation; null where nothing was recorded.
+    pub cpu: CpuCost,
+    /// Totals of everything counted.
+    pub counters: BTreeMap<String, u64>,
+    /// What a reader must know: refused percentiles, batching, modes, disturbances, why it stopped.
+    pub flags: Vec<String>,
+}
+
+/// Five-number summary, percentiles and interval, all in the cell's unit.
+///
+/// A number is null when the sample cannot support it; the reason is in the cell's flags.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Summary {
+    /// Fresh pairs of processes behind it.
+    pub launches: u64,
+    /// Samples.
+    pub n: u64,
+    /// Effective number of independent samples, autocorrelation counted.
+    pub n_eff: f64,
+    /// Smallest sample.
+    pub min: Option<f64>,
+    /// First quartile.
+    pub q1: Option<f64>,
+    /// Median.
+    pub median: Option<f64>,
+    /// Third quartile.
+    pub q3: Option<f64>,
+    /// 90th percentile.
+    pub p90: Option<f64>,
+    /// 99th percentile.
+    pub p99: Option<f64>,
+    /// 99.9th percentile.
+    pub p999: Option<f64>,
+    /// Largest sample.
+    pub max: Option<f64>,
+    /// Mean; withheld where there are several modes.
+    pub mean: Option<f64>,
+    /// 95 % interval of the median over launches.
+    pub ci95: Option<[f64; 2]>,
+    /// Centres and shares of the modes, when there is more than one.
+    pub modes: Vec<Mode>,
+    /// A few dozen evenly spaced quantiles (p, value), for figures.
+    pub quantiles: Vec<[f64; 2]>,
+    /// The median of every launch, in launch order, for figures.
+    pub launch_medians: Vec<f64>,
+}
+
+/// One mode of a distribution.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Mode {
+    /// Where it peaks.
+    pub value: f64,
+    /// Share of the samples nearest to it.
+    pub share: f64,
+}
+
+/// CPU nanoseconds per operation, by who paid.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CpuCost {
+    /// The side that times (process clock).
+    pub local: Option<f64>,
+    /// Of that, the share spent in the kernel (getrusage), 0–1.
+    pub local_kernel_share: Option<f64>,
+    /// The other side.
+    pub peer: Option<f64>,
+    /// Of that, the share spent in the kernel.
+    pub peer_kernel_share: Option<f64>,
+    /// Softirq time of the CPUs used.
+    pub softirq: Option<f64>,
+    /// Wall time per operation, to compare the above with.
+    pub wall: Option<f64>,
+    /// Voluntary context switches per operation, both sides.
+    pub switches: Option<f64>,
+}
+
+/// A cell without numbers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Unavailable {
+    /// Experiment id.
+    pub experiment: String,
+    /// Every factor.
+    pub factors: BTreeMap<String, serde_json::Value>,
+    /// What would have been measured.
+    pub response: String,
+    /// `open`, `unavailable` or `failed`.
+    pub state: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// The verdict on one published claim, computed from the results.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ClaimVerdict {
+    /// Stable id: `ipc.latency.pipe-slower-than-sockets`.
+    pub id: String,
+    /// The experiment that re-tests it.
+    pub experiment: String,
+    /// The claim, in one sentence.
+    pub claim: String,
+    /// Where it was published.
+    pub source: String,
+    /// The historical figure, where the document gives one.
+    pub historical: Option<String>,
+    /// `holds`, `does not hold` or `not decided`.
+    pub verdict: String,
+    /// The effect that decided, in words with numbers.
+    pub effect: String,
+    /// Ratio or difference behind the verdict, and its 95 % interval, where there is one.
+    pub estimate: Option<f64>,
+    /// The interval.
+    pub ci95: Option<[f64; 2]>,
+    /// What it would take to decide; empty when decided.
+    pub needs: String,
+}

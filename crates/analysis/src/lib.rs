@@ -1,0 +1,4 @@
+//! From records to findings; no input or output here.
+#![forbid(unsafe_code)]
+
+pub mod document;

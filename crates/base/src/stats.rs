@@ -1,0 +1,1 @@
+//! Map of the estimators.

@@ -1,0 +1,4 @@
+//! Runs on disk.
+#![forbid(unsafe_code)]
+
+pub mod record;

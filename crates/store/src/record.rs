@@ -1,0 +1,308 @@
+//! What a stored run says about itself: the vocabulary shared by store, analysis and report.
+//!
+//! A run holds cells (one experiment, one setting of every factor, one response), launches
+//! (fresh pairs of processes) and blocks (one cell measured once, inside one launch). Summaries
+//! are never stored for measured cells: they are recomputed from blocks. Left out: how records
+//! reach the disk (`crate::sqlite`) and what they mean (`plumb-analysis`).
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use plumb_base::units::Unit;
+use serde::{Deserialize, Serialize};
+
+/// The level of one factor: a number where it is one (sizes, counts), a word otherwise.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Level {
+    /// A whole number; sizes are in bytes.
+    Int(i64),
+    /// A word, such as `pipe` or `same-cpu`.
+    Text(String),
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Int(n) => n.fmt(f),
+            Self::Text(text) => text.fmt(f),
+        }
+    }
+}
+
+impl From<&str> for Level {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<u64> for Level {
+    fn from(n: u64) -> Self {
+        Self::Int(i64::try_from(n).unwrap_or(i64::MAX))
+    }
+}
+
+/// The setting of every factor of a cell, ordered by factor name.
+///
+/// Names in use: `mechanism`, `placement`, `wake`, `size`, `call`, `via`, `clock`, `cpu`,
+/// `nodelay`, `quickack`, `buffer`, `congestion`, `loss`, `receiver`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Factors(pub BTreeMap<String, Level>);
+
+impl Factors {
+    /// The level of a factor.
+    pub fn level(&self, name: &str) -> Option<&Level> {
+        self.0.get(name)
+    }
+
+    /// The level of a factor that is a word.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        match self.0.get(name) {
+            Some(Level::Text(text)) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The level of a factor that is a number.
+    pub fn int(&self, name: &str) -> Option<i64> {
+        match self.0.get(name) {
+            Some(Level::Int(n)) => Some(*n),
+            _ => None,
+        }
+    }
+
+    /// These factors with one more, or with that one changed.
+    #[must_use]
+    pub fn with(mut self, name: &str, level: impl Into<Level>) -> Self {
+        self.0.insert(name.to_owned(), level.into());
+        self
+    }
+
+    /// These factors without one.
+    #[must_use]
+    pub fn without(mut self, name: &str) -> Self {
+        self.0.remove(name);
+        self
+    }
+}
+
+impl fmt::Display for Factors {
+    /// `mechanism=pipe placement=same-cpu size=64`: a stable key, and what people read.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (name, level)) in self.0.iter().enumerate() {
+            let gap = if index == 0 { "" } else { " " };
+            write!(f, "{gap}{name}={level}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Which direction of a response is good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Better {
+    /// Latencies and costs.
+    Lower,
+    /// Throughputs and delivered shares.
+    Higher,
+}
+
+/// How a run stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RunStatus {
+    /// Being measured, or the measuring process was killed.
+    Running,
+    /// Every planned cell has its result.
+    Complete,
+    /// Stopped by the user after a block; can be resumed.
+    Interrupted,
+    /// Read from another tool's file.
+    Imported,
+}
+
+/// One run: a plan carried out once on one machine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// Short, unique: `ladder-20261121-7f3a`.
+    pub id: String,
+    /// The study or experiment that was asked for: `ladder`, `latency.local`, a plan's name.
+    pub title: String,
+    /// When it began, in milliseconds since 1970 UTC.
+    pub created_unix_ms: i64,
+    /// How it stands.
+    pub status: RunStatus,
+    /// The whole plan, as TOML that `plumb run` accepts: enough for `plumb rerun`.
+    pub plan_toml: String,
+    /// The seed of every random choice.
+    pub seed: u64,
+    /// The program's version and commit.
+    pub code_version: String,
+    /// The machine and its settings (rule 20): `cpu.model`, `kernel.release`, `tcp.congestion`, …
+    pub provenance: BTreeMap<String, String>,
+    /// Facts about the measurement itself: clock calibration, why it stopped, durations.
+    pub notes: BTreeMap<String, String>,
+}
+
+/// Why a cell has no numbers, or that it has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "state", content = "reason")]
+pub enum CellStatus {
+    /// Planned; some launches may be stored already.
+    Open,
+    /// Measured; the reason says what ended it: `precise`, `budget`, `launches`.
+    Done(String),
+    /// This host cannot do it, and why: a result, not a failure.
+    Unavailable(String),
+    /// It was tried and went wrong: a peer died, a deadline passed.
+    Failed(String),
+}
+
+/// One experiment at one setting of its factors, with one response.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    /// Unique in its run, counted from 1.
+    pub id: i64,
+    /// `latency.local`, `call.kernel`, …
+    pub experiment: String,
+    /// Every factor and its level.
+    pub factors: Factors,
+    /// What is measured: `latency`, `throughput`, `throughput.acked`, `call`, `resolution`, …
+    pub response: String,
+    /// The unit of every value of the cell, by its stored name (`ns`, `B/s`, `share`, `count`).
+    pub unit: String,
+    /// Which direction is good.
+    pub better: Better,
+    /// Whether there are numbers.
+    pub status: CellStatus,
+    /// Summary of an imported cell, which has no blocks.
+    pub imported: Option<ImportedSummary>,
+}
+
+impl Cell {
+    /// The unit as a type; unknown names count as plain counts.
+    pub fn unit_type(&self) -> Unit {
+        Unit::from_name(&self.unit).unwrap_or(Unit::Count)
+    }
+
+    /// The key under which the same cell is found in another run.
+    pub fn key(&self) -> String {
+        format!("{} {} [{}]", self.experiment, self.factors, self.response)
+    }
+}
+
+/// What another tool printed about a cell; absent where it said nothing.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ImportedSummary {
+    /// The tool and its version.
+    pub tool: String,
+    /// Its central figure, in the cell's unit.
+    pub value: f64,
+    /// Which figure that is: `median`, `mean`, `total`.
+    pub statistic: String,
+    /// Number of samples behind it.
+    pub n: Option<u64>,
+    /// Smallest sample.
+    pub min: Option<f64>,
+    /// Largest sample.
+    pub max: Option<f64>,
+    /// Percentiles as printed: `p50` → value.
+    pub percentiles: BTreeMap<String, f64>,
+}
+
+/// One launch: a fresh pair of processes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Launch {
+    /// Unique in its run, counted from 1, in the order they were made.
+    pub id: i64,
+    /// The round of the plan it belongs to: launches of one round are interleaved.
+    pub round: u32,
+    /// What the launch had in common for all its cells: mechanism, placement, wake mode, options.
+    pub group: String,
+    /// When it began, in nanoseconds since the run began.
+    pub started_ns: i64,
+}
+
+/// CPU time of one side during a block, by several clocks, each labelled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SideCpu {
+    /// CLOCK_PROCESS_CPUTIME_ID.
+    pub process_ns: u64,
+    /// CLOCK_THREAD_CPUTIME_ID of the measuring thread.
+    pub thread_ns: u64,
+    /// getrusage user time.
+    pub user_ns: u64,
+    /// getrusage system time.
+    pub system_ns: u64,
+    /// Voluntary context switches.
+    pub switches_voluntary: u64,
+    /// Involuntary context switches.
+    pub switches_involuntary: u64,
+    /// Minor and major page faults.
+    pub page_faults: u64,
+    /// 1 when the thread ended on another CPU than it began on.
+    pub migrations: u64,
+}
+
+/// What the block cost and what disturbed it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Effort {
+    /// The side that times.
+    pub local: SideCpu,
+    /// The other side.
+    pub peer: SideCpu,
+    /// Softirq and irq time of the CPUs used, from /proc/stat (ticks of 10 ms).
+    pub softirq_ns: u64,
+    /// Steal time of the CPUs used, from /proc/stat.
+    pub steal_ns: u64,
+    /// The canary kernel just before the block: its duration on the measuring CPU.
+    pub canary_ns: f64,
+    /// Wall time of the timed region.
+    pub wall_ns: u64,
+    /// Operations (round trips, messages or calls) in the timed region.
+    pub operations: u64,
+}
+
+/// One cell measured once inside one launch.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Block {
+    /// The cell.
+    pub cell: i64,
+    /// The launch.
+    pub launch: i64,
+    /// Which visit of this launch to the cell, from 0.
+    pub pass: u32,
+    /// Operations per sample: 1, or more where one would be too short for the clock (rule 2).
+    pub batch: u32,
+    /// Samples taken after warm-up; `samples` may hold fewer.
+    pub n: u64,
+    /// Samples discarded as warm-up, by change point.
+    pub warmup: u64,
+    /// The first samples after warm-up in time order, in the cell's unit, capped.
+    pub samples: Vec<f64>,
+    /// Every sample after warm-up: HDR histogram, V2 + deflate; its counts are in
+    /// `histogram_scale` of the cell's unit. Empty when `samples` holds them all.
+    pub histogram: Vec<u8>,
+    /// What one histogram count unit is worth in the cell's unit (0.001: picoseconds for ns).
+    pub histogram_scale: f64,
+    /// CPU time and disturbances.
+    pub effort: Effort,
+    /// Things counted: `short_reads`, `lost`, `retried`, `corrupted`, `reordered`, `duplicated`, …
+    pub counters: BTreeMap<String, u64>,
+    /// What was odd: `steal`, `migration`, `canary`, `no-steady-state`, `batched`, `below-floor`, …
+    pub flags: Vec<String>,
+}
+
+/// A run with everything in it, as analysis wants it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunData {
+    /// The run.
+    pub run: Run,
+    /// Its cells by id.
+    pub cells: Vec<Cell>,
+    /// Its launches by id.
+    pub launches: Vec<Launch>,
+    /// Its blocks in the order they were measured.
+    pub blocks: Vec<Block>,
+}
