@@ -1,1 +1,7 @@
-//! To be written.
+//! The real world in safe code: clock, environment, harness and local mechanisms.
+//!
+//! The only crate that reads a clock. Left out: plans, stores and findings.
+#![forbid(unsafe_code)]
+
+pub mod harness;
+pub mod local;

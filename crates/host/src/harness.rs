@@ -1,0 +1,3 @@
+//! The harness: fresh processes, one of which does all the timing.
+
+pub mod spec;

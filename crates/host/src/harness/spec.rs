@@ -1,0 +1,229 @@
+//! What the orchestrator asks of a worker, and what it gets back: plain data, sent over a pipe.
+//!
+//! Left out: plans, stores and statistics over launches; this is one launch and its blocks.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::local::mechanism::{Mechanism, Wake};
+
+/// Everything a launch holds constant.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LaunchSpec {
+    /// The channel between worker and peer; none for clocks and kernel calls.
+    pub channel: Option<ChannelSpec>,
+    /// The CPU of the worker; left to the scheduler when absent.
+    pub cpu_local: Option<u32>,
+    /// The CPU of the peer; left to the scheduler when absent.
+    pub cpu_peer: Option<u32>,
+    /// Time-stamp counter ticks a nanosecond, or none to use CLOCK_MONOTONIC_RAW.
+    pub ticks_per_ns: Option<f64>,
+    /// Seed of everything random in this launch (environment size, payloads, ports).
+    pub seed: u64,
+    /// Deadline of any one block, after which the worker gives up with an error.
+    pub deadline_ns: u64,
+}
+
+/// A mechanism and how it is set up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChannelSpec {
+    /// Which mechanism.
+    pub mechanism: Mechanism,
+    /// How receivers wait.
+    pub wake: Wake,
+    /// Socket options; ignored by mechanisms without sockets.
+    pub options: SocketOptions,
+}
+
+/// Options of the sockets of a launch; `None` leaves the kernel's default.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SocketOptions {
+    /// TCP_NODELAY.
+    pub nodelay: bool,
+    /// TCP_QUICKACK, set again before every receive because the kernel forgets it.
+    pub quickack: bool,
+    /// SO_SNDBUF and SO_RCVBUF in bytes, as asked for (Linux doubles them).
+    pub buffer: Option<u64>,
+    /// TCP_CONGESTION.
+    pub congestion: Option<String>,
+    /// IP fragmentation for UDP: whether datagrams over the MTU are left to IP (the loopback MTU
+    /// is 65,536) or cut by the application to fit the size given here.
+    pub datagram_max: Option<u64>,
+}
+
+impl Default for SocketOptions {
+    fn default() -> Self {
+        Self { nodelay: true, quickack: false, buffer: None, congestion: None, datagram_max: None }
+    }
+}
+
+/// One block: what to measure, and for how long.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BlockSpec {
+    /// What to measure.
+    pub task: Task,
+    /// Wall time to aim at for the timed region.
+    pub duration_ns: u64,
+    /// Most samples to take; the duration ends the block earlier or later than this.
+    pub samples_max: u32,
+    /// Samples to send back raw; the histogram holds the rest.
+    pub samples_kept: u32,
+    /// A spin added to each operation before the reply, to prove that a known delay is found.
+    pub injected_ns: u64,
+}
+
+/// What a block measures.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Task {
+    /// Half the round trip of a message of this many bytes, echoed whole.
+    Latency {
+        /// Message size in bytes.
+        size: u64,
+    },
+    /// A long transfer in messages of this size, one final one-byte acknowledgement.
+    Throughput {
+        /// Message size in bytes.
+        size: u64,
+    },
+    /// One message of this size, one one-byte acknowledgement.
+    ThroughputAcked {
+        /// Message size in bytes.
+        size: u64,
+    },
+    /// A request written in two parts before the reply is read (what Nagle's rule delays).
+    WriteWriteRead {
+        /// Message size in bytes; the parts are its halves.
+        size: u64,
+    },
+    /// Every message checked for loss, duplication, order and content.
+    Reliability {
+        /// Message size in bytes.
+        size: u64,
+        /// Pause of the receiver after each message.
+        receiver_pause_ns: u64,
+        /// Share of messages dropped on purpose by the sender, in parts per million.
+        loss_ppm: u32,
+    },
+    /// One kernel call.
+    Call {
+        /// `getpid`, `getppid`, `getuid`, `invalid`, `read-zero`, `clock-gettime`.
+        call: String,
+        /// `syscall`, `libc` or `vdso`.
+        via: String,
+    },
+    /// Smallest positive step of a clock.
+    ClockResolution {
+        /// `tsc`, `monotonic`, …
+        clock: String,
+    },
+    /// Cost of one read of a clock.
+    ClockReadCost {
+        /// `tsc`, `monotonic`, …
+        clock: String,
+    },
+    /// Offset of the time-stamp counter of another CPU against the worker's.
+    ClockOffset {
+        /// The clock.
+        clock: String,
+        /// The other CPU.
+        cpu: u32,
+    },
+}
+
+/// What a worker says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum WorkerSays {
+    /// The channel is open and both sides are placed.
+    Ready(LaunchFacts),
+    /// This host cannot open the channel: a result, not a failure.
+    Unavailable(String),
+    /// One block is done.
+    Block(Box<BlockReport>),
+    /// One block cannot be done on this host, and why; the launch goes on.
+    BlockUnavailable(String),
+    /// The launch is over because something broke.
+    Failed(String),
+}
+
+/// What the orchestrator says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum OrchestratorSays {
+    /// Open this launch.
+    Launch(LaunchSpec),
+    /// Measure this block.
+    Measure(BlockSpec),
+    /// End.
+    Quit,
+}
+
+/// Facts of a launch that are known once it is open.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LaunchFacts {
+    /// What was set and what the kernel made of it: `congestion`, `sndbuf`, `rcvbuf`, …
+    pub facts: BTreeMap<String, String>,
+}
+
+/// The outcome of a block.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct BlockReport {
+    /// Operations per sample.
+    pub batch: u32,
+    /// Samples after warm-up.
+    pub n: u64,
+    /// Samples discarded as warm-up.
+    pub warmup: u64,
+    /// First samples in time order, in the response's unit.
+    pub samples: Vec<f64>,
+    /// Encoded histogram of all samples; empty when `samples` holds them all.
+    pub histogram: Vec<u8>,
+    /// What one histogram count is worth in the response's unit.
+    pub histogram_scale: f64,
+    /// CPU time and disturbances.
+    pub effort: EffortReport,
+    /// Things counted.
+    pub counters: BTreeMap<String, u64>,
+    /// What was odd.
+    pub flags: Vec<String>,
+}
+
+/// CPU time and disturbances of a block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct EffortReport {
+    /// The worker.
+    pub local: CpuUse,
+    /// The peer.
+    pub peer: CpuUse,
+    /// Softirq and irq time of the CPUs used.
+    pub softirq_ns: u64,
+    /// Steal time of the CPUs used.
+    pub steal_ns: u64,
+    /// Canary kernel before the block.
+    pub canary_ns: f64,
+    /// Wall time of the timed region.
+    pub wall_ns: u64,
+    /// Operations in it.
+    pub operations: u64,
+}
+
+/// CPU time of one side between two readings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CpuUse {
+    /// CLOCK_PROCESS_CPUTIME_ID.
+    pub process_ns: u64,
+    /// CLOCK_THREAD_CPUTIME_ID.
+    pub thread_ns: u64,
+    /// getrusage user time.
+    pub user_ns: u64,
+    /// getrusage system time.
+    pub system_ns: u64,
+    /// Voluntary context switches.
+    pub switches_voluntary: u64,
+    /// Involuntary context switches.
+    pub switches_involuntary: u64,
+    /// Minor and major page faults.
+    pub page_faults: u64,
+    /// 1 when the thread ended on another CPU than it began on.
+    pub migrations: u64,
+}
