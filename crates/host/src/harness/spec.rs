@@ -47,14 +47,23 @@ pub struct SocketOptions {
     pub buffer: Option<u64>,
     /// TCP_CONGESTION.
     pub congestion: Option<String>,
-    /// IP fragmentation for UDP: whether datagrams over the MTU are left to IP (the loopback MTU
-    /// is 65,536) or cut by the application to fit the size given here.
+    /// Largest UDP datagram sent: longer messages are cut by the application. `None` uses UDP's
+    /// own limit of 65,507 bytes (65,527 over IPv6) and leaves the rest to IP.
     pub datagram_max: Option<u64>,
+    /// Share of UDP datagrams that the sender drops on purpose, in parts per million.
+    pub loss_ppm: u32,
 }
 
 impl Default for SocketOptions {
     fn default() -> Self {
-        Self { nodelay: true, quickack: false, buffer: None, congestion: None, datagram_max: None }
+        Self {
+            nodelay: true,
+            quickack: false,
+            buffer: None,
+            congestion: None,
+            datagram_max: None,
+            loss_ppm: 0,
+        }
     }
 }
 
@@ -103,8 +112,9 @@ pub enum Task {
         size: u64,
         /// Pause of the receiver after each message.
         receiver_pause_ns: u64,
-        /// Share of messages dropped on purpose by the sender, in parts per million.
-        loss_ppm: u32,
+        /// What the samples are: `lost`, `duplicated`, `reordered`, `corrupted` or `delivered`,
+        /// each as a share of the messages sent. Everything is counted all the same.
+        fault: String,
     },
     /// One kernel call.
     Call {

@@ -1,0 +1,155 @@
+//! Clocks: the time-stamp counter and the kernel's, read as cheaply as each allows.
+
+/// A clock of clock_gettime(2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clock {
+    /// CLOCK_MONOTONIC.
+    Monotonic,
+    /// CLOCK_MONOTONIC_RAW.
+    MonotonicRaw,
+    /// CLOCK_MONOTONIC_COARSE.
+    MonotonicCoarse,
+    /// CLOCK_REALTIME.
+    Realtime,
+    /// CLOCK_PROCESS_CPUTIME_ID.
+    ProcessCpu,
+    /// CLOCK_THREAD_CPUTIME_ID.
+    ThreadCpu,
+}
+
+impl Clock {
+    const fn id(self) -> libc::clockid_t {
+        match self {
+            Self::Monotonic => libc::CLOCK_MONOTONIC,
+            Self::MonotonicRaw => libc::CLOCK_MONOTONIC_RAW,
+            Self::MonotonicCoarse => libc::CLOCK_MONOTONIC_COARSE,
+            Self::Realtime => libc::CLOCK_REALTIME,
+            Self::ProcessCpu => libc::CLOCK_PROCESS_CPUTIME_ID,
+            Self::ThreadCpu => libc::CLOCK_THREAD_CPUTIME_ID,
+        }
+    }
+}
+
+/// Reads a clock through libc (the vDSO where the clock allows); nanoseconds.
+#[inline]
+#[expect(clippy::cast_sign_loss, reason = "none of these clocks is negative after 1970")]
+pub fn read_ns(clock: Clock) -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid timespec to write, and every id above exists on Linux.
+    unsafe { libc::clock_gettime(clock.id(), &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Reads a clock through the system call itself, never the vDSO; nanoseconds.
+#[inline]
+#[expect(clippy::cast_sign_loss, reason = "none of these clocks is negative after 1970")]
+pub fn read_syscall_ns(clock: Clock) -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid timespec to write, and every id above exists on Linux.
+    unsafe { libc::syscall(libc::SYS_clock_gettime, clock.id(), &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// gettimeofday(2); microseconds.
+#[inline]
+#[expect(clippy::cast_sign_loss, reason = "not negative after 1970")]
+pub fn gettimeofday_us() -> u64 {
+    let mut time = libc::timeval { tv_sec: 0, tv_usec: 0 };
+    // SAFETY: `time` is a valid timeval to write, and a null timezone is allowed.
+    unsafe { libc::gettimeofday(&raw mut time, std::ptr::null_mut()) };
+    time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64
+}
+
+/// Reads the time-stamp counter where a timed region begins: nothing after it starts before it.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub fn ticks_begin() -> u64 {
+    use core::arch::x86_64::{_mm_lfence, _rdtsc};
+    // SAFETY: SSE2 is part of x86-64.
+    unsafe { _mm_lfence() };
+    // SAFETY: every x86-64 has a time-stamp counter that user code may read unless CR4.TSD is
+    // set, which `ticks_usable` finds out from the kernel's clock source first.
+    let ticks = unsafe { _rdtsc() };
+    // SAFETY: as above.
+    unsafe { _mm_lfence() };
+    ticks
+}
+
+/// Reads the time-stamp counter where a timed region ends: everything before it has finished.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub fn ticks_end() -> u64 {
+    use core::arch::x86_64::{__rdtscp, _mm_lfence};
+    let mut aux = 0;
+    // SAFETY: rdtscp is checked for by `ticks_usable`; `aux` is a valid u32.
+    let ticks = unsafe { __rdtscp(&raw mut aux) };
+    // SAFETY: SSE2 is part of x86-64.
+    unsafe { _mm_lfence() };
+    ticks
+}
+
+/// Reads the virtual counter where a timed region begins.
+#[cfg(target_arch = "aarch64")]
+#[inline]
+pub fn ticks_begin() -> u64 {
+    let ticks: u64;
+    // SAFETY: reads a register that Linux lets user code read; the barrier orders it.
+    unsafe { core::arch::asm!("isb", "mrs {}, cntvct_el0", out(reg) ticks, options(nostack)) };
+    ticks
+}
+
+/// Reads the virtual counter where a timed region ends.
+#[cfg(target_arch = "aarch64")]
+#[inline]
+pub fn ticks_end() -> u64 {
+    ticks_begin()
+}
+
+/// Where no counter is known the raw monotonic clock stands in: one tick is a nanosecond.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[inline]
+pub fn ticks_begin() -> u64 {
+    read_ns(Clock::MonotonicRaw)
+}
+
+/// Where no counter is known the raw monotonic clock stands in: one tick is a nanosecond.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[inline]
+pub fn ticks_end() -> u64 {
+    read_ns(Clock::MonotonicRaw)
+}
+
+/// Whether the counter is constant, never stops, and can be read with its own fence.
+#[cfg(target_arch = "x86_64")]
+pub fn ticks_usable() -> bool {
+    use core::arch::x86_64::__cpuid;
+    let extended_max = __cpuid(0x8000_0000).eax;
+    if extended_max < 0x8000_0007 {
+        return false;
+    }
+    // AMD APM vol. 3, E.4: 8000_0001h EDX bit 27 is RDTSCP, 8000_0007h EDX bit 8 InvariantTSC.
+    let rdtscp = __cpuid(0x8000_0001).edx >> 27 & 1 == 1;
+    let invariant = __cpuid(0x8000_0007).edx >> 8 & 1 == 1;
+    rdtscp && invariant
+}
+
+/// The architecture's counter is constant by definition (Arm ARM D12.1); others have none.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn ticks_usable() -> bool {
+    cfg!(target_arch = "aarch64")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn monotonic_clocks_never_go_back() {
+        for clock in [Clock::Monotonic, Clock::MonotonicRaw, Clock::ProcessCpu, Clock::ThreadCpu] {
+            let first = read_ns(clock);
+            assert!(read_ns(clock) >= first, "{clock:?}");
+        }
+        let first = ticks_begin();
+        assert!(ticks_end() >= first);
+    }
+}

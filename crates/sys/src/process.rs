@@ -1,0 +1,175 @@
+//! Processes: their CPU time, their parents, and trivial kernel calls.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use crate::{check, check_len};
+
+/// Asks the kernel to kill this process when its parent's thread dies: prctl(2).
+pub fn die_with_parent() -> io::Result<()> {
+    // SAFETY: takes plain numbers.
+    check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) })?;
+    Ok(())
+}
+
+/// Lets any process of the same user trace this one, where the Yama module restricts it.
+///
+/// # Errors
+/// EINVAL where there is no Yama, and so no restriction.
+pub fn allow_tracing() -> io::Result<()> {
+    // SAFETY: takes plain numbers.
+    check(unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY) })?;
+    Ok(())
+}
+
+/// getppid(2).
+pub fn parent_id() -> u32 {
+    // SAFETY: takes no arguments and cannot fail.
+    unsafe { libc::getppid() }.unsigned_abs()
+}
+
+/// The effective user.
+pub fn effective_user() -> u32 {
+    // SAFETY: takes no arguments and cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+/// Whether a process exists: kill(2) with signal 0.
+pub fn exists(pid: u32) -> bool {
+    let Ok(pid) = libc::pid_t::try_from(pid) else { return false };
+    // SAFETY: signal 0 only checks.
+    match check(unsafe { libc::kill(pid, 0) }) {
+        Ok(_) => true,
+        Err(error) => error.raw_os_error() == Some(libc::EPERM),
+    }
+}
+
+/// What getrusage(2) says of the calling process.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Usage {
+    /// User time in nanoseconds (of microsecond grain).
+    pub user_ns: u64,
+    /// System time in nanoseconds (of microsecond grain).
+    pub system_ns: u64,
+    /// Voluntary context switches.
+    pub switches_voluntary: u64,
+    /// Involuntary context switches.
+    pub switches_involuntary: u64,
+    /// Minor and major page faults.
+    pub page_faults: u64,
+}
+
+/// getrusage(2) of the calling process.
+#[expect(clippy::cast_sign_loss, reason = "the kernel counts upwards from zero")]
+pub fn usage() -> io::Result<Usage> {
+    // SAFETY: a rusage is plain numbers.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: `usage` is valid to write.
+    check(unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) })?;
+    let ns = |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1_000;
+    Ok(Usage {
+        user_ns: ns(usage.ru_utime),
+        system_ns: ns(usage.ru_stime),
+        switches_voluntary: usage.ru_nvcsw as u64,
+        switches_involuntary: usage.ru_nivcsw as u64,
+        page_faults: usage.ru_minflt as u64 + usage.ru_majflt as u64,
+    })
+}
+
+/// process_vm_writev(2): copies bytes to an address in another process.
+#[inline]
+pub fn write_memory(pid: u32, address: u64, bytes: &[u8]) -> io::Result<usize> {
+    let invalid = || io::Error::from_raw_os_error(libc::EINVAL);
+    let local = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    let address = usize::try_from(address).map_err(|_| invalid())?;
+    let remote =
+        libc::iovec { iov_base: std::ptr::without_provenance_mut(address), iov_len: bytes.len() };
+    let pid = libc::pid_t::try_from(pid).map_err(|_| invalid())?;
+    // SAFETY: `local` describes readable bytes, which are not written; the kernel checks `remote`.
+    check_len(unsafe { libc::process_vm_writev(pid, &raw const local, 1, &raw const remote, 1, 0) })
+}
+
+/// unshare(2) of the System V and POSIX message queue namespace, first with rights as they are.
+pub fn leave_ipc_namespace() -> io::Result<()> {
+    // SAFETY: takes plain numbers.
+    check(unsafe { libc::unshare(libc::CLONE_NEWIPC) })?;
+    Ok(())
+}
+
+/// unshare(2) of the user and the IPC namespace together: works without root where allowed.
+pub fn leave_user_and_ipc_namespace() -> io::Result<()> {
+    // SAFETY: takes plain numbers.
+    check(unsafe { libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWIPC) })?;
+    Ok(())
+}
+
+/// The trivial kernel calls that are measured, each through the raw `syscall` instruction of
+/// libc's syscall(2) and through libc's own wrapper.
+pub mod call {
+    use super::{AsRawFd, BorrowedFd};
+
+    /// getpid by number.
+    #[inline]
+    pub fn getpid_raw() -> i64 {
+        // SAFETY: takes no arguments.
+        unsafe { libc::syscall(libc::SYS_getpid) }
+    }
+
+    /// getpid(2).
+    #[inline]
+    pub fn getpid_libc() -> i64 {
+        // SAFETY: takes no arguments.
+        i64::from(unsafe { libc::getpid() })
+    }
+
+    /// getppid by number.
+    #[inline]
+    pub fn getppid_raw() -> i64 {
+        // SAFETY: takes no arguments.
+        unsafe { libc::syscall(libc::SYS_getppid) }
+    }
+
+    /// getppid(2).
+    #[inline]
+    pub fn getppid_libc() -> i64 {
+        // SAFETY: takes no arguments.
+        i64::from(unsafe { libc::getppid() })
+    }
+
+    /// getuid by number.
+    #[inline]
+    pub fn getuid_raw() -> i64 {
+        // SAFETY: takes no arguments.
+        unsafe { libc::syscall(libc::SYS_getuid) }
+    }
+
+    /// getuid(2).
+    #[inline]
+    pub fn getuid_libc() -> i64 {
+        // SAFETY: takes no arguments.
+        i64::from(unsafe { libc::getuid() })
+    }
+
+    /// A call number that no kernel has: entry and exit, and nothing between.
+    #[inline]
+    pub fn invalid_raw() -> i64 {
+        // SAFETY: the kernel answers ENOSYS to an unknown number.
+        unsafe { libc::syscall(0xFFFF) }
+    }
+
+    /// read of no bytes by number.
+    #[inline]
+    pub fn read_zero_raw(fd: BorrowedFd<'_>) -> i64 {
+        // SAFETY: zero bytes are written to a null buffer.
+        unsafe {
+            libc::syscall(libc::SYS_read, fd.as_raw_fd(), std::ptr::null_mut::<u8>(), 0_usize)
+        }
+    }
+
+    /// read(2) of no bytes.
+    #[inline]
+    pub fn read_zero_libc(fd: BorrowedFd<'_>) -> i64 {
+        // SAFETY: zero bytes are written to a null buffer.
+        i64::try_from(unsafe { libc::read(fd.as_raw_fd(), std::ptr::null_mut(), 0) }).unwrap_or(-1)
+    }
+}

@@ -1,0 +1,93 @@
+//! Real-time signals with a value, and stop requests.
+
+use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::check;
+
+/// The real-time signal used as a message.
+fn message_signal() -> libc::c_int {
+    libc::SIGRTMIN() + 3
+}
+
+fn message_set() -> libc::sigset_t {
+    // SAFETY: a sigset_t is plain bits.
+    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `set` is valid.
+    unsafe { libc::sigemptyset(&raw mut set) };
+    // SAFETY: `set` is valid and the signal number is within the real-time range.
+    unsafe { libc::sigaddset(&raw mut set, message_signal()) };
+    set
+}
+
+/// Blocks the message signal so that it queues until waited for.
+pub fn block_message_signal() -> io::Result<()> {
+    let set = message_set();
+    // SAFETY: `set` is valid; the old mask is not asked for.
+    check(unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) })?;
+    Ok(())
+}
+
+/// sigqueue(3) of the message signal with a value.
+#[inline]
+pub fn queue_message(pid: u32, value: u64) -> io::Result<()> {
+    let pid = libc::pid_t::try_from(pid).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+    let address = usize::try_from(value).unwrap_or(usize::MAX);
+    let value = libc::sigval { sival_ptr: std::ptr::without_provenance_mut(address) };
+    // SAFETY: takes plain values; the kernel checks the target.
+    check(unsafe { libc::sigqueue(pid, message_signal(), value) })?;
+    Ok(())
+}
+
+/// sigwaitinfo(2) for the message signal; its value.
+///
+/// # Errors
+/// EINTR when another signal was handled first.
+#[inline]
+pub fn wait_message() -> io::Result<u64> {
+    let set = message_set();
+    // SAFETY: a siginfo_t is plain data.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `set` and `info` are valid.
+    check(unsafe { libc::sigwaitinfo(&raw const set, &raw mut info) })?;
+    // SAFETY: the signal was sent by sigqueue, so the value is present.
+    let value = unsafe { info.si_value() };
+    Ok(value.sival_ptr.addr() as u64)
+}
+
+static STOPS: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn on_stop(_signal: libc::c_int) {
+    STOPS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Counts SIGINT, SIGTERM and SIGHUP instead of dying of them; blocking calls return EINTR.
+pub fn count_stop_requests() -> io::Result<()> {
+    // SAFETY: a sigaction is plain data; all zeroes means no flags and an empty mask.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    let handler: extern "C" fn(libc::c_int) = on_stop;
+    action.sa_sigaction = handler as libc::sighandler_t;
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        // SAFETY: the handler only adds to an atomic, which is async-signal-safe.
+        check(unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) })?;
+    }
+    Ok(())
+}
+
+/// Stop requests counted so far.
+pub fn stop_requests() -> u32 {
+    STOPS.load(Ordering::Relaxed)
+}
+
+/// Ignores the keyboard's interrupt, so that only the orchestrator decides what it means.
+pub fn ignore_keyboard_interrupt() -> io::Result<()> {
+    // SAFETY: ignoring a signal installs no handler.
+    let old = unsafe { libc::signal(libc::SIGINT, libc::SIG_IGN) };
+    if old == libc::SIG_ERR { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Kills this process with SIGKILL: for tests of what a crash leaves behind.
+pub fn kill_self() {
+    // SAFETY: takes plain numbers.
+    unsafe { libc::raise(libc::SIGKILL) };
+}

@@ -1,0 +1,39 @@
+//! A periodic tick that interrupts blocking calls, so that nothing waits for ever.
+//!
+//! SIGALRM is handled without SA_RESTART: a blocked call returns EINTR, and a spinning loop sees
+//! the tick count move. Nothing is added to the path that is measured.
+
+use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::check;
+
+static TICKS: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn on_alarm(_signal: libc::c_int) {
+    TICKS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Starts the tick.
+pub fn start_ticking(period_us: u32) -> io::Result<()> {
+    // SAFETY: a sigaction is plain data; all zeroes means no flags and an empty mask.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    let handler: extern "C" fn(libc::c_int) = on_alarm;
+    action.sa_sigaction = handler as libc::sighandler_t;
+    // SAFETY: the handler only adds to an atomic, which is async-signal-safe.
+    check(unsafe { libc::sigaction(libc::SIGALRM, &raw const action, std::ptr::null_mut()) })?;
+    let period = libc::timeval {
+        tv_sec: i64::from(period_us / 1_000_000),
+        tv_usec: i64::from(period_us % 1_000_000),
+    };
+    let timer = libc::itimerval { it_interval: period, it_value: period };
+    // SAFETY: `timer` is valid; the old value is not asked for.
+    check(unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) })?;
+    Ok(())
+}
+
+/// Ticks so far; wraps.
+#[inline]
+pub fn ticks() -> u32 {
+    TICKS.load(Ordering::Relaxed)
+}
