@@ -1,2 +1,49 @@
-//! To be written.
-fn main() {}
+//! `cargo xtask CHORE`: the chores of the project from the command line.
+//!
+//! Left out: the chores themselves (`xtask::tidy`).
+#![forbid(unsafe_code)]
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+
+const USAGE: &str = "usage: cargo xtask CHORE
+
+  tidy                 check what the compiler cannot: arrows, file shape, links, words
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let mut out = std::io::stdout().lock();
+    match run(&arguments, &mut out) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            let told = writeln!(std::io::stderr(), "xtask: {error:#}");
+            ExitCode::from(if told.is_ok() { 2 } else { 3 })
+        }
+    }
+}
+
+/// Whether the chore found everything in order.
+fn run(arguments: &[String], out: &mut dyn Write) -> anyhow::Result<bool> {
+    let root = workspace_root()?;
+    match arguments.split_first().map(|(chore, rest)| (chore.as_str(), rest)) {
+        Some(("tidy", [])) => {
+            let findings = xtask::tidy::check(&root)?;
+            for finding in &findings {
+                writeln!(out, "{finding}")?;
+            }
+            writeln!(out, "tidy: {} finding(s)", findings.len())?;
+            Ok(findings.is_empty())
+        }
+        _ => anyhow::bail!("no such chore\n\n{USAGE}"),
+    }
+}
+
+fn workspace_root() -> anyhow::Result<PathBuf> {
+    let parent = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
+    parent.map(Path::to_path_buf).context("xtask's folder has no parent")
+}

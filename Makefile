@@ -1,0 +1,37 @@
+# Every chore by name. `make` alone lists them.
+
+CARGO ?= cargo
+ARGS ?=
+DIST ?= target/dist
+
+.PHONY: help run test check race dist setup
+
+help: ## this list
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
+
+run: ## build plumb and print the ladder; ARGS="doctor" runs something else
+	$(CARGO) build --release
+	$(CARGO) run --release --quiet -- $(ARGS)
+
+setup: ## install what tests and races need, when that is allowed
+	tools/setup.sh
+
+test: setup ## every test
+	$(CARGO) test --workspace
+
+check: ## formatting, lints, documentation links and the rules of the house
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
+	$(CARGO) xtask tidy
+
+race: setup ## plumb against sockperf, iperf3 and qperf on the same CPUs; ARGS="--only tcp"
+	$(CARGO) build --release
+	$(CARGO) xtask race $(ARGS)
+
+dist: ## binary, man pages, completions and licences under target/dist
+	$(CARGO) build --release
+	mkdir -p $(DIST)/man $(DIST)/completions
+	cp target/release/plumb README.md METHODS.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE $(DIST)/
+	target/release/plumb man $(DIST)/man
+	for shell in bash zsh fish; do target/release/plumb completions $$shell > $(DIST)/completions/plumb.$$shell; done

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Installs the Debian packages that tests and races use, when it may (root, or sudo without a
+# password). Quick when everything is there. What it cannot install it names, and the tests that
+# need it print `skipped: …`; under CI=true that is a failure.
+set -euo pipefail
+
+# command=package
+needs=(cc=gcc git=git chromium=chromium sockperf=sockperf iperf3=iperf3 qperf=qperf taskset=util-linux)
+
+missing() {
+    local need
+    for need in "${needs[@]}"; do
+        command -v "${need%%=*}" >/dev/null || echo "${need#*=}"
+    done
+}
+
+give_up() {
+    echo "skipped: $(missing | paste -sd' ') not installed: $1"
+    if [ "${CI:-}" = true ]; then exit 1; fi
+    exit 0
+}
+
+mapfile -t packages < <(missing)
+if [ "${#packages[@]}" -eq 0 ]; then exit 0; fi
+
+command -v apt-get >/dev/null || give_up "no apt-get here; install them by this system's own means"
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+    sudo -n true 2>/dev/null || give_up "needs root; run: sudo apt-get install ${packages[*]}"
+    as_root=(sudo -n)
+fi
+
+apt() { "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 "$@"; }
+
+# Lists may be missing (a fresh image) or too old to name a file that still exists.
+install() { apt install --no-install-recommends "${packages[@]}" </dev/null; }
+if ! compgen -G '/var/lib/apt/lists/*_Packages*' >/dev/null; then
+    apt update || give_up "apt-get update failed"
+fi
+install || { apt update && install; } || give_up "apt-get install failed"

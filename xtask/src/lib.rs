@@ -1,0 +1,6 @@
+//! The project's own chores, as a library so that tests can call them.
+//!
+//! Left out: anything a user of plumb needs; that is the `plumb` binary.
+#![forbid(unsafe_code)]
+
+pub mod tidy;

@@ -1,0 +1,67 @@
+//! Words that must not be in the tree: notes to oneself, and traces of somebody's workplace.
+//!
+//! Left out: taste.
+
+use super::{File, Finding};
+
+/// Notes that belong into the tracker, matched as whole words.
+const NOTES: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("X", "XX")];
+
+/// Traces of a workplace, matched anywhere, in lower case.
+const TRACES: &[&str] = &[
+    concat!("/wo", "rk/"),
+    concat!("/tmp/", "wt"),
+    concat!("/ro", "ot/"),
+    concat!("../sha", "red"),
+    concat!("clau", "de"),
+    concat!("anthro", "pic"),
+    concat!("sub", "agent"),
+    concat!("this ", "session of"),
+];
+
+pub(super) fn check(files: &[File]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in files.iter().filter(|file| file.path != "Cargo.lock") {
+        for (number, line) in file.lines() {
+            for note in NOTES.iter().filter(|note| has_word(line, note)) {
+                let message = format!("{note}: do it, or put it into the tracker");
+                findings.push(Finding::new(file, number, message));
+            }
+            let lower = line.to_lowercase();
+            for trace in TRACES.iter().filter(|trace| lower.contains(*trace)) {
+                let message = format!("`{trace}` means nothing to a reader elsewhere: remove it");
+                findings.push(Finding::new(file, number, message));
+            }
+        }
+    }
+    findings
+}
+
+fn has_word(line: &str, word: &str) -> bool {
+    let part = |c: char| c.is_alphanumeric() || c == '_';
+    line.match_indices(word).any(|(start, _)| {
+        let before = line[..start].chars().next_back();
+        let after = line[start + word.len()..].chars().next();
+        !before.is_some_and(part) && !after.is_some_and(part)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::file;
+    use super::*;
+
+    #[test]
+    fn a_note_is_found_as_a_word_only() {
+        let note = NOTES[2];
+        assert_eq!(check(&[file("a.sh", &format!("# {note}: later"))]).len(), 1);
+        assert_eq!(check(&[file("a.sh", &format!("mktemp plumb.{note}{note}"))]).len(), 0);
+    }
+
+    #[test]
+    fn a_trace_of_a_workplace_is_found_in_any_case() {
+        let trace = TRACES[0].to_uppercase();
+        assert_eq!(check(&[file("a.md", &format!("see {trace}main"))]).len(), 1);
+        assert_eq!(check(&[file("a.md", "work in the workshop")]).len(), 0);
+    }
+}
