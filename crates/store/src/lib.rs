@@ -1,4 +1,11 @@
-//! Runs on disk.
+//! Runs on disk: records, the SQLite store, import from other tools and export to them.
+//!
+//! Left out: what the numbers mean (`plumb-analysis`) and how they are made (`plumb-host`).
+//! Nothing here reads a clock or draws a random number: both are arguments.
 #![forbid(unsafe_code)]
 
+pub mod location;
+pub mod lock;
 pub mod record;
+pub mod run_id;
+pub mod sqlite;

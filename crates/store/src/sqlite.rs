@@ -1,0 +1,214 @@
+//! The store: one SQLite file with every run in it.
+//!
+//! Each block is one transaction in write-ahead-log mode, so that whatever kills the program, at
+//! most the block in flight is lost; reading goes on while a run measures. Left out: who may
+//! measure ([`crate::lock`]) and where the file is ([`crate::location`]).
+
+mod check;
+mod fault;
+mod find;
+mod read;
+mod rows;
+mod samples;
+mod schema;
+mod write;
+
+#[cfg(test)]
+mod sample;
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags};
+
+pub use fault::StoreError;
+pub use read::RunListing;
+use schema::Identity;
+pub use schema::VERSION;
+
+/// How long one process waits for another to finish a transaction.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The first bytes of every SQLite 3 file (SQLite file format, §1.3).
+const MAGIC: &[u8; 16] = b"SQLite format 3\0";
+
+/// What a store is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Only reading; nothing on disk changes, except that an older schema is brought up to date.
+    Read,
+    /// Reading and writing; file and directories are made where they are missing.
+    Write,
+}
+
+/// An open store.
+#[derive(Debug)]
+pub struct Store {
+    connection: Connection,
+    path: PathBuf,
+}
+
+impl Store {
+    /// Opens the store at `path`.
+    ///
+    /// # Errors
+    /// Every way in which a file is not a store this program may use, one variant each; the file
+    /// is left as it was.
+    pub fn open(path: &Path, mode: Mode) -> Result<Self, StoreError> {
+        match mode {
+            Mode::Read => Self::open_for_reading(path),
+            Mode::Write => Self::open_for_writing(path),
+        }
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn open_for_reading(path: &Path) -> Result<Self, StoreError> {
+        let fault = |source| StoreError::from_sqlite(path, source);
+        if sniff(path)? == Content::Nothing {
+            return Err(StoreError::Empty { path: path.to_owned() });
+        }
+        let (connection, identity) = connect_for_reading(path).map_err(fault)?;
+        match identity {
+            Identity::Blank => Err(StoreError::Empty { path: path.to_owned() }),
+            Identity::Store(VERSION) => Ok(Self { connection, path: path.to_owned() }),
+            Identity::Store(found) if found < VERSION => {
+                drop(connection);
+                Self::open_for_writing(path)
+            }
+            unfit => Err(refusal(path, unfit)),
+        }
+    }
+
+    fn open_for_writing(path: &Path) -> Result<Self, StoreError> {
+        let unwritable = |reason: String| StoreError::Unwritable { path: path.to_owned(), reason };
+        if let Some(directory) = path.parent() {
+            std::fs::create_dir_all(directory).map_err(|source| unwritable(source.to_string()))?;
+        }
+        match sniff(path) {
+            Ok(_) | Err(StoreError::Missing { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+            | OpenFlags::SQLITE_OPEN_CREATE
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(path, flags)
+            .map_err(|source| unwritable(source.to_string()))?;
+        Self::adopt(connection, path)
+    }
+
+    /// Takes a fresh connection for writing: checks what it is, then sets it up.
+    fn adopt(mut connection: Connection, path: &Path) -> Result<Self, StoreError> {
+        let fault = |source| StoreError::from_sqlite(path, source);
+        connection.busy_timeout(BUSY_TIMEOUT).map_err(fault)?;
+        match schema::identify(&connection).map_err(fault)? {
+            Identity::Blank => {}
+            Identity::Store(version) if version <= VERSION => {}
+            unfit => return Err(refusal(path, unfit)),
+        }
+        // SQLite falls back to reading when the file is write-protected.
+        if connection.is_readonly("main").map_err(fault)? {
+            return Err(StoreError::Unwritable {
+                path: path.to_owned(),
+                reason: "the file is read-only".to_owned(),
+            });
+        }
+        let setup = "PRAGMA journal_mode = WAL;
+                     PRAGMA synchronous = NORMAL;
+                     PRAGMA foreign_keys = ON;";
+        connection.execute_batch(setup).map_err(fault)?;
+        schema::migrate(&mut connection).map_err(fault)?;
+        Ok(Self { connection, path: path.to_owned() })
+    }
+
+    /// The store's view of an SQLite error.
+    fn fault(&self, source: rusqlite::Error) -> StoreError {
+        StoreError::from_sqlite(&self.path, source)
+    }
+}
+
+/// What a file begins with.
+#[derive(PartialEq, Eq)]
+enum Content {
+    Nothing,
+    Sqlite,
+}
+
+/// Looks at the first bytes, so that no other program's file is ever handed to SQLite.
+fn sniff(path: &Path) -> Result<Content, StoreError> {
+    let mut head = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(MAGIC.len() as u64).read_to_end(&mut head))
+        .map_err(|source: io::Error| StoreError::unreadable(path, &source))?;
+    match head.as_slice() {
+        [] => Ok(Content::Nothing),
+        head if head == MAGIC => Ok(Content::Sqlite),
+        _ => Err(StoreError::NotSqlite { path: path.to_owned() }),
+    }
+}
+
+/// A reading connection to an SQLite file.
+///
+/// A write-ahead log needs a shared-memory file beside it even for reading. Where that cannot be
+/// made, in a directory we may not write to, a store without a log is read as one that nobody
+/// changes (`immutable`, SQLite URI file names).
+fn connect_for_reading(path: &Path) -> rusqlite::Result<(Connection, Identity)> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let plain = Connection::open_with_flags(path, flags).and_then(|connection| {
+        connection.busy_timeout(BUSY_TIMEOUT)?;
+        let identity = schema::identify(&connection)?;
+        Ok((connection, identity))
+    });
+    let Err(error) = plain else { return plain };
+    let refused = matches!(
+        error.sqlite_error_code(),
+        Some(rusqlite::ErrorCode::CannotOpen | rusqlite::ErrorCode::ReadOnly)
+    );
+    if !refused || log_has_content(path) {
+        return Err(error);
+    }
+    let connection =
+        Connection::open_with_flags(immutable_uri(path), flags | OpenFlags::SQLITE_OPEN_URI)?;
+    let identity = schema::identify(&connection)?;
+    Ok((connection, identity))
+}
+
+fn log_has_content(path: &Path) -> bool {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    std::fs::metadata(PathBuf::from(log)).is_ok_and(|metadata| metadata.len() > 0)
+}
+
+/// `file:PATH?immutable=1`, with every byte escaped that could mean something in a URI.
+fn immutable_uri(path: &Path) -> String {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let escaped: String = absolute
+        .as_os_str()
+        .as_encoded_bytes()
+        .iter()
+        .map(|&byte| match byte {
+            b'/' | b'.' | b'-' | b'_' => char::from(byte).to_string(),
+            byte if byte.is_ascii_alphanumeric() => char::from(byte).to_string(),
+            byte => format!("%{byte:02X}"),
+        })
+        .collect();
+    format!("file:{escaped}?immutable=1")
+}
+
+/// Why a file of this identity is not used.
+fn refusal(path: &Path, identity: Identity) -> StoreError {
+    let path = path.to_owned();
+    match identity {
+        Identity::Blank => StoreError::Empty { path },
+        Identity::Foreign { application_id } => StoreError::Foreign { path, application_id },
+        Identity::Store(found) => StoreError::Newer { path, found, supported: VERSION },
+    }
+}
+
+#[cfg(test)]
+mod tests;

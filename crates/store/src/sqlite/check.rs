@@ -1,0 +1,41 @@
+//! Whether a store is sound.
+//!
+//! Left out: whether histograms decode, which their owner knows.
+
+use rusqlite::Row;
+
+use super::{Store, StoreError};
+
+impl Store {
+    /// Everything wrong with the store, in words; nothing when it is sound.
+    ///
+    /// SQLite's own integrity check, then every reference between rows, then every row of every
+    /// run read as the record it stands for.
+    ///
+    /// # Errors
+    /// The store's own troubles; damage that lets the check go on is listed instead.
+    pub fn integrity(&self) -> Result<Vec<String>, StoreError> {
+        let mut problems: Vec<String> =
+            self.collect("PRAGMA integrity_check", [], |row| row.get(0))?;
+        problems.retain(|line| line != "ok");
+        problems.extend(self.collect("PRAGMA foreign_key_check", [], dangling)?);
+        for id in self.collect("SELECT id FROM run ORDER BY key", [], |row| row.get(0))? {
+            let id: String = id;
+            match self.load(&id) {
+                Ok(_) => {}
+                Err(StoreError::Corrupt { detail, .. }) => {
+                    problems.push(format!("run {id}: {detail}"));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(problems)
+    }
+}
+
+fn dangling(row: &Row<'_>) -> rusqlite::Result<String> {
+    let (table, parent): (String, String) = (row.get(0)?, row.get(2)?);
+    let rowid: Option<i64> = row.get(1)?;
+    let which = rowid.map_or(String::new(), |rowid| format!(" (row {rowid})"));
+    Ok(format!("a {table}{which} belongs to a {parent} that is not there"))
+}

@@ -1,0 +1,214 @@
+//! What can go wrong with a store, in words that say how to mend it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rusqlite::ErrorCode;
+
+/// Why the store did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// There is no file.
+    #[error(
+        "there is no store at {}: nothing has been measured into it yet; run `plumb` first, or \
+         name another file with --store",
+        path.display()
+    )]
+    Missing {
+        /// Where it was expected.
+        path: PathBuf,
+    },
+    /// There is a file without a run in it, not even a schema.
+    #[error(
+        "the store at {} is empty: nothing has been measured into it yet; run `plumb` first, or \
+         name another file with --store",
+        path.display()
+    )]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file is something else altogether.
+    #[error(
+        "{} is not a plumb store: it is not an SQLite file; nothing was changed; name the right \
+         file with --store (results of other tools are read by `plumb import`)",
+        path.display()
+    )]
+    NotSqlite {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file is an SQLite database of another program.
+    #[error(
+        "{} is not a plumb store: it is the SQLite database of another program (application id \
+         {application_id:#010x}); nothing was changed; name the right file with --store",
+        path.display()
+    )]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// `PRAGMA application_id`.
+        application_id: i64,
+    },
+    /// The file was written by a newer plumb.
+    #[error(
+        "the store {} has schema version {found}, and this plumb knows versions up to \
+         {supported}: a newer plumb wrote it; nothing was changed; upgrade plumb, or name another \
+         file with --store",
+        path.display()
+    )]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: i64,
+        /// The newest version known here.
+        supported: i64,
+    },
+    /// The file or its directory cannot be written, or not be made.
+    #[error(
+        "cannot write the store {}: {reason}; make the file and its directory writable, or name \
+         another file with --store",
+        path.display()
+    )]
+    Unwritable {
+        /// The file.
+        path: PathBuf,
+        /// What stands in the way.
+        reason: String,
+    },
+    /// The file is there and cannot be opened.
+    #[error(
+        "cannot read the store {}: {reason}; check the permissions of the file and of its \
+         directory, or name another file with --store",
+        path.display()
+    )]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What stands in the way.
+        reason: String,
+    },
+    /// The device is full.
+    #[error(
+        "the store {} cannot grow: its file system is full or its quota is used up; everything \
+         stored before is safe; free some space (`plumb runs` lists what could be deleted) and \
+         continue with `plumb run --resume`, or name another file with --store",
+        path.display()
+    )]
+    Full {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Another process held the database for longer than we wait.
+    #[error(
+        "the store {} is busy: another process has been writing to it for more than \
+         {waited_s} s; wait for it or stop it, then try again",
+        path.display()
+    )]
+    Busy {
+        /// The file.
+        path: PathBuf,
+        /// Seconds waited.
+        waited_s: u64,
+    },
+    /// The file is damaged.
+    #[error(
+        "the store {} is damaged: {detail}; copy the file away, then rescue what is readable with \
+         `sqlite3 FILE .recover` and measure into a new file with --store",
+        path.display()
+    )]
+    Corrupt {
+        /// The file.
+        path: PathBuf,
+        /// What was found.
+        detail: String,
+    },
+    /// A run of that name is not there.
+    #[error("there is no run '{asked}' in the store{}; `plumb runs` lists all", suggestions(near))]
+    NoRun {
+        /// What was asked for.
+        asked: String,
+        /// Ids that look like it, best first.
+        near: Vec<String>,
+    },
+    /// Several runs go by that name.
+    #[error(
+        "'{asked}' could be any of {}: type more of the id",
+        candidates.join(", ")
+    )]
+    Ambiguous {
+        /// What was asked for.
+        asked: String,
+        /// The ids that begin with it, newest first.
+        candidates: Vec<String>,
+    },
+    /// A run of that name is there already.
+    #[error("the store already has a run '{id}': import it under another id or delete that one")]
+    RunExists {
+        /// The id.
+        id: String,
+    },
+    /// A record contradicts what is stored, or cannot be stored at all.
+    #[error("cannot store {record}: {reason}; this is a defect in plumb, please report it")]
+    Invalid {
+        /// Which record.
+        record: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// SQLite said something else.
+    #[error("the store {} failed: {source}", path.display())]
+    Sqlite {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite said.
+        source: rusqlite::Error,
+    },
+}
+
+impl StoreError {
+    /// The store's view of an SQLite error.
+    pub(super) fn from_sqlite(path: &Path, source: rusqlite::Error) -> Self {
+        let path = path.to_owned();
+        let detail = source.to_string();
+        match &source {
+            rusqlite::Error::FromSqlConversionFailure(..)
+            | rusqlite::Error::InvalidColumnType(..)
+            | rusqlite::Error::IntegralValueOutOfRange(..)
+            | rusqlite::Error::Utf8Error(..) => Self::Corrupt { path, detail },
+            rusqlite::Error::SqliteFailure(error, _) => match error.code {
+                ErrorCode::DiskFull => Self::Full { path },
+                ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => {
+                    Self::Busy { path, waited_s: super::BUSY_TIMEOUT.as_secs() }
+                }
+                ErrorCode::DatabaseCorrupt => Self::Corrupt { path, detail },
+                ErrorCode::NotADatabase => Self::NotSqlite { path },
+                ErrorCode::ReadOnly => Self::Unwritable { path, reason: detail },
+                ErrorCode::CannotOpen | ErrorCode::PermissionDenied => {
+                    Self::Unreadable { path, reason: detail }
+                }
+                _ => Self::Sqlite { path, source },
+            },
+            _ => Self::Sqlite { path, source },
+        }
+    }
+
+    /// The store's view of a failure to read the file.
+    pub(super) fn unreadable(path: &Path, source: &io::Error) -> Self {
+        match source.kind() {
+            io::ErrorKind::NotFound => Self::Missing { path: path.to_owned() },
+            io::ErrorKind::IsADirectory => {
+                Self::Unreadable { path: path.to_owned(), reason: "it is a directory".to_owned() }
+            }
+            _ => Self::Unreadable { path: path.to_owned(), reason: source.to_string() },
+        }
+    }
+}
+
+fn suggestions(near: &[String]) -> String {
+    match near {
+        [] => String::new(),
+        near => format!("; near it: {}", near.join(", ")),
+    }
+}

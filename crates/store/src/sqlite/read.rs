@@ -1,0 +1,121 @@
+//! Getting runs out of a store.
+//!
+//! Left out: choosing a run by a shortened name ([`Store::find`]).
+
+use rusqlite::{OptionalExtension, Params, Row};
+
+use super::{Store, StoreError, rows};
+use crate::record::{Run, RunData, RunStatus};
+
+/// A run as a list shows it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunListing {
+    /// The run itself.
+    pub run: Run,
+    /// Its cells.
+    pub cells: u64,
+    /// Those of them that still wait for their result.
+    pub cells_open: u64,
+    /// Its launches.
+    pub launches: u64,
+    /// Its blocks.
+    pub blocks: u64,
+}
+
+impl Store {
+    /// All runs, newest first.
+    ///
+    /// # Errors
+    /// The store's own troubles.
+    pub fn runs(&self) -> Result<Vec<RunListing>, StoreError> {
+        let sql = format!(
+            "SELECT {},
+                    (SELECT count(*) FROM cell WHERE cell.run = run.key),
+                    (SELECT count(*) FROM cell WHERE cell.run = run.key AND state = 'open'),
+                    (SELECT count(*) FROM launch WHERE launch.run = run.key),
+                    (SELECT count(*) FROM block WHERE block.run = run.key)
+             FROM run ORDER BY created_unix_ms DESC, key DESC",
+            rows::RUN
+        );
+        self.collect(&sql, [], listing)
+    }
+
+    /// Runs that have not come to their end, newest first: those stopped by their user, those
+    /// whose process was killed, and the one being measured now, if any.
+    ///
+    /// # Errors
+    /// The store's own troubles.
+    pub fn find_interrupted(&self) -> Result<Vec<RunListing>, StoreError> {
+        let mut runs = self.runs()?;
+        runs.retain(|listing| {
+            matches!(listing.run.status, RunStatus::Running | RunStatus::Interrupted)
+        });
+        Ok(runs)
+    }
+
+    /// A run with everything in it, by its whole id.
+    ///
+    /// All of it is of one instant, even while the run is being measured.
+    ///
+    /// # Errors
+    /// [`StoreError::NoRun`], [`StoreError::Corrupt`] when a row does not make sense, and the
+    /// store's own troubles.
+    pub fn load(&self, run: &str) -> Result<RunData, StoreError> {
+        let snapshot =
+            self.connection.unchecked_transaction().map_err(|source| self.fault(source))?;
+        let Some(key) = self.key(run).map_err(|source| self.fault(source))? else {
+            return Err(self.no_run(run));
+        };
+        let select = |columns, table, order| {
+            format!("SELECT {columns} FROM {table} WHERE run = ?1 ORDER BY {order}")
+        };
+        let header = format!("SELECT {} FROM run WHERE key = ?1", rows::RUN);
+        let data = RunData {
+            run: self
+                .connection
+                .query_row(&header, [key], rows::run)
+                .map_err(|source| self.fault(source))?,
+            cells: self.collect(&select(rows::CELL, "cell", "id"), [key], rows::cell)?,
+            launches: self.collect(&select(rows::LAUNCH, "launch", "id"), [key], rows::launch)?,
+            blocks: self.collect(&select(rows::BLOCK, "block", "key"), [key], rows::block)?,
+        };
+        snapshot.finish().map_err(|source| self.fault(source))?;
+        Ok(data)
+    }
+
+    /// The header of a run, by its whole id; none when it is not there.
+    ///
+    /// # Errors
+    /// The store's own troubles.
+    pub fn header(&self, run: &str) -> Result<Option<Run>, StoreError> {
+        let sql = format!("SELECT {} FROM run WHERE id = ?1", rows::RUN);
+        self.connection
+            .query_row(&sql, [run], rows::run)
+            .optional()
+            .map_err(|source| self.fault(source))
+    }
+
+    /// Every row of a query.
+    pub(super) fn collect<T>(
+        &self,
+        sql: &str,
+        parameters: impl Params,
+        read: fn(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Vec<T>, StoreError> {
+        let fault = |source| self.fault(source);
+        let mut statement = self.connection.prepare(sql).map_err(fault)?;
+        let rows = statement.query_map(parameters, read).map_err(fault)?;
+        rows.collect::<rusqlite::Result<Vec<T>>>().map_err(fault)
+    }
+}
+
+fn listing(row: &Row<'_>) -> rusqlite::Result<RunListing> {
+    let count = |column| row.get::<_, i64>(column).map(i64::unsigned_abs);
+    Ok(RunListing {
+        run: rows::run(row)?,
+        cells: count(9)?,
+        cells_open: count(10)?,
+        launches: count(11)?,
+        blocks: count(12)?,
+    })
+}

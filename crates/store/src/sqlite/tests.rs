@@ -1,0 +1,314 @@
+//! Tests of the store as a whole: round trips, and every kind of trouble with a file.
+
+use super::*;
+use crate::record::{CellStatus, RunStatus};
+use std::collections::BTreeMap;
+
+fn path_in(directory: &tempfile::TempDir) -> PathBuf {
+    directory.path().join("plumb.db")
+}
+
+#[test]
+fn a_run_comes_back_as_it_went_in() {
+    let (_directory, mut store) = sample::store();
+    let data = sample::run_data("ladder-20261121-7f3a");
+    store.insert(&data).unwrap();
+    assert_eq!(store.load(&data.run.id).unwrap(), data);
+}
+
+#[test]
+fn a_run_written_piece_by_piece_is_the_same_as_one_written_whole() {
+    let (_directory, mut store) = sample::store();
+    let data = sample::run_data("a");
+    store.create_run(&data.run).unwrap();
+    store.add_cells("a", &data.cells).unwrap();
+    data.launches.iter().for_each(|launch| store.add_launch("a", launch).unwrap());
+    data.blocks.iter().for_each(|block| store.add_block("a", block).unwrap());
+    assert_eq!(store.load("a").unwrap(), data);
+    assert_eq!(store.integrity().unwrap(), Vec::<String>::new());
+}
+
+#[test]
+fn status_and_notes_change_and_nothing_else_does() {
+    let (_directory, mut store) = sample::store();
+    let mut data = sample::run_data("a");
+    store.insert(&data).unwrap();
+    let notes = BTreeMap::from([("stopped".to_owned(), "budget \"2 m\"".to_owned())]);
+    store.update_run("a", RunStatus::Complete, &notes).unwrap();
+    store.set_cell_status("a", 1, &CellStatus::Failed("the peer died".to_owned())).unwrap();
+    data.run.status = RunStatus::Complete;
+    data.run.notes.extend(notes);
+    data.cells[0].status = CellStatus::Failed("the peer died".to_owned());
+    assert_eq!(store.load("a").unwrap(), data);
+}
+
+#[test]
+fn runs_are_listed_newest_first_with_what_they_hold() {
+    let (_directory, mut store) = sample::store();
+    store.insert(&sample::run_data("newer")).unwrap();
+    store.create_run(&sample::run("older", 5)).unwrap();
+    let runs = store.runs().unwrap();
+    assert_eq!(runs[0].run.id, "newer");
+    assert_eq!((runs[0].cells, runs[0].cells_open, runs[0].launches, runs[0].blocks), (4, 2, 2, 5));
+    assert_eq!((runs[1].run.id.as_str(), runs[1].blocks), ("older", 0));
+}
+
+#[test]
+fn only_unfinished_runs_are_interrupted() {
+    let (_directory, mut store) = sample::store();
+    for (id, status) in [
+        ("killed", RunStatus::Running),
+        ("stopped", RunStatus::Interrupted),
+        ("done", RunStatus::Complete),
+        ("theirs", RunStatus::Imported),
+    ] {
+        store.create_run(&sample::run(id, 0)).unwrap();
+        store.update_run(id, status, &BTreeMap::new()).unwrap();
+    }
+    let ids: Vec<_> = store.find_interrupted().unwrap().into_iter().map(|l| l.run.id).collect();
+    assert_eq!(ids, ["stopped", "killed"]);
+}
+
+#[test]
+fn a_deleted_run_takes_its_rows_with_it_and_leaves_the_others() {
+    let (_directory, mut store) = sample::store();
+    store.insert(&sample::run_data("a")).unwrap();
+    store.insert(&sample::run_data("b")).unwrap();
+    store.delete_run("a").unwrap();
+    assert!(matches!(store.load("a"), Err(StoreError::NoRun { .. })));
+    assert_eq!(store.load("b").unwrap(), sample::run_data("b"));
+    assert_eq!(store.integrity().unwrap(), Vec::<String>::new());
+    let blocks = "SELECT count(*) FROM block";
+    assert_eq!(store.connection.query_row(blocks, [], |row| row.get::<_, i64>(0)), Ok(5));
+}
+
+#[test]
+fn a_taken_id_is_refused_and_a_new_one_avoids_it() {
+    let (_directory, mut store) = sample::store();
+    let id = store.new_run_id("ladder", 1_795_230_985_123, 0x7f3a).unwrap();
+    assert_eq!(id, "ladder-20261121-7f3a");
+    store.create_run(&sample::run(&id, 0)).unwrap();
+    let error = store.create_run(&sample::run(&id, 0)).unwrap_err();
+    assert!(matches!(error, StoreError::RunExists { .. }), "{error}");
+    let next = store.new_run_id("ladder", 1_795_230_985_123, 0x7f3a).unwrap();
+    assert_eq!(next, "ladder-20261121-7f3b");
+}
+
+#[test]
+fn records_that_contradict_the_store_are_refused_whole() {
+    let (_directory, mut store) = sample::store();
+    let mut data = sample::run_data("a");
+    store.insert(&data).unwrap();
+    // The last of these blocks names a launch that does not exist.
+    let blocks = [sample::block(1, 1, 1), sample::block(1, 9, 0)];
+    let error = store.add_blocks("a", &blocks).unwrap_err();
+    assert!(matches!(error, StoreError::Invalid { .. }), "{error}");
+    let error = store.add_block("a", &sample::block(1, 1, 0)).unwrap_err();
+    assert!(error.to_string().contains("block of cell 1, launch 1 of run a"), "{error}");
+    let error = store.set_cell_status("a", 9, &CellStatus::Open).unwrap_err();
+    assert!(matches!(error, StoreError::Invalid { .. }), "{error}");
+    let error = store.add_block("b", &sample::block(1, 1, 0)).unwrap_err();
+    assert!(matches!(error, StoreError::NoRun { .. }), "{error}");
+    assert_eq!(store.load("a").unwrap(), data);
+
+    data.run.id = "b".to_owned();
+    data.blocks[0].effort.canary_ns = f64::NAN;
+    let error = store.insert(&data).unwrap_err();
+    assert!(matches!(error, StoreError::Invalid { .. }), "{error}");
+    assert!(matches!(store.load("b"), Err(StoreError::NoRun { .. })));
+}
+
+#[test]
+fn a_reader_sees_whole_blocks_while_a_run_measures() {
+    let (directory, mut writer) = sample::store();
+    let data = sample::run_data("a");
+    writer.insert(&data).unwrap();
+    let reader = Store::open(&path_in(&directory), Mode::Read).unwrap();
+    writer.add_block("a", &sample::block(1, 1, 7)).unwrap();
+    assert_eq!(reader.load("a").unwrap().blocks.len(), data.blocks.len() + 1);
+}
+
+#[test]
+fn two_writers_wait_for_each_other() {
+    let (directory, mut first) = sample::store();
+    let mut second = Store::open(&path_in(&directory), Mode::Write).unwrap();
+    first.create_run(&sample::run("a", 0)).unwrap();
+    second.create_run(&sample::run("b", 1)).unwrap();
+    assert_eq!(first.runs().unwrap().len(), 2);
+}
+
+#[test]
+fn a_writer_that_never_lets_go_is_reported_as_busy() {
+    let (directory, first) = sample::store();
+    let mut second = Store::open(&path_in(&directory), Mode::Write).unwrap();
+    second.connection.busy_timeout(Duration::ZERO).unwrap();
+    first.connection.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let error = second.create_run(&sample::run("b", 1)).unwrap_err();
+    assert!(matches!(error, StoreError::Busy { .. }), "{error}");
+}
+
+#[test]
+fn missing_directories_are_made_for_writing_and_not_for_reading() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a/b/plumb.db");
+    let error = Store::open(&path, Mode::Read).unwrap_err();
+    assert!(matches!(error, StoreError::Missing { .. }), "{error}");
+    assert!(!directory.path().join("a").exists());
+    Store::open(&path, Mode::Write).unwrap();
+    assert_eq!(Store::open(&path, Mode::Read).unwrap().runs().unwrap(), []);
+}
+
+#[test]
+fn an_empty_file_is_a_new_store_for_writing_and_an_empty_one_for_reading() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(path_in(&directory), "").unwrap();
+    let error = Store::open(&path_in(&directory), Mode::Read).unwrap_err();
+    assert!(matches!(error, StoreError::Empty { .. }), "{error}");
+    Store::open(&path_in(&directory), Mode::Write).unwrap();
+}
+
+#[test]
+fn a_file_that_is_not_sqlite_is_refused_and_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    for content in ["{}", "SQLite format 3, not", "a longer text, of which nothing may change\n"] {
+        std::fs::write(path_in(&directory), content).unwrap();
+        for mode in [Mode::Read, Mode::Write] {
+            let error = Store::open(&path_in(&directory), mode).unwrap_err();
+            assert!(matches!(error, StoreError::NotSqlite { .. }), "{error}");
+        }
+        assert_eq!(std::fs::read_to_string(path_in(&directory)).unwrap(), content);
+    }
+}
+
+#[test]
+fn another_programs_database_is_refused_and_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let theirs = Connection::open(path_in(&directory)).unwrap();
+    theirs.execute_batch("CREATE TABLE song (name)").unwrap();
+    drop(theirs);
+    let before = std::fs::read(path_in(&directory)).unwrap();
+    for mode in [Mode::Read, Mode::Write] {
+        let error = Store::open(&path_in(&directory), mode).unwrap_err();
+        assert!(matches!(error, StoreError::Foreign { .. }), "{error}");
+    }
+    assert_eq!(std::fs::read(path_in(&directory)).unwrap(), before);
+}
+
+#[test]
+fn a_newer_schema_is_refused_with_both_versions() {
+    let (directory, store) = sample::store();
+    store.connection.pragma_update(None, "user_version", VERSION + 2).unwrap();
+    drop(store);
+    for mode in [Mode::Read, Mode::Write] {
+        let message = Store::open(&path_in(&directory), mode).unwrap_err().to_string();
+        let versions =
+            format!("version {}, and this plumb knows versions up to {VERSION}", VERSION + 2);
+        assert!(message.contains(&versions) && message.contains("upgrade plumb"), "{message}");
+    }
+}
+
+#[test]
+fn a_directory_and_a_path_below_a_file_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    for mode in [Mode::Read, Mode::Write] {
+        let error = Store::open(directory.path(), mode).unwrap_err();
+        assert!(matches!(error, StoreError::Unreadable { .. }), "{error}");
+    }
+    std::fs::write(path_in(&directory), "").unwrap();
+    let below = path_in(&directory).join("plumb.db");
+    let error = Store::open(&below, Mode::Write).unwrap_err();
+    assert!(matches!(error, StoreError::Unwritable { .. }), "{error}");
+    let error = Store::open(&below, Mode::Read).unwrap_err();
+    assert!(matches!(error, StoreError::Unreadable { .. }), "{error}");
+}
+
+#[test]
+fn a_directory_where_no_file_can_be_made_is_unwritable() {
+    // procfs refuses new files even from root.
+    let error = Store::open(Path::new("/proc/plumb.db"), Mode::Write).unwrap_err();
+    assert!(matches!(error, StoreError::Unwritable { .. }), "{error}");
+}
+
+#[test]
+fn a_write_protected_file_is_unwritable() {
+    let (directory, store) = sample::store();
+    drop(store);
+    // What SQLite opens when the file is write-protected; root may write to such files.
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY;
+    let connection = Connection::open_with_flags(path_in(&directory), flags).unwrap();
+    let error = Store::adopt(connection, &path_in(&directory)).unwrap_err();
+    assert!(matches!(error, StoreError::Unwritable { .. }), "{error}");
+
+    let mut reader = Store::open(&path_in(&directory), Mode::Read).unwrap();
+    let error = reader.create_run(&sample::run("a", 0)).unwrap_err();
+    assert!(matches!(error, StoreError::Unwritable { .. }), "{error}");
+}
+
+#[test]
+fn a_store_is_readable_where_no_log_can_be_made() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a store?#100%.db");
+    let mut store = Store::open(&path, Mode::Write).unwrap();
+    store.insert(&sample::run_data("a")).unwrap();
+    drop(store);
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+    let connection = Connection::open_with_flags(immutable_uri(&path), flags).unwrap();
+    let reader = Store { connection, path };
+    assert_eq!(reader.load("a").unwrap(), sample::run_data("a"));
+}
+
+#[test]
+fn a_full_disk_is_reported_and_what_was_stored_stays() {
+    let (_directory, mut store) = sample::store();
+    store.insert(&sample::run_data("a")).unwrap();
+    let pages: i64 = store.connection.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
+    store.connection.pragma_update(None, "max_page_count", pages + 2).unwrap();
+    let mut stored = 0;
+    let error = loop {
+        match store.add_block("a", &sample::block(1, 1, 100 + stored)) {
+            Ok(()) => stored += 1,
+            Err(error) => break error,
+        }
+        assert!(stored < 1000, "the store never filled up");
+    };
+    assert!(matches!(error, StoreError::Full { .. }), "{error}");
+    assert_eq!(store.load("a").unwrap().blocks.len(), 5 + stored as usize);
+    assert_eq!(store.integrity().unwrap(), Vec::<String>::new());
+}
+
+#[test]
+fn damage_is_found_and_never_read_as_numbers() {
+    let (directory, mut store) = sample::store();
+    store.insert(&sample::run_data("a")).unwrap();
+    drop(store);
+    let path = path_in(&directory);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let whole = bytes.len();
+    // Every page but the first, which holds the schema.
+    bytes[4096..].fill(0xa5);
+    std::fs::write(&path, &bytes).unwrap();
+    let error = Store::open(&path, Mode::Read).unwrap().load("a").unwrap_err();
+    assert!(matches!(error, StoreError::Corrupt { .. }), "{error}");
+
+    std::fs::write(&path, &bytes[..whole / 2]).unwrap();
+    let sound = Store::open(&path, Mode::Read).and_then(|store| store.integrity());
+    assert!(!matches!(&sound, Ok(problems) if problems.is_empty()), "{sound:?}");
+}
+
+#[test]
+fn rows_that_make_no_sense_are_damage() {
+    for (break_it, told) in [
+        ("UPDATE block SET samples = x'09' WHERE key = 1", "an encoding"),
+        ("UPDATE block SET effort = '{' WHERE key = 1", "EOF"),
+        ("UPDATE block SET n = -1 WHERE key = 1", "out of range"),
+        ("UPDATE cell SET state = 'lost' WHERE id = 1", "'lost'"),
+        ("UPDATE run SET status = 'asleep'", "asleep"),
+        ("PRAGMA foreign_keys = OFF; DELETE FROM launch WHERE id = 1", "not there"),
+    ] {
+        let (_directory, mut store) = sample::store();
+        store.insert(&sample::run_data("a")).unwrap();
+        store.connection.execute_batch(break_it).unwrap();
+        let problems = store.integrity().unwrap();
+        assert!(problems.iter().any(|problem| problem.contains(told)), "{told}: {problems:?}");
+    }
+}
