@@ -1,12 +1,26 @@
 //! The run document, `plumb.run/1`: what `--json` prints and every page is made from.
 //!
 //! One shape for people's pages and machines' pipes, published as JSON Schema in `docs/schema/`.
-//! Left out: how its numbers are computed (`crate::summary`, `crate::claim`).
+//! The documents of the other commands are beside it, one file each. Left out: how their numbers
+//! are computed (`crate::summary`, `crate::claim`, `crate::compare`).
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::ladder::Rung;
+use crate::rank::RankTable;
+
+pub mod compare;
+pub mod doctor;
+pub mod list;
+pub mod runs;
+pub mod schema;
+pub mod selftest;
+
+/// The name of this document's shape.
+pub const RUN_SCHEMA: &str = "plumb.run/1";
 
 /// A whole run, summarised.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -27,6 +41,12 @@ pub struct RunDocument {
     pub unavailable: Vec<Unavailable>,
     /// Verdicts on published claims.
     pub claims: Vec<ClaimVerdict>,
+    /// Mechanisms in order of their medians, beside the published order where there is one.
+    #[serde(default)]
+    pub ranks: Vec<RankTable>,
+    /// What it costs to cross each boundary, cheapest first; empty unless this run is a ladder.
+    #[serde(default)]
+    pub ladder: Vec<Rung>,
 }
 
 /// Identity and state of a run.

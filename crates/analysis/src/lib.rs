@@ -2,3 +2,5 @@
 #![forbid(unsafe_code)]
 
 pub mod document;
+pub mod ladder;
+pub mod rank;

@@ -1,0 +1,244 @@
+//! The ladder: what it costs to cross each boundary, one rung each, with where the time goes.
+//!
+//! Every word of a rung's sentence is chosen by stored numbers. Left out: drawing it, and any
+//! cell whose median could not be told (below the floor); those stay in the results with a reason.
+
+use std::collections::BTreeMap;
+
+use plumb_base::units::{Unit, significant};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::document::{CellResult, RunDocument};
+
+/// One rung: one boundary crossed, one way. Times are in nanoseconds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Rung {
+    /// What is crossed: `clock read`, `empty system call`, `pipe`.
+    pub label: String,
+    /// Experiment id.
+    pub experiment: String,
+    /// What was measured.
+    pub response: String,
+    /// Placement of both processes; null for clocks and kernel calls.
+    pub placement: Option<String>,
+    /// How the receiver waits; null for clocks and kernel calls.
+    pub wake: Option<String>,
+    /// Message size in bytes; null for clocks and kernel calls.
+    pub size: Option<i64>,
+    /// Median.
+    pub median: f64,
+    /// 95 % interval of the median over launches.
+    pub ci95: Option<[f64; 2]>,
+    /// First quartile.
+    pub q1: Option<f64>,
+    /// Third quartile.
+    pub q3: Option<f64>,
+    /// CPU time of the side that times, for one crossing.
+    pub cpu_local: Option<f64>,
+    /// CPU time of the other side, for one crossing.
+    pub cpu_peer: Option<f64>,
+    /// Softirq time of the CPUs used, for one crossing.
+    pub cpu_softirq: Option<f64>,
+    /// Share of the wall time during which neither side ran, 0–1.
+    pub idle_share: Option<f64>,
+    /// The median as a multiple of the empty system call of the same run.
+    pub calls: Option<f64>,
+    /// Where the time goes.
+    pub sentence: String,
+    /// What a reader must know; the flags of the result.
+    pub flags: Vec<String>,
+}
+
+/// The rungs of a run: clocks, calls and latencies in nanoseconds, cheapest boundary first.
+///
+/// Rungs of the same boundary at several placements stay together, ordered by median; boundaries
+/// are ordered by their cheapest rung.
+pub fn rungs(document: &RunDocument) -> Vec<Rung> {
+    let call = empty_call(&document.results);
+    let mut rungs: Vec<Rung> =
+        document.results.iter().filter_map(|result| rung(result, call)).collect();
+    let mut cheapest: BTreeMap<String, f64> = BTreeMap::new();
+    for rung in &rungs {
+        let best = cheapest.entry(rung.label.clone()).or_insert(f64::INFINITY);
+        *best = best.min(rung.median);
+    }
+    rungs.sort_by(|a, b| {
+        let best = |rung: &Rung| cheapest.get(&rung.label).copied().unwrap_or(f64::INFINITY);
+        best(a)
+            .total_cmp(&best(b))
+            .then_with(|| a.label.cmp(&b.label))
+            .then(a.median.total_cmp(&b.median))
+    });
+    add_placement_contrast(&mut rungs);
+    rungs
+}
+
+/// The median of the cheapest call that enters the kernel and does nothing there.
+pub fn empty_call(results: &[CellResult]) -> Option<f64> {
+    ["getpid", "getppid", "getuid"].into_iter().find_map(|call| {
+        results
+            .iter()
+            .find(|result| {
+                result.experiment == "call.kernel"
+                    && word(result, "call") == Some(call)
+                    && word(result, "via") == Some("syscall")
+            })
+            .and_then(|result| result.summary.median)
+    })
+}
+
+fn word<'a>(result: &'a CellResult, factor: &str) -> Option<&'a str> {
+    result.factors.get(factor).and_then(serde_json::Value::as_str)
+}
+
+fn rung(result: &CellResult, empty_call: Option<f64>) -> Option<Rung> {
+    let label = label(result)?;
+    let median = result.summary.median?;
+    let crossings = if result.response == "latency" { 2.0 } else { 1.0 };
+    let one = |cost: Option<f64>| cost.map(|cost| cost / crossings);
+    let cpu = &result.cpu;
+    let idle_share = match (cpu.wall, cpu.local) {
+        (Some(wall), Some(local)) if wall > 0.0 => {
+            Some((1.0 - (local + cpu.peer.unwrap_or(0.0)) / wall).clamp(0.0, 1.0))
+        }
+        _ => None,
+    };
+    let calls = empty_call.filter(|call| *call > 0.0).map(|call| median / call);
+    Some(Rung {
+        label,
+        experiment: result.experiment.clone(),
+        response: result.response.clone(),
+        placement: word(result, "placement").map(str::to_owned),
+        wake: word(result, "wake").map(str::to_owned),
+        size: result.factors.get("size").and_then(serde_json::Value::as_i64),
+        median,
+        ci95: result.summary.ci95,
+        q1: result.summary.q1,
+        q3: result.summary.q3,
+        cpu_local: one(cpu.local),
+        cpu_peer: one(cpu.peer),
+        cpu_softirq: one(cpu.softirq),
+        idle_share,
+        calls,
+        sentence: sentence(result, median, calls),
+        flags: result.flags.clone(),
+    })
+}
+
+/// The boundary of a result; none when the result is no rung.
+fn label(result: &CellResult) -> Option<String> {
+    if result.unit != Unit::Nanoseconds.name() {
+        return None;
+    }
+    match (result.experiment.as_str(), result.response.as_str()) {
+        ("clock.resolution", "read-cost") => {
+            Some(format!("clock read, {}", word(result, "clock").unwrap_or("unnamed")))
+        }
+        ("call.kernel", _) => {
+            let call = word(result, "call").unwrap_or("unnamed");
+            Some(match word(result, "via") {
+                Some("vdso") => format!("{call}, vDSO"),
+                Some("syscall") => format!("{call}, system call"),
+                Some(via) => format!("{call}, {via}"),
+                None => call.to_owned(),
+            })
+        }
+        ("latency.local", "latency") => word(result, "mechanism").map(str::to_owned),
+        _ => None,
+    }
+}
+
+/// Where the time goes, in one sentence made of the result's own numbers.
+fn sentence(result: &CellResult, median: f64, calls: Option<f64>) -> String {
+    let mut parts = Vec::new();
+    if let Some(split) = split(result) {
+        parts.push(split);
+    }
+    let multiple = calls.filter(|_| result.experiment == "latency.local");
+    if let Some(calls) = multiple {
+        parts.push(format!("{} empty system calls", times(calls)));
+    }
+    match result.summary.modes.as_slice() {
+        [] | [_] => {}
+        modes => {
+            let values: Vec<String> = modes
+                .iter()
+                .map(|mode| {
+                    let value = Unit::Nanoseconds.format(mode.value, 2);
+                    format!("{value} ({})", percent(mode.share))
+                })
+                .collect();
+            parts.push(format!("{} modes: {}", modes.len(), values.join(", ")));
+        }
+    }
+    if parts.is_empty() {
+        return format!("{}; no CPU time was recorded.", Unit::Nanoseconds.format(median, 3));
+    }
+    let mut text = parts.join("; ");
+    text.push('.');
+    text
+}
+
+/// Who was running: this side, the other side, nobody.
+fn split(result: &CellResult) -> Option<String> {
+    let cpu = &result.cpu;
+    let wall = cpu.wall.filter(|wall| *wall > 0.0)?;
+    let local = cpu.local? / wall;
+    let Some(peer) =
+        cpu.peer.map(|peer| peer / wall).filter(|_| word(result, "mechanism").is_some())
+    else {
+        return Some(format!("{} CPU here{}", percent(local), kernel(cpu.local_kernel_share)));
+    };
+    let mut text = format!(
+        "{} CPU here{}, {} CPU in the peer{}",
+        percent(local),
+        kernel(cpu.local_kernel_share),
+        percent(peer),
+        kernel(cpu.peer_kernel_share)
+    );
+    let idle = 1.0 - local - peer;
+    // Asleep on another CPU, nobody running: what is left is that CPU leaving its idle state.
+    let waking = matches!(word(result, "placement"), Some("smt" | "same-cache" | "other-socket"))
+        && word(result, "wake") != Some("spin");
+    let idle_text = if waking { "neither ran: an idle CPU was waking up" } else { "neither ran" };
+    if idle >= 0.05 {
+        text = format!("{text}, {} {idle_text}", percent(idle));
+    } else if idle <= -0.05 {
+        text = format!("{text}, both at once for {}", percent(-idle));
+    }
+    Some(text)
+}
+
+fn kernel(share: Option<f64>) -> String {
+    share.map_or_else(String::new, |share| format!(" ({} in the kernel)", percent(share)))
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0}%", share * 100.0)
+}
+
+fn times(ratio: f64) -> String {
+    significant(ratio, 2)
+}
+
+/// Says how much dearer a rung is than the same boundary crossed on one CPU.
+fn add_placement_contrast(rungs: &mut [Rung]) {
+    let on_one_cpu: BTreeMap<String, f64> = rungs
+        .iter()
+        .filter(|rung| rung.placement.as_deref() == Some("same-cpu"))
+        .map(|rung| (key(rung), rung.median))
+        .collect();
+    for rung in rungs.iter_mut().filter(|rung| rung.placement.as_deref() != Some("same-cpu")) {
+        if let Some(reference) = on_one_cpu.get(&key(rung)).filter(|median| **median > 0.0) {
+            let ratio = rung.median / reference;
+            let contrast = format!("; {} times the cost on one CPU.", times(ratio));
+            rung.sentence.truncate(rung.sentence.trim_end_matches('.').len());
+            rung.sentence.push_str(&contrast);
+        }
+    }
+}
+
+fn key(rung: &Rung) -> String {
+    format!("{} {:?} {:?}", rung.label, rung.wake, rung.size)
+}
