@@ -205,3 +205,39 @@ pub fn receive_drops(fd: BorrowedFd<'_>) -> io::Result<u32> {
     })?;
     Ok(words[8])
 }
+
+/// sendmsg(2) of a header and a body as one datagram.
+#[inline]
+pub fn send_parts(fd: BorrowedFd<'_>, header: &[u8], body: &[u8]) -> io::Result<usize> {
+    let mut parts = [
+        libc::iovec { iov_base: header.as_ptr().cast_mut().cast(), iov_len: header.len() },
+        libc::iovec { iov_base: body.as_ptr().cast_mut().cast(), iov_len: body.len() },
+    ];
+    // SAFETY: a msghdr is plain data.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = parts.as_mut_ptr();
+    message.msg_iovlen = 2;
+    // SAFETY: `message` describes two readable ranges, which sendmsg does not write.
+    check_len(unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) })
+}
+
+/// recvmsg(2) of one datagram into a header and a body.
+#[inline]
+pub fn receive_parts(
+    fd: BorrowedFd<'_>,
+    header: &mut [u8],
+    body: &mut [u8],
+    wait: bool,
+) -> io::Result<usize> {
+    let mut parts = [
+        libc::iovec { iov_base: header.as_mut_ptr().cast(), iov_len: header.len() },
+        libc::iovec { iov_base: body.as_mut_ptr().cast(), iov_len: body.len() },
+    ];
+    // SAFETY: a msghdr is plain data.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = parts.as_mut_ptr();
+    message.msg_iovlen = 2;
+    let flags = if wait { 0 } else { libc::MSG_DONTWAIT };
+    // SAFETY: `message` describes two writable ranges.
+    check_len(unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, flags) })
+}

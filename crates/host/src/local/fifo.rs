@@ -1,0 +1,45 @@
+//! mkfifo(3): one named pipe each way, its name removed as soon as both ends are open.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
+
+use plumb_sys::fd;
+
+use super::end::{Attempt, Channel, Handover, OpenError, Setup};
+use super::scratch::Scratch;
+use super::stream::{FileCalls, StreamEnd};
+
+/// Two named pipes.
+#[derive(Debug)]
+pub(crate) struct Fifo;
+
+impl Channel for Fifo {
+    type Local = StreamEnd<FileCalls>;
+    type Peer = StreamEnd<FileCalls>;
+
+    fn open(setup: &Setup<'_>) -> Result<(Self::Local, Handover), OpenError> {
+        let scratch = Scratch::new(setup.seed).attempt("make a directory for a named pipe")?;
+        let (there_rx, here_tx) = named_pipe(&scratch, "out").attempt("make a named pipe")?;
+        let (here_rx, there_tx) = named_pipe(&scratch, "in").attempt("make a named pipe")?;
+        let local = StreamEnd::new(setup, here_rx, Some(here_tx))?;
+        Ok((local, Handover::of([there_rx, there_tx])))
+    }
+
+    fn attach(setup: &Setup<'_>, mut handover: Handover) -> Result<Self::Peer, OpenError> {
+        let [rx, tx] = handover.take()?;
+        StreamEnd::new(setup, rx, Some(tx))
+    }
+}
+
+/// Opens both ends of a new named pipe: the reader first and without waiting for a writer.
+fn named_pipe(scratch: &Scratch, name: &str) -> io::Result<(OwnedFd, OwnedFd)> {
+    let path = scratch.path(name);
+    fd::mkfifo(&scratch.c_path(name)?)?;
+    const O_NONBLOCK: i32 = 0o4000;
+    let rx: OwnedFd = OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(&path)?.into();
+    let tx: OwnedFd = OpenOptions::new().write(true).open(&path)?.into();
+    fd::set_nonblocking(std::os::fd::AsFd::as_fd(&rx), false)?;
+    Ok((rx, tx))
+}

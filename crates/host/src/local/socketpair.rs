@@ -1,0 +1,107 @@
+//! socketpair(2): unnamed Unix sockets, as stream, datagrams and sequenced packets.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use plumb_sys::socket::{self, IntOption, Kind};
+
+use super::end::{Attempt, Channel, Handover, OpenError, Setup};
+use super::message::{MessageEnd, UnixQueue};
+use super::stream::{SocketCalls, StreamEnd};
+
+/// SOCK_STREAM.
+#[derive(Debug)]
+pub(crate) struct SocketpairStream;
+
+impl Channel for SocketpairStream {
+    type Local = StreamEnd<SocketCalls>;
+    type Peer = StreamEnd<SocketCalls>;
+
+    fn open(setup: &Setup<'_>) -> Result<(Self::Local, Handover), OpenError> {
+        let (here, there) = socket::pair(Kind::Stream).attempt("make a socket pair")?;
+        set_buffers(setup, [&here, &there])?;
+        Ok((StreamEnd::new(setup, here, None)?, Handover::of([there])))
+    }
+
+    fn attach(setup: &Setup<'_>, mut handover: Handover) -> Result<Self::Peer, OpenError> {
+        let [fd] = handover.take()?;
+        StreamEnd::new(setup, fd, None)
+    }
+}
+
+/// SOCK_DGRAM.
+#[derive(Debug)]
+pub(crate) struct SocketpairDgram;
+
+impl Channel for SocketpairDgram {
+    type Local = MessageEnd<UnixQueue>;
+    type Peer = MessageEnd<UnixQueue>;
+
+    fn open(setup: &Setup<'_>) -> Result<(Self::Local, Handover), OpenError> {
+        let pair = socket::pair(Kind::Datagram).attempt("make a socket pair")?;
+        open_messages(setup, pair)
+    }
+
+    fn attach(setup: &Setup<'_>, handover: Handover) -> Result<Self::Peer, OpenError> {
+        attach_messages(setup, handover)
+    }
+}
+
+/// SOCK_SEQPACKET.
+#[derive(Debug)]
+pub(crate) struct SocketpairSeqpacket;
+
+impl Channel for SocketpairSeqpacket {
+    type Local = MessageEnd<UnixQueue>;
+    type Peer = MessageEnd<UnixQueue>;
+
+    fn open(setup: &Setup<'_>) -> Result<(Self::Local, Handover), OpenError> {
+        let pair = socket::pair(Kind::SeqPacket).attempt("make a socket pair")?;
+        open_messages(setup, pair)
+    }
+
+    fn attach(setup: &Setup<'_>, handover: Handover) -> Result<Self::Peer, OpenError> {
+        attach_messages(setup, handover)
+    }
+}
+
+/// Sets the buffers asked for on both sockets.
+pub(crate) fn set_buffers(setup: &Setup<'_>, sockets: [&OwnedFd; 2]) -> Result<(), OpenError> {
+    let Some(bytes) = setup.channel.options.buffer else { return Ok(()) };
+    let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
+    for fd in sockets {
+        for option in [IntOption::SendBuffer, IntOption::ReceiveBuffer] {
+            socket::set_option(fd.as_fd(), option, bytes).attempt("set a socket buffer")?;
+        }
+    }
+    Ok(())
+}
+
+/// The two ends of a pair of message sockets.
+pub(crate) fn open_messages(
+    setup: &Setup<'_>,
+    (here, there): (OwnedFd, OwnedFd),
+) -> Result<(MessageEnd<UnixQueue>, Handover), OpenError> {
+    set_buffers(setup, [&here, &there])?;
+    let part_max = part_max(&here)?;
+    let local = MessageEnd::new(setup, UnixQueue(here), part_max)?;
+    let mut handover = Handover::of([there]);
+    handover.facts.push(("part_max", part_max.to_string()));
+    Ok((local, handover))
+}
+
+/// The peer's end of a pair of message sockets.
+pub(crate) fn attach_messages(
+    setup: &Setup<'_>,
+    mut handover: Handover,
+) -> Result<MessageEnd<UnixQueue>, OpenError> {
+    let [fd] = handover.take()?;
+    let part_max = part_max(&fd)?;
+    MessageEnd::new(setup, UnixQueue(fd), part_max)
+}
+
+/// The longest datagram the kernel takes: net/unix/af_unix.c refuses more than SO_SNDBUF − 32.
+/// Half of that, so that one part can be under way while the next is made.
+fn part_max(fd: &OwnedFd) -> Result<usize, OpenError> {
+    let buffer = socket::option(fd.as_fd(), IntOption::SendBuffer).attempt("read SO_SNDBUF")?;
+    Ok(usize::try_from(buffer / 2 - 64).unwrap_or(0).max(1))
+}

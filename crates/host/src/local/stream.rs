@@ -1,0 +1,157 @@
+//! Ends of byte streams: pipes and stream sockets differ only in the two calls that move bytes.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use plumb_sys::socket::{self, IntOption};
+use plumb_sys::{fd, socket::set_option};
+
+use super::end::{Attempt, End, Fault, OpenError, Setup, Waiter, Watch};
+use super::mechanism::Wake;
+
+/// The pair of calls that moves bytes.
+pub(crate) trait Calls {
+    /// Receives some bytes; `sleep` says whether the call may wait for them.
+    fn receive(fd: BorrowedFd<'_>, buffer: &mut [u8], sleep: bool) -> io::Result<usize>;
+    /// Sends some bytes.
+    fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize>;
+    /// Makes a descriptor fit for spinning.
+    fn make_spinning(fd: BorrowedFd<'_>) -> io::Result<()>;
+}
+
+/// read(2) and write(2).
+#[derive(Debug)]
+pub(crate) struct FileCalls;
+
+impl Calls for FileCalls {
+    #[inline]
+    fn receive(fd: BorrowedFd<'_>, buffer: &mut [u8], _sleep: bool) -> io::Result<usize> {
+        fd::read(fd, buffer)
+    }
+
+    #[inline]
+    fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
+        fd::write(fd, bytes)
+    }
+
+    fn make_spinning(fd: BorrowedFd<'_>) -> io::Result<()> {
+        fd::set_nonblocking(fd, true)
+    }
+}
+
+/// recv(2) and send(2).
+#[derive(Debug)]
+pub(crate) struct SocketCalls;
+
+impl Calls for SocketCalls {
+    #[inline]
+    fn receive(fd: BorrowedFd<'_>, buffer: &mut [u8], sleep: bool) -> io::Result<usize> {
+        socket::receive(fd, buffer, sleep)
+    }
+
+    #[inline]
+    fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
+        socket::send(fd, bytes)
+    }
+
+    fn make_spinning(_fd: BorrowedFd<'_>) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// One end of a byte stream.
+#[derive(Debug)]
+pub(crate) struct StreamEnd<C> {
+    pub(crate) rx: OwnedFd,
+    /// Where to send, when that is another descriptor.
+    tx: Option<OwnedFd>,
+    waiter: Waiter,
+    pub(crate) watch: Watch,
+    quickack: bool,
+    short_reads: u64,
+    short_writes: u64,
+    calls: std::marker::PhantomData<C>,
+}
+
+impl<C: Calls> StreamEnd<C> {
+    /// An end that receives from one descriptor and sends to another.
+    pub(crate) fn new(
+        setup: &Setup<'_>,
+        rx: OwnedFd,
+        tx: Option<OwnedFd>,
+    ) -> Result<Self, OpenError> {
+        if setup.wake() == Wake::Spin {
+            C::make_spinning(rx.as_fd()).attempt("make the channel non-blocking")?;
+        }
+        let waiter =
+            Waiter::new(setup.wake(), rx.as_fd()).attempt("watch the channel with epoll")?;
+        Ok(Self {
+            rx,
+            tx,
+            waiter,
+            watch: setup.watch.clone(),
+            quickack: false,
+            short_reads: 0,
+            short_writes: 0,
+            calls: std::marker::PhantomData,
+        })
+    }
+
+    /// The same, asking for immediate acknowledgements before every receive.
+    pub(crate) fn with_quickack(mut self, quickack: bool) -> Self {
+        self.quickack = quickack;
+        self
+    }
+
+    /// Where to send.
+    #[inline]
+    pub(crate) fn tx(&self) -> BorrowedFd<'_> {
+        self.tx.as_ref().unwrap_or(&self.rx).as_fd()
+    }
+}
+
+impl<C: Calls> End for StreamEnd<C> {
+    #[inline]
+    fn send(&mut self, message: &[u8]) -> Result<(), Fault> {
+        self.watch.begin();
+        let mut sent = 0;
+        while sent < message.len() {
+            match C::send(self.tx(), &message[sent..]) {
+                Ok(n) => {
+                    sent += n;
+                    self.short_writes += u64::from(sent < message.len());
+                }
+                Err(error) => self.watch.excuse(error)?,
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn receive(&mut self, buffer: &mut [u8], len: usize) -> Result<(), Fault> {
+        self.watch.begin();
+        let mut filled = 0;
+        while filled < len {
+            if self.quickack {
+                set_option(self.rx.as_fd(), IntOption::QuickAck, 1)?;
+            }
+            self.waiter.ready(self.rx.as_fd(), &mut self.watch)?;
+            match C::receive(self.rx.as_fd(), &mut buffer[filled..len], self.waiter.may_sleep()) {
+                Ok(0) => return Err(Fault::Closed),
+                Ok(n) => {
+                    filled += n;
+                    self.short_reads += u64::from(filled < len);
+                }
+                Err(error) => self.watch.excuse(error)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn tally(&mut self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("short_reads", std::mem::take(&mut self.short_reads)),
+            ("short_writes", std::mem::take(&mut self.short_writes)),
+        ]
+    }
+}

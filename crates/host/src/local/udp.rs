@@ -1,0 +1,308 @@
+//! UDP over loopback, IPv4 and IPv6; longer messages are cut into datagrams by the application.
+//!
+//! A message that fits one datagram is sent bare. A longer one is sent in parts, each behind a
+//! header of its own; a message of which a part is lost never completes, which is what the
+//! experiments about large messages count. Left out: retransmission, which is the caller's.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, OwnedFd};
+
+use plumb_base::seed::{Seed, Stream};
+use plumb_sys::socket::{self, IntOption};
+use rand::Rng as _;
+
+use super::end::{
+    Attempt, Channel, End, Fault, Handover, OpenError, Received, Setup, Waiter, Watch,
+};
+use super::socketpair::set_buffers;
+
+/// UDP over 127.0.0.1.
+#[derive(Debug)]
+pub(crate) struct Udp4;
+
+impl Channel for Udp4 {
+    type Local = UdpEnd;
+    type Peer = UdpEnd;
+
+    fn open(setup: &Setup<'_>) -> Result<(Self::Local, Handover), OpenError> {
+        open(setup, Ipv4Addr::LOCALHOST.into(), DATAGRAM_MAX_IPV4)
+    }
+
+    fn attach(setup: &Setup<'_>, handover: Handover) -> Result<Self::Peer, OpenError> {
+        attach(setup, handover, DATAGRAM_MAX_IPV4)
+    }
+}
+
+/// UDP over ::1.
+#[derive(Debug)]
+pub(crate) struct Udp6;
+
+impl Channel for Udp6 {
+    type Local = UdpEnd;
+    type Peer = UdpEnd;
+
+    fn open(setup: &Setup<'_>) -> Result<(Self::Local, Handover), OpenError> {
+        open(setup, Ipv6Addr::LOCALHOST.into(), DATAGRAM_MAX_IPV6)
+    }
+
+    fn attach(setup: &Setup<'_>, handover: Handover) -> Result<Self::Peer, OpenError> {
+        attach(setup, handover, DATAGRAM_MAX_IPV6)
+    }
+}
+
+/// 65,535 less the IPv4 header of 20 and the UDP header of 8 (RFC 768, RFC 791 §3.1).
+const DATAGRAM_MAX_IPV4: usize = 65_507;
+/// 65,535 less the UDP header of 8: IPv6 does not count its own (RFC 8200 §3).
+const DATAGRAM_MAX_IPV6: usize = 65_527;
+
+fn open(
+    setup: &Setup<'_>,
+    loopback: IpAddr,
+    limit: usize,
+) -> Result<(UdpEnd, Handover), OpenError> {
+    let (here, there) =
+        connected_pair(loopback).attempt("connect two UDP sockets over loopback")?;
+    set_buffers(setup, [&here, &there])?;
+    let buffer =
+        socket::option(here.as_fd(), IntOption::ReceiveBuffer).attempt("read SO_RCVBUF")?;
+    let mut handover = Handover::of([there]);
+    handover.facts.push(("rcvbuf", buffer.to_string()));
+    Ok((UdpEnd::new(setup, here, limit)?, handover))
+}
+
+fn attach(setup: &Setup<'_>, mut handover: Handover, limit: usize) -> Result<UdpEnd, OpenError> {
+    let [fd] = handover.take()?;
+    UdpEnd::new(setup, fd, limit)
+}
+
+fn connected_pair(loopback: IpAddr) -> io::Result<(OwnedFd, OwnedFd)> {
+    let here = UdpSocket::bind(SocketAddr::new(loopback, 0))?;
+    let there = UdpSocket::bind(SocketAddr::new(loopback, 0))?;
+    here.connect(there.local_addr()?)?;
+    there.connect(here.local_addr()?)?;
+    Ok((here.into(), there.into()))
+}
+
+/// Bytes before the body of each part: message number, part number, number of parts.
+const HEADER: usize = 8;
+/// A datagram that is a mark, not a message: these eight bytes, then the value.
+const MARK: [u8; 8] = [0xF0, 0x9F, 0x97, 0x9C, b'p', b'l', b'm', b'b'];
+
+/// One end of a connected pair of UDP sockets.
+#[derive(Debug)]
+pub(crate) struct UdpEnd {
+    fd: OwnedFd,
+    waiter: Waiter,
+    watch: Watch,
+    datagram_max: usize,
+    loss_ppm: u32,
+    random: Stream,
+    message_number: u32,
+    /// The message being put together, and its parts so far.
+    partial: Option<(u32, Vec<bool>)>,
+    dropped_on_purpose: u64,
+    datagrams: u64,
+    drops_before: u32,
+}
+
+impl UdpEnd {
+    fn new(setup: &Setup<'_>, fd: OwnedFd, limit: usize) -> Result<Self, OpenError> {
+        let options = &setup.channel.options;
+        let wanted =
+            options.datagram_max.and_then(|max| usize::try_from(max).ok()).unwrap_or(limit);
+        let waiter =
+            Waiter::new(setup.wake(), fd.as_fd()).attempt("watch the socket with epoll")?;
+        Ok(Self {
+            fd,
+            waiter,
+            watch: setup.watch.clone(),
+            datagram_max: wanted.clamp(HEADER + 1, limit),
+            loss_ppm: options.loss_ppm,
+            random: Seed(setup.seed).stream(&format!("udp loss {}", std::process::id())),
+            message_number: 0,
+            partial: None,
+            dropped_on_purpose: 0,
+            datagrams: 0,
+            drops_before: 0,
+        })
+    }
+
+    #[inline]
+    fn is_dropped(&mut self) -> bool {
+        let dropped = self.loss_ppm > 0 && self.random.next_u32() % 1_000_000 < self.loss_ppm;
+        self.dropped_on_purpose += u64::from(dropped);
+        dropped
+    }
+
+    /// Sends one datagram, or drops it on purpose.
+    #[inline]
+    fn send_datagram(&mut self, header: &[u8], body: &[u8]) -> Result<(), Fault> {
+        if self.is_dropped() {
+            return Ok(());
+        }
+        loop {
+            let result = if header.is_empty() {
+                socket::send(self.fd.as_fd(), body)
+            } else {
+                socket::send_parts(self.fd.as_fd(), header, body)
+            };
+            match result {
+                Ok(_) => {
+                    self.datagrams += 1;
+                    return Ok(());
+                }
+                Err(error) => self.watch.excuse(error)?,
+            }
+        }
+    }
+
+    fn send_in_parts(&mut self, message: &[u8]) -> Result<(), Fault> {
+        self.message_number = self.message_number.wrapping_add(1);
+        let body_max = self.datagram_max - HEADER;
+        let parts = u16::try_from(message.len().div_ceil(body_max))
+            .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+        for (index, body) in (0..parts).zip(message.chunks(body_max)) {
+            let mut header = [0; HEADER];
+            header[..4].copy_from_slice(&self.message_number.to_le_bytes());
+            header[4..6].copy_from_slice(&index.to_le_bytes());
+            header[6..].copy_from_slice(&parts.to_le_bytes());
+            self.send_datagram(&header, body)?;
+        }
+        Ok(())
+    }
+
+    /// Receives one datagram: header bytes, if the message comes in parts, then body bytes.
+    #[inline]
+    fn receive_datagram(&mut self, header: &mut [u8], body: &mut [u8]) -> Result<usize, Fault> {
+        loop {
+            self.waiter.ready(self.fd.as_fd(), &mut self.watch)?;
+            let sleep = self.waiter.may_sleep();
+            let result = if header.is_empty() {
+                socket::receive(self.fd.as_fd(), body, sleep)
+            } else {
+                socket::receive_parts(self.fd.as_fd(), header, body, sleep)
+            };
+            match result {
+                Ok(n) => return Ok(n),
+                Err(error) => self.watch.excuse(error)?,
+            }
+        }
+    }
+
+    /// Receives parts until a message is whole; parts of older messages are dropped.
+    fn receive_in_parts(&mut self, buffer: &mut [u8], len: usize) -> Result<Received, Fault> {
+        let body_max = self.datagram_max - HEADER;
+        let parts = len.div_ceil(body_max);
+        loop {
+            // In order is the common case: the next part lands where it belongs at once.
+            let expected = self
+                .partial
+                .as_ref()
+                .map_or(0, |(_, have)| have.iter().position(|got| !got).unwrap_or(0));
+            let mut header = [0; HEADER];
+            let offset = expected * body_max;
+            let n = self.receive_datagram(&mut header, &mut buffer[offset..])?;
+            if n == 16 && header == MARK {
+                return Ok(Received::Mark(mark_value(&buffer[offset..offset + 8])));
+            }
+            let number = u32::from_le_bytes([header[0], header[1], header[2], header[3]]);
+            let index = usize::from(u16::from_le_bytes([header[4], header[5]]));
+            if n < HEADER || usize::from(u16::from_le_bytes([header[6], header[7]])) != parts {
+                continue;
+            }
+            if index >= parts {
+                continue;
+            }
+            match &self.partial {
+                Some((current, _)) if *current == number => {}
+                Some((current, _)) if current.wrapping_sub(number) < u32::MAX / 2 => continue,
+                _ => self.partial = Some((number, vec![false; parts])),
+            }
+            let body = offset..offset + (n - HEADER);
+            if index * body_max != offset {
+                buffer.copy_within(body, index * body_max);
+            }
+            if let Some((_, have)) = &mut self.partial {
+                have[index] = true;
+                if have.iter().all(|&got| got) {
+                    self.partial = None;
+                    return Ok(Received::Message);
+                }
+            }
+        }
+    }
+}
+
+fn mark_value(bytes: &[u8]) -> u64 {
+    bytes.try_into().map_or(0, u64::from_le_bytes)
+}
+
+impl End for UdpEnd {
+    const LOSSY: bool = true;
+
+    #[inline]
+    fn send(&mut self, message: &[u8]) -> Result<(), Fault> {
+        if message.len() <= self.datagram_max {
+            self.send_datagram(&[], message)
+        } else {
+            self.send_in_parts(message)
+        }
+    }
+
+    #[inline]
+    fn receive(&mut self, buffer: &mut [u8], len: usize) -> Result<(), Fault> {
+        self.watch.begin();
+        loop {
+            if self.receive_any(buffer, len)? == Received::Message {
+                return Ok(());
+            }
+        }
+    }
+
+    #[inline]
+    fn receive_any(&mut self, buffer: &mut [u8], len: usize) -> Result<Received, Fault> {
+        if len > self.datagram_max {
+            return self.receive_in_parts(buffer, len);
+        }
+        loop {
+            let n = self.receive_datagram(&mut [], buffer)?;
+            if n == 16 && buffer[..8] == MARK {
+                return Ok(Received::Mark(mark_value(&buffer[8..16])));
+            }
+            // Anything else of another length belongs to an earlier task.
+            if n == len {
+                return Ok(Received::Message);
+            }
+        }
+    }
+
+    fn send_mark(&mut self, value: u64) -> Result<(), Fault> {
+        let loss = std::mem::take(&mut self.loss_ppm);
+        let result = self.send_datagram(&MARK, &value.to_le_bytes());
+        self.loss_ppm = loss;
+        result
+    }
+
+    fn drain(&mut self) -> Result<(), Fault> {
+        self.partial = None;
+        let mut byte = [0; 1];
+        loop {
+            match socket::receive(self.fd.as_fd(), &mut byte, false) {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => self.watch.excuse(error)?,
+            }
+        }
+    }
+
+    fn tally(&mut self) -> Vec<(&'static str, u64)> {
+        let drops = socket::receive_drops(self.fd.as_fd()).unwrap_or(self.drops_before);
+        let new_drops = drops.wrapping_sub(std::mem::replace(&mut self.drops_before, drops));
+        vec![
+            ("datagrams", std::mem::take(&mut self.datagrams)),
+            ("dropped_on_purpose", std::mem::take(&mut self.dropped_on_purpose)),
+            ("dropped_receive_buffer", u64::from(new_drops)),
+        ]
+    }
+}
