@@ -3,5 +3,7 @@
 //! The only crate that reads a clock. Left out: plans, stores and findings.
 #![forbid(unsafe_code)]
 
+pub mod environment;
 pub mod harness;
 pub mod local;
+pub mod topology;

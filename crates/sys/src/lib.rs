@@ -10,6 +10,7 @@ pub mod fd;
 pub mod futex;
 pub mod ipc;
 pub mod map;
+pub mod probe;
 pub mod process;
 pub mod signal;
 pub mod socket;

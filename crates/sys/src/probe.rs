@@ -1,0 +1,398 @@
+//! Questions to the kernel about what it allows this process, each leaving nothing behind.
+//!
+//! Every function asks one thing and undoes what asking took: descriptors close, queues are
+//! removed, children are reaped. Left out: what an answer means (`plumb-host::doctor`), and the
+//! facilities themselves once they are used for measuring.
+
+use std::ffi::CStr;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+
+use crate::check;
+
+/// A limit of the process, getrlimit(2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// Bytes of memory that may be locked (RLIMIT_MEMLOCK).
+    LockedMemory,
+    /// Bytes of POSIX message queues of this user (RLIMIT_MSGQUEUE).
+    MessageQueue,
+    /// Open descriptors (RLIMIT_NOFILE).
+    Descriptors,
+    /// Signals that may be queued (RLIMIT_SIGPENDING).
+    PendingSignals,
+    /// Highest real-time priority (RLIMIT_RTPRIO).
+    RealtimePriority,
+    /// 20 minus the lowest nice value (RLIMIT_NICE).
+    Nice,
+}
+
+/// The soft and the hard value of a limit; `None` is unlimited.
+///
+/// # Errors
+/// None are expected; a filter may make up one.
+pub fn limit(which: Limit) -> io::Result<(Option<u64>, Option<u64>)> {
+    let resource = match which {
+        Limit::LockedMemory => libc::RLIMIT_MEMLOCK,
+        Limit::MessageQueue => libc::RLIMIT_MSGQUEUE,
+        Limit::Descriptors => libc::RLIMIT_NOFILE,
+        Limit::PendingSignals => libc::RLIMIT_SIGPENDING,
+        Limit::RealtimePriority => libc::RLIMIT_RTPRIO,
+        Limit::Nice => libc::RLIMIT_NICE,
+    };
+    let mut value = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `value` is a valid rlimit for the call to fill in.
+    check(unsafe { libc::getrlimit(resource, &raw mut value) })?;
+    let bounded = |n: libc::rlim_t| (n != libc::RLIM_INFINITY).then_some(n);
+    Ok((bounded(value.rlim_cur), bounded(value.rlim_max)))
+}
+
+/// The nice value of this process, getpriority(2).
+///
+/// # Errors
+/// None are expected; a filter may make up one.
+pub fn nice() -> io::Result<i32> {
+    // The system call itself answers 20 − nice, so that no valid answer looks like an error.
+    // SAFETY: no pointers are passed.
+    let answer = unsafe { libc::syscall(libc::SYS_getpriority, libc::PRIO_PROCESS, 0) };
+    if answer < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(20 - i32::try_from(answer).unwrap_or(20))
+}
+
+/// The scheduling policy of this thread as its number, sched_getscheduler(2).
+///
+/// # Errors
+/// None are expected; a filter may make up one.
+pub fn scheduler_policy() -> io::Result<i32> {
+    // SAFETY: no pointers are passed.
+    let policy = unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) };
+    if policy < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(i32::try_from(policy).unwrap_or(0))
+    }
+}
+
+/// Nanoseconds between two ticks of CLOCK_MONOTONIC_COARSE, clock_getres(2).
+///
+/// This clock moves with the timer interrupt, so the answer is one over the kernel's HZ.
+///
+/// # Errors
+/// `EINVAL` where the clock does not exist.
+pub fn tick_ns() -> io::Result<u64> {
+    let mut value = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `value` is a valid timespec for the call to fill in.
+    check(unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &raw mut value) })?;
+    let secs = u64::try_from(value.tv_sec).unwrap_or(0);
+    let nanos = u64::try_from(value.tv_nsec).unwrap_or(0);
+    Ok(secs.saturating_mul(1_000_000_000).saturating_add(nanos))
+}
+
+/// Ticks a second of the times in /proc/stat (USER_HZ), sysconf(3).
+pub fn user_ticks_per_second() -> u64 {
+    // SAFETY: no pointers are passed.
+    let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+    u64::try_from(ticks).ok().filter(|ticks| *ticks > 0).unwrap_or(100)
+}
+
+/// How the kernel disciplines its clock: the state that adjtimex(2) returns (0 synchronised … 5
+/// not synchronised) and the correction in parts per million × 65,536.
+///
+/// # Errors
+/// `EPERM` where a filter forbids even reading.
+pub fn clock_discipline() -> io::Result<(i32, i64)> {
+    let mut value = MaybeUninit::<libc::timex>::zeroed();
+    // SAFETY: `value` points to a whole timex, zeroed, so that `modes` asks for a reading only.
+    let state = unsafe { libc::adjtimex(value.as_mut_ptr()) };
+    if state < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: every field is an integer; all-zero bytes are valid and the call filled it in.
+    let value = unsafe { value.assume_init() };
+    Ok((state, value.freq))
+}
+
+/// The C library and its version: `glibc 2.36`, or the name alone where it does not tell.
+pub fn libc_version() -> (&'static str, Option<&'static CStr>) {
+    #[cfg(target_env = "gnu")]
+    {
+        // SAFETY: no arguments.
+        let version = unsafe { libc::gnu_get_libc_version() };
+        // SAFETY: glibc returns a pointer to a static, NUL-terminated string.
+        ("glibc", Some(unsafe { CStr::from_ptr(version) }))
+    }
+    #[cfg(not(target_env = "gnu"))]
+    {
+        (if cfg!(target_env = "musl") { "musl" } else { "other" }, None)
+    }
+}
+
+/// Twelve bytes by which a hypervisor names itself, or `None` where the CPU says there is none.
+///
+/// CPUID leaf 1, ECX bit 31, then leaf 0x4000_0000 (the range that processors leave to
+/// hypervisors). Always `None` off x86-64.
+pub fn hypervisor_signature() -> Option<[u8; 12]> {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::__cpuid;
+        if __cpuid(1).ecx & (1 << 31) == 0 {
+            return None;
+        }
+        let leaf = __cpuid(0x4000_0000);
+        let mut name = [0; 12];
+        for (part, word) in name.chunks_exact_mut(4).zip([leaf.ebx, leaf.ecx, leaf.edx]) {
+            part.copy_from_slice(&word.to_le_bytes());
+        }
+        Some(name)
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        None
+    }
+}
+
+/// A kind of event that perf_event_open(2) counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PerfEvent {
+    /// CPU cycles, from the hardware's counters; user space only when `kernel` is false.
+    Cycles {
+        /// Whether cycles in the kernel are asked for as well.
+        kernel: bool,
+    },
+    /// Context switches, counted by software; kernel included when `kernel` is true.
+    ContextSwitches {
+        /// Whether the kernel's part is asked for as well.
+        kernel: bool,
+    },
+    /// A tracepoint, by the number in its `id` file.
+    Tracepoint(u64),
+}
+
+/// Opens a counter for this thread and closes it again.
+///
+/// # Errors
+/// perf_event_open(2): `ENOENT` or `EOPNOTSUPP` where there is no such counter, `EACCES` or `EPERM` where it
+/// is not allowed, `ENOSYS` where the kernel is built without.
+pub fn perf_event(event: PerfEvent) -> io::Result<()> {
+    const TYPE_HARDWARE: u32 = 0;
+    const TYPE_SOFTWARE: u32 = 1;
+    const TYPE_TRACEPOINT: u32 = 2;
+    const HARDWARE_CYCLES: u64 = 0;
+    const SOFTWARE_CONTEXT_SWITCHES: u64 = 3;
+    const FLAG_CLOSE_ON_EXEC: libc::c_ulong = 1 << 3;
+    const FLAG_DISABLED: u64 = 1;
+    const FLAG_EXCLUDE_KERNEL: u64 = 1 << 5;
+    const FLAG_EXCLUDE_HYPERVISOR: u64 = 1 << 6;
+    /// The first published layout of perf_event_attr: PERF_ATTR_SIZE_VER0.
+    #[repr(C)]
+    struct Attributes {
+        kind: u32,
+        size: u32,
+        config: u64,
+        sample_period: u64,
+        sample_type: u64,
+        read_format: u64,
+        flags: u64,
+        wakeup_events: u32,
+        breakpoint_type: u32,
+        breakpoint_address: u64,
+    }
+    let (kind, config, kernel) = match event {
+        PerfEvent::Cycles { kernel } => (TYPE_HARDWARE, HARDWARE_CYCLES, kernel),
+        PerfEvent::ContextSwitches { kernel } => (TYPE_SOFTWARE, SOFTWARE_CONTEXT_SWITCHES, kernel),
+        PerfEvent::Tracepoint(id) => (TYPE_TRACEPOINT, id, true),
+    };
+    let scope = if kernel { 0 } else { FLAG_EXCLUDE_KERNEL | FLAG_EXCLUDE_HYPERVISOR };
+    let attributes = Attributes {
+        kind,
+        size: 64,
+        config,
+        sample_period: 0,
+        sample_type: 0,
+        read_format: 0,
+        flags: FLAG_DISABLED | scope,
+        wakeup_events: 0,
+        breakpoint_type: 0,
+        breakpoint_address: 0,
+    };
+    const { assert!(size_of::<Attributes>() == 64, "PERF_ATTR_SIZE_VER0 is 64 bytes") };
+    let (this_thread, any_cpu, no_group) = (0, -1, -1);
+    // SAFETY: `attributes` is as long as its `size` says and outlives the call.
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            &raw const attributes,
+            this_thread,
+            any_cpu,
+            no_group,
+            FLAG_CLOSE_ON_EXEC,
+        )
+    };
+    owned(fd).map(drop)
+}
+
+/// Namespaces that a child may be put into at its birth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Namespace {
+    /// A user namespace alone.
+    User,
+    /// An IPC namespace inside a new user namespace.
+    Ipc,
+    /// A network namespace inside a new user namespace.
+    Network,
+}
+
+/// Makes a child in new namespaces; the child exits at once and is reaped.
+///
+/// # Errors
+/// clone(2): `EPERM` where user namespaces are not allowed to this user, `ENOSPC` at
+/// user.max_user_namespaces, `EINVAL` where the kernel is built without.
+pub fn namespace(which: Namespace) -> io::Result<()> {
+    let user = libc::CLONE_NEWUSER;
+    let flags = match which {
+        Namespace::User => user,
+        Namespace::Ipc => user | libc::CLONE_NEWIPC,
+        Namespace::Network => user | libc::CLONE_NEWNET,
+    } | libc::SIGCHLD;
+    // SAFETY: without CLONE_VM this is fork(2): the child has its own copy of everything, and does
+    // nothing but exit, which is safe even when other threads held locks.
+    let child = unsafe { libc::syscall(libc::SYS_clone, libc::c_long::from(flags), 0, 0, 0, 0) };
+    if child == 0 {
+        // SAFETY: no pointers; _exit runs no handlers of the copied process.
+        unsafe { libc::_exit(0) };
+    }
+    if child < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let child = libc::pid_t::try_from(child).unwrap_or(-1);
+    loop {
+        // SAFETY: a null status pointer is allowed.
+        let reaped = unsafe { libc::waitpid(child, ptr::null_mut(), 0) };
+        let interrupted =
+            reaped < 0 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted;
+        if !interrupted {
+            return Ok(());
+        }
+    }
+}
+
+/// A feature of a network device that the ethtool ioctl answers with one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offload {
+    /// Receive checksum (ETHTOOL_GRXCSUM).
+    RxChecksum,
+    /// Transmit checksum (ETHTOOL_GTXCSUM).
+    TxChecksum,
+    /// Scatter-gather (ETHTOOL_GSG).
+    ScatterGather,
+    /// TCP segmentation (ETHTOOL_GTSO).
+    Tso,
+    /// Generic segmentation (ETHTOOL_GGSO).
+    Gso,
+    /// Generic receive offload (ETHTOOL_GGRO).
+    Gro,
+}
+
+/// Whether a device has an offload switched on, by the SIOCETHTOOL ioctl on any socket.
+///
+/// # Errors
+/// `ENODEV` without such a device, `EOPNOTSUPP` where it does not answer, `EINVAL` for a name that
+/// does not fit.
+pub fn offload(socket: BorrowedFd<'_>, device: &CStr, which: Offload) -> io::Result<bool> {
+    const SIOCETHTOOL: libc::Ioctl = 0x8946;
+    /// struct ifreq, as far as SIOCETHTOOL uses it, at its full length of 40 bytes.
+    #[repr(C)]
+    struct Request {
+        name: [u8; libc::IFNAMSIZ],
+        data: *mut u32,
+        rest: [u64; 2],
+    }
+    let command: u32 = match which {
+        Offload::RxChecksum => 0x14,
+        Offload::TxChecksum => 0x16,
+        Offload::ScatterGather => 0x18,
+        Offload::Tso => 0x1e,
+        Offload::Gso => 0x23,
+        Offload::Gro => 0x2b,
+    };
+    let bytes = device.to_bytes_with_nul();
+    let mut name = [0; libc::IFNAMSIZ];
+    let Some(target) = name.get_mut(..bytes.len()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    target.copy_from_slice(bytes);
+    // struct ethtool_value: the command, then the answer.
+    let mut value = [command, 0];
+    let mut request = Request { name, data: value.as_mut_ptr(), rest: [0; 2] };
+    // SAFETY: the request names a live buffer of the two words that these commands use.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &raw mut request) })?;
+    // SAFETY: `value` is a live array; volatile because the kernel wrote it through a pointer.
+    let answer = unsafe { ptr::read_volatile(&raw const value) };
+    Ok(answer[1] != 0)
+}
+
+/// Takes ownership of a descriptor that a call has just returned, or of its error.
+fn owned(fd: libc::c_long) -> io::Result<OwnedFd> {
+    match RawFd::try_from(fd) {
+        // SAFETY: the kernel has just given out this descriptor; nobody else owns it.
+        Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn limits_and_priorities_agree_with_what_the_kernel_prints() {
+        let text = std::fs::read_to_string("/proc/self/limits").unwrap();
+        let line = text.lines().find(|line| line.starts_with("Max open files")).unwrap();
+        let soft = line.split_whitespace().nth(3).unwrap();
+        assert_eq!(limit(Limit::Descriptors).unwrap().0, soft.parse().ok());
+        let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+        let fields: Vec<_> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+        assert_eq!(nice().unwrap().to_string(), fields[16]);
+        assert_eq!(scheduler_policy().unwrap().to_string(), fields[38]);
+    }
+
+    #[test]
+    fn the_tick_is_a_whole_fraction_of_a_second() {
+        let hz = (1_000_000_000.0 / tick_ns().unwrap() as f64).round();
+        assert!((24.0..=1200.0).contains(&hz), "{hz}");
+        assert!(user_ticks_per_second() >= 1);
+    }
+
+    #[test]
+    fn probes_leave_no_descriptor_behind() {
+        let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let ask_all = || {
+            let _ = perf_event(PerfEvent::Cycles { kernel: false });
+            let _ = perf_event(PerfEvent::ContextSwitches { kernel: false });
+            let _ = namespace(Namespace::User);
+            let _ = offload(socket.as_fd(), c"lo", Offload::Gso);
+            let _ = clock_discipline();
+        };
+        // Other tests of this process open and close a few files at the same time; a leak would
+        // leave one for each round.
+        let rounds = 50;
+        let before = open();
+        (0..rounds).for_each(|_| ask_all());
+        assert!(open() < before + rounds / 2);
+    }
+
+    #[test]
+    fn a_device_that_does_not_exist_has_no_offloads() {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        assert!(offload(socket.as_fd(), c"no-such-dev", Offload::Gro).is_err());
+        let long = c"a-name-that-is-longer-than-a-device-may-have";
+        let error = offload(socket.as_fd(), long, Offload::Gro).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+    }
+}
