@@ -1,0 +1,229 @@
+//! High dynamic range histograms: every sample kept in little room, to three significant digits.
+//!
+//! A face over `hdrhistogram` that fixes the precision, the counter and the stored form (V2 with
+//! deflate, readable by the HdrHistogram tools of other languages). Left out: what a count unit is
+//! worth, which is stored beside the histogram.
+
+use std::io::Read;
+
+use flate2::read::ZlibDecoder;
+use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
+
+/// Significant decimal digits kept of each value.
+const DIGITS: u8 = 3;
+/// Magic number of a compressed V2 histogram.
+const COOKIE_COMPRESSED: u32 = 0x1c84_9304;
+/// Magic number of a V2 histogram.
+const COOKIE: u32 = 0x1c84_9303;
+/// Bytes of a V2 header: cookie, payload length, offset, digits, lowest, highest, ratio.
+const HEADER: usize = 40;
+/// Counters a histogram over all of `u64` has at three digits, rounded up.
+const MAX_COUNTERS: u64 = 57_344;
+/// The longest V2 form: nine bytes for each counter.
+const MAX_INFLATED: u64 = MAX_COUNTERS * 9 + HEADER as u64;
+/// The most samples one stored histogram may claim: ten hours of one a nanosecond would be fewer.
+const MAX_SAMPLES: u64 = 1 << 45;
+
+/// A histogram of whole numbers with a relative error of at most 0.1 %.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Histogram {
+    inner: hdrhistogram::Histogram<u64>,
+}
+
+impl Histogram {
+    /// An empty histogram, which grows as larger values come.
+    pub fn new() -> Self {
+        let inner = hdrhistogram::Histogram::new(DIGITS).expect("three digits are allowed");
+        Self { inner }
+    }
+
+    /// Adds one sample. Allocates only when the value is larger than any before.
+    pub fn record(&mut self, count_units: u64) {
+        self.record_n(count_units, 1);
+    }
+
+    /// Adds `n` samples of one value.
+    pub fn record_n(&mut self, count_units: u64, n: u64) {
+        self.inner.record_n(count_units, n).expect("a growing histogram takes every value");
+    }
+
+    /// Adds every sample of another histogram; the only sound way to combine percentiles.
+    pub fn merge(&mut self, other: &Self) {
+        self.inner.add(&other.inner).expect("a growing histogram takes every other");
+    }
+
+    /// Number of samples.
+    pub fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    /// Whether nothing was recorded.
+    pub fn is_empty(&self) -> bool {
+        self.inner.is_empty()
+    }
+
+    /// The value at or below which the share `p` of the samples lies; 0 when empty.
+    pub fn quantile(&self, p: f64) -> u64 {
+        if self.is_empty() {
+            return 0;
+        }
+        // The representative of a counter is its highest value, which may exceed the maximum.
+        self.inner.value_at_quantile(p.clamp(0.0, 1.0)).min(self.max())
+    }
+
+    /// The smallest sample, rounded down to three digits; 0 when empty.
+    pub fn min(&self) -> u64 {
+        if self.is_empty() { 0 } else { self.inner.min() }
+    }
+
+    /// The largest sample, rounded up to three digits; 0 when empty.
+    pub fn max(&self) -> u64 {
+        self.inner.max()
+    }
+
+    /// Each value that was recorded, ascending, with how often: the middle of its counter's range.
+    pub fn iter_recorded(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.inner.iter_recorded().map(|step| {
+            (self.inner.median_equivalent(step.value_iterated_to()), step.count_at_value())
+        })
+    }
+
+    /// The stored form: HdrHistogram V2, compressed with deflate.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        V2DeflateSerializer::new()
+            .serialize(&self.inner, &mut bytes)
+            .expect("counts stay below 2^63 and memory does not fail to take bytes");
+        bytes
+    }
+
+    /// Reads the stored form.
+    ///
+    /// Safe on any bytes: work and memory are bounded before anything is believed.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError`] when the bytes are not a V2 histogram with deflate of three digits.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let inflated = inflate(bytes)?;
+        let payload = check_header(&inflated)?;
+        check_counts(payload)?;
+        let mut inner = Deserializer::new()
+            .deserialize::<u64, _>(&mut inflated.as_slice())
+            .map_err(|error| DecodeError::Malformed(error.to_string()))?;
+        inner.auto(true);
+        Ok(Self { inner })
+    }
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Bytes that are not a stored histogram.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// Too short, cut off, or not deflate.
+    #[error(
+        "the histogram is cut off or not compressed as it says ({0}); the stored block is damaged"
+    )]
+    Damaged(String),
+    /// Does not begin as a compressed V2 histogram does.
+    #[error("the bytes do not begin as an HdrHistogram V2 with deflate; another format was stored")]
+    Cookie,
+    /// A histogram of another shape than the ones stored here.
+    #[error("the histogram has a shape that is not stored here: {0}; export it with 3 digits")]
+    Shape(String),
+    /// Counters that cannot be true.
+    #[error("the histogram's counters are inconsistent: {0}; the stored block is damaged")]
+    Malformed(String),
+}
+
+fn inflate(bytes: &[u8]) -> Result<Vec<u8>, DecodeError> {
+    if big_endian_u32(bytes, 0)? != COOKIE_COMPRESSED {
+        return Err(DecodeError::Cookie);
+    }
+    let length = big_endian_u32(bytes, 4)? as usize;
+    let compressed = bytes
+        .get(8..)
+        .and_then(|rest| rest.get(..length))
+        .ok_or_else(|| DecodeError::Damaged(format!("{length} compressed bytes announced")))?;
+    let mut inflated = Vec::new();
+    ZlibDecoder::new(compressed)
+        .take(MAX_INFLATED + 1)
+        .read_to_end(&mut inflated)
+        .map_err(|error| DecodeError::Damaged(error.to_string()))?;
+    if inflated.len() as u64 > MAX_INFLATED {
+        return Err(DecodeError::Shape("it inflates beyond any histogram of 3 digits".to_owned()));
+    }
+    Ok(inflated)
+}
+
+/// The encoded counters, when the header describes a histogram of this module.
+fn check_header(inflated: &[u8]) -> Result<&[u8], DecodeError> {
+    if big_endian_u32(inflated, 0)? != COOKIE {
+        return Err(DecodeError::Cookie);
+    }
+    let digits = big_endian_u32(inflated, 12)?;
+    if digits != u32::from(DIGITS) {
+        return Err(DecodeError::Shape(format!("{digits} significant digits")));
+    }
+    let payload = inflated.get(HEADER..).unwrap_or_default();
+    let announced = big_endian_u32(inflated, 4)?;
+    if announced as usize != payload.len() {
+        return Err(DecodeError::Damaged(format!(
+            "{announced} bytes of counters announced, {} present",
+            payload.len()
+        )));
+    }
+    Ok(payload)
+}
+
+/// Walks the counters as the decoder will, so that its arithmetic cannot overflow.
+fn check_counts(mut payload: &[u8]) -> Result<(), DecodeError> {
+    let malformed = |what: &str| DecodeError::Malformed(what.to_owned());
+    let (mut index, mut samples) = (0_u64, 0_u64);
+    while !payload.is_empty() {
+        let (word, rest) = split_varint(payload).ok_or_else(|| malformed("a number is cut off"))?;
+        payload = rest;
+        // Zigzag: even words are counts, odd ones runs of empty counters.
+        let magnitude = (word >> 1) + (word & 1);
+        if word & 1 == 1 {
+            index = index.saturating_add(magnitude);
+        } else {
+            index = index.saturating_add(1);
+            samples = samples.saturating_add(magnitude);
+        }
+        if index > MAX_COUNTERS {
+            return Err(malformed("it has more counters than 64-bit values need"));
+        }
+        if samples > MAX_SAMPLES {
+            return Err(malformed("it claims more samples than can have been taken"));
+        }
+    }
+    Ok(())
+}
+
+/// One LEB128 number of at most nine bytes, the ninth taken whole.
+fn split_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let mut value = 0_u64;
+    for (position, &byte) in bytes.iter().enumerate().take(9) {
+        let last = position == 8;
+        let bits = if last { byte } else { byte & 0x7f };
+        value |= u64::from(bits) << (7 * position);
+        if last || byte & 0x80 == 0 {
+            return Some((value, &bytes[position + 1..]));
+        }
+    }
+    None
+}
+
+fn big_endian_u32(bytes: &[u8], offset: usize) -> Result<u32, DecodeError> {
+    bytes
+        .get(offset..)
+        .and_then(|rest| rest.first_chunk::<4>())
+        .map(|word| u32::from_be_bytes(*word))
+        .ok_or_else(|| DecodeError::Damaged(format!("{} bytes", bytes.len())))
+}
