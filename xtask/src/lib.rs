@@ -3,4 +3,5 @@
 //! Left out: anything a user of plumb needs; that is the `plumb` binary.
 #![forbid(unsafe_code)]
 
+pub mod race;
 pub mod tidy;

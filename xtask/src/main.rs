@@ -1,6 +1,6 @@
 //! `cargo xtask CHORE`: the chores of the project from the command line.
 //!
-//! Left out: the chores themselves (`xtask::tidy`).
+//! Left out: the chores themselves (`xtask::tidy`, `xtask::race`).
 #![forbid(unsafe_code)]
 
 use std::io::Write;
@@ -12,6 +12,11 @@ use anyhow::Context;
 const USAGE: &str = "usage: cargo xtask CHORE
 
   tidy                 check what the compiler cannot: arrows, file shape, links, words
+  race [OPTIONS]       plumb against sockperf, iperf3 and qperf on the same CPUs
+    --launches N       launches of each side in each contest (default 10, at least 3)
+    --seconds S        how long each peer measures in one launch (default 1)
+    --only TEXT        only contests whose name contains TEXT
+    --plumb FILE       the binary to race (default target/release/plumb)
 ";
 
 fn main() -> ExitCode {
@@ -38,6 +43,10 @@ fn run(arguments: &[String], out: &mut dyn Write) -> anyhow::Result<bool> {
             }
             writeln!(out, "tidy: {} finding(s)", findings.len())?;
             Ok(findings.is_empty())
+        }
+        Some(("race", rest)) => {
+            let options = xtask::race::Options::parse(rest, &root)?;
+            xtask::race::run(&options, out)
         }
         _ => anyhow::bail!("no such chore\n\n{USAGE}"),
     }

@@ -1,0 +1,155 @@
+//! The race: plumb and its peers on the same CPUs, launch by launch in turn, and the ratios.
+//!
+//! Each launch is a fresh pair of processes on both sides. The order within a round is reversed
+//! from round to round, so that drift falls on all alike. Nothing is stored. Left out: races over
+//! a network, and tools whose result is not comparable with one of plumb's.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+
+mod contest;
+mod peer;
+mod score;
+mod subject;
+
+use contest::{Contest, Racer};
+use score::{Score, Verdict};
+
+/// Fewest launches of which an interval can be made.
+const LAUNCHES_MIN: usize = 3;
+
+/// How to race.
+#[derive(Clone, Debug)]
+pub struct Options {
+    launches: usize,
+    seconds: u32,
+    only: String,
+    plumb: PathBuf,
+}
+
+impl Options {
+    /// Reads the command line; `root` is the workspace, where the binary is looked for.
+    ///
+    /// # Errors
+    ///
+    /// When an option is unknown, lacks its value, or has one that cannot be used.
+    pub fn parse(arguments: &[String], root: &Path) -> anyhow::Result<Self> {
+        let target = std::env::var_os("CARGO_TARGET_DIR");
+        let target = target.map_or_else(|| root.join("target"), PathBuf::from);
+        let mut options = Self {
+            launches: 10,
+            seconds: 1,
+            only: String::new(),
+            plumb: target.join("release/plumb"),
+        };
+        let mut arguments = arguments.iter();
+        while let Some(name) = arguments.next() {
+            let value = arguments.next().with_context(|| format!("{name} needs a value"))?;
+            match name.as_str() {
+                "--launches" => options.launches = value.parse().context("--launches")?,
+                "--seconds" => options.seconds = value.parse().context("--seconds")?,
+                "--only" => options.only.clone_from(value),
+                "--plumb" => options.plumb = PathBuf::from(value),
+                _ => bail!("{name} is no option; there are --launches, --seconds, --only, --plumb"),
+            }
+        }
+        if options.launches < LAUNCHES_MIN || options.seconds == 0 {
+            bail!("--launches is at least {LAUNCHES_MIN}, --seconds at least 1");
+        }
+        Ok(options)
+    }
+}
+
+/// Runs every contest and prints the table; whether no target was missed.
+///
+/// # Errors
+///
+/// When a program cannot be run, or its output is not understood.
+pub fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<bool> {
+    if !options.plumb.is_file() {
+        bail!("{} is missing: cargo build --release", options.plumb.display());
+    }
+    let cpus = contest::cpus()?;
+    let contests = Contest::all(cpus.peer.is_some());
+    let chosen: Vec<_> = contests.iter().filter(|c| c.name.contains(&options.only)).collect();
+    if chosen.is_empty() {
+        bail!("no contest has `{}` in its name", options.only);
+    }
+    writeln!(
+        out,
+        "{} launches of each side, in turn, on CPU {}; fresh processes for each launch.\n\
+         A peer without a target prints a mean only and is shown for orientation.\n",
+        options.launches, cpus
+    )?;
+    write!(out, "{}", score::HEADING)?;
+    let mut scores = Vec::new();
+    for contest in chosen {
+        let results = race(contest, &cpus, options)
+            .with_context(|| format!("the contest {} failed", contest.name))?;
+        for (racer, values) in contest.racers.iter().zip(&results).skip(1) {
+            let score = Score::new(contest, *racer, &results[0], values)?;
+            writeln!(out, "{score}")?;
+            out.flush()?;
+            scores.push(score);
+        }
+    }
+    let count = |verdict| {
+        let verdicts = scores.iter().flat_map(Score::verdicts);
+        verdicts.filter(|found| *found == verdict).count()
+    };
+    let (passed, close, missed) =
+        (count(Verdict::Pass), count(Verdict::Close), count(Verdict::Miss));
+    writeln!(
+        out,
+        "\n{passed} PASS, {close} CLOSE (not told apart from the target), {missed} MISS"
+    )?;
+    Ok(missed == 0)
+}
+
+/// The value of each launch of each racer, by racer.
+fn race(
+    contest: &Contest,
+    cpus: &contest::Cpus,
+    options: &Options,
+) -> anyhow::Result<Vec<Vec<f64>>> {
+    let mut results = vec![Vec::new(); contest.racers.len()];
+    let mut congestion = None;
+    for round in 0..options.launches {
+        let forward = 0..contest.racers.len();
+        let order: Vec<usize> =
+            if round % 2 == 0 { forward.collect() } else { forward.rev().collect() };
+        for index in order {
+            let value = match contest.racers[index] {
+                Racer::Plumb => {
+                    let measured = subject::launch(&options.plumb, contest, cpus)?;
+                    congestion = congestion.or(measured.congestion);
+                    measured.value
+                }
+                peer => peer::launch(peer, contest, cpus, options.seconds, congestion.as_deref())?,
+            };
+            results[index].push(value);
+        }
+    }
+    Ok(results)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(arguments: &[&str]) -> anyhow::Result<Options> {
+        let arguments: Vec<String> = arguments.iter().map(|&a| a.to_owned()).collect();
+        Options::parse(&arguments, Path::new("."))
+    }
+
+    #[test]
+    fn options_are_read_and_bad_ones_refused() {
+        let options = parse(&["--launches", "12", "--only", "tcp"]).unwrap();
+        assert_eq!((options.launches, options.only.as_str()), (12, "tcp"));
+        for bad in [&["--launches"][..], &["--launches", "2"], &["--seconds", "0"], &["--x", "1"]] {
+            assert!(parse(bad).is_err(), "{bad:?}");
+        }
+    }
+}
