@@ -26,7 +26,7 @@ pub struct LaunchSpec {
 }
 
 /// A mechanism and how it is set up.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ChannelSpec {
     /// Which mechanism.
     pub mechanism: Mechanism,
@@ -37,7 +37,7 @@ pub struct ChannelSpec {
 }
 
 /// Options of the sockets of a launch; `None` leaves the kernel's default.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SocketOptions {
     /// TCP_NODELAY.
     pub nodelay: bool,

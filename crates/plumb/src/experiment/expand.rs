@@ -1,0 +1,152 @@
+//! From a plan to its cells: every combination of levels, and what can be done about each here.
+//!
+//! Left out: the order in which cells are measured, which is drawn anew for each round.
+
+use std::collections::BTreeSet;
+
+use plumb_base::time::Span;
+use plumb_host::topology::{Placement, Topology};
+use plumb_store::record::{Factors, Level};
+
+use super::resolve::RESPONSE;
+use super::{Action, CellPlan, Domain, Exclusion, Experiment, Form, Response, Setting, clock};
+use crate::plan::{Plan, PlannedExperiment};
+use crate::problem::Problem;
+
+/// Most cells in one plan: beyond it a run would last for days and its report hold nothing clear.
+const CELLS_MAX: usize = 20_000;
+
+/// Every cell of a plan, in the plan's order, each once.
+///
+/// Cells that cannot be measured here come with the reason.
+///
+/// # Errors
+/// Unknown ids, more than 20,000 cells, or a plan of which no cell could be measured on any host.
+pub fn expand(plan: &Plan, topology: &Topology) -> Result<Vec<CellPlan>, Problem> {
+    let mut cells = Vec::new();
+    let mut seen = BTreeSet::new();
+    let mut impossible = None;
+    let mut possible = false;
+    for planned in &plan.experiments {
+        let experiment = Experiment::find(&planned.id)?;
+        let responses = responses(experiment, planned);
+        check_count(planned, responses.len())?;
+        let settings = product(experiment, planned, topology);
+        for (factors, response) in
+            settings.iter().flat_map(|f| responses.iter().map(move |r| (f, r)))
+        {
+            let form = (experiment.form)(&Setting { factors, response: response.name, topology });
+            match &form {
+                Form::Excluded(Exclusion::Impossible(why)) => {
+                    impossible.get_or_insert_with(|| why.clone());
+                }
+                Form::Excluded(Exclusion::Lacking(_)) | Form::Measure { .. } => possible = true,
+                Form::Meaningless => {}
+            }
+            let Some(action) = action(form) else { continue };
+            if seen.insert((experiment.id, factors.clone(), response.name)) {
+                cells.push(cell(experiment, factors, response, action));
+            }
+        }
+    }
+    if cells.len() > CELLS_MAX {
+        return Err(too_many(cells.len()));
+    }
+    match (possible, impossible) {
+        (true, _) => Ok(cells),
+        (false, Some(why)) => Err(Problem::usage("nothing of this plan can be measured")
+            .because(why)
+            .fix("choose other levels; plumb list experiments shows what each factor takes")),
+        (false, None) => Err(Problem::usage("this plan has no cells")
+            .because("no response means anything at the levels it chooses")
+            .fix("add an experiment or a level; plumb list experiments shows them")),
+    }
+}
+
+/// Refuses a product that would not fit into memory, before it is made.
+fn check_count(planned: &PlannedExperiment, responses: usize) -> Result<(), Problem> {
+    let count = planned
+        .factors
+        .values()
+        .fold(responses, |product, levels| product.saturating_mul(levels.len().max(1)));
+    if count > 10 * CELLS_MAX { Err(too_many(count)) } else { Ok(()) }
+}
+
+fn too_many(count: usize) -> Problem {
+    Problem::usage(format!("the plan makes {count} cells"))
+        .because(format!("at most {CELLS_MAX} fit one run: each is measured many times"))
+        .fix("fix some factors to one level with --set factor=level, or split the plan")
+}
+
+fn action(form: Form) -> Option<Action> {
+    match form {
+        Form::Measure { group, task } => {
+            Some(Action::Measure { group, task, injected: Span::ZERO })
+        }
+        Form::Excluded(Exclusion::Impossible(why) | Exclusion::Lacking(why)) => {
+            Some(Action::Unavailable(why))
+        }
+        Form::Meaningless => None,
+    }
+}
+
+fn cell(
+    experiment: &Experiment,
+    factors: &Factors,
+    response: &Response,
+    action: Action,
+) -> CellPlan {
+    CellPlan {
+        experiment: experiment.id.to_owned(),
+        factors: factors.clone(),
+        response: response.name.to_owned(),
+        unit: response.unit,
+        better: response.better,
+        action,
+    }
+}
+
+/// The responses that a plan selects, or all.
+fn responses(experiment: &Experiment, planned: &PlannedExperiment) -> Vec<&'static Response> {
+    let selected = planned.factors.get(RESPONSE);
+    experiment
+        .responses
+        .iter()
+        .filter(|response| selected.is_none_or(|names| names.contains(&response.name.into())))
+        .collect()
+}
+
+/// Every combination of levels; the last factor varies fastest.
+fn product(
+    experiment: &Experiment,
+    planned: &PlannedExperiment,
+    topology: &Topology,
+) -> Vec<Factors> {
+    let mut settings = vec![Factors::default()];
+    for factor in experiment.factors {
+        let Some(levels) = planned.factors.get(factor.name) else { continue };
+        let levels: Vec<Level> = levels
+            .iter()
+            .flat_map(|level| actual(factor.domain, factor.name, level, topology))
+            .collect();
+        settings = settings
+            .into_iter()
+            .flat_map(|setting| {
+                levels.iter().map(move |level| setting.clone().with(factor.name, level.clone()))
+            })
+            .collect();
+    }
+    settings
+}
+
+/// The levels that a level stands for on this host: `other-cpu` and `each` are not levels of cells.
+fn actual(domain: Domain, name: &str, level: &Level, topology: &Topology) -> Vec<Level> {
+    match (domain, level) {
+        (Domain::Cpus, level) => clock::cpus_of(level, topology),
+        (_, Level::Text(word)) if name == "placement" && word == "other-cpu" => {
+            let best = topology.resolve(Placement::OtherCpu).unwrap_or(Placement::OtherCpu);
+            vec![best.name().into()]
+        }
+        _ => vec![level.clone()],
+    }
+}

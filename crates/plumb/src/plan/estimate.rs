@@ -1,0 +1,61 @@
+//! How long a plan will take.
+//!
+//! Left out: learning from the run itself, which the run loop does as it goes.
+
+use std::collections::BTreeSet;
+
+use plumb_base::time::Span;
+
+use super::Limits;
+use crate::experiment::{Action, CellPlan, LaunchGroup};
+
+/// Time to start and stop a pair of processes and open their channel.
+const LAUNCH: Span = Span::from_ms(15);
+
+/// What the pilot, the verification and the warm-up add to a block.
+const AROUND_BLOCK: (u64, u64) = (5, 4);
+
+/// How long a plan will take, and how much it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Estimate {
+    /// If every cell is precise after the fewest launches.
+    pub least: Span,
+    /// If none ever is; the budget counted.
+    pub most: Span,
+    /// Cells that can be measured here.
+    pub cells: u64,
+    /// Launches in one round: one for each group.
+    pub groups: u64,
+    /// Blocks in one round.
+    pub blocks: u64,
+}
+
+impl Estimate {
+    /// Estimates the cells of a plan: launches × (15 ms + blocks × (block + 25 %)).
+    pub fn of(cells: &[CellPlan], limits: &Limits) -> Self {
+        let mut groups: BTreeSet<&LaunchGroup> = BTreeSet::new();
+        let mut blocks = 0;
+        let mut measured = 0;
+        let mut round = Span::ZERO;
+        for cell in cells {
+            let Action::Measure { group, .. } = &cell.action else { continue };
+            groups.insert(group);
+            measured += 1;
+            blocks += u64::from(limits.passes);
+            let block = cell.block_time(limits) * AROUND_BLOCK.0 / AROUND_BLOCK.1;
+            round += block * u64::from(limits.passes);
+        }
+        round += LAUNCH * groups.len() as u64;
+        let most = round * u64::from(limits.launches_max);
+        // The budget stops new rounds, not the one under way.
+        let stopped = limits.budget.map_or(most, |budget| most.min(budget + round));
+        let least = round * u64::from(limits.launches_min);
+        Self {
+            least: least.min(stopped),
+            most: stopped,
+            cells: measured,
+            groups: groups.len() as u64,
+            blocks,
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! What a user is told when something goes wrong: what happened, why, and how to fix it.
+//!
+//! Every error of every crate becomes a [`Problem`] before it reaches `main`. Left out: printing,
+//! which is `crate::cli`'s.
+
+use std::fmt;
+
+/// How the program ends, as the shell sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Exit {
+    /// All went well; of a comparison: no cell is slower.
+    Fine = 0,
+    /// A comparison found a slower cell, or a check failed.
+    Slower = 1,
+    /// The request itself cannot be met: usage, a bad plan, an unreadable file.
+    Usage = 2,
+    /// A comparison could not decide.
+    Inconclusive = 3,
+    /// Trouble while measuring, or with the store.
+    Trouble = 4,
+    /// The user stopped it.
+    Interrupted = 130,
+}
+
+impl Exit {
+    /// The number given to the shell.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+}
+
+/// A failure in the words of the person who has to mend it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// What happened, in one line.
+    pub what: String,
+    /// Why, where that is not plain already.
+    pub why: Option<String>,
+    /// What to do about it, with the exact command where there is one.
+    pub fix: Option<String>,
+    /// How the program ends because of it.
+    pub exit: Exit,
+}
+
+impl Problem {
+    /// A request that cannot be met as it stands.
+    pub fn usage(what: impl Into<String>) -> Self {
+        Self { what: what.into(), why: None, fix: None, exit: Exit::Usage }
+    }
+
+    /// Trouble while measuring, or with the store.
+    pub fn trouble(what: impl Into<String>) -> Self {
+        Self { exit: Exit::Trouble, ..Self::usage(what) }
+    }
+
+    /// The same with its reason.
+    #[must_use]
+    pub fn because(mut self, why: impl fmt::Display) -> Self {
+        self.why = Some(why.to_string());
+        self
+    }
+
+    /// The same with a way out.
+    #[must_use]
+    pub fn fix(mut self, fix: impl Into<String>) -> Self {
+        self.fix = Some(fix.into());
+        self
+    }
+
+    /// The same with the nearest of `known` names, or all of them where none is near.
+    #[must_use]
+    pub fn suggest<'a>(self, text: &str, known: impl IntoIterator<Item = &'a str>) -> Self {
+        let known: Vec<&str> = known.into_iter().collect();
+        match nearest(text, known.iter().copied()) {
+            Some(name) => self.fix(format!("did you mean '{name}'?")),
+            None if known.is_empty() => self,
+            None => self.fix(format!("choose from: {}", known.join(", "))),
+        }
+    }
+}
+
+impl std::error::Error for Problem {}
+
+impl fmt::Display for Problem {
+    /// Up to three lines: `what`, `  why: …`, `  fix: …`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)?;
+        if let Some(why) = &self.why {
+            write!(f, "\n  why: {why}")?;
+        }
+        if let Some(fix) = &self.fix {
+            write!(f, "\n  fix: {fix}")?;
+        }
+        Ok(())
+    }
+}
+
+/// The known name that `text` was most likely meant to be.
+///
+/// Case is ignored; up to a third of the letters may be wrong, dropped, added or swapped
+/// (Damerau–Levenshtein distance).
+pub fn nearest<'a>(text: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let text = text.to_lowercase();
+    let allowed = (text.chars().count() / 3).max(2);
+    known
+        .into_iter()
+        .map(|name| (strsim::damerau_levenshtein(&text, &name.to_lowercase()), name))
+        .filter(|(distance, name)| *distance <= allowed && *distance < name.chars().count())
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, name)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misspelt_name_finds_its_neighbour_and_a_strange_one_finds_none() {
+        let known = ["latency.local", "throughput.local", "tcp.options"];
+        assert_eq!(nearest("latancy.lokal", known), Some("latency.local"));
+        assert_eq!(nearest("tcp.optoins", known), Some("tcp.options"));
+        assert_eq!(nearest("zebra", known), None);
+    }
+
+    #[test]
+    fn a_problem_reads_as_what_why_and_fix() {
+        let problem = Problem::usage("no such run").because("the store is empty").fix("plumb runs");
+        assert_eq!(
+            problem.to_string(),
+            "no such run\n  why: the store is empty\n  fix: plumb runs"
+        );
+        assert_eq!(problem.exit.code(), 2);
+    }
+}
