@@ -115,19 +115,16 @@ fn race(
     options: &Options,
 ) -> anyhow::Result<Vec<Vec<f64>>> {
     let mut results = vec![Vec::new(); contest.racers.len()];
-    let mut congestion = None;
+    let congestion = contest.congestion()?;
+    let congestion = congestion.as_deref();
     for round in 0..options.launches {
         let forward = 0..contest.racers.len();
         let order: Vec<usize> =
             if round % 2 == 0 { forward.collect() } else { forward.rev().collect() };
         for index in order {
             let value = match contest.racers[index] {
-                Racer::Plumb => {
-                    let measured = subject::launch(&options.plumb, contest, cpus)?;
-                    congestion = congestion.or(measured.congestion);
-                    measured.value
-                }
-                peer => peer::launch(peer, contest, cpus, options.seconds, congestion.as_deref())?,
+                Racer::Plumb => subject::launch(&options.plumb, contest, cpus, congestion)?,
+                peer => peer::launch(peer, contest, cpus, options.seconds, congestion)?,
             };
             results[index].push(value);
         }

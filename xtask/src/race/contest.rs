@@ -108,6 +108,20 @@ impl Contest {
         Self { name, kind: Kind::PingPong, protocol, placement, wake, size: 64, racers }
     }
 
+    /// The congestion control of both sides: sockperf cannot choose, so ping-pongs use this host's
+    /// default; bulk transfers use CUBIC, which every kernel has and which does not pace.
+    pub(super) fn congestion(&self) -> anyhow::Result<Option<String>> {
+        const DEFAULT: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
+        match (self.protocol, self.kind) {
+            (Protocol::Udp, _) => Ok(None),
+            (Protocol::Tcp, Kind::Bulk) => Ok(Some("cubic".to_owned())),
+            (Protocol::Tcp, Kind::PingPong) => {
+                let name = std::fs::read_to_string(DEFAULT).context(DEFAULT)?;
+                Ok(Some(name.trim().to_owned()))
+            }
+        }
+    }
+
     /// What plumb's value may be, as a multiple of this racer's; none where the two figures are
     /// not the same quantity.
     pub(super) fn target(&self, racer: Racer) -> Option<f64> {
