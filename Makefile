@@ -4,7 +4,7 @@ CARGO ?= cargo
 ARGS ?=
 DIST ?= target/dist
 
-.PHONY: help run test check race dist setup
+.PHONY: help run test check race schema dist setup
 
 help: ## this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
@@ -28,6 +28,9 @@ check: ## formatting, lints, documentation links and the rules of the house
 race: setup ## plumb against sockperf, iperf3 and qperf on the same CPUs; ARGS="--only tcp"
 	$(CARGO) build --release
 	$(CARGO) xtask race $(ARGS)
+
+schema: ## write docs/schema from the types, after a document changed its shape
+	PLUMB_WRITE_SCHEMAS=1 $(CARGO) test -p plumb-analysis published_schemas
 
 dist: ## binary, man pages, completions and licences under target/dist
 	$(CARGO) build --release
