@@ -12,10 +12,12 @@ pub mod duration;
 pub mod estimate;
 pub mod preset;
 mod read;
+pub mod request;
 mod write;
 
 pub use estimate::Estimate;
 pub use preset::Preset;
+pub use request::Chosen;
 
 /// What to measure, how often and for how long.
 #[derive(Clone, Debug, PartialEq)]

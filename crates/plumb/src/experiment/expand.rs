@@ -150,3 +150,120 @@ fn actual(domain: Domain, name: &str, level: &Level, topology: &Topology) -> Vec
         _ => vec![level.clone()],
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use plumb_host::environment::tree::Tree;
+
+    use super::*;
+    use crate::plan::{Chosen, Estimate, Preset};
+
+    /// A machine that tells nothing about itself: one socket, no caches listed.
+    fn cpus(allowed: &[u32]) -> Topology {
+        Topology::read(&Tree::at("/nonexistent"), allowed)
+    }
+
+    fn cells(id: &str, preset: Preset, words: &[&str], allowed: &[u32]) -> Vec<CellPlan> {
+        let plan = Plan::named(id, Some(preset), &Chosen::parse(words).unwrap()).unwrap();
+        expand(&plan, &cpus(allowed)).unwrap()
+    }
+
+    fn measured(cells: &[CellPlan]) -> usize {
+        cells.iter().filter(|cell| matches!(cell.action, Action::Measure { .. })).count()
+    }
+
+    #[test]
+    fn the_full_latency_table_has_every_mechanism_size_and_placement() {
+        let cells = cells("latency.local", Preset::Quick, &[], &[0, 1]);
+        // 24 mechanisms × 10 sizes × 2 placements, and three of one size each.
+        assert_eq!(cells.len(), 24 * 10 * 2 + 3 * 2);
+        // What spins cannot share a CPU.
+        assert_eq!(measured(&cells), cells.len() - 10);
+    }
+
+    #[test]
+    fn other_cpu_stands_for_the_best_placement_here_and_is_no_placement_of_its_own() {
+        let cells = cells(
+            "latency.local",
+            Preset::Quick,
+            &["mechanism=pipe", "size=64", "placement=other-cpu,same-socket"],
+            &[0, 1],
+        );
+        assert_eq!(cells.len(), 1);
+        assert_eq!(cells[0].factors.text("placement"), Some("same-socket"));
+    }
+
+    #[test]
+    fn on_one_cpu_other_placements_are_results_with_their_reason() {
+        let cells = cells("latency.local", Preset::Quick, &["mechanism=pipe", "size=64"], &[3]);
+        assert_eq!(measured(&cells), 1);
+        let Action::Unavailable(why) = &cells[1].action else { panic!("{cells:?}") };
+        assert!(why.contains("one CPU"), "{why}");
+    }
+
+    #[test]
+    fn impossible_requests_are_refused_and_mixed_ones_are_measured_where_they_can_be() {
+        let plan = |words: &[&str]| {
+            let chosen = Chosen::parse(words).unwrap();
+            Plan::named("latency.local", Some(Preset::Quick), &chosen).unwrap()
+        };
+        let refused =
+            |words: &[&str]| expand(&plan(words), &cpus(&[0, 1])).unwrap_err().to_string();
+        assert!(refused(&["mechanism=eventfd", "size=64"]).contains("exactly 8 bytes"));
+        assert!(refused(&["mechanism=pipe", "wake=spin", "placement=same-cpu"]).contains("spin"));
+        assert!(refused(&["mechanism=futex", "wake=poll"]).contains("no wake mode"));
+        let mixed = cells(
+            "latency.local",
+            Preset::Quick,
+            &["mechanism=eventfd,pipe", "size=64", "placement=same-cpu"],
+            &[0, 1],
+        );
+        assert_eq!((mixed.len(), measured(&mixed)), (2, 1));
+    }
+
+    #[test]
+    fn cells_of_one_channel_share_a_launch_and_others_do_not() {
+        let cells = cells(
+            "latency.local",
+            Preset::Quick,
+            &["mechanism=pipe,tcp4", "placement=same-cpu"],
+            &[0, 1],
+        );
+        let estimate = Estimate::of(&cells, &Preset::Quick.limits());
+        assert_eq!((estimate.cells, estimate.groups), (20, 2));
+    }
+
+    #[test]
+    fn clocks_are_read_on_each_cpu_and_compared_with_the_first() {
+        let cells = cells("clock.resolution", Preset::Quick, &[], &[0, 1]);
+        let of = |response: &str| cells.iter().filter(|c| c.response == response).count();
+        assert_eq!((of("resolution"), of("read-cost"), of("offset")), (16, 16, 2));
+    }
+
+    #[test]
+    fn a_plan_too_large_is_refused_before_it_fills_the_memory() {
+        let sizes: Vec<String> = (1..3000).map(|n| n.to_string()).collect();
+        let chosen = Chosen::parse([format!("size={}", sizes.join(","))]).unwrap();
+        let plan = Plan::named("latency.local", Some(Preset::Paper), &chosen).unwrap();
+        let problem = expand(&plan, &cpus(&[0, 1])).unwrap_err();
+        assert!(problem.what.contains("cells"), "{problem}");
+    }
+
+    #[test]
+    fn the_ladder_fits_into_twenty_seconds_and_the_quick_tables_into_ten_minutes() {
+        for (id, seconds) in [("ladder", 20), ("ipc", 600)] {
+            let plan = Plan::named(id, Some(Preset::Quick), &Chosen::default()).unwrap();
+            let cells = expand(&plan, &cpus(&[0, 1])).unwrap();
+            let estimate = Estimate::of(&cells, &plan.limits);
+            assert!(estimate.most < Span::from_secs(seconds), "{id}: {estimate:?}");
+            assert!(estimate.least > Span::ZERO);
+        }
+    }
+
+    #[test]
+    fn the_same_plan_makes_the_same_cells_after_storing() {
+        let plan = Plan::named("ipc", Some(Preset::Default), &Chosen::default()).unwrap();
+        let again = Plan::from_toml(&plan.to_toml(), "stored").unwrap();
+        assert_eq!(expand(&plan, &cpus(&[0, 1])), expand(&again, &cpus(&[0, 1])));
+    }
+}
