@@ -33,11 +33,6 @@ impl Fixture {
         self
     }
 
-    pub fn dir(self, path: &str) -> Self {
-        std::fs::create_dir_all(self.dir.path().join(path)).unwrap();
-        self
-    }
-
     pub fn online(self, cpus: &[u32]) -> Self {
         self.file("sys/devices/system/cpu/online", &cpu_list::format(cpus))
     }
