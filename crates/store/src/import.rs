@@ -1,0 +1,143 @@
+//! Results of other tools as runs, so that they can be listed, shown and compared.
+//!
+//! What a tool printed becomes cells with an [`ImportedSummary`](crate::record::ImportedSummary);
+//! only raw logs give blocks. What plumb also measures keeps plumb's experiment ids and
+//! conventions (latency is half a round trip); everything else is filed under the tool's own name.
+//! Left out: reading the file, and naming and dating the run, which the caller does: ids come back
+//! empty, and `created_unix_ms` is 0 where the file does not say.
+
+mod draft;
+pub mod iperf3;
+pub mod lmbench;
+pub mod sockperf;
+
+use std::fmt;
+
+use crate::record::RunData;
+
+/// A tool whose results can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// lmbench 1.0 to 3.0: raw results and summaries.
+    Lmbench,
+    /// sockperf 3: what it prints, and its `--full-log`.
+    Sockperf,
+    /// iperf3: `--json` and `--json-stream`.
+    Iperf3,
+}
+
+impl Format {
+    /// Every format.
+    pub const ALL: [Self; 3] = [Self::Lmbench, Self::Sockperf, Self::Iperf3];
+
+    /// The tool's name, as on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Lmbench => "lmbench",
+            Self::Sockperf => "sockperf",
+            Self::Iperf3 => "iperf3",
+        }
+    }
+
+    /// The format of a tool's name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|format| format.name() == name)
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Why a file was not imported.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ImportError {
+    /// A line is not what it should be.
+    #[error(
+        "line {line} is not {format} output: expected {expected}, found {found}; \
+         was the file edited or cut?"
+    )]
+    Unexpected {
+        /// The format it was read as.
+        format: Format,
+        /// Counted from 1.
+        line: usize,
+        /// What should have been there.
+        expected: String,
+        /// What was there.
+        found: String,
+    },
+    /// There is nothing in the file that could be a result.
+    #[error(
+        "there is no {format} result in the file: expected {expected}; is it the file of another \
+         tool, or of a run that failed?"
+    )]
+    NoResults {
+        /// The format it was read as.
+        format: Format,
+        /// What would have been a result.
+        expected: &'static str,
+    },
+    /// The file holds something that has no place in a run.
+    #[error("line {line}: {what} cannot be imported from {format}; import {instead} instead")]
+    Unsupported {
+        /// The tool.
+        format: Format,
+        /// Counted from 1.
+        line: usize,
+        /// What it is.
+        what: &'static str,
+        /// What can be imported.
+        instead: &'static str,
+    },
+    /// The tool itself says that its measurement failed.
+    #[error("the file records a failed {format} run: {reason}; measure again and import that")]
+    Failed {
+        /// The tool.
+        format: Format,
+        /// What it says.
+        reason: String,
+    },
+}
+
+/// The tool that a file seems to come from.
+pub fn detect(bytes: &[u8]) -> Option<Format> {
+    // The marks of every format are near its beginning, except that shells may print before it.
+    let head = String::from_utf8_lossy(&bytes[..bytes.len().min(65_536)]);
+    let has = |marks: &[&str]| marks.iter().any(|mark| head.contains(mark));
+    if head.trim_start().starts_with('{') && has(&["\"intervals\"", "\"start\"", "\"event\""]) {
+        Some(Format::Iperf3)
+    } else if has(&["sockperf: ", "packet, txTime(sec)"]) {
+        Some(Format::Sockperf)
+    } else if has(&["[lmbench", "L M B E N C H", "Simple syscall: ", "Pipe latency: "]) {
+        Some(Format::Lmbench)
+    } else {
+        None
+    }
+}
+
+/// The runs in a file: one, or one for every machine of an lmbench summary.
+///
+/// # Errors
+/// [`ImportError`], with the line and what was expected there.
+pub fn parse(format: Format, bytes: &[u8]) -> Result<Vec<RunData>, ImportError> {
+    match format {
+        Format::Lmbench => lmbench::parse(bytes),
+        Format::Sockperf => sockperf::parse(bytes).map(|run| vec![run]),
+        Format::Iperf3 => iperf3::parse(bytes).map(|run| vec![run]),
+    }
+}
+
+/// At most forty characters of a line, in quotes, for an error.
+fn excerpt(text: &str) -> String {
+    let mut kept: String = text.trim().chars().take(40).collect();
+    if kept.len() < text.trim().len() {
+        kept.push('…');
+    }
+    format!("{kept:?}")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,172 @@
+//! iperf3: the document of `--json`, and the events of `--json-stream`.
+//!
+//! The figure taken is what the receiver got, as the sender's includes what never left its
+//! buffers. Left out: the intervals, which are counted at one end only.
+
+use plumb_base::units::Unit;
+use serde_json::Value;
+
+use super::draft::{Draft, Target};
+use super::{Format, ImportError};
+use crate::record::{Factors, RunData};
+
+const EXPECTED: &str = "'end.sum_received' or 'end.sum' with 'bits_per_second'";
+
+/// The run in a file.
+///
+/// # Errors
+/// [`ImportError`] when the file is not JSON, when iperf3 says that it failed, or when there is no
+/// result.
+pub fn parse(bytes: &[u8]) -> Result<RunData, ImportError> {
+    let document = document(bytes)?;
+    if let Some(reason) = document.get("error").and_then(Value::as_str) {
+        let reason = reason.to_owned();
+        return Err(ImportError::Failed { format: Format::Iperf3, reason });
+    }
+    let (start, end) = (&document["start"], &document["end"]);
+    let mut draft = Draft::new(Format::Iperf3);
+    describe(&mut draft, start, end);
+    let is_udp = start["test_start"]["protocol"].as_str() == Some("UDP");
+    let both_ways = end.get("sum_received_bidir_reverse").is_some();
+    for (suffix, direction) in [("", "forward"), ("_bidir_reverse", "reverse")] {
+        let mut factors = factors(start);
+        if both_ways {
+            factors = factors.with("direction", direction);
+        }
+        let place = if is_local(start) { "local" } else { "remote" };
+        let target = |response, unit| {
+            Target::new(format!("throughput.{place}"), response, unit, factors.clone())
+        };
+        if let Some(rate) = received(end, suffix) {
+            draft.figure(target("throughput", Unit::BytesPerSecond), rate / 8.0, "mean");
+        }
+        if is_udp && let Some(share) = delivered(end, suffix) {
+            draft.figure(target("delivered", Unit::Share), share, "total");
+        }
+    }
+    if draft.is_empty() {
+        return Err(ImportError::NoResults { format: Format::Iperf3, expected: EXPECTED });
+    }
+    Ok(draft.finish())
+}
+
+/// The document, put together from its events where it is a stream of them.
+fn document(bytes: &[u8]) -> Result<Value, ImportError> {
+    let first: Option<Value> =
+        serde_json::Deserializer::from_slice(bytes).into_iter().next().and_then(Result::ok);
+    if first.is_none_or(|value| value.get("event").is_none()) {
+        return serde_json::from_slice(bytes).map_err(|error| not_json(&error, 0));
+    }
+    let mut document = serde_json::Map::new();
+    for (index, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
+        if line.trim_ascii().is_empty() {
+            continue;
+        }
+        let mut event: Value =
+            serde_json::from_slice(line).map_err(|error| not_json(&error, index))?;
+        // Intervals are many, and not used.
+        if let Some(name @ ("start" | "end" | "error")) = event["event"].as_str() {
+            let name = name.to_owned();
+            document.insert(name, event["data"].take());
+        }
+    }
+    Ok(Value::Object(document))
+}
+
+fn not_json(error: &serde_json::Error, lines_before: usize) -> ImportError {
+    ImportError::Unexpected {
+        format: Format::Iperf3,
+        line: lines_before + error.line().max(1),
+        expected: "the JSON of `iperf3 --json` or `--json-stream`".to_owned(),
+        found: error.to_string(),
+    }
+}
+
+/// Facts about the machine and the measurement.
+fn describe(draft: &mut Draft, start: &Value, end: &Value) {
+    if let Some(version) = start["version"].as_str() {
+        draft.tool = format!("iperf3 {}", version.trim_start_matches("iperf "));
+    }
+    let seconds = start["timestamp"]["timesecs"].as_i64().unwrap_or(0);
+    let ms = start["timestamp"]["timemillisecs"].as_i64();
+    draft.created_unix_ms = ms.unwrap_or_else(|| seconds.saturating_mul(1000));
+    let texts = [
+        ("iperf3.system", start["system_info"].as_str()),
+        ("tcp.congestion", end["sender_tcp_congestion"].as_str()),
+    ];
+    for (name, text) in texts {
+        if let Some(text) = text {
+            draft.provenance.insert(name.to_owned(), text.to_owned());
+        }
+    }
+    let cpu = &end["cpu_utilization_percent"];
+    let numbers = [
+        ("iperf3.duration_s", &start["test_start"]["duration"]),
+        ("iperf3.reverse", &start["test_start"]["reverse"]),
+        ("iperf3.omit_s", &start["test_start"]["omit"]),
+        ("iperf3.target_bits_per_s", &start["test_start"]["target_bitrate"]),
+        ("iperf3.cpu.host_percent", &cpu["host_total"]),
+        ("iperf3.cpu.remote_percent", &cpu["remote_total"]),
+        ("iperf3.retransmits", &end["sum_sent"]["retransmits"]),
+        ("iperf3.jitter_ms", &end["sum"]["jitter_ms"]),
+    ];
+    for (name, number) in numbers {
+        if number.is_number() {
+            draft.notes.insert(name.to_owned(), number.to_string());
+        }
+    }
+}
+
+fn factors(start: &Value) -> Factors {
+    let test = &start["test_start"];
+    let mut factors =
+        Factors::default().with("mechanism", mechanism(start)).with("placement", "unknown");
+    if let Some(size) = test["blksize"].as_u64().filter(|size| *size > 0) {
+        factors = factors.with("size", size);
+    }
+    match test["num_streams"].as_u64() {
+        Some(streams) if streams > 1 => factors.with("streams", streams),
+        _ => factors,
+    }
+}
+
+fn mechanism(start: &Value) -> &'static str {
+    let six = start["connected"][0]["remote_host"]
+        .as_str()
+        .is_some_and(|host| host.contains(':') && !host.starts_with("::ffff:"));
+    match (start["test_start"]["protocol"].as_str(), six) {
+        (Some("TCP"), false) => "tcp4",
+        (Some("TCP"), true) => "tcp6",
+        (Some("UDP"), false) => "udp4",
+        (Some("UDP"), true) => "udp6",
+        (Some("SCTP"), false) => "sctp4",
+        (Some("SCTP"), true) => "sctp6",
+        _ => "unknown",
+    }
+}
+
+/// Whether both ends have the same address.
+fn is_local(start: &Value) -> bool {
+    let connection = &start["connected"][0];
+    let remote = connection["remote_host"].as_str();
+    remote.is_some() && remote == connection["local_host"].as_str()
+}
+
+/// Bits a second that reached the receiver.
+fn received(end: &Value, suffix: &str) -> Option<f64> {
+    let rate = |sum: &Value| sum["bits_per_second"].as_f64().filter(|rate| *rate >= 0.0);
+    if let Some(rate) = rate(&end[format!("sum_received{suffix}")]).filter(|rate| *rate > 0.0) {
+        return Some(rate);
+    }
+    // Old versions report UDP as sent, with the share that was lost.
+    let sum = &end[format!("sum{suffix}")];
+    Some(rate(sum)? * delivered(end, suffix).unwrap_or(1.0))
+}
+
+/// Share of datagrams that arrived.
+fn delivered(end: &Value, suffix: &str) -> Option<f64> {
+    let sum = &end[format!("sum{suffix}")];
+    let (lost, packets) = (sum["lost_packets"].as_f64()?, sum["packets"].as_f64()?);
+    // Duplicates are subtracted from what iperf3 calls lost, which may go below zero.
+    (packets > 0.0).then(|| (1.0 - lost / packets).clamp(0.0, 1.0))
+}

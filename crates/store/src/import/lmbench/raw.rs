@@ -1,0 +1,269 @@
+//! Raw lmbench results: `name: figure unit` lines between a bracketed header and a date.
+//!
+//! Left out: the memory curves; what lmbench's summary makes of the rest.
+
+use plumb_base::units::parse_bytes;
+
+use super::super::draft::{Draft, Target};
+use super::super::{Format, ImportError, excerpt};
+use super::{
+    bandwidth, call, context_switch, latency_local, latency_remote, statistic, throughput_local,
+    time,
+};
+
+/// Header keys worth keeping, and the names of what they say.
+const HEADER: &[(&str, &str)] = &[
+    ("HOSTNAME", "host.name"),
+    ("SYSNAME", "kernel.name"),
+    ("RELEASE", "kernel.release"),
+    ("VERSION", "kernel.version"),
+    ("MACHINE", "cpu.architecture"),
+    ("MHZ", "cpu.mhz"),
+    ("PROCESSORS", "cpu.count"),
+    ("LMBENCH_SCHED", "lmbench.placement"),
+    ("ENOUGH", "lmbench.enough_us"),
+    ("LMBENCH VERSION", "lmbench.version"),
+];
+
+/// Which list of number pairs the lines below belong to.
+#[derive(Clone, Copy)]
+enum Section {
+    None,
+    Socket { local: bool },
+    Switch { bytes: u64 },
+}
+
+/// The runs of a file; results appended to one another are told apart by their headers.
+pub(super) fn parse(text: &str) -> Result<Vec<Draft>, ImportError> {
+    let mut reader = Reader::new();
+    let mut drafts = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if let Some(rest) = line.strip_prefix("[lmbench") {
+            drafts.push(std::mem::replace(&mut reader, Reader::new()).draft);
+            reader.version(rest);
+        } else if let Some(rest) = line.strip_prefix('[') {
+            reader.header(rest.trim_end_matches(']'));
+        } else {
+            reader.result(index + 1, line)?;
+        }
+    }
+    drafts.push(reader.draft);
+    drafts.retain(|draft| !draft.is_empty());
+    Ok(drafts)
+}
+
+struct Reader {
+    draft: Draft,
+    statistic: &'static str,
+    section: Section,
+}
+
+impl Reader {
+    fn new() -> Self {
+        Self { draft: Draft::new(Format::Lmbench), statistic: "median", section: Section::None }
+    }
+
+    /// `3.0 results for Linux host 5.15.0 …]`.
+    fn version(&mut self, rest: &str) {
+        let version = rest.split_whitespace().next().unwrap_or_default();
+        self.draft.tool = format!("lmbench {version}");
+        self.statistic = statistic(version);
+    }
+
+    fn header(&mut self, text: &str) {
+        let Some((key, value)) = text.split_once(':') else { return };
+        for (known, name) in HEADER {
+            // `1500 MHz, 0.6667 nanosec clock`
+            let value = if *known == "MHZ" { value.trim().split(' ').next() } else { Some(value) };
+            let value = value.unwrap_or_default().trim();
+            if *known == key.trim() && !value.is_empty() {
+                self.draft.provenance.insert((*name).to_owned(), value.to_owned());
+            }
+        }
+    }
+
+    fn result(&mut self, number: usize, line: &str) -> Result<(), ImportError> {
+        if line.is_empty() {
+            self.section = Section::None;
+        } else if let Some(section) = section(line) {
+            self.section = section;
+        } else if let Some((label, figure)) = line.rsplit_once(": ")
+            && let Some((target, scale)) = target(label, figure)
+        {
+            let value = value(number, label, figure)?;
+            if value > 0.0 {
+                self.draft.figure(target, value * scale, self.statistic);
+            } else {
+                self.draft.skip(label);
+            }
+        } else {
+            self.pair(line);
+        }
+        Ok(())
+    }
+
+    /// A line of two numbers inside a section; anything else is the chatter of some test.
+    fn pair(&mut self, line: &str) {
+        let mut words = line.split_whitespace().map(str::parse::<f64>);
+        let (Some(Ok(first)), Some(Ok(second))) = (words.next(), words.next()) else { return };
+        if !(first.is_finite() && second.is_finite() && second > 0.0) {
+            return;
+        }
+        match self.section {
+            Section::Socket { local: true } => {
+                let target = throughput_local("tcp4", whole(first * 1e6));
+                self.draft.figure(target, second * 1e6, self.statistic);
+            }
+            Section::Switch { bytes } => {
+                if let Some(processes) = whole(first) {
+                    let target = context_switch(processes, bytes);
+                    self.draft.figure(target, second * 1e3, self.statistic);
+                }
+            }
+            Section::Socket { local: false } | Section::None => {}
+        }
+    }
+}
+
+/// The nearest whole number of something there is at least one of.
+fn whole(value: f64) -> Option<u64> {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "between 1 and 2^53"
+    )]
+    (1.0..9e15).contains(&value.round()).then_some(value.round() as u64)
+}
+
+/// The list that a line opens, if it opens one.
+fn section(line: &str) -> Option<Section> {
+    if let Some(host) = line.strip_prefix("Socket bandwidth using ")
+        && !host.contains(':')
+    {
+        return Some(Section::Socket { local: is_local(host) });
+    }
+    let title = line.strip_prefix('"')?;
+    let size = title.strip_prefix("size=").and_then(|rest| rest.split_whitespace().next());
+    Some(match size.and_then(kibibytes) {
+        Some(bytes) => Section::Switch { bytes },
+        None => Section::None,
+    })
+}
+
+/// `64k`, in lmbench's k of 1024.
+fn kibibytes(text: &str) -> Option<u64> {
+    parse_bytes(&text.replace(['k', 'K'], "Ki")).ok()
+}
+
+fn is_local(host: &str) -> bool {
+    matches!(host.trim(), "localhost" | "127.0.0.1")
+}
+
+/// The number of a known result.
+fn value(line: usize, label: &str, figure: &str) -> Result<f64, ImportError> {
+    let number = figure.split_whitespace().next().unwrap_or_default();
+    match number.parse::<f64>() {
+        Ok(value) if value.is_finite() => Ok(value),
+        _ => Err(ImportError::Unexpected {
+            format: Format::Lmbench,
+            line,
+            expected: format!("a number after {}", excerpt(label)),
+            found: excerpt(figure),
+        }),
+    }
+}
+
+/// What a label stands for, and the factor from its figure to our unit.
+fn target(label: &str, figure: &str) -> Option<(Target, f64)> {
+    let unit = figure.split_whitespace().nth(1)?;
+    let scale = match unit {
+        "nanoseconds" => 1.0,
+        "microseconds" | "KB/sec" => 1e3,
+        "MB/sec" => 1e6,
+        _ => return None,
+    };
+    if unit.ends_with("/sec") {
+        return Some((transfer(label)?, scale));
+    }
+    if let Some(half) = round_trip(label) {
+        return Some((half, scale / 2.0));
+    }
+    Some((timed(label)?, scale))
+}
+
+/// The latencies that are whole round trips.
+fn round_trip(label: &str) -> Option<Target> {
+    match label {
+        "Pipe latency" => return Some(latency_local("pipe")),
+        "Fifo latency" => return Some(latency_local("fifo")),
+        "AF_UNIX sock stream latency" => return Some(latency_local("socketpair-stream")),
+        _ => {}
+    }
+    let (test, host) = label.split_once(" latency using ")?;
+    let mechanism = match test {
+        "UDP" => "udp4",
+        "TCP" => "tcp4",
+        _ => return None,
+    };
+    Some(if is_local(host) { latency_local(mechanism) } else { latency_remote(mechanism) })
+}
+
+fn timed(label: &str) -> Option<Target> {
+    if let Some(name) = label.strip_prefix("Simple ").or_else(|| label.strip_prefix("Null ")) {
+        return Some(call(match name {
+            // Version 1 wrote one byte to /dev/null and called it the null call.
+            "syscall" if label.starts_with("Null") => "write-dev-null",
+            "syscall" => "getppid",
+            "read" => "read-dev-zero",
+            "write" => "write-dev-null",
+            "stat" => "stat",
+            "fstat" => "fstat",
+            "open/close" => "open-close",
+            _ => return None,
+        }));
+    }
+    if let Some(rest) = label.strip_prefix("Select on ") {
+        let name = rest.trim_end_matches(" fd's").replace(' ', "-");
+        return Some(call(&format!("select-{name}")));
+    }
+    if let Some(host) = label.strip_prefix("TCP/IP connection cost to ") {
+        return is_local(host).then(|| time("connect", "tcp4"));
+    }
+    if let Some(rest) = label.strip_prefix("Process ") {
+        return Some(time("process", rest));
+    }
+    match label {
+        "Signal handler installation" => Some(call("sigaction")),
+        "Signal handler overhead" => Some(time("signal", "deliver")),
+        "Protection fault" => Some(time("fault", "protection")),
+        _ if label.starts_with("Pagefaults on ") => Some(time("fault", "page")),
+        _ if is_arithmetic(label) => Some(time("arithmetic", label)),
+        _ => None,
+    }
+}
+
+/// `integer add`, `double div`, …
+fn is_arithmetic(label: &str) -> bool {
+    let mut words = label.split(' ');
+    let kind = words.next().unwrap_or_default();
+    matches!(kind, "integer" | "int64" | "uint64" | "float" | "double")
+        && words.next().is_some()
+        && words.next().is_none()
+}
+
+fn transfer(label: &str) -> Option<Target> {
+    // bw_pipe and bw_unix move 64 KiB at a time.
+    match label {
+        "Pipe bandwidth" => return Some(throughput_local("pipe", Some(65_536))),
+        "AF_UNIX sock stream bandwidth" => {
+            return Some(throughput_local("socketpair-stream", Some(65_536)));
+        }
+        _ => {}
+    }
+    if let Some(host) = label.strip_prefix("Socket bandwidth using ") {
+        return is_local(host).then(|| throughput_local("tcp4", None));
+    }
+    let stream = label.strip_prefix("STREAM").and_then(|rest| rest.strip_suffix(" bandwidth"))?;
+    Some(bandwidth("memory", &format!("stream{stream}")))
+}

@@ -1,0 +1,295 @@
+//! lmbench summaries: tables with one row for every machine and kernel.
+//!
+//! Columns differ between versions, so each is known by its heading and by the dashes under it.
+//! Left out: file deletion and the guesses about caches.
+
+use super::super::draft::{Draft, Target};
+use super::super::{Format, ImportError, excerpt};
+use super::{
+    bandwidth, call, context_switch, latency_local, latency_remote, statistic, throughput_local,
+    time,
+};
+
+/// One table: its title in lower case, and its columns.
+struct Table {
+    title: String,
+    columns: Vec<Column>,
+    /// Whether null I/O has a column of its own, so that the null call is not a write.
+    has_null_io: bool,
+}
+
+/// One column: where its dashes are, and its heading in lower case.
+struct Column {
+    start: usize,
+    end: usize,
+    heading: String,
+}
+
+/// The runs of a summary, in the order of their first rows.
+pub(super) fn parse(text: &str) -> Result<Vec<Draft>, ImportError> {
+    let mut reader = Reader::default();
+    for (index, line) in text.lines().enumerate() {
+        // Bytes, columns and characters are the same thing in these tables.
+        let line: String =
+            line.chars().map(|c| if c.is_ascii() && c != '\t' { c } else { ' ' }).collect();
+        reader.line(index + 1, line.trim_end())?;
+    }
+    let mut drafts: Vec<Draft> = reader.drafts.into_iter().map(|(_, draft)| draft).collect();
+    drafts.retain(|draft| !draft.is_empty());
+    Ok(drafts)
+}
+
+#[derive(Default)]
+struct Reader {
+    version: String,
+    /// Lines since the last blank one: title, underline, headings.
+    above: Vec<String>,
+    table: Option<Table>,
+    /// A draft for each host and kernel.
+    drafts: Vec<((String, String), Draft)>,
+}
+
+impl Reader {
+    fn line(&mut self, number: usize, line: &str) -> Result<(), ImportError> {
+        if line.is_empty() {
+            self.above.clear();
+            self.table = None;
+        } else if let Some(version) = version(line) {
+            self.version = version;
+        } else if let Some(table) = &self.table {
+            let figures = table.row(number, line, &self.version)?;
+            self.add(line, table_width(table), figures);
+        } else if is_ruler(line) {
+            self.table = Some(Table::new(&self.above, line));
+        } else {
+            self.above.push(line.to_owned());
+        }
+        Ok(())
+    }
+
+    /// Adds the figures of a row to the run of its host and kernel.
+    fn add(&mut self, line: &str, (host_end, os_end): (usize, usize), figures: Vec<Figure>) {
+        let slice = |from: usize, to: usize| {
+            line.get(from.min(line.len())..to.min(line.len())).unwrap_or_default().trim()
+        };
+        let (host, os) = (slice(0, host_end), slice(host_end, os_end));
+        let key = (host.to_owned(), os.to_owned());
+        let found = self.drafts.iter().position(|(known, _)| *known == key);
+        let index = found.unwrap_or_else(|| {
+            let mut draft = Draft::new(Format::Lmbench);
+            draft.tool = format!("lmbench {}", self.version);
+            draft.provenance.insert("host.name".to_owned(), host.to_owned());
+            draft.provenance.insert("kernel.release".to_owned(), os.to_owned());
+            self.drafts.push((key, draft));
+            self.drafts.len() - 1
+        });
+        let draft = &mut self.drafts[index].1;
+        for figure in figures {
+            match figure {
+                Figure::Measured(target, value) => {
+                    draft.figure(target, value, statistic(&self.version));
+                }
+                Figure::Missing(heading) => draft.skip(&heading),
+                Figure::Clock(mhz) => {
+                    draft.provenance.entry("cpu.mhz".to_owned()).or_insert(mhz);
+                }
+            }
+        }
+    }
+}
+
+enum Figure {
+    Measured(Target, f64),
+    Missing(String),
+    Clock(String),
+}
+
+/// Where the columns of host and kernel end.
+fn table_width(table: &Table) -> (usize, usize) {
+    let end = |index: usize| table.columns.get(index).map_or(0, |column| column.end);
+    (end(0), end(1))
+}
+
+/// `3.0` of the banner `L M B E N C H  3 . 0   S U M M A R Y`.
+fn version(line: &str) -> Option<String> {
+    let packed: String = line.split_whitespace().collect();
+    Some(packed.strip_prefix("LMBENCH")?.strip_suffix("SUMMARY")?.to_owned())
+}
+
+/// Whether a line is the dashes between headings and rows, in at least three columns.
+fn is_ruler(line: &str) -> bool {
+    line.starts_with('-')
+        && line.bytes().all(|byte| byte == b'-' || byte == b' ')
+        && line.split_whitespace().count() >= 3
+}
+
+impl Table {
+    fn new(above: &[String], ruler: &str) -> Self {
+        let is_underline = |line: &String| line.trim().bytes().all(|byte| byte == b'-');
+        let under = above.iter().position(is_underline);
+        let (title, headings) = match under {
+            Some(index) => (above[..index].join(" "), &above[index + 1..]),
+            None => (String::new(), above),
+        };
+        let mut columns: Vec<Column> = words(ruler)
+            .map(|(start, word)| Column { start, end: start + word.len(), heading: String::new() })
+            .collect();
+        for (start, word) in headings.iter().flat_map(|line| words(line)) {
+            if let Some(column) = nearest(&mut columns, start, word.len()) {
+                if !column.heading.is_empty() {
+                    column.heading.push(' ');
+                }
+                column.heading.push_str(&word.to_ascii_lowercase());
+            }
+        }
+        let has_null_io = columns.iter().any(|column| column.heading == "null i/o");
+        Self { title: title.to_ascii_lowercase(), columns, has_null_io }
+    }
+
+    /// The figures of a row.
+    fn row(&self, line: usize, text: &str, version: &str) -> Result<Vec<Figure>, ImportError> {
+        let (_, os_end) = table_width(self);
+        let rest = text.get(os_end.min(text.len())..).unwrap_or_default();
+        let mut figures = Vec::new();
+        for (start, word) in words(rest) {
+            let (start, end) = (start + os_end, start + os_end + word.len());
+            let Some(column) = self.columns.iter().skip(2).max_by_key(|c| c.overlap(start, end))
+            else {
+                continue;
+            };
+            if column.heading == "mhz" {
+                figures.push(Figure::Clock(word.to_owned()));
+                continue;
+            }
+            let Some((target, scale)) = self.target(&column.heading, version) else { continue };
+            let Some(value) = figure(word) else {
+                return Err(ImportError::Unexpected {
+                    format: Format::Lmbench,
+                    line,
+                    expected: format!("a number under '{}'", column.heading),
+                    found: excerpt(word),
+                });
+            };
+            // lmbench writes 0, -1 or - where it measured nothing.
+            figures.push(if value > 0.0 {
+                Figure::Measured(target, value * scale)
+            } else {
+                Figure::Missing(column.heading.clone())
+            });
+        }
+        Ok(figures)
+    }
+
+    /// What a column holds, and the factor from its figure to our unit.
+    fn target(&self, heading: &str, version: &str) -> Option<(Target, f64)> {
+        let title = self.title.as_str();
+        let microseconds = |target: Option<Target>| Some((target?, 1e3));
+        if title.contains("communication latencies") {
+            self.latency(heading)
+        } else if title.contains("communication bandwidths") {
+            // "Megabytes" were 2^20 bytes until version 1.9.
+            let early = version.starts_with("1.") && version != "1.9";
+            let scale = if early { 1_048_576.0 } else { 1e6 };
+            Some((transfer(heading)?, scale))
+        } else if title.starts_with("processor") || title.contains("processor, processes") {
+            microseconds(self.process(heading))
+        } else if title.contains("context switching") {
+            microseconds(switch(heading))
+        } else if title.contains("file & vm") {
+            microseconds(match heading {
+                "prot fault" => Some(time("fault", "protection")),
+                "page fault" => Some(time("fault", "page")),
+                _ => None,
+            })
+        } else if title.contains("operations") {
+            Some((time("arithmetic", heading), 1.0))
+        } else if title.contains("memory latencies") {
+            matches!(heading, "l1 $" | "l2 $" | "main mem" | "rand mem" | "tlb")
+                .then(|| (time("memory", heading), 1.0))
+        } else {
+            None
+        }
+    }
+
+    fn latency(&self, heading: &str) -> Option<(Target, f64)> {
+        let half = if self.title.contains("remote") { latency_remote } else { latency_local };
+        match heading {
+            "pipe" => Some((half("pipe"), 500.0)),
+            "af unix" => Some((half("socketpair-stream"), 500.0)),
+            "udp" => Some((half("udp4"), 500.0)),
+            "tcp" => Some((half("tcp4"), 500.0)),
+            "tcp conn" if self.title.contains("local") => Some((time("connect", "tcp4"), 1e3)),
+            _ => None,
+        }
+    }
+
+    fn process(&self, heading: &str) -> Option<Target> {
+        Some(match heading {
+            "null call" if self.has_null_io => call("getppid"),
+            // Before null I/O had its own column, the null call was a write to /dev/null.
+            "null call" | "null syscall" => call("write-dev-null"),
+            "stat" => call("stat"),
+            "open clos" => call("open-close"),
+            "sig inst" => call("sigaction"),
+            "sig hndl" => time("signal", "deliver"),
+            "fork proc" | "null process" => time("process", "fork+exit"),
+            "exec proc" | "simple process" => time("process", "fork+execve"),
+            "sh proc" | "/bin/sh process" => time("process", "fork+/bin/sh -c"),
+            "2-proc ctxsw" => context_switch(2, 0),
+            "8-proc ctxsw" => context_switch(8, 0),
+            _ => return None,
+        })
+    }
+}
+
+impl Column {
+    /// How many characters a word shares with the column, or minus the distance between them.
+    fn overlap(&self, start: usize, end: usize) -> i64 {
+        let signed = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
+        signed(self.end.min(end)) - signed(self.start.max(start))
+    }
+}
+
+/// The column that a heading's word stands over.
+fn nearest(columns: &mut [Column], start: usize, length: usize) -> Option<&mut Column> {
+    columns.iter_mut().max_by_key(|column| column.overlap(start, start + length))
+}
+
+/// `2p/16k ctxsw` as two processes that touch 16 KiB.
+fn switch(heading: &str) -> Option<Target> {
+    let (processes, size) = heading.strip_suffix(" ctxsw")?.split_once("p/")?;
+    let kibibytes: u64 = size.strip_suffix('k')?.parse().ok()?;
+    Some(context_switch(processes.parse().ok()?, kibibytes.checked_mul(1024)?))
+}
+
+fn transfer(heading: &str) -> Option<Target> {
+    Some(match heading {
+        "pipe" => throughput_local("pipe", Some(65_536)),
+        "af unix" => throughput_local("socketpair-stream", Some(65_536)),
+        // Which size a summary shows for TCP differs between versions.
+        "tcp" => throughput_local("tcp4", None),
+        "file reread" | "mmap reread" | "bcopy (libc)" | "bcopy (hand)" | "mem read"
+        | "mem write" => bandwidth("memory", heading),
+        _ => return None,
+    })
+}
+
+/// A figure: `12.3`, `95.`, `1.2K`; `-` is none, written as 0.
+fn figure(word: &str) -> Option<f64> {
+    if word.trim_matches('-').is_empty() {
+        return Some(0.0);
+    }
+    let (digits, scale) = match word.as_bytes().last() {
+        Some(b'K') => (&word[..word.len() - 1], 1e3),
+        Some(b'M') => (&word[..word.len() - 1], 1e6),
+        _ => (word, 1.0),
+    };
+    let value: f64 = digits.parse().ok()?;
+    let value = value * scale;
+    value.is_finite().then_some(value)
+}
+
+/// The words of a line, each with where it begins.
+fn words(line: &str) -> impl Iterator<Item = (usize, &str)> {
+    line.split_whitespace().map(|word| (word.as_ptr() as usize - line.as_ptr() as usize, word))
+}

@@ -1,0 +1,350 @@
+//! sockperf 3: what its client prints, and the log of every packet that `--full-log` writes.
+//!
+//! sockperf prints half of each round trip unless asked for `--full-rtt`; both become half a round
+//! trip here. Its throughput is what the sender handed to the kernel, in units of 2^20 bytes. Left
+//! out: feeds with several servers, whose percentiles are not told apart here.
+
+use plumb_base::units::Unit;
+
+use super::draft::{Draft, Target};
+use super::{Format, ImportError, excerpt};
+use crate::record::{Block, Effort, Factors, ImportedSummary, RunData};
+use std::collections::BTreeMap;
+
+const EXPECTED: &str = "a line 'Summary: Latency is …', 'Summary: Round trip is …' or \
+                        'Summary: BandWidth is …', or the rows of a full log";
+
+/// Thirty thousand years: no time in a file is longer.
+const SECONDS_MAX: f64 = 1e12;
+
+/// The run in a file.
+///
+/// # Errors
+/// [`ImportError`] when a figure is not a number, when sockperf says that it failed, or when there
+/// is no result.
+pub fn parse(bytes: &[u8]) -> Result<RunData, ImportError> {
+    let text = String::from_utf8_lossy(bytes);
+    let mut reader = Reader::default();
+    for (index, line) in text.lines().enumerate() {
+        let line = without_colours(line);
+        reader.line(index + 1, line.trim_start_matches("sockperf: ").trim())?;
+    }
+    reader.finish()
+}
+
+/// A line without its terminal colours, `ESC [ … m`.
+fn without_colours(line: &str) -> String {
+    let mut plain = String::with_capacity(line.len());
+    let mut rest = line;
+    while let Some((before, after)) = rest.split_once("\u{1b}[") {
+        plain.push_str(before);
+        rest = after.split_once('m').map_or("", |(_, rest)| rest);
+    }
+    plain.push_str(rest);
+    plain
+}
+
+/// One row of a full log.
+struct Row {
+    sent_s: f64,
+    received_s: f64,
+}
+
+#[derive(Default)]
+struct Reader {
+    version: Option<String>,
+    address: Option<(String, String)>,
+    handler: Option<String>,
+    size: Option<u64>,
+    parameters: Option<String>,
+    observations: Option<u64>,
+    mean_us: Option<f64>,
+    whole_round_trip: bool,
+    percentiles: BTreeMap<String, f64>,
+    min_us: Option<f64>,
+    max_us: Option<f64>,
+    bandwidth_mib: Option<f64>,
+    counters: BTreeMap<String, u64>,
+    in_log: bool,
+    rows: Vec<Row>,
+}
+
+impl Reader {
+    fn line(&mut self, number: usize, line: &str) -> Result<(), ImportError> {
+        if line.starts_with("packet, txTime(sec)") {
+            self.in_log = true;
+        } else if self.in_log && line.starts_with("---") {
+            self.in_log = false;
+        } else if self.in_log {
+            self.rows.push(row(number, line)?);
+        } else if let Some(rest) = line.strip_prefix("--->") {
+            self.percentile(number, rest.trim())?;
+        } else if let Some(rest) = line.strip_prefix("Summary:") {
+            self.summary(number, rest.trim())?;
+        } else if line.starts_with("No messages were received") || line.starts_with("ERROR:") {
+            let reason = line.trim_end_matches('.').to_owned();
+            return Err(ImportError::Failed { format: Format::Sockperf, reason });
+        } else {
+            self.circumstance(number, line)?;
+        }
+        Ok(())
+    }
+
+    /// Lines that say how it was measured.
+    fn circumstance(&mut self, number: usize, line: &str) -> Result<(), ImportError> {
+        if let Some(version) = between(line, "version #", " ") {
+            self.version = Some(version.to_owned());
+        } else if let Some(handler) = between(line, "using ", "()") {
+            self.handler = Some(handler.to_owned());
+        } else if let Some((host, protocol)) = address(line) {
+            self.address = Some((host, protocol));
+        } else if line.starts_with("====> avg-") {
+            let figure =
+                between(line, "=", " (std-dev").and_then(|rest| rest.split('=').next_back());
+            self.whole_round_trip = line.contains("avg-rtt");
+            self.mean_us = Some(number_in(number, figure.unwrap_or(line), "the average")?);
+        } else if line.starts_with("# dropped messages") {
+            self.count(number, line)?;
+        } else if let Some(count) = between(line, "Total ", " observations") {
+            self.observations = Some(whole_in(number, count, "the number of observations")?);
+        } else if let Some(rest) = line.split_once("following parameters: ") {
+            self.parameters = Some(rest.1.trim().to_owned());
+        } else if let Some(server) = line.split_once("statistics for Server No: ")
+            && server.1.trim() != "0"
+        {
+            return Err(ImportError::Unsupported {
+                format: Format::Sockperf,
+                line: number,
+                what: "the statistics of several servers",
+                instead: "a run against one server",
+            });
+        }
+        // Both the throughput note and the parameters of a log name it.
+        if let Some((_, rest)) = line.split_once("msg-size=") {
+            let digits = rest.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
+            self.size = Some(whole_in(number, digits, "the message size")?);
+        }
+        Ok(())
+    }
+
+    /// `# dropped messages = 0; # duplicated messages = 0; # out-of-order messages = 0`.
+    fn count(&mut self, number: usize, line: &str) -> Result<(), ImportError> {
+        let ours =
+            [("dropped", "lost"), ("duplicated", "duplicated"), ("out-of-order", "reordered")];
+        for part in line.split(';') {
+            let Some((name, count)) = part.split_once('=') else { continue };
+            if let Some((_, counter)) = ours.iter().find(|(theirs, _)| name.contains(theirs)) {
+                let count = whole_in(number, count, "a number of messages")?;
+                self.counters.insert((*counter).to_owned(), count);
+            }
+        }
+        Ok(())
+    }
+
+    /// `<MAX> observation =  459.867` or `percentile 99.900 =  240.482`.
+    fn percentile(&mut self, number: usize, text: &str) -> Result<(), ImportError> {
+        let Some((name, figure)) = text.split_once('=') else {
+            return Err(unexpected(number, "an observation or percentile with its value", text));
+        };
+        let value = number_in(number, figure, "a time in microseconds")?;
+        match name.trim() {
+            "<MAX> observation" => self.max_us = Some(value),
+            "<MIN> observation" => self.min_us = Some(value),
+            name => {
+                let Some(percent) = name.strip_prefix("percentile ") else {
+                    return Err(unexpected(number, "a percentile", name));
+                };
+                number_in(number, percent, "a percentage")?;
+                let percent = percent.trim();
+                let percent = if percent.contains('.') {
+                    percent.trim_end_matches('0').trim_end_matches('.')
+                } else {
+                    percent
+                };
+                self.percentiles.insert(format!("p{percent}"), value);
+            }
+        }
+        Ok(())
+    }
+
+    /// `Latency is 31.312 usec`, `BandWidth is 405.708 MBps (3245.660 Mbps)`.
+    fn summary(&mut self, number: usize, text: &str) -> Result<(), ImportError> {
+        if let Some(rest) = text.strip_prefix("BandWidth is ") {
+            let figure = rest.split_whitespace().next().unwrap_or_default();
+            self.bandwidth_mib = Some(number_in(number, figure, "a bandwidth in MBps")?);
+        } else if let Some(figure) = between(text, " is ", " usec") {
+            self.whole_round_trip = text.starts_with("Round trip");
+            self.mean_us = Some(number_in(number, figure, "a time in microseconds")?);
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<RunData, ImportError> {
+        let mut draft = Draft::new(Format::Sockperf);
+        if let Some(version) = &self.version {
+            draft.tool = format!("sockperf {version}");
+        }
+        if let Some(parameters) = self.parameters.take() {
+            draft.notes.insert("sockperf.parameters".to_owned(), parameters);
+        }
+        if self.address.is_none() {
+            let assumed = "the file does not name protocol and host: taken as local";
+            draft.notes.insert("import.assumed".to_owned(), assumed.to_owned());
+        }
+        if !self.rows.is_empty() {
+            let block = self.block();
+            draft.samples(self.target("latency", Unit::Nanoseconds), block);
+        } else if let Some(mean) = self.mean_us {
+            for (counter, count) in &self.counters {
+                draft.notes.insert(format!("sockperf.{counter}"), count.to_string());
+            }
+            let summary = self.latency(mean, draft.tool.clone());
+            draft.summary(self.target("latency", Unit::Nanoseconds), summary);
+        }
+        if let Some(mebibytes) = self.bandwidth_mib {
+            let counted = "by the sender, when it handed them to the kernel";
+            draft.notes.insert("sockperf.bytes-counted".to_owned(), counted.to_owned());
+            let target = self.target("throughput", Unit::BytesPerSecond);
+            draft.figure(target, mebibytes * 1_048_576.0, "mean");
+        }
+        if draft.is_empty() {
+            return Err(ImportError::NoResults { format: Format::Sockperf, expected: EXPECTED });
+        }
+        Ok(draft.finish())
+    }
+
+    fn target(&self, response: &'static str, unit: Unit) -> Target {
+        let (local, mechanism) = match &self.address {
+            Some((host, protocol)) => (is_local(host), mechanism(host, protocol)),
+            None => (true, "unknown"),
+        };
+        let place = if local { "local" } else { "remote" };
+        let mut factors =
+            Factors::default().with("mechanism", mechanism).with("placement", "unknown");
+        if let Some(size) = self.size {
+            factors = factors.with("size", size);
+        }
+        match self.handler.as_deref() {
+            Some("recvfrom" | "recvfromvma") => factors = factors.with("wake", "block"),
+            Some(_) => factors = factors.with("wake", "poll"),
+            None => {}
+        }
+        Target::new(format!("{response}.{place}"), response, unit, factors)
+    }
+
+    /// The printed statistics as half round trips in nanoseconds.
+    fn latency(&self, mean_us: f64, tool: String) -> ImportedSummary {
+        let half = |us: f64| us * 1e3 / if self.whole_round_trip { 2.0 } else { 1.0 };
+        let percentiles: BTreeMap<String, f64> =
+            self.percentiles.iter().map(|(name, us)| (name.clone(), half(*us))).collect();
+        let (value, statistic) = match percentiles.get("p50") {
+            Some(median) => (*median, "median"),
+            None => (half(mean_us), "mean"),
+        };
+        ImportedSummary {
+            tool,
+            value,
+            statistic: statistic.to_owned(),
+            n: self.observations,
+            min: self.min_us.map(half),
+            max: self.max_us.map(half),
+            percentiles,
+        }
+    }
+
+    /// The rows of a full log as one block; half round trips, in nanoseconds.
+    fn block(&self) -> Block {
+        // Times are printed to the nanosecond, so half of them is exact in tenths of one.
+        let samples: Vec<f64> = self
+            .rows
+            .iter()
+            .map(|row| ((row.received_s - row.sent_s) * 1e9).round() / 2.0)
+            .collect();
+        let wall_s = match (self.rows.first(), self.rows.last()) {
+            (Some(first), Some(last)) => (last.received_s - first.sent_s).max(0.0),
+            _ => 0.0,
+        };
+        let n = samples.len() as u64;
+        Block {
+            cell: 0,
+            launch: 0,
+            pass: 0,
+            batch: 1,
+            n,
+            warmup: 0,
+            samples,
+            histogram: Vec::new(),
+            histogram_scale: 0.001,
+            effort: Effort {
+                wall_ns: plumb_base::time::Span::from_secs_f64(wall_s).as_ns(),
+                operations: n,
+                ..Effort::default()
+            },
+            counters: self.counters.clone(),
+            flags: Vec::new(),
+        }
+    }
+}
+
+/// `0, 2.407268161, 2.407339016, 35.427`.
+fn row(number: usize, line: &str) -> Result<Row, ImportError> {
+    let expected = "packet, txTime, rxTime and latency, four numbers";
+    let fields: Vec<f64> = line.split(',').map_while(|field| field.trim().parse().ok()).collect();
+    match fields.as_slice() {
+        &[_, sent_s, received_s, _]
+            if (0.0..=SECONDS_MAX).contains(&sent_s)
+                && (sent_s..=SECONDS_MAX).contains(&received_s) =>
+        {
+            Ok(Row { sent_s, received_s })
+        }
+        _ => Err(unexpected(number, expected, line)),
+    }
+}
+
+/// `[ 0] IP = 127.0.0.1       PORT = 23111 # TCP` as host and protocol.
+fn address(line: &str) -> Option<(String, String)> {
+    let (_, rest) = line.split_once("IP = ")?;
+    let (host, rest) = rest.split_once(" PORT")?;
+    let (_, protocol) = rest.split_once("# ")?;
+    Some((host.trim().to_owned(), protocol.trim().to_owned()))
+}
+
+fn is_local(host: &str) -> bool {
+    host.starts_with("127.") || matches!(host, "::1" | "localhost")
+}
+
+fn mechanism(host: &str, protocol: &str) -> &'static str {
+    let six = host.contains(':');
+    match (protocol.split_whitespace().next(), six) {
+        (Some("TCP"), false) => "tcp4",
+        (Some("TCP"), true) => "tcp6",
+        (Some("UDP"), false) => "udp4",
+        (Some("UDP"), true) => "udp6",
+        _ => "unknown",
+    }
+}
+
+/// What stands between two marks.
+fn between<'a>(line: &'a str, before: &str, after: &str) -> Option<&'a str> {
+    line.split_once(before)?.1.split_once(after).map(|(middle, _)| middle)
+}
+
+fn number_in(line: usize, text: &str, expected: &str) -> Result<f64, ImportError> {
+    match text.trim().parse::<f64>() {
+        Ok(value) if (0.0..=SECONDS_MAX * 1e6).contains(&value) => Ok(value),
+        _ => Err(unexpected(line, expected, text)),
+    }
+}
+
+fn whole_in(line: usize, text: &str, expected: &str) -> Result<u64, ImportError> {
+    text.trim().parse().map_err(|_| unexpected(line, expected, text))
+}
+
+fn unexpected(line: usize, expected: &str, found: &str) -> ImportError {
+    ImportError::Unexpected {
+        format: Format::Sockperf,
+        line,
+        expected: expected.to_owned(),
+        found: excerpt(found),
+    }
+}
