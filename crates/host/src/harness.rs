@@ -1,3 +1,18 @@
 //! The harness: fresh processes, one of which does all the timing.
+//!
+//! `launcher` is the orchestrator's side, `worker` and `peer` the two processes of a launch;
+//! `bench`, `calls` and `clocks` are what is timed, `sampler` what becomes of the samples.
 
+mod bench;
+mod calls;
+mod clocks;
+mod control;
+mod effort;
+mod frame;
+pub mod launcher;
+mod page;
+mod payload;
+pub mod peer;
+mod sampler;
 pub mod spec;
+pub mod worker;

@@ -3,6 +3,7 @@
 //! The only crate that reads a clock. Left out: plans, stores and findings.
 #![forbid(unsafe_code)]
 
+pub mod clock;
 pub mod environment;
 pub mod harness;
 pub mod local;

@@ -28,7 +28,7 @@ mod vmsplice;
 mod zerocopy;
 
 pub(crate) use end::{
-    Channel, End, Fault, Handover, OpenError, PAGE_STOP, Received, SLACK, Setup, Watch,
+    Channel, End, Fault, Handover, Mark, OpenError, PAGE_STOP, Received, SLACK, Setup, Watch,
 };
 use mechanism::Mechanism;
 

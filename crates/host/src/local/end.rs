@@ -40,6 +40,8 @@ pub(crate) trait End {
     const LOSSY: bool = false;
     /// Whether `send` sends the bytes it is given; otherwise those that `prepare` saw.
     const STAMPED: bool = true;
+    /// Whether `send` may lend the message's pages: they must not change until it is answered.
+    const LENDS: bool = false;
     /// Whether messages sent before the first is received stay apart.
     const QUEUES: bool = true;
 
@@ -72,12 +74,17 @@ pub(crate) trait End {
     }
 
     /// Sends a mark that cannot be taken for a message; lossy channels only.
-    fn send_mark(&mut self, _value: u64) -> Result<(), Fault> {
+    fn send_mark(&mut self, _mark: Mark) -> Result<(), Fault> {
         Err(io::Error::from(io::ErrorKind::Unsupported).into())
     }
 
     /// Receives a message or a mark; lossy channels only.
     fn receive_any(&mut self, _buffer: &mut [u8], _len: usize) -> Result<Received, Fault> {
+        Err(io::Error::from(io::ErrorKind::Unsupported).into())
+    }
+
+    /// Waits some milliseconds for anything to arrive; lossy channels only.
+    fn wait_readable(&mut self, _timeout_ms: i32) -> Result<bool, Fault> {
         Err(io::Error::from(io::ErrorKind::Unsupported).into())
     }
 
@@ -97,8 +104,17 @@ pub(crate) trait End {
 pub(crate) enum Received {
     /// A whole message, in the buffer.
     Message,
-    /// A mark and its value.
-    Mark(u64),
+    /// A mark.
+    Mark(Mark),
+}
+
+/// A mark on a lossy channel: a question or its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mark {
+    /// A number that tells questions apart; in an answer also a count.
+    pub(crate) value: u64,
+    /// In an answer: the counter when the last message before the question arrived.
+    pub(crate) at: u64,
 }
 
 /// Why a channel cannot be opened.

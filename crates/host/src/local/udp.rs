@@ -9,11 +9,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 
 use plumb_base::seed::{Seed, Stream};
+use plumb_sys::fd;
 use plumb_sys::socket::{self, IntOption};
 use rand::Rng as _;
 
 use super::end::{
-    Attempt, Channel, End, Fault, Handover, OpenError, Received, Setup, Waiter, Watch,
+    Attempt, Channel, End, Fault, Handover, Mark, OpenError, Received, Setup, Waiter, Watch,
 };
 use super::socketpair::set_buffers;
 
@@ -86,7 +87,8 @@ fn connected_pair(loopback: IpAddr) -> io::Result<(OwnedFd, OwnedFd)> {
 
 /// Bytes before the body of each part: message number, part number, number of parts.
 const HEADER: usize = 8;
-/// A datagram that is a mark, not a message: these eight bytes, then the value.
+/// Bytes of a datagram that is a mark, not a message: these eight, then the two numbers.
+const MARK_LEN: usize = 24;
 const MARK: [u8; 8] = [0xF0, 0x9F, 0x97, 0x9C, b'p', b'l', b'm', b'b'];
 
 /// One end of a connected pair of UDP sockets.
@@ -203,8 +205,8 @@ impl UdpEnd {
             let mut header = [0; HEADER];
             let offset = expected * body_max;
             let n = self.receive_datagram(&mut header, &mut buffer[offset..])?;
-            if n == 16 && header == MARK {
-                return Ok(Received::Mark(mark_value(&buffer[offset..offset + 8])));
+            if n == MARK_LEN && header == MARK {
+                return Ok(Received::Mark(read_mark(&buffer[offset..])));
             }
             let number = u32::from_le_bytes([header[0], header[1], header[2], header[3]]);
             let index = usize::from(u16::from_le_bytes([header[4], header[5]]));
@@ -234,8 +236,9 @@ impl UdpEnd {
     }
 }
 
-fn mark_value(bytes: &[u8]) -> u64 {
-    bytes.try_into().map_or(0, u64::from_le_bytes)
+fn read_mark(bytes: &[u8]) -> Mark {
+    let word = |at: usize| bytes[at..at + 8].try_into().map_or(0, u64::from_le_bytes);
+    Mark { value: word(0), at: word(8) }
 }
 
 impl End for UdpEnd {
@@ -267,8 +270,8 @@ impl End for UdpEnd {
         }
         loop {
             let n = self.receive_datagram(&mut [], buffer)?;
-            if n == 16 && buffer[..8] == MARK {
-                return Ok(Received::Mark(mark_value(&buffer[8..16])));
+            if n == MARK_LEN && buffer[..8] == MARK {
+                return Ok(Received::Mark(read_mark(&buffer[8..])));
             }
             // Anything else of another length belongs to an earlier task.
             if n == len {
@@ -277,11 +280,24 @@ impl End for UdpEnd {
         }
     }
 
-    fn send_mark(&mut self, value: u64) -> Result<(), Fault> {
+    fn send_mark(&mut self, mark: Mark) -> Result<(), Fault> {
+        let mut numbers = [0; 16];
+        numbers[..8].copy_from_slice(&mark.value.to_le_bytes());
+        numbers[8..].copy_from_slice(&mark.at.to_le_bytes());
+        // Marks are how plumb counts; only messages are dropped on purpose.
         let loss = std::mem::take(&mut self.loss_ppm);
-        let result = self.send_datagram(&MARK, &value.to_le_bytes());
+        let result = self.send_datagram(&MARK, &numbers);
         self.loss_ppm = loss;
         result
+    }
+
+    fn wait_readable(&mut self, timeout_ms: i32) -> Result<bool, Fault> {
+        loop {
+            match fd::poll_readable(self.fd.as_fd(), timeout_ms) {
+                Ok(readable) => return Ok(readable),
+                Err(error) => self.watch.excuse(error)?,
+            }
+        }
     }
 
     fn drain(&mut self) -> Result<(), Fault> {

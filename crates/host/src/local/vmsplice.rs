@@ -34,6 +34,8 @@ pub(crate) struct VmspliceEnd {
 }
 
 impl End for VmspliceEnd {
+    const LENDS: bool = true;
+
     #[inline]
     fn send(&mut self, message: &[u8]) -> Result<(), Fault> {
         self.stream.watch.begin();

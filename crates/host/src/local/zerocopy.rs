@@ -69,6 +69,8 @@ impl ZerocopyEnd {
 }
 
 impl End for ZerocopyEnd {
+    const LENDS: bool = true;
+
     #[inline]
     fn send(&mut self, message: &[u8]) -> Result<(), Fault> {
         self.stream.watch.begin();

@@ -1,0 +1,710 @@
+//! Timing over a channel: round trips, transfers, and messages checked one by one.
+//!
+//! Between two clock reads stands the operation and nothing else: buffers are made, filled and
+//! touched before, samples go into memory reserved before, and nothing is printed or locked.
+
+use std::io;
+
+use plumb_base::units::format_bytes;
+use plumb_sys::timer;
+
+use super::control::{PeerReport, PeerTask, PeerToWorker, Role, WorkerToPeer};
+use super::effort::{CpuReading, KernelTimes, canary};
+use super::payload;
+use super::sampler;
+use super::spec::{BlockReport, BlockSpec, ChannelSpec, LaunchSpec, Task};
+use super::worker::Peer;
+use crate::clock::{ClockQuality, Stopwatch};
+use crate::local::mechanism::{Carries, Mechanism};
+use crate::local::{End, Fault, Mark, Received, SLACK};
+
+/// Why a block has no report.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// It cannot be done over this channel on this host; the launch goes on.
+    Impossible(String),
+    /// The launch is over.
+    Broken(String),
+}
+
+impl From<Fault> for Trouble {
+    fn from(fault: Fault) -> Self {
+        Self::Broken(fault.to_string())
+    }
+}
+
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Self {
+        Self::Broken(format!("the peer did not answer: {error}"))
+    }
+}
+
+/// Messages lost in a row before a block is given up: nothing gets through.
+const LOST_IN_A_ROW_MAX: u32 = 5;
+/// The pilot ends after this long.
+const PILOT_NS: f64 = 1_000_000.0;
+/// A transfer is long enough that its one acknowledgement weighs less than a thousandth, in
+/// round trips.
+const TRANSFER_ROUND_TRIPS: f64 = 1_000.0;
+/// Transfers in a block, when the duration allows.
+const TRANSFERS: f64 = 8.0;
+/// Messages checked one by one in a block.
+const CHECKED_MIN: u64 = 500;
+const CHECKED_MAX: u64 = 20_000;
+/// A mark is repeated after this long without an answer, and this often.
+const MARK_WAIT_MS: i32 = 2;
+const MARKS_MAX: u32 = 100;
+
+/// A channel's open end, with what timing needs.
+pub(crate) struct Bench<'a, E> {
+    end: E,
+    peer: &'a mut Peer,
+    watch: Stopwatch,
+    quality: ClockQuality,
+    kernel: KernelTimes,
+    mechanism: Mechanism,
+    seed: u64,
+    tx: Vec<u8>,
+    rx: Vec<u8>,
+    size: usize,
+    ack: usize,
+    stamp_len: usize,
+    /// Number of the last message stamped.
+    number: u64,
+    /// Operations of the task under way: round trips or transfers.
+    done: u64,
+    lost: u64,
+    corrupted: u64,
+    /// Whether the peer is in a task.
+    in_task: bool,
+}
+
+impl<'a, E: End> Bench<'a, E> {
+    /// A bench over a fresh channel.
+    pub(crate) fn new(
+        end: E,
+        peer: &'a mut Peer,
+        launch: &LaunchSpec,
+        channel: &ChannelSpec,
+    ) -> Self {
+        let watch = Stopwatch::new(launch.ticks_per_ns);
+        let cpus: Vec<u32> = launch.cpu_local.into_iter().chain(launch.cpu_peer).collect();
+        Self {
+            end,
+            peer,
+            watch,
+            quality: watch.measure(),
+            kernel: KernelTimes::new(&cpus),
+            mechanism: channel.mechanism,
+            seed: launch.seed,
+            tx: Vec::new(),
+            rx: Vec::new(),
+            size: 0,
+            ack: 1,
+            stamp_len: 0,
+            number: 0,
+            done: 0,
+            lost: 0,
+            corrupted: 0,
+            in_task: false,
+        }
+    }
+
+    /// Measures one block.
+    pub(crate) fn measure(&mut self, spec: &BlockSpec) -> Result<BlockReport, Trouble> {
+        let canary_ns = canary(self.watch);
+        self.lost = 0;
+        self.corrupted = 0;
+        let mut report = match &spec.task {
+            Task::Latency { size } => self.latency(spec, *size, false),
+            Task::WriteWriteRead { size } => self.latency(spec, *size, true),
+            Task::Throughput { size } => self.throughput(spec, *size),
+            Task::ThroughputAcked { size } => self.throughput_acked(spec, *size),
+            Task::Reliability { size, receiver_pause_ns, fault } => {
+                self.reliability(spec, *size, *receiver_pause_ns, fault)
+            }
+            other => Err(Trouble::Impossible(format!("{other:?} needs no channel"))),
+        };
+        if let Err(Trouble::Impossible(_)) = &report {
+            self.leave_task()?;
+        }
+        if let Ok(report) = &mut report {
+            report.effort.canary_ns = canary_ns;
+        }
+        report
+    }
+
+    /// Gets the peer out of a task that was given up.
+    fn leave_task(&mut self) -> Result<(), Trouble> {
+        if self.in_task {
+            self.finish_lossy()?;
+            self.peer_done()?;
+        }
+        Ok(())
+    }
+
+    /// Half the round trip of a message.
+    fn latency(
+        &mut self,
+        spec: &BlockSpec,
+        size: u64,
+        split: bool,
+    ) -> Result<BlockReport, Trouble> {
+        if split && (size < 2 || self.mechanism.carries() != Carries::Stream || !E::STAMPED) {
+            return Err(Trouble::Impossible(format!(
+                "a request in two writes needs a byte stream, which {} is not",
+                self.mechanism.name()
+            )));
+        }
+        self.prepare(size)?;
+        self.peer.page.set_delay_ticks(self.watch.ticks(spec.injected_ns as f64));
+        self.begin(Role::Echo)?;
+        let trip_ns = self.pilot(|bench| bench.round_trip(split))?;
+        self.finish_echo()?;
+
+        self.begin(Role::Echo)?;
+        let (mut report, ticks) =
+            self.repeat(spec, trip_ns, size, |bench| bench.round_trip(split))?;
+        let peer = self.finish_echo()?;
+        self.conclude(&mut report, &peer);
+        let per_sample = 2.0 * f64::from(report.batch);
+        let values: Vec<f64> = ticks.iter().map(|&t| self.watch.ns(t) / per_sample).collect();
+        sampler::summarise(&values, 0.001, spec, &mut report);
+        Ok(report)
+    }
+
+    /// Bytes a second over long transfers, a transfer a sample.
+    fn throughput(&mut self, spec: &BlockSpec, size: u64) -> Result<BlockReport, Trouble> {
+        if !E::QUEUES {
+            return Err(Trouble::Impossible(format!(
+                "{} holds one message at a time: there is no stream of them to time",
+                self.mechanism.name()
+            )));
+        }
+        self.prepare(size)?;
+        self.begin(Role::Sink)?;
+        let one_ns = self.pilot(|bench| bench.transfer(1).map(drop))?;
+        let count = self.messages_for(spec, one_ns)?;
+        self.finish_sink()?;
+
+        let samples_max = usize::try_from(spec.samples_max).unwrap_or(usize::MAX);
+        let mut samples: Vec<(u64, u64)> = Vec::with_capacity(samples_max);
+        self.begin(Role::Sink)?;
+        let effort = self.effort();
+        let duration = self.watch.ticks(spec.duration_ns as f64);
+        let mut lost_in_a_row = 0;
+        let mut messages = 0;
+        loop {
+            let t0 = self.watch.begin();
+            let outcome = self.transfer(count);
+            messages += count;
+            let delivered = match outcome {
+                Ok((t1, delivered)) => {
+                    samples.push((t1.wrapping_sub(t0), delivered));
+                    delivered
+                }
+                Err(Fault::TimedOut) if E::LOSSY => 0,
+                Err(fault) => return Err(fault.into()),
+            };
+            lost_in_a_row = if delivered == 0 { lost_in_a_row + 1 } else { 0 };
+            self.give_up_after(lost_in_a_row, size)?;
+            let elapsed = self.watch.end().wrapping_sub(effort.at);
+            if samples.len() == samples_max || elapsed >= duration {
+                break;
+            }
+        }
+        let mut report = self.report(effort, messages);
+        let peer = self.finish_sink()?;
+        self.conclude(&mut report, &peer);
+        report.counters.insert("messages".to_owned(), messages);
+        report.counters.insert("messages_per_transfer".to_owned(), count);
+        report.batch = 1;
+        if E::LOSSY {
+            report.flags.push("receiver-timed".to_owned());
+        }
+        let rate = |&(t, n): &(u64, u64)| (n * size) as f64 / (self.watch.ns(t).max(1.0) * 1e-9);
+        let values: Vec<f64> = samples.iter().map(rate).collect();
+        sampler::summarise(&values, 1.0, spec, &mut report);
+        Ok(report)
+    }
+
+    /// Bytes a second when every message is acknowledged before the next.
+    fn throughput_acked(&mut self, spec: &BlockSpec, size: u64) -> Result<BlockReport, Trouble> {
+        self.prepare(size)?;
+        let role = if E::LOSSY { Role::Ack } else { Role::Sink };
+        let exchange = |bench: &mut Self| {
+            if E::LOSSY { bench.acked_message() } else { bench.transfer(1).map(drop) }
+        };
+        self.begin(role)?;
+        let one_ns = self.pilot(exchange)?;
+        self.finish_sink()?;
+        self.begin(role)?;
+        let (mut report, ticks) = self.repeat(spec, one_ns, size, exchange)?;
+        let peer = self.finish_sink()?;
+        self.conclude(&mut report, &peer);
+        let bytes = (size * u64::from(report.batch)) as f64;
+        let values: Vec<f64> =
+            ticks.iter().map(|&t| bytes / (self.watch.ns(t).max(1.0) * 1e-9)).collect();
+        sampler::summarise(&values, 1.0, spec, &mut report);
+        Ok(report)
+    }
+
+    /// The closed loop: one operation after another, each timed, or each batch of them when one
+    /// would be too short for the clock.
+    fn repeat(
+        &mut self,
+        spec: &BlockSpec,
+        one_ns: f64,
+        size: u64,
+        operation: impl Fn(&mut Self) -> Result<(), Fault>,
+    ) -> Result<(BlockReport, Vec<u64>), Trouble> {
+        let batch = batch_for(self.quality.sample_min_ns(), one_ns);
+        let samples_max = usize::try_from(spec.samples_max).unwrap_or(usize::MAX);
+        let mut ticks = reserve(samples_max);
+        let effort = self.effort();
+        let duration = self.watch.ticks(spec.duration_ns as f64);
+        let mut lost_in_a_row = 0;
+        loop {
+            let t0 = self.watch.begin();
+            let mut outcome = Ok(());
+            for _ in 0..batch {
+                outcome = operation(self);
+                if outcome.is_err() {
+                    break;
+                }
+            }
+            let t1 = self.watch.end();
+            match outcome {
+                Ok(()) => {
+                    ticks.push(t1.wrapping_sub(t0));
+                    lost_in_a_row = 0;
+                }
+                // A lost datagram is counted; its time is the timer's, not the channel's.
+                Err(Fault::TimedOut) if E::LOSSY => {
+                    self.lost += 1;
+                    lost_in_a_row += 1;
+                    self.give_up_after(lost_in_a_row, size)?;
+                }
+                Err(fault) => return Err(fault.into()),
+            }
+            if ticks.len() == samples_max || t1.wrapping_sub(effort.at) >= duration {
+                break;
+            }
+        }
+        if ticks.is_empty() {
+            return Err(Trouble::Impossible(format!(
+                "none of {} messages of {} came back",
+                self.lost,
+                format_bytes(size)
+            )));
+        }
+        let mut report = self.report(effort, self.done);
+        report.batch = batch;
+        if batch > 1 {
+            report.flags.push("batched".to_owned());
+        }
+        Ok((report, ticks))
+    }
+
+    /// What becomes of messages sent as fast as the channel takes them.
+    fn reliability(
+        &mut self,
+        spec: &BlockSpec,
+        size: u64,
+        pause_ns: u64,
+        fault: &str,
+    ) -> Result<BlockReport, Trouble> {
+        if !E::QUEUES {
+            return Err(Trouble::Impossible(format!(
+                "{} holds one message at a time: those not yet taken are merged by design",
+                self.mechanism.name()
+            )));
+        }
+        self.prepare(size)?;
+        let numbered = E::STAMPED && !E::LENDS;
+        let distinct = match self.stamp_len {
+            len @ 1..8 if numbered => (1 << (8 * len)) - 1,
+            _ => u64::MAX,
+        };
+        self.peer.page.set_delay_ticks(0);
+        self.begin(Role::Sink)?;
+        let one_ns = self.pilot(|bench| bench.transfer(1).map(drop))?;
+        self.finish_sink()?;
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a float cast saturates"
+        )]
+        let affordable = (spec.duration_ns as f64 / one_ns.max(pause_ns as f64)) as u64;
+        let count =
+            affordable.clamp(CHECKED_MIN, CHECKED_MAX).min(distinct.map_or(u64::MAX, |n| n - 1));
+        self.peer.page.set_delay_ticks(self.watch.ticks(pause_ns as f64));
+        self.peer.page.set_count(count);
+        self.begin(Role::Check)?;
+        self.number = 0;
+        let effort = self.effort();
+        for _ in 0..count {
+            if numbered {
+                self.number += 1;
+                payload::stamp(&mut self.tx, self.stamp_len, self.number);
+            }
+            self.end.send(&self.tx[..self.size])?;
+        }
+        if E::LOSSY {
+            self.finish_lossy()?;
+        }
+        let peer = self.peer_done()?;
+        let mut report = self.report(effort, count);
+        self.conclude(&mut report, &peer);
+        let checked = peer.checked;
+        let fresh = checked.arrived - checked.duplicated;
+        let lost = count.saturating_sub(fresh);
+        for (name, n) in [
+            ("sent", count),
+            ("arrived", checked.arrived),
+            ("lost", lost),
+            ("duplicated", checked.duplicated),
+            ("reordered", checked.reordered),
+            ("corrupted", checked.corrupted),
+        ] {
+            report.counters.insert(name.to_owned(), n);
+        }
+        let chosen = match fault {
+            "lost" => lost,
+            "duplicated" => checked.duplicated,
+            "reordered" => checked.reordered,
+            "corrupted" => checked.corrupted,
+            "delivered" => fresh.saturating_sub(checked.corrupted),
+            other => {
+                return Err(Trouble::Impossible(format!("'{other}' is not a fault plumb counts")));
+            }
+        };
+        report.batch = 1;
+        report.n = 1;
+        report.samples = vec![chosen as f64 / count as f64];
+        report.histogram_scale = 1e-6;
+        Ok(report)
+    }
+
+    /// Makes the buffers of a task, touched, so that no page fault is left for the timed region.
+    fn prepare(&mut self, size: u64) -> Result<(), Trouble> {
+        self.mechanism.check_size(size).map_err(|error| Trouble::Impossible(error.to_string()))?;
+        self.size = usize::try_from(size).map_err(|e| Trouble::Impossible(e.to_string()))?;
+        self.ack = match self.mechanism.carries() {
+            Carries::Fixed(_) => self.size,
+            _ => 1,
+        };
+        self.stamp_len = if E::STAMPED { payload::stamp_len(self.size) } else { 0 };
+        self.tx = payload::pattern(self.seed, self.size);
+        // Filled with ones, not zeroes: pages that were never written are not there yet.
+        self.rx = vec![1; self.size + SLACK];
+        self.end.prepare(&self.tx, &mut self.rx)?;
+        self.end.drain()?;
+        drop(self.end.tally());
+        Ok(())
+    }
+
+    /// Starts the peer on its part.
+    fn begin(&mut self, role: Role) -> Result<(), Trouble> {
+        self.peer.page.set_stop(false);
+        self.peer.page.set_last(0);
+        self.done = 0;
+        let task = PeerTask { role, size: self.size as u64, ack: self.ack as u64 };
+        self.peer.control.say(&WorkerToPeer::Begin(task))?;
+        match self.peer.control.hear()? {
+            PeerToWorker::Armed => {
+                self.in_task = true;
+                Ok(())
+            }
+            PeerToWorker::Failed(reason) => {
+                Err(Trouble::Broken(format!("the peer failed: {reason}")))
+            }
+            other => Err(Trouble::Broken(format!("the peer said {other:?} out of turn"))),
+        }
+    }
+
+    /// One round trip; a stale reply on a lossy channel is passed over.
+    #[inline(always)]
+    fn round_trip(&mut self, split: bool) -> Result<(), Fault> {
+        self.number += 1;
+        payload::stamp(&mut self.tx, self.stamp_len, self.number);
+        if split {
+            let (first, second) = self.tx.split_at(self.size / 2);
+            self.end.send(first)?;
+            self.end.send(second)?;
+        } else {
+            self.end.send(&self.tx[..self.size])?;
+        }
+        loop {
+            self.end.receive(&mut self.rx, self.size)?;
+            if self.rx[..self.stamp_len] == self.tx[..self.stamp_len] {
+                break;
+            }
+            if !E::LOSSY {
+                self.corrupted += 1;
+                break;
+            }
+        }
+        self.done += 1;
+        Ok(())
+    }
+
+    /// One transfer of `count` messages and its acknowledgement: when it ended, and the messages
+    /// that arrived.
+    #[inline(always)]
+    fn transfer(&mut self, count: u64) -> Result<(u64, u64), Fault> {
+        self.peer.page.set_count(count);
+        if E::LOSSY {
+            return self.transfer_lossy(count);
+        }
+        self.number += 1;
+        payload::stamp(&mut self.tx, self.stamp_len, self.number);
+        for _ in 0..count {
+            self.end.send(&self.tx[..self.size])?;
+        }
+        self.end.receive(&mut self.rx, self.ack)?;
+        let end = self.watch.end();
+        self.done += 1;
+        Ok((end, count))
+    }
+
+    /// The same where anything may vanish, the acknowledgement too: a mark, repeated until it is
+    /// answered, asks how much came and when the last of it did, by the counter both CPUs share.
+    fn transfer_lossy(&mut self, count: u64) -> Result<(u64, u64), Fault> {
+        for _ in 0..count {
+            self.end.send(&self.tx[..self.size])?;
+        }
+        self.done += 1;
+        let number = self.done & 0xFFFF_FFFF;
+        for _ in 0..MARKS_MAX {
+            self.end.send_mark(Mark { value: number, at: 0 })?;
+            while self.end.wait_readable(MARK_WAIT_MS)? {
+                let Received::Mark(answer) = self.end.receive_any(&mut self.rx, self.size)? else {
+                    continue;
+                };
+                if answer.value >> 32 == number {
+                    let delivered = answer.value & 0xFFFF_FFFF;
+                    self.lost += count.saturating_sub(delivered);
+                    return Ok((answer.at, delivered));
+                }
+            }
+        }
+        self.lost += count;
+        Err(Fault::TimedOut)
+    }
+
+    /// One message and its one-byte acknowledgement on a lossy channel.
+    #[inline(always)]
+    fn acked_message(&mut self) -> Result<(), Fault> {
+        self.number += 1;
+        payload::stamp(&mut self.tx, self.stamp_len, self.number);
+        self.end.send(&self.tx[..self.size])?;
+        loop {
+            self.end.receive(&mut self.rx, 1)?;
+            if self.rx[0] == self.tx[0] {
+                self.done += 1;
+                return Ok(());
+            }
+        }
+    }
+
+    /// Runs an operation in growing numbers until it is known how long one takes; nanoseconds.
+    fn pilot(
+        &mut self,
+        mut operation: impl FnMut(&mut Self) -> Result<(), Fault>,
+    ) -> Result<f64, Trouble> {
+        let mut lost_in_a_row = 0;
+        let mut count = 2_u32;
+        loop {
+            let start = self.watch.begin();
+            let mut done = 0;
+            while done < count {
+                match operation(self) {
+                    Ok(()) => {
+                        done += 1;
+                        lost_in_a_row = 0;
+                    }
+                    Err(Fault::TimedOut) if E::LOSSY => {
+                        lost_in_a_row += 1;
+                        self.give_up_after(lost_in_a_row, self.size as u64)?;
+                    }
+                    Err(fault) => return Err(fault.into()),
+                }
+            }
+            let elapsed = self.watch.ns(self.watch.end().wrapping_sub(start));
+            if elapsed >= PILOT_NS || count >= 1 << 20 {
+                return Ok((elapsed / f64::from(count)).max(0.1));
+            }
+            count *= 4;
+        }
+    }
+
+    /// Messages a transfer: long enough that its one acknowledgement weighs little, short enough
+    /// that a block holds several.
+    fn messages_for(&mut self, spec: &BlockSpec, acked_ns: f64) -> Result<u64, Trouble> {
+        let wanted_ns = spec.duration_ns as f64 / TRANSFERS;
+        let mut count = 16_u64;
+        loop {
+            let start = self.watch.begin();
+            match self.transfer(count) {
+                Err(Fault::TimedOut) if E::LOSSY => {}
+                outcome => {
+                    outcome?;
+                }
+            }
+            let elapsed = self.watch.ns(self.watch.end().wrapping_sub(start));
+            let per_message = elapsed / count as f64;
+            if elapsed * 4.0 >= wanted_ns || count >= 1 << 24 {
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "a float cast saturates"
+                )]
+                let by_time = (wanted_ns / per_message) as u64;
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "a float cast saturates"
+                )]
+                let by_ack = (TRANSFER_ROUND_TRIPS * acked_ns / per_message) as u64;
+                return Ok(by_time.min(by_ack.max(by_time / 4)).max(1));
+            }
+            count *= 4;
+        }
+    }
+
+    /// Ends an echo task with one more round trip, whose content is checked in full.
+    fn finish_echo(&mut self) -> Result<PeerReport, Trouble> {
+        if E::LOSSY {
+            self.finish_lossy()?;
+        } else {
+            self.peer.page.set_last(self.done + 1);
+            self.round_trip(false)?;
+            if self.rx[..self.size] != self.tx[..self.size] {
+                self.corrupted += 1;
+            }
+        }
+        self.peer_done()
+    }
+
+    /// Ends a sink task with one more transfer.
+    fn finish_sink(&mut self) -> Result<PeerReport, Trouble> {
+        if E::LOSSY {
+            self.finish_lossy()?;
+        } else {
+            self.peer.page.set_last(self.done + 1);
+            self.transfer(1)?;
+        }
+        self.peer_done()
+    }
+
+    /// Ends a task on a lossy channel: the mark ends it at once, the stop flag at the next tick.
+    fn finish_lossy(&mut self) -> Result<(), Trouble> {
+        self.peer.page.set_stop(true);
+        Ok(self.end.send_mark(Mark { value: 0xFFFF_FFFF, at: 0 })?)
+    }
+
+    fn peer_done(&mut self) -> Result<PeerReport, Trouble> {
+        match self.peer.control.hear()? {
+            PeerToWorker::Done(report) => {
+                self.in_task = false;
+                Ok(*report)
+            }
+            PeerToWorker::Failed(reason) => {
+                Err(Trouble::Broken(format!("the peer failed: {reason}")))
+            }
+            other => Err(Trouble::Broken(format!("the peer said {other:?} out of turn"))),
+        }
+    }
+
+    fn give_up_after(&self, lost_in_a_row: u32, size: u64) -> Result<(), Trouble> {
+        if lost_in_a_row < LOST_IN_A_ROW_MAX {
+            return Ok(());
+        }
+        Err(Trouble::Impossible(format!(
+            "{lost_in_a_row} messages of {} in a row were lost: the receiver's buffer does not hold one",
+            format_bytes(size)
+        )))
+    }
+
+    fn effort(&mut self) -> EffortStart {
+        let (softirq_ns, steal_ns) = self.kernel.read();
+        EffortStart {
+            softirq_ns,
+            steal_ns,
+            ticks: timer::ticks(),
+            cpu: CpuReading::now(),
+            at: self.watch.begin(),
+        }
+    }
+
+    /// The report of a timed region that ends here.
+    fn report(&mut self, start: EffortStart, operations: u64) -> BlockReport {
+        let wall = self.watch.end().wrapping_sub(start.at);
+        let local = CpuReading::now().since(start.cpu);
+        let (softirq_ns, steal_ns) = self.kernel.read();
+        let mut report = BlockReport::default();
+        report.effort.local = local;
+        report.effort.softirq_ns = softirq_ns.saturating_sub(start.softirq_ns);
+        report.effort.steal_ns = steal_ns.saturating_sub(start.steal_ns);
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a float cast saturates"
+        )]
+        let wall_ns = self.watch.ns(wall) as u64;
+        report.effort.wall_ns = wall_ns;
+        report.effort.operations = operations;
+        report.counters.insert(
+            "interruptions".to_owned(),
+            u64::from(timer::ticks().wrapping_sub(start.ticks)),
+        );
+        report
+    }
+
+    /// Adds what both ends counted.
+    fn conclude(&mut self, report: &mut BlockReport, peer: &PeerReport) {
+        report.effort.peer = peer.cpu;
+        let local = self.end.tally().into_iter().map(|(name, n)| (name.to_owned(), n));
+        for (name, n) in local.chain(peer.tally.iter().cloned()) {
+            *report.counters.entry(name).or_default() += n;
+        }
+        for (name, n) in [("lost", self.lost), ("corrupted", self.corrupted)] {
+            *report.counters.entry(name.to_owned()).or_default() += n;
+        }
+        report.counters.retain(|_, n| *n > 0);
+        if self.corrupted > 0 {
+            report.flags.push("corrupted".to_owned());
+        }
+    }
+}
+
+/// Readings at the start of a timed region.
+struct EffortStart {
+    softirq_ns: u64,
+    steal_ns: u64,
+    ticks: u32,
+    cpu: CpuReading,
+    at: u64,
+}
+
+/// Operations a sample, so that it lasts as long as the clock needs.
+pub(crate) fn batch_for(sample_min_ns: f64, operation_ns: f64) -> u32 {
+    if operation_ns >= sample_min_ns {
+        return 1;
+    }
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a float cast saturates"
+    )]
+    let batch = (sample_min_ns / operation_ns).ceil() as u32;
+    batch.clamp(1, 1 << 20)
+}
+
+/// Memory for samples, touched.
+pub(crate) fn reserve(samples: usize) -> Vec<u64> {
+    let mut memory = vec![1; samples];
+    memory.clear();
+    memory
+}

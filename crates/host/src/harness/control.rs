@@ -1,0 +1,127 @@
+//! What worker and peer say to each other outside timed regions.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+
+use serde::{Deserialize, Serialize};
+
+use super::frame;
+use super::spec::{ChannelSpec, CpuUse};
+
+/// The worker's side of the talk.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum WorkerToPeer {
+    /// Take over the channel's other end.
+    Attach(Attach),
+    /// Begin a task.
+    Begin(PeerTask),
+    /// End.
+    Quit,
+}
+
+/// All that the peer needs to make its end.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Attach {
+    /// The channel.
+    pub(crate) channel: ChannelSpec,
+    /// Inherited descriptors by number.
+    pub(crate) fds: Vec<i32>,
+    /// Numbers handed over.
+    pub(crate) numbers: Vec<i64>,
+    /// The shared page's descriptor.
+    pub(crate) page_fd: i32,
+    /// The CPU to run on.
+    pub(crate) cpu: Option<u32>,
+    /// Rate of the time-stamp counter.
+    pub(crate) ticks_per_ns: Option<f64>,
+    /// Seed of the launch.
+    pub(crate) seed: u64,
+}
+
+/// What the peer does in a task until it is told to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PeerTask {
+    /// Its part.
+    pub(crate) role: Role,
+    /// Message size in bytes.
+    pub(crate) size: u64,
+    /// Acknowledgement size in bytes.
+    pub(crate) ack: u64,
+}
+
+/// The peer's part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Role {
+    /// Send every message back.
+    Echo,
+    /// Take transfers of as many messages as the page says; acknowledge each.
+    Sink,
+    /// Answer every message with its first byte; lossy channels only.
+    Ack,
+    /// Take one transfer and check every message of it.
+    Check,
+}
+
+/// The peer's side of the talk.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum PeerToWorker {
+    /// The channel's other end is made.
+    Attached,
+    /// This host cannot make it.
+    Unavailable(String),
+    /// Something broke.
+    Failed(String),
+    /// CPU clocks are read; the task has begun.
+    Armed,
+    /// The task is over.
+    Done(Box<PeerReport>),
+}
+
+/// What the peer saw of a task.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PeerReport {
+    /// CPU time.
+    pub(crate) cpu: CpuUse,
+    /// What its end counted.
+    pub(crate) tally: Vec<(String, u64)>,
+    /// Messages checked: whole, in place, for the first time.
+    pub(crate) checked: Checked,
+}
+
+/// What became of messages that were checked one by one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Checked {
+    /// Messages that came, whatever their state.
+    pub(crate) arrived: u64,
+    /// Of these, those that had come before.
+    pub(crate) duplicated: u64,
+    /// Those that came after a later one.
+    pub(crate) reordered: u64,
+    /// Those whose content was wrong.
+    pub(crate) corrupted: u64,
+}
+
+/// One side of the control socket.
+#[derive(Debug)]
+pub(crate) struct Control {
+    file: File,
+}
+
+impl Control {
+    /// Over a connected stream socket.
+    pub(crate) fn new(fd: OwnedFd) -> Self {
+        Self { file: File::from(fd) }
+    }
+
+    /// Says something.
+    pub(crate) fn say<T: Serialize>(&mut self, message: &T) -> io::Result<()> {
+        frame::write(&mut self.file, message)
+    }
+
+    /// Hears something; an error when the other side is gone.
+    pub(crate) fn hear<T: for<'de> Deserialize<'de>>(&mut self) -> io::Result<T> {
+        frame::read(&mut self.file)?
+            .ok_or_else(|| io::Error::new(io::ErrorKind::UnexpectedEof, "the other process died"))
+    }
+}

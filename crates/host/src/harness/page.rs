@@ -1,0 +1,89 @@
+//! The page that worker and peer share: how the worker steers a peer in the middle of a task.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+use plumb_sys::fd;
+use plumb_sys::map::SharedMap;
+
+use crate::local::PAGE_STOP;
+
+const PAGE: usize = 4096;
+const COUNT: usize = 64;
+const DELAY_TICKS: usize = 128;
+const LAST: usize = 192;
+
+/// The page, mapped.
+#[derive(Clone, Debug)]
+pub(crate) struct Page {
+    map: Arc<SharedMap>,
+}
+
+impl Page {
+    /// A new page, and the descriptor to inherit.
+    pub(crate) fn create() -> io::Result<(Self, OwnedFd)> {
+        let file = fd::memory_file(c"plumb-page", PAGE as u64)?;
+        Ok((Self::open(&file)?, file))
+    }
+
+    /// The page behind an inherited descriptor.
+    pub(crate) fn open(file: &OwnedFd) -> io::Result<Self> {
+        Ok(Self { map: Arc::new(SharedMap::new(file.as_fd(), PAGE)?) })
+    }
+
+    /// The mapping, for a watch that obeys the stop flag.
+    pub(crate) fn map(&self) -> Arc<SharedMap> {
+        Arc::clone(&self.map)
+    }
+
+    /// The number of the task's last operation, counted from 1, once the worker has decided; 0
+    /// before.
+    ///
+    /// A number and not a flag: a peer that looks late must not take the end of the next operation
+    /// for the end of this one.
+    #[inline]
+    pub(crate) fn last(&self) -> u64 {
+        self.map.double_word(LAST).load(Acquire)
+    }
+
+    /// Decides which operation is the last, before it is begun.
+    pub(crate) fn set_last(&self, last: u64) {
+        self.map.double_word(LAST).store(last, Release);
+    }
+
+    /// Whether the peer of a lossy channel should leave its task.
+    #[inline]
+    pub(crate) fn stop(&self) -> bool {
+        self.map.word(PAGE_STOP).load(Acquire) != 0
+    }
+
+    /// Asks the peer of a lossy channel to leave its task at the next mark or tick; or not.
+    pub(crate) fn set_stop(&self, stop: bool) {
+        self.map.word(PAGE_STOP).store(u32::from(stop), Release);
+    }
+
+    /// Messages in the transfer under way.
+    #[inline]
+    pub(crate) fn count(&self) -> u64 {
+        self.map.double_word(COUNT).load(Acquire)
+    }
+
+    /// Sets the messages of the next transfer, before its first is sent.
+    #[inline]
+    pub(crate) fn set_count(&self, count: u64) {
+        self.map.double_word(COUNT).store(count, Release);
+    }
+
+    /// Ticks that the peer spins after each message: an injected delay, or a slow receiver.
+    #[inline]
+    pub(crate) fn delay_ticks(&self) -> u64 {
+        self.map.double_word(DELAY_TICKS).load(Acquire)
+    }
+
+    /// Sets the peer's spin.
+    pub(crate) fn set_delay_ticks(&self, ticks: u64) {
+        self.map.double_word(DELAY_TICKS).store(ticks, Release);
+    }
+}

@@ -1,0 +1,283 @@
+//! The peer: the process at the far end, which does as it is told and never times anything.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use plumb_sys::{affinity, fd, process, signal, timer};
+
+use super::control::{
+    Attach, Checked, Control, PeerReport, PeerTask, PeerToWorker, Role, WorkerToPeer,
+};
+use super::effort::CpuReading;
+use super::page::Page;
+use super::payload;
+use super::worker::TICK_US;
+use crate::clock::Stopwatch;
+use crate::local::{
+    Channel, End, Fault, Handover, Mark, OpenError, Received, SLACK, Setup, Visitor, Watch, visit,
+};
+
+/// Runs a peer whose control socket is the inherited descriptor `control_fd`; its exit code.
+pub fn main(control_fd: i32) -> u8 {
+    match serve(control_fd) {
+        Ok(()) => 0,
+        // The worker sees the closed control socket and says what it was doing.
+        Err(_) => 1,
+    }
+}
+
+fn serve(control_fd: i32) -> io::Result<()> {
+    process::die_with_parent()?;
+    signal::ignore_keyboard_interrupt()?;
+    let control_fd = fd::adopt(control_fd)?;
+    fd::set_inheritable(control_fd.as_fd(), false)?;
+    let watch_fd = Arc::new(control_fd.try_clone()?);
+    let mut control = Control::new(control_fd);
+    let WorkerToPeer::Attach(attach) = control.hear()? else {
+        return Err(io::Error::from(io::ErrorKind::InvalidData));
+    };
+    if let Some(cpu) = attach.cpu {
+        affinity::bind(&[cpu])?;
+    }
+    timer::start_ticking(TICK_US)?;
+    let page = Page::open(&fd::adopt(attach.page_fd)?)?;
+    let mechanism = attach.channel.mechanism;
+    visit(mechanism, Service { attach, control, watch_fd, page, lent: Default::default() })
+}
+
+/// Serves one channel until told to quit.
+struct Service {
+    attach: Attach,
+    control: Control,
+    watch_fd: Arc<OwnedFd>,
+    page: Page,
+    /// Buffers of the last task: their pages may be lent to the channel until the next begins.
+    lent: (Vec<u8>, Vec<u8>),
+}
+
+impl Visitor for Service {
+    type Output = io::Result<()>;
+
+    fn visit<C: Channel>(mut self) -> io::Result<()> {
+        let fds = self.attach.fds.iter().map(|&number| fd::adopt(number));
+        let fds = fds.collect::<io::Result<Vec<_>>>()?;
+        // Obeying the stop flag at a tick is for channels whose last message may be lost.
+        let stop = C::Peer::LOSSY.then(|| self.page.map());
+        let watch = Watch::new(Arc::clone(&self.watch_fd), u32::MAX, stop);
+        let setup = Setup { channel: &self.attach.channel, watch: &watch, seed: self.attach.seed };
+        let numbers = std::mem::take(&mut self.attach.numbers);
+        let mut end = match C::attach(&setup, Handover { fds, numbers, facts: Vec::new() }) {
+            Ok(end) => end,
+            Err(OpenError::Unavailable(reason)) => {
+                return self.control.say(&PeerToWorker::Unavailable(reason));
+            }
+            Err(error) => return self.control.say(&PeerToWorker::Failed(error.to_string())),
+        };
+        self.control.say(&PeerToWorker::Attached)?;
+        loop {
+            match self.control.hear()? {
+                WorkerToPeer::Begin(task) => self.perform(&mut end, task)?,
+                WorkerToPeer::Attach(_) | WorkerToPeer::Quit => return Ok(()),
+            }
+        }
+    }
+}
+
+impl Service {
+    fn perform<E: End>(&mut self, end: &mut E, task: PeerTask) -> io::Result<()> {
+        let size = usize::try_from(task.size).map_err(io::Error::other)?;
+        let ack = usize::try_from(task.ack).map_err(io::Error::other)?;
+        let mut part = Part {
+            page: &self.page,
+            watch: Stopwatch::new(self.attach.ticks_per_ns),
+            delay_ticks: self.page.delay_ticks(),
+            tx: payload::pattern(self.attach.seed, size.max(ack)),
+            rx: vec![0; size.max(ack) + SLACK],
+            size,
+            ack,
+            checked: Checked::default(),
+        };
+        let outcome = end.prepare(&part.tx, &mut part.rx).and_then(|()| end.drain());
+        drop(end.tally());
+        if let Err(fault) = outcome {
+            return self.control.say(&PeerToWorker::Failed(fault.to_string()));
+        }
+        let before = CpuReading::now();
+        self.control.say(&PeerToWorker::Armed)?;
+        let outcome = match task.role {
+            Role::Echo => part.echo(end),
+            Role::Sink => part.sink(end),
+            Role::Ack => part.acknowledge(end),
+            Role::Check => part.check(end),
+        };
+        let cpu = CpuReading::now().since(before);
+        let checked = part.checked;
+        self.lent = (part.tx, part.rx);
+        let tally = end.tally().into_iter().map(|(name, n)| (name.to_owned(), n)).collect();
+        match outcome {
+            Ok(()) | Err(Fault::Stopped) => {
+                let report = PeerReport { cpu, tally, checked };
+                self.control.say(&PeerToWorker::Done(Box::new(report)))
+            }
+            Err(fault) => self.control.say(&PeerToWorker::Failed(fault.to_string())),
+        }
+    }
+}
+
+/// The peer's part in one task.
+struct Part<'a> {
+    page: &'a Page,
+    watch: Stopwatch,
+    delay_ticks: u64,
+    tx: Vec<u8>,
+    rx: Vec<u8>,
+    size: usize,
+    ack: usize,
+    checked: Checked,
+}
+
+impl Part<'_> {
+    fn echo<E: End>(&mut self, end: &mut E) -> Result<(), Fault> {
+        if E::LOSSY {
+            return self.echo_lossy(end);
+        }
+        let mut done = 0;
+        loop {
+            if self.delay_ticks == 0 {
+                end.echo(&mut self.rx, self.size)?;
+            } else {
+                end.receive(&mut self.rx, self.size)?;
+                self.watch.spin(self.delay_ticks);
+                end.send(&self.rx[..self.size])?;
+            }
+            done += 1;
+            if done == self.page.last() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn echo_lossy<E: End>(&mut self, end: &mut E) -> Result<(), Fault> {
+        loop {
+            match end.receive_any(&mut self.rx, self.size)? {
+                Received::Message => {
+                    if self.delay_ticks > 0 {
+                        self.watch.spin(self.delay_ticks);
+                    }
+                    end.send(&self.rx[..self.size])?;
+                }
+                Received::Mark(_) if self.page.stop() => return Ok(()),
+                Received::Mark(_) => {}
+            }
+        }
+    }
+
+    fn sink<E: End>(&mut self, end: &mut E) -> Result<(), Fault> {
+        if E::LOSSY {
+            return self.sink_lossy(end, |_| {});
+        }
+        let mut done = 0;
+        loop {
+            end.discard(&mut self.rx, self.size)?;
+            // The worker sets the count before it sends the first message.
+            let count = self.page.count();
+            for _ in 1..count {
+                end.discard(&mut self.rx, self.size)?;
+            }
+            done += 1;
+            if E::STAMPED && !E::QUEUES {
+                // A word that is written again must change to be seen.
+                let len = payload::stamp_len(self.ack);
+                payload::stamp(&mut self.tx, len, done);
+            }
+            end.send(&self.tx[..self.ack])?;
+            if done == self.page.last() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Answers every message with its first byte, until a mark ends the task.
+    fn acknowledge<E: End>(&mut self, end: &mut E) -> Result<(), Fault> {
+        loop {
+            match end.receive_any(&mut self.rx, self.size)? {
+                Received::Message => end.send(&self.rx[..1])?,
+                Received::Mark(_) if self.page.stop() => return Ok(()),
+                Received::Mark(_) => {}
+            }
+        }
+    }
+
+    /// Counts messages up to each mark and answers it; a repeated mark gets the same answer.
+    fn sink_lossy<E: End>(
+        &mut self,
+        end: &mut E,
+        mut on_message: impl FnMut(&mut Self),
+    ) -> Result<(), Fault> {
+        let mut delivered = 0;
+        let mut last_at = 0;
+        let mut answered: Option<(u64, Mark)> = None;
+        loop {
+            match end.receive_any(&mut self.rx, self.size)? {
+                Received::Message => {
+                    last_at = self.watch.end();
+                    delivered += 1;
+                    on_message(self);
+                }
+                Received::Mark(question) => {
+                    let answer = match answered {
+                        Some((last, answer)) if last == question.value => answer,
+                        _ => Mark {
+                            value: question.value << 32 | std::mem::take(&mut delivered),
+                            at: last_at,
+                        },
+                    };
+                    answered = Some((question.value, answer));
+                    end.send_mark(answer)?;
+                    if self.page.stop() {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    fn check<E: End>(&mut self, end: &mut E) -> Result<(), Fault> {
+        let count = self.page.count();
+        let mut seen = vec![false; usize::try_from(count).unwrap_or(0) + 1];
+        let mut highest = 0;
+        if E::LOSSY {
+            return self.sink_lossy(end, |part| part.inspect::<E>(&mut seen, &mut highest));
+        }
+        for _ in 0..count {
+            end.receive(&mut self.rx, self.size)?;
+            self.inspect::<E>(&mut seen, &mut highest);
+        }
+        Ok(())
+    }
+
+    /// Looks at one message, then is as slow as it was asked to be.
+    fn inspect<E: End>(&mut self, seen: &mut [bool], highest: &mut u64) {
+        self.checked.arrived += 1;
+        let len = payload::stamp_len(self.size);
+        let rest_is_whole = self.rx[len..self.size] == self.tx[len..self.size];
+        if E::STAMPED && !E::LENDS {
+            let number = payload::number(&self.rx, len);
+            match usize::try_from(number).ok().and_then(|index| seen.get_mut(index)) {
+                Some(slot) if rest_is_whole => {
+                    self.checked.duplicated += u64::from(std::mem::replace(slot, true));
+                    self.checked.reordered += u64::from(number < *highest);
+                    *highest = number.max(*highest);
+                }
+                _ => self.checked.corrupted += 1,
+            }
+        } else {
+            let stamp_is_whole = self.rx[..len] == self.tx[..len];
+            self.checked.corrupted += u64::from(!(rest_is_whole && stamp_is_whole));
+        }
+        if self.delay_ticks > 0 {
+            self.watch.spin(self.delay_ticks);
+        }
+    }
+}

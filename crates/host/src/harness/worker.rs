@@ -1,0 +1,202 @@
+//! The worker: a fresh process that opens one channel, starts its peer, and does all the timing.
+//!
+//! It takes its orders from standard input and answers on standard output, so that the
+//! orchestrator sleeps while it measures. Left out: how each thing is timed (`super::bench` over
+//! channels, `super::calls` and `super::clocks` without one).
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use plumb_sys::socket::Kind;
+use plumb_sys::{affinity, fd, process, signal, socket, timer};
+
+use super::bench::{Bench, Trouble};
+use super::control::{Attach, Control, PeerToWorker, WorkerToPeer};
+use super::page::Page;
+use super::spec::{
+    BlockReport, BlockSpec, ChannelSpec, LaunchFacts, LaunchSpec, OrchestratorSays, WorkerSays,
+};
+use super::{calls, clocks, frame};
+use crate::clock::Stopwatch;
+use crate::local::{Channel, End, OpenError, Setup, Visitor, Watch, visit};
+
+/// How often blocking calls are interrupted to look around.
+pub(crate) const TICK_US: u32 = 20_000;
+
+/// Ticks after which a datagram counts as lost.
+const PATIENCE_LOSSY_TICKS: u32 = 3;
+
+/// Runs a worker over standard input and output; its exit code.
+pub fn main() -> u8 {
+    match work() {
+        Ok(()) => 0,
+        // The orchestrator sees the closed pipe.
+        Err(_) => 1,
+    }
+}
+
+fn work() -> io::Result<()> {
+    process::die_with_parent()?;
+    signal::ignore_keyboard_interrupt()?;
+    let mut talk = Talk;
+    let Some(OrchestratorSays::Launch(spec)) = talk.hear()? else { return Ok(()) };
+    if let Some(cpu) = spec.cpu_local {
+        if let Err(error) = affinity::bind(&[cpu]) {
+            let reason = format!("may not run on CPU {cpu}: {error}");
+            return talk.say(&WorkerSays::Unavailable(reason));
+        }
+    }
+    timer::start_ticking(TICK_US)?;
+    match spec.channel.clone() {
+        Some(channel) => visit(channel.mechanism, Session { spec, channel, talk }),
+        None => without_channel(&spec, talk),
+    }
+}
+
+/// The worker's words with the orchestrator.
+struct Talk;
+
+impl Talk {
+    fn say(&mut self, message: &WorkerSays) -> io::Result<()> {
+        frame::write(&mut io::stdout().lock(), message)
+    }
+
+    fn hear(&mut self) -> io::Result<Option<OrchestratorSays>> {
+        frame::read(&mut io::stdin().lock())
+    }
+
+    /// Answers every block with `measure` until told to quit or something breaks for good.
+    fn serve(
+        &mut self,
+        mut measure: impl FnMut(&BlockSpec) -> Result<BlockReport, Trouble>,
+    ) -> io::Result<()> {
+        while let Some(OrchestratorSays::Measure(spec)) = self.hear()? {
+            match measure(&spec) {
+                Ok(report) => self.say(&WorkerSays::Block(Box::new(report)))?,
+                Err(Trouble::Impossible(reason)) => {
+                    self.say(&WorkerSays::BlockUnavailable(reason))?;
+                }
+                Err(Trouble::Broken(reason)) => return self.say(&WorkerSays::Failed(reason)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Clocks and kernel calls need no peer.
+fn without_channel(spec: &LaunchSpec, mut talk: Talk) -> io::Result<()> {
+    let watch = Stopwatch::new(spec.ticks_per_ns);
+    talk.say(&WorkerSays::Ready(LaunchFacts::default()))?;
+    let cpus: Vec<u32> = spec.cpu_local.into_iter().collect();
+    talk.serve(|block| match calls::measure(block, watch, &cpus)? {
+        Some(report) => Ok(report),
+        None => clocks::measure(block, watch, &cpus),
+    })
+}
+
+/// One channel's launch.
+struct Session {
+    spec: LaunchSpec,
+    channel: ChannelSpec,
+    talk: Talk,
+}
+
+impl Visitor for Session {
+    type Output = io::Result<()>;
+
+    fn visit<C: Channel>(mut self) -> io::Result<()> {
+        let opened = self.open::<C>();
+        let (end, mut peer) = match opened {
+            Ok(opened) => opened,
+            Err(OpenError::Unavailable(reason)) => {
+                return self.talk.say(&WorkerSays::Unavailable(reason));
+            }
+            Err(error) => return self.talk.say(&WorkerSays::Failed(error.to_string())),
+        };
+        let facts = std::mem::take(&mut peer.facts);
+        self.talk.say(&WorkerSays::Ready(LaunchFacts { facts }))?;
+        let mut bench = Bench::new(end, &mut peer, &self.spec, &self.channel);
+        self.talk.serve(|block| bench.measure(block))?;
+        drop(bench);
+        // A peer that is gone already has quit.
+        drop(peer.control.say(&WorkerToPeer::Quit));
+        peer.child.wait().map(drop)
+    }
+}
+
+impl Session {
+    /// Opens the channel, starts the peer and has it take over the other end.
+    fn open<C: Channel>(&self) -> Result<(C::Local, Peer), OpenError> {
+        let broken = |what| move |source| OpenError::Io { what, source };
+        let (page, page_fd) = Page::create().map_err(broken("share a page with the peer"))?;
+        let (own, theirs) =
+            socket::pair(Kind::Stream).map_err(broken("make a socket to the peer"))?;
+        let watch_fd = own.try_clone().map_err(broken("duplicate a socket"))?;
+        let patience = if C::Local::LOSSY { PATIENCE_LOSSY_TICKS } else { self.patience_ticks() };
+        let watch = Watch::new(Arc::new(watch_fd), patience, None);
+        let setup = Setup { channel: &self.channel, watch: &watch, seed: self.spec.seed };
+        let (mut end, handover) = C::open(&setup)?;
+        for fd in handover.fds.iter().chain([&page_fd, &theirs]) {
+            fd::set_inheritable(fd.as_fd(), true).map_err(broken("hand a descriptor over"))?;
+        }
+        let child = start_peer(&theirs).map_err(broken("start the peer process"))?;
+        end.meet(child.id());
+        let attach = WorkerToPeer::Attach(Attach {
+            channel: self.channel.clone(),
+            fds: handover.fds.iter().map(AsRawFd::as_raw_fd).collect(),
+            numbers: handover.numbers,
+            page_fd: page_fd.as_raw_fd(),
+            cpu: self.spec.cpu_peer,
+            ticks_per_ns: self.spec.ticks_per_ns,
+            seed: self.spec.seed,
+        });
+        drop((handover.fds, page_fd, theirs));
+        let facts = handover.facts.into_iter().map(|(k, v)| (k.to_owned(), v)).collect();
+        let mut peer = Peer { control: Control::new(own), page, child, facts };
+        let answer = peer.control.say(&attach).and_then(|()| peer.control.hear());
+        match answer.map_err(broken("hand the channel to the peer"))? {
+            PeerToWorker::Attached => Ok((end, peer)),
+            PeerToWorker::Unavailable(reason) => Err(OpenError::Unavailable(reason)),
+            PeerToWorker::Failed(reason) => {
+                Err(broken("attach the peer")(io::Error::other(reason)))
+            }
+            PeerToWorker::Armed | PeerToWorker::Done(_) => {
+                Err(broken("attach the peer")(io::Error::from(io::ErrorKind::InvalidData)))
+            }
+        }
+    }
+
+    fn patience_ticks(&self) -> u32 {
+        let ticks = self.spec.deadline_ns / (u64::from(TICK_US) * 1_000);
+        u32::try_from(ticks).unwrap_or(u32::MAX).max(2)
+    }
+}
+
+/// The peer process as the worker knows it; killed when forgotten.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) control: Control,
+    pub(crate) page: Page,
+    child: Child,
+    facts: std::collections::BTreeMap<String, String>,
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // It may have ended by itself; either way it is reaped here.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// Starts this same binary as the peer, its control socket inherited by number.
+fn start_peer(control: &OwnedFd) -> io::Result<Child> {
+    Command::new("/proc/self/exe")
+        .arg("__peer")
+        .arg(control.as_raw_fd().to_string())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+}
