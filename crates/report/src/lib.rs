@@ -1,1 +1,23 @@
-//! To be written.
+//! From findings to pages: figures, terminal text, HTML, Markdown and CSV.
+//!
+//! Pure: a document goes in, a string comes out. Left out: any measured literal, any reading of
+//! the environment (colour, width and character set arrive in [`terminal::Style`]), any file.
+#![forbid(unsafe_code)]
+#![expect(
+    clippy::format_push_string,
+    clippy::format_collect,
+    reason = "pages are assembled from formatted pieces; writing to a String returns an error that \
+              cannot happen, and an allocation more is nothing beside a measurement"
+)]
+
+pub mod csv;
+pub mod figure;
+pub mod headline;
+pub mod html;
+pub mod markdown;
+pub mod name;
+pub mod section;
+pub mod table;
+pub mod terminal;
+pub mod value;
+pub mod verdict;

@@ -1,0 +1,172 @@
+//! A figure: what it shows, apart from how it is drawn.
+//!
+//! A small serialisable description with two renderers, [`svg`] and [`text`]. Every figure carries
+//! the table of its data and a sentence for those who cannot see it. Left out: colours and pixels;
+//! a series has a palette slot, and the renderer decides what that looks like.
+
+use serde::{Deserialize, Serialize};
+
+use crate::table::Table;
+
+pub mod against_size;
+pub mod drift;
+pub mod ladder;
+pub mod quantiles;
+mod scale;
+pub mod spread;
+pub mod svg;
+pub mod text;
+
+/// One picture with its words and its data.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Figure {
+    /// Unique on its page; safe in an HTML id.
+    pub id: String,
+    /// What is shown, as a heading.
+    pub title: String,
+    /// What the marks mean: which interval, which whiskers.
+    pub note: String,
+    /// The finding, or at least the extent, for those who cannot see it.
+    pub alt: String,
+    /// Horizontal axis.
+    pub x: Axis,
+    /// Vertical axis.
+    pub y: Axis,
+    /// What is drawn, in drawing order.
+    pub series: Vec<Series>,
+    /// The numbers behind the marks.
+    pub table: Table,
+}
+
+/// One axis.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Axis {
+    /// What it measures.
+    pub label: String,
+    /// Unit of its values, by its stored name (`ns`, `B/s`, `B`, `count`, `share`).
+    pub unit: String,
+    /// How values become positions.
+    pub scale: Scale,
+}
+
+/// How values become positions.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scale {
+    /// Evenly.
+    Linear,
+    /// By their decimal logarithm.
+    Log10,
+    /// By their binary logarithm: sizes in bytes.
+    Log2,
+    /// A probability p by −log10(1 − p), so that tails have room: 0, 0.9, 0.99, 0.999 …
+    Tail,
+    /// Names; a value is the index of its name, the first on top or at the left.
+    Names(Vec<String>),
+}
+
+/// Marks that belong together: one entry of the key.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Series {
+    /// Its name in the key; an empty one is not listed.
+    pub name: String,
+    /// Palette slot; the marker's shape follows it, so colour is never the only difference.
+    pub slot: u8,
+    /// What is drawn.
+    pub marks: Marks,
+}
+
+/// What is drawn of a series.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Marks {
+    /// Points with optional intervals.
+    Points {
+        /// The points, in the order in which a line would join them.
+        at: Vec<Point>,
+        /// Whether a line joins them: only where something between them would mean something.
+        joined: bool,
+    },
+    /// The region between two curves: x, low, high.
+    Band(Vec<[f64; 3]>),
+    /// Bars from zero: x, height. Only sensible on a linear axis.
+    Bars(Vec<[f64; 2]>),
+    /// Horizontal boxes, one for each name of the vertical axis.
+    Boxes(Vec<Spread>),
+    /// A staircase, such as an empirical distribution: x, y.
+    Steps(Vec<[f64; 2]>),
+}
+
+/// One point.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// Horizontal value.
+    pub x: f64,
+    /// Vertical value.
+    pub y: f64,
+    /// Interval of the horizontal value.
+    pub x_interval: Option<[f64; 2]>,
+    /// Interval of the vertical value.
+    pub y_interval: Option<[f64; 2]>,
+}
+
+/// One box: where it stands and its five numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Spread {
+    /// Index of its name.
+    pub at: f64,
+    /// Where the whiskers end.
+    pub whiskers: [f64; 2],
+    /// First and third quartile.
+    pub quartiles: [f64; 2],
+    /// Median.
+    pub median: f64,
+}
+
+impl Axis {
+    /// An axis of measured values: logarithmic for times and rates, linear for shares and counts.
+    pub fn measured(label: &str, unit: &str) -> Self {
+        let scale = if matches!(unit, "ns" | "B/s" | "B") { Scale::Log10 } else { Scale::Linear };
+        Self { label: label.to_owned(), unit: unit.to_owned(), scale }
+    }
+
+    /// An axis of names.
+    pub fn names(label: &str, names: Vec<String>) -> Self {
+        Self { label: label.to_owned(), unit: "count".to_owned(), scale: Scale::Names(names) }
+    }
+}
+
+impl Point {
+    /// A point without intervals.
+    pub fn at(x: f64, y: f64) -> Self {
+        Self { x, y, x_interval: None, y_interval: None }
+    }
+}
+
+impl Figure {
+    /// Whether nothing would be drawn.
+    pub fn is_empty(&self) -> bool {
+        self.series.iter().all(|series| match &series.marks {
+            Marks::Points { at, .. } => at.is_empty(),
+            Marks::Band(at) => at.is_empty(),
+            Marks::Bars(at) | Marks::Steps(at) => at.is_empty(),
+            Marks::Boxes(at) => at.is_empty(),
+        })
+    }
+}
+
+/// Series that fit in one figure: as many as there are colours that stay apart.
+pub const SERIES_MAX: usize = 8;
+
+/// A figure id made of words: lower-case letters, digits and hyphens.
+pub(crate) fn slug(words: &[&str]) -> String {
+    let mut slug = String::new();
+    for c in words.join("-").chars() {
+        match c {
+            c if c.is_ascii_alphanumeric() => slug.push(c.to_ascii_lowercase()),
+            _ if slug.ends_with('-') => {}
+            _ => slug.push('-'),
+        }
+    }
+    slug.trim_matches('-').to_owned()
+}

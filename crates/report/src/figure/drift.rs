@@ -1,0 +1,131 @@
+//! Run-order drift: launch medians against the order of launches, relative to each cell's median.
+//!
+//! One figure for a whole run, however many cells: the middle of all cells and where half and
+//! nine tenths of them lie. Left out: naming the cells that drift.
+
+use plumb_analysis::document::CellResult;
+
+use super::{Axis, Figure, Marks, Point, Scale, Series};
+use crate::table::Table;
+
+/// The drift of a run; none when no cell has two launches.
+pub fn figure(results: &[CellResult]) -> Option<Figure> {
+    let rows = rows(results);
+    if rows.len() < 2 {
+        return None;
+    }
+    let place = |launch: usize| launch as f64 + 1.0;
+    let band = |low: fn(&Row) -> f64, high: fn(&Row) -> f64| {
+        let at = rows
+            .iter()
+            .enumerate()
+            .map(|(launch, row)| [place(launch), low(row), high(row)])
+            .collect();
+        Series { name: String::new(), slot: 0, marks: Marks::Band(at) }
+    };
+    let medians = rows.iter().enumerate().map(|(launch, row)| Point::at(place(launch), row.median));
+    let widest = rows.iter().map(|row| (row.median - 1.0).abs()).fold(0.0, f64::max);
+    Some(Figure {
+        id: "drift".to_owned(),
+        title: "Drift over the run".to_owned(),
+        note: "Median of each launch over the median of its cell: the line is the middle of all \
+               cells, the dark band holds half of them, the light one nine tenths. A line that \
+               climbs or falls means that the machine changed while it was measured."
+            .to_owned(),
+        alt: format!(
+            "Launch medians relative to their cells: the middle of all cells departs from 1 by at \
+             most {:.1} %.",
+            widest * 100.0
+        ),
+        x: Axis {
+            label: "launch, in the order in which they were made".to_owned(),
+            unit: "count".to_owned(),
+            scale: Scale::Linear,
+        },
+        y: Axis {
+            label: "launch median / cell median".to_owned(),
+            unit: "count".to_owned(),
+            scale: Scale::Linear,
+        },
+        series: vec![
+            band(|row| row.p5, |row| row.p95),
+            band(|row| row.q1, |row| row.q3),
+            Series {
+                name: String::new(),
+                slot: 0,
+                marks: Marks::Points { at: medians.collect(), joined: true },
+            },
+        ],
+        table: table(&rows),
+    })
+}
+
+/// The ratios of all cells at one launch.
+struct Row {
+    cells: usize,
+    p5: f64,
+    q1: f64,
+    median: f64,
+    q3: f64,
+    p95: f64,
+}
+
+fn rows(results: &[CellResult]) -> Vec<Row> {
+    let launches = results.iter().map(|result| result.summary.launch_medians.len()).max();
+    (0..launches.unwrap_or(0))
+        .filter_map(|launch| {
+            let mut ratios: Vec<f64> = results
+                .iter()
+                .filter(|result| result.summary.launch_medians.len() > 1)
+                .filter_map(|result| {
+                    let ratio =
+                        result.summary.launch_medians.get(launch)? / result.summary.median?;
+                    ratio.is_finite().then_some(ratio)
+                })
+                .collect();
+            ratios.sort_by(f64::total_cmp);
+            let quantile = |p: f64| nearest(&ratios, p);
+            Some(Row {
+                cells: ratios.len(),
+                p5: quantile(0.05)?,
+                q1: quantile(0.25)?,
+                median: quantile(0.5)?,
+                q3: quantile(0.75)?,
+                p95: quantile(0.95)?,
+            })
+        })
+        .collect()
+}
+
+/// The nearest-rank quantile: enough for a band.
+fn nearest(sorted: &[f64], p: f64) -> Option<f64> {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the product is between 0 and the length"
+    )]
+    let rank = (p * sorted.len() as f64).ceil().max(1.0) as usize;
+    sorted.get(rank - 1).copied()
+}
+
+fn table(rows: &[Row]) -> Table {
+    let mut table =
+        Table::with_heads(&["#launch", "#cells", "#5 %", "#25 %", "#median", "#75 %", "#95 %"]);
+    for (launch, row) in rows.iter().enumerate() {
+        let ratios = [row.p5, row.q1, row.median, row.q3, row.p95].map(|r| format!("{r:.3}"));
+        table.push([(launch + 1).to_string(), row.cells.to_string()].into_iter().chain(ratios));
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_values_of_the_sample() {
+        assert_eq!(nearest(&[1.0, 2.0, 3.0, 4.0], 0.5), Some(2.0));
+        assert_eq!(nearest(&[1.0], 0.05), Some(1.0));
+        assert_eq!(nearest(&[], 0.5), None);
+    }
+}

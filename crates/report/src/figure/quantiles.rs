@@ -1,0 +1,113 @@
+//! The distribution of each of a few cells: value against cumulative share, tails stretched.
+//!
+//! Left out: percentiles that the sample does not support; the staircase ends where the summary's
+//! quantiles end.
+
+use plumb_analysis::document::CellResult;
+
+use super::{Axis, Figure, Marks, SERIES_MAX, Scale, Series, slug};
+use crate::table::Table;
+use crate::{name, value};
+
+/// The quantiles of up to [`SERIES_MAX`] cells in one figure; none when no cell has any.
+///
+/// `cells` share response and unit; the cheapest are drawn when there are too many.
+pub fn figure(title: &str, cells: &[&CellResult]) -> Option<Figure> {
+    let varying = name::varying(cells.iter().copied());
+    let mut drawn: Vec<&CellResult> =
+        cells.iter().copied().filter(|cell| cell.summary.quantiles.len() > 1).collect();
+    drawn.sort_by(|a, b| {
+        let median = |cell: &CellResult| cell.summary.median.unwrap_or(f64::INFINITY);
+        median(a).total_cmp(&median(b))
+    });
+    let hidden = drawn.len().saturating_sub(SERIES_MAX);
+    drawn.truncate(SERIES_MAX);
+    let first = drawn.first()?;
+    let labels: Vec<String> =
+        drawn.iter().map(|cell| name::cell(&cell.factors, &varying)).collect();
+    let series = drawn
+        .iter()
+        .zip(&labels)
+        .enumerate()
+        .map(|(slot, (cell, label))| Series {
+            name: if drawn.len() > 1 { label.clone() } else { String::new() },
+            slot: u8::try_from(slot).unwrap_or(0),
+            marks: Marks::Steps(cell.summary.quantiles.iter().map(|[p, v]| [*v, *p]).collect()),
+        })
+        .collect();
+    let mut note = "Read upwards: the share of samples at or below a value. The scale stretches \
+                    the tail, so that 90 %, 99 % and 99.9 % are equally far apart."
+        .to_owned();
+    if hidden > 0 {
+        note = format!("{note} The {SERIES_MAX} lowest medians are drawn; {hidden} more are not.");
+    }
+    Some(Figure {
+        id: slug(&[&first.experiment, &first.response, "quantiles", title]),
+        title: title.to_owned(),
+        note,
+        alt: alt(&drawn, &labels),
+        x: axis(first, &drawn),
+        y: Axis {
+            label: "share of samples".to_owned(),
+            unit: "share".to_owned(),
+            scale: Scale::Tail,
+        },
+        series,
+        table: table(&drawn, &labels),
+    })
+}
+
+/// Logarithmic where values span more than a few times themselves, else linear: a narrow
+/// logarithmic axis has too few round numbers on it.
+fn axis(first: &CellResult, cells: &[&CellResult]) -> Axis {
+    let values = cells.iter().flat_map(|cell| &cell.summary.quantiles).map(|[_, value]| *value);
+    let (low, high) =
+        values.fold((f64::INFINITY, 0.0f64), |(low, high), v| (low.min(v), high.max(v)));
+    let mut axis = Axis::measured(name::response(&first.response), &first.unit);
+    if high < low * 4.0 {
+        axis.scale = Scale::Linear;
+    }
+    axis
+}
+
+fn alt(cells: &[&CellResult], labels: &[String]) -> String {
+    let parts: Vec<String> = cells
+        .iter()
+        .zip(labels)
+        .filter_map(|(cell, label)| {
+            let unit = value::unit(&cell.unit);
+            let (q1, q3) = (cell.summary.q1?, cell.summary.q3?);
+            Some(format!(
+                "half of {label} lies between {} and {}",
+                value::plain(unit, q1),
+                value::plain(unit, q3)
+            ))
+        })
+        .collect();
+    format!("Cumulative distributions: {}.", parts.join("; "))
+}
+
+/// Cells down, a few percentiles across: those that were refused are dashes.
+fn table(cells: &[&CellResult], labels: &[String]) -> Table {
+    let mut table = Table::with_heads(&[
+        "cell", "#min", "#q1", "#median", "#q3", "#p90", "#p99", "#p99.9", "#max", "#n eff.",
+    ]);
+    for (cell, label) in cells.iter().zip(labels) {
+        let summary = &cell.summary;
+        let unit = value::unit(&cell.unit);
+        let numbers = [
+            summary.min,
+            summary.q1,
+            summary.median,
+            summary.q3,
+            summary.p90,
+            summary.p99,
+            summary.p999,
+            summary.max,
+        ];
+        let numbers = numbers.map(|number| value::optional(unit, number));
+        let effective = format!("{:.0}", summary.n_eff);
+        table.push([label.clone()].into_iter().chain(numbers).chain([effective]));
+    }
+    table
+}

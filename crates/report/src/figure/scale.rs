@@ -1,0 +1,217 @@
+//! From values to positions: what both renderers need to know about an axis.
+//!
+//! Left out: pixels and character cells.
+
+use plumb_base::units::{Unit, format_bytes};
+
+use super::{Axis, Figure, Marks, Scale};
+use crate::value;
+
+/// An axis with the extent of its data: where it begins, where it ends, and its ticks.
+#[derive(Clone, Debug)]
+pub(super) struct Extent {
+    /// Positions of the two ends, after [`position`].
+    pub low: f64,
+    /// The other end.
+    pub high: f64,
+    /// Values that get a tick, with their labels.
+    pub ticks: Vec<(f64, String)>,
+}
+
+/// The position of a value on its axis; none where the scale has no place for it.
+pub(super) fn position(scale: &Scale, value: f64) -> Option<f64> {
+    let position = match scale {
+        Scale::Linear | Scale::Names(_) => value,
+        Scale::Log10 => value.log10(),
+        Scale::Log2 => value.log2(),
+        Scale::Tail => -(1.0 - value.min(TAIL_END)).log10(),
+    };
+    position.is_finite().then_some(position)
+}
+
+/// The extents of both axes over everything drawn.
+pub(super) fn extents(figure: &Figure) -> (Extent, Extent) {
+    let (mut xs, mut ys) = (Vec::new(), Vec::new());
+    for series in &figure.series {
+        collect(&series.marks, &mut xs, &mut ys);
+    }
+    (extent(&figure.x, &xs), extent(&figure.y, &ys))
+}
+
+fn collect(marks: &Marks, xs: &mut Vec<f64>, ys: &mut Vec<f64>) {
+    match marks {
+        Marks::Points { at, .. } => {
+            for point in at {
+                xs.push(point.x);
+                ys.push(point.y);
+                xs.extend(point.x_interval.into_iter().flatten());
+                ys.extend(point.y_interval.into_iter().flatten());
+            }
+        }
+        Marks::Band(at) => {
+            for [x, low, high] in at {
+                xs.push(*x);
+                ys.extend([low, high]);
+            }
+        }
+        Marks::Bars(at) => {
+            ys.push(0.0);
+            xs.extend(at.iter().map(|bar| bar[0]));
+            ys.extend(at.iter().map(|bar| bar[1]));
+        }
+        Marks::Steps(at) => {
+            xs.extend(at.iter().map(|step| step[0]));
+            ys.extend(at.iter().map(|step| step[1]));
+        }
+        Marks::Boxes(at) => {
+            for spread in at {
+                ys.push(spread.at);
+                xs.extend(spread.whiskers);
+            }
+        }
+    }
+}
+
+fn extent(axis: &Axis, values: &[f64]) -> Extent {
+    let positions = values.iter().filter_map(|value| position(&axis.scale, *value));
+    let (low, high) = positions
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), p| (low.min(p), high.max(p)));
+    let (low, high) = if low <= high { (low, high) } else { (0.0, 1.0) };
+    match &axis.scale {
+        Scale::Names(names) => named(names),
+        Scale::Linear => linear(axis, low, high),
+        Scale::Log10 => decades(value::unit(&axis.unit), low, high),
+        Scale::Log2 => octaves(low, high),
+        Scale::Tail => tail(high),
+    }
+}
+
+fn named(names: &[String]) -> Extent {
+    let ticks =
+        names.iter().enumerate().map(|(index, name)| (index as f64, name.clone())).collect();
+    Extent { low: -0.6, high: names.len() as f64 - 0.4, ticks }
+}
+
+fn linear(axis: &Axis, low: f64, high: f64) -> Extent {
+    let unit = value::unit(&axis.unit);
+    let (low, high) = if high > low { (low, high) } else { (low - 0.5, high + 0.5) };
+    let raw = (high - low) / 5.0;
+    let magnitude = 10f64.powf(raw.log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0]
+        .into_iter()
+        .map(|m| m * magnitude)
+        .find(|step| *step >= raw)
+        .unwrap_or(raw);
+    let (first, last) = ((low / step).floor(), (high / step).ceil());
+    let ticks = steps(first, last)
+        .map(|index| index * step)
+        .map(|tick| (tick, linear_label(unit, tick, step)))
+        .collect();
+    Extent { low: first * step, high: last * step, ticks }
+}
+
+fn linear_label(unit: Unit, tick: f64, step: f64) -> String {
+    match unit {
+        Unit::Share => format!("{:.*}%", usize::from(step < 0.01), tick * 100.0),
+        Unit::Count if step >= 1.0 => format!("{tick:.0}"),
+        Unit::Count => format!("{tick:.2}"),
+        _ => value::plain(unit, tick),
+    }
+}
+
+/// Ends and ticks at 1, 2 and 5 times powers of ten, or at the powers alone over a wide range.
+fn decades(unit: Unit, low: f64, high: f64) -> Extent {
+    let grid: Vec<f64> = steps(low.floor(), high.ceil())
+        .flat_map(|decade| [1.0f64, 2.0, 5.0].map(|m| decade + m.log10()))
+        .collect();
+    let first = grid.iter().copied().filter(|p| *p <= low + NEARLY).fold(low.floor(), f64::max);
+    let last = grid.iter().copied().filter(|p| *p >= high - NEARLY).fold(high.ceil(), f64::min);
+    let last = if last - first < 0.25 { first + 0.5 } else { last };
+    let wide = last - first > 2.2;
+    let ticks = grid
+        .into_iter()
+        .filter(|p| *p >= first - NEARLY && *p <= last + NEARLY)
+        .filter(|p| !wide || (p - p.round()).abs() < NEARLY)
+        .map(|p| (10f64.powf(p), tick_label(unit, 10f64.powf(p))))
+        .collect();
+    Extent { low: first, high: last, ticks }
+}
+
+fn tick_label(unit: Unit, tick: f64) -> String {
+    unit.format(tick, 1).to_string()
+}
+
+fn octaves(low: f64, high: f64) -> Extent {
+    let (first, last) = (low.floor(), high.ceil().max(low.floor() + 1.0));
+    let step = if last - first > 10.0 { 2.0 } else { 1.0 };
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the logarithm of a size in bytes is between 0 and 63"
+    )]
+    let ticks = steps(0.0, ((last - first) / step).floor())
+        .map(|index| first + index * step)
+        .filter(|p| (0.0..63.0).contains(p))
+        .map(|p| (p.exp2(), format_bytes(1 << p as u32)))
+        .collect();
+    Extent { low: first - 0.3, high: last + 0.3, ticks }
+}
+
+fn tail(high: f64) -> Extent {
+    let last = high.ceil().clamp(1.0, 4.0);
+    let half = [(0.5, "50%"), (0.9, "90%"), (0.99, "99%"), (0.999, "99.9%"), (0.9999, "99.99%")];
+    let ticks = [(0.0, "0%")]
+        .into_iter()
+        .chain(half)
+        .filter(|(p, _)| position(&Scale::Tail, *p).is_some_and(|p| p <= last + 1e-9))
+        .map(|(p, label)| (p, label.to_owned()))
+        .collect();
+    Extent { low: 0.0, high: last, ticks }
+}
+
+/// The whole numbers from `first` to `last`, as floats; bounded, whatever the ends are.
+fn steps(first: f64, last: f64) -> impl Iterator<Item = f64> {
+    const STEPS_MAX: u32 = 400;
+    (0..STEPS_MAX).map(move |index| first + f64::from(index)).take_while(move |step| *step <= last)
+}
+
+/// Slack of a comparison between positions that were computed differently.
+const NEARLY: f64 = 1e-9;
+
+/// The largest probability a tail axis shows; beyond it everything is "the maximum".
+const TAIL_END: f64 = 0.9999;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(extent: &Extent) -> Vec<&str> {
+        extent.ticks.iter().map(|(_, label)| label.as_str()).collect()
+    }
+
+    #[test]
+    fn a_log_axis_ends_at_one_two_or_five_times_a_power_of_ten() {
+        let axis = Axis::measured("latency", "ns");
+        let narrow = extent(&axis, &[1_100.0, 4_200.0]);
+        assert_eq!(labels(&narrow), ["1 µs", "2 µs", "5 µs"]);
+        let wide = extent(&axis, &[12.0, 48_000.0]);
+        assert_eq!(labels(&wide), ["10 ns", "100 ns", "1 µs", "10 µs"]);
+        assert!(wide.high >= 48_000f64.log10());
+    }
+
+    #[test]
+    fn values_that_have_no_place_on_an_axis_are_left_out() {
+        assert_eq!(position(&Scale::Log10, 0.0), None);
+        assert_eq!(position(&Scale::Log10, -1.0), None);
+        assert_eq!(position(&Scale::Linear, f64::NAN), None);
+        let extent = extent(&Axis::measured("latency", "ns"), &[0.0, f64::NAN]);
+        assert!(extent.low.is_finite() && extent.high > extent.low);
+    }
+
+    #[test]
+    fn sizes_are_ticked_at_powers_of_four_when_there_are_many() {
+        let axis = Axis { label: String::new(), unit: "B".to_owned(), scale: Scale::Log2 };
+        let extent = extent(&axis, &[4.0, 524_288.0]);
+        assert_eq!(labels(&extent)[..3], ["4", "16", "64"]);
+    }
+}

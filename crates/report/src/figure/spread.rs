@@ -1,0 +1,106 @@
+//! Boxes: the spread of each cell's samples beside the others'.
+//!
+//! For experiments whose cells are named rather than sized. Left out: cells without quartiles.
+
+use std::collections::BTreeSet;
+
+use plumb_analysis::document::CellResult;
+
+use super::{Axis, Figure, Marks, Series, Spread, slug};
+use crate::table::Table;
+use crate::{name, value};
+
+/// The figures of one experiment's response, at most [`NAMES_MAX`] boxes each.
+///
+/// `cells` share experiment, response and unit.
+pub fn figures(cells: &[&CellResult]) -> Vec<Figure> {
+    let varying = name::varying(cells.iter().copied());
+    let drawable: Vec<&CellResult> =
+        cells.iter().copied().filter(|cell| spread(cell, 0.0).is_some()).collect();
+    let parts = drawable.len().div_ceil(NAMES_MAX).max(1);
+    drawable
+        .chunks(drawable.len().div_ceil(parts).max(1))
+        .enumerate()
+        .map(|(index, cells)| figure(cells, &varying, index + 1, parts))
+        .collect()
+}
+
+fn figure(cells: &[&CellResult], varying: &BTreeSet<String>, part: usize, parts: usize) -> Figure {
+    let (experiment, response, unit) =
+        cells.first().map_or(("", "", "ns"), |cell| (&cell.experiment, &cell.response, &cell.unit));
+    let names: Vec<String> = cells.iter().map(|cell| name::cell(&cell.factors, varying)).collect();
+    let at: Vec<Spread> =
+        cells.iter().enumerate().filter_map(|(index, cell)| spread(cell, index as f64)).collect();
+    let mut title = name::response(response).to_owned();
+    if parts > 1 {
+        title = format!("{title} ({part} of {parts})");
+    }
+    Figure {
+        id: slug(&[experiment, response, "spread", &part.to_string()]),
+        title,
+        note: "Boxes span the quartiles around the median; whiskers run from the minimum to the \
+               highest percentile that the sample supports, 99 % at most."
+            .to_owned(),
+        alt: alt(response, &names, cells),
+        x: Axis::measured(name::response(response), unit),
+        y: Axis::names("", names.clone()),
+        series: vec![Series { name: String::new(), slot: 0, marks: Marks::Boxes(at) }],
+        table: table(&names, cells),
+    }
+}
+
+fn spread(cell: &CellResult, at: f64) -> Option<Spread> {
+    let summary = &cell.summary;
+    let median = summary.median?;
+    let (q1, q3) = (summary.q1?, summary.q3?);
+    let low = summary.min.unwrap_or(q1);
+    let high = summary.p99.or(summary.p90).unwrap_or(q3);
+    let positive =
+        value::unit(&cell.unit).name() == "ns" || value::unit(&cell.unit).name() == "B/s";
+    // A logarithmic axis has no place for a minimum of zero.
+    let low = if positive && low <= 0.0 { q1 } else { low };
+    (!positive || q1 > 0.0).then_some(Spread {
+        at,
+        whiskers: [low, high.max(q3)],
+        quartiles: [q1, q3],
+        median,
+    })
+}
+
+fn alt(response: &str, names: &[String], cells: &[&CellResult]) -> String {
+    let parts: Vec<String> = names
+        .iter()
+        .zip(cells)
+        .filter_map(|(name, cell)| {
+            let summary = &cell.summary;
+            let unit = value::unit(&cell.unit);
+            Some(format!("{name} {}", value::estimate(unit, summary.median?, summary.ci95)))
+        })
+        .collect();
+    format!("Box plot of {}; medians: {}.", name::response(response), parts.join(", "))
+}
+
+fn table(names: &[String], cells: &[&CellResult]) -> Table {
+    let mut table =
+        Table::with_heads(&["cell", "#min", "#q1", "#median [95 %]", "#q3", "#p90", "#p99"]);
+    for (name, cell) in names.iter().zip(cells) {
+        let unit = value::unit(&cell.unit);
+        let summary = &cell.summary;
+        let median = summary
+            .median
+            .map_or_else(|| "–".to_owned(), |m| value::with_interval(unit, m, summary.ci95));
+        table.push([
+            name.clone(),
+            value::optional(unit, summary.min),
+            value::optional(unit, summary.q1),
+            median,
+            value::optional(unit, summary.q3),
+            value::optional(unit, summary.p90),
+            value::optional(unit, summary.p99),
+        ]);
+    }
+    table
+}
+
+/// Boxes that fit in one figure.
+pub const NAMES_MAX: usize = 16;

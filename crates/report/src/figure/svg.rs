@@ -1,0 +1,132 @@
+//! A figure as SVG.
+//!
+//! The plotting crate lays the figure out (`layout`), plumb writes it down (`emit`): small, and
+//! coloured only through CSS variables, so that one picture serves light, dark and print. Left
+//! out: interaction.
+
+mod emit;
+mod layout;
+
+use super::{Figure, Marks};
+
+/// The figure for an HTML page whose style sheet defines the palette (see [`PALETTE_CSS`]).
+///
+/// The key is not part of it: [`key`] is text of the page, which wraps.
+pub fn inline(figure: &Figure) -> String {
+    emit::write(&layout::scene(figure, false), figure, "")
+}
+
+/// The figure as a file of its own, with title, key and palette inside.
+pub fn standalone(figure: &Figure) -> String {
+    emit::write(&layout::scene(figure, true), figure, PALETTE_CSS)
+}
+
+/// One entry for each named series: its name and a small picture of its mark.
+pub fn key(figure: &Figure) -> Vec<(String, String)> {
+    figure
+        .series
+        .iter()
+        .filter(|series| !series.name.is_empty())
+        .map(|series| (series.name.clone(), emit::swatch(series.slot, line_through(&series.marks))))
+        .collect()
+}
+
+fn line_through(marks: &Marks) -> bool {
+    !matches!(marks, Marks::Points { joined: false, .. } | Marks::Boxes(_))
+}
+
+/// Palette of both schemes, after Okabe & Ito (2008), adjusted until every colour has a contrast
+/// of 3:1 or more against its background (WCAG 2.2 §1.4.11).
+pub const PALETTE_CSS: &str = "\
+:root{--c0:#0069a8;--c1:#c24a00;--c2:#007a58;--c3:#a8478a;--c4:#a06a00;--c5:#2f86bd;--c6:#5b6570;\
+--c7:#7b7a1d;--ink:#1c2430;--grid:#e3e7ec;--edge:#7d8894;--page:#fff}\
+@media screen and (prefers-color-scheme:dark){:root{--c0:#6cb2ff;--c1:#ff9457;--c2:#3fcfa3;--c3:#ec9bd0;\
+--c4:#f2bd4b;--c5:#9fdcff;--c6:#aab4bf;--c7:#d3d36b;--ink:#e6ebf1;--grid:#2b333d;--edge:#8592a0;\
+--page:#12161b}}";
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Axis, Figure, Point, Scale, Series};
+    use super::*;
+    use crate::table::Table;
+
+    fn figure() -> Figure {
+        let at = [(4.0, 5_000.0), (1_024.0, 6_000.0), (524_288.0, 90_000.0)].map(|(x, y)| Point {
+            x,
+            y,
+            x_interval: None,
+            y_interval: Some([y * 0.9, y * 1.2]),
+        });
+        Figure {
+            id: "f".to_owned(),
+            title: "Latency <against> size".to_owned(),
+            note: String::new(),
+            alt: "pipe & tcp4".to_owned(),
+            x: Axis { label: "size".to_owned(), unit: "B".to_owned(), scale: Scale::Log2 },
+            y: Axis::measured("latency", "ns"),
+            series: vec![
+                Series {
+                    name: "pipe".to_owned(),
+                    slot: 0,
+                    marks: Marks::Points { at: at.to_vec(), joined: true },
+                },
+                Series {
+                    name: "tcp4".to_owned(),
+                    slot: 1,
+                    marks: Marks::Points { at: at.to_vec(), joined: false },
+                },
+            ],
+            table: Table::default(),
+        }
+    }
+
+    #[test]
+    fn a_small_figure_is_drawn_the_same_every_time() {
+        insta::assert_snapshot!(inline(&figure()));
+    }
+
+    #[test]
+    fn words_of_a_figure_cannot_become_markup() {
+        for svg in [inline(&figure()), standalone(&figure())] {
+            assert!(!svg.contains("<against>"));
+            assert!(svg.contains("pipe &amp; tcp4"));
+        }
+    }
+
+    #[test]
+    fn colours_come_only_from_css_variables() {
+        let svg = inline(&figure());
+        for attribute in ["fill=\"", "stroke=\""] {
+            for part in svg.split(attribute).skip(1) {
+                let paint = part.split('"').next().unwrap();
+                assert!(paint == "none" || paint.starts_with("var(--"), "{paint}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_hundred_points_with_intervals_cost_less_than_ten_kilobytes() {
+        let mut figure = figure();
+        let at: Vec<Point> = (0..100u32)
+            .map(|i| Point {
+                x: f64::from(1 + i),
+                y: f64::from(100 + i),
+                x_interval: None,
+                y_interval: Some([f64::from(90 + i), f64::from(120 + i)]),
+            })
+            .collect();
+        figure.series.truncate(1);
+        figure.series[0].marks = Marks::Points { at, joined: true };
+        let svg = inline(&figure);
+        assert!(svg.len() < 10_000, "{} bytes", svg.len());
+    }
+
+    #[test]
+    fn a_figure_without_a_single_drawable_value_is_still_a_picture() {
+        let mut figure = figure();
+        for series in &mut figure.series {
+            series.marks = Marks::Points { at: vec![Point::at(0.0, f64::NAN)], joined: true };
+        }
+        assert!(inline(&figure).ends_with("</svg>"));
+    }
+}

@@ -1,0 +1,255 @@
+//! A scene of primitives written as small SVG.
+//!
+//! Neighbouring strokes of one paint become one path, circles become round-capped dots, numbers
+//! have one decimal: about a tenth of what one element a primitive costs. Left out: primitives
+//! that plumb's figures never produce (gradients, rich text, heat maps).
+
+use std::fmt::Write;
+
+use kuva::render::color::Color;
+use kuva::render::render::{Primitive, Scene, TextAnchor};
+
+use crate::figure::Figure;
+use crate::html::escape;
+
+/// The scene as one `<svg>` element, with the figure's title and description.
+pub(super) fn write(scene: &Scene, figure: &Figure, css: &str) -> String {
+    let mut writer = Writer::default();
+    for primitive in &scene.elements {
+        writer.primitive(primitive);
+    }
+    writer.close_path();
+    let style = if css.is_empty() { String::new() } else { format!("<style>{css}</style>") };
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {}\" role=\"img\" \
+         aria-label=\"{}\" font-family=\"system-ui,sans-serif\" fill=\"var(--ink)\">\
+         <title>{}</title>{style}{}</svg>",
+        number(scene.width),
+        number(scene.height),
+        escape(&figure.alt),
+        escape(&figure.title),
+        writer.svg,
+    )
+}
+
+/// The mark of a palette slot, for keys.
+pub(super) fn swatch(slot: u8, line: bool) -> String {
+    let d = match slot % 8 {
+        0 => "M11 7m-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0-7 0z",
+        1 => "M11 2.5l4.5 4.5-4.5 4.5-4.5-4.5z",
+        2 => "M7.5 3.5h7v7h-7z",
+        3 => "M11 2.5l4.3 7.8h-8.6z",
+        4 => "M11 11.5l4.3-7.8h-8.6z",
+        5 => "M10 3h2v3h3v2h-3v3h-2v-3h-3v-2h3z",
+        6 => "M7 4.8l4-2.3 4 2.3v4.6l-4 2.3-4-2.3z",
+        _ => "M7.6 4.6l1-1 2.4 2.4 2.4-2.4 1 1-2.4 2.4 2.4 2.4-1 1-2.4-2.4-2.4 2.4-1-1 2.4-2.4z",
+    };
+    let line = if line { "<path d=\"M0 6.3h22v1.4h-22z\"/>" } else { "" };
+    format!(
+        "<svg viewBox=\"0 0 22 14\" width=\"22\" height=\"14\" aria-hidden=\"true\" \
+         fill=\"var(--c{})\">{line}<path d=\"{d}\"/></svg>",
+        slot % 8
+    )
+}
+
+/// Paint of a path: neighbours with the same are one element.
+#[derive(Clone, PartialEq)]
+struct Paint {
+    fill: String,
+    stroke: String,
+    width: f64,
+    opacity: Option<f64>,
+    dash: Option<String>,
+    round: bool,
+}
+
+#[derive(Default)]
+struct Writer {
+    svg: String,
+    open: Option<(Paint, String)>,
+}
+
+impl Writer {
+    fn primitive(&mut self, primitive: &Primitive) {
+        match primitive {
+            Primitive::Line { x1, y1, x2, y2, stroke, stroke_width, stroke_dasharray } => {
+                let paint = Paint::stroked(stroke, *stroke_width, stroke_dasharray.clone());
+                self.path(paint, &format!("M{}L{}", point(*x1, *y1), point(*x2, *y2)));
+            }
+            Primitive::PolyLine { points, stroke, stroke_width, stroke_dasharray } => {
+                let paint = Paint::stroked(stroke, *stroke_width, stroke_dasharray.clone());
+                self.path(paint, &polyline(points));
+            }
+            Primitive::Path(path) => {
+                let paint = Paint {
+                    fill: path
+                        .fill
+                        .as_ref()
+                        .map_or_else(|| "none".to_owned(), Color::to_svg_string),
+                    opacity: path.opacity,
+                    ..Paint::stroked(&path.stroke, path.stroke_width, path.stroke_dasharray.clone())
+                };
+                self.path(paint, &shortened(&path.d));
+            }
+            Primitive::Circle { cx, cy, r, fill, .. } => self.dots(&[*cx], &[*cy], *r, fill),
+            Primitive::CircleBatch { cx, cy, r, fill, .. } => self.dots(cx, cy, *r, fill),
+            Primitive::Rect { x, y, width, height, fill, .. } => {
+                let (width, height) = (number(*width), number(*height));
+                let d = format!("M{}h{width}v{height}h-{width}z", point(*x, *y));
+                if !matches!(fill, Color::None) {
+                    self.path(Paint::filled(fill), &d);
+                }
+            }
+            Primitive::Text { x, y, content, size, anchor, rotate, bold, color } => {
+                self.close_path();
+                self.text(&Label {
+                    at: (*x, *y),
+                    content,
+                    size: *size,
+                    anchor: *anchor,
+                    rotate: *rotate,
+                    bold: *bold,
+                    color: color.as_ref(),
+                });
+            }
+            // Marks never leave the axes, which end beyond them, so nothing needs clipping;
+            // groups only carry tooltips here.
+            _ => {}
+        }
+    }
+
+    fn dots(&mut self, cx: &[f64], cy: &[f64], r: f64, fill: &Color) {
+        let paint = Paint { round: true, ..Paint::stroked(fill, r * 2.0, None) };
+        let d: String = cx.iter().zip(cy).map(|(x, y)| format!("M{}h0", point(*x, *y))).collect();
+        self.path(paint, &d);
+    }
+
+    fn path(&mut self, paint: Paint, d: &str) {
+        match &mut self.open {
+            Some((open, path)) if *open == paint => path.push_str(d),
+            _ => {
+                self.close_path();
+                self.open = Some((paint, d.to_owned()));
+            }
+        }
+    }
+
+    fn close_path(&mut self) {
+        let Some((paint, d)) = self.open.take() else { return };
+        let _ = write!(self.svg, "<path fill=\"{}\"", escape(&paint.fill));
+        if paint.stroke != "none" {
+            let (stroke, width) = (escape(&paint.stroke), number(paint.width));
+            let _ = write!(self.svg, " stroke=\"{stroke}\" stroke-width=\"{width}\"");
+        }
+        if paint.round {
+            self.svg.push_str(" stroke-linecap=\"round\"");
+        }
+        if let Some(dash) = &paint.dash {
+            let _ = write!(self.svg, " stroke-dasharray=\"{}\"", escape(dash));
+        }
+        if let Some(opacity) = paint.opacity.filter(|opacity| *opacity < 1.0) {
+            let _ = write!(self.svg, " opacity=\"{opacity}\"");
+        }
+        let _ = write!(self.svg, " d=\"{d}\"/>");
+    }
+
+    fn text(&mut self, label: &Label<'_>) {
+        if label.content.is_empty() {
+            return;
+        }
+        let (x, y) = label.at;
+        let _ = write!(self.svg, "<text x=\"{}\" y=\"{}\"", number(x), number(y));
+        let _ = write!(self.svg, " font-size=\"{}\"", label.size);
+        match label.anchor {
+            TextAnchor::Start => {}
+            TextAnchor::Middle => self.svg.push_str(" text-anchor=\"middle\""),
+            TextAnchor::End => self.svg.push_str(" text-anchor=\"end\""),
+        }
+        if let Some(angle) = label.rotate {
+            let _ = write!(self.svg, " transform=\"rotate({} {})\"", number(angle), point(x, y));
+        }
+        if label.bold {
+            self.svg.push_str(" font-weight=\"600\"");
+        }
+        if let Some(color) = label.color.map(Color::to_svg_string) {
+            let _ = write!(self.svg, " fill=\"{}\"", escape(&color));
+        }
+        let _ = write!(self.svg, ">{}</text>", escape(label.content));
+    }
+}
+
+struct Label<'a> {
+    at: (f64, f64),
+    content: &'a str,
+    size: u32,
+    anchor: TextAnchor,
+    rotate: Option<f64>,
+    bold: bool,
+    color: Option<&'a Color>,
+}
+
+impl Paint {
+    fn stroked(stroke: &Color, width: f64, dash: Option<String>) -> Self {
+        let stroke = if width > 0.0 { stroke.to_svg_string() } else { "none".to_owned() };
+        Self { fill: "none".to_owned(), stroke, width, opacity: None, dash, round: false }
+    }
+
+    fn filled(fill: &Color) -> Self {
+        Self { fill: fill.to_svg_string(), ..Self::stroked(&Color::None, 0.0, None) }
+    }
+}
+
+fn polyline(points: &[(f64, f64)]) -> String {
+    let mut d = String::new();
+    for (index, (x, y)) in points.iter().enumerate() {
+        d.push(if index == 0 { 'M' } else { 'L' });
+        d.push_str(&point(*x, *y));
+    }
+    d
+}
+
+/// A path with its numbers rounded to one decimal and its spaces halved.
+fn shortened(d: &str) -> String {
+    let mut short = String::with_capacity(d.len());
+    for token in d.split([' ', ',']).filter(|token| !token.is_empty()) {
+        let (command, digits) = match token.find(|c: char| c.is_ascii_digit() || "-.".contains(c)) {
+            Some(at) => token.split_at(at),
+            None => (token, ""),
+        };
+        if command.is_empty() && !short.ends_with(|c: char| c.is_ascii_alphabetic()) {
+            short.push(' ');
+        }
+        short.push_str(command);
+        let (digits, tail) = digits.split_at(
+            digits.find(|c: char| c.is_ascii_alphabetic() && c != 'e').unwrap_or(digits.len()),
+        );
+        match digits.parse::<f64>() {
+            Ok(value) => short.push_str(&number(value)),
+            Err(_) => short.push_str(digits),
+        }
+        short.push_str(tail);
+    }
+    short
+}
+
+fn point(x: f64, y: f64) -> String {
+    format!("{} {}", number(x), number(y))
+}
+
+/// A coordinate with at most one decimal.
+fn number(value: f64) -> String {
+    let rounded = (value * 10.0).round() / 10.0;
+    if rounded.is_finite() { (rounded + 0.0).to_string() } else { "0".to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_lose_their_digits_and_keep_their_shape() {
+        assert_eq!(shortened("M 1.234 5.678 L 9 10.05Z"), "M1.2 5.7L9 10.1Z");
+        assert_eq!(shortened("M1.26,2 L3,4 Z"), "M1.3 2L3 4Z");
+        assert_eq!(number(-0.01), "0");
+    }
+}

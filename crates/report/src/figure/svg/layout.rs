@@ -1,0 +1,306 @@
+//! A figure laid out by the plotting crate: from marks to a scene of primitives in pixels.
+//!
+//! The only file that knows the crate's plots and axes. Positions are made linear here, because
+//! the crate has no binary-logarithm, tail or name axes; its own logarithmic axis serves the
+//! decimal ones. Left out: how primitives are written (`super::emit`).
+
+use std::sync::Arc;
+
+use kuva::plot::scatter::MarkerShape;
+use kuva::plot::{BandPlot, LinePlot, ScatterPlot};
+use kuva::render::layout::{Layout, TickFormat};
+use kuva::render::plots::Plot;
+use kuva::render::render::{Scene, render_multiple};
+use kuva::render::theme::Theme;
+
+use crate::figure::scale::{self, Extent};
+use crate::figure::{Axis, Figure, Marks, Point, Scale, Series, Spread};
+use crate::value;
+
+/// The scene of a figure; with title and key inside when it stands alone.
+pub(super) fn scene(figure: &Figure, alone: bool) -> Scene {
+    let axes = Axes { x: Transform::of(&figure.x), y: Transform::of(&figure.y) };
+    let mut plots: Vec<Plot> =
+        figure.series.iter().flat_map(|series| axes.plots(series, alone)).collect();
+    if plots.is_empty() {
+        plots.push(Plot::Scatter(ScatterPlot::new()));
+    }
+    let (x, y) = scale::extents(figure);
+    let (x, y) = (Ends::of(&figure.x, &x), Ends::of(&figure.y, &y));
+    // Ends are given, not found by the crate: on a logarithmic axis without data it overflows.
+    let mut layout = Layout::new((x.low, x.high), (y.low, y.high))
+        .with_width(WIDTH)
+        .with_height(height(figure))
+        .with_theme(theme())
+        .with_x_label(figure.x.label.clone())
+        .with_y_label(figure.y.label.clone())
+        .with_label_size(14)
+        .with_tick_size(13);
+    if alone {
+        layout = layout.with_title(figure.title.clone());
+    }
+    layout.show_legend = alone && figure.series.iter().any(|series| !series.name.is_empty());
+    render_multiple(plots, horizontal(vertical(layout, &y), &x))
+}
+
+/// How values of one axis become numbers for the crate.
+struct Transform<'a> {
+    scale: &'a Scale,
+    names: f64,
+}
+
+struct Axes<'a> {
+    x: Transform<'a>,
+    y: Transform<'a>,
+}
+
+impl<'a> Transform<'a> {
+    fn of(axis: &'a Axis) -> Self {
+        let names = if let Scale::Names(names) = &axis.scale { names.len() as f64 } else { 0.0 };
+        Self { scale: &axis.scale, names }
+    }
+
+    fn apply(&self, value: f64) -> Option<f64> {
+        let position = scale::position(self.scale, value)?;
+        Some(match self.scale {
+            Scale::Log10 => value,
+            _ => position,
+        })
+    }
+
+    /// The vertical axis of names reads from the top.
+    fn apply_vertical(&self, value: f64) -> Option<f64> {
+        let position = self.apply(value)?;
+        Some(match self.scale {
+            Scale::Names(_) => self.names - 1.0 - position,
+            _ => position,
+        })
+    }
+}
+
+impl Axes<'_> {
+    fn plots(&self, series: &Series, alone: bool) -> Vec<Plot> {
+        let colour = format!("var(--c{})", series.slot % 8);
+        let name = (alone && !series.name.is_empty()).then(|| series.name.clone());
+        match &series.marks {
+            Marks::Points { at, joined } => self.points(at, *joined, series.slot, &colour, name),
+            Marks::Band(at) => self.band(at, &colour),
+            Marks::Bars(at) => self.bars(at, &colour),
+            Marks::Steps(at) => self.steps(at, &colour, name),
+            Marks::Boxes(at) => at.iter().flat_map(|spread| self.boxed(spread, &colour)).collect(),
+        }
+    }
+
+    fn place(&self, x: f64, y: f64) -> Option<(f64, f64)> {
+        self.x.apply(x).zip(self.y.apply_vertical(y))
+    }
+
+    fn line(&self, points: &[[f64; 2]], colour: &str, width: f64) -> LinePlot {
+        let at: Vec<(f64, f64)> = points.iter().filter_map(|[x, y]| self.place(*x, *y)).collect();
+        LinePlot::new().with_data(at).with_color(colour).with_stroke_width(width)
+    }
+
+    fn points(
+        &self,
+        at: &[Point],
+        joined: bool,
+        slot: u8,
+        colour: &str,
+        name: Option<String>,
+    ) -> Vec<Plot> {
+        let mut plots = Vec::new();
+        for point in at {
+            let across = point.x_interval.map(|[low, high]| [[low, point.y], [high, point.y]]);
+            let along = point.y_interval.map(|[low, high]| [[point.x, low], [point.x, high]]);
+            for ends in [across, along].into_iter().flatten() {
+                plots.push(Plot::Line(self.line(&ends, colour, WHISKER)));
+            }
+        }
+        if joined {
+            let line: Vec<[f64; 2]> = at.iter().map(|point| [point.x, point.y]).collect();
+            plots.push(Plot::Line(self.line(&line, colour, 1.5)));
+        }
+        let placed: Vec<(f64, f64)> =
+            at.iter().filter_map(|point| self.place(point.x, point.y)).collect();
+        let mut markers = ScatterPlot::new()
+            .with_data(placed)
+            .with_color(colour)
+            .with_size(4.0)
+            .with_marker(SHAPES[usize::from(slot) % SHAPES.len()]);
+        if let Some(name) = name {
+            markers = markers.with_legend(name);
+        }
+        plots.push(Plot::Scatter(markers));
+        plots
+    }
+
+    fn band(&self, at: &[[f64; 3]], colour: &str) -> Vec<Plot> {
+        let rows: Vec<(f64, f64, f64)> = at
+            .iter()
+            .filter_map(|[x, low, high]| {
+                let ((x, low), (_, high)) = self.place(*x, *low).zip(self.place(*x, *high))?;
+                Some((x, low, high))
+            })
+            .collect();
+        let column = |pick: fn(&(f64, f64, f64)) -> f64| rows.iter().map(pick).collect::<Vec<_>>();
+        vec![Plot::Band(
+            BandPlot::new(column(|row| row.0), column(|row| row.1), column(|row| row.2))
+                .with_color(colour)
+                .with_opacity(0.18),
+        )]
+    }
+
+    fn bars(&self, at: &[[f64; 2]], colour: &str) -> Vec<Plot> {
+        at.iter().map(|[x, y]| Plot::Line(self.line(&[[*x, 0.0], [*x, *y]], colour, BOX))).collect()
+    }
+
+    fn steps(&self, at: &[[f64; 2]], colour: &str, name: Option<String>) -> Vec<Plot> {
+        let line = self.line(at, colour, 2.0).with_step();
+        vec![Plot::Line(match name {
+            Some(name) => line.with_legend(name),
+            None => line,
+        })]
+    }
+
+    /// A thick line from quartile to quartile on a thin one, with the median cut out: the crate's
+    /// own boxes want raw samples and choose their own whiskers.
+    fn boxed(&self, spread: &Spread, colour: &str) -> Vec<Plot> {
+        let y = spread.at;
+        let [low, high] = spread.whiskers;
+        let [q1, q3] = spread.quartiles;
+        vec![
+            Plot::Line(self.line(&[[low, y], [high, y]], colour, WHISKER)),
+            Plot::Line(self.line(&[[q1, y], [q3, y]], colour, BOX)),
+            Plot::Line(self.line(
+                &[[spread.median, y - 0.3], [spread.median, y + 0.3]],
+                "var(--ink)",
+                2.5,
+            )),
+        ]
+    }
+}
+
+fn horizontal(layout: Layout, ends: &Ends) -> Layout {
+    let layout = layout
+        .with_x_axis_min(ends.low)
+        .with_x_axis_max(ends.high)
+        .with_x_tick_format(ends.format.clone());
+    match ends.step {
+        Some(step) => layout.with_x_tick_step(step),
+        None => layout.with_log_x(),
+    }
+}
+
+fn vertical(layout: Layout, ends: &Ends) -> Layout {
+    let layout = layout
+        .with_y_axis_min(ends.low)
+        .with_y_axis_max(ends.high)
+        .with_y_tick_format(ends.format.clone());
+    match ends.step {
+        Some(step) => layout.with_y_tick_step(step),
+        None => layout.with_log_y(),
+    }
+}
+
+/// The ends of an axis, its tick step (none for the crate's logarithmic axis) and its labels.
+struct Ends {
+    low: f64,
+    high: f64,
+    step: Option<f64>,
+    format: TickFormat,
+}
+
+impl Ends {
+    fn of(axis: &Axis, extent: &Extent) -> Self {
+        let Extent { low, high, ticks } = extent.clone();
+        match &axis.scale {
+            Scale::Log10 => {
+                let unit = value::unit(&axis.unit);
+                let format = move |tick: f64| unit.format(tick, 1).to_string();
+                let (low, high) = (10f64.powf(low), 10f64.powf(high));
+                Self { low, high, step: None, format: custom(format) }
+            }
+            Scale::Names(names) => {
+                let names = names.clone();
+                let count = names.len() as f64;
+                let format = move |tick: f64| label_from_the_end(&names, tick);
+                Self { low: -1.0, high: count, step: Some(1.0), format: custom(format) }
+            }
+            Scale::Linear | Scale::Log2 | Scale::Tail => {
+                let positions: Vec<(f64, String)> = ticks
+                    .into_iter()
+                    .filter_map(|(tick, label)| Some((scale::position(&axis.scale, tick)?, label)))
+                    .collect();
+                let step = match (&axis.scale, positions.as_slice()) {
+                    (Scale::Tail, _) => 1.0,
+                    (_, [first, second, ..]) => second.0 - first.0,
+                    _ => 1.0,
+                };
+                let format = move |tick: f64| nearest_label(&positions, tick, step);
+                Self { low, high, step: Some(step), format: custom(format) }
+            }
+        }
+    }
+}
+
+fn custom(format: impl Fn(f64) -> String + Send + Sync + 'static) -> TickFormat {
+    TickFormat::Custom(Arc::new(format))
+}
+
+fn label_from_the_end(names: &[String], tick: f64) -> String {
+    let wanted = names.len() as f64 - 1.0 - tick;
+    names
+        .iter()
+        .enumerate()
+        .find(|(index, _)| (*index as f64 - wanted).abs() < 0.01)
+        .map_or_else(String::new, |(_, name)| name.clone())
+}
+
+fn nearest_label(ticks: &[(f64, String)], tick: f64, step: f64) -> String {
+    ticks
+        .iter()
+        .find(|(position, _)| (position - tick).abs() < step.abs() * 0.01)
+        .map_or_else(String::new, |(_, label)| label.clone())
+}
+
+fn theme() -> Theme {
+    let ink = || "var(--ink)".to_owned();
+    Theme {
+        background: "none".to_owned(),
+        axis_color: "var(--edge)".to_owned(),
+        grid_color: "var(--grid)".to_owned(),
+        tick_color: "var(--edge)".to_owned(),
+        text_color: ink(),
+        legend_bg: "none".to_owned(),
+        legend_border: "none".to_owned(),
+        pie_leader: ink(),
+        box_median: ink(),
+        violin_border: ink(),
+        colorbar_border: ink(),
+        font_family: None,
+        show_grid: true,
+    }
+}
+
+fn height(figure: &Figure) -> f64 {
+    match &figure.y.scale {
+        Scale::Names(names) => 26.0f64.mul_add(names.len() as f64 + 1.0, 64.0),
+        _ => 340.0,
+    }
+}
+
+const WIDTH: f64 = 720.0;
+const WHISKER: f64 = 1.2;
+const BOX: f64 = 11.0;
+
+/// Markers by palette slot, in the order of the terminal's.
+pub(super) const SHAPES: [MarkerShape; 8] = [
+    MarkerShape::Circle,
+    MarkerShape::Diamond,
+    MarkerShape::Square,
+    MarkerShape::Triangle,
+    MarkerShape::TriangleDown,
+    MarkerShape::Plus,
+    MarkerShape::Hexagon,
+    MarkerShape::Cross,
+];

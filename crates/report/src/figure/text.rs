@@ -1,0 +1,259 @@
+//! A figure as characters: for terminals, and for `--ascii`.
+//!
+//! Left out: bands, which only shade what the points already say.
+
+use super::scale::{self, Extent};
+use super::{Figure, Marks, Scale};
+use crate::terminal::{Ink, Style};
+
+/// The figure with its title, axes and key in at most `style.width` columns.
+pub fn render(figure: &Figure, style: Style) -> String {
+    let (x, y) = scale::extents(figure);
+    let labels = margin(&y);
+    let width = usize::from(style.width).saturating_sub(labels + 2).clamp(12, 100);
+    let height = match &figure.y.scale {
+        Scale::Names(names) => names.len(),
+        _ => 16,
+    };
+    let mut canvas = Canvas { cells: vec![vec![(' ', Ink::Plain); width]; height], width, height };
+    let places = Places { figure, x: &x, y: &y, width, height };
+    for series in &figure.series {
+        places.draw(&mut canvas, &series.marks, series.slot, style);
+    }
+    let mut lines = style.wrap(&figure.title, 0);
+    for line in &mut lines {
+        *line = style.paint(Ink::Bold, line);
+    }
+    lines.extend(canvas.lines(&places, labels, style));
+    lines.push(axis_line(&places, labels, style));
+    lines.push(tick_line(&places, labels, style));
+    lines.extend(key(figure, style));
+    lines.iter().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+struct Canvas {
+    cells: Vec<Vec<(char, Ink)>>,
+    width: usize,
+    height: usize,
+}
+
+struct Places<'a> {
+    figure: &'a Figure,
+    x: &'a Extent,
+    y: &'a Extent,
+    width: usize,
+    height: usize,
+}
+
+impl Places<'_> {
+    fn column(&self, value: f64) -> Option<usize> {
+        let position = scale::position(&self.figure.x.scale, value)?;
+        share(position, self.x.low, self.x.high).map(|share| cell(share, self.width))
+    }
+
+    fn row(&self, value: f64) -> Option<usize> {
+        let position = scale::position(&self.figure.y.scale, value)?;
+        if matches!(self.figure.y.scale, Scale::Names(_)) {
+            return share(position, 0.0, (self.height - 1).max(1) as f64)
+                .map(|share| cell(share, self.height));
+        }
+        share(position, self.y.low, self.y.high).map(|share| cell(1.0 - share, self.height))
+    }
+
+    fn draw(&self, canvas: &mut Canvas, marks: &Marks, slot: u8, style: Style) {
+        let mark = style.mark(slot);
+        let ink = Ink::Slot(slot);
+        let (across, along) = if style.unicode { ('─', '│') } else { ('-', '|') };
+        match marks {
+            Marks::Points { at, .. } => {
+                for point in at {
+                    let middle = (self.column(point.x), self.row(point.y));
+                    if let (Some([low, high]), Some(row)) = (point.x_interval, middle.1) {
+                        canvas.across(row, self.column(low), self.column(high), across, ink);
+                    }
+                    if let (Some([low, high]), Some(column)) = (point.y_interval, middle.0) {
+                        canvas.along(column, self.row(low), self.row(high), along, ink);
+                    }
+                }
+                for point in at {
+                    canvas.put(self.row(point.y), self.column(point.x), mark, ink);
+                }
+            }
+            Marks::Band(_) => {}
+            Marks::Bars(at) => {
+                for [x, y] in at {
+                    if let Some(column) = self.column(*x) {
+                        canvas.along(column, self.row(0.0), self.row(*y), along, ink);
+                    }
+                    canvas.put(self.row(*y), self.column(*x), mark, ink);
+                }
+            }
+            Marks::Steps(at) => {
+                for pair in at.windows(2) {
+                    let ends = pair.iter().map(|[x, y]| (self.column(*x), self.row(*y)));
+                    if let [(Some(x1), Some(y1)), (Some(x2), Some(y2))] = *ends.collect::<Vec<_>>()
+                    {
+                        canvas.across(y1, Some(x1), Some(x2), across, ink);
+                        canvas.along(x2, Some(y1), Some(y2), along, ink);
+                    }
+                }
+                for [x, y] in at {
+                    canvas.put(self.row(*y), self.column(*x), mark, ink);
+                }
+            }
+            Marks::Boxes(at) => {
+                let block = if style.unicode { '━' } else { '=' };
+                for spread in at {
+                    let Some(row) = self.row(spread.at) else { continue };
+                    let [low, high] = spread.whiskers.map(|end| self.column(end));
+                    canvas.across(row, low, high, across, ink);
+                    let [q1, q3] = spread.quartiles.map(|end| self.column(end));
+                    canvas.across(row, q1, q3, block, ink);
+                    canvas.put(Some(row), self.column(spread.median), mark, ink);
+                }
+            }
+        }
+    }
+}
+
+impl Canvas {
+    fn put(&mut self, row: Option<usize>, column: Option<usize>, mark: char, ink: Ink) {
+        if let (Some(row), Some(column)) = (row, column) {
+            self.cells[row.min(self.height - 1)][column.min(self.width - 1)] = (mark, ink);
+        }
+    }
+
+    fn across(
+        &mut self,
+        row: usize,
+        low: Option<usize>,
+        high: Option<usize>,
+        mark: char,
+        ink: Ink,
+    ) {
+        if let (Some(low), Some(high)) = (low, high) {
+            for column in low.min(high)..=low.max(high) {
+                self.put(Some(row), Some(column), mark, ink);
+            }
+        }
+    }
+
+    fn along(
+        &mut self,
+        column: usize,
+        low: Option<usize>,
+        high: Option<usize>,
+        mark: char,
+        ink: Ink,
+    ) {
+        if let (Some(low), Some(high)) = (low, high) {
+            for row in low.min(high)..=low.max(high) {
+                self.put(Some(row), Some(column), mark, ink);
+            }
+        }
+    }
+
+    fn lines(&self, places: &Places<'_>, labels: usize, style: Style) -> Vec<String> {
+        let edge = if style.unicode { "│" } else { "|" };
+        let mut heads = vec![String::new(); self.height];
+        for (tick, label) in &places.y.ticks {
+            if let Some(row) = places.row(*tick).filter(|row| *row < self.height) {
+                heads[row].clone_from(label);
+            }
+        }
+        self.cells
+            .iter()
+            .zip(heads)
+            .map(|(cells, head)| {
+                let head: String = style.spell(&head).chars().take(labels).collect();
+                format!("{head:>labels$} {}{}", style.paint(Ink::Dim, edge), painted(cells, style))
+            })
+            .collect()
+    }
+}
+
+/// Runs of one ink share one escape sequence.
+pub(crate) fn painted(cells: &[(char, Ink)], style: Style) -> String {
+    cells
+        .chunk_by(|a, b| a.1 == b.1)
+        .map(|run| style.paint(run[0].1, &run.iter().map(|(c, _)| *c).collect::<String>()))
+        .collect()
+}
+
+fn margin(y: &Extent) -> usize {
+    y.ticks.iter().map(|(_, label)| label.chars().count()).max().unwrap_or(0).min(22)
+}
+
+fn axis_line(places: &Places<'_>, labels: usize, style: Style) -> String {
+    let (corner, line, tick) = if style.unicode { ('└', '─', '┴') } else { ('+', '-', '+') };
+    let mut axis: Vec<char> = vec![line; places.width];
+    for (value, _) in &places.x.ticks {
+        if let Some(column) = places.column(*value) {
+            axis[column] = tick;
+        }
+    }
+    let axis: String = axis.into_iter().collect();
+    format!("{} {}", " ".repeat(labels), style.paint(Ink::Dim, &format!("{corner}{axis}")))
+}
+
+fn tick_line(places: &Places<'_>, labels: usize, style: Style) -> String {
+    let ticks: Vec<(usize, String)> = places
+        .x
+        .ticks
+        .iter()
+        .filter_map(|(value, label)| Some((places.column(*value)?, style.spell(label))))
+        .collect();
+    let line = spaced(&ticks, places.width);
+    let unit = style.spell(&places.figure.x.label);
+    let room = places.width.saturating_sub(line.chars().count());
+    let unit = if room > unit.chars().count() + 2 { format!("  {unit}") } else { String::new() };
+    format!("{} {}", " ".repeat(labels + 1), style.paint(Ink::Dim, &format!("{line}{unit}")))
+}
+
+/// Labels centred under their columns; one that would touch its left neighbour is left out.
+pub(crate) fn spaced(ticks: &[(usize, String)], width: usize) -> String {
+    let mut line: Vec<char> = Vec::new();
+    for (column, label) in ticks {
+        let length = label.chars().count();
+        let start = column.saturating_sub(length / 2).min(width.saturating_sub(length));
+        if start < line.len() + usize::from(!line.is_empty()) {
+            continue;
+        }
+        line.resize(start, ' ');
+        line.extend(label.chars());
+    }
+    line.into_iter().collect()
+}
+
+fn key(figure: &Figure, style: Style) -> Vec<String> {
+    let mut lines: Vec<(usize, String)> = Vec::new();
+    for series in figure.series.iter().filter(|series| !series.name.is_empty()) {
+        let name = style.spell(&series.name);
+        let length = name.chars().count() + 2;
+        let mark = style.paint(Ink::Slot(series.slot), &style.mark(series.slot).to_string());
+        let entry = format!("{mark} {name}");
+        match lines.last_mut() {
+            Some((used, line)) if *used + length + 3 <= usize::from(style.width) => {
+                *used += length + 3;
+                line.push_str("   ");
+                line.push_str(&entry);
+            }
+            _ => lines.push((length, entry)),
+        }
+    }
+    lines.into_iter().map(|(_, line)| line).collect()
+}
+
+fn share(position: f64, low: f64, high: f64) -> Option<f64> {
+    let share = (position - low) / (high - low);
+    share.is_finite().then(|| share.clamp(0.0, 1.0))
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a share between 0 and 1 of a few hundred cells"
+)]
+fn cell(share: f64, cells: usize) -> usize {
+    (share * (cells.saturating_sub(1)) as f64).round() as usize
+}

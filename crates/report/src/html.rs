@@ -1,0 +1,194 @@
+//! A run as one self-contained page: no script, no request, light, dark and print.
+//!
+//! The answer comes first, then whether to trust it, then the figures, each with its data. Left
+//! out: files; the page is returned as text. Closing tags that HTML makes optional are omitted,
+//! for a thousand cells must stay under a megabyte.
+
+use plumb_analysis::document::RunDocument;
+
+use crate::figure::svg::PALETTE_CSS;
+use crate::{headline, section, verdict};
+
+mod element;
+mod origin;
+mod results;
+
+pub(crate) use element::escape;
+use element::{details, table};
+
+/// The report of a run.
+pub fn report(document: &RunDocument) -> String {
+    let parts = [ladder(document), results::sections(document), ranks(document), claims(document)];
+    let tail = [missing(document), origin::machine(document), origin::method(document)];
+    let body: Vec<Part> = parts.into_iter().flatten().chain(tail.into_iter().flatten()).collect();
+    let title = headline::title(document);
+    let mut page = format!(
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
+         style-src 'unsafe-inline'; img-src data:\">\
+         <meta name=\"color-scheme\" content=\"light dark\">\
+         <meta name=\"generator\" content=\"plumb {}\"><title>{} – plumb</title>\
+         <style>{PALETTE_CSS}{}</style></head><body>",
+        escape(&document.run.code),
+        escape(&title),
+        STYLE.replace(['\n', '\r'], ""),
+    );
+    page += &head(document, &title);
+    page += "<nav aria-label=\"Contents\"><ul>";
+    for part in &body {
+        page += &format!("<li><a href=\"#{}\">{}</a>", part.id, escape(&part.title));
+    }
+    page += "</ul></nav><main>";
+    for part in &body {
+        page += &format!(
+            "<section id=\"{0}\" aria-labelledby=\"{0}-h\"><h2 id=\"{0}-h\">{1}</h2>{2}</section>",
+            part.id,
+            escape(&part.title),
+            part.body
+        );
+    }
+    page += &format!(
+        "</main><footer><p>Made by plumb {} from run {}. \
+         Repeat it with <code>plumb rerun {}</code>.</footer></body></html>\n",
+        escape(&document.run.code),
+        escape(&document.run.id),
+        escape(&document.run.id),
+    );
+    page
+}
+
+/// One section of the page.
+#[derive(Debug)]
+struct Part {
+    id: String,
+    title: String,
+    body: String,
+}
+
+fn part(id: &str, title: &str, body: String) -> Part {
+    Part { id: id.to_owned(), title: title.to_owned(), body }
+}
+
+fn head(document: &RunDocument, title: &str) -> String {
+    let run = &document.run;
+    let mut html = format!(
+        "<header><p class=\"brand\">plumb<h1>{}</h1><p class=\"sub\">{}</p><div class=\"tiles\">",
+        escape(title),
+        escape(&origin::subtitle(document)),
+    );
+    for tile in headline::tiles(document) {
+        html += &format!(
+            "<div class=\"tile\"><p class=\"what\">{}<p class=\"big\">{}<p class=\"ci\">{}\
+             <p class=\"where\">{}</div>",
+            escape(&tile.what),
+            escape(&tile.value),
+            escape(&tile.interval),
+            escape(&tile.circumstances),
+        );
+    }
+    html += "</div><ul class=\"answer\">";
+    for sentence in headline::sentences(document) {
+        html += &format!("<li>{}", escape(&sentence));
+    }
+    html += "</ul>";
+    if run.status != "complete" {
+        html += &format!(
+            "<p class=\"box warn\"><strong>This run is {}.</strong> Finish it with \
+             <code>plumb run --resume {}</code>.",
+            escape(&run.status),
+            escape(&run.id)
+        );
+    }
+    let class = if document.trust.trusted { "good" } else { "bad" };
+    let word = if document.trust.trusted { "Conditions" } else { "Warning" };
+    html += &format!(
+        "<p class=\"box {class}\"><strong>{word}.</strong> {}</header>",
+        escape(&section::trust(&document.trust))
+    );
+    html
+}
+
+fn ladder(document: &RunDocument) -> Vec<Part> {
+    let Some(figure) = crate::figure::ladder::figure(&document.ladder) else { return Vec::new() };
+    let mut body = element::figure(&figure);
+    body += &table(&results::where_time_goes(&document.ladder), "Where the time goes");
+    vec![part("ladder", "The ladder", body)]
+}
+
+fn ranks(document: &RunDocument) -> Vec<Part> {
+    if document.ranks.is_empty() {
+        return Vec::new();
+    }
+    let mut body = String::from(
+        "<p>Mechanisms by their median. An equals sign marks a tie: the interval of the ratio to a \
+         neighbour includes 1. Where a published order exists, its ranks stand beside those that \
+         the same mechanisms take today.",
+    );
+    for ranks in &document.ranks {
+        let title = verdict::rank_title(ranks);
+        let inner = table(&verdict::ranks(ranks), &title);
+        let relations = verdict::relations(ranks);
+        if let Some(published) = &ranks.published {
+            body += &format!(
+                "<h3>{}</h3><p>Published order ({}): {}.",
+                escape(&title),
+                escape(&published.source),
+                escape(&published.order.join(", "))
+            );
+            body += "<ul class=\"verdicts\">";
+            for (verdict, text) in relations {
+                body += &format!("<li>{} {}", element::verdict(&verdict), escape(&text));
+            }
+            body += "</ul>";
+            body += &details("Whole rank table", &inner);
+        } else {
+            body += &details(&title, &inner);
+        }
+    }
+    vec![part("ranks", "Ranks, then and now", body)]
+}
+
+fn claims(document: &RunDocument) -> Vec<Part> {
+    if document.claims.is_empty() {
+        return Vec::new();
+    }
+    let mut body =
+        format!("<p>{}<div class=\"claims\">", escape(&verdict::tally(&document.claims)));
+    for claim in &document.claims {
+        body += &format!(
+            "<article>{}<h3>{}</h3><p>{}",
+            element::verdict(&claim.verdict),
+            escape(&claim.claim),
+            escape(&claim.effect)
+        );
+        let needs = verdict::needs(claim);
+        if !needs.is_empty() {
+            body += &format!("<p>{}", escape(&needs));
+        }
+        body += &format!(
+            "<p class=\"dim\">Published: {}</article>",
+            escape(&verdict::published(claim))
+        );
+    }
+    vec![part("claims", "Published claims, re-tested", body + "</div>")]
+}
+
+fn missing(document: &RunDocument) -> Vec<Part> {
+    if document.unavailable.is_empty() {
+        return Vec::new();
+    }
+    let mut body = String::from("<p>A cell without numbers is a result too: here is why.<ul>");
+    for (reason, labels) in section::by_reason(&document.unavailable) {
+        body += &format!("<li>{} ", escape(&reason));
+        if labels.len() <= 3 {
+            body += &format!("<span class=\"dim\">({})</span>", escape(&labels.join("; ")));
+        } else {
+            let list = format!("<p class=\"dim\">{}", escape(&labels.join("; ")));
+            body += &details(&format!("{} cells", labels.len()), &list);
+        }
+    }
+    vec![part("missing", "Not measured", body + "</ul>")]
+}
+
+const STYLE: &str = include_str!("html/style.css");

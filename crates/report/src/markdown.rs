@@ -1,0 +1,50 @@
+//! A run or a comparison as GitHub-flavoured Markdown, for pull requests and notebooks.
+//!
+//! Left out: figures.
+
+use plumb_analysis::document::RunDocument;
+use plumb_analysis::document::compare::CompareDocument;
+
+use crate::terminal::{compare, summary};
+use crate::{headline, section, verdict};
+
+/// Headline, trust, one table an experiment and response, claims, and how to repeat it.
+pub fn run(document: &RunDocument) -> String {
+    let mut text = format!("## {}\n\n", headline::title(document));
+    for sentence in headline::sentences(document) {
+        text += &format!("{sentence}\n\n");
+    }
+    text += &format!("{}\n\n", section::trust(&document.trust));
+    for section in section::sections(&document.results) {
+        text += &format!("### {}\n\n", section.title());
+        let shared = section.shared_factors();
+        if !shared.is_empty() {
+            text += &format!("All at {shared}.\n\n");
+        }
+        text += &summary::results(&section).to_markdown();
+        text.push('\n');
+    }
+    if !document.unavailable.is_empty() {
+        text += "### Not measured\n\n";
+        for (reason, names) in section::by_reason(&document.unavailable) {
+            text += &format!("- {}: {reason}\n", section::shortlist(&names));
+        }
+        text.push('\n');
+    }
+    if !document.claims.is_empty() {
+        text += "### Published claims\n\n";
+        text += &verdict::claims(&document.claims).to_markdown();
+        text.push('\n');
+    }
+    text + &format!("Repeat it with `plumb rerun {}`.\n", document.run.id)
+}
+
+/// The verdict and one row a cell.
+pub fn compare(document: &CompareDocument) -> String {
+    let mut text = format!("**{}**\n\n", compare::headline(document));
+    for warning in &document.warnings {
+        text += &format!("> {warning}\n\n");
+    }
+    text += &compare::table(document).to_markdown();
+    text + &format!("\n{}\n", document.method)
+}

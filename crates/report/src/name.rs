@@ -1,0 +1,149 @@
+//! What things are called on a page: titles of experiments, labels of cells, families.
+//!
+//! A name that is not known here is printed as it is stored, so a new experiment needs no change.
+//! Left out: any sentence about a result.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use plumb_analysis::document::CellResult;
+use plumb_base::units::format_bytes;
+use serde_json::Value;
+
+/// The heading of an experiment's section.
+pub fn experiment(id: &str) -> &str {
+    match id {
+        "ladder" => "The ladder",
+        "clock.resolution" => "Clocks: resolution and cost of reading",
+        "call.kernel" => "Kernel calls",
+        "latency.local" => "Latency between local processes",
+        "throughput.local" => "Throughput between local processes",
+        "tcp.options" => "TCP options",
+        "udp.large" => "UDP beyond the datagram limit",
+        "reliability" => "Reliability under load",
+        other => other,
+    }
+}
+
+/// What a response is, for axes and table heads.
+pub fn response(name: &str) -> &str {
+    match name {
+        "latency" => "latency, half a round trip",
+        "throughput" => "throughput, one acknowledgement at the end",
+        "throughput.acked" => "throughput, every message acknowledged",
+        "call" => "time a call",
+        "resolution" => "smallest positive step",
+        "read-cost" => "time a read",
+        "offset" => "offset from the first CPU",
+        "delivered" => "share delivered",
+        other => other,
+    }
+}
+
+/// A placement in words.
+pub fn placement(name: &str) -> &str {
+    match name {
+        "same-cpu" => "same CPU",
+        "smt" => "SMT siblings",
+        "same-cache" => "other CPU, same cache",
+        "other-cpu" => "other CPU",
+        "other-socket" => "other socket",
+        "scheduler" => "left to the scheduler",
+        other => other,
+    }
+}
+
+/// A wake mode in words.
+pub fn wake(name: &str) -> &str {
+    match name {
+        "block" => "blocking",
+        "poll" => "poll",
+        "epoll" => "epoll",
+        "spin" => "spinning",
+        other => other,
+    }
+}
+
+/// The level of a factor as people write it: sizes with binary prefixes, words in full.
+pub fn level(factor: &str, value: &Value) -> String {
+    let text = match value {
+        Value::String(text) => text.clone(),
+        Value::Number(number) => match number.as_u64() {
+            Some(bytes) if factor == "size" || factor == "buffer" => format_bytes(bytes),
+            _ => number.to_string(),
+        },
+        other => other.to_string(),
+    };
+    match factor {
+        "placement" => placement(&text).to_owned(),
+        "wake" => wake(&text).to_owned(),
+        "loss" => format!("{text}% loss"),
+        "cpu" => format!("CPU {text}"),
+        "size" => format!("{text} B"),
+        _ => text,
+    }
+}
+
+/// Factors whose level differs between some of `cells`; the rest need not be printed on each row.
+pub fn varying<'a>(cells: impl IntoIterator<Item = &'a CellResult>) -> BTreeSet<String> {
+    let mut seen: BTreeMap<&str, Option<&Value>> = BTreeMap::new();
+    let mut varying = BTreeSet::new();
+    for (index, cell) in cells.into_iter().enumerate() {
+        for (name, value) in &cell.factors {
+            let known = seen.entry(name).or_insert(if index == 0 { Some(value) } else { None });
+            if *known != Some(value) {
+                varying.insert(name.clone());
+            }
+        }
+        for (name, _) in seen.iter().filter(|(name, _)| !cell.factors.contains_key(**name)) {
+            varying.insert((*name).to_owned());
+        }
+    }
+    varying
+}
+
+/// The label of a cell: its levels of `factors`, most telling first.
+pub fn cell(factors: &BTreeMap<String, Value>, wanted: &BTreeSet<String>) -> String {
+    let mut names: Vec<&String> =
+        factors.keys().filter(|name| wanted.contains(name.as_str())).collect();
+    names.sort_by_key(|name| (telling(name), (*name).clone()));
+    let words: Vec<String> = names
+        .iter()
+        .map(|name| match name.as_str() {
+            "nodelay" | "quickack" | "buffer" | "receiver" => {
+                format!("{name} {}", level(name, &factors[*name]))
+            }
+            _ => level(name, &factors[*name]),
+        })
+        .collect();
+    if words.is_empty() { "all".to_owned() } else { words.join(", ") }
+}
+
+/// Families that share a figure when one figure cannot hold every mechanism.
+pub fn family(mechanism: &str) -> &'static str {
+    match mechanism {
+        "pipe" | "fifo" | "splice" | "vmsplice" | "sendfile" => "Pipes and splicing",
+        "tcp4" | "tcp6" | "udp4" | "udp6" | "tcp-zerocopy" | "uring" => "TCP and UDP",
+        m if m.starts_with("socketpair") || m.starts_with("unix") => "Unix sockets",
+        m if m.starts_with("shm") || m == "vm-writev" => "Shared memory",
+        _ => "Queues, events and signals",
+    }
+}
+
+fn telling(factor: &str) -> usize {
+    const ORDER: [&str; 8] =
+        ["mechanism", "call", "clock", "via", "size", "fragmentation", "placement", "wake"];
+    ORDER.iter().position(|name| *name == factor).unwrap_or(ORDER.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_placements_are_written_for_people_and_unknown_names_as_they_are() {
+        assert_eq!(level("size", &Value::from(4096)), "4Ki B");
+        assert_eq!(level("placement", &Value::from("same-cpu")), "same CPU");
+        assert_eq!(level("colour", &Value::from("mauve")), "mauve");
+        assert_eq!(experiment("latency.lunar"), "latency.lunar");
+    }
+}

@@ -1,0 +1,131 @@
+//! A table in a terminal: columns that do not fit are left out, least needed first.
+//!
+//! Left out: wrapping inside a cell; the widest text column is shortened with an ellipsis.
+
+use super::Table;
+use crate::terminal::{Ink, Style};
+
+/// The table in at most `style.width` columns, with a rule under its heads.
+pub fn render(table: &Table, style: Style) -> String {
+    render_inked(table, style, |_, _| Ink::Plain)
+}
+
+/// The same, with an ink for the cell of each (row, column).
+pub fn render_inked(table: &Table, style: Style, ink: impl Fn(usize, usize) -> Ink) -> String {
+    let mut layout = Layout::fit(table, usize::from(style.width));
+    layout.shorten(usize::from(style.width));
+    let mut lines = Vec::new();
+    let heads: Vec<String> = table.columns.iter().map(|column| column.head.clone()).collect();
+    lines.push(style.paint(Ink::Bold, &layout.line(table, &heads, style, |text, _| text)));
+    let rule = if style.unicode { "─" } else { "-" };
+    lines.push(style.paint(Ink::Dim, &rule.repeat(layout.width())));
+    for (index, row) in table.rows.iter().enumerate() {
+        lines.push(
+            layout.line(table, row, style, |text, column| style.paint(ink(index, column), &text)),
+        );
+    }
+    lines.iter().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+/// Which columns are shown and how wide each is.
+struct Layout {
+    shown: Vec<(usize, usize)>,
+}
+
+impl Layout {
+    fn fit(table: &Table, width: usize) -> Self {
+        let widths: Vec<usize> = (0..table.columns.len())
+            .map(|column| {
+                let cells = table.rows.iter().map(|row| row[column].chars().count());
+                cells.chain([table.columns[column].head.chars().count()]).max().unwrap_or(0)
+            })
+            .collect();
+        let mut shown: Vec<(usize, usize)> = widths.into_iter().enumerate().collect();
+        while sum(&shown) > width {
+            let Some((place, _)) = shown
+                .iter()
+                .enumerate()
+                .filter(|(_, (column, _))| table.columns[*column].optional > 0)
+                .max_by_key(|(place, (column, _))| (table.columns[*column].optional, *place))
+            else {
+                break;
+            };
+            shown.remove(place);
+        }
+        Self { shown }
+    }
+
+    fn shorten(&mut self, width: usize) {
+        let excess = self.width().saturating_sub(width);
+        if let Some((_, widest)) = self.shown.iter_mut().max_by_key(|(_, width)| *width) {
+            *widest = widest.saturating_sub(excess).max(8);
+        }
+    }
+
+    fn width(&self) -> usize {
+        sum(&self.shown)
+    }
+
+    fn line(
+        &self,
+        table: &Table,
+        cells: &[String],
+        style: Style,
+        paint: impl Fn(String, usize) -> String,
+    ) -> String {
+        let parts: Vec<String> = self
+            .shown
+            .iter()
+            .map(|(column, width)| {
+                let text = shortened(&style.spell(&cells[*column]), *width, style);
+                let pad = " ".repeat(width.saturating_sub(text.chars().count()));
+                let text = paint(text, *column);
+                if table.columns[*column].numeric { pad + &text } else { text + &pad }
+            })
+            .collect();
+        parts.join(GAP)
+    }
+}
+
+fn sum(shown: &[(usize, usize)]) -> usize {
+    let widths: usize = shown.iter().map(|(_, width)| width).sum();
+    widths + GAP.len() * shown.len().saturating_sub(1)
+}
+
+fn shortened(text: &str, width: usize, style: Style) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    let ellipsis = if style.unicode { "…" } else { "~" };
+    text.chars().take(width.saturating_sub(1)).collect::<String>() + ellipsis
+}
+
+const GAP: &str = "  ";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> Table {
+        let mut table = Table::with_heads(&["mechanism", "#median", "#p99?", "#n??"]);
+        table.push(["unix-stream-abstract", "5.20 µs", "9.13 µs", "120000"].map(str::to_owned));
+        table.push(["pipe", "4.10 µs", "8.00 µs", "98000"].map(str::to_owned));
+        table
+    }
+
+    #[test]
+    fn the_least_needed_column_goes_first_and_nothing_exceeds_the_width() {
+        for width in [20, 30, 40, 60, 80] {
+            let text = render(&table(), Style::plain(width));
+            assert!(text.lines().all(|line| line.chars().count() <= usize::from(width)), "{text}");
+            assert!(text.contains("median"), "{text}");
+        }
+        assert!(!render(&table(), Style::plain(40)).contains("120000"));
+        assert!(render(&table(), Style::plain(80)).contains("120000"));
+    }
+
+    #[test]
+    fn numbers_line_up_on_the_right() {
+        insta::assert_snapshot!(render(&table(), Style::plain(80)));
+    }
+}

@@ -1,0 +1,152 @@
+//! Text for people at a terminal: pure functions that return strings.
+//!
+//! Nothing here asks what the terminal can do: [`Style`] says so. Left out: progress bars, which
+//! draw while measuring and belong to the command line.
+
+pub mod compare;
+pub mod doctor;
+pub mod ladder;
+pub mod ranks;
+pub mod summary;
+
+/// What the terminal can show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Style {
+    /// Whether ANSI colours may be used.
+    pub color: bool,
+    /// Whether characters beyond ASCII may be used.
+    pub unicode: bool,
+    /// Columns.
+    pub width: u16,
+}
+
+/// What a piece of text is, from which its colour follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ink {
+    /// As it is.
+    Plain,
+    /// Less important.
+    Dim,
+    /// More important.
+    Bold,
+    /// A good verdict.
+    Good,
+    /// A bad verdict.
+    Bad,
+    /// Needs attention.
+    Warn,
+    /// A palette slot, the same as in figures.
+    Slot(u8),
+}
+
+impl Style {
+    /// Unicode without colour: what a pipe gets.
+    pub const fn plain(width: u16) -> Self {
+        Self { color: false, unicode: true, width }
+    }
+
+    /// `text` in its ink, where colour is allowed.
+    pub fn paint(self, ink: Ink, text: &str) -> String {
+        if !self.color || text.trim().is_empty() {
+            return text.to_owned();
+        }
+        match ink {
+            Ink::Plain => text.to_owned(),
+            Ink::Dim => format!("\u{1b}[2m{text}\u{1b}[0m"),
+            Ink::Bold => format!("\u{1b}[1m{text}\u{1b}[0m"),
+            Ink::Good => colored(SLOTS[2], text),
+            Ink::Bad => colored(SLOTS[1], text),
+            Ink::Warn => colored(SLOTS[4], text),
+            Ink::Slot(slot) => colored(SLOTS[usize::from(slot) % SLOTS.len()], text),
+        }
+    }
+
+    /// `text` in the characters there are: `µ` becomes `u` in ASCII.
+    pub fn spell(self, text: &str) -> String {
+        if self.unicode {
+            return text.to_owned();
+        }
+        text.chars().fold(String::new(), |mut ascii, c| {
+            match c {
+                'µ' => ascii.push('u'),
+                '±' => ascii.push_str("+-"),
+                '×' => ascii.push('x'),
+                '–' | '—' | '−' => ascii.push('-'),
+                '…' => ascii.push_str("..."),
+                '·' => ascii.push('|'),
+                '≤' => ascii.push_str("<="),
+                '≥' => ascii.push_str(">="),
+                '→' => ascii.push_str("->"),
+                '“' | '”' => ascii.push('"'),
+                '‘' | '’' => ascii.push('\''),
+                '\u{a0}' | '\u{202f}' => ascii.push(' '),
+                c if c.is_ascii() => ascii.push(c),
+                _ => ascii.push('?'),
+            }
+            ascii
+        })
+    }
+
+    /// `text` broken into lines of at most the width, each beginning with `indent` spaces.
+    pub fn wrap(self, text: &str, indent: usize) -> Vec<String> {
+        let width = usize::from(self.width).saturating_sub(indent).max(16);
+        let mut lines: Vec<String> = Vec::new();
+        let mut line = String::new();
+        for word in self.spell(text).split_whitespace() {
+            if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > width {
+                lines.push(std::mem::take(&mut line));
+            }
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+        if !line.is_empty() {
+            lines.push(line);
+        }
+        lines.iter().map(|line| format!("{}{line}", " ".repeat(indent))).collect()
+    }
+}
+
+fn colored(code: u8, text: &str) -> String {
+    format!("\u{1b}[38;5;{code}m{text}\u{1b}[0m")
+}
+
+/// Okabe & Ito's palette (2008), which the colour-blind can tell apart, in the nearest of the 256
+/// terminal colours that read on black and on white: blue, vermilion, green, purple, orange, sky,
+/// grey, olive.
+const SLOTS: [u8; 8] = [32, 202, 36, 169, 172, 74, 244, 142];
+
+/// Marker of each palette slot.
+pub(crate) const MARKS: [char; 8] = ['●', '◆', '■', '▲', '▼', '✚', '○', '◇'];
+
+/// Marker of each palette slot where there is only ASCII.
+pub(crate) const MARKS_ASCII: [char; 8] = ['o', '#', '*', '^', 'v', '+', '%', '@'];
+
+impl Style {
+    /// The marker of a palette slot.
+    pub(crate) fn mark(self, slot: u8) -> char {
+        let marks = if self.unicode { &MARKS } else { &MARKS_ASCII };
+        marks[usize::from(slot) % marks.len()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_colour_there_is_no_escape_and_in_ascii_nothing_else() {
+        let style = Style { color: false, unicode: false, width: 20 };
+        assert_eq!(style.paint(Ink::Bad, "x"), "x");
+        assert_eq!(style.spell("21.4 µs ±1% – 3×"), "21.4 us +-1% - 3x");
+        assert!(MARKS_ASCII.iter().all(char::is_ascii));
+    }
+
+    #[test]
+    fn lines_wrap_at_words_within_the_width() {
+        let lines = Style::plain(24).wrap("one two three four five six seven", 2);
+        assert!(lines.iter().all(|line| line.len() <= 24 && line.starts_with("  ")), "{lines:?}");
+        assert_eq!(lines.join(" ").split_whitespace().count(), 7);
+    }
+}

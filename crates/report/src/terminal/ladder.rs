@@ -1,0 +1,231 @@
+//! The ladder in a terminal: one rung a boundary, cheapest first, on a logarithmic scale.
+//!
+//! Every placement of a boundary shares its row and differs by mark; whiskers run from quartile to
+//! quartile. Under the row stand the CPU time both sides paid and where the time goes. Left out:
+//! anything below the floor, which the results list with its reason.
+
+use plumb_analysis::ladder::Rung;
+use plumb_base::units::Unit;
+
+use super::{Ink, Style};
+use crate::figure::ladder::{Kind, kind, kinds, labels};
+use crate::figure::text::{painted, spaced};
+use crate::value;
+
+/// The whole ladder; an empty string when there are no rungs.
+pub fn render(rungs: &[Rung], style: Style) -> String {
+    if rungs.is_empty() {
+        return String::new();
+    }
+    let shape = Shape::of(rungs, style);
+    let mut lines = key(rungs, style);
+    lines.extend(shape.heads(style));
+    for label in labels(rungs) {
+        let group: Vec<&Rung> = rungs.iter().filter(|rung| rung.label == label).collect();
+        lines.extend(shape.rung(&label, &group, style));
+    }
+    lines.push(style.paint(Ink::Dim, &shape.axis(style)));
+    lines.iter().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+/// Widths of the parts of a row, and the scale.
+struct Shape {
+    label: usize,
+    plot: usize,
+    /// The kinds that have a value column.
+    columns: Vec<Kind>,
+    low: f64,
+    high: f64,
+    /// Whether the values stand on lines of their own, for want of room.
+    stacked: bool,
+}
+
+impl Shape {
+    fn of(rungs: &[Rung], style: Style) -> Self {
+        let width = usize::from(style.width).max(28);
+        let longest = labels(rungs).iter().map(|label| label.chars().count()).max().unwrap_or(0);
+        let columns = columns(rungs);
+        let label = longest.min(if width < 100 { 20 } else { 30 });
+        let beside = width.saturating_sub(label + 2 + columns.len() * VALUE);
+        let stacked = beside < 18;
+        let plot = if stacked { width - 2 } else { beside.min(90) };
+        let (low, high) = scale(rungs);
+        Self { label, plot, columns, low, high, stacked }
+    }
+
+    fn heads(&self, style: Style) -> Vec<String> {
+        if self.stacked {
+            return Vec::new();
+        }
+        let ticks = self.axis(style);
+        let missing = (self.label + 2 + self.plot).saturating_sub(ticks.chars().count());
+        let mut line = ticks + &" ".repeat(missing);
+        for column in &self.columns {
+            let head = if *column == Kind::OtherCpu { "two CPUs" } else { "one CPU" };
+            line += &format!("{head:>VALUE$}");
+        }
+        vec![style.paint(Ink::Dim, &line)]
+    }
+
+    fn rung(&self, label: &str, group: &[&Rung], style: Style) -> Vec<String> {
+        let mut lines = Vec::new();
+        if self.stacked {
+            lines.extend(style.wrap(label, 0).iter().map(|line| style.paint(Ink::Bold, line)));
+            lines.push(format!(" {}", self.strip(group, style)));
+        } else {
+            let shown: String = style.spell(label).chars().take(self.label).collect();
+            let head = style.paint(Ink::Bold, &format!("{shown:<width$}", width = self.label));
+            let mut line = format!("{head}  {}", self.strip(group, style));
+            for column in &self.columns {
+                let found = group.iter().find(|rung| column_of(kind(rung)) == *column);
+                line += &found.map_or_else(
+                    || " ".repeat(VALUE),
+                    |rung| format!("{:>VALUE$}", value_text(rung, style)),
+                );
+            }
+            lines.push(line);
+        }
+        for rung in group {
+            lines.extend(self.explanation(rung, group, style));
+        }
+        lines
+    }
+
+    /// CPU time of both sides, then the sentence; the value too where no column shows it.
+    fn explanation(&self, rung: &Rung, group: &[&Rung], style: Style) -> Vec<String> {
+        let first =
+            group.iter().find(|other| column_of(kind(other)) == column_of(kind(rung))).copied();
+        let mut head = Vec::new();
+        if self.stacked || first != Some(rung) {
+            head.push(value_text(rung, style));
+        }
+        head.extend(cpu_text(rung));
+        let text = format!("{}: {}", head.join(", "), rung.sentence);
+        let slot = kind(rung).slot();
+        let indent = 4;
+        let mut lines = style.wrap(&text, indent);
+        for line in &mut lines {
+            *line = style.paint(Ink::Dim, line);
+        }
+        if let Some(line) = lines.first_mut().filter(|_| group.len() > 1 || self.stacked) {
+            let mark = style.paint(Ink::Slot(slot), &style.mark(slot).to_string());
+            *line = format!("  {mark} {}", line.replacen("    ", "", 1));
+        }
+        lines
+    }
+
+    /// The drawn part of a row: a dotted line, whiskers, marks.
+    fn strip(&self, group: &[&Rung], style: Style) -> String {
+        let (dot, whisker) = if style.unicode { ('·', '─') } else { ('.', '-') };
+        let mut cells = vec![(dot, Ink::Dim); self.plot];
+        for rung in group {
+            if let (Some(q1), Some(q3)) = (rung.q1, rung.q3) {
+                let (low, high) = (self.column(q1.min(q3)), self.column(q1.max(q3)));
+                cells[low..=high].fill((whisker, Ink::Slot(kind(rung).slot())));
+            }
+        }
+        for rung in group {
+            let slot = kind(rung).slot();
+            cells[self.column(rung.median)] = (style.mark(slot), Ink::Slot(slot));
+        }
+        painted(&cells, style)
+    }
+
+    fn column(&self, ns: f64) -> usize {
+        let share = (ns.max(f64::MIN_POSITIVE).log10() - self.low) / (self.high - self.low);
+        let last = self.plot - 1;
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "clamped to the columns of the plot"
+        )]
+        let column = (share.clamp(0.0, 1.0) * last as f64).round() as usize;
+        column.min(last)
+    }
+
+    fn axis(&self, style: Style) -> String {
+        let mut ticks = Vec::new();
+        let mut decade = self.low.ceil();
+        while decade <= self.high + 1e-9 && ticks.len() < 24 {
+            let ns = 10f64.powf(decade);
+            let label = Unit::Nanoseconds.format(ns, 1).to_string();
+            ticks.push((self.column(ns), style.spell(&label)));
+            decade += 1.0;
+        }
+        let indent = if self.stacked { 1 } else { self.label + 2 };
+        " ".repeat(indent) + &spaced(&ticks, self.plot)
+    }
+}
+
+/// Ends of the scale: from the decade below the cheapest to just beyond the dearest.
+fn scale(rungs: &[Rung]) -> (f64, f64) {
+    let values = rungs.iter().flat_map(|rung| {
+        [Some(rung.median), rung.q1, rung.q3].into_iter().flatten().filter(|ns| *ns > 0.0)
+    });
+    let (low, high) = values
+        .map(f64::log10)
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), p| (low.min(p), high.max(p)));
+    if low > high {
+        return (0.0, 1.0);
+    }
+    let low = low.floor();
+    (low, (high + 0.05).max(low + 1.0))
+}
+
+fn key(rungs: &[Rung], style: Style) -> Vec<String> {
+    let mut lines: Vec<(usize, String)> = Vec::new();
+    let marks = kinds(rungs).into_iter().map(|kind| {
+        let mark = style.mark(kind.slot()).to_string();
+        (style.paint(Ink::Slot(kind.slot()), &mark), 1, kind.words())
+    });
+    let whisker = (if style.unicode { "──" } else { "--" }).to_owned();
+    let whisker = (whisker, 2, "first to third quartile".to_owned());
+    for (mark, wide, words) in marks.chain([whisker]) {
+        let length = wide + 1 + words.chars().count();
+        let entry = format!("{mark} {}", style.paint(Ink::Dim, &words));
+        match lines.last_mut() {
+            Some((used, line)) if *used + 3 + length <= usize::from(style.width) => {
+                *used += 3 + length;
+                *line += &format!("   {entry}");
+            }
+            _ => lines.push((length, entry)),
+        }
+    }
+    lines.into_iter().map(|(_, line)| line).collect()
+}
+
+/// Value columns: one process, one CPU and the scheduler's choice share the first.
+fn columns(rungs: &[Rung]) -> Vec<Kind> {
+    let mut columns: Vec<Kind> = kinds(rungs).into_iter().map(column_of).collect();
+    columns.sort_unstable();
+    columns.dedup();
+    columns
+}
+
+fn column_of(kind: Kind) -> Kind {
+    match kind {
+        Kind::Alone | Kind::SameCpu | Kind::Scheduler => Kind::SameCpu,
+        Kind::OtherCpu | Kind::Spinning => Kind::OtherCpu,
+    }
+}
+
+fn value_text(rung: &Rung, style: Style) -> String {
+    let median = value::estimate(Unit::Nanoseconds, rung.median, rung.ci95);
+    let text = format!("{median} {}", value::precision(rung.median, rung.ci95));
+    style.spell(text.trim_end())
+}
+
+fn cpu_text(rung: &Rung) -> Option<String> {
+    let ns = Unit::Nanoseconds;
+    let mut cpu = format!("CPU {}", value::plain(ns, rung.cpu_local?));
+    if let Some(peer) = rung.cpu_peer.filter(|_| rung.placement.is_some()) {
+        cpu = format!("{cpu} + {}", value::plain(ns, peer));
+    }
+    if let Some(softirq) = rung.cpu_softirq.filter(|softirq| *softirq > 0.0) {
+        cpu = format!("{cpu} + {} softirq", value::plain(ns, softirq));
+    }
+    Some(cpu)
+}
+
+/// Columns a value takes: `21.4 µs ±1.2%` and a gap.
+const VALUE: usize = 15;

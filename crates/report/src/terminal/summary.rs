@@ -1,0 +1,107 @@
+//! A run in a terminal: its results as tables, what was not measured, whether to trust it.
+//!
+//! Left out: the ladder (`super::ladder`), claims and ranks (`super::ranks`).
+
+use plumb_analysis::document::{CellResult, RunDocument, Trust, Unavailable};
+use plumb_base::units::Unit;
+
+use super::{Ink, Style};
+use crate::figure::{quantiles, text};
+use crate::section::{self, Section};
+use crate::table::{self, Table};
+use crate::{name, value};
+
+/// Results by experiment and response, then what was not measured, then the trust statement.
+pub fn render(document: &RunDocument, style: Style) -> String {
+    let mut out = String::new();
+    for section in section::sections(&document.results) {
+        put(&mut out, &section.title(), Ink::Bold, 0, style);
+        let shared = section.shared_factors();
+        if !shared.is_empty() {
+            put(&mut out, &format!("All at {shared}."), Ink::Dim, 0, style);
+        }
+        out += &table::text::render(&results(&section), style);
+        out.push('\n');
+    }
+    out += &unavailable(&document.unavailable, style);
+    out += &trust(&document.trust, style);
+    out
+}
+
+/// The distribution of one cell, drawn; empty when its quantiles were refused.
+pub fn distribution(cell: &CellResult, style: Style) -> String {
+    let all = cell.factors.keys().cloned().collect();
+    let title = format!("{}: {}", cell.experiment, name::cell(&cell.factors, &all));
+    quantiles::figure(&title, &[cell])
+        .map_or_else(String::new, |figure| text::render(&figure, style))
+}
+
+/// One sentence on rule 10, with the disturbances that were counted.
+pub fn trust(trust: &Trust, style: Style) -> String {
+    let mut out = String::new();
+    let ink = if trust.trusted { Ink::Good } else { Ink::Bad };
+    put(&mut out, &section::trust(trust), ink, 0, style);
+    out
+}
+
+/// What was not measured, by reason.
+pub fn unavailable(cells: &[Unavailable], style: Style) -> String {
+    let mut out = String::new();
+    if cells.is_empty() {
+        return out;
+    }
+    put(&mut out, "Not measured", Ink::Bold, 0, style);
+    for (reason, names) in section::by_reason(cells) {
+        let text = format!("{}: {reason}", section::shortlist(&names));
+        put(&mut out, &text, Ink::Plain, 2, style);
+    }
+    out.push('\n');
+    out
+}
+
+/// One row a cell; what a narrow terminal can do without is optional.
+pub fn results(section: &Section<'_>) -> Table {
+    let mut table = Table::with_heads(&[
+        "cell",
+        "#median",
+        "#±",
+        "#q1?",
+        "#q3?",
+        "#p99??",
+        "#CPU here??",
+        "#CPU peer??",
+        "#launches???",
+        "#n????",
+        "notes?????",
+    ]);
+    let varying = section.varying();
+    for cell in &section.cells {
+        let (unit, summary) = (value::unit(&cell.unit), &cell.summary);
+        let median = summary
+            .median
+            .map_or_else(|| "–".to_owned(), |m| value::estimate(unit, m, summary.ci95));
+        table.push([
+            name::cell(&cell.factors, &varying),
+            median,
+            value::precision(summary.median.unwrap_or(0.0), summary.ci95),
+            value::optional(unit, summary.q1),
+            value::optional(unit, summary.q3),
+            value::optional(unit, summary.p99),
+            value::optional(Unit::Nanoseconds, cell.cpu.local),
+            value::optional(Unit::Nanoseconds, cell.cpu.peer),
+            summary.launches.to_string(),
+            summary.n.to_string(),
+            cell.flags.join("; "),
+        ]);
+    }
+    table.drop_empty_columns();
+    table
+}
+
+/// Wrapped text in one ink.
+pub(super) fn put(out: &mut String, text: &str, ink: Ink, indent: usize, style: Style) {
+    for line in style.wrap(text, indent) {
+        *out += &style.paint(ink, &line);
+        out.push('\n');
+    }
+}

@@ -1,0 +1,117 @@
+//! How a measured number is written: three significant digits at most, limited by its interval.
+//!
+//! Left out: units and their prefixes, which belong to `plumb_base::units`.
+
+use plumb_base::units::{Formatted, Unit, significant};
+
+/// The unit of a stored name; unknown names count as plain counts.
+pub fn unit(name: &str) -> Unit {
+    Unit::from_name(name).unwrap_or(Unit::Count)
+}
+
+/// `value` with as many digits as its interval supports, three at most: `21.4 µs`.
+pub fn estimate(unit: Unit, value: f64, ci95: Option<[f64; 2]>) -> String {
+    formatted(unit, value, ci95).to_string()
+}
+
+/// The same as [`estimate`], with number and unit apart.
+pub fn formatted(unit: Unit, value: f64, ci95: Option<[f64; 2]>) -> Formatted {
+    unit.format(value, supported_digits(value, ci95))
+}
+
+/// `value` to three significant digits.
+pub fn plain(unit: Unit, value: f64) -> String {
+    unit.format(value, DIGITS).to_string()
+}
+
+/// `value` to three significant digits, or a dash where there is none.
+pub fn optional(unit: Unit, value: Option<f64>) -> String {
+    value.map_or_else(|| "–".to_owned(), |value| plain(unit, value))
+}
+
+/// The interval in the unit that suits `value`, without repeating it: `[21.1, 21.9]`.
+pub fn interval(unit: Unit, value: f64, ci95: [f64; 2]) -> String {
+    let (factor, _) = unit.scale(value);
+    let [low, high] = ci95.map(|bound| significant(bound / factor, DIGITS));
+    format!("[{low}, {high}]")
+}
+
+/// `21.4 µs [21.1, 21.9]`, or only the value where there is no interval.
+pub fn with_interval(unit: Unit, value: f64, ci95: Option<[f64; 2]>) -> String {
+    let head = estimate(unit, value, ci95);
+    match ci95 {
+        Some(ci95) => format!("{head} {}", interval(unit, value, ci95)),
+        None => head,
+    }
+}
+
+/// Half the width of the interval as a share of the value: `±1.2%`; empty without an interval.
+pub fn precision(value: f64, ci95: Option<[f64; 2]>) -> String {
+    let Some([low, high]) = ci95 else { return String::new() };
+    if value == 0.0 || !(high - low).is_finite() {
+        return String::new();
+    }
+    let percent = (high - low) / 2.0 / value.abs() * 100.0;
+    match percent {
+        p if p < 0.05 => "±0%".to_owned(),
+        p if p < 10.0 => format!("±{p:.1}%"),
+        p => format!("±{p:.0}%"),
+    }
+}
+
+/// A ratio as people say it: `3.2×`, `24×`, `0.98×`.
+pub fn times(ratio: f64) -> String {
+    format!("{}×", significant(ratio, if ratio >= 10.0 { 2 } else { DIGITS }))
+}
+
+/// Significant digits that a value deserves: up to the first digit of its interval's half-width.
+pub fn supported_digits(value: f64, ci95: Option<[f64; 2]>) -> usize {
+    let Some([low, high]) = ci95 else { return DIGITS };
+    let half = (high - low) / 2.0;
+    if value == 0.0 || half <= 0.0 || !half.is_finite() {
+        return DIGITS;
+    }
+    let leading = half / 10f64.powf(half.log10().floor());
+    // A half-width that begins with 1 or 2 supports one digit more than one that begins with 9.
+    let more = f64::from(u8::from(leading < 3.0));
+    let places = value.abs().log10().floor() - half.log10().floor() + 1.0 + more;
+    // A value wholly inside its noise still needs one digit to be printed at all.
+    (1..DIGITS).find(|digits| places <= *digits as f64).unwrap_or(DIGITS)
+}
+
+/// No number of a page has more.
+const DIGITS: usize = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NS: Unit = Unit::Nanoseconds;
+
+    #[test]
+    fn digits_stop_where_the_interval_begins() {
+        assert_eq!(estimate(NS, 21_432.0, Some([21_400.0, 21_500.0])), "21.4 µs");
+        assert_eq!(estimate(NS, 21_432.0, Some([18_000.0, 25_000.0])), "21 µs");
+        assert_eq!(estimate(NS, 21_432.0, Some([9_000.0, 45_000.0])), "21 µs");
+        assert_eq!(estimate(NS, 21_432.0, Some([2_000.0, 92_000.0])), "20 µs");
+        assert_eq!(estimate(NS, 21_432.0, None), "21.4 µs");
+        assert_eq!(estimate(NS, 3.0, Some([3.0, 3.0])), "3.00 ns");
+    }
+
+    #[test]
+    fn an_interval_is_written_in_the_unit_of_its_value() {
+        assert_eq!(interval(NS, 1_020.0, [990.0, 1_050.0]), "[0.990, 1.05]");
+        assert_eq!(
+            with_interval(Unit::BytesPerSecond, 3.4e9, Some([3.3e9, 3.5e9])),
+            "3.4 GB/s [3.30, 3.50]"
+        );
+    }
+
+    #[test]
+    fn precision_is_half_the_interval_over_the_value() {
+        assert_eq!(precision(100.0, Some([98.0, 102.0])), "±2.0%");
+        assert_eq!(precision(100.0, Some([80.0, 120.0])), "±20%");
+        assert_eq!(precision(100.0, None), "");
+        assert_eq!(precision(0.0, Some([-1.0, 1.0])), "");
+    }
+}

@@ -1,0 +1,7 @@
+//! The report crate from outside: whole pages and terminal texts made from a synthetic document.
+//!
+//! The pages are also written to `target/tmp/`, to be looked at. Left out: real results.
+
+mod fixture;
+mod page;
+mod text;

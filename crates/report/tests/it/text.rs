@@ -1,0 +1,120 @@
+//! Terminal texts, Markdown and CSV: widths, character sets, snapshots.
+//!
+//! Left out: colours, except that there are none where they are not allowed.
+
+use plumb_report::terminal::{Style, ladder, ranks, summary};
+use plumb_report::{csv, figure, markdown, section};
+
+use crate::fixture;
+
+fn small() -> plumb_analysis::document::RunDocument {
+    let mut document = fixture::ladder();
+    document.results.retain(|result| {
+        let mechanism = result.factors.get("mechanism").and_then(|level| level.as_str());
+        matches!(mechanism, None | Some("pipe" | "tcp4" | "shm-spin"))
+    });
+    document.ladder = plumb_analysis::ladder::rungs(&document);
+    document
+}
+
+fn widest(text: &str) -> usize {
+    text.lines().map(|line| line.chars().count()).max().unwrap_or(0)
+}
+
+#[test]
+fn the_ladder_fits_every_width() {
+    for width in [40, 60, 80, 100, 120, 200] {
+        let text = ladder::render(&fixture::ladder().ladder, Style::plain(width));
+        assert!(widest(&text) <= usize::from(width), "{width}: {}\n{text}", widest(&text));
+        assert!(text.contains("tcp4"));
+    }
+}
+
+#[test]
+fn the_ladder_at_80_columns() {
+    insta::assert_snapshot!(ladder::render(&small().ladder, Style::plain(80)));
+}
+
+#[test]
+fn the_ladder_at_40_columns() {
+    insta::assert_snapshot!(ladder::render(&small().ladder, Style::plain(40)));
+}
+
+#[test]
+fn the_ladder_in_ascii() {
+    let style = Style { color: false, unicode: false, width: 80 };
+    let text = ladder::render(&small().ladder, style);
+    assert!(text.is_ascii(), "{text}");
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn colour_changes_nothing_but_colour() {
+    let style = Style { color: true, ..Style::plain(80) };
+    let coloured = ladder::render(&small().ladder, style);
+    assert!(coloured.contains("\u{1b}["));
+    let mut bare = String::new();
+    for (index, part) in coloured.split("\u{1b}[").enumerate() {
+        bare.push_str(if index == 0 { part } else { part.split_once('m').unwrap().1 });
+    }
+    let trimmed = |text: &str| text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n");
+    assert_eq!(trimmed(&bare), trimmed(&ladder::render(&small().ladder, Style::plain(80))));
+}
+
+#[test]
+fn a_run_at_80_columns() {
+    insta::assert_snapshot!(summary::render(&small(), Style::plain(80)));
+}
+
+#[test]
+fn tables_and_figures_fit_forty_columns() {
+    let document = fixture::tables(300);
+    let style = Style::plain(40);
+    let mut texts = vec![
+        summary::render(&document, style),
+        ranks::claims(&document.claims, style),
+        summary::distribution(&document.results[0], style),
+    ];
+    texts.extend(document.ranks.iter().map(|table| ranks::ranks(table, style)));
+    for section in section::sections(&document.results) {
+        let figures = figure::against_size::figures(&section.cells);
+        texts.extend(figures.iter().map(|figure| figure::text::render(figure, style)));
+    }
+    for text in texts {
+        assert!(!text.is_empty());
+        assert!(widest(&text) <= 40, "{}\n{text}", widest(&text));
+    }
+}
+
+#[test]
+fn the_distribution_of_a_cell() {
+    let text = summary::distribution(&fixture::tables(1).results[0], Style::plain(80));
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn claims_and_ranks_at_80_columns() {
+    let document = fixture::tables(10);
+    let style = Style::plain(80);
+    let text = ranks::claims(&document.claims, style) + &ranks::ranks(&document.ranks[0], style);
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn markdown_of_a_small_run() {
+    insta::assert_snapshot!(markdown::run(&small()));
+}
+
+#[test]
+fn csv_has_one_line_a_result_and_the_same_fields_on_each() {
+    let document = fixture::tables(25);
+    let text = csv::results(&document);
+    let lines: Vec<&str> = text.split_terminator("\r\n").collect();
+    assert_eq!(lines.len(), 26);
+    // Commas inside quotes belong to a field: every second part between quotes.
+    let fields =
+        |line: &str| line.split('"').step_by(2).map(|part| part.matches(',').count()).sum();
+    let expected: usize = fields(lines[0]);
+    assert!(lines.iter().all(|line| fields(line) == expected), "{}", lines[1]);
+    assert!(lines[0].contains("mechanism") && lines[0].ends_with("flags"));
+}
