@@ -11,10 +11,10 @@ use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer}
 
 /// Significant decimal digits kept of each value.
 const DIGITS: u8 = 3;
-/// Magic number of a compressed V2 histogram.
-const COOKIE_COMPRESSED: u32 = 0x1c84_9304;
+/// Magic number of a compressed V2 histogram: 0x1c849304 and 0x10 for its word size of one byte.
+const COOKIE_COMPRESSED: u32 = 0x1c84_9314;
 /// Magic number of a V2 histogram.
-const COOKIE: u32 = 0x1c84_9303;
+const COOKIE: u32 = 0x1c84_9313;
 /// Bytes of a V2 header: cookie, payload length, offset, digits, lowest, highest, ratio.
 const HEADER: usize = 40;
 /// Counters a histogram over all of `u64` has at three digits, rounded up.
@@ -226,4 +226,20 @@ fn big_endian_u32(bytes: &[u8], offset: usize) -> Result<u32, DecodeError> {
         .and_then(|rest| rest.first_chunk::<4>())
         .map(|word| u32::from_be_bytes(*word))
         .ok_or_else(|| DecodeError::Damaged(format!("{} bytes", bytes.len())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_encoded_decodes_to_the_same_counts() {
+        let mut histogram = Histogram::new();
+        for value in [0, 1, 999, 1_116_000, 1 << 40] {
+            histogram.record_n(value, value % 7 + 1);
+        }
+        let decoded = Histogram::decode(&histogram.encode()).unwrap();
+        let counts = |histogram: &Histogram| histogram.iter_recorded().collect::<Vec<_>>();
+        assert_eq!(counts(&decoded), counts(&histogram));
+    }
 }
