@@ -48,8 +48,8 @@ impl Unit {
             Self::Count => &[(1.0, "")],
             Self::Share => &[(0.01, "%")],
         };
-        // Compared after rounding to four digits, so that 999.96 ns prints as 1.00 µs.
-        let magnitude = value.abs() * 1.000_05;
+        // Compared after rounding to three digits, so that 999.7 ns prints as 1.00 µs.
+        let magnitude = value.abs() * 1.000_5;
         steps
             .iter()
             .copied()
@@ -155,6 +155,8 @@ mod tests {
         assert_eq!(significant(1234.0, 3), "1230");
         assert_eq!(significant(99.96, 3), "100");
         assert_eq!(Unit::Nanoseconds.format(999.96, 3).to_string(), "1.00 µs");
+        assert_eq!(Unit::Nanoseconds.format(999.7, 3).to_string(), "1.00 µs");
+        assert_eq!(Unit::Nanoseconds.format(999.4, 3).to_string(), "999 ns");
         assert_eq!(Unit::Share.format(0.0312, 2).to_string(), "3.1%");
     }
 
