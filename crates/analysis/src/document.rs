@@ -12,12 +12,15 @@ use serde::{Deserialize, Serialize};
 use crate::ladder::Rung;
 use crate::rank::RankTable;
 
+pub mod build;
 pub mod compare;
 pub mod doctor;
 pub mod list;
 pub mod runs;
 pub mod schema;
 pub mod selftest;
+
+pub use build::build;
 
 /// The name of this document's shape.
 pub const RUN_SCHEMA: &str = "plumb.run/1";

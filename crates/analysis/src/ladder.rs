@@ -199,8 +199,10 @@ fn split(result: &CellResult) -> Option<String> {
     );
     let idle = 1.0 - local - peer;
     // Asleep on another CPU, nobody running: what is left is that CPU leaving its idle state.
-    let waking = matches!(word(result, "placement"), Some("smt" | "same-cache" | "other-socket"))
-        && word(result, "wake") != Some("spin");
+    let waking = matches!(
+        word(result, "placement"),
+        Some("other-cpu" | "smt" | "same-cache" | "same-socket" | "other-socket")
+    ) && word(result, "wake") != Some("spin");
     let idle_text = if waking { "neither ran: an idle CPU was waking up" } else { "neither ran" };
     if idle >= 0.05 {
         text = format!("{text}, {} {idle_text}", percent(idle));

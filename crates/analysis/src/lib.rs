@@ -1,6 +1,13 @@
 //! From records to findings; no input or output here.
 #![forbid(unsafe_code)]
 
+pub mod claim;
+pub mod compare;
+pub mod contrast;
 pub mod document;
 pub mod ladder;
 pub mod rank;
+pub mod summary;
+
+#[cfg(test)]
+mod fixture;

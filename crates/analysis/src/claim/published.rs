@@ -1,0 +1,36 @@
+//! What was published: sources, and the order of the local mechanisms.
+//!
+//! The ranks are those of Zhao's Table 1 without its two remote rows. Left out: figures that the
+//! document shows only as graphs.
+
+/// The paper that the study `ipc` re-tests.
+pub const ZHAO: &str = "Zhao, TCP, UDP, and Pipes Communication Benchmarking, CS 736, 2014";
+
+/// The assignment that it answers, which makes claims of its own.
+pub const MILLER: &str = "Miller, Benchmarking Interprocess Communications, CS 736, 2014";
+
+/// The order of the local mechanisms for one response and size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// `latency` or `throughput.acked`: the paper acknowledges every message.
+    pub response: &'static str,
+    /// Message size in bytes.
+    pub size: i64,
+    /// Best first.
+    pub mechanisms: [&'static str; 3],
+}
+
+/// Table 1 of Zhao 2014, local rows.
+pub const TABLE_1: [Order; 6] = [
+    Order { response: "latency", size: 16, mechanisms: ["udp4", "tcp4", "pipe"] },
+    Order { response: "latency", size: 1 << 10, mechanisms: ["udp4", "tcp4", "pipe"] },
+    Order { response: "latency", size: 64 << 10, mechanisms: ["tcp4", "udp4", "pipe"] },
+    Order { response: "throughput.acked", size: 16, mechanisms: ["udp4", "tcp4", "pipe"] },
+    Order { response: "throughput.acked", size: 1 << 10, mechanisms: ["udp4", "tcp4", "pipe"] },
+    Order { response: "throughput.acked", size: 64 << 10, mechanisms: ["tcp4", "pipe", "udp4"] },
+];
+
+/// The published order for a response and size, if there is one.
+pub fn order(response: &str, size: i64) -> Option<&'static Order> {
+    TABLE_1.iter().find(|order| order.response == response && order.size == size)
+}

@@ -1,0 +1,417 @@
+//! Comparisons: every cell of two runs, or of two levels of a factor within one, with a verdict.
+//!
+//! Rule 16: the effect first, then one of four verdicts, and how much more it would take. Left
+//! out: estimating ratios ([`crate::contrast`]) and the terminal's table (report).
+
+use std::collections::BTreeMap;
+
+use plumb_base::stats::hierarchy::Pairing;
+use plumb_base::stats::means;
+use plumb_base::stats::rank::holm;
+use plumb_store::record::{Cell, Level, Run, RunData};
+
+use crate::document::build::{instant, trust};
+use crate::document::compare::{
+    CellName, CompareDocument, ComparedCell, Difference, Estimate, SCHEMA, Side, Tally,
+};
+use crate::summary::{self, Measured};
+
+mod markdown;
+mod verdict;
+
+pub use markdown::markdown;
+
+use verdict::{Trial, Verdict};
+
+/// Costs within this share of each other are practically equal, unless the user says otherwise.
+pub const MARGIN_DEFAULT: f64 = 0.02;
+
+/// Compares two runs cell by cell, B against A, as unpaired launches.
+///
+/// `margin` is a share such as [`MARGIN_DEFAULT`].
+pub fn runs(a: &RunData, b: &RunData, margin: f64) -> CompareDocument {
+    let (cells_a, cells_b) = (summary::measured(a), summary::measured(b));
+    let mut warnings = vec![
+        "unpaired: the runs were measured apart, so drift between them counts as a difference"
+            .to_owned(),
+    ];
+    warnings.extend([a, b].into_iter().filter_map(distrust));
+    let sides = (side(&a.run, a.run.id.clone()), side(&b.run, b.run.id.clone()));
+    let mut comparison = Comparison::new(margin, Pairing::Unpaired, warnings);
+    let names = |data: &RunData| -> Vec<(String, Cell)> {
+        data.cells.iter().map(|cell| (cell.key(), cell.clone())).collect()
+    };
+    comparison.compare(
+        &Group { cells: names(a), measured: by_key(&cells_a, Cell::key) },
+        &Group { cells: names(b), measured: by_key(&cells_b, Cell::key) },
+    );
+    comparison.document(sides.0, sides.1, differences(&a.run, &b.run))
+}
+
+/// Compares two levels of one factor within a run, paired by the rounds that interleaved them.
+pub fn within(
+    data: &RunData,
+    factor: &str,
+    level_a: &Level,
+    level_b: &Level,
+    margin: f64,
+) -> CompareDocument {
+    let measured = summary::measured(data);
+    let rest = |cell: &Cell| {
+        let factors = cell.factors.clone().without(factor);
+        format!("{} {factors} [{}]", cell.experiment, cell.response)
+    };
+    let group = |level: &Level| {
+        let has = |cell: &Cell| cell.factors.level(factor) == Some(level);
+        let chosen = measured.iter().filter(|measured| has(measured.cell));
+        let planned = data.cells.iter().filter(|cell| has(cell));
+        Group {
+            cells: planned
+                .map(|cell| {
+                    let bare =
+                        Cell { factors: cell.factors.clone().without(factor), ..cell.clone() };
+                    (rest(cell), bare)
+                })
+                .collect(),
+            measured: chosen.map(|measured| (rest(measured.cell), measured)).collect(),
+        }
+    };
+    let side_of = |level: &Level| side(&data.run, format!("{factor}={level}"));
+    let warnings = distrust(data).into_iter().collect();
+    let mut comparison = Comparison::new(margin, Pairing::Paired, warnings);
+    comparison.compare(&group(level_a), &group(level_b));
+    comparison.document(side_of(level_a), side_of(level_b), Vec::new())
+}
+
+/// One side's cells: all that were planned, and those that have numbers, by the key to match.
+struct Group<'a> {
+    cells: Vec<(String, Cell)>,
+    measured: BTreeMap<String, &'a Measured<'a>>,
+}
+
+fn by_key<'a>(
+    measured: &'a [Measured<'a>],
+    key: fn(&Cell) -> String,
+) -> BTreeMap<String, &'a Measured<'a>> {
+    measured.iter().map(|measured| (key(measured.cell), measured)).collect()
+}
+
+fn distrust(data: &RunData) -> Option<String> {
+    let trust = trust(data);
+    (!trust.trusted).then(|| {
+        format!(
+            "not to be trusted: {} of {} blocks of {} were disturbed",
+            trust.flagged, trust.blocks, data.run.id
+        )
+    })
+}
+
+fn side(run: &Run, label: String) -> Side {
+    Side {
+        run: run.id.clone(),
+        label,
+        created: instant(run.created_unix_ms),
+        code: run.code_version.clone(),
+    }
+}
+
+/// Settings that differ; what changes from minute to minute is left out.
+fn differences(a: &Run, b: &Run) -> Vec<Difference> {
+    let mut keys: Vec<&String> = a.provenance.keys().chain(b.provenance.keys()).collect();
+    keys.sort();
+    keys.dedup();
+    let volatile = |key: &str| ["load", "mhz", "time", "uptime"].iter().any(|w| key.contains(w));
+    let mut found: Vec<Difference> = keys
+        .into_iter()
+        .filter(|key| !volatile(key) && a.provenance.get(*key) != b.provenance.get(*key))
+        .map(|key| Difference {
+            key: key.clone(),
+            a: a.provenance.get(key).cloned(),
+            b: b.provenance.get(key).cloned(),
+        })
+        .collect();
+    if a.code_version != b.code_version {
+        found.push(Difference {
+            key: "code".to_owned(),
+            a: Some(a.code_version.clone()),
+            b: Some(b.code_version.clone()),
+        });
+    }
+    found
+}
+
+/// A comparison being made.
+struct Comparison {
+    margin: f64,
+    pairing: Pairing,
+    warnings: Vec<String>,
+    rows: Vec<ComparedCell>,
+    verdicts: Vec<Verdict>,
+    only_in_a: Vec<CellName>,
+    only_in_b: Vec<CellName>,
+}
+
+impl Comparison {
+    fn new(margin: f64, pairing: Pairing, warnings: Vec<String>) -> Self {
+        Self {
+            margin,
+            pairing,
+            warnings,
+            rows: Vec::new(),
+            verdicts: Vec::new(),
+            only_in_a: Vec::new(),
+            only_in_b: Vec::new(),
+        }
+    }
+
+    fn compare(&mut self, a: &Group<'_>, b: &Group<'_>) {
+        let mut matches = Vec::new();
+        let mut imported = Vec::new();
+        for (key, cell) in &a.cells {
+            match (a.measured.get(key), b.measured.get(key)) {
+                (Some(left), Some(right)) => matches.push((cell, *left, *right)),
+                (Some(_), None) => self.only_in_a.push(name(cell, b, key)),
+                (None, _) => {
+                    let other = b.cells.iter().find(|(other, _)| other == key);
+                    imported.extend(other.map(|(_, other)| (cell, other)));
+                }
+            }
+        }
+        for (key, cell) in &b.cells {
+            if b.measured.contains_key(key) && !a.measured.contains_key(key) {
+                self.only_in_b.push(name(cell, a, key));
+            }
+        }
+        let trials: Vec<Trial> =
+            matches.iter().map(|(_, left, right)| Trial::new(left, right, self.pairing)).collect();
+        // Holm's step-down over every cell that can be judged: the chance of one false
+        // "faster" or "slower" in the whole table stays at 5 %.
+        let judged: Vec<f64> = trials.iter().filter_map(Trial::p).collect();
+        let mut adjusted = holm(&judged).into_iter();
+        for ((cell, left, right), trial) in matches.into_iter().zip(trials) {
+            let p = trial.p().and_then(|_| adjusted.next());
+            let (verdict, row) = trial.row(cell, left, right, p, self.margin);
+            self.verdicts.push(verdict);
+            self.rows.push(row);
+        }
+        for (cell, other) in imported {
+            if let Some(row) = verdict::imported_row(cell, other) {
+                self.verdicts.push(Verdict::Inconclusive { may_be_slower: true });
+                self.rows.push(row);
+            }
+        }
+    }
+
+    fn document(self, a: Side, b: Side, differences: Vec<Difference>) -> CompareDocument {
+        let mut tally = Tally::default();
+        for verdict in &self.verdicts {
+            match verdict {
+                Verdict::Faster => tally.faster += 1,
+                Verdict::Slower => tally.slower += 1,
+                Verdict::Equivalent => tally.equivalent += 1,
+                Verdict::Inconclusive { .. } => tally.inconclusive += 1,
+            }
+        }
+        let open =
+            |verdict: &Verdict| matches!(verdict, Verdict::Inconclusive { may_be_slower: true });
+        let (verdict, exit_code) = if tally.slower > 0 {
+            ("slower", 1)
+        } else if self.rows.is_empty() || self.verdicts.iter().any(open) {
+            ("inconclusive", 3)
+        } else {
+            ("not slower", 0)
+        };
+        let mut warnings = self.warnings;
+        if self.rows.is_empty() {
+            warnings.push("nothing compared: the sides have no measured cell in common".to_owned());
+        }
+        let ratios: Vec<f64> = self.rows.iter().filter_map(|row| row.ratio).collect();
+        CompareDocument {
+            schema: SCHEMA.to_owned(),
+            a,
+            b,
+            pairing: match self.pairing {
+                Pairing::Paired => "paired".to_owned(),
+                Pairing::Unpaired => "unpaired".to_owned(),
+            },
+            margin: self.margin,
+            method: verdict::method(self.margin, self.pairing),
+            rows: self.rows,
+            only_in_a: self.only_in_a,
+            only_in_b: self.only_in_b,
+            tally,
+            geometric_mean: means::geometric(&ratios).map(summary::rounded),
+            verdict: verdict.to_owned(),
+            exit_code,
+            differences,
+            warnings,
+        }
+    }
+}
+
+/// A cell that only one side measured, with the reason that the other side has.
+fn name(cell: &Cell, other: &Group<'_>, key: &str) -> CellName {
+    let reason = other
+        .cells
+        .iter()
+        .find(|(candidate, _)| candidate == key)
+        .map_or_else(|| "not in its plan".to_owned(), |(_, cell)| summary::absence(&cell.status).1);
+    CellName {
+        experiment: cell.experiment.clone(),
+        factors: summary::factors(cell),
+        response: cell.response.clone(),
+        reason,
+    }
+}
+
+fn estimate(cell: &Measured<'_>) -> Estimate {
+    let ends = cell.interval().map(|i| [summary::rounded(i.lo), summary::rounded(i.hi)]);
+    Estimate {
+        median: Some(cell.median()).filter(|median| median.is_finite()).map(summary::rounded),
+        ci95: ends,
+        launches: cell.launches.len() as u64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{Design, Synthetic, local};
+
+    /// Four mechanisms with these cost factors.
+    fn run(seed: u64, factors: [f64; 4], design: Design) -> RunData {
+        let mut synthetic = Synthetic::new(seed);
+        synthetic.design = design;
+        for (mechanism, factor) in ["pipe", "tcp4", "udp4", "unix-stream"].into_iter().zip(factors)
+        {
+            let factors = local(mechanism, "same-cpu", 64);
+            synthetic.measure("latency.local", "latency", factors, 1000.0 * factor);
+        }
+        synthetic.data
+    }
+
+    fn verdicts(document: &CompareDocument) -> Vec<&str> {
+        document.rows.iter().map(|row| row.verdict.as_str()).collect()
+    }
+
+    #[test]
+    fn the_four_verdicts_are_told_apart() {
+        let design = Design::default();
+        let a = run(1, [1.0; 4], design);
+        let b = run(2, [1.2, 0.8, 1.0, 1.0], design);
+        let document = runs(&a, &b, MARGIN_DEFAULT);
+        assert_eq!(verdicts(&document), ["slower", "faster", "equivalent", "equivalent"]);
+        assert_eq!((document.verdict.as_str(), document.exit_code), ("slower", 1));
+        let noisy = Design { launch_sd: 0.1, rounds: 5, ..design };
+        let document = runs(&run(3, [1.0; 4], noisy), &run(4, [1.0; 4], noisy), MARGIN_DEFAULT);
+        assert!(verdicts(&document).iter().all(|verdict| *verdict == "inconclusive"));
+        assert_eq!(document.exit_code, 3);
+        assert!(document.rows.iter().any(|row| row.more_launches.is_some()));
+    }
+
+    #[test]
+    fn an_improvement_alone_exits_with_zero() {
+        let design = Design::default();
+        let document = runs(&run(1, [1.0; 4], design), &run(2, [0.5; 4], design), MARGIN_DEFAULT);
+        assert_eq!(verdicts(&document), ["faster"; 4]);
+        assert_eq!((document.verdict.as_str(), document.exit_code), ("not slower", 0));
+        assert!((document.geometric_mean.unwrap() - 0.5).abs() < 0.01);
+    }
+
+    #[test]
+    fn a_real_difference_below_the_margin_is_never_called_slower() {
+        let design = Design { launch_sd: 0.001, spread: 0.02, ..Design::default() };
+        let document = runs(&run(1, [1.0; 4], design), &run(2, [1.01; 4], design), MARGIN_DEFAULT);
+        assert_eq!(verdicts(&document), ["equivalent"; 4]);
+        let row = &document.rows[0];
+        assert!(row.ci95.unwrap()[0] > 1.0, "the interval excludes 1: {row:?}");
+    }
+
+    #[test]
+    fn equal_runs_are_seldom_called_different() {
+        let design = Design { rounds: 5, samples: 50, launch_sd: 0.03, spread: 0.05 };
+        let mut tables = 0;
+        for seed in 0..100 {
+            let document =
+                runs(&run(2 * seed, [1.0; 4], design), &run(2 * seed + 1, [1.0; 4], design), 0.02);
+            let tally = document.tally;
+            tables += u64::from(tally.faster + tally.slower > 0);
+        }
+        // Holm holds the chance of any false verdict in a table at 5 %: 11 or more of 100 tables
+        // would have a probability of 1 %.
+        assert!(tables <= 10, "{tables} of 100 tables had a false verdict");
+    }
+
+    #[test]
+    fn throughput_that_fell_is_slower() {
+        let made = |seed, rate| {
+            let mut synthetic = Synthetic::new(seed);
+            let factors = local("pipe", "same-cpu", 65_536);
+            synthetic.measure("throughput.local", "throughput", factors, rate);
+            synthetic.data
+        };
+        let document = runs(&made(1, 2e9), &made(2, 1e9), 0.02);
+        assert_eq!(verdicts(&document), ["slower"]);
+        assert!((document.rows[0].ratio.unwrap() - 2.0).abs() < 0.05);
+    }
+
+    #[test]
+    fn cells_of_one_side_are_listed_with_the_reason() {
+        let design = Design::default();
+        let mut a = run(1, [1.0; 4], design);
+        let b = run(2, [1.0; 4], design);
+        a.blocks.retain(|block| block.cell != 1);
+        a.cells[0].status = plumb_store::record::CellStatus::Unavailable("no pipes".to_owned());
+        a.cells.remove(3);
+        a.blocks.retain(|block| block.cell != 4);
+        let document = runs(&a, &b, 0.02);
+        assert_eq!(document.rows.len(), 2);
+        let reasons: Vec<_> = document.only_in_b.iter().map(|cell| cell.reason.as_str()).collect();
+        assert_eq!(reasons, ["no pipes", "not in its plan"]);
+    }
+
+    #[test]
+    fn levels_of_a_factor_are_compared_paired_and_without_it() {
+        let mut synthetic = Synthetic::new(1);
+        for (wake, median) in [("block", 1000.0), ("spin", 500.0)] {
+            let factors = local("tcp4", "same-cache", 64).with("wake", wake);
+            synthetic.measure("latency.local", "latency", factors, median);
+        }
+        let document =
+            within(&synthetic.data, "wake", &Level::from("block"), &Level::from("spin"), 0.02);
+        assert_eq!(document.pairing, "paired");
+        assert_eq!(verdicts(&document), ["faster"]);
+        assert!(!document.rows[0].factors.contains_key("wake"));
+        assert_eq!(document.b.label, "wake=spin");
+        assert!(document.warnings.is_empty());
+    }
+
+    #[test]
+    fn a_share_that_rises_from_zero_is_shown_by_rank() {
+        let made = |seed, share| {
+            let mut synthetic = Synthetic::new(seed);
+            synthetic.constant("reliability", "lost", local("udp4", "same-cpu", 1024), share);
+            synthetic.data
+        };
+        let document = runs(&made(1, 0.0), &made(2, 0.5), 0.02);
+        assert_eq!(verdicts(&document), ["slower"]);
+        let same = runs(&made(1, 0.0), &made(2, 0.0), 0.02);
+        assert_eq!(verdicts(&same), ["equivalent"]);
+    }
+
+    #[test]
+    fn nothing_in_common_is_inconclusive_and_says_so() {
+        let document = runs(&Synthetic::new(1).data, &Synthetic::new(2).data, 0.02);
+        assert_eq!(document.exit_code, 3);
+        assert!(document.warnings.iter().any(|warning| warning.starts_with("nothing compared")));
+    }
+
+    #[test]
+    fn the_markdown_table_is_stable() {
+        let design = Design::default();
+        let mut b = run(2, [1.2, 0.8, 1.0, 1.0], design);
+        b.run.provenance.insert("cpu.model".to_owned(), "other | model".to_owned());
+        let document = runs(&run(1, [1.0; 4], design), &b, MARGIN_DEFAULT);
+        insta::assert_snapshot!(markdown(&document));
+    }
+}

@@ -1,0 +1,220 @@
+//! From a contrast to one of four verdicts, in words.
+//!
+//! Left out: the adjustment for the number of cells, which needs them all.
+
+use plumb_base::stats::hierarchy::Pairing;
+use plumb_base::stats::rank::mann_whitney;
+use plumb_base::units::significant;
+use plumb_store::record::{Better, Cell};
+
+use super::estimate;
+use crate::contrast::{self, Contrast};
+use crate::document::compare::{ComparedCell, Estimate};
+use crate::summary::{self, Measured};
+
+/// Chance of a false verdict that is accepted, for the whole table.
+const LEVEL: f64 = 0.05;
+
+/// What a comparison found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The cost fell by at least the margin.
+    Faster,
+    /// The cost rose by at least the margin.
+    Slower,
+    /// The costs are equal within the margin.
+    Equivalent,
+    /// None of these is shown.
+    Inconclusive {
+        /// Whether the interval reaches beyond the margin on the slow side.
+        may_be_slower: bool,
+    },
+}
+
+impl Verdict {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Faster => "faster",
+            Self::Slower => "slower",
+            Self::Equivalent => "equivalent",
+            Self::Inconclusive { .. } => "inconclusive",
+        }
+    }
+}
+
+/// Two cells before the verdict.
+#[derive(Clone, Copy, Debug)]
+pub enum Trial {
+    /// A ratio with its interval.
+    Ratio(Contrast),
+    /// Every launch of both sides has the same median.
+    Same,
+    /// A median is zero, so there is no ratio: launch medians by rank instead.
+    Ranked {
+        /// Mann–Whitney.
+        p: f64,
+        /// Rise of the cost from A to B, in the cell's unit.
+        rise: f64,
+    },
+    /// Too few launches on one side.
+    Unreplicated,
+}
+
+impl Trial {
+    /// Estimates what can be estimated.
+    pub fn new(a: &Measured<'_>, b: &Measured<'_>, pairing: Pairing) -> Self {
+        if let Some(contrast) = contrast::contrast(a, b, pairing) {
+            return Self::Ratio(contrast);
+        }
+        let (left, right) = (a.hierarchy.launch_medians(), b.hierarchy.launch_medians());
+        if left.len().min(right.len()) < summary::LAUNCHES_NEEDED {
+            return Self::Unreplicated;
+        }
+        let first = left[0];
+        if left.iter().chain(&right).all(|median| median.total_cmp(&first).is_eq()) {
+            return Self::Same;
+        }
+        let rise = match a.cell.better {
+            Better::Lower => b.median() - a.median(),
+            Better::Higher => a.median() - b.median(),
+        };
+        Self::Ranked { p: mann_whitney(&left, &right).p, rise }
+    }
+
+    /// The probability that takes part in the adjustment.
+    pub fn p(&self) -> Option<f64> {
+        match self {
+            Self::Ratio(contrast) => Some(contrast.p),
+            Self::Ranked { p, .. } => Some(*p),
+            Self::Same | Self::Unreplicated => None,
+        }
+    }
+
+    /// The verdict and the row of the table.
+    pub fn row(
+        self,
+        cell: &Cell,
+        a: &Measured<'_>,
+        b: &Measured<'_>,
+        p_adjusted: Option<f64>,
+        margin: f64,
+    ) -> (Verdict, ComparedCell) {
+        let (verdict, why, more_launches) = self.judge(p_adjusted.unwrap_or(1.0), margin);
+        let contrast = match self {
+            Self::Ratio(contrast) => Some(contrast),
+            _ => None,
+        };
+        let row = ComparedCell {
+            experiment: cell.experiment.clone(),
+            factors: summary::factors(cell),
+            response: cell.response.clone(),
+            unit: cell.unit.clone(),
+            better: summary::direction(cell.better).to_owned(),
+            a: estimate(a),
+            b: estimate(b),
+            ratio: contrast.map(|contrast| summary::rounded(contrast.ratio)),
+            ci95: contrast.map(|contrast| contrast.ends().map(summary::rounded)),
+            p_adjusted: p_adjusted.map(summary::rounded),
+            verdict: verdict.name().to_owned(),
+            more_launches,
+            why,
+        };
+        (verdict, row)
+    }
+
+    fn judge(self, p: f64, margin: f64) -> (Verdict, String, Option<u64>) {
+        match self {
+            Self::Ratio(contrast) => judge_ratio(&contrast, p, margin),
+            Self::Same => {
+                (Verdict::Equivalent, "every launch of both sides is the same".to_owned(), None)
+            }
+            Self::Ranked { rise, .. } if p < LEVEL && rise.abs() >= margin => {
+                let verdict = if rise > 0.0 { Verdict::Slower } else { Verdict::Faster };
+                let by = significant(rise.abs(), 2);
+                (
+                    verdict,
+                    format!("a median is zero; its difference of {by} is shown by rank"),
+                    None,
+                )
+            }
+            Self::Ranked { rise, .. } => (
+                Verdict::Inconclusive { may_be_slower: rise > 0.0 },
+                "a median is zero, so there is no ratio, and the ranks do not decide".to_owned(),
+                None,
+            ),
+            Self::Unreplicated => (
+                Verdict::Inconclusive { may_be_slower: true },
+                format!("one side has fewer than {} launches", summary::LAUNCHES_NEEDED),
+                Some(summary::LAUNCHES_NEEDED as u64),
+            ),
+        }
+    }
+}
+
+fn judge_ratio(contrast: &Contrast, p: f64, margin: f64) -> (Verdict, String, Option<u64>) {
+    let within = percent(margin);
+    if contrast.is_equivalent(margin) {
+        return (Verdict::Equivalent, format!("the 90% interval lies within ±{within}"), None);
+    }
+    if contrast.is_beyond(margin) && contrast.excludes_one() && p < LEVEL {
+        let slower = contrast.ratio > 1.0;
+        let verdict = if slower { Verdict::Slower } else { Verdict::Faster };
+        let by = percent((contrast.ratio.ln().abs()).exp_m1());
+        let word = if slower { "above" } else { "below" };
+        return (verdict, format!("the cost is {by} {word} and the interval excludes 1"), None);
+    }
+    let why = if !contrast.excludes_one() {
+        format!("the interval contains 1 and does not fit within ±{within}")
+    } else if contrast.is_beyond(margin) {
+        format!("the interval excludes 1, but not after adjustment for all cells (p = {p:.2})")
+    } else {
+        format!("the difference is below ±{within}, but may be more")
+    };
+    let may_be_slower = contrast.interval.hi > 1.0 + margin;
+    (Verdict::Inconclusive { may_be_slower }, why, contrast.more_launches(margin))
+}
+
+fn percent(share: f64) -> String {
+    format!("{}%", significant(share * 100.0, 2))
+}
+
+/// The row of two imported cells: their ratio, and no verdict without replication.
+pub fn imported_row(a: &Cell, b: &Cell) -> Option<ComparedCell> {
+    let (left, right) = (a.imported.as_ref()?, b.imported.as_ref()?);
+    let (den, num) = match a.better {
+        Better::Lower => (left.value, right.value),
+        Better::Higher => (right.value, left.value),
+    };
+    let side = |value: f64| Estimate { median: Some(value), ci95: None, launches: 0 };
+    Some(ComparedCell {
+        experiment: a.experiment.clone(),
+        factors: summary::factors(a),
+        response: a.response.clone(),
+        unit: a.unit.clone(),
+        better: summary::direction(a.better).to_owned(),
+        a: side(left.value),
+        b: side(right.value),
+        ratio: (den > 0.0 && num > 0.0).then(|| summary::rounded(num / den)),
+        ci95: None,
+        p_adjusted: None,
+        verdict: Verdict::Inconclusive { may_be_slower: true }.name().to_owned(),
+        more_launches: None,
+        why: "imported figures carry no launches, so no interval".to_owned(),
+    })
+}
+
+/// How the verdicts of a table are reached.
+pub fn method(margin: f64, pairing: Pairing) -> String {
+    let launches = match pairing {
+        Pairing::Paired => "paired by round",
+        Pairing::Unpaired => "unpaired",
+    };
+    let margin = percent(margin);
+    format!(
+        "Ratio of the medians, B over A, turned so that above 1 costs more; 95% intervals over \
+         launches, {launches}. Equivalent: the 90% interval lies within ±{margin} (two one-sided \
+         tests). Faster or slower: at least {margin} away, the 95% interval excludes 1, and the \
+         probability adjusted by Holm for all cells of the table is under 5%. Otherwise \
+         inconclusive."
+    )
+}

@@ -1,0 +1,105 @@
+//! A run document from a run's records.
+//!
+//! Left out: every estimator and judgement, each in its own module.
+
+use jiff::Timestamp;
+use plumb_store::record::{Run, RunData, RunStatus};
+
+use crate::document::{RUN_SCHEMA, RunDocument, RunHeader, Trust, Unavailable};
+use crate::summary::{self, Measured};
+use crate::{claim, ladder, rank};
+
+/// A run is trusted up to this share of disturbed blocks (rule 10).
+const DISTURBED_MAX: f64 = 0.2;
+
+/// Title of the run whose document carries the ladder.
+const LADDER: &str = "ladder";
+
+/// Summarises a run: every cell, its trust, the claims it re-tests, its ranks and its ladder.
+///
+/// The same records give the same document: all resampling is seeded by the run's seed.
+pub fn build(data: &RunData) -> RunDocument {
+    let measured = summary::measured(data);
+    let mut results = Vec::new();
+    let mut unavailable = Vec::new();
+    let mut found = measured.iter().peekable();
+    for cell in &data.cells {
+        if let Some(measured) = found.next_if(|measured| measured.cell.id == cell.id) {
+            results.push(measured.result());
+        } else if let Some(result) = summary::imported(cell) {
+            results.push(result);
+        } else {
+            let (state, reason) = summary::absence(&cell.status);
+            unavailable.push(Unavailable {
+                experiment: cell.experiment.clone(),
+                factors: summary::factors(cell),
+                response: cell.response.clone(),
+                state: state.to_owned(),
+                reason,
+            });
+        }
+    }
+    let mut document = RunDocument {
+        schema: RUN_SCHEMA.to_owned(),
+        run: header(&data.run),
+        machine: data.run.provenance.clone(),
+        notes: data.run.notes.clone(),
+        trust: trust(data),
+        results,
+        unavailable,
+        claims: Vec::new(),
+        ranks: Vec::new(),
+        ladder: Vec::new(),
+    };
+    judge(&mut document, data, &measured);
+    document
+}
+
+fn judge(document: &mut RunDocument, data: &RunData, measured: &[Measured<'_>]) {
+    document.claims = claim::verdicts(data, measured);
+    if data.run.title == LADDER {
+        document.ladder = ladder::rungs(document);
+    } else {
+        document.ranks = rank::tables(measured);
+    }
+}
+
+/// Identity and state of a run.
+pub fn header(run: &Run) -> RunHeader {
+    RunHeader {
+        id: run.id.clone(),
+        title: run.title.clone(),
+        created: instant(run.created_unix_ms),
+        status: status(run.status).to_owned(),
+        seed: run.seed,
+        code: run.code_version.clone(),
+        plan: run.plan_toml.clone(),
+    }
+}
+
+/// Milliseconds since 1970 as RFC 3339 in UTC; instants beyond the calendar give its start.
+pub fn instant(unix_ms: i64) -> String {
+    Timestamp::from_millisecond(unix_ms).unwrap_or_default().to_string()
+}
+
+/// The stored name of a run's status.
+pub const fn status(status: RunStatus) -> &'static str {
+    match status {
+        RunStatus::Running => "running",
+        RunStatus::Complete => "complete",
+        RunStatus::Interrupted => "interrupted",
+        RunStatus::Imported => "imported",
+    }
+}
+
+/// Rule 10's judgement of a run.
+pub fn trust(data: &RunData) -> Trust {
+    let blocks = data.blocks.len() as u64;
+    let flagged = data.blocks.iter().filter(|block| summary::is_disturbed(block)).count() as u64;
+    Trust {
+        blocks,
+        flagged,
+        trusted: flagged as f64 <= DISTURBED_MAX * blocks as f64,
+        flags: summary::flag_counts(&data.blocks),
+    }
+}

@@ -1,0 +1,483 @@
+//! Cells with their blocks, gathered and summarised.
+//!
+//! The unit of everything after is [`Measured`]: one cell with all its blocks, ordered by launch.
+//! Left out: judgements about several cells (`crate::compare`, `crate::claim`, `crate::rank`).
+
+use std::collections::BTreeMap;
+
+use plumb_base::seed::Seed;
+use plumb_base::stats::hierarchy::Hierarchy;
+use plumb_base::stats::{Interval, autocorrelation, modes, quantile};
+use plumb_store::record::{Better, Block, Cell, CellStatus, RunData};
+
+use crate::document::{CellResult, Mode, Summary};
+
+mod cpu;
+mod flags;
+mod imported;
+mod pool;
+
+pub use flags::{DISTURBANCES, counts as flag_counts, is_disturbed};
+
+use pool::Pool;
+
+/// Confidence of every interval that is printed.
+pub const CONFIDENCE: f64 = 0.95;
+
+/// Smallest effective sample in which modes are looked for.
+const MODES_FROM: f64 = 100.0;
+
+/// Most points handed to the search for modes.
+const MODES_POINTS: usize = 1_000;
+
+/// One cell with everything measured of it.
+#[derive(Clone, Debug)]
+pub struct Measured<'a> {
+    /// The cell.
+    pub cell: &'a Cell,
+    /// Its launches in the order they were made, each with its blocks.
+    pub launches: Vec<MeasuredLaunch<'a>>,
+    /// The samples as the estimators want them.
+    pub hierarchy: Hierarchy,
+    /// Seed of whatever is resampled of it.
+    pub seed: Seed,
+}
+
+/// The blocks of one cell in one launch.
+#[derive(Clone, Debug)]
+pub struct MeasuredLaunch<'a> {
+    /// The launch.
+    pub id: i64,
+    /// Its round: launches of one round were interleaved.
+    pub round: u32,
+    /// The blocks in the order they were measured.
+    pub blocks: Vec<&'a Block>,
+}
+
+impl MeasuredLaunch<'_> {
+    /// The samples of every block, as the estimators want them.
+    pub fn samples(&self) -> Vec<Vec<f64>> {
+        self.blocks.iter().map(|block| pool::points(block)).collect()
+    }
+}
+
+/// Every cell of a run that has blocks, in the order of the cells.
+///
+/// Blocks of unknown launches or cells (a damaged import) are left out.
+pub fn measured(data: &RunData) -> Vec<Measured<'_>> {
+    let rounds: BTreeMap<i64, u32> = data.launches.iter().map(|l| (l.id, l.round)).collect();
+    let mut by_cell: BTreeMap<i64, BTreeMap<(u32, i64), Vec<&Block>>> = BTreeMap::new();
+    for block in data.blocks.iter().filter(|block| block.n > 0) {
+        if let Some(round) = rounds.get(&block.launch) {
+            let launches = by_cell.entry(block.cell).or_default();
+            launches.entry((*round, block.launch)).or_default().push(block);
+        }
+    }
+    let seed = Seed(data.run.seed).derive("analysis");
+    data.cells
+        .iter()
+        .filter_map(|cell| Some((cell, by_cell.remove(&cell.id)?)))
+        .map(|(cell, launches)| Measured::new(cell, launches, seed))
+        .collect()
+}
+
+impl<'a> Measured<'a> {
+    fn new(cell: &'a Cell, launches: BTreeMap<(u32, i64), Vec<&'a Block>>, seed: Seed) -> Self {
+        let launches: Vec<MeasuredLaunch<'a>> = launches
+            .into_iter()
+            .map(|((round, id), blocks)| MeasuredLaunch { id, round, blocks })
+            .collect();
+        let samples = launches.iter().map(MeasuredLaunch::samples).collect();
+        let seed = seed.derive(&cell.key());
+        Self { cell, launches, hierarchy: Hierarchy::new(samples), seed }
+    }
+
+    /// Every block of the cell.
+    pub fn blocks(&self) -> impl Iterator<Item = &'a Block> + '_ {
+        self.launches.iter().flat_map(|launch| launch.blocks.iter().copied())
+    }
+
+    /// The median, each launch with equal weight.
+    pub fn median(&self) -> f64 {
+        self.hierarchy.quantile(0.5)
+    }
+
+    /// The interval of the median over launches; none with too few launches.
+    pub fn interval(&self) -> Option<Interval> {
+        self.hierarchy.median_interval(CONFIDENCE, self.seed)
+    }
+
+    /// The mean of every sample: arithmetic for costs, harmonic for rates.
+    pub fn mean(&self) -> f64 {
+        Pool::new(self).mean(self.cell.better)
+    }
+
+    /// The cell's result.
+    pub fn result(&self) -> CellResult {
+        let pool = Pool::new(self);
+        let blocks: Vec<&Block> = self.blocks().collect();
+        let batch = blocks.iter().map(|block| block.batch).max().unwrap_or(1);
+        let mut flags = Vec::new();
+        let mut summary = Summary {
+            launches: self.launches.len() as u64,
+            n: blocks.iter().map(|block| block.n).sum(),
+            n_eff: blocks.iter().map(|block| effective_size(block)).sum(),
+            ..Summary::default()
+        };
+        self.fill(&mut summary, &pool, batch, &mut flags);
+        flags::below_floor(&blocks, &mut summary, &mut flags);
+        let damaged = blocks.iter().filter(|block| pool::is_damaged(block)).count();
+        if damaged > 0 {
+            flags.push(format!(
+                "histogram unreadable: {damaged} of {} blocks; their first samples stand for all",
+                blocks.len()
+            ));
+        }
+        flags::stopped(self.cell, &summary, &mut flags);
+        flags::disturbances(&blocks, &mut flags);
+        let counters = totals(&blocks);
+        let cpu = cpu::cost(&blocks, self.cell.factors.text("mechanism").is_some());
+        head(self.cell, summary, cpu, counters, flags)
+    }
+
+    fn fill(&self, summary: &mut Summary, pool: &Pool, batch: u32, flags: &mut Vec<String>) {
+        let n_eff = summary.n_eff;
+        let launches = self.launches.len();
+        let mut supported = |name: &str, p: f64| {
+            // Enough launches carry an interval of the median however few samples each has.
+            if name == "median" && launches >= LAUNCHES_NEEDED {
+                return Some(rounded(pool.quantile(p)));
+            }
+            if batch > 1 && p > 0.75 {
+                flags.push(format!("{name} refused: samples are means of {batch} operations"));
+                return None;
+            }
+            let needed = quantile::samples_needed(p, CONFIDENCE);
+            if n_eff < needed as f64 {
+                let has = n_eff.floor();
+                flags.push(format!("{name} refused: needs {needed} effective samples, has {has}"));
+                return None;
+            }
+            Some(rounded(pool.quantile(p)))
+        };
+        summary.q1 = supported("q1", 0.25);
+        summary.median = supported("median", 0.5);
+        summary.q3 = supported("q3", 0.75);
+        summary.p90 = supported("p90", 0.9);
+        summary.p99 = supported("p99", 0.99);
+        summary.p999 = supported("p99.9", 0.999);
+        summary.min = Some(rounded(pool.quantile(0.0)));
+        summary.max = Some(rounded(pool.quantile(1.0)));
+        if batch > 1 {
+            flags.push(format!(
+                "batched: {batch} per sample; quartiles, minimum and maximum are of batch means"
+            ));
+        }
+        summary.ci95 = summary
+            .median
+            .and_then(|_| self.interval())
+            .map(|interval| [rounded(interval.lo), rounded(interval.hi)]);
+        if summary.ci95.is_none() && summary.median.is_some() {
+            flags.push(format!(
+                "interval refused: needs {LAUNCHES_NEEDED} launches, has {}",
+                summary.launches
+            ));
+        }
+        summary.launch_medians = self.hierarchy.launch_medians().into_iter().map(rounded).collect();
+        summary.quantiles = pool.grid(n_eff);
+        summary.modes = find_modes(pool, n_eff);
+        if summary.modes.len() > 1 {
+            flags.push(format!("modes: {}; the mean is withheld", summary.modes.len()));
+        } else {
+            summary.mean = Some(rounded(pool.mean(self.cell.better)));
+        }
+    }
+}
+
+/// Totals of everything counted in any block.
+fn totals(blocks: &[&Block]) -> BTreeMap<String, u64> {
+    let mut totals = BTreeMap::new();
+    for (name, count) in blocks.iter().flat_map(|block| &block.counters) {
+        *totals.entry(name.clone()).or_insert(0) += count;
+    }
+    totals
+}
+
+/// Launches below which no interval over launches is given.
+pub(crate) const LAUNCHES_NEEDED: usize = 3;
+
+/// Independent samples that a block is worth.
+///
+/// Estimated from the raw samples in time order; where only the first of them were kept, their
+/// share of independent ones is taken to hold for all. A constant series shows no correlation and
+/// is taken at its length: every quantile of it is known.
+fn effective_size(block: &Block) -> f64 {
+    let series = &block.samples;
+    let constant = series.windows(2).all(|pair| pair[0].total_cmp(&pair[1]).is_eq());
+    if series.is_empty() || constant {
+        return block.n as f64;
+    }
+    let share = autocorrelation::effective_size(series) / series.len() as f64;
+    (share * block.n as f64).min(block.n as f64)
+}
+
+fn find_modes(pool: &Pool, n_eff: f64) -> Vec<Mode> {
+    if n_eff < MODES_FROM {
+        return Vec::new();
+    }
+    let found = modes::modes(&pool.spaced(n_eff, MODES_POINTS));
+    if found.len() < 2 {
+        return Vec::new();
+    }
+    found
+        .into_iter()
+        .map(|mode| Mode { value: rounded(mode.value), share: rounded(mode.share) })
+        .collect()
+}
+
+/// A number as it is written down: nine significant digits, beyond any clock, free of noise.
+pub(crate) fn rounded(value: f64) -> f64 {
+    if value == 0.0 || !value.is_finite() {
+        return value;
+    }
+    let scale = 10f64.powi(8 - exponent(value));
+    (value * scale).round() / scale
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "log10 of a finite double is within ±400")]
+fn exponent(value: f64) -> i32 {
+    value.abs().log10().floor() as i32
+}
+
+/// The result of a cell from another tool, which has no blocks.
+pub fn imported(cell: &Cell) -> Option<CellResult> {
+    let summary = cell.imported.as_ref()?;
+    let (summary, flags) = imported::summary(summary);
+    Some(head(cell, summary, crate::document::CpuCost::default(), BTreeMap::new(), flags))
+}
+
+fn head(
+    cell: &Cell,
+    summary: Summary,
+    cpu: crate::document::CpuCost,
+    counters: BTreeMap<String, u64>,
+    flags: Vec<String>,
+) -> CellResult {
+    CellResult {
+        experiment: cell.experiment.clone(),
+        factors: factors(cell),
+        response: cell.response.clone(),
+        unit: cell.unit.clone(),
+        better: direction(cell.better).to_owned(),
+        summary,
+        cpu,
+        counters,
+        flags,
+    }
+}
+
+/// The factors of a cell as JSON values.
+pub(crate) fn factors(cell: &Cell) -> BTreeMap<String, serde_json::Value> {
+    cell.factors.0.iter().map(|(name, level)| (name.clone(), value(level))).collect()
+}
+
+fn value(level: &plumb_store::record::Level) -> serde_json::Value {
+    match level {
+        plumb_store::record::Level::Int(n) => (*n).into(),
+        plumb_store::record::Level::Text(text) => text.clone().into(),
+    }
+}
+
+/// `lower` or `higher`.
+pub(crate) const fn direction(better: Better) -> &'static str {
+    match better {
+        Better::Lower => "lower",
+        Better::Higher => "higher",
+    }
+}
+
+/// Why a cell without numbers has none, and in which state it is.
+pub(crate) fn absence(status: &CellStatus) -> (&'static str, String) {
+    match status {
+        CellStatus::Open => ("open", "not measured yet".to_owned()),
+        CellStatus::Done(why) => ("failed", format!("ended ({why}) without a sample")),
+        CellStatus::Unavailable(why) => ("unavailable", why.clone()),
+        CellStatus::Failed(why) => ("failed", why.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plumb_base::stats::histogram::Histogram;
+
+    use super::*;
+    use crate::fixture::{Design, Synthetic, local};
+
+    fn one(synthetic: &Synthetic) -> CellResult {
+        measured(&synthetic.data)[0].result()
+    }
+
+    fn pipe(design: Design) -> Synthetic {
+        let mut synthetic = Synthetic::new(1);
+        synthetic.design = design;
+        synthetic.measure("latency.local", "latency", local("pipe", "same-cpu", 64), 1000.0);
+        synthetic
+    }
+
+    #[test]
+    fn a_known_median_lies_in_its_interval_and_quartiles_around_it() {
+        let result = one(&pipe(Design::default()));
+        let summary = &result.summary;
+        let [lo, hi] = summary.ci95.unwrap();
+        assert!(lo < 1000.0 && 1000.0 < hi && hi - lo < 20.0, "{lo}–{hi}");
+        let (q1, q3) = (summary.q1.unwrap(), summary.q3.unwrap());
+        // A normal spread of 5 % has its quartiles 0.674 standard deviations away.
+        assert!((q1 - 966.3).abs() < 5.0 && (q3 - 1033.7).abs() < 5.0, "{q1} {q3}");
+        assert_eq!((summary.launches, summary.n), (10, 4000));
+        assert!(summary.modes.is_empty() && summary.mean.is_some());
+        assert_eq!(result.counters["short_reads"], 10);
+    }
+
+    #[test]
+    fn a_percentile_beyond_the_effective_sample_is_refused_with_what_it_needs() {
+        let result = one(&pipe(Design { rounds: 4, samples: 30, ..Design::default() }));
+        assert!(result.summary.p90.is_some());
+        assert_eq!(result.summary.p99, None);
+        let flag = result.flags.iter().find(|flag| flag.starts_with("p99 refused")).unwrap();
+        assert!(flag.starts_with("p99 refused: needs 368 effective samples, has "), "{flag}");
+    }
+
+    #[test]
+    fn correlated_samples_count_for_less() {
+        let mut synthetic = Synthetic::new(2);
+        let cell = synthetic.cell("latency.local", "latency", local("pipe", "same-cpu", 64)).id;
+        for round in 0..5 {
+            // Every value ten times over: a tenth of the samples is new.
+            let samples = (0..400).map(|i| 1000.0 + f64::from((i / 10) * 7919 % 41)).collect();
+            synthetic.block(cell, round, samples);
+        }
+        let result = one(&synthetic);
+        assert_eq!(result.summary.n, 2000);
+        assert!(result.summary.n_eff < 500.0, "{}", result.summary.n_eff);
+    }
+
+    #[test]
+    fn two_modes_are_shown_and_the_mean_is_withheld() {
+        let mut synthetic = Synthetic::new(3);
+        let cell = synthetic.cell("latency.local", "latency", local("pipe", "other-cpu", 64)).id;
+        for round in 0..6 {
+            let at = |i: i32| if i % 10 < 7 { 1000.0 } else { 5000.0 };
+            let samples = (0..300).map(|i| at(i * 7) + f64::from(i * 37 % 101)).collect();
+            synthetic.block(cell, round, samples);
+        }
+        let result = one(&synthetic);
+        assert_eq!(result.summary.modes.len(), 2, "{:?}", result.summary.modes);
+        assert_eq!(result.summary.mean, None);
+        assert!(result.flags.iter().any(|flag| flag.starts_with("modes: 2")));
+    }
+
+    #[test]
+    fn batched_cells_give_no_percentile_above_the_quartile() {
+        let mut synthetic = pipe(Design::default());
+        for block in &mut synthetic.data.blocks {
+            block.batch = 64;
+        }
+        let result = one(&synthetic);
+        assert!(result.summary.q3.is_some());
+        assert_eq!((result.summary.p90, result.summary.p99), (None, None));
+        assert!(result.flags.iter().any(|flag| flag.starts_with("batched: 64 per sample")));
+    }
+
+    #[test]
+    fn a_cell_below_the_floor_has_no_numbers_and_says_so() {
+        let mut synthetic = pipe(Design::default());
+        for block in &mut synthetic.data.blocks {
+            block.flags.push("below-floor".to_owned());
+        }
+        let result = one(&synthetic);
+        assert_eq!(result.summary.median, None);
+        assert!(result.summary.quantiles.is_empty());
+        assert!(result.flags[0].starts_with("below the floor"), "{:?}", result.flags);
+    }
+
+    #[test]
+    fn a_few_blocks_below_the_floor_are_told_but_withhold_nothing() {
+        let mut synthetic = pipe(Design::default());
+        synthetic.data.blocks[0].flags.push("below-floor".to_owned());
+        let result = one(&synthetic);
+        assert!(result.summary.median.is_some());
+        assert!(result.flags.contains(&"below-floor: 1 of 10 blocks".to_owned()));
+    }
+
+    #[test]
+    fn a_histogram_gives_the_same_summary_as_the_samples_it_holds() {
+        let raw = pipe(Design { samples: 2_000, ..Design::default() });
+        let mut packed = pipe(Design { samples: 2_000, ..Design::default() });
+        for block in &mut packed.data.blocks {
+            let mut histogram = Histogram::new();
+            for sample in &block.samples {
+                histogram.record((sample / block.histogram_scale) as u64);
+            }
+            block.histogram = histogram.encode();
+            block.samples.truncate(500);
+        }
+        let (raw, packed) = (one(&raw).summary, one(&packed).summary);
+        for (a, b) in [(raw.median, packed.median), (raw.p99, packed.p99), (raw.max, packed.max)] {
+            let (a, b) = (a.unwrap(), b.unwrap());
+            assert!((a / b - 1.0).abs() < 2e-3, "{a} {b}");
+        }
+        assert_eq!(raw.n, packed.n);
+        assert!((packed.n_eff / raw.n_eff - 1.0).abs() < 0.3);
+    }
+
+    #[test]
+    fn an_unreadable_histogram_leaves_the_kept_samples_and_is_told() {
+        let mut synthetic = pipe(Design::default());
+        for block in &mut synthetic.data.blocks {
+            block.n = 1_000_000;
+            block.histogram = vec![1, 2, 3];
+        }
+        let result = one(&synthetic);
+        let median = result.summary.median.unwrap();
+        assert!((median / 1000.0 - 1.0).abs() < 0.02, "{median}");
+        assert!(result.flags.iter().any(|flag| flag.starts_with("histogram unreadable: 10 of 10")));
+    }
+
+    #[test]
+    fn cpu_cost_is_a_sum_over_a_sum() {
+        let mut synthetic = Synthetic::new(4);
+        let cell = synthetic.cell("latency.local", "latency", local("pipe", "same-cpu", 64)).id;
+        for (round, (operations, cpu)) in [(1_u64, 9_000_u64), (9, 9_000)].into_iter().enumerate() {
+            let block = synthetic.block(cell, round as u32, vec![1.0; 10]);
+            block.effort.operations = operations;
+            block.effort.local.process_ns = cpu;
+            block.effort.local.user_ns = cpu;
+            block.effort.local.system_ns = cpu;
+        }
+        let cpu = one(&synthetic).cpu;
+        assert_eq!(cpu.local, Some(1800.0));
+        assert_eq!(cpu.local_kernel_share, Some(0.5));
+    }
+
+    #[test]
+    fn two_launches_give_no_interval_and_constant_samples_a_point() {
+        let mut few = Synthetic::new(5);
+        few.design.rounds = 2;
+        few.measure("latency.local", "latency", local("pipe", "same-cpu", 64), 10.0);
+        let result = one(&few);
+        assert_eq!(result.summary.ci95, None);
+        assert!(result.flags.contains(&"interval refused: needs 3 launches, has 2".to_owned()));
+        let mut still = Synthetic::new(6);
+        still.constant(
+            "clock.resolution",
+            "resolution",
+            Factors::default().with("cpu", 0_u64),
+            20.0,
+        );
+        let summary = one(&still).summary;
+        assert_eq!((summary.median, summary.p99), (Some(20.0), Some(20.0)));
+        assert_eq!(summary.ci95, Some([20.0, 20.0]));
+    }
+
+    use plumb_store::record::Factors;
+}

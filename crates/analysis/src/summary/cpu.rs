@@ -1,0 +1,38 @@
+//! What an operation costs in CPU time, summed over all blocks before dividing.
+//!
+//! Left out: halving round trips; the result states costs per operation and their wall time.
+
+use plumb_store::record::{Block, SideCpu};
+
+use super::rounded;
+use crate::document::CpuCost;
+
+/// CPU cost per operation: sums over sums, so that long blocks count for more.
+pub fn cost(blocks: &[&Block], has_peer: bool) -> CpuCost {
+    let operations: u64 = blocks.iter().map(|block| block.effort.operations).sum();
+    if operations == 0 {
+        return CpuCost::default();
+    }
+    let sum = |part: fn(&Block) -> u64| blocks.iter().map(|block| part(block)).sum::<u64>();
+    let each = |total: u64| rounded(total as f64 / operations as f64);
+    let recorded = |total: u64| (total > 0).then(|| each(total));
+    let peer = |total: u64| recorded(total).filter(|_| has_peer);
+    let switches =
+        sum(|block| block.effort.local.switches_voluntary + block.effort.peer.switches_voluntary);
+    CpuCost {
+        local: recorded(sum(|block| block.effort.local.process_ns)),
+        local_kernel_share: kernel_share(blocks, |block| &block.effort.local),
+        peer: peer(sum(|block| block.effort.peer.process_ns)),
+        peer_kernel_share: kernel_share(blocks, |block| &block.effort.peer).filter(|_| has_peer),
+        softirq: Some(each(sum(|block| block.effort.softirq_ns))),
+        wall: recorded(sum(|block| block.effort.wall_ns)),
+        switches: Some(each(switches)),
+    }
+}
+
+fn kernel_share(blocks: &[&Block], side: fn(&Block) -> &SideCpu) -> Option<f64> {
+    let system: u64 = blocks.iter().map(|block| side(block).system_ns).sum();
+    let user: u64 = blocks.iter().map(|block| side(block).user_ns).sum();
+    let total = system + user;
+    (total > 0).then(|| rounded(system as f64 / total as f64))
+}

@@ -1,0 +1,94 @@
+//! What a reader must know about a result: the floor, disturbances, why it stopped.
+//!
+//! Left out: refused percentiles, batching and modes, which the summary flags as it fills itself.
+
+use std::collections::BTreeMap;
+
+use plumb_base::units::significant;
+use plumb_store::record::{Block, Cell, CellStatus};
+
+use crate::document::Summary;
+
+/// Flags of blocks that were disturbed from outside (rule 10).
+pub const DISTURBANCES: [&str; 6] =
+    ["steal", "migration", "canary", "involuntary", "switches", "page-faults"];
+
+/// Flags that the summary states in its own words.
+const SUMMARISED: [&str; 2] = ["batched", "below-floor"];
+
+/// A corrected result is a number only above this multiple of its own uncertainty (rule 3).
+const FLOOR_MULTIPLE: f64 = 3.0;
+
+/// Whether something outside the measurement disturbed the block.
+pub fn is_disturbed(block: &Block) -> bool {
+    block.flags.iter().any(|flag| DISTURBANCES.contains(&name(flag)))
+}
+
+/// The name of a flag without its detail: `steal` of `steal: 10 ms`.
+pub fn name(flag: &str) -> &str {
+    flag.split([':', ' ']).next().unwrap_or(flag)
+}
+
+/// How many blocks carry each flag.
+pub fn counts<'a>(blocks: impl IntoIterator<Item = &'a Block>) -> BTreeMap<String, u64> {
+    let mut counts = BTreeMap::new();
+    for block in blocks {
+        for flag in &block.flags {
+            *counts.entry(name(flag).to_owned()).or_insert(0) += 1;
+        }
+    }
+    counts
+}
+
+/// Adds `steal: 2 of 10 blocks` for each flag of the blocks.
+pub fn disturbances(blocks: &[&Block], flags: &mut Vec<String>) {
+    for (flag, count) in counts(blocks.iter().copied()) {
+        if !SUMMARISED.contains(&flag.as_str()) {
+            flags.push(format!("{flag}: {count} of {} blocks", blocks.len()));
+        }
+    }
+}
+
+/// Withholds numbers that are not above the floor of the measurement (rule 3).
+///
+/// The harness flags a block whose corrected result is under three times its uncertainty. The
+/// cell's numbers are withheld when most blocks are flagged, or when some are and the interval
+/// over launches is no better.
+pub fn below_floor(blocks: &[&Block], summary: &mut Summary, flags: &mut Vec<String>) {
+    let low = counts(blocks.iter().copied()).get("below-floor").copied().unwrap_or(0);
+    if low == 0 {
+        return;
+    }
+    let wide = summary
+        .median
+        .zip(summary.ci95)
+        .is_none_or(|(median, [lo, hi])| median < FLOOR_MULTIPLE * (hi - lo) / 2.0);
+    if low * 2 <= blocks.len() as u64 && !wide {
+        flags.push(format!("below-floor: {low} of {} blocks", blocks.len()));
+        return;
+    }
+    flags.clear();
+    flags.push(format!(
+        "below the floor: in {low} of {} blocks the corrected result is under three times its \
+         own uncertainty, so it is not a number",
+        blocks.len()
+    ));
+    let (launches, n, n_eff) = (summary.launches, summary.n, summary.n_eff);
+    *summary = Summary { launches, n, n_eff, ..Summary::default() };
+}
+
+/// Adds why sampling of the cell stopped, with the precision reached (rule 9).
+pub fn stopped(cell: &Cell, summary: &Summary, flags: &mut Vec<String>) {
+    let why = match &cell.status {
+        CellStatus::Done(why) => why.clone(),
+        CellStatus::Open => "unfinished".to_owned(),
+        CellStatus::Unavailable(why) | CellStatus::Failed(why) => format!("failed, {why}"),
+    };
+    let reached = match (summary.median, summary.ci95) {
+        (Some(median), Some([lo, hi])) if median > 0.0 => {
+            format!(", interval ±{}%", significant((hi - lo) / 2.0 / median * 100.0, 2))
+        }
+        _ => String::new(),
+    };
+    flags.push(format!("stopped: {why}{reached}"));
+}
