@@ -12,7 +12,7 @@ pub mod cpu_list;
 pub(crate) mod fixture;
 mod kernel;
 mod memory;
-mod network;
+pub(crate) mod network;
 pub mod noise;
 mod process;
 pub(crate) mod processor;
@@ -26,7 +26,7 @@ use tree::Tree;
 /// means the same on every machine. Takes a few milliseconds, more with hundreds of CPUs.
 pub fn capture() -> BTreeMap<String, String> {
     let mut facts = Facts::new(&Tree::machine());
-    facts.put("cpu.hypervisor", processor::hypervisor());
+    facts.put("cpu.hypervisor", processor::hypervisor(&facts.tree));
     process::probe(&mut facts);
     kernel::probe(&mut facts);
     network::probe(&mut facts);

@@ -242,8 +242,6 @@ pub enum Namespace {
     User,
     /// An IPC namespace inside a new user namespace.
     Ipc,
-    /// A network namespace inside a new user namespace.
-    Network,
 }
 
 /// Makes a child in new namespaces; the child exits at once and is reaped.
@@ -256,7 +254,6 @@ pub fn namespace(which: Namespace) -> io::Result<()> {
     let flags = match which {
         Namespace::User => user,
         Namespace::Ipc => user | libc::CLONE_NEWIPC,
-        Namespace::Network => user | libc::CLONE_NEWNET,
     } | libc::SIGCHLD;
     // SAFETY: without CLONE_VM this is fork(2): the child has its own copy of everything, and does
     // nothing but exit, which is safe even when other threads held locks.

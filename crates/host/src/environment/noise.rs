@@ -54,6 +54,13 @@ impl CpuTimes {
         self.times.iter()
     }
 
+    /// A reading of the same CPUs at boot, when nothing had gone by.
+    #[must_use]
+    pub fn zero_like(&self) -> Self {
+        let zero = |time: &CpuTime| CpuTime { cpu: time.cpu, ..CpuTime::default() };
+        Self { times: self.times.iter().map(zero).collect() }
+    }
+
     /// Time gone by since an earlier reading, summed over `cpus`, each counted once; over all of
     /// them when `cpus` is empty. Counters that went back (CPU hot-plugging, /proc/stat's known
     /// wobble) count as zero.

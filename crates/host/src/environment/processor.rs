@@ -63,12 +63,14 @@ pub(super) fn read(facts: &mut Facts) {
     idle(facts);
 }
 
-/// The hypervisor by the name that it gives itself, `none`, or what else is known.
-pub(crate) fn hypervisor() -> String {
+/// The hypervisor by the name that it gives itself, `none`, or the best sign of one there is.
+///
+/// On x86-64 the processor tells; elsewhere the firmware may.
+pub(crate) fn hypervisor(tree: &Tree) -> String {
     let signature = plumb_sys::probe::hypervisor_signature();
     match signature.as_ref().map(<[u8; 12]>::as_slice) {
         None if cfg!(target_arch = "x86_64") => "none".to_owned(),
-        None => "unknown: this processor has no way to tell".to_owned(),
+        None => firmware_hypervisor(tree).unwrap_or_else(|| "none".to_owned()),
         Some(b"KVMKVMKVM\0\0\0" | b"Linux KVM Hv") => "KVM".to_owned(),
         Some(b"Microsoft Hv") => "Hyper-V".to_owned(),
         Some(b"VMwareVMware") => "VMware".to_owned(),
@@ -88,10 +90,28 @@ pub(crate) fn hypervisor() -> String {
     }
 }
 
-/// Whether `flag` is in the first processor's list in /proc/cpuinfo.
-pub(crate) fn has_flag(tree: &Tree, flag: &str) -> bool {
-    let text = tree.text("proc/cpuinfo").unwrap_or_default();
-    field(&text, "flags").is_some_and(|flags| flags.split_whitespace().any(|word| word == flag))
+/// A hypervisor by what the firmware says: for processors that cannot tell.
+fn firmware_hypervisor(tree: &Tree) -> Option<String> {
+    if let Ok(kind) = tree.text("sys/hypervisor/type") {
+        return Some(kind);
+    }
+    let compatible = tree.text("proc/device-tree/compatible").unwrap_or_default();
+    if compatible.contains("dummy-virt") || tree.exists("proc/device-tree/hypervisor") {
+        return Some("present, by its device tree".to_owned());
+    }
+    let dmi = |name: &str| tree.text(&format!("sys/class/dmi/id/{name}")).unwrap_or_default();
+    let (vendor, product) = (dmi("sys_vendor"), dmi("product_name"));
+    // A cloud's bare-metal machines say so in their product names.
+    let cloud = ["Amazon EC2", "Google", "Alibaba Cloud"].contains(&vendor.as_str())
+        && !product.contains("metal");
+    let named = ["KVM", "QEMU", "VMware", "VirtualBox", "Virtual Machine", "Firecracker", "Xen"]
+        .into_iter()
+        .find(|name| product.contains(name) || vendor.contains(name));
+    match named {
+        Some(name) => Some(format!("{name}, by its firmware")),
+        None if cloud => Some(format!("{vendor}, by its firmware")),
+        None => None,
+    }
 }
 
 /// The settings of a cpufreq file over all CPUs that have one, each once; empty without cpufreq.
@@ -230,4 +250,26 @@ fn idle(facts: &mut Facts) {
         .collect();
     let states = if states.is_empty() { "absent".to_owned() } else { states.join(", ") };
     facts.put("cpu.idle.states", states);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::environment::fixture::Fixture;
+
+    #[test]
+    fn firmware_betrays_a_hypervisor_where_the_processor_cannot() {
+        let dmi = |vendor: &str, product: &str| {
+            let fixture = Fixture::new()
+                .file("sys/class/dmi/id/sys_vendor", vendor)
+                .file("sys/class/dmi/id/product_name", product);
+            firmware_hypervisor(&fixture.tree())
+        };
+        assert_eq!(dmi("QEMU", "KVM Virtual Machine").as_deref(), Some("KVM, by its firmware"));
+        assert_eq!(dmi("Amazon EC2", "m7g.large").as_deref(), Some("Amazon EC2, by its firmware"));
+        assert_eq!(dmi("Amazon EC2", "m7g.metal"), None);
+        assert_eq!(dmi("LENOVO", "20XW"), None);
+        let board = Fixture::new().file("proc/device-tree/compatible", "linux,dummy-virt\0");
+        assert!(firmware_hypervisor(&board.tree()).is_some());
+    }
 }
