@@ -4,6 +4,7 @@
 //! Nothing here reads a clock or draws a random number: both are arguments.
 #![forbid(unsafe_code)]
 
+pub mod export;
 pub mod import;
 pub mod location;
 pub mod lock;

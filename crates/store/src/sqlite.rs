@@ -14,7 +14,7 @@ mod schema;
 mod write;
 
 #[cfg(test)]
-mod sample;
+pub(crate) mod sample;
 
 use std::fs::File;
 use std::io::{self, Read};

@@ -92,8 +92,8 @@ pub enum StoreError {
     /// The device is full.
     #[error(
         "the store {} cannot grow: its file system is full or its quota is used up; everything \
-         stored before is safe; free some space (`plumb runs` lists what could be deleted) and \
-         continue with `plumb run --resume`, or name another file with --store",
+         stored before is safe; free some space and continue with `plumb run --resume`, or name \
+         another file with --store",
         path.display()
     )]
     Full {
@@ -144,7 +144,7 @@ pub enum StoreError {
         candidates: Vec<String>,
     },
     /// A run of that name is there already.
-    #[error("the store already has a run '{id}': import it under another id or delete that one")]
+    #[error("the store already has a run '{id}': nothing was changed; choose another id")]
     RunExists {
         /// The id.
         id: String,

@@ -75,7 +75,7 @@ pub(super) fn block(cell: i64, launch: i64, pass: u32) -> Block {
 }
 
 /// Two cells measured over two launches, one that could not be and one that was imported.
-pub(super) fn run_data(id: &str) -> RunData {
+pub(crate) fn run_data(id: &str) -> RunData {
     let unavailable = Cell {
         status: CellStatus::Unavailable("no such queue: ENOSYS".to_owned()),
         ..cell(3, "mq-posix")

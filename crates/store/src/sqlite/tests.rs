@@ -138,6 +138,22 @@ fn two_writers_wait_for_each_other() {
 }
 
 #[test]
+fn a_store_made_by_many_at_once_is_made_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = path_in(&directory);
+    std::thread::scope(|scope| {
+        for id in 0..8 {
+            let path = &path;
+            scope.spawn(move || {
+                let mut store = Store::open(path, Mode::Write).unwrap();
+                store.create_run(&sample::run(&id.to_string(), id)).unwrap();
+            });
+        }
+    });
+    assert_eq!(Store::open(&path, Mode::Read).unwrap().runs().unwrap().len(), 8);
+}
+
+#[test]
 fn a_writer_that_never_lets_go_is_reported_as_busy() {
     let (directory, first) = sample::store();
     let mut second = Store::open(&path_in(&directory), Mode::Write).unwrap();

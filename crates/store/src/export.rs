@@ -1,0 +1,94 @@
+//! The blocks of a run for other tools: every sample that was kept, nothing summarised.
+//!
+//! Left out: formats made of summaries (JSON, CSV, Markdown), which begin with analysis.
+
+mod hdr;
+mod jsonl;
+
+use std::collections::BTreeMap;
+use std::io;
+
+use plumb_base::stats::histogram::DecodeError;
+
+pub use hdr::write as hdr;
+pub use jsonl::write as jsonl;
+
+use crate::record::{Block, Cell, Launch, RunData};
+
+/// Why a run was not exported.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    /// There is no block to export.
+    #[error(
+        "run {run} has no blocks to export: {}; summaries are exported as json, csv or markdown",
+        if *imported { "it was imported from a tool that prints only summaries" }
+        else { "nothing was measured before it ended" }
+    )]
+    NoBlocks {
+        /// The run.
+        run: String,
+        /// Whether it came from another tool.
+        imported: bool,
+    },
+    /// A block's histogram cannot be read.
+    #[error("the histogram of cell {cell} in launch {launch} cannot be read: {source}")]
+    Histogram {
+        /// The cell.
+        cell: i64,
+        /// The launch.
+        launch: i64,
+        /// What is wrong with it.
+        source: DecodeError,
+    },
+    /// A block belongs to nothing.
+    #[error(
+        "a block names cell {cell} and launch {launch}, which are not both in the run; the store \
+         is damaged: copy the file away and measure into a new one with --store"
+    )]
+    Stray {
+        /// The cell.
+        cell: i64,
+        /// The launch.
+        launch: i64,
+    },
+    /// The output cannot be written.
+    #[error("cannot write the export: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// A block beside what it belongs to.
+struct Entry<'a> {
+    block: &'a Block,
+    cell: &'a Cell,
+    launch: &'a Launch,
+}
+
+/// The blocks of a run in the order they were measured.
+fn entries(data: &RunData) -> Result<Vec<Entry<'_>>, ExportError> {
+    if data.blocks.is_empty() {
+        let imported = data.cells.iter().any(|cell| cell.imported.is_some());
+        return Err(ExportError::NoBlocks { run: data.run.id.clone(), imported });
+    }
+    let cells: BTreeMap<i64, &Cell> = data.cells.iter().map(|cell| (cell.id, cell)).collect();
+    let launches: BTreeMap<i64, &Launch> =
+        data.launches.iter().map(|launch| (launch.id, launch)).collect();
+    data.blocks
+        .iter()
+        .map(|block| {
+            let stray = ExportError::Stray { cell: block.cell, launch: block.launch };
+            match (cells.get(&block.cell), launches.get(&block.launch)) {
+                (Some(cell), Some(launch)) => Ok(Entry { block, cell, launch }),
+                _ => Err(stray),
+            }
+        })
+        .collect()
+}
+
+impl Entry<'_> {
+    fn unreadable(&self, source: DecodeError) -> ExportError {
+        ExportError::Histogram { cell: self.block.cell, launch: self.block.launch, source }
+    }
+}
+
+#[cfg(test)]
+mod tests;
