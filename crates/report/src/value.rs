@@ -29,10 +29,15 @@ pub fn optional(unit: Unit, value: Option<f64>) -> String {
     value.map_or_else(|| "–".to_owned(), |value| plain(unit, value))
 }
 
-/// The interval in the unit that suits `value`, without repeating it: `[21.1, 21.9]`.
+/// The interval in the unit that suits `value`, to the same decimals: `[21.1, 21.9]`.
 pub fn interval(unit: Unit, value: f64, ci95: [f64; 2]) -> String {
     let (factor, _) = unit.scale(value);
-    let [low, high] = ci95.map(|bound| significant(bound / factor, DIGITS));
+    let decimals = |text: &str| text.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+    let shown = decimals(&formatted(unit, value, Some(ci95)).number);
+    let [low, high] = ci95.map(|bound| {
+        let bound = bound / factor;
+        format!("{bound:.*}", shown.min(decimals(&significant(bound, DIGITS))))
+    });
     format!("[{low}, {high}]")
 }
 
@@ -100,10 +105,11 @@ mod tests {
 
     #[test]
     fn an_interval_is_written_in_the_unit_of_its_value() {
-        assert_eq!(interval(NS, 1_020.0, [990.0, 1_050.0]), "[0.990, 1.05]");
+        assert_eq!(interval(NS, 1_020.0, [990.0, 1_050.0]), "[0.99, 1.05]");
+        assert_eq!(interval(NS, 21_432.0, [18_000.0, 25_000.0]), "[18, 25]");
         assert_eq!(
             with_interval(Unit::BytesPerSecond, 3.4e9, Some([3.3e9, 3.5e9])),
-            "3.4 GB/s [3.30, 3.50]"
+            "3.40 GB/s [3.30, 3.50]"
         );
     }
 

@@ -2,6 +2,8 @@
 //!
 //! The pages are also written to `target/tmp/`, to be looked at. Left out: real results.
 
+#![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
+
 mod fixture;
 mod page;
 mod text;
