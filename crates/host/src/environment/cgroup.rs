@@ -177,7 +177,7 @@ mod tests {
             .file("sys/fs/cgroup/cgroup.controllers", "cpu memory")
             .file("sys/fs/cgroup/shop/cpu.max", "150000 100000\n")
             .file("sys/fs/cgroup/shop/memory.max", "1073741824\n")
-            .file("sys/fs/cgroup/shop/worker/cpu.max", "max 100000\n")
+            .file("sys/fs/cgroup/shop/worker/cpu.max", "200000 100000\n")
             .file("sys/fs/cgroup/shop/worker/memory.max", "max\n")
             .file("sys/fs/cgroup/shop/worker/cpu.stat", "usage_usec 5\nnr_throttled 7\n")
             .file("sys/fs/cgroup/shop/worker/cpuset.cpus.effective", "2-3\n");
@@ -195,7 +195,7 @@ mod tests {
             .file("proc/self/cgroup", "3:cpuset:/\n1:cpu,cpuacct:/job\n0::/\n")
             .file("sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", "50000")
             .file("sys/fs/cgroup/cpu/job/cpu.cfs_period_us", "100000")
-            .file("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1")
+            .file("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "90000")
             .file("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000")
             .file("sys/fs/cgroup/cpuset/cpuset.cpus", "0-1");
         let group = control_group(&fixture.tree());
