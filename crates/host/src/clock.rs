@@ -169,6 +169,14 @@ pub fn monotonic_ns() -> u64 {
     clock::read_ns(Clock::MonotonicRaw)
 }
 
+/// Sixty-four random bits of the operating system's, for the seed of a run that was given none.
+pub fn entropy() -> std::io::Result<u64> {
+    use std::io::Read as _;
+    let mut bytes = [0; 8];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
 /// Milliseconds since 1970, UTC: for dating runs.
 pub fn unix_ms() -> i64 {
     i64::try_from(clock::read_ns(Clock::Realtime) / 1_000_000).unwrap_or(i64::MAX)

@@ -8,4 +8,5 @@ pub mod doctor;
 pub mod environment;
 pub mod harness;
 pub mod local;
+pub mod stop;
 pub mod topology;

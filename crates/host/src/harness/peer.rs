@@ -18,12 +18,14 @@ use crate::local::{
     Channel, End, Fault, Handover, Mark, OpenError, Received, SLACK, Setup, Visitor, Watch, visit,
 };
 
-/// Runs a peer whose control socket is the inherited descriptor `control_fd`; its exit code.
-pub fn main(control_fd: i32) -> u8 {
-    match serve(control_fd) {
-        Ok(()) => 0,
+/// Runs a peer whose control socket is the inherited descriptor that the second argument names;
+/// its exit code.
+pub fn main() -> u8 {
+    let control_fd = std::env::args().nth(2).and_then(|number| number.parse().ok());
+    match control_fd.map(serve) {
+        Some(Ok(())) => 0,
         // The worker sees the closed control socket and says what it was doing.
-        Err(_) => 1,
+        Some(Err(_)) | None => 1,
     }
 }
 
