@@ -1,0 +1,130 @@
+//! The clock of a run, calibrated on every CPU that it uses (rule 1), and the CPUs themselves.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use plumb_base::stats::quantile;
+use plumb_base::time::Span;
+use plumb_host::clock::{self, Calibration};
+use plumb_host::harness::launcher::Launch;
+use plumb_host::harness::spec::{BlockSpec, LaunchSpec, Task};
+use plumb_host::topology::{CpuPair, Topology};
+
+use crate::experiment::{Action, CellPlan, LaunchGroup};
+use crate::problem::Problem;
+
+/// Time spent comparing the counter with the kernel's clock.
+const CALIBRATION: Span = Span::from_ms(100);
+
+/// CPUs whose clock is measured; more would only repeat what these say.
+const CPUS_MAX: usize = 16;
+
+/// The clock of a run.
+#[derive(Debug)]
+pub(super) struct Clock {
+    calibration: Calibration,
+    topology: Topology,
+    notes: BTreeMap<String, String>,
+}
+
+impl Clock {
+    /// Calibrates the counter, then measures read cost and offset on every CPU that the cells use.
+    pub(super) fn calibrate(cells: &[CellPlan]) -> Result<Self, Problem> {
+        let calibration = clock::calibrate(CALIBRATION);
+        let mut this = Self { calibration, topology: Topology::machine(), notes: BTreeMap::new() };
+        match calibration.ticks_per_ns {
+            Some(rate) => {
+                this.note("clock.source", "time-stamp counter");
+                this.note("clock.ticks_per_ns", &format!("{rate:.6}"));
+                let ppm = calibration.uncertainty_ppm;
+                this.note("clock.calibration_uncertainty_ppm", &format!("{ppm:.3}"));
+            }
+            None => this.note("clock.source", "CLOCK_MONOTONIC_RAW"),
+        }
+        let cpus = this.cpus(cells);
+        for &cpu in cpus.iter().take(CPUS_MAX) {
+            this.measure(cpu, cpus[0])?;
+        }
+        Ok(this)
+    }
+
+    /// Facts for the run's record.
+    pub(super) fn notes(&self) -> BTreeMap<String, String> {
+        self.notes.clone()
+    }
+
+    /// Rate of the counter; none where CLOCK_MONOTONIC_RAW stands in.
+    pub(super) fn ticks_per_ns(&self) -> Option<f64> {
+        self.calibration.ticks_per_ns
+    }
+
+    /// The CPUs of a group's worker and peer.
+    pub(super) fn pair(&self, group: &LaunchGroup) -> Result<CpuPair, String> {
+        if let Some(cpu) = group.cpu {
+            return Ok(CpuPair { local: Some(cpu), peer: Some(cpu) });
+        }
+        self.topology.pair(group.placement).map_err(|error| error.to_string())
+    }
+
+    /// Every CPU that a cell is bound to, ascending.
+    fn cpus(&self, cells: &[CellPlan]) -> Vec<u32> {
+        let groups = cells.iter().filter_map(|cell| match &cell.action {
+            Action::Measure { group, .. } => Some(group),
+            Action::Unavailable(_) => None,
+        });
+        let pairs = groups.filter_map(|group| self.pair(group).ok());
+        let bound: BTreeSet<u32> =
+            pairs.flat_map(|pair| pair.local.into_iter().chain(pair.peer)).collect();
+        bound.into_iter().collect()
+    }
+
+    /// Measures the clock on one CPU, in a process of its own.
+    fn measure(&mut self, cpu: u32, first: u32) -> Result<(), Problem> {
+        let spec = LaunchSpec {
+            channel: None,
+            cpu_local: Some(cpu),
+            cpu_peer: None,
+            ticks_per_ns: self.calibration.ticks_per_ns,
+            seed: 0,
+            deadline_ns: Span::from_secs(10).as_ns(),
+        };
+        let mut abort = || plumb_host::stop::requests() >= 2;
+        let mut launch = Launch::start(&super::program()?, &spec, &mut abort).map_err(|error| {
+            Problem::trouble(format!("cannot calibrate the clock on CPU {cpu}")).because(error)
+        })?;
+        let name = if self.calibration.ticks_per_ns.is_some() { "tsc" } else { "monotonic-raw" };
+        let clock = || name.to_owned();
+        let mut tasks = vec![
+            ("resolution_ns", Task::ClockResolution { clock: clock() }),
+            ("read_cost_ns", Task::ClockReadCost { clock: clock() }),
+        ];
+        if cpu != first && name == "tsc" {
+            let task = Task::ClockOffset { clock: clock(), cpu: first };
+            tasks.push(("offset_ns", task));
+        }
+        for (what, task) in tasks {
+            let spec = BlockSpec {
+                task,
+                duration_ns: Span::from_ms(3).as_ns(),
+                samples_max: 2_000,
+                samples_kept: 2_000,
+                injected_ns: 0,
+            };
+            // A clock that cannot be measured so is described by the notes that are there.
+            let Ok(report) = launch.measure(&spec, Span::from_secs(10), &mut abort) else {
+                continue;
+            };
+            let sorted = quantile::sorted(&report.samples);
+            let p = if what == "resolution_ns" { 0.0 } else { 0.5 };
+            if !sorted.is_empty() {
+                let value = quantile::of_sorted(&sorted, p);
+                self.note(&format!("clock.cpu{cpu}.{what}"), &format!("{value:.2}"));
+            }
+        }
+        drop(launch.finish());
+        Ok(())
+    }
+
+    fn note(&mut self, name: &str, value: &str) {
+        self.notes.insert(name.to_owned(), value.to_owned());
+    }
+}

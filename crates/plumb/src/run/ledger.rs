@@ -1,0 +1,263 @@
+//! The account of a run under way: which cells are open, what they have, what they still need.
+
+use std::collections::BTreeMap;
+
+use plumb_base::seed::Seed;
+use plumb_base::stats::hierarchy::Hierarchy;
+use plumb_base::stats::{quantile, stopping};
+use plumb_base::time::Span;
+use plumb_host::clock::monotonic_ns;
+use plumb_host::harness::spec::{LaunchFacts, LaunchSpec};
+use plumb_store::record::{CellStatus, RunData};
+
+use crate::experiment::{Action, CellPlan, LaunchGroup};
+use crate::plan::Limits;
+
+/// Order statistics of a block that the stopping rule keeps.
+const KEPT: usize = 64;
+
+/// Launches of one block on top of its own time, before anything is known of this machine.
+const BLOCK_OVERHEAD_SHARE: f64 = 0.35;
+
+/// Why a cell needs no more launches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tally {
+    /// Its interval is narrow enough.
+    Precise,
+    /// It has had as many launches as the plan allows.
+    LaunchesSpent,
+}
+
+/// One cell's account.
+struct Entry {
+    plan: CellPlan,
+    group: Option<usize>,
+    open: bool,
+    /// Launch → blocks → a few order statistics.
+    launches: BTreeMap<i64, Vec<Vec<f64>>>,
+    /// Rounds that visited it to the end.
+    visits: u32,
+}
+
+/// The account of all cells.
+pub(super) struct Ledger {
+    entries: Vec<Entry>,
+    groups: usize,
+    failures: BTreeMap<usize, u32>,
+    /// Launches made so far.
+    pub(super) launches: i64,
+    rounds: u32,
+    pub(super) blocks_done: u64,
+    blocks_before: u64,
+    began_ns: u64,
+    facts: BTreeMap<String, String>,
+}
+
+impl Ledger {
+    /// An account of cells that have nothing yet; cell ids count from 1 in this order.
+    pub(super) fn new(plans: Vec<CellPlan>) -> Self {
+        let mut groups: BTreeMap<LaunchGroup, usize> = BTreeMap::new();
+        let mut entries = Vec::with_capacity(plans.len());
+        for plan in plans {
+            let group = match &plan.action {
+                Action::Measure { group, .. } => {
+                    let next = groups.len();
+                    Some(*groups.entry(group.clone()).or_insert(next))
+                }
+                Action::Unavailable(_) => None,
+            };
+            let open = group.is_some();
+            entries.push(Entry { plan, group, open, launches: BTreeMap::new(), visits: 0 });
+        }
+        Self {
+            entries,
+            groups: groups.len(),
+            failures: BTreeMap::new(),
+            launches: 0,
+            rounds: 0,
+            blocks_done: 0,
+            blocks_before: 0,
+            began_ns: monotonic_ns(),
+            facts: BTreeMap::new(),
+        }
+    }
+
+    /// Adds what a stored run already has.
+    pub(super) fn restore(&mut self, data: &RunData) {
+        for cell in &data.cells {
+            if let CellStatus::Done(_) | CellStatus::Unavailable(_) = cell.status {
+                if let Some(entry) = self.entry_of(cell.id) {
+                    entry.open = false;
+                }
+            }
+        }
+        for block in &data.blocks {
+            if let Some(entry) = self.entry_of(block.cell) {
+                let blocks = entry.launches.entry(block.launch).or_default();
+                blocks.push(order_statistics(&block.samples));
+            }
+        }
+        for entry in &mut self.entries {
+            entry.visits = u32::try_from(entry.launches.len()).unwrap_or(u32::MAX);
+        }
+        self.launches = data.launches.iter().map(|launch| launch.id).max().unwrap_or(0);
+        self.rounds = data.launches.iter().map(|launch| launch.round + 1).max().unwrap_or(0);
+        self.blocks_done = data.blocks.len() as u64;
+        self.blocks_before = self.blocks_done;
+    }
+
+    fn entry_of(&mut self, id: i64) -> Option<&mut Entry> {
+        usize::try_from(id - 1).ok().and_then(|index| self.entries.get_mut(index))
+    }
+
+    /// The number of the next round.
+    pub(super) fn next_round(&mut self) -> u32 {
+        let round = self.rounds;
+        self.rounds += 1;
+        round
+    }
+
+    /// Rounds begun.
+    pub(super) fn rounds_done(&self) -> u32 {
+        self.rounds
+    }
+
+    /// The id of the next launch.
+    pub(super) fn next_launch(&mut self) -> i64 {
+        self.launches += 1;
+        self.launches
+    }
+
+    /// Groups with an open cell.
+    pub(super) fn open_groups(&self, limits: &Limits) -> Vec<usize> {
+        (0..self.groups).filter(|&group| !self.open_cells(group, limits).is_empty()).collect()
+    }
+
+    /// Open cells of a group that may have another launch.
+    pub(super) fn open_cells(&self, group: usize, limits: &Limits) -> Vec<usize> {
+        let wanted = |entry: &Entry| {
+            entry.open && entry.group == Some(group) && entry.visits < limits.launches_max
+        };
+        (0..self.entries.len()).filter(|&cell| wanted(&self.entries[cell])).collect()
+    }
+
+    /// The cell's plan.
+    pub(super) fn plan(&self, cell: usize) -> &CellPlan {
+        &self.entries[cell].plan
+    }
+
+    /// The cell's id in the store.
+    pub(super) fn id(&self, cell: usize) -> i64 {
+        i64::try_from(cell).unwrap_or(i64::MAX - 1) + 1
+    }
+
+    /// Whether the cell wants more.
+    pub(super) fn is_open(&self, cell: usize) -> bool {
+        self.entries[cell].open
+    }
+
+    /// Cells that want more.
+    pub(super) fn open(&self) -> Vec<usize> {
+        (0..self.entries.len()).filter(|&cell| self.entries[cell].open).collect()
+    }
+
+    /// Whether anything was measured of the cell.
+    pub(super) fn has_blocks(&self, cell: usize) -> bool {
+        !self.entries[cell].launches.is_empty()
+    }
+
+    /// The cell wants no more.
+    pub(super) fn close(&mut self, cell: usize) {
+        self.entries[cell].open = false;
+    }
+
+    /// Adds a block's samples.
+    pub(super) fn add(&mut self, cell: usize, launch: i64, samples: &[f64]) {
+        let blocks = self.entries[cell].launches.entry(launch).or_default();
+        blocks.push(order_statistics(samples));
+    }
+
+    /// A launch has visited the cell to its end.
+    pub(super) fn count_launch(&mut self, cell: usize, _round: u32) {
+        self.entries[cell].visits += 1;
+    }
+
+    /// Failed launches of a group, with one more.
+    pub(super) fn count_failure(&mut self, group: usize) -> u32 {
+        let failures = self.failures.entry(group).or_default();
+        *failures += 1;
+        *failures
+    }
+
+    /// Open cells that need no more launches, and why.
+    pub(super) fn newly_settled(&self, limits: &Limits, seed: Seed) -> Vec<(usize, Tally)> {
+        let settled = |cell: usize| {
+            let entry = &self.entries[cell];
+            if !entry.open || entry.visits < limits.launches_min {
+                return None;
+            }
+            if entry.is_precise(limits.precision, seed) {
+                return Some((cell, Tally::Precise));
+            }
+            (entry.visits >= limits.launches_max).then_some((cell, Tally::LaunchesSpent))
+        };
+        (0..self.entries.len()).filter_map(settled).collect()
+    }
+
+    /// Keeps what a launch found out about its channel, once for each mechanism.
+    pub(super) fn remember_facts(&mut self, spec: &LaunchSpec, facts: &LaunchFacts) {
+        let Some(channel) = &spec.channel else { return };
+        for (name, value) in &facts.facts {
+            let key = format!("channel.{}.{name}", channel.mechanism.name());
+            self.facts.entry(key).or_insert_with(|| value.clone());
+        }
+    }
+
+    /// Facts about channels.
+    pub(super) fn facts(&self) -> BTreeMap<String, String> {
+        self.facts.clone()
+    }
+
+    /// Blocks that open cells will have if they need all their launches.
+    pub(super) fn blocks_open(&self, limits: &Limits) -> u64 {
+        let rounds = |entry: &Entry| u64::from(limits.launches_max.saturating_sub(entry.visits));
+        self.entries
+            .iter()
+            .filter(|entry| entry.open)
+            .map(|entry| rounds(entry) * u64::from(limits.passes))
+            .sum()
+    }
+
+    /// Time that these will take, by the blocks measured so far, or by their own length.
+    pub(super) fn time_open(&self, limits: &Limits) -> Span {
+        let blocks = self.blocks_open(limits);
+        let done = self.blocks_done - self.blocks_before;
+        if done < 20 {
+            let each = limits.block.as_secs_f64() * (1.0 + BLOCK_OVERHEAD_SHARE);
+            return Span::from_secs_f64(each * blocks as f64);
+        }
+        let elapsed = monotonic_ns().saturating_sub(self.began_ns) as f64 * 1e-9;
+        Span::from_secs_f64(elapsed / done as f64 * blocks as f64)
+    }
+}
+
+impl Entry {
+    fn is_precise(&self, target: f64, seed: Seed) -> bool {
+        let hierarchy = Hierarchy::new(self.launches.values().cloned().collect());
+        let median = hierarchy.quantile(0.5);
+        hierarchy
+            .median_interval(0.95, seed.derive("stopping"))
+            .is_some_and(|interval| stopping::precise(&interval, median, target))
+    }
+}
+
+/// Evenly spaced order statistics of a block: all that the stopping rule needs of it.
+fn order_statistics(samples: &[f64]) -> Vec<f64> {
+    let sorted = quantile::sorted(samples);
+    if sorted.len() <= KEPT {
+        return sorted;
+    }
+    (0..KEPT)
+        .map(|index| quantile::of_sorted(&sorted, (index as f64 + 0.5) / KEPT as f64))
+        .collect()
+}
