@@ -53,6 +53,13 @@ impl Problem {
         Self { exit: Exit::Trouble, ..Self::usage(what) }
     }
 
+    /// A message of another crate, which says what happened before its first semicolon and what to
+    /// do about it after.
+    pub fn from_message(message: &str, exit: Exit) -> Self {
+        let (what, rest) = message.split_once("; ").map_or((message, None), |(a, b)| (a, Some(b)));
+        Self { what: what.to_owned(), why: None, fix: rest.map(str::to_owned), exit }
+    }
+
     /// The same with its reason.
     #[must_use]
     pub fn because(mut self, why: impl fmt::Display) -> Self {
@@ -98,16 +105,27 @@ impl fmt::Display for Problem {
 /// The known name that `text` was most likely meant to be.
 ///
 /// Case is ignored; up to a third of the letters may be wrong, dropped, added or swapped
-/// (Damerau–Levenshtein distance).
+/// (Damerau–Levenshtein distance). The first word of a dotted name stands for the whole of it.
 pub fn nearest<'a>(text: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let text = text.to_lowercase();
     let allowed = (text.chars().count() / 3).max(2);
+    let distance = |name: &str| {
+        let name = name.to_lowercase();
+        let whole = strsim::damerau_levenshtein(&text, &name);
+        let first = name.split_once('.').map(|(first, _)| 1 + distance_if_long(&text, first));
+        first.map_or(whole, |first| whole.min(first))
+    };
     known
         .into_iter()
-        .map(|name| (strsim::damerau_levenshtein(&text, &name.to_lowercase()), name))
+        .map(|name| (distance(name), name))
         .filter(|(distance, name)| *distance <= allowed && *distance < name.chars().count())
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, name)| name)
+}
+
+/// The distance to a word that is long enough to be recognised by itself.
+fn distance_if_long(text: &str, word: &str) -> usize {
+    if word.len() < 4 { usize::MAX - 1 } else { strsim::damerau_levenshtein(text, word) }
 }
 
 #[cfg(test)]
@@ -119,6 +137,7 @@ mod tests {
         let known = ["latency.local", "throughput.local", "tcp.options"];
         assert_eq!(nearest("latancy.lokal", known), Some("latency.local"));
         assert_eq!(nearest("tcp.optoins", known), Some("tcp.options"));
+        assert_eq!(nearest("latncy", known), Some("latency.local"));
         assert_eq!(nearest("zebra", known), None);
     }
 

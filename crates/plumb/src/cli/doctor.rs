@@ -1,0 +1,100 @@
+//! `plumb doctor`: what this host can and cannot measure, why, and the exact fix.
+
+use std::path::Path;
+
+use clap::Args;
+use plumb_analysis::document::doctor::{DoctorCheck, DoctorDocument, SCHEMA};
+use plumb_host::{doctor, environment};
+use plumb_report::terminal;
+use plumb_store::sqlite::{Mode, Store};
+
+use super::output::{Failure, Output};
+use super::{Global, stored};
+use crate::problem::Exit;
+
+/// Say what this host can and cannot measure, why, and how to change it
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:
+  plumb doctor
+  plumb doctor --strict || echo 'not a host to measure on'")]
+pub struct Doctor {
+    /// Exit with 1 unless every check is fine
+    #[arg(long)]
+    strict: bool,
+}
+
+impl Doctor {
+    /// Examines the host and the store.
+    ///
+    /// # Errors
+    /// Standard output cannot be written.
+    pub fn perform(self, global: &Global, output: &Output) -> Result<Exit, Failure> {
+        let mut checks: Vec<DoctorCheck> = doctor::examine().into_iter().map(entry).collect();
+        checks.push(store_check(global));
+        let is_fine = checks.iter().all(|check| check.status == "ok");
+        let document =
+            DoctorDocument { schema: SCHEMA.to_owned(), checks, machine: environment::capture() };
+        if output.json {
+            output.document(&document)?;
+        } else {
+            output.page(&terminal::doctor::render(&document, output.style))?;
+        }
+        Ok(if self.strict && !is_fine { Exit::Slower } else { Exit::Fine })
+    }
+}
+
+fn entry(check: doctor::Check) -> DoctorCheck {
+    DoctorCheck {
+        id: check.id.to_owned(),
+        what: check.what.to_owned(),
+        status: check.status.name().to_owned(),
+        finding: check.finding,
+        why: check.why,
+        fix: check.fix,
+    }
+}
+
+/// Whether runs can be stored.
+fn store_check(global: &Global) -> DoctorCheck {
+    let check = |status: &str, finding: String, why: &str, fix: String| DoctorCheck {
+        id: "store".to_owned(),
+        what: "the store can be written".to_owned(),
+        status: status.to_owned(),
+        finding,
+        why: why.to_owned(),
+        fix,
+    };
+    let why = "no run can be stored, so none can be compared or reported";
+    let path = match stored::path(global) {
+        Ok(path) => path,
+        Err(problem) => {
+            return check("missing", problem.what, why, problem.fix.unwrap_or_default());
+        }
+    };
+    let outcome = if path.exists() {
+        Store::open(&path, Mode::Write).map(|_| "it is there").map_err(|error| error.to_string())
+    } else {
+        directory_takes_files(&path).map(|()| "the first run will make it")
+    };
+    match outcome {
+        Ok(state) => check("ok", format!("{}: {state}", path.display()), "", String::new()),
+        Err(error) => {
+            let fix = "name another file with --store, or set PLUMB_STORE".to_owned();
+            check("missing", format!("{}: {error}", path.display()), why, fix)
+        }
+    }
+}
+
+/// Tries to make a file in the nearest directory that exists, and removes it again.
+fn directory_takes_files(path: &Path) -> Result<(), String> {
+    let Some(directory) = path
+        .ancestors()
+        .skip(1)
+        .find(|directory| directory.as_os_str().is_empty() || directory.exists())
+    else {
+        return Err("there is no such directory".to_owned());
+    };
+    let trial = directory.join(format!(".plumb-{}", std::process::id()));
+    std::fs::write(&trial, b"").map_err(|error| error.to_string())?;
+    std::fs::remove_file(&trial).map_err(|error| error.to_string())
+}

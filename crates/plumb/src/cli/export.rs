@@ -1,0 +1,111 @@
+//! `plumb export`: a run in the formats of other programs.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use plumb_analysis::document::build;
+use plumb_report::{csv, markdown};
+use plumb_store::export;
+use plumb_store::record::RunData;
+use plumb_store::sqlite::Mode;
+
+use super::output::{Failure, Output};
+use super::{Global, stored};
+use crate::problem::{Exit, Problem};
+
+/// Write a run as JSON, JSON lines, CSV, Markdown or HdrHistogram logs
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:
+  plumb export last --format csv -o run.csv
+  plumb export last --format jsonl | duckdb -c \"select * from read_json('/dev/stdin')\"
+  plumb export last --format hdr -o run.hlog")]
+pub struct Export {
+    /// A run: its id, the beginning of it, last or last~N
+    #[arg(value_name = "RUN", default_value = "last")]
+    run: String,
+    /// The format
+    #[arg(long, short, default_value = "json")]
+    format: Format,
+    /// Where to write it [default: standard output]
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// The run document, plumb.run/1
+    Json,
+    /// One object a block, with its raw samples
+    Jsonl,
+    /// One line a result
+    Csv,
+    /// Tables for a page on GitHub
+    Markdown,
+    /// HdrHistogram interval log, one histogram a block
+    Hdr,
+}
+
+impl Export {
+    /// Writes it.
+    ///
+    /// # Errors
+    /// No such run, or a file that cannot be written.
+    pub fn perform(self, global: &Global, output: &Output) -> Result<Exit, Failure> {
+        let store = stored::open(global, Mode::Read)?;
+        let data = stored::load(&store, &self.run)?;
+        let format = if output.json { Format::Json } else { self.format };
+        let bytes = render(&data, format)?;
+        match &self.output {
+            None => output.bytes(&bytes)?,
+            Some(path) => {
+                write_file(path, &bytes)?;
+                output.remark(&format!("{} is written", path.display()));
+            }
+        }
+        Ok(Exit::Fine)
+    }
+}
+
+fn render(data: &RunData, format: Format) -> Result<Vec<u8>, Problem> {
+    let refused =
+        |error: export::ExportError| Problem::from_message(&error.to_string(), Exit::Usage);
+    let mut bytes = Vec::new();
+    match format {
+        Format::Json => {
+            serde_json::to_writer_pretty(&mut bytes, &build(data))
+                .map_err(|error| Problem::trouble("cannot write the run as JSON").because(error))?;
+            bytes.push(b'\n');
+        }
+        Format::Jsonl => export::jsonl(data, &mut bytes).map_err(refused)?,
+        Format::Csv => bytes = csv::results(&build(data)).into_bytes(),
+        Format::Markdown => bytes = markdown::run(&build(data)).into_bytes(),
+        Format::Hdr => export::hdr(data, &mut bytes).map_err(refused)?,
+    }
+    Ok(bytes)
+}
+
+/// Writes a file whole or not at all: beside its place first, then moved there.
+///
+/// # Errors
+/// It cannot be written there.
+pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Problem> {
+    // A device or a pipe, such as /dev/stdout, is written to, not replaced.
+    let is_special = std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file());
+    let written = if is_special {
+        std::fs::write(path, bytes)
+    } else {
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".{}.part", std::process::id()));
+        let beside = path.with_file_name(name);
+        std::fs::write(&beside, bytes).and_then(|()| std::fs::rename(&beside, path)).inspect_err(
+            |_| {
+                std::fs::remove_file(&beside).ok();
+            },
+        )
+    };
+    written.map_err(|error| {
+        Problem::usage(format!("cannot write {}", path.display()))
+            .because(error)
+            .fix("name another file with -o")
+    })
+}

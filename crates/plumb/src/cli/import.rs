@@ -1,0 +1,119 @@
+//! `plumb import`: results of other tools as runs of the store.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use plumb_analysis::document::runs::{RunsDocument, SCHEMA};
+use plumb_base::seed::Seed;
+use plumb_host::clock;
+use plumb_store::import::{self, Format};
+use plumb_store::sqlite::Mode;
+
+use super::output::{Failure, Output};
+use super::{Global, stored};
+use crate::problem::{Exit, Problem};
+
+/// Read results of lmbench, sockperf or iperf3 into the store
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:
+  sockperf ping-pong -i 127.0.0.1 -t 5 > s.txt && plumb import sockperf s.txt
+  iperf3 -c 127.0.0.1 -J > i.json && plumb import iperf3 i.json
+  plumb import lmbench results/x86_64-linux-gnu/host.0")]
+pub struct Import {
+    /// The tool that wrote it
+    tool: Tool,
+    /// The file, or - for standard input
+    file: PathBuf,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Tool {
+    Lmbench,
+    Sockperf,
+    Iperf3,
+}
+
+impl Tool {
+    const fn format(self) -> Format {
+        match self {
+            Self::Lmbench => Format::Lmbench,
+            Self::Sockperf => Format::Sockperf,
+            Self::Iperf3 => Format::Iperf3,
+        }
+    }
+}
+
+/// Longest file that is read: none of these tools writes a hundredth of it.
+const BYTES_MAX: u64 = 256 << 20;
+
+impl Import {
+    /// Stores what the file holds, one run each.
+    ///
+    /// # Errors
+    /// A file that cannot be read, is not of that tool, or a store that cannot be written.
+    pub fn perform(self, global: &Global, output: &Output) -> Result<Exit, Failure> {
+        let name = self.file.display().to_string();
+        let bytes = read(&self.file).map_err(|error| {
+            Problem::usage(format!("cannot read {name}"))
+                .because(error)
+                .fix("name a file that another tool wrote, or - for standard input")
+        })?;
+        let format = self.tool.format();
+        let runs = import::parse(format, &bytes).map_err(|error| {
+            let problem = Problem::usage(format!("cannot import {name}")).because(error);
+            match import::detect(&bytes) {
+                Some(other) if other != format => {
+                    problem.fix(format!("it looks like {other}: plumb import {other} {name}"))
+                }
+                _ => problem,
+            }
+        })?;
+        let mut store = stored::open(global, Mode::Write)?;
+        let mut entries = Vec::new();
+        for mut run in runs {
+            let now = clock::unix_ms();
+            if run.run.created_unix_ms == 0 {
+                run.run.created_unix_ms = now;
+            }
+            run.run.notes.insert("import.file".to_owned(), file_name(&self.file));
+            // Any bits do: the store passes over ids that are taken.
+            let bits = Seed(clock::monotonic_ns()).derive("run id").0;
+            run.run.id = store
+                .new_run_id(&run.run.title, run.run.created_unix_ms, bits)
+                .map_err(Problem::from)?;
+            store.insert(&run).map_err(Problem::from)?;
+            output.remark(&format!("{}: {} results", run.run.id, run.cells.len()));
+            entries.push(super::runs::entry_of(&run));
+        }
+        if output.json {
+            output.document(&RunsDocument {
+                schema: SCHEMA.to_owned(),
+                store: store.path().display().to_string(),
+                runs: entries,
+            })?;
+        } else if let Some(last) = entries.last() {
+            output.remark(&format!("next: plumb show {}", last.id));
+        }
+        Ok(Exit::Fine)
+    }
+}
+
+/// The file's own name: where it lies is nobody's business but the user's.
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let taken = if path.as_os_str() == "-" {
+        io::stdin().lock().take(BYTES_MAX + 1).read_to_end(&mut bytes)?
+    } else {
+        File::open(path)?.take(BYTES_MAX + 1).read_to_end(&mut bytes)?
+    };
+    if taken as u64 > BYTES_MAX {
+        return Err(io::Error::other("it is larger than 256 MiB"));
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,30 @@
+//! `plumb ladder`, and `plumb` alone: the main job.
+
+use clap::Args;
+
+use super::Global;
+use super::output::{Failure, Output};
+use super::run::{Options, measure, plan_of};
+use crate::problem::Exit;
+
+/// Climb the ladder: what it costs to cross each boundary of this machine, in under 20 seconds
+#[derive(Clone, Debug, Default, Args)]
+#[command(after_help = "Examples:
+  plumb ladder
+  plumb ladder --set size=4Ki --set mechanism=pipe,unix-stream,tcp4
+  plumb ladder --paper")]
+pub struct Ladder {
+    #[command(flatten)]
+    options: Options,
+}
+
+impl Ladder {
+    /// Measures and draws the ladder.
+    ///
+    /// # Errors
+    /// Trouble while measuring.
+    pub fn perform(self, global: &Global, output: &Output) -> Result<Exit, Failure> {
+        let plan = plan_of("ladder", &self.options)?;
+        measure(plan, &self.options, global, output)
+    }
+}

@@ -1,0 +1,186 @@
+//! Standard output and standard error: where results go, where remarks go, and how both look.
+//!
+//! The only file of the program that writes to either. Left out: what is written.
+
+use std::io::{self, IsTerminal, Write};
+
+use plumb_report::terminal::{Ink, Style};
+use serde::Serialize;
+
+use super::{ColorChoice, Global};
+use crate::problem::Problem;
+
+/// Narrowest page that is drawn for; a narrower terminal wraps.
+const WIDTH_MIN: u16 = 40;
+/// Widest page: longer lines are hard to read.
+const WIDTH_MAX: u16 = 160;
+/// Where nothing is known.
+const WIDTH_DEFAULT: u16 = 80;
+
+/// Where the program's words go.
+#[derive(Clone, Debug)]
+pub struct Output {
+    /// Results are one JSON document.
+    pub json: bool,
+    /// What standard output can show.
+    pub style: Style,
+    /// What standard error can show.
+    pub style_stderr: Style,
+    /// Nothing but errors on standard error.
+    pub quiet: bool,
+    /// Whether a progress bar may be drawn.
+    pub progress: bool,
+}
+
+/// Why a command ends early.
+#[derive(Debug)]
+pub enum Failure {
+    /// Something went wrong.
+    Problem(Problem),
+    /// Nobody reads standard output any more, as in `plumb show last | head`: no failure at all.
+    Closed,
+}
+
+impl From<Problem> for Failure {
+    fn from(problem: Problem) -> Self {
+        Self::Problem(problem)
+    }
+}
+
+impl Output {
+    /// What the options and the environment of this process say.
+    pub fn of_process(global: &Global) -> Self {
+        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let unicode = !global.ascii && speaks_unicode(&variable);
+        let stdout_is_terminal = io::stdout().is_terminal();
+        let stderr_is_terminal = io::stderr().is_terminal();
+        let width = width(stdout_is_terminal, variable("COLUMNS").as_deref());
+        let color = |is_terminal| colors(global.color, is_terminal, &variable);
+        Self {
+            json: global.json,
+            style: Style { color: color(stdout_is_terminal), unicode, width },
+            style_stderr: Style { color: color(stderr_is_terminal), unicode, width },
+            quiet: global.quiet,
+            progress: stderr_is_terminal && !global.quiet && !global.no_progress,
+        }
+    }
+
+    /// Writes a page to standard output, ended by a newline.
+    ///
+    /// # Errors
+    /// [`Failure::Closed`] when nobody reads it any more; a problem for any other failure.
+    pub fn page(&self, text: &str) -> Result<(), Failure> {
+        self.bytes(text.as_bytes())?;
+        if text.is_empty() || text.ends_with('\n') { Ok(()) } else { self.bytes(b"\n") }
+    }
+
+    /// Writes bytes to standard output.
+    ///
+    /// # Errors
+    /// As [`Output::page`].
+    pub fn bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
+        let mut stdout = io::stdout().lock();
+        stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(|error| match error.kind() {
+            io::ErrorKind::BrokenPipe => Failure::Closed,
+            _ => Problem::trouble("cannot write to standard output").because(error).into(),
+        })
+    }
+
+    /// Writes one JSON document to standard output.
+    ///
+    /// # Errors
+    /// As [`Output::page`].
+    pub fn document<T: Serialize>(&self, document: &T) -> Result<(), Failure> {
+        let text = serde_json::to_string_pretty(document)
+            .map_err(|error| Problem::trouble("cannot write the result as JSON").because(error))?;
+        self.page(&(text + "\n"))
+    }
+
+    /// Says something to people, on standard error.
+    pub fn remark(&self, text: &str) {
+        if !self.quiet {
+            stderr_line(&self.style_stderr.spell(text));
+        }
+    }
+
+    /// Reports a problem on standard error.
+    pub fn complain(&self, problem: &Problem) {
+        let text = problem.to_string();
+        let (what, rest) = text.split_once('\n').unwrap_or((&text, ""));
+        let mark = self.style_stderr.paint(Ink::Bad, "error:");
+        let gap = if rest.is_empty() { "" } else { "\n" };
+        stderr_line(&format!("{mark} {}{gap}{}", what, self.style_stderr.spell(rest)));
+    }
+}
+
+/// Writes a line to standard error; a standard error that is closed is nobody's loss.
+pub fn stderr_line(text: &str) {
+    let mut stderr = io::stderr().lock();
+    stderr.write_all(format!("{text}\n").as_bytes()).ok();
+}
+
+/// Whether to colour: the option, then NO_COLOR (no-color.org), then CLICOLOR_FORCE, then what
+/// is at the other end.
+fn colors(
+    choice: ColorChoice,
+    is_terminal: bool,
+    variable: &impl Fn(&str) -> Option<String>,
+) -> bool {
+    match choice {
+        ColorChoice::Always => true,
+        ColorChoice::Never => false,
+        ColorChoice::Auto if variable("NO_COLOR").is_some() => false,
+        ColorChoice::Auto if variable("CLICOLOR_FORCE").is_some_and(|v| v != "0") => true,
+        ColorChoice::Auto => is_terminal && variable("TERM").is_none_or(|term| term != "dumb"),
+    }
+}
+
+/// Whether the locale takes characters beyond ASCII (locale(7)); one that is not set at all is
+/// most often a container, whose terminal does.
+fn speaks_unicode(variable: &impl Fn(&str) -> Option<String>) -> bool {
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(variable);
+    locale.is_none_or(|locale| {
+        let locale = locale.to_lowercase();
+        locale.contains("utf-8") || locale.contains("utf8")
+    })
+}
+
+fn width(is_terminal: bool, columns: Option<&str>) -> u16 {
+    let asked = columns.and_then(|columns| columns.parse::<u16>().ok());
+    let seen = || terminal_size::terminal_size().filter(|_| is_terminal).map(|size| size.0.0);
+    asked.or_else(seen).unwrap_or(WIDTH_DEFAULT).clamp(WIDTH_MIN, WIDTH_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set<'a>(pairs: &'a [(&'a str, &'a str)]) -> impl Fn(&str) -> Option<String> + 'a {
+        |name| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+    }
+
+    #[test]
+    fn no_color_wins_over_a_terminal_and_an_option_over_both() {
+        assert!(colors(ColorChoice::Auto, true, &set(&[])));
+        assert!(!colors(ColorChoice::Auto, false, &set(&[])));
+        assert!(!colors(ColorChoice::Auto, true, &set(&[("NO_COLOR", "1")])));
+        assert!(!colors(ColorChoice::Auto, true, &set(&[("TERM", "dumb")])));
+        assert!(colors(ColorChoice::Auto, false, &set(&[("CLICOLOR_FORCE", "1")])));
+        assert!(colors(ColorChoice::Always, false, &set(&[("NO_COLOR", "1")])));
+    }
+
+    #[test]
+    fn a_locale_without_unicode_gets_ascii() {
+        assert!(speaks_unicode(&set(&[])));
+        assert!(speaks_unicode(&set(&[("LANG", "en_GB.UTF-8")])));
+        assert!(!speaks_unicode(&set(&[("LC_ALL", "C"), ("LANG", "en_GB.UTF-8")])));
+    }
+
+    #[test]
+    fn a_page_is_as_wide_as_asked_within_reason() {
+        assert_eq!(width(false, None), 80);
+        assert_eq!(width(false, Some("40")), 40);
+        assert_eq!(width(false, Some("3")), 40);
+        assert_eq!(width(false, Some("many")), 80);
+    }
+}

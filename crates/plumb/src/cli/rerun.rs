@@ -1,0 +1,53 @@
+//! `plumb rerun`: repeat a run from what is stored of it.
+
+use clap::Args;
+use plumb_store::record::RunStatus;
+use plumb_store::sqlite::Mode;
+
+use super::output::{Failure, Output};
+use super::run::{Options, measure};
+use super::{Global, stored};
+use crate::plan::{Chosen, Plan};
+use crate::problem::{Exit, Problem};
+
+/// Measure a stored run's plan again, as a new run
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:
+  plumb rerun last
+  plumb rerun ladder-20261121-7f3a && plumb compare ladder-20261121-7f3a last
+
+The plan is the stored one; the seed is too, so that the random order is the same, unless --seed
+gives another.")]
+pub struct Rerun {
+    /// A run: its id, the beginning of it, last or last~N
+    #[arg(value_name = "RUN")]
+    run: String,
+    #[command(flatten)]
+    options: Options,
+}
+
+impl Rerun {
+    /// Measures it again.
+    ///
+    /// # Errors
+    /// No such run, a run without a plan, or trouble while measuring.
+    pub fn perform(self, global: &Global, output: &Output) -> Result<Exit, Failure> {
+        let store = stored::open(global, Mode::Read)?;
+        let id = store.find(&self.run).map_err(Problem::from)?;
+        let run = store.header(&id).map_err(Problem::from)?;
+        drop(store);
+        let Some(run) = run.filter(|run| run.status != RunStatus::Imported) else {
+            return Err(Problem::usage(format!("{id} cannot be measured again"))
+                .because("it was imported from another tool, so it has no plan")
+                .fix("measure something like it with: plumb run latency.local")
+                .into());
+        };
+        let plan = Plan::from_toml(&run.plan_toml, &format!("the plan of {id}"))?;
+        let mut plan = plan.with_chosen(&Chosen::parse(&self.options.set)?)?;
+        plan.seed = plan.seed.or(Some(run.seed));
+        if let Some(preset) = self.options.preset() {
+            plan.limits = preset.limits();
+        }
+        measure(self.options.limit(plan), &self.options, global, output)
+    }
+}
