@@ -231,15 +231,135 @@ fn big_endian_u32(bytes: &[u8], offset: usize) -> Result<u32, DecodeError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stats::floor_index;
+    use proptest::prelude::*;
+
+    fn of(values: &[u64]) -> Histogram {
+        let mut histogram = Histogram::new();
+        for &value in values {
+            histogram.record(value);
+        }
+        histogram
+    }
+
+    proptest! {
+        #[test]
+        fn storing_and_reading_changes_nothing(
+            values in proptest::collection::vec(any::<u64>(), 0..200)
+        ) {
+            let histogram = of(&values);
+            let back = Histogram::decode(&histogram.encode()).expect("what was just encoded");
+            prop_assert_eq!(&back, &histogram);
+            prop_assert_eq!(back.len(), values.len() as u64);
+            prop_assert_eq!(back.max(), histogram.max());
+        }
+
+        #[test]
+        fn quantiles_are_true_to_three_digits(
+            mut values in proptest::collection::vec(1_u64..1_000_000_000_000, 1..300),
+            p in 0.0_f64..1.0,
+        ) {
+            let histogram = of(&values);
+            values.sort_unstable();
+            let rank = (p * values.len() as f64).ceil().max(1.0);
+            let exact = values[floor_index(rank) - 1] as f64;
+            let found = histogram.quantile(p) as f64;
+            prop_assert!((found - exact).abs() <= 0.001 * exact + 1.0, "{} for {}", found, exact);
+        }
+
+        #[test]
+        fn merging_is_recording_both(
+            a in proptest::collection::vec(0_u64..1_000_000, 0..100),
+            b in proptest::collection::vec(any::<u64>(), 0..100),
+        ) {
+            let mut merged = of(&a);
+            merged.merge(&of(&b));
+            let both: Vec<u64> = a.into_iter().chain(b).collect();
+            prop_assert_eq!(merged, of(&both));
+        }
+
+        #[test]
+        fn hostile_bytes_are_refused_or_read_never_worse(
+            bytes in proptest::collection::vec(any::<u8>(), 0..200)
+        ) {
+            let _ = Histogram::decode(&bytes);
+            let _ = Histogram::decode(&compressed(&bytes));
+            let _ = Histogram::decode(&compressed(&with_header(3, 1, 1 << 40, &bytes)));
+        }
+
+        #[test]
+        fn damaged_histograms_are_refused_or_read_never_worse(
+            values in proptest::collection::vec(any::<u64>(), 1..50),
+            at in any::<prop::sample::Index>(),
+            byte in any::<u8>(),
+        ) {
+            let mut bytes = of(&values).encode();
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+            if let Ok(mut histogram) = Histogram::decode(&bytes) {
+                histogram.record(u64::MAX);
+                histogram.merge(&of(&values));
+                let _ = histogram.encode();
+            }
+        }
+
+        #[test]
+        fn headers_with_any_bounds_are_refused_or_read(
+            digits in 0_u32..8, low in any::<u64>(), high in any::<u64>(), payload in any::<[u8; 12]>()
+        ) {
+            let _ = Histogram::decode(&compressed(&with_header(digits, low, high, &payload)));
+        }
+    }
+
+    /// The V2 form of these counters.
+    fn with_header(digits: u32, low: u64, high: u64, payload: &[u8]) -> Vec<u8> {
+        let mut bytes = COOKIE.to_be_bytes().to_vec();
+        bytes.extend(u32::try_from(payload.len()).expect("short").to_be_bytes());
+        bytes.extend(0_u32.to_be_bytes());
+        bytes.extend(digits.to_be_bytes());
+        bytes.extend(low.to_be_bytes());
+        bytes.extend(high.to_be_bytes());
+        bytes.extend(1.0_f64.to_be_bytes());
+        bytes.extend(payload);
+        bytes
+    }
+
+    fn compressed(bytes: &[u8]) -> Vec<u8> {
+        let mut deflated = Vec::new();
+        flate2::read::ZlibEncoder::new(bytes, flate2::Compression::fast())
+            .read_to_end(&mut deflated)
+            .expect("memory does not fail");
+        let mut framed = COOKIE_COMPRESSED.to_be_bytes().to_vec();
+        framed.extend(u32::try_from(deflated.len()).expect("short").to_be_bytes());
+        framed.extend(deflated);
+        framed
+    }
 
     #[test]
-    fn what_is_encoded_decodes_to_the_same_counts() {
-        let mut histogram = Histogram::new();
-        for value in [0, 1, 999, 1_116_000, 1 << 40] {
-            histogram.record_n(value, value % 7 + 1);
-        }
-        let decoded = Histogram::decode(&histogram.encode()).unwrap();
-        let counts = |histogram: &Histogram| histogram.iter_recorded().collect::<Vec<_>>();
-        assert_eq!(counts(&decoded), counts(&histogram));
+    fn what_could_make_the_decoder_overflow_is_named() {
+        let bomb = vec![0; 40_000_000];
+        assert!(matches!(Histogram::decode(&compressed(&bomb)), Err(DecodeError::Shape(_))));
+        let digits = with_header(5, 1, u64::MAX, &[2]);
+        assert!(matches!(Histogram::decode(&compressed(&digits)), Err(DecodeError::Shape(_))));
+        // Nine bytes of ones: a run of 2^63 empty counters, whose negation overflows.
+        let run = with_header(3, 1, u64::MAX, &[0xff; 9]);
+        assert!(matches!(Histogram::decode(&compressed(&run)), Err(DecodeError::Malformed(_))));
+        let mut claim = of(&[1, 2, 3]).encode();
+        claim[4..8].copy_from_slice(&u32::MAX.to_be_bytes());
+        assert!(matches!(Histogram::decode(&claim), Err(DecodeError::Damaged(_))));
+        assert_eq!(Histogram::decode(b"not a histogram"), Err(DecodeError::Cookie));
+    }
+
+    #[test]
+    fn an_empty_histogram_survives_and_says_zero() {
+        let back = Histogram::decode(&Histogram::default().encode()).expect("empty");
+        assert!(back.is_empty() && back.iter_recorded().next().is_none());
+        assert_eq!((back.min(), back.max(), back.quantile(0.5)), (0, 0, 0));
+    }
+
+    #[test]
+    fn recorded_values_come_back_with_their_counts() {
+        let recorded: Vec<(u64, u64)> = of(&[7, 7, 900, 40]).iter_recorded().collect();
+        assert_eq!(recorded, vec![(7, 2), (40, 1), (900, 1)]);
     }
 }
