@@ -11,7 +11,7 @@ const DEPTH: f64 = 0.7;
 /// Bandwidths tried, each this share of the one before.
 const NARROWING: f64 = 0.8;
 /// How many of them: down to a twentieth of the first.
-const ATTEMPTS: usize = 14;
+const ATTEMPTS: i32 = 14;
 
 /// A stretch of an ascending sample between two valleys.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,29 +26,27 @@ pub(super) struct Part {
     pub height: f64,
 }
 
-/// Where the density of an ascending sample peaks.
-pub(super) fn peak(sorted: &[f64]) -> f64 {
-    let Some(grid) = Grid::new(sorted) else { return quantile::of_sorted(sorted, 0.5) };
+/// An ascending sample as one part; `None` when it is empty.
+pub(super) fn whole(sorted: &[f64]) -> Option<Part> {
+    let end = sorted.len();
+    let constant = sorted.first().map(|&peak| Part { start: 0, end, peak, height: f64::INFINITY });
+    let Some(grid) = Grid::new(sorted) else { return constant };
     let smooth = grid.smoothed(grid.bandwidth);
-    let best = (0..GRID).max_by(|&a, &b| smooth[a].total_cmp(&smooth[b])).unwrap_or(0);
-    grid.position(best)
+    let top = (0..GRID).max_by(|&a, &b| smooth[a].total_cmp(&smooth[b])).unwrap_or(0);
+    // Kernels are summed unscaled: densities are comparable after division by their width.
+    let height = smooth[top] / grid.bandwidth.max(grid.width);
+    Some(Part { start: 0, end, peak: grid.position(top), height })
 }
 
-/// The parts of an ascending sample around each peak that holds at least `min_share`.
+/// The parts of an ascending sample around each peak that holds at least `least` samples.
 ///
-/// The widest bandwidth that shows two such parts is taken; one part when none does.
-pub(super) fn parts(sorted: &[f64], min_share: f64) -> Vec<Part> {
-    let whole = |peak| vec![Part { start: 0, end: sorted.len(), peak, height: 1.0 }];
-    let Some(grid) = Grid::new(sorted) else { return whole(quantile::of_sorted(sorted, 0.5)) };
-    let mut bandwidth = grid.bandwidth;
-    for _ in 0..ATTEMPTS {
-        let found = grid.parts(sorted, bandwidth, min_share);
-        if found.len() > 1 {
-            return found;
-        }
-        bandwidth *= NARROWING;
-    }
-    whole(peak(sorted))
+/// The widest bandwidth that shows two such parts is taken; none when no bandwidth does.
+pub(super) fn parts(sorted: &[f64], least: f64) -> Vec<Part> {
+    let Some(grid) = Grid::new(sorted) else { return Vec::new() };
+    (0..ATTEMPTS)
+        .map(|attempt| grid.parts(sorted, grid.bandwidth * NARROWING.powi(attempt), least))
+        .find(|found| found.len() > 1)
+        .unwrap_or_default()
 }
 
 /// Counts of the samples in even bins.
@@ -102,9 +100,8 @@ impl Grid {
     }
 
     /// Cuts at every valley deep enough that both sides hold the least share.
-    fn parts(&self, sorted: &[f64], bandwidth: f64, min_share: f64) -> Vec<Part> {
+    fn parts(&self, sorted: &[f64], bandwidth: f64, least: f64) -> Vec<Part> {
         let smooth = self.smoothed(bandwidth);
-        let least = min_share * sorted.len() as f64;
         let mut parts: Vec<Part> = Vec::new();
         let mut start = 0;
         for (from, to) in deep_stretches(&smooth) {
