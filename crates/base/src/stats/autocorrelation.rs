@@ -58,3 +58,62 @@ pub fn integrated_time(series: &[f64]) -> f64 {
     }
     (2.0 * sum / variance - 1.0).clamp(1.0 / n as f64, n as f64)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seed::Seed;
+    use crate::stats::simulate::{Shape, normal};
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_effective_size_lies_between_one_and_n(
+            series in proptest::collection::vec(-1e6_f64..1e6, 1..200)
+        ) {
+            let size = effective_size(&series);
+            prop_assert!((1.0..=series.len() as f64).contains(&size), "{}", size);
+        }
+
+        #[test]
+        fn scale_and_origin_do_not_matter(seed in any::<u64>(), scale in 1e-3_f64..1e3) {
+            let mut stream = Seed(seed).stream("autocorrelation");
+            let series = Shape::Autoregressive.series(300, &mut stream);
+            let moved: Vec<f64> = series.iter().map(|v| 5.0 + scale * v).collect();
+            let (a, b) = (integrated_time(&series), integrated_time(&moved));
+            prop_assert!((a - b).abs() < 1e-6 * a);
+        }
+    }
+
+    #[test]
+    fn an_autoregression_is_worth_its_theoretical_share() {
+        // (1 + 0.8) / (1 − 0.8) = 9.
+        let series = Shape::Autoregressive.series(10_000, &mut Seed(5).stream("ar"));
+        let time = integrated_time(&series);
+        assert!((7.5..10.5).contains(&time), "{time}");
+        let size = effective_size(&series);
+        assert!((950.0..1_400.0).contains(&size), "{size}");
+    }
+
+    #[test]
+    fn independent_samples_are_worth_themselves() {
+        let mut stream = Seed(6).stream("independent");
+        let series: Vec<f64> = (0..10_000).map(|_| normal(&mut stream)).collect();
+        assert!(effective_size(&series) > 8_500.0, "{}", effective_size(&series));
+    }
+
+    #[test]
+    fn one_interrupt_does_not_hide_the_correlation() {
+        let mut series = Shape::Autoregressive.series(4_000, &mut Seed(7).stream("ar"));
+        series[1_000] = 1e7;
+        assert!(integrated_time(&series) < 2.0);
+        assert!(effective_size(&series) < 800.0);
+    }
+
+    #[test]
+    fn a_constant_series_is_one_sample() {
+        assert!((effective_size(&[5.0; 100]) - 1.0).abs() < 1e-12);
+        assert!(effective_size(&[]).abs() < 1e-12);
+        assert!((effective_size(&[1.0]) - 1.0).abs() < 1e-12);
+    }
+}

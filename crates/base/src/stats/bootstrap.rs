@@ -158,3 +158,71 @@ fn between(replicates: &[f64], lo: f64, hi: f64, confidence: f64) -> Interval {
 pub(crate) fn draw(stream: &mut Stream, n: usize) -> usize {
     floor_index(stream.random::<f64>() * n as f64).min(n - 1)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::simulate::{Shape, normal};
+
+    fn mean(values: &[f64]) -> f64 {
+        super::super::means::arithmetic(values).unwrap_or(f64::NAN)
+    }
+
+    /// Share of 300 samples whose interval holds `truth`.
+    fn coverage(
+        truth: f64,
+        label: &str,
+        sample: impl Fn(&mut Stream) -> Vec<f64>,
+        interval: impl Fn(&[f64], Seed) -> Option<Interval>,
+    ) -> f64 {
+        let mut stream = Seed(11).stream(label);
+        let held = (0..300)
+            .filter(|&trial| {
+                interval(&sample(&mut stream), Seed(trial)).is_some_and(|i| i.contains(truth))
+            })
+            .count();
+        held as f64 / 300.0
+    }
+
+    #[test]
+    fn intervals_of_a_mean_cover_it() {
+        let sample = |stream: &mut Stream| (0..60).map(|_| normal(stream)).collect::<Vec<f64>>();
+        let plain = coverage(0.0, "mean", sample, |v, seed| percentile(v, mean, 500, 0.95, seed));
+        let corrected = coverage(0.0, "mean", sample, |v, seed| bca(v, mean, 500, 0.95, seed));
+        assert!((0.90..=0.985).contains(&plain), "{plain}");
+        assert!((0.90..=0.985).contains(&corrected), "{corrected}");
+    }
+
+    #[test]
+    fn blocks_cover_a_correlated_mean_where_single_samples_do_not() {
+        let sample = |stream: &mut Stream| Shape::Autoregressive.series(600, stream);
+        let single = coverage(100.0, "ar", sample, |v, seed| percentile(v, mean, 300, 0.95, seed));
+        let blocks = coverage(100.0, "ar", sample, |v, seed| {
+            block(v, mean, block_length(v), 300, 0.95, seed)
+        });
+        assert!(single < 0.65, "{single}");
+        assert!((0.87..=0.985).contains(&blocks), "{blocks}");
+    }
+
+    #[test]
+    fn bca_leans_with_the_skew() {
+        let mut stream = Seed(2).stream("skew");
+        let sample: Vec<f64> = (0..40).map(|_| normal(&mut stream).exp()).collect();
+        let plain = percentile(&sample, mean, 4_000, 0.95, Seed(1)).expect("forty values");
+        let corrected = bca(&sample, mean, 4_000, 0.95, Seed(1)).expect("forty values");
+        assert!(corrected.lo > plain.lo && corrected.hi > plain.hi);
+    }
+
+    #[test]
+    fn one_seed_gives_one_interval_and_too_little_gives_none() {
+        let sample = [1.0, 5.0, 2.0, 8.0, 3.0];
+        let draw = |seed| percentile(&sample, mean, 200, 0.9, Seed(seed));
+        assert_eq!(draw(1), draw(1));
+        assert_ne!(draw(1), draw(2));
+        assert_eq!(percentile(&[1.0], mean, 200, 0.9, Seed(1)), None);
+        assert_eq!(bca(&sample, mean, 0, 0.9, Seed(1)), None);
+        assert_eq!(block(&sample, |_| f64::NAN, 2.0, 50, 0.9, Seed(1)), None);
+        let constant = bca(&[3.0; 10], mean, 100, 0.9, Seed(1)).expect("ten values");
+        assert!((constant.lo - 3.0).abs() < 1e-12 && constant.half_width() < 1e-12);
+    }
+}

@@ -49,3 +49,32 @@ pub fn binomial_cdf(successes: u64, trials: u64, p: f64) -> f64 {
     }
     beta_reg((trials - successes) as f64, successes as f64 + 1.0, 1.0 - p)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn quantiles_undo_distribution_functions(p in 0.001_f64..0.999, freedom in 1.0_f64..200.0) {
+            prop_assert!((normal_cdf(normal_quantile(p)) - p).abs() < 1e-9);
+            prop_assert!((student_cdf(student_quantile(p, freedom), freedom) - p).abs() < 1e-7);
+        }
+
+        #[test]
+        fn a_binomial_and_its_mirror_add_up(n in 1_u64..500, p in 0.01_f64..0.99, at in 0.0_f64..1.0) {
+            let k = super::super::floor_index(at * n as f64) as u64;
+            let mirrored = if k + 1 > n { 0.0 } else { binomial_cdf(n - k - 1, n, 1.0 - p) };
+            prop_assert!((binomial_cdf(k, n, p) + mirrored - 1.0).abs() < 1e-9);
+        }
+    }
+
+    #[test]
+    fn arguments_out_of_range_give_a_limit_or_not_a_number() {
+        assert!(normal_quantile(1.5).is_nan() && student_quantile(0.5, 0.0).is_nan());
+        assert!(student_quantile(1.0, 3.0).is_infinite() && student_cdf(f64::NAN, 3.0).is_nan());
+        assert!((student_cdf(f64::INFINITY, 3.0) - 1.0).abs() < 1e-12);
+        assert!((binomial_cdf(3, 10, 1.0)).abs() < 1e-12 && binomial_cdf(0, 0, 0.5) > 0.5);
+    }
+}

@@ -2,9 +2,19 @@
 //!
 //! Samples are nested in blocks, blocks in launches, and the launch is what is replicated: samples
 //! of one launch share its memory layout, ports and luck (Kalibera & Jones 2013; Georges, Buytaert
-//! & Eeckhout 2007). Left out: comparing more than two cells.
+//! & Eeckhout 2007).
+//!
+//! The interval of the median is Student's t over the logarithms of the launch medians. It was
+//! chosen by simulation among that, percentile bootstraps of launches plain and expanded, a
+//! jackknife, and the inversion of a test on launch shares (Woodruff 1952), over six shapes, launch
+//! effects of 0, 1 and 3 %, and 3 to 20 launches. Only Student's t covered 93–97 % everywhere: with
+//! three launches the bootstraps cover 75 %, and with five 90 %, since no resample lies outside the
+//! launches seen. The median of a few hundred samples is nearly normal whatever the samples are,
+//! and that is all that t assumes of it. Its price: one launch far off widens it. Left out:
+//! comparing more than two cells.
 
 mod ratio;
+mod resample;
 
 pub use ratio::{Pairing, Ratio, ratio};
 
@@ -12,8 +22,13 @@ use super::distribution::student_quantile;
 use super::{Interval, quantile};
 use crate::seed::Seed;
 
-/// Fewer launches than this give no interval: two have one degree of freedom, and t = 12.7.
+/// Fewer launches than this give no interval: two have one degree of freedom, t = 12.7 instead of
+/// 4.3, and nothing to show that they are alike.
 const MIN_LAUNCHES: usize = 3;
+
+/// Fewer launches than this give no bootstrap interval: it could not leave the range seen, which
+/// holds the truth in less than 1 − 2·2⁻⁵ = 94 %.
+const MIN_BOOTSTRAP_LAUNCHES: usize = 5;
 
 /// Samples of one cell: launch → block → samples. Values that are not finite are left out.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,7 +74,11 @@ impl Hierarchy {
 
     /// An interval for the median over all launches that could have been made.
     ///
-    /// `None` for fewer than three launches.
+    /// Student's t of the launch medians' logarithms (of the medians themselves when one is not
+    /// positive), stretched where needed to hold the pooled median, from which it can differ when
+    /// a few launches are far off. Zero-length when all launches agree to the last digit. `None`
+    /// for fewer than three launches. Draws nothing from the seed; an estimator that does may
+    /// replace it without changing its callers.
     pub fn median_interval(&self, confidence: f64, _seed: Seed) -> Option<Interval> {
         let medians = self.launch_medians();
         if medians.len() < MIN_LAUNCHES {
@@ -69,7 +88,17 @@ impl Hierarchy {
         let logs: Vec<f64> = medians.iter().map(|&m| if positive { m.ln() } else { m }).collect();
         let (lo, hi) = student_interval(&logs, confidence)?;
         let back = |v: f64| if positive { v.exp() } else { v };
-        Some(Interval { lo: back(lo), hi: back(hi), confidence })
+        Some(stretched(back(lo), back(hi), self.quantile(0.5), confidence))
+    }
+
+    /// An interval for any pooled quantile: the hierarchical bootstrap over launches.
+    ///
+    /// For quartiles and tails; [`Hierarchy::median_interval`] covers better with few launches.
+    /// `None` for fewer than five launches.
+    pub fn quantile_interval(&self, p: f64, confidence: f64, seed: Seed) -> Option<Interval> {
+        let launches: Vec<&LaunchSamples> = self.measured().collect();
+        (launches.len() >= MIN_BOOTSTRAP_LAUNCHES)
+            .then(|| resample::quantile_interval(&launches, p, confidence, seed))
     }
 
     fn measured(&self) -> impl Iterator<Item = &LaunchSamples> {
@@ -121,12 +150,10 @@ fn pooled_quantile(launches: &[&LaunchSamples], p: f64) -> f64 {
     // The pooled quantile cannot lie outside those of the blocks.
     let mut lo = quantiles().fold(f64::INFINITY, f64::min);
     let mut hi = quantiles().fold(f64::NEG_INFINITY, f64::max);
-    if lo >= hi {
-        return hi;
-    }
-    if hi == f64::NEG_INFINITY {
+    if lo > hi {
         return f64::NAN;
     }
+    // The pooled quantile is the end of the range itself when every block agrees.
     let share = |value: f64| {
         launches.iter().map(|launch| launch.share_below(value)).sum::<f64>() / launches.len() as f64
     };
@@ -153,4 +180,136 @@ fn student_interval(values: &[f64], confidence: f64) -> Option<(f64, f64)> {
     let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0);
     let reach = student_quantile(f64::midpoint(1.0, confidence), n - 1.0) * (variance / n).sqrt();
     Some((mean - reach, mean + reach))
+}
+
+/// The interval from `lo` to `hi`, stretched to hold `estimate`.
+fn stretched(lo: f64, hi: f64, estimate: f64, confidence: f64) -> Interval {
+    Interval { lo: lo.min(estimate), hi: hi.max(estimate), confidence }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::simulate::{Design, Shape};
+
+    const DESIGN: Design = Design { launches: 5, blocks: 2, samples: 200, launch_sd: 0.01 };
+
+    /// Share of `trials` cells whose interval holds the truth.
+    fn coverage(
+        shape: Shape,
+        design: Design,
+        trials: u64,
+        truth: f64,
+        interval: impl Fn(&Hierarchy, Seed) -> Option<Interval>,
+    ) -> f64 {
+        let held = (0..trials)
+            .map(|trial| Seed(trial).derive(&format!("{} {design:?}", shape.name())))
+            .filter(|&seed| {
+                let cell = design.cell(shape, 1.0, seed, None);
+                interval(&cell, seed).is_some_and(|interval| interval.contains(truth))
+            })
+            .count();
+        held as f64 / trials as f64
+    }
+
+    #[test]
+    fn median_intervals_cover_the_truth_as_often_as_they_say() {
+        // With 2,000 trials a cell every one of them lay in 0.939–0.958.
+        const TRIALS: u64 = 400;
+        // Four standard errors of a share of 0.95, for 45 looks at once.
+        let tolerance = 4.0 * (0.95_f64 * 0.05 / TRIALS as f64).sqrt();
+        let mut table = String::new();
+        let (mut sum, mut cells) = (0.0, 0.0);
+        for launches in [5, 10, 20] {
+            for launch_sd in [0.0, 0.01, 0.03] {
+                for shape in Shape::ALL {
+                    let design = Design { launches, launch_sd, ..DESIGN };
+                    let covered = coverage(shape, design, TRIALS, shape.median(), |cell, seed| {
+                        cell.median_interval(0.95, seed)
+                    });
+                    let row = format!(
+                        "{launches:2} launches, effect {launch_sd:.2}, {:14} {covered:.3}\n",
+                        shape.name()
+                    );
+                    assert!((covered - 0.95).abs() < tolerance, "{row}");
+                    table.push_str(&row);
+                    sum += covered;
+                    cells += 1.0;
+                }
+            }
+        }
+        println!("{table}mean {:.4}", sum / cells);
+        assert!((sum / cells - 0.95).abs() < 0.01, "mean coverage {}", sum / cells);
+    }
+
+    #[test]
+    fn three_launches_still_cover_and_two_are_refused() {
+        let design = Design { launches: 3, ..DESIGN };
+        let covered = coverage(Shape::LogNormal, design, 500, 100.0, |cell, seed| {
+            cell.median_interval(0.95, seed)
+        });
+        assert!((0.92..=0.98).contains(&covered), "{covered}");
+        let two = Design { launches: 2, ..DESIGN }.cell(Shape::Normal, 1.0, Seed(1), None);
+        assert_eq!(two.median_interval(0.95, Seed(0)), None);
+    }
+
+    #[test]
+    fn bootstrap_intervals_cover_an_upper_quartile() {
+        // 80 + exponential of mean 20 / ln 2: the upper quartile is 120.
+        let design = Design { launches: 10, ..DESIGN };
+        let covered = coverage(Shape::Exponential, design, 300, 120.0, |cell, seed| {
+            cell.quantile_interval(0.75, 0.95, seed)
+        });
+        assert!((0.91..=0.98).contains(&covered), "{covered}");
+    }
+
+    #[test]
+    fn a_single_block_has_the_quantiles_of_its_samples() {
+        let values: Vec<f64> = (0..37).map(|i| f64::from(i * i)).collect();
+        let cell = Hierarchy::new(vec![vec![values.clone()]]);
+        for p in [0.0, 0.1, 0.5, 0.77, 1.0] {
+            assert!((cell.quantile(p) - quantile::of_sorted(&values, p)).abs() < 1e-9);
+        }
+    }
+
+    #[test]
+    fn a_long_launch_weighs_no_more_than_a_short_one() {
+        let long = vec![vec![1.0; 10_000]];
+        let cell = Hierarchy::new(vec![long, vec![vec![3.0; 10]], vec![vec![5.0; 10]]]);
+        assert!((cell.quantile(0.5) - 3.0).abs() < 1e-12);
+        assert_eq!(cell.n(), 10_020);
+    }
+
+    #[test]
+    fn bad_values_and_empty_launches_are_left_out() {
+        let cell = Hierarchy::new(vec![
+            vec![],
+            vec![vec![f64::NAN, 2.0], vec![]],
+            vec![vec![f64::INFINITY]],
+            vec![vec![4.0]],
+        ]);
+        assert_eq!((cell.launches(), cell.n()), (2, 2));
+        assert_eq!(cell.launch_medians(), vec![2.0, 4.0]);
+        assert!(Hierarchy::new(Vec::new()).quantile(0.5).is_nan());
+    }
+
+    #[test]
+    fn equal_launches_give_a_point_and_negative_values_an_interval() {
+        let constant = Hierarchy::new(vec![vec![vec![26.0; 50]]; 5]);
+        let interval = constant.median_interval(0.95, Seed(0)).expect("five launches");
+        assert!((interval.lo - 26.0).abs() < 1e-9 && interval.half_width() < 1e-9);
+        let signed = Hierarchy::new((-2..=2).map(|v| vec![vec![f64::from(v)]]).collect());
+        let interval = signed.median_interval(0.95, Seed(0)).expect("five launches");
+        assert!(interval.contains(0.0) && interval.lo < -1.0);
+        assert!(constant.quantile_interval(0.9, 0.95, Seed(0)).is_some());
+    }
+
+    #[test]
+    fn the_interval_holds_the_pooled_median_beside_wild_launches() {
+        let mut launches = vec![vec![vec![99.0, 100.0, 101.0]]; 17];
+        launches.extend(vec![vec![vec![990.0, 1000.0, 1010.0]]; 3]);
+        let cell = Hierarchy::new(launches);
+        let interval = cell.median_interval(0.95, Seed(0)).expect("twenty launches");
+        assert!(interval.contains(cell.quantile(0.5)));
+    }
 }

@@ -76,3 +76,72 @@ fn first_false(n: u64, holds: impl Fn(u64) -> bool) -> u64 {
     }
     lo
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seed::Seed;
+    use crate::stats::simulate::normal;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn quantiles_rise_with_p_between_the_extremes(
+            values in proptest::collection::vec(-1e9_f64..1e9, 1..60),
+            p in 0.0_f64..1.0,
+            q in 0.0_f64..1.0,
+        ) {
+            let sorted = sorted(&values);
+            let (low, high) = (of_sorted(&sorted, p.min(q)), of_sorted(&sorted, p.max(q)));
+            prop_assert!(sorted[0] <= low && low <= high && high <= sorted[sorted.len() - 1]);
+        }
+
+        #[test]
+        fn ranks_exist_exactly_from_the_samples_needed(p in 0.02_f64..0.98, extra in 0_u64..50) {
+            let needed = samples_needed(p, 0.95);
+            prop_assert!(order_statistic_ranks(needed + extra, p, 0.95).is_some());
+            prop_assert!(order_statistic_ranks(needed - 1, p, 0.95).is_none());
+        }
+
+        #[test]
+        fn ranks_cover_as_asked_and_not_much_more(n in 6_u64..3_000, p in 0.3_f64..0.7) {
+            if let Some((lo, hi)) = order_statistic_ranks(n, p, 0.95) {
+                let tails = (binomial_cdf(lo - 1, n, p), 1.0 - binomial_cdf(hi - 1, n, p));
+                prop_assert!(tails.0 <= 0.025 + 1e-12 && tails.1 <= 0.025 + 1e-12);
+                prop_assert!(binomial_cdf(lo, n, p) > 0.025);
+            }
+        }
+    }
+
+    #[test]
+    fn the_sizes_of_the_method_are_needed() {
+        let needed = [0.5, 0.9, 0.95, 0.99, 0.999].map(|p| samples_needed(p, 0.95));
+        assert_eq!(needed, [6, 36, 72, 368, 3_688]);
+        assert_eq!(samples_needed(0.01, 0.95), 368);
+        assert_eq!(samples_needed(1.0, 0.95), u64::MAX);
+    }
+
+    #[test]
+    fn intervals_cover_a_known_quantile() {
+        // The 90th percentile of a standard normal variable.
+        let truth = 1.281_551_565_544_6;
+        let mut stream = Seed(3).stream("quantile");
+        let held = (0..2_000)
+            .filter(|_| {
+                let sample: Vec<f64> = (0..100).map(|_| normal(&mut stream)).collect();
+                order_statistic_interval(&sorted(&sample), 0.9, 0.95)
+                    .is_some_and(|interval| interval.contains(truth))
+            })
+            .count();
+        // At least 95 %, and ranks being whole numbers, a little more.
+        assert!((1_880..=1_960).contains(&held), "{held}");
+    }
+
+    #[test]
+    fn nothing_is_said_of_nothing() {
+        assert!(of_sorted(&[], 0.5).is_nan());
+        assert_eq!(order_statistic_interval(&[], 0.5, 0.95), None);
+        assert_eq!(order_statistic_interval(&[1.0; 100], f64::NAN, 0.95), None);
+        assert_eq!(sorted(&[2.0, f64::NAN, 1.0, f64::INFINITY]), vec![1.0, 2.0]);
+    }
+}

@@ -112,3 +112,80 @@ fn normal_p(a: f64, b: f64, u: f64, ties: f64) -> f64 {
     let distance = ((u - a * b / 2.0).abs() - 0.5).max(0.0);
     (2.0 * normal_cdf(-distance / variance.sqrt())).min(1.0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seed::Seed;
+    use crate::stats::simulate::normal;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn exchanging_the_samples_mirrors_the_effect(
+            a in proptest::collection::vec(0_u8..20, 1..30),
+            b in proptest::collection::vec(0_u8..20, 1..30),
+        ) {
+            let floats = |v: &[u8]| -> Vec<f64> { v.iter().map(|&x| f64::from(x)).collect() };
+            let (a, b) = (floats(&a), floats(&b));
+            let (there, back) = (mann_whitney(&a, &b), mann_whitney(&b, &a));
+            prop_assert!((there.effect + back.effect - 1.0).abs() < 1e-12);
+            prop_assert!((there.p - back.p).abs() < 1e-12);
+            prop_assert!(there.p > 0.0 && there.p <= 1.0);
+            let wins: f64 = a
+                .iter()
+                .flat_map(|x| b.iter().map(move |y| f64::from(u8::from(x > y)) + if x.total_cmp(y).is_eq() { 0.5 } else { 0.0 }))
+                .sum();
+            prop_assert!((there.u - wins).abs() < 1e-9);
+        }
+
+        #[test]
+        fn ranks_of_n_values_add_up(values in proptest::collection::vec(-5_i8..5, 0..50)) {
+            let floats: Vec<f64> = values.iter().map(|&v| f64::from(v)).collect();
+            let n = floats.len() as f64;
+            let sum: f64 = ranks(&floats).iter().sum();
+            prop_assert!((sum - n * (n + 1.0) / 2.0).abs() < 1e-9);
+        }
+
+        #[test]
+        fn holm_never_lowers_a_p_value_and_keeps_their_order(
+            p in proptest::collection::vec(0.0_f64..1.0, 1..30)
+        ) {
+            let adjusted = holm(&p);
+            for (i, (before, after)) in p.iter().zip(&adjusted).enumerate() {
+                prop_assert!(after >= before && *after <= 1.0);
+                prop_assert!(p.iter().zip(&adjusted).all(|(q, b)| q < before || b >= after), "{}", i);
+            }
+        }
+    }
+
+    #[test]
+    fn equal_distributions_are_rejected_at_the_level_asked() {
+        let mut stream = Seed(4).stream("mann-whitney");
+        for n in [8, 40] {
+            let rejected = (0..1_000)
+                .filter(|_| {
+                    let mut draw = || -> Vec<f64> { (0..n).map(|_| normal(&mut stream)).collect() };
+                    mann_whitney(&draw(), &draw()).p <= 0.05
+                })
+                .count();
+            assert!((25..=72).contains(&rejected), "{n}: {rejected}");
+        }
+    }
+
+    #[test]
+    fn the_smallest_exact_p_is_two_over_the_arrangements() {
+        let test = mann_whitney(&[1.0, 2.0, 3.0], &[4.0, 5.0, 6.0]);
+        assert!((test.p - 0.1).abs() < 1e-12 && test.effect.abs() < 1e-12);
+        assert!((mann_whitney(&[], &[1.0]).p - 1.0).abs() < 1e-12);
+        assert!((mann_whitney(&[2.0; 50], &[2.0; 50]).p - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn holm_multiplies_the_smallest_by_the_number_of_tests() {
+        let adjusted = holm(&[0.04, 0.01, 0.03]);
+        for (found, expected) in adjusted.iter().zip([0.06, 0.03, 0.06]) {
+            assert!((found - expected).abs() < 1e-12, "{adjusted:?}");
+        }
+    }
+}

@@ -193,3 +193,75 @@ fn sen_interval(slopes: &[f64], points: &[Point], confidence: f64) -> Interval {
     let hi = floor_index(f64::midpoint(count, reach).round_ties_even()).min(last);
     Interval { lo: slopes[lo], hi: slopes[hi], confidence }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seed::Seed;
+    use crate::stats::simulate::normal;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn points_on_a_line_give_that_line(intercept in -1e3_f64..1e3, slope in -1e3_f64..1e3) {
+            let x: Vec<f64> = (0..9).map(|i| f64::from(i * i)).collect();
+            let y: Vec<f64> = x.iter().map(|x| intercept + slope * x).collect();
+            let robust = theil_sen(&x, &y, 0.95).expect("nine points");
+            let squares = weighted_least_squares(&x, &y, &[2.0; 9], 0.95).expect("nine points");
+            let scale = 1e-9 * (1.0 + intercept.abs() + slope.abs());
+            for line in [robust, squares] {
+                prop_assert!((line.intercept - intercept).abs() < 100.0 * scale);
+                prop_assert!((line.slope - slope).abs() < scale);
+                prop_assert!((line.at(7.0) - intercept - 7.0 * slope).abs() < 100.0 * scale);
+            }
+        }
+    }
+
+    /// Ten sizes and their costs 100 + 2·size with errors of one.
+    fn noisy(seed: u64) -> (Vec<f64>, Vec<f64>) {
+        let mut stream = Seed(seed).stream("line");
+        let x: Vec<f64> = (0..10).map(f64::from).collect();
+        let y = x.iter().map(|x| 100.0 + 2.0 * x + normal(&mut stream)).collect();
+        (x, y)
+    }
+
+    #[test]
+    fn slopes_and_predictions_cover_as_often_as_they_say() {
+        let (mut slope, mut robust, mut ahead) = (0, 0, 0);
+        for trial in 0..1_000 {
+            let (x, y) = noisy(trial);
+            let line = weighted_least_squares(&x, &y, &[1.0; 10], 0.95).expect("ten points");
+            slope += u32::from(line.slope_interval.contains(2.0));
+            let next = 124.0 + normal(&mut Seed(trial).stream("next"));
+            ahead += u32::from(line.prediction(12.0, 1.0, 0.95).contains(next));
+            let line = theil_sen(&x, &y, 0.95).expect("ten points");
+            robust += u32::from(line.slope_interval.contains(2.0));
+        }
+        for (name, held) in [("slope", slope), ("prediction", ahead), ("Theil–Sen", robust)] {
+            assert!((925..=975).contains(&held), "{name}: {held} of 1000");
+        }
+    }
+
+    #[test]
+    fn two_wild_points_bend_least_squares_and_not_theil_sen() {
+        let (x, mut y) = noisy(1);
+        (y[2], y[8]) = (1e4, 1e5);
+        assert!((theil_sen(&x, &y, 0.95).expect("ten points").slope - 2.0).abs() < 1.0);
+        let bent = weighted_least_squares(&x, &y, &[1.0; 10], 0.95).expect("ten points");
+        assert!(bent.slope > 100.0);
+        assert!(bent.extrapolates(9.5) && !bent.extrapolates(9.0));
+    }
+
+    #[test]
+    fn points_without_weight_do_not_count_and_too_few_give_no_line() {
+        let (x, mut y) = noisy(2);
+        y[5] = 1e9;
+        let mut w = [1.0; 10];
+        w[5] = 0.0;
+        let line = weighted_least_squares(&x, &y, &w, 0.95).expect("nine points");
+        assert!(line.points == 9 && (line.slope - 2.0).abs() < 1.0);
+        assert_eq!(weighted_least_squares(&[1.0; 5], &[1.0; 5], &[1.0; 5], 0.95), None);
+        assert_eq!(theil_sen(&[1.0, 2.0], &[1.0, 2.0], 0.95), None);
+        assert_eq!(theil_sen(&[1.0; 5], &[1.0, 2.0, 3.0, 4.0, 5.0], 0.95), None);
+    }
+}

@@ -141,3 +141,40 @@ fn bimodal_median() -> f64 {
     }
     hi
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::quantile;
+
+    #[test]
+    fn every_shape_has_the_median_it_claims() {
+        for shape in Shape::ALL {
+            let mut stream = Seed(9).stream(shape.name());
+            let series = shape.series(200_000, &mut stream);
+            let below = series.iter().filter(|&&v| v < shape.median()).count();
+            // Autocorrelation leaves a ninth of the samples: five standard errors are 0.017.
+            let share = below as f64 / 200_000.0;
+            assert!((share - 0.5).abs() < 0.017, "{}: {share}", shape.name());
+        }
+    }
+
+    #[test]
+    fn launches_differ_by_the_effect_asked_and_pairs_share_theirs() {
+        let design = Design { launches: 400, blocks: 1, samples: 50, launch_sd: 0.03 };
+        let logs = |cell: Hierarchy| -> Vec<f64> {
+            cell.launch_medians().iter().map(|m| (m / 100.0).ln()).collect()
+        };
+        let spread = |values: &[f64]| {
+            let squares: Vec<f64> = values.iter().map(|v| v * v).collect();
+            quantile::of_sorted(&quantile::sorted(&squares), 0.683).sqrt()
+        };
+        let alone = logs(design.cell(Shape::Normal, 1.0, Seed(1), None));
+        assert!((0.027..0.035).contains(&spread(&alone)), "{}", spread(&alone));
+        let a = logs(design.cell(Shape::Normal, 1.0, Seed(2), Some(Seed(7))));
+        let b = logs(design.cell(Shape::Normal, 1.0, Seed(3), Some(Seed(7))));
+        let product: f64 = a.iter().zip(&b).map(|(a, b)| a * b).sum::<f64>() / 400.0;
+        // Half of the variance is shared.
+        assert!((0.6e-3..1.2e-3).contains(&product), "{product}");
+    }
+}

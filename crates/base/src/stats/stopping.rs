@@ -24,3 +24,28 @@ pub fn launches_to_decide(half_width: f64, target: f64, launches: u64) -> u64 {
     let needed = (launches as f64 * factor * (1.0 - 1e-12)).ceil();
     u64::try_from(floor_index(needed)).unwrap_or(u64::MAX).max(launches)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn precision_is_judged_by_the_farther_end() {
+        let interval = Interval { lo: 99.0, hi: 103.0, confidence: 0.95 };
+        assert!(precise(&interval, 100.0, 0.03));
+        assert!(!precise(&interval, 100.0, 0.02));
+    }
+
+    #[test]
+    fn half_the_width_takes_four_times_the_launches() {
+        assert_eq!(launches_to_decide(0.2, 0.1, 10), 40);
+        assert_eq!(launches_to_decide(0.2, 0.15, 10), 18);
+    }
+
+    #[test]
+    fn a_reached_target_takes_no_more_and_an_impossible_one_saturates() {
+        assert_eq!(launches_to_decide(0.1, 0.2, 7), 7);
+        assert_eq!(launches_to_decide(0.1, 0.0, 7), u64::MAX);
+        assert_eq!(launches_to_decide(f64::NAN, 0.1, 7), 7);
+    }
+}
