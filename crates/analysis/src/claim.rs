@@ -89,3 +89,283 @@ pub fn verdicts(data: &RunData, measured: &[Measured<'_>]) -> Vec<ClaimVerdict> 
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use plumb_store::record::{Factors, Level};
+
+    use super::*;
+    use crate::fixture::{Synthetic, local};
+    use crate::summary::measured;
+
+    const PLACES: [&str; 2] = ["same-cpu", "same-cache"];
+
+    fn judged(synthetic: &Synthetic) -> BTreeMap<String, ClaimVerdict> {
+        verdicts(&synthetic.data, &measured(&synthetic.data))
+            .into_iter()
+            .map(|verdict| (verdict.id.clone(), verdict))
+            .collect()
+    }
+
+    fn verdict(synthetic: &Synthetic, id: &str) -> String {
+        judged(synthetic)[id].verdict.clone()
+    }
+
+    /// The three published mechanisms at the three published sizes, as Table 1 has them.
+    fn as_published(response: &str) -> Synthetic {
+        let mut synthetic = Synthetic::new(1);
+        for order in published::TABLE_1.iter().filter(|order| order.response == response) {
+            for placement in PLACES {
+                for (mechanism, cost) in order.mechanisms.into_iter().zip([1.0, 1.2, 1.5]) {
+                    let size = u64::try_from(order.size).unwrap();
+                    let factors = local(mechanism, placement, size);
+                    let (experiment, value) = if response == "latency" {
+                        ("latency.local", 10_000.0 * cost)
+                    } else {
+                        ("throughput.local", 1e8 / cost)
+                    };
+                    synthetic.measure(experiment, response, factors, value);
+                }
+            }
+        }
+        synthetic
+    }
+
+    fn change(synthetic: &mut Synthetic, chosen: impl Fn(&Factors) -> bool, by: f64) {
+        let cells = &synthetic.data.cells;
+        let ids: BTreeSet<i64> =
+            cells.iter().filter(|cell| chosen(&cell.factors)).map(|cell| cell.id).collect();
+        assert!(!ids.is_empty());
+        for block in synthetic.data.blocks.iter_mut().filter(|block| ids.contains(&block.cell)) {
+            block.samples.iter_mut().for_each(|sample| *sample *= by);
+        }
+    }
+
+    #[test]
+    fn the_published_world_confirms_every_claim_about_order() {
+        let latency = as_published("latency");
+        for id in [
+            "ipc.latency.ranks",
+            "ipc.latency.pipe-slower-than-sockets",
+            "ipc.latency.udp-beats-tcp-below-64Ki",
+            "ipc.latency.tcp-beats-udp-at-64Ki",
+            "ipc.latency.pipe-same-magnitude",
+            "ipc.latency.pipe-range",
+        ] {
+            assert_eq!(verdict(&latency, id), "holds", "{id}");
+        }
+        let throughput = as_published("throughput.acked");
+        for id in [
+            "ipc.throughput.ranks",
+            "ipc.throughput.udp-beats-tcp-below-64Ki",
+            "ipc.throughput.pipe-beats-udp-at-64Ki",
+            "ipc.throughput.pipe-range",
+        ] {
+            assert_eq!(verdict(&throughput, id), "holds", "{id}");
+        }
+    }
+
+    #[test]
+    fn a_claim_that_fails_at_one_placement_does_not_hold_and_says_where() {
+        let mut synthetic = as_published("latency");
+        let fast_pipe = |factors: &Factors| {
+            factors.text("mechanism") == Some("pipe")
+                && factors.text("placement") == Some("same-cpu")
+        };
+        change(&mut synthetic, fast_pipe, 0.2);
+        let judged = &judged(&synthetic)["ipc.latency.pipe-slower-than-sockets"];
+        assert_eq!(judged.verdict, "does not hold");
+        assert!(judged.effect.contains("same-cpu: 6 of 6 contradict"), "{}", judged.effect);
+        assert!(judged.effect.contains("same-cache: 6 of 6 agree"), "{}", judged.effect);
+        assert!(judged.ci95.unwrap()[1] < 1.0 && judged.needs.is_empty());
+    }
+
+    #[test]
+    fn equal_costs_refute_an_order() {
+        let mut synthetic = as_published("latency");
+        change(&mut synthetic, |f| f.text("mechanism") == Some("pipe"), 1.2 / 1.5);
+        assert_eq!(verdict(&synthetic, "ipc.latency.pipe-slower-than-sockets"), "does not hold");
+    }
+
+    #[test]
+    fn cells_that_are_missing_leave_a_claim_open_with_what_would_measure_them() {
+        let mut synthetic = as_published("latency");
+        let gone = |cell: &plumb_store::record::Cell| cell.factors.int("size") == Some(65_536);
+        let ids: BTreeSet<i64> =
+            synthetic.data.cells.iter().filter(|cell| gone(cell)).map(|cell| cell.id).collect();
+        synthetic.data.blocks.retain(|block| !ids.contains(&block.cell));
+        let judged = &judged(&synthetic)["ipc.latency.ranks"];
+        assert_eq!(judged.verdict, "not decided");
+        assert!(judged.needs.contains("plumb run latency.local"), "{}", judged.needs);
+    }
+
+    #[test]
+    fn too_few_launches_leave_a_claim_open() {
+        let mut synthetic = as_published("latency");
+        synthetic.data.blocks.retain(|block| block.launch % 10 < 2);
+        let judged = &judged(&synthetic)["ipc.latency.ranks"];
+        assert_eq!(judged.verdict, "not decided");
+        assert!(judged.needs.contains("more launches"), "{}", judged.needs);
+    }
+
+    #[test]
+    fn only_claims_of_measured_experiments_are_judged() {
+        let judged = judged(&as_published("latency"));
+        assert!(judged.keys().all(|id| id.starts_with("ipc.latency.")));
+        assert!(verdicts(&Synthetic::new(1).data, &[]).is_empty());
+    }
+
+    #[test]
+    fn ids_are_unique_and_every_experiment_has_claims() {
+        let ids: BTreeSet<&str> = catalogue().map(|claim| claim.id).collect();
+        assert_eq!(ids.len(), catalogue().count());
+        for experiment in [
+            "clock.resolution",
+            "call.kernel",
+            "latency.local",
+            "throughput.local",
+            "tcp.options",
+            "udp.large",
+            "reliability",
+        ] {
+            assert!(!of_experiment(experiment).is_empty(), "{experiment}");
+        }
+    }
+
+    #[test]
+    fn size_over_latency_is_wrong_where_a_transfer_is_pipelined_and_right_where_not() {
+        let made = |pipelining: f64| {
+            let mut synthetic = Synthetic::new(1);
+            for size in [64, 4096] {
+                let factors = local("pipe", "same-cpu", size);
+                let rate = pipelining * size as f64 / 10_000e-9;
+                synthetic.measure("latency.local", "latency", factors.clone(), 10_000.0);
+                synthetic.measure("throughput.local", "throughput", factors, rate);
+            }
+            verdict(&synthetic, "ipc.throughput.size-over-latency-is-wrong")
+        };
+        assert_eq!(made(5.0), "holds");
+        assert_eq!(made(1.0), "does not hold");
+    }
+
+    fn calls(getpid: f64, getuid: f64) -> Synthetic {
+        let mut synthetic = Synthetic::new(1);
+        for via in ["libc", "syscall"] {
+            let call = |call: &str| Factors::default().with("call", call).with("via", via);
+            synthetic.measure("call.kernel", "call", call("getpid"), getpid);
+            synthetic.measure("call.kernel", "call", call("getuid"), getuid);
+            for other in ["getppid", "invalid", "read-zero"] {
+                synthetic.measure("call.kernel", "call", call(other), 60.0);
+            }
+        }
+        synthetic
+    }
+
+    #[test]
+    fn kernel_calls_are_set_against_the_published_times() {
+        let then = calls(26.0, 59.0);
+        assert_eq!(verdict(&then, "ipc.call.getpid-25ns"), "holds");
+        assert_eq!(verdict(&then, "ipc.call.getuid-slower-than-getpid"), "holds");
+        assert_eq!(verdict(&then, "ipc.call.favourite-is-fast"), "holds");
+        let now = calls(60.0, 60.0);
+        assert_eq!(verdict(&now, "ipc.call.getpid-25ns"), "does not hold");
+        assert_eq!(verdict(&now, "ipc.call.getuid-slower-than-getpid"), "does not hold");
+        assert_eq!(verdict(&now, "ipc.call.favourite-is-fast"), "does not hold");
+    }
+
+    #[test]
+    fn clocks_are_judged_on_every_cpu() {
+        let mut synthetic = Synthetic::new(1);
+        synthetic.data.run.notes.insert("clock.ticks_per_ns".to_owned(), "3.2".to_owned());
+        for cpu in 0..2_u64 {
+            let clock = |clock: &str| Factors::default().with("clock", clock).with("cpu", cpu);
+            synthetic.constant("clock.resolution", "resolution", clock("monotonic"), 25.0);
+            synthetic.constant("clock.resolution", "resolution", clock("tsc"), 12.0);
+        }
+        assert_eq!(verdict(&synthetic, "ipc.clock.resolution-25ns"), "holds");
+        assert_eq!(verdict(&synthetic, "ipc.clock.eighty-cycles"), "holds");
+        assert_eq!(verdict(&synthetic, "ipc.clock.finer-clock-reaches-1ns"), "does not hold");
+        synthetic.data.run.notes.clear();
+        assert_eq!(verdict(&synthetic, "ipc.clock.eighty-cycles"), "not decided");
+    }
+
+    fn tcp(latencies: [f64; 4]) -> Synthetic {
+        let mut synthetic = Synthetic::new(1);
+        let mut latency = latencies.into_iter();
+        for pattern in ["request", "write-write-read"] {
+            for nodelay in ["on", "off"] {
+                let factors = local("tcp4", "same-cache", 16 << 10)
+                    .with("pattern", pattern)
+                    .with("nodelay", nodelay);
+                let median = latency.next().unwrap();
+                synthetic.measure("tcp.options", "latency", factors, median);
+            }
+        }
+        for (buffer, rate) in [(Level::from("default"), 4e9), (Level::Int(16_384), 1e9)] {
+            let factors = local("tcp4", "same-cache", 16 << 10).with("buffer", buffer);
+            synthetic.measure("tcp.options", "throughput", factors, rate);
+        }
+        synthetic
+    }
+
+    #[test]
+    fn nagles_rule_is_judged_by_what_it_does_to_split_requests() {
+        let today = tcp([20_000.0, 20_000.0, 20_000.0, 40e6]);
+        assert_eq!(verdict(&today, "ipc.tcp.nagle-delays"), "holds");
+        assert_eq!(verdict(&today, "ipc.tcp.nodelay-helps-larger-messages"), "does not hold");
+        assert_eq!(verdict(&today, "ipc.tcp.buffers-matter"), "holds");
+        let helped = tcp([20_000.0, 30_000.0, 20_000.0, 20_000.0]);
+        assert_eq!(verdict(&helped, "ipc.tcp.nagle-delays"), "does not hold");
+        assert_eq!(verdict(&helped, "ipc.tcp.nodelay-helps-larger-messages"), "holds");
+    }
+
+    fn large_udp(delivered: f64, udp: f64) -> Synthetic {
+        let mut synthetic = Synthetic::new(1);
+        let factors = |loss: u64| {
+            local("udp4", "same-cache", 131_072).with("fragmentation", "ip").with("loss", loss)
+        };
+        synthetic.constant("udp.large", "delivered", factors(0), delivered);
+        synthetic.constant("udp.large", "delivered", factors(10), 0.8);
+        let at = |mechanism| local(mechanism, "same-cache", 131_072);
+        synthetic.measure("latency.local", "latency", at("udp4"), udp);
+        synthetic.measure("latency.local", "latency", at("tcp4"), 50_000.0);
+        synthetic
+    }
+
+    #[test]
+    fn tcp_winning_without_any_loss_refutes_loss_as_the_cause() {
+        let id = "ipc.udp.tcp-wins-because-of-loss";
+        assert_eq!(verdict(&large_udp(1.0, 80_000.0), id), "does not hold");
+        assert_eq!(verdict(&large_udp(0.9, 80_000.0), id), "holds");
+        assert_eq!(verdict(&large_udp(0.9, 40_000.0), id), "does not hold");
+        assert_eq!(verdict(&large_udp(1.0, 80_000.0), "ipc.udp.large-is-faulty"), "does not hold");
+        assert_eq!(verdict(&large_udp(0.9, 80_000.0), "ipc.udp.large-is-faulty"), "holds");
+    }
+
+    fn counted(mechanism: &str, fault: &str, events: u64, messages: u64) -> Synthetic {
+        let mut synthetic = Synthetic::new(1);
+        let factors = local(mechanism, "same-cache", 1024).with("receiver", "slowed");
+        synthetic.constant("reliability", fault, factors, events as f64 / messages as f64);
+        for block in &mut synthetic.data.blocks {
+            block.counters.insert("sent".to_owned(), messages);
+            block.counters.insert(fault.to_owned(), events);
+        }
+        synthetic
+    }
+
+    #[test]
+    fn one_event_refutes_never_and_proves_can() {
+        let tcp = "ipc.reliability.tcp";
+        assert_eq!(verdict(&counted("tcp4", "lost", 0, 1_000), tcp), "holds");
+        assert_eq!(verdict(&counted("tcp4", "lost", 1, 1_000_000), tcp), "does not hold");
+        assert_eq!(verdict(&counted("tcp4", "lost", 0, 10), tcp), "not decided");
+        let udp = "ipc.reliability.udp-loses";
+        assert_eq!(verdict(&counted("udp4", "lost", 1, 1_000_000), udp), "holds");
+        assert_eq!(verdict(&counted("udp4", "lost", 0, 1_000), udp), "does not hold");
+        assert_eq!(verdict(&counted("udp4", "lost", 0, 10), udp), "not decided");
+        let intact = "ipc.reliability.udp-intact";
+        assert_eq!(verdict(&counted("udp4", "corrupted", 0, 1_000), intact), "holds");
+    }
+}

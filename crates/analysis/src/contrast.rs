@@ -189,8 +189,8 @@ mod tests {
         synthetic.measure("latency.local", "latency", local("tcp4", "same-cpu", 64), 100.0);
         // Each round has its own drift, shared by both; the second cell misses two rounds.
         for block in &mut synthetic.data.blocks {
-            let round = synthetic.data.launches[block.launch as usize - 1].round;
-            let drift = 1.0 + f64::from(round % 5);
+            let launch = synthetic.data.launches.iter().find(|l| l.id == block.launch).unwrap();
+            let drift = 1.0 + f64::from(launch.round % 5);
             block.samples.iter_mut().for_each(|sample| *sample *= drift);
         }
         synthetic.data.blocks.retain(|block| block.cell == 1 || block.launch % 10 > 2);

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use plumb_base::seed::{Seed, Stream};
 use plumb_base::stats::simulate::normal;
+use plumb_base::time::Span;
 use plumb_store::record::{
     Better, Block, Cell, CellStatus, Effort, Factors, Launch, Run, RunData, RunStatus, SideCpu,
 };
@@ -63,7 +64,7 @@ impl Synthetic {
             "lost" | "duplicated" | "reordered" | "corrupted" => ("share", Better::Lower),
             _ => ("ns", Better::Lower),
         };
-        let id = self.data.cells.len() as i64 + 1;
+        let id = i64::try_from(self.data.cells.len()).unwrap() + 1;
         self.data.cells.push(Cell {
             id,
             experiment: experiment.to_owned(),
@@ -99,7 +100,7 @@ impl Synthetic {
 
     /// Adds a launch with one block of these samples.
     pub fn block(&mut self, cell: i64, round: u32, samples: Vec<f64>) -> &mut Block {
-        let id = self.data.launches.len() as i64 + 1;
+        let id = i64::try_from(self.data.launches.len()).unwrap() + 1;
         let group = format!("cell {cell}");
         self.data.launches.push(Launch { id, round, group, started_ns: id * 1_000_000 });
         let n = samples.len() as u64;
@@ -111,7 +112,7 @@ impl Synthetic {
             ..SideCpu::default()
         };
         let mean = samples.iter().sum::<f64>() / n.max(1) as f64;
-        let wall = (2.0 * mean).max(0.0) as u64;
+        let wall = Span::from_secs_f64(2.0 * mean * 1e-9).as_ns();
         self.data.blocks.push(Block {
             cell,
             launch: id,

@@ -107,11 +107,6 @@ impl<'a> Measured<'a> {
         self.hierarchy.median_interval(CONFIDENCE, self.seed)
     }
 
-    /// The mean of every sample: arithmetic for costs, harmonic for rates.
-    pub fn mean(&self) -> f64 {
-        Pool::new(self).mean(self.cell.better)
-    }
-
     /// The cell's result.
     pub fn result(&self) -> CellResult {
         let pool = Pool::new(self);
@@ -120,8 +115,8 @@ impl<'a> Measured<'a> {
         let mut flags = Vec::new();
         let mut summary = Summary {
             launches: self.launches.len() as u64,
-            n: blocks.iter().map(|block| block.n).sum(),
-            n_eff: blocks.iter().map(|block| effective_size(block)).sum(),
+            n: blocks.iter().map(|block| block.n).fold(0, u64::saturating_add),
+            n_eff: rounded(blocks.iter().map(|block| effective_size(block)).sum()),
             ..Summary::default()
         };
         self.fill(&mut summary, &pool, batch, &mut flags);
@@ -141,6 +136,10 @@ impl<'a> Measured<'a> {
     }
 
     fn fill(&self, summary: &mut Summary, pool: &Pool, batch: u32, flags: &mut Vec<String>) {
+        if pool.is_empty() {
+            flags.push("no finite sample".to_owned());
+            return;
+        }
         let n_eff = summary.n_eff;
         let launches = self.launches.len();
         let mut supported = |name: &str, p: f64| {
@@ -198,7 +197,8 @@ impl<'a> Measured<'a> {
 fn totals(blocks: &[&Block]) -> BTreeMap<String, u64> {
     let mut totals = BTreeMap::new();
     for (name, count) in blocks.iter().flat_map(|block| &block.counters) {
-        *totals.entry(name.clone()).or_insert(0) += count;
+        let total = totals.entry(name.clone()).or_insert(0_u64);
+        *total = total.saturating_add(*count);
     }
     totals
 }
@@ -307,8 +307,15 @@ pub(crate) fn absence(status: &CellStatus) -> (&'static str, String) {
 }
 
 #[cfg(test)]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "small positive test values"
+)]
 mod tests {
     use plumb_base::stats::histogram::Histogram;
+
+    use plumb_store::record::Factors;
 
     use super::*;
     use crate::fixture::{Design, Synthetic, local};
@@ -478,6 +485,4 @@ mod tests {
         assert_eq!((summary.median, summary.p99), (Some(20.0), Some(20.0)));
         assert_eq!(summary.ci95, Some([20.0, 20.0]));
     }
-
-    use plumb_store::record::Factors;
 }

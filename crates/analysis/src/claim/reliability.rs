@@ -115,10 +115,12 @@ fn cells<'a>(
 
 fn case(found: &Measured<'_>, fault: &str, stand: fn(f64, f64) -> Standing) -> Case {
     let factors = &found.cell.factors;
-    let messages: u64 = found.blocks().map(|block| block.effort.operations).sum();
-    let messages = messages as f64;
-    let share = found.mean();
-    let events = share * messages;
+    let count = |name: &str| -> f64 {
+        let counted: u64 = found.blocks().filter_map(|block| block.counters.get(name)).sum();
+        counted as f64
+    };
+    let (events, messages) = (count(fault), count("sent"));
+    let share = if messages > 0.0 { events / messages } else { 0.0 };
     let label = format!(
         "{} {}{}",
         factors.text("mechanism").unwrap_or("unnamed"),
@@ -126,7 +128,7 @@ fn case(found: &Measured<'_>, fault: &str, stand: fn(f64, f64) -> Standing) -> C
         factors.text("receiver").map_or_else(String::new, |receiver| format!(", {receiver}")),
     );
     let text = if events > 0.0 {
-        format!("{} of {messages} messages", plumb_base::units::Unit::Share.format(share, 2))
+        format!("{events} of {messages} messages")
     } else {
         format!("none of {messages} messages")
     };

@@ -103,3 +103,79 @@ pub fn trust(data: &RunData) -> Trust {
         flags: summary::flag_counts(&data.blocks),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use plumb_store::record::CellStatus;
+
+    use super::*;
+    use crate::document::schema;
+    use crate::fixture::{Design, Synthetic, local};
+
+    fn synthetic() -> Synthetic {
+        let mut synthetic = Synthetic::new(1);
+        synthetic.design = Design { rounds: 5, samples: 40, ..Design::default() };
+        synthetic.measure("latency.local", "latency", local("pipe", "same-cpu", 16), 1_000.0);
+        synthetic.measure("latency.local", "latency", local("tcp4", "same-cpu", 16), 4_000.0);
+        let reason = "the kernel has no io_uring".to_owned();
+        let cell = synthetic.cell("latency.local", "latency", local("uring", "same-cpu", 16));
+        cell.status = CellStatus::Unavailable(reason);
+        synthetic
+    }
+
+    #[test]
+    fn a_document_is_stable() {
+        insta::assert_json_snapshot!(build(&synthetic().data));
+    }
+
+    #[test]
+    fn the_same_records_give_the_same_document() {
+        let data = synthetic().data;
+        assert_eq!(build(&data), build(&data));
+    }
+
+    #[test]
+    fn a_cell_without_numbers_is_listed_with_its_reason() {
+        let document = build(&synthetic().data);
+        assert_eq!(document.results.len(), 2);
+        assert_eq!(document.unavailable[0].state, "unavailable");
+        assert_eq!(document.unavailable[0].reason, "the kernel has no io_uring");
+    }
+
+    #[test]
+    fn more_than_a_fifth_of_disturbed_blocks_is_not_trusted() {
+        let mut data = synthetic().data;
+        assert!(trust(&data).trusted);
+        data.blocks[0].flags = vec!["steal: 10 ms".to_owned(), "batched".to_owned()];
+        data.blocks[1].flags = vec!["canary".to_owned()];
+        assert!(trust(&data).trusted, "2 of 10");
+        data.blocks[2].flags = vec!["migration".to_owned()];
+        let judged = trust(&data);
+        assert!(!judged.trusted && judged.flagged == 3, "{judged:?}");
+        assert_eq!(judged.flags["steal"], 1);
+    }
+
+    #[test]
+    fn an_empty_or_damaged_run_still_makes_a_document() {
+        let mut data = synthetic().data;
+        data.launches.clear();
+        let document = build(&data);
+        assert!(document.results.is_empty());
+        assert_eq!(document.unavailable.len(), 3);
+        for block in &mut data.blocks {
+            block.samples = vec![f64::NAN, f64::INFINITY];
+            block.n = u64::MAX / 4;
+        }
+        data.launches = synthetic().data.launches;
+        build(&data);
+    }
+
+    #[test]
+    fn a_document_validates_against_its_published_schema() {
+        let published = schema::all().into_iter().find(|p| p.name == RUN_SCHEMA).unwrap();
+        let value = serde_json::to_value(build(&synthetic().data)).unwrap();
+        assert!(jsonschema::is_valid(&published.schema, &value));
+        let other = serde_json::json!({ "schema": "plumb.run/2" });
+        assert!(!jsonschema::is_valid(&published.schema, &other));
+    }
+}

@@ -9,16 +9,20 @@ use crate::document::CpuCost;
 
 /// CPU cost per operation: sums over sums, so that long blocks count for more.
 pub fn cost(blocks: &[&Block], has_peer: bool) -> CpuCost {
-    let operations: u64 = blocks.iter().map(|block| block.effort.operations).sum();
+    let sum = |part: fn(&Block) -> u64| {
+        blocks.iter().map(|block| part(block)).fold(0, u64::saturating_add)
+    };
+    let operations = sum(|block| block.effort.operations);
     if operations == 0 {
         return CpuCost::default();
     }
-    let sum = |part: fn(&Block) -> u64| blocks.iter().map(|block| part(block)).sum::<u64>();
     let each = |total: u64| rounded(total as f64 / operations as f64);
     let recorded = |total: u64| (total > 0).then(|| each(total));
     let peer = |total: u64| recorded(total).filter(|_| has_peer);
-    let switches =
-        sum(|block| block.effort.local.switches_voluntary + block.effort.peer.switches_voluntary);
+    let switches = sum(|block| {
+        let (local, peer) = (&block.effort.local, &block.effort.peer);
+        local.switches_voluntary.saturating_add(peer.switches_voluntary)
+    });
     CpuCost {
         local: recorded(sum(|block| block.effort.local.process_ns)),
         local_kernel_share: kernel_share(blocks, |block| &block.effort.local),
@@ -31,8 +35,8 @@ pub fn cost(blocks: &[&Block], has_peer: bool) -> CpuCost {
 }
 
 fn kernel_share(blocks: &[&Block], side: fn(&Block) -> &SideCpu) -> Option<f64> {
-    let system: u64 = blocks.iter().map(|block| side(block).system_ns).sum();
-    let user: u64 = blocks.iter().map(|block| side(block).user_ns).sum();
+    let system: f64 = blocks.iter().map(|block| side(block).system_ns as f64).sum();
+    let user: f64 = blocks.iter().map(|block| side(block).user_ns as f64).sum();
     let total = system + user;
-    (total > 0).then(|| rounded(system as f64 / total as f64))
+    (total > 0.0).then(|| rounded(system / total))
 }

@@ -29,7 +29,7 @@ impl Pool {
     pub fn new(cell: &Measured<'_>) -> Self {
         let mut weighted: Vec<(f64, f64)> = Vec::new();
         for launch in &cell.launches {
-            let n: u64 = launch.blocks.iter().map(|block| block.n).sum();
+            let n = launch.blocks.iter().map(|block| block.n).fold(0, u64::saturating_add);
             let share = 1.0 / (n.max(1) as f64 * cell.launches.len() as f64);
             for block in &launch.blocks {
                 append(block, share, &mut weighted);
@@ -45,6 +45,11 @@ impl Pool {
         }
         let (values, weights) = weighted.into_iter().unzip();
         Self { values, weights, middles }
+    }
+
+    /// Whether no block had a finite sample.
+    pub const fn is_empty(&self) -> bool {
+        self.values.is_empty()
     }
 
     /// The `p`-quantile: type 7 of Hyndman & Fan (1996), extended to weights.
