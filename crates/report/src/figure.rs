@@ -47,6 +47,8 @@ pub struct Axis {
     pub unit: String,
     /// How values become positions.
     pub scale: Scale,
+    /// Values that must be on the axis even if no mark is there: figures to be compared share them.
+    pub include: Option<[f64; 2]>,
 }
 
 /// How values become positions.
@@ -127,12 +129,17 @@ impl Axis {
     /// An axis of measured values: logarithmic for times and rates, linear for shares and counts.
     pub fn measured(label: &str, unit: &str) -> Self {
         let scale = if matches!(unit, "ns" | "B/s" | "B") { Scale::Log10 } else { Scale::Linear };
-        Self { label: label.to_owned(), unit: unit.to_owned(), scale }
+        Self { label: label.to_owned(), unit: unit.to_owned(), scale, include: None }
+    }
+
+    /// An axis with a scale of one's choice.
+    pub fn with_scale(label: &str, unit: &str, scale: Scale) -> Self {
+        Self { label: label.to_owned(), unit: unit.to_owned(), scale, include: None }
     }
 
     /// An axis of names.
     pub fn names(label: &str, names: Vec<String>) -> Self {
-        Self { label: label.to_owned(), unit: "count".to_owned(), scale: Scale::Names(names) }
+        Self::with_scale(label, "count", Scale::Names(names))
     }
 }
 

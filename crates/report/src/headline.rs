@@ -34,7 +34,7 @@ pub fn title(document: &RunDocument) -> String {
     experiments.dedup();
     match experiments.as_slice() {
         [one] => name::experiment(one).to_owned(),
-        _ => format!("Run of {}", document.run.title),
+        _ => name::experiment(&document.run.title).to_owned(),
     }
 }
 
@@ -174,18 +174,16 @@ fn latency_sentence(cells: &[&CellResult]) -> Option<String> {
     let told = |cell: &CellResult| {
         let median = cell.summary.median.unwrap_or(0.0);
         let unit = value::unit(&cell.unit);
-        format!(
-            "{} {}",
-            word(cell, "mechanism"),
-            value::with_interval(unit, median, cell.summary.ci95)
-        )
+        let cost = value::with_interval(unit, median, cell.summary.ci95);
+        format!("{cost} through {}", word(cell, "mechanism"))
     };
-    let size = size(first).map_or_else(String::new, |size| format!("{} B ", format_bytes(size)));
-    let place = name::placement(&word(first, "placement")).to_owned();
+    let size = size(first).map_or_else(String::new, |size| format!(" of {} B", format_bytes(size)));
+    let place = word(first, "placement");
+    let place = name::placement(&place);
     let ratio = last.summary.median? / first.summary.median?;
-    let mut text = format!("{size}with {place} placement: lowest latency {}", told(first));
+    let mut text = format!("A message{size} ({place}) takes {}", told(first));
     if cells.len() > 1 {
-        text = format!("{text}; highest {}, {} as long", told(last), value::times(ratio));
+        text = format!("{text} at best, {} at worst, {} as long", told(last), value::times(ratio));
     }
     Some(format!("{text}."))
 }
@@ -253,14 +251,14 @@ fn fastest(results: &[CellResult]) -> Option<&CellResult> {
 }
 
 fn placements(results: &[CellResult]) -> Vec<String> {
-    let mut placements: Vec<String> = results
+    let mut placements: Vec<(usize, String)> = results
         .iter()
         .filter(|cell| cell.experiment == "latency.local")
-        .map(|cell| word(cell, "placement"))
+        .map(|cell| (name::placement_order(cell), word(cell, "placement")))
         .collect();
     placements.sort();
     placements.dedup();
-    placements
+    placements.into_iter().map(|(_, placement)| placement).collect()
 }
 
 fn by_median(a: &Rung, b: &Rung) -> std::cmp::Ordering {

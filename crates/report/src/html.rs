@@ -5,9 +5,10 @@
 //! for a thousand cells must stay under a megabyte.
 
 use plumb_analysis::document::RunDocument;
+use plumb_analysis::rank::RankTable;
 
 use crate::figure::svg::PALETTE_CSS;
-use crate::{headline, section, verdict};
+use crate::{headline, name, section, verdict};
 
 mod element;
 mod origin;
@@ -112,7 +113,7 @@ fn head(document: &RunDocument, title: &str) -> String {
 fn ladder(document: &RunDocument) -> Vec<Part> {
     let Some(figure) = crate::figure::ladder::figure(&document.ladder) else { return Vec::new() };
     let mut body = element::figure(&figure);
-    body += &table(&results::where_time_goes(&document.ladder), "Where the time goes");
+    body += &results::where_time_goes(&document.ladder);
     vec![part("ladder", "The ladder", body)]
 }
 
@@ -125,28 +126,33 @@ fn ranks(document: &RunDocument) -> Vec<Part> {
          neighbour includes 1. Where a published order exists, its ranks stand beside those that \
          the same mechanisms take today.",
     );
-    for ranks in &document.ranks {
-        let title = verdict::rank_title(ranks);
-        let inner = table(&verdict::ranks(ranks), &title);
-        let relations = verdict::relations(ranks);
-        if let Some(published) = &ranks.published {
-            body += &format!(
-                "<h3>{}</h3><p>Published order ({}): {}.",
-                escape(&title),
-                escape(&published.source),
-                escape(&published.order.join(", "))
-            );
-            body += "<ul class=\"verdicts\">";
-            for (verdict, text) in relations {
-                body += &format!("<li>{} {}", element::verdict(&verdict), escape(&text));
-            }
-            body += "</ul>";
-            body += &details("Whole rank table", &inner);
-        } else {
-            body += &details(&title, &inner);
-        }
+    for ranks in document.ranks.iter().filter(|ranks| ranks.published.is_some()) {
+        body += &then_and_now(ranks);
+    }
+    for group in
+        document.ranks.chunk_by(|a, b| verdict::matrix_title(a) == verdict::matrix_title(b))
+    {
+        let Some(first) = group.first() else { continue };
+        let title = format!("Ranks at every size: {}", verdict::matrix_title(first));
+        let matrix = verdict::rank_matrix(&group.iter().collect::<Vec<_>>());
+        body += &details(&title, &table(&matrix, &title));
     }
     vec![part("ranks", "Ranks, then and now", body)]
+}
+
+fn then_and_now(ranks: &RankTable) -> String {
+    let Some(published) = &ranks.published else { return String::new() };
+    let title = verdict::rank_title(ranks);
+    let mut html = format!(
+        "<h3>{}</h3><p>Published order ({}): {}.<ul class=\"verdicts\">",
+        escape(&name::capital(&title)),
+        escape(&published.source),
+        escape(&published.order.join(", "))
+    );
+    for (verdict, text) in verdict::relations(ranks) {
+        html += &format!("<li>{} {}", element::verdict(&verdict), escape(&text));
+    }
+    html + "</ul>" + &details("Whole rank table", &table(&verdict::ranks(ranks), &title))
 }
 
 fn claims(document: &RunDocument) -> Vec<Part> {

@@ -19,7 +19,7 @@ pub fn run(document: &RunDocument) -> String {
         text += &format!("### {}\n\n", section.title());
         let shared = section.shared_factors();
         if !shared.is_empty() {
-            text += &format!("All at {shared}.\n\n");
+            text += &format!("Common to all: {shared}.\n\n");
         }
         text += &summary::results(&section).to_markdown();
         text.push('\n');

@@ -9,10 +9,11 @@ use plumb_analysis::document::CellResult;
 use plumb_base::units::format_bytes;
 use serde_json::Value;
 
-/// The heading of an experiment's section.
+/// The heading of an experiment or study.
 pub fn experiment(id: &str) -> &str {
     match id {
         "ladder" => "The ladder",
+        "ipc" => "Interprocess communication on one machine",
         "clock.resolution" => "Clocks: resolution and cost of reading",
         "call.kernel" => "Kernel calls",
         "latency.local" => "Latency between local processes",
@@ -39,6 +40,15 @@ pub fn response(name: &str) -> &str {
     }
 }
 
+/// What a response measures, in a word or two: for axes, which are short.
+pub fn quantity(name: &str) -> &str {
+    match name {
+        "throughput.acked" => "throughput",
+        "latency" | "throughput" => name,
+        other => response(other),
+    }
+}
+
 /// A placement in words.
 pub fn placement(name: &str) -> &str {
     match name {
@@ -50,6 +60,13 @@ pub fn placement(name: &str) -> &str {
         "scheduler" => "left to the scheduler",
         other => other,
     }
+}
+
+/// Nearest placement first: an order for pictures and sentences; cells without one come last.
+pub fn placement_order(cell: &CellResult) -> usize {
+    const ORDER: [&str; 5] = ["same-cpu", "smt", "same-cache", "other-socket", "scheduler"];
+    let placement = cell.factors.get("placement").and_then(Value::as_str).unwrap_or("");
+    ORDER.iter().position(|name| *name == placement).unwrap_or(ORDER.len())
 }
 
 /// A wake mode in words.
@@ -116,6 +133,12 @@ pub fn cell(factors: &BTreeMap<String, Value>, wanted: &BTreeSet<String>) -> Str
         })
         .collect();
     if words.is_empty() { "all".to_owned() } else { words.join(", ") }
+}
+
+/// `text` with its first letter capital.
+pub(crate) fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
 /// Families that share a figure when one figure cannot hold every mechanism.

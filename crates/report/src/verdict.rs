@@ -2,12 +2,18 @@
 //!
 //! Left out: how a verdict is reached, which analysis decides.
 
+use std::collections::BTreeMap;
+
 use plumb_analysis::document::ClaimVerdict;
 use plumb_analysis::rank::RankTable;
-use plumb_base::units::format_bytes;
+use plumb_base::units::{Unit, format_bytes};
 
 use crate::table::Table;
 use crate::{name, value};
+
+fn bytes(size: i64) -> String {
+    u64::try_from(size).map_or_else(|_| size.to_string(), format_bytes)
+}
 
 /// One row a claim: verdict, claim, effect, published figure and its source.
 pub fn claims(claims: &[ClaimVerdict]) -> Table {
@@ -27,12 +33,15 @@ pub fn claims(claims: &[ClaimVerdict]) -> Table {
 pub fn tally(claims: &[ClaimVerdict]) -> String {
     let count = |verdict: &str| claims.iter().filter(|claim| claim.verdict == verdict).count();
     let (holds, fails) = (count("holds"), count("does not hold"));
+    let open = claims.len() - holds - fails;
+    let word =
+        |count: usize, one: &'static str, many: &'static str| if count == 1 { one } else { many };
     format!(
-        "Of {} published claims, {holds} hold here, {fails} {} not, {} {} not decided.",
+        "Of {} published claims, {holds} {} here, {fails} {} not, {open} {} not decided.",
         claims.len(),
-        if fails == 1 { "does" } else { "do" },
-        claims.len() - holds - fails,
-        if claims.len() - holds - fails == 1 { "is" } else { "are" },
+        word(holds, "holds", "hold"),
+        word(fails, "does", "do"),
+        word(open, "is", "are"),
     )
 }
 
@@ -51,9 +60,19 @@ pub fn published(claim: &ClaimVerdict) -> String {
 
 /// `latency, half a round trip, at 64 B, same CPU, blocking`.
 pub fn rank_title(ranks: &RankTable) -> String {
-    let size = u64::try_from(ranks.size).map_or_else(|_| ranks.size.to_string(), format_bytes);
     format!(
-        "{} at {size} B, {}, {}",
+        "{} at {} B, {}, {}",
+        name::response(&ranks.response),
+        bytes(ranks.size),
+        name::placement(&ranks.placement),
+        name::wake(&ranks.wake)
+    )
+}
+
+/// `latency, half a round trip, same CPU, blocking`: what the tables of one matrix share.
+pub fn matrix_title(ranks: &RankTable) -> String {
+    format!(
+        "{}, {}, {}",
         name::response(&ranks.response),
         name::placement(&ranks.placement),
         name::wake(&ranks.wake)
@@ -82,19 +101,44 @@ pub fn ranks(ranks: &RankTable) -> Table {
     table
 }
 
-/// One sentence a published relation: `udp4 before tcp4: holds (1.21× [1.15, 1.30])`.
+/// Rank tables that differ only in size, as one: mechanisms down, sizes across.
+pub fn rank_matrix(tables: &[&RankTable]) -> Table {
+    let mut places: BTreeMap<&str, BTreeMap<i64, String>> = BTreeMap::new();
+    let mut sums: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
+    for ranks in tables {
+        for row in &ranks.rows {
+            let place = format!("{}{}", if row.tied { "=" } else { "" }, row.rank);
+            places.entry(&row.mechanism).or_default().insert(ranks.size, place);
+            let sum = sums.entry(&row.mechanism).or_default();
+            *sum = (sum.0 + row.rank, sum.1 + 1);
+        }
+    }
+    let mut sizes: Vec<i64> = tables.iter().map(|ranks| ranks.size).collect();
+    sizes.sort_unstable();
+    let heads: Vec<String> = ["mechanism".to_owned()]
+        .into_iter()
+        .chain(sizes.iter().map(|size| format!("#{} B", bytes(*size))))
+        .collect();
+    let mut table = Table::with_heads(&heads.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut order: Vec<&str> = places.keys().copied().collect();
+    let mean = |name: &str| sums.get(name).map_or(0.0, |(sum, n)| f64::from(*sum) / f64::from(*n));
+    order.sort_by(|a, b| mean(a).total_cmp(&mean(b)));
+    for mechanism in order {
+        let cells =
+            sizes.iter().map(|size| places[mechanism].get(size).cloned().unwrap_or_default());
+        table.push([mechanism.to_owned()].into_iter().chain(cells));
+    }
+    table
+}
+
+/// Verdict and words of each published relation: `udp4 before tcp4, ratio 1.21 [1.15, 1.30]`.
 pub fn relations(ranks: &RankTable) -> Vec<(String, String)> {
     let relations = ranks.published.iter().flat_map(|published| &published.relations);
     relations
         .map(|relation| {
-            let ratio = match (relation.ratio, relation.ci95) {
-                (Some(ratio), Some([low, high])) => {
-                    let digits = |bound| plumb_base::units::significant(bound, 3);
-                    format!(" ({} [{}, {}])", value::times(ratio), digits(low), digits(high))
-                }
-                (Some(ratio), None) => format!(" ({})", value::times(ratio)),
-                _ => String::new(),
-            };
+            let ratio = relation.ratio.map_or_else(String::new, |ratio| {
+                format!(", ratio {}", value::with_interval(Unit::Count, ratio, relation.ci95))
+            });
             let text = format!("{} before {}{ratio}", relation.faster, relation.slower);
             (relation.verdict.clone(), text)
         })

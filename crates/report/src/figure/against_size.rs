@@ -16,17 +16,25 @@ use crate::{name, value};
 /// `cells` share experiment, response and unit.
 pub fn figures(cells: &[&CellResult]) -> Vec<Figure> {
     let varying = name::varying(cells.iter().copied());
-    let mut facets: BTreeMap<Vec<String>, Vec<&CellResult>> = BTreeMap::new();
+    let mut facets: BTreeMap<(usize, Vec<String>), Vec<&CellResult>> = BTreeMap::new();
     for cell in cells.iter().filter(|cell| size(cell).is_some()) {
-        facets.entry(facet(cell)).or_default().push(cell);
+        let order = name::placement_order(cell);
+        facets.entry((order, facet(cell, &varying))).or_default().push(cell);
     }
     let mut figures = Vec::new();
-    for (facet, cells) in facets {
+    for ((_, facet), cells) in facets {
         for (family, cells) in families(cells, &varying) {
-            figures.push(figure(&facet, family, &cells, &varying));
+            figures.push((family, figure(&facet, family, &cells, &varying)));
         }
     }
+    // Pictures of one family stand side by side, one a placement, on one vertical scale.
+    figures.sort_by_key(|(family, _)| *family);
+    let mut figures: Vec<Figure> = figures.into_iter().map(|(_, figure)| figure).collect();
     figures.retain(|figure| !figure.is_empty());
+    let range = range(cells);
+    for figure in &mut figures {
+        figure.y.include = range;
+    }
     figures
 }
 
@@ -36,14 +44,22 @@ pub fn suits(cells: &[&CellResult]) -> bool {
     sizes.len() >= 3
 }
 
+/// The medians of all cells, from lowest to highest; none where a logarithm has no place for them.
+fn range(cells: &[&CellResult]) -> Option<[f64; 2]> {
+    let medians = || cells.iter().filter_map(|cell| cell.summary.median).filter(|m| *m > 0.0);
+    let low = medians().reduce(f64::min)?;
+    Some([low, medians().reduce(f64::max)?])
+}
+
 fn size(cell: &CellResult) -> Option<u64> {
     cell.factors.get("size").and_then(serde_json::Value::as_u64).filter(|size| *size > 0)
 }
 
-/// Placement and wake mode in words; absent factors are left out.
-fn facet(cell: &CellResult) -> Vec<String> {
+/// Placement and wake mode in words, where they vary.
+fn facet(cell: &CellResult, varying: &BTreeSet<String>) -> Vec<String> {
     FACETS
         .iter()
+        .filter(|factor| varying.contains(**factor))
         .filter_map(|factor| Some(name::level(factor, cell.factors.get(*factor)?)))
         .collect()
 }
@@ -110,18 +126,19 @@ fn figure(
         series.push(Series { name: name.to_owned(), slot, marks });
     }
     let words: Vec<&str> = facet.iter().map(String::as_str).chain(family).collect();
-    let title = match words.as_slice() {
-        [] => capital(name::response(response)),
-        words => capital(&words.join(", ")),
+    let title = match (family, facet) {
+        (None, []) => name::capital(name::response(response)),
+        (None, facet) => name::capital(&facet.join(", ")),
+        (Some(family), []) => family.to_owned(),
+        (Some(family), facet) => format!("{family}: {}", facet.join(", ")),
     };
     Figure {
         id: slug(&[&[experiment, response], words.as_slice()].concat()),
         title,
-        note: "Medians; bars are 95 % intervals over launches. Both axes are logarithmic."
-            .to_owned(),
+        note: "Medians with 95 % intervals over launches; both axes are logarithmic.".to_owned(),
         alt: extent(response, unit, groups),
-        x: Axis { label: "message size (B)".to_owned(), unit: "B".to_owned(), scale: Scale::Log2 },
-        y: Axis::measured(name::response(response), unit),
+        x: Axis::with_scale("message size (B)", "B", Scale::Log2),
+        y: Axis::measured(name::quantity(response), unit),
         series,
         table: table(groups),
     }
@@ -146,7 +163,11 @@ fn extent(response: &str, unit: &str, groups: &BTreeMap<String, Vec<&CellResult>
             Some(format!("{label} {low} at {} B to {high} at {} B", first.0, last.0))
         })
         .collect();
-    format!("{} against message size: {}.", capital(name::response(response)), parts.join("; "))
+    format!(
+        "{} against message size: {}.",
+        name::capital(name::response(response)),
+        parts.join("; ")
+    )
 }
 
 /// Sizes down, series across.
@@ -171,11 +192,6 @@ fn table(groups: &BTreeMap<String, Vec<&CellResult>>) -> Table {
         table.push([plumb_base::units::format_bytes(wanted)].into_iter().chain(cells));
     }
     table
-}
-
-fn capital(text: &str) -> String {
-    let mut chars = text.chars();
-    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
 /// Factors that make a picture of their own.

@@ -37,16 +37,8 @@ pub fn figure(results: &[CellResult]) -> Option<Figure> {
              most {:.1} %.",
             widest * 100.0
         ),
-        x: Axis {
-            label: "launch, in the order in which they were made".to_owned(),
-            unit: "count".to_owned(),
-            scale: Scale::Linear,
-        },
-        y: Axis {
-            label: "launch median / cell median".to_owned(),
-            unit: "count".to_owned(),
-            scale: Scale::Linear,
-        },
+        x: Axis::with_scale("launch, in the order in which they were made", "count", Scale::Linear),
+        y: Axis::with_scale("launch median / cell median", "count", Scale::Linear),
         series: vec![
             band(|row| row.p5, |row| row.p95),
             band(|row| row.q1, |row| row.q3),

@@ -47,11 +47,7 @@ pub fn figure(title: &str, cells: &[&CellResult]) -> Option<Figure> {
         note,
         alt: alt(&drawn, &labels),
         x: axis(first, &drawn),
-        y: Axis {
-            label: "share of samples".to_owned(),
-            unit: "share".to_owned(),
-            scale: Scale::Tail,
-        },
+        y: Axis::with_scale("share of samples", "share", Scale::Tail),
         series,
         table: table(&drawn, &labels),
     })
@@ -63,7 +59,7 @@ fn axis(first: &CellResult, cells: &[&CellResult]) -> Axis {
     let values = cells.iter().flat_map(|cell| &cell.summary.quantiles).map(|[_, value]| *value);
     let (low, high) =
         values.fold((f64::INFINITY, 0.0f64), |(low, high), v| (low.min(v), high.max(v)));
-    let mut axis = Axis::measured(name::response(&first.response), &first.unit);
+    let mut axis = Axis::measured(name::quantity(&first.response), &first.unit);
     if high < low * 4.0 {
         axis.scale = Scale::Linear;
     }

@@ -32,6 +32,8 @@ pub(super) fn position(scale: &Scale, value: f64) -> Option<f64> {
 /// The extents of both axes over everything drawn.
 pub(super) fn extents(figure: &Figure) -> (Extent, Extent) {
     let (mut xs, mut ys) = (Vec::new(), Vec::new());
+    xs.extend(figure.x.include.into_iter().flatten());
+    ys.extend(figure.y.include.into_iter().flatten());
     for series in &figure.series {
         collect(&series.marks, &mut xs, &mut ys);
     }
@@ -115,7 +117,11 @@ fn linear_label(unit: Unit, tick: f64, step: f64) -> String {
         Unit::Share => format!("{:.*}%", usize::from(step < 0.01), tick * 100.0),
         Unit::Count if step >= 1.0 => format!("{tick:.0}"),
         Unit::Count => format!("{tick:.2}"),
-        _ => value::plain(unit, tick),
+        _ => {
+            let places = tick.abs().log10().floor() - step.log10().floor() + 1.0;
+            let digits = (1..6u8).find(|digits| f64::from(*digits) >= places).unwrap_or(3);
+            unit.format(tick, usize::from(digits)).to_string()
+        }
     }
 }
 
@@ -210,7 +216,7 @@ mod tests {
 
     #[test]
     fn sizes_are_ticked_at_powers_of_four_when_there_are_many() {
-        let axis = Axis { label: String::new(), unit: "B".to_owned(), scale: Scale::Log2 };
+        let axis = Axis::with_scale("", "B", Scale::Log2);
         let extent = extent(&axis, &[4.0, 524_288.0]);
         assert_eq!(labels(&extent)[..3], ["4", "16", "64"]);
     }

@@ -28,10 +28,14 @@ pub fn figures(cells: &[&CellResult]) -> Vec<Figure> {
 fn figure(cells: &[&CellResult], varying: &BTreeSet<String>, part: usize, parts: usize) -> Figure {
     let (experiment, response, unit) =
         cells.first().map_or(("", "", "ns"), |cell| (&cell.experiment, &cell.response, &cell.unit));
-    let names: Vec<String> = cells.iter().map(|cell| name::cell(&cell.factors, varying)).collect();
+    let label = |cell: &CellResult| {
+        let all = || cell.factors.keys().cloned().collect();
+        name::cell(&cell.factors, &if varying.is_empty() { all() } else { varying.clone() })
+    };
+    let names: Vec<String> = cells.iter().map(|cell| label(cell)).collect();
     let at: Vec<Spread> =
         cells.iter().enumerate().filter_map(|(index, cell)| spread(cell, index as f64)).collect();
-    let mut title = name::response(response).to_owned();
+    let mut title = "Spread of the samples".to_owned();
     if parts > 1 {
         title = format!("{title} ({part} of {parts})");
     }
@@ -42,7 +46,7 @@ fn figure(cells: &[&CellResult], varying: &BTreeSet<String>, part: usize, parts:
                highest percentile that the sample supports, 99 % at most."
             .to_owned(),
         alt: alt(response, &names, cells),
-        x: Axis::measured(name::response(response), unit),
+        x: Axis::measured(name::quantity(response), unit),
         y: Axis::names("", names.clone()),
         series: vec![Series { name: String::new(), slot: 0, marks: Marks::Boxes(at) }],
         table: table(&names, cells),

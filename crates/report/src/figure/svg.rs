@@ -27,12 +27,17 @@ pub fn key(figure: &Figure) -> Vec<(String, String)> {
         .series
         .iter()
         .filter(|series| !series.name.is_empty())
-        .map(|series| (series.name.clone(), emit::swatch(series.slot, line_through(&series.marks))))
+        .map(|series| {
+            let swatch = match series.marks {
+                Marks::Points { joined: false, .. } | Marks::Boxes(_) | Marks::Bars(_) => {
+                    emit::swatch(series.slot, false)
+                }
+                Marks::Points { .. } | Marks::Band(_) => emit::swatch(series.slot, true),
+                Marks::Steps(_) => emit::dashed_swatch(series.slot),
+            };
+            (series.name.clone(), swatch)
+        })
         .collect()
-}
-
-fn line_through(marks: &Marks) -> bool {
-    !matches!(marks, Marks::Points { joined: false, .. } | Marks::Boxes(_))
 }
 
 /// Palette of both schemes, after Okabe & Ito (2008), adjusted until every colour has a contrast
@@ -62,7 +67,7 @@ mod tests {
             title: "Latency <against> size".to_owned(),
             note: String::new(),
             alt: "pipe & tcp4".to_owned(),
-            x: Axis { label: "size".to_owned(), unit: "B".to_owned(), scale: Scale::Log2 },
+            x: Axis::with_scale("size", "B", Scale::Log2),
             y: Axis::measured("latency", "ns"),
             series: vec![
                 Series {

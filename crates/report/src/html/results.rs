@@ -31,22 +31,25 @@ pub(super) fn sections(document: &RunDocument) -> Vec<Part> {
 }
 
 fn response(section: &Section<'_>, ladder: bool) -> String {
-    let mut html = format!("<h3 class=\"response\">{}</h3>", element::escape(&capital(section)));
+    let mut html = format!(
+        "<h3 class=\"response\">{}</h3>",
+        element::escape(&name::capital(name::response(section.response)))
+    );
     let shared = section.shared_factors();
     if !shared.is_empty() {
-        html += &format!("<p class=\"dim\">All at {}.", element::escape(&shared));
+        html += &format!("<p class=\"dim\">Common to all: {}.", element::escape(&shared));
     }
-    for figure in figures(section, ladder) {
+    let figures = figures(section, ladder);
+    html += if figures.len() > 1 { "<div class=\"figures\">" } else { "<div>" };
+    for figure in figures {
         html += &element::figure(&figure);
     }
-    let title = format!("All {} results", section.cells.len());
+    html += "</div>";
+    let title = match section.cells.len() {
+        1 => "The whole result".to_owned(),
+        count => format!("All {count} results"),
+    };
     html + &details(&title, &table(&full(section), &section.title()))
-}
-
-fn capital(section: &Section<'_>) -> String {
-    let name = name::response(section.response);
-    let mut chars = name.chars();
-    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
 /// The figures of a section: lines where sizes vary, boxes elsewhere, distributions for a few.
@@ -77,13 +80,16 @@ fn distributions(section: &Section<'_>) -> Vec<Figure> {
     let mut sizes: Vec<u64> = section.cells.iter().filter_map(|cell| size(cell)).collect();
     sizes.sort_unstable();
     let middle = sizes.iter().copied().min_by_key(|size| size.abs_diff(64));
-    let mut placements: Vec<String> =
-        section.cells.iter().map(|cell| level(cell, "placement")).collect();
+    let mut placements: Vec<(usize, String)> = section
+        .cells
+        .iter()
+        .map(|cell| (name::placement_order(cell), level(cell, "placement")))
+        .collect();
     placements.sort();
     placements.dedup();
     placements
         .iter()
-        .filter_map(|placement| {
+        .filter_map(|(_, placement)| {
             let cells: Vec<&CellResult> = section
                 .cells
                 .iter()
@@ -159,29 +165,30 @@ fn full(section: &Section<'_>) -> Table {
     table
 }
 
+fn kind_words(rung: &Rung) -> String {
+    element::escape(&figure::ladder::kind(rung).words())
+}
+
 /// The sentence of each rung, with the CPU time of both sides.
-pub(super) fn where_time_goes(rungs: &[Rung]) -> Table {
-    let mut table = Table::with_heads(&[
-        "boundary",
-        "#median",
-        "#CPU here",
-        "#CPU peer?",
-        "where the time goes",
-    ]);
+pub(super) fn where_time_goes(rungs: &[Rung]) -> String {
+    let mut html = String::from("<h3>Where the time goes</h3><dl class=\"rungs\">");
     let ns = Unit::Nanoseconds;
     for rung in rungs {
-        let place = match rung.placement.as_deref() {
-            None => rung.label.clone(),
-            Some(_) => format!("{}, {}", rung.label, figure::ladder::kind(rung).words()),
-        };
-        table.push([
-            place,
+        let mut cpu: Vec<String> = Vec::new();
+        cpu.extend(rung.cpu_local.map(|cost| format!("CPU {} here", value::plain(ns, cost))));
+        let peer = rung.cpu_peer.filter(|_| rung.placement.is_some());
+        cpu.extend(peer.map(|cost| format!("{} peer", value::plain(ns, cost))));
+        let softirq = rung.cpu_softirq.filter(|cost| *cost > 0.0);
+        cpu.extend(softirq.map(|cost| format!("{} softirq", value::plain(ns, cost))));
+        html += &format!(
+            "<dt>{} <span class=\"dim\">{}</span><span class=\"cost\">{}</span><dd>{}\
+             <span class=\"dim\">{}</span>",
+            element::escape(&rung.label),
+            rung.placement.as_ref().map_or_else(String::new, |_| kind_words(rung)),
             value::estimate(ns, rung.median, rung.ci95),
-            value::optional(ns, rung.cpu_local),
-            value::optional(ns, rung.cpu_peer),
-            rung.sentence.clone(),
-        ]);
+            element::escape(&format!("{} ", rung.sentence)),
+            cpu.join(", "),
+        );
     }
-    table.drop_empty_columns();
-    table
+    html + "</dl>"
 }

@@ -18,7 +18,7 @@ pub fn render(document: &RunDocument, style: Style) -> String {
         put(&mut out, &section.title(), Ink::Bold, 0, style);
         let shared = section.shared_factors();
         if !shared.is_empty() {
-            put(&mut out, &format!("All at {shared}."), Ink::Dim, 0, style);
+            put(&mut out, &format!("Common to all: {shared}."), Ink::Dim, 0, style);
         }
         out += &table::text::render(&results(&section), style);
         out.push('\n');

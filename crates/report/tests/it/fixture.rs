@@ -216,14 +216,19 @@ pub fn tables(cells: usize) -> RunDocument {
             reason: "eventfd carries 8 bytes, no more and no less".to_owned(),
         });
     }
-    document.ranks = vec![ranks("same-cpu"), ranks("same-cache")];
+    document.ranks = ["latency", "throughput", "throughput.acked"]
+        .into_iter()
+        .flat_map(|response| ["same-cpu", "same-cache"].map(|placement| (response, placement)))
+        .flat_map(|(response, placement)| SIZES.map(|size| ranks(response, placement, size)))
+        .collect();
     document.claims = claims();
     document
 }
 
-fn ranks(placement: &str) -> RankTable {
+fn ranks(response: &str, placement: &str, size: u64) -> RankTable {
+    let cost = |base: &f64, per_byte: &f64| base + per_byte * size as f64;
     let mut order: Vec<(&str, f64)> =
-        MECHANISMS.iter().map(|(name, base, per_byte)| (*name, base + per_byte * 16.0)).collect();
+        MECHANISMS.iter().map(|(name, base, slope)| (*name, cost(base, slope))).collect();
     order.sort_by(|a, b| a.1.total_cmp(&b.1));
     let best = order[0].1;
     let published = ["udp4", "tcp4", "pipe"];
@@ -253,13 +258,13 @@ fn ranks(placement: &str) -> RankTable {
     };
     RankTable {
         experiment: "latency.local".to_owned(),
-        response: "latency".to_owned(),
+        response: response.to_owned(),
         unit: "ns".to_owned(),
-        size: 16,
+        size: i64::try_from(size).unwrap(),
         placement: placement.to_owned(),
         wake: "block".to_owned(),
         rows,
-        published: Some(PublishedOrder {
+        published: [16, 1024, 65_536].contains(&size).then(|| PublishedOrder {
             source: "Zhao 2014, table 1".to_owned(),
             order: published.map(str::to_owned).to_vec(),
             relations: vec![

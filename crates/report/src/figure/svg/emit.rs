@@ -24,13 +24,17 @@ pub(super) fn write(scene: &Scene, figure: &Figure, css: &str) -> String {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {}\" role=\"img\" \
          aria-label=\"{}\" font-family=\"system-ui,sans-serif\" fill=\"var(--ink)\">\
          <title>{}</title>{style}{}</svg>",
-        number(scene.width),
+        // The crate lets the last label of the horizontal axis hang over its edge.
+        number(scene.width + OVERHANG),
         number(scene.height),
         escape(&figure.alt),
         escape(&figure.title),
         writer.svg,
     )
 }
+
+/// Half the width of a tick label, in pixels.
+const OVERHANG: f64 = 16.0;
 
 /// The mark of a palette slot, for keys.
 pub(super) fn swatch(slot: u8, line: bool) -> String {
@@ -48,6 +52,19 @@ pub(super) fn swatch(slot: u8, line: bool) -> String {
     format!(
         "<svg viewBox=\"0 0 22 14\" width=\"22\" height=\"14\" aria-hidden=\"true\" \
          fill=\"var(--c{})\">{line}<path d=\"{d}\"/></svg>",
+        slot % 8
+    )
+}
+
+/// The line of a palette slot, for keys of staircases, which have no marks.
+pub(super) fn dashed_swatch(slot: u8) -> String {
+    let dash = match super::layout::dash(slot).dasharray() {
+        Some(dash) => format!(" stroke-dasharray=\"{}\"", escape(&dash)),
+        None => String::new(),
+    };
+    format!(
+        "<svg viewBox=\"0 0 30 14\" width=\"30\" height=\"14\" aria-hidden=\"true\">\
+         <path stroke=\"var(--c{})\" stroke-width=\"2.4\"{dash} d=\"M0 7h30\"/></svg>",
         slot % 8
     )
 }

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use kuva::plot::line::LineStyle;
 use kuva::plot::scatter::MarkerShape;
 use kuva::plot::{BandPlot, LinePlot, ScatterPlot};
 use kuva::render::layout::{Layout, TickFormat};
@@ -34,7 +35,7 @@ pub(super) fn scene(figure: &Figure, alone: bool) -> Scene {
         .with_theme(theme())
         .with_x_label(figure.x.label.clone())
         .with_y_label(figure.y.label.clone())
-        .with_label_size(14)
+        .with_label_size(13)
         .with_tick_size(13);
     if alone {
         layout = layout.with_title(figure.title.clone());
@@ -86,7 +87,7 @@ impl Axes<'_> {
             Marks::Points { at, joined } => self.points(at, *joined, series.slot, &colour, name),
             Marks::Band(at) => self.band(at, &colour),
             Marks::Bars(at) => self.bars(at, &colour),
-            Marks::Steps(at) => self.steps(at, &colour, name),
+            Marks::Steps(at) => self.steps(at, series.slot, &colour, name),
             Marks::Boxes(at) => at.iter().flat_map(|spread| self.boxed(spread, &colour)).collect(),
         }
     }
@@ -154,8 +155,8 @@ impl Axes<'_> {
         at.iter().map(|[x, y]| Plot::Line(self.line(&[[*x, 0.0], [*x, *y]], colour, BOX))).collect()
     }
 
-    fn steps(&self, at: &[[f64; 2]], colour: &str, name: Option<String>) -> Vec<Plot> {
-        let line = self.line(at, colour, 2.0).with_step();
+    fn steps(&self, at: &[[f64; 2]], slot: u8, colour: &str, name: Option<String>) -> Vec<Plot> {
+        let line = self.line(at, colour, 1.8).with_step().with_line_style(dash(slot));
         vec![Plot::Line(match name {
             Some(name) => line.with_legend(name),
             None => line,
@@ -284,14 +285,24 @@ fn theme() -> Theme {
 
 fn height(figure: &Figure) -> f64 {
     match &figure.y.scale {
-        Scale::Names(names) => 26.0f64.mul_add(names.len() as f64 + 1.0, 64.0),
-        _ => 340.0,
+        Scale::Names(names) => 22.0f64.mul_add(names.len() as f64 + 1.0, 60.0),
+        _ => 310.0,
     }
 }
 
-const WIDTH: f64 = 720.0;
+const WIDTH: f64 = 560.0;
 const WHISKER: f64 = 1.2;
-const BOX: f64 = 11.0;
+const BOX: f64 = 10.0;
+
+/// Dashes by palette slot, for lines without markers: neighbours in colour differ in dash.
+pub(super) fn dash(slot: u8) -> LineStyle {
+    match slot % 4 {
+        0 => LineStyle::Solid,
+        1 => LineStyle::Dashed,
+        2 => LineStyle::DashDot,
+        _ => LineStyle::Dotted,
+    }
+}
 
 /// Markers by palette slot, in the order of the terminal's.
 pub(super) const SHAPES: [MarkerShape; 8] = [
