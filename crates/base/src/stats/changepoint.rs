@@ -85,6 +85,7 @@ fn change_in(series: &[f64], alpha: f64) -> Option<usize> {
     if observed <= 0.0 || !matters(series, cut) {
         return None;
     }
+    // A fixed seed: the permutations are part of the test, and one series has one verdict.
     let mut stream = Seed(series.len() as u64).stream("changepoint");
     let mut shuffled = scores;
     // Stops as soon as the verdict is certain.

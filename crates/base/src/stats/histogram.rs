@@ -21,8 +21,9 @@ const HEADER: usize = 40;
 const MAX_COUNTERS: u64 = 57_344;
 /// The longest V2 form: nine bytes for each counter.
 const MAX_INFLATED: u64 = MAX_COUNTERS * 9 + HEADER as u64;
-/// The most samples one stored histogram may claim: ten hours of one a nanosecond would be fewer.
-const MAX_SAMPLES: u64 = 1 << 45;
+/// The most samples one stored histogram may claim: eighteen minutes of one a nanosecond, when a
+/// block lasts seconds. Keeps the sum of millions of histograms countable.
+const MAX_SAMPLES: u64 = 1 << 40;
 
 /// A histogram of whole numbers with a relative error of at most 0.1 %.
 #[derive(Clone, Debug, PartialEq)]

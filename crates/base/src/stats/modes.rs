@@ -217,6 +217,10 @@ mod tests {
         };
         assert_eq!(modes(&sample(26.0, 27.0)).len(), 1);
         assert_eq!(modes(&sample(25.0, 100.0)).len(), 2);
+        // Two ticks apart, with a little between: too close to tell from the clock's own rounding.
+        let ticks: Vec<f64> =
+            (0..900).map(|i| [26.0, 28.0][i % 2] + f64::from(u8::from(i % 20 == 0))).collect();
+        assert_eq!(modes(&ticks).len(), 1);
     }
 
     proptest! {
