@@ -63,6 +63,35 @@ impl Stopwatch {
         }
     }
 
+    /// The argument with which [`Self::spin`] lasts as many ticks as asked, its own reading of
+    /// the clock included: measured here and now, because that is a good part of a short spin.
+    pub fn spin_argument(self, wanted: u64) -> u64 {
+        let mut argument = wanted;
+        for _ in 0..SPIN_ROUNDS {
+            let mut lasted: Vec<f64> = (0..SPIN_TRIALS)
+                .map(|_| {
+                    let start = self.end();
+                    self.spin(argument);
+                    let with = self.end().wrapping_sub(start);
+                    let start = self.end();
+                    let without = self.end().wrapping_sub(start);
+                    with as f64 - without as f64
+                })
+                .collect();
+            lasted.sort_by(f64::total_cmp);
+            let excess = quantile::of_sorted(&lasted, 0.5) - wanted as f64;
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "a float cast saturates, and a spin cannot be shorter than nothing"
+            )]
+            {
+                argument = (argument as f64 - excess).max(0.0) as u64;
+            }
+        }
+        argument
+    }
+
     /// Measures this clock on the CPU it is called on.
     pub fn measure(self) -> ClockQuality {
         let mut costs: Vec<f64> = Vec::with_capacity(READS);
@@ -88,6 +117,8 @@ impl Stopwatch {
 }
 
 const READS: usize = 1000;
+const SPIN_ROUNDS: u32 = 3;
+const SPIN_TRIALS: u32 = 51;
 
 /// What a clock can resolve on one CPU.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -29,6 +29,7 @@ pub mod report;
 pub mod rerun;
 pub mod run;
 pub mod runs;
+mod selftest;
 pub mod show;
 pub mod store;
 pub mod stored;
@@ -109,6 +110,7 @@ enum Command {
     Run(run::Run),
     Rerun(rerun::Rerun),
     Runs(runs::Runs),
+    Selftest(selftest::Selftest),
     Show(show::Show),
     Compare(compare::Compare),
     Ab(variants::Ab),
@@ -166,6 +168,7 @@ fn dispatch(cli: Cli, output: &Output) -> Result<Exit, Failure> {
         Command::Run(command) => command.perform(global, output),
         Command::Rerun(command) => command.perform(global, output),
         Command::Runs(command) => command.perform(global, output),
+        Command::Selftest(command) => command.perform(output),
         Command::Show(command) => command.perform(global, output),
         Command::Compare(command) => command.perform(global, output),
         Command::Ab(command) => command.perform(global, output),

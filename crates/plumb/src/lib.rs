@@ -8,3 +8,4 @@ pub mod experiment;
 pub mod plan;
 pub mod problem;
 pub mod run;
+pub mod selftest;

@@ -25,6 +25,7 @@ mod flags;
 mod ledger;
 
 use begin::Beginning;
+pub use begin::CODE_VERSION;
 use calibration::Clock;
 use flags::Flags;
 use ledger::{Ledger, Tally};

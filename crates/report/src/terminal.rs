@@ -7,6 +7,7 @@ pub mod compare;
 pub mod doctor;
 pub mod ladder;
 pub mod ranks;
+pub mod selftest;
 pub mod summary;
 
 /// What the terminal can show.

@@ -90,10 +90,15 @@ impl Service {
     fn perform<E: End>(&mut self, end: &mut E, task: PeerTask) -> io::Result<()> {
         let size = usize::try_from(task.size).map_err(io::Error::other)?;
         let ack = usize::try_from(task.ack).map_err(io::Error::other)?;
+        let watch = Stopwatch::new(self.attach.ticks_per_ns);
+        let delay_ticks = match self.page.delay_ticks() {
+            0 => 0,
+            wanted => watch.spin_argument(wanted).max(1),
+        };
         let mut part = Part {
             page: &self.page,
-            watch: Stopwatch::new(self.attach.ticks_per_ns),
-            delay_ticks: self.page.delay_ticks(),
+            watch,
+            delay_ticks,
             tx: payload::pattern(self.attach.seed, size.max(ack)),
             rx: vec![0; size.max(ack) + SLACK],
             size,

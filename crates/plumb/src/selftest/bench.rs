@@ -1,0 +1,98 @@
+//! Real round trips for the self-test: launches over a pipe, each measuring some variants.
+
+use plumb_base::seed::Seed;
+use plumb_base::time::Span;
+use plumb_host::clock::{self, Calibration};
+use plumb_host::harness::launcher::{Launch, LaunchError};
+use plumb_host::harness::spec::{
+    BlockReport, BlockSpec, ChannelSpec, LaunchSpec, SocketOptions, Task,
+};
+use plumb_host::local::mechanism::{Mechanism, Wake};
+use plumb_host::stop;
+use plumb_host::topology::{CpuPair, Placement, Topology};
+
+use super::go_on;
+use crate::problem::Problem;
+
+/// Message size: one cache line.
+const SIZE: u64 = 64;
+
+/// Wall time of a block.
+const BLOCK: Span = Span::from_ms(5);
+
+/// Longest time for a block before its processes are killed.
+const DEADLINE: Span = Span::from_secs(10);
+
+/// Launches over a pipe with both processes on one CPU, where nothing but the pipe varies.
+pub(super) struct Bench {
+    calibration: Calibration,
+    pair: CpuPair,
+    seed: Seed,
+    launches: u64,
+}
+
+impl Bench {
+    /// Calibrates the clock.
+    pub(super) fn new(seed: Seed) -> Result<Self, Problem> {
+        let pair = Topology::machine().pair(Placement::SameCpu).map_err(|error| {
+            Problem::trouble("the self-test needs a CPU to bind to").because(error)
+        })?;
+        let calibration = clock::calibrate(Span::from_ms(100));
+        Ok(Self { calibration, pair, seed: seed.derive("selftest bench"), launches: 0 })
+    }
+
+    /// One launch that measures blocks with these delays in turn; the samples of each are half
+    /// round trips in nanoseconds.
+    ///
+    /// A launch that breaks is tried again a few times; the machine may be at fault.
+    pub(super) fn launch(&mut self, delays_ns: &[u64]) -> Result<Vec<BlockReport>, Problem> {
+        let mut failures = 0;
+        loop {
+            go_on()?;
+            match self.try_launch(delays_ns) {
+                Ok(blocks) => return Ok(blocks),
+                Err(error) if failures < 3 && !matches!(error, LaunchError::Interrupted) => {
+                    failures += 1;
+                }
+                Err(error) => {
+                    go_on()?;
+                    return Err(Problem::trouble("the self-test could not measure a pipe")
+                        .because(error)
+                        .fix("see what this host can measure with: plumb doctor"));
+                }
+            }
+        }
+    }
+
+    fn try_launch(&mut self, delays_ns: &[u64]) -> Result<Vec<BlockReport>, LaunchError> {
+        self.launches += 1;
+        let spec = LaunchSpec {
+            channel: Some(ChannelSpec {
+                mechanism: Mechanism::Pipe,
+                wake: Wake::Block,
+                options: SocketOptions::default(),
+            }),
+            cpu_local: self.pair.local,
+            cpu_peer: self.pair.peer,
+            ticks_per_ns: self.calibration.ticks_per_ns,
+            seed: self.seed.derive(&self.launches.to_string()).0,
+            deadline_ns: DEADLINE.as_ns(),
+        };
+        let mut abort = || stop::requests() > 0;
+        let program = std::env::current_exe()?;
+        let mut launch = Launch::start(&program, &spec, &mut abort)?;
+        let mut blocks = Vec::with_capacity(delays_ns.len());
+        for &injected_ns in delays_ns {
+            let block = BlockSpec {
+                task: Task::Latency { size: SIZE },
+                duration_ns: BLOCK.as_ns(),
+                samples_max: 10_000,
+                samples_kept: 10_000,
+                injected_ns,
+            };
+            blocks.push(launch.measure(&block, DEADLINE, &mut abort)?);
+        }
+        launch.finish()?;
+        Ok(blocks)
+    }
+}

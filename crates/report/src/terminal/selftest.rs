@@ -1,0 +1,81 @@
+//! The self-test in the terminal: one line a check, what was claimed and what was seen.
+
+use plumb_analysis::document::selftest::{SelftestCheck, SelftestDocument};
+use plumb_base::units::{Unit, significant};
+
+use super::{Ink, Style};
+
+/// The whole self-test, ended by its verdict.
+pub fn render(document: &SelftestDocument, style: Style) -> String {
+    let mut text = String::new();
+    for check in &document.checks {
+        let (mark, ink) = if check.passed { ("pass", Ink::Good) } else { ("FAIL", Ink::Bad) };
+        let lines = style.wrap(&sentence(check), 6);
+        text.push_str(&format!("{}  {}\n", style.paint(ink, mark), lines.join("\n").trim_start()));
+        if !check.note.is_empty() {
+            text.push_str(&style.wrap(&check.note, 6).join("\n"));
+            text.push('\n');
+        }
+    }
+    let failed = document.checks.iter().filter(|check| !check.passed).count();
+    let verdict = match failed {
+        0 => format!("all {} checks passed", document.checks.len()),
+        1 => "1 check failed".to_owned(),
+        n => format!("{n} checks failed"),
+    };
+    let seconds = significant(document.seconds, 3);
+    text.push_str(&format!("{verdict} in {seconds} s (seed {})\n", document.seed));
+    style.spell(&text)
+}
+
+/// `95 % intervals …: 95.1% [94.0%, 96.0%] of 2000, wanted 93% to 97%`.
+fn sentence(check: &SelftestCheck) -> String {
+    let unit = Unit::from_name(&check.unit).unwrap_or(Unit::Count);
+    let show = |value: f64| unit.format(value, 3).to_string();
+    let interval =
+        check.ci95.map_or_else(String::new, |[lo, hi]| format!(" [{}, {}]", show(lo), show(hi)));
+    let [least, most] = check.bounds;
+    let wanted = if unit == Unit::Share {
+        format!("wanted {} to {}", show(least), show(most))
+    } else {
+        format!("wanted {} inside", show(least))
+    };
+    format!(
+        "{}: {}{interval} in {} trials, {wanted}",
+        check.claim,
+        show(check.observed),
+        check.trials
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_check_is_counted_and_says_what_was_wanted() {
+        let check = |passed| SelftestCheck {
+            id: "aa.apart".to_owned(),
+            claim: "nothing is called nothing".to_owned(),
+            trials: 100,
+            observed: 0.08,
+            ci95: Some([0.04, 0.15]),
+            bounds: [0.0, 0.05],
+            unit: "share".to_owned(),
+            passed,
+            note: String::new(),
+        };
+        let document = SelftestDocument {
+            schema: "plumb.selftest/1".to_owned(),
+            code: "0".to_owned(),
+            seed: 7,
+            seconds: 61.0,
+            passed: false,
+            checks: vec![check(true), check(false)],
+        };
+        let text = render(&document, Style { color: false, unicode: false, width: 100 });
+        assert!(text.contains("FAIL  nothing is called nothing: 8%"), "{text}");
+        assert!(text.contains("wanted 0% to 5%"), "{text}");
+        assert!(text.ends_with("1 check failed in 61 s (seed 7)\n"), "{text}");
+    }
+}
