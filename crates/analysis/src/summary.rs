@@ -27,8 +27,11 @@ pub const CONFIDENCE: f64 = 0.95;
 /// Smallest effective sample in which modes are looked for.
 const MODES_FROM: f64 = 100.0;
 
-/// Most points handed to the search for modes.
-const MODES_POINTS: usize = 1_000;
+/// Most samples handed to the search for modes.
+const MODES_SAMPLES: usize = 1_000;
+
+/// Modes closer than this share of their value are one: the margin below which costs are equal.
+const MODES_APART: f64 = 0.02;
 
 /// One cell with everything measured of it.
 #[derive(Clone, Debug)]
@@ -145,7 +148,7 @@ impl<'a> Measured<'a> {
         let mut supported = |name: &str, p: f64| {
             // Enough launches carry an interval of the median however few samples each has.
             if name == "median" && launches >= LAUNCHES_NEEDED {
-                return Some(rounded(pool.quantile(p)));
+                return Some(rounded(self.median()));
             }
             if batch > 1 && p > 0.75 {
                 flags.push(format!("{name} refused: samples are means of {batch} operations"));
@@ -184,7 +187,7 @@ impl<'a> Measured<'a> {
         }
         summary.launch_medians = self.hierarchy.launch_medians().into_iter().map(rounded).collect();
         summary.quantiles = pool.grid(n_eff);
-        summary.modes = find_modes(pool, n_eff);
+        summary.modes = find_modes(&self.blocks().collect::<Vec<_>>(), n_eff);
         if summary.modes.len() > 1 {
             flags.push(format!("modes: {}; the mean is withheld", summary.modes.len()));
         } else {
@@ -221,15 +224,40 @@ fn effective_size(block: &Block) -> f64 {
     (share * block.n as f64).min(block.n as f64)
 }
 
-fn find_modes(pool: &Pool, n_eff: f64) -> Vec<Mode> {
-    if n_eff < MODES_FROM {
+/// The modes of the raw samples, thinned to as many as are independent; empty when there is one.
+///
+/// Samples as they were measured, not quantiles: interpolation would hide the ticks of the clock,
+/// which the search has to know from modes. Neighbours closer than 2 % are joined.
+fn find_modes(blocks: &[&Block], n_eff: f64) -> Vec<Mode> {
+    let mut samples: Vec<f64> =
+        blocks.iter().flat_map(|block| &block.samples).copied().filter(|v| v.is_finite()).collect();
+    if n_eff < MODES_FROM || samples.is_empty() {
         return Vec::new();
     }
-    let found = modes::modes(&pool.spaced(n_eff, MODES_POINTS));
-    if found.len() < 2 {
+    samples.sort_unstable_by(f64::total_cmp);
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a float cast saturates, and the result is capped"
+    )]
+    let count = (n_eff as usize).min(MODES_SAMPLES).min(samples.len());
+    let thinned: Vec<f64> = (0..count).map(|i| samples[i * samples.len() / count]).collect();
+    let mut joined: Vec<Mode> = Vec::new();
+    for mode in modes::modes(&thinned) {
+        match joined.last_mut() {
+            Some(last) if mode.value - last.value <= MODES_APART * last.value.abs() => {
+                if mode.share > last.share {
+                    last.value = mode.value;
+                }
+                last.share += mode.share;
+            }
+            _ => joined.push(Mode { value: mode.value, share: mode.share }),
+        }
+    }
+    if joined.len() < 2 {
         return Vec::new();
     }
-    found
+    joined
         .into_iter()
         .map(|mode| Mode { value: rounded(mode.value), share: rounded(mode.share) })
         .collect()
@@ -381,6 +409,17 @@ mod tests {
         assert_eq!(result.summary.modes.len(), 2, "{:?}", result.summary.modes);
         assert_eq!(result.summary.mean, None);
         assert!(result.flags.iter().any(|flag| flag.starts_with("modes: 2")));
+    }
+
+    #[test]
+    fn the_ticks_of_a_coarse_clock_are_not_modes() {
+        let mut synthetic = pipe(Design { samples: 1_000, spread: 0.01, ..Design::default() });
+        for block in &mut synthetic.data.blocks {
+            // Half a round trip, by a clock that ticks every 10 ns.
+            block.samples.iter_mut().for_each(|sample| *sample = (*sample / 5.0).round() * 5.0);
+        }
+        let summary = one(&synthetic).summary;
+        assert!(summary.modes.is_empty() && summary.mean.is_some(), "{:?}", summary.modes);
     }
 
     #[test]

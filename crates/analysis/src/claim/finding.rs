@@ -311,7 +311,7 @@ fn told_at(cases: &[&Case]) -> String {
     for (word, group) in [
         ("agree", chosen(&|case| case.standing == Standing::For)),
         ("contradict", chosen(&is_against)),
-        ("open", chosen(&|case| matches!(case.standing, Standing::Open(_)))),
+        ("undecided", chosen(&|case| matches!(case.standing, Standing::Open(_)))),
     ] {
         if group.is_empty() {
             continue;

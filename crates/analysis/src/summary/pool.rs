@@ -82,18 +82,6 @@ impl Pool {
         }
     }
 
-    /// As many evenly spaced quantiles as there are effective samples, at most `most`.
-    pub fn spaced(&self, n_eff: f64, most: usize) -> Vec<f64> {
-        let most = u32::try_from(most).unwrap_or(u32::MAX);
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "a float cast saturates, and the result is capped"
-        )]
-        let count = (n_eff as u32).clamp(1, most);
-        (0..count).map(|index| self.quantile((f64::from(index) + 0.5) / f64::from(count))).collect()
-    }
-
     /// Evenly spaced quantiles that `n_eff` samples support, with the minimum and the maximum.
     pub fn grid(&self, n_eff: f64) -> Vec<[f64; 2]> {
         (0..=GRID_STEPS)
