@@ -73,7 +73,8 @@ pub fn sentences(document: &RunDocument) -> Vec<String> {
     } else {
         sentences.extend(ladder_sentences(&document.ladder));
     }
-    if !document.claims.is_empty() {
+    // A ladder has too few cells for claims; the page still lists them.
+    if !document.claims.is_empty() && document.ladder.is_empty() {
         sentences.push(verdict::tally(&document.claims));
     }
     sentences.extend(rank_sentence(document));

@@ -66,13 +66,15 @@ pub fn trust(trust: &Trust) -> String {
     let share = trust.flagged as f64 / trust.blocks as f64 * 100.0;
     let flags: Vec<String> =
         trust.flags.iter().map(|(flag, blocks)| format!("{flag} {blocks}")).collect();
-    let flags = if flags.is_empty() { String::new() } else { format!(" ({})", flags.join(", ")) };
+    // Not every flag is a disturbance: batching is one too, so all are listed apart.
+    let flags =
+        if flags.is_empty() { String::new() } else { format!(" Flags: {}.", flags.join(", ")) };
     let count =
-        format!("{} of {} blocks ({share:.0}%) were disturbed{flags}", trust.flagged, trust.blocks);
+        format!("{} of {} blocks ({share:.0}%) were disturbed", trust.flagged, trust.blocks);
     if trust.trusted {
-        format!("{count}: less than the fifth at which a run says not to trust it.")
+        format!("{count}, fewer than the fifth at which a run says not to trust it.{flags}")
     } else {
-        format!("Not to be trusted: {count}. Quieten the machine and run it again.")
+        format!("Not to be trusted: {count}. Quieten the machine and run it again.{flags}")
     }
 }
 

@@ -115,9 +115,9 @@ pub fn rank_matrix(tables: &[&RankTable]) -> Table {
     }
     let mut sizes: Vec<i64> = tables.iter().map(|ranks| ranks.size).collect();
     sizes.sort_unstable();
-    let heads: Vec<String> = ["mechanism".to_owned()]
+    let heads: Vec<String> = ["mechanism at size (B)".to_owned()]
         .into_iter()
-        .chain(sizes.iter().map(|size| format!("#{} B", bytes(*size))))
+        .chain(sizes.iter().map(|size| format!("#{}?", bytes(*size))))
         .collect();
     let mut table = Table::with_heads(&heads.iter().map(String::as_str).collect::<Vec<_>>());
     let mut order: Vec<&str> = places.keys().copied().collect();

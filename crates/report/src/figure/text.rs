@@ -210,16 +210,18 @@ fn tick_line(places: &Places<'_>, labels: usize, style: Style) -> String {
     format!("{} {}", " ".repeat(labels + 1), style.paint(Ink::Dim, &format!("{line}{unit}")))
 }
 
-/// Labels centred under their columns; one that would touch its left neighbour is left out.
+/// Labels centred under their columns, or nearly so; one that would touch its left neighbour is
+/// left out.
 pub(crate) fn spaced(ticks: &[(usize, String)], width: usize) -> String {
     let mut line: Vec<char> = Vec::new();
     for (column, label) in ticks {
         let length = label.chars().count();
         let start = column.saturating_sub(length / 2).min(width.saturating_sub(length));
-        if start < line.len() + usize::from(!line.is_empty()) {
+        let free = line.len() + usize::from(!line.is_empty());
+        if start + 2 < free || free.max(start) + length > width {
             continue;
         }
-        line.resize(start, ' ');
+        line.resize(free.max(start), ' ');
         line.extend(label.chars());
     }
     line.into_iter().collect()

@@ -45,9 +45,9 @@ impl Shape {
         let width = usize::from(style.width).max(28);
         let longest = labels(rungs).iter().map(|label| label.chars().count()).max().unwrap_or(0);
         let columns = columns(rungs);
-        let label = longest.min(if width < 100 { 20 } else { 30 });
+        let label = longest.min(width.saturating_sub(2 + columns.len() * VALUE + PLOT)).max(12);
         let beside = width.saturating_sub(label + 2 + columns.len() * VALUE);
-        let stacked = beside < 18;
+        let stacked = beside < PLOT;
         let plot = if stacked { width - 2 } else { beside.min(90) };
         let (low, high) = scale(rungs);
         Self { label, plot, columns, low, high, stacked }
@@ -100,7 +100,8 @@ impl Shape {
             head.push(value_text(rung, style));
         }
         head.extend(cpu_text(rung));
-        let text = format!("{}: {}", head.join(", "), rung.sentence);
+        let gap = if head.is_empty() { "" } else { ": " };
+        let text = format!("{}{gap}{}", head.join(", "), rung.sentence);
         let slot = kind(rung).slot();
         let indent = 4;
         let mut lines = style.wrap(&text, indent);
@@ -226,6 +227,9 @@ fn cpu_text(rung: &Rung) -> Option<String> {
     }
     Some(cpu)
 }
+
+/// Columns below which the picture says too little.
+const PLOT: usize = 20;
 
 /// Columns a value takes: `21.4 µs ±1.2%` and a gap.
 const VALUE: usize = 15;

@@ -36,9 +36,9 @@ fn sentence(check: &SelftestCheck) -> String {
         check.ci95.map_or_else(String::new, |[lo, hi]| format!(" [{}, {}]", show(lo), show(hi)));
     let [least, most] = check.bounds;
     let wanted = if unit == Unit::Share {
-        format!("wanted {} to {}", show(least), show(most))
+        format!("wanted {} to {}", exact(unit, least), exact(unit, most))
     } else {
-        format!("wanted {} inside", show(least))
+        format!("wanted {} inside", exact(unit, least))
     };
     format!(
         "{}: {}{interval} in {} trials, {wanted}",
@@ -46,6 +46,16 @@ fn sentence(check: &SelftestCheck) -> String {
         show(check.observed),
         check.trials
     )
+}
+
+/// A bound is a given number and not a measured one: no zeros are added to it.
+fn exact(unit: Unit, value: f64) -> String {
+    let mut formatted = unit.format(value, 3);
+    if formatted.number.contains('.') {
+        let trimmed = formatted.number.trim_end_matches('0').trim_end_matches('.');
+        formatted.number = trimmed.to_owned();
+    }
+    formatted.to_string()
 }
 
 #[cfg(test)]
@@ -74,8 +84,8 @@ mod tests {
             checks: vec![check(true), check(false)],
         };
         let text = render(&document, Style { color: false, unicode: false, width: 100 });
-        assert!(text.contains("FAIL  nothing is called nothing: 8%"), "{text}");
+        assert!(text.contains("FAIL  nothing is called nothing: 8.00%"), "{text}");
         assert!(text.contains("wanted 0% to 5%"), "{text}");
-        assert!(text.ends_with("1 check failed in 61 s (seed 7)\n"), "{text}");
+        assert!(text.ends_with("1 check failed in 61.0 s (seed 7)\n"), "{text}");
     }
 }

@@ -76,6 +76,7 @@ fn tables_and_figures_fit_forty_columns() {
         summary::distribution(&document.results[0], style),
     ];
     texts.extend(document.ranks.iter().map(|table| ranks::ranks(table, style)));
+    texts.push(ranks::all(&document.ranks, style));
     for section in section::sections(&document.results) {
         let figures = figure::against_size::figures(&section.cells);
         texts.extend(figures.iter().map(|figure| figure::text::render(figure, style)));
