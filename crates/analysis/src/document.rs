@@ -13,6 +13,7 @@ use crate::ladder::Rung;
 use crate::rank::RankTable;
 
 pub mod build;
+pub mod check;
 pub mod compare;
 pub mod doctor;
 pub mod list;

@@ -29,7 +29,7 @@ pub mod report;
 pub mod rerun;
 pub mod run;
 pub mod runs;
-mod selftest;
+pub mod selftest;
 pub mod show;
 pub mod store;
 pub mod stored;
@@ -60,7 +60,7 @@ pub struct Cli {
 }
 
 /// Version and commit of this program.
-pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+pub const VERSION: &str = env!("PLUMB_CODE_VERSION");
 
 /// What every subcommand takes.
 #[expect(

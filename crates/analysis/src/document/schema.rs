@@ -5,6 +5,7 @@
 use schemars::{JsonSchema, schema_for};
 use serde_json::{Value, json};
 
+use crate::document::check::{self, CheckDocument};
 use crate::document::compare::{self, CompareDocument};
 use crate::document::doctor::{self, DoctorDocument};
 use crate::document::list::{self, ListDocument};
@@ -31,6 +32,7 @@ pub fn all() -> Vec<Published> {
         published::<RunsDocument>(runs::SCHEMA),
         published::<ListDocument>(list::SCHEMA),
         published::<DoctorDocument>(doctor::SCHEMA),
+        published::<CheckDocument>(check::SCHEMA),
         published::<SelftestDocument>(selftest::SCHEMA),
     ]
 }

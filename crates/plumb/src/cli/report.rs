@@ -34,17 +34,15 @@ impl Report {
     pub fn perform(self, global: &Global, output: &Output) -> Result<Exit, Failure> {
         let store = stored::open(global, Mode::Read)?;
         let document = build(&stored::load(&store, &self.run)?);
-        if output.json {
-            output.document(&document)?;
-            return Ok(Exit::Fine);
+        if let Some(path) = &self.output {
+            let page = html::report(&document);
+            write_file(path, page.as_bytes())?;
+            output.remark(&format!("{}: {} kB", path.display(), page.len().div_ceil(1_000)));
         }
-        let page = html::report(&document);
-        match &self.output {
-            None => output.page(&page)?,
-            Some(path) => {
-                write_file(path, page.as_bytes())?;
-                output.remark(&format!("{}: {} kB", path.display(), page.len().div_ceil(1_000)));
-            }
+        match (output.json, &self.output) {
+            (true, _) => output.document(&document)?,
+            (false, None) => output.page(&html::report(&document))?,
+            (false, Some(_)) => {}
         }
         Ok(Exit::Fine)
     }

@@ -75,7 +75,7 @@ pub struct Options {
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
     /// Print the plan as TOML, and measure nothing
-    #[arg(long)]
+    #[arg(long, conflicts_with = "json")]
     pub plan: bool,
 }
 
@@ -168,7 +168,16 @@ pub fn measure(
     }
     let (data, exit) = execute(plan, None, global, output)?;
     report(&data, output)?;
-    Ok(exit)
+    Ok(measured_any(&data, exit, output))
+}
+
+/// The exit code of a run: one that measured nothing at all is trouble, whatever the reasons.
+fn measured_any(data: &RunData, exit: Exit, output: &Output) -> Exit {
+    if exit == Exit::Fine && data.blocks.is_empty() {
+        output.remark("nothing could be measured; each cell says why");
+        return Exit::Trouble;
+    }
+    exit
 }
 
 /// Finishes an interrupted run.
@@ -191,7 +200,7 @@ fn resume(
     let plan = Plan::from_toml(&data.run.plan_toml, &format!("the plan of {id}"))?;
     let (data, exit) = execute(options.limit(plan), Some(id), global, output)?;
     report(&data, output)?;
-    Ok(exit)
+    Ok(measured_any(&data, exit, output))
 }
 
 /// Carries a plan out, watched, and gives back what is stored then.
@@ -286,7 +295,8 @@ pub fn report(data: &RunData, output: &Output) -> Result<(), Failure> {
 fn next(document: &RunDocument) -> String {
     let id = &document.run.id;
     format!(
-        "stored as {id}; next: plumb report {id} -o {id}.html, or plumb compare {id} last after \
-         the next run"
+        "stored as {id}\nnext: plumb report last -o {}.html   or, after the next run: plumb compare \
+         last~1 last",
+        document.run.title
     )
 }

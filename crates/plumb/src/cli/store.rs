@@ -1,9 +1,9 @@
 //! `plumb store`: the store's file itself.
 
 use clap::{Args, Subcommand};
+use plumb_analysis::document::check::{CheckDocument, SCHEMA};
 use plumb_base::stats::histogram::Histogram;
 use plumb_store::sqlite::{Mode, Store};
-use serde::Serialize;
 
 use super::output::{Failure, Output};
 use super::{Global, stored};
@@ -30,17 +30,6 @@ enum Action {
         /// Its whole id
         run: String,
     },
-}
-
-/// What a check found, `plumb.check/1`.
-#[derive(Debug, Serialize)]
-struct CheckDocument {
-    schema: &'static str,
-    store: String,
-    runs: u64,
-    blocks: u64,
-    sound: bool,
-    faults: Vec<String>,
 }
 
 impl StoreCommand {
@@ -97,7 +86,7 @@ fn check(store: &Store, output: &Output) -> Result<Exit, Failure> {
     }
     let sound = faults.is_empty();
     let document = CheckDocument {
-        schema: "plumb.check/1",
+        schema: SCHEMA.to_owned(),
         store: store.path().display().to_string(),
         runs: listings.len() as u64,
         blocks,

@@ -161,6 +161,16 @@ fn check_used(
 ) -> Result<(), Problem> {
     for (factor, texts) in &chosen.0 {
         if !factors_used.contains(factor.as_str()) {
+            let owners: Vec<&str> = Experiment::ALL
+                .iter()
+                .filter(|experiment| experiment.factor(factor).is_some())
+                .map(|experiment| experiment.id)
+                .collect();
+            if !owners.is_empty() {
+                return Err(Problem::usage(format!("factor '{factor}' means nothing here"))
+                    .because(format!("only {} varies it", owners.join(", ")))
+                    .fix(format!("plumb run {} --set {factor}=…", owners[0])));
+            }
             let all: BTreeSet<&str> = Experiment::ALL
                 .iter()
                 .flat_map(|experiment| experiment.factors.iter().map(|f| f.name))
@@ -216,6 +226,7 @@ mod tests {
             ("latency.local", vec!["mechanism=pip"], "did you mean 'pipe'?"),
             ("latency.local", vec!["mechanism=pipe,tpc4"], "did you mean 'tcp4'?"),
             ("throughput.local", vec!["response=throughputs"], "did you mean 'throughput'?"),
+            ("latency.local", vec!["nodelay=on"], "plumb run tcp.options --set nodelay=…"),
         ] {
             let problem = named(id, &words).unwrap_err();
             assert_eq!(problem.fix.as_deref(), Some(fix), "{problem}");
