@@ -256,7 +256,7 @@ mod tests {
             let call = |call: &str| Factors::default().with("call", call).with("via", via);
             synthetic.measure("call.kernel", "call", call("getpid"), getpid);
             synthetic.measure("call.kernel", "call", call("getuid"), getuid);
-            for other in ["getppid", "invalid", "read-zero"] {
+            for other in ["getppid", "invalid"] {
                 synthetic.measure("call.kernel", "call", call(other), 60.0);
             }
         }

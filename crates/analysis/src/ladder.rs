@@ -9,7 +9,10 @@ use plumb_base::units::{Unit, significant};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::document::{CellResult, RunDocument};
+use crate::document::{CellResult, Mode, RunDocument};
+
+/// Modes named one by one in a sentence.
+const MODES_NAMED: usize = 3;
 
 /// One rung: one boundary crossed, one way. Times are in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -159,25 +162,34 @@ fn sentence(result: &CellResult, median: f64, calls: Option<f64>) -> String {
     if let Some(calls) = calls.filter(|calls| (calls - 1.0).abs() > 1e-9) {
         parts.push(format!("{} empty system calls", times(calls)));
     }
-    match result.summary.modes.as_slice() {
-        [] | [_] => {}
-        modes => {
-            let values: Vec<String> = modes
-                .iter()
-                .map(|mode| {
-                    let value = Unit::Nanoseconds.format(mode.value, 2);
-                    format!("{value} ({})", percent(mode.share))
-                })
-                .collect();
-            parts.push(format!("{} modes: {}", modes.len(), values.join(", ")));
-        }
-    }
+    parts.extend(told_modes(&result.summary.modes));
     if parts.is_empty() {
         return format!("{}; no CPU time was recorded.", Unit::Nanoseconds.format(median, 3));
     }
     let mut text = parts.join("; ");
     text.push('.');
     text
+}
+
+/// The modes, each with its share; only their span when they are more than a sentence bears.
+fn told_modes(modes: &[Mode]) -> Option<String> {
+    let format = |value: f64| Unit::Nanoseconds.format(value, 2).to_string();
+    match modes {
+        [] | [_] => None,
+        [first, .., last] if modes.len() > MODES_NAMED => Some(format!(
+            "{} modes from {} to {}",
+            modes.len(),
+            format(first.value),
+            format(last.value)
+        )),
+        few => {
+            let each: Vec<String> = few
+                .iter()
+                .map(|mode| format!("{} ({})", format(mode.value), percent(mode.share)))
+                .collect();
+            Some(format!("{} modes: {}", few.len(), each.join(", ")))
+        }
+    }
 }
 
 /// Who was running: this side, the other side, nobody.
@@ -188,7 +200,13 @@ fn split(result: &CellResult) -> Option<String> {
     let Some(peer) =
         cpu.peer.map(|peer| peer / wall).filter(|_| word(result, "mechanism").is_some())
     else {
-        return Some(format!("{} CPU here{}", percent(local), kernel(cpu.local_kernel_share)));
+        let here = format!("{} CPU here{}", percent(local), kernel(cpu.local_kernel_share));
+        let rest = 1.0 - local;
+        return Some(if rest >= 0.05 {
+            format!("{here}, {} taken by others", percent(rest))
+        } else {
+            here
+        });
     };
     let mut text = format!(
         "{} CPU here{}, {} CPU in the peer{}",
@@ -198,12 +216,17 @@ fn split(result: &CellResult) -> Option<String> {
         kernel(cpu.peer_kernel_share)
     );
     let idle = 1.0 - local - peer;
-    // Asleep on another CPU, nobody running: what is left is that CPU leaving its idle state.
-    let waking = matches!(
-        word(result, "placement"),
-        Some("other-cpu" | "smt" | "same-cache" | "same-socket" | "other-socket")
-    ) && word(result, "wake") != Some("spin");
-    let idle_text = if waking { "neither ran: an idle CPU was waking up" } else { "neither ran" };
+    // Asleep on another CPU and nobody running: what is left is that CPU leaving its idle state.
+    // On one CPU a message in flight always leaves one of the two ready to run.
+    let idle_text = match (word(result, "placement"), word(result, "wake")) {
+        (Some("same-cpu"), _) => "neither ran: the CPU was taken by others",
+        (Some("other-cpu" | "smt" | "same-cache" | "same-socket" | "other-socket"), wake)
+            if wake != Some("spin") =>
+        {
+            "neither ran: an idle CPU was waking up"
+        }
+        _ => "neither ran",
+    };
     if idle >= 0.05 {
         text = format!("{text}, {} {idle_text}", percent(idle));
     } else if idle <= -0.05 {

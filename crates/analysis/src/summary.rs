@@ -27,6 +27,9 @@ pub const CONFIDENCE: f64 = 0.95;
 /// Smallest effective sample in which modes are looked for.
 const MODES_FROM: f64 = 100.0;
 
+/// The highest quantile that means of batches may stand for.
+const BATCHED_MAX: f64 = 0.75;
+
 /// Most samples handed to the search for modes.
 const MODES_SAMPLES: usize = 1_000;
 
@@ -150,8 +153,7 @@ impl<'a> Measured<'a> {
             if name == "median" && launches >= LAUNCHES_NEEDED {
                 return Some(rounded(self.median()));
             }
-            if batch > 1 && p > 0.75 {
-                flags.push(format!("{name} refused: samples are means of {batch} operations"));
+            if batch > 1 && p > BATCHED_MAX {
                 return None;
             }
             let needed = quantile::samples_needed(p, CONFIDENCE);
@@ -172,7 +174,7 @@ impl<'a> Measured<'a> {
         summary.max = Some(rounded(pool.quantile(1.0)));
         if batch > 1 {
             flags.push(format!(
-                "batched: {batch} per sample; quartiles, minimum and maximum are of batch means"
+                "batched: {batch} per sample; p90 and above refused, the rest is of batch means"
             ));
         }
         summary.ci95 = summary

@@ -141,7 +141,8 @@ impl Case {
         bounds: (f64, f64),
         unit: plumb_base::units::Unit,
     ) -> Self {
-        let standing = ends.map_or(Standing::Open(None), |ends| standing_of(ends, bounds));
+        let too_few = Standing::Open(Some(crate::summary::LAUNCHES_NEEDED as u64));
+        let standing = ends.map_or(too_few, |ends| standing_of(ends, bounds));
         let text = ends.map_or_else(
             || unit.format(value, 3).to_string(),
             |[lo, hi]| {

@@ -3,11 +3,12 @@
 //! Counting, not estimating: one lost message refutes "never" and proves "can". Left out: where
 //! on its way a message was lost.
 
+use std::collections::BTreeMap;
+
 use super::Claim;
 use super::evidence::{Evidence, Pairs};
 use super::finding::{Case, Finding, Standing, every, some};
 use super::published::{MILLER, ZHAO};
-use crate::summary::Measured;
 
 const EXPERIMENT: &str = "reliability";
 const NEEDS: &str = "plumb run reliability --set mechanism=pipe,tcp4,udp4";
@@ -63,87 +64,99 @@ pub const CLAIMS: &[Claim] = &[
 const UDP: [&str; 2] = ["udp4", "udp6"];
 const FAULTS: [&str; 4] = ["lost", "duplicated", "reordered", "corrupted"];
 
+/// What was counted at one setting, over the cells of all four faults: each block counts them all.
+#[derive(Clone, Debug, Default)]
+struct Count {
+    placement: String,
+    who: String,
+    events: f64,
+    messages: f64,
+    launches: u64,
+}
+
 /// Cases of "it never happens".
-fn never(evidence: &Evidence<'_>, mechanisms: &[&str], faults: &[&'static str]) -> Pairs {
+fn never(evidence: &Evidence<'_>, mechanisms: &[&str], faults: &[&str]) -> Pairs {
     let mut pairs = Pairs::default();
     for fault in faults {
-        for found in cells(evidence, mechanisms, fault) {
-            let case = case(found, fault, |events, messages| {
-                if events > 0.0 {
-                    Standing::Against(0.0)
-                } else if messages >= ENOUGH {
-                    Standing::For
-                } else {
-                    Standing::Open(None)
-                }
-            });
-            pairs.cases.push(Case { strength: -case.strength, ..case });
+        for count in counts(evidence, mechanisms, fault) {
+            let standing = match count.standing() {
+                Standing::For => Standing::Against(0.0),
+                Standing::Against(_) => Standing::For,
+                open @ Standing::Open(_) => open,
+            };
+            let case = count.case(fault);
+            pairs.cases.push(Case { standing, strength: -case.strength, ..case });
         }
     }
     pairs
 }
 
 /// A finding of "it can happen".
-fn happens(evidence: &Evidence<'_>, fault: &'static str) -> Finding {
-    let mut pairs = Pairs::default();
-    for found in cells(evidence, &UDP, fault) {
-        pairs.cases.push(case(found, fault, |events, messages| {
-            if events > 0.0 {
-                Standing::For
-            } else if messages >= ENOUGH {
-                Standing::Against(0.0)
-            } else {
-                Standing::Open(None)
-            }
-        }));
+fn happens(evidence: &Evidence<'_>, fault: &str) -> Finding {
+    let cases = counts(evidence, &UDP, fault).iter().map(|count| count.case(fault)).collect();
+    some(Pairs { cases, missing: Vec::new() }, NEEDS)
+}
+
+fn counts(evidence: &Evidence<'_>, mechanisms: &[&str], fault: &str) -> Vec<Count> {
+    let mut counts: BTreeMap<String, Count> = BTreeMap::new();
+    for response in FAULTS {
+        for found in evidence.cells(EXPERIMENT, response) {
+            let factors = &found.cell.factors;
+            let Some(mechanism) = factors.text("mechanism").filter(|m| mechanisms.contains(m))
+            else {
+                continue;
+            };
+            let count = counts.entry(factors.to_string()).or_default();
+            let receiver = factors.text("receiver").map_or_else(String::new, |r| format!(" ({r})"));
+            count.who = format!("{mechanism}{receiver}");
+            factors.text("placement").unwrap_or("unknown").clone_into(&mut count.placement);
+            let sum = |name: &str| -> f64 {
+                found.blocks().filter_map(|block| block.counters.get(name)).map(|n| *n as f64).sum()
+            };
+            count.events += sum(fault);
+            count.messages += sum("sent");
+            count.launches += found.launches.len() as u64;
+        }
     }
-    some(pairs, NEEDS)
+    counts.into_values().collect()
 }
 
-fn cells<'a>(
-    evidence: &Evidence<'a>,
-    mechanisms: &[&str],
-    fault: &'static str,
-) -> Vec<&'a Measured<'a>> {
-    evidence
-        .cells(EXPERIMENT, fault)
-        .filter(|found| {
-            found.cell.factors.text("mechanism").is_some_and(|name| mechanisms.contains(&name))
-        })
-        .collect()
-}
+impl Count {
+    /// Whether it can happen: one event shows it, many messages without one refute it.
+    fn standing(&self) -> Standing {
+        if self.events > 0.0 {
+            Standing::For
+        } else if self.messages >= ENOUGH {
+            Standing::Against(0.0)
+        } else {
+            let each = self.messages / (self.launches as f64).max(1.0);
+            let more = (ENOUGH - self.messages) / each.max(1.0);
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "between 1 and the messages that are enough"
+            )]
+            Standing::Open(Some(more.ceil() as u64))
+        }
+    }
 
-fn case(found: &Measured<'_>, fault: &str, stand: fn(f64, f64) -> Standing) -> Case {
-    let factors = &found.cell.factors;
-    let count = |name: &str| -> f64 {
-        let counted: u64 = found.blocks().filter_map(|block| block.counters.get(name)).sum();
-        counted as f64
-    };
-    let (events, messages) = (count(fault), count("sent"));
-    let share = if messages > 0.0 { events / messages } else { 0.0 };
-    let label = format!(
-        "{} {}{}",
-        factors.text("mechanism").unwrap_or("unnamed"),
-        fault,
-        factors.text("receiver").map_or_else(String::new, |receiver| format!(", {receiver}")),
-    );
-    let text = if events > 0.0 {
-        format!("{events} of {messages} messages")
-    } else {
-        format!("none of {messages} messages")
-    };
-    let ends = if events > 0.0 {
-        found.interval().map(|interval| [interval.lo, interval.hi])
-    } else {
-        Some([0.0, if messages > 0.0 { (3.0 / messages).min(1.0) } else { 1.0 }])
-    };
-    Case {
-        placement: factors.text("placement").unwrap_or("unknown").to_owned(),
-        label,
-        value: Some(share),
-        ends,
-        text,
-        standing: stand(events, messages),
-        strength: share,
+    fn case(&self, fault: &str) -> Case {
+        let Self { events, messages, .. } = self;
+        let share = if *messages > 0.0 { events / messages } else { 0.0 };
+        let none = *events == 0.0;
+        Case {
+            placement: self.placement.clone(),
+            label: format!("{} {fault}", self.who),
+            value: Some(share),
+            // A count of events within launches has no interval over launches to speak of.
+            ends: none.then(|| [0.0, (3.0 / messages.max(3.0))]),
+            text: if none {
+                format!("none of {messages}")
+            } else {
+                format!("{events} of {messages}")
+            },
+            standing: self.standing(),
+            strength: share,
+        }
     }
 }

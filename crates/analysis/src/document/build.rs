@@ -58,6 +58,8 @@ pub fn build(data: &RunData) -> RunDocument {
 fn judge(document: &mut RunDocument, data: &RunData, measured: &[Measured<'_>]) {
     document.claims = claim::verdicts(data, measured);
     if data.run.title == LADDER {
+        // A ladder has one size of everything; what it says nothing about is not worth a line.
+        document.claims.retain(|claim| claim.estimate.is_some());
         document.ladder = ladder::rungs(document);
     } else {
         document.ranks = rank::tables(measured);
