@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use plumb_base::stats::hierarchy::Pairing;
 use plumb_base::stats::means;
 use plumb_base::stats::rank::holm;
-use plumb_store::record::{Cell, Level, Run, RunData};
+use plumb_store::record::{Cell, Factors, Level, Run, RunData};
 
 use crate::document::build::{instant, trust};
 use crate::document::compare::{
@@ -58,7 +58,7 @@ pub fn within(
 ) -> CompareDocument {
     let measured = summary::measured(data);
     let rest = |cell: &Cell| {
-        let factors = cell.factors.clone().without(factor);
+        let factors = others(&cell.factors, factor);
         format!("{} {factors} [{}]", cell.experiment, cell.response)
     };
     let group = |level: &Level| {
@@ -68,8 +68,7 @@ pub fn within(
         Group {
             cells: planned
                 .map(|cell| {
-                    let bare =
-                        Cell { factors: cell.factors.clone().without(factor), ..cell.clone() };
+                    let bare = Cell { factors: others(&cell.factors, factor), ..cell.clone() };
                     (rest(cell), bare)
                 })
                 .collect(),
@@ -81,6 +80,13 @@ pub fn within(
     let mut comparison = Comparison::new(margin, Pairing::Paired, warnings);
     comparison.compare(&group(level_a), &group(level_b));
     comparison.document(side_of(level_a), side_of(level_b), Vec::new())
+}
+
+/// What two cells that differ in one factor have in common.
+fn others(factors: &Factors, factor: &str) -> Factors {
+    let others = factors.clone().without(factor);
+    // TCP has a congestion control and a pipe has none, and still they are to be compared.
+    if factor == "mechanism" { others.without("congestion") } else { others }
 }
 
 /// One side's cells: all that were planned, and those that have numbers, by the key to match.

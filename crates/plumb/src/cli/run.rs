@@ -214,8 +214,8 @@ pub fn execute(
     output: &Output,
 ) -> Result<(RunData, Exit), Failure> {
     let cells = expand(&plan, &Topology::machine())?;
-    foretell(&plan, &cells, output);
     let mut store = stored::open(global, Mode::Write)?;
+    foretell(&plan, &cells, output);
     let title = plan.title.clone();
     let mut watcher = progress::watcher(output);
     let request = executor::Request { plan, cells, store: &mut store, resume, title };

@@ -9,7 +9,8 @@ use super::compare::{CompareOptions, print};
 use super::output::{Failure, Output};
 use super::run::{Options, execute, plan_of};
 use crate::experiment::Experiment;
-use crate::plan::{Chosen, Plan};
+use crate::experiment::resolve::domain;
+use crate::plan::Chosen;
 use crate::problem::{Exit, Problem};
 
 /// Measure two levels of a factor interleaved, and compare them as pairs
@@ -39,23 +40,23 @@ impl Ab {
     /// A factor without exactly two levels, or trouble while measuring.
     pub fn perform(mut self, global: &Global, output: &Output) -> Result<Exit, Failure> {
         let experiment = Experiment::find(&self.experiment)?;
-        let name = self.check_factor()?;
+        let (name, texts) = self.check_factor()?;
+        let levels = levels(experiment, &name, &texts)?;
         self.options.set.push(self.factor.clone());
         let plan = plan_of(experiment.id, &self.options)?;
-        let (a, b) = levels(&plan, &name, experiment)?;
         if self.options.plan {
             output.page(&plan.to_toml())?;
             return Ok(Exit::Fine);
         }
         let (data, exit) = execute(plan, None, global, output)?;
-        let document = compare::within(&data, &name, &a, &b, self.compare.margin);
+        let document = compare::within(&data, &name, &levels[0], &levels[1], self.compare.margin);
         let verdict = print(&document, &self.compare, output)?;
         output.remark(&format!("stored as {}", data.run.id));
         Ok(if exit == Exit::Fine { verdict } else { exit })
     }
 
-    /// The factor's name; refuses a word without exactly two levels.
-    fn check_factor(&self) -> Result<String, Problem> {
+    /// The factor's name and its levels; refuses a word without exactly two.
+    fn check_factor(&self) -> Result<(String, Vec<String>), Problem> {
         let chosen = Chosen::parse([&self.factor])?;
         let name = chosen.factors().next().unwrap_or_default().to_owned();
         match chosen.levels(&name) {
@@ -75,19 +76,15 @@ impl Ab {
                 .because("--factor says which levels are compared")
                 .fix(format!("leave --set {name}=… out")));
         }
-        Ok(name)
+        let levels = chosen.levels(&name).to_vec();
+        Ok((name, levels))
     }
 }
 
 /// The two levels as cells have them; `other-cpu` becomes what it stands for here.
-fn levels(plan: &Plan, name: &str, experiment: &Experiment) -> Result<(Level, Level), Problem> {
-    let planned = plan.experiments.iter().find_map(|planned| planned.factors.get(name));
-    match planned.map(Vec::as_slice) {
-        Some([a, b]) => Ok((here(name, a), here(name, b))),
-        _ => Err(Problem::usage(format!("{} cannot compare levels of '{name}'", experiment.id))
-            .because("its cells do not have that factor at both levels")
-            .fix("plumb list experiments shows the factors")),
-    }
+fn levels(experiment: &Experiment, name: &str, texts: &[String]) -> Result<Vec<Level>, Problem> {
+    let kind = domain(experiment, name)?;
+    texts.iter().map(|text| Ok(here(name, &kind.parse(name, text)?))).collect()
 }
 
 fn here(name: &str, level: &Level) -> Level {

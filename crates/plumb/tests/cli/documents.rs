@@ -1,0 +1,134 @@
+//! With `--json` standard output is one document, of the shape that is published for it.
+
+use jsonschema::Validator;
+use serde_json::Value;
+
+use crate::program::{Outcome, Place, schemas};
+
+/// Checks a document against the schema that it names.
+fn assert_valid(outcome: &Outcome, shape: &str) -> Value {
+    let document = outcome.json();
+    assert_eq!(document["schema"], shape);
+    let path = schemas().join(format!("{}.json", shape.replace('/', "-")));
+    let schema: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let validator: Validator = jsonschema::validator_for(&schema).unwrap();
+    let faults: Vec<String> = validator
+        .iter_errors(&document)
+        .map(|fault| format!("{}: {fault}", fault.instance_path()))
+        .collect();
+    assert!(faults.is_empty(), "{shape}: {faults:?}");
+    document
+}
+
+#[test]
+fn documents_without_a_run_have_their_published_shapes() {
+    let place = Place::new();
+    let list = assert_valid(&place.fine(&["list", "--json"]), "plumb.list/1");
+    assert_eq!(list["mechanisms"].as_array().unwrap().len(), 27);
+    assert!(list["experiments"].as_array().unwrap().iter().all(|e| e["claims"].is_object()));
+    assert_valid(&place.fine(&["doctor", "--json"]), "plumb.doctor/1");
+    let runs = assert_valid(&place.fine(&["runs", "--json"]), "plumb.runs/1");
+    assert_eq!(runs["runs"].as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn documents_of_runs_have_their_published_shapes_and_their_numbers() {
+    let place = Place::new();
+    let words = [
+        "run",
+        "latency.local",
+        "--json",
+        "--quick",
+        "--launches=3",
+        "--seed=9",
+        "--set=mechanism=pipe,shm-spin",
+        "--set=size=64",
+        "--set=placement=same-cpu",
+    ];
+    let run = assert_valid(&place.fine(&words), "plumb.run/1");
+    assert_eq!(run["run"]["status"], "complete");
+    assert_eq!(run["run"]["seed"], 9);
+    let result = &run["results"][0];
+    assert_eq!(result["factors"]["mechanism"], "pipe");
+    assert_eq!(result["factors"]["size"], 64);
+    assert_eq!(result["summary"]["launches"], 3);
+    let number = |name: &str| result["summary"][name].as_f64().unwrap();
+    assert!(number("min") > 0.0 && number("min") <= number("median"));
+    assert!(number("median") <= number("max"));
+    assert!(result["cpu"]["local"].as_f64().unwrap() > 0.0);
+    // What cannot be measured is a result with its reason.
+    assert_eq!(run["unavailable"][0]["factors"]["mechanism"], "shm-spin");
+    assert!(run["unavailable"][0]["reason"].as_str().unwrap().contains("spin on one CPU"));
+
+    let shown = assert_valid(&place.fine(&["show", "last", "--json"]), "plumb.run/1");
+    assert_eq!(shown["results"], run["results"], "summaries are recomputed to the same numbers");
+    assert_valid(&place.fine(&["export", "last"]), "plumb.run/1");
+    assert_valid(&place.fine(&["report", "last", "--json"]), "plumb.run/1");
+    let runs = assert_valid(&place.fine(&["runs", "--json"]), "plumb.runs/1");
+    assert_eq!(runs["runs"][0]["id"], run["run"]["id"]);
+    let check = assert_valid(&place.fine(&["store", "check", "--json"]), "plumb.check/1");
+    assert_eq!(check["sound"], true);
+    let compared = place.run(&["compare", "last", "last", "--json"]);
+    let compare = assert_valid(&compared, "plumb.compare/1");
+    assert_eq!(compare["exit_code"].as_i64(), compared.code.map(i64::from));
+    assert_ne!(compare["verdict"], "slower", "a run is not slower than itself");
+}
+
+#[test]
+fn the_ladder_has_its_rungs_in_order() {
+    let place = Place::new();
+    let words = ["--json", "ladder", "--launches=1", "--set=mechanism=pipe,tcp4"];
+    let document = assert_valid(&place.fine(&words), "plumb.run/1");
+    let rungs = document["ladder"].as_array().unwrap();
+    let at = |label: &str| rungs.iter().position(|rung| rung["label"].as_str() == Some(label));
+    assert!(at("pipe").is_some() && at("tcp4").is_some(), "{rungs:?}");
+    assert!(at("clock-gettime, vDSO") < at("pipe"));
+}
+
+#[test]
+fn an_imported_file_becomes_runs() {
+    let place = Place::new();
+    let fixture = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../store/tests/fixtures/lmbench-summary-v2.0-2002-i686.txt"
+    );
+    let imported = place.fine(&["import", "lmbench", fixture, "--json"]);
+    let runs = assert_valid(&imported, "plumb.runs/1");
+    let id = runs["runs"][0]["id"].as_str().unwrap();
+    let shown = assert_valid(&place.fine(&["show", id, "--json"]), "plumb.run/1");
+    assert_eq!(shown["run"]["status"], "imported");
+}
+
+#[test]
+fn a_run_repeated_from_the_store_measures_the_same_cells() {
+    let place = Place::new();
+    place.measured();
+    let document = |words: &[&str]| assert_valid(&place.fine(words), "plumb.run/1");
+    let first = document(&["show", "last", "--json"]);
+    let second = document(&["rerun", "last", "--json"]);
+    assert_ne!(first["run"]["id"], second["run"]["id"]);
+    assert_eq!(first["run"]["plan"], second["run"]["plan"]);
+    let cells = |run: &Value| -> Vec<String> {
+        run["results"].as_array().unwrap().iter().map(|r| r["factors"].to_string()).collect()
+    };
+    assert_eq!(cells(&first), cells(&second));
+}
+
+#[test]
+fn variants_are_compared_as_pairs_and_the_exit_code_says_which_way() {
+    let place = Place::new();
+    let outcome = place.run(&[
+        "ab",
+        "latency.local",
+        "--json",
+        "--quick",
+        "--launches=4",
+        "--factor=mechanism=pipe,tcp4",
+        "--set=size=64",
+        "--set=placement=same-cpu",
+    ]);
+    let compare = assert_valid(&outcome, "plumb.compare/1");
+    assert_eq!(compare["pairing"], "paired");
+    assert_eq!(compare["verdict"], "slower", "TCP costs more than a pipe on one CPU");
+    assert_eq!(outcome.code, Some(1));
+}

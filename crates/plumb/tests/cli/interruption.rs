@@ -1,0 +1,116 @@
+//! Runs that are stopped, by Ctrl-C or by SIGKILL, and finished later.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::program::{Measuring, Place, is_alive, wait_for};
+
+/// A plan of four cells in two groups that lasts for a few seconds.
+const PLAN: [&str; 6] = [
+    "run",
+    "latency.local",
+    "--launches=12",
+    "--set=mechanism=pipe,socketpair-stream",
+    "--set=size=64,4Ki",
+    "--set=placement=same-cpu",
+];
+
+/// Every cell of a run, with or without numbers.
+fn cells(document: &Value) -> BTreeSet<String> {
+    ["results", "unavailable"]
+        .iter()
+        .flat_map(|part| document[*part].as_array().unwrap())
+        .map(|cell| format!("{} {} {}", cell["experiment"], cell["factors"], cell["response"]))
+        .collect()
+}
+
+fn blocks_stored(place: &Place) -> u64 {
+    let runs = place.run(&["runs", "--json"]).json();
+    runs["runs"][0]["blocks"].as_u64().unwrap_or(0)
+}
+
+#[test]
+fn ctrl_c_once_reports_what_is_there_and_the_run_can_be_finished() {
+    let place = Place::new();
+    let run = place.measuring(&PLAN);
+    wait_for("a stored block", || blocks_stored(&place) > 0);
+    Measuring::signal(run.pid(), "INT");
+    let outcome = run.outcome();
+    assert_eq!(outcome.code, Some(130), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("plumb run --resume"), "{}", outcome.stderr);
+    assert!(outcome.stdout.contains("latency"), "{}", outcome.stdout);
+    let stopped = place.fine(&["show", "last", "--json"]).json();
+    assert_eq!(stopped["run"]["status"], "interrupted");
+
+    let resumed = place.fine(&["run", "--resume", "last", "--json"]).json();
+    assert_eq!(resumed["run"]["id"], stopped["run"]["id"]);
+    assert_eq!(resumed["run"]["status"], "complete");
+    assert_eq!(cells(&resumed), cells(&stopped));
+    for result in resumed["results"].as_array().unwrap() {
+        assert!(result["summary"]["launches"].as_u64().unwrap() >= 12, "{result}");
+    }
+}
+
+#[test]
+fn ctrl_c_twice_ends_at_once_and_leaves_no_process() {
+    let place = Place::new();
+    // Blocks of twenty seconds, so that waiting for the block would be seen.
+    place.file(
+        "long.toml",
+        "[limits]\nblock = \"20s\"\n[[experiment]]\nid = \"latency.local\"\n\
+         [experiment.factors]\nmechanism = \"pipe\"\nsize = 64\nplacement = \"same-cpu\"\n",
+    );
+    let run = place.measuring(&["run", "long.toml"]);
+    let below = run.descendants();
+    Measuring::signal(run.pid(), "INT");
+    Measuring::signal(run.pid(), "INT");
+    // Signals of one kind that arrive together count as one (signal(7)).
+    wait_for("the end of the run, or its second signal", || {
+        Measuring::signal_if_alive(run.pid(), "INT")
+    });
+    let outcome = run.outcome();
+    assert_eq!(outcome.code, Some(130), "{}", outcome.stderr);
+    wait_for("worker and peer to end", || !below.iter().any(|pid| is_alive(*pid)));
+}
+
+/// Kills runs at arbitrary moments: five times, or as often as `PLUMB_KILLS` says.
+#[test]
+fn a_killed_run_leaves_a_sound_store_and_resumes_to_the_same_cells() {
+    let kills = std::env::var("PLUMB_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(5u64);
+    let place = Place::new();
+    let whole = Place::new();
+    let expected = {
+        let words: Vec<&str> = PLAN.iter().copied().chain(["--json"]).collect();
+        cells(&whole.fine(&words).json())
+    };
+    let mut words = PLAN.to_vec();
+    let mut blocks = 0;
+    for _ in 0..kills {
+        let mut run = place.measuring(&words);
+        // Some blocks later than the last time, at a moment that nothing chooses.
+        wait_for("another block", || blocks_stored(&place) > blocks || run.ended());
+        Measuring::signal_if_alive(run.pid(), "KILL");
+        run.outcome();
+        let check = place.fine(&["store", "check", "--json"]).json();
+        assert_eq!(check["sound"], true, "{check}");
+        let stored = check["blocks"].as_u64().unwrap();
+        assert!(stored >= blocks, "blocks were lost: {stored} after {blocks}");
+        blocks = stored;
+        let document = place.fine(&["show", "last", "--json"]).json();
+        assert_eq!(cells(&document), expected);
+        words = if document["run"]["status"] == "complete" {
+            // Finished before the signal came: begin another run.
+            blocks = 0;
+            place.fine(&["store", "delete", document["run"]["id"].as_str().unwrap()]);
+            PLAN.to_vec()
+        } else {
+            vec!["run", "--resume", "last"]
+        };
+    }
+    if words.len() == 3 {
+        let document = place.fine(&["run", "--resume", "last", "--json"]).json();
+        assert_eq!(document["run"]["status"], "complete");
+        assert_eq!(cells(&document), expected);
+    }
+}

@@ -1,0 +1,152 @@
+//! Pages for people: any width, with and without colour, and readers that go away.
+
+use std::io::Read;
+
+use crate::program::Place;
+
+#[test]
+fn pages_fit_a_terminal_of_40_columns() {
+    let place = Place::new();
+    place.measured();
+    place.fine(&["ladder", "--launches=1", "--set=mechanism=pipe,unix-stream"]);
+    for words in [
+        vec!["show", "last"],
+        vec!["show", "last~1"],
+        vec!["runs"],
+        vec!["list", "experiments"],
+        vec!["list", "mechanisms"],
+        vec!["doctor"],
+    ] {
+        let output = place.command(&words).env("COLUMNS", "40").output().unwrap();
+        assert!(output.status.success());
+        let page = String::from_utf8(output.stdout).unwrap();
+        assert!(page.lines().count() > 3, "{words:?}: {page}");
+        for line in page.lines() {
+            // A path or an id is never broken, since it is there to be copied.
+            let is_word = !line.trim().contains(' ');
+            assert!(line.chars().count() <= 40 || is_word, "{words:?}: {line:?}");
+        }
+    }
+}
+
+#[test]
+fn colour_is_where_it_is_wanted_and_nowhere_else() {
+    let place = Place::new();
+    let colored = |variables: &[(&str, &str)], words: &[&str]| {
+        let mut command = place.command(words);
+        let output = command.envs(variables.iter().copied()).output().unwrap();
+        String::from_utf8(output.stdout).unwrap().contains('\u{1b}')
+    };
+    assert!(!colored(&[], &["doctor"]), "a pipe gets no colour");
+    assert!(colored(&[("CLICOLOR_FORCE", "1")], &["doctor"]));
+    assert!(!colored(&[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")], &["doctor"]));
+    assert!(colored(&[("NO_COLOR", "1")], &["doctor", "--color=always"]));
+    assert!(!colored(&[("CLICOLOR_FORCE", "1")], &["doctor", "--color=never"]));
+    assert!(!colored(&[("CLICOLOR_FORCE", "1")], &["doctor", "--json"]));
+}
+
+#[test]
+fn ascii_means_ascii() {
+    let place = Place::new();
+    place.measured();
+    place.fine(&["ladder", "--launches=1", "--set=mechanism=pipe"]);
+    for words in [vec!["show", "last"], vec!["show", "last~1"], vec!["doctor"], vec!["list"]] {
+        let words: Vec<&str> = words.into_iter().chain(["--ascii"]).collect();
+        let page = place.fine(&words).stdout;
+        let beyond: String = page.chars().filter(|c| !c.is_ascii()).collect();
+        assert!(beyond.is_empty(), "{words:?}: {beyond}");
+    }
+    let output = place.command(&["show", "last"]).env("LC_ALL", "C").output().unwrap();
+    assert!(output.stdout.is_ascii(), "a locale without Unicode gets none");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let place = Place::new();
+    for words in [vec!["help", "method"], vec!["list", "experiments"], vec!["--help"]] {
+        let mut child = place.command(&words).spawn().unwrap();
+        drop(child.stdout.take());
+        let mut stderr = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{words:?}: {stderr}");
+        assert_eq!(stderr, "", "{words:?}");
+    }
+}
+
+#[test]
+fn quiet_says_nothing_but_errors() {
+    let place = Place::new();
+    let words = ["run", "call.kernel", "--quick", "--launches=1", "--quiet"];
+    assert_eq!(place.fine(&words).stderr, "");
+    assert!(!place.run(&["show", "nothing-like-it", "--quiet"]).stderr.is_empty());
+}
+
+#[test]
+fn help_explains_the_method_and_every_subcommand_has_an_example() {
+    let place = Place::new();
+    assert!(place.fine(&["help", "method"]).stdout.starts_with("# How plumb measures"));
+    let help = place.fine(&["--help"]).stdout;
+    for subcommand in [
+        "ladder",
+        "doctor",
+        "list",
+        "run",
+        "rerun",
+        "runs",
+        "show",
+        "compare",
+        "ab",
+        "report",
+        "export",
+        "import",
+        "selftest",
+        "store",
+        "help",
+        "completions",
+        "man",
+    ] {
+        assert!(help.contains(subcommand), "{subcommand}");
+        let page = place.fine(&["help", subcommand]).stdout;
+        assert!(page.contains("Examples:"), "{subcommand}: {page}");
+    }
+    place.refused(&["help", "metod"], 2, &["did you mean 'method'?"]);
+}
+
+#[test]
+fn reports_and_exports_are_written_whole() {
+    let place = Place::new();
+    place.measured();
+    let page = place.path("page.html");
+    place.fine(&["report", "last", "-o", page.to_str().unwrap()]);
+    let html = std::fs::read_to_string(&page).unwrap();
+    assert!(html.starts_with("<!doctype html>"));
+    for link in ["src=\"http", "href=\"http", "url(http", "@import"] {
+        assert!(!html.contains(link), "no request may be made: {link}");
+    }
+    for (format, start) in [
+        ("json", "{"),
+        ("jsonl", "{\"schema\":\"plumb.block/1\""),
+        ("csv", "run,experiment,response,"),
+        ("markdown", "## "),
+        ("hdr", "#[Histogram log format version"),
+    ] {
+        let text = place.fine(&["export", "last", "--format", format]).stdout;
+        assert!(text.starts_with(start), "{format}: {text}");
+    }
+    place.refused(
+        &["report", "last", "-o", "/proc/page.html"],
+        2,
+        &["cannot write /proc/page.html"],
+    );
+}
+
+#[test]
+fn completions_and_manual_pages_name_every_subcommand() {
+    let place = Place::new();
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(place.fine(&["completions", shell]).stdout.contains("selftest"), "{shell}");
+    }
+    place.fine(&["man", "pages"]);
+    let page = std::fs::read_to_string(place.path("pages/plumb-compare.1")).unwrap();
+    assert!(page.contains("margin"));
+}
