@@ -1,8 +1,8 @@
 //! The self-test: proof, on this machine and with the shipped code, that intervals cover, that
 //! comparisons keep quiet about nothing, and that an injected delay is found as what it is.
 //!
-//! Coverage is tried on simulated samples, whose truth is known; the rest on real round trips
-//! over a pipe, with delays spun by the peer. Left out: printing the outcome.
+//! Coverage is tried on simulated samples, whose truth is known; the rest on real round trips,
+//! with delays spun by the peer. Left out: printing the outcome.
 
 use plumb_analysis::document::selftest::{SCHEMA, SelftestCheck, SelftestDocument};
 use plumb_base::seed::Seed;
@@ -34,9 +34,8 @@ pub fn run(seed: Seed, progress: &mut Progress<'_>) -> Result<SelftestDocument, 
     local::sweep_leftovers();
     let began = monotonic_ns();
     let mut checks = coverage::check(seed, progress)?;
-    let mut bench = Bench::new(seed)?;
-    checks.extend(delay::check(&mut bench, progress)?);
-    checks.extend(verdicts::check(&mut bench, progress)?);
+    checks.extend(delay::check(&mut Bench::spinning(seed)?, progress)?);
+    checks.extend(verdicts::check(&mut Bench::pipe(seed)?, progress)?);
     let seconds = Span::from_ns(monotonic_ns().saturating_sub(began)).as_secs_f64();
     Ok(SelftestDocument {
         schema: SCHEMA.to_owned(),

@@ -27,6 +27,15 @@ pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((own(fds[0]), own(fds[1])))
 }
 
+/// fcntl(2) F_SETPIPE_SZ; the capacity the kernel gave.
+///
+/// # Errors
+/// EPERM above /proc/sys/fs/pipe-max-size without CAP_SYS_RESOURCE.
+pub fn set_pipe_size(fd: BorrowedFd<'_>, bytes: i32) -> io::Result<i32> {
+    // SAFETY: the descriptor is open.
+    check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETPIPE_SZ, bytes) })
+}
+
 /// mkfifo(3) with mode 0600.
 pub fn mkfifo(path: &CStr) -> io::Result<()> {
     // SAFETY: `path` is a C string.

@@ -113,7 +113,6 @@ impl<'a, E: End> Bench<'a, E> {
     /// Measures one block.
     pub(crate) fn measure(&mut self, spec: &BlockSpec) -> Result<BlockReport, Trouble> {
         let canary_ns = canary(self.watch);
-        self.lost = 0;
         self.corrupted = 0;
         let mut report = match &spec.task {
             Task::Latency { size } => self.latency(spec, *size, false),
@@ -411,6 +410,9 @@ impl<'a, E: End> Bench<'a, E> {
         self.peer.page.set_stop(false);
         self.peer.page.set_last(0);
         self.done = 0;
+        // What the pilot counted is not the block's.
+        self.lost = 0;
+        drop(self.end.tally());
         let task = PeerTask { role, size: self.size as u64, ack: self.ack as u64 };
         self.peer.control.say(&WorkerToPeer::Begin(task))?;
         match self.peer.control.hear()? {

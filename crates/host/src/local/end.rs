@@ -273,7 +273,9 @@ impl Watch {
         match error.kind() {
             io::ErrorKind::WouldBlock => self.spinning(),
             io::ErrorKind::Interrupted => self.interrupted(),
-            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Err(Fault::Closed),
+            io::ErrorKind::BrokenPipe
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionRefused => Err(Fault::Closed),
             _ => Err(Fault::Io(error)),
         }
     }

@@ -219,6 +219,10 @@ impl Mechanism {
                 fault(format!("it carries exactly {bytes} bytes"))
             }
             _ if size == 0 => fault("a message has at least 1 byte".to_owned()),
+            _ if self == Self::Splice && size > SPLICE_MAX => fault(format!(
+                "the far side gathers a message in a pipe, which holds {}",
+                format_bytes(SPLICE_MAX)
+            )),
             _ if size > SIZE_MAX => {
                 fault(format!("plumb sends at most {} at once", format_bytes(SIZE_MAX)))
             }
@@ -229,6 +233,10 @@ impl Mechanism {
 
 /// The largest message plumb sends: its buffers are allocated before measuring.
 pub const SIZE_MAX: u64 = 64 << 20;
+
+/// The largest message that a pipe of the largest usual size surely holds: its pages need not be
+/// full.
+const SPLICE_MAX: u64 = 512 << 10;
 
 /// A message size that a mechanism cannot carry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

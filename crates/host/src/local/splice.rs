@@ -1,7 +1,9 @@
 //! splice(2): pipes whose far side moves pages without touching them.
 //!
 //! The worker writes and reads; the peer sends messages back, or drops them into /dev/null, by
-//! moving pages from one descriptor to another.
+//! moving pages from one descriptor to another. A message that goes back is first gathered in a
+//! pipe of the peer's own: a peer that returned it piece by piece would block a worker that is
+//! still writing.
 
 use std::fs::OpenOptions;
 use std::os::fd::{AsFd, OwnedFd};
@@ -27,10 +29,15 @@ impl Channel for Splice {
 
     fn attach(setup: &Setup<'_>, mut handover: Handover) -> Result<Self::Peer, OpenError> {
         let [rx, tx] = handover.take()?;
+        let (store_rx, store_tx) = fd::pipe().attempt("make a pipe")?;
+        fd::set_pipe_size(store_tx.as_fd(), STORE)
+            .attempt("enlarge a pipe (see /proc/sys/fs/pipe-max-size)")?;
         let null = OpenOptions::new().write(true).open("/dev/null").attempt("open /dev/null")?;
         Ok(SpliceEnd {
             rx,
             tx,
+            store_rx,
+            store_tx,
             null: null.into(),
             sleep: setup.wake() != Wake::Spin,
             watch: setup.watch.clone(),
@@ -44,30 +51,39 @@ impl Channel for Splice {
 pub(crate) struct SpliceEnd {
     rx: OwnedFd,
     tx: OwnedFd,
+    store_rx: OwnedFd,
+    store_tx: OwnedFd,
     null: OwnedFd,
     sleep: bool,
     watch: Watch,
     short_moves: u64,
 }
 
-impl SpliceEnd {
-    #[inline]
-    fn move_pages(&mut self, to_null: bool, len: usize) -> Result<(), Fault> {
-        self.watch.begin();
-        let mut moved = 0;
-        while moved < len {
-            let to = if to_null { &self.null } else { &self.tx };
-            match splice::splice(self.rx.as_fd(), to.as_fd(), len - moved, self.sleep) {
-                Ok(0) => return Err(Fault::Closed),
-                Ok(n) => {
-                    moved += n;
-                    self.short_moves += u64::from(moved < len);
-                }
-                Err(error) => self.watch.excuse(error)?,
+/// Capacity of the pipe in which the peer gathers a message: what every user may have.
+const STORE: i32 = 1 << 20;
+
+/// Moves `len` bytes; `sleep` says whether the kernel may wait for them.
+#[inline]
+fn move_pages(
+    watch: &mut Watch,
+    from: &OwnedFd,
+    to: &OwnedFd,
+    len: usize,
+    sleep: bool,
+) -> Result<u64, Fault> {
+    let mut moved = 0;
+    let mut moves = 0;
+    while moved < len {
+        match splice::splice(from.as_fd(), to.as_fd(), len - moved, sleep) {
+            Ok(0) => return Err(Fault::Closed),
+            Ok(n) => {
+                moved += n;
+                moves += 1;
             }
+            Err(error) => watch.excuse(error)?,
         }
-        Ok(())
     }
+    Ok(moves - 1)
 }
 
 impl End for SpliceEnd {
@@ -98,12 +114,18 @@ impl End for SpliceEnd {
 
     #[inline]
     fn echo(&mut self, _buffer: &mut [u8], len: usize) -> Result<(), Fault> {
-        self.move_pages(false, len)
+        self.watch.begin();
+        let sleep = self.sleep;
+        self.short_moves += move_pages(&mut self.watch, &self.rx, &self.store_tx, len, sleep)?;
+        self.short_moves += move_pages(&mut self.watch, &self.store_rx, &self.tx, len, sleep)?;
+        Ok(())
     }
 
     #[inline]
     fn discard(&mut self, _buffer: &mut [u8], len: usize) -> Result<(), Fault> {
-        self.move_pages(true, len)
+        self.watch.begin();
+        self.short_moves += move_pages(&mut self.watch, &self.rx, &self.null, len, self.sleep)?;
+        Ok(())
     }
 
     fn tally(&mut self) -> Vec<(&'static str, u64)> {

@@ -143,6 +143,7 @@ impl UdpEnd {
         if self.is_dropped() {
             return Ok(());
         }
+        self.watch.begin();
         loop {
             let result = if header.is_empty() {
                 socket::send(self.fd.as_fd(), body)

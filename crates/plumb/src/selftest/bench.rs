@@ -1,4 +1,4 @@
-//! Real round trips for the self-test: launches over a pipe, each measuring some variants.
+//! Real round trips for the self-test: launches over one channel, each measuring some variants.
 
 use plumb_base::seed::Seed;
 use plumb_base::time::Span;
@@ -23,22 +23,47 @@ const BLOCK: Span = Span::from_ms(5);
 /// Longest time for a block before its processes are killed.
 const DEADLINE: Span = Span::from_secs(10);
 
-/// Launches over a pipe with both processes on one CPU, where nothing but the pipe varies.
+/// Fresh launches of one channel.
 pub(super) struct Bench {
     calibration: Calibration,
     pair: CpuPair,
+    channel: ChannelSpec,
+    /// What the channel is, in words.
+    pub(super) subject: &'static str,
     seed: Seed,
     launches: u64,
 }
 
 impl Bench {
-    /// Calibrates the clock.
-    pub(super) fn new(seed: Seed) -> Result<Self, Problem> {
-        let pair = Topology::machine().pair(Placement::SameCpu).map_err(|error| {
+    /// A pipe with both processes on one CPU, where nothing but the pipe varies.
+    pub(super) fn pipe(seed: Seed) -> Result<Self, Problem> {
+        let channel = channel(Mechanism::Pipe, Wake::Block);
+        Self::new(seed, Placement::SameCpu, channel, "a pipe on one CPU")
+    }
+
+    /// A socket pair between two CPUs that both spin: a delay of one side only adds to the round
+    /// trip, where between sleepers it would also change what the scheduler does. A pipe, where
+    /// there is only one CPU.
+    pub(super) fn spinning(seed: Seed) -> Result<Self, Problem> {
+        let topology = Topology::machine();
+        let apart = [Placement::SameCache, Placement::SameSocket, Placement::OtherSocket];
+        let placement = apart.into_iter().find(|&placement| topology.pair(placement).is_ok());
+        let Some(placement) = placement else { return Self::pipe(seed) };
+        let channel = channel(Mechanism::SocketpairStream, Wake::Spin);
+        Self::new(seed, placement, channel, "a socket pair between two spinning CPUs")
+    }
+
+    fn new(
+        seed: Seed,
+        placement: Placement,
+        channel: ChannelSpec,
+        subject: &'static str,
+    ) -> Result<Self, Problem> {
+        let pair = Topology::machine().pair(placement).map_err(|error| {
             Problem::trouble("the self-test needs a CPU to bind to").because(error)
         })?;
         let calibration = clock::calibrate(Span::from_ms(100));
-        Ok(Self { calibration, pair, seed: seed.derive("selftest bench"), launches: 0 })
+        Ok(Self { calibration, pair, channel, subject, seed: seed.derive(subject), launches: 0 })
     }
 
     /// One launch that measures blocks with these delays in turn; the samples of each are half
@@ -56,7 +81,8 @@ impl Bench {
                 }
                 Err(error) => {
                     go_on()?;
-                    return Err(Problem::trouble("the self-test could not measure a pipe")
+                    let what = format!("the self-test could not measure {}", self.subject);
+                    return Err(Problem::trouble(what)
                         .because(error)
                         .fix("see what this host can measure with: plumb doctor"));
                 }
@@ -67,11 +93,7 @@ impl Bench {
     fn try_launch(&mut self, delays_ns: &[u64]) -> Result<Vec<BlockReport>, LaunchError> {
         self.launches += 1;
         let spec = LaunchSpec {
-            channel: Some(ChannelSpec {
-                mechanism: Mechanism::Pipe,
-                wake: Wake::Block,
-                options: SocketOptions::default(),
-            }),
+            channel: Some(self.channel.clone()),
             cpu_local: self.pair.local,
             cpu_peer: self.pair.peer,
             ticks_per_ns: self.calibration.ticks_per_ns,
@@ -95,4 +117,8 @@ impl Bench {
         launch.finish()?;
         Ok(blocks)
     }
+}
+
+fn channel(mechanism: Mechanism, wake: Wake) -> ChannelSpec {
+    ChannelSpec { mechanism, wake, options: SocketOptions::default() }
 }
