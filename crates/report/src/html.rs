@@ -126,16 +126,19 @@ fn ranks(document: &RunDocument) -> Vec<Part> {
          neighbour includes 1. Where a published order exists, its ranks stand beside those that \
          the same mechanisms take today.",
     );
-    for ranks in document.ranks.iter().filter(|ranks| ranks.published.is_some()) {
+    let mut ranks: Vec<&RankTable> = document.ranks.iter().collect();
+    ranks.sort_by_key(|ranks| {
+        (ranks.response.clone(), name::nearness(&ranks.placement), ranks.wake.clone(), ranks.size)
+    });
+    body += "<div class=\"claims\">";
+    for ranks in ranks.iter().filter(|ranks| ranks.published.is_some()) {
         body += &then_and_now(ranks);
     }
-    for group in
-        document.ranks.chunk_by(|a, b| verdict::matrix_title(a) == verdict::matrix_title(b))
-    {
+    body += "</div>";
+    for group in ranks.chunk_by(|a, b| verdict::matrix_title(a) == verdict::matrix_title(b)) {
         let Some(first) = group.first() else { continue };
         let title = format!("Ranks at every size: {}", verdict::matrix_title(first));
-        let matrix = verdict::rank_matrix(&group.iter().collect::<Vec<_>>());
-        body += &details(&title, &table(&matrix, &title));
+        body += &details(&title, &table(&verdict::rank_matrix(group), &title));
     }
     vec![part("ranks", "Ranks, then and now", body)]
 }
@@ -144,15 +147,19 @@ fn then_and_now(ranks: &RankTable) -> String {
     let Some(published) = &ranks.published else { return String::new() };
     let title = verdict::rank_title(ranks);
     let mut html = format!(
-        "<h3>{}</h3><p>Published order ({}): {}.<ul class=\"verdicts\">",
+        "<article><h3>{}</h3><p>Then: {} <span class=\"dim\">({})</span><p>Now: {}\
+         <ul class=\"verdicts\">",
         escape(&name::capital(&title)),
+        escape(&published.order.join(", ")),
         escape(&published.source),
-        escape(&published.order.join(", "))
+        escape(&verdict::order_today(ranks)),
     );
     for (verdict, text) in verdict::relations(ranks) {
         html += &format!("<li>{} {}", element::verdict(&verdict), escape(&text));
     }
-    html + "</ul>" + &details("Whole rank table", &table(&verdict::ranks(ranks), &title))
+    html += "</ul>";
+    html += &details("Whole rank table", &table(&verdict::ranks(ranks), &title));
+    html + "</article>"
 }
 
 fn claims(document: &RunDocument) -> Vec<Part> {

@@ -64,8 +64,12 @@ pub fn placement(name: &str) -> &str {
 
 /// Nearest placement first: an order for pictures and sentences; cells without one come last.
 pub fn placement_order(cell: &CellResult) -> usize {
+    nearness(cell.factors.get("placement").and_then(Value::as_str).unwrap_or(""))
+}
+
+/// The place of a placement in that order.
+pub fn nearness(placement: &str) -> usize {
     const ORDER: [&str; 5] = ["same-cpu", "smt", "same-cache", "other-socket", "scheduler"];
-    let placement = cell.factors.get("placement").and_then(Value::as_str).unwrap_or("");
     ORDER.iter().position(|name| *name == placement).unwrap_or(ORDER.len())
 }
 
@@ -101,18 +105,17 @@ pub fn level(factor: &str, value: &Value) -> String {
 }
 
 /// Factors whose level differs between some of `cells`; the rest need not be printed on each row.
+///
+/// A factor that only some cells have (congestion control: TCP alone) varies only if its level
+/// does: its absence says nothing that the mechanism does not.
 pub fn varying<'a>(cells: impl IntoIterator<Item = &'a CellResult>) -> BTreeSet<String> {
-    let mut seen: BTreeMap<&str, Option<&Value>> = BTreeMap::new();
+    let mut seen: BTreeMap<&str, &Value> = BTreeMap::new();
     let mut varying = BTreeSet::new();
-    for (index, cell) in cells.into_iter().enumerate() {
+    for cell in cells {
         for (name, value) in &cell.factors {
-            let known = seen.entry(name).or_insert(if index == 0 { Some(value) } else { None });
-            if *known != Some(value) {
+            if *seen.entry(name).or_insert(value) != value {
                 varying.insert(name.clone());
             }
-        }
-        for (name, _) in seen.iter().filter(|(name, _)| !cell.factors.contains_key(**name)) {
-            varying.insert((*name).to_owned());
         }
     }
     varying

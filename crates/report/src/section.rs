@@ -8,7 +8,7 @@ use plumb_analysis::document::{CellResult, Trust, Unavailable};
 
 use crate::name;
 
-/// The results of one experiment and response, in the document's order.
+/// The results of one experiment and response, nearest placement first.
 #[derive(Clone, Debug)]
 pub struct Section<'a> {
     /// Experiment id.
@@ -34,8 +34,15 @@ impl Section<'_> {
     pub fn shared_factors(&self) -> String {
         let varying = self.varying();
         let Some(first) = self.cells.first() else { return String::new() };
-        let shared: BTreeSet<String> =
-            first.factors.keys().filter(|factor| !varying.contains(*factor)).cloned().collect();
+        let everywhere =
+            |factor: &&String| self.cells.iter().all(|cell| cell.factors.contains_key(*factor));
+        let shared: BTreeSet<String> = first
+            .factors
+            .keys()
+            .filter(|factor| !varying.contains(*factor))
+            .filter(everywhere)
+            .cloned()
+            .collect();
         if shared.is_empty() { String::new() } else { name::cell(&first.factors, &shared) }
     }
 }
@@ -53,7 +60,17 @@ pub fn sections(results: &[CellResult]) -> Vec<Section<'_>> {
             None => sections.push(Section { experiment, response, cells: vec![cell] }),
         }
     }
+    for section in &mut sections {
+        section.cells.sort_by_cached_key(|cell| order(cell));
+    }
     sections
+}
+
+/// Placement, then every factor that is a word, then size: neighbours differ in one thing.
+fn order(cell: &CellResult) -> (usize, Vec<String>, u64) {
+    let words = cell.factors.values().filter_map(|level| level.as_str().map(str::to_owned));
+    let size = cell.factors.get("size").and_then(serde_json::Value::as_u64).unwrap_or(0);
+    (name::placement_order(cell), words.collect(), size)
 }
 
 /// One sentence on whether the run is to be trusted, with the disturbances that were counted.

@@ -131,6 +131,23 @@ pub fn rank_matrix(tables: &[&RankTable]) -> Table {
     table
 }
 
+/// The published mechanisms in the order they take here, `=` between those that share a place.
+pub fn order_today(ranks: &RankTable) -> String {
+    let mut text = String::new();
+    let mut last = None;
+    for row in ranks.rows.iter().filter(|row| row.published_rank.is_some()) {
+        let tied = row.rank_among_published.is_some() && row.rank_among_published == last;
+        let gap = match (text.is_empty(), tied) {
+            (true, _) => "",
+            (false, true) => " = ",
+            (false, false) => ", ",
+        };
+        text += &format!("{gap}{}", row.mechanism);
+        last = row.rank_among_published;
+    }
+    if text.is_empty() { "not measured".to_owned() } else { text }
+}
+
 /// Verdict and words of each published relation: `udp4 before tcp4, ratio 1.21 [1.15, 1.30]`.
 pub fn relations(ranks: &RankTable) -> Vec<(String, String)> {
     let relations = ranks.published.iter().flat_map(|published| &published.relations);

@@ -6,14 +6,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use plumb_analysis::document::CellResult;
+use plumb_base::units::format_bytes;
 
 use super::{Axis, Figure, Marks, Point, SERIES_MAX, Scale, Series, slug};
 use crate::table::Table;
 use crate::{name, value};
 
-/// The figures of one experiment's response, in the order placement, wake mode, family.
+/// The figures of one experiment's response: by family, then placement and wake mode.
 ///
-/// `cells` share experiment, response and unit.
+/// Pictures of one family stand side by side on one vertical scale, and a series has the same
+/// colour and mark in each. `cells` share experiment, response and unit.
 pub fn figures(cells: &[&CellResult]) -> Vec<Figure> {
     let varying = name::varying(cells.iter().copied());
     let mut facets: BTreeMap<(usize, Vec<String>), Vec<&CellResult>> = BTreeMap::new();
@@ -22,20 +24,47 @@ pub fn figures(cells: &[&CellResult]) -> Vec<Figure> {
         facets.entry((order, facet(cell, &varying))).or_default().push(cell);
     }
     let mut figures = Vec::new();
-    for ((_, facet), cells) in facets {
-        for (family, cells) in families(cells, &varying) {
-            figures.push((family, figure(&facet, family, &cells, &varying)));
+    for group in groups(cells, &varying) {
+        for ((_, facet), cells) in &facets {
+            let lines = lines(cells, &group, &varying);
+            if !lines.is_empty() {
+                figures.push(figure(facet, &group, &lines));
+            }
         }
     }
-    // Pictures of one family stand side by side, one a placement, on one vertical scale.
-    figures.sort_by_key(|(family, _)| *family);
-    let mut figures: Vec<Figure> = figures.into_iter().map(|(_, figure)| figure).collect();
     figures.retain(|figure| !figure.is_empty());
     let range = range(cells);
     for figure in &mut figures {
         figure.y.include = range;
     }
     figures
+}
+
+/// Medians only, series down and sizes across: what fits in a terminal.
+pub fn overview(cells: &[&CellResult]) -> Table {
+    let varying = name::varying(cells.iter().copied());
+    let sizes: BTreeSet<u64> = cells.iter().filter_map(|cell| size(cell)).collect();
+    let heads: Vec<String> = ["median at size (B)".to_owned()]
+        .into_iter()
+        .chain(sizes.iter().map(|size| format!("#{}?", format_bytes(*size))))
+        .collect();
+    let mut table = Table::with_heads(&heads.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut rows: BTreeMap<(usize, Vec<String>, String), BTreeMap<u64, String>> = BTreeMap::new();
+    for cell in cells {
+        let Some(size) = size(cell) else { continue };
+        let key = (name::placement_order(cell), facet(cell, &varying), label(cell, &varying));
+        let (unit, summary) = (value::unit(&cell.unit), &cell.summary);
+        let median = summary
+            .median
+            .map_or_else(|| "–".to_owned(), |m| value::estimate(unit, m, summary.ci95));
+        rows.entry(key).or_default().insert(size, median);
+    }
+    for ((_, facet, label), row) in rows {
+        let head = [vec![label], facet].concat().join(", ");
+        let cells = sizes.iter().map(|size| row.get(size).cloned().unwrap_or_default());
+        table.push([head].into_iter().chain(cells));
+    }
+    table
 }
 
 /// Whether the cells are worth lines: at least three sizes.
@@ -64,36 +93,7 @@ fn facet(cell: &CellResult, varying: &BTreeSet<String>) -> Vec<String> {
         .collect()
 }
 
-type Families<'a> = Vec<(Option<&'static str>, BTreeMap<String, Vec<&'a CellResult>>)>;
-
-/// Series by label, in one group where they fit, else by family of mechanisms, each cut to fit.
-fn families<'a>(cells: Vec<&'a CellResult>, varying: &BTreeSet<String>) -> Families<'a> {
-    let mut series: BTreeMap<String, Vec<&CellResult>> = BTreeMap::new();
-    for cell in cells {
-        series.entry(label(cell, varying)).or_default().push(cell);
-    }
-    if series.len() <= SERIES_MAX {
-        return vec![(None, series)];
-    }
-    let mut families: BTreeMap<&'static str, Vec<(String, Vec<&CellResult>)>> = BTreeMap::new();
-    for (label, cells) in series {
-        let mechanism = cells[0].factors.get("mechanism").and_then(serde_json::Value::as_str);
-        families.entry(name::family(mechanism.unwrap_or(""))).or_default().push((label, cells));
-    }
-    families
-        .into_iter()
-        .flat_map(|(family, mut series)| {
-            let mut groups = Vec::new();
-            while !series.is_empty() {
-                let rest = series.split_off(series.len().min(SERIES_MAX));
-                groups.push((Some(family), series.into_iter().collect()));
-                series = rest;
-            }
-            groups
-        })
-        .collect()
-}
-
+/// What tells a series from the others of its picture.
 fn label(cell: &CellResult, varying: &BTreeSet<String>) -> String {
     let wanted: BTreeSet<String> = varying
         .iter()
@@ -107,40 +107,97 @@ fn label(cell: &CellResult, varying: &BTreeSet<String>) -> String {
     name::cell(&cell.factors, &wanted)
 }
 
-fn figure(
-    facet: &[String],
-    family: Option<&str>,
-    groups: &BTreeMap<String, Vec<&CellResult>>,
+/// Series that share their pictures, in the order of their colours.
+struct Group {
+    /// Family and part of it; empty when all series fit in one picture.
+    title: String,
+    labels: Vec<String>,
+}
+
+/// One group where all series fit, else one or more for each family of mechanisms.
+fn groups(cells: &[&CellResult], varying: &BTreeSet<String>) -> Vec<Group> {
+    let mut families: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    let mut all = BTreeSet::new();
+    for cell in cells.iter().filter(|cell| size(cell).is_some()) {
+        let label = label(cell, varying);
+        let mechanism = cell.factors.get("mechanism").and_then(serde_json::Value::as_str);
+        families.entry(name::family(mechanism.unwrap_or(""))).or_default().insert(label.clone());
+        all.insert(label);
+    }
+    if all.len() <= SERIES_MAX {
+        return vec![Group { title: String::new(), labels: all.into_iter().collect() }];
+    }
+    let mut groups = Vec::new();
+    for (family, labels) in families {
+        let labels: Vec<String> = labels.into_iter().collect();
+        let parts = labels.len().div_ceil(SERIES_MAX);
+        for (part, labels) in labels.chunks(SERIES_MAX).enumerate() {
+            let title = match parts {
+                1 => family.to_owned(),
+                _ => format!("{family} ({} of {parts})", part + 1),
+            };
+            groups.push(Group { title, labels: labels.to_vec() });
+        }
+    }
+    groups
+}
+
+/// One series of a picture: its colour's slot, its name, its cells by size.
+struct Line<'a> {
+    slot: u8,
+    label: &'a str,
+    cells: Vec<&'a CellResult>,
+}
+
+fn lines<'a>(
+    cells: &[&'a CellResult],
+    group: &'a Group,
     varying: &BTreeSet<String>,
-) -> Figure {
-    let first = groups.values().flatten().next();
+) -> Vec<Line<'a>> {
+    group
+        .labels
+        .iter()
+        .zip(0u8..)
+        .map(|(wanted, slot)| {
+            let mut cells: Vec<&CellResult> =
+                cells.iter().copied().filter(|cell| label(cell, varying) == *wanted).collect();
+            cells.sort_by_key(|cell| size(cell));
+            Line { slot, label: wanted, cells }
+        })
+        .filter(|line| !line.cells.is_empty())
+        .collect()
+}
+
+fn figure(facet: &[String], group: &Group, lines: &[Line<'_>]) -> Figure {
+    let first = lines.iter().flat_map(|line| &line.cells).next();
     let (experiment, response, unit) =
         first.map_or(("", "", "ns"), |cell| (&cell.experiment, &cell.response, &cell.unit));
-    let mut series = Vec::new();
-    for (index, (label, cells)) in groups.iter().enumerate() {
-        let mut at: Vec<Point> = cells.iter().filter_map(|cell| point(cell)).collect();
-        at.sort_by(|a, b| a.x.total_cmp(&b.x));
-        let slot = u8::try_from(index % SERIES_MAX).unwrap_or(0);
-        let name = if groups.len() == 1 && varying.len() <= 1 { "" } else { label.as_str() };
-        let marks = Marks::Points { at, joined: true };
-        series.push(Series { name: name.to_owned(), slot, marks });
-    }
-    let words: Vec<&str> = facet.iter().map(String::as_str).chain(family).collect();
-    let title = match (family, facet) {
-        (None, []) => name::capital(name::response(response)),
-        (None, facet) => name::capital(&facet.join(", ")),
-        (Some(family), []) => family.to_owned(),
-        (Some(family), facet) => format!("{family}: {}", facet.join(", ")),
+    let series = lines
+        .iter()
+        .map(|line| Series {
+            name: if group.labels.len() == 1 { String::new() } else { line.label.to_owned() },
+            slot: line.slot,
+            marks: Marks::Points {
+                at: line.cells.iter().filter_map(|cell| point(cell)).collect(),
+                joined: true,
+            },
+        })
+        .collect();
+    let title = match (group.title.as_str(), facet) {
+        ("", []) => name::capital(name::response(response)),
+        ("", facet) => name::capital(&facet.join(", ")),
+        (family, []) => family.to_owned(),
+        (family, facet) => format!("{family}: {}", facet.join(", ")),
     };
     Figure {
-        id: slug(&[&[experiment, response], words.as_slice()].concat()),
+        id: slug(&[experiment, response, &title]),
         title,
         note: "Medians with 95 % intervals over launches; both axes are logarithmic.".to_owned(),
-        alt: extent(response, unit, groups),
+        alt: extent(response, unit, lines),
         x: Axis::with_scale("message size (B)", "B", Scale::Log2),
         y: Axis::measured(name::quantity(response), unit),
         series,
-        table: table(groups),
+        table: table(lines),
     }
 }
 
@@ -150,46 +207,45 @@ fn point(cell: &CellResult) -> Option<Point> {
 }
 
 /// What the picture spans, for those who cannot see it.
-fn extent(response: &str, unit: &str, groups: &BTreeMap<String, Vec<&CellResult>>) -> String {
+fn extent(response: &str, unit: &str, lines: &[Line<'_>]) -> String {
     let unit = value::unit(unit);
-    let parts: Vec<String> = groups
+    let parts: Vec<String> = lines
         .iter()
-        .filter_map(|(label, cells)| {
-            let mut known: Vec<(u64, f64)> =
-                cells.iter().filter_map(|cell| Some((size(cell)?, cell.summary.median?))).collect();
-            known.sort_by_key(|(size, _)| *size);
+        .filter_map(|line| {
+            let known: Vec<(u64, f64)> = line
+                .cells
+                .iter()
+                .filter_map(|cell| Some((size(cell)?, cell.summary.median?)))
+                .collect();
             let (first, last) = (known.first()?, known.last()?);
             let (low, high) = (value::plain(unit, first.1), value::plain(unit, last.1));
-            Some(format!("{label} {low} at {} B to {high} at {} B", first.0, last.0))
+            Some(format!("{} {low} at {} B to {high} at {} B", line.label, first.0, last.0))
         })
         .collect();
-    format!(
-        "{} against message size: {}.",
-        name::capital(name::response(response)),
-        parts.join("; ")
-    )
+    let what = name::capital(name::response(response));
+    format!("{what} against message size: {}.", parts.join("; "))
 }
 
 /// Sizes down, series across.
-fn table(groups: &BTreeMap<String, Vec<&CellResult>>) -> Table {
+fn table(lines: &[Line<'_>]) -> Table {
     let mut heads = vec!["size (B)".to_owned()];
-    heads.extend(groups.keys().map(|label| format!("#{label}")));
+    heads.extend(lines.iter().map(|line| format!("#{}", line.label)));
     let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
     let mut table = Table::with_heads(&heads);
-    let sizes: BTreeSet<u64> = groups.values().flatten().filter_map(|cell| size(cell)).collect();
+    let sizes: BTreeSet<u64> =
+        lines.iter().flat_map(|line| &line.cells).filter_map(|cell| size(cell)).collect();
     for wanted in sizes {
-        let cells = groups.values().map(|cells| {
-            let cell = cells.iter().find(|cell| size(cell) == Some(wanted));
+        let cells = lines.iter().map(|line| {
+            let cell = line.cells.iter().find(|cell| size(cell) == Some(wanted));
             cell.map_or_else(String::new, |cell| {
+                let unit = value::unit(&cell.unit);
                 cell.summary.median.map_or_else(
                     || "–".to_owned(),
-                    |median| {
-                        value::with_interval(value::unit(&cell.unit), median, cell.summary.ci95)
-                    },
+                    |median| value::with_interval(unit, median, cell.summary.ci95),
                 )
             })
         });
-        table.push([plumb_base::units::format_bytes(wanted)].into_iter().chain(cells));
+        table.push([format_bytes(wanted)].into_iter().chain(cells));
     }
     table
 }

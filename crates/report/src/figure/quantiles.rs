@@ -32,7 +32,7 @@ pub fn figure(title: &str, cells: &[&CellResult]) -> Option<Figure> {
         .map(|(slot, (cell, label))| Series {
             name: if drawn.len() > 1 { label.clone() } else { String::new() },
             slot: u8::try_from(slot).unwrap_or(0),
-            marks: Marks::Steps(cell.summary.quantiles.iter().map(|[p, v]| [*v, *p]).collect()),
+            marks: Marks::Steps(steps(cell)),
         })
         .collect();
     let mut note = "Read upwards: the share of samples at or below a value. The scale stretches \
@@ -53,10 +53,15 @@ pub fn figure(title: &str, cells: &[&CellResult]) -> Option<Figure> {
     })
 }
 
+/// Quantiles as (value, share), without the maximum: a share of 1 has no place on a tail axis.
+fn steps(cell: &CellResult) -> Vec<[f64; 2]> {
+    cell.summary.quantiles.iter().filter(|[p, _]| *p < 1.0).map(|[p, value]| [*value, *p]).collect()
+}
+
 /// Logarithmic where values span more than a few times themselves, else linear: a narrow
 /// logarithmic axis has too few round numbers on it.
 fn axis(first: &CellResult, cells: &[&CellResult]) -> Axis {
-    let values = cells.iter().flat_map(|cell| &cell.summary.quantiles).map(|[_, value]| *value);
+    let values = cells.iter().flat_map(|cell| steps(cell)).map(|[value, _]| value);
     let (low, high) =
         values.fold((f64::INFINITY, 0.0f64), |(low, high), v| (low.min(v), high.max(v)));
     let mut axis = Axis::measured(name::quantity(&first.response), &first.unit);

@@ -6,7 +6,7 @@ use plumb_analysis::document::{CellResult, RunDocument, Trust, Unavailable};
 use plumb_base::units::Unit;
 
 use super::{Ink, Style};
-use crate::figure::{quantiles, text};
+use crate::figure::{against_size, quantiles, text};
 use crate::section::{self, Section};
 use crate::table::{self, Table};
 use crate::{name, value};
@@ -20,7 +20,13 @@ pub fn render(document: &RunDocument, style: Style) -> String {
         if !shared.is_empty() {
             put(&mut out, &format!("Common to all: {shared}."), Ink::Dim, 0, style);
         }
-        out += &table::text::render(&results(&section), style);
+        if section.cells.len() > ROWS_MAX && against_size::suits(&section.cells) {
+            out += &table::text::render(&against_size::overview(&section.cells), style);
+            let text = "Intervals, quartiles and CPU time of each cell: plumb report, or --json.";
+            put(&mut out, text, Ink::Dim, 0, style);
+        } else {
+            out += &table::text::render(&results(&section), style);
+        }
         out.push('\n');
     }
     out += &unavailable(&document.unavailable, style);
@@ -97,6 +103,9 @@ pub fn results(section: &Section<'_>) -> Table {
     table.drop_empty_columns();
     table
 }
+
+/// Rows beyond which sizes go across and only medians are shown.
+const ROWS_MAX: usize = 24;
 
 /// Wrapped text in one ink.
 pub(super) fn put(out: &mut String, text: &str, ink: Ink, indent: usize, style: Style) {

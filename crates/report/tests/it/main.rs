@@ -2,8 +2,13 @@
 //!
 //! The pages are also written to `target/tmp/`, to be looked at. Left out: real results.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test may stop at what it did not expect, and says aloud what it skips"
+)]
 
+mod chromium;
 mod fixture;
 mod page;
 mod text;
