@@ -88,11 +88,18 @@ pub fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<bool> {
     for contest in chosen {
         let results = race(contest, &cpus, options)
             .with_context(|| format!("the contest {} failed", contest.name))?;
-        for (racer, values) in contest.racers.iter().zip(&results).skip(1) {
-            let score = Score::new(contest, *racer, &results[0], values)?;
+        for (racer, values) in contest.racers.iter().zip(&results.values).skip(1) {
+            let score = Score::new(contest, *racer, &results.values[0], values)?;
             writeln!(out, "{score}")?;
             out.flush()?;
             scores.push(score);
+        }
+        if results.repeated > 0 {
+            let (name, repeated) = (&contest.name, results.repeated);
+            writeln!(
+                out,
+                "{name}: {repeated} launch(es) of a peer gave no figure and were repeated"
+            )?;
         }
     }
     let count = |verdict| {
@@ -108,13 +115,19 @@ pub fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<bool> {
     Ok(missed == 0)
 }
 
-/// The value of each launch of each racer, by racer.
-fn race(
-    contest: &Contest,
-    cpus: &contest::Cpus,
-    options: &Options,
-) -> anyhow::Result<Vec<Vec<f64>>> {
-    let mut results = vec![Vec::new(); contest.racers.len()];
+/// What a contest gave.
+#[derive(Debug)]
+struct Results {
+    /// The value of each launch, by racer.
+    values: Vec<Vec<f64>>,
+    /// Launches of peers that gave no figure and were made again.
+    repeated: usize,
+}
+
+/// Runs every launch of a contest.
+fn race(contest: &Contest, cpus: &contest::Cpus, options: &Options) -> anyhow::Result<Results> {
+    let values = vec![Vec::new(); contest.racers.len()];
+    let mut results = Results { values, repeated: 0 };
     let congestion = contest.congestion()?;
     let congestion = congestion.as_deref();
     for round in 0..options.launches {
@@ -123,13 +136,30 @@ fn race(
             if round % 2 == 0 { forward.collect() } else { forward.rev().collect() };
         for index in order {
             let value = match contest.racers[index] {
-                Racer::Plumb => subject::launch(&options.plumb, contest, cpus, congestion)?,
-                peer => peer::launch(peer, contest, cpus, options.seconds, congestion)?,
+                Racer::Plumb => {
+                    subject::launch(&options.plumb, contest, cpus, options.seconds, congestion)?
+                }
+                peer => {
+                    let launch = || peer::launch(peer, contest, cpus, options.seconds, congestion);
+                    insist(launch, &mut results.repeated)?
+                }
             };
-            results[index].push(value);
+            results.values[index].push(value);
         }
     }
     Ok(results)
+}
+
+/// Tries a launch of a peer up to three times: on a busy machine sockperf sometimes ends without
+/// a valid observation. Each repetition is counted, and told to the reader.
+fn insist(launch: impl Fn() -> anyhow::Result<f64>, repeated: &mut usize) -> anyhow::Result<f64> {
+    for _ in 0..2 {
+        if let Ok(value) = launch() {
+            return Ok(value);
+        }
+        *repeated += 1;
+    }
+    launch()
 }
 
 #[cfg(test)]
@@ -139,6 +169,18 @@ mod tests {
     fn parse(arguments: &[&str]) -> anyhow::Result<Options> {
         let arguments: Vec<String> = arguments.iter().map(|&a| a.to_owned()).collect();
         Options::parse(&arguments, Path::new("."))
+    }
+
+    #[test]
+    fn a_peer_that_fails_twice_is_tried_again_and_one_that_always_fails_is_an_error() {
+        let (left, mut repeated) = (std::cell::Cell::new(2), 0);
+        let sometimes = || match left.replace(left.get() - 1) {
+            0 => Ok(1.0),
+            _ => bail!("no valid observations"),
+        };
+        assert!(insist(sometimes, &mut repeated).is_ok());
+        assert_eq!(repeated, 2);
+        assert!(insist(|| bail!("not installed"), &mut repeated).is_err());
     }
 
     #[test]

@@ -26,6 +26,16 @@ pub(super) enum Kind {
     Bulk,
 }
 
+impl Kind {
+    /// plumb's name of what is compared.
+    pub(super) const fn response(self) -> &'static str {
+        match self {
+            Self::PingPong => "latency",
+            Self::Bulk => "throughput",
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
     Tcp,

@@ -15,33 +15,50 @@ pub(super) fn launch(
     plumb: &Path,
     contest: &Contest,
     cpus: &Cpus,
+    seconds: u32,
     congestion: Option<&str>,
 ) -> anyhow::Result<f64> {
-    let folder = tempfile::tempdir().context("no temporary folder for the store")?;
-    let (experiment, response) = match contest.kind {
-        Kind::PingPong => ("latency.local", "latency"),
-        Kind::Bulk => ("throughput.local", "throughput"),
-    };
+    let folder = tempfile::tempdir().context("no temporary folder for plan and store")?;
+    let file = folder.path().join("race.toml");
+    std::fs::write(&file, plan(contest, seconds, congestion)).context("the plan")?;
     let [_, _, both] = cpus.lists(contest.placement);
     let mut command = Command::new("timeout");
-    command.args(["120", "taskset", "-c", &both]).arg(plumb).args(["run", experiment]);
-    let settings = [
-        Some(format!("mechanism={}", contest.protocol.mechanism())),
-        Some(format!("size={}", contest.size)),
-        Some(format!("placement={}", contest.placement.name())),
-        Some(format!("wake={}", contest.wake.name())),
-        congestion.map(|name| format!("congestion={name}")),
-    ];
-    for setting in settings.iter().flatten() {
-        command.args(["--set", setting]);
-    }
-    command.args(["--launches", "1", "--json", "--store"]).arg(folder.path().join("race.plumb"));
+    command.args([&(seconds + 60).to_string(), "taskset", "-c", &both]).arg(plumb);
+    command.arg("run").arg(&file).args(["--json", "--no-progress", "--store"]);
+    command.arg(folder.path().join("race.plumb"));
     let output = command.output().context("timeout(1) or taskset(1) cannot be run")?;
     if !output.status.success() {
         bail!("{command:?} failed: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
     let document = serde_json::from_slice(&output.stdout).context("plumb's output is not JSON")?;
-    parse(&document, response)
+    parse(&document, contest.kind.response())
+}
+
+/// The contest as a plan of one launch with one block.
+///
+/// The block lasts as long as the peer's measuring: sockperf spends 400 ms of its time on warming
+/// up and trims 50 ms off the end.
+fn plan(contest: &Contest, seconds: u32, congestion: Option<&str>) -> String {
+    let (experiment, ms) = match contest.kind {
+        Kind::PingPong => ("latency.local", seconds * 1000 - 450),
+        Kind::Bulk => ("throughput.local", seconds * 1000),
+    };
+    let (mechanism, size) = (contest.protocol.mechanism(), contest.size);
+    let (placement, wake) = (contest.placement.name(), contest.wake.name());
+    let mut plan = format!(
+        "title = \"race\"\n\
+         [limits]\n\
+         launches_min = 1\nlaunches_max = 1\npasses = 1\n\
+         block = \"{ms}ms\"\nsamples_max = 1000000\n\
+         [[experiment]]\n\
+         id = \"{experiment}\"\n\
+         [experiment.factors]\n\
+         mechanism = [\"{mechanism}\"]\nsize = [{size}]\n\
+         placement = [\"{placement}\"]\nwake = [\"{wake}\"]\n"
+    );
+    let congestion = congestion.map(|name| format!("congestion = [\"{name}\"]\n"));
+    plan.push_str(congestion.as_deref().unwrap_or_default());
+    plan
 }
 
 fn parse(document: &Value, response: &str) -> anyhow::Result<f64> {
@@ -60,6 +77,15 @@ fn parse(document: &Value, response: &str) -> anyhow::Result<f64> {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_plan_is_toml_and_measures_as_long_as_sockperf_does() {
+        for contest in Contest::all(true) {
+            let plan: toml::Table = plan(&contest, 1, Some("cubic")).parse().unwrap();
+            let block = plan["limits"]["block"].as_str().unwrap();
+            assert_eq!(block == "550ms", contest.kind == Kind::PingPong, "{block}");
+        }
+    }
 
     #[test]
     fn the_median_of_the_response_is_read() {
