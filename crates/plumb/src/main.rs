@@ -1,4 +1,5 @@
 //! The `plumb` binary: everything is in the library.
+#![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 
