@@ -40,6 +40,20 @@ impl Table {
         self.rows.push(row);
     }
 
+    /// Only these columns, none of them optional.
+    #[must_use]
+    pub fn with_columns(&self, kept: &[usize]) -> Self {
+        let column = |index: &usize| Column { optional: 0, ..self.columns[*index].clone() };
+        Self {
+            columns: kept.iter().map(column).collect(),
+            rows: self
+                .rows
+                .iter()
+                .map(|row| kept.iter().map(|index| row[*index].clone()).collect())
+                .collect(),
+        }
+    }
+
     /// Drops optional columns in which every cell is empty or a dash.
     pub fn drop_empty_columns(&mut self) {
         for index in (0..self.columns.len()).rev() {

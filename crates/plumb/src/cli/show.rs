@@ -56,9 +56,7 @@ pub fn page(document: &RunDocument, style: Style) -> String {
         return text;
     }
     let mut text = terminal::summary::render(document, style);
-    for ranks in &document.ranks {
-        text.push_str(&terminal::ranks::ranks(ranks, style));
-    }
+    text.push_str(&terminal::ranks::all(&document.ranks, style));
     text.push_str(&terminal::ranks::claims(&document.claims, style));
     text
 }

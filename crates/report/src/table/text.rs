@@ -27,6 +27,41 @@ pub fn render_inked(table: &Table, style: Style, ink: impl Fn(usize, usize) -> I
     lines.iter().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
+/// The table in as many parts as its columns need, each beginning with the first column: for
+/// tables of which no column may be left out.
+pub fn folded(table: &Table, style: Style) -> String {
+    let widths = widths(table);
+    let (Some(first), room) = (widths.first().copied(), usize::from(style.width)) else {
+        return String::new();
+    };
+    let mut parts: Vec<Vec<usize>> = vec![Vec::new()];
+    let mut used = first;
+    for (column, width) in widths.iter().enumerate().skip(1) {
+        if used + GAP.len() + width > room && parts.last().is_some_and(|part| !part.is_empty()) {
+            parts.push(Vec::new());
+            used = first;
+        }
+        used += GAP.len() + width;
+        if let Some(part) = parts.last_mut() {
+            part.push(column);
+        }
+    }
+    let part = |columns: &Vec<usize>| {
+        let kept: Vec<usize> = [0].into_iter().chain(columns.iter().copied()).collect();
+        render(&table.with_columns(&kept), style)
+    };
+    parts.iter().map(part).collect()
+}
+
+fn widths(table: &Table) -> Vec<usize> {
+    (0..table.columns.len())
+        .map(|column| {
+            let cells = table.rows.iter().map(|row| row[column].chars().count());
+            cells.chain([table.columns[column].head.chars().count()]).max().unwrap_or(0)
+        })
+        .collect()
+}
+
 /// Which columns are shown and how wide each is.
 struct Layout {
     shown: Vec<(usize, usize)>,
@@ -34,13 +69,7 @@ struct Layout {
 
 impl Layout {
     fn fit(table: &Table, width: usize) -> Self {
-        let widths: Vec<usize> = (0..table.columns.len())
-            .map(|column| {
-                let cells = table.rows.iter().map(|row| row[column].chars().count());
-                cells.chain([table.columns[column].head.chars().count()]).max().unwrap_or(0)
-            })
-            .collect();
-        let mut shown: Vec<(usize, usize)> = widths.into_iter().enumerate().collect();
+        let mut shown: Vec<(usize, usize)> = widths(table).into_iter().enumerate().collect();
         while sum(&shown) > width {
             let Some((place, _)) = shown
                 .iter()
@@ -122,6 +151,17 @@ mod tests {
         }
         assert!(!render(&table(), Style::plain(40)).contains("120000"));
         assert!(render(&table(), Style::plain(80)).contains("120000"));
+    }
+
+    #[test]
+    fn a_folded_table_loses_no_column() {
+        let text = folded(&table(), Style::plain(34));
+        assert!(text.lines().all(|line| line.chars().count() <= 34), "{text}");
+        for head in ["median", "p99", "n"] {
+            assert!(text.contains(head), "{text}");
+        }
+        assert!(text.contains("120000"), "{text}");
+        assert_eq!(text.matches("unix-stream-abstract").count(), 3, "{text}");
     }
 
     #[test]

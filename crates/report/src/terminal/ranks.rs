@@ -37,7 +37,7 @@ pub fn all(tables: &[RankTable], style: Style) -> String {
         let title = format!("Ranks: {}", verdict::matrix_title(&group[0]));
         put(&mut out, &title, Ink::Bold, 0, style);
         let matrix = verdict::rank_matrix(&group.iter().collect::<Vec<_>>());
-        out += &table::text::render(&matrix, style);
+        out += &table::text::folded(&matrix, style);
     }
     out
 }

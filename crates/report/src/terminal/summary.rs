@@ -21,7 +21,7 @@ pub fn render(document: &RunDocument, style: Style) -> String {
             put(&mut out, &format!("Common to all: {shared}."), Ink::Dim, 0, style);
         }
         if section.cells.len() > ROWS_MAX && against_size::suits(&section.cells) {
-            out += &table::text::render(&against_size::overview(&section.cells), style);
+            out += &table::text::folded(&against_size::overview(&section.cells), style);
             let text = "Intervals, quartiles and CPU time of each cell: plumb report, or --json.";
             put(&mut out, text, Ink::Dim, 0, style);
         } else {
