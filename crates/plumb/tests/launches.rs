@@ -1,6 +1,12 @@
 //! Launches of the real binary: every mechanism carries every message, and whatever dies, nothing
 //! is left over.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test stops where it fails and says what it skips; so do its helpers"
+)]
+
 use std::path::Path;
 use std::sync::Mutex;
 
@@ -95,7 +101,7 @@ fn reliable_mechanisms_neither_lose_nor_change_nor_reorder_nor_repeat() {
     let _alone = alone();
     for mechanism in Mechanism::ALL {
         let Some(mut launch) = start(mechanism, mechanism.wakes()[0]) else { continue };
-        for size in sizes(mechanism).into_iter().filter(|&size| size >= 4 && size < 100_000) {
+        for size in sizes(mechanism).into_iter().filter(|size| (4..100_000).contains(size)) {
             let task = Task::Reliability { size, receiver_pause_ns: 0, fault: "lost".to_owned() };
             let Some(report) = measure(&mut launch, task) else {
                 // A word or a counter holds one message: it has nothing to lose.

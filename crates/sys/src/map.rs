@@ -55,7 +55,7 @@ impl SharedMap {
     /// The 32-bit atomic at a byte offset. Panics when out of range or misaligned.
     #[inline]
     pub fn word(&self, offset: usize) -> &AtomicU32 {
-        assert!(offset % 4 == 0 && offset + 4 <= self.len, "word within the mapping");
+        assert!(offset.is_multiple_of(4) && offset + 4 <= self.len, "word within the mapping");
         // SAFETY: in range by the assertion above.
         let address = unsafe { self.base.as_ptr().add(offset) };
         // SAFETY: aligned, in range, mapped as long as `self`; every access to it is atomic.
@@ -65,7 +65,10 @@ impl SharedMap {
     /// The 64-bit atomic at a byte offset. Panics when out of range or misaligned.
     #[inline]
     pub fn double_word(&self, offset: usize) -> &AtomicU64 {
-        assert!(offset % 8 == 0 && offset + 8 <= self.len, "double word within the mapping");
+        assert!(
+            offset.is_multiple_of(8) && offset + 8 <= self.len,
+            "double word within the mapping"
+        );
         // SAFETY: in range by the assertion above.
         let address = unsafe { self.base.as_ptr().add(offset) };
         // SAFETY: aligned, in range, mapped as long as `self`; every access to it is atomic.

@@ -5,6 +5,7 @@
 
 use std::io;
 
+use plumb_base::time::Span;
 use plumb_base::units::format_bytes;
 use plumb_sys::timer;
 
@@ -206,13 +207,13 @@ impl<'a, E: End> Bench<'a, E> {
                 Err(fault) => return Err(fault.into()),
             };
             lost_in_a_row = if delivered == 0 { lost_in_a_row + 1 } else { 0 };
-            self.give_up_after(lost_in_a_row, size)?;
+            give_up_after(lost_in_a_row, size)?;
             let elapsed = self.watch.end().wrapping_sub(effort.at);
             if samples.len() == samples_max || elapsed >= duration {
                 break;
             }
         }
-        let mut report = self.report(effort, messages);
+        let mut report = self.report(&effort, messages);
         let peer = self.finish_sink()?;
         self.conclude(&mut report, &peer);
         report.counters.insert("messages".to_owned(), messages);
@@ -282,7 +283,7 @@ impl<'a, E: End> Bench<'a, E> {
                 Err(Fault::TimedOut) if E::LOSSY => {
                     self.lost += 1;
                     lost_in_a_row += 1;
-                    self.give_up_after(lost_in_a_row, size)?;
+                    give_up_after(lost_in_a_row, size)?;
                 }
                 Err(fault) => return Err(fault.into()),
             }
@@ -297,7 +298,7 @@ impl<'a, E: End> Bench<'a, E> {
                 format_bytes(size)
             )));
         }
-        let mut report = self.report(effort, self.done);
+        let mut report = self.report(&effort, self.done);
         report.batch = batch;
         if batch > 1 {
             report.flags.push("batched".to_owned());
@@ -355,7 +356,7 @@ impl<'a, E: End> Bench<'a, E> {
             self.finish_lossy()?;
         }
         let peer = self.peer_done()?;
-        let mut report = self.report(effort, count);
+        let mut report = self.report(&effort, count);
         self.conclude(&mut report, &peer);
         let checked = peer.checked;
         let fresh = checked.arrived - checked.duplicated;
@@ -428,7 +429,7 @@ impl<'a, E: End> Bench<'a, E> {
     }
 
     /// One round trip; a stale reply on a lossy channel is passed over.
-    #[inline(always)]
+    #[inline]
     fn round_trip(&mut self, split: bool) -> Result<(), Fault> {
         self.number += 1;
         payload::stamp(&mut self.tx, self.stamp_len, self.number);
@@ -455,7 +456,7 @@ impl<'a, E: End> Bench<'a, E> {
 
     /// One transfer of `count` messages and its acknowledgement: when it ended, and the messages
     /// that arrived.
-    #[inline(always)]
+    #[inline]
     fn transfer(&mut self, count: u64) -> Result<(u64, u64), Fault> {
         self.peer.page.set_count(count);
         if E::LOSSY {
@@ -498,7 +499,7 @@ impl<'a, E: End> Bench<'a, E> {
     }
 
     /// One message and its one-byte acknowledgement on a lossy channel.
-    #[inline(always)]
+    #[inline]
     fn acked_message(&mut self) -> Result<(), Fault> {
         self.number += 1;
         payload::stamp(&mut self.tx, self.stamp_len, self.number);
@@ -530,7 +531,7 @@ impl<'a, E: End> Bench<'a, E> {
                     }
                     Err(Fault::TimedOut) if E::LOSSY => {
                         lost_in_a_row += 1;
-                        self.give_up_after(lost_in_a_row, self.size as u64)?;
+                        give_up_after(lost_in_a_row, self.size as u64)?;
                     }
                     Err(fault) => return Err(fault.into()),
                 }
@@ -621,16 +622,6 @@ impl<'a, E: End> Bench<'a, E> {
         }
     }
 
-    fn give_up_after(&self, lost_in_a_row: u32, size: u64) -> Result<(), Trouble> {
-        if lost_in_a_row < LOST_IN_A_ROW_MAX {
-            return Ok(());
-        }
-        Err(Trouble::Impossible(format!(
-            "{lost_in_a_row} messages of {} in a row were lost: the receiver's buffer does not hold one",
-            format_bytes(size)
-        )))
-    }
-
     fn effort(&mut self) -> EffortStart {
         let (softirq_ns, steal_ns) = self.kernel.read();
         EffortStart {
@@ -643,7 +634,7 @@ impl<'a, E: End> Bench<'a, E> {
     }
 
     /// The report of a timed region that ends here.
-    fn report(&mut self, start: EffortStart, operations: u64) -> BlockReport {
+    fn report(&mut self, start: &EffortStart, operations: u64) -> BlockReport {
         let wall = self.watch.end().wrapping_sub(start.at);
         let local = CpuReading::now().since(start.cpu);
         let (softirq_ns, steal_ns) = self.kernel.read();
@@ -651,13 +642,7 @@ impl<'a, E: End> Bench<'a, E> {
         report.effort.local = local;
         report.effort.softirq_ns = softirq_ns.saturating_sub(start.softirq_ns);
         report.effort.steal_ns = steal_ns.saturating_sub(start.steal_ns);
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "a float cast saturates"
-        )]
-        let wall_ns = self.watch.ns(wall) as u64;
-        report.effort.wall_ns = wall_ns;
+        report.effort.wall_ns = Span::from_secs_f64(self.watch.ns(wall) * 1e-9).as_ns();
         report.effort.operations = operations;
         report.counters.insert(
             "interruptions".to_owned(),
@@ -681,6 +666,17 @@ impl<'a, E: End> Bench<'a, E> {
             report.flags.push("corrupted".to_owned());
         }
     }
+}
+
+/// Gives a block up when too many messages in a row were lost.
+fn give_up_after(lost_in_a_row: u32, size: u64) -> Result<(), Trouble> {
+    if lost_in_a_row < LOST_IN_A_ROW_MAX {
+        return Ok(());
+    }
+    Err(Trouble::Impossible(format!(
+        "{lost_in_a_row} messages of {} in a row were lost: the receiver's buffer does not hold one",
+        format_bytes(size)
+    )))
 }
 
 /// Readings at the start of a timed region.

@@ -8,6 +8,7 @@ use std::hint::black_box;
 use std::os::fd::AsFd;
 
 use plumb_base::stats::quantile;
+use plumb_base::time::Span;
 use plumb_sys::clock::{self as sys_clock, Clock};
 use plumb_sys::process::call;
 
@@ -91,7 +92,7 @@ fn time<R>(
     report.effort.canary_ns = canary_ns;
     report.effort.softirq_ns = softirq_after.saturating_sub(softirq_before);
     report.effort.steal_ns = steal_after.saturating_sub(steal_before);
-    report.effort.wall_ns = watch.ns(wall) as u64;
+    report.effort.wall_ns = Span::from_secs_f64(watch.ns(wall) * 1e-9).as_ns();
     report.effort.operations = ticks.len() as u64 * u64::from(batch);
     let each = |&t: &u64| ((watch.ns(t) - overhead) / f64::from(batch)).max(0.0);
     let values: Vec<f64> = ticks.iter().map(each).collect();

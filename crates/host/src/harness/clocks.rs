@@ -132,6 +132,9 @@ impl WithClock for ReadCost<'_> {
     }
 }
 
+/// The request that ends the other thread.
+const STOP: u64 = u64::MAX;
+
 /// Exchanges of counter readings with a thread on another CPU; each sample bounds the offset.
 ///
 /// As Cristian's algorithm (1989): the other CPU's reading lies between two of ours, so the offset
@@ -143,7 +146,6 @@ fn offsets(spec: &BlockSpec, watch: Stopwatch, cpu: u32) -> Result<Values, Troub
     }
     let request = AtomicU64::new(0);
     let answer = AtomicU64::new(0);
-    const STOP: u64 = u64::MAX;
     let exchanges = (spec.samples_max as usize).clamp(100, 20_000);
     let bound = std::thread::scope(|scope| {
         let other = scope.spawn(|| {
@@ -165,7 +167,7 @@ fn offsets(spec: &BlockSpec, watch: Stopwatch, cpu: u32) -> Result<Values, Troub
                 std::hint::spin_loop();
             }
         });
-        let exchanged = exchange(watch, &request, &answer, exchanges, STOP);
+        let exchanged = exchange(watch, &request, &answer, exchanges);
         request.store(STOP, Ordering::Release);
         let bound = other.join().unwrap_or(Ok(()));
         bound.map(|()| exchanged)
@@ -183,7 +185,6 @@ fn exchange(
     request: &AtomicU64,
     answer: &AtomicU64,
     count: usize,
-    stop: u64,
 ) -> Vec<(f64, f64)> {
     let mut trips = Vec::with_capacity(count);
     for number in 1..=count as u64 {
@@ -198,7 +199,7 @@ fn exchange(
             std::hint::spin_loop();
         };
         let got = watch.end();
-        if theirs == stop {
+        if theirs == STOP {
             break;
         }
         let trip = watch.ns(got.wrapping_sub(sent));

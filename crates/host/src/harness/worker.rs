@@ -40,7 +40,7 @@ pub fn main() -> u8 {
 fn work() -> io::Result<()> {
     process::die_with_parent()?;
     signal::ignore_keyboard_interrupt()?;
-    let mut talk = Talk;
+    let mut talk = Talk::new();
     let Some(OrchestratorSays::Launch(spec)) = talk.hear()? else { return Ok(()) };
     if let Some(cpu) = spec.cpu_local {
         if let Err(error) = affinity::bind(&[cpu]) {
@@ -56,15 +56,22 @@ fn work() -> io::Result<()> {
 }
 
 /// The worker's words with the orchestrator.
-struct Talk;
+struct Talk {
+    answers: io::Stdout,
+    orders: io::Stdin,
+}
 
 impl Talk {
+    fn new() -> Self {
+        Self { answers: io::stdout(), orders: io::stdin() }
+    }
+
     fn say(&mut self, message: &WorkerSays) -> io::Result<()> {
-        frame::write(&mut io::stdout().lock(), message)
+        frame::write(&mut self.answers.lock(), message)
     }
 
     fn hear(&mut self) -> io::Result<Option<OrchestratorSays>> {
-        frame::read(&mut io::stdin().lock())
+        frame::read(&mut self.orders.lock())
     }
 
     /// Answers every block with `measure` until told to quit or something breaks for good.

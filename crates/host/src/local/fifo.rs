@@ -33,11 +33,13 @@ impl Channel for Fifo {
     }
 }
 
+/// fcntl.h: the same number on every architecture that plumb knows.
+const O_NONBLOCK: i32 = 0o4000;
+
 /// Opens both ends of a new named pipe: the reader first and without waiting for a writer.
 fn named_pipe(scratch: &Scratch, name: &str) -> io::Result<(OwnedFd, OwnedFd)> {
     let path = scratch.path(name);
     fd::mkfifo(&scratch.c_path(name)?)?;
-    const O_NONBLOCK: i32 = 0o4000;
     let rx: OwnedFd = OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(&path)?.into();
     let tx: OwnedFd = OpenOptions::new().write(true).open(&path)?.into();
     fd::set_nonblocking(std::os::fd::AsFd::as_fd(&rx), false)?;

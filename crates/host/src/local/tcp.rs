@@ -80,10 +80,8 @@ pub(crate) fn connected_pair(
             socket::set_congestion(fd.as_fd(), name).map_err(|error| refused(name, &error))?;
         }
     }
-    let mut handover = Handover::default();
-    handover.facts = facts(&here).attempt("read the socket's options")?;
-    handover.fds.push(there);
-    Ok((here, handover))
+    let facts = facts(&here).attempt("read the socket's options")?;
+    Ok((here, Handover { fds: vec![there], numbers: Vec::new(), facts }))
 }
 
 fn refused(name: &str, error: &io::Error) -> OpenError {

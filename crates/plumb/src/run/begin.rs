@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use plumb_base::seed::Seed;
 use plumb_host::{clock, environment};
-use plumb_store::record::{Cell, CellStatus, Run, RunStatus};
+use plumb_store::record::{Cell, CellStatus, Run, RunData, RunStatus};
 use plumb_store::sqlite::Store;
 
 use super::calibration::Clock;
@@ -43,7 +43,7 @@ pub(super) fn new(
     let now = clock::unix_ms();
     let id = store.new_run_id(title, now, entropy()?)?;
     let plan = Plan { seed: Some(seed), ..plan.clone() };
-    store.create_run(&Run {
+    let run = Run {
         id: id.clone(),
         title: title.to_owned(),
         created_unix_ms: now,
@@ -53,9 +53,10 @@ pub(super) fn new(
         code_version: CODE_VERSION.to_owned(),
         provenance: environment::capture(),
         notes: clock.notes(),
-    })?;
+    };
     let cells: Vec<Cell> = (1..).zip(&plans).map(|(id, plan)| cell_of(id, plan)).collect();
-    store.add_cells(&id, &cells)?;
+    // One transaction: a run without its cells could not be resumed.
+    store.insert(&RunData { run, cells, launches: Vec::new(), blocks: Vec::new() })?;
     Ok(Beginning { id, seed: Seed(seed), ledger: Ledger::new(plans) })
 }
 

@@ -55,7 +55,7 @@ fn judge(delay_ns: u64, differences: &[f64], subject: &str) -> SelftestCheck {
     let holds = (ci95[0]..=ci95[1]).contains(&delay);
     let name = Span::from_ns(delay_ns);
     SelftestCheck {
-        id: format!("injected.{}ns", delay_ns),
+        id: format!("injected.{delay_ns}ns"),
         claim: format!("an injected delay of {name} is found within its interval"),
         trials: differences.len() as u64,
         observed: mean,

@@ -2,6 +2,8 @@
 //!
 //! Both go through the comparison that `plumb compare` and `plumb ab` use, on real launches.
 
+use std::collections::BTreeMap;
+
 use plumb_analysis::compare::{self, MARGIN_DEFAULT};
 use plumb_analysis::document::selftest::SelftestCheck;
 use plumb_base::stats::quantile;
@@ -163,8 +165,8 @@ impl RunUnderTest {
             plan_toml: String::new(),
             seed: 0,
             code_version: super::CODE_VERSION.to_owned(),
-            provenance: Default::default(),
-            notes: Default::default(),
+            provenance: BTreeMap::new(),
+            notes: BTreeMap::new(),
         };
         let cells = (1..).zip(variants).map(cell).collect();
         Self { data: RunData { run, cells, launches: Vec::new(), blocks: Vec::new() } }
