@@ -306,12 +306,10 @@ impl Execution<'_> {
             Stopped::User => (RunStatus::Interrupted, "the user asked to stop"),
         };
         if stopped == Stopped::Budget {
-            for cell in self.ledger.open() {
-                let status = if self.ledger.has_blocks(cell) {
-                    CellStatus::Done("budget".to_owned())
-                } else {
-                    CellStatus::Failed("the budget was spent before its first block".to_owned())
-                };
+            // Cells that the budget did not reach stay open: they have no result, good or bad.
+            for cell in self.ledger.open().into_iter().filter(|&cell| self.ledger.has_blocks(cell))
+            {
+                let status = CellStatus::Done("budget".to_owned());
                 self.store.set_cell_status(&self.id, self.ledger.id(cell), &status)?;
             }
         }

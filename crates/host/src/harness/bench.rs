@@ -17,7 +17,11 @@ use super::spec::{BlockReport, BlockSpec, ChannelSpec, LaunchSpec, Task};
 use super::worker::Peer;
 use crate::clock::{ClockQuality, Stopwatch};
 use crate::local::mechanism::{Carries, Mechanism};
-use crate::local::{End, Fault, Mark, Received, SLACK};
+use crate::local::{End, Fault, Mark, SLACK};
+
+mod exchange;
+mod pilot;
+mod reliability;
 
 /// Why a block has no report.
 #[derive(Debug)]
@@ -42,19 +46,6 @@ impl From<io::Error> for Trouble {
 
 /// Messages lost in a row before a block is given up: nothing gets through.
 const LOST_IN_A_ROW_MAX: u32 = 5;
-/// The pilot ends after this long.
-const PILOT_NS: f64 = 1_000_000.0;
-/// A transfer is long enough that its one acknowledgement weighs less than a thousandth, in
-/// round trips.
-const TRANSFER_ROUND_TRIPS: f64 = 1_000.0;
-/// Transfers in a block, when the duration allows.
-const TRANSFERS: f64 = 8.0;
-/// Messages checked one by one in a block.
-const CHECKED_MIN: u64 = 500;
-const CHECKED_MAX: u64 = 20_000;
-/// A mark is repeated after this long without an answer, and this often.
-const MARK_WAIT_MS: i32 = 2;
-const MARKS_MAX: u32 = 100;
 
 /// A channel's open end, with what timing needs.
 pub(crate) struct Bench<'a, E> {
@@ -306,88 +297,6 @@ impl<'a, E: End> Bench<'a, E> {
         Ok((report, ticks))
     }
 
-    /// What becomes of messages sent as fast as the channel takes them.
-    fn reliability(
-        &mut self,
-        spec: &BlockSpec,
-        size: u64,
-        pause_ns: u64,
-        fault: &str,
-    ) -> Result<BlockReport, Trouble> {
-        if !E::QUEUES {
-            return Err(Trouble::Impossible(format!(
-                "{} holds one message at a time: those not yet taken are merged by design",
-                self.mechanism.name()
-            )));
-        }
-        self.prepare(size)?;
-        let numbered = E::STAMPED && !E::LENDS;
-        let distinct = match self.stamp_len {
-            len @ 1..8 if numbered => (1 << (8 * len)) - 1,
-            _ => u64::MAX,
-        };
-        self.peer.page.set_delay_ticks(0);
-        self.begin(Role::Sink)?;
-        let one_ns = self.pilot(|bench| bench.transfer(1).map(drop))?;
-        self.finish_sink()?;
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "a float cast saturates"
-        )]
-        let affordable = (spec.duration_ns as f64 / one_ns.max(pause_ns as f64)) as u64;
-        let count = affordable.clamp(CHECKED_MIN, CHECKED_MAX).min(distinct);
-        // The pilot numbered its messages; the check expects the pattern, or numbers from 1.
-        self.tx = payload::pattern(self.seed, self.size);
-        self.end.prepare(&self.tx, &mut self.rx)?;
-        self.peer.page.set_delay_ticks(self.watch.ticks(pause_ns as f64));
-        self.peer.page.set_count(count);
-        self.begin(Role::Check)?;
-        self.number = 0;
-        let effort = self.effort();
-        for _ in 0..count {
-            if numbered {
-                self.number += 1;
-                payload::stamp(&mut self.tx, self.stamp_len, self.number);
-            }
-            self.end.send(&self.tx[..self.size])?;
-        }
-        if E::LOSSY {
-            self.finish_lossy()?;
-        }
-        let peer = self.peer_done()?;
-        let mut report = self.report(&effort, count);
-        self.conclude(&mut report, &peer);
-        let checked = peer.checked;
-        let fresh = checked.arrived - checked.duplicated;
-        let lost = count.saturating_sub(fresh);
-        for (name, n) in [
-            ("sent", count),
-            ("arrived", checked.arrived),
-            ("lost", lost),
-            ("duplicated", checked.duplicated),
-            ("reordered", checked.reordered),
-            ("corrupted", checked.corrupted),
-        ] {
-            report.counters.insert(name.to_owned(), n);
-        }
-        let chosen = match fault {
-            "lost" => lost,
-            "duplicated" => checked.duplicated,
-            "reordered" => checked.reordered,
-            "corrupted" => checked.corrupted,
-            "delivered" => fresh.saturating_sub(checked.corrupted),
-            other => {
-                return Err(Trouble::Impossible(format!("'{other}' is not a fault plumb counts")));
-            }
-        };
-        report.batch = 1;
-        report.n = 1;
-        report.samples = vec![chosen as f64 / count as f64];
-        report.histogram_scale = 1e-6;
-        Ok(report)
-    }
-
     /// Makes the buffers of a task, touched, so that no page fault is left for the timed region.
     fn prepare(&mut self, size: u64) -> Result<(), Trouble> {
         self.mechanism.check_size(size).map_err(|error| Trouble::Impossible(error.to_string()))?;
@@ -425,156 +334,6 @@ impl<'a, E: End> Bench<'a, E> {
                 Err(Trouble::Broken(format!("the peer failed: {reason}")))
             }
             other => Err(Trouble::Broken(format!("the peer said {other:?} out of turn"))),
-        }
-    }
-
-    /// One round trip; a stale reply on a lossy channel is passed over.
-    #[inline]
-    fn round_trip(&mut self, split: bool) -> Result<(), Fault> {
-        self.number += 1;
-        payload::stamp(&mut self.tx, self.stamp_len, self.number);
-        if split {
-            let (first, second) = self.tx.split_at(self.size / 2);
-            self.end.send(first)?;
-            self.end.send(second)?;
-        } else {
-            self.end.send(&self.tx[..self.size])?;
-        }
-        loop {
-            self.end.receive(&mut self.rx, self.size)?;
-            if self.rx[..self.stamp_len] == self.tx[..self.stamp_len] {
-                break;
-            }
-            if !E::LOSSY {
-                self.corrupted += 1;
-                break;
-            }
-        }
-        self.done += 1;
-        Ok(())
-    }
-
-    /// One transfer of `count` messages and its acknowledgement: when it ended, and the messages
-    /// that arrived.
-    #[inline]
-    fn transfer(&mut self, count: u64) -> Result<(u64, u64), Fault> {
-        self.peer.page.set_count(count);
-        if E::LOSSY {
-            return self.transfer_lossy(count);
-        }
-        self.number += 1;
-        payload::stamp(&mut self.tx, self.stamp_len, self.number);
-        for _ in 0..count {
-            self.end.send(&self.tx[..self.size])?;
-        }
-        self.end.receive(&mut self.rx, self.ack)?;
-        let end = self.watch.end();
-        self.done += 1;
-        Ok((end, count))
-    }
-
-    /// The same where anything may vanish, the acknowledgement too: a mark, repeated until it is
-    /// answered, asks how much came and when the last of it did, by the counter both CPUs share.
-    fn transfer_lossy(&mut self, count: u64) -> Result<(u64, u64), Fault> {
-        for _ in 0..count {
-            self.end.send(&self.tx[..self.size])?;
-        }
-        self.done += 1;
-        let number = self.done & 0xFFFF_FFFF;
-        for _ in 0..MARKS_MAX {
-            self.end.send_mark(Mark { value: number, at: 0 })?;
-            while self.end.wait_readable(MARK_WAIT_MS)? {
-                let Received::Mark(answer) = self.end.receive_any(&mut self.rx, self.size)? else {
-                    continue;
-                };
-                if answer.value >> 32 == number {
-                    let delivered = answer.value & 0xFFFF_FFFF;
-                    self.lost += count.saturating_sub(delivered);
-                    return Ok((answer.at, delivered));
-                }
-            }
-        }
-        self.lost += count;
-        Err(Fault::TimedOut)
-    }
-
-    /// One message and its one-byte acknowledgement on a lossy channel.
-    #[inline]
-    fn acked_message(&mut self) -> Result<(), Fault> {
-        self.number += 1;
-        payload::stamp(&mut self.tx, self.stamp_len, self.number);
-        self.end.send(&self.tx[..self.size])?;
-        loop {
-            self.end.receive(&mut self.rx, 1)?;
-            if self.rx[0] == self.tx[0] {
-                self.done += 1;
-                return Ok(());
-            }
-        }
-    }
-
-    /// Runs an operation in growing numbers until it is known how long one takes; nanoseconds.
-    fn pilot(
-        &mut self,
-        mut operation: impl FnMut(&mut Self) -> Result<(), Fault>,
-    ) -> Result<f64, Trouble> {
-        let mut lost_in_a_row = 0;
-        let mut count = 2_u32;
-        loop {
-            let start = self.watch.begin();
-            let mut done = 0;
-            while done < count {
-                match operation(self) {
-                    Ok(()) => {
-                        done += 1;
-                        lost_in_a_row = 0;
-                    }
-                    Err(Fault::TimedOut) if E::LOSSY => {
-                        lost_in_a_row += 1;
-                        give_up_after(lost_in_a_row, self.size as u64)?;
-                    }
-                    Err(fault) => return Err(fault.into()),
-                }
-            }
-            let elapsed = self.watch.ns(self.watch.end().wrapping_sub(start));
-            if elapsed >= PILOT_NS || count >= 1 << 20 {
-                return Ok((elapsed / f64::from(count)).max(0.1));
-            }
-            count *= 4;
-        }
-    }
-
-    /// Messages a transfer: long enough that its one acknowledgement weighs little, short enough
-    /// that a block holds several.
-    fn messages_for(&mut self, spec: &BlockSpec, acked_ns: f64) -> Result<u64, Trouble> {
-        let wanted_ns = spec.duration_ns as f64 / TRANSFERS;
-        let mut count = 16_u64;
-        loop {
-            let start = self.watch.begin();
-            match self.transfer(count) {
-                Err(Fault::TimedOut) if E::LOSSY => {}
-                outcome => {
-                    outcome?;
-                }
-            }
-            let elapsed = self.watch.ns(self.watch.end().wrapping_sub(start));
-            let per_message = elapsed / count as f64;
-            if elapsed * 4.0 >= wanted_ns || count >= 1 << 24 {
-                #[expect(
-                    clippy::cast_possible_truncation,
-                    clippy::cast_sign_loss,
-                    reason = "a float cast saturates"
-                )]
-                let by_time = (wanted_ns / per_message) as u64;
-                #[expect(
-                    clippy::cast_possible_truncation,
-                    clippy::cast_sign_loss,
-                    reason = "a float cast saturates"
-                )]
-                let by_ack = (TRANSFER_ROUND_TRIPS * acked_ns / per_message) as u64;
-                return Ok(by_time.min(by_ack.max(by_time / 4)).max(1));
-            }
-            count *= 4;
         }
     }
 

@@ -42,11 +42,11 @@ fn work() -> io::Result<()> {
     signal::ignore_keyboard_interrupt()?;
     let mut talk = Talk::new();
     let Some(OrchestratorSays::Launch(spec)) = talk.hear()? else { return Ok(()) };
-    if let Some(cpu) = spec.cpu_local {
-        if let Err(error) = affinity::bind(&[cpu]) {
-            let reason = format!("may not run on CPU {cpu}: {error}");
-            return talk.say(&WorkerSays::Unavailable(reason));
-        }
+    if let Some(cpu) = spec.cpu_local
+        && let Err(error) = affinity::bind(&[cpu])
+    {
+        let reason = format!("may not run on CPU {cpu}: {error}");
+        return talk.say(&WorkerSays::Unavailable(reason));
     }
     timer::start_ticking(TICK_US)?;
     match spec.channel.clone() {

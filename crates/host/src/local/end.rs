@@ -249,10 +249,10 @@ impl Watch {
         if fd::is_hung_up(self.control.as_fd())? {
             return Err(Fault::Closed);
         }
-        if let Some(page) = &self.stop {
-            if page.word(PAGE_STOP).load(std::sync::atomic::Ordering::Acquire) != 0 {
-                return Err(Fault::Stopped);
-            }
+        if let Some(page) = &self.stop
+            && page.word(PAGE_STOP).load(std::sync::atomic::Ordering::Acquire) != 0
+        {
+            return Err(Fault::Stopped);
         }
         if now.wrapping_sub(self.since) > self.patience_ticks {
             return Err(Fault::TimedOut);

@@ -85,10 +85,10 @@ impl Ledger {
     /// Adds what a stored run already has.
     pub(super) fn restore(&mut self, data: &RunData) {
         for cell in &data.cells {
-            if let CellStatus::Done(_) | CellStatus::Unavailable(_) = cell.status {
-                if let Some(entry) = self.entry_of(cell.id) {
-                    entry.open = false;
-                }
+            if let CellStatus::Done(_) | CellStatus::Unavailable(_) = cell.status
+                && let Some(entry) = self.entry_of(cell.id)
+            {
+                entry.open = false;
             }
         }
         for block in &data.blocks {
@@ -148,6 +148,7 @@ impl Ledger {
 
     /// The cell's id in the store.
     pub(super) fn id(&self, cell: usize) -> i64 {
+        debug_assert!(cell < self.entries.len(), "a cell of this ledger");
         i64::try_from(cell).unwrap_or(i64::MAX - 1) + 1
     }
 

@@ -1,0 +1,98 @@
+//! What is timed: one round trip, one transfer, one acknowledged message.
+//!
+//! Left out: the clock reads around them.
+
+use super::Bench;
+use crate::harness::payload;
+use crate::local::{End, Fault, Mark, Received};
+
+/// A mark is repeated after this long without an answer, and this often.
+const MARK_WAIT_MS: i32 = 2;
+const MARKS_MAX: u32 = 100;
+
+impl<E: End> Bench<'_, E> {
+    /// One round trip; a stale reply on a lossy channel is passed over.
+    #[inline]
+    pub(super) fn round_trip(&mut self, split: bool) -> Result<(), Fault> {
+        self.number += 1;
+        payload::stamp(&mut self.tx, self.stamp_len, self.number);
+        if split {
+            let (first, second) = self.tx.split_at(self.size / 2);
+            self.end.send(first)?;
+            self.end.send(second)?;
+        } else {
+            self.end.send(&self.tx[..self.size])?;
+        }
+        loop {
+            self.end.receive(&mut self.rx, self.size)?;
+            if self.rx[..self.stamp_len] == self.tx[..self.stamp_len] {
+                break;
+            }
+            if !E::LOSSY {
+                self.corrupted += 1;
+                break;
+            }
+        }
+        self.done += 1;
+        Ok(())
+    }
+
+    /// One transfer of `count` messages and its acknowledgement: when it ended, and the messages
+    /// that arrived.
+    #[inline]
+    pub(super) fn transfer(&mut self, count: u64) -> Result<(u64, u64), Fault> {
+        self.peer.page.set_count(count);
+        if E::LOSSY {
+            return self.transfer_lossy(count);
+        }
+        self.number += 1;
+        payload::stamp(&mut self.tx, self.stamp_len, self.number);
+        for _ in 0..count {
+            self.end.send(&self.tx[..self.size])?;
+        }
+        self.end.receive(&mut self.rx, self.ack)?;
+        let end = self.watch.end();
+        self.done += 1;
+        Ok((end, count))
+    }
+
+    /// The same where anything may vanish, the acknowledgement too: a mark, repeated until it is
+    /// answered, asks how much came and when the last of it did, by the counter both CPUs share.
+    pub(super) fn transfer_lossy(&mut self, count: u64) -> Result<(u64, u64), Fault> {
+        for _ in 0..count {
+            self.end.send(&self.tx[..self.size])?;
+        }
+        self.done += 1;
+        let number = self.done & 0xFFFF_FFFF;
+        for _ in 0..MARKS_MAX {
+            self.end.send_mark(Mark { value: number, at: 0 })?;
+            while self.end.wait_readable(MARK_WAIT_MS)? {
+                let Received::Mark(answer) = self.end.receive_any(&mut self.rx, self.size)? else {
+                    continue;
+                };
+                if answer.value >> 32 == number {
+                    let delivered = answer.value & 0xFFFF_FFFF;
+                    self.lost += count.saturating_sub(delivered);
+                    return Ok((answer.at, delivered));
+                }
+            }
+        }
+        self.lost += count;
+        Err(Fault::TimedOut)
+    }
+
+    /// One message and its one-byte acknowledgement on a lossy channel.
+    #[inline]
+    pub(super) fn acked_message(&mut self) -> Result<(), Fault> {
+        self.number += 1;
+        payload::stamp(&mut self.tx, self.stamp_len, self.number);
+        self.end.send(&self.tx[..self.size])?;
+        loop {
+            self.end.receive(&mut self.rx, 1)?;
+            if self.rx[0] == self.tx[0] {
+                self.done += 1;
+                return Ok(());
+            }
+        }
+    }
+}

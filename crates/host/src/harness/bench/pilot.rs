@@ -1,0 +1,80 @@
+//! How long one operation takes, before any is timed for the record.
+
+use super::{Bench, Trouble, give_up_after};
+use crate::harness::spec::BlockSpec;
+use crate::local::{End, Fault};
+
+/// The pilot ends after this long.
+const PILOT_NS: f64 = 1_000_000.0;
+/// A transfer is long enough that its one acknowledgement weighs less than a thousandth, in
+/// round trips.
+const TRANSFER_ROUND_TRIPS: f64 = 1_000.0;
+/// Transfers in a block, when the duration allows.
+const TRANSFERS: f64 = 8.0;
+
+impl<E: End> Bench<'_, E> {
+    /// Runs an operation in growing numbers until it is known how long one takes; nanoseconds.
+    pub(super) fn pilot(
+        &mut self,
+        mut operation: impl FnMut(&mut Self) -> Result<(), Fault>,
+    ) -> Result<f64, Trouble> {
+        let mut lost_in_a_row = 0;
+        let mut count = 2_u32;
+        loop {
+            let start = self.watch.begin();
+            let mut done = 0;
+            while done < count {
+                match operation(self) {
+                    Ok(()) => {
+                        done += 1;
+                        lost_in_a_row = 0;
+                    }
+                    Err(Fault::TimedOut) if E::LOSSY => {
+                        lost_in_a_row += 1;
+                        give_up_after(lost_in_a_row, self.size as u64)?;
+                    }
+                    Err(fault) => return Err(fault.into()),
+                }
+            }
+            let elapsed = self.watch.ns(self.watch.end().wrapping_sub(start));
+            if elapsed >= PILOT_NS || count >= 1 << 20 {
+                return Ok((elapsed / f64::from(count)).max(0.1));
+            }
+            count *= 4;
+        }
+    }
+
+    /// Messages a transfer: long enough that its one acknowledgement weighs little, short enough
+    /// that a block holds several.
+    pub(super) fn messages_for(&mut self, spec: &BlockSpec, acked_ns: f64) -> Result<u64, Trouble> {
+        let wanted_ns = spec.duration_ns as f64 / TRANSFERS;
+        let mut count = 16_u64;
+        loop {
+            let start = self.watch.begin();
+            match self.transfer(count) {
+                Err(Fault::TimedOut) if E::LOSSY => {}
+                outcome => {
+                    outcome?;
+                }
+            }
+            let elapsed = self.watch.ns(self.watch.end().wrapping_sub(start));
+            let per_message = elapsed / count as f64;
+            if elapsed * 4.0 >= wanted_ns || count >= 1 << 24 {
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "a float cast saturates"
+                )]
+                let by_time = (wanted_ns / per_message) as u64;
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "a float cast saturates"
+                )]
+                let by_ack = (TRANSFER_ROUND_TRIPS * acked_ns / per_message) as u64;
+                return Ok(by_time.min(by_ack.max(by_time / 4)).max(1));
+            }
+            count *= 4;
+        }
+    }
+}
