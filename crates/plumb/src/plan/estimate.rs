@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 
 use plumb_base::time::Span;
+use plumb_host::harness::spec::Task;
 
 use super::Limits;
 use crate::experiment::{Action, CellPlan, LaunchGroup};
@@ -42,7 +43,8 @@ impl Estimate {
             groups.insert(group);
             measured += 1;
             blocks += u64::from(limits.passes);
-            let block = cell.block_time(limits) * AROUND_BLOCK.0 / AROUND_BLOCK.1;
+            let block =
+                cell.block_time(limits) * AROUND_BLOCK.0 / AROUND_BLOCK.1 + patience(&cell.action);
             round += block * u64::from(limits.passes);
         }
         round += LAUNCH * groups.len() as u64;
@@ -59,3 +61,24 @@ impl Estimate {
         }
     }
 }
+
+/// Time that a block spends waiting for datagrams that were lost.
+///
+/// Messages of several datagrams are lost often, and each loss is known only by a timeout.
+fn patience(action: &Action) -> Span {
+    match action {
+        Action::Measure { group, task: Task::Reliability { size, .. }, .. }
+            if *size > DATAGRAM && is_lossy(group) =>
+        {
+            Span::from_ms(400)
+        }
+        _ => Span::ZERO,
+    }
+}
+
+fn is_lossy(group: &LaunchGroup) -> bool {
+    group.channel.as_ref().is_some_and(|channel| channel.mechanism.is_lossy())
+}
+
+/// Messages up to this size are one datagram, or few.
+const DATAGRAM: u64 = 8 << 10;
