@@ -4,7 +4,8 @@ use clap::Args;
 use plumb_analysis::document::build;
 use plumb_analysis::document::runs::{RunEntry, RunsDocument, SCHEMA};
 use plumb_report::table::{Table, text};
-use plumb_store::record::{Run, RunData};
+use plumb_store::lock;
+use plumb_store::record::{Run, RunData, RunStatus};
 use plumb_store::sqlite::{RunListing, Store};
 
 use super::output::{Failure, Output};
@@ -66,7 +67,15 @@ impl Runs {
 }
 
 fn entries(store: &Store) -> Result<Vec<RunEntry>, Problem> {
-    let entry = |listing: RunListing| entry(&listing.run, listing.cells, listing.blocks);
+    let measuring = lock::measuring(store.path()).and_then(|holder| holder.run);
+    let entry = |mut listing: RunListing| {
+        // A run that was killed could not say so; the lock tells, since it dies with its holder.
+        let run = &mut listing.run;
+        if run.status == RunStatus::Running && measuring.as_deref() != Some(run.id.as_str()) {
+            run.status = RunStatus::Interrupted;
+        }
+        entry(&listing.run, listing.cells, listing.blocks)
+    };
     Ok(store.runs()?.into_iter().map(entry).collect())
 }
 

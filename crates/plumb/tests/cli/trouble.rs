@@ -93,7 +93,11 @@ fn a_second_run_waits_for_nobody_and_says_who_measures() {
     let pid = first.pid().to_string();
     place.refused(&["run", "call.kernel", "--launches=1"], 4, &["is being measured into", &pid]);
     // Reading goes on meanwhile.
-    place.fine(&["runs"]);
+    let status = || place.fine(&["runs", "--json"]).json()["runs"][0]["status"].clone();
+    assert_eq!(status(), "running");
+    Measuring::signal(first.pid(), "KILL");
+    first.outcome();
+    assert_eq!(status(), "interrupted", "who was killed measures no more");
 }
 
 #[test]
