@@ -87,7 +87,8 @@ impl Layout {
     fn shorten(&mut self, width: usize) {
         let excess = self.width().saturating_sub(width);
         if let Some((_, widest)) = self.shown.iter_mut().max_by_key(|(_, width)| *width) {
-            *widest = widest.saturating_sub(excess).max(8);
+            // Never below eight characters, and never wider than it is.
+            *widest = widest.saturating_sub(excess).max(8.min(*widest));
         }
     }
 
@@ -151,6 +152,14 @@ mod tests {
         }
         assert!(!render(&table(), Style::plain(40)).contains("120000"));
         assert!(render(&table(), Style::plain(80)).contains("120000"));
+    }
+
+    #[test]
+    fn a_table_of_short_words_that_just_fits_is_not_widened() {
+        let mut table = Table::with_heads(&["cell", "#median"]);
+        table.push(["eventfd", "2.00 µs"].map(str::to_owned));
+        let text = render(&table, Style::plain(16));
+        assert!(text.lines().all(|line| line.chars().count() <= 16), "{text}");
     }
 
     #[test]
