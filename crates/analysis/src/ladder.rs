@@ -9,10 +9,7 @@ use plumb_base::units::{Unit, significant};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::document::{CellResult, Mode, RunDocument};
-
-/// Modes named one by one in a sentence.
-const MODES_NAMED: usize = 3;
+use crate::document::{CellResult, RunDocument};
 
 /// One rung: one boundary crossed, one way. Times are in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -152,91 +149,56 @@ fn label(result: &CellResult) -> Option<String> {
     }
 }
 
-/// Where the time goes, in one sentence made of the result's own numbers.
+/// Where the time goes, in one short sentence made of the result's own numbers.
 fn sentence(result: &CellResult, median: f64, calls: Option<f64>) -> String {
-    let mut parts = Vec::new();
-    if let Some(split) = split(result) {
-        parts.push(split);
-    }
+    let mut parts: Vec<String> = trip(result, median).into_iter().collect();
     // The empty call itself is the unit.
     if let Some(calls) = calls.filter(|calls| (calls - 1.0).abs() > 1e-9) {
-        parts.push(format!("{} empty system calls", times(calls)));
+        parts.push(format!("{} empty calls", times(calls)));
     }
-    parts.extend(told_modes(&result.summary.modes));
+    match result.summary.modes.len() {
+        0 | 1 => {}
+        modes => parts.push(format!("{modes} modes")),
+    }
     if parts.is_empty() {
-        return format!("{}; no CPU time was recorded.", Unit::Nanoseconds.format(median, 3));
+        parts.push("the unit of the others".to_owned());
     }
-    let mut text = parts.join("; ");
-    text.push('.');
-    text
+    parts.join(", ") + "."
 }
 
-/// The modes, each with its share; only their span when they are more than a sentence bears.
-fn told_modes(modes: &[Mode]) -> Option<String> {
-    let format = |value: f64| Unit::Nanoseconds.format(value, 2).to_string();
-    match modes {
-        [] | [_] => None,
-        [first, .., last] if modes.len() > MODES_NAMED => Some(format!(
-            "{} modes from {} to {}",
-            modes.len(),
-            format(first.value),
-            format(last.value)
-        )),
-        few => {
-            let each: Vec<String> = few
-                .iter()
-                .map(|mode| format!("{} ({})", format(mode.value), percent(mode.share)))
-                .collect();
-            Some(format!("{} modes: {}", few.len(), each.join(", ")))
-        }
-    }
-}
+/// Both sides' CPU time within this share of the trip: it is all CPU time.
+const ALL_CPU: f64 = 0.1;
 
-/// Who was running: this side, the other side, nobody.
-fn split(result: &CellResult) -> Option<String> {
+/// What a trip of median length is made of: the CPU time of both sides, and what is left.
+///
+/// The median and not the mean wall time, which one long interruption would fill with waiting.
+fn trip(result: &CellResult, median: f64) -> Option<String> {
     let cpu = &result.cpu;
-    let wall = cpu.wall.filter(|wall| *wall > 0.0)?;
-    let local = cpu.local? / wall;
-    let Some(peer) =
-        cpu.peer.map(|peer| peer / wall).filter(|_| word(result, "mechanism").is_some())
-    else {
-        let here = format!("{} CPU here{}", percent(local), kernel(cpu.local_kernel_share));
-        let rest = 1.0 - local;
-        return Some(if rest >= 0.05 {
-            format!("{here}, {} taken by others", percent(rest))
-        } else {
-            here
-        });
-    };
-    let mut text = format!(
-        "{} CPU here{}, {} CPU in the peer{}",
-        percent(local),
-        kernel(cpu.local_kernel_share),
-        percent(peer),
-        kernel(cpu.peer_kernel_share)
-    );
-    let idle = 1.0 - local - peer;
-    // Asleep on another CPU and nobody running: what is left is that CPU leaving its idle state.
-    // On one CPU a message in flight always leaves one of the two ready to run.
-    let idle_text = match (word(result, "placement"), word(result, "wake")) {
-        (Some("same-cpu"), _) => "neither ran: the CPU was taken by others",
-        (Some("other-cpu" | "smt" | "same-cache" | "same-socket" | "other-socket"), wake)
-            if wake != Some("spin") =>
-        {
-            "neither ran: an idle CPU was waking up"
-        }
-        _ => "neither ran",
-    };
-    if idle >= 0.05 {
-        text = format!("{text}, {} {idle_text}", percent(idle));
-    } else if idle <= -0.05 {
-        text = format!("{text}, both at once for {}", percent(-idle));
+    let (local, peer) = (cpu.local?, cpu.peer.filter(|_| word(result, "mechanism").is_some())?);
+    let both = local + peer;
+    if median <= 0.0 || both <= 0.0 {
+        return None;
     }
-    Some(text)
-}
-
-fn kernel(share: Option<f64>) -> String {
-    share.map_or_else(String::new, |share| format!(" ({} in the kernel)", percent(share)))
+    let kernel = |share: Option<f64>, cost: f64| share.map(|share| share * cost / both);
+    let kernel = kernel(cpu.local_kernel_share, local)
+        .zip(kernel(cpu.peer_kernel_share, peer))
+        .map_or_else(String::new, |(here, there)| {
+            format!(" ({} in the kernel)", percent(here + there))
+        });
+    // Costs are of a round trip, the median of one way.
+    let share = both / 2.0 / median;
+    let told = match (word(result, "placement"), word(result, "wake")) {
+        _ if (share - 1.0).abs() <= ALL_CPU => "all CPU time".to_owned(),
+        _ if share > 1.0 => "both sides at once for a while".to_owned(),
+        (Some("same-cpu"), _) => {
+            format!("{} the CPU doing something else", percent(1.0 - share))
+        }
+        // Asleep on another CPU and nobody running: what is left is that CPU leaving its idle
+        // state. On one CPU a message in flight always leaves one of the two ready to run.
+        (_, Some("spin")) => format!("{} neither side running", percent(1.0 - share)),
+        _ => format!("{} an idle CPU waking up", percent(1.0 - share)),
+    };
+    Some(told + &kernel)
 }
 
 fn percent(share: f64) -> String {
@@ -257,7 +219,7 @@ fn add_placement_contrast(rungs: &mut [Rung]) {
     for rung in rungs.iter_mut().filter(|rung| rung.placement.as_deref() != Some("same-cpu")) {
         if let Some(reference) = on_one_cpu.get(&key(rung)).filter(|median| **median > 0.0) {
             let ratio = rung.median / reference;
-            let contrast = format!("; {} times the cost on one CPU.", times(ratio));
+            let contrast = format!(", {} × one CPU.", times(ratio));
             rung.sentence.truncate(rung.sentence.trim_end_matches('.').len());
             rung.sentence.push_str(&contrast);
         }
@@ -317,9 +279,7 @@ mod tests {
         assert!((rung.idle_share.unwrap() - 0.55).abs() < 0.01);
         assert_eq!(
             rung.sentence,
-            "25% CPU here (75% in the kernel), 20% CPU in the peer (75% in the kernel), \
-             55% neither ran: an idle CPU was waking up; 200 empty system calls; \
-             5.0 times the cost on one CPU."
+            "55% an idle CPU waking up (75% in the kernel), 200 empty calls, 5.0 × one CPU."
         );
     }
 
@@ -329,8 +289,7 @@ mod tests {
         let result = &mut document.results[0];
         result.cpu.peer = result.cpu.wall;
         let told = &rungs(&document)[4].sentence;
-        assert!(told.contains("100% CPU in the peer"), "{told}");
-        assert!(told.contains("both at once for 25%"), "{told}");
+        assert!(told.contains("both sides at once for a while"), "{told}");
     }
 
     #[test]

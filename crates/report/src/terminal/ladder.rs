@@ -1,7 +1,8 @@
 //! The ladder in a terminal: one rung a boundary, cheapest first, on a logarithmic scale.
 //!
 //! Every placement of a boundary shares its row and differs by mark; whiskers run from quartile to
-//! quartile. Under the row stand the CPU time both sides paid and where the time goes. Left out:
+//! quartile. Below the picture stand quartiles, the CPU time both sides paid and where the time
+//! goes, a sentence a rung. Left out:
 //! anything below the floor, which the results list with its reason.
 
 use plumb_analysis::ladder::Rung;
@@ -20,11 +21,23 @@ pub fn render(rungs: &[Rung], style: Style) -> String {
     let shape = Shape::of(rungs, style);
     let mut lines = key(rungs, style);
     lines.extend(shape.heads(style));
-    for label in labels(rungs) {
-        let group: Vec<&Rung> = rungs.iter().filter(|rung| rung.label == label).collect();
-        lines.extend(shape.rung(&label, &group, style));
+    let groups: Vec<(String, Vec<&Rung>)> = labels(rungs)
+        .into_iter()
+        .map(|label| {
+            let group = rungs.iter().filter(|rung| rung.label == label).collect();
+            (label, group)
+        })
+        .collect();
+    for (label, group) in &groups {
+        lines.extend(shape.row(label, group, style));
     }
     lines.push(style.paint(Ink::Dim, &shape.axis(style)));
+    lines.push(String::new());
+    lines.push(style.paint(Ink::Bold, "Where the time goes"));
+    for (label, group) in &groups {
+        lines
+            .extend(group.iter().flat_map(|rung| explanation(label, rung, group.len() > 1, style)));
+    }
     lines.iter().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
@@ -67,11 +80,18 @@ impl Shape {
         vec![style.paint(Ink::Dim, &line)]
     }
 
-    fn rung(&self, label: &str, group: &[&Rung], style: Style) -> Vec<String> {
+    /// The picture of one boundary, its value beside it, or below where there is no room.
+    fn row(&self, label: &str, group: &[&Rung], style: Style) -> Vec<String> {
         let mut lines = Vec::new();
         if self.stacked {
             lines.extend(style.wrap(label, 0).iter().map(|line| style.paint(Ink::Bold, line)));
             lines.push(format!(" {}", self.strip(group, style)));
+            let value = |rung: &&Rung| {
+                let slot = kind(rung).slot();
+                let mark = style.paint(Ink::Slot(slot), &style.mark(slot).to_string());
+                format!(" {mark} {}", value_text(rung, style))
+            };
+            lines.extend(group.iter().map(value));
         } else {
             let shown: String = style.spell(label).chars().take(self.label).collect();
             let head = style.paint(Ink::Bold, &format!("{shown:<width$}", width = self.label));
@@ -84,33 +104,6 @@ impl Shape {
                 );
             }
             lines.push(line);
-        }
-        for rung in group {
-            lines.extend(self.explanation(rung, group, style));
-        }
-        lines
-    }
-
-    /// CPU time of both sides, then the sentence; the value too where no column shows it.
-    fn explanation(&self, rung: &Rung, group: &[&Rung], style: Style) -> Vec<String> {
-        let first =
-            group.iter().find(|other| column_of(kind(other)) == column_of(kind(rung))).copied();
-        let mut head = Vec::new();
-        if self.stacked || first != Some(rung) {
-            head.push(value_text(rung, style));
-        }
-        head.extend(cpu_text(rung));
-        let gap = if head.is_empty() { "" } else { ": " };
-        let text = format!("{}{gap}{}", head.join(", "), rung.sentence);
-        let slot = kind(rung).slot();
-        let indent = 4;
-        let mut lines = style.wrap(&text, indent);
-        for line in &mut lines {
-            *line = style.paint(Ink::Dim, line);
-        }
-        if let Some(line) = lines.first_mut().filter(|_| group.len() > 1 || self.stacked) {
-            let mark = style.paint(Ink::Slot(slot), &style.mark(slot).to_string());
-            *line = format!("  {mark} {}", line.replacen("    ", "", 1));
         }
         lines
     }
@@ -216,14 +209,36 @@ fn value_text(rung: &Rung, style: Style) -> String {
     style.spell(text.trim_end())
 }
 
+/// A rung in words: quartiles, CPU time of both sides, and where the time goes.
+fn explanation(label: &str, rung: &Rung, marked: bool, style: Style) -> Vec<String> {
+    let ns = Unit::Nanoseconds;
+    let quartiles = rung
+        .q1
+        .zip(rung.q3)
+        .map(|(q1, q3)| format!("quartiles {} to {}", value::plain(ns, q1), value::plain(ns, q3)));
+    let facts: Vec<String> = quartiles.into_iter().chain(cpu_text(rung)).collect();
+    let slot = kind(rung).slot();
+    let mark = if marked { format!(" {}", style.mark(slot)) } else { String::new() };
+    let head = format!("{label}{mark}");
+    let gap = if facts.is_empty() { "" } else { "; " };
+    let text = format!("{head}: {}{gap}{}", facts.join("; "), rung.sentence);
+    let mut lines = style.wrap(&text, 2);
+    for (index, line) in lines.iter_mut().enumerate() {
+        *line = match line.trim_start().strip_prefix(&style.spell(&head)) {
+            Some(rest) if index == 0 => {
+                style.paint(Ink::Slot(slot), &style.spell(&head)) + &style.paint(Ink::Dim, rest)
+            }
+            _ => style.paint(Ink::Dim, line),
+        };
+    }
+    lines
+}
+
 fn cpu_text(rung: &Rung) -> Option<String> {
     let ns = Unit::Nanoseconds;
     let mut cpu = format!("CPU {}", value::plain(ns, rung.cpu_local?));
     if let Some(peer) = rung.cpu_peer.filter(|_| rung.placement.is_some()) {
         cpu = format!("{cpu} + {}", value::plain(ns, peer));
-    }
-    if let Some(softirq) = rung.cpu_softirq.filter(|softirq| *softirq > 0.0) {
-        cpu = format!("{cpu} + {} softirq", value::plain(ns, softirq));
     }
     Some(cpu)
 }
