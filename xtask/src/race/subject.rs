@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::contest::{Contest, Cpus, Kind};
 
-/// Median of one launch: nanoseconds or bytes a second.
+/// One launch: nanoseconds of half a round trip, or bytes a second.
 pub(super) fn launch(
     plumb: &Path,
     contest: &Contest,
@@ -31,7 +31,7 @@ pub(super) fn launch(
         bail!("{command:?} failed: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
     let document = serde_json::from_slice(&output.stdout).context("plumb's output is not JSON")?;
-    parse(&document, contest.kind.response())
+    parse(&document, contest)
 }
 
 /// The contest as a plan of one launch with one block.
@@ -61,16 +61,23 @@ fn plan(contest: &Contest, seconds: u32, congestion: Option<&str>) -> String {
     plan
 }
 
-fn parse(document: &Value, response: &str) -> anyhow::Result<f64> {
+/// The launch's median latency; or the bytes of its transfers over the wall time of all of them,
+/// as iperf3 counts.
+fn parse(document: &Value, contest: &Contest) -> anyhow::Result<f64> {
     let results = document["results"].as_array().map_or(&[] as &[Value], Vec::as_slice);
-    let result = results.iter().find(|result| result["response"] == response);
-    let Some(median) = result.and_then(|result| result["summary"]["median"].as_f64()) else {
+    let result = results.iter().find(|result| result["response"] == contest.kind.response());
+    let value = result.and_then(|result| match contest.kind {
+        Kind::PingPong => result["summary"]["launch_medians"][0].as_f64(),
+        Kind::Bulk => result["cpu"]["wall"].as_f64().map(|ns| contest.size as f64 / (ns * 1e-9)),
+    });
+    let Some(value) = value.filter(|value| value.is_finite() && *value > 0.0) else {
         bail!(
-            "the run document has no median {response}; unavailable: {}",
+            "the run document has no {}; unavailable: {}",
+            contest.kind.response(),
             document["unavailable"]
         );
     };
-    Ok(median)
+    Ok(value)
 }
 
 #[cfg(test)]
@@ -87,22 +94,31 @@ mod tests {
         }
     }
 
+    fn contest(kind: Kind) -> Contest {
+        Contest::all(true).into_iter().find(|c| c.kind == kind).expect("both kinds are raced")
+    }
+
     #[test]
-    fn the_median_of_the_response_is_read() {
+    fn the_figure_of_the_contests_response_is_read() {
         let document = json!({
             "results": [
-                {"response": "other", "factors": {}, "summary": {"median": 1.0}},
-                {"response": "latency", "factors": {}, "summary": {"median": 5800.0}},
+                {"response": "other", "summary": {"launch_medians": [1.0]}},
+                {"response": "latency", "summary": {"launch_medians": [5800.0]}},
+                {"response": "throughput", "cpu": {"wall": 131_072.0}},
             ],
             "unavailable": [],
         });
-        assert!((parse(&document, "latency").unwrap() - 5800.0).abs() < 1e-9);
+        let close = |kind, wanted: f64| {
+            (parse(&document, &contest(kind)).unwrap() / wanted - 1.0).abs() < 1e-9
+        };
+        assert!(close(Kind::PingPong, 5800.0));
+        assert!(close(Kind::Bulk, 1e9));
     }
 
     #[test]
     fn a_document_without_the_result_says_why() {
         let document = json!({"results": [], "unavailable": [{"reason": "one CPU only"}]});
-        let error = parse(&document, "latency").unwrap_err().to_string();
+        let error = parse(&document, &contest(Kind::PingPong)).unwrap_err().to_string();
         assert!(error.contains("one CPU only"), "{error}");
     }
 }
