@@ -22,7 +22,7 @@ test: setup ## every test
 check: ## formatting, lints, documentation links and the rules of the house
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
+	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(CARGO) doc --workspace --no-deps --document-private-items --quiet
 	$(CARGO) xtask tidy
 
 race: setup ## plumb against sockperf, iperf3 and qperf on the same CPUs; ARGS="--only tcp"
