@@ -2,7 +2,7 @@
 
 use plumb_base::seed::Seed;
 use plumb_base::time::Span;
-use plumb_host::clock::{self, Calibration};
+use plumb_host::clock::{self, Calibration, Stopwatch};
 use plumb_host::harness::launcher::{Launch, LaunchError};
 use plumb_host::harness::spec::{
     BlockReport, BlockSpec, ChannelSpec, LaunchSpec, SocketOptions, Task,
@@ -41,7 +41,7 @@ impl Bench {
         Self::new(seed, Placement::SameCpu, channel, "a pipe on one CPU")
     }
 
-    /// A socket pair between two CPUs that both spin: a delay of one side only adds to the round
+    /// Shared memory between two CPUs that both spin: a delay of one side only adds to the round
     /// trip, where between sleepers it would also change what the scheduler does. A pipe, where
     /// there is only one CPU.
     pub(super) fn spinning(seed: Seed) -> Result<Self, Problem> {
@@ -49,8 +49,8 @@ impl Bench {
         let apart = [Placement::SameCache, Placement::SameSocket, Placement::OtherSocket];
         let placement = apart.into_iter().find(|&placement| topology.pair(placement).is_ok());
         let Some(placement) = placement else { return Self::pipe(seed) };
-        let channel = channel(Mechanism::SocketpairStream, Wake::Spin);
-        Self::new(seed, placement, channel, "a socket pair between two spinning CPUs")
+        let channel = channel(Mechanism::ShmSpin, Wake::Spin);
+        Self::new(seed, placement, channel, "shared memory between two spinning CPUs")
     }
 
     fn new(
@@ -64,6 +64,11 @@ impl Bench {
         })?;
         let calibration = clock::calibrate(Span::from_ms(100));
         Ok(Self { calibration, pair, channel, subject, seed: seed.derive(subject), launches: 0 })
+    }
+
+    /// One turn of the spin that injects delays: a read of the clock, in nanoseconds.
+    pub(super) fn grain_ns(&self) -> f64 {
+        Stopwatch::new(self.calibration.ticks_per_ns).measure().read_cost_ns
     }
 
     /// One launch that measures blocks with these delays in turn; the samples of each are half
