@@ -86,7 +86,7 @@ impl<'a, E: End> Bench<'a, E> {
             peer,
             watch,
             quality: watch.measure(),
-            kernel: KernelTimes::new(&cpus),
+            kernel: KernelTimes::new(cpus),
             mechanism: channel.mechanism,
             seed: launch.seed,
             tx: Vec::new(),
@@ -205,6 +205,7 @@ impl<'a, E: End> Bench<'a, E> {
             }
         }
         let mut report = self.report(&effort, messages);
+        note_backwards(&mut report, discard_backwards(&mut samples, |&(t, _)| t));
         let peer = self.finish_sink()?;
         self.conclude(&mut report, &peer);
         report.counters.insert("messages".to_owned(), messages);
@@ -282,6 +283,7 @@ impl<'a, E: End> Bench<'a, E> {
                 break;
             }
         }
+        let backwards = discard_backwards(&mut ticks, |&t| t);
         if ticks.is_empty() {
             return Err(Trouble::Impossible(format!(
                 "none of {} messages of {} came back",
@@ -290,6 +292,7 @@ impl<'a, E: End> Bench<'a, E> {
             )));
         }
         let mut report = self.report(&effort, self.done);
+        note_backwards(&mut report, backwards);
         report.batch = batch;
         if batch > 1 {
             report.flags.push("batched".to_owned());
@@ -382,25 +385,17 @@ impl<'a, E: End> Bench<'a, E> {
     }
 
     fn effort(&mut self) -> EffortStart {
-        let (softirq_ns, steal_ns) = self.kernel.read();
-        EffortStart {
-            softirq_ns,
-            steal_ns,
-            ticks: timer::ticks(),
-            cpu: CpuReading::now(),
-            at: self.watch.begin(),
-        }
+        self.kernel.begin();
+        EffortStart { ticks: timer::ticks(), cpu: CpuReading::now(), at: self.watch.begin() }
     }
 
     /// The report of a timed region that ends here.
     fn report(&mut self, start: &EffortStart, operations: u64) -> BlockReport {
         let wall = self.watch.end().wrapping_sub(start.at);
         let local = CpuReading::now().since(start.cpu);
-        let (softirq_ns, steal_ns) = self.kernel.read();
         let mut report = BlockReport::default();
         report.effort.local = local;
-        report.effort.softirq_ns = softirq_ns.saturating_sub(start.softirq_ns);
-        report.effort.steal_ns = steal_ns.saturating_sub(start.steal_ns);
+        (report.effort.softirq_ns, report.effort.steal_ns) = self.kernel.since_begin();
         report.effort.wall_ns = Span::from_secs_f64(self.watch.ns(wall) * 1e-9).as_ns();
         report.effort.operations = operations;
         report.counters.insert(
@@ -440,11 +435,27 @@ fn give_up_after(lost_in_a_row: u32, size: u64) -> Result<(), Trouble> {
 
 /// Readings at the start of a timed region.
 struct EffortStart {
-    softirq_ns: u64,
-    steal_ns: u64,
     ticks: u32,
     cpu: CpuReading,
     at: u64,
+}
+
+/// Removes samples whose clock went back between its two reads; how many there were.
+///
+/// A counter that is not the same on every CPU does so when a process migrates; the difference
+/// wraps to more than half the range, which no sample lasts.
+pub(crate) fn discard_backwards<T>(samples: &mut Vec<T>, ticks: impl Fn(&T) -> u64) -> u64 {
+    let before = samples.len();
+    samples.retain(|sample| ticks(sample) < 1 << 63);
+    (before - samples.len()) as u64
+}
+
+/// Says that the clock went back.
+fn note_backwards(report: &mut BlockReport, count: u64) {
+    if count > 0 {
+        report.counters.insert("clock_backwards".to_owned(), count);
+        report.flags.push("clock-backwards".to_owned());
+    }
 }
 
 /// Operations a sample, so that it lasts as long as the clock needs.
@@ -466,4 +477,23 @@ pub(crate) fn reserve(samples: usize) -> Vec<u64> {
     let mut memory = vec![1; samples];
     memory.clear();
     memory
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_during_which_the_clock_went_back_are_discarded_and_counted() {
+        let mut samples = vec![100, 5_u64.wrapping_sub(9), 200];
+        assert_eq!(discard_backwards(&mut samples, |&t| t), 1);
+        assert_eq!(samples, [100, 200]);
+    }
+
+    #[test]
+    fn an_operation_too_short_for_the_clock_is_batched_until_it_is_not() {
+        assert_eq!(batch_for(2_000.0, 2_000.0), 1);
+        assert_eq!(batch_for(2_000.0, 300.0), 7);
+        assert_eq!(batch_for(2_000.0, 1e-9), 1 << 20);
+    }
 }

@@ -72,8 +72,8 @@ fn time<R>(
 
     let samples_max = spec.samples_max as usize;
     let mut ticks = reserve(samples_max);
-    let mut kernel = KernelTimes::new(cpus);
-    let (softirq_before, steal_before) = kernel.read();
+    let mut kernel = KernelTimes::new(cpus.to_vec());
+    kernel.begin();
     let cpu = CpuReading::now();
     let start = watch.begin();
     let duration = watch.ticks(spec.duration_ns as f64);
@@ -85,13 +85,13 @@ fn time<R>(
     }
     let wall = watch.end().wrapping_sub(start);
     let used = CpuReading::now().since(cpu);
-    let (softirq_after, steal_after) = kernel.read();
+    let (softirq_ns, steal_ns) = kernel.since_begin();
 
     let mut report = BlockReport { batch, ..BlockReport::default() };
     report.effort.local = used;
     report.effort.canary_ns = canary_ns;
-    report.effort.softirq_ns = softirq_after.saturating_sub(softirq_before);
-    report.effort.steal_ns = steal_after.saturating_sub(steal_before);
+    report.effort.softirq_ns = softirq_ns;
+    report.effort.steal_ns = steal_ns;
     report.effort.wall_ns = Span::from_secs_f64(watch.ns(wall) * 1e-9).as_ns();
     report.effort.operations = ticks.len() as u64 * u64::from(batch);
     let each = |&t: &u64| ((watch.ns(t) - overhead) / f64::from(batch)).max(0.0);

@@ -1,12 +1,10 @@
 //! What a block cost: CPU time by several clocks, and what disturbed it.
 
-use std::fs::File;
-use std::io::{Read, Seek};
-
 use plumb_sys::clock::{self, Clock};
 use plumb_sys::{affinity, process};
 
 use super::spec::CpuUse;
+use crate::environment::noise::{CpuTimes, NoiseReader};
 
 /// One reading of this process's CPU clocks.
 #[derive(Clone, Copy, Debug)]
@@ -53,52 +51,38 @@ impl CpuReading {
 /// Interrupt and steal time of some CPUs, from /proc/stat, whose grain is 10 ms.
 #[derive(Debug)]
 pub(crate) struct KernelTimes {
-    stat: Option<File>,
-    text: String,
-    /// The lines of interest: `cpu0`, …; all CPUs when empty.
-    names: Vec<String>,
+    /// None where /proc is not to be read: then there is nothing to report.
+    reader: Option<NoiseReader>,
+    before: CpuTimes,
+    now: CpuTimes,
+    /// All CPUs when empty.
+    cpus: Vec<u32>,
 }
-
-/// Nanoseconds a tick of /proc/stat: USER_HZ is 100 on every architecture Linux supports today.
-const USER_TICK_NS: u64 = 10_000_000;
 
 impl KernelTimes {
     /// A reader for these CPUs; all of them when none is given.
-    pub(crate) fn new(cpus: &[u32]) -> Self {
-        Self {
-            stat: File::open("/proc/stat").ok(),
-            text: String::with_capacity(1 << 16),
-            names: cpus.iter().map(|cpu| format!("cpu{cpu}")).collect(),
+    pub(crate) fn new(cpus: Vec<u32>) -> Self {
+        let (before, now) = (CpuTimes::default(), CpuTimes::default());
+        Self { reader: NoiseReader::open().ok(), before, now, cpus }
+    }
+
+    /// Reads the times from which [`Self::since_begin`] counts.
+    pub(crate) fn begin(&mut self) {
+        if let Some(reader) = &mut self.reader {
+            // A failed reading leaves the last one: nothing seems to have gone by.
+            drop(reader.cpu_times(&mut self.before));
         }
     }
 
-    /// (softirq and irq, steal) in nanoseconds since boot.
-    pub(crate) fn read(&mut self) -> (u64, u64) {
-        let Some(stat) = &mut self.stat else { return (0, 0) };
-        self.text.clear();
-        if stat.rewind().and_then(|()| stat.read_to_string(&mut self.text)).is_err() {
+    /// (softirq and irq, steal) in nanoseconds since the beginning.
+    pub(crate) fn since_begin(&mut self) -> (u64, u64) {
+        let Some(reader) = &mut self.reader else { return (0, 0) };
+        if reader.cpu_times(&mut self.now).is_err() {
             return (0, 0);
         }
-        sum_lines(&self.text, &self.names)
+        let gone = self.now.since(&self.before, &self.cpus);
+        (gone.softirq_ns + gone.irq_ns, gone.steal_ns)
     }
-}
-
-/// Columns of proc_pid_stat's /proc/stat: user nice system idle iowait irq softirq steal.
-fn sum_lines(text: &str, names: &[String]) -> (u64, u64) {
-    let mut sums = (0, 0);
-    for line in text.lines() {
-        let mut fields = line.split_ascii_whitespace();
-        let Some(name) = fields.next() else { continue };
-        let wanted =
-            if names.is_empty() { name == "cpu" } else { names.iter().any(|own| own == name) };
-        if wanted {
-            let ticks: Vec<u64> = fields.map_while(|field| field.parse().ok()).collect();
-            let at = |index: usize| ticks.get(index).copied().unwrap_or(0) * USER_TICK_NS;
-            sums.0 += at(5) + at(6);
-            sums.1 += at(7);
-        }
-    }
-    sums
 }
 
 /// A fixed piece of integer work of about a millisecond; how long it took, in nanoseconds.
@@ -120,14 +104,6 @@ const CANARY_STEPS: u32 = 500_000;
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn interrupt_and_steal_columns_are_summed_for_the_cpus_asked_for() {
-        let text = "cpu  9 9 9 9 9 9 9 9\ncpu0 1 2 3 4 5 6 7 8 0 0\ncpu1 1 1 1 1 1 1 1 1\nintr 5\n";
-        assert_eq!(sum_lines(text, &["cpu0".to_owned()]), (13 * USER_TICK_NS, 8 * USER_TICK_NS));
-        assert_eq!(sum_lines(text, &[]), (18 * USER_TICK_NS, 9 * USER_TICK_NS));
-        assert_eq!(sum_lines("cpu0 garbage", &["cpu0".to_owned()]), (0, 0));
-    }
 
     #[test]
     fn work_is_seen_by_every_cpu_clock() {

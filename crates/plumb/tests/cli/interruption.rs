@@ -1,4 +1,4 @@
-//! Runs that are stopped, by Ctrl-C or by SIGKILL, and finished later.
+//! Runs that are stopped by Ctrl-C and finished later; those killed outright are in `kills.rs`.
 
 use std::collections::BTreeSet;
 
@@ -72,45 +72,4 @@ fn ctrl_c_twice_ends_at_once_and_leaves_no_process() {
     let outcome = run.outcome();
     assert_eq!(outcome.code, Some(130), "{}", outcome.stderr);
     wait_for("worker and peer to end", || !below.iter().any(|pid| is_alive(*pid)));
-}
-
-/// Kills runs at arbitrary moments: five times, or as often as `PLUMB_KILLS` says.
-#[test]
-fn a_killed_run_leaves_a_sound_store_and_resumes_to_the_same_cells() {
-    let kills = std::env::var("PLUMB_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(5u64);
-    let place = Place::new();
-    let whole = Place::new();
-    let expected = {
-        let words: Vec<&str> = PLAN.iter().copied().chain(["--json"]).collect();
-        cells(&whole.fine(&words).json())
-    };
-    let mut words = PLAN.to_vec();
-    let mut blocks = 0;
-    for _ in 0..kills {
-        let mut run = place.measuring(&words);
-        // Some blocks later than the last time, at a moment that nothing chooses.
-        wait_for("another block", || blocks_stored(&place) > blocks || run.ended());
-        Measuring::signal_if_alive(run.pid(), "KILL");
-        run.outcome();
-        let check = place.fine(&["store", "check", "--json"]).json();
-        assert_eq!(check["sound"], true, "{check}");
-        let stored = check["blocks"].as_u64().unwrap();
-        assert!(stored >= blocks, "blocks were lost: {stored} after {blocks}");
-        blocks = stored;
-        let document = place.fine(&["show", "last", "--json"]).json();
-        assert_eq!(cells(&document), expected);
-        words = if document["run"]["status"] == "complete" {
-            // Finished before the signal came: begin another run.
-            blocks = 0;
-            place.fine(&["store", "delete", document["run"]["id"].as_str().unwrap()]);
-            PLAN.to_vec()
-        } else {
-            vec!["run", "--resume", "last"]
-        };
-    }
-    if words.len() == 3 {
-        let document = place.fine(&["run", "--resume", "last", "--json"]).json();
-        assert_eq!(document["run"]["status"], "complete");
-        assert_eq!(cells(&document), expected);
-    }
 }

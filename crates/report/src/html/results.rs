@@ -138,8 +138,13 @@ fn full(section: &Section<'_>) -> Table {
         let optional = |number| value::optional(unit, number);
         let median = summary.median;
         let ci95 = summary.ci95;
-        let counted: Vec<String> =
-            cell.counters.iter().map(|(what, count)| format!("{what} {count}")).collect();
+        let counted: Vec<String> = cell
+            .counters
+            .iter()
+            .filter(|(what, count)| **count > 0 && !OWN_COUNTERS.contains(&what.as_str()))
+            .map(|(what, count)| format!("{what} {count}"))
+            .collect();
+        let notes: Vec<String> = cell.flags.iter().filter_map(|flag| brief(flag)).collect();
         table.push([
             name::cell(&cell.factors, &varying),
             summary.launches.to_string(),
@@ -158,11 +163,28 @@ fn full(section: &Section<'_>) -> Table {
             value::optional(ns, cpu.peer),
             value::optional(ns, cpu.softirq),
             counted.join(", "),
-            cell.flags.join("; "),
+            notes.join("; "),
         ]);
     }
     table.drop_empty_columns();
     table
+}
+
+/// Counters of the harness's own doings, which say nothing about the mechanism.
+const OWN_COUNTERS: [&str; 3] = ["interruptions", "messages", "messages_per_transfer"];
+
+/// A flag as short as a column beside the numbers needs it; none where the numbers say it.
+fn brief(flag: &str) -> Option<String> {
+    // A dash and the number of effective samples stand in their columns already.
+    if flag.starts_with("stopped: precise") || flag.contains(" refused: needs ") {
+        return None;
+    }
+    if let Some(modes) = flag.strip_prefix("modes: ") {
+        return Some(format!("{} modes", modes.split(';').next().unwrap_or(modes)));
+    }
+    // What follows the comma is in the interval's own column.
+    let stopped = flag.strip_prefix("stopped: ").and_then(|rest| rest.split(", interval").next());
+    Some(stopped.map_or_else(|| flag.replace(" blocks", ""), |why| format!("stopped: {why}")))
 }
 
 fn kind_words(rung: &Rung) -> String {
@@ -191,4 +213,19 @@ pub(super) fn where_time_goes(rungs: &[Rung]) -> String {
         );
     }
     html + "</dl>"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_say_only_what_the_columns_beside_them_do_not() {
+        let briefly = |flag| brief(flag).unwrap_or_default();
+        assert_eq!(briefly("p99 refused: needs 368 effective samples, has 120"), "");
+        assert_eq!(briefly("modes: 3; the mean is withheld"), "3 modes");
+        assert_eq!(briefly("stopped: precise, interval ±1.9%"), "");
+        assert_eq!(briefly("stopped: budget, interval ±9%"), "stopped: budget");
+        assert_eq!(briefly("canary: 2 of 5 blocks"), "canary: 2 of 5");
+    }
 }

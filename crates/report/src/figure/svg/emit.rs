@@ -91,7 +91,7 @@ impl Writer {
         match primitive {
             Primitive::Line { x1, y1, x2, y2, stroke, stroke_width, stroke_dasharray } => {
                 let paint = Paint::stroked(stroke, *stroke_width, stroke_dasharray.clone());
-                self.path(paint, &format!("M{}L{}", point(*x1, *y1), point(*x2, *y2)));
+                self.path(paint, &polyline(&[(*x1, *y1), (*x2, *y2)]));
             }
             Primitive::PolyLine { points, stroke, stroke_width, stroke_dasharray } => {
                 let paint = Paint::stroked(stroke, *stroke_width, stroke_dasharray.clone());
@@ -106,7 +106,8 @@ impl Writer {
                     opacity: path.opacity,
                     ..Paint::stroked(&path.stroke, path.stroke_width, path.stroke_dasharray.clone())
                 };
-                self.path(paint, &shortened(&path.d));
+                let d = shortened(&path.d);
+                self.path(paint, &relative(&d).unwrap_or(d));
             }
             Primitive::Circle { cx, cy, r, fill, .. } => self.dots(&[*cx], &[*cy], *r, fill),
             Primitive::CircleBatch { cx, cy, r, fill, .. } => self.dots(cx, cy, *r, fill),
@@ -222,7 +223,65 @@ fn polyline(points: &[(f64, f64)]) -> String {
         d.push(if index == 0 { 'M' } else { 'L' });
         d.push_str(&point(*x, *y));
     }
-    d
+    relative(&d).unwrap_or(d)
+}
+
+/// A path of straight lines with its points told from one another instead of from the corner, and
+/// level and upright lines by one number: a third shorter. None for any other path.
+fn relative(d: &str) -> Option<String> {
+    let mut short = String::with_capacity(d.len());
+    // In tenths, so that rounding does not add up.
+    let (mut x, mut y) = (0_i64, 0_i64);
+    let mut start = (0, 0);
+    let mut rest = d;
+    while let Some(command) = rest.chars().next() {
+        let end = rest[1..].find(|c: char| c.is_ascii_alphabetic()).map_or(rest.len(), |at| at + 1);
+        let numbers = rest[1..end].split(' ').filter(|token| !token.is_empty());
+        let numbers: Option<Vec<i64>> = numbers.map(tenths).collect();
+        match (command, numbers?.as_slice()) {
+            ('M', [to_x, to_y]) => {
+                short.push_str(&rest[..end]);
+                (x, y) = (*to_x, *to_y);
+                start = (x, y);
+            }
+            ('L', [to_x, to_y]) => {
+                short.push_str(&step(to_x - x, to_y - y));
+                (x, y) = (*to_x, *to_y);
+            }
+            ('Z' | 'z', []) => {
+                short.push('z');
+                (x, y) = start;
+            }
+            _ => return None,
+        }
+        rest = &rest[end..];
+    }
+    Some(short)
+}
+
+/// A line to a point so many tenths away.
+fn step(dx: i64, dy: i64) -> String {
+    match (dx, dy) {
+        (_, 0) => format!("h{}", spelt(dx)),
+        (0, _) => format!("v{}", spelt(dy)),
+        _ => format!("l{}{}{}", spelt(dx), if dy < 0 { "" } else { " " }, spelt(dy)),
+    }
+}
+
+/// A number with at most one decimal, in tenths.
+fn tenths(text: &str) -> Option<i64> {
+    let value: f64 = text.parse().ok()?;
+    #[expect(clippy::cast_possible_truncation, reason = "coordinates are a few thousand at most")]
+    Some((value * 10.0).round() as i64)
+}
+
+/// Tenths as SVG reads them, without the zero that it does not need.
+fn spelt(tenths: i64) -> String {
+    let text = number(tenths as f64 / 10.0);
+    match text.strip_prefix("-0.") {
+        Some(digit) => format!("-.{digit}"),
+        None => text.strip_prefix("0.").map_or(text.clone(), |digit| format!(".{digit}")),
+    }
 }
 
 /// A path with its numbers rounded to one decimal and its spaces halved.
@@ -262,6 +321,13 @@ fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn straight_paths_are_told_from_point_to_point_and_end_where_they_did() {
+        let told = relative("M10 20L30 20L30 5.5L40.1 1L39.9 1.5Z");
+        assert_eq!(told.as_deref(), Some("M10 20h20v-14.5l10.1-4.5l-.2 .5z"));
+        assert_eq!(relative("M1 2C3 4 5 6 7 8"), None);
+    }
 
     #[test]
     fn paths_lose_their_digits_and_keep_their_shape() {
