@@ -100,7 +100,8 @@ impl Service {
             watch,
             delay_ticks,
             tx: payload::pattern(self.attach.seed, size.max(ack)),
-            rx: vec![0; size.max(ack) + SLACK],
+            // Ones, not zeroes: pages that were never written are not there yet.
+            rx: vec![1; size.max(ack) + SLACK],
             size,
             ack,
             checked: Checked::default(),
