@@ -234,7 +234,7 @@ impl Execution<'_> {
         let pinned = plan.is_pinned();
         let flags = self.flags.of(&report, pinned);
         let block = convert::block(self.ledger.id(cell), launch_id, pass, report, flags);
-        self.ledger.add(cell, launch_id, &block.samples);
+        self.ledger.add(cell, &block);
         self.store.add_block(&self.id, &block)?;
         self.ledger.blocks_done += 1;
         let (done, planned, left) =

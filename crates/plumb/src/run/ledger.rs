@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use plumb_base::seed::Seed;
 use plumb_base::stats::hierarchy::Hierarchy;
+use plumb_base::stats::histogram::Histogram;
 use plumb_base::stats::{quantile, stopping};
 use plumb_base::time::Span;
 use plumb_host::clock::monotonic_ns;
 use plumb_host::harness::spec::{LaunchFacts, LaunchSpec};
-use plumb_store::record::{CellStatus, RunData};
+use plumb_store::record::{Block, CellStatus, RunData};
 
 use crate::experiment::{Action, CellPlan, LaunchGroup};
 use crate::plan::Limits;
@@ -94,7 +95,7 @@ impl Ledger {
         for block in &data.blocks {
             if let Some(entry) = self.entry_of(block.cell) {
                 let blocks = entry.launches.entry(block.launch).or_default();
-                blocks.push(order_statistics(&block.samples));
+                blocks.push(order_statistics(block));
             }
         }
         for entry in &mut self.entries {
@@ -172,10 +173,10 @@ impl Ledger {
         self.entries[cell].open = false;
     }
 
-    /// Adds a block's samples.
-    pub(super) fn add(&mut self, cell: usize, launch: i64, samples: &[f64]) {
-        let blocks = self.entries[cell].launches.entry(launch).or_default();
-        blocks.push(order_statistics(samples));
+    /// Adds a block.
+    pub(super) fn add(&mut self, cell: usize, block: &Block) {
+        let blocks = self.entries[cell].launches.entry(block.launch).or_default();
+        blocks.push(order_statistics(block));
     }
 
     /// A launch has visited the cell to its end.
@@ -253,12 +254,57 @@ impl Entry {
 }
 
 /// Evenly spaced order statistics of a block: all that the stopping rule needs of it.
-fn order_statistics(samples: &[f64]) -> Vec<f64> {
-    let sorted = quantile::sorted(samples);
+///
+/// Of all its samples, which are in the histogram when they are too many to be kept raw: a rule
+/// that looked at the first ones alone would stop at an interval that the summary does not have.
+fn order_statistics(block: &Block) -> Vec<f64> {
+    let at = |index: usize| (index as f64 + 0.5) / KEPT as f64;
+    let histogram = Some(&block.histogram).filter(|bytes| !bytes.is_empty());
+    if let Some(Ok(histogram)) = histogram.map(|bytes| Histogram::decode(bytes)) {
+        let value = |index| histogram.quantile(at(index)) as f64 * block.histogram_scale;
+        return (0..KEPT).map(value).collect();
+    }
+    let sorted = quantile::sorted(&block.samples);
     if sorted.len() <= KEPT {
         return sorted;
     }
-    (0..KEPT)
-        .map(|index| quantile::of_sorted(&sorted, (index as f64 + 0.5) / KEPT as f64))
-        .collect()
+    (0..KEPT).map(|index| quantile::of_sorted(&sorted, at(index))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(samples: Vec<f64>, histogram: Vec<u8>) -> Block {
+        Block {
+            cell: 1,
+            launch: 1,
+            pass: 0,
+            batch: 1,
+            n: 1_000,
+            warmup: 0,
+            samples,
+            histogram,
+            histogram_scale: 0.5,
+            effort: plumb_store::record::Effort::default(),
+            counters: BTreeMap::new(),
+            flags: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_stopping_rule_sees_all_samples_and_not_the_first_ones_alone() {
+        let mut histogram = Histogram::new();
+        for value in 300..=500 {
+            histogram.record(value);
+        }
+        let seen = order_statistics(&block(vec![1.0; 100], histogram.encode()));
+        let median = quantile::of_sorted(&seen, 0.5);
+        assert!((median - 200.0).abs() < 2.0, "{median}");
+    }
+
+    #[test]
+    fn a_short_block_is_kept_whole() {
+        assert_eq!(order_statistics(&block(vec![3.0, 1.0, 2.0], Vec::new())), [1.0, 2.0, 3.0]);
+    }
 }
