@@ -136,6 +136,9 @@ struct Execution<'a> {
 impl Execution<'_> {
     /// Rounds of one launch for every group that has an open cell, in random order.
     fn rounds(&mut self) -> Result<Stopped, Problem> {
+        // A run that was killed between its last block and the end of its round has blocks enough in
+        // its store, and no round left that would settle them.
+        self.settle_precise()?;
         loop {
             let round = self.ledger.next_round();
             let mut groups = self.ledger.open_groups(&self.plan.limits);

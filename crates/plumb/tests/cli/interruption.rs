@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use plumb_store::record::{CellStatus, RunStatus};
+use plumb_store::sqlite::{Mode, Store};
 use serde_json::Value;
 
 use crate::program::{Measuring, Place, is_alive, wait_for};
@@ -49,6 +51,30 @@ fn ctrl_c_once_reports_what_is_there_and_the_run_can_be_finished() {
     assert_eq!(cells(&resumed), cells(&stopped));
     for result in resumed["results"].as_array().unwrap() {
         assert!(result["summary"]["launches"].as_u64().unwrap() >= 12, "{result}");
+    }
+}
+
+#[test]
+fn a_run_killed_after_its_last_block_and_before_its_round_was_settled_is_finished_by_resuming() {
+    let place = Place::new();
+    let mut words = PLAN.to_vec();
+    words[2] = "--launches=2";
+    place.fine(&words);
+    // What SIGKILL at that moment leaves behind: every block, and no cell settled.
+    let mut store = Store::open(&place.store(), Mode::Write).unwrap();
+    let id = store.runs().unwrap()[0].run.id.clone();
+    let data = store.load(&id).unwrap();
+    for cell in &data.cells {
+        store.set_cell_status(&id, cell.id, &CellStatus::Open).unwrap();
+    }
+    store.update_run(&id, RunStatus::Interrupted, &data.run.notes).unwrap();
+    drop(store);
+
+    let resumed = place.fine(&["run", "--resume", "last", "--json"]).json();
+    assert_eq!(resumed["run"]["status"], "complete");
+    let store = Store::open(&place.store(), Mode::Read).unwrap();
+    for cell in store.load(&id).unwrap().cells {
+        assert!(matches!(cell.status, CellStatus::Done(_)), "{}: {:?}", cell.key(), cell.status);
     }
 }
 
