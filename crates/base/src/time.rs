@@ -1,4 +1,4 @@
-//! Spans of time, as whole picoseconds.
+//! Spans of time and moments, as whole picoseconds.
 //!
 //! Picoseconds because one 64-byte frame at 400 Gb/s lasts 1,280 ps, and because a time-stamp
 //! counter ticks every few hundred. A `u64` of them holds 213 days. Left out: calendars, and any
@@ -114,6 +114,65 @@ impl Div<u64> for Span {
     }
 }
 
+/// A moment: picoseconds since an origin that the driver chooses, real or virtual.
+///
+/// Moments of two drivers do not compare. The origin itself is [`Instant::ORIGIN`]; nothing
+/// happens before it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Instant {
+    since: Span,
+}
+
+impl Instant {
+    /// The driver's origin.
+    pub const ORIGIN: Self = Self { since: Span::ZERO };
+    /// Later than anything that happens.
+    pub const NEVER: Self = Self { since: Span::from_ps(u64::MAX) };
+
+    /// The moment this long after the origin.
+    pub const fn after_origin(span: Span) -> Self {
+        Self { since: span }
+    }
+
+    /// Time since the origin.
+    pub const fn since_origin(self) -> Span {
+        self.since
+    }
+
+    /// Time since an earlier moment, or zero where it is not earlier.
+    #[must_use]
+    pub const fn saturating_since(self, earlier: Self) -> Span {
+        self.since.saturating_sub(earlier.since)
+    }
+}
+
+impl Add<Span> for Instant {
+    type Output = Self;
+    fn add(self, span: Span) -> Self {
+        Self { since: self.since + span }
+    }
+}
+
+impl AddAssign<Span> for Instant {
+    fn add_assign(&mut self, span: Span) {
+        *self = *self + span;
+    }
+}
+
+impl Sub for Instant {
+    type Output = Span;
+    /// Panics in debug builds when `other` is later: use [`Instant::saturating_since`] where it may be.
+    fn sub(self, other: Self) -> Span {
+        self.since - other.since
+    }
+}
+
+impl fmt::Debug for Instant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "origin + {:?}", self.since)
+    }
+}
+
 impl From<Span> for std::time::Duration {
     fn from(span: Span) -> Self {
         Self::from_nanos(span.as_ns())
@@ -149,6 +208,15 @@ mod tests {
         assert_eq!(Span::from_secs_f64(1.5e-9), Span::from_ps(1_500));
         assert_eq!(Span::from_secs(u64::MAX), Span::from_ps(u64::MAX));
         assert_eq!(Span::from_ns(3).saturating_sub(Span::from_ns(5)), Span::ZERO);
+    }
+
+    #[test]
+    fn moments_keep_their_distance_and_never_lie_before_the_origin() {
+        let early = Instant::ORIGIN + Span::from_us(5);
+        let late = early + Span::from_ns(7);
+        assert_eq!(late - early, Span::from_ns(7));
+        assert_eq!(early.saturating_since(late), Span::ZERO);
+        assert!(late < Instant::NEVER);
     }
 
     #[test]
