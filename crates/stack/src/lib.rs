@@ -1,0 +1,5 @@
+//! A user-level IP stack: pure, batched, the same over every device.
+//!
+//! A [`host::Host`] takes packets and the time and gives packets and its next deadline; it is a
+//! [`plumb_wire::machine::Machine`]. Left out: devices, clocks and the driving loop.
+#![forbid(unsafe_code)]
