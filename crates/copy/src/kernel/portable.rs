@@ -1,0 +1,43 @@
+//! Sum and copy by 64-bit additions into 128-bit totals: carries collect in the upper half.
+//!
+//! Safe Rust for any processor. Left out: alignment, which today's processors do not mind.
+
+use super::short;
+
+/// Bytes a turn: four totals, so that no addition waits for the one before.
+const BLOCK: usize = 64;
+
+/// The sum of little-endian words modulo 2⁶⁴−1.
+pub(super) fn sum(bytes: &[u8]) -> u64 {
+    let (blocks, tail) = bytes.as_chunks::<BLOCK>();
+    let mut totals = [0u128; 4];
+    for block in blocks {
+        let (words, _) = block.as_chunks::<8>();
+        for (at, word) in words.iter().enumerate() {
+            totals[at % 4] += u128::from(u64::from_le_bytes(*word));
+        }
+    }
+    fold(totals, short::sum(tail))
+}
+
+/// The same, and `src` copied to `dst`, which is as long.
+pub(super) fn copy_and_sum(src: &[u8], dst: &mut [u8]) -> u64 {
+    let (blocks, tail) = src.as_chunks::<BLOCK>();
+    let (into, into_tail) = dst.as_chunks_mut::<BLOCK>();
+    let mut totals = [0u128; 4];
+    for (block, into) in blocks.iter().zip(into) {
+        let (words, _) = block.as_chunks::<8>();
+        let (into, _) = into.as_chunks_mut::<8>();
+        for (at, (word, into)) in words.iter().zip(into).enumerate() {
+            totals[at % 4] += u128::from(u64::from_le_bytes(*word));
+            *into = *word;
+        }
+    }
+    fold(totals, short::copy_and_sum(tail, into_tail))
+}
+
+/// Totals and the tail's sum in one: the upper half counts the carries out of the lower one.
+fn fold(totals: [u128; 4], tail: u64) -> u64 {
+    let total = totals.iter().sum::<u128>() + u128::from(tail);
+    short::fold(total)
+}

@@ -1,0 +1,34 @@
+//! The Internet checksum (RFC 1071), and copy with checksum in one pass over the bytes.
+//!
+//! [`sum`] and [`copy_and_sum`] use the fastest [`Kernel`] that the processor has, chosen once.
+//! Left out: pseudo-headers, where a protocol keeps its checksum, and what a zero there means.
+
+mod kernel;
+mod sum;
+
+pub use kernel::Kernel;
+pub use sum::Sum;
+
+use kernel::short;
+
+/// The sum of `bytes` as big-endian 16-bit words, an odd last byte being padded with zero
+/// (RFC 1071 §1).
+#[inline]
+pub fn sum(bytes: &[u8]) -> Sum {
+    if bytes.len() <= short::MAX { Sum::from_le(short::sum(bytes)) } else { kernel::sum(bytes) }
+}
+
+/// Copies `src` to `dst` and gives the sum of the bytes, reading them once.
+///
+/// # Panics
+///
+/// When the lengths differ, which only a bug can cause.
+#[inline]
+pub fn copy_and_sum(src: &[u8], dst: &mut [u8]) -> Sum {
+    assert_eq!(src.len(), dst.len(), "a copy has the length of its source");
+    if src.len() <= short::MAX {
+        Sum::from_le(short::copy_and_sum(src, dst))
+    } else {
+        kernel::copy_and_sum(src, dst)
+    }
+}
