@@ -3,3 +3,6 @@
 //! A [`host::Host`] takes packets and the time and gives packets and its next deadline; it is a
 //! [`plumb_wire::machine::Machine`]. Left out: devices, clocks and the driving loop.
 #![forbid(unsafe_code)]
+
+pub mod limiter;
+pub mod siphash;
