@@ -6,10 +6,13 @@
 
 pub mod affinity;
 pub mod clock;
+pub mod ethtool;
 pub mod fd;
 pub mod futex;
 pub mod ipc;
 pub mod map;
+pub mod namespace;
+pub mod netlink;
 pub mod probe;
 pub mod process;
 pub mod signal;

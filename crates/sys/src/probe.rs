@@ -7,7 +7,7 @@
 use std::ffi::CStr;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
 use crate::check;
@@ -277,61 +277,6 @@ pub fn namespace(which: Namespace) -> io::Result<()> {
     }
 }
 
-/// A feature of a network device that the ethtool ioctl answers with one word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Offload {
-    /// Receive checksum (ETHTOOL_GRXCSUM).
-    RxChecksum,
-    /// Transmit checksum (ETHTOOL_GTXCSUM).
-    TxChecksum,
-    /// Scatter-gather (ETHTOOL_GSG).
-    ScatterGather,
-    /// TCP segmentation (ETHTOOL_GTSO).
-    Tso,
-    /// Generic segmentation (ETHTOOL_GGSO).
-    Gso,
-    /// Generic receive offload (ETHTOOL_GGRO).
-    Gro,
-}
-
-/// Whether a device has an offload switched on, by the SIOCETHTOOL ioctl on any socket.
-///
-/// # Errors
-/// `ENODEV` without such a device, `EOPNOTSUPP` where it does not answer, `EINVAL` for a name that
-/// does not fit.
-pub fn offload(socket: BorrowedFd<'_>, device: &CStr, which: Offload) -> io::Result<bool> {
-    const SIOCETHTOOL: libc::Ioctl = 0x8946;
-    /// struct ifreq, as far as SIOCETHTOOL uses it, at its full length of 40 bytes.
-    #[repr(C)]
-    struct Request {
-        name: [u8; libc::IFNAMSIZ],
-        data: *mut u32,
-        rest: [u64; 2],
-    }
-    let command: u32 = match which {
-        Offload::RxChecksum => 0x14,
-        Offload::TxChecksum => 0x16,
-        Offload::ScatterGather => 0x18,
-        Offload::Tso => 0x1e,
-        Offload::Gso => 0x23,
-        Offload::Gro => 0x2b,
-    };
-    let bytes = device.to_bytes_with_nul();
-    let mut name = [0; libc::IFNAMSIZ];
-    let Some(target) = name.get_mut(..bytes.len()) else {
-        return Err(io::ErrorKind::InvalidInput.into());
-    };
-    target.copy_from_slice(bytes);
-    // struct ethtool_value: the command, then the answer.
-    let mut value = [command, 0];
-    let mut request = Request { name, data: value.as_mut_ptr(), rest: [0; 2] };
-    // SAFETY: the request names a live buffer of the two words that these commands use.
-    check(unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &raw mut request) })?;
-    // SAFETY: `value` is a live array; volatile because the kernel wrote it through a pointer.
-    let answer = unsafe { ptr::read_volatile(&raw const value) };
-    Ok(answer[1] != 0)
-}
-
 /// Takes ownership of a descriptor that a call has just returned, or of its error.
 fn owned(fd: libc::c_long) -> io::Result<OwnedFd> {
     match RawFd::try_from(fd) {
@@ -344,7 +289,6 @@ fn owned(fd: libc::c_long) -> io::Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::AsFd;
 
     #[test]
     fn limits_and_priorities_agree_with_what_the_kernel_prints() {
@@ -368,12 +312,10 @@ mod tests {
     #[test]
     fn probes_leave_no_descriptor_behind() {
         let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
-        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let ask_all = || {
             let _ = perf_event(PerfEvent::Cycles { kernel: false });
             let _ = perf_event(PerfEvent::ContextSwitches { kernel: false });
             let _ = namespace(Namespace::User);
-            let _ = offload(socket.as_fd(), c"lo", Offload::Gso);
             let _ = clock_discipline();
         };
         // Other tests of this process open and close a few files at the same time; a leak would
@@ -382,14 +324,5 @@ mod tests {
         let before = open();
         (0..rounds).for_each(|_| ask_all());
         assert!(open() < before + rounds / 2);
-    }
-
-    #[test]
-    fn a_device_that_does_not_exist_has_no_offloads() {
-        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-        assert!(offload(socket.as_fd(), c"no-such-dev", Offload::Gro).is_err());
-        let long = c"a-name-that-is-longer-than-a-device-may-have";
-        let error = offload(socket.as_fd(), long, Offload::Gro).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
     }
 }

@@ -6,7 +6,7 @@ use std::ffi::CStr;
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
 
-use plumb_sys::probe::Offload;
+use plumb_sys::ethtool::Offload;
 
 use super::Facts;
 
@@ -98,7 +98,7 @@ pub(super) fn probe(facts: &mut Facts) {
         ("gro", Offload::Gro),
     ] {
         let answer = match &socket {
-            Ok(socket) => plumb_sys::probe::offload(socket.as_fd(), LOOPBACK, which)
+            Ok(socket) => plumb_sys::ethtool::offload(socket.as_fd(), LOOPBACK, which)
                 .map(|on| if on { "on" } else { "off" }),
             Err(error) => Err(error.kind().into()),
         };
