@@ -9,6 +9,8 @@ use std::ops::Range;
 
 use super::{Meta, Packet};
 
+mod transfer;
+
 /// Room before the data of a fresh packet: for every header that may come in front of it.
 pub const HEADROOM: usize = 128;
 
@@ -54,6 +56,24 @@ impl Default for Frames {
 enum Region {
     Own(Box<[u8]>),
     Shared(Box<dyn Memory>),
+}
+
+impl Region {
+    #[inline]
+    fn bytes(&self, range: Range<usize>) -> &[u8] {
+        match self {
+            Self::Own(bytes) => &bytes[range],
+            Self::Shared(memory) => memory.bytes(range),
+        }
+    }
+
+    #[inline]
+    fn bytes_mut(&mut self, range: Range<usize>) -> &mut [u8] {
+        match self {
+            Self::Own(bytes) => &mut bytes[range],
+            Self::Shared(memory) => memory.bytes_mut(range),
+        }
+    }
 }
 
 /// Frames and the account of who has them.
@@ -256,10 +276,7 @@ impl Pool {
         }
         let base = frame.0 as usize * self.frames.size as usize;
         let range = base + range.start..base + range.end;
-        match &self.region {
-            Region::Own(bytes) => &bytes[range],
-            Region::Shared(memory) => memory.bytes(range),
-        }
+        self.region.bytes(range)
     }
 
     #[inline]
@@ -270,10 +287,7 @@ impl Pool {
         }
         let base = frame.0 as usize * self.frames.size as usize;
         let range = base + range.start..base + range.end;
-        match &mut self.region {
-            Region::Own(bytes) => &mut bytes[range],
-            Region::Shared(memory) => memory.bytes_mut(range),
-        }
+        self.region.bytes_mut(range)
     }
 }
 
