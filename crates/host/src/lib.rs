@@ -7,6 +7,7 @@ pub mod clock;
 pub mod doctor;
 pub mod environment;
 pub mod harness;
+pub mod lab;
 pub mod local;
 pub mod stop;
 pub mod topology;

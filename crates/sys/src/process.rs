@@ -34,6 +34,12 @@ pub fn effective_user() -> u32 {
     unsafe { libc::geteuid() }
 }
 
+/// The effective group.
+pub fn effective_group() -> u32 {
+    // SAFETY: takes no arguments and cannot fail.
+    unsafe { libc::getegid() }
+}
+
 /// Whether a process exists: kill(2) with signal 0.
 pub fn exists(pid: u32) -> bool {
     let Ok(pid) = libc::pid_t::try_from(pid) else { return false };

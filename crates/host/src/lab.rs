@@ -1,0 +1,67 @@
+//! The test bed: network namespaces, the devices between them, and their addresses.
+//!
+//! Nothing made here has a name outside: a namespace is held by descriptors and processes only, and
+//! the devices inside die with it, so that whatever is killed, nothing remains. Left out: what runs
+//! in a bed, and devices that are opened rather than made (`crate::device`).
+
+use std::io;
+
+mod address;
+mod bed;
+mod link;
+mod message;
+mod namespace;
+mod netlink;
+mod sysctl;
+
+pub use bed::{Far, LinkOptions, TestBed};
+pub use link::{Link, LinkChange, LinkStats, Offload, VethEnd};
+pub use namespace::{Namespace, become_root};
+pub use netlink::Netlink;
+pub use sysctl::{set_forwarding, set_sysctl, sysctl};
+
+/// Why the test bed could not be made or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum LabError {
+    /// This process may not make network namespaces.
+    #[error(
+        "this process may not make a network namespace: {source}; run it as root (sudo …), or allow \
+         user namespaces ('plumb doctor' says how)"
+    )]
+    NotPermitted {
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// A user namespace was asked for too late.
+    #[error(
+        "this process has several threads, and the kernel gives a user namespace only to a process \
+         of one; call become_root before starting threads, or run as root"
+    )]
+    TooLate,
+    /// The kernel refused a change; with its own words where it gave some.
+    #[error("cannot {what}: {source}{}", words(said))]
+    Refused {
+        /// What was tried.
+        what: String,
+        /// The error.
+        source: io::Error,
+        /// What the kernel said beyond the error's number; may be empty.
+        said: String,
+    },
+    /// There is no such device.
+    #[error("there is no network device {name} in this namespace; 'ip link' lists them")]
+    NoDevice {
+        /// Its name.
+        name: String,
+    },
+}
+
+impl LabError {
+    fn refused(what: impl Into<String>, source: io::Error) -> Self {
+        Self::Refused { what: what.into(), source, said: String::new() }
+    }
+}
+
+fn words(said: &str) -> String {
+    if said.is_empty() { String::new() } else { format!(" ({said})") }
+}

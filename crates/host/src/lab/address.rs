@@ -1,0 +1,123 @@
+//! Addresses, routes and permanent neighbours of the kernel's own stack.
+//!
+//! Left out: removing them one by one: they go with their namespace.
+
+use std::net::IpAddr;
+
+use super::LabError;
+use super::message::Request;
+use super::netlink::{ACKNOWLEDGE, CREATE, Netlink, REPLACE, REQUEST};
+
+/// Kinds of message (linux/rtnetlink.h).
+const NEW_ADDRESS: u16 = 20;
+const NEW_ROUTE: u16 = 24;
+const NEW_NEIGHBOUR: u16 = 28;
+
+impl Netlink {
+    /// Gives a device an address; an IPv6 address is usable at once, without asking whether anybody
+    /// else has it.
+    ///
+    /// # Errors
+    /// It has the address already (EEXIST), or the family is switched off there (EACCES).
+    pub fn add_address(
+        &mut self,
+        index: u32,
+        address: IpAddr,
+        prefix_len: u8,
+    ) -> Result<(), LabError> {
+        /// IFA_F_NODAD.
+        const AT_ONCE: u8 = 2;
+        const ADDRESS: u16 = 1;
+        const LOCAL: u16 = 2;
+        let mut fixed = [0; 8];
+        fixed[..4].copy_from_slice(&[family(address), prefix_len, AT_ONCE, 0]);
+        fixed[4..].copy_from_slice(&index.to_ne_bytes());
+        let mut request = Request::new(NEW_ADDRESS, REQUEST | ACKNOWLEDGE | CREATE, &fixed);
+        request.attribute(LOCAL, &octets(address)).attribute(ADDRESS, &octets(address));
+        self.change(format!("give device {index} the address {address}/{prefix_len}"), request)
+    }
+
+    /// Sends what is for `destination` through a device, to the router `via` where there is one; a
+    /// prefix of no bits is the default route.
+    ///
+    /// # Errors
+    /// The router is not reachable, or the device is down (ENETDOWN, ENETUNREACH).
+    pub fn add_route(
+        &mut self,
+        (destination, prefix_len): (IpAddr, u8),
+        via: Option<IpAddr>,
+        index: u32,
+    ) -> Result<(), LabError> {
+        /// RT_TABLE_MAIN, RTPROT_STATIC, RTN_UNICAST.
+        const MAIN: u8 = 254;
+        const STATIC: u8 = 4;
+        const UNICAST: u8 = 1;
+        /// RT_SCOPE_LINK and RT_SCOPE_UNIVERSE.
+        const ON_LINK: u8 = 253;
+        const ANYWHERE: u8 = 0;
+        const DESTINATION: u16 = 1;
+        const OUT: u16 = 4;
+        const GATEWAY: u16 = 5;
+        let scope = if via.is_some() || destination.is_ipv6() { ANYWHERE } else { ON_LINK };
+        let mut fixed = [0; 12];
+        fixed[..8].copy_from_slice(&[
+            family(destination),
+            prefix_len,
+            0,
+            0,
+            MAIN,
+            STATIC,
+            scope,
+            UNICAST,
+        ]);
+        let flags = REQUEST | ACKNOWLEDGE | CREATE | REPLACE;
+        let mut request = Request::new(NEW_ROUTE, flags, &fixed);
+        if prefix_len > 0 {
+            request.attribute(DESTINATION, &octets(destination));
+        }
+        if let Some(via) = via {
+            request.attribute(GATEWAY, &octets(via));
+        }
+        request.attribute(OUT, &index.to_ne_bytes());
+        self.change(format!("route {destination}/{prefix_len} through device {index}"), request)
+    }
+
+    /// Tells the kernel for good which link address a neighbour has: it neither asks nor forgets.
+    ///
+    /// # Errors
+    /// There is no such device, or it has no neighbours.
+    pub fn add_neighbour(
+        &mut self,
+        index: u32,
+        address: IpAddr,
+        mac: [u8; 6],
+    ) -> Result<(), LabError> {
+        /// NUD_PERMANENT.
+        const PERMANENT: u16 = 0x80;
+        const DESTINATION: u16 = 1;
+        const LINK_ADDRESS: u16 = 2;
+        let mut fixed = [0; 12];
+        fixed[0] = family(address);
+        fixed[4..8].copy_from_slice(&index.to_ne_bytes());
+        fixed[8..10].copy_from_slice(&PERMANENT.to_ne_bytes());
+        let flags = REQUEST | ACKNOWLEDGE | CREATE | REPLACE;
+        let mut request = Request::new(NEW_NEIGHBOUR, flags, &fixed);
+        request.attribute(DESTINATION, &octets(address)).attribute(LINK_ADDRESS, &mac);
+        self.change(format!("make {address} a neighbour at device {index}"), request)
+    }
+}
+
+/// AF_INET or AF_INET6.
+const fn family(address: IpAddr) -> u8 {
+    match address {
+        IpAddr::V4(_) => 2,
+        IpAddr::V6(_) => 10,
+    }
+}
+
+fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    }
+}

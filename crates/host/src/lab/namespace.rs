@@ -1,0 +1,159 @@
+//! A network namespace that is held by a descriptor.
+//!
+//! Left out: what is in it.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use plumb_sys::{namespace, process};
+
+use super::{LabError, Netlink};
+
+/// Where a thread finds the network namespace it is in.
+const OWN: &str = "/proc/thread-self/ns/net";
+
+/// A network namespace; it ends, with every device in it, when its last holder does: this
+/// descriptor, a process inside, or a socket.
+#[derive(Debug)]
+pub struct Namespace {
+    fd: OwnedFd,
+}
+
+impl Namespace {
+    /// Makes a new one, in which only a loopback exists, and brings that up. This thread stays where
+    /// it is.
+    ///
+    /// # Errors
+    /// [`LabError::NotPermitted`] without CAP_SYS_ADMIN: see [`become_root`].
+    pub fn new() -> Result<Self, LabError> {
+        let refused = |source: io::Error| match source.kind() {
+            io::ErrorKind::PermissionDenied => LabError::NotPermitted { source },
+            _ => LabError::refused("make a network namespace", source),
+        };
+        // A thread of its own leaves its namespace for a new one and never has to come back.
+        let made = std::thread::scope(|scope| {
+            let maker = std::thread::Builder::new().name("namespace".to_owned());
+            let maker = maker.spawn_scoped(scope, || {
+                namespace::leave_network()?;
+                File::open(OWN)
+            })?;
+            maker.join().unwrap_or_else(|_| Err(io::Error::other("the thread panicked")))
+        });
+        let namespace = Self { fd: made.map_err(refused)?.into() };
+        let mut netlink = namespace.netlink()?;
+        let loopback = netlink.link("lo")?.index;
+        netlink.set_up(loopback, true)?;
+        Ok(namespace)
+    }
+
+    /// The one that this thread is in.
+    ///
+    /// # Errors
+    /// /proc is not mounted.
+    pub fn current() -> Result<Self, LabError> {
+        let file =
+            File::open(OWN).map_err(|error| LabError::refused(format!("open {OWN}"), error))?;
+        Ok(Self { fd: file.into() })
+    }
+
+    /// Runs `work` on this thread with this namespace as the thread's own, and returns to the one
+    /// it was in. Descriptors opened inside (sockets, TAP queues) and processes started inside stay
+    /// in this namespace.
+    ///
+    /// When the thread cannot return, which would leave it silently in another network, the process
+    /// is aborted with a message.
+    ///
+    /// # Errors
+    /// The kernel does not let this thread in; `work` has not run then.
+    pub fn enter<R>(&self, work: impl FnOnce() -> R) -> Result<R, LabError> {
+        let guard = Return { home: Self::current()? };
+        namespace::enter_network(self.fd.as_fd())
+            .map_err(|error| LabError::refused("enter a network namespace", error))?;
+        let result = work();
+        drop(guard);
+        Ok(result)
+    }
+
+    /// A connection to its routing tables; it stays in this namespace whichever thread uses it.
+    ///
+    /// # Errors
+    /// As [`Namespace::enter`].
+    pub fn netlink(&self) -> Result<Netlink, LabError> {
+        self.enter(Netlink::open)?
+    }
+}
+
+impl AsFd for Namespace {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Takes the thread home when it is dropped, by a panic too.
+struct Return {
+    home: Namespace,
+}
+
+impl Drop for Return {
+    fn drop(&mut self) {
+        if let Err(error) = namespace::enter_network(self.home.fd.as_fd()) {
+            // A panic would unwind through code that believes it is at home.
+            abort(&format!("cannot return to the first network namespace: {error}"));
+        }
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "the last words of a process that cannot go on")]
+fn abort(message: &str) -> ! {
+    eprintln!("plumb: {message}");
+    std::process::abort()
+}
+
+/// Gives this process the rights to make namespaces: nothing to do for root; otherwise a user
+/// namespace, in which it is root, and with it an empty network namespace of its own. To be called
+/// before any thread is started.
+///
+/// Returns whether the process now is in a user namespace of its own.
+///
+/// # Errors
+/// [`LabError::NotPermitted`] where user namespaces are not allowed to this user,
+/// [`LabError::TooLate`] in a process of several threads.
+pub fn become_root() -> Result<bool, LabError> {
+    // On this thread, and back: a thread that was started and joined may still count as one when
+    // the kernel looks.
+    let home = Namespace::current()?;
+    match namespace::leave_network() {
+        Ok(()) => {
+            drop(Return { home });
+            return Ok(false);
+        }
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+        Err(error) => return Err(LabError::refused("make a network namespace", error)),
+    }
+    let (user, group) = (process::effective_user(), process::effective_group());
+    namespace::leave_user_and_network().map_err(|source| match source.raw_os_error() {
+        Some(EINVAL) => LabError::TooLate,
+        _ => LabError::NotPermitted { source },
+    })?;
+    let write = |file: &str, text: String| {
+        let path = format!("/proc/self/{file}");
+        fs::write(&path, text).map_err(|source| match source.kind() {
+            // Where a security module gives a user namespace without its rights.
+            io::ErrorKind::PermissionDenied => LabError::NotPermitted { source },
+            _ => LabError::refused(format!("write {path}"), source),
+        })
+    };
+    // user_namespaces(7): a group may be mapped without privilege only where setgroups is denied.
+    write("setgroups", "deny".to_owned())?;
+    write("uid_map", format!("0 {user} 1"))?;
+    write("gid_map", format!("0 {group} 1"))?;
+    let mut netlink = Netlink::open()?;
+    let loopback = netlink.link("lo")?.index;
+    netlink.set_up(loopback, true)?;
+    Ok(true)
+}
+
+/// unshare(2) of a user namespace by a process of several threads, and nothing else that is asked
+/// here.
+const EINVAL: i32 = 22;
