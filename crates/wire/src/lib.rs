@@ -2,8 +2,23 @@
 //!
 //! Pure: bytes in, values out. Left out: devices, sockets, and what a host does with a packet.
 #![forbid(unsafe_code)]
+#![expect(clippy::many_single_char_names, reason = "octets of a field, in their order")]
 
+pub mod arp;
+pub mod checksum;
 pub mod ecn;
+pub mod ethernet;
+pub mod fragment;
+pub mod icmpv4;
+pub mod icmpv6;
+pub mod ipv4;
+pub mod ipv6;
+pub mod mac;
 pub mod machine;
+pub mod malformed;
 pub mod medium;
+pub mod option_area;
 pub mod packet;
+pub mod protocol;
+pub mod traffic_class;
+pub mod udp;

@@ -1,0 +1,345 @@
+//! Ethernet frames (IEEE 802.3) with up to two VLAN tags (IEEE 802.1Q, 802.1ad).
+//!
+//! Left out: the frame check sequence, which devices strip; LLC, which no IP uses here.
+
+use std::fmt;
+
+use crate::mac::MacAddr;
+use crate::malformed::Malformed;
+
+/// Bytes of an untagged header.
+pub const HEADER_LEN: usize = 14;
+/// Bytes of one tag.
+pub const TAG_LEN: usize = 4;
+
+/// What a frame carries; below 0x600 a length, of IEEE 802.2 frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EtherType(pub u16);
+
+impl EtherType {
+    /// IPv4 (RFC 894).
+    pub const IPV4: Self = Self(0x0800);
+    /// ARP (RFC 826).
+    pub const ARP: Self = Self(0x0806);
+    /// A VLAN tag (IEEE 802.1Q).
+    pub const VLAN: Self = Self(0x8100);
+    /// IPv6 (RFC 2464).
+    pub const IPV6: Self = Self(0x86dd);
+    /// A provider's VLAN tag, in front of another (IEEE 802.1ad, QinQ).
+    pub const PROVIDER_VLAN: Self = Self(0x88a8);
+
+    /// Whether a tag follows, and not a payload.
+    #[inline]
+    pub fn is_tag(self) -> bool {
+        self == Self::VLAN || self == Self::PROVIDER_VLAN
+    }
+}
+
+impl fmt::Display for EtherType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::IPV4 => f.write_str("ipv4"),
+            Self::ARP => f.write_str("arp"),
+            Self::VLAN => f.write_str("vlan"),
+            Self::IPV6 => f.write_str("ipv6"),
+            Self::PROVIDER_VLAN => f.write_str("provider vlan"),
+            Self(number) => write!(f, "ethertype {number:#06x}"),
+        }
+    }
+}
+
+/// One VLAN tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tag {
+    /// Which kind: [`EtherType::VLAN`] or [`EtherType::PROVIDER_VLAN`].
+    pub kind: EtherType,
+    /// Tag control information: 3 bits of priority, 1 of drop eligibility, 12 of VLAN.
+    pub control: u16,
+}
+
+impl Tag {
+    /// An 802.1Q tag of this VLAN, of which the low twelve bits count, with priority 0.
+    pub const fn vlan(vlan: u16) -> Self {
+        Self { kind: EtherType::VLAN, control: vlan & 0xfff }
+    }
+
+    /// The VLAN's number; 0 when the tag only carries a priority.
+    #[inline]
+    pub const fn number(self) -> u16 {
+        self.control & 0xfff
+    }
+
+    /// The priority code point, 0 to 7.
+    #[inline]
+    pub const fn priority(self) -> u8 {
+        (self.control >> 13) as u8
+    }
+
+    /// Whether it may be dropped first.
+    #[inline]
+    pub const fn is_drop_eligible(self) -> bool {
+        self.control & 0x1000 != 0
+    }
+}
+
+/// The tags of a frame. A third would be taken for its payload.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tags {
+    /// None.
+    #[default]
+    Untagged,
+    /// One.
+    Single(Tag),
+    /// Two.
+    Double {
+        /// The provider's, first in the frame.
+        outer: Tag,
+        /// The customer's.
+        inner: Tag,
+    },
+}
+
+impl Tags {
+    /// Bytes in the header.
+    #[inline]
+    pub const fn len(self) -> usize {
+        match self {
+            Self::Untagged => 0,
+            Self::Single(_) => TAG_LEN,
+            Self::Double { .. } => 2 * TAG_LEN,
+        }
+    }
+
+    /// Whether there are none.
+    #[inline]
+    pub const fn is_empty(self) -> bool {
+        matches!(self, Self::Untagged)
+    }
+}
+
+/// A frame whose header has been read.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'a> {
+    fixed: &'a [u8; HEADER_LEN],
+    tags: Tags,
+    ether_type: EtherType,
+    payload: &'a [u8],
+}
+
+impl<'a> Frame<'a> {
+    /// Reads the header and its tags.
+    ///
+    /// # Errors
+    /// [`Malformed::Truncated`].
+    #[inline]
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let (fixed, payload) =
+            bytes.split_first_chunk::<HEADER_LEN>().ok_or(Malformed::Truncated)?;
+        let [.., a, b] = *fixed;
+        let ether_type = EtherType(u16::from_be_bytes([a, b]));
+        let frame = Self { fixed, tags: Tags::Untagged, ether_type, payload };
+        if ether_type.is_tag() { frame.tagged() } else { Ok(frame) }
+    }
+
+    fn tagged(mut self) -> Result<Self, Malformed> {
+        let outer = self.pull_tag()?;
+        self.tags = Tags::Single(outer);
+        if self.ether_type.is_tag() {
+            let inner = self.pull_tag()?;
+            self.tags = Tags::Double { outer, inner };
+        }
+        Ok(self)
+    }
+
+    fn pull_tag(&mut self) -> Result<Tag, Malformed> {
+        let (&[a, b, c, d], rest) = self.payload.split_first_chunk().ok_or(Malformed::Truncated)?;
+        let tag = Tag { kind: self.ether_type, control: u16::from_be_bytes([a, b]) };
+        self.ether_type = EtherType(u16::from_be_bytes([c, d]));
+        self.payload = rest;
+        Ok(tag)
+    }
+
+    /// Who it is for.
+    #[inline]
+    pub fn destination(&self) -> MacAddr {
+        let [a, b, c, d, e, f, ..] = *self.fixed;
+        MacAddr([a, b, c, d, e, f])
+    }
+
+    /// Who sent it.
+    #[inline]
+    pub fn source(&self) -> MacAddr {
+        let [_, _, _, _, _, _, a, b, c, d, e, f, _, _] = *self.fixed;
+        MacAddr([a, b, c, d, e, f])
+    }
+
+    /// Its VLAN tags.
+    #[inline]
+    pub fn tags(&self) -> Tags {
+        self.tags
+    }
+
+    /// What it carries.
+    #[inline]
+    pub fn ether_type(&self) -> EtherType {
+        self.ether_type
+    }
+
+    /// What follows the header, padding included.
+    #[inline]
+    pub fn payload(&self) -> &'a [u8] {
+        self.payload
+    }
+
+    /// Bytes of header, tags included.
+    #[inline]
+    pub fn header_len(&self) -> usize {
+        HEADER_LEN + self.tags.len()
+    }
+
+    /// The header by itself.
+    #[inline]
+    pub fn header(&self) -> Header {
+        Header {
+            destination: self.destination(),
+            source: self.source(),
+            tags: self.tags,
+            ether_type: self.ether_type,
+        }
+    }
+}
+
+/// The header of a frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Header {
+    /// Who it is for.
+    pub destination: MacAddr,
+    /// Who sends it.
+    pub source: MacAddr,
+    /// VLAN tags.
+    pub tags: Tags,
+    /// What follows.
+    pub ether_type: EtherType,
+}
+
+impl Header {
+    /// Bytes of it.
+    #[inline]
+    pub const fn len(&self) -> usize {
+        HEADER_LEN + self.tags.len()
+    }
+
+    /// Never: there is no empty header.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Writes it to the first [`Header::len`] bytes of `out`.
+    ///
+    /// Panics when `out` is shorter.
+    #[inline]
+    pub fn emit(&self, out: &mut [u8]) {
+        let fixed: &mut [u8; HEADER_LEN] = out.first_chunk_mut().expect("room for the header");
+        fixed[..6].copy_from_slice(&self.destination.0);
+        fixed[6..12].copy_from_slice(&self.source.0);
+        let first = match self.tags {
+            Tags::Untagged => self.ether_type,
+            Tags::Single(tag) | Tags::Double { outer: tag, .. } => tag.kind,
+        };
+        fixed[12..].copy_from_slice(&first.0.to_be_bytes());
+        match self.tags {
+            Tags::Untagged => {}
+            Tags::Single(tag) => put_tag(&mut out[HEADER_LEN..], tag, self.ether_type),
+            Tags::Double { outer, inner } => {
+                put_tag(&mut out[HEADER_LEN..], outer, inner.kind);
+                put_tag(&mut out[HEADER_LEN + TAG_LEN..], inner, self.ether_type);
+            }
+        }
+    }
+}
+
+/// The control of a tag, and the type of what follows it.
+fn put_tag(out: &mut [u8], tag: Tag, next: EtherType) {
+    out[..2].copy_from_slice(&tag.control.to_be_bytes());
+    out[2..4].copy_from_slice(&next.0.to_be_bytes());
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    pub(crate) fn mac() -> impl Strategy<Value = MacAddr> {
+        any::<[u8; 6]>().prop_map(MacAddr)
+    }
+
+    fn tag() -> impl Strategy<Value = Tag> {
+        let kind = prop_oneof![Just(EtherType::VLAN), Just(EtherType::PROVIDER_VLAN)];
+        (kind, any::<u16>()).prop_map(|(kind, control)| Tag { kind, control })
+    }
+
+    fn header() -> impl Strategy<Value = Header> {
+        let tags = prop_oneof![
+            Just(Tags::Untagged),
+            tag().prop_map(Tags::Single),
+            (tag(), tag()).prop_map(|(outer, inner)| Tags::Double { outer, inner }),
+        ];
+        let ether_type =
+            any::<u16>().prop_map(EtherType).prop_filter("no third tag", |t| !t.is_tag());
+        (mac(), mac(), tags, ether_type).prop_map(|(destination, source, tags, ether_type)| {
+            Header { destination, source, tags, ether_type }
+        })
+    }
+
+    #[test]
+    fn a_double_tagged_frame_is_read() {
+        let bytes = [
+            0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02, 0, 0, 0, 0, 0x01, // addresses
+            0x88, 0xa8, 0x00, 0x64, 0x81, 0x00, 0x70, 0x05, 0x08, 0x00, 0x45,
+        ];
+        let frame = Frame::parse(&bytes).unwrap();
+        assert!(frame.destination().is_broadcast());
+        assert_eq!(frame.source().to_string(), "02:00:00:00:00:01");
+        let Tags::Double { outer, inner } = frame.tags() else { panic!("{:?}", frame.tags()) };
+        assert_eq!((outer.number(), outer.priority()), (100, 0));
+        assert_eq!((inner.number(), inner.priority(), inner.is_drop_eligible()), (5, 3, true));
+        assert_eq!((frame.ether_type(), frame.payload()), (EtherType::IPV4, &[0x45][..]));
+    }
+
+    #[test]
+    fn a_header_cut_anywhere_is_truncated() {
+        let bytes = [[2; 12].as_slice(), &[0x81, 0, 0, 1, 0x81, 0, 0, 2, 8, 0]].concat();
+        assert_eq!(Frame::parse(&bytes).unwrap().header_len(), bytes.len());
+        for len in 0..bytes.len() {
+            assert_eq!(Frame::parse(&bytes[..len]).err(), Some(Malformed::Truncated), "{len}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_header_emitted_is_read_back(header in header(), payload in any::<[u8; 3]>()) {
+            let mut bytes = vec![0xee; header.len()];
+            header.emit(&mut bytes);
+            bytes.extend(payload);
+            let frame = Frame::parse(&bytes).unwrap();
+            prop_assert_eq!(frame.header(), header);
+            prop_assert_eq!(frame.payload(), &payload);
+        }
+
+        #[test]
+        fn bytes_read_are_emitted_again(
+            mut bytes in proptest::collection::vec(any::<u8>(), 22..40), tags in 0..3,
+        ) {
+            for tag in 0..tags {
+                let at = [12, 16][usize::try_from(tag).unwrap()];
+                bytes[at..at + 2].copy_from_slice(&EtherType::VLAN.0.to_be_bytes());
+            }
+            let frame = Frame::parse(&bytes).unwrap();
+            let mut again = vec![0; frame.header_len()];
+            frame.header().emit(&mut again);
+            prop_assert_eq!(&again, &bytes[..frame.header_len()]);
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! ICMP for IPv6 (RFC 4443): a message's eight octets, and what follows them.
+//!
+//! Left out: when to send one, and when to believe one; neighbour discovery (`ndp`) and multicast
+//! listeners, which are [`Message::Other`] here.
+
+use crate::checksum::Pseudo;
+use crate::malformed::Malformed;
+use plumb_copy::Sum;
+
+/// Bytes before the body.
+pub const HEADER_LEN: usize = 8;
+
+/// Codes of [`Message::Unreachable`] (RFC 4443 §3.1).
+pub mod unreachable {
+    /// There is no route.
+    pub const NO_ROUTE: u8 = 0;
+    /// Forbidden by an administrator.
+    pub const PROHIBITED: u8 = 1;
+    /// The destination is beyond the source's scope.
+    pub const SCOPE: u8 = 2;
+    /// The address cannot be reached.
+    pub const ADDRESS: u8 = 3;
+    /// Nobody listens at the port.
+    pub const PORT: u8 = 4;
+    /// The source address failed a policy.
+    pub const SOURCE_POLICY: u8 = 5;
+    /// The route rejects it.
+    pub const REJECT_ROUTE: u8 = 6;
+}
+
+/// Codes of [`Message::TimeExceeded`] (RFC 4443 §3.3).
+pub mod time_exceeded {
+    /// The hop limit was used up.
+    pub const HOP_LIMIT: u8 = 0;
+    /// Fragments were missing for too long.
+    pub const REASSEMBLY: u8 = 1;
+}
+
+/// Codes of [`Message::ParameterProblem`] (RFC 4443 §3.4, RFC 7112).
+pub mod parameter_problem {
+    /// A field holds what it cannot.
+    pub const FIELD: u8 = 0;
+    /// Nobody knows the next header.
+    pub const NEXT_HEADER: u8 = 1;
+    /// Nobody knows the option.
+    pub const OPTION: u8 = 2;
+    /// The first fragment does not hold every header.
+    pub const INCOMPLETE_CHAIN: u8 = 3;
+}
+
+/// What a message says; its body follows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// 1: a packet could not be delivered; the body quotes its beginning.
+    Unreachable {
+        /// Why, of [`unreachable`].
+        code: u8,
+    },
+    /// 2: a packet did not fit the next link; the body quotes its beginning.
+    PacketTooBig {
+        /// That link's MTU.
+        mtu: u32,
+    },
+    /// 3: a packet or its parts were under way too long; the body quotes it.
+    TimeExceeded {
+        /// Why, of [`time_exceeded`].
+        code: u8,
+    },
+    /// 4: a header makes no sense; the body quotes the packet.
+    ParameterProblem {
+        /// What, of [`parameter_problem`].
+        code: u8,
+        /// The octet at fault, from the packet's first.
+        pointer: u32,
+    },
+    /// 128: shall be answered with the same body.
+    EchoRequest {
+        /// Whose request.
+        identifier: u16,
+        /// Which of its requests.
+        sequence: u16,
+    },
+    /// 129: the answer to a request, its body the request's.
+    EchoReply {
+        /// Whose request.
+        identifier: u16,
+        /// Which of its requests.
+        sequence: u16,
+    },
+    /// Any other.
+    Other {
+        /// Its type.
+        kind: u8,
+        /// Its code.
+        code: u8,
+        /// The last four of the eight octets.
+        rest: [u8; 4],
+    },
+}
+
+impl Message {
+    /// Whether it reports an error, to which no error must be sent (RFC 4443 §2.1, §2.4 (e)).
+    pub fn is_error(&self) -> bool {
+        self.kind() < 128
+    }
+
+    /// Its type.
+    pub fn kind(&self) -> u8 {
+        self.octets()[0]
+    }
+
+    /// Writes it to the first [`HEADER_LEN`] bytes of `out`, with the checksum over the
+    /// pseudo-header, it, and a body of `body_len` bytes and this sum.
+    ///
+    /// Panics when `out` is shorter.
+    #[inline]
+    pub fn emit(&self, pseudo: Pseudo, body_len: usize, body: Sum, out: &mut [u8]) {
+        let out: &mut [u8; HEADER_LEN] = out.first_chunk_mut().expect("room for the message");
+        *out = self.octets();
+        let checksum = pseudo.checksum(HEADER_LEN + body_len, Sum::of(out) + body);
+        out[2..4].copy_from_slice(&checksum.to_be_bytes());
+    }
+
+    /// The eight octets, with no checksum.
+    #[inline]
+    fn octets(self) -> [u8; HEADER_LEN] {
+        let long = |kind, code, value: u32| {
+            let [a, b, c, d] = value.to_be_bytes();
+            [kind, code, 0, 0, a, b, c, d]
+        };
+        let pair = |first: u16, second: u16| u32::from(first) << 16 | u32::from(second);
+        match self {
+            Self::Unreachable { code } => long(1, code, 0),
+            Self::PacketTooBig { mtu } => long(2, 0, mtu),
+            Self::TimeExceeded { code } => long(3, code, 0),
+            Self::ParameterProblem { code, pointer } => long(4, code, pointer),
+            Self::EchoRequest { identifier, sequence } => long(128, 0, pair(identifier, sequence)),
+            Self::EchoReply { identifier, sequence } => long(129, 0, pair(identifier, sequence)),
+            Self::Other { kind, code, rest } => long(kind, code, u32::from_be_bytes(rest)),
+        }
+    }
+}
+
+/// A message as it came.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet<'a> {
+    fixed: &'a [u8; HEADER_LEN],
+    body: &'a [u8],
+}
+
+impl<'a> Packet<'a> {
+    /// Reads a message.
+    ///
+    /// The checksum is not looked at: see [`Packet::verify`].
+    ///
+    /// # Errors
+    /// [`Malformed::Truncated`]: also for less than eight octets, which no known message has.
+    #[inline]
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let (fixed, body) = bytes.split_first_chunk().ok_or(Malformed::Truncated)?;
+        Ok(Self { fixed, body })
+    }
+
+    /// The message, if its checksum is right.
+    ///
+    /// # Errors
+    /// [`Malformed::Checksum`].
+    #[inline]
+    pub fn verify(self, pseudo: Pseudo) -> Result<Self, Malformed> {
+        let sum = Sum::of(self.fixed) + Sum::of(self.body);
+        match pseudo.checksum(HEADER_LEN + self.body.len(), sum) {
+            0 => Ok(self),
+            _ => Err(Malformed::Checksum),
+        }
+    }
+
+    /// Its type.
+    #[inline]
+    pub fn kind(&self) -> u8 {
+        self.fixed[0]
+    }
+
+    /// What it says. An echo with a code other than 0 is [`Message::Other`].
+    #[inline]
+    pub fn message(&self) -> Message {
+        let [kind, code, _, _, a, b, c, d] = *self.fixed;
+        let (identifier, sequence) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
+        let value = u32::from_be_bytes([a, b, c, d]);
+        match (kind, code) {
+            (1, code) => Message::Unreachable { code },
+            // RFC 4443 §3.2: the code is "ignored by the receiver".
+            (2, _) => Message::PacketTooBig { mtu: value },
+            (3, code) => Message::TimeExceeded { code },
+            (4, code) => Message::ParameterProblem { code, pointer: value },
+            (128, 0) => Message::EchoRequest { identifier, sequence },
+            (129, 0) => Message::EchoReply { identifier, sequence },
+            (kind, code) => Message::Other { kind, code, rest: [a, b, c, d] },
+        }
+    }
+
+    /// What follows the eight octets: an echo's data, or the beginning of the packet at fault.
+    #[inline]
+    pub fn body(&self) -> &'a [u8] {
+        self.body
+    }
+
+    /// Its code.
+    #[inline]
+    pub fn code(&self) -> u8 {
+        self.fixed[1]
+    }
+
+    /// The last four of the eight octets.
+    #[inline]
+    pub fn rest(&self) -> [u8; 4] {
+        let [.., a, b, c, d] = *self.fixed;
+        [a, b, c, d]
+    }
+}
+
+/// Makes the echo request at the front of `message` the reply to it, checksum included: right when
+/// the reply goes from the request's destination to its source.
+///
+/// Panics when `message` has no eight octets: parse it first.
+#[inline]
+pub fn answer_echo(message: &mut [u8]) {
+    let fixed: &mut [u8; HEADER_LEN] = message.first_chunk_mut().expect("a whole message");
+    let old = u16::from_be_bytes([fixed[0], fixed[1]]);
+    let checksum = u16::from_be_bytes([fixed[2], fixed[3]]);
+    fixed[0] = 129;
+    let new = u16::from_be_bytes([fixed[0], fixed[1]]);
+    let checksum = crate::checksum::updated(checksum, old, new);
+    fixed[2..4].copy_from_slice(&checksum.to_be_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv6Addr;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::protocol::Protocol;
+
+    fn pseudo() -> Pseudo {
+        let source: Ipv6Addr = "2001:db8::1".parse().unwrap();
+        Pseudo::v6(source, "2001:db8::2".parse().unwrap(), Protocol::ICMPV6)
+    }
+
+    fn message() -> impl Strategy<Value = Message> {
+        let pair = || (any::<u16>(), any::<u16>());
+        let code = any::<u8>;
+        let known =
+            |kind: u8, code: u8| (1..=4).contains(&kind) || matches!((kind, code), (128 | 129, 0));
+        prop_oneof![
+            code().prop_map(|code| Message::Unreachable { code }),
+            any::<u32>().prop_map(|mtu| Message::PacketTooBig { mtu }),
+            code().prop_map(|code| Message::TimeExceeded { code }),
+            (code(), any::<u32>())
+                .prop_map(|(code, pointer)| Message::ParameterProblem { code, pointer }),
+            pair().prop_map(|(identifier, sequence)| Message::EchoReply { identifier, sequence }),
+            pair().prop_map(|(identifier, sequence)| Message::EchoRequest { identifier, sequence }),
+            (code(), code(), any::<[u8; 4]>())
+                .prop_filter("another", move |(kind, code, _)| !known(*kind, *code))
+                .prop_map(|(kind, code, rest)| Message::Other { kind, code, rest }),
+        ]
+    }
+
+    #[test]
+    fn the_pseudo_header_is_part_of_the_sum() {
+        let message = Message::EchoRequest { identifier: 1, sequence: 2 };
+        let mut bytes = [0; HEADER_LEN];
+        message.emit(pseudo(), 0, Sum::ZERO, &mut bytes);
+        assert!(Packet::parse(&bytes).unwrap().verify(pseudo()).is_ok());
+        let other = Pseudo::v6(Ipv6Addr::LOCALHOST, Ipv6Addr::LOCALHOST, Protocol::ICMPV6);
+        let verified = Packet::parse(&bytes).unwrap().verify(other);
+        assert_eq!(verified.err(), Some(Malformed::Checksum));
+    }
+
+    proptest! {
+        #[test]
+        fn a_message_emitted_is_read_back_and_verifies(
+            message in message(), body in proptest::collection::vec(any::<u8>(), 0..100),
+        ) {
+            let mut bytes = vec![0xee; HEADER_LEN];
+            message.emit(pseudo(), body.len(), Sum::of(&body), &mut bytes);
+            bytes.extend(&body);
+            let packet = Packet::parse(&bytes).unwrap().verify(pseudo()).unwrap();
+            prop_assert_eq!(packet.message(), message);
+            prop_assert_eq!(packet.body(), &body);
+        }
+
+        #[test]
+        fn an_echo_is_answered_in_place(
+            identifier in any::<u16>(), sequence in any::<u16>(), body in any::<[u8; 5]>(),
+        ) {
+            let mut bytes = vec![0; HEADER_LEN];
+            let request = Message::EchoRequest { identifier, sequence };
+            request.emit(pseudo(), 5, Sum::of(&body), &mut bytes);
+            bytes.extend(body);
+            answer_echo(&mut bytes);
+            let packet = Packet::parse(&bytes).unwrap().verify(pseudo()).unwrap();
+            prop_assert_eq!(packet.message(), Message::EchoReply { identifier, sequence });
+        }
+
+        #[test]
+        fn bytes_read_are_emitted_again_but_for_unused_ones(mut bytes in any::<[u8; 12]>()) {
+            match bytes[0] {
+                1 | 3 => bytes[4..8].fill(0),
+                2 => bytes[1] = 0,
+                _ => {}
+            }
+            bytes[2..4].fill(0);
+            let checksum = pseudo().checksum(12, Sum::of(&bytes));
+            bytes[2..4].copy_from_slice(&checksum.to_be_bytes());
+            let packet = Packet::parse(&bytes).unwrap().verify(pseudo()).unwrap();
+            let mut again = [0; HEADER_LEN];
+            packet.message().emit(pseudo(), 4, Sum::of(packet.body()), &mut again);
+            prop_assert_eq!(&again[..], &bytes[..8]);
+        }
+    }
+}

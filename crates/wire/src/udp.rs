@@ -1,0 +1,295 @@
+//! UDP datagrams (RFC 768).
+//!
+//! Left out: sockets; UDP-Lite; jumbograms, whose length field is zero.
+
+use crate::checksum::{self, Pseudo};
+use crate::malformed::Malformed;
+use plumb_copy::Sum;
+
+/// Bytes of a header.
+pub const HEADER_LEN: usize = 8;
+/// Bytes of the longest payload that a length field can announce.
+pub const PAYLOAD_LEN_MAX: usize = 65_535 - HEADER_LEN;
+/// Where in the header the checksum is.
+pub const CHECKSUM_OFFSET: u16 = 6;
+
+/// A datagram whose header has been read.
+#[derive(Clone, Copy, Debug)]
+pub struct Datagram<'a> {
+    fixed: &'a [u8; HEADER_LEN],
+    payload: &'a [u8],
+}
+
+impl<'a> Datagram<'a> {
+    /// Reads the header. What lies beyond its length is cut off.
+    ///
+    /// The checksum is not looked at: see [`Datagram::verify_v4`] and [`Datagram::verify_v6`].
+    ///
+    /// # Errors
+    /// [`Malformed::Truncated`] or [`Malformed::Length`].
+    #[inline]
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let datagram = Self::parse_quoted(bytes)?;
+        let len = usize::from(datagram.header().length);
+        let len = len.checked_sub(HEADER_LEN).ok_or(Malformed::Length)?;
+        let payload = datagram.payload.get(..len).ok_or(Malformed::Truncated)?;
+        Ok(Self { payload, ..datagram })
+    }
+
+    /// Reads the datagram that an ICMP error quotes: its payload may be shorter than it says.
+    ///
+    /// # Errors
+    /// [`Malformed::Truncated`] when the header is not whole.
+    #[inline]
+    pub fn parse_quoted(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let (fixed, payload) = bytes.split_first_chunk().ok_or(Malformed::Truncated)?;
+        Ok(Self { fixed, payload })
+    }
+
+    /// The datagram, if it came over IPv4 with the right checksum or with none.
+    ///
+    /// # Errors
+    /// [`Malformed::Checksum`].
+    #[inline]
+    pub fn verify_v4(self, pseudo: Pseudo) -> Result<Self, Malformed> {
+        if self.checksum() == 0 { Ok(self) } else { self.verify_present(pseudo) }
+    }
+
+    /// The datagram, if it came over IPv6 with the right checksum.
+    ///
+    /// # Errors
+    /// [`Malformed::ChecksumAbsent`] (RFC 8200 §8.1) or [`Malformed::Checksum`].
+    #[inline]
+    pub fn verify_v6(self, pseudo: Pseudo) -> Result<Self, Malformed> {
+        if self.checksum() == 0 {
+            Err(Malformed::ChecksumAbsent)
+        } else {
+            self.verify_present(pseudo)
+        }
+    }
+
+    #[inline]
+    fn verify_present(self, pseudo: Pseudo) -> Result<Self, Malformed> {
+        if self.verifies(pseudo, Sum::of(self.payload)) {
+            Ok(self)
+        } else {
+            Err(Malformed::Checksum)
+        }
+    }
+
+    /// Whether the checksum, which must be there, is right for a payload with this sum: for whoever
+    /// summed it while copying it.
+    #[inline]
+    pub fn verifies(&self, pseudo: Pseudo, payload: Sum) -> bool {
+        let sum = self.header().sum() + payload;
+        pseudo.checksum(HEADER_LEN + self.payload.len(), sum) == 0
+    }
+
+    /// The sender's port; 0 says that it expects no answer.
+    #[inline]
+    pub fn source_port(&self) -> u16 {
+        u16::from_be_bytes([self.fixed[0], self.fixed[1]])
+    }
+
+    /// The receiver's port.
+    #[inline]
+    pub fn destination_port(&self) -> u16 {
+        u16::from_be_bytes([self.fixed[2], self.fixed[3]])
+    }
+
+    /// The checksum; 0 when there is none.
+    #[inline]
+    pub fn checksum(&self) -> u16 {
+        u16::from_be_bytes([self.fixed[6], self.fixed[7]])
+    }
+
+    /// What follows the header.
+    #[inline]
+    pub fn payload(&self) -> &'a [u8] {
+        self.payload
+    }
+
+    /// The header by itself.
+    #[inline]
+    pub fn header(&self) -> Header {
+        Header {
+            source_port: self.source_port(),
+            destination_port: self.destination_port(),
+            length: u16::from_be_bytes([self.fixed[4], self.fixed[5]]),
+            checksum: self.checksum(),
+        }
+    }
+}
+
+/// The header of a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The sender's port.
+    pub source_port: u16,
+    /// The receiver's port.
+    pub destination_port: u16,
+    /// Bytes of header and payload.
+    pub length: u16,
+    /// The checksum; 0 for none.
+    pub checksum: u16,
+}
+
+impl Header {
+    /// Before `payload_len` bytes, without a checksum.
+    ///
+    /// Panics beyond [`PAYLOAD_LEN_MAX`].
+    #[inline]
+    pub fn new(source_port: u16, destination_port: u16, payload_len: usize) -> Self {
+        let length = u16::try_from(HEADER_LEN + payload_len).expect("a datagram's length fits");
+        Self { source_port, destination_port, length, checksum: 0 }
+    }
+
+    /// The same with its checksum over a payload of this sum; a computed 0 becomes 0xffff.
+    #[inline]
+    #[must_use]
+    pub fn with_checksum(self, pseudo: Pseudo, payload: Sum) -> Self {
+        let bare = Self { checksum: 0, ..self };
+        let checksum = pseudo.checksum(usize::from(self.length), bare.sum() + payload);
+        Self { checksum: checksum::nonzero(checksum), ..self }
+    }
+
+    /// The same with a partial checksum, which the device completes.
+    #[inline]
+    #[must_use]
+    pub fn with_partial(self, pseudo: Pseudo) -> Self {
+        Self { checksum: pseudo.partial(usize::from(self.length)), ..self }
+    }
+
+    /// Bytes of it: always [`HEADER_LEN`].
+    #[inline]
+    pub const fn len(&self) -> usize {
+        HEADER_LEN
+    }
+
+    /// Never: a header has one length.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Writes it to the first [`HEADER_LEN`] bytes of `out`. Panics when `out` is shorter.
+    #[inline]
+    pub fn emit(&self, out: &mut [u8]) {
+        let out: &mut [u8; HEADER_LEN] = out.first_chunk_mut().expect("room for the header");
+        out[..2].copy_from_slice(&self.source_port.to_be_bytes());
+        out[2..4].copy_from_slice(&self.destination_port.to_be_bytes());
+        out[4..6].copy_from_slice(&self.length.to_be_bytes());
+        out[6..].copy_from_slice(&self.checksum.to_be_bytes());
+    }
+
+    #[inline]
+    fn sum(self) -> Sum {
+        Sum::ZERO
+            .add_word(self.source_port)
+            .add_word(self.destination_port)
+            .add_word(self.length)
+            .add_word(self.checksum)
+    }
+}
+
+/// Exchanges the ports in the header at the front of `datagram`: the checksum stays right.
+///
+/// Panics when `datagram` has no whole header: parse it first.
+#[inline]
+pub fn swap_ports(datagram: &mut [u8]) {
+    let ports: &mut [u8; 4] = datagram.first_chunk_mut().expect("a whole header");
+    let [a, b, c, d] = *ports;
+    *ports = [c, d, a, b];
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::protocol::Protocol;
+
+    fn pseudo_v4() -> Pseudo {
+        Pseudo::v4(Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2), Protocol::UDP)
+    }
+
+    fn datagram(header: Header, payload: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0; HEADER_LEN];
+        header.emit(&mut bytes);
+        bytes.extend(payload);
+        bytes
+    }
+
+    #[test]
+    fn a_computed_zero_is_sent_as_all_ones() {
+        let bare = Header::new(0, 0, 2);
+        let sum = bare.with_checksum(pseudo_v4(), Sum::ZERO).checksum;
+        // A payload equal to the checksum brings the sum to all ones, whose complement is zero.
+        let payload = sum.to_be_bytes();
+        let header = bare.with_checksum(pseudo_v4(), Sum::of(&payload));
+        assert_eq!(header.checksum, 0xffff);
+        let bytes = datagram(header, &payload);
+        assert!(Datagram::parse(&bytes).unwrap().verify_v4(pseudo_v4()).is_ok());
+    }
+
+    #[test]
+    fn no_checksum_is_believed_over_ipv4_and_refused_over_ipv6() {
+        let bytes = datagram(Header::new(1, 2, 3), b"abc");
+        let datagram = Datagram::parse(&bytes).unwrap();
+        assert!(datagram.verify_v4(pseudo_v4()).is_ok());
+        let pseudo = Pseudo::v6(Ipv6Addr::LOCALHOST, Ipv6Addr::LOCALHOST, Protocol::UDP);
+        assert_eq!(datagram.verify_v6(pseudo).err(), Some(Malformed::ChecksumAbsent));
+    }
+
+    #[test]
+    fn a_length_that_cannot_be_is_named() {
+        let short = Header { length: 7, ..Header::new(1, 2, 0) };
+        assert_eq!(Datagram::parse(&datagram(short, &[])).err(), Some(Malformed::Length));
+        let long = Header::new(1, 2, 1);
+        assert_eq!(Datagram::parse(&datagram(long, &[])).err(), Some(Malformed::Truncated));
+        assert!(Datagram::parse_quoted(&datagram(long, &[])).is_ok());
+        assert_eq!(Datagram::parse(&[0; 7]).err(), Some(Malformed::Truncated));
+        let cut = datagram(Header::new(1, 2, 1), &[5, 6]);
+        assert_eq!(Datagram::parse(&cut).unwrap().payload(), &[5]);
+    }
+
+    proptest! {
+        #[test]
+        fn a_datagram_made_is_read_back_and_verifies(
+            source in any::<u16>(), destination in any::<u16>(),
+            payload in proptest::collection::vec(any::<u8>(), 0..200), wrong in any::<u16>(),
+        ) {
+            let header = Header::new(source, destination, payload.len())
+                .with_checksum(pseudo_v4(), Sum::of(&payload));
+            let mut bytes = datagram(header, &payload);
+            let read = Datagram::parse(&bytes).unwrap().verify_v4(pseudo_v4()).unwrap();
+            prop_assert_eq!(read.header(), header);
+            prop_assert_eq!(read.payload(), &payload);
+            swap_ports(&mut bytes);
+            let read = Datagram::parse(&bytes).unwrap().verify_v4(pseudo_v4()).unwrap();
+            prop_assert_eq!((read.source_port(), read.destination_port()), (destination, source));
+            let other = wrong != 0 && wrong != header.checksum;
+            bytes[6..8].copy_from_slice(&wrong.to_be_bytes());
+            let verified = Datagram::parse(&bytes).unwrap().verify_v4(pseudo_v4());
+            prop_assert_eq!(verified.is_err(), other);
+        }
+
+        #[test]
+        fn bytes_read_are_emitted_again(bytes in any::<[u8; 12]>()) {
+            let header = Datagram::parse_quoted(&bytes).unwrap().header();
+            prop_assert_eq!(&datagram(header, &[])[..], &bytes[..8]);
+        }
+
+        #[test]
+        fn a_partial_checksum_completed_verifies(
+            payload in proptest::collection::vec(any::<u8>(), 0..200),
+        ) {
+            let header = Header::new(7, 9, payload.len()).with_partial(pseudo_v4());
+            let mut bytes = datagram(header, &payload);
+            prop_assert!(checksum::complete(&mut bytes, 0, CHECKSUM_OFFSET.into()));
+            prop_assert!(Datagram::parse(&bytes).unwrap().verifies(pseudo_v4(), Sum::of(&payload)));
+        }
+    }
+}
