@@ -8,6 +8,10 @@ use plumb_base::stats::quantile;
 use plumb_base::time::Span;
 use plumb_sys::clock::{self, Clock};
 
+mod timeline;
+
+pub use timeline::Timeline;
+
 /// Reads the clock that times.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stopwatch {

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod clock;
+pub mod device;
 pub mod doctor;
 pub mod environment;
 pub mod harness;

@@ -21,6 +21,7 @@ pub mod signal;
 pub mod socket;
 pub mod splice;
 pub mod timer;
+pub mod tun;
 pub mod uring;
 
 use std::io;

@@ -174,6 +174,25 @@ impl Pool {
         self.frame_mut(packet.frame, packet.start as usize..packet.end as usize)
     }
 
+    /// The data of an ordinary and of a large packet, both to be written: for one read into both.
+    ///
+    /// Panics when they are not one of each, in this order.
+    pub fn bytes_mut_both(
+        &mut self,
+        ordinary: &mut Packet,
+        large: &mut Packet,
+    ) -> (&mut [u8], &mut [u8]) {
+        assert!(!self.is_large(ordinary.frame) && self.is_large(large.frame), "one of each");
+        let base = (large.frame.0 - self.frames.count) as usize * LARGE_FRAME;
+        let second = &mut self.large[base + large.start as usize..base + large.end as usize];
+        let base = ordinary.frame.0 as usize * self.frames.size as usize;
+        let first = base + ordinary.start as usize..base + ordinary.end as usize;
+        match &mut self.region {
+            Region::Own(bytes) => (&mut bytes[first], second),
+            Region::Shared(memory) => (memory.bytes_mut(first), second),
+        }
+    }
+
     /// Bytes that fit behind the data.
     #[inline]
     pub fn tailroom(&self, packet: &Packet) -> usize {
@@ -342,6 +361,20 @@ mod tests {
         assert_eq!(pool.available(), (0, 0));
         pool.free_all(&mut held);
         assert_eq!(pool.available(), (2, 1));
+    }
+
+    #[test]
+    fn an_ordinary_and_a_large_packet_are_written_side_by_side() {
+        let mut pool = small();
+        let mut ordinary = pool.packet_of(b"small").unwrap();
+        let mut large = pool.packet_of(&[7; 1_000]).unwrap();
+        let (first, second) = pool.bytes_mut_both(&mut ordinary, &mut large);
+        first[0] = b'S';
+        second[999] = 8;
+        assert_eq!(pool.bytes(&ordinary), b"Small");
+        assert_eq!(pool.bytes(&large)[998..], [7, 8]);
+        pool.free(ordinary);
+        pool.free(large);
     }
 
     #[test]

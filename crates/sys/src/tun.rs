@@ -1,0 +1,220 @@
+//! TUN and TAP: network interfaces whose far side is a file descriptor (tun(4), the kernel's
+//! Documentation/networking/tuntap.rst).
+//!
+//! Left out: addresses, routes, and what the virtio header before each packet means.
+
+use std::io::{self, IoSliceMut};
+use std::mem::zeroed;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use crate::{check, check_len};
+
+/// Checksums may be left to the kernel, both ways.
+pub const OFFLOAD_CHECKSUM: u32 = 0x01;
+/// TCP over IPv4 may come as super-segments.
+pub const OFFLOAD_TSO4: u32 = 0x02;
+/// The same over IPv6.
+pub const OFFLOAD_TSO6: u32 = 0x04;
+/// Super-segments may carry congestion notification.
+pub const OFFLOAD_TSO_ECN: u32 = 0x08;
+/// UDP over IPv4 may come as super-segments; Linux 6.2.
+pub const OFFLOAD_USO4: u32 = 0x20;
+/// The same over IPv6; Linux 6.2.
+pub const OFFLOAD_USO6: u32 = 0x40;
+
+/// What kind of interface, and how its packets come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kind {
+    /// Ethernet frames (TAP) instead of IP packets (TUN).
+    pub ethernet: bool,
+    /// A virtio header before each packet.
+    pub vnet_header: bool,
+    /// More than one descriptor may be attached.
+    pub multi_queue: bool,
+}
+
+/// Opens `/dev/net/tun`, close-on-exec.
+///
+/// # Errors
+/// ENOENT or ENODEV without the driver, EACCES by the file's mode.
+pub fn open() -> io::Result<OwnedFd> {
+    // SAFETY: the path is a C string.
+    let fd = unsafe { libc::open(c"/dev/net/tun".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
+    let fd = check(fd)?;
+    // SAFETY: the descriptor was just made for this call alone.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// TUNSETIFF: makes an interface, or attaches to one that exists; its name, in which a `%d` of the
+/// wanted one is a number.
+///
+/// # Errors
+/// EPERM without CAP_NET_ADMIN, unless the interface exists and belongs to this user; EBUSY when
+/// another process is attached; EINVAL when it exists and is of another kind, or the name is too
+/// long.
+pub fn attach(fd: BorrowedFd<'_>, name: &str, kind: Kind) -> io::Result<String> {
+    let mut request = request(name)?;
+    let kind_flag = if kind.ethernet { libc::IFF_TAP } else { libc::IFF_TUN };
+    let vnet = if kind.vnet_header { libc::IFF_VNET_HDR } else { 0 };
+    let queues = if kind.multi_queue { libc::IFF_MULTI_QUEUE } else { 0 };
+    request.ifr_ifru.ifru_flags = narrow(kind_flag | libc::IFF_NO_PI | vnet | queues);
+    // SAFETY: `request` is a valid ifreq.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF, &raw mut request) })?;
+    Ok(name_of(&request))
+}
+
+/// TUNGETIFF: the name and kind of the interface behind an attached descriptor.
+///
+/// # Errors
+/// EBADFD when none is attached, or it is gone; ENOTTY when the descriptor is no TUN.
+pub fn attached(fd: BorrowedFd<'_>) -> io::Result<(String, Kind)> {
+    let mut request = request("")?;
+    // SAFETY: `request` is a valid ifreq.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNGETIFF, &raw mut request) })?;
+    // SAFETY: TUNGETIFF filled the flags.
+    let flags = i32::from(unsafe { request.ifr_ifru.ifru_flags });
+    let has = |flag: i32| flags & flag != 0;
+    let kind = Kind {
+        ethernet: has(libc::IFF_TAP),
+        vnet_header: has(libc::IFF_VNET_HDR),
+        multi_queue: has(libc::IFF_MULTI_QUEUE),
+    };
+    Ok((name_of(&request), kind))
+}
+
+/// Whether an error of reading or writing means that the interface was removed: EFAULT where a read
+/// was asleep at that moment, EBADFD afterwards (the kernel's drivers/net/tun.c), or ENODEV.
+pub fn is_gone(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EFAULT | libc::EBADFD | libc::ENODEV))
+}
+
+/// TUNSETOFFLOAD: which of the `OFFLOAD_` forms this side accepts.
+///
+/// # Errors
+/// EINVAL for forms that the kernel does not know.
+pub fn set_offload(fd: BorrowedFd<'_>, offloads: u32) -> io::Result<()> {
+    // SAFETY: takes a plain number.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOFFLOAD, offloads) })?;
+    Ok(())
+}
+
+/// TUNSETVNETHDRSZ: bytes of the virtio header before each packet.
+pub fn set_vnet_header_size(fd: BorrowedFd<'_>, bytes: i32) -> io::Result<()> {
+    // SAFETY: the pointer is to an int, as this request wants.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETVNETHDRSZ, &raw const bytes) })?;
+    Ok(())
+}
+
+/// TUNGETVNETHDRSZ: bytes of the virtio header before each packet.
+pub fn vnet_header_size(fd: BorrowedFd<'_>) -> io::Result<i32> {
+    let mut bytes = 0;
+    // SAFETY: the pointer is to an int, as this request wants.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNGETVNETHDRSZ, &raw mut bytes) })?;
+    Ok(bytes)
+}
+
+/// TUNSETPERSIST: whether the interface outlives its descriptors.
+pub fn set_persistent(fd: BorrowedFd<'_>, persistent: bool) -> io::Result<()> {
+    let value = libc::c_int::from(persistent);
+    // SAFETY: takes a plain number.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETPERSIST, value) })?;
+    Ok(())
+}
+
+/// TUNSETOWNER: the user who may attach to it without CAP_NET_ADMIN.
+pub fn set_owner(fd: BorrowedFd<'_>, uid: u32) -> io::Result<()> {
+    // SAFETY: takes a plain number.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOWNER, uid) })?;
+    Ok(())
+}
+
+/// preadv2(2) into two buffers, one behind the other, without waiting when `nowait` says so.
+///
+/// # Errors
+/// EAGAIN when it would have to wait; EOPNOTSUPP before Linux 5.11 with `nowait`.
+#[inline]
+pub fn read_into(
+    fd: BorrowedFd<'_>,
+    buffers: &mut [IoSliceMut<'_>],
+    nowait: bool,
+) -> io::Result<usize> {
+    let count = libc::c_int::try_from(buffers.len())
+        .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+    let flags = if nowait { libc::RWF_NOWAIT } else { 0 };
+    // SAFETY: IoSliceMut has the layout of an iovec, and each is writable for its length.
+    check_len(unsafe {
+        libc::preadv2(fd.as_raw_fd(), buffers.as_mut_ptr().cast(), count, -1, flags)
+    })
+}
+
+/// writev(2) of two buffers, one behind the other.
+pub fn write_both(fd: BorrowedFd<'_>, head: &[u8], rest: &[u8]) -> io::Result<usize> {
+    let vectors = [io::IoSlice::new(head), io::IoSlice::new(rest)];
+    // SAFETY: IoSlice has the layout of an iovec, and each is readable for its length.
+    check_len(unsafe { libc::writev(fd.as_raw_fd(), vectors.as_ptr().cast(), 2) })
+}
+
+/// ppoll(2) for any of the descriptors to become readable or fail; `timeout_ns` absent waits for
+/// ever. Sets `ready` at the index of each that did; how many.
+///
+/// # Errors
+/// EINTR when a signal was handled first.
+pub fn wait_readable(
+    fds: &[BorrowedFd<'_>],
+    ready: &mut [bool],
+    timeout_ns: Option<u64>,
+) -> io::Result<usize> {
+    const FEW: usize = 8;
+    let entry =
+        |fd: &BorrowedFd<'_>| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let mut few = [libc::pollfd { fd: -1, events: 0, revents: 0 }; FEW];
+    let mut many: Vec<libc::pollfd> = Vec::new();
+    let entries = if let Some(entries) = few.get_mut(..fds.len()) {
+        for (slot, fd) in entries.iter_mut().zip(fds) {
+            *slot = entry(fd);
+        }
+        entries
+    } else {
+        many.extend(fds.iter().map(entry));
+        &mut many[..]
+    };
+    let timeout = timeout_ns.map(|ns| libc::timespec {
+        tv_sec: libc::time_t::try_from(ns / 1_000_000_000).unwrap_or(libc::time_t::MAX),
+        // Less than 1e9, which every c_long holds.
+        tv_nsec: libc::c_long::try_from(ns % 1_000_000_000).unwrap_or(0),
+    });
+    let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    let count = entries.len() as libc::nfds_t;
+    // SAFETY: `entries` holds `count` entries, and `timeout` is null or valid; no signal mask.
+    let found =
+        check(unsafe { libc::ppoll(entries.as_mut_ptr(), count, timeout, std::ptr::null()) })?;
+    for (ready, entry) in ready.iter_mut().zip(entries.iter()) {
+        *ready = entry.revents != 0;
+    }
+    Ok(usize::try_from(found).unwrap_or(0))
+}
+
+/// A request about the interface of this name.
+fn request(name: &str) -> io::Result<libc::ifreq> {
+    // SAFETY: an ifreq is plain data; all zeroes is an empty name and nothing asked.
+    let mut request: libc::ifreq = unsafe { zeroed() };
+    if name.len() >= request.ifr_name.len() || name.contains('\0') {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    for (slot, byte) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *slot = libc::c_char::from_ne_bytes([byte]);
+    }
+    Ok(request)
+}
+
+fn name_of(request: &libc::ifreq) -> String {
+    let bytes: Vec<u8> =
+        request.ifr_name.iter().map(|c| c.to_ne_bytes()[0]).take_while(|&b| b != 0).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Interface flags as the kernel's short.
+#[expect(clippy::cast_possible_truncation, reason = "the flags used here are of the low 16 bits")]
+fn narrow(flags: libc::c_int) -> libc::c_short {
+    flags as libc::c_short
+}
