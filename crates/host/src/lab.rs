@@ -8,6 +8,7 @@ use std::io;
 
 mod address;
 mod bed;
+mod contained;
 mod link;
 mod message;
 mod namespace;
@@ -15,6 +16,7 @@ mod netlink;
 mod sysctl;
 
 pub use bed::{Far, LinkOptions, TestBed};
+pub use contained::{Contained, contain};
 pub use link::{Link, LinkChange, LinkStats, Offload, VethEnd};
 pub use namespace::{Namespace, become_root};
 pub use netlink::Netlink;
@@ -48,6 +50,9 @@ pub enum LabError {
         /// What the kernel said beyond the error's number; may be empty.
         said: String,
     },
+    /// The process that a contained one was to end with has ended.
+    #[error("the process that started this one is gone; start the test bed again")]
+    Orphaned,
     /// There is no such device.
     #[error("there is no network device {name} in this namespace; 'ip link' lists them")]
     NoDevice {

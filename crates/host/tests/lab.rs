@@ -3,6 +3,8 @@
 //! Needs root; says `skipped:` without, and fails for that under CI=true. Left out: the bed without
 //! root and what a killed bed leaves, which need a process of their own (`plumb`'s tests).
 
+#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
+
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -14,6 +16,7 @@ use plumb_host::lab::{
 };
 
 /// What `make` made; none, with a word about it, where this process may not.
+#[expect(clippy::print_stdout, reason = "a test that cannot run says so")]
 fn allowed<T>(made: Result<T, LabError>) -> Option<T> {
     match made {
         Err(error @ LabError::NotPermitted { .. }) => {

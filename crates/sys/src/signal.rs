@@ -1,6 +1,7 @@
-//! Real-time signals with a value, and stop requests.
+//! Real-time signals with a value, stop requests, and whom the terminal listens to.
 
 use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::check;
@@ -63,20 +64,50 @@ extern "C" fn on_stop(_signal: libc::c_int) {
 
 /// Counts SIGINT, SIGTERM and SIGHUP instead of dying of them; blocking calls return EINTR.
 pub fn count_stop_requests() -> io::Result<()> {
+    count(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP])
+}
+
+/// Stop requests counted so far.
+pub fn stop_requests() -> u32 {
+    STOPS.load(Ordering::Relaxed)
+}
+
+/// Counts the keyboard's SIGINT and SIGQUIT instead of dying of them; unlike ignoring them, this is
+/// not inherited by programs that are started.
+pub fn count_keyboard_requests() -> io::Result<()> {
+    count(&[libc::SIGINT, libc::SIGQUIT])
+}
+
+fn count(signals: &[libc::c_int]) -> io::Result<()> {
     // SAFETY: a sigaction is plain data; all zeroes means no flags and an empty mask.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     let handler: extern "C" fn(libc::c_int) = on_stop;
     action.sa_sigaction = handler as libc::sighandler_t;
-    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+    for &signal in signals {
         // SAFETY: the handler only adds to an atomic, which is async-signal-safe.
         check(unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) })?;
     }
     Ok(())
 }
 
-/// Stop requests counted so far.
-pub fn stop_requests() -> u32 {
-    STOPS.load(Ordering::Relaxed)
+/// Makes this process's group the one that the terminal behind a descriptor listens to, though
+/// another group has it now.
+///
+/// Ignores SIGTTOU from here on, which would stop a process of the background for asking.
+///
+/// # Errors
+/// ENOTTY when it is not the terminal of this session.
+pub fn take_terminal(terminal: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: ignoring a signal installs no handler.
+    let old = unsafe { libc::signal(libc::SIGTTOU, libc::SIG_IGN) };
+    if old == libc::SIG_ERR {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: takes no arguments and cannot fail.
+    let group = unsafe { libc::getpgrp() };
+    // SAFETY: the descriptor is open.
+    check(unsafe { libc::tcsetpgrp(terminal.as_raw_fd(), group) })?;
+    Ok(())
 }
 
 /// Ignores the keyboard's interrupt, so that only the orchestrator decides what it means.
