@@ -5,4 +5,6 @@
 #![forbid(unsafe_code)]
 
 pub mod limiter;
+pub mod reassembly;
 pub mod siphash;
+pub mod udp;

@@ -4,6 +4,8 @@
 //! "SipHash: a fast short-input PRF", 2012); with one and three rounds it is what Linux and Rust use
 //! for tables. Left out: byte streams of any length; what is hashed here is a few words long.
 
+use std::net::IpAddr;
+
 use plumb_base::seed::Seed;
 use rand::Rng;
 
@@ -40,6 +42,22 @@ impl SipKey {
         state.round();
         state.round();
         state.v0 ^ state.v1 ^ state.v2 ^ state.v3
+    }
+}
+
+/// Sixteen bytes as two words.
+#[inline]
+pub fn halves(bytes: [u8; 16]) -> [u64; 2] {
+    let (words, _) = bytes.as_chunks::<8>();
+    [u64::from_be_bytes(words[0]), u64::from_be_bytes(words[1])]
+}
+
+/// An address of either family as two words; an IPv4 one is the low half of the second.
+#[inline]
+pub fn address_words(address: IpAddr) -> [u64; 2] {
+    match address {
+        IpAddr::V4(address) => [0, u64::from(address.to_bits())],
+        IpAddr::V6(address) => halves(address.octets()),
     }
 }
 

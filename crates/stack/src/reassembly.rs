@@ -1,0 +1,401 @@
+//! Fragments put together again, in bounded memory: IPv4 (RFC 791 §3.2) and IPv6 (RFC 8200 §4.5).
+//!
+//! Bounds are on datagrams, on bytes of frames, on one source's share and on gaps; where one is
+//! reached the oldest gives way. Fragments that overlap condemn their datagram and all that comes of
+//! it later (RFC 5722, here for both families, as in Linux); exact duplicates are ignored. Left out:
+//! the ICMP errors that a refusal or a timeout may call for, and the transport's checksum, which
+//! nobody has verified when a datagram is whole.
+
+use std::net::IpAddr;
+
+use hashbrown::HashTable;
+use plumb_base::seed::Seed;
+use plumb_base::time::{Instant, Span};
+use plumb_wire::packet::{Packet, Pool};
+use plumb_wire::{fragment, ipv4, ipv6};
+
+use crate::siphash::{SipKey, address_words};
+
+mod chain;
+mod partial;
+mod spans;
+
+use partial::{Key, Partial, Piece};
+
+/// What reassembly may hold, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReassemblyConfig {
+    /// Datagrams that are incomplete, or condemned.
+    pub datagrams: usize,
+    /// How many of these one source may have.
+    pub datagrams_per_source: usize,
+    /// Bytes of frames; a datagram beyond an ordinary frame takes a large one.
+    pub bytes: usize,
+    /// How long fragments of IPv4 wait: RFC 1122 §3.3.2 says 60 to 120 s, Linux 30 s.
+    pub timeout_v4: Span,
+    /// How long fragments of IPv6 wait: RFC 8200 §4.5 says 60 s.
+    pub timeout_v6: Span,
+}
+
+impl Default for ReassemblyConfig {
+    /// 64 datagrams, 16 a source, 8 large frames' bytes, 30 s and 60 s.
+    fn default() -> Self {
+        Self {
+            datagrams: 64,
+            datagrams_per_source: 16,
+            bytes: 8 * plumb_wire::packet::LARGE_FRAME,
+            timeout_v4: Span::from_secs(30),
+            timeout_v6: Span::from_secs(60),
+        }
+    }
+}
+
+/// What became of a fragment.
+#[derive(Debug)]
+#[must_use = "it may hold a packet"]
+pub enum Outcome {
+    /// It was the last that was missing: the whole datagram, from its IP header on.
+    Whole(Packet),
+    /// It is kept, and its frame has been freed.
+    Kept,
+    /// It was refused; as it came, for an error to quote and for the caller to free.
+    Refused(Packet, Refused),
+}
+
+/// Why a fragment was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// It came before.
+    Duplicate,
+    /// A part of it came before, or other bytes in its place: the datagram is condemned.
+    Overlap,
+    /// It is of a datagram that was condemned.
+    Condemned,
+    /// It lies apart from too many others: the datagram is condemned.
+    TooManyGaps,
+    /// It makes its datagram impossible: two ends, too long, headers too long.
+    Impossible,
+    /// More follow, but it is not a multiple of 8 bytes long (RFC 8200 §4.5: parameter problem,
+    /// code 0, at the payload length).
+    Unaligned,
+    /// It ends beyond the largest datagram (RFC 8200 §4.5: parameter problem, code 0, at the
+    /// fragment offset).
+    TooLong,
+    /// It is the first, and does not hold the whole header chain (RFC 7112 §5: parameter problem,
+    /// code 3).
+    HeaderChain,
+    /// Some of its datagram's fragments are ECN-capable, others not (RFC 3168 §5.3).
+    MixedEcn,
+    /// There was no memory for it.
+    Memory,
+}
+
+/// Incomplete datagrams.
+#[derive(Debug)]
+pub struct Reassembly {
+    config: ReassemblyConfig,
+    key: SipKey,
+    slots: Vec<Option<Partial>>,
+    vacant: Vec<usize>,
+    index: HashTable<usize>,
+    sequence: u64,
+    held: usize,
+    next: Option<Instant>,
+    evicted: u64,
+}
+
+impl Reassembly {
+    /// Nothing yet; hashes depend on the seed.
+    pub fn new(config: ReassemblyConfig, seed: Seed) -> Self {
+        let slots: Vec<_> = (0..config.datagrams).map(|_| None).collect();
+        Self {
+            config,
+            key: SipKey::new(seed, "reassembly"),
+            vacant: (0..slots.len()).rev().collect(),
+            slots,
+            index: HashTable::with_capacity(config.datagrams),
+            sequence: 0,
+            held: 0,
+            next: None,
+            evicted: 0,
+        }
+    }
+
+    /// Takes an IP packet that is a fragment, cut to its IP length, its header's checksum verified.
+    ///
+    /// A packet that is no fragment, or an atomic one (RFC 6946), is whole.
+    pub fn handle_fragment(&mut self, now: Instant, packet: Packet, pool: &mut Pool) -> Outcome {
+        let piece = match piece_of(pool.bytes(&packet)) {
+            Ok(Some(piece)) => piece,
+            Ok(None) => return Outcome::Whole(packet),
+            Err(refused) => return Outcome::Refused(packet, refused),
+        };
+        let slot = match self.find(&piece.key) {
+            Some(slot) => slot,
+            None => match self.begin(now, &piece, pool) {
+                Some(slot) => slot,
+                None => return Outcome::Refused(packet, Refused::Memory),
+            },
+        };
+        match self.add(slot, &piece, &packet, pool) {
+            Ok(false) => {
+                pool.free(packet);
+                Outcome::Kept
+            }
+            Ok(true) => {
+                let Some(partial) = self.remove(slot, pool) else { return Outcome::Kept };
+                match partial.into_datagram(pool) {
+                    Ok(datagram) => {
+                        pool.free(packet);
+                        Outcome::Whole(datagram)
+                    }
+                    Err(refused) => Outcome::Refused(packet, refused),
+                }
+            }
+            Err(refused @ (Refused::Duplicate | Refused::Condemned)) => {
+                Outcome::Refused(packet, refused)
+            }
+            Err(Refused::Memory) => {
+                if let Some(partial) = self.remove(slot, pool) {
+                    free(partial, pool);
+                }
+                Outcome::Refused(packet, Refused::Memory)
+            }
+            Err(refused) => {
+                self.condemn(slot, pool);
+                Outcome::Refused(packet, refused)
+            }
+        }
+    }
+
+    /// When [`Reassembly::poll_expired`] will give up a datagram.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.next
+    }
+
+    /// Gives up one datagram whose time is over: its first fragment, if that arrived, for the error
+    /// to quote (time exceeded, code 1), and for the caller to free. `None` when there is no more.
+    pub fn poll_expired(&mut self, now: Instant, pool: &mut Pool) -> Option<Option<Packet>> {
+        if self.next.is_none_or(|next| next > now) {
+            return None;
+        }
+        let due = |partial: &Partial| partial.deadline <= now;
+        let slot = self.slots.iter().position(|slot| slot.as_ref().is_some_and(due))?;
+        let partial = self.remove(slot, pool)?;
+        Some(partial.into_first_fragment(pool))
+    }
+
+    /// Datagrams that are incomplete or condemned.
+    pub fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.index.is_empty()
+    }
+
+    /// Bytes of frames that incomplete datagrams hold.
+    pub fn held_bytes(&self) -> usize {
+        self.held
+    }
+
+    /// Datagrams that had to give way to others, since the start.
+    pub fn evicted(&self) -> u64 {
+        self.evicted
+    }
+
+    /// Checks and stores a fragment: whether the datagram is whole now.
+    fn add(
+        &mut self,
+        slot: usize,
+        piece: &Piece,
+        packet: &Packet,
+        pool: &mut Pool,
+    ) -> Result<bool, Refused> {
+        let partial = self.slots[slot].as_mut().expect("the slot was found or begun");
+        if partial.is_discarded() {
+            return Err(Refused::Condemned);
+        }
+        let end = partial.admit(piece, packet, pool)?;
+        if let Some(bytes) = partial.wants(end, pool) {
+            let frame = self.frame(slot, bytes, pool).ok_or(Refused::Memory)?;
+            let partial = self.slots[slot].as_mut().expect("none but others gave way");
+            self.held -= partial.held(pool);
+            partial.rehouse(frame, pool);
+            self.held += partial.held(pool);
+        }
+        let partial = self.slots[slot].as_mut().expect("none but others gave way");
+        partial.store(piece, end, packet, pool);
+        Ok(partial.is_whole())
+    }
+
+    /// A frame for `bytes` of the datagram in `slot`, for which older ones may have to give way.
+    fn frame(&mut self, slot: usize, bytes: usize, pool: &mut Pool) -> Option<Packet> {
+        loop {
+            let own = self.slots[slot].as_ref().map_or(0, |partial| partial.held(pool));
+            if let Some(frame) = pool.allocate_for(bytes) {
+                let needed = pool.headroom(&frame) + pool.tailroom(&frame);
+                if self.held - own + needed <= self.config.bytes {
+                    return Some(frame);
+                }
+                pool.free(frame);
+            }
+            // Somebody who holds memory, and is not the one that asks.
+            let victim = self.oldest(|other, partial| other != slot && partial.held(pool) > 0)?;
+            self.evict(victim, pool);
+        }
+    }
+
+    fn find(&self, key: &Key) -> Option<usize> {
+        let slots = &self.slots;
+        let same = |slot: &usize| slots[*slot].as_ref().is_some_and(|there| there.key == *key);
+        self.index.find(self.hash(key), same).copied()
+    }
+
+    /// A slot for a new datagram; the oldest of its source, or of all, gives way if it must.
+    fn begin(&mut self, now: Instant, piece: &Piece, pool: &mut Pool) -> Option<usize> {
+        let source = piece.key.source;
+        let of_source = |partial: &Partial| partial.key.source == source;
+        let share = self.slots.iter().flatten().filter(|partial| of_source(partial)).count();
+        if share > 0 && share >= self.config.datagrams_per_source {
+            let victim = self.oldest(|_, partial| of_source(partial))?;
+            self.evict(victim, pool);
+        }
+        if self.vacant.is_empty() {
+            let victim = self.oldest(|_, _| true)?;
+            self.evict(victim, pool);
+        }
+        let slot = self.vacant.pop()?;
+        let timeout = match source {
+            IpAddr::V4(_) => self.config.timeout_v4,
+            IpAddr::V6(_) => self.config.timeout_v6,
+        };
+        let hash = self.hash(&piece.key);
+        let deadline = now + timeout;
+        self.slots[slot] = Some(Partial::new(piece.key, hash, self.sequence, deadline));
+        self.sequence += 1;
+        self.next = Some(self.next.map_or(deadline, |next| next.min(deadline)));
+        let slots = &self.slots;
+        self.index.insert_unique(hash, slot, |slot| {
+            slots[*slot].as_ref().map_or(0, |partial| partial.hash)
+        });
+        Some(slot)
+    }
+
+    fn oldest(&self, eligible: impl Fn(usize, &Partial) -> bool) -> Option<usize> {
+        let of = |slot: usize| self.slots[slot].as_ref();
+        (0..self.slots.len())
+            .filter(|slot| of(*slot).is_some_and(|partial| eligible(*slot, partial)))
+            .min_by_key(|slot| of(*slot).map(|partial| partial.sequence))
+    }
+
+    fn evict(&mut self, slot: usize, pool: &mut Pool) {
+        if let Some(partial) = self.remove(slot, pool) {
+            self.evicted += 1;
+            free(partial, pool);
+        }
+    }
+
+    fn condemn(&mut self, slot: usize, pool: &mut Pool) {
+        if let Some(partial) = &mut self.slots[slot] {
+            self.held -= partial.held(pool);
+            partial.discard(pool);
+        }
+    }
+
+    fn remove(&mut self, slot: usize, pool: &Pool) -> Option<Partial> {
+        let partial = self.slots[slot].take()?;
+        if let Ok(entry) = self.index.find_entry(partial.hash, |there| *there == slot) {
+            entry.remove();
+        }
+        self.vacant.push(slot);
+        self.held -= partial.held(pool);
+        if self.next == Some(partial.deadline) {
+            self.next = self.slots.iter().flatten().map(|partial| partial.deadline).min();
+        }
+        Some(partial)
+    }
+
+    fn hash(&self, key: &Key) -> u64 {
+        let ([a, b], [c, d]) = (address_words(key.source), address_words(key.destination));
+        self.key.hash([a, b, c, d, u64::from(key.identification) << 8 | u64::from(key.protocol)])
+    }
+}
+
+fn free(mut partial: Partial, pool: &mut Pool) {
+    partial.discard(pool);
+}
+
+/// What the headers of an IP packet say of it as a fragment; `None` of one that is whole.
+fn piece_of(bytes: &[u8]) -> Result<Option<Piece>, Refused> {
+    let piece = match bytes.first().map(|octet| octet >> 4) {
+        Some(4) => piece_of_v4(bytes),
+        _ => piece_of_v6(bytes),
+    };
+    let Some(piece) = piece? else { return Ok(None) };
+    let len = bytes.len() - piece.data_at;
+    if piece.fragment.more && !len.is_multiple_of(8) {
+        return Err(Refused::Unaligned);
+    }
+    let headers = match piece.key.source {
+        IpAddr::V4(_) => piece.data_at,
+        IpAddr::V6(_) => piece.data_at - ipv6::HEADER_LEN - fragment::HEADER_LEN,
+    };
+    if headers + usize::from(piece.fragment.offset) + len > ipv4::PACKET_LEN_MAX {
+        return Err(Refused::TooLong);
+    }
+    if len == 0 {
+        return Err(Refused::Impossible);
+    }
+    Ok(Some(piece))
+}
+
+fn piece_of_v4(bytes: &[u8]) -> Result<Option<Piece>, Refused> {
+    let packet = ipv4::Packet::parse(bytes).map_err(|_| Refused::Impossible)?;
+    let Some(fragment) = packet.fragment() else { return Ok(None) };
+    Ok(Some(Piece {
+        key: Key {
+            source: packet.source().into(),
+            destination: packet.destination().into(),
+            identification: fragment.identification,
+            protocol: packet.protocol().0,
+        },
+        fragment,
+        data_at: ipv4::HEADER_LEN + packet.options().len(),
+        next_at: 9,
+        next: packet.protocol(),
+        ecn: packet.traffic_class().ecn(),
+    }))
+}
+
+fn piece_of_v6(bytes: &[u8]) -> Result<Option<Piece>, Refused> {
+    let packet = ipv6::Packet::parse(bytes).map_err(|_| Refused::Impossible)?;
+    let mut extensions = packet.extensions();
+    let mut next_at = extensions.protocol_at();
+    while let Some(extension) = extensions.next() {
+        if let ipv6::extension::Extension::Fragment(fragment) =
+            extension.map_err(|_| Refused::Impossible)?
+            && !fragment.is_atomic()
+        {
+            return Ok(Some(Piece {
+                key: Key {
+                    source: packet.source().into(),
+                    destination: packet.destination().into(),
+                    identification: fragment.identification,
+                    protocol: 0,
+                },
+                fragment,
+                data_at: extensions.payload_at(),
+                next_at,
+                next: extensions.protocol(),
+                ecn: packet.traffic_class().ecn(),
+            }));
+        }
+        next_at = extensions.protocol_at();
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,1 @@
+//! What reassembly promises, against datagrams that were cut, shuffled, overlapped and starved.
