@@ -1,0 +1,350 @@
+//! Neighbour discovery for IPv6 (RFC 4861): the ICMPv6 messages and their options.
+//!
+//! Left out: when to send one, and when to believe one. Besides what parsing refuses, a receiver
+//! checks the hop limit of 255 and the addresses (RFC 4861 §6.1, §7.1, §8.1).
+
+use std::net::Ipv6Addr;
+
+use plumb_copy::Sum;
+
+use crate::checksum::Pseudo;
+use crate::icmpv6;
+use crate::malformed::Malformed;
+
+pub mod option;
+
+pub use option::Options;
+
+/// The hop limit of every message: one that a router passed on has less.
+pub const HOP_LIMIT: u8 = 255;
+
+const ROUTER_SOLICITATION: u8 = 133;
+const ROUTER_ADVERTISEMENT: u8 = 134;
+const NEIGHBOUR_SOLICITATION: u8 = 135;
+const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
+const REDIRECT: u8 = 137;
+
+/// Flags of a [`NeighbourAdvertisement`](Message::NeighbourAdvertisement).
+const ROUTER: u8 = 0x80;
+const SOLICITED: u8 = 0x40;
+const OVERRIDE: u8 = 0x20;
+
+/// One message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Message<'a> {
+    /// Routers, say who you are.
+    RouterSolicitation {
+        /// The sender's address on the link.
+        options: Options<'a>,
+    },
+    /// A router says what a host needs to know.
+    RouterAdvertisement {
+        /// The router's words.
+        router: Router,
+        /// Its address on the link, the MTU, prefixes.
+        options: Options<'a>,
+    },
+    /// Who has this address?
+    NeighbourSolicitation {
+        /// The address.
+        target: Ipv6Addr,
+        /// The sender's address on the link.
+        options: Options<'a>,
+    },
+    /// The sender has this address.
+    NeighbourAdvertisement {
+        /// The address.
+        target: Ipv6Addr,
+        /// Whether the sender is a router.
+        is_router: bool,
+        /// Whether it answers a solicitation.
+        is_solicited: bool,
+        /// Whether it shall replace what the receiver knows.
+        overrides: bool,
+        /// The target's address on the link.
+        options: Options<'a>,
+    },
+    /// There is a better first hop.
+    Redirect {
+        /// The better first hop.
+        target: Ipv6Addr,
+        /// For packets to this address.
+        destination: Ipv6Addr,
+        /// The target's address on the link, and the packet redirected.
+        options: Options<'a>,
+    },
+}
+
+/// What a router advertises beside options (RFC 4861 §4.2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Router {
+    /// The hop limit that hosts shall send with; 0 says nothing.
+    pub hop_limit: u8,
+    /// Managed (0x80) and other (0x40) configuration, preference (RFC 4191), reserved bits.
+    pub flags: u8,
+    /// How long it is a default router, in seconds; 0: it is none.
+    pub lifetime_s: u16,
+    /// How long a neighbour counts as reachable, in milliseconds; 0 says nothing.
+    pub reachable_ms: u32,
+    /// How long to wait between solicitations, in milliseconds; 0 says nothing.
+    pub retransmit_ms: u32,
+}
+
+/// Whether an ICMPv6 type is one of neighbour discovery.
+#[inline]
+pub const fn is_ndp(kind: u8) -> bool {
+    matches!(kind, ROUTER_SOLICITATION..=REDIRECT)
+}
+
+impl<'a> Message<'a> {
+    /// Reads the message that an ICMPv6 packet holds.
+    ///
+    /// # Errors
+    /// [`Malformed::Kind`] for another ICMPv6 message, [`Malformed::Code`],
+    /// [`Malformed::Truncated`] or [`Malformed::OptionLength`].
+    pub fn parse(packet: icmpv6::Packet<'a>) -> Result<Self, Malformed> {
+        if !is_ndp(packet.kind()) {
+            return Err(Malformed::Kind);
+        }
+        if packet.code() != 0 {
+            return Err(Malformed::Code);
+        }
+        let body = packet.body();
+        Ok(match packet.kind() {
+            ROUTER_SOLICITATION => Self::RouterSolicitation { options: Options::new(body)? },
+            ROUTER_ADVERTISEMENT => {
+                let (&times, options) = body.split_first_chunk().ok_or(Malformed::Truncated)?;
+                let router = router(packet.rest(), times);
+                Self::RouterAdvertisement { router, options: Options::new(options)? }
+            }
+            NEIGHBOUR_SOLICITATION => {
+                let (target, options) = address(body)?;
+                Self::NeighbourSolicitation { target, options: Options::new(options)? }
+            }
+            NEIGHBOUR_ADVERTISEMENT => {
+                let (target, options) = address(body)?;
+                let flags = packet.rest()[0];
+                Self::NeighbourAdvertisement {
+                    target,
+                    is_router: flags & ROUTER != 0,
+                    is_solicited: flags & SOLICITED != 0,
+                    overrides: flags & OVERRIDE != 0,
+                    options: Options::new(options)?,
+                }
+            }
+            _ => {
+                let (target, rest) = address(body)?;
+                let (destination, options) = address(rest)?;
+                Self::Redirect { target, destination, options: Options::new(options)? }
+            }
+        })
+    }
+
+    /// Its options.
+    pub fn options(&self) -> Options<'a> {
+        match *self {
+            Self::RouterSolicitation { options }
+            | Self::RouterAdvertisement { options, .. }
+            | Self::NeighbourSolicitation { options, .. }
+            | Self::NeighbourAdvertisement { options, .. }
+            | Self::Redirect { options, .. } => options,
+        }
+    }
+
+    /// Bytes of the ICMPv6 message.
+    pub fn len(&self) -> usize {
+        let fixed = match self {
+            Self::RouterSolicitation { .. } => 0,
+            Self::RouterAdvertisement { .. } => 8,
+            Self::NeighbourSolicitation { .. } | Self::NeighbourAdvertisement { .. } => 16,
+            Self::Redirect { .. } => 32,
+        };
+        icmpv6::HEADER_LEN + fixed + self.options().as_bytes().len()
+    }
+
+    /// Never: every message has a header.
+    pub const fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Writes the ICMPv6 message, with its checksum, to the first [`Message::len`] bytes of `out`.
+    ///
+    /// Panics when `out` is shorter.
+    pub fn emit(&self, pseudo: Pseudo, out: &mut [u8]) {
+        let out = &mut out[..self.len()];
+        let (head, body) = out.split_at_mut(icmpv6::HEADER_LEN);
+        let options = self.options().as_bytes();
+        let (fixed, tail) = body.split_at_mut(body.len() - options.len());
+        tail.copy_from_slice(options);
+        let (kind, rest) = match *self {
+            Self::RouterSolicitation { .. } => (ROUTER_SOLICITATION, [0; 4]),
+            Self::RouterAdvertisement { router, .. } => {
+                fixed[..4].copy_from_slice(&router.reachable_ms.to_be_bytes());
+                fixed[4..].copy_from_slice(&router.retransmit_ms.to_be_bytes());
+                let [a, b] = router.lifetime_s.to_be_bytes();
+                (ROUTER_ADVERTISEMENT, [router.hop_limit, router.flags, a, b])
+            }
+            Self::NeighbourSolicitation { target, .. } => {
+                fixed.copy_from_slice(&target.octets());
+                (NEIGHBOUR_SOLICITATION, [0; 4])
+            }
+            Self::NeighbourAdvertisement { target, is_router, is_solicited, overrides, .. } => {
+                fixed.copy_from_slice(&target.octets());
+                let flag = |set, flag| if set { flag } else { 0 };
+                let flags = flag(is_router, ROUTER)
+                    | flag(is_solicited, SOLICITED)
+                    | flag(overrides, OVERRIDE);
+                (NEIGHBOUR_ADVERTISEMENT, [flags, 0, 0, 0])
+            }
+            Self::Redirect { target, destination, .. } => {
+                fixed[..16].copy_from_slice(&target.octets());
+                fixed[16..].copy_from_slice(&destination.octets());
+                (REDIRECT, [0; 4])
+            }
+        };
+        let message = icmpv6::Message::Other { kind, code: 0, rest };
+        message.emit(pseudo, body.len(), Sum::of(body), head);
+    }
+}
+
+fn router([hop_limit, flags, high, low]: [u8; 4], times: [u8; 8]) -> Router {
+    let [a, b, c, d, e, f, g, h] = times;
+    Router {
+        hop_limit,
+        flags,
+        lifetime_s: u16::from_be_bytes([high, low]),
+        reachable_ms: u32::from_be_bytes([a, b, c, d]),
+        retransmit_ms: u32::from_be_bytes([e, f, g, h]),
+    }
+}
+
+fn address(bytes: &[u8]) -> Result<(Ipv6Addr, &[u8]), Malformed> {
+    let (&address, rest): (&[u8; 16], _) = bytes.split_first_chunk().ok_or(Malformed::Truncated)?;
+    Ok((address.into(), rest))
+}
+
+/// The group that whoever has `address` listens to (RFC 4291 §2.7.1): where solicitations go.
+pub const fn solicited_node(address: Ipv6Addr) -> Ipv6Addr {
+    let [.., a, b, c] = address.octets();
+    let low = u16::from_be_bytes([b, c]);
+    Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | a as u16, low)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::mac::MacAddr;
+    use crate::protocol::Protocol;
+
+    fn pseudo(source: &str, destination: &str) -> Pseudo {
+        let (source, destination) = (source.parse().unwrap(), destination.parse().unwrap());
+        Pseudo::v6(source, destination, Protocol::ICMPV6)
+    }
+
+    prop_compose! {
+        fn router_words()(
+            hop_limit in any::<u8>(), flags in any::<u8>(), lifetime_s in any::<u16>(),
+            reachable_ms in any::<u32>(), retransmit_ms in any::<u32>(),
+        ) -> Router {
+            Router { hop_limit, flags, lifetime_s, reachable_ms, retransmit_ms }
+        }
+    }
+
+    fn message() -> impl Strategy<Value = Message<'static>> {
+        const LINK: [u8; 8] = [1, 1, 2, 0, 0, 0, 0, 9];
+        let options = || (0..2_usize).prop_map(|n| Options::new(&LINK[..n * 8]).unwrap());
+        let address = any::<Ipv6Addr>;
+        prop_oneof![
+            options().prop_map(|options| Message::RouterSolicitation { options }),
+            (router_words(), options())
+                .prop_map(|(router, options)| Message::RouterAdvertisement { router, options }),
+            (address(), options())
+                .prop_map(|(target, options)| Message::NeighbourSolicitation { target, options }),
+            (address(), any::<[bool; 3]>(), options()).prop_map(
+                |(target, [is_router, is_solicited, overrides], options)| {
+                    Message::NeighbourAdvertisement {
+                        target,
+                        is_router,
+                        is_solicited,
+                        overrides,
+                        options,
+                    }
+                }
+            ),
+            (address(), address(), options()).prop_map(|(target, destination, options)| {
+                Message::Redirect { target, destination, options }
+            }),
+        ]
+    }
+
+    #[test]
+    fn a_solicitation_is_read_and_goes_to_its_group() {
+        let target: Ipv6Addr = "fe80::c001:2ff:fe40:0".parse().unwrap();
+        assert_eq!(solicited_node(target).to_string(), "ff02::1:ff40:0");
+        let mut bytes = vec![135, 0, 0, 0, 0, 0, 0, 0];
+        bytes.extend(target.octets());
+        bytes.extend([1, 1, 0xc2, 0x00, 0x54, 0xf5, 0x00, 0x00]);
+        let pseudo = pseudo("fe80::c000:54ff:fef5:0", "ff02::1:ff40:0");
+        let sum = pseudo.checksum(bytes.len(), Sum::of(&bytes));
+        bytes[2..4].copy_from_slice(&sum.to_be_bytes());
+        let packet = icmpv6::Packet::parse(&bytes).unwrap().verify(pseudo).unwrap();
+        let message = Message::parse(packet).unwrap();
+        let Message::NeighbourSolicitation { target: read, options } = message else {
+            panic!("{message:?}")
+        };
+        assert_eq!(read, target);
+        assert_eq!(options.source_link(), Some(MacAddr([0xc2, 0, 0x54, 0xf5, 0, 0])));
+    }
+
+    #[test]
+    fn what_the_rfc_refuses_is_named() {
+        let parse = |bytes: &[u8]| Message::parse(icmpv6::Packet::parse(bytes).unwrap()).err();
+        assert_eq!(parse(&[128, 0, 0, 0, 0, 0, 0, 0]), Some(Malformed::Kind));
+        assert_eq!(parse(&[133, 1, 0, 0, 0, 0, 0, 0]), Some(Malformed::Code));
+        assert_eq!(parse(&[133, 0, 0, 0, 0, 0, 0, 0]), None);
+        for (kind, least) in [(134, 16), (135, 24), (136, 24), (137, 40)] {
+            let mut bytes = vec![0; least];
+            bytes[0] = kind;
+            assert_eq!(parse(&bytes), None);
+            assert_eq!(parse(&bytes[..least - 1]), Some(Malformed::Truncated));
+            bytes.push(1);
+            assert_eq!(parse(&bytes), Some(Malformed::OptionLength));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_message_emitted_is_read_back_and_verifies(message in message()) {
+            let pseudo = pseudo("fe80::1", "fe80::2");
+            let mut bytes = vec![0xee; message.len()];
+            message.emit(pseudo, &mut bytes);
+            let packet = icmpv6::Packet::parse(&bytes).unwrap().verify(pseudo).unwrap();
+            prop_assert_eq!(Message::parse(packet), Ok(message));
+        }
+
+        #[test]
+        fn bytes_read_are_emitted_again_but_for_reserved_ones(
+            kind in 133..=137_u8, mut bytes in any::<[u8; 40]>(),
+        ) {
+            (bytes[0], bytes[1]) = (kind, 0);
+            let (reserved, fixed) =
+                [(4, 8), (8, 16), (4, 24), (5, 24), (4, 40)][usize::from(kind - 133)];
+            if kind != 134 {
+                bytes[reserved..8].fill(0);
+            }
+            if kind == 136 {
+                bytes[4] &= 0xe0;
+            }
+            bytes[2..4].fill(0);
+            let pseudo = pseudo("fe80::1", "fe80::2");
+            let sum = pseudo.checksum(fixed, Sum::of(&bytes[..fixed]));
+            bytes[2..4].copy_from_slice(&sum.to_be_bytes());
+            let packet = icmpv6::Packet::parse(&bytes[..fixed]).unwrap();
+            let mut again = [0xee; 40];
+            Message::parse(packet).unwrap().emit(pseudo, &mut again);
+            prop_assert_eq!(&again[..fixed], &bytes[..fixed]);
+        }
+    }
+}

@@ -1,0 +1,419 @@
+//! TCP segments (RFC 9293): their format, and nothing that a connection does.
+//!
+//! Left out: everything else about TCP.
+
+use std::fmt;
+use std::ops::{BitOr, BitOrAssign};
+
+use plumb_copy::Sum;
+
+use crate::checksum::Pseudo;
+use crate::malformed::Malformed;
+use crate::option_area::OptionArea;
+
+pub mod option;
+mod seq;
+
+pub use seq::SeqNum;
+
+/// Bytes of a header without options.
+pub const HEADER_LEN: usize = 20;
+/// Bytes of the longest header.
+pub const HEADER_LEN_MAX: usize = 60;
+/// Where in the header the checksum is.
+pub const CHECKSUM_OFFSET: u16 = 16;
+
+/// The control bits, and the three that are reserved.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct Flags(u16);
+
+impl Flags {
+    /// None.
+    pub const NONE: Self = Self(0);
+    /// The sender has sent everything.
+    pub const FIN: Self = Self(0x001);
+    /// Sequence numbers begin here.
+    pub const SYN: Self = Self(0x002);
+    /// The connection is gone.
+    pub const RST: Self = Self(0x004);
+    /// The receiver should have the data now.
+    pub const PSH: Self = Self(0x008);
+    /// The acknowledgement number counts.
+    pub const ACK: Self = Self(0x010);
+    /// The urgent pointer counts.
+    pub const URG: Self = Self(0x020);
+    /// A mark of congestion was seen (RFC 3168 §6.1).
+    pub const ECE: Self = Self(0x040);
+    /// The congestion window was reduced (RFC 3168 §6.1).
+    pub const CWR: Self = Self(0x080);
+    /// Accurate ECN (RFC 9768; once the nonce sum).
+    pub const AE: Self = Self(0x100);
+
+    const ALL: u16 = 0x0fff;
+
+    /// Of the low twelve bits of the header's fourth half-word: three reserved ones, nine flags.
+    #[inline]
+    pub const fn from_bits(bits: u16) -> Self {
+        Self(bits & Self::ALL)
+    }
+
+    /// The twelve bits.
+    #[inline]
+    pub const fn bits(self) -> u16 {
+        self.0
+    }
+
+    /// Whether all of `flags` are set.
+    #[inline]
+    pub const fn contains(self, flags: Self) -> bool {
+        self.0 & flags.0 == flags.0
+    }
+
+    /// Whether one of `flags` is set.
+    #[inline]
+    pub const fn intersects(self, flags: Self) -> bool {
+        self.0 & flags.0 != 0
+    }
+}
+
+impl BitOr for Flags {
+    type Output = Self;
+
+    #[inline]
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl BitOrAssign for Flags {
+    #[inline]
+    fn bitor_assign(&mut self, other: Self) {
+        self.0 |= other.0;
+    }
+}
+
+impl fmt::Debug for Flags {
+    /// The letters that tcpdump uses, and the reserved bits' number where it is not 0.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (bit, letter) in "FSRP.UEWe".chars().enumerate() {
+            if self.0 & (1 << bit) != 0 {
+                write!(f, "{letter}")?;
+            }
+        }
+        match self.0 >> 9 {
+            0 if self.0 == 0 => f.write_str("none"),
+            0 => Ok(()),
+            reserved => write!(f, "+{reserved}"),
+        }
+    }
+}
+
+/// A segment whose header has been read.
+#[derive(Clone, Copy, Debug)]
+pub struct Segment<'a> {
+    fixed: &'a [u8; HEADER_LEN],
+    options: &'a [u8],
+    payload: &'a [u8],
+}
+
+impl<'a> Segment<'a> {
+    /// Reads the header; `bytes` end where the packet does.
+    ///
+    /// The checksum is not looked at: see [`Segment::verify`].
+    ///
+    /// # Errors
+    /// [`Malformed::HeaderLength`] or [`Malformed::Truncated`].
+    #[inline]
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let (fixed, rest) = bytes.split_first_chunk::<HEADER_LEN>().ok_or(Malformed::Truncated)?;
+        let header_len = usize::from(fixed[12] >> 4) * 4;
+        let options_len = header_len.checked_sub(HEADER_LEN).ok_or(Malformed::HeaderLength)?;
+        let (options, payload) = rest.split_at_checked(options_len).ok_or(Malformed::Truncated)?;
+        Ok(Self { fixed, options, payload })
+    }
+
+    /// The segment, if its checksum is right.
+    ///
+    /// # Errors
+    /// [`Malformed::Checksum`].
+    #[inline]
+    pub fn verify(self, pseudo: Pseudo) -> Result<Self, Malformed> {
+        if self.verifies(pseudo, Sum::of(self.payload)) {
+            Ok(self)
+        } else {
+            Err(Malformed::Checksum)
+        }
+    }
+
+    /// Whether the checksum is right for a payload with this sum: for whoever summed it while
+    /// copying it.
+    #[inline]
+    pub fn verifies(&self, pseudo: Pseudo, payload: Sum) -> bool {
+        let sum = Sum::of(self.fixed) + Sum::of(self.options) + payload;
+        pseudo.checksum(self.header_len() + self.payload.len(), sum) == 0
+    }
+
+    /// The sender's port.
+    #[inline]
+    pub fn source_port(&self) -> u16 {
+        u16::from_be_bytes([self.fixed[0], self.fixed[1]])
+    }
+
+    /// The receiver's port.
+    #[inline]
+    pub fn destination_port(&self) -> u16 {
+        u16::from_be_bytes([self.fixed[2], self.fixed[3]])
+    }
+
+    /// The number of the first byte of payload, or of the SYN.
+    #[inline]
+    pub fn seq(&self) -> SeqNum {
+        let [_, _, _, _, a, b, c, d, ..] = *self.fixed;
+        SeqNum(u32::from_be_bytes([a, b, c, d]))
+    }
+
+    /// The number of the byte expected next; counts with [`Flags::ACK`] only.
+    #[inline]
+    pub fn ack(&self) -> SeqNum {
+        let [_, _, _, _, _, _, _, _, a, b, c, d, ..] = *self.fixed;
+        SeqNum(u32::from_be_bytes([a, b, c, d]))
+    }
+
+    /// The control bits.
+    #[inline]
+    pub fn flags(&self) -> Flags {
+        Flags::from_bits(u16::from_be_bytes([self.fixed[12], self.fixed[13]]))
+    }
+
+    /// How many bytes the sender will take, not yet scaled.
+    #[inline]
+    pub fn window(&self) -> u16 {
+        u16::from_be_bytes([self.fixed[14], self.fixed[15]])
+    }
+
+    /// How far behind [`Segment::seq`] urgent data end; counts with [`Flags::URG`] only.
+    #[inline]
+    pub fn urgent(&self) -> u16 {
+        u16::from_be_bytes([self.fixed[18], self.fixed[19]])
+    }
+
+    /// Its options, as they came: see [`option::items`].
+    #[inline]
+    pub fn options(&self) -> &'a [u8] {
+        self.options
+    }
+
+    /// What follows the header.
+    #[inline]
+    pub fn payload(&self) -> &'a [u8] {
+        self.payload
+    }
+
+    /// Bytes of header, options included.
+    #[inline]
+    pub fn header_len(&self) -> usize {
+        HEADER_LEN + self.options.len()
+    }
+
+    /// How many sequence numbers it takes: its payload, and one each for SYN and FIN.
+    #[inline]
+    pub fn sequence_len(&self) -> u32 {
+        let flags = self.flags();
+        let payload = u32::try_from(self.payload.len()).expect("a packet is shorter than 4 GiB");
+        payload + u32::from(flags.contains(Flags::SYN)) + u32::from(flags.contains(Flags::FIN))
+    }
+
+    /// The header by itself.
+    #[inline]
+    pub fn header(&self) -> Header {
+        Header {
+            source_port: self.source_port(),
+            destination_port: self.destination_port(),
+            seq: self.seq(),
+            ack: self.ack(),
+            flags: self.flags(),
+            window: self.window(),
+            checksum: u16::from_be_bytes([self.fixed[16], self.fixed[17]]),
+            urgent: self.urgent(),
+            options: OptionArea::new(self.options).expect("a header has room for 40 bytes"),
+        }
+    }
+}
+
+/// The header of a segment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Header {
+    /// The sender's port.
+    pub source_port: u16,
+    /// The receiver's port.
+    pub destination_port: u16,
+    /// The number of the first byte of payload, or of the SYN.
+    pub seq: SeqNum,
+    /// The number of the byte expected next.
+    pub ack: SeqNum,
+    /// The control bits.
+    pub flags: Flags,
+    /// How many bytes the sender will take, scaled.
+    pub window: u16,
+    /// The checksum.
+    pub checksum: u16,
+    /// How far behind `seq` urgent data end.
+    pub urgent: u16,
+    /// Options.
+    pub options: OptionArea,
+}
+
+impl Header {
+    /// Bytes of it, options included.
+    #[inline]
+    pub fn len(&self) -> usize {
+        HEADER_LEN + self.options.len()
+    }
+
+    /// Never: there is no empty header.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// The same with its checksum over a payload of `payload_len` bytes and this sum.
+    #[inline]
+    #[must_use]
+    pub fn with_checksum(self, pseudo: Pseudo, payload_len: usize, payload: Sum) -> Self {
+        let bare = Self { checksum: 0, ..self };
+        let sum = Sum::of(&bare.fixed()) + Sum::of(self.options.as_bytes()) + payload;
+        Self { checksum: pseudo.checksum(self.len() + payload_len, sum), ..self }
+    }
+
+    /// The same with a partial checksum, which the device completes.
+    #[inline]
+    #[must_use]
+    pub fn with_partial(self, pseudo: Pseudo, payload_len: usize) -> Self {
+        Self { checksum: pseudo.partial(self.len() + payload_len), ..self }
+    }
+
+    /// Writes it to the first [`Header::len`] bytes of `out`. Panics when `out` is shorter.
+    #[inline]
+    pub fn emit(&self, out: &mut [u8]) {
+        let (fixed, rest) = out.split_first_chunk_mut().expect("room for the header");
+        *fixed = self.fixed();
+        let options = self.options.as_bytes();
+        rest[..options.len()].copy_from_slice(options);
+    }
+
+    #[inline]
+    fn fixed(&self) -> [u8; HEADER_LEN] {
+        let words = u16::try_from(self.len() / 4).expect("at most 15");
+        let mut out = [0; HEADER_LEN];
+        out[..2].copy_from_slice(&self.source_port.to_be_bytes());
+        out[2..4].copy_from_slice(&self.destination_port.to_be_bytes());
+        out[4..8].copy_from_slice(&self.seq.0.to_be_bytes());
+        out[8..12].copy_from_slice(&self.ack.0.to_be_bytes());
+        out[12..14].copy_from_slice(&(words << 12 | self.flags.bits()).to_be_bytes());
+        out[14..16].copy_from_slice(&self.window.to_be_bytes());
+        out[16..18].copy_from_slice(&self.checksum.to_be_bytes());
+        out[18..].copy_from_slice(&self.urgent.to_be_bytes());
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::protocol::Protocol;
+
+    fn pseudo() -> Pseudo {
+        Pseudo::v4(Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2), Protocol::TCP)
+    }
+
+    prop_compose! {
+        fn header()(
+            ports in any::<(u16, u16)>(), numbers in any::<(u32, u32)>(), flags in any::<u16>(),
+            window in any::<u16>(), urgent in any::<u16>(),
+            options in proptest::collection::vec(any::<u8>(), 0..=40),
+        ) -> Header {
+            Header {
+                source_port: ports.0, destination_port: ports.1, seq: SeqNum(numbers.0),
+                ack: SeqNum(numbers.1), flags: Flags::from_bits(flags), window, checksum: 0,
+                urgent, options: OptionArea::new(&options).unwrap(),
+            }
+        }
+    }
+
+    #[test]
+    fn flags_are_named_as_tcpdump_names_them() {
+        let text = |flags: Flags| format!("{flags:?}");
+        assert_eq!(text(Flags::SYN | Flags::ACK), "S.");
+        assert_eq!(text(Flags::SYN | Flags::ECE | Flags::CWR | Flags::AE), "SEWe");
+        assert_eq!(text(Flags::NONE), "none");
+        assert_eq!(text(Flags::from_bits(0x0a01)), "F+5");
+        assert!((Flags::FIN | Flags::ACK).contains(Flags::FIN));
+        assert!(!(Flags::FIN | Flags::ACK).contains(Flags::FIN | Flags::RST));
+        assert!((Flags::FIN | Flags::ACK).intersects(Flags::FIN | Flags::RST));
+    }
+
+    #[test]
+    fn a_data_offset_that_cannot_be_is_named() {
+        let mut bytes = [0; 24];
+        bytes[12] = 0x40;
+        assert_eq!(Segment::parse(&bytes).err(), Some(Malformed::HeaderLength));
+        bytes[12] = 0x70;
+        assert_eq!(Segment::parse(&bytes).err(), Some(Malformed::Truncated));
+        bytes[12] = 0x60;
+        assert_eq!(Segment::parse(&bytes).unwrap().options(), &[0; 4]);
+        assert_eq!(Segment::parse(&bytes[..19]).err(), Some(Malformed::Truncated));
+    }
+
+    #[test]
+    fn syn_and_fin_take_a_sequence_number_each() {
+        let header = Header { flags: Flags::SYN | Flags::FIN, ..Header::default() };
+        let mut bytes = [7; 23];
+        header.emit(&mut bytes);
+        assert_eq!(Segment::parse(&bytes).unwrap().sequence_len(), 5);
+    }
+
+    proptest! {
+        #[test]
+        fn a_segment_emitted_is_read_back_and_verifies(
+            header in header(), payload in proptest::collection::vec(any::<u8>(), 0..100),
+        ) {
+            let header = header.with_checksum(pseudo(), payload.len(), Sum::of(&payload));
+            let mut bytes = vec![0xee; header.len()];
+            header.emit(&mut bytes);
+            bytes.extend(&payload);
+            let segment = Segment::parse(&bytes).unwrap().verify(pseudo()).unwrap();
+            prop_assert_eq!(segment.header(), header);
+            prop_assert_eq!(segment.payload(), &payload);
+            bytes[0] ^= 1;
+            let verified = Segment::parse(&bytes).unwrap().verify(pseudo());
+            prop_assert_eq!(verified.err(), Some(Malformed::Checksum));
+        }
+
+        #[test]
+        fn bytes_read_are_emitted_again(
+            mut bytes in proptest::collection::vec(any::<u8>(), 60..70), words in 5..=15_u8,
+        ) {
+            bytes[12] = words << 4 | bytes[12] & 0xf;
+            let segment = Segment::parse(&bytes).unwrap();
+            let mut again = vec![0; segment.header_len()];
+            segment.header().emit(&mut again);
+            prop_assert_eq!(&again, &bytes[..segment.header_len()]);
+        }
+
+        #[test]
+        fn a_partial_checksum_completed_verifies(
+            header in header(), payload in proptest::collection::vec(any::<u8>(), 0..100),
+        ) {
+            let header = header.with_partial(pseudo(), payload.len());
+            let mut bytes = vec![0; header.len()];
+            header.emit(&mut bytes);
+            bytes.extend(&payload);
+            prop_assert!(crate::checksum::complete(&mut bytes, 0, CHECKSUM_OFFSET.into()));
+            prop_assert!(Segment::parse(&bytes).unwrap().verify(pseudo()).is_ok());
+        }
+    }
+}
