@@ -11,9 +11,12 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
+use plumb_host::device::tap::{self, Settings, Tap};
 use plumb_host::lab::{
     self, Far, LabError, LinkChange, LinkOptions, Namespace, Offload, TestBed, VethEnd,
 };
+use plumb_sys::fd::{poll_readable, read};
+use plumb_wire::mac::MacAddr;
 
 /// What `make` made; none, with a word about it, where this process may not.
 #[expect(clippy::print_stdout, reason = "a test that cannot run says so")]
@@ -80,7 +83,7 @@ fn a_stream_crosses_and_both_devices_count_its_packets() {
     echo.join().unwrap();
     assert_eq!(&text, b"plumb");
     let near = bed.a().netlink().unwrap().link(TestBed::NEAR_DEVICE).unwrap();
-    assert!(near.is_up && near.is_running, "{near:?}");
+    assert!(near.is_up && near.has_carrier, "{near:?}");
     assert_eq!((near.mac, near.mtu), (Some(TestBed::NEAR_MAC), 1500));
     assert!(near.stats.tx_packets >= 4 && near.stats.rx_packets >= 3, "{near:?}");
     assert!(near.stats.rx_bytes > 5 && near.stats.tx_bytes > 5, "{near:?}");
@@ -168,6 +171,36 @@ fn a_router_between_two_namespaces_forwards_both_families() {
 }
 
 #[test]
+fn a_tap_waits_with_its_addresses_for_whoever_opens_it() {
+    let options = LinkOptions { mtu: 1400, neighbours: true, ..LinkOptions::default() };
+    let Some(bed) = allowed(TestBed::tap(options)) else { return };
+    assert!(matches!(bed.bring_up_near(), Err(LabError::NoDevice { .. })));
+    bed.add_tap().unwrap();
+    bed.bring_up_near().unwrap();
+    let link = || bed.a().netlink().unwrap().link(TestBed::NEAR_DEVICE).unwrap();
+    assert!(link().is_up && !link().has_carrier, "nobody is at the other side: {:?}", link());
+    let settings = Settings { offload: tap::Offload::None, ..Settings::default() };
+    let tap = bed
+        .in_a(|| Tap::open(TestBed::NEAR_DEVICE, settings))
+        .unwrap()
+        .unwrap_or_else(|error| panic!("{error}"));
+    assert!(link().has_carrier, "{:?}", link());
+    assert_eq!((link().mtu, link().mac), (1400, Some(TestBed::NEAR_MAC)));
+    assert!(bed.a().netlink().unwrap().wait_until_running("plumb0").unwrap().is_running);
+    for (near, far, _) in bed.addresses() {
+        let socket = bed.in_a(|| UdpSocket::bind((near, 0)).unwrap()).unwrap();
+        socket.send_to(b"x", (far, 7)).unwrap();
+        assert!(poll_readable(tap.as_fd(), 5000).unwrap());
+        let mut frame = [0; 256];
+        let len = read(tap.as_fd(), &mut frame).unwrap();
+        // The datagram itself, without a question about its receiver before: Ethernet, IP, UDP.
+        assert_eq!(len, 14 + if far.is_ipv4() { 20 } else { 40 } + 8 + 1, "to {far}");
+    }
+    drop(tap);
+    assert!(!link().has_carrier);
+}
+
+#[test]
 fn a_device_moves_changes_and_goes() {
     let Some(first) = allowed(Namespace::new()) else { return };
     let second = Namespace::new().unwrap();
@@ -179,7 +212,7 @@ fn a_device_moves_changes_and_goes() {
     assert!(matches!(netlink.link("far"), Err(LabError::NoDevice { .. })));
     let mut netlink = second.netlink().unwrap();
     let index = netlink.link("far").unwrap().index;
-    let mac = [0x02, 1, 2, 3, 4, 5];
+    let mac = MacAddr([0x02, 1, 2, 3, 4, 5]);
     let change = LinkChange {
         up: Some(true),
         mtu: Some(1280),

@@ -4,6 +4,8 @@
 
 use std::net::IpAddr;
 
+use plumb_wire::mac::MacAddr;
+
 use super::LabError;
 use super::message::Request;
 use super::netlink::{ACKNOWLEDGE, CREATE, Netlink, REPLACE, REQUEST};
@@ -90,7 +92,7 @@ impl Netlink {
         &mut self,
         index: u32,
         address: IpAddr,
-        mac: [u8; 6],
+        mac: MacAddr,
     ) -> Result<(), LabError> {
         /// NUD_PERMANENT.
         const PERMANENT: u16 = 0x80;
@@ -102,7 +104,7 @@ impl Netlink {
         fixed[8..10].copy_from_slice(&PERMANENT.to_ne_bytes());
         let flags = REQUEST | ACKNOWLEDGE | CREATE | REPLACE;
         let mut request = Request::new(NEW_NEIGHBOUR, flags, &fixed);
-        request.attribute(DESTINATION, &octets(address)).attribute(LINK_ADDRESS, &mac);
+        request.attribute(DESTINATION, &octets(address)).attribute(LINK_ADDRESS, &mac.0);
         self.change(format!("make {address} a neighbour at device {index}"), request)
     }
 }

@@ -3,7 +3,12 @@
 //! The wire is a virtual Ethernet between two namespaces, or a TAP device whose other side a user
 //! stack holds. Left out: opening sockets and devices, which whoever needs them does inside.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::AsFd;
+
+use plumb_sys::tun;
+use plumb_wire::mac::MacAddr;
 
 use super::{LabError, LinkChange, Namespace, Offload, VethEnd, set_sysctl, sysctl};
 
@@ -61,9 +66,9 @@ impl TestBed {
     /// The name of the device of side `B` of a virtual Ethernet.
     pub const FAR_DEVICE: &'static str = "plumb1";
     /// The link address of side `A`: locally administered.
-    pub const NEAR_MAC: [u8; 6] = [0x02, 0, 0, 0, 0x77, 1];
+    pub const NEAR_MAC: MacAddr = MacAddr([0x02, 0, 0, 0, 0x77, 1]);
     /// The link address of side `B`: what a user stack there shall use on a TAP.
-    pub const FAR_MAC: [u8; 6] = [0x02, 0, 0, 0, 0x77, 2];
+    pub const FAR_MAC: MacAddr = MacAddr([0x02, 0, 0, 0, 0x77, 2]);
 
     /// Two namespaces and a virtual Ethernet between them, up and with addresses.
     ///
@@ -84,6 +89,11 @@ impl TestBed {
         let bed = Self { a, b: Some(b), options, has_v6 };
         bed.bring_up_far(far)?;
         bed.bring_up_near()?;
+        // The near device was brought up with its other end there, and is ready at once; the far one
+        // learns of it.
+        if let Some(b) = &bed.b {
+            b.netlink()?.wait_until_running(Self::FAR_DEVICE)?;
+        }
         Ok(bed)
     }
 
@@ -96,6 +106,23 @@ impl TestBed {
         let a = quiet_namespace()?;
         let has_v6 = has_v6(&a);
         Ok(Self { a, b: None, options, has_v6 })
+    }
+
+    /// Makes the TAP device of side `A` with nobody at its other side: whoever opens
+    /// [`TestBed::NEAR_DEVICE`] inside, with one queue, is that. It lasts as long as the namespace.
+    ///
+    /// # Errors
+    /// There is no TUN driver, or its file may not be opened.
+    pub fn add_tap(&self) -> Result<(), LabError> {
+        let make = || -> io::Result<()> {
+            let tap = tun::open()?;
+            let kind = tun::Kind { ethernet: true, ..tun::Kind::default() };
+            tun::attach(tap.as_fd(), Self::NEAR_DEVICE, kind)?;
+            tun::set_persistent(tap.as_fd(), true)
+        };
+        self.in_a(make)?.map_err(|error| {
+            LabError::refused("make a TAP device ('plumb doctor' says what is missing)", error)
+        })
     }
 
     /// Gives the device of side `A` its link address, MTU, addresses and neighbours, and brings it

@@ -9,6 +9,9 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use plumb_sys::ethtool;
 pub use plumb_sys::ethtool::Offload;
+use plumb_wire::mac::MacAddr;
+
+use crate::clock::monotonic_ns;
 
 use super::message::{Message, Request, attributes, number32, number64, text};
 use super::netlink::{ACKNOWLEDGE, CREATE, DUMP, EXCLUSIVE, Netlink, REQUEST};
@@ -23,9 +26,13 @@ const ASK: u16 = 18;
 const ADDRESS: u16 = 1;
 const NAME: u16 = 3;
 const MTU: u16 = 4;
+const OPERATION: u16 = 16;
 const INFO: u16 = 18;
 const STATS64: u16 = 23;
 const NAMESPACE_FD: u16 = 28;
+const CARRIER: u16 = 33;
+/// Of OPERATION: IF_OPER_UP (RFC 2863's ifOperStatus).
+const OPERATION_UP: u8 = 6;
 /// Inside INFO.
 const INFO_KIND: u16 = 1;
 const INFO_DATA: u16 = 2;
@@ -34,8 +41,11 @@ const VETH_PEER: u16 = 1;
 
 /// Flags of a device (netdevice(7)).
 const FLAG_UP: u32 = 0x1;
-const FLAG_RUNNING: u32 = 0x40;
 const FLAG_NO_ARP: u32 = 0x80;
+
+/// How long the kernel may take to notice a carrier: it looks once a second at least
+/// (net/core/link_watch.c).
+const PATIENCE_NS: u64 = 3_000_000_000;
 
 /// A network device, as it was when it was listed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,12 +55,15 @@ pub struct Link {
     /// Its name.
     pub name: String,
     /// Its link address; none where the medium has none.
-    pub mac: Option<[u8; 6]>,
+    pub mac: Option<MacAddr>,
     /// Largest packet, in bytes, without the link header.
     pub mtu: u32,
     /// Whether it was brought up.
     pub is_up: bool,
-    /// Whether it can carry packets now: up, and its other end too.
+    /// Whether somebody is at its other end: a virtual Ethernet's that is up, a TAP's that is open.
+    pub has_carrier: bool,
+    /// Whether the kernel has noticed the carrier. A device that was up before its carrier came loses
+    /// what it sends until then; one that came up with its carrier does not.
     pub is_running: bool,
     /// What the kernel counted at it.
     pub stats: LinkStats,
@@ -83,7 +96,7 @@ pub struct VethEnd {
     /// At most 15 bytes.
     pub name: String,
     /// Chosen by the kernel where absent.
-    pub mac: Option<[u8; 6]>,
+    pub mac: Option<MacAddr>,
     /// In bytes, without the link header.
     pub mtu: u32,
 }
@@ -98,7 +111,7 @@ pub struct LinkChange {
     /// In bytes, without the link header.
     pub mtu: Option<u32>,
     /// Its link address.
-    pub mac: Option<[u8; 6]>,
+    pub mac: Option<MacAddr>,
     /// Its name; most devices must be down for that.
     pub name: Option<String>,
 }
@@ -164,7 +177,7 @@ impl Netlink {
             request.text(NAME, name);
         }
         if let Some(mac) = change.mac {
-            request.attribute(ADDRESS, &mac);
+            request.attribute(ADDRESS, &mac.0);
         }
         if let Some(mtu) = change.mtu {
             request.attribute(MTU, &mtu.to_ne_bytes());
@@ -199,6 +212,22 @@ impl Netlink {
     pub fn link(&mut self, name: &str) -> Result<Link, LabError> {
         let missing = || LabError::NoDevice { name: name.to_owned() };
         self.links()?.into_iter().find(|link| link.name == name).ok_or_else(missing)
+    }
+
+    /// Waits until the kernel has noticed a device's carrier, at most a few seconds; how it was at the
+    /// end.
+    ///
+    /// # Errors
+    /// There is no such device.
+    pub fn wait_until_running(&mut self, name: &str) -> Result<Link, LabError> {
+        let end = monotonic_ns() + PATIENCE_NS;
+        loop {
+            let link = self.link(name)?;
+            if link.is_running || monotonic_ns() > end {
+                return Ok(link);
+            }
+            std::thread::yield_now();
+        }
     }
 }
 
@@ -254,7 +283,7 @@ fn fixed(index: u32, flags: u32, mask: u32) -> [u8; 16] {
 fn write_end(request: &mut Request, end: &VethEnd) {
     request.text(NAME, &end.name).attribute(MTU, &end.mtu.to_ne_bytes());
     if let Some(mac) = end.mac {
-        request.attribute(ADDRESS, &mac);
+        request.attribute(ADDRESS, &mac.0);
     }
 }
 
@@ -270,14 +299,17 @@ fn read_link(message: Message<'_>) -> Option<Link> {
         mac: None,
         mtu: 0,
         is_up: flags & FLAG_UP != 0,
-        is_running: flags & FLAG_RUNNING != 0,
+        has_carrier: false,
+        is_running: false,
         stats: LinkStats::default(),
     };
     for (kind, value) in attributes(message.body.get(16..)?) {
         match kind {
             NAME => link.name = text(value),
-            ADDRESS => link.mac = <[u8; 6]>::try_from(value).ok(),
+            ADDRESS => link.mac = <[u8; 6]>::try_from(value).ok().map(MacAddr),
             MTU => link.mtu = number32(value, 0)?,
+            CARRIER => link.has_carrier = value.first() == Some(&1),
+            OPERATION => link.is_running = value.first() == Some(&OPERATION_UP),
             STATS64 => link.stats = read_stats(value),
             _ => {}
         }
