@@ -4,6 +4,7 @@
 //! [`plumb_wire::machine::Machine`]. Left out: devices, clocks and the driving loop.
 #![forbid(unsafe_code)]
 
+pub mod fragment;
 pub mod limiter;
 pub mod reassembly;
 pub mod siphash;

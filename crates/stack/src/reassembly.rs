@@ -29,7 +29,8 @@ pub struct ReassemblyConfig {
     pub datagrams: usize,
     /// How many of these one source may have.
     pub datagrams_per_source: usize,
-    /// Bytes of frames; a datagram beyond an ordinary frame takes a large one.
+    /// Bytes of frames; a datagram beyond an ordinary frame takes a large one. Less than the pool
+    /// has, so that something is left for others.
     pub bytes: usize,
     /// How long fragments of IPv4 wait: RFC 1122 §3.3.2 says 60 to 120 s, Linux 30 s.
     pub timeout_v4: Span,
