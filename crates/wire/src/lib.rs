@@ -6,6 +6,7 @@
 
 pub mod arp;
 pub mod checksum;
+pub mod compose;
 pub mod ecn;
 pub mod ethernet;
 pub mod flow;
