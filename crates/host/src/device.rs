@@ -13,6 +13,8 @@ use plumb_wire::medium::Capabilities;
 use plumb_wire::packet::{Packet, Pool};
 
 pub mod drive;
+mod idle;
+pub mod packet;
 pub mod tap;
 pub mod vnet;
 

@@ -147,6 +147,15 @@ pub fn take_drops(fd: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(words[1])
 }
 
+/// send(2) of one frame, without waiting.
+#[inline]
+pub fn send(fd: BorrowedFd<'_>, frame: &[u8]) -> io::Result<usize> {
+    // SAFETY: `frame` is readable for its length.
+    check_len(unsafe {
+        libc::send(fd.as_raw_fd(), frame.as_ptr().cast(), frame.len(), libc::MSG_DONTWAIT)
+    })
+}
+
 /// sendmmsg(2) of up to [`SEND_BATCH`] frames, without waiting; how many the kernel took.
 ///
 /// # Errors
