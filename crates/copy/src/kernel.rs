@@ -1,40 +1,101 @@
 //! The kernels, and the choice of the best one that the processor has.
 //!
-//! Left out: the instructions, one kernel a file.
+//! Left out: the instructions, one set a file.
 
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod portable;
 pub(crate) mod short;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod skeleton;
+#[cfg(target_arch = "x86_64")]
+mod vnni256;
+#[cfg(target_arch = "x86_64")]
+mod vnni512;
+
+use std::sync::OnceLock;
 
 use crate::Sum;
+
+/// What a kernel sums at once, in bytes: at most 2¹⁶ words, whose sum a 32-bit lane can hold.
+const PIECE_MAX: usize = 128 << 10;
+
+/// From this many bytes on, a copy is stored past the cache, which it would not stay in.
+const STREAM_MIN: usize = 12 << 20;
 
 /// One way to sum and to copy, by the instructions that it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kernel {
     /// 64-bit additions, on any processor.
     Portable,
+    /// aarch64 with NEON.
+    Neon,
+    /// x86-64 with AVX2.
+    Avx2,
+    /// x86-64 with AVX2 and AVX-VNNI.
+    Vnni256,
+    /// x86-64 with AVX-512 F and BW.
+    Avx512,
+    /// x86-64 with AVX-512 F, BW and VNNI.
+    Vnni512,
 }
 
 impl Kernel {
     /// Every kernel, whether or not this processor has it; the better ones later.
-    pub const ALL: &[Self] = &[Self::Portable];
+    pub const ALL: &[Self] =
+        &[Self::Portable, Self::Neon, Self::Avx2, Self::Vnni256, Self::Avx512, Self::Vnni512];
 
     /// The name that figures and tables use.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Portable => "portable",
+            Self::Neon => "neon",
+            Self::Avx2 => "avx2",
+            Self::Vnni256 => "avx-vnni",
+            Self::Avx512 => "avx512bw",
+            Self::Vnni512 => "avx512-vnni",
         }
     }
 
     /// Whether this processor has the instructions.
+    #[cfg(target_arch = "x86_64")]
     pub fn available(self) -> bool {
+        let has_avx512 =
+            || is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw");
         match self {
             Self::Portable => true,
+            Self::Neon => false,
+            Self::Avx2 => is_x86_feature_detected!("avx2"),
+            Self::Vnni256 => {
+                is_x86_feature_detected!("avx2") && is_x86_feature_detected!("avxvnni")
+            }
+            Self::Avx512 => has_avx512(),
+            Self::Vnni512 => has_avx512() && is_x86_feature_detected!("avx512vnni"),
         }
     }
 
-    /// The one that [`sum`](crate::sum) and [`copy_and_sum`](crate::copy_and_sum) use here.
+    /// Whether this processor has the instructions.
+    #[cfg(not(target_arch = "x86_64"))]
+    pub fn available(self) -> bool {
+        match self {
+            Self::Portable => true,
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon => std::arch::is_aarch64_feature_detected!("neon"),
+            _ => false,
+        }
+    }
+
+    /// The one that [`sum`](crate::sum) and [`copy_and_sum`](crate::copy_and_sum) use here: the
+    /// last available of [`ALL`](Self::ALL).
+    #[inline]
     pub fn best() -> Self {
-        Self::Portable
+        static BEST: OnceLock<Kernel> = OnceLock::new();
+        let last = || Self::ALL.iter().rfind(|kernel| kernel.available());
+        *BEST.get_or_init(|| *last().expect("Portable always is"))
     }
 
     /// As [`sum`](crate::sum), by this kernel.
@@ -43,8 +104,9 @@ impl Kernel {
     ///
     /// When the kernel is not [`available`](Self::available).
     pub fn sum(self, bytes: &[u8]) -> Sum {
-        assert!(self.available(), "this processor has no {}: ask available() first", self.name());
-        Sum::from_le(portable::sum(bytes))
+        self.insist();
+        // SAFETY: it is available.
+        unsafe { sum_by(self.passes(), bytes) }
     }
 
     /// As [`copy_and_sum`](crate::copy_and_sum), by this kernel.
@@ -53,18 +115,107 @@ impl Kernel {
     ///
     /// When the kernel is not [`available`](Self::available), or the lengths differ.
     pub fn copy_and_sum(self, src: &[u8], dst: &mut [u8]) -> Sum {
-        assert!(self.available(), "this processor has no {}: ask available() first", self.name());
+        self.insist();
         assert_eq!(src.len(), dst.len(), "a copy has the length of its source");
-        Sum::from_le(portable::copy_and_sum(src, dst))
+        // SAFETY: it is available.
+        unsafe { copy_and_sum_by(self.passes(), src, dst) }
     }
+
+    fn insist(self) {
+        assert!(self.available(), "this processor has no {}: ask available() first", self.name());
+    }
+
+    #[inline]
+    const fn passes(self) -> &'static Passes {
+        match self {
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon => &neon::PASSES,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => &avx2::PASSES,
+            #[cfg(target_arch = "x86_64")]
+            Self::Vnni256 => &vnni256::PASSES,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => &avx512::PASSES,
+            #[cfg(target_arch = "x86_64")]
+            Self::Vnni512 => &vnni512::PASSES,
+            _ => &portable::PASSES,
+        }
+    }
+}
+
+/// A kernel's passes over at most [`PIECE_MAX`] bytes, each giving the sum of little-endian words
+/// modulo 2⁶⁴−1. Calling one is safe where its kernel is available.
+struct Passes {
+    sum: unsafe fn(&[u8]) -> u64,
+    /// The slices are equally long.
+    copy_and_sum: unsafe fn(&[u8], &mut [u8]) -> u64,
+    /// The same, with stores that go past the cache, not ordered with others until a fence.
+    stream_and_sum: unsafe fn(&[u8], &mut [u8]) -> u64,
 }
 
 /// The best kernel's sum, without the short path.
 pub(crate) fn sum(bytes: &[u8]) -> Sum {
-    Kernel::best().sum(bytes)
+    // SAFETY: the best one is available.
+    unsafe { sum_by(Kernel::best().passes(), bytes) }
 }
 
-/// The best kernel's copy and sum, without the short path. The lengths are equal.
+/// The best kernel's copy and sum, without the short path. The slices are equally long.
 pub(crate) fn copy_and_sum(src: &[u8], dst: &mut [u8]) -> Sum {
-    Kernel::best().copy_and_sum(src, dst)
+    // SAFETY: the best one is available.
+    unsafe { copy_and_sum_by(Kernel::best().passes(), src, dst) }
+}
+
+/// # Safety
+///
+/// The kernel is available.
+#[inline]
+unsafe fn sum_by(passes: &Passes, bytes: &[u8]) -> Sum {
+    if bytes.len() <= PIECE_MAX {
+        // SAFETY: the caller's promise.
+        return Sum::from_le(unsafe { (passes.sum)(bytes) });
+    }
+    let mut sum = Sum::ZERO;
+    for piece in bytes.chunks(PIECE_MAX) {
+        // SAFETY: the caller's promise.
+        sum += Sum::from_le(unsafe { (passes.sum)(piece) });
+    }
+    sum
+}
+
+/// # Safety
+///
+/// The kernel is available.
+#[inline]
+unsafe fn copy_and_sum_by(passes: &Passes, src: &[u8], dst: &mut [u8]) -> Sum {
+    if src.len() <= PIECE_MAX {
+        // SAFETY: the caller's promise.
+        return Sum::from_le(unsafe { (passes.copy_and_sum)(src, dst) });
+    }
+    let is_stream = src.len() >= STREAM_MIN;
+    let pass = if is_stream { passes.stream_and_sum } else { passes.copy_and_sum };
+    let mut sum = Sum::ZERO;
+    for (src, dst) in src.chunks(PIECE_MAX).zip(dst.chunks_mut(PIECE_MAX)) {
+        // SAFETY: the caller's promise.
+        sum += Sum::from_le(unsafe { pass(src, dst) });
+    }
+    if is_stream {
+        fence();
+    }
+    sum
+}
+
+/// Orders streaming stores before later ones, as other threads expect of a copy.
+fn fence() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every x86-64 processor has SSE.
+    unsafe {
+        std::arch::x86_64::_mm_sfence();
+    }
+}
+
+/// The sum of the words of so many bytes, given their sum less 2¹⁵ each, wrapped into 32 bits.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+fn unsigned(sum: i32, bytes: usize) -> u64 {
+    (u64::from(sum.cast_unsigned()) + ((bytes as u64 / 2) << 15)) & u64::from(u32::MAX)
 }

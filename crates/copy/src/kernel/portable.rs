@@ -2,13 +2,15 @@
 //!
 //! Safe Rust for any processor. Left out: alignment, which today's processors do not mind.
 
-use super::short;
+use super::{Passes, short};
 
 /// Bytes a turn: four totals, so that no addition waits for the one before.
 const BLOCK: usize = 64;
 
+pub(super) const PASSES: Passes = Passes { sum, copy_and_sum, stream_and_sum: copy_and_sum };
+
 /// The sum of little-endian words modulo 2⁶⁴−1.
-pub(super) fn sum(bytes: &[u8]) -> u64 {
+fn sum(bytes: &[u8]) -> u64 {
     let (blocks, tail) = bytes.as_chunks::<BLOCK>();
     let mut totals = [0u128; 4];
     for block in blocks {
@@ -21,7 +23,7 @@ pub(super) fn sum(bytes: &[u8]) -> u64 {
 }
 
 /// The same, and `src` copied to `dst`, which is as long.
-pub(super) fn copy_and_sum(src: &[u8], dst: &mut [u8]) -> u64 {
+fn copy_and_sum(src: &[u8], dst: &mut [u8]) -> u64 {
     let (blocks, tail) = src.as_chunks::<BLOCK>();
     let (into, into_tail) = dst.as_chunks_mut::<BLOCK>();
     let mut totals = [0u128; 4];
