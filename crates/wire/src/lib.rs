@@ -11,6 +11,7 @@ pub mod ecn;
 pub mod ethernet;
 pub mod flow;
 pub mod fragment;
+pub mod fuzz;
 pub mod icmpv4;
 pub mod icmpv6;
 pub mod ipv4;
