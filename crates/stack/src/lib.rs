@@ -4,8 +4,10 @@
 //! [`plumb_wire::machine::Machine`]. Left out: devices, clocks and the driving loop.
 #![forbid(unsafe_code)]
 
+pub mod coalesce;
 pub mod fragment;
 pub mod limiter;
 pub mod reassembly;
+pub mod segment;
 pub mod siphash;
 pub mod udp;

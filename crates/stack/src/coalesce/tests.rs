@@ -1,0 +1,249 @@
+//! Joining and cutting undo each other, and nothing is joined that cutting would not restore.
+
+use plumb_base::seed::{Seed, Stream};
+use plumb_wire::checksum;
+use plumb_wire::compose::{Link, Path};
+use plumb_wire::ecn::Ecn;
+use plumb_wire::ipv4;
+use plumb_wire::mac::MacAddr;
+use plumb_wire::packet::{Frames, SegmentKind};
+use plumb_wire::tcp::{self, Flags, SeqNum};
+use rand::RngExt;
+
+use super::*;
+use crate::segment::{Checksums, segment};
+
+fn pool() -> Pool {
+    Pool::new(Frames { count: 512, size: 2_048, large: 8 })
+}
+
+fn path(v6: bool, medium: Medium) -> Path {
+    let path = if v6 {
+        let address = |host| std::net::Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, host);
+        Path::new(address(1), address(2))
+    } else {
+        Path::new([192, 0, 2, 1], [192, 0, 2, 2])
+    };
+    match medium {
+        Medium::Ethernet => {
+            path.over(Link::new(MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2])))
+        }
+        Medium::Ip => path,
+    }
+}
+
+/// Gives an IPv4 packet an identification and no "don't fragment".
+fn identify(bytes: &mut [u8], medium: Medium, identification: u16) {
+    let at = if medium == Medium::Ethernet { 14 } else { 0 };
+    if bytes[at] >> 4 == 4 {
+        let header = ipv4::Header {
+            identification,
+            fragment: ipv4::FragmentField::WHOLE,
+            ..ipv4::Packet::parse(&bytes[at..]).unwrap().header()
+        };
+        header.emit(&mut bytes[at..]);
+    }
+}
+
+struct Sender {
+    path: Path,
+    medium: Medium,
+    counts: bool,
+    seq: u32,
+    identification: u16,
+}
+
+impl Sender {
+    fn new(v6: bool, medium: Medium, stream: &mut Stream) -> Self {
+        Self {
+            path: path(v6, medium),
+            medium,
+            counts: stream.random(),
+            seq: u32::MAX - stream.random_range(0..5_000),
+            identification: u16::MAX - stream.random_range(0..10),
+        }
+    }
+
+    fn packet(&mut self, tcp: bool, flags: Flags, payload: &[u8]) -> Vec<u8> {
+        let mut bytes = if tcp {
+            let header = tcp::Header {
+                source_port: 7,
+                destination_port: 9,
+                seq: SeqNum(self.seq),
+                ack: SeqNum(77),
+                flags,
+                window: 1_000,
+                ..tcp::Header::default()
+            };
+            self.path.tcp(header, payload)
+        } else {
+            self.path.udp(7, 9, payload)
+        };
+        if self.counts {
+            identify(&mut bytes, self.medium, self.identification);
+            self.identification = self.identification.wrapping_add(1).max(1);
+        }
+        self.seq = self.seq.wrapping_add(u32::try_from(payload.len()).unwrap());
+        bytes
+    }
+}
+
+fn joined(frames: &[Vec<u8>], medium: Medium, pool: &mut Pool) -> Vec<Packet> {
+    let mut batch: Vec<Packet> = frames.iter().map(|f| pool.packet_of(f).unwrap()).collect();
+    coalesce(&mut batch, medium, pool);
+    batch
+}
+
+fn cut(batch: Vec<Packet>, medium: Medium, checksums: Checksums, pool: &mut Pool) -> Vec<Vec<u8>> {
+    let mut out = Vec::new();
+    for packet in batch {
+        if packet.meta.segments.is_some() {
+            segment(packet, medium, checksums, pool, &mut out).unwrap();
+        } else {
+            out.push(packet);
+        }
+    }
+    let frames = out
+        .iter_mut()
+        .map(|packet| {
+            if let ChecksumState::Partial { start, offset } = packet.meta.checksum {
+                let (start, offset) = (usize::from(start), usize::from(offset));
+                assert!(checksum::complete(pool.bytes_mut(packet), start, offset));
+            }
+            pool.bytes(packet).to_vec()
+        })
+        .collect();
+    pool.free_all(&mut out);
+    frames
+}
+
+#[test]
+fn whatever_arrives_is_restored_to_the_byte_by_cutting_what_was_joined() {
+    let (mut arrived, mut left) = (0, 0);
+    for seed in 0..1_500 {
+        let mut stream = Seed(seed).stream("arrivals");
+        let medium = if stream.random() { Medium::Ethernet } else { Medium::Ip };
+        let mut senders =
+            [Sender::new(false, medium, &mut stream), Sender::new(true, medium, &mut stream)];
+        let size = stream.random_range(1..1_448);
+        let mut frames = Vec::new();
+        let (mut who, mut tcp) = (0, false);
+        for _ in 0..stream.random_range(1..60) {
+            if stream.random_bool(0.1) {
+                (who, tcp) = (stream.random_range(0..2), stream.random());
+            }
+            let short = stream.random_bool(0.05);
+            let len = if short { stream.random_range(0..1_448) } else { size };
+            let payload: Vec<u8> = (0..len).map(|_| stream.random()).collect();
+            let odd = [Flags::FIN, Flags::PSH, Flags::CWR, Flags::ECE, Flags::SYN, Flags::URG];
+            let flags = match stream.random_range(0..40) {
+                n @ 0..6 => Flags::from_bits(Flags::ACK.bits() | odd[n].bits()),
+                _ => Flags::ACK,
+            };
+            let sender = &mut senders[who];
+            match stream.random_range(0..100) {
+                0 => sender.seq = sender.seq.wrapping_add(1),
+                1 => sender.identification = stream.random_range(1..u16::MAX),
+                2 => sender.path.hop_limit ^= 1,
+                3 => {
+                    sender.path.traffic_class = sender.path.traffic_class.with_ecn(Ecn::Congestion)
+                }
+                _ => {}
+            }
+            let mut frame = sender.packet(tcp, flags, &payload);
+            if stream.random_bool(0.02) {
+                let at = stream.random_range(0..frame.len());
+                frame[at] ^= 1 << stream.random_range(0..8);
+            }
+            if stream.random_bool(0.02) {
+                frame.extend([0; 3]);
+            }
+            frames.push(frame);
+        }
+        let mut pool = pool();
+        let batch = joined(&frames, medium, &mut pool);
+        (arrived, left) = (arrived + frames.len(), left + batch.len());
+        let checksums = if seed % 2 == 0 { Checksums::Complete } else { Checksums::Partial };
+        assert_eq!(cut(batch, medium, checksums, &mut pool), frames, "seed {seed}");
+        assert_eq!(pool.available(), (512, 8), "seed {seed}");
+    }
+    println!("{arrived} packets were joined to {left}");
+    assert!(left < arrived / 2, "joining happens: {left} of {arrived}");
+}
+
+#[test]
+fn a_super_segment_cut_is_sound_packets_which_are_joined_to_it_again() {
+    for seed in 0..400 {
+        let mut stream = Seed(seed).stream("super");
+        let (v6, tcp) = (stream.random(), stream.random());
+        let medium = if stream.random() { Medium::Ethernet } else { Medium::Ip };
+        let mut sender = Sender::new(v6, medium, &mut stream);
+        let size: u16 = stream.random_range(500..1_400);
+        let len = stream.random_range(2 * usize::from(size)..60_000);
+        let payload: Vec<u8> = (0..len).map(|_| stream.random()).collect();
+        let flags = Flags::from_bits(Flags::ACK.bits() | Flags::PSH.bits() | Flags::CWR.bits());
+        let whole = sender.packet(tcp, flags, &payload);
+        let mut pool = pool();
+        let mut packet = pool.packet_of(&whole).unwrap();
+        let layout = Layout::of(&whole, medium).unwrap();
+        packet.meta.segments = Some(Segments {
+            kind: layout.kind,
+            size,
+            header_len: u16::try_from(layout.payload).unwrap(),
+        });
+        let frames = cut(vec![packet], medium, Checksums::Complete, &mut pool);
+        assert_eq!(frames.len(), len.div_ceil(size.into()), "seed {seed}");
+        for (n, frame) in frames.iter().enumerate() {
+            let layout = Layout::of(frame, medium).unwrap();
+            let pseudo = layout.pseudo(frame).unwrap();
+            assert!(pseudo.verifies(&frame[layout.transport..]), "seed {seed}");
+            assert!(frame.len() - layout.payload <= size.into());
+            if tcp {
+                let flags = tcp::Segment::parse(&frame[layout.transport..]).unwrap().flags();
+                assert_eq!(flags.contains(Flags::CWR), n == 0);
+                assert_eq!(flags.contains(Flags::PSH), n + 1 == frames.len());
+            }
+        }
+        let batch = joined(&frames, medium, &mut pool);
+        let [again] = batch.try_into().unwrap();
+        let mut bytes = pool.bytes(&again).to_vec();
+        if let ChecksumState::Partial { start, offset } = again.meta.checksum {
+            assert!(checksum::complete(&mut bytes, start.into(), offset.into()));
+        }
+        pool.free(again);
+        assert_eq!(bytes, whole, "seed {seed}");
+        assert_eq!(pool.available(), (512, 8));
+    }
+}
+
+#[test]
+fn a_datagram_without_a_checksum_is_cut_into_datagrams_without() {
+    let mut pool = pool();
+    let mut whole = path(false, Medium::Ip).udp(7, 9, &[5; 3_000]);
+    whole[26..28].fill(0);
+    let mut packet = pool.packet_of(&whole).unwrap();
+    packet.meta.segments = Some(Segments { kind: SegmentKind::Udp4, size: 1_000, header_len: 28 });
+    let frames = cut(vec![packet], Medium::Ip, Checksums::Complete, &mut pool);
+    assert_eq!(frames.len(), 3);
+    assert!(frames.iter().all(|frame| frame[26..28] == [0, 0]));
+}
+
+#[test]
+fn without_frames_nothing_is_cut_and_what_cannot_be_joined_stays() {
+    let mut pool = Pool::new(Frames { count: 3, size: 2_048, large: 1 });
+    let whole = path(false, Medium::Ip).udp(7, 9, &[5; 5_000]);
+    let mut packet = pool.packet_of(&whole).unwrap();
+    packet.meta.segments = Some(Segments { kind: SegmentKind::Udp4, size: 1_000, header_len: 28 });
+    let mut out = Vec::new();
+    let (packet, uncut) =
+        segment(packet, Medium::Ip, Checksums::Complete, &mut pool, &mut out).unwrap_err();
+    assert_eq!(uncut, crate::segment::Uncut::NoMemory);
+    assert!(out.is_empty());
+    assert_eq!(pool.available(), (3, 0));
+    // The only large frame being in use, two packets of 1,400 bytes find no common one.
+    let frames = [1, 2].map(|n| path(false, Medium::Ip).udp(7, 9, &[n; 1_400]));
+    let batch = joined(&frames, Medium::Ip, &mut pool);
+    assert_eq!(cut(batch, Medium::Ip, Checksums::Complete, &mut pool), frames);
+    pool.free(packet);
+    assert_eq!(pool.available(), (3, 1));
+}
