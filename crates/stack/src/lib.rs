@@ -11,3 +11,4 @@ pub mod reassembly;
 pub mod segment;
 pub mod siphash;
 pub mod udp;
+pub mod world;

@@ -146,7 +146,7 @@ fn whatever_arrives_is_restored_to_the_byte_by_cutting_what_was_joined() {
                 1 => sender.identification = stream.random_range(1..u16::MAX),
                 2 => sender.path.hop_limit ^= 1,
                 3 => {
-                    sender.path.traffic_class = sender.path.traffic_class.with_ecn(Ecn::Congestion)
+                    sender.path.traffic_class = sender.path.traffic_class.with_ecn(Ecn::Congestion);
                 }
                 _ => {}
             }
