@@ -1,7 +1,8 @@
 //! Bytes a nanosecond of copy, of sum, of one after the other, and of both in one pass.
 //!
-//! `cargo run --release -p plumb-copy --example throughput [KERNEL…]`. The contestants take turns within a
-//! round, and the median round is printed. Left out: intervals; `plumb study stack` gives them.
+//! `cargo run --release -p plumb-copy --example throughput [KERNEL…]`. The contestants
+//! take turns within a round, and the median round is printed. SRC and DST in the environment are
+//! offsets into a cache line. Left out: intervals; `plumb study stack` gives them.
 #![expect(clippy::disallowed_methods, reason = "an example that times reads the clock itself")]
 #![expect(clippy::format_collect, reason = "a line a row is not worth a fold")]
 #![expect(clippy::print_stdout, reason = "it prints its table")]
@@ -12,32 +13,24 @@ use std::time::Instant;
 use plumb_copy::{Kernel, copy_and_sum, sum};
 
 const SIZES: &[usize] = &[
-    64,
-    65,
-    72,
-    1408,
-    1409,
-    1536,
-    1537,
-    2048,
-    2049,
     20,
-    40,
     60,
+    64,
     128,
     256,
     512,
     1024,
     1460,
+    1536,
     2048,
     4096,
     9000,
     16384,
+    24576,
     32768,
     65536,
     131_072,
     262_144,
-    393_216,
     524_288,
     1 << 20,
     2 << 20,

@@ -17,14 +17,17 @@ mod vnni256;
 #[cfg(target_arch = "x86_64")]
 mod vnni512;
 
-use std::sync::OnceLock;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::Sum;
 
 /// What a kernel sums at once, in bytes: at most 2¹⁶ words, whose sum a 32-bit lane can hold.
 const PIECE_MAX: usize = 128 << 10;
 
-/// From this many bytes on, a copy is stored past the cache, which it would not stay in.
+/// From this many bytes on, a copy is stored past the cache. Earlier, it would be read back from
+/// memory; later, every line is fetched only to be overwritten. With a last-level cache of 32 MiB
+/// it paid between 8 and 16 MiB, as source and copy together begin to fill it.
 const STREAM_MIN: usize = 12 << 20;
 
 /// One way to sum and to copy, by the instructions that it needs.
@@ -89,16 +92,14 @@ impl Kernel {
         }
     }
 
-    /// The one that [`sum`](crate::sum) and [`copy_and_sum`](crate::copy_and_sum) use here: the
+    /// The one that [`sum`](crate::sum()) and [`copy_and_sum`](crate::copy_and_sum) use here: the
     /// last available of [`ALL`](Self::ALL).
-    #[inline]
     pub fn best() -> Self {
-        static BEST: OnceLock<Kernel> = OnceLock::new();
-        let last = || Self::ALL.iter().rfind(|kernel| kernel.available());
-        *BEST.get_or_init(|| *last().expect("Portable always is"))
+        let last = Self::ALL.iter().rfind(|kernel| kernel.available());
+        *last.expect("Portable always is")
     }
 
-    /// As [`sum`](crate::sum), by this kernel.
+    /// As [`sum`](crate::sum()), by this kernel.
     ///
     /// # Panics
     ///
@@ -106,7 +107,7 @@ impl Kernel {
     pub fn sum(self, bytes: &[u8]) -> Sum {
         self.insist();
         // SAFETY: it is available.
-        unsafe { sum_by(self.passes(), bytes) }
+        unsafe { sum_by(bytes, self.passes()) }
     }
 
     /// As [`copy_and_sum`](crate::copy_and_sum), by this kernel.
@@ -118,7 +119,7 @@ impl Kernel {
         self.insist();
         assert_eq!(src.len(), dst.len(), "a copy has the length of its source");
         // SAFETY: it is available.
-        unsafe { copy_and_sum_by(self.passes(), src, dst) }
+        unsafe { copy_and_sum_by(src, dst, self.passes()) }
     }
 
     fn insist(self) {
@@ -153,27 +154,84 @@ struct Passes {
     stream_and_sum: unsafe fn(&[u8], &mut [u8]) -> u64,
 }
 
+/// The best kernel's passes, from the first call on: one load and one jump away from a caller.
+static CHOSEN: AtomicPtr<Passes> = AtomicPtr::new(ptr::from_ref(&CHOICE).cast_mut());
+
+/// Chooses, and then does what was asked for.
+static CHOICE: Passes = Passes {
+    sum: |bytes| {
+        // SAFETY: the best kernel is available.
+        unsafe { (choose().sum)(bytes) }
+    },
+    copy_and_sum: |src, dst| {
+        // SAFETY: the best kernel is available.
+        unsafe { (choose().copy_and_sum)(src, dst) }
+    },
+    stream_and_sum: |src, dst| {
+        // SAFETY: the best kernel is available.
+        unsafe { (choose().stream_and_sum)(src, dst) }
+    },
+};
+
+#[cold]
+fn choose() -> &'static Passes {
+    let passes = Kernel::best().passes();
+    CHOSEN.store(ptr::from_ref(passes).cast_mut(), Ordering::Relaxed);
+    passes
+}
+
+#[inline]
+fn chosen() -> &'static Passes {
+    let passes = CHOSEN.load(Ordering::Relaxed);
+    // SAFETY: only pointers to constants are ever stored, so they need no order either.
+    unsafe { &*passes }
+}
+
 /// The best kernel's sum, without the short path.
+#[inline]
 pub(crate) fn sum(bytes: &[u8]) -> Sum {
-    // SAFETY: the best one is available.
-    unsafe { sum_by(Kernel::best().passes(), bytes) }
+    // SAFETY: the best kernel is available.
+    unsafe { sum_by(bytes, chosen()) }
 }
 
 /// The best kernel's copy and sum, without the short path. The slices are equally long.
+#[inline]
 pub(crate) fn copy_and_sum(src: &[u8], dst: &mut [u8]) -> Sum {
-    // SAFETY: the best one is available.
-    unsafe { copy_and_sum_by(Kernel::best().passes(), src, dst) }
+    // SAFETY: the best kernel is available.
+    unsafe { copy_and_sum_by(src, dst, chosen()) }
 }
 
 /// # Safety
 ///
 /// The kernel is available.
 #[inline]
-unsafe fn sum_by(passes: &Passes, bytes: &[u8]) -> Sum {
+unsafe fn sum_by(bytes: &[u8], passes: &Passes) -> Sum {
     if bytes.len() <= PIECE_MAX {
         // SAFETY: the caller's promise.
         return Sum::from_le(unsafe { (passes.sum)(bytes) });
     }
+    // SAFETY: the caller's promise.
+    unsafe { sum_pieces(bytes, passes) }
+}
+
+/// # Safety
+///
+/// The kernel is available.
+#[inline]
+unsafe fn copy_and_sum_by(src: &[u8], dst: &mut [u8], passes: &Passes) -> Sum {
+    if src.len() <= PIECE_MAX {
+        // SAFETY: the caller's promise.
+        return Sum::from_le(unsafe { (passes.copy_and_sum)(src, dst) });
+    }
+    // SAFETY: the caller's promise.
+    unsafe { copy_and_sum_pieces(src, dst, passes) }
+}
+
+/// # Safety
+///
+/// The kernel is available.
+#[inline(never)]
+unsafe fn sum_pieces(bytes: &[u8], passes: &Passes) -> Sum {
     let mut sum = Sum::ZERO;
     for piece in bytes.chunks(PIECE_MAX) {
         // SAFETY: the caller's promise.
@@ -185,12 +243,8 @@ unsafe fn sum_by(passes: &Passes, bytes: &[u8]) -> Sum {
 /// # Safety
 ///
 /// The kernel is available.
-#[inline]
-unsafe fn copy_and_sum_by(passes: &Passes, src: &[u8], dst: &mut [u8]) -> Sum {
-    if src.len() <= PIECE_MAX {
-        // SAFETY: the caller's promise.
-        return Sum::from_le(unsafe { (passes.copy_and_sum)(src, dst) });
-    }
+#[inline(never)]
+unsafe fn copy_and_sum_pieces(src: &[u8], dst: &mut [u8], passes: &Passes) -> Sum {
     let is_stream = src.len() >= STREAM_MIN;
     let pass = if is_stream { passes.stream_and_sum } else { passes.copy_and_sum };
     let mut sum = Sum::ZERO;

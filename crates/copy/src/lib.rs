@@ -1,6 +1,6 @@
 //! The Internet checksum (RFC 1071), and copy with checksum in one pass over the bytes.
 //!
-//! [`sum`] and [`copy_and_sum`] use the fastest [`Kernel`] that the processor has, chosen once.
+//! [`sum()`] and [`copy_and_sum`] use the fastest [`Kernel`] that the processor has, chosen once.
 //! Left out: pseudo-headers, where a protocol keeps its checksum, and what a zero there means.
 #![expect(unsafe_code, reason = "vector instructions: this crate is their fence")]
 

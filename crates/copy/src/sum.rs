@@ -20,7 +20,7 @@ impl Sum {
     /// The sum of no bytes.
     pub const ZERO: Self = Self(0);
 
-    /// The sum of `bytes`: the same as [`sum`](crate::sum).
+    /// The sum of `bytes`: the same as [`sum`](crate::sum()).
     #[inline]
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {

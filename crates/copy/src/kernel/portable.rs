@@ -7,7 +7,7 @@ use super::{Passes, short};
 /// Bytes a turn: four totals, so that no addition waits for the one before.
 const BLOCK: usize = 64;
 
-pub(super) const PASSES: Passes = Passes { sum, copy_and_sum, stream_and_sum: copy_and_sum };
+pub(super) static PASSES: Passes = Passes { sum, copy_and_sum, stream_and_sum: copy_and_sum };
 
 /// The sum of little-endian words modulo 2⁶⁴−1.
 fn sum(bytes: &[u8]) -> u64 {

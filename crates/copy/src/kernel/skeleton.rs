@@ -10,7 +10,7 @@ pub(super) const UNROLL: usize = 4;
 /// Writes a kernel's passes, with the target features that it needs.
 macro_rules! passes {
     ($features:literal) => {
-        pub(super) const PASSES: $crate::kernel::Passes = $crate::kernel::Passes {
+        pub(super) static PASSES: $crate::kernel::Passes = $crate::kernel::Passes {
             sum,
             copy_and_sum: copy_and_sum::<false>,
             stream_and_sum: copy_and_sum::<true>,

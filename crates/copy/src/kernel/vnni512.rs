@@ -1,8 +1,8 @@
-//! AVX-512 with VNNI: one `vpxor` and one `vpdpwssd` sum 64 bytes, as cheap as their store.
+//! AVX-512 with VNNI: one `vpxor` and one `vpdpwssd` sum 64 bytes, nearly as cheap as their store.
 //!
-//! Two `vpdpbusd`, for even and for odd bytes, spare the flipped bit, but both need the two
-//! multipliers: on Zen 5 that is a quarter slower in one pass with the copy. Left out: where a pass
-//! begins and ends, which the skeleton knows.
+//! Two `vpdpbusd`, one for the even and one for the odd bytes, would spare the flipped bit, but
+//! both need one of two multipliers: on Zen 5 the pass with the copy was a fifth slower. Left out:
+//! where a pass begins and ends, which the skeleton knows.
 
 use std::arch::x86_64::{__m512i, _mm512_dpwssd_epi32, _mm512_set1_epi16, _mm512_setzero_si512};
 
