@@ -53,7 +53,7 @@ pub struct XdpSocket {
     completion: Consumer<u64>,
     rx: Consumer<libc::xdp_desc>,
     tx: Producer<libc::xdp_desc>,
-    owes_memory: bool,
+    tx_lent: u32,
 }
 
 impl XdpSocket {
@@ -88,7 +88,7 @@ impl XdpSocket {
             tx: Producer::new(Map::new(map, &offsets.tx, sizes.tx, TX_PAGE)?),
             umem,
             fd,
-            owes_memory: !is_first,
+            tx_lent: 0,
         })
     }
 
@@ -118,7 +118,6 @@ impl XdpSocket {
             sxdp_queue_id: queue,
             sxdp_shared_umem_fd: first.map_or(0, |fd| fd.as_raw_fd().cast_unsigned()),
         };
-        debug_assert_eq!(first.is_some(), self.owes_memory, "who registered the memory");
         let len = libc::socklen_t::try_from(size_of_val(&address)).expect("an address is short");
         // SAFETY: `address` is readable for its size.
         check(unsafe { libc::bind(self.fd.as_raw_fd(), (&raw const address).cast(), len) })?;
@@ -174,12 +173,25 @@ impl XdpSocket {
         self.tx.room()
     }
 
+    /// Packets submitted that the kernel has not taken yet.
+    #[inline]
+    pub fn tx_pending(&mut self) -> u32 {
+        self.tx.pending()
+    }
+
+    /// Packets lent to be sent that have not come back.
+    #[inline]
+    pub fn tx_in_flight(&self) -> u32 {
+        self.tx_lent
+    }
+
     /// Lends a packet to the kernel to be sent. The caller holds no reference into its frame.
     ///
     /// Panics when there is no room, or the frame is lent already.
     #[inline]
     pub fn lend_for_transmit(&mut self, packet: Range) {
         self.umem.lend(packet.offset);
+        self.tx_lent += 1;
         self.tx.push(libc::xdp_desc {
             addr: packet.offset as u64,
             len: u32::try_from(packet.len).expect("a packet is short"),
@@ -199,6 +211,7 @@ impl XdpSocket {
     pub fn complete(&mut self) -> Option<usize> {
         let offset = narrow(self.completion.pop()?);
         self.umem.reclaim(offset);
+        self.tx_lent -= 1;
         Some(offset)
     }
 

@@ -114,10 +114,16 @@ impl<T: Copy> Producer<T> {
         Self { map, head: 0, tail: 0 }
     }
 
+    /// Entries that the kernel has not read.
+    #[inline]
+    pub(super) fn pending(&mut self) -> u32 {
+        self.tail = self.map.word(self.map.consumer).load(Ordering::Acquire);
+        self.head.wrapping_sub(self.tail)
+    }
+
     #[inline]
     pub(super) fn room(&mut self) -> u32 {
-        self.tail = self.map.word(self.map.consumer).load(Ordering::Acquire);
-        self.map.mask + 1 - self.head.wrapping_sub(self.tail)
+        self.map.mask + 1 - self.pending()
     }
 
     #[inline]
