@@ -10,5 +10,3 @@ mod bed;
 mod mirror;
 #[path = "devices/packet.rs"]
 mod packet;
-#[path = "devices/xdp.rs"]
-mod xdp;
