@@ -9,33 +9,23 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Exit {
     /// All went well; of a comparison: no cell is slower.
-    Fine,
+    Fine = 0,
     /// A comparison found a slower cell, or a check failed.
-    Slower,
+    Slower = 1,
     /// The request itself cannot be met: usage, a bad plan, an unreadable file.
-    Usage,
+    Usage = 2,
     /// A comparison could not decide.
-    Inconclusive,
+    Inconclusive = 3,
     /// Trouble while measuring, or with the store.
-    Trouble,
+    Trouble = 4,
     /// The user stopped it.
-    Interrupted,
-    /// As a command that plumb ran for the user did.
-    Command(u8),
+    Interrupted = 130,
 }
 
 impl Exit {
     /// The number given to the shell.
     pub const fn code(self) -> u8 {
-        match self {
-            Self::Fine => 0,
-            Self::Slower => 1,
-            Self::Usage => 2,
-            Self::Inconclusive => 3,
-            Self::Trouble => 4,
-            Self::Interrupted => 130,
-            Self::Command(code) => code,
-        }
+        self as u8
     }
 }
 

@@ -12,21 +12,21 @@ use plumb_copy::Sum;
 /// RFC 9293 §3.1 for IPv4, RFC 8200 §8.1 for IPv6; the length is that of the transport header and
 /// its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pseudo(u32);
+pub struct Pseudo(u64);
 
 impl Pseudo {
     /// Between two IPv4 addresses.
     #[inline]
     pub fn v4(source: Ipv4Addr, destination: Ipv4Addr, protocol: Protocol) -> Self {
         let sum = u64::from(source.to_bits()) + u64::from(destination.to_bits());
-        Self(folded(sum + u64::from(protocol.0)))
+        Self(sum + u64::from(protocol.0))
     }
 
     /// Between two IPv6 addresses.
     #[inline]
     pub fn v6(source: Ipv6Addr, destination: Ipv6Addr, protocol: Protocol) -> Self {
         let sum = words_v6(source) + words_v6(destination);
-        Self(folded(sum + u64::from(protocol.0)))
+        Self(sum + u64::from(protocol.0))
     }
 
     /// Between two addresses of one family; `None` when they are not.
@@ -46,7 +46,14 @@ impl Pseudo {
     /// The sum of the whole pseudo-header, for a transport header and payload of `len` bytes.
     #[inline]
     pub fn sum(self, len: usize) -> Sum {
-        Sum::ZERO.add_word(fold(u64::from(self.0) + len as u64))
+        Sum::ZERO.add_word(fold(self.0 + len as u64))
+    }
+
+    /// The sum of the whole pseudo-header and of these words, which are few.
+    #[inline]
+    pub(crate) fn sum_with(self, len: usize, words: [u32; 2]) -> Sum {
+        let words = u64::from(words[0]) + u64::from(words[1]);
+        Sum::ZERO.add_word(fold(self.0 + len as u64 + words))
     }
 
     /// The checksum over `len` bytes of transport header and payload whose sum, with a zero in the
@@ -99,15 +106,16 @@ pub const fn nonzero(checksum: u16) -> u16 {
     if checksum == 0 { 0xffff } else { checksum }
 }
 
-/// The sum of an IP header of 20 bytes, whose words are few enough to be added up in place.
+/// The folded sum of an IP header of 20 bytes, whose words are few enough to be added up in place.
+// In the order of a little-endian processor, which RFC 1071 §2 (B) allows, and swapped at the end.
 #[inline]
-pub(crate) fn sum_header(header: &[u8; 20]) -> Sum {
-    let (words, _) = header.as_chunks::<4>();
-    let mut sum = 0;
-    for word in words {
-        sum += u64::from(u32::from_be_bytes(*word));
-    }
-    Sum::ZERO.add_word(fold(sum))
+pub(crate) fn sum_header(header: &[u8; 20]) -> u16 {
+    let (words, last) = header.as_chunks::<8>();
+    let (sum, carry) = u64::from_le_bytes(words[0]).overflowing_add(u64::from_le_bytes(words[1]));
+    let last = u32::from_le_bytes(*last.first_chunk().expect("four bytes are left"));
+    let (sum, again) = sum.overflowing_add(u64::from(last) + u64::from(carry));
+    let sum = sum + u64::from(again);
+    fold(sum).swap_bytes()
 }
 
 #[inline]
@@ -117,21 +125,14 @@ fn words_v6(address: Ipv6Addr) -> u64 {
     words.iter().map(|word| u64::from(u32::from_be_bytes(*word))).sum()
 }
 
-/// At most 17 bits, congruent to `sum` modulo 0xffff.
-#[inline]
-fn folded(sum: u64) -> u32 {
-    let sum = (sum & 0xffff_ffff) + (sum >> 32);
-    let sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
-    u32::try_from(sum).expect("three 16-bit numbers")
-}
-
-/// All carries added in (RFC 1071 §2).
+/// All carries added in (RFC 1071 §2): both halves of x + rotate(x) are the sum of x's halves, and
+/// the upper one got the carry.
 #[inline]
 fn fold(sum: u64) -> u16 {
-    let sum = folded(sum);
-    let sum = (sum & 0xffff) + (sum >> 16);
-    let sum = (sum & 0xffff) + (sum >> 16);
-    u16::try_from(sum).expect("the carry of a carry is the last")
+    let wide = sum.wrapping_add(sum.rotate_left(32));
+    let half = (wide >> 32) as u32;
+    let half = half.wrapping_add(half.rotate_left(16));
+    (half >> 16) as u16
 }
 
 #[cfg(test)]

@@ -121,7 +121,8 @@ impl Tags {
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
     fixed: &'a [u8; HEADER_LEN],
-    tags: Tags,
+    /// Control of each tag, and the type of what follows it.
+    tags: &'a [u8],
     ether_type: EtherType,
     payload: &'a [u8],
 }
@@ -135,28 +136,26 @@ impl<'a> Frame<'a> {
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let (fixed, payload) =
             bytes.split_first_chunk::<HEADER_LEN>().ok_or(Malformed::Truncated)?;
-        let [.., a, b] = *fixed;
-        let ether_type = EtherType(u16::from_be_bytes([a, b]));
-        let frame = Self { fixed, tags: Tags::Untagged, ether_type, payload };
-        if ether_type.is_tag() { frame.tagged() } else { Ok(frame) }
-    }
-
-    fn tagged(mut self) -> Result<Self, Malformed> {
-        let outer = self.pull_tag()?;
-        self.tags = Tags::Single(outer);
-        if self.ether_type.is_tag() {
-            let inner = self.pull_tag()?;
-            self.tags = Tags::Double { outer, inner };
+        let ether_type = EtherType(u16::from_be_bytes([fixed[12], fixed[13]]));
+        if ether_type.is_tag() {
+            return Self::parse_tagged(fixed, payload);
         }
-        Ok(self)
+        Ok(Self { fixed, tags: &[], ether_type, payload })
     }
 
-    fn pull_tag(&mut self) -> Result<Tag, Malformed> {
-        let (&[a, b, c, d], rest) = self.payload.split_first_chunk().ok_or(Malformed::Truncated)?;
-        let tag = Tag { kind: self.ether_type, control: u16::from_be_bytes([a, b]) };
-        self.ether_type = EtherType(u16::from_be_bytes([c, d]));
-        self.payload = rest;
-        Ok(tag)
+    fn parse_tagged(fixed: &'a [u8; HEADER_LEN], behind: &'a [u8]) -> Result<Self, Malformed> {
+        let next = |at: usize| {
+            let octets: &[u8; 2] = behind.get(at..)?.first_chunk()?;
+            Some(EtherType(u16::from_be_bytes(*octets)))
+        };
+        let mut len = TAG_LEN;
+        let mut ether_type = next(2).ok_or(Malformed::Truncated)?;
+        if ether_type.is_tag() {
+            len += TAG_LEN;
+            ether_type = next(TAG_LEN + 2).ok_or(Malformed::Truncated)?;
+        }
+        let (tags, payload) = behind.split_at(len);
+        Ok(Self { fixed, tags, ether_type, payload })
     }
 
     /// Who it is for.
@@ -176,7 +175,18 @@ impl<'a> Frame<'a> {
     /// Its VLAN tags.
     #[inline]
     pub fn tags(&self) -> Tags {
-        self.tags
+        let tag = |[a, b]: [u8; 2], [c, d]: [u8; 2]| Tag {
+            kind: EtherType(u16::from_be_bytes([a, b])),
+            control: u16::from_be_bytes([c, d]),
+        };
+        let first = [self.fixed[12], self.fixed[13]];
+        match *self.tags {
+            [a, b, _, _] => Tags::Single(tag(first, [a, b])),
+            [a, b, c, d, e, f, ..] => {
+                Tags::Double { outer: tag(first, [a, b]), inner: tag([c, d], [e, f]) }
+            }
+            _ => Tags::Untagged,
+        }
     }
 
     /// What it carries.
@@ -203,7 +213,7 @@ impl<'a> Frame<'a> {
         Header {
             destination: self.destination(),
             source: self.source(),
-            tags: self.tags,
+            tags: self.tags(),
             ether_type: self.ether_type,
         }
     }

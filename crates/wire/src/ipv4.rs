@@ -127,9 +127,9 @@ impl<'a> Packet<'a> {
     pub fn verify(self) -> Result<Self, Malformed> {
         let mut sum = sum_header(self.fixed);
         if !self.options.is_empty() {
-            sum += Sum::of(self.options);
+            sum = sum_with_options(sum, self.options);
         }
-        if sum.finish() == 0 { Ok(self) } else { Err(Malformed::Checksum) }
+        if sum == 0xffff { Ok(self) } else { Err(Malformed::Checksum) }
     }
 
     /// Type of service.
@@ -323,11 +323,17 @@ impl Header {
         let mut sum = sum_header(&words);
         if !options.is_empty() {
             rest[..options.len()].copy_from_slice(options);
-            sum += Sum::of(options);
+            sum = sum_with_options(sum, options);
         }
         *fixed = words;
-        fixed[10..12].copy_from_slice(&sum.finish().to_be_bytes());
+        fixed[10..12].copy_from_slice(&(!sum).to_be_bytes());
     }
+}
+
+/// Out of the way of the many packets without options.
+#[cold]
+fn sum_with_options(sum: u16, options: &[u8]) -> u16 {
+    (Sum::ZERO.add_word(sum) + Sum::of(options)).folded()
 }
 
 /// Counts one router in the header at the front of `packet`, in place: hop limit and checksum.

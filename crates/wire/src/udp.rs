@@ -81,8 +81,10 @@ impl<'a> Datagram<'a> {
     /// summed it while copying it.
     #[inline]
     pub fn verifies(&self, pseudo: Pseudo, payload: Sum) -> bool {
-        let sum = self.header().sum() + payload;
-        pseudo.checksum(HEADER_LEN + self.payload.len(), sum) == 0
+        let [a, b, c, d, e, f, g, h] = *self.fixed;
+        let words = [u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h])];
+        let sum = pseudo.sum_with(HEADER_LEN + self.payload.len(), words);
+        (sum + payload).finish() == 0
     }
 
     /// The sender's port; 0 says that it expects no answer.
@@ -148,9 +150,9 @@ impl Header {
     #[inline]
     #[must_use]
     pub fn with_checksum(self, pseudo: Pseudo, payload: Sum) -> Self {
-        let bare = Self { checksum: 0, ..self };
-        let checksum = pseudo.checksum(usize::from(self.length), bare.sum() + payload);
-        Self { checksum: checksum::nonzero(checksum), ..self }
+        let ports = u32::from(self.source_port) << 16 | u32::from(self.destination_port);
+        let sum = pseudo.sum_with(usize::from(self.length), [ports, self.length.into()]);
+        Self { checksum: checksum::nonzero((sum + payload).finish()), ..self }
     }
 
     /// The same with a partial checksum, which the device completes.
@@ -180,15 +182,6 @@ impl Header {
         out[2..4].copy_from_slice(&self.destination_port.to_be_bytes());
         out[4..6].copy_from_slice(&self.length.to_be_bytes());
         out[6..].copy_from_slice(&self.checksum.to_be_bytes());
-    }
-
-    #[inline]
-    fn sum(self) -> Sum {
-        Sum::ZERO
-            .add_word(self.source_port)
-            .add_word(self.destination_port)
-            .add_word(self.length)
-            .add_word(self.checksum)
     }
 }
 

@@ -16,7 +16,7 @@ use crate::ipv6::extension::Extension;
 use crate::ipv6::option::Options;
 use crate::mac::MacAddr;
 use crate::protocol::Protocol;
-use crate::{icmpv4, icmpv6, ipv4, ipv6, ndp, tcp};
+use crate::{icmpv4, icmpv6, ipv4, ipv6, ndp, tcp, udp};
 
 /// The longest frame made.
 const FRAME_MAX: usize = 2_048;
@@ -203,7 +203,9 @@ fn both_families(path: Path, frames: &mut Vec<Vec<u8>>) {
         path.echo_reply(1, 2, b"abcdefgh"),
         path.packet(Protocol::NO_NEXT, &[]),
     ]);
-    frames.extend(path.fragments(77, Protocol::UDP, &data, 80));
+    let datagram = Path { link: None, ..path }.udp(7, 7, &data);
+    let payload = &datagram[datagram.len() - data.len() - udp::HEADER_LEN..];
+    frames.extend(path.fragments(77, Protocol::UDP, payload, 80));
     let link = path.link.unwrap_or(Link::new(MacAddr::UNSPECIFIED, MacAddr::BROADCAST));
     let single = Tags::Single(Tag::vlan(5));
     let outer = Tag { kind: EtherType::PROVIDER_VLAN, control: 7 };
@@ -214,7 +216,7 @@ fn both_families(path: Path, frames: &mut Vec<Vec<u8>>) {
 }
 
 fn only_v4(path: Path, frames: &mut Vec<Vec<u8>>) {
-    let route = ipv4::option::Slots { pointer: 4, addresses: &[10, 0, 0, 1, 10, 0, 0, 2] };
+    let route = ipv4::option::Slots { pointer: 12, addresses: &[10, 0, 0, 1, 10, 0, 0, 2] };
     let items = [
         ipv4::option::Item::RouterAlert(0),
         ipv4::option::Item::NoOperation,
@@ -245,7 +247,7 @@ fn only_v6(path: Path, frames: &mut Vec<Vec<u8>>) {
     let udp = [0, 7, 0, 7, 0, 8, 0, 0];
     let alert = Extension::HopByHop(Options::new(&[5, 2, 0, 0, 1, 0]));
     let padding = Extension::Destination(Options::new(&[1, 4, 0, 0, 0, 0]));
-    let routing = Extension::Routing { kind: 0, segments_left: 1, data: &[1; 20] };
+    let routing = Extension::Routing { kind: 0, segments_left: 0, data: &[1; 20] };
     let atomic = Extension::Fragment(Fragment { identification: 5, ..Fragment::default() });
     let authentication = Extension::Authentication(&[3; 22]);
     for extensions in [&[alert][..], &[alert, padding, routing, atomic, authentication, padding]] {
