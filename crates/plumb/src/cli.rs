@@ -31,6 +31,7 @@ pub mod run;
 pub mod runs;
 pub mod selftest;
 pub mod show;
+pub mod stack;
 pub mod store;
 pub mod stored;
 pub mod variants;
@@ -112,6 +113,7 @@ enum Command {
     Runs(runs::Runs),
     Selftest(selftest::Selftest),
     Show(show::Show),
+    Stack(stack::Stack),
     Compare(compare::Compare),
     Ab(variants::Ab),
     Report(report::Report),
@@ -170,6 +172,7 @@ fn dispatch(cli: Cli, output: &Output) -> Result<Exit, Failure> {
         Command::Runs(command) => command.perform(global, output),
         Command::Selftest(command) => command.perform(output),
         Command::Show(command) => command.perform(global, output),
+        Command::Stack(command) => command.perform(global, output),
         Command::Compare(command) => command.perform(global, output),
         Command::Ab(command) => command.perform(global, output),
         Command::Report(command) => command.perform(global, output),

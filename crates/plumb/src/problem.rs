@@ -9,23 +9,33 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Exit {
     /// All went well; of a comparison: no cell is slower.
-    Fine = 0,
+    Fine,
     /// A comparison found a slower cell, or a check failed.
-    Slower = 1,
+    Slower,
     /// The request itself cannot be met: usage, a bad plan, an unreadable file.
-    Usage = 2,
+    Usage,
     /// A comparison could not decide.
-    Inconclusive = 3,
+    Inconclusive,
     /// Trouble while measuring, or with the store.
-    Trouble = 4,
+    Trouble,
     /// The user stopped it.
-    Interrupted = 130,
+    Interrupted,
+    /// As a command that plumb ran for the user did.
+    Command(u8),
 }
 
 impl Exit {
     /// The number given to the shell.
     pub const fn code(self) -> u8 {
-        self as u8
+        match self {
+            Self::Fine => 0,
+            Self::Slower => 1,
+            Self::Usage => 2,
+            Self::Inconclusive => 3,
+            Self::Trouble => 4,
+            Self::Interrupted => 130,
+            Self::Command(code) => code,
+        }
     }
 }
 

@@ -85,7 +85,7 @@ impl TestBed {
             switch_offloads_off(&a, Self::NEAR_DEVICE)?;
             switch_offloads_off(&b, Self::FAR_DEVICE)?;
         }
-        let has_v6 = has_v6(&a);
+        let has_v6 = has_v6(&a) && options.mtu >= MTU_MIN_V6;
         let bed = Self { a, b: Some(b), options, has_v6 };
         bed.bring_up_far(far)?;
         bed.bring_up_near()?;
@@ -104,7 +104,7 @@ impl TestBed {
     /// As [`TestBed::veth`].
     pub fn tap(options: LinkOptions) -> Result<Self, LabError> {
         let a = quiet_namespace()?;
-        let has_v6 = has_v6(&a);
+        let has_v6 = has_v6(&a) && options.mtu >= MTU_MIN_V6;
         Ok(Self { a, b: None, options, has_v6 })
     }
 
@@ -232,6 +232,9 @@ fn quiet_namespace() -> Result<Namespace, LabError> {
     }
     Ok(namespace)
 }
+
+/// A link of less carries no IPv6 (RFC 8200 §5), and Linux switches it off there.
+const MTU_MIN_V6: u32 = 1280;
 
 /// Whether this kernel has IPv6 at all.
 fn has_v6(namespace: &Namespace) -> bool {

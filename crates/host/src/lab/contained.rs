@@ -51,6 +51,8 @@ pub struct Contained {
     pub process_outside: u32,
     /// Whether /proc shows the processes inside, and not those outside.
     pub has_own_proc: bool,
+    /// Whether root inside is another user outside.
+    pub in_user_namespace: bool,
 }
 
 impl Contained {
@@ -75,6 +77,9 @@ impl Contained {
         namespace::keep_mounts_private().map_err(refused)?;
         // Refused in containers that hide parts of /proc: tools inside then see the outer numbers.
         let has_own_proc = namespace::mount_proc().is_ok();
-        Ok(Self { _lifeline: lifeline, process_outside, has_own_proc })
+        // user_namespaces(7): the first namespace maps every user to itself.
+        let in_user_namespace = fs::read_to_string("/proc/self/uid_map")
+            .is_ok_and(|map| !map.split_whitespace().eq(["0", "0", "4294967295"]));
+        Ok(Self { _lifeline: lifeline, process_outside, has_own_proc, in_user_namespace })
     }
 }

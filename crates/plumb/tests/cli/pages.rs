@@ -100,6 +100,7 @@ fn help_explains_the_method_and_every_subcommand_has_an_example() {
         "export",
         "import",
         "selftest",
+        "stack",
         "store",
         "help",
         "completions",
