@@ -5,10 +5,20 @@
 #![forbid(unsafe_code)]
 
 pub mod coalesce;
+pub mod counters;
 pub mod fragment;
+pub mod host;
+pub mod icmp;
+pub mod interface;
+pub mod ip;
 pub mod limiter;
+pub mod neighbour;
+pub mod path;
+pub mod path_mtu;
 pub mod reassembly;
+pub mod route;
 pub mod segment;
 pub mod siphash;
+pub mod timers;
 pub mod udp;
 pub mod world;

@@ -1,0 +1,403 @@
+//! What became of every packet: totals, what was accepted, and drops under a named reason each.
+//!
+//! Every packet handed to a host ends in exactly one counter of kind [`Kind::Accepted`] or
+//! [`Kind::RxDrop`], and every packet that a host makes is queued, sent, or in a [`Kind::TxDrop`]:
+//! [`Counters::check`] adds up. Left out: rates, and counters of devices.
+
+use plumb_wire::malformed::Malformed;
+
+/// What a counter counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Packets that came in, were made, or went out.
+    Total,
+    /// Received packets that served their purpose.
+    Accepted,
+    /// Received packets that were dropped.
+    RxDrop,
+    /// Packets to be sent that were dropped.
+    TxDrop,
+    /// Events that are not a packet's fate.
+    Event,
+}
+
+macro_rules! counts {
+    ($($kind:ident { $($(#[doc = $doc:literal])+ $count:ident = $name:literal,)+ })+) => {
+        /// One counter.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Count { $($($(#[doc = $doc])+ $count,)+)+ }
+
+        impl Count {
+            /// Every counter, in the order in which they are shown.
+            pub const ALL: &'static [Self] = &[$($(Self::$count,)+)+];
+
+            /// Its name in output: lower case, words joined by `_`.
+            pub const fn name(self) -> &'static str {
+                match self { $($(Self::$count => $name,)+)+ }
+            }
+
+            /// What it counts.
+            pub const fn kind(self) -> Kind {
+                match self { $($(Self::$count => Kind::$kind,)+)+ }
+            }
+        }
+    };
+}
+
+counts! {
+    Total {
+        /// Packets that devices handed in.
+        Received = "received",
+        /// Datagrams put together from fragments.
+        Reassembled = "reassembled",
+        /// Packets made here, for whichever reason.
+        Originated = "originated",
+        /// Packets handed to devices.
+        Sent = "sent",
+    }
+    Accepted {
+        /// UDP datagrams put into a socket's queue.
+        UdpDelivered = "udp_delivered",
+        /// Echo requests answered.
+        EchoAnswered = "echo_answered",
+        /// Echo replies to requests of this host.
+        EchoReplies = "echo_replies",
+        /// ARP packets acted upon.
+        ArpAccepted = "arp_accepted",
+        /// Neighbour discovery messages acted upon.
+        NdpAccepted = "ndp_accepted",
+        /// ICMP errors about packets that this host sent.
+        IcmpErrorAccepted = "icmp_error_accepted",
+        /// Fragments kept for reassembly, or that completed one.
+        FragmentAccepted = "fragment_accepted",
+    }
+    RxDrop {
+        /// Received for an interface that the host does not have.
+        RxNoInterface = "rx_no_interface",
+        /// An Ethernet frame for another station.
+        RxOtherStation = "rx_other_station",
+        /// An Ethernet frame whose source is a group, or none.
+        RxSourceMac = "rx_source_mac",
+        /// A frame with a VLAN tag.
+        RxVlan = "rx_vlan",
+        /// A protocol other than ARP, IPv4 and IPv6.
+        RxEtherType = "rx_ether_type",
+        /// An IP source that no packet from a link may have: own, loopback, group, broadcast.
+        RxMartianSource = "rx_martian_source",
+        /// An IP destination that no packet on a link may have: loopback, unspecified.
+        RxMartianDestination = "rx_martian_destination",
+        /// Neither for this host nor for a group it is in.
+        RxNotForUs = "rx_not_for_us",
+        /// Sent to all stations of the link, but to one IP address (RFC 1122 §3.3.6).
+        RxLinkBroadcast = "rx_link_broadcast",
+        /// An IPv4 source route, or an IPv6 routing header with segments left.
+        RxSourceRoute = "rx_source_route",
+        /// An IPv4 option whose length is impossible.
+        RxIpOption = "rx_ip_option",
+        /// An IPv6 option that is unknown and whose bits say to discard the packet.
+        RxUnknownOption = "rx_unknown_option",
+        /// An extension header that is unknown or in the wrong place.
+        RxExtension = "rx_extension",
+        /// A transport protocol that this host does not speak.
+        RxProtocol = "rx_protocol",
+        /// IPv6's "no next header": nothing to deliver.
+        RxNoNextHeader = "rx_no_next_header",
+        /// ARP about an address that is on no network of the interface.
+        ArpForeign = "arp_foreign",
+        /// ARP with a hardware address that no station has.
+        ArpMac = "arp_mac",
+        /// ARP that is neither request nor reply.
+        ArpOperation = "arp_operation",
+        /// ARP for somebody else, about somebody unknown.
+        ArpNotForUs = "arp_not_for_us",
+        /// An ARP reply that nobody asked for, which would have changed an entry.
+        ArpUnsolicited = "arp_unsolicited",
+        /// A claim to an address of this host.
+        AddressConflict = "address_conflict",
+        /// Neighbour discovery from beyond the link: a hop limit that is not 255.
+        NdpHopLimit = "ndp_hop_limit",
+        /// Neighbour discovery with addresses that the message may not have (RFC 4861 §7.1).
+        NdpAddress = "ndp_address",
+        /// A solicitation for an address that is not ours.
+        NdpNotForUs = "ndp_not_for_us",
+        /// An advertisement about a neighbour that this host does not know.
+        NdpUnknown = "ndp_unknown",
+        /// An advertisement that nobody asked for, which would have changed a confirmed entry.
+        NdpUnsolicited = "ndp_unsolicited",
+        /// Router solicitations, advertisements and redirects, which this host does not act upon.
+        NdpIgnored = "ndp_ignored",
+        /// An echo request to a group or broadcast address.
+        EchoBroadcast = "echo_broadcast",
+        /// An echo reply that nobody waits for.
+        EchoUnexpected = "echo_unexpected",
+        /// An ICMP type or code that means nothing here.
+        IcmpKind = "icmp_kind",
+        /// An ICMP source quench (RFC 6633).
+        IcmpSourceQuench = "icmp_source_quench",
+        /// An ICMP redirect.
+        IcmpRedirect = "icmp_redirect",
+        /// An ICMP error about a packet that this host did not send.
+        IcmpErrorForeign = "icmp_error_foreign",
+        /// A packet-too-big with a size below the least that a link may have.
+        IcmpTooSmall = "icmp_too_small",
+        /// No UDP socket for the destination.
+        UdpNoSocket = "udp_no_socket",
+        /// The UDP socket's queue was full.
+        UdpQueueFull = "udp_queue_full",
+        /// A UDP port of zero.
+        UdpPort = "udp_port",
+        /// A fragment that overlaps another, and those it was to be put together with.
+        FragmentOverlap = "fragment_overlap",
+        /// A fragment that came twice.
+        FragmentDuplicate = "fragment_duplicate",
+        /// A fragment for which there was no memory.
+        FragmentMemory = "fragment_memory",
+        /// A fragment that makes its datagram impossible: too long, too many holes, two ends.
+        FragmentImpossible = "fragment_impossible",
+        /// A fragment that is ECN-capable, of a datagram that is not, or the other way round.
+        FragmentEcn = "fragment_ecn",
+        /// A first fragment without the whole header chain (RFC 7112).
+        FragmentHeaderChain = "fragment_header_chain",
+    }
+    TxDrop {
+        /// No route to the destination.
+        TxNoRoute = "tx_no_route",
+        /// The interface's queue was full.
+        TxQueueFull = "tx_queue_full",
+        /// Too many packets waited for one neighbour's address.
+        TxNeighbourQueueFull = "tx_neighbour_queue_full",
+        /// The neighbour did not answer, or had to make room.
+        TxNeighbourUnreachable = "tx_neighbour_unreachable",
+        /// Longer than the path allows, and not to be cut.
+        TxTooBig = "tx_too_big",
+        /// No free frame to cut a packet into.
+        TxNoMemory = "tx_no_memory",
+    }
+    Event {
+        /// Something could not be answered for want of a free frame.
+        NoMemory = "no_memory",
+        /// ICMP errors that the rate limit held back.
+        IcmpErrorLimited = "icmp_error_limited",
+        /// ICMP errors sent.
+        IcmpErrorSent = "icmp_error_sent",
+        /// Answers to others' probes for addresses of this host.
+        AddressDefended = "address_defended",
+        /// Neighbours forgotten to make room for others.
+        NeighbourEvicted = "neighbour_evicted",
+        /// Neighbours that did not answer.
+        NeighbourFailed = "neighbour_failed",
+        /// Path sizes learnt.
+        PathMtuLearnt = "path_mtu_learnt",
+        /// Incomplete datagrams given up after their time.
+        ReassemblyTimeout = "reassembly_timeout",
+        /// Incomplete datagrams given up to make room.
+        ReassemblyEvicted = "reassembly_evicted",
+        /// Events that nobody collected in time.
+        EventsLost = "events_lost",
+    }
+}
+
+macro_rules! layers {
+    ([$($(#[doc = $doc:literal])+ $layer:ident = $name:literal),+ $(,)?] $reasons:tt) => {
+        /// Whose format a packet broke.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Layer { $($(#[doc = $doc])+ $layer,)+ }
+
+        impl Layer {
+            /// Every layer.
+            pub const ALL: &'static [Self] = &[$(Self::$layer,)+];
+        }
+
+        const MALFORMED: &[[&str; Malformed::ALL.len()]] = &[$(layers!(@names $name $reasons),)+];
+    };
+    (@names $layer:literal [$($reason:literal),+ $(,)?]) => {
+        [$(concat!("malformed_", $layer, "_", $reason),)+]
+    };
+}
+
+layers! {
+    [
+        /// Ethernet.
+        Ethernet = "ethernet",
+        /// ARP.
+        Arp = "arp",
+        /// IPv4.
+        Ipv4 = "ipv4",
+        /// IPv6 and its extension headers.
+        Ipv6 = "ipv6",
+        /// ICMP for IPv4.
+        Icmpv4 = "icmpv4",
+        /// ICMPv6.
+        Icmpv6 = "icmpv6",
+        /// Neighbour discovery.
+        Ndp = "ndp",
+        /// UDP.
+        Udp = "udp",
+        /// TCP.
+        Tcp = "tcp",
+    ]
+    [
+        "truncated",
+        "version",
+        "header_length",
+        "length",
+        "checksum",
+        "checksum_absent",
+        "option_length",
+        "extensions",
+        "address_kind",
+        "code",
+        "kind",
+        "fragment",
+    ]
+}
+
+/// What a host counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counters {
+    counts: [u64; Count::ALL.len()],
+    malformed: [[u64; Malformed::ALL.len()]; Layer::ALL.len()],
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self {
+            counts: [0; Count::ALL.len()],
+            malformed: [[0; Malformed::ALL.len()]; Layer::ALL.len()],
+        }
+    }
+}
+
+impl Counters {
+    /// Counts one.
+    #[inline]
+    pub fn add(&mut self, count: Count) {
+        self.counts[count as usize] += 1;
+    }
+
+    /// Counts several.
+    #[inline]
+    pub fn add_many(&mut self, count: Count, more: usize) {
+        self.counts[count as usize] += more as u64;
+    }
+
+    /// Counts a received packet that broke a format.
+    #[inline]
+    pub fn add_malformed(&mut self, layer: Layer, malformed: Malformed) {
+        self.malformed[layer as usize][malformed.index()] += 1;
+    }
+
+    /// How many of these.
+    #[inline]
+    pub fn of(&self, count: Count) -> u64 {
+        self.counts[count as usize]
+    }
+
+    /// How many broke this format in this way.
+    pub fn of_malformed(&self, layer: Layer, malformed: Malformed) -> u64 {
+        self.malformed[layer as usize][malformed.index()]
+    }
+
+    /// How many broke a format in any way.
+    pub fn malformed(&self) -> u64 {
+        self.malformed.iter().flatten().sum()
+    }
+
+    /// Everything counted of one kind; malformed packets are among [`Kind::RxDrop`].
+    pub fn sum(&self, kind: Kind) -> u64 {
+        let counts = Count::ALL.iter().filter(|count| count.kind() == kind);
+        let malformed = if kind == Kind::RxDrop { self.malformed() } else { 0 };
+        counts.map(|&count| self.of(count)).sum::<u64>() + malformed
+    }
+
+    /// Every counter under its name, zeros too.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let counts = Count::ALL.iter().map(|&count| (count.name(), self.of(count)));
+        let malformed = MALFORMED.iter().zip(&self.malformed);
+        counts.chain(
+            malformed.flat_map(|(names, counts)| names.iter().copied().zip(counts.iter().copied())),
+        )
+    }
+
+    /// Whether every packet is accounted for, while `queued` of the packets made here wait.
+    ///
+    /// # Errors
+    /// Which side does not add up, and by how much.
+    pub fn check(&self, queued: u64) -> Result<(), Unbalanced> {
+        let taken = self.of(Count::Received) + self.of(Count::Reassembled);
+        let ended = self.sum(Kind::Accepted) + self.sum(Kind::RxDrop);
+        if taken != ended {
+            return Err(Unbalanced::Received { taken, ended });
+        }
+        let made = self.of(Count::Originated);
+        let ended = self.of(Count::Sent) + self.sum(Kind::TxDrop) + queued;
+        if made != ended {
+            return Err(Unbalanced::Originated { made, ended });
+        }
+        Ok(())
+    }
+}
+
+/// Packets that no counter accounts for: a bug.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unbalanced {
+    /// Among those received.
+    #[error("{taken} packets were taken in, {ended} are accounted for")]
+    Received {
+        /// Received, or reassembled.
+        taken: u64,
+        /// Accepted or dropped.
+        ended: u64,
+    },
+    /// Among those made here.
+    #[error("{made} packets were made, {ended} are accounted for")]
+    Originated {
+        /// Made.
+        made: u64,
+        /// Sent, dropped or waiting.
+        ended: u64,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_counter_has_a_name_of_its_own_and_stands_at_its_index() {
+        for (index, &count) in Count::ALL.iter().enumerate() {
+            assert_eq!(count as usize, index);
+        }
+        for (index, &layer) in Layer::ALL.iter().enumerate() {
+            assert_eq!(layer as usize, index);
+        }
+        let counters = Counters::default();
+        let names: BTreeSet<_> = counters.iter().map(|(name, _)| name).collect();
+        assert_eq!(names.len(), counters.iter().count());
+    }
+
+    #[test]
+    fn malformed_packets_are_counted_under_the_names_that_the_format_gives_them() {
+        let mut counters = Counters::default();
+        for malformed in Malformed::ALL {
+            counters.add_malformed(Layer::Udp, malformed);
+            let name = format!("malformed_udp_{}", malformed.name());
+            assert!(counters.iter().any(|counted| counted == (name.as_str(), 1)), "{name}");
+        }
+        assert_eq!(counters.malformed(), 12);
+    }
+
+    #[test]
+    fn a_packet_that_ends_nowhere_is_noticed() {
+        let mut counters = Counters::default();
+        counters.add(Count::Received);
+        assert_eq!(counters.check(0), Err(Unbalanced::Received { taken: 1, ended: 0 }));
+        counters.add(Count::RxNotForUs);
+        assert_eq!(counters.check(0), Ok(()));
+        counters.add(Count::Originated);
+        assert_eq!(counters.check(1), Ok(()));
+        assert_eq!(counters.check(0), Err(Unbalanced::Originated { made: 1, ended: 0 }));
+    }
+}

@@ -1,0 +1,139 @@
+//! Frames and IP packets on their way in: each header read once, each refusal counted by its reason.
+//!
+//! Left out: IPv4 (`v4`) and IPv6 (`v6`) themselves, and what the transports do with what passed.
+
+use plumb_base::time::Instant;
+use plumb_wire::ethernet::{EtherType, Frame, Tags};
+use plumb_wire::machine::Port;
+use plumb_wire::medium::Medium;
+use plumb_wire::packet::{ChecksumState, Packet, Pool};
+use plumb_wire::protocol::Protocol;
+
+use super::Ingress;
+use crate::counters::{Count, Layer};
+use crate::host::Host;
+use crate::icmp::Fault;
+use crate::udp;
+
+mod v4;
+mod v6;
+
+impl Host {
+    /// Takes one frame of a device.
+    #[inline]
+    pub(crate) fn handle_frame(
+        &mut self,
+        now: Instant,
+        port: Port,
+        mut packet: Packet,
+        pool: &mut Pool,
+    ) {
+        if let ChecksumState::Partial { .. } = packet.meta.checksum {
+            // Of a sender on this machine, between whom and here nothing can have broken it.
+            packet.meta.checksum = ChecksumState::Verified;
+        }
+        let Some(interface) = self.interfaces.get(usize::from(port.0)) else {
+            return self.drop_packet(Count::RxNoInterface, packet, pool);
+        };
+        if interface.capabilities.medium == Medium::Ip {
+            return match pool.bytes(&packet).first().map(|byte| byte >> 4) {
+                Some(6) => self.handle_ipv6(now, port, false, packet, pool),
+                _ => self.handle_ipv4(now, port, false, packet, pool),
+            };
+        }
+        let frame = match Frame::parse(pool.bytes(&packet)) {
+            Ok(frame) => frame,
+            Err(malformed) => {
+                self.counters.add_malformed(Layer::Ethernet, malformed);
+                return pool.free(packet);
+            }
+        };
+        let destination = frame.destination();
+        let group = destination.is_group();
+        if destination != interface.mac && !group {
+            return self.drop_packet(Count::RxOtherStation, packet, pool);
+        }
+        if !frame.source().is_unicast() {
+            return self.drop_packet(Count::RxSourceMac, packet, pool);
+        }
+        match frame.tags() {
+            Tags::Untagged => {}
+            // IEEE 802.1Q §6.9: VLAN 0 only carries a priority.
+            Tags::Single(tag) if tag.number() == 0 => {}
+            Tags::Single(_) | Tags::Double { .. } => {
+                return self.drop_packet(Count::RxVlan, packet, pool);
+            }
+        }
+        let (ether_type, header_len) = (frame.ether_type(), frame.header_len());
+        pool.trim_front(&mut packet, header_len);
+        match ether_type {
+            EtherType::IPV4 => self.handle_ipv4(now, port, group, packet, pool),
+            EtherType::IPV6 => self.handle_ipv6(now, port, group, packet, pool),
+            EtherType::ARP => self.handle_arp(now, port, packet, pool),
+            _ => self.drop_packet(Count::RxEtherType, packet, pool),
+        }
+    }
+
+    /// Takes a whole datagram for this host to its transport.
+    #[inline]
+    pub(crate) fn handle_datagram(
+        &mut self,
+        now: Instant,
+        ingress: &Ingress,
+        packet: Packet,
+        pool: &mut Pool,
+    ) {
+        match ingress.protocol {
+            Protocol::UDP => self.handle_udp(now, ingress, packet, pool),
+            Protocol::ICMPV4 if ingress.source.is_ipv4() => {
+                self.handle_icmpv4(now, ingress, packet, pool);
+            }
+            Protocol::ICMPV6 if ingress.source.is_ipv6() => {
+                self.handle_icmpv6(now, ingress, packet, pool);
+            }
+            Protocol::NO_NEXT if ingress.source.is_ipv6() => {
+                self.drop_packet(Count::RxNoNextHeader, packet, pool);
+            }
+            _ => {
+                self.counters.add(Count::RxProtocol);
+                self.report(now, ingress, Fault::Protocol, packet, pool);
+            }
+        }
+    }
+
+    #[inline]
+    fn handle_udp(&mut self, now: Instant, ingress: &Ingress, mut packet: Packet, pool: &mut Pool) {
+        let arrival = udp::Arrival {
+            source: ingress.source,
+            destination: ingress.destination,
+            port: ingress.port,
+        };
+        pool.trim_front(&mut packet, usize::from(ingress.header_len));
+        let (mut packet, refused) = match self.udp.handle_datagram(&arrival, packet, pool) {
+            Ok(_) => return self.counters.add(Count::UdpDelivered),
+            Err(refused) => refused,
+        };
+        let count = match refused {
+            udp::Refused::Malformed(malformed) => {
+                self.counters.add_malformed(Layer::Udp, malformed);
+                return pool.free(packet);
+            }
+            udp::Refused::PortZero => Count::UdpPort,
+            udp::Refused::QueueFull => Count::UdpQueueFull,
+            udp::Refused::NoSocket => {
+                self.counters.add(Count::UdpNoSocket);
+                // The headers still stand where they were.
+                pool.prepend(&mut packet, usize::from(ingress.header_len));
+                return self.report(now, ingress, Fault::Port, packet, pool);
+            }
+        };
+        self.drop_packet(count, packet, pool);
+    }
+
+    /// Counts a packet under a reason and frees it.
+    #[cold]
+    pub(crate) fn drop_packet(&mut self, count: Count, packet: Packet, pool: &mut Pool) {
+        self.counters.add(count);
+        pool.free(packet);
+    }
+}

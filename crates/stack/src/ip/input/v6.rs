@@ -1,0 +1,199 @@
+//! IPv6 on its way in (RFC 8200), along its extension headers.
+//!
+//! Left out: forwarding; IPsec, whose headers are as good as unknown here.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use plumb_base::time::Instant;
+use plumb_wire::icmpv6::parameter_problem;
+use plumb_wire::ipv6;
+use plumb_wire::ipv6::extension::Extension;
+use plumb_wire::ipv6::option::{Action, Options};
+use plumb_wire::machine::Port;
+use plumb_wire::malformed::Malformed;
+use plumb_wire::packet::{Packet, Pool};
+use plumb_wire::protocol::Protocol;
+
+use crate::counters::{Count, Layer};
+use crate::host::Host;
+use crate::icmp::Fault;
+use crate::interface::{Cast, Interface, never_on_a_link6};
+use crate::ip::Ingress;
+
+/// What a walk along the extension headers found.
+struct Walk {
+    protocol: Protocol,
+    protocol_at: usize,
+    payload_at: usize,
+    is_fragment: bool,
+}
+
+enum Refusal {
+    Malformed(Malformed),
+    Drop(Count),
+    Report(Count, Fault),
+}
+
+impl Host {
+    /// Takes an IPv6 packet; `group` says that its link sent it to a group.
+    #[inline]
+    pub(crate) fn handle_ipv6(
+        &mut self,
+        now: Instant,
+        port: Port,
+        group: bool,
+        mut packet: Packet,
+        pool: &mut Pool,
+    ) {
+        let ip = match ipv6::Packet::parse(pool.bytes(&packet)) {
+            Ok(ip) => ip,
+            Err(malformed) => {
+                self.counters.add_malformed(Layer::Ipv6, malformed);
+                return pool.free(packet);
+            }
+        };
+        let (source, destination) = (ip.source(), ip.destination());
+        let interface = &self.interfaces[usize::from(port.0)];
+        let cast = match admit(interface, source, destination, group) {
+            Ok(cast) => cast,
+            Err(count) => return self.drop_packet(count, packet, pool),
+        };
+        let mut ingress = Ingress {
+            port,
+            source: IpAddr::V6(source),
+            destination: IpAddr::V6(destination),
+            protocol: ip.next_header(),
+            protocol_at: 6,
+            header_len: 40,
+            hop_limit: ip.hop_limit(),
+            group: group || cast == Cast::Group,
+        };
+        let ecn = ip.traffic_class().ecn();
+        let len = ipv6::HEADER_LEN + ip.payload().len();
+        let walk = match ip.next_header() {
+            Protocol::UDP | Protocol::ICMPV6 => None,
+            _ => Some(walk(&ip)),
+        };
+        pool.truncate(&mut packet, len);
+        packet.meta.ecn = ecn;
+        let mut is_fragment = false;
+        match walk {
+            None => {}
+            Some(Ok(walk)) => {
+                let narrow = |at| u16::try_from(at).expect("inside of a packet");
+                ingress.protocol = walk.protocol;
+                ingress.protocol_at = narrow(walk.protocol_at);
+                ingress.header_len = narrow(walk.payload_at);
+                is_fragment = walk.is_fragment;
+            }
+            Some(Err(refusal)) => return self.refuse6(now, &ingress, refusal, packet, pool),
+        }
+        if is_fragment {
+            return self.handle_fragment(now, &ingress, packet, pool);
+        }
+        self.handle_datagram(now, &ingress, packet, pool);
+    }
+
+    #[cold]
+    fn refuse6(
+        &mut self,
+        now: Instant,
+        ingress: &Ingress,
+        refusal: Refusal,
+        packet: Packet,
+        pool: &mut Pool,
+    ) {
+        match refusal {
+            Refusal::Malformed(malformed) => {
+                self.counters.add_malformed(Layer::Ipv6, malformed);
+                pool.free(packet);
+            }
+            Refusal::Drop(count) => self.drop_packet(count, packet, pool),
+            Refusal::Report(count, fault) => {
+                self.counters.add(count);
+                self.report(now, ingress, fault, packet, pool);
+            }
+        }
+    }
+}
+
+#[inline]
+fn admit(
+    interface: &Interface,
+    source: Ipv6Addr,
+    destination: Ipv6Addr,
+    group: bool,
+) -> Result<Cast, Count> {
+    // RFC 4291 §2.7: no group is a source. The unspecified address is one while an address is being
+    // probed, which neighbour discovery looks at itself.
+    let martian = (never_on_a_link6(source) && !source.is_unspecified()) || source.is_multicast();
+    if martian || interface.owns6(source) {
+        // Our own probe, looped back, or somebody who claims to be us.
+        return Err(Count::RxMartianSource);
+    }
+    match interface.cast6(destination) {
+        Cast::Other if never_on_a_link6(destination) => Err(Count::RxMartianDestination),
+        Cast::Other => Err(Count::RxNotForUs),
+        Cast::Own if group => Err(Count::RxLinkBroadcast),
+        cast => Ok(cast),
+    }
+}
+
+fn walk(ip: &ipv6::Packet<'_>) -> Result<Walk, Refusal> {
+    let mut extensions = ip.extensions();
+    let mut is_fragment = false;
+    loop {
+        let at = extensions.payload_at();
+        let protocol_at = extensions.protocol_at();
+        let Some(extension) = extensions.next() else { break };
+        match extension.map_err(Refusal::Malformed)? {
+            Extension::HopByHop(options) | Extension::Destination(options) => check(options)?,
+            Extension::Routing { segments_left: 0, .. } => {}
+            Extension::Routing { .. } => {
+                // RFC 8200 §4.4: unknown (and type 0 is, by RFC 5095): report the type's octet.
+                let fault = Fault::Parameter(parameter_problem::FIELD, pointer(at + 2));
+                return Err(Refusal::Report(Count::RxSourceRoute, fault));
+            }
+            // RFC 6946: an atomic fragment is a whole datagram, whatever else has its identification.
+            Extension::Fragment(fragment) => is_fragment = !fragment.is_atomic(),
+            Extension::Authentication(_) => {
+                let fault = Fault::Parameter(parameter_problem::NEXT_HEADER, pointer(protocol_at));
+                return Err(Refusal::Report(Count::RxExtension, fault));
+            }
+        }
+    }
+    if extensions.protocol() == Protocol::HOP_BY_HOP && !is_fragment {
+        let at = pointer(extensions.protocol_at());
+        let fault = Fault::Parameter(parameter_problem::NEXT_HEADER, at);
+        return Err(Refusal::Report(Count::RxExtension, fault));
+    }
+    Ok(Walk {
+        protocol: extensions.protocol(),
+        protocol_at: extensions.protocol_at(),
+        payload_at: extensions.payload_at(),
+        is_fragment,
+    })
+}
+
+/// RFC 8200 §4.2: what the high bits of an unknown option's type say.
+fn check(options: Options<'_>) -> Result<(), Refusal> {
+    for item in options.items() {
+        let item = item.map_err(Refusal::Malformed)?;
+        if item.is_padding() {
+            continue;
+        }
+        let code = parameter_problem::OPTION;
+        let fault = match item.action() {
+            Action::Skip => continue,
+            Action::Drop => return Err(Refusal::Drop(Count::RxUnknownOption)),
+            Action::Report => Fault::ParameterToGroups(code, pointer(item.at)),
+            Action::ReportUnlessMulticast => Fault::Parameter(code, pointer(item.at)),
+        };
+        return Err(Refusal::Report(Count::RxUnknownOption, fault));
+    }
+    Ok(())
+}
+
+fn pointer(at: usize) -> u32 {
+    u32::try_from(at).expect("inside of a packet")
+}
