@@ -18,6 +18,7 @@ mod finding;
 mod latency_local;
 pub mod published;
 mod reliability;
+mod stack;
 mod tcp_options;
 mod throughput_local;
 mod udp_large;
@@ -51,6 +52,7 @@ pub fn catalogue() -> impl Iterator<Item = &'static Claim> {
         tcp_options::CLAIMS,
         udp_large::CLAIMS,
         reliability::CLAIMS,
+        stack::CLAIMS,
     ]
     .into_iter()
     .flatten()

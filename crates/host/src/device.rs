@@ -17,6 +17,7 @@ mod idle;
 pub mod packet;
 pub mod tap;
 pub mod vnet;
+pub mod xdp;
 
 /// Smallest MTU of a link that carries IPv4 (RFC 791 §3.2), in bytes.
 pub const MTU_MIN_IPV4: u32 = 68;

@@ -1,15 +1,17 @@
 //! The harness: fresh processes, one of which does all the timing.
 //!
 //! `launcher` is the orchestrator's side, `worker` and `peer` the two processes of a launch;
-//! `bench`, `calls` and `clocks` are what is timed, `sampler` what becomes of the samples.
+//! `mirror` is a launch whose peer is a stack; `bench`, `calls` and `clocks` are what is timed, `sampler` what becomes of the samples.
 
 mod bench;
 mod calls;
+pub mod checksums;
 mod clocks;
 mod control;
 mod effort;
 mod frame;
 pub mod launcher;
+pub mod mirror;
 mod page;
 mod payload;
 pub mod peer;

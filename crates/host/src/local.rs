@@ -28,9 +28,11 @@ mod vmsplice;
 mod zerocopy;
 
 pub(crate) use end::{
-    Channel, End, Fault, Handover, Mark, OpenError, PAGE_STOP, Received, SLACK, Setup, Watch,
+    Attempt, Channel, End, Fault, Handover, Mark, OpenError, PAGE_STOP, Received, SLACK, Setup,
+    Watch,
 };
 use mechanism::Mechanism;
+pub(crate) use udp::UdpEnd;
 
 /// Something to do with a channel whose type is known at compile time, so that no call between
 /// two clock reads goes through a table.

@@ -10,3 +10,5 @@ mod bed;
 mod mirror;
 #[path = "devices/packet.rs"]
 mod packet;
+#[path = "devices/xdp.rs"]
+mod xdp;

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use plumb_host::harness;
+use plumb_host::harness::mirror::peer::{Mirror, MirrorError, Site};
 
 use crate::problem::{Exit, Problem};
 use output::{Failure, Output};
@@ -34,6 +35,7 @@ pub mod show;
 pub mod stack;
 pub mod store;
 pub mod stored;
+pub mod study;
 pub mod variants;
 
 /// Measures what it costs one program to talk to another on this machine.
@@ -111,6 +113,7 @@ enum Command {
     Run(run::Run),
     Rerun(rerun::Rerun),
     Runs(runs::Runs),
+    Study(study::Study),
     Selftest(selftest::Selftest),
     Show(show::Show),
     Stack(stack::Stack),
@@ -132,11 +135,18 @@ pub fn main() -> ExitCode {
     match arguments.get(1).and_then(|word| word.to_str()) {
         Some("__worker") => return ExitCode::from(harness::worker::main()),
         Some("__peer") => return ExitCode::from(harness::peer::main()),
+        Some("__mirror") => return ExitCode::from(harness::mirror::peer::main(no_stack)),
         _ => {}
     }
     report_panics();
     std::panic::catch_unwind(|| run_words(arguments))
         .unwrap_or_else(|_| ExitCode::from(Exit::Trouble.code()))
+}
+
+/// Mirrors of any stack but the kernel's.
+fn no_stack(site: Site) -> Result<Box<dyn Mirror>, MirrorError> {
+    let name = site.spec.name();
+    Err(MirrorError::Unavailable(format!("this program has no mirror for {name}")))
 }
 
 fn run_words(arguments: Vec<OsString>) -> ExitCode {
@@ -170,6 +180,7 @@ fn dispatch(cli: Cli, output: &Output) -> Result<Exit, Failure> {
         Command::Run(command) => command.perform(global, output),
         Command::Rerun(command) => command.perform(global, output),
         Command::Runs(command) => command.perform(global, output),
+        Command::Study(command) => command.perform(global, output),
         Command::Selftest(command) => command.perform(output),
         Command::Show(command) => command.perform(global, output),
         Command::Stack(command) => command.perform(global, output),

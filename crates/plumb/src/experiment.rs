@@ -5,21 +5,26 @@
 
 use plumb_base::time::Span;
 use plumb_base::units::Unit;
-use plumb_host::harness::spec::{ChannelSpec, Task};
+use plumb_host::harness::spec::{Subject, Task};
 use plumb_host::topology::{Placement, Topology};
 use plumb_store::record::{Better, Factors};
 
 use crate::plan::Limits;
 use crate::problem::Problem;
 
+pub mod breakdown;
 pub mod call;
+pub mod checksum;
 pub mod clock;
 pub mod expand;
 pub mod factor;
 pub mod latency;
 pub mod local;
+pub mod mirror;
 pub mod reliability;
+pub mod replay;
 pub mod resolve;
+pub mod stack_time;
 pub mod study;
 pub mod tcp_options;
 pub mod throughput;
@@ -140,8 +145,8 @@ pub enum Action {
 /// What a launch holds constant; cells with equal groups share launches.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LaunchGroup {
-    /// The channel; none for clocks and kernel calls.
-    pub channel: Option<ChannelSpec>,
+    /// What stands between worker and peer.
+    pub subject: Subject,
     /// Where worker and peer run.
     pub placement: Placement,
     /// The CPU of the worker where the cell names one, instead of the placement's.
@@ -156,7 +161,7 @@ impl CellPlan {
         let waits = matches!(
             &self.action,
             Action::Measure { group, task: Task::WriteWriteRead { .. }, .. }
-                if group.channel.as_ref().is_some_and(|channel| !channel.options.nodelay)
+                if group.subject.channel().is_some_and(|channel| !channel.options.nodelay)
         );
         if waits { limits.block.max(Span::from_ms(500)) } else { limits.block }
     }
@@ -168,8 +173,8 @@ impl CellPlan {
 }
 
 impl Experiment {
-    /// Every experiment, in the order of the study.
-    pub const ALL: [&'static Self; 7] = [
+    /// Every experiment, in the order of the studies.
+    pub const ALL: [&'static Self; 13] = [
         &clock::RESOLUTION,
         &call::KERNEL,
         &latency::LOCAL,
@@ -177,6 +182,12 @@ impl Experiment {
         &tcp_options::TCP_OPTIONS,
         &udp_large::UDP_LARGE,
         &reliability::RELIABILITY,
+        &mirror::RTT,
+        &stack_time::TIME,
+        &checksum::CHECKSUM,
+        &replay::REPLAY,
+        &mirror::CONTENTION,
+        &breakdown::LOCAL,
     ];
 
     /// The experiment of an id.

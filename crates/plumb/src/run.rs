@@ -4,10 +4,12 @@
 //! Left out: what a block times (`plumb_host::harness`), what to measure (`crate::experiment`)
 //! and what it means (`plumb_analysis`).
 
+use std::collections::BTreeSet;
+
 use plumb_base::time::Span;
 use plumb_host::clock::monotonic_ns;
 use plumb_host::harness::launcher::{Launch, LaunchError};
-use plumb_host::harness::spec::{BlockSpec, LaunchSpec, Task};
+use plumb_host::harness::spec::{BlockReport, BlockSpec, LaunchSpec, Subject, Task};
 use plumb_host::{local, stop};
 use plumb_store::lock::MeasureLock;
 use plumb_store::record::{self, CellStatus, RunStatus};
@@ -120,6 +122,16 @@ enum Stopped {
     User,
 }
 
+/// One visit of a launch to a cell.
+#[derive(Clone, Copy)]
+struct Visit<'a> {
+    launch: i64,
+    cell: usize,
+    pass: u32,
+    /// The cells that the launch visits.
+    open: &'a [usize],
+}
+
 /// A run under way.
 struct Execution<'a> {
     store: &'a mut Store,
@@ -188,15 +200,18 @@ impl Execution<'_> {
         for pass in 0..self.plan.limits.passes {
             let mut cells = open.clone();
             cells.shuffle(&mut order);
+            let mut visited = BTreeSet::new();
             for cell in cells {
                 if let Some(stopped) = self.interruption() {
                     return Ok(Some(stopped));
                 }
-                if !self.ledger.is_open(cell) {
+                if !self.ledger.is_open(cell) || visited.contains(&cell) {
                     continue;
                 }
-                if let Err(error) = self.block(&mut launch, id, cell, pass)? {
-                    return self.launch_failed(group, &[cell], &error);
+                let visit = Visit { launch: id, cell, pass, open: &open };
+                match self.block(&mut launch, visit)? {
+                    Ok(served) => visited.extend(served),
+                    Err(error) => return self.launch_failed(group, &[cell], &error),
                 }
             }
         }
@@ -208,14 +223,14 @@ impl Execution<'_> {
         Ok(self.interruption())
     }
 
-    /// Measures and stores one block. The inner error ends the launch; the outer one the run.
+    /// Measures one block and stores it for every cell that it serves, which are returned. The
+    /// inner error ends the launch; the outer one the run.
     fn block(
         &mut self,
         launch: &mut Launch,
-        launch_id: i64,
-        cell: usize,
-        pass: u32,
-    ) -> Result<Result<(), LaunchError>, Problem> {
+        visit: Visit<'_>,
+    ) -> Result<Result<Vec<usize>, LaunchError>, Problem> {
+        let cell = visit.cell;
         let plan = self.ledger.plan(cell);
         let duration = plan.block_time(&self.plan.limits);
         let spec = BlockSpec {
@@ -229,21 +244,48 @@ impl Execution<'_> {
         let report = match launch.measure(&spec, deadline(duration), &mut abort) {
             Ok(report) => report,
             Err(LaunchError::Unavailable(reason)) => {
-                self.give_up(&[cell], &CellStatus::Unavailable(reason))?;
-                return Ok(Ok(()));
+                let kin = self.ledger.kin(cell, visit.open);
+                self.give_up(&kin, &CellStatus::Unavailable(reason))?;
+                return Ok(Ok(kin));
             }
             Err(error) => return Ok(Err(error)),
         };
         let pinned = plan.is_pinned();
         let flags = self.flags.of(&report, pinned);
-        let block = convert::block(self.ledger.id(cell), launch_id, pass, report, flags);
+        if report.parts.is_empty() {
+            self.keep(visit, cell, report, flags)?;
+            return Ok(Ok(vec![cell]));
+        }
+        let kin = self.ledger.kin(cell, visit.open);
+        for &cell in &kin {
+            match convert::part(&report, &self.ledger.plan(cell).response) {
+                Some(part) => self.keep(visit, cell, part, flags.clone())?,
+                None => {
+                    let reason = "nothing of this kind happened in a round trip here".to_owned();
+                    self.give_up(&[cell], &CellStatus::Unavailable(reason))?;
+                }
+            }
+        }
+        Ok(Ok(kin))
+    }
+
+    /// Stores a block for one cell.
+    fn keep(
+        &mut self,
+        visit: Visit<'_>,
+        cell: usize,
+        report: BlockReport,
+        flags: Vec<String>,
+    ) -> Result<(), Problem> {
+        let id = self.ledger.id(cell);
+        let block = convert::block(id, visit.launch, visit.pass, report, flags);
         self.ledger.add(cell, &block);
         self.store.add_block(&self.id, &block)?;
         self.ledger.blocks_done += 1;
         let (done, planned, left) =
             (self.ledger.blocks_done, self.blocks_planned(), self.time_left());
         self.watcher.block(done, planned, self.ledger.plan(cell), left);
-        Ok(Ok(()))
+        Ok(())
     }
 
     /// What a failed launch means for its cells: absence is a result, breakage is tried again.
@@ -328,7 +370,7 @@ impl Execution<'_> {
         let pair = self.clock.pair(&group)?;
         let seed = self.seed.derive(&format!("launch {}", self.ledger.launches)).0;
         Ok(LaunchSpec {
-            channel: group.channel,
+            subject: group.subject,
             cpu_local: pair.local,
             cpu_peer: pair.peer,
             ticks_per_ns: self.clock.ticks_per_ns(),
@@ -385,14 +427,15 @@ fn deadline(block: Span) -> Span {
 
 /// One line about what a launch holds constant.
 fn describe(group: &LaunchGroup) -> String {
-    match &group.channel {
-        Some(channel) => format!(
-            "{} {} {}",
-            channel.mechanism.name(),
-            group.placement.name(),
-            channel.wake.name()
-        ),
-        None => group.placement.name().to_owned(),
+    let placement = group.placement.name();
+    match &group.subject {
+        Subject::Channel(channel) => {
+            format!("{} {placement} {}", channel.mechanism.name(), channel.wake.name())
+        }
+        Subject::Mirror(mirror) => {
+            format!("{} {placement} {}", mirror.name(), mirror.wake.name())
+        }
+        Subject::Alone => placement.to_owned(),
     }
 }
 

@@ -13,7 +13,7 @@ use std::sync::Mutex;
 use plumb_base::time::Span;
 use plumb_host::harness::launcher::{Launch, LaunchError};
 use plumb_host::harness::spec::{
-    BlockReport, BlockSpec, ChannelSpec, LaunchSpec, SocketOptions, Task,
+    BlockReport, BlockSpec, ChannelSpec, LaunchSpec, SocketOptions, Subject, Task,
 };
 use plumb_host::local::mechanism::{Carries, Mechanism, Wake};
 
@@ -28,7 +28,11 @@ fn alone() -> std::sync::MutexGuard<'static, ()> {
 
 fn spec(mechanism: Mechanism, wake: Wake) -> LaunchSpec {
     LaunchSpec {
-        channel: Some(ChannelSpec { mechanism, wake, options: SocketOptions::default() }),
+        subject: Subject::Channel(ChannelSpec {
+            mechanism,
+            wake,
+            options: SocketOptions::default(),
+        }),
         cpu_local: None,
         cpu_peer: None,
         ticks_per_ns: None,
@@ -145,7 +149,7 @@ fn transfers_deliver_every_byte_they_count() {
 fn loss_injected_by_the_sender_is_counted_as_that() {
     let _alone = alone();
     let mut spec = spec(Mechanism::Udp4, Wake::Block);
-    if let Some(channel) = &mut spec.channel {
+    if let Subject::Channel(channel) = &mut spec.subject {
         channel.options.loss_ppm = 200_000;
     }
     let mut launch = Launch::start(Path::new(PLUMB), &spec, &mut || false).unwrap();

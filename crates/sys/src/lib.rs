@@ -5,6 +5,7 @@
 #![expect(unsafe_code, reason = "this crate is the fence: every other crate forbids unsafe code")]
 
 pub mod affinity;
+pub mod bpf;
 pub mod clock;
 pub mod ethtool;
 pub mod fd;
@@ -23,6 +24,7 @@ pub mod splice;
 pub mod timer;
 pub mod tun;
 pub mod uring;
+pub mod xdp;
 
 use std::io;
 

@@ -6,7 +6,10 @@
 /// The paper that the study `ipc` re-tests.
 pub const ZHAO: &str = "Zhao, TCP, UDP, and Pipes Communication Benchmarking, CS 736, 2014";
 
-/// The assignment that it answers, which makes claims of its own.
+/// The document that the claims of study `stack` come from.
+pub const KJELLERSTEDT: &str = "Kjellerstedt, Implementing a High Performance TCP/IP Stack, 1997";
+
+/// The assignment that Zhao answers, which makes claims of its own.
 pub const MILLER: &str = "Miller, Benchmarking Interprocess Communications, CS 736, 2014";
 
 /// The order of the local mechanisms for one response and size.

@@ -19,6 +19,7 @@ use crate::clock::{ClockQuality, Stopwatch};
 use crate::local::mechanism::{Carries, Mechanism};
 use crate::local::{End, Fault, Mark, SLACK};
 
+mod breakdown;
 mod exchange;
 mod pilot;
 mod reliability;
@@ -108,6 +109,8 @@ impl<'a, E: End> Bench<'a, E> {
         self.corrupted = 0;
         let mut report = match &spec.task {
             Task::Latency { size } => self.latency(spec, *size, false),
+            Task::RoundTrip { size } => self.round_trips(spec, *size),
+            Task::Breakdown { size } => self.broken_down(spec, *size),
             Task::WriteWriteRead { size } => self.latency(spec, *size, true),
             Task::Throughput { size } => self.throughput(spec, *size),
             Task::ThroughputAcked { size } => self.throughput_acked(spec, *size),
@@ -132,6 +135,29 @@ impl<'a, E: End> Bench<'a, E> {
             self.peer_done()?;
         }
         Ok(())
+    }
+
+    /// The whole round trip of a message.
+    fn round_trips(&mut self, spec: &BlockSpec, size: u64) -> Result<BlockReport, Trouble> {
+        self.prepare(size)?;
+        self.begin(Role::Echo)?;
+        let trip_ns = self.pilot(|bench| bench.round_trip(false))?;
+        self.finish_echo()?;
+        self.begin(Role::Echo)?;
+        let (mut report, ticks) =
+            self.repeat(spec, trip_ns, size, |bench| bench.round_trip(false))?;
+        let peer = self.finish_echo()?;
+        self.conclude(&mut report, &peer);
+        let batch = f64::from(report.batch);
+        let values: Vec<f64> = ticks.iter().map(|&t| self.watch.ns(t) / batch).collect();
+        sampler::summarise(&values, 0.001, spec, &mut report);
+        Ok(report)
+    }
+
+    /// Where the time of a round trip goes, seen by the probes that suit who is at the other end.
+    fn broken_down(&mut self, spec: &BlockSpec, size: u64) -> Result<BlockReport, Trouble> {
+        let mut probe = breakdown::Edges::new(self.peer.page.clone());
+        self.breakdown(spec, size, &mut probe)
     }
 
     /// Half the round trip of a message.

@@ -53,7 +53,7 @@ const PILOT_CALLS: u32 = 2_000;
 const EMPTY_BATCHES: usize = 200;
 
 /// Times batches of an operation; each sample is nanoseconds an operation.
-fn time<R>(
+pub(super) fn time<R>(
     spec: &BlockSpec,
     watch: Stopwatch,
     cpus: &[u32],

@@ -2,18 +2,21 @@
 
 use std::fs::File;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 use serde::{Deserialize, Serialize};
 
 use super::frame;
-use super::spec::{ChannelSpec, CpuUse};
+use super::spec::{ChannelSpec, CpuUse, MirrorSpec};
 
 /// The worker's side of the talk.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum WorkerToPeer {
     /// Take over the channel's other end.
     Attach(Attach),
+    /// Take over the mirror's side of a test bed.
+    AttachMirror(AttachMirror),
     /// Begin a task.
     Begin(PeerTask),
     /// End.
@@ -29,6 +32,33 @@ pub(crate) struct Attach {
     pub(crate) fds: Vec<i32>,
     /// Numbers handed over.
     pub(crate) numbers: Vec<i64>,
+    /// The shared page's descriptor.
+    pub(crate) page_fd: i32,
+    /// The CPU to run on.
+    pub(crate) cpu: Option<u32>,
+    /// Rate of the time-stamp counter.
+    pub(crate) ticks_per_ns: Option<f64>,
+    /// Seed of the launch.
+    pub(crate) seed: u64,
+}
+
+/// All that a mirror needs.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct AttachMirror {
+    /// What it is.
+    pub(crate) mirror: MirrorSpec,
+    /// Inherited descriptors by number.
+    pub(crate) fds: Vec<i32>,
+    /// The interface at its side, where there is one.
+    pub(crate) interface: String,
+    /// Its link address.
+    pub(crate) mac: [u8; 6],
+    /// The client's link address.
+    pub(crate) client_mac: [u8; 6],
+    /// Where it answers.
+    pub(crate) local: SocketAddr,
+    /// Who asks.
+    pub(crate) client: SocketAddr,
     /// The shared page's descriptor.
     pub(crate) page_fd: i32,
     /// The CPU to run on.
@@ -61,6 +91,15 @@ pub(crate) enum Role {
     Ack,
     /// Take one transfer and check every message of it.
     Check,
+    /// Mirror frames from memory, and time it.
+    Replay {
+        /// Whether payloads must have left the caches.
+        cold: bool,
+        /// Wall time to aim at.
+        duration_ns: u64,
+        /// Most samples.
+        samples_max: u32,
+    },
 }
 
 /// The peer's side of the talk.
@@ -79,7 +118,7 @@ pub(crate) enum PeerToWorker {
 }
 
 /// What the peer saw of a task.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PeerReport {
     /// CPU time.
     pub(crate) cpu: CpuUse,
@@ -87,6 +126,8 @@ pub(crate) struct PeerReport {
     pub(crate) tally: Vec<(String, u64)>,
     /// Messages checked: whole, in place, for the first time.
     pub(crate) checked: Checked,
+    /// What it timed itself, in nanoseconds.
+    pub(crate) times: Vec<(String, Vec<f64>)>,
 }
 
 /// What became of messages that were checked one by one.

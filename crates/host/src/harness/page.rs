@@ -14,6 +14,7 @@ const PAGE: usize = 4096;
 const COUNT: usize = 64;
 const DELAY_TICKS: usize = 128;
 const LAST: usize = 192;
+const PROBING: usize = 256;
 
 /// The page, mapped.
 #[derive(Clone, Debug)]
@@ -62,6 +63,18 @@ impl Page {
     /// Asks the peer of a lossy channel to leave its task at the next mark or tick; or not.
     pub(crate) fn set_stop(&self, stop: bool) {
         self.map.word(PAGE_STOP).store(u32::from(stop), Release);
+    }
+
+    /// Whether a mirror should time packets at its edges.
+    #[inline]
+    pub(crate) fn probing(&self) -> bool {
+        self.map.word(PROBING).load(Acquire) != 0
+    }
+
+    /// Switches a mirror's own clock reads on or off.
+    #[inline]
+    pub(crate) fn set_probing(&self, probing: bool) {
+        self.map.word(PROBING).store(u32::from(probing), Release);
     }
 
     /// Messages in the transfer under way.

@@ -80,7 +80,7 @@ impl Visitor for Service {
         loop {
             match self.control.hear()? {
                 WorkerToPeer::Begin(task) => self.perform(&mut end, task)?,
-                WorkerToPeer::Attach(_) | WorkerToPeer::Quit => return Ok(()),
+                _ => return Ok(()),
             }
         }
     }
@@ -118,6 +118,7 @@ impl Service {
             Role::Sink => part.sink(end),
             Role::Ack => part.acknowledge(end),
             Role::Check => part.check(end),
+            Role::Replay { .. } => Err(io::Error::from(io::ErrorKind::Unsupported).into()),
         };
         let cpu = CpuReading::now().since(before);
         let checked = part.checked;
@@ -125,7 +126,7 @@ impl Service {
         let tally = end.tally().into_iter().map(|(name, n)| (name.to_owned(), n)).collect();
         match outcome {
             Ok(()) | Err(Fault::Stopped) => {
-                let report = PeerReport { cpu, tally, checked };
+                let report = PeerReport { cpu, tally, checked, times: Vec::new() };
                 self.control.say(&PeerToWorker::Done(Box::new(report)))
             }
             Err(fault) => self.control.say(&PeerToWorker::Failed(fault.to_string())),

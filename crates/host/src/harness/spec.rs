@@ -11,8 +11,8 @@ use crate::local::mechanism::{Mechanism, Wake};
 /// Everything a launch holds constant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LaunchSpec {
-    /// The channel between worker and peer; none for clocks and kernel calls.
-    pub channel: Option<ChannelSpec>,
+    /// What stands between worker and peer, if anything.
+    pub subject: Subject,
     /// The CPU of the worker; left to the scheduler when absent.
     pub cpu_local: Option<u32>,
     /// The CPU of the peer; left to the scheduler when absent.
@@ -23,6 +23,96 @@ pub struct LaunchSpec {
     pub seed: u64,
     /// Deadline of any one block, after which the worker gives up with an error.
     pub deadline_ns: u64,
+}
+
+/// What a launch is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Subject {
+    /// The worker alone: clocks, kernel calls, checksums.
+    Alone,
+    /// A local channel to the peer.
+    Channel(ChannelSpec),
+    /// A stack that mirrors datagrams, reached over a network device.
+    Mirror(MirrorSpec),
+}
+
+impl Subject {
+    /// The channel, where it is one.
+    pub fn channel(&self) -> Option<&ChannelSpec> {
+        match self {
+            Self::Channel(channel) => Some(channel),
+            _ => None,
+        }
+    }
+}
+
+/// A mirror and how it is reached.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct MirrorSpec {
+    /// Whose stack mirrors.
+    pub stack: MirrorStack,
+    /// What the frames come through.
+    pub device: MirrorDevice,
+    /// IPv6 instead of IPv4.
+    pub ipv6: bool,
+    /// How client and mirror wait.
+    pub wake: Wake,
+    /// Where the datagram turns round, and what is summed.
+    pub turn: Turn,
+    /// Whether the test bed's devices leave checksums open, as they do when both ends are on one
+    /// machine; otherwise every frame is one that could be on a wire.
+    pub offloads: bool,
+    /// Whether the kernel at the mirror's side decodes every frame as well, down to finding that the
+    /// address is not its own; otherwise it drops them at its first look.
+    pub contended: bool,
+    /// Packets that the mirror takes at a time.
+    pub batch: u16,
+}
+
+/// Whose stack mirrors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MirrorStack {
+    /// The kernel's, under a process that receives and sends.
+    Linux,
+    /// plumb's.
+    Plumb,
+    /// smoltcp's, from a program of its own.
+    Smoltcp,
+}
+
+/// What the frames of a mirror come through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MirrorDevice {
+    /// A veth pair, the kernel's own stack at its end.
+    Veth,
+    /// A TAP.
+    Tap,
+    /// A packet socket on the end of a veth pair.
+    Packet,
+    /// An AF_XDP socket on the end of a veth pair.
+    Xdp,
+    /// Memory: no client and no kernel; the same frame over and over.
+    Memory,
+}
+
+/// Where a datagram turns round in a mirror, and what is summed on the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Turn {
+    /// At the UDP level: verified on the way in, summed on the way out.
+    Udp,
+    /// At the UDP level, without any UDP checksum.
+    UdpUnsummed,
+    /// At the application: copied out and in, each with its sum in the same pass.
+    Fused,
+    /// At the application: copied and summed in two passes.
+    Separate,
+    /// At the application: copied, not summed.
+    CopiedUnsummed,
+    /// Below UDP: addresses and ports swapped, which leaves every sum as it is.
+    Swap,
 }
 
 /// A mechanism and how it is set up.
@@ -86,6 +176,34 @@ pub struct BlockSpec {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Task {
+    /// The whole round trip of a message of this many bytes.
+    RoundTrip {
+        /// Message size in bytes.
+        size: u64,
+    },
+    /// Where the time of a round trip goes, part by part; the parts come in [`BlockReport::parts`].
+    Breakdown {
+        /// Message size in bytes.
+        size: u64,
+    },
+    /// Time a packet from memory, through a mirror's stack and back; the peer's own times.
+    Replay {
+        /// Frame size in bytes, link header included.
+        frame: u64,
+        /// Whether the payload has left the caches before its packet comes.
+        cold: bool,
+    },
+    /// Time of one copy, sum, or both over a buffer.
+    Checksum {
+        /// `copy`, `sum`, `separate` or `fused`.
+        operation: String,
+        /// The instruction set: a name of `plumb_copy::Kernel`.
+        kernel: String,
+        /// Bytes.
+        size: u64,
+        /// Whether the bytes have left the caches.
+        cold: bool,
+    },
     /// Half the round trip of a message of this many bytes, echoed whole.
     Latency {
         /// Message size in bytes.
@@ -190,12 +308,30 @@ pub struct BlockReport {
     pub histogram: Vec<u8>,
     /// What one histogram count is worth in the response's unit.
     pub histogram_scale: f64,
+    /// Further responses of the same operations, where a task gives several at once: then this
+    /// report's own samples are those of no response, and each cell takes its part.
+    pub parts: Vec<PartReport>,
     /// CPU time and disturbances.
     pub effort: EffortReport,
     /// Things counted.
     pub counters: BTreeMap<String, u64>,
     /// What was odd.
     pub flags: Vec<String>,
+}
+
+/// The samples of one of several responses that a task gives at once.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PartReport {
+    /// The response.
+    pub response: String,
+    /// Samples after warm-up.
+    pub n: u64,
+    /// First samples in time order, in the response's unit.
+    pub samples: Vec<f64>,
+    /// Encoded histogram of all samples; empty when `samples` holds them all.
+    pub histogram: Vec<u8>,
+    /// What one histogram count is worth in the response's unit.
+    pub histogram_scale: f64,
 }
 
 /// CPU time and disturbances of a block.

@@ -4,8 +4,10 @@
 //! orchestrator sleeps while it measures. Left out: how each thing is timed (`super::bench` over
 //! channels, `super::calls` and `super::clocks` without one).
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
@@ -13,10 +15,12 @@ use plumb_sys::socket::Kind;
 use plumb_sys::{affinity, fd, process, signal, socket, timer};
 
 use super::bench::{Bench, Trouble};
+use super::checksums::Checksums;
 use super::control::{Attach, Control, PeerToWorker, WorkerToPeer};
 use super::page::Page;
 use super::spec::{
-    BlockReport, BlockSpec, ChannelSpec, LaunchFacts, LaunchSpec, OrchestratorSays, WorkerSays,
+    BlockReport, BlockSpec, ChannelSpec, LaunchFacts, LaunchSpec, OrchestratorSays, Subject,
+    WorkerSays,
 };
 use super::{calls, clocks, frame};
 use crate::clock::Stopwatch;
@@ -26,7 +30,7 @@ use crate::local::{Channel, End, OpenError, Setup, Visitor, Watch, visit};
 pub(crate) const TICK_US: u32 = 20_000;
 
 /// Ticks after which a datagram counts as lost.
-const PATIENCE_LOSSY_TICKS: u32 = 3;
+pub(super) const PATIENCE_LOSSY_TICKS: u32 = 3;
 
 /// Runs a worker over standard input and output; its exit code.
 pub fn main() -> u8 {
@@ -49,14 +53,15 @@ fn work() -> io::Result<()> {
         return talk.say(&WorkerSays::Unavailable(reason));
     }
     timer::start_ticking(TICK_US)?;
-    match spec.channel.clone() {
-        Some(channel) => visit(channel.mechanism, Session { spec, channel, talk }),
-        None => without_channel(&spec, talk),
+    match spec.subject.clone() {
+        Subject::Channel(channel) => visit(channel.mechanism, Session { spec, channel, talk }),
+        Subject::Mirror(mirror) => super::mirror::work(&spec, &mirror, talk),
+        Subject::Alone => without_channel(&spec, talk),
     }
 }
 
 /// The worker's words with the orchestrator.
-struct Talk {
+pub(super) struct Talk {
     answers: io::Stdout,
     orders: io::Stdin,
 }
@@ -66,7 +71,7 @@ impl Talk {
         Self { answers: io::stdout(), orders: io::stdin() }
     }
 
-    fn say(&mut self, message: &WorkerSays) -> io::Result<()> {
+    pub(super) fn say(&mut self, message: &WorkerSays) -> io::Result<()> {
         frame::write(&mut self.answers.lock(), message)
     }
 
@@ -75,7 +80,7 @@ impl Talk {
     }
 
     /// Answers every block with `measure` until told to quit or something breaks for good.
-    fn serve(
+    pub(super) fn serve(
         &mut self,
         mut measure: impl FnMut(&BlockSpec) -> Result<BlockReport, Trouble>,
     ) -> io::Result<()> {
@@ -97,9 +102,15 @@ fn without_channel(spec: &LaunchSpec, mut talk: Talk) -> io::Result<()> {
     let watch = Stopwatch::new(spec.ticks_per_ns);
     talk.say(&WorkerSays::Ready(LaunchFacts::default()))?;
     let cpus: Vec<u32> = spec.cpu_local.into_iter().collect();
-    talk.serve(|block| match calls::measure(block, watch, &cpus)? {
-        Some(report) => Ok(report),
-        None => clocks::measure(block, watch, &cpus),
+    let mut checksums = Checksums::default();
+    talk.serve(|block| {
+        if let Some(report) = calls::measure(block, watch, &cpus)? {
+            return Ok(report);
+        }
+        match checksums.measure(block, watch, &cpus)? {
+            Some(report) => Ok(report),
+            None => clocks::measure(block, watch, &cpus),
+        }
     })
 }
 
@@ -129,7 +140,7 @@ impl Visitor for Session {
         drop(bench);
         // A peer that is gone already has quit.
         drop(peer.control.say(&WorkerToPeer::Quit));
-        peer.child.wait().map(drop)
+        peer.wait()
     }
 }
 
@@ -148,7 +159,8 @@ impl Session {
         for fd in handover.fds.iter().chain([&page_fd, &theirs]) {
             fd::set_inheritable(fd.as_fd(), true).map_err(broken("hand a descriptor over"))?;
         }
-        let child = start_peer(&theirs).map_err(broken("start the peer process"))?;
+        let child = start_peer(Path::new(SELF), "__peer", &theirs)
+            .map_err(broken("start the peer process"))?;
         end.meet(child.id());
         let attach = WorkerToPeer::Attach(Attach {
             channel: self.channel.clone(),
@@ -161,7 +173,8 @@ impl Session {
         });
         drop((handover.fds, page_fd, theirs));
         let facts = handover.facts.into_iter().map(|(k, v)| (k.to_owned(), v)).collect();
-        let mut peer = Peer { control: Control::new(own), page, child, facts };
+        let mut peer = Peer::new(Control::new(own), page, child);
+        peer.facts = facts;
         let answer = peer.control.say(&attach).and_then(|()| peer.control.hear());
         match answer.map_err(broken("hand the channel to the peer"))? {
             PeerToWorker::Attached => Ok((end, peer)),
@@ -187,7 +200,23 @@ pub(crate) struct Peer {
     pub(crate) control: Control,
     pub(crate) page: Page,
     child: Child,
-    facts: std::collections::BTreeMap<String, String>,
+    pub(super) facts: BTreeMap<String, String>,
+}
+
+impl Peer {
+    pub(super) fn new(control: Control, page: Page, child: Child) -> Self {
+        Self { control, page, child, facts: BTreeMap::new() }
+    }
+
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until it is gone.
+    pub(super) fn wait(&mut self) -> io::Result<()> {
+        self.child.wait().map(drop)
+    }
 }
 
 impl Drop for Peer {
@@ -198,10 +227,13 @@ impl Drop for Peer {
     }
 }
 
-/// Starts this same binary as the peer, its control socket inherited by number.
-fn start_peer(control: &OwnedFd) -> io::Result<Child> {
-    Command::new("/proc/self/exe")
-        .arg("__peer")
+/// This same binary.
+const SELF: &str = "/proc/self/exe";
+
+/// Starts a program as the peer, its control socket inherited by number.
+pub(super) fn start_peer(program: &Path, word: &str, control: &OwnedFd) -> io::Result<Child> {
+    Command::new(program)
+        .arg(word)
         .arg(control.as_raw_fd().to_string())
         .stdin(Stdio::null())
         .stdout(Stdio::null())

@@ -109,6 +109,11 @@ pub(crate) struct UdpEnd {
 }
 
 impl UdpEnd {
+    /// Over a socket that is connected already, whatever to.
+    pub(crate) fn over(setup: &Setup<'_>, fd: OwnedFd) -> Result<Self, OpenError> {
+        Self::new(setup, fd, DATAGRAM_MAX_IPV4)
+    }
+
     fn new(setup: &Setup<'_>, fd: OwnedFd, limit: usize) -> Result<Self, OpenError> {
         let options = &setup.channel.options;
         let wanted =

@@ -68,12 +68,25 @@ impl Mirror {
     }
 }
 
-/// A Linux socket at the near end, connected to `port` of the mirror.
+/// A Linux socket at the near end, connected to the mirror.
 pub fn client(bed: &TestBed, near: IpAddr, far: IpAddr) -> UdpSocket {
     let socket = bed.in_a(|| UdpSocket::bind(SocketAddr::new(near, 0)).unwrap()).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     socket.connect(SocketAddr::new(far, 7)).unwrap();
     socket
+}
+
+/// Asks the mirror until it answers: a link that has just come up drops the first datagrams until
+/// the kernel has noticed its carrier.
+pub fn wake(socket: &UdpSocket) {
+    socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+    let answered = (0..250).any(|number: u32| {
+        socket.send(&number.to_le_bytes()).unwrap();
+        socket.recv(&mut [0; 4]).is_ok()
+    });
+    assert!(answered, "the mirror answers within five seconds");
+    while socket.recv(&mut [0; 4]).is_ok() {}
+    socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
 }
 
 /// Sends `count` datagrams of `len` bytes one at a time; each must come back as it was.

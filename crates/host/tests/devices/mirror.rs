@@ -14,11 +14,8 @@ pub fn turn(
     batch: &mut Vec<Packet>,
     max: usize,
 ) -> Result<usize, DeviceError> {
-    let mut count = device.receive(Instant::ORIGIN, batch, max, pool)?;
-    if count == 0 {
-        device.wait(Some(Span::from_ms(100)), pool)?;
-        count = device.receive(Instant::ORIGIN, batch, max, pool)?;
-    }
+    device.wait(Some(Span::from_ms(100)), pool)?;
+    let count = device.receive(Instant::ORIGIN, batch, max, pool)?;
     let mut index = 0;
     while index < batch.len() {
         if reflect(pool.bytes_mut(&mut batch[index])) {

@@ -172,7 +172,7 @@ pub fn measure(
 }
 
 /// The exit code of a run: one that measured nothing at all is trouble, whatever the reasons.
-fn measured_any(data: &RunData, exit: Exit, output: &Output) -> Exit {
+pub fn measured_any(data: &RunData, exit: Exit, output: &Output) -> Exit {
     if exit == Exit::Fine && data.blocks.is_empty() {
         output.remark("nothing could be measured; each cell says why");
         return Exit::Trouble;

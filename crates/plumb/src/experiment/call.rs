@@ -1,7 +1,7 @@
 //! `call.kernel`: what it costs to enter the kernel and come back.
 
 use plumb_base::units::Unit;
-use plumb_host::harness::spec::Task;
+use plumb_host::harness::spec::{Subject, Task};
 use plumb_host::topology::Placement;
 use plumb_store::record::{Better, Level};
 
@@ -49,7 +49,8 @@ pub static KERNEL: Experiment = Experiment {
         if via == "vdso" && !has_vdso(Some(&call)) {
             return Form::impossible(format!("the vDSO has no '{call}': it enters the kernel"));
         }
-        let group = LaunchGroup { channel: None, placement: Placement::SameCpu, cpu: None };
+        let group =
+            LaunchGroup { subject: Subject::Alone, placement: Placement::SameCpu, cpu: None };
         Form::Measure { group, task: Task::Call { call, via } }
     },
 };

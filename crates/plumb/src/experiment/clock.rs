@@ -2,7 +2,7 @@
 //! disagree about it.
 
 use plumb_base::units::Unit;
-use plumb_host::harness::spec::Task;
+use plumb_host::harness::spec::{Subject, Task};
 use plumb_host::topology::{Placement, Topology};
 use plumb_store::record::{Better, Level};
 
@@ -85,7 +85,7 @@ fn form(setting: &Setting<'_>) -> Form {
         let why = format!("CPU {cpu} does not exist here or is not allowed");
         return Form::Excluded(Exclusion::Lacking(why));
     }
-    let on = |cpu| LaunchGroup { channel: None, placement: Placement::SameCpu, cpu };
+    let on = |cpu| LaunchGroup { subject: Subject::Alone, placement: Placement::SameCpu, cpu };
     match setting.response {
         "resolution" => {
             Form::Measure { group: on(Some(cpu)), task: Task::ClockResolution { clock } }

@@ -3,7 +3,7 @@
 //!
 //! Left out: what is done over the channel.
 
-use plumb_host::harness::spec::{ChannelSpec, SocketOptions};
+use plumb_host::harness::spec::{ChannelSpec, SocketOptions, Subject};
 use plumb_host::local::mechanism::{Carries, Mechanism, Wake};
 use plumb_host::topology::Placement;
 use plumb_store::record::{Factors, Level};
@@ -144,11 +144,11 @@ pub(crate) fn group(setting: &Setting<'_>) -> Result<LaunchGroup, Exclusion> {
     }
     let placement = place(setting, wake)?;
     let channel = ChannelSpec { mechanism, wake, options: options(factors, mechanism) };
-    Ok(LaunchGroup { channel: Some(channel), placement, cpu: None })
+    Ok(LaunchGroup { subject: Subject::Channel(channel), placement, cpu: None })
 }
 
 /// The placement of a setting, where this host has it.
-fn place(setting: &Setting<'_>, wake: Wake) -> Result<Placement, Exclusion> {
+pub(crate) fn place(setting: &Setting<'_>, wake: Wake) -> Result<Placement, Exclusion> {
     let name = setting.factors.text("placement").unwrap_or("same-cpu");
     let Some(placement) = Placement::from_name(name) else {
         return Err(Exclusion::Impossible(format!("there is no placement '{name}'")));

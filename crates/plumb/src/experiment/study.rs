@@ -23,7 +23,7 @@ pub struct Study {
 
 impl Study {
     /// Every study.
-    pub const ALL: [&'static Self; 2] = [&LADDER, &IPC];
+    pub const ALL: [&'static Self; 3] = [&LADDER, &IPC, &STACK];
 
     /// The study of an id.
     pub fn from_id(id: &str) -> Option<&'static Self> {
@@ -61,9 +61,31 @@ pub static LADDER: Study = Study {
 pub static IPC: Study = Study {
     id: "ipc",
     summary: "benchmarking interprocess communication (Zhao 2014): every local experiment",
-    requests: || Experiment::ALL.into_iter().map(Request::bare).collect(),
+    requests: || bare("ipc"),
     limits: None,
 };
+
+/// The user-level stack beside Linux's, after Kjellerstedt (1997).
+pub static STACK: Study = Study {
+    id: "stack",
+    summary: "how long a packet is in the stack (Kjellerstedt 1997): plumb's, Linux's, smoltcp's",
+    requests: || bare("stack"),
+    limits: Some(Limits {
+        budget: Some(Span::from_secs(150)),
+        launches_min: 3,
+        launches_max: 5,
+        passes: 1,
+        block: Span::from_ms(40),
+        samples_max: 20_000,
+        precision: 0.05,
+    }),
+};
+
+/// Every experiment of a study, with everything left to the preset.
+fn bare(study: &str) -> Vec<Request> {
+    let all = Experiment::ALL.into_iter();
+    all.filter(|experiment| experiment.study == study).map(Request::bare).collect()
+}
 
 /// Mechanisms on the ladder: one of each kind of boundary.
 const RUNGS: [&str; 15] = [

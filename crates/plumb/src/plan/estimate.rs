@@ -77,7 +77,7 @@ fn patience(action: &Action) -> Span {
 }
 
 fn is_lossy(group: &LaunchGroup) -> bool {
-    group.channel.as_ref().is_some_and(|channel| channel.mechanism.is_lossy())
+    group.subject.channel().is_some_and(|channel| channel.mechanism.is_lossy())
 }
 
 /// Messages up to this size are one datagram, or few.

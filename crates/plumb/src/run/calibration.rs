@@ -6,7 +6,7 @@ use plumb_base::stats::quantile;
 use plumb_base::time::Span;
 use plumb_host::clock::{self, Calibration};
 use plumb_host::harness::launcher::Launch;
-use plumb_host::harness::spec::{BlockSpec, LaunchSpec, Task};
+use plumb_host::harness::spec::{BlockSpec, LaunchSpec, Subject, Task};
 use plumb_host::topology::{CpuPair, Topology};
 
 use crate::experiment::{Action, CellPlan, LaunchGroup};
@@ -80,7 +80,7 @@ impl Clock {
     /// Measures the clock on one CPU, in a process of its own.
     fn measure(&mut self, cpu: u32, first: u32) -> Result<(), Problem> {
         let spec = LaunchSpec {
-            channel: None,
+            subject: Subject::Alone,
             cpu_local: Some(cpu),
             cpu_peer: None,
             ticks_per_ns: self.calibration.ticks_per_ns,

@@ -27,6 +27,19 @@ pub(super) fn block(
     }
 }
 
+/// The report of one of several responses that a block gives at once, if it gives it.
+pub(super) fn part(report: &BlockReport, response: &str) -> Option<BlockReport> {
+    let part = report.parts.iter().find(|part| part.response == response && part.n > 0)?;
+    Some(BlockReport {
+        n: part.n,
+        samples: part.samples.clone(),
+        histogram: part.histogram.clone(),
+        histogram_scale: part.histogram_scale,
+        parts: Vec::new(),
+        ..report.clone()
+    })
+}
+
 fn effort(report: &EffortReport) -> Effort {
     Effort {
         local: side(&report.local),

@@ -8,7 +8,7 @@ use plumb_base::stats::histogram::Histogram;
 use plumb_base::stats::{quantile, stopping};
 use plumb_base::time::Span;
 use plumb_host::clock::monotonic_ns;
-use plumb_host::harness::spec::{LaunchFacts, LaunchSpec};
+use plumb_host::harness::spec::{LaunchFacts, LaunchSpec, Subject};
 use plumb_store::record::{Block, CellStatus, RunData};
 
 use crate::experiment::{Action, CellPlan, LaunchGroup};
@@ -147,6 +147,17 @@ impl Ledger {
         &self.entries[cell].plan
     }
 
+    /// Of these cells, those that one block serves with this one when it gives several responses
+    /// at once: the same task in the same launch.
+    pub(super) fn kin(&self, cell: usize, of: &[usize]) -> Vec<usize> {
+        let action = &self.entries[cell].plan.action;
+        let is_kin = |&other: &usize| {
+            let entry = &self.entries[other];
+            other == cell || (entry.open && entry.plan.action == *action)
+        };
+        of.iter().copied().filter(is_kin).collect()
+    }
+
     /// The cell's id in the store.
     pub(super) fn id(&self, cell: usize) -> i64 {
         debug_assert!(cell < self.entries.len(), "a cell of this ledger");
@@ -208,9 +219,13 @@ impl Ledger {
 
     /// Keeps what a launch found out about its channel, once for each mechanism.
     pub(super) fn remember_facts(&mut self, spec: &LaunchSpec, facts: &LaunchFacts) {
-        let Some(channel) = &spec.channel else { return };
-        for (name, value) in &facts.facts {
-            let key = format!("channel.{}.{name}", channel.mechanism.name());
+        let name = match &spec.subject {
+            Subject::Alone => return,
+            Subject::Channel(channel) => channel.mechanism.name().to_owned(),
+            Subject::Mirror(mirror) => mirror.name(),
+        };
+        for (fact, value) in &facts.facts {
+            let key = format!("channel.{name}.{fact}");
             self.facts.entry(key).or_insert_with(|| value.clone());
         }
     }

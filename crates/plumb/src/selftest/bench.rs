@@ -5,7 +5,7 @@ use plumb_base::time::Span;
 use plumb_host::clock::{self, Calibration, Stopwatch};
 use plumb_host::harness::launcher::{Launch, LaunchError};
 use plumb_host::harness::spec::{
-    BlockReport, BlockSpec, ChannelSpec, LaunchSpec, SocketOptions, Task,
+    BlockReport, BlockSpec, ChannelSpec, LaunchSpec, SocketOptions, Subject, Task,
 };
 use plumb_host::local::mechanism::{Mechanism, Wake};
 use plumb_host::stop;
@@ -98,7 +98,7 @@ impl Bench {
     fn try_launch(&mut self, delays_ns: &[u64]) -> Result<Vec<BlockReport>, LaunchError> {
         self.launches += 1;
         let spec = LaunchSpec {
-            channel: Some(self.channel.clone()),
+            subject: Subject::Channel(self.channel.clone()),
             cpu_local: self.pair.local,
             cpu_peer: self.pair.peer,
             ticks_per_ns: self.calibration.ticks_per_ns,

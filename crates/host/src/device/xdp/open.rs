@@ -1,0 +1,456 @@
+//! Opening AF_XDP sockets, and what can stand in the way.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use plumb_sys::bpf::{self, AttachMode};
+use plumb_sys::interface;
+use plumb_sys::tun;
+use plumb_sys::xdp::{Copying, RingSizes, Umem, XdpSocket};
+use plumb_wire::mac::MacAddr;
+use plumb_wire::medium::{Capabilities, Medium};
+use plumb_wire::packet::{Frames, Pool};
+
+use super::memory::SharedFrames;
+use super::{DeviceCounters, Queue, Wait, XdpDevice, program};
+
+/// How to open an AF_XDP device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct XdpOptions {
+    /// How it waits.
+    pub wait: Wait,
+    /// The first queue to take.
+    pub queue: u32,
+    /// How many queues to take, one socket each; all from the first when absent.
+    pub queues: Option<u32>,
+    /// Where the program runs: in the driver if it can, when absent.
+    pub mode: Option<AttachMode>,
+    /// Whether the kernel may copy: not where the driver can do without, when absent.
+    pub copying: Option<Copying>,
+    /// Frames of the pool: half of them are lent to the kernel for receiving.
+    pub frames: u32,
+    /// Large frames of the pool, which the kernel never sees.
+    pub large: u32,
+}
+
+impl Default for XdpOptions {
+    /// Blocking, every queue, the best that there is, 4,096 frames and 16 large ones.
+    fn default() -> Self {
+        Self {
+            wait: Wait::Block,
+            queue: 0,
+            queues: None,
+            mode: None,
+            copying: None,
+            frames: 4_096,
+            large: 16,
+        }
+    }
+}
+
+/// Why an AF_XDP device could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum XdpOpenError {
+    /// There is no such interface in this namespace.
+    #[error(
+        "there is no network interface `{0}` here; `ip link` lists those there are, and \
+         `plumb stack lab` makes a pair to try"
+    )]
+    NoInterface(String),
+    /// The interface is down.
+    #[error("the interface {0} is down; bring it up: ip link set {0} up")]
+    Down(String),
+    /// It carries no Ethernet frames.
+    #[error(
+        "the interface {name} does not carry Ethernet (its ARPHRD type is {kind}); choose another"
+    )]
+    Foreign {
+        /// The interface.
+        name: String,
+        /// ARPHRD_….
+        kind: u16,
+    },
+    /// A frame of the MTU does not fit.
+    #[error(
+        "the interface {name} has MTU {mtu}, and a frame of AF_XDP holds {limit}; lower it: \
+         ip link set {name} mtu {limit}"
+    )]
+    Mtu {
+        /// The interface.
+        name: String,
+        /// Its MTU.
+        mtu: u32,
+        /// The largest that fits.
+        limit: u32,
+    },
+    /// Not allowed.
+    #[error(
+        "AF_XDP needs the capabilities CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, and not those of a \
+         user namespace; run as root, or use packet:{name} instead: {source}"
+    )]
+    Permission {
+        /// The interface.
+        name: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The kernel has none.
+    #[error(
+        "this kernel has no AF_XDP as plumb uses it (CONFIG_XDP_SOCKETS and CONFIG_BPF_SYSCALL, \
+         Linux 5.10); use packet:{name} instead: {source}"
+    )]
+    Unsupported {
+        /// The interface.
+        name: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// Another program is attached.
+    #[error(
+        "another XDP program is attached to {0}; `ip link show {0}` names it, and \
+         `ip link set {0} xdp off` removes one that no process holds"
+    )]
+    ProgramBusy(String),
+    /// Another process has the queue.
+    #[error("queue {queue} of {name} has an AF_XDP socket already; end the process that holds it")]
+    QueueBusy {
+        /// The interface.
+        name: String,
+        /// Its queue.
+        queue: u32,
+    },
+    /// There is no such queue.
+    #[error(
+        "{name} has {count} receiving queue(s), numbered from 0; queues {queue} and up were asked for"
+    )]
+    NoQueue {
+        /// The interface.
+        name: String,
+        /// The first queue asked for.
+        queue: u32,
+        /// How many it has.
+        count: u32,
+    },
+    /// Memory may not be locked.
+    #[error(
+        "the kernel may not lock {bytes} bytes for packets; raise the limit (ulimit -l) or ask for \
+         fewer frames: {source}"
+    )]
+    LockedMemory {
+        /// How many were asked for.
+        bytes: usize,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The driver cannot do what was asked for.
+    #[error(
+        "the driver of {name} has no {what}; leave the choice open or ask for the other: {source}"
+    )]
+    Driver {
+        /// The interface.
+        name: String,
+        /// What was asked for.
+        what: &'static str,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// Something else.
+    #[error("cannot {what} AF_XDP on {name}: {source}")]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// The interface.
+        name: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+}
+
+/// What the kernel keeps free before a received packet (XDP_PACKET_HEADROOM).
+const KERNEL_HEADROOM: u32 = 256;
+/// Ethernet with one tag.
+const LINK_HEADER: u32 = 18;
+/// The kernel takes frames of 2,048 bytes and of a page.
+const FRAME_SIZES: [u32; 2] = [2_048, 4_096];
+
+/// What an interface is.
+struct Interface {
+    index: u32,
+    mtu: u32,
+    mac: MacAddr,
+    queues: u32,
+}
+
+impl XdpDevice {
+    /// AF_XDP sockets on an interface of this thread's network namespace, and the pool in whose
+    /// memory their packets lie: packets of another must not be sent here.
+    ///
+    /// # Errors
+    /// See [`XdpOpenError`].
+    pub fn open(name: &str, options: &XdpOptions) -> Result<(Self, Pool), XdpOpenError> {
+        let failing = Failing { name };
+        let asked = std::net::UdpSocket::bind("0.0.0.0:0").map_err(|e| failing.at("inspect", e))?;
+        let found = inspect(asked.as_fd(), &failing)?;
+        let size = frame_size(found.mtu).ok_or_else(|| XdpOpenError::Mtu {
+            name: name.to_owned(),
+            mtu: found.mtu,
+            limit: mtu_limit(FRAME_SIZES[1]),
+        })?;
+        let none = XdpOpenError::NoQueue {
+            name: name.to_owned(),
+            queue: options.queue,
+            count: found.queues,
+        };
+        let most = found.queues.saturating_sub(options.queue);
+        let count = options.queues.unwrap_or(most);
+        if count == 0 || count > most {
+            return Err(none);
+        }
+        let frames = Frames { count: options.frames.max(64), size, large: options.large };
+        let sizes = ring_sizes(frames.count, count);
+        let umem = Umem::new(frames.count, size).map_err(|e| failing.at("map memory for", e))?;
+
+        let map =
+            bpf::xsk_map(options.queue + count).map_err(|e| failing.at("make a map for", e))?;
+        let program =
+            program::load(map.as_fd()).map_err(|e| failing.at("load a program for", e))?;
+        let (link, mode) = attach(program.as_fd(), found.index, options.mode, &failing)?;
+        let wanted = wanted_copying(options.copying, mode);
+        let (sockets, copying) =
+            sockets(&umem, sizes, &found, options.queue, count, wanted, &failing)?;
+        for (queue, socket) in (options.queue..).zip(&sockets) {
+            bpf::set_socket(map.as_fd(), queue, socket.as_fd())
+                .map_err(|e| failing.at("steer packets to", e))?;
+        }
+        let mut pool = Pool::in_memory(Box::new(SharedFrames(umem)), frames);
+        let mut queues: Vec<Queue> = sockets
+            .into_iter()
+            .map(|socket| Queue { socket, lent: 0, wanted: sizes.fill, owed: 0 })
+            .collect();
+        for queue in &mut queues {
+            Self::fill(queue, &mut pool);
+        }
+        let device = Self {
+            _link: link,
+            queues,
+            next: 0,
+            name: name.to_owned(),
+            capabilities: Capabilities::plain(Medium::Ethernet, found.mtu),
+            mac: found.mac,
+            wait: options.wait,
+            mode,
+            copying,
+            counters: DeviceCounters::default(),
+        };
+        Ok((device, pool))
+    }
+}
+
+fn inspect(socket: BorrowedFd<'_>, failing: &Failing<'_>) -> Result<Interface, XdpOpenError> {
+    const ARPHRD_ETHER: u16 = 1;
+    let name = failing.name;
+    let index =
+        interface::index(socket, name).map_err(|_| XdpOpenError::NoInterface(name.to_owned()))?;
+    let ask = |error| failing.at("inspect", error);
+    let hardware = interface::hardware(socket, name).map_err(ask)?;
+    if hardware.kind != ARPHRD_ETHER {
+        return Err(XdpOpenError::Foreign { name: name.to_owned(), kind: hardware.kind });
+    }
+    if !interface::is_up(socket, name).map_err(ask)? {
+        return Err(XdpOpenError::Down(name.to_owned()));
+    }
+    Ok(Interface {
+        index,
+        mtu: interface::mtu(socket, name).map_err(ask)?,
+        mac: MacAddr(hardware.address),
+        queues: interface::rx_queues(socket, name).unwrap_or(1),
+    })
+}
+
+/// The smallest frame that holds a packet of the MTU.
+fn frame_size(mtu: u32) -> Option<u32> {
+    FRAME_SIZES.into_iter().find(|&size| mtu <= mtu_limit(size))
+}
+
+const fn mtu_limit(frame_size: u32) -> u32 {
+    frame_size - KERNEL_HEADROOM - LINK_HEADER
+}
+
+/// Half of the frames wait for packets, shared among the queues; at most a quarter is being sent.
+fn ring_sizes(frames: u32, queues: u32) -> RingSizes {
+    let share = |part: u32| (part / queues).max(16);
+    // The largest power of two that is not more.
+    let round = |n: u32| 1 << n.ilog2();
+    let fill = round(share(frames / 2));
+    RingSizes { fill, rx: fill, tx: round(share(frames / 4)) }
+}
+
+/// Attaches the program, in the driver if that can be.
+fn attach(
+    program: BorrowedFd<'_>,
+    index: u32,
+    wanted: Option<AttachMode>,
+    failing: &Failing<'_>,
+) -> Result<(OwnedFd, AttachMode), XdpOpenError> {
+    const EBUSY: i32 = 16;
+    const EEXIST: i32 = 17;
+    let modes: &[AttachMode] = match wanted {
+        Some(AttachMode::Native) => &[AttachMode::Native],
+        Some(AttachMode::Generic) => &[AttachMode::Generic],
+        None => &[AttachMode::Native, AttachMode::Generic],
+    };
+    let mut last = None;
+    for &mode in modes {
+        match bpf::attach_xdp(program, index, mode) {
+            Ok(link) => return Ok((link, mode)),
+            Err(error) => match error.raw_os_error() {
+                Some(EBUSY | EEXIST) => {
+                    return Err(XdpOpenError::ProgramBusy(failing.name.to_owned()));
+                }
+                _ if error.kind() == io::ErrorKind::PermissionDenied => {
+                    return Err(failing.at("attach a program for", error));
+                }
+                _ => last = Some(error),
+            },
+        }
+    }
+    let source = last.expect("at least one mode was tried");
+    let what = "XDP of the mode asked for at this MTU";
+    Err(XdpOpenError::Driver { name: failing.name.to_owned(), what, source })
+}
+
+fn wanted_copying(wanted: Option<Copying>, mode: AttachMode) -> &'static [Copying] {
+    match (wanted, mode) {
+        (Some(Copying::Zero), _) => &[Copying::Zero],
+        (None, AttachMode::Native) => &[Copying::Zero, Copying::Copy],
+        (Some(Copying::Copy), _) | (None, AttachMode::Generic) => &[Copying::Copy],
+    }
+}
+
+/// One bound socket a queue, all on one memory.
+fn sockets(
+    umem: &Umem,
+    sizes: RingSizes,
+    interface: &Interface,
+    queue: u32,
+    count: u32,
+    wanted: &[Copying],
+    failing: &Failing<'_>,
+) -> Result<(Vec<XdpSocket>, Copying), XdpOpenError> {
+    let open = |is_first| {
+        XdpSocket::new(umem.handle(), sizes, is_first).map_err(|error| failing.socket(error, umem))
+    };
+    let mut result = None;
+    for &copying in wanted {
+        let socket = open(true)?;
+        match bind(&socket, interface.index, queue, copying, None) {
+            Ok(()) => {
+                result = Some(Ok((socket, copying)));
+                break;
+            }
+            Err(error) if is_busy(&error) => {
+                return Err(failing.bind(error, queue));
+            }
+            Err(error) => result = Some(Err(error)),
+        }
+    }
+    let (first, copying) =
+        result.expect("at least one way was tried").map_err(|error| failing.bind(error, queue))?;
+    let mut sockets = vec![first];
+    for queue in queue + 1..queue + count {
+        let socket = open(false)?;
+        bind(&socket, interface.index, queue, copying, Some(sockets[0].as_fd()))
+            .map_err(|error| failing.bind(error, queue))?;
+        sockets.push(socket);
+    }
+    let zero = sockets[0].is_zero_copy().map_err(|e| failing.at("inspect", e))?;
+    Ok((sockets, if zero { Copying::Zero } else { Copying::Copy }))
+}
+
+/// Binds, and again for a moment while the queue is busy: the kernel lets go of a closed socket's
+/// queue in its own time.
+fn bind(
+    socket: &XdpSocket,
+    index: u32,
+    queue: u32,
+    copying: Copying,
+    first: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
+    const TRIES: u32 = 200;
+    const PAUSE_NS: u64 = 1_000_000;
+    for _ in 1..TRIES {
+        match socket.bind(index, queue, copying, first) {
+            Err(error) if is_busy(&error) => {}
+            result => return result,
+        }
+        // A wait for nothing; a signal may shorten it.
+        let _ = tun::wait_readable(&[], &mut [], Some(PAUSE_NS));
+    }
+    socket.bind(index, queue, copying, first)
+}
+
+fn is_busy(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::ResourceBusy
+}
+
+/// Whose errors they are.
+struct Failing<'a> {
+    name: &'a str,
+}
+
+impl Failing<'_> {
+    fn at(&self, what: &'static str, source: io::Error) -> XdpOpenError {
+        let name = self.name.to_owned();
+        match source.kind() {
+            io::ErrorKind::PermissionDenied => XdpOpenError::Permission { name, source },
+            io::ErrorKind::Unsupported => XdpOpenError::Unsupported { name, source },
+            _ => XdpOpenError::Io { what, name, source },
+        }
+    }
+
+    fn socket(&self, source: io::Error, umem: &Umem) -> XdpOpenError {
+        const EAFNOSUPPORT: i32 = 97;
+        const ENOBUFS: i32 = 105;
+        let name = self.name.to_owned();
+        match source.raw_os_error() {
+            Some(EAFNOSUPPORT) => XdpOpenError::Unsupported { name, source },
+            Some(ENOBUFS) => XdpOpenError::LockedMemory { bytes: umem.len(), source },
+            _ => self.at("open", source),
+        }
+    }
+
+    fn bind(&self, source: io::Error, queue: u32) -> XdpOpenError {
+        let name = self.name.to_owned();
+        match source.kind() {
+            io::ErrorKind::ResourceBusy => XdpOpenError::QueueBusy { name, queue },
+            io::ErrorKind::Unsupported => {
+                XdpOpenError::Driver { name, what: "zero-copy AF_XDP", source }
+            }
+            _ => self.at("bind", source),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rings_are_powers_of_two_and_never_hold_more_frames_than_there_are() {
+        for frames in [64, 100, 1_024, 4_096, 5_000] {
+            for queues in 1..=4 {
+                let sizes = ring_sizes(frames, queues);
+                assert!(sizes.fill.is_power_of_two() && sizes.tx.is_power_of_two());
+                assert!((sizes.fill + sizes.tx) * queues <= frames.max(128), "{frames}, {queues}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_frame_is_no_larger_than_the_mtu_needs() {
+        assert_eq!(frame_size(1_500), Some(2_048));
+        assert_eq!(frame_size(1_774), Some(2_048));
+        assert_eq!(frame_size(1_775), Some(4_096));
+        assert_eq!(frame_size(9_000), None);
+    }
+}
