@@ -49,7 +49,7 @@ pub enum Message {
     },
     /// 3: a packet could not be delivered; the body quotes its beginning.
     Unreachable {
-        /// Why, of [`unreachable`].
+        /// Why, of [`mod@unreachable`].
         code: u8,
         /// The MTU of the link it did not fit (RFC 1191 §4), or 0.
         next_hop_mtu: u16,

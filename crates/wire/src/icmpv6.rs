@@ -53,7 +53,7 @@ pub mod parameter_problem {
 pub enum Message {
     /// 1: a packet could not be delivered; the body quotes its beginning.
     Unreachable {
-        /// Why, of [`unreachable`].
+        /// Why, of [`mod@unreachable`].
         code: u8,
     },
     /// 2: a packet did not fit the next link; the body quotes its beginning.
