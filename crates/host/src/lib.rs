@@ -12,3 +12,4 @@ pub mod lab;
 pub mod local;
 pub mod stop;
 pub mod topology;
+pub mod trace;

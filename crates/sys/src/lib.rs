@@ -16,6 +16,7 @@ pub mod map;
 pub mod namespace;
 pub mod netlink;
 pub mod packet_socket;
+pub mod perf;
 pub mod probe;
 pub mod process;
 pub mod signal;

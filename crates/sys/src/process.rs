@@ -28,6 +28,12 @@ pub fn parent_id() -> u32 {
     unsafe { libc::getppid() }.unsigned_abs()
 }
 
+/// gettid(2).
+pub fn thread_id() -> u32 {
+    // SAFETY: takes no arguments and cannot fail.
+    unsafe { libc::gettid() }.unsigned_abs()
+}
+
 /// The effective user.
 pub fn effective_user() -> u32 {
     // SAFETY: takes no arguments and cannot fail.
