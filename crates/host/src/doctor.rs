@@ -15,6 +15,7 @@ mod network;
 mod noise;
 mod processor;
 mod queue;
+mod stack;
 mod tracing;
 
 /// How a check came out.
@@ -114,6 +115,7 @@ pub fn examine() -> Vec<Check> {
     checks.extend(access::examine(&tree));
     checks.extend(queue::examine(&tree));
     checks.extend(network::examine(&tree));
+    checks.extend(stack::examine(&tree));
     checks.extend(tracing::examine(&tree));
     checks
 }

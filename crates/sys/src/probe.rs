@@ -242,6 +242,8 @@ pub enum Namespace {
     User,
     /// An IPC namespace inside a new user namespace.
     Ipc,
+    /// A network namespace inside a new user namespace.
+    Network,
 }
 
 /// Makes a child in new namespaces; the child exits at once and is reaped.
@@ -254,6 +256,7 @@ pub fn namespace(which: Namespace) -> io::Result<()> {
     let flags = match which {
         Namespace::User => user,
         Namespace::Ipc => user | libc::CLONE_NEWIPC,
+        Namespace::Network => user | libc::CLONE_NEWNET,
     } | libc::SIGCHLD;
     // SAFETY: without CLONE_VM this is fork(2): the child has its own copy of everything, and does
     // nothing but exit, which is safe even when other threads held locks.
@@ -275,6 +278,29 @@ pub fn namespace(which: Namespace) -> io::Result<()> {
             return Ok(());
         }
     }
+}
+
+/// A family of sockets that carry whole frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PacketFamily {
+    /// AF_PACKET, packet(7).
+    Packet,
+    /// AF_XDP, the kernel's Documentation/networking/af_xdp.rst.
+    Xdp,
+}
+
+/// Opens a socket that receives nothing, and closes it.
+///
+/// # Errors
+/// socket(2): `EPERM` without CAP_NET_RAW, `EAFNOSUPPORT` where the kernel has no such family.
+pub fn packet_socket(family: PacketFamily) -> io::Result<()> {
+    let family = match family {
+        PacketFamily::Packet => libc::AF_PACKET,
+        PacketFamily::Xdp => libc::AF_XDP,
+    };
+    // SAFETY: takes plain numbers.
+    let fd = unsafe { libc::socket(family, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+    owned(fd.into()).map(drop)
 }
 
 /// Takes ownership of a descriptor that a call has just returned, or of its error.

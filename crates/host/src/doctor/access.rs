@@ -153,18 +153,7 @@ fn namespaces(tree: &Tree, user: io::Result<()>, ipc: io::Result<()>) -> Check {
         (Err(error), _) => (format!("no user namespace: {error}"), error),
         (Ok(()), Err(error)) => (format!("a user namespace, but no IPC namespace: {error}"), error),
     };
-    let zero = |path: &str| tree.number::<u64>(path) == Some(0);
-    let fix = if zero("proc/sys/user/max_user_namespaces") {
-        "sudo sysctl -w user.max_user_namespaces=10000"
-    } else if zero("proc/sys/kernel/unprivileged_userns_clone") {
-        "sudo sysctl -w kernel.unprivileged_userns_clone=1"
-    } else if tree.number("proc/sys/kernel/apparmor_restrict_unprivileged_userns") == Some(1_u8) {
-        "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"
-    } else if Refusal::from(&error) == Refusal::Forbidden {
-        "docker run --security-opt seccomp=unconfined …   (or as root)"
-    } else {
-        "nothing can: the kernel is built without USER_NS or IPC_NS, or a limit is reached"
-    };
+    let fix = namespace_fix(tree, &error);
     Check::limited(
         question,
         finding,
@@ -172,6 +161,22 @@ fn namespaces(tree: &Tree, user: io::Result<()>, ipc: io::Result<()>) -> Check {
          run may leave a System V queue behind for the next to remove",
         fix,
     )
+}
+
+/// The switch that forbids user namespaces, or those inside them, and how to turn it.
+pub(super) fn namespace_fix(tree: &Tree, error: &io::Error) -> &'static str {
+    let zero = |path: &str| tree.number::<u64>(path) == Some(0);
+    if zero("proc/sys/user/max_user_namespaces") {
+        "sudo sysctl -w user.max_user_namespaces=10000"
+    } else if zero("proc/sys/kernel/unprivileged_userns_clone") {
+        "sudo sysctl -w kernel.unprivileged_userns_clone=1"
+    } else if tree.number("proc/sys/kernel/apparmor_restrict_unprivileged_userns") == Some(1_u8) {
+        "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"
+    } else if Refusal::from(error) == Refusal::Forbidden {
+        "docker run --security-opt seccomp=unconfined …   (or as root)"
+    } else {
+        "nothing can: the kernel is built without USER_NS or IPC_NS, or a limit is reached"
+    }
 }
 
 /// Whether an effective capability is held; on the safe side where it cannot be read.
