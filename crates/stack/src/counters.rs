@@ -58,6 +58,8 @@ counts! {
     Accepted {
         /// UDP datagrams put into a socket's queue.
         UdpDelivered = "udp_delivered",
+        /// UDP datagrams that a swapping mirror turned round.
+        Swapped = "swapped",
         /// Echo requests answered.
         EchoAnswered = "echo_answered",
         /// Echo replies to requests of this host.
@@ -116,6 +118,8 @@ counts! {
         AddressConflict = "address_conflict",
         /// Neighbour discovery from beyond the link: a hop limit that is not 255.
         NdpHopLimit = "ndp_hop_limit",
+        /// Neighbour discovery in fragments (RFC 6980).
+        NdpFragmented = "ndp_fragmented",
         /// Neighbour discovery with addresses that the message may not have (RFC 4861 §7.1).
         NdpAddress = "ndp_address",
         /// A solicitation for an address that is not ours.

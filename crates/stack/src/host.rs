@@ -272,4 +272,4 @@ pub(crate) const fn unspecified_like(ip: IpAddr) -> IpAddr {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

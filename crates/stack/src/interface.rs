@@ -222,6 +222,21 @@ impl Interface {
         self.v4.iter().any(|&(_, broadcast)| broadcast == Some(ip))
     }
 
+    /// Whether an IPv4 packet on the link may come from an address: not from one that no host has,
+    /// from a group, from a broadcast address, or from this host itself (RFC 1122 §3.2.1.3).
+    #[inline]
+    pub fn admits4(&self, source: Ipv4Addr) -> bool {
+        !never_on_a_link4(source)
+            && !source.is_multicast()
+            && !self.v4.iter().any(|&(own, all)| own == source || all == Some(source))
+    }
+
+    /// The same for IPv6 (RFC 4291 §2.7), save that a probe comes from no address (§2.5.2).
+    #[inline]
+    pub fn admits6(&self, source: Ipv6Addr) -> bool {
+        !never_on_a_link6(source) && !source.is_multicast() && !self.owns6(source)
+    }
+
     fn is_solicited(&self, ip: Ipv6Addr) -> bool {
         self.v6.iter().any(|&own| solicited_node(own) == ip)
     }

@@ -17,6 +17,15 @@ mod output;
 pub use output::OutputError;
 pub(crate) use output::port_of;
 
+/// How a packet came to IP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Origin {
+    /// Its link sent it to a group of stations.
+    pub group: bool,
+    /// It was put together from fragments.
+    pub reassembled: bool,
+}
+
 /// What IP knows of a packet for this host, whose headers it has checked.
 ///
 /// The packet itself begins with its IP header and ends where that says.
@@ -38,6 +47,8 @@ pub struct Ingress {
     pub hop_limit: u8,
     /// It was sent to a group of hosts, by its IP destination or its link's.
     pub group: bool,
+    /// It came in fragments, or said so.
+    pub fragmented: bool,
 }
 
 /// How a packet shall leave.

@@ -18,6 +18,7 @@ pub mod path_mtu;
 pub mod reassembly;
 pub mod route;
 pub mod segment;
+pub mod service;
 pub mod siphash;
 pub mod timers;
 pub mod udp;

@@ -11,7 +11,7 @@ use plumb_wire::packet::{Packet, Pool};
 use plumb_wire::{ipv4, ipv6};
 
 use super::output::{header4, header6};
-use super::{Egress, Ingress, OutputError, prepended};
+use super::{Egress, Ingress, Origin, OutputError, prepended};
 use crate::counters::Count;
 use crate::fragment;
 use crate::host::Host;
@@ -42,9 +42,10 @@ impl Host {
                 self.counters.add(Count::Reassembled);
                 // The link sent its parts to a group only if its destination is one.
                 let group = ingress.group && !self.owns(ingress);
+                let origin = Origin { group, reassembled: true };
                 match ingress.source {
-                    IpAddr::V4(_) => self.handle_ipv4(now, ingress.port, group, datagram, pool),
-                    IpAddr::V6(_) => self.handle_ipv6(now, ingress.port, group, datagram, pool),
+                    IpAddr::V4(_) => self.handle_ipv4(now, ingress.port, origin, datagram, pool),
+                    IpAddr::V6(_) => self.handle_ipv6(now, ingress.port, origin, datagram, pool),
                 }
             }
             Outcome::Refused(packet, refused) => {
@@ -130,6 +131,7 @@ impl Host {
                 header_len: narrow(ip.header_len())?,
                 hop_limit: ip.hop_limit(),
                 group: false,
+                fragmented: true,
             });
         }
         let ip = ipv6::Packet::parse_quoted(bytes).ok()?;
@@ -145,6 +147,7 @@ impl Host {
             header_len: narrow(extensions.payload_at())?,
             hop_limit: ip.hop_limit(),
             group: false,
+            fragmented: true,
         })
     }
 

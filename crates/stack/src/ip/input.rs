@@ -9,7 +9,7 @@ use plumb_wire::medium::Medium;
 use plumb_wire::packet::{ChecksumState, Packet, Pool};
 use plumb_wire::protocol::Protocol;
 
-use super::Ingress;
+use super::{Ingress, Origin};
 use crate::counters::{Count, Layer};
 use crate::host::Host;
 use crate::icmp::Fault;
@@ -37,8 +37,8 @@ impl Host {
         };
         if interface.capabilities.medium == Medium::Ip {
             return match pool.bytes(&packet).first().map(|byte| byte >> 4) {
-                Some(6) => self.handle_ipv6(now, port, false, packet, pool),
-                _ => self.handle_ipv4(now, port, false, packet, pool),
+                Some(6) => self.handle_ipv6(now, port, Origin::default(), packet, pool),
+                _ => self.handle_ipv4(now, port, Origin::default(), packet, pool),
             };
         }
         let frame = match Frame::parse(pool.bytes(&packet)) {
@@ -66,9 +66,10 @@ impl Host {
         }
         let (ether_type, header_len) = (frame.ether_type(), frame.header_len());
         pool.trim_front(&mut packet, header_len);
+        let origin = Origin { group, reassembled: false };
         match ether_type {
-            EtherType::IPV4 => self.handle_ipv4(now, port, group, packet, pool),
-            EtherType::IPV6 => self.handle_ipv6(now, port, group, packet, pool),
+            EtherType::IPV4 => self.handle_ipv4(now, port, origin, packet, pool),
+            EtherType::IPV6 => self.handle_ipv6(now, port, origin, packet, pool),
             EtherType::ARP => self.handle_arp(now, port, packet, pool),
             _ => self.drop_packet(Count::RxEtherType, packet, pool),
         }

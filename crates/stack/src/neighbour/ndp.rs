@@ -224,6 +224,10 @@ fn examine(ingress: &Ingress, message: &Message<'_>) -> Result<Said, Count> {
     if ingress.hop_limit != HOP_LIMIT {
         return Err(Count::NdpHopLimit);
     }
+    // RFC 6980 §5: "Nodes MUST silently ignore" those that employ fragmentation.
+    if ingress.fragmented {
+        return Err(Count::NdpFragmented);
+    }
     let IpAddr::V6(destination) = ingress.destination else { return Err(Count::NdpAddress) };
     match *message {
         Message::NeighbourSolicitation { target, options } => {

@@ -14,16 +14,16 @@ use crate::counters::{Count, Layer};
 use crate::host::Host;
 use crate::icmp::Fault;
 use crate::interface::{Cast, Interface, never_on_a_link4};
-use crate::ip::Ingress;
+use crate::ip::{Ingress, Origin};
 
 impl Host {
-    /// Takes an IPv4 packet; `group` says that its link sent it to a group.
+    /// Takes an IPv4 packet.
     #[inline]
     pub(crate) fn handle_ipv4(
         &mut self,
         now: Instant,
         port: Port,
-        group: bool,
+        origin: Origin,
         mut packet: Packet,
         pool: &mut Pool,
     ) {
@@ -37,7 +37,7 @@ impl Host {
         };
         let (source, destination) = (ip.source(), ip.destination());
         let interface = &self.interfaces[usize::from(port.0)];
-        let cast = match admit(interface, source, destination, group) {
+        let cast = match admit(interface, source, destination, origin.group) {
             Ok(cast) => cast,
             Err(count) => return self.drop_packet(count, packet, pool),
         };
@@ -50,7 +50,8 @@ impl Host {
             protocol_at: 9,
             header_len: u16::try_from(header_len).expect("at most 60"),
             hop_limit: ip.hop_limit(),
-            group: group || cast == Cast::Group,
+            group: origin.group || cast == Cast::Group,
+            fragmented: origin.reassembled,
         };
         let ecn = ip.traffic_class().ecn();
         let len = header_len + ip.payload().len();
@@ -83,12 +84,7 @@ fn admit(
     destination: Ipv4Addr,
     group: bool,
 ) -> Result<Cast, Count> {
-    // RFC 1122 §3.2.1.3: none of these may be a source; nor may this host itself, or a broadcast.
-    if never_on_a_link4(source)
-        || source.is_multicast()
-        || interface.owns4(source)
-        || interface.is_broadcast(source)
-    {
+    if !interface.admits4(source) {
         return Err(Count::RxMartianSource);
     }
     match interface.cast4(destination) {

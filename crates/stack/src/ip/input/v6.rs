@@ -18,7 +18,7 @@ use crate::counters::{Count, Layer};
 use crate::host::Host;
 use crate::icmp::Fault;
 use crate::interface::{Cast, Interface, never_on_a_link6};
-use crate::ip::Ingress;
+use crate::ip::{Ingress, Origin};
 
 /// What a walk along the extension headers found.
 struct Walk {
@@ -26,6 +26,7 @@ struct Walk {
     protocol_at: usize,
     payload_at: usize,
     is_fragment: bool,
+    is_atomic: bool,
 }
 
 enum Refusal {
@@ -35,13 +36,13 @@ enum Refusal {
 }
 
 impl Host {
-    /// Takes an IPv6 packet; `group` says that its link sent it to a group.
+    /// Takes an IPv6 packet.
     #[inline]
     pub(crate) fn handle_ipv6(
         &mut self,
         now: Instant,
         port: Port,
-        group: bool,
+        origin: Origin,
         mut packet: Packet,
         pool: &mut Pool,
     ) {
@@ -54,10 +55,14 @@ impl Host {
         };
         let (source, destination) = (ip.source(), ip.destination());
         let interface = &self.interfaces[usize::from(port.0)];
-        let cast = match admit(interface, source, destination, group) {
+        let cast = match admit(interface, source, destination, origin.group) {
             Ok(cast) => cast,
             Err(count) => return self.drop_packet(count, packet, pool),
         };
+        // A source is unspecified only while an address is being probed (RFC 4291 §2.5.2).
+        if source.is_unspecified() && ip.next_header() != Protocol::ICMPV6 {
+            return self.drop_packet(Count::RxMartianSource, packet, pool);
+        }
         let mut ingress = Ingress {
             port,
             source: IpAddr::V6(source),
@@ -66,7 +71,8 @@ impl Host {
             protocol_at: 6,
             header_len: 40,
             hop_limit: ip.hop_limit(),
-            group: group || cast == Cast::Group,
+            group: origin.group || cast == Cast::Group,
+            fragmented: origin.reassembled,
         };
         let ecn = ip.traffic_class().ecn();
         let len = ipv6::HEADER_LEN + ip.payload().len();
@@ -84,6 +90,7 @@ impl Host {
                 ingress.protocol = walk.protocol;
                 ingress.protocol_at = narrow(walk.protocol_at);
                 ingress.header_len = narrow(walk.payload_at);
+                ingress.fragmented |= walk.is_fragment || walk.is_atomic;
                 is_fragment = walk.is_fragment;
             }
             Some(Err(refusal)) => return self.refuse6(now, &ingress, refusal, packet, pool),
@@ -124,11 +131,8 @@ fn admit(
     destination: Ipv6Addr,
     group: bool,
 ) -> Result<Cast, Count> {
-    // RFC 4291 §2.7: no group is a source. The unspecified address is one while an address is being
-    // probed, which neighbour discovery looks at itself.
-    let martian = (never_on_a_link6(source) && !source.is_unspecified()) || source.is_multicast();
-    if martian || interface.owns6(source) {
-        // Our own probe, looped back, or somebody who claims to be us.
+    // The unspecified address is a source while one is being probed: `icmp` looks at it.
+    if !interface.admits6(source) && !source.is_unspecified() {
         return Err(Count::RxMartianSource);
     }
     match interface.cast6(destination) {
@@ -141,7 +145,7 @@ fn admit(
 
 fn walk(ip: &ipv6::Packet<'_>) -> Result<Walk, Refusal> {
     let mut extensions = ip.extensions();
-    let mut is_fragment = false;
+    let (mut is_fragment, mut is_atomic) = (false, false);
     loop {
         let at = extensions.payload_at();
         let protocol_at = extensions.protocol_at();
@@ -155,7 +159,10 @@ fn walk(ip: &ipv6::Packet<'_>) -> Result<Walk, Refusal> {
                 return Err(Refusal::Report(Count::RxSourceRoute, fault));
             }
             // RFC 6946: an atomic fragment is a whole datagram, whatever else has its identification.
-            Extension::Fragment(fragment) => is_fragment = !fragment.is_atomic(),
+            Extension::Fragment(fragment) => {
+                is_atomic = fragment.is_atomic();
+                is_fragment = !is_atomic;
+            }
             Extension::Authentication(_) => {
                 let fault = Fault::Parameter(parameter_problem::NEXT_HEADER, pointer(protocol_at));
                 return Err(Refusal::Report(Count::RxExtension, fault));
@@ -172,6 +179,7 @@ fn walk(ip: &ipv6::Packet<'_>) -> Result<Walk, Refusal> {
         protocol_at: extensions.protocol_at(),
         payload_at: extensions.payload_at(),
         is_fragment,
+        is_atomic,
     })
 }
 
