@@ -11,6 +11,7 @@ pub mod host;
 pub mod icmp;
 pub mod interface;
 pub mod ip;
+pub mod fuzz;
 pub mod limiter;
 pub mod neighbour;
 pub mod path;

@@ -1,0 +1,160 @@
+//! Strangers who lie about who they are, who flood, and who send fragments that never fit: what they
+//! say is ignored and counted, and whoever is honest is served all the same.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use plumb_base::seed::Seed;
+use plumb_base::time::Span;
+use plumb_stack::host::{Event, Host};
+use plumb_stack::reassembly::ReassemblyConfig;
+use plumb_stack::world::World;
+use plumb_wire::compose::{self, Link, Path};
+use plumb_wire::fragment::Fragment;
+use plumb_wire::mac::MacAddr;
+use plumb_wire::machine::Machine;
+use plumb_wire::medium::Medium;
+use plumb_wire::protocol::Protocol;
+use rand::RngExt;
+
+use crate::lan::{address, check, lan, mac};
+
+const MALLORY: MacAddr = MacAddr([2, 0, 0, 0, 0, 0x66]);
+
+/// Whether machine 0's echo request of this number is answered by host 2.
+fn pings(world: &mut World<Host>, v6: bool, number: u16) -> bool {
+    let sent = world.with(0, |host, now, pool| {
+        host.ping(now, address(v6, 2), (1, number), b"are you there?", pool)
+    });
+    sent.unwrap();
+    world.run(Span::from_ms(3_500));
+    let mut answered = false;
+    world.with(0, |host, _, _| {
+        while let Some(event) = host.poll_event() {
+            answered |= matches!(event, Event::EchoReply { sequence, .. } if sequence == number);
+        }
+    });
+    answered
+}
+
+fn path(v6: bool, from: u8, to: u8) -> Path {
+    Path::new(address(v6, from), address(v6, to)).over(Link::new(MALLORY, mac(to)))
+}
+
+fn finish(mut world: World<Host>, what: &str) {
+    assert!(world.settle(Span::from_secs(600)), "{what}: an idle host is quiet");
+    check(&world, what);
+}
+
+#[test]
+fn an_unasked_answer_neither_makes_an_entry_nor_changes_one() {
+    for v6 in [false, true] {
+        for known in [false, true] {
+            let mut world = lan(2, Medium::Ethernet, false, Seed(1));
+            if known {
+                assert!(pings(&mut world, v6, 1));
+            }
+            let lie = match (address(v6, 1), address(v6, 2)) {
+                (IpAddr::V4(here), IpAddr::V4(other)) => {
+                    compose::arp_reply(MALLORY, other, mac(1), here)
+                }
+                (IpAddr::V6(here), IpAddr::V6(other)) => {
+                    compose::neighbour_advertisement(MALLORY, other, mac(1), here)
+                }
+                _ => unreachable!("one family"),
+            };
+            for _ in 0..100 {
+                assert!(world.inject(&lie));
+                world.run(Span::from_ms(10));
+            }
+            let entry = world.machines[0].neighbours().lookup(
+                plumb_stack::world::PORT,
+                address(v6, 2),
+            );
+            assert!(entry.is_none_or(|(_, at)| at != Some(MALLORY)), "{v6} {known} {entry:?}");
+            assert_eq!(entry.is_some(), known);
+            assert!(pings(&mut world, v6, 2), "IPv6: {v6}, known: {known}");
+            finish(world, "unasked answers");
+        }
+    }
+}
+
+#[test]
+fn a_claim_to_a_hosts_own_address_is_reported_and_not_believed() {
+    let mut world = lan(2, Medium::Ethernet, false, Seed(2));
+    let IpAddr::V4(own) = address(false, 1) else { unreachable!("asked for IPv4") };
+    assert!(world.inject(&compose::arp_request(MALLORY, own, own)));
+    world.run(Span::from_ms(10));
+    let conflict = world.with(0, |host, _, _| host.poll_event());
+    assert!(
+        matches!(conflict, Some(Event::AddressConflict { mac: MALLORY, .. })),
+        "{conflict:?}"
+    );
+    assert!(pings(&mut world, false, 1));
+    finish(world, "a conflict");
+}
+
+#[test]
+fn strangers_without_number_do_not_crowd_out_a_neighbour_in_use() {
+    for v6 in [false, true] {
+        let mut world = lan(2, Medium::Ethernet, false, Seed(3));
+        assert!(pings(&mut world, v6, 1));
+        // Every one of them makes host 2 look for somebody who is not there.
+        for n in 0..4_000_u16 {
+            let [a, b] = n.to_be_bytes();
+            let source: IpAddr = if v6 {
+                Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0xbad, n).into()
+            } else {
+                Ipv4Addr::new(192, 0, 2, 10 + (a ^ b) % 240).into()
+            };
+            let flood = Path::new(source, address(v6, 2)).over(Link::new(MALLORY, mac(2)));
+            world.inject(&flood.echo_request(9, n, b"flood"));
+            world.run(Span::from_us(50));
+        }
+        assert!(pings(&mut world, v6, 2), "IPv6: {v6}");
+        finish(world, "a flood of strangers");
+    }
+}
+
+#[test]
+fn fragments_that_never_fit_hold_bounded_memory_and_leave_the_host_alive() {
+    println!("seed 4");
+    let mut stream = Seed(4).stream("fragments");
+    for v6 in [false, true] {
+        let mut world = lan(2, Medium::Ethernet, false, Seed(4));
+        let config = ReassemblyConfig::default();
+        let before = world.pool.available();
+        for round in 0..20_000_u32 {
+            let source = path(v6, stream.random_range(3..=254), 2);
+            let identification = match round / 5_000 {
+                0 => 1,
+                _ => stream.random_range(0..500),
+            };
+            // Overlaps, gaps, tiny pieces, far ends.
+            let offset = stream.random_range(0..8_100_u16) * 8 / [1, 64, 512][stream.random_range(0..3)];
+            let fragment = Fragment {
+                identification,
+                offset: offset / 8 * 8,
+                more: stream.random_bool(0.9),
+            };
+            let len = stream.random_range(1..20) * 8;
+            let data: Vec<u8> = (0..len).map(|_| stream.random()).collect();
+            world.inject(&source.fragment(fragment, Protocol::UDP, &data));
+            if round % 64 == 0 {
+                world.run(Span::from_ms(1));
+            }
+            let held = before.1 - world.pool.available().1;
+            assert!(held <= config.bytes / plumb_wire::packet::LARGE_FRAME, "{held} large frames");
+        }
+        assert!(pings(&mut world, v6, 1), "IPv6: {v6}");
+        finish(world, "a flood of fragments");
+    }
+}
+
+#[test]
+fn a_quiet_host_has_no_timer() {
+    let mut world = lan(3, Medium::Ethernet, false, Seed(5));
+    assert!(world.machines.iter().all(|host| host.deadline().is_none()));
+    assert!(pings(&mut world, false, 1));
+    assert!(pings(&mut world, true, 2));
+    finish(world, "after two pings");
+}
