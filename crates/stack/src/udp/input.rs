@@ -74,9 +74,11 @@ impl UdpTable {
             if !socket.has_room(&packet, pool) {
                 return Err((packet, Refused::QueueFull));
             }
-            pool.truncate(&mut packet, header.len);
-            pool.trim_front(&mut packet, HEADER_LEN);
-            socket.take(Datagram { packet, remote, local, port: arrival.port }, pool);
+            let datagram = socket.take(Datagram { packet, remote, local, port: arrival.port }, pool);
+            // In place: a packet that is changed just before it is moved stalls the processor, which
+            // cannot forward the small stores to the wide load.
+            pool.truncate(&mut datagram.packet, header.len);
+            pool.trim_front(&mut datagram.packet, HEADER_LEN);
         }
         if !socket.announced {
             socket.announced = true;
@@ -97,9 +99,10 @@ impl Socket {
     }
 
     #[inline]
-    fn take(&mut self, datagram: Datagram, pool: &Pool) {
+    fn take(&mut self, datagram: Datagram, pool: &Pool) -> &mut Datagram {
         self.held += frame_bytes(&datagram.packet, pool);
         self.queue.push_back(datagram);
+        self.queue.back_mut().expect("one was put there")
     }
 
     /// Takes the datagrams that a super-segment of `len` bytes stands for, in frames of their own;
