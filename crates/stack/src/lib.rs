@@ -7,11 +7,11 @@
 pub mod coalesce;
 pub mod counters;
 pub mod fragment;
+pub mod fuzz;
 pub mod host;
 pub mod icmp;
 pub mod interface;
 pub mod ip;
-pub mod fuzz;
 pub mod limiter;
 pub mod neighbour;
 pub mod path;

@@ -5,6 +5,7 @@
 
 use std::net::Ipv4Addr;
 
+use crate::checksum::nonzero;
 use crate::malformed::Malformed;
 use plumb_copy::Sum;
 
@@ -198,7 +199,9 @@ pub fn answer_echo(message: &mut [u8]) {
     let fixed: &mut [u8; HEADER_LEN] = message.first_chunk_mut().expect("a whole message");
     let old = u16::from_be_bytes([fixed[0], fixed[1]]);
     let checksum = u16::from_be_bytes([fixed[2], fixed[3]]);
-    let checksum = crate::checksum::updated(checksum, old, u16::from(fixed[1]));
+    // A reply without a bit set sums to zero, and no update can tell that from minus zero: 0xffff is
+    // right of either.
+    let checksum = nonzero(crate::checksum::updated(checksum, old, u16::from(fixed[1])));
     fixed[0] = 0;
     fixed[2..4].copy_from_slice(&checksum.to_be_bytes());
 }
@@ -208,6 +211,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn the_reply_to_a_request_of_zeros_has_a_right_checksum() {
+        let mut message = [0; 16];
+        Message::EchoRequest { identifier: 0, sequence: 0 }.emit(Sum::ZERO, &mut message);
+        answer_echo(&mut message);
+        assert_eq!(Sum::of(&message).finish(), 0, "{message:02x?}");
+    }
 
     fn message() -> impl Strategy<Value = Message> {
         let pair = || (any::<u16>(), any::<u16>());

@@ -48,7 +48,7 @@ impl UdpTable {
     pub fn handle_datagram(
         &mut self,
         arrival: &Arrival,
-        mut packet: Packet,
+        packet: Packet,
         pool: &mut Pool,
     ) -> Result<UdpId, (Packet, Refused)> {
         let header = match parse(arrival, &packet, pool.bytes(&packet)) {
@@ -74,7 +74,8 @@ impl UdpTable {
             if !socket.has_room(&packet, pool) {
                 return Err((packet, Refused::QueueFull));
             }
-            let datagram = socket.take(Datagram { packet, remote, local, port: arrival.port }, pool);
+            let datagram =
+                socket.take(Datagram { packet, remote, local, port: arrival.port }, pool);
             // In place: a packet that is changed just before it is moved stalls the processor, which
             // cannot forward the small stores to the wide load.
             pool.truncate(&mut datagram.packet, header.len);

@@ -176,7 +176,9 @@ fn over_a_hostile_link_nothing_corrupt_is_delivered_and_over_a_good_one_everythi
         total.delayed += fates.delayed;
     }
     println!("seeds 0 to 2999: {total:?}");
-    assert!([total.lost, total.duplicated, total.corrupted, total.truncated, total.delayed]
-        .iter()
-        .all(|n| *n > 1_000));
+    assert!(
+        [total.lost, total.duplicated, total.corrupted, total.truncated, total.delayed]
+            .iter()
+            .all(|n| *n > 1_000)
+    );
 }

@@ -6,13 +6,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use plumb_base::seed::Seed;
 use plumb_base::time::Span;
 use plumb_stack::host::{Event, Host};
+use plumb_stack::neighbour::State;
 use plumb_stack::reassembly::ReassemblyConfig;
-use plumb_stack::world::World;
+use plumb_stack::world::{PORT, World};
 use plumb_wire::compose::{self, Link, Path};
 use plumb_wire::fragment::Fragment;
 use plumb_wire::mac::MacAddr;
 use plumb_wire::machine::Machine;
 use plumb_wire::medium::Medium;
+use plumb_wire::ndp;
 use plumb_wire::protocol::Protocol;
 use rand::RngExt;
 
@@ -40,6 +42,25 @@ fn path(v6: bool, from: u8, to: u8) -> Path {
     Path::new(address(v6, from), address(v6, to)).over(Link::new(MALLORY, mac(to)))
 }
 
+/// To host 1: host 2 is at Mallory's. In IPv6 as if it had been asked, and overriding or not.
+fn lie(v6: bool, overrides: bool) -> Vec<u8> {
+    match (address(v6, 1), address(v6, 2)) {
+        (IpAddr::V4(here), IpAddr::V4(other)) => compose::arp_reply(MALLORY, other, mac(1), here),
+        (_, IpAddr::V6(other)) => {
+            let mut option = [0; 8];
+            ndp::option::Item::TargetLink(MALLORY).emit(&mut option);
+            path(true, 2, 1).ndp(ndp::Message::NeighbourAdvertisement {
+                target: other,
+                is_router: false,
+                is_solicited: true,
+                overrides,
+                options: ndp::Options::new(&option).unwrap(),
+            })
+        }
+        _ => unreachable!("one family"),
+    }
+}
+
 fn finish(mut world: World<Host>, what: &str) {
     assert!(world.settle(Span::from_secs(600)), "{what}: an idle host is quiet");
     check(&world, what);
@@ -53,23 +74,12 @@ fn an_unasked_answer_neither_makes_an_entry_nor_changes_one() {
             if known {
                 assert!(pings(&mut world, v6, 1));
             }
-            let lie = match (address(v6, 1), address(v6, 2)) {
-                (IpAddr::V4(here), IpAddr::V4(other)) => {
-                    compose::arp_reply(MALLORY, other, mac(1), here)
-                }
-                (IpAddr::V6(here), IpAddr::V6(other)) => {
-                    compose::neighbour_advertisement(MALLORY, other, mac(1), here)
-                }
-                _ => unreachable!("one family"),
-            };
+            let lie = lie(v6, false);
             for _ in 0..100 {
                 assert!(world.inject(&lie));
                 world.run(Span::from_ms(10));
             }
-            let entry = world.machines[0].neighbours().lookup(
-                plumb_stack::world::PORT,
-                address(v6, 2),
-            );
+            let entry = world.machines[0].neighbours().lookup(PORT, address(v6, 2));
             assert!(entry.is_none_or(|(_, at)| at != Some(MALLORY)), "{v6} {known} {entry:?}");
             assert_eq!(entry.is_some(), known);
             assert!(pings(&mut world, v6, 2), "IPv6: {v6}, known: {known}");
@@ -79,16 +89,27 @@ fn an_unasked_answer_neither_makes_an_entry_nor_changes_one() {
 }
 
 #[test]
+fn an_answer_that_overrides_is_doubted_and_undone_by_a_probe() {
+    // RFC 4861 §7.2.5 has the address replaced, but not confirmed: the next use asks.
+    let mut world = lan(2, Medium::Ethernet, false, Seed(6));
+    assert!(pings(&mut world, true, 1));
+    assert!(world.inject(&lie(true, true)));
+    world.run(Span::from_ms(10));
+    let (state, _) = world.machines[0].neighbours().lookup(PORT, address(true, 2)).unwrap();
+    assert!(!matches!(state, State::Reachable(_)), "{state:?}");
+    let answered = (2..8).find(|number| pings(&mut world, true, *number));
+    assert!(answered.is_some(), "the neighbour is found again");
+    finish(world, "an override");
+}
+
+#[test]
 fn a_claim_to_a_hosts_own_address_is_reported_and_not_believed() {
     let mut world = lan(2, Medium::Ethernet, false, Seed(2));
     let IpAddr::V4(own) = address(false, 1) else { unreachable!("asked for IPv4") };
     assert!(world.inject(&compose::arp_request(MALLORY, own, own)));
     world.run(Span::from_ms(10));
     let conflict = world.with(0, |host, _, _| host.poll_event());
-    assert!(
-        matches!(conflict, Some(Event::AddressConflict { mac: MALLORY, .. })),
-        "{conflict:?}"
-    );
+    assert!(matches!(conflict, Some(Event::AddressConflict { mac: MALLORY, .. })), "{conflict:?}");
     assert!(pings(&mut world, false, 1));
     finish(world, "a conflict");
 }
@@ -130,12 +151,10 @@ fn fragments_that_never_fit_hold_bounded_memory_and_leave_the_host_alive() {
                 _ => stream.random_range(0..500),
             };
             // Overlaps, gaps, tiny pieces, far ends.
-            let offset = stream.random_range(0..8_100_u16) * 8 / [1, 64, 512][stream.random_range(0..3)];
-            let fragment = Fragment {
-                identification,
-                offset: offset / 8 * 8,
-                more: stream.random_bool(0.9),
-            };
+            let offset =
+                stream.random_range(0..8_100_u16) * 8 / [1, 64, 512][stream.random_range(0..3)];
+            let fragment =
+                Fragment { identification, offset: offset / 8 * 8, more: stream.random_bool(0.9) };
             let len = stream.random_range(1..20) * 8;
             let data: Vec<u8> = (0..len).map(|_| stream.random()).collect();
             world.inject(&source.fragment(fragment, Protocol::UDP, &data));
