@@ -218,17 +218,16 @@ impl XdpDevice {
         let wanted = wanted_copying(options.copying, mode);
         let (sockets, copying) =
             sockets(&umem, sizes, &found, options.queue, count, wanted, &failing)?;
-        for (queue, socket) in (options.queue..).zip(&sockets) {
-            bpf::set_socket(map.as_fd(), queue, socket.as_fd())
-                .map_err(|e| failing.at("steer packets to", e))?;
-        }
         let mut pool = Pool::in_memory(Box::new(SharedFrames(umem)), frames);
         let mut queues: Vec<Queue> = sockets
             .into_iter()
             .map(|socket| Queue { socket, lent: 0, wanted: sizes.fill, owed: 0 })
             .collect();
-        for queue in &mut queues {
+        for (number, queue) in (options.queue..).zip(&mut queues) {
+            // Frames first: the first packet shall find one.
             Self::fill(queue, &mut pool);
+            bpf::set_socket(map.as_fd(), number, queue.socket.as_fd())
+                .map_err(|e| failing.at("steer packets to", e))?;
         }
         let device = Self {
             _link: link,
