@@ -91,7 +91,10 @@ impl XdpDevice {
         if queue.lent >= queue.wanted {
             return;
         }
-        while queue.lent < queue.wanted {
+        // The kernel hands over a packet before it says that it has read the ring (xsk_flush), so
+        // there may be less room than frames are missing.
+        let missing = (queue.wanted - queue.lent).min(queue.socket.fill_room());
+        for _ in 0..missing {
             let Some(packet) = pool.allocate() else { break };
             match pool.lend(packet) {
                 Ok(offset) => queue.socket.lend_for_receive(offset),

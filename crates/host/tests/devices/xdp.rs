@@ -64,14 +64,20 @@ fn datagrams_come_back_in_both_families_in_every_mode_and_way_to_wait() {
 
 #[test]
 fn a_hundred_thousand_datagrams_return_without_loss_past_the_ends_of_all_rings() {
-    for mode in [AttachMode::Native, AttachMode::Generic] {
+    let ways = [
+        (AttachMode::Native, Wait::Block),
+        (AttachMode::Native, Wait::Spin),
+        (AttachMode::Generic, Wait::Block),
+        (AttachMode::Generic, Wait::Spin),
+    ];
+    for (mode, wait) in ways {
         let Some(bed) = silent(1_500, false) else { return };
-        let options = XdpOptions { mode: Some(mode), frames: 64, ..XdpOptions::default() };
+        let options = XdpOptions { wait, mode: Some(mode), frames: 64, ..XdpOptions::default() };
         let Some((device, pool)) = open(&bed, &options) else { return };
         let mirror = Mirror::start(device, pool, 32 + 16);
         let socket = near_client(&bed);
         wake(&socket);
-        exchange(&socket, 18, 50_000);
+        exchange(&socket, 18, 25_000);
         let left = mirror.stop();
         assert_eq!(left.frames_missing, 0);
         assert_eq!((left.counters.rx_dropped, left.counters.tx_dropped), (0, 0), "{left:?}");
