@@ -5,9 +5,10 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use crate::check;
+use crate::probe::owned;
 
 mod ring;
 
@@ -220,12 +221,3 @@ struct Attributes {
 }
 
 const _: () = assert!(size_of::<Attributes>() == 104, "PERF_ATTR_SIZE_VER4 is 104 bytes");
-
-/// Takes ownership of a descriptor that a call has just returned, or of its error.
-fn owned(fd: libc::c_long) -> io::Result<OwnedFd> {
-    match RawFd::try_from(fd) {
-        // SAFETY: the kernel has just given out this descriptor; nobody else owns it.
-        Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
-        _ => Err(io::Error::last_os_error()),
-    }
-}

@@ -304,7 +304,7 @@ pub fn packet_socket(family: PacketFamily) -> io::Result<()> {
 }
 
 /// Takes ownership of a descriptor that a call has just returned, or of its error.
-fn owned(fd: libc::c_long) -> io::Result<OwnedFd> {
+pub(crate) fn owned(fd: libc::c_long) -> io::Result<OwnedFd> {
     match RawFd::try_from(fd) {
         // SAFETY: the kernel has just given out this descriptor; nobody else owns it.
         Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
