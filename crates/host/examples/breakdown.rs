@@ -40,9 +40,10 @@ fn main() -> Result<(), Failure> {
     let cpus = affinity::allowed_cpus()?;
     let here = *cpus.first().ok_or("no CPU")?;
     affinity::bind(&[here])?;
+    let hit_ns = ProbeCost::measure_hit_ns(here, watch)?;
     for name in &arguments {
         for there in [Some(here), cpus.get(1).copied()].into_iter().flatten() {
-            explain(name, here, there, watch, events)?;
+            explain(name, [here, there], watch, hit_ns, events)?;
         }
     }
     Ok(())
@@ -51,9 +52,9 @@ fn main() -> Result<(), Failure> {
 /// Measures one mechanism at one placement, probes absent, open but off, and on, in turn.
 fn explain(
     name: &str,
-    here: u32,
-    there: u32,
+    [here, there]: [u32; 2],
     watch: Stopwatch,
+    hit_ns: f64,
     events: bool,
 ) -> Result<(), Failure> {
     let (mut end, mut peer) = open(name, there)?;
@@ -91,7 +92,7 @@ fn explain(
     if events && let Some((timeline, trips)) = timelines.last() {
         print_events(timeline, trips, watch);
     }
-    print_parts(&timelines, shape, [&absent, &off, &on]);
+    print_parts(&timelines, shape, hit_ns, [&absent, &off, &on]);
     Ok(())
 }
 
@@ -104,7 +105,12 @@ fn print_events(timeline: &Timeline, trips: &[RoundTrip], watch: Stopwatch) {
     println!("{:9.0} end", watch.ns(trip.end - trip.start));
 }
 
-fn print_parts(timelines: &[(Timeline, Vec<RoundTrip>)], shape: Shape, turns: [&Vec<f64>; 3]) {
+fn print_parts(
+    timelines: &[(Timeline, Vec<RoundTrip>)],
+    shape: Shape,
+    hit_ns: f64,
+    turns: [&Vec<f64>; 3],
+) {
     let [absent, off, on] = turns.map(|values| {
         let sorted = quantile::sorted(values);
         (trimmed_mean(&sorted), quantile::of_sorted(&sorted, 0.5))
@@ -113,10 +119,11 @@ fn print_parts(timelines: &[(Timeline, Vec<RoundTrip>)], shape: Shape, turns: [&
         timelines.iter().map(|(timeline, trips)| Breakdown::of(timeline, trips, shape)).collect();
     let Some(all) = Breakdown::merged(breakdowns) else { return };
     let typical = all.without_slowest(0.02);
-    let cost = ProbeCost { with_ns: typical.whole_mean_ns(), without_ns: absent.0 };
+    let cost = ProbeCost { with_ns: typical.whole_mean_ns(), without_ns: absent.0, hit_ns };
+    let corrected = typical.corrected(&cost);
     println!(
         "mean without slowest 2 % (median): probes absent {:.0} ({:.0}), open {:.0} ({:.0}), on \
-         {:.0} ({:.0}) ns; cost {:.1} %, {:.1} hits, {:.0} ns each; torn {}, unseen {}, lost {}",
+         {:.0} ({:.0}) ns; cost {:.1} %, {:.1} hits, {:.0} ns each, scale {:.2}; torn {}, unseen {}, lost {}",
         absent.0,
         absent.1,
         off.0,
@@ -125,12 +132,12 @@ fn print_parts(timelines: &[(Timeline, Vec<RoundTrip>)], shape: Shape, turns: [&
         on.1,
         100.0 * cost.share(),
         typical.events_per_trip(),
-        cost.per_event_ns(typical.events_per_trip()),
+        hit_ns,
+        corrected.scale,
         all.torn,
         all.unseen,
         all.lost,
     );
-    let corrected = typical.corrected(&cost);
     println!(
         "{:<6}{:<26}{:>9}{:>9}{:>9}{:>7}{:>11}",
         "", "part", "mean", "median", "p90", "hits", "corrected"

@@ -194,20 +194,28 @@ impl Breakdown {
         self.parts.iter().filter(|times| times.part == part).map(PartTimes::mean_ns).sum()
     }
 
-    /// The means with the probes' own cost taken off; the unexplained rest makes them sum to the
-    /// round trip that nobody looked at.
+    /// The means with the probes' own cost taken off.
+    ///
+    /// From each part the cost of its hits is taken, half of a hit to each side of its time stamp.
+    /// What then still differs from the round trip that nobody looked at is the probes' effect on
+    /// caches and sleeping CPUs, which no hit can be blamed for: all parts, the unexplained one too,
+    /// are scaled alike by [`Corrected::scale`], so that they sum to the whole. A part is uncertain
+    /// by about its distance from 1, and by half a hit for each edge.
     pub fn corrected(&self, cost: &ProbeCost) -> Corrected {
-        let per_event = cost.per_event_ns(self.events_per_trip());
-        let parts: Vec<_> = self
+        let without = |ns: f64, events: f64| (ns - cost.hit_ns * events).max(0.0);
+        let mut parts: Vec<_> = self
             .parts
             .iter()
-            .map(|times| {
-                let ns = (times.mean_ns() - per_event * times.events).max(0.0);
-                (times.leg, times.part, ns)
-            })
+            .map(|times| (times.leg, times.part, without(times.mean_ns(), times.events)))
             .collect();
-        let explained: f64 = parts.iter().map(|part| part.2).sum();
-        Corrected { parts, whole_ns: cost.without_ns, unexplained_ns: cost.without_ns - explained }
+        let unexplained = without(mean(&self.unexplained_ns), self.unexplained_events);
+        let sum = parts.iter().map(|part| part.2).sum::<f64>() + unexplained;
+        let scale = if sum > 0.0 { cost.without_ns / sum } else { 0.0 };
+        for part in &mut parts {
+            part.2 *= scale;
+        }
+        let unexplained_ns = unexplained * scale;
+        Corrected { parts, whole_ns: cost.without_ns, unexplained_ns, scale }
     }
 }
 
@@ -218,8 +226,10 @@ pub struct Corrected {
     pub parts: Vec<(Leg, Part, f64)>,
     /// The mean round trip without probes.
     pub whole_ns: f64,
-    /// What is left: below zero when the parts, corrected, are more than the whole.
+    /// What no part explains.
     pub unexplained_ns: f64,
+    /// What the parts were multiplied with, after the hits were taken off, to sum to the whole.
+    pub scale: f64,
 }
 
 fn mean(values: &[f64]) -> f64 {

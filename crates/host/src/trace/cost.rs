@@ -2,14 +2,27 @@
 //!
 //! Left out: taking turns, which the harness does.
 
-/// The mean round trip with and without probes.
+use plumb_base::stats::quantile;
+use plumb_sys::process::{call, thread_id};
+
+use super::recorder::{Recorder, TraceUnavailable};
+use super::tracepoint::EventSet;
+use crate::clock::Stopwatch;
+
+/// The round trip with and without probes, and what one hit costs by itself.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ProbeCost {
-    /// With them, in nanoseconds.
+    /// The mean round trip with them, in nanoseconds.
     pub with_ns: f64,
-    /// Without any open, in nanoseconds: see [`super::Recorder`].
+    /// The mean round trip without any open, in nanoseconds: see [`Recorder`].
     pub without_ns: f64,
+    /// One hit, in nanoseconds, by [`Self::measure_hit_ns`].
+    pub hit_ns: f64,
 }
+
+/// Calls timed at once, and how often.
+const CALLS: u32 = 200;
+const TRIALS: u32 = 50;
 
 impl ProbeCost {
     /// Above this share of the round trip a breakdown is corrected for its probes.
@@ -25,11 +38,29 @@ impl ProbeCost {
         self.share() > Self::SHARE_MAX
     }
 
-    /// The cost of one hit, in nanoseconds, when there are so many on a round trip.
+    /// The cost of a hit on this CPU, in nanoseconds: a trivial system call with its entry and exit
+    /// recorded, against the same with no probe open. The calling thread must stay on `cpu`.
     ///
-    /// Every hit is taken to cost the same, half of it before its time is read and half after. The
-    /// mean error of a part is then at most half a hit for each of its edges.
-    pub fn per_event_ns(&self, events_per_trip: f64) -> f64 {
-        if events_per_trip > 0.0 { (self.with_ns - self.without_ns) / events_per_trip } else { 0.0 }
+    /// # Errors
+    /// As [`Recorder::open`].
+    pub fn measure_hit_ns(cpu: u32, watch: Stopwatch) -> Result<f64, TraceUnavailable> {
+        let median = || {
+            let times: Vec<f64> = (0..TRIALS)
+                .map(|_| {
+                    let start = watch.begin();
+                    for _ in 0..CALLS {
+                        call::getppid_raw();
+                    }
+                    watch.ns(watch.end().wrapping_sub(start)) / f64::from(CALLS)
+                })
+                .collect();
+            quantile::of_sorted(&quantile::sorted(&times), 0.5)
+        };
+        let without = median();
+        let recorder = Recorder::open(&[thread_id()], &[cpu], EventSet::pipe(), watch)?;
+        let what = "raw_syscalls";
+        recorder.enable().map_err(|source| TraceUnavailable::Failed { what, source })?;
+        let with = median();
+        Ok(((with - without) / 2.0).max(0.0))
     }
 }

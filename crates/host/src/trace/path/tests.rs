@@ -171,15 +171,18 @@ fn round_trips_that_lost_events_are_left_out_and_counted() {
 fn a_correction_takes_each_hit_off_where_it_was_and_sums_to_the_whole() {
     let (trip, events) = on_one_cpu(0);
     let breakdown = Breakdown::of(&timeline(events, Vec::new()), &[trip], SHAPE);
-    let cost = ProbeCost { with_ns: 200.0, without_ns: 160.0 };
-    assert!(cost.must_be_corrected());
     // 40 for 20 hits: 2 each, and half of that for a part that begins at a clock read.
+    let cost = ProbeCost { with_ns: 200.0, without_ns: 160.0, hit_ns: 2.0 };
+    assert!(cost.must_be_corrected());
     let corrected = breakdown.corrected(&cost);
     assert_eq!(corrected.parts[0], (Leg::Out, Part::CallEntry, 9.0));
     assert_eq!(corrected.parts[1], (Leg::Out, Part::SendPath, 13.0));
+    assert!((corrected.scale - 1.0).abs() < 1e-9);
+    // Where hits explain half of the difference, every part is scaled by the rest.
+    let corrected = breakdown.corrected(&ProbeCost { hit_ns: 1.0, ..cost });
+    assert!((corrected.scale - 160.0 / 180.0).abs() < 1e-9);
     let parts: f64 = corrected.parts.iter().map(|part| part.2).sum();
     assert!((parts + corrected.unexplained_ns - 160.0).abs() < 1e-9);
-    assert!(corrected.unexplained_ns.abs() < 1e-9);
 }
 
 #[test]
