@@ -118,6 +118,8 @@ pub enum IntOption {
     ReceiveBuffer,
     /// SO_ZEROCOPY.
     Zerocopy,
+    /// UDP_SEGMENT: bytes of each datagram that one sending call is cut into.
+    UdpSegment,
 }
 
 impl IntOption {
@@ -128,6 +130,7 @@ impl IntOption {
             Self::SendBuffer => (libc::SOL_SOCKET, libc::SO_SNDBUF),
             Self::ReceiveBuffer => (libc::SOL_SOCKET, libc::SO_RCVBUF),
             Self::Zerocopy => (libc::SOL_SOCKET, libc::SO_ZEROCOPY),
+            Self::UdpSegment => (libc::SOL_UDP, libc::UDP_SEGMENT),
         }
     }
 }
