@@ -5,6 +5,7 @@
 #![expect(clippy::many_single_char_names, reason = "octets of a field, in their order")]
 
 pub mod arp;
+pub mod capture;
 pub mod checksum;
 pub mod compose;
 pub mod ecn;
@@ -23,6 +24,8 @@ pub mod medium;
 pub mod ndp;
 pub mod option_area;
 pub mod packet;
+pub mod pcap;
+pub mod pcapng;
 pub mod protocol;
 pub mod tcp;
 pub mod traffic_class;

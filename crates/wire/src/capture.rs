@@ -1,0 +1,273 @@
+//! Capture files: what is common to their two formats, and telling which of them a file is in.
+//!
+//! Left out: the formats themselves ([`crate::pcap`], [`crate::pcapng`]), compressed files, and any
+//! input or output.
+
+use thiserror::Error;
+
+use crate::medium::Medium;
+use crate::{pcap, pcapng};
+
+/// What the frames of a capture begin with (the LINKTYPE_ registry of tcpdump.org).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkType(pub u16);
+
+impl LinkType {
+    /// Ethernet, without its check sequence.
+    pub const ETHERNET: Self = Self(1);
+    /// IP of either version, without anything before it.
+    pub const RAW: Self = Self(101);
+    /// Linux's capture from all interfaces at once.
+    pub const LINUX_SLL: Self = Self(113);
+    /// IPv4 alone.
+    pub const IPV4: Self = Self(228);
+    /// IPv6 alone.
+    pub const IPV6: Self = Self(229);
+
+    /// The medium whose packets they are, if a host here can be on it.
+    pub const fn medium(self) -> Option<Medium> {
+        match self {
+            Self::ETHERNET => Some(Medium::Ethernet),
+            Self::RAW | Self::IPV4 | Self::IPV6 => Some(Medium::Ip),
+            _ => None,
+        }
+    }
+}
+
+impl From<Medium> for LinkType {
+    fn from(medium: Medium) -> Self {
+        match medium {
+            Medium::Ethernet => Self::ETHERNET,
+            Medium::Ip => Self::RAW,
+        }
+    }
+}
+
+/// Which way a recorded packet went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// In at the interface.
+    Inbound,
+    /// Out of it.
+    Outbound,
+}
+
+/// One packet of a capture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// Nanoseconds since 1970, UTC; 0 where the format has no time for it (simple packets).
+    pub time_ns: u64,
+    /// The bytes that were kept.
+    pub bytes: &'a [u8],
+    /// How long the packet was.
+    pub original_len: u32,
+    /// What it begins with.
+    pub link_type: LinkType,
+    /// Which way it went, where the file says.
+    pub direction: Option<Direction>,
+}
+
+/// Why a capture cannot be read, or not on.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum CaptureError {
+    /// Some other kind of file.
+    #[error("this is no pcap or pcapng file, but {0}")]
+    Foreign(&'static str),
+    /// A version of the format that is not known.
+    #[error("this is {format} of version {major}.{minor}, which is not known here")]
+    Version {
+        /// Which format.
+        format: &'static str,
+        /// The version's first part.
+        major: u16,
+        /// Its second.
+        minor: u16,
+    },
+    /// The file ends within something.
+    #[error(
+        "the file is cut off within {what} at byte {offset}, {missing} bytes too early; all before \
+         it is whole"
+    )]
+    Truncated {
+        /// What is not whole.
+        what: &'static str,
+        /// Where it begins.
+        offset: usize,
+        /// Bytes that are missing, at least.
+        missing: usize,
+    },
+    /// A field says what cannot be.
+    #[error("damaged at byte {offset}: {what}")]
+    Damaged {
+        /// What is wrong.
+        what: &'static str,
+        /// Where that begins.
+        offset: usize,
+    },
+}
+
+/// Reads the packets of a capture of either format, in the order of the file.
+///
+/// After the first error there is nothing more.
+#[derive(Clone, Debug)]
+pub enum Reader<'a> {
+    /// The classic format.
+    Pcap(pcap::Reader<'a>),
+    /// The next generation.
+    Pcapng(pcapng::Reader<'a>),
+}
+
+impl<'a> Reader<'a> {
+    /// A reader of this file.
+    ///
+    /// # Errors
+    /// When it is not a capture, or its header is not whole: see [`CaptureError`].
+    pub fn new(file: &'a [u8]) -> Result<Self, CaptureError> {
+        if pcapng::is_pcapng(file) {
+            return pcapng::Reader::new(file).map(Self::Pcapng);
+        }
+        if pcap::is_pcap(file) {
+            return pcap::Reader::new(file).map(Self::Pcap);
+        }
+        Err(CaptureError::Foreign(kind_of(file)))
+    }
+}
+
+impl<'a> Iterator for Reader<'a> {
+    type Item = Result<Record<'a>, CaptureError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self {
+            Self::Pcap(reader) => reader.next(),
+            Self::Pcapng(reader) => reader.next(),
+        }
+    }
+}
+
+/// What a file is that is no capture, as far as its first bytes tell.
+fn kind_of(file: &[u8]) -> &'static str {
+    const KNOWN: [(&[u8], &str); 9] = [
+        (b"", "an empty file"),
+        (&[0x1f, 0x8b], "compressed by gzip: decompress it first"),
+        (&[0x28, 0xb5, 0x2f, 0xfd], "compressed by zstd: decompress it first"),
+        (&[0xfd, b'7', b'z', b'X', b'Z'], "compressed by xz: decompress it first"),
+        (&[0x04, 0x22, 0x4d, 0x18], "compressed by lz4: decompress it first"),
+        (b"snoop\0\0\0", "a snoop capture: convert it with `editcap -F pcapng`"),
+        (b"TRSNIFF data", "a Sniffer capture: convert it with `editcap -F pcapng`"),
+        (b"GMBU", "a Network Monitor capture: convert it with `editcap -F pcapng`"),
+        (b"\x7fELF", "a program"),
+    ];
+    if file.is_empty() {
+        return KNOWN[0].1;
+    }
+    let known = KNOWN[1..].iter().find(|(magic, _)| file.starts_with(magic));
+    let text = file.iter().take(256).all(|&b| matches!(b, b'\t' | b'\n' | b'\r' | 0x20..=0x7e));
+    match known {
+        Some((_, name)) => name,
+        None if text => "text",
+        None => "something that begins with unknown bytes",
+    }
+}
+
+/// The byte order of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ByteOrder {
+    Little,
+    Big,
+}
+
+impl ByteOrder {
+    /// The 16-bit number at `at`; 0 where there is none.
+    pub(crate) fn u16(self, bytes: &[u8], at: usize) -> u16 {
+        let field = bytes.get(at..).and_then(<[u8]>::first_chunk).copied().unwrap_or_default();
+        match self {
+            Self::Little => u16::from_le_bytes(field),
+            Self::Big => u16::from_be_bytes(field),
+        }
+    }
+
+    /// The 32-bit number at `at`; 0 where there is none.
+    pub(crate) fn u32(self, bytes: &[u8], at: usize) -> u32 {
+        let field = bytes.get(at..).and_then(<[u8]>::first_chunk).copied().unwrap_or_default();
+        match self {
+            Self::Little => u32::from_le_bytes(field),
+            Self::Big => u32::from_be_bytes(field),
+        }
+    }
+
+    /// The same as an index.
+    pub(crate) fn len(self, bytes: &[u8], at: usize) -> usize {
+        usize::try_from(self.u32(bytes, at)).unwrap_or(usize::MAX)
+    }
+}
+
+/// The body of a fuzz target: reads whatever it is to its end. The number of records.
+///
+/// Asserts that every record lies in the file, and that reading ends.
+pub fn fuzz(file: &[u8]) -> usize {
+    let Ok(mut reader) = Reader::new(file) else { return 0 };
+    let within = file.as_ptr_range();
+    let mut records = 0;
+    for record in reader.by_ref().map_while(Result::ok) {
+        let bytes = record.bytes.as_ptr_range();
+        assert!(bytes.start >= within.start && bytes.end <= within.end, "a record of the file");
+        records += 1;
+        assert!(records <= file.len(), "each record takes bytes of its own");
+    }
+    assert!(reader.next().is_none(), "nothing after the end");
+    records
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_foreign_file_is_called_by_its_name() {
+        let said = |file: &[u8]| Reader::new(file).unwrap_err().to_string();
+        assert_eq!(said(b""), "this is no pcap or pcapng file, but an empty file");
+        assert!(said(&[0x1f, 0x8b, 8, 0]).contains("gzip"));
+        assert!(said(b"10:00:01 IP host > host\n").ends_with("text"));
+        assert!(said(&[0xff; 40]).contains("unknown bytes"));
+        assert!(said(b"snoop\0\0\0").contains("editcap"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_file_panics_or_is_read_for_ever(file in prop::collection::vec(any::<u8>(), 0..600)) {
+            fuzz(&file);
+        }
+
+        /// Damages a real capture of either format, so that reading gets somewhere.
+        #[test]
+        fn no_damage_panics(
+            next_generation in any::<bool>(),
+            frames in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..60), 0..6),
+            damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
+            keep in any::<prop::sample::Index>(),
+        ) {
+            let mut file = Vec::new();
+            if next_generation {
+                pcapng::begin(&mut file, "test");
+                pcapng::interface(&mut file, LinkType::ETHERNET, "if", 0);
+                for frame in &frames {
+                    pcapng::packet(&mut file, 0, 1, Some(Direction::Inbound), frame);
+                }
+            } else {
+                pcap::begin(&mut file, LinkType::ETHERNET);
+                for frame in &frames {
+                    pcap::packet(&mut file, 1, frame);
+                }
+            }
+            prop_assert_eq!(fuzz(&file), frames.len());
+            for (at, byte) in &damage {
+                let at = at.index(file.len());
+                file[at] = *byte;
+            }
+            let keep = keep.index(file.len() + 1);
+            fuzz(&file[..keep]);
+        }
+    }
+}
