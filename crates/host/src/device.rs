@@ -13,8 +13,12 @@ use plumb_wire::medium::Capabilities;
 use plumb_wire::packet::{Packet, Pool};
 
 pub mod drive;
+pub mod fault;
 mod idle;
+pub mod memory;
 pub mod packet;
+pub mod pcap;
+pub mod record;
 pub mod tap;
 pub mod vnet;
 pub mod xdp;

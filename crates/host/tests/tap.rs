@@ -3,7 +3,11 @@
 //!
 //! Needs root; says `skipped:` without, and fails for that under CI=true. Left out: the stack, which
 //! has tests of its own over these devices.
-#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test stops at what it did not expect, and says what it skips"
+)]
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};

@@ -32,6 +32,20 @@ pub fn start_ticking(period_us: u32) -> io::Result<()> {
     Ok(())
 }
 
+/// clock_nanosleep(2) on CLOCK_MONOTONIC; false when a signal was handled first.
+pub fn sleep_ns(ns: u64) -> bool {
+    let time = libc::timespec {
+        tv_sec: libc::time_t::try_from(ns / 1_000_000_000).unwrap_or(libc::time_t::MAX),
+        // Less than 1e9, which every c_long holds.
+        tv_nsec: libc::c_long::try_from(ns % 1_000_000_000).unwrap_or(0),
+    };
+    // SAFETY: `time` is valid; what is left is not asked for.
+    let error = unsafe {
+        libc::clock_nanosleep(libc::CLOCK_MONOTONIC, 0, &raw const time, std::ptr::null_mut())
+    };
+    error == 0
+}
+
 /// Ticks so far; wraps.
 #[inline]
 pub fn ticks() -> u32 {

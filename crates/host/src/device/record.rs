@@ -1,0 +1,289 @@
+//! A device whose packets are recorded as a pcapng file, both ways.
+//!
+//! Packets are recorded as they would be on a wire: a checksum that was left to the other side is
+//! completed in the copy; a super-segment is one long packet. Left out: the format
+//! (`plumb_wire::pcapng`), and rings of files.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+
+use plumb_base::time::{Instant, Span};
+use plumb_sys::clock::{self, Clock};
+use plumb_wire::capture::{Direction, LinkType};
+use plumb_wire::mac::MacAddr;
+use plumb_wire::medium::Capabilities;
+use plumb_wire::packet::{ChecksumState, Packet, Pool};
+use plumb_wire::{checksum, pcapng};
+
+use super::{Device, DeviceCounters, DeviceError};
+use crate::clock::Timeline;
+
+/// Bytes that are kept before they are written.
+const BUFFER: usize = 64 << 10;
+/// How long they are kept while nothing else happens.
+const FLUSH_AFTER: Span = Span::from_ms(100);
+
+/// What is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// All.
+    Both,
+    /// Only what is sent.
+    Sent,
+}
+
+/// A device, and the file that its packets are recorded in.
+///
+/// What is not written yet is written when nothing happens, and when the recorder is dropped.
+#[derive(Debug)]
+pub struct Recorder<D> {
+    device: D,
+    file: File,
+    path: PathBuf,
+    what: What,
+    timeline: Timeline,
+    /// Nanoseconds from 1970 to the timeline's origin.
+    origin_ns: u64,
+    buffer: Vec<u8>,
+    scratch: Vec<u8>,
+    flushed: Instant,
+    recorded: u64,
+}
+
+impl<D: Device> Recorder<D> {
+    /// Begins a new file, in the place of one that is there. The timeline is that of `now`.
+    ///
+    /// # Errors
+    /// When the file cannot be made or written.
+    pub fn new(device: D, path: &Path, what: What, timeline: Timeline) -> io::Result<Self> {
+        let mut file = File::create(path)?;
+        let mut buffer = Vec::with_capacity(2 * BUFFER);
+        pcapng::begin(&mut buffer, concat!("plumb ", env!("CARGO_PKG_VERSION")));
+        let link_type = LinkType::from(device.capabilities().medium);
+        pcapng::interface(&mut buffer, link_type, device.name(), 0);
+        // Whoever cannot be written to says so now.
+        file.write_all(&buffer)?;
+        buffer.clear();
+        let now = timeline.now();
+        let origin_ns = clock::read_ns(Clock::Realtime).saturating_sub(now.since_origin().as_ns());
+        Ok(Self {
+            device,
+            file,
+            path: path.to_owned(),
+            what,
+            timeline,
+            origin_ns,
+            buffer,
+            scratch: Vec::new(),
+            flushed: now,
+            recorded: 0,
+        })
+    }
+
+    /// Packets recorded.
+    pub fn recorded(&self) -> u64 {
+        self.recorded
+    }
+
+    /// The device itself.
+    pub fn device(&self) -> &D {
+        &self.device
+    }
+
+    /// Writes what is not written yet.
+    ///
+    /// # Errors
+    /// When the file takes no more.
+    pub fn flush(&mut self) -> Result<(), DeviceError> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        let result = self.file.write_all(&self.buffer);
+        // Not to be tried again, half written as it may be.
+        self.buffer.clear();
+        result.map_err(|source| DeviceError::Io {
+            what: "write the recording",
+            name: self.path.display().to_string(),
+            source,
+        })
+    }
+
+    fn record(&mut self, at: Instant, direction: Direction, packets: &[Packet], pool: &Pool) {
+        let time_ns = self.origin_ns.saturating_add(at.since_origin().as_ns());
+        for packet in packets {
+            let mut bytes = pool.bytes(packet);
+            if let ChecksumState::Partial { start, offset } = packet.meta.checksum {
+                self.scratch.clear();
+                self.scratch.extend_from_slice(bytes);
+                checksum::complete(&mut self.scratch, usize::from(start), usize::from(offset));
+                bytes = &self.scratch;
+            }
+            pcapng::packet(&mut self.buffer, 0, time_ns, Some(direction), bytes);
+            self.recorded += 1;
+        }
+    }
+}
+
+impl<D> Drop for Recorder<D> {
+    fn drop(&mut self) {
+        // Nobody is left to be told; `flush` tells.
+        let _ = self.file.write_all(&self.buffer);
+    }
+}
+
+impl<D: Device> Device for Recorder<D> {
+    fn name(&self) -> &str {
+        self.device.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.device.capabilities()
+    }
+
+    fn mac(&self) -> Option<MacAddr> {
+        self.device.mac()
+    }
+
+    fn receive(
+        &mut self,
+        now: Instant,
+        batch: &mut Vec<Packet>,
+        max: usize,
+        pool: &mut Pool,
+    ) -> Result<usize, DeviceError> {
+        let before = batch.len();
+        let result = self.device.receive(now, batch, max, pool);
+        if self.what == What::Both {
+            self.record(now, Direction::Inbound, &batch[before..], pool);
+        }
+        if self.buffer.len() >= BUFFER || result.is_err() {
+            let flushed = self.flush();
+            return result.and_then(|count| flushed.map(|()| count));
+        }
+        result
+    }
+
+    fn transmit(&mut self, batch: &mut Vec<Packet>, pool: &mut Pool) -> Result<(), DeviceError> {
+        let now = self.timeline.now();
+        self.record(now, Direction::Outbound, batch, pool);
+        let result = self.device.transmit(batch, pool);
+        if self.buffer.len() >= BUFFER {
+            let flushed = self.flush();
+            return result.and(flushed);
+        }
+        result
+    }
+
+    fn wait(&mut self, timeout: Option<Span>, pool: &mut Pool) -> Result<bool, DeviceError> {
+        if !self.buffer.is_empty() {
+            let now = self.timeline.now();
+            if now.saturating_since(self.flushed) > FLUSH_AFTER {
+                self.flushed = now;
+                self.flush()?;
+            }
+        }
+        let found = self.device.wait(timeout, pool);
+        if !matches!(found, Ok(true)) {
+            let flushed = self.flush();
+            return found.and_then(|found| flushed.map(|()| found));
+        }
+        found
+    }
+
+    fn counters(&self) -> DeviceCounters {
+        self.device.counters()
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.device.fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plumb_wire::capture::Reader;
+    use plumb_wire::medium::Medium;
+    use plumb_wire::packet::Frames;
+
+    use super::*;
+    use crate::clock::Stopwatch;
+    use crate::device::Wait;
+    use crate::device::memory;
+
+    fn recorder(path: &Path, what: What) -> Recorder<memory::End> {
+        let plain = Capabilities::plain(Medium::Ethernet, 1_500);
+        let timeline = Timeline::begin(Stopwatch::new(None));
+        Recorder::new(memory::loopback(plain, Wait::Spin), path, what, timeline).unwrap()
+    }
+
+    #[test]
+    fn both_directions_are_recorded_in_order_with_their_times() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut recorder = recorder(file.path(), What::Both);
+        let mut pool = Pool::new(Frames::default());
+        let mut batch = vec![pool.packet_of(b"frame").unwrap()];
+        recorder.transmit(&mut batch, &mut pool).unwrap();
+        let now = recorder.timeline.now();
+        recorder.receive(now, &mut batch, 8, &mut pool).unwrap();
+        let epoch_ns = u64::try_from(crate::clock::unix_ms()).unwrap() * 1_000_000;
+        assert_eq!(recorder.recorded(), 2);
+        // Nothing more happens: it is written.
+        assert!(!recorder.wait(None, &mut pool).unwrap());
+        let bytes = std::fs::read(file.path()).unwrap();
+        let records: Result<Vec<_>, _> = Reader::new(&bytes).unwrap().collect();
+        let records = records.unwrap();
+        assert_eq!(records.len(), 2);
+        assert_eq!(records[0].direction, Some(Direction::Outbound));
+        assert_eq!(records[1].direction, Some(Direction::Inbound));
+        assert_eq!(records[1].bytes, b"frame");
+        assert!(records[0].time_ns <= records[1].time_ns);
+        assert!(records[0].time_ns.abs_diff(epoch_ns) < 60_000_000_000, "{}", records[0].time_ns);
+        drop(recorder);
+        pool.free_all(&mut batch);
+    }
+
+    #[test]
+    fn what_was_not_written_yet_is_written_when_the_recorder_goes() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut recorder = recorder(file.path(), What::Sent);
+        let mut pool = Pool::new(Frames::default());
+        let mut batch = vec![pool.packet_of(b"frame").unwrap()];
+        recorder.transmit(&mut batch, &mut pool).unwrap();
+        recorder.receive(Instant::ORIGIN, &mut batch, 8, &mut pool).unwrap();
+        drop(recorder);
+        let bytes = std::fs::read(file.path()).unwrap();
+        assert_eq!(Reader::new(&bytes).unwrap().count(), 1, "what was received was not wanted");
+        pool.free_all(&mut batch);
+    }
+
+    #[test]
+    fn an_open_checksum_is_completed_in_the_file_and_left_open_in_the_packet() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut recorder = recorder(file.path(), What::Both);
+        let mut pool = Pool::new(Frames::default());
+        let sent = [0xaa, 0xbb, 0x12, 0x34, 0x00, 0x05, 0x10, 0x00];
+        let mut packet = pool.packet_of(&sent).unwrap();
+        packet.meta.checksum = ChecksumState::Partial { start: 2, offset: 2 };
+        recorder.transmit(&mut vec![packet], &mut pool).unwrap();
+        let mut batch = Vec::new();
+        recorder.device.receive(Instant::ORIGIN, &mut batch, 8, &mut pool).unwrap();
+        assert_eq!(pool.bytes(&batch[0]), sent);
+        drop(recorder);
+        let bytes = std::fs::read(file.path()).unwrap();
+        let record = Reader::new(&bytes).unwrap().next().unwrap().unwrap();
+        // 0x1234 + 0x0005 + 0x1000 = 0x2239, complemented.
+        assert_eq!(record.bytes, [0xaa, 0xbb, 0x12, 0x34, 0xdd, 0xc6, 0x10, 0x00]);
+        pool.free_all(&mut batch);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_made_is_an_error_at_once() {
+        let plain = Capabilities::plain(Medium::Ethernet, 1_500);
+        let timeline = Timeline::begin(Stopwatch::new(None));
+        let device = memory::loopback(plain, Wait::Spin);
+        let path = Path::new("/nowhere/at.all");
+        assert!(Recorder::new(device, path, What::Both, timeline).is_err());
+    }
+}
