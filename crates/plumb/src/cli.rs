@@ -10,8 +10,8 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use plumb_host::harness;
-use plumb_host::harness::mirror::peer::{Mirror, MirrorError, Site};
 
+use crate::mirror;
 use crate::problem::{Exit, Problem};
 use output::{Failure, Output};
 
@@ -135,18 +135,12 @@ pub fn main() -> ExitCode {
     match arguments.get(1).and_then(|word| word.to_str()) {
         Some("__worker") => return ExitCode::from(harness::worker::main()),
         Some("__peer") => return ExitCode::from(harness::peer::main()),
-        Some("__mirror") => return ExitCode::from(harness::mirror::peer::main(no_stack)),
+        Some("__mirror") => return ExitCode::from(harness::mirror::peer::main(mirror::open)),
         _ => {}
     }
     report_panics();
     std::panic::catch_unwind(|| run_words(arguments))
         .unwrap_or_else(|_| ExitCode::from(Exit::Trouble.code()))
-}
-
-/// Mirrors of any stack but the kernel's.
-fn no_stack(site: Site) -> Result<Box<dyn Mirror>, MirrorError> {
-    let name = site.spec.name();
-    Err(MirrorError::Unavailable(format!("this program has no mirror for {name}")))
 }
 
 fn run_words(arguments: Vec<OsString>) -> ExitCode {

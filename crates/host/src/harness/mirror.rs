@@ -26,6 +26,7 @@ use crate::device::{Wait, tap};
 use crate::local::mechanism::{Mechanism, Wake};
 use crate::local::{Attempt as _, OpenError, Setup, UdpEnd, Watch};
 
+pub mod frame;
 mod linux;
 pub mod peer;
 mod replay;

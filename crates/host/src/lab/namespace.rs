@@ -84,6 +84,13 @@ impl Namespace {
     }
 }
 
+impl From<OwnedFd> for Namespace {
+    /// Of a descriptor that another process has handed over.
+    fn from(fd: OwnedFd) -> Self {
+        Self { fd }
+    }
+}
+
 impl AsFd for Namespace {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()

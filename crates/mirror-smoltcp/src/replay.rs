@@ -1,0 +1,128 @@
+//! smoltcp fed with one frame from memory, over and over.
+
+use plumb_host::clock::Stopwatch;
+use plumb_host::harness::mirror::frame;
+use plumb_host::harness::mirror::peer::{Mirror, MirrorError, Reins, ReplayTask, Site};
+use smoltcp::phy::{self, DeviceCapabilities};
+use smoltcp::time::Instant;
+
+use crate::phy::{RxToken, capabilities};
+use crate::stack::Stack;
+
+/// Packets a sample.
+const BATCH: u32 = 64;
+
+/// A mirror of frames from memory.
+pub struct ReplayMirror {
+    stack: Stack,
+    memory: Memory,
+    watch: Stopwatch,
+    source: frame::Ends,
+    packets: u64,
+}
+
+impl ReplayMirror {
+    pub fn new(site: &Site) -> Result<Self, MirrorError> {
+        let mut memory = Memory { frame: Vec::new(), full: false, sent: vec![1; 1 << 16], count: 0 };
+        let stack = Stack::new(site, &mut memory)?;
+        let source = frame::Ends::of(site);
+        let mut this = Self { stack, memory, watch: site.watch, source, packets: 0 };
+        // It answers nobody whose link address it has not seen.
+        this.memory.frame = this.source.resolution();
+        this.packet();
+        Ok(this)
+    }
+
+    #[inline]
+    fn packet(&mut self) {
+        self.memory.full = true;
+        self.stack.receive(Instant::ZERO, &mut self.memory);
+        self.stack.mirror();
+        self.stack.send(Instant::ZERO, &mut self.memory);
+    }
+}
+
+impl Mirror for ReplayMirror {
+    fn mirror(&mut self, _reins: &Reins) -> Result<(), MirrorError> {
+        Err(MirrorError::Unavailable("memory has no client".to_owned()))
+    }
+
+    fn replay(&mut self, task: &ReplayTask) -> Result<Vec<f64>, MirrorError> {
+        if task.cold || task.frame > 1514 {
+            return Err(MirrorError::Unavailable(
+                "smoltcp is replayed warm, in frames of Ethernet".to_owned(),
+            ));
+        }
+        self.memory.frame = self.source.datagram(task.frame);
+        self.memory.count = 0;
+        let mut samples = Vec::with_capacity(task.samples_max);
+        let begin = self.watch.begin();
+        while samples.len() < task.samples_max {
+            let start = self.watch.begin();
+            for _ in 0..BATCH {
+                self.packet();
+            }
+            let end = self.watch.end();
+            samples.push(self.watch.ns(end.wrapping_sub(start)) / f64::from(BATCH));
+            if end.wrapping_sub(begin) >= task.duration_ticks {
+                break;
+            }
+        }
+        let asked = samples.len() as u64 * u64::from(BATCH);
+        if self.memory.count != asked {
+            let sent = self.memory.count;
+            return Err(MirrorError::Broken(format!("{sent} of {asked} datagrams were mirrored")));
+        }
+        self.packets += asked;
+        Ok(samples)
+    }
+
+    fn tally(&mut self) -> Vec<(String, u64)> {
+        vec![("packets".to_owned(), std::mem::take(&mut self.packets))]
+    }
+}
+
+/// A device that always has the same frame, and forgets what is sent.
+struct Memory {
+    frame: Vec<u8>,
+    full: bool,
+    sent: Vec<u8>,
+    count: u64,
+}
+
+impl phy::Device for Memory {
+    type RxToken<'a> = RxToken<'a>;
+    type TxToken<'a> = TxToken<'a>;
+
+    fn receive(&mut self, _now: Instant) -> Option<(Self::RxToken<'_>, Self::TxToken<'_>)> {
+        if !std::mem::take(&mut self.full) {
+            return None;
+        }
+        let token = TxToken { sent: &mut self.sent, count: &mut self.count };
+        Some((RxToken(&self.frame), token))
+    }
+
+    fn transmit(&mut self, _now: Instant) -> Option<Self::TxToken<'_>> {
+        Some(TxToken { sent: &mut self.sent, count: &mut self.count })
+    }
+
+    fn capabilities(&self) -> DeviceCapabilities {
+        capabilities(1500)
+    }
+}
+
+/// The right to send one frame.
+struct TxToken<'a> {
+    sent: &'a mut Vec<u8>,
+    count: &'a mut u64,
+}
+
+impl phy::TxToken for TxToken<'_> {
+    fn consume<R, F>(self, len: usize, f: F) -> R
+    where
+        F: FnOnce(&mut [u8]) -> R,
+    {
+        *self.count += 1;
+        f(&mut self.sent[..len])
+    }
+}

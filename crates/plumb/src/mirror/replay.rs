@@ -1,0 +1,201 @@
+//! Frames from memory through plumb's stack and back: no network, no kernel.
+//!
+//! What is timed is everything that a packet needs: being put into a frame of the pool, the stack both ways,
+//! and giving the frame back. Cold packets lie where they were put once, in more memory than any
+//! cache holds, and only their headers are written anew.
+
+use std::collections::VecDeque;
+
+use plumb_base::time::Instant;
+use plumb_host::clock::Stopwatch;
+use plumb_host::harness::mirror::frame::Ends;
+use plumb_host::harness::mirror::peer::{Mirror, MirrorError, Reins, ReplayTask, Site};
+use plumb_host::harness::spec::Turn;
+use plumb_stack::host::Host;
+use plumb_wire::machine::{Machine, Port};
+use plumb_wire::medium::{Capabilities, Medium};
+use plumb_wire::packet::{ChecksumState, Frames, HEADROOM, LARGE_FRAME, Packet, Pool};
+
+use super::edge::Edges;
+use super::turn::Turnpike;
+
+/// Bytes of packets under way at once: they fit a first-level cache with room for the stack.
+const BATCH_BYTES: usize = 24 << 10;
+const BATCH_MAX: usize = 64;
+
+/// Memory of cold packets: more than a core's share of any last-level cache.
+const COLD_BYTES: usize = 96 << 20;
+
+/// Headers that are written anew for a cold packet: Ethernet, IPv4 and UDP.
+const HEADERS: usize = 14 + 20 + 8;
+
+/// The port that frames come by.
+const PORT: Port = Port(0);
+
+/// A stack and the frames that are fed to it.
+pub(super) struct ReplayMirror {
+    machine: Turnpike,
+    ends: Ends,
+    turn: Turn,
+    watch: Stopwatch,
+    batch: Vec<Packet>,
+    packets: u64,
+}
+
+impl ReplayMirror {
+    pub(super) fn new(site: &Site) -> Result<Self, MirrorError> {
+        let turn = site.spec.turn;
+        if turn == Turn::Swap {
+            return Err(MirrorError::Unavailable("the swapping mirror has no replay".to_owned()));
+        }
+        let unsummed = is_unsummed(turn);
+        // An interface of the longest datagrams, which a memory has no reason to refuse.
+        let plain = Capabilities::plain(Medium::Ethernet, 65_535);
+        let host: Host = super::host(site, Capabilities { checksum_tx: unsummed, ..plain })?;
+        let machine = Turnpike::new(host, site.local, turn, Edges::new(site.watch))?;
+        let batch = Vec::with_capacity(BATCH_MAX);
+        Ok(Self { machine, ends: Ends::of(site), turn, watch: site.watch, batch, packets: 0 })
+    }
+
+    /// Lets the stack learn the client's link address, as it would from the client's question.
+    fn introduce(&mut self, pool: &mut Pool) -> Result<(), MirrorError> {
+        let question = pool.packet_of(&self.ends.resolution());
+        self.batch.extend(question);
+        self.exchange(pool);
+        let answered = !self.batch.is_empty();
+        pool.free_all(&mut self.batch);
+        if answered {
+            return Ok(());
+        }
+        Err(MirrorError::Broken("the stack did not answer who it is".to_owned()))
+    }
+
+    /// The batch through the stack: what comes out takes the place of what went in.
+    #[inline]
+    fn exchange(&mut self, pool: &mut Pool) {
+        // Nothing in a replay waits for time to pass.
+        let now = Instant::ORIGIN;
+        self.machine.handle_packets(now, PORT, &mut self.batch, pool);
+        self.machine.poll_packets(now, PORT, &mut self.batch, usize::MAX, pool);
+    }
+
+    fn warm(&mut self, task: &ReplayTask, frame: &[u8]) -> Result<Vec<f64>, MirrorError> {
+        let count = batch_of(frame.len());
+        let mut pool = Pool::new(frames(frame.len(), 2 * count));
+        self.introduce(&mut pool)?;
+        let state = self.state();
+        self.repeat(task, count, &mut pool, |batch, pool| {
+            for _ in 0..count {
+                let packet = pool.packet_of(frame).map(|mut packet| {
+                    packet.meta.checksum = state;
+                    packet
+                });
+                batch.extend(packet);
+            }
+        }, |batch, pool| pool.free_all(batch))
+    }
+
+    fn cold(&mut self, task: &ReplayTask, frame: &[u8]) -> Result<Vec<f64>, MirrorError> {
+        let count = batch_of(frame.len());
+        let room = if is_large(frame.len()) { LARGE_FRAME } else { ORDINARY };
+        let all = COLD_BYTES / room;
+        let mut pool = Pool::new(frames(frame.len(), all + 2 * count));
+        self.introduce(&mut pool)?;
+        let state = self.state();
+        let mut waiting: VecDeque<Packet> =
+            (0..all).filter_map(|_| pool.packet_of(frame)).collect();
+        let ring = std::cell::RefCell::new(&mut waiting);
+        let samples = self.repeat(task, count, &mut pool, |batch, pool| {
+            for mut packet in ring.borrow_mut().drain(..count) {
+                pool.bytes_mut(&mut packet)[..HEADERS].copy_from_slice(&frame[..HEADERS]);
+                packet.meta.checksum = state;
+                packet.meta.segments = None;
+                batch.push(packet);
+            }
+        }, |batch, _| ring.borrow_mut().extend(batch.drain(..)))?;
+        waiting.into_iter().for_each(|packet| pool.free(packet));
+        Ok(samples)
+    }
+
+    /// Batches until the time is over; nanoseconds a packet, batch by batch.
+    fn repeat(
+        &mut self,
+        task: &ReplayTask,
+        count: usize,
+        pool: &mut Pool,
+        mut fill: impl FnMut(&mut Vec<Packet>, &mut Pool),
+        mut empty: impl FnMut(&mut Vec<Packet>, &mut Pool),
+    ) -> Result<Vec<f64>, MirrorError> {
+        let mut samples = Vec::with_capacity(task.samples_max);
+        drop(self.machine.tally());
+        let begin = self.watch.begin();
+        while samples.len() < task.samples_max {
+            let start = self.watch.begin();
+            fill(&mut self.batch, pool);
+            self.exchange(pool);
+            empty(&mut self.batch, pool);
+            let end = self.watch.end();
+            samples.push(self.watch.ns(end.wrapping_sub(start)) / count as f64);
+            if end.wrapping_sub(begin) >= task.duration_ticks {
+                break;
+            }
+        }
+        let asked = (samples.len() * count) as u64;
+        let mirrored =
+            self.machine.tally().into_iter().find(|(name, _)| name == "mirrored").map_or(0, |t| t.1);
+        if mirrored != asked {
+            let fault = format!("{mirrored} of {asked} datagrams were mirrored");
+            return Err(MirrorError::Broken(fault));
+        }
+        self.packets += asked;
+        Ok(samples)
+    }
+
+    /// Whether the stack is told that a device has verified the sum.
+    fn state(&self) -> ChecksumState {
+        if is_unsummed(self.turn) { ChecksumState::Verified } else { ChecksumState::Plain }
+    }
+}
+
+impl Mirror for ReplayMirror {
+    fn mirror(&mut self, _reins: &Reins) -> Result<(), MirrorError> {
+        Err(MirrorError::Unavailable("memory has no client".to_owned()))
+    }
+
+    fn replay(&mut self, task: &ReplayTask) -> Result<Vec<f64>, MirrorError> {
+        let frame = self.ends.datagram(task.frame);
+        if task.cold { self.cold(task, &frame) } else { self.warm(task, &frame) }
+    }
+
+    fn tally(&mut self) -> Vec<(String, u64)> {
+        vec![("packets".to_owned(), std::mem::take(&mut self.packets))]
+    }
+}
+
+fn is_unsummed(turn: Turn) -> bool {
+    matches!(turn, Turn::UdpUnsummed | Turn::CopiedUnsummed)
+}
+
+/// Bytes of an ordinary frame.
+const ORDINARY: usize = 2_048;
+
+fn is_large(frame: usize) -> bool {
+    HEADROOM + frame > ORDINARY
+}
+
+/// Packets under way at once.
+fn batch_of(frame: usize) -> usize {
+    (BATCH_BYTES / frame).clamp(1, BATCH_MAX)
+}
+
+/// Frames for so many packets of this length, and a few for whatever else a stack says.
+fn frames(frame: usize, count: usize) -> Frames {
+    let few = 8;
+    let many = u32::try_from(count).unwrap_or(u32::MAX);
+    let size = u32::try_from(ORDINARY).expect("2 KiB");
+    if is_large(frame) {
+        Frames { count: few, size, large: many }
+    } else {
+        Frames { count: many + few, size, large: 0 }
+    }
+}
