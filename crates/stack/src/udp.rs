@@ -297,8 +297,19 @@ impl UdpTable {
     }
 
     /// The socket that a datagram from `remote` to `local` is for.
-    #[inline]
     pub fn receiver_of(&self, local: SocketAddr, remote: SocketAddr) -> Option<UdpId> {
+        let (p, q) = (local.port(), remote.port());
+        let index = match (local.ip(), remote.ip()) {
+            (IpAddr::V4(a), IpAddr::V4(b)) => self.v4.look_up(a, p, b, q),
+            (IpAddr::V6(a), IpAddr::V6(b)) => self.v6.look_up(a, p, b, q),
+            _ => None,
+        }?;
+        Some(self.id(index))
+    }
+
+    /// The same, remembered for the next datagram between these ends.
+    #[inline]
+    fn find_receiver(&mut self, local: SocketAddr, remote: SocketAddr) -> Option<UdpId> {
         let (p, q) = (local.port(), remote.port());
         let index = match (local.ip(), remote.ip()) {
             (IpAddr::V4(a), IpAddr::V4(b)) => self.v4.find(a, p, b, q),

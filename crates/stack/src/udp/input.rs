@@ -57,7 +57,7 @@ impl UdpTable {
         };
         let local = SocketAddr::new(arrival.destination, header.destination);
         let remote = SocketAddr::new(arrival.source, header.source);
-        let Some(id) = self.receiver_of(local, remote) else {
+        let Some(id) = self.find_receiver(local, remote) else {
             return Err((packet, Refused::NoSocket));
         };
         let Some(socket) = self.socket_mut(id) else {
