@@ -383,6 +383,3 @@ impl Host {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -105,7 +105,7 @@ impl Routes {
                 high = 0;
                 128
             } else if low != 0 {
-                let len = 127 - low.leading_zeros();
+                let len = low.ilog2();
                 low &= !(1 << len);
                 u8::try_from(len).expect("a bit of 128")
             } else {

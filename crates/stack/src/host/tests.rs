@@ -89,7 +89,13 @@ impl Bench {
 
     /// Lets the host learn a neighbour by being asked.
     pub(crate) fn introduce(&mut self, ip: IpAddr, mac: MacAddr) {
-        let frame = match (ip, Family::both()) {
+        let answers = self.exchange(&Self::question(ip, mac));
+        assert_eq!(answers.len(), 1, "an answer to the question");
+    }
+
+    /// The frame with which a neighbour asks for our address.
+    pub(crate) fn question(ip: IpAddr, mac: MacAddr) -> Vec<u8> {
+        match (ip, Family::both()) {
             (IpAddr::V4(ip), [Family { ours: IpAddr::V4(ours), .. }, _]) => {
                 plumb_wire::compose::arp_request(mac, ip, ours)
             }
@@ -97,8 +103,7 @@ impl Bench {
                 plumb_wire::compose::neighbour_solicitation(mac, ip, ours)
             }
             _ => unreachable!("families in order"),
-        };
-        assert_eq!(self.exchange(&frame).len(), 1, "an answer to the question");
+        }
     }
 
     pub(crate) fn give(&mut self, frame: &[u8]) {
@@ -159,6 +164,11 @@ impl Bench {
     }
 }
 
+mod arp;
+mod errors;
+mod ip;
+mod ndp;
+
 fn pair(seed: u64, medium: Medium) -> (World<Host>, Vec<Family>) {
     let host = |n: u64| {
         let mut host = Host::new(HostConfig::default(), Seed(seed).derive(&n.to_string()));
@@ -187,7 +197,7 @@ fn two_hosts_find_each_other_and_exchange_datagrams_of_every_size_that_a_path_ta
             let a = world.machines[0].udp_bind(ours, UdpOptions::default()).unwrap();
             let b = world.machines[1].udp_bind(theirs, UdpOptions::default()).unwrap();
             for len in [0, 1, 18, 1_400, 1_472, 1_473, 4_000, 20_000] {
-                let payload: Vec<u8> = (0..len).map(|n| (n % 251) as u8).collect();
+                let payload: Vec<u8> = (0..=250).cycle().take(len).collect();
                 for policy in [CopyPolicy::Fused, CopyPolicy::Separate, CopyPolicy::NoChecksum] {
                     world
                         .with(0, |host, now, pool| {

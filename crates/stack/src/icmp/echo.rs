@@ -83,17 +83,14 @@ impl Host {
         let mut packet = pool.packet_of(data).ok_or(PingError::NoMemory(data.len()))?;
         let body = Sum::of(data);
         let header = pool.prepend(&mut packet, HEADER_LEN);
-        let protocol = match (path.source, remote) {
-            (IpAddr::V6(source), IpAddr::V6(remote)) => {
-                let pseudo = Pseudo::v6(source, remote, Protocol::ICMPV6);
-                let message = icmpv6::Message::EchoRequest { identifier, sequence };
-                message.emit(pseudo, data.len(), body, header);
-                Protocol::ICMPV6
-            }
-            _ => {
-                icmpv4::Message::EchoRequest { identifier, sequence }.emit(body, header);
-                Protocol::ICMPV4
-            }
+        let protocol = if let (IpAddr::V6(source), IpAddr::V6(remote)) = (path.source, remote) {
+            let pseudo = Pseudo::v6(source, remote, Protocol::ICMPV6);
+            let message = icmpv6::Message::EchoRequest { identifier, sequence };
+            message.emit(pseudo, data.len(), body, header);
+            Protocol::ICMPV6
+        } else {
+            icmpv4::Message::EchoRequest { identifier, sequence }.emit(body, header);
+            Protocol::ICMPV4
         };
         let egress = Egress::new(protocol, Ecn::NotCapable);
         self.transmit(now, &path, remote, egress, packet, pool)?;
@@ -123,20 +120,18 @@ impl Host {
             return self.drop_packet(Count::TxNoRoute, packet, pool);
         };
         let bytes = pool.bytes_mut(&mut packet);
-        let protocol = match (path.source, ingress.source) {
-            (IpAddr::V6(source), IpAddr::V6(remote)) => {
+        let protocol =
+            if let (IpAddr::V6(source), IpAddr::V6(remote)) = (path.source, ingress.source) {
                 if ingress.group {
                     answer_afresh(Pseudo::v6(source, remote, Protocol::ICMPV6), bytes);
                 } else {
                     icmpv6::answer_echo(bytes);
                 }
                 Protocol::ICMPV6
-            }
-            _ => {
+            } else {
                 icmpv4::answer_echo(bytes);
                 Protocol::ICMPV4
-            }
-        };
+            };
         let egress = Egress::new(protocol, Ecn::NotCapable);
         // What does not fit is counted where that is found.
         let _ = self.transmit(now, &path, ingress.source, egress, packet, pool);

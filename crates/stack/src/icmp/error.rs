@@ -188,20 +188,20 @@ impl Host {
         if !interface.owns(heard.source) || !self.paths.knows(heard.destination) {
             return None;
         }
-        let [a, b, c, d, e, f, g, h] = heard.transport;
+        let field = |at: usize| u16::from_be_bytes([heard.transport[at], heard.transport[at + 1]]);
         match heard.protocol {
             Protocol::UDP => {
-                let local = SocketAddr::new(heard.source, u16::from_be_bytes([a, b]));
-                let remote = SocketAddr::new(heard.destination, u16::from_be_bytes([c, d]));
+                let local = SocketAddr::new(heard.source, field(0));
+                let remote = SocketAddr::new(heard.destination, field(2));
                 self.udp.receiver_of(local, remote).map(|_| (local, remote))
             }
             Protocol::ICMPV4 | Protocol::ICMPV6 => {
-                let request = if heard.protocol == Protocol::ICMPV4 { 8 } else { 128 };
-                let (identifier, sequence) =
-                    (u16::from_be_bytes([e, f]), u16::from_be_bytes([g, h]));
+                // Type and code of an echo request.
+                let request = if heard.protocol == Protocol::ICMPV4 { 0x0800 } else { 0x8000 };
+                let (identifier, sequence) = (field(4), field(6));
                 let waits = self.pings.contains((heard.destination, identifier, sequence));
                 let at = |ip| SocketAddr::new(ip, 0);
-                (a == request && b == 0 && waits).then(|| (at(heard.source), at(heard.destination)))
+                (field(0) == request && waits).then(|| (at(heard.source), at(heard.destination)))
             }
             _ => None,
         }

@@ -90,17 +90,15 @@ impl Host {
         }
         let body = Sum::of(pool.bytes(&packet));
         let header = pool.prepend(&mut packet, HEADER_LEN);
-        let protocol = match (path.source, ingress.source) {
-            (IpAddr::V6(source), IpAddr::V6(remote)) => {
+        let protocol =
+            if let (IpAddr::V6(source), IpAddr::V6(remote)) = (path.source, ingress.source) {
                 let pseudo = Pseudo::v6(source, remote, Protocol::ICMPV6);
                 message6(ingress, fault).emit(pseudo, quoted, body, header);
                 Protocol::ICMPV6
-            }
-            _ => {
+            } else {
                 message4(fault).emit(body, header);
                 Protocol::ICMPV4
-            }
-        };
+            };
         self.counters.add(Count::IcmpErrorSent);
         let egress = Egress::new(protocol, Ecn::NotCapable);
         // What does not fit is counted where that is found.

@@ -110,9 +110,8 @@ impl Host {
             port: ingress.port,
         };
         pool.trim_front(&mut packet, usize::from(ingress.header_len));
-        let (mut packet, refused) = match self.udp.handle_datagram(&arrival, packet, pool) {
-            Ok(_) => return self.counters.add(Count::UdpDelivered),
-            Err(refused) => refused,
+        let Err((mut packet, refused)) = self.udp.handle_datagram(&arrival, packet, pool) else {
+            return self.counters.add(Count::UdpDelivered);
         };
         let count = match refused {
             udp::Refused::Malformed(malformed) => {

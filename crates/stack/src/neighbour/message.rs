@@ -69,15 +69,18 @@ impl Neighbours {
             return Outcome::Ignored;
         }
         if solicited {
+            // Whoever counts on a path of which no more is known than "being probed" must look again.
+            let reprieved = matches!(state, State::Delay | State::Probe);
             entry.state = reachable;
             entry.confirmed = now;
             means.timers.cancel(entry.timer);
+            self.generation += u64::from(reprieved);
         } else if differs {
             entry.state = State::Stale;
             means.timers.cancel(entry.timer);
         }
         if differs {
-            entry.mac = mac;
+            self.entry_mut(id).mac = mac;
             self.generation += 1;
         }
         Outcome::Accepted(Vec::new(), mac)

@@ -29,6 +29,7 @@ struct Walk {
     is_atomic: bool,
 }
 
+#[derive(Clone, Copy)]
 enum Refusal {
     Malformed(Malformed),
     Drop(Count),

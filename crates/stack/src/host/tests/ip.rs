@@ -1,0 +1,374 @@
+//! IP on its way in: who may send, what is refused, and under which name; and floods.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use plumb_wire::ethernet::{EtherType, Tag, Tags};
+use plumb_wire::fragment::Fragment;
+use plumb_wire::ipv4::option;
+use plumb_wire::ipv6::extension::Extension;
+use plumb_wire::ipv6::option as option6;
+use plumb_wire::malformed::Malformed;
+use plumb_wire::protocol::Protocol;
+use plumb_wire::{icmpv4, icmpv6};
+
+use super::*;
+use crate::counters::Layer;
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn link() -> Link {
+    Link::new(PEER_MAC, OUR_MAC)
+}
+
+#[test]
+fn sources_that_no_packet_may_have_are_refused() {
+    let (mut bench, _) = Bench::acquainted();
+    for family in Family::both() {
+        let martians: &[&str] = if family.ours.is_ipv4() {
+            &[
+                "0.0.0.0",
+                "0.1.2.3",
+                "127.0.0.1",
+                "224.0.0.1",
+                "240.0.0.1",
+                "255.255.255.255",
+                "192.0.2.255",
+                "192.0.2.1",
+            ]
+        } else {
+            &["::", "::1", "ff02::1", "ff05::2", "::ffff:192.0.2.2", "2001:db8::1"]
+        };
+        for source in martians {
+            let frame = Path::new(ip(source), family.ours).over(link()).udp(9, 7, b"x");
+            bench.drops(&frame, Count::RxMartianSource);
+        }
+    }
+    bench.finish();
+}
+
+#[test]
+fn destinations_that_are_not_ours_are_refused() {
+    let (mut bench, _) = Bench::acquainted();
+    for family in Family::both() {
+        let (nowhere, multicast) = if family.ours.is_ipv4() {
+            ("127.0.0.1", "239.1.2.3")
+        } else {
+            ("::1", "ff02::1:ff00:77")
+        };
+        for (destination, reason) in [
+            (ip(nowhere), Count::RxMartianDestination),
+            (family.absent, Count::RxNotForUs),
+            (family.foreign, Count::RxNotForUs),
+            (ip(multicast), Count::RxNotForUs),
+        ] {
+            let frame = Path::new(family.peer, destination).over(link()).udp(9, 7, b"x");
+            bench.drops(&frame, reason);
+        }
+        let everybody = Link::new(PEER_MAC, MacAddr::BROADCAST);
+        let frame = Path::new(family.peer, family.ours).over(everybody).udp(9, 7, b"x");
+        bench.drops(&frame, Count::RxLinkBroadcast);
+    }
+    bench.finish();
+}
+
+#[test]
+fn frames_for_others_from_groups_tagged_or_foreign_are_refused() {
+    let (mut bench, _) = Bench::acquainted();
+    for family in Family::both() {
+        let frame = |link| Path::new(family.peer, family.ours).over(link).udp(9, 7, b"x");
+        let other = Link::new(PEER_MAC, MacAddr([2, 0, 0, 0, 0, 9]));
+        bench.drops(&frame(other), Count::RxOtherStation);
+        bench.drops(&frame(Link::new(MacAddr::BROADCAST, OUR_MAC)), Count::RxSourceMac);
+        let tagged = |n| Link { tags: Tags::Single(Tag::vlan(n)), ..link() };
+        bench.drops(&frame(tagged(5)), Count::RxVlan);
+        bench.drops(&link().frame(EtherType(0x1234), b"?"), Count::RxEtherType);
+        assert!(bench.exchange(&frame(tagged(0))).is_empty());
+    }
+    assert_eq!(bench.host.counters.of(Count::UdpDelivered), 2, "VLAN 0 is a priority only");
+    bench.finish();
+}
+
+#[test]
+fn malformed_packets_are_counted_by_layer_and_fault() {
+    let (mut bench, _) = Bench::acquainted();
+    let [v4, v6] = Family::both().map(|family| family.inward().udp(9, 7, b"payload"));
+    let change = |frame: &[u8], at: usize, to: u8| {
+        let mut frame = frame.to_vec();
+        frame[at] = to;
+        frame
+    };
+    for (frame, layer, malformed) in [
+        (v4[..10].to_vec(), Layer::Ethernet, Malformed::Truncated),
+        (v4[..30].to_vec(), Layer::Ipv4, Malformed::Truncated),
+        (v4[..v4.len() - 1].to_vec(), Layer::Ipv4, Malformed::Truncated),
+        (change(&v4, 14, 0x65), Layer::Ipv4, Malformed::Version),
+        (change(&v4, 14, 0x44), Layer::Ipv4, Malformed::HeaderLength),
+        (change(&v4, 24, 0), Layer::Ipv4, Malformed::Checksum),
+        (change(&v6, 14, 0x45), Layer::Ipv6, Malformed::Version),
+        (v6[..v6.len() - 1].to_vec(), Layer::Ipv6, Malformed::Truncated),
+        (change(&v4, v4.len() - 1, 0), Layer::Udp, Malformed::Checksum),
+        (change(&v6, v6.len() - 1, 0), Layer::Udp, Malformed::Checksum),
+    ] {
+        let before = bench.host.counters.of_malformed(layer, malformed);
+        assert!(bench.exchange(&frame).is_empty());
+        let counted = bench.host.counters.of_malformed(layer, malformed);
+        assert_eq!(counted, before + 1, "{layer:?} {malformed:?}");
+    }
+    assert_eq!(bench.host.counters.of(Count::UdpDelivered), 0);
+    bench.finish();
+}
+
+#[test]
+fn padding_behind_a_packet_is_cut_off_before_its_transport_looks() {
+    for family in Family::both() {
+        let (mut bench, _) = Bench::acquainted();
+        let mut frame = family.inward().echo_request(1, 1, b"");
+        frame.extend([0xee; 18]);
+        let answer = family.inward().reversed().echo_reply(1, 1, b"");
+        assert_eq!(bench.exchange(&frame), [answer]);
+        bench.finish();
+    }
+}
+
+#[test]
+fn harmless_ipv4_options_pass_source_routes_do_not_and_broken_ones_are_reported() {
+    let [family, _] = Family::both();
+    let with = |options: &[u8]| {
+        let mut path = family.inward();
+        path.options = plumb_wire::option_area::OptionArea::new(options).unwrap();
+        path.udp(9, 7, b"x")
+    };
+    let (mut bench, _) = Bench::acquainted();
+    let route =
+        option::area([option::Item::RecordRoute(option::Slots { pointer: 4, addresses: &[0; 8] })]);
+    assert!(bench.exchange(&with(route.unwrap().as_bytes())).is_empty());
+    assert!(bench.exchange(&with(&[0x9e, 4, 1, 2])).is_empty(), "unknown options are skipped");
+    assert_eq!(bench.host.counters.of(Count::UdpDelivered), 2);
+    for kind in [131, 137] {
+        bench.drops(&with(&[kind, 7, 4, 10, 0, 0, 1]), Count::RxSourceRoute);
+    }
+    let [answer] = bench.exchange(&with(&[1, 7, 200, 4])).try_into().unwrap();
+    let packet = plumb_wire::ipv4::Packet::parse(&answer[14..]).unwrap();
+    let message = icmpv4::Packet::parse(packet.payload()).unwrap().verify().unwrap().message();
+    assert_eq!(message, icmpv4::Message::ParameterProblem { code: 0, pointer: 21 });
+    assert_eq!(bench.host.counters.of(Count::RxIpOption), 1);
+    bench.finish();
+}
+
+/// The ICMPv6 message in the only answer to a frame.
+fn answer6(bench: &mut Bench, frame: &[u8]) -> Option<icmpv6::Message> {
+    let answers = bench.exchange(frame);
+    let [answer] = &answers[..] else {
+        assert!(answers.is_empty());
+        return None;
+    };
+    let packet = plumb_wire::ipv6::Packet::parse(&answer[14..]).unwrap();
+    let message = icmpv6::Packet::parse(packet.payload()).unwrap();
+    Some(message.verify(packet.pseudo(Protocol::ICMPV6)).unwrap().message())
+}
+
+#[test]
+fn ipv6_options_nobody_knows_are_treated_as_their_high_bits_say() {
+    let [_, family] = Family::both();
+    let (mut bench, _) = Bench::acquainted();
+    let group: Ipv6Addr = "ff02::1".parse().unwrap();
+    let to_group =
+        Path::new(family.peer, group).over(Link::new(PEER_MAC, MacAddr::multicast_v6(group)));
+    let report = |at| Some(icmpv6::Message::ParameterProblem { code: 2, pointer: at });
+    for (kind, unicast, multicast) in [
+        (0x1e, None, None),
+        (0x5e, None, None),
+        (0x9e, report(42), report(42)),
+        (0xde, report(42), None),
+    ] {
+        let mut bytes = [0; 6];
+        option6::write([(kind, &[1, 2][..])], &mut bytes).unwrap();
+        for (path, expected) in [(family.inward(), unicast), (to_group, multicast)] {
+            for extension in [
+                Extension::HopByHop(option6::Options::new(&bytes)),
+                Extension::Destination(option6::Options::new(&bytes)),
+            ] {
+                let datagram = &family.inward().udp(9, 7, b"x")[54..];
+                let frame = path.extended(&[extension], Protocol::UDP, datagram);
+                assert_eq!(answer6(&mut bench, &frame), expected, "{kind:#x} {path:?}");
+            }
+        }
+    }
+    assert_eq!(bench.host.counters.of(Count::RxUnknownOption), 12);
+    bench.finish();
+}
+
+#[test]
+fn routing_headers_with_segments_left_and_unknown_headers_are_reported() {
+    let [_, family] = Family::both();
+    let (mut bench, _) = Bench::acquainted();
+    let problem = |code, pointer| Some(icmpv6::Message::ParameterProblem { code, pointer });
+    let datagram = &family.inward().udp(9, 7, b"x")[54..];
+    let routing = |kind, segments_left| Extension::Routing { kind, segments_left, data: &[0; 20] };
+    let frame = |extensions: &[Extension<'_>], protocol| {
+        family.inward().extended(extensions, protocol, datagram)
+    };
+    assert_eq!(answer6(&mut bench, &frame(&[routing(0, 1)], Protocol::UDP)), problem(0, 42));
+    assert_eq!(answer6(&mut bench, &frame(&[routing(99, 0)], Protocol::UDP)), None);
+    assert_eq!(bench.host.counters.of(Count::UdpDelivered), 1, "a route at its end is passed over");
+    assert_eq!(answer6(&mut bench, &frame(&[], Protocol(200))), problem(1, 6));
+    assert_eq!(answer6(&mut bench, &frame(&[routing(99, 0)], Protocol(200))), problem(1, 40));
+    assert_eq!(answer6(&mut bench, &frame(&[], Protocol::TCP)), problem(1, 6));
+    assert_eq!(answer6(&mut bench, &frame(&[], Protocol::NO_NEXT)), None);
+    let padding = Extension::HopByHop(option6::Options::new(&[1, 4, 0, 0, 0, 0]));
+    let late = frame(&[routing(99, 0), padding], Protocol::UDP);
+    assert_eq!(answer6(&mut bench, &late), problem(1, 40), "hop-by-hop comes first or not at all");
+    let chain = [Extension::Destination(option6::Options::new(&[1, 4, 0, 0, 0, 0])); 9];
+    assert_eq!(answer6(&mut bench, &frame(&chain, Protocol::UDP)), None);
+    assert_eq!(bench.host.counters.of_malformed(Layer::Ipv6, Malformed::Extensions), 1);
+    bench.finish();
+}
+
+#[test]
+fn a_datagram_in_fragments_is_delivered_once_and_only_if_its_checksum_is_right() {
+    for family in Family::both() {
+        let (mut bench, _) = Bench::acquainted();
+        let payload = vec![0xab; 3_000];
+        let whole = family.inward().udp(9, 7, &payload);
+        let header = if family.ours.is_ipv4() { 34 } else { 54 };
+        let mut datagram = whole[header..].to_vec();
+        for (identification, expected) in [(1, 1), (2, 1)] {
+            let mut fragments =
+                family.inward().fragments(identification, Protocol::UDP, &datagram, 1_400);
+            fragments.reverse();
+            for fragment in fragments {
+                assert!(bench.exchange(&fragment).is_empty());
+            }
+            assert_eq!(bench.host.counters.of(Count::UdpDelivered), expected);
+            *datagram.last_mut().unwrap() ^= 1;
+        }
+        assert_eq!(bench.host.counters.of_malformed(Layer::Udp, Malformed::Checksum), 1);
+        assert_eq!(bench.host.counters.of(Count::Reassembled), 2);
+        assert_eq!(bench.host.deadline(), None);
+        bench.finish();
+    }
+}
+
+#[test]
+fn a_datagram_that_stays_incomplete_is_reported_if_its_first_fragment_came() {
+    for family in Family::both() {
+        for first in [true, false] {
+            let (mut bench, _) = Bench::acquainted();
+            let offset = if first { 0 } else { 1_400 };
+            let fragment = Fragment { identification: 5, offset, more: true };
+            let frame = family.inward().fragment(fragment, Protocol::UDP, &[7; 1_400]);
+            assert!(bench.exchange(&frame).is_empty());
+            assert!(bench.host.deadline().is_some());
+            bench.pass(Span::from_secs(80));
+            assert_eq!(!bench.take().is_empty(), first, "an error, then probes of its receiver");
+            assert_eq!(bench.host.counters.of(Count::ReassemblyTimeout), 1);
+            assert_eq!(bench.host.counters.of(Count::IcmpErrorSent), u64::from(first));
+            assert_eq!(bench.host.deadline(), None);
+            bench.finish();
+        }
+    }
+}
+
+#[test]
+fn an_atomic_fragment_is_a_datagram_whatever_else_has_its_identification() {
+    let [_, family] = Family::both();
+    let (mut bench, _) = Bench::acquainted();
+    let later = Fragment { identification: 5, offset: 8, more: true };
+    bench.exchange(&family.inward().fragment(later, Protocol::UDP, &[7; 8]));
+    let datagram = &family.inward().udp(9, 7, b"x")[54..];
+    let atomic = Fragment { identification: 5, offset: 0, more: false };
+    bench.exchange(&family.inward().fragment(atomic, Protocol::UDP, datagram));
+    assert_eq!(bench.host.counters.of(Count::UdpDelivered), 1);
+}
+
+#[test]
+fn pings_from_spoofed_addresses_hold_bounded_memory_and_evict_nobody_in_use() {
+    for family in Family::both() {
+        let (mut bench, _) = Bench::acquainted();
+        // The peer is in use: it was sent to.
+        assert_eq!(bench.exchange(&family.inward().echo_request(1, 1, b"")).len(), 1);
+        let before = bench.pool.available().0;
+        for n in 0_u32..5_000 {
+            let source = match family.ours {
+                IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::from_bits(0xc000_0203 + n % 250)),
+                IpAddr::V6(base) => {
+                    IpAddr::V6(Ipv6Addr::from_bits(base.to_bits() + 0x1_0000 + u128::from(n)))
+                }
+            };
+            let path = Path::new(source, family.ours).over(link());
+            bench.give(&path.echo_request(9, 9, &[0; 64]));
+            bench.take();
+            let (entries, incomplete) = bench.host.neighbours.counts();
+            assert!(entries <= 64 + 4 && incomplete <= 64 && bench.host.neighbours.queued() <= 256);
+        }
+        assert!(before - bench.pool.available().0 <= 256);
+        let reply = family.inward().reversed().echo_reply(2, 2, b"");
+        let answers = bench.exchange(&family.inward().echo_request(2, 2, b""));
+        assert_eq!(answers, [reply], "the peer is still known");
+        bench.finish();
+    }
+}
+
+#[test]
+fn a_flood_of_strangers_asking_evicts_nobody_in_use() {
+    let [family, _] = Family::both();
+    let (mut bench, _) = Bench::acquainted();
+    bench.exchange(&family.inward().echo_request(1, 1, b""));
+    let limits = HostConfig::default().neighbours;
+    // Each asks with an address of its own: in a /24 that is 250, in the /64 it is as many as it likes.
+    let IpAddr::V6(base) = Family::both()[1].ours else { unreachable!() };
+    for n in 0..2_000_u128 {
+        let source = Ipv6Addr::from_bits(base.to_bits() + 0x1_0000 + n);
+        bench.give(&plumb_wire::compose::neighbour_solicitation(PEER_MAC, source, base));
+        assert_eq!(bench.take().len(), 1);
+        assert!(bench.host.neighbours.counts().0 <= limits.entries);
+    }
+    let reply = family.inward().reversed().echo_reply(2, 2, b"");
+    assert_eq!(bench.exchange(&family.inward().echo_request(2, 2, b"")), [reply]);
+    bench.finish();
+}
+
+#[test]
+fn packets_for_one_silent_neighbour_wait_in_a_bounded_queue_and_the_newest_stay() {
+    for family in Family::both() {
+        let (mut bench, id) = Bench::acquainted();
+        let id = if family.ours.is_ipv4() {
+            let any = SocketAddr::new(family.ours, 8);
+            bench.host.udp_bind(any, UdpOptions::default()).unwrap()
+        } else {
+            id
+        };
+        let remote = Some(SocketAddr::new(family.absent, 9));
+        for n in 0..100_u8 {
+            bench
+                .host
+                .udp_send(bench.now, id, &[n], remote, CopyPolicy::Fused, &mut bench.pool)
+                .unwrap();
+        }
+        assert_eq!(bench.host.neighbours.queued(), 64);
+        assert_eq!(bench.host.counters.of(Count::TxNeighbourQueueFull), 36);
+        assert_eq!(bench.take().len(), 1, "one question for all of them");
+        bench.give(&Bench::question(family.absent, PEER_MAC));
+        let sent = bench.take();
+        assert_eq!(sent.len(), 65, "the answer, and what waited");
+        let waited = sent.iter().filter_map(|frame| frame.last().copied()).filter(|n| *n >= 36);
+        assert!(waited.count() >= 64, "the newest");
+        bench.finish();
+    }
+}
+
+#[test]
+fn a_device_that_does_not_take_frames_makes_the_queue_drop_not_grow() {
+    let config = HostConfig { output_queue: 10, ..HostConfig::default() };
+    let mut bench = Bench::with(config, 1_500);
+    let [family, _] = Family::both();
+    bench.introduce(family.peer, PEER_MAC);
+    for n in 0..50 {
+        bench.give(&family.inward().echo_request(1, n, b""));
+    }
+    assert_eq!(bench.host.counters.of(Count::TxQueueFull), 40);
+    assert_eq!(bench.take().len(), 10);
+    bench.finish();
+}
