@@ -2,7 +2,7 @@
 //!
 //! They run under cargo-fuzz (`crates/wire/fuzz`) and, over frames from a [`Mutator`], as ordinary
 //! tests. What they assert: no parser panics or walks on for ever, and what was read is written
-//! back as it was. Left out: capture files.
+//! back as it was. Left out: capture files, whose body is [`crate::capture::fuzz`].
 
 use plumb_copy::Sum;
 
