@@ -257,3 +257,6 @@ impl<D: Device, O: Observer> Driver<D, O> {
 fn port(index: usize) -> Port {
     Port(u16::try_from(index).expect("as many devices as ports have numbers"))
 }
+
+#[cfg(test)]
+mod tests;
