@@ -9,13 +9,16 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::breakdown::Breakdown;
 use crate::ladder::Rung;
 use crate::rank::RankTable;
+use crate::ratio::Ratio;
 
 pub mod build;
 pub mod check;
 pub mod compare;
 pub mod doctor;
+pub mod explain;
 pub mod list;
 pub mod runs;
 pub mod schema;
@@ -51,6 +54,12 @@ pub struct RunDocument {
     /// What it costs to cross each boundary, cheapest first; empty unless this run is a ladder.
     #[serde(default)]
     pub ladder: Vec<Rung>,
+    /// Where round trips go, one entry for each that was broken down.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub breakdowns: Vec<Breakdown>,
+    /// Costs of one stack or way over those of another at the same setting.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ratios: Vec<Ratio>,
 }
 
 /// Identity and state of a run.

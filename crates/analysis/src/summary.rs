@@ -113,6 +113,16 @@ impl<'a> Measured<'a> {
         self.hierarchy.median_interval(CONFIDENCE, self.seed)
     }
 
+    /// The mean of each launch by its round, in the cell's unit; launches without a finite sample
+    /// are left out.
+    pub fn means_by_round(&self) -> BTreeMap<u32, f64> {
+        let mean = |launch: &MeasuredLaunch<'a>| {
+            let pool = Pool::of(std::slice::from_ref(launch));
+            (!pool.is_empty()).then(|| (launch.round, pool.mean(self.cell.better)))
+        };
+        self.launches.iter().filter_map(mean).collect()
+    }
+
     /// The cell's result.
     pub fn result(&self) -> CellResult {
         let pool = Pool::new(self);

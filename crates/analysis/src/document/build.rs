@@ -7,7 +7,7 @@ use plumb_store::record::{Run, RunData, RunStatus};
 
 use crate::document::{RUN_SCHEMA, RunDocument, RunHeader, Trust, Unavailable};
 use crate::summary::{self, Measured};
-use crate::{claim, ladder, rank};
+use crate::{breakdown, claim, ladder, rank, ratio};
 
 /// A run is trusted up to this share of disturbed blocks (rule 10).
 const DISTURBED_MAX: f64 = 0.2;
@@ -50,6 +50,8 @@ pub fn build(data: &RunData) -> RunDocument {
         claims: Vec::new(),
         ranks: Vec::new(),
         ladder: Vec::new(),
+        breakdowns: breakdown::breakdowns(&measured),
+        ratios: ratio::ratios(&measured),
     };
     judge(&mut document, data, &measured);
     document

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::document::check::{self, CheckDocument};
 use crate::document::compare::{self, CompareDocument};
 use crate::document::doctor::{self, DoctorDocument};
+use crate::document::explain::{self, ExplainDocument};
 use crate::document::list::{self, ListDocument};
 use crate::document::runs::{self, RunsDocument};
 use crate::document::selftest::{self, SelftestDocument};
@@ -33,6 +34,7 @@ pub fn all() -> Vec<Published> {
         published::<ListDocument>(list::SCHEMA),
         published::<DoctorDocument>(doctor::SCHEMA),
         published::<CheckDocument>(check::SCHEMA),
+        published::<ExplainDocument>(explain::SCHEMA),
         published::<SelftestDocument>(selftest::SCHEMA),
     ]
 }

@@ -8,7 +8,7 @@ use plumb_base::stats::histogram::Histogram;
 use plumb_base::stats::quantile;
 use plumb_store::record::{Better, Block};
 
-use super::{CONFIDENCE, Measured, rounded};
+use super::{CONFIDENCE, Measured, MeasuredLaunch, rounded};
 
 /// Points that stand for a block whose samples are only in its histogram.
 const POINTS: usize = 512;
@@ -27,10 +27,15 @@ pub struct Pool {
 impl Pool {
     /// Merges every block of a cell.
     pub fn new(cell: &Measured<'_>) -> Self {
+        Self::of(&cell.launches)
+    }
+
+    /// Merges every block of some launches.
+    pub fn of(launches: &[MeasuredLaunch<'_>]) -> Self {
         let mut weighted: Vec<(f64, f64)> = Vec::new();
-        for launch in &cell.launches {
+        for launch in launches {
             let n = launch.blocks.iter().map(|block| block.n).fold(0, u64::saturating_add);
-            let share = 1.0 / (n.max(1) as f64 * cell.launches.len() as f64);
+            let share = 1.0 / (n.max(1) as f64 * launches.len() as f64);
             for block in &launch.blocks {
                 append(block, share, &mut weighted);
             }

@@ -134,6 +134,8 @@ pub fn empty(title: &str) -> RunDocument {
         claims: Vec::new(),
         ranks: Vec::new(),
         ladder: Vec::new(),
+        breakdowns: Vec::new(),
+        ratios: Vec::new(),
     }
 }
 

@@ -1,0 +1,214 @@
+//! Round trips in parts: the mean of each part, and that they sum to the whole (rule 18).
+//!
+//! Means, because they alone add up; their intervals are over launches. Left out: how the parts
+//! are measured and corrected, and what they are called on a page.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use plumb_base::stats::distribution::student_quantile;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::summary::{CONFIDENCE, LAUNCHES_NEEDED, Measured, rounded};
+
+/// The response that no probe accounts for; a cell with it has been broken down.
+pub const UNEXPLAINED: &str = "unexplained";
+
+/// The whole, with the probes off.
+pub const WHOLE: &str = "rtt";
+
+/// The whole, with the probes on.
+pub const PROBED: &str = "rtt-probed";
+
+/// One round trip in parts, in nanoseconds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Breakdown {
+    /// Experiment id.
+    pub experiment: String,
+    /// Every factor; sizes in bytes.
+    pub factors: BTreeMap<String, serde_json::Value>,
+    /// The parts in the order of the message's path; what is unexplained is apart.
+    pub parts: Vec<PartMean>,
+    /// What no part explains.
+    pub unexplained: Mean,
+    /// Its share of the sum, 0–1.
+    pub unexplained_share: Mean,
+    /// The sum of the parts' means and of what is unexplained.
+    pub sum: f64,
+    /// The whole round trip with the probes off; null where it was not measured.
+    pub whole: Option<Mean>,
+    /// The whole round trip with the probes on.
+    pub probed: Option<Mean>,
+    /// What the probes cost, as a share of the whole; the parts are corrected for it.
+    pub probe_cost: Option<Mean>,
+    /// Launches behind it.
+    pub launches: u64,
+}
+
+/// One part.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PartMean {
+    /// Which: `send-path`, `wake-up`, …
+    pub part: String,
+    /// Its mean in a round trip, both ways together.
+    pub mean: f64,
+    /// 95 % interval of the mean over launches.
+    pub ci95: Option<[f64; 2]>,
+    /// Its share of the sum, 0–1.
+    pub share: f64,
+}
+
+/// A mean with its interval.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Mean {
+    /// The mean over launches, each with the same weight.
+    pub mean: f64,
+    /// 95 % interval over launches; null with fewer than three.
+    pub ci95: Option<[f64; 2]>,
+}
+
+/// Every round trip that was broken down, in the order of its cells.
+pub fn breakdowns(measured: &[Measured<'_>]) -> Vec<Breakdown> {
+    let mut seen = BTreeSet::new();
+    let mut found = Vec::new();
+    for cell in measured {
+        let key = (cell.cell.experiment.as_str(), cell.cell.factors.to_string());
+        if !seen.insert(key.clone()) {
+            continue;
+        }
+        let group: Vec<&Measured<'_>> = measured
+            .iter()
+            .filter(|other| (other.cell.experiment.as_str(), other.cell.factors.to_string()) == key)
+            .collect();
+        found.extend(breakdown(&group));
+    }
+    found
+}
+
+/// The parts of one setting; none where nothing says what is unexplained.
+fn breakdown(group: &[&Measured<'_>]) -> Option<Breakdown> {
+    let of = |response: &str| {
+        let cell = group.iter().find(|cell| cell.cell.response == response)?;
+        Some(cell.means_by_round()).filter(|means| !means.is_empty())
+    };
+    let first = group.first()?;
+    let unexplained = of(UNEXPLAINED)?;
+    let parts: Vec<(&str, BTreeMap<u32, f64>)> = group
+        .iter()
+        .map(|cell| (cell.cell.response.as_str(), cell.means_by_round()))
+        .filter(|(name, means)| !APART.contains(name) && !means.is_empty())
+        .collect();
+    let sums: BTreeMap<u32, f64> = unexplained
+        .iter()
+        .map(|(round, rest)| {
+            let parts = parts.iter().filter_map(|(_, means)| means.get(round));
+            (*round, rest + parts.sum::<f64>())
+        })
+        .collect();
+    let unexplained_mean = mean(unexplained.values().copied())?;
+    let sum = parts.iter().filter_map(|(_, means)| mean(means.values().copied()));
+    let sum = unexplained_mean.mean + sum.map(|part| part.mean).sum::<f64>();
+    let parts = parts.iter().filter_map(|(name, means)| {
+        let Mean { mean, ci95 } = mean(means.values().copied())?;
+        (mean > 0.0).then(|| PartMean {
+            part: (*name).to_owned(),
+            mean,
+            ci95,
+            share: rounded(mean / sum),
+        })
+    });
+    let (whole, probed) = (of(WHOLE), of(PROBED));
+    let cost = whole.as_ref().zip(probed.as_ref()).and_then(|(off, on)| {
+        let paired = on.iter().filter_map(|(round, on)| Some(on / off.get(round)? - 1.0));
+        mean(paired)
+    });
+    let shares = unexplained.iter().filter_map(|(round, rest)| Some(rest / sums.get(round)?));
+    Some(Breakdown {
+        experiment: first.cell.experiment.clone(),
+        factors: crate::summary::factors(first.cell),
+        parts: parts.collect(),
+        unexplained_share: mean(shares)?,
+        unexplained: unexplained_mean,
+        sum: rounded(sum),
+        whole: whole.and_then(|means| mean(means.values().copied())),
+        probed: probed.and_then(|means| mean(means.values().copied())),
+        probe_cost: cost,
+        launches: sums.len() as u64,
+    })
+}
+
+/// Responses that are not parts.
+const APART: [&str; 3] = [UNEXPLAINED, WHOLE, PROBED];
+
+/// The mean of launches and Student's interval around it; none of nothing, nor of what is no number.
+fn mean(launches: impl Iterator<Item = f64>) -> Option<Mean> {
+    let values: Vec<f64> = launches.filter(|value| value.is_finite()).collect();
+    let count = values.len() as f64;
+    if values.is_empty() {
+        return None;
+    }
+    let mean = values.iter().sum::<f64>() / count;
+    let ci95 = (values.len() >= LAUNCHES_NEEDED).then(|| {
+        let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+        let error = (squares / (count - 1.0) / count).sqrt();
+        let half = student_quantile(f64::midpoint(1.0, CONFIDENCE), count - 1.0) * error;
+        [rounded(mean - half), rounded(mean + half)]
+    });
+    Some(Mean { mean: rounded(mean), ci95 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{Synthetic, local};
+    use crate::summary::measured;
+
+    fn synthetic() -> Synthetic {
+        let mut synthetic = Synthetic::new(5);
+        let factors = || local("tcp4", "same-cpu", 64);
+        for (part, ns) in [("send-path", 2_000.0), ("wake-up", 1_000.0), ("unexplained", 250.0)] {
+            synthetic.measure("breakdown.local", part, factors(), ns);
+        }
+        synthetic.constant("breakdown.local", "device", factors(), 0.0);
+        synthetic.measure("breakdown.local", WHOLE, factors(), 3_250.0);
+        synthetic.measure("breakdown.local", PROBED, factors(), 3_575.0);
+        synthetic
+    }
+
+    #[test]
+    fn parts_and_the_unexplained_sum_to_the_whole() {
+        let synthetic = synthetic();
+        let found = breakdowns(&measured(&synthetic.data));
+        assert_eq!(found.len(), 1);
+        let found = &found[0];
+        let sum = found.parts.iter().map(|part| part.mean).sum::<f64>() + found.unexplained.mean;
+        assert!((sum - found.sum).abs() < 1e-3);
+        let whole = found.whole.as_ref().unwrap();
+        assert!((found.sum / whole.mean - 1.0).abs() < 0.01, "{found:?}");
+        let shares: f64 = found.parts.iter().map(|part| part.share).sum();
+        assert!((shares + found.unexplained_share.mean - 1.0).abs() < 0.01);
+    }
+
+    #[test]
+    fn parts_keep_the_order_of_their_cells_and_those_that_never_occur_are_left_out() {
+        let synthetic = synthetic();
+        let found = breakdowns(&measured(&synthetic.data));
+        let names: Vec<&str> = found[0].parts.iter().map(|part| part.part.as_str()).collect();
+        assert_eq!(names, ["send-path", "wake-up"]);
+    }
+
+    #[test]
+    fn the_cost_of_probing_is_the_round_trip_with_over_the_one_without() {
+        let synthetic = synthetic();
+        let cost = breakdowns(&measured(&synthetic.data))[0].probe_cost.clone().unwrap();
+        let [low, high] = cost.ci95.unwrap();
+        assert!(low < 0.1 && 0.1 < high && (cost.mean - 0.1).abs() < 0.01, "{cost:?}");
+    }
+
+    #[test]
+    fn a_cell_that_was_not_broken_down_has_no_parts() {
+        let mut synthetic = Synthetic::new(6);
+        synthetic.measure("latency.local", "latency", local("pipe", "same-cpu", 64), 1_000.0);
+        assert!(breakdowns(&measured(&synthetic.data)).is_empty());
+    }
+}
