@@ -23,7 +23,8 @@ pub struct ReplayMirror {
 
 impl ReplayMirror {
     pub fn new(site: &Site) -> Result<Self, MirrorError> {
-        let mut memory = Memory { frame: Vec::new(), full: false, sent: vec![1; 1 << 16], count: 0 };
+        let mut memory =
+            Memory { frame: Vec::new(), full: false, sent: vec![1; 1 << 16], count: 0 };
         let stack = Stack::new(site, &mut memory)?;
         let source = frame::Ends::of(site);
         let mut this = Self { stack, memory, watch: site.watch, source, packets: 0 };

@@ -31,10 +31,7 @@ impl Stack {
             let _ = addresses.push(address);
         });
         let queue = || {
-            udp::PacketBuffer::new(
-                vec![udp::PacketMetadata::EMPTY; QUEUE],
-                vec![0; QUEUE_BYTES],
-            )
+            udp::PacketBuffer::new(vec![udp::PacketMetadata::EMPTY; QUEUE], vec![0; QUEUE_BYTES])
         };
         let mut socket = udp::Socket::new(queue(), queue());
         socket

@@ -135,21 +135,14 @@ impl phy::Device for TapPort {
     fn receive(&mut self, _now: Instant) -> Option<(Self::RxToken<'_>, Self::TxToken<'_>)> {
         let Self { tap, rx_pool, tx_pool, rx, tx, sent_at, watch, probing, failure } = self;
         let packet = rx.last()?;
-        let token = TxToken { tap, pool: tx_pool, tx, sent_at, watch: *watch, probing: *probing, failure };
+        let token =
+            TxToken { tap, pool: tx_pool, tx, sent_at, watch: *watch, probing: *probing, failure };
         Some((RxToken(rx_pool.bytes(packet)), token))
     }
 
     fn transmit(&mut self, _now: Instant) -> Option<Self::TxToken<'_>> {
         let Self { tap, tx_pool, tx, sent_at, watch, probing, failure, .. } = self;
-        Some(TxToken {
-            tap,
-            pool: tx_pool,
-            tx,
-            sent_at,
-            watch: *watch,
-            probing: *probing,
-            failure,
-        })
+        Some(TxToken { tap, pool: tx_pool, tx, sent_at, watch: *watch, probing: *probing, failure })
     }
 
     fn capabilities(&self) -> DeviceCapabilities {

@@ -258,12 +258,11 @@ impl Execution<'_> {
         }
         let kin = self.ledger.kin(cell, visit.open);
         for &cell in &kin {
-            match convert::part(&report, &self.ledger.plan(cell).response) {
-                Some(part) => self.keep(visit, cell, part, flags.clone())?,
-                None => {
-                    let reason = "nothing of this kind happened in a round trip here".to_owned();
-                    self.give_up(&[cell], &CellStatus::Unavailable(reason))?;
-                }
+            if let Some(part) = convert::part(&report, &self.ledger.plan(cell).response) {
+                self.keep(visit, cell, part, flags.clone())?;
+            } else {
+                let reason = "nothing of this kind happened in a round trip here".to_owned();
+                self.give_up(&[cell], &CellStatus::Unavailable(reason))?;
             }
         }
         Ok(Ok(kin))

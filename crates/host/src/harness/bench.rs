@@ -18,11 +18,13 @@ use super::worker::Peer;
 use crate::clock::{ClockQuality, Stopwatch};
 use crate::local::mechanism::{Carries, Mechanism};
 use crate::local::{End, Fault, Mark, SLACK};
+use tracepoints::Tracepoints;
 
 mod breakdown;
 mod exchange;
 mod pilot;
 mod reliability;
+mod tracepoints;
 
 /// Why a block has no report.
 #[derive(Debug)]
@@ -57,6 +59,7 @@ pub(crate) struct Bench<'a, E> {
     kernel: KernelTimes,
     mechanism: Mechanism,
     seed: u64,
+    launch: LaunchSpec,
     tx: Vec<u8>,
     rx: Vec<u8>,
     size: usize,
@@ -90,6 +93,7 @@ impl<'a, E: End> Bench<'a, E> {
             kernel: KernelTimes::new(cpus),
             mechanism: channel.mechanism,
             seed: launch.seed,
+            launch: launch.clone(),
             tx: Vec::new(),
             rx: Vec::new(),
             size: 0,
@@ -156,6 +160,10 @@ impl<'a, E: End> Bench<'a, E> {
 
     /// Where the time of a round trip goes, seen by the probes that suit who is at the other end.
     fn broken_down(&mut self, spec: &BlockSpec, size: u64) -> Result<BlockReport, Trouble> {
+        if tracepoints::suit(&self.launch.subject) {
+            let mut probe = Tracepoints::new(self, &self.launch)?;
+            return self.breakdown(spec, size, &mut probe);
+        }
         let mut probe = breakdown::Edges::new(self.peer.page.clone());
         self.breakdown(spec, size, &mut probe)
     }

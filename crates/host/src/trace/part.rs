@@ -122,6 +122,31 @@ impl Part {
             Self::Unexplained => "unexplained",
         }
     }
+
+    /// Its name in results: words joined by hyphens.
+    pub const fn slug(self) -> &'static str {
+        match self {
+            Self::CallEntry => "call-entry",
+            Self::SendPath => "send-path",
+            Self::Device => "device",
+            Self::ReceivePath => "receive-path",
+            Self::WakeUp => "wake-up",
+            Self::WakeAndSwitch => "wake-up-and-switch",
+            Self::SendReturn => "send-returns",
+            Self::BetweenCalls => "user-space-between-calls",
+            Self::Sleep => "receive-call-sleeps",
+            Self::Idle => "idle",
+            Self::Switch => "context-switch",
+            Self::ReceiveCall => "receive-call",
+            Self::CopyAndReturn => "copy-and-return",
+            Self::NeedlessWake => "needless-wake-up",
+            Self::Others => "other-tasks",
+            Self::PeerUser => "peer-in-user-space",
+            Self::PeerCalls => "peer-other-calls",
+            Self::CallExit => "call-exit",
+            Self::Unexplained => "unexplained",
+        }
+    }
 }
 
 /// One of the two processes, as a leg sees it.

@@ -26,6 +26,14 @@ pub static LOCAL: Experiment = Experiment {
         },
         PLACEMENT,
         Factor {
+            name: "wake",
+            meaning: "how a receiver waits for the next message: who spins never switches",
+            domain: Domain::Words(&["block"]),
+            levels: |_| words(&["block"]),
+            applies: always,
+            fit: keep,
+        },
+        Factor {
             name: "size",
             meaning: "message size in bytes",
             domain: Domain::Sizes,
@@ -55,9 +63,42 @@ fn is_broken_down(mechanism: Mechanism) -> bool {
     )
 }
 
-/// Every part that a round trip may have, in the order in which they happen; the whole last.
-const PARTS: [Response; 3] = [
+/// Every part that a round trip may have, in the order of its path; the whole last.
+const PARTS: [Response; 21] = [
+    part("call-entry", "from the worker's clock read into its sending call"),
+    part("send-path", "the sending call, to the device or to the receiver's queue"),
+    part("device", "from the driver's taking a frame to the start of the receive path"),
+    part("receive-path", "from the start of the receive path to the socket's queue"),
+    part("wake-up", "waking the receiver, until its CPU turns to it"),
+    part("wake-up-and-switch", "waking an idle CPU and switching to the receiver there"),
+    part("send-returns", "the rest of the sending call, where the receiver waits for its CPU"),
+    part("user-space-between-calls", "a process in user space between two of its calls"),
+    part("receive-call-sleeps", "the sender's next call, until its CPU turns to the receiver"),
+    part("idle", "a CPU with nothing to run"),
+    part("context-switch", "the switch, and the return from waiting"),
+    part("receive-call", "a receiving call that need not sleep"),
+    part("copy-and-return", "copying the message to the receiver, and the rest of its call"),
+    part("needless-wake-up", "waking somebody who has nothing to do"),
+    part("other-tasks", "other tasks on the same CPU"),
+    part("peer-in-user-space", "the peer between receiving and answering"),
+    part("peer-other-calls", "the peer's other calls between receiving and answering"),
+    part("call-exit", "from the end of the worker's receiving call to its clock read"),
     part("unexplained", "what no probe accounts for"),
-    part("rtt", "round trip, probes off"),
+    part("rtt", "round trip, with no probe there"),
     part("rtt-probed", "round trip of the same messages with the probes on"),
 ];
+
+#[cfg(test)]
+mod tests {
+    use plumb_host::trace::Part;
+
+    use super::*;
+
+    #[test]
+    fn every_part_that_the_tracepoints_tell_apart_is_a_response() {
+        let named: Vec<&str> = PARTS.iter().map(|response| response.name).collect();
+        let known: Vec<&str> = Part::ALL.iter().map(|part| part.slug()).collect();
+        assert_eq!(named[..known.len()], known);
+        assert_eq!(named[known.len()..], ["rtt", "rtt-probed"]);
+    }
+}

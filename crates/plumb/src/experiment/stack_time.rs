@@ -1,7 +1,7 @@
 //! `stack.time`: how long a packet is inside each stack, as the oscilloscope of 1997 saw it.
 
 use plumb_base::units::Unit;
-use plumb_host::harness::spec::{Subject, Task, Turn};
+use plumb_host::harness::spec::{MirrorDevice, Subject, Task, Turn};
 use plumb_store::record::Better;
 
 use super::factor::{Domain, Factor, always, words};
@@ -38,6 +38,9 @@ pub static TIME: Experiment = Experiment {
             Ok(found) => found,
             Err(form) => return *form,
         };
+        if unsummed && mirror.device == MirrorDevice::Xdp {
+            return Form::Meaningless;
+        }
         if unsummed {
             // Linux leaves the sum out where its device promises to add it.
             (mirror.turn, mirror.offloads) = (Turn::UdpUnsummed, true);

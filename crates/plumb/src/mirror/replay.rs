@@ -84,15 +84,21 @@ impl ReplayMirror {
         let mut pool = Pool::new(frames(frame.len(), 2 * count));
         self.introduce(&mut pool)?;
         let state = self.state();
-        self.repeat(task, count, &mut pool, |batch, pool| {
-            for _ in 0..count {
-                let packet = pool.packet_of(frame).map(|mut packet| {
-                    packet.meta.checksum = state;
-                    packet
-                });
-                batch.extend(packet);
-            }
-        }, |batch, pool| pool.free_all(batch))
+        self.repeat(
+            task,
+            count,
+            &mut pool,
+            |batch, pool| {
+                for _ in 0..count {
+                    let packet = pool.packet_of(frame).map(|mut packet| {
+                        packet.meta.checksum = state;
+                        packet
+                    });
+                    batch.extend(packet);
+                }
+            },
+            |batch, pool| pool.free_all(batch),
+        )
     }
 
     fn cold(&mut self, task: &ReplayTask, frame: &[u8]) -> Result<Vec<f64>, MirrorError> {
@@ -105,15 +111,23 @@ impl ReplayMirror {
         let mut waiting: VecDeque<Packet> =
             (0..all).filter_map(|_| pool.packet_of(frame)).collect();
         let ring = std::cell::RefCell::new(&mut waiting);
-        let samples = self.repeat(task, count, &mut pool, |batch, pool| {
-            for mut packet in ring.borrow_mut().drain(..count) {
-                pool.bytes_mut(&mut packet)[..HEADERS].copy_from_slice(&frame[..HEADERS]);
-                packet.meta.checksum = state;
-                packet.meta.segments = None;
-                batch.push(packet);
-            }
-        }, |batch, _| ring.borrow_mut().extend(batch.drain(..)))?;
-        waiting.into_iter().for_each(|packet| pool.free(packet));
+        let samples = self.repeat(
+            task,
+            count,
+            &mut pool,
+            |batch, pool| {
+                for mut packet in ring.borrow_mut().drain(..count) {
+                    pool.bytes_mut(&mut packet)[..HEADERS].copy_from_slice(&frame[..HEADERS]);
+                    packet.meta.checksum = state;
+                    packet.meta.segments = None;
+                    batch.push(packet);
+                }
+            },
+            |batch, _| ring.borrow_mut().extend(batch.drain(..)),
+        )?;
+        for packet in waiting {
+            pool.free(packet);
+        }
         Ok(samples)
     }
 
@@ -141,8 +155,12 @@ impl ReplayMirror {
             }
         }
         let asked = (samples.len() * count) as u64;
-        let mirrored =
-            self.machine.tally().into_iter().find(|(name, _)| name == "mirrored").map_or(0, |t| t.1);
+        let mirrored = self
+            .machine
+            .tally()
+            .into_iter()
+            .find(|(name, _)| name == "mirrored")
+            .map_or(0, |t| t.1);
         if mirrored != asked {
             let fault = format!("{mirrored} of {asked} datagrams were mirrored");
             return Err(MirrorError::Broken(fault));

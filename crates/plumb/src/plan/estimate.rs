@@ -38,10 +38,18 @@ impl Estimate {
         let mut blocks = 0;
         let mut measured = 0;
         let mut round = Span::ZERO;
+        let mut served = Vec::new();
         for cell in cells {
-            let Action::Measure { group, .. } = &cell.action else { continue };
+            let Action::Measure { group, task, .. } = &cell.action else { continue };
             groups.insert(group);
             measured += 1;
+            if matches!(task, Task::Breakdown { .. }) {
+                // One block serves all its responses.
+                if served.contains(&(group, task)) {
+                    continue;
+                }
+                served.push((group, task));
+            }
             blocks += u64::from(limits.passes);
             let block =
                 cell.block_time(limits) * AROUND_BLOCK.0 / AROUND_BLOCK.1 + patience(&cell.action);
@@ -72,9 +80,13 @@ fn patience(action: &Action) -> Span {
         {
             Span::from_ms(400)
         }
+        Action::Measure { task: Task::Breakdown { .. }, .. } => TRACEPOINTS,
         _ => Span::ZERO,
     }
 }
+
+/// Time to open and to close a set of tracepoints: some 45 ms each.
+const TRACEPOINTS: Span = Span::from_ms(500);
 
 fn is_lossy(group: &LaunchGroup) -> bool {
     group.subject.channel().is_some_and(|channel| channel.mechanism.is_lossy())

@@ -1,8 +1,8 @@
 //! Where the time of a round trip goes: the same round trips with probes and without, in turn.
 //!
-//! Probes are switched every few round trips, so that what they cost is a difference within one block
-//! and nothing that drifts. Left out: the probes themselves: a mirror's own clock reads
-//! (`Edges`), and the kernel's tracepoints (`super::tracepoints`).
+//! What looking costs is a difference within one block, between round trips in turn, and nothing that
+//! drifts. Left out: what looks: a mirror's own clock reads ([`Edges`], here because they are so
+//! few) and the kernel's tracepoints (`super::tracepoints`).
 
 use super::{Bench, Trouble, give_up_after, reserve};
 use crate::harness::control::{PeerReport, Role};
@@ -11,11 +11,16 @@ use crate::harness::sampler;
 use crate::harness::spec::{BlockReport, BlockSpec, PartReport};
 use crate::local::{End, Fault};
 
-/// Round trips between two switches.
-const TURN: usize = 16;
-
 /// Named samples in nanoseconds.
 pub(super) type Parts = Vec<(String, Vec<f64>)>;
+
+/// What a probe saw of a block.
+#[derive(Default)]
+pub(super) struct Seen {
+    pub(super) parts: Parts,
+    pub(super) counters: Vec<(&'static str, f64)>,
+    pub(super) flags: Vec<&'static str>,
+}
 
 /// One probed round trip: ticks at its begin and at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,13 +31,31 @@ pub(crate) struct Trip {
     pub(crate) end: u64,
 }
 
+/// How a probe takes turns with none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rhythm {
+    /// Switched every so many round trips: it costs little to switch.
+    Often {
+        /// Round trips between two switches.
+        trips: usize,
+    },
+    /// Switched on once, in the middle of the block.
+    Once {
+        /// Most round trips that it can watch.
+        trips_max: usize,
+    },
+}
+
 /// Something that looks into round trips while it is switched on.
 pub(super) trait Probe {
+    /// How it takes turns.
+    fn rhythm(&self) -> Rhythm;
+
     /// Switches it; outside any timed region.
     fn switch(&mut self, on: bool) -> Result<(), Trouble>;
 
-    /// What it saw of the probed round trips.
-    fn parts(&mut self, trips: &[Trip], peer: &PeerReport) -> Result<Parts, Trouble>;
+    /// What it saw of the probed round trips, beside those that nobody looked at, in nanoseconds.
+    fn parts(&mut self, trips: &[Trip], plain: &[f64], peer: &PeerReport) -> Result<Seen, Trouble>;
 }
 
 /// A mirror's own clock reads at its edges.
@@ -47,14 +70,25 @@ impl Edges {
 }
 
 impl Probe for Edges {
+    fn rhythm(&self) -> Rhythm {
+        Rhythm::Often { trips: 16 }
+    }
+
     fn switch(&mut self, on: bool) -> Result<(), Trouble> {
         self.page.set_probing(on);
         Ok(())
     }
 
-    fn parts(&mut self, _trips: &[Trip], peer: &PeerReport) -> Result<Parts, Trouble> {
-        Ok(peer.times.clone())
+    fn parts(&mut self, _: &[Trip], _: &[f64], peer: &PeerReport) -> Result<Seen, Trouble> {
+        Ok(Seen { parts: peer.times.clone(), ..Seen::default() })
     }
+}
+
+/// Round trips of a block, with the probe and without.
+struct Trips {
+    plain: Vec<u64>,
+    probed: Vec<Trip>,
+    lost_in_a_row: u32,
 }
 
 impl<E: End> Bench<'_, E> {
@@ -72,51 +106,100 @@ impl<E: End> Bench<'_, E> {
 
         self.begin(Role::Echo)?;
         let samples_max = usize::try_from(spec.samples_max).unwrap_or(usize::MAX);
-        let mut plain = reserve(samples_max);
-        let mut probed: Vec<Trip> = vec![Trip { begin: 1, end: 1 }; samples_max];
+        let mut probed = vec![Trip { begin: 1, end: 1 }; samples_max];
         probed.clear();
+        let mut trips = Trips { plain: reserve(samples_max), probed, lost_in_a_row: 0 };
         let effort = self.effort();
-        let duration = self.watch.ticks(spec.duration_ns as f64);
-        let mut on = false;
-        let mut lost_in_a_row = 0;
-        loop {
-            probe.switch(on)?;
-            for _ in 0..TURN {
-                let begin = self.watch.begin();
-                let outcome = self.round_trip(false);
-                let end = self.watch.end();
-                match outcome {
-                    Ok(()) if on => probed.push(Trip { begin, end }),
-                    Ok(()) => plain.push(end.wrapping_sub(begin)),
-                    Err(Fault::TimedOut) if E::LOSSY => {
-                        self.lost += 1;
-                        lost_in_a_row += 1;
-                        give_up_after(lost_in_a_row, size)?;
-                        continue;
-                    }
-                    Err(fault) => return Err(fault.into()),
-                }
-                lost_in_a_row = 0;
-            }
-            on = !on;
-            let elapsed = self.watch.end().wrapping_sub(effort.at);
-            let full = plain.len().max(probed.len()) + TURN > samples_max;
-            if !on && (full || elapsed >= duration) {
-                break;
-            }
-        }
+        let watched = self.take_turns(spec, probe, &mut trips);
+        // Whatever happened, nothing goes on looking.
         probe.switch(false)?;
+        watched?;
         let mut report = self.report(&effort, self.done);
         let peer = self.finish_echo()?;
         self.conclude(&mut report, &peer);
         report.batch = 1;
-        let mut parts = probe.parts(&probed, &peer)?;
-        let plain = plain.iter().map(|&ticks| self.watch.ns(ticks)).collect();
+        let plain: Vec<f64> = trips.plain.iter().map(|&ticks| self.watch.ns(ticks)).collect();
+        let seen = probe.parts(&trips.probed, &plain, &peer)?;
+        for (name, value) in seen.counters {
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "a float cast saturates; counters are not negative"
+            )]
+            report.counters.insert(name.to_owned(), value.round() as u64);
+        }
+        report.flags.extend(seen.flags.into_iter().map(str::to_owned));
         let whole = |trip: &Trip| self.watch.ns(trip.end.wrapping_sub(trip.begin));
+        let mut parts = seen.parts;
         parts.push(("rtt".to_owned(), plain));
-        parts.push(("rtt-probed".to_owned(), probed.iter().map(whole).collect()));
+        parts.push(("rtt-probed".to_owned(), trips.probed.iter().map(whole).collect()));
         add_parts(parts, spec, &mut report);
         Ok(report)
+    }
+
+    fn take_turns(
+        &mut self,
+        spec: &BlockSpec,
+        probe: &mut dyn Probe,
+        trips: &mut Trips,
+    ) -> Result<(), Trouble> {
+        let duration = self.watch.ticks(spec.duration_ns as f64);
+        let samples_max = usize::try_from(spec.samples_max).unwrap_or(usize::MAX);
+        match probe.rhythm() {
+            Rhythm::Often { trips: count } => {
+                let start = self.watch.begin();
+                loop {
+                    for on in [false, true] {
+                        probe.switch(on)?;
+                        self.watch_trips(on, count, u64::MAX, trips)?;
+                    }
+                    let full = trips.plain.len().max(trips.probed.len()) + count > samples_max;
+                    if full || self.watch.end().wrapping_sub(start) >= duration {
+                        return Ok(());
+                    }
+                }
+            }
+            Rhythm::Once { trips_max } => {
+                let count = samples_max / 2;
+                self.watch_trips(false, count, duration / 4, trips)?;
+                probe.switch(true)?;
+                self.watch_trips(true, trips_max.min(samples_max), duration / 2, trips)?;
+                probe.switch(false)?;
+                self.watch_trips(false, count, duration / 4, trips)
+            }
+        }
+    }
+
+    /// So many round trips, or as many as fit a time.
+    fn watch_trips(
+        &mut self,
+        on: bool,
+        count: usize,
+        ticks_max: u64,
+        trips: &mut Trips,
+    ) -> Result<(), Trouble> {
+        let start = self.watch.begin();
+        for _ in 0..count {
+            let begin = self.watch.begin();
+            let outcome = self.round_trip(false);
+            let end = self.watch.end();
+            match outcome {
+                Ok(()) if on => trips.probed.push(Trip { begin, end }),
+                Ok(()) => trips.plain.push(end.wrapping_sub(begin)),
+                Err(Fault::TimedOut) if E::LOSSY => {
+                    self.lost += 1;
+                    trips.lost_in_a_row += 1;
+                    give_up_after(trips.lost_in_a_row, self.size as u64)?;
+                    continue;
+                }
+                Err(fault) => return Err(fault.into()),
+            }
+            trips.lost_in_a_row = 0;
+            if end.wrapping_sub(start) >= ticks_max {
+                break;
+            }
+        }
+        Ok(())
     }
 }
 

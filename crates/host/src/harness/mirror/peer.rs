@@ -194,10 +194,7 @@ fn attend(
     control.say(&PeerToWorker::Attached)?;
     let reins = Reins { page };
     loop {
-        let task = match control.hear()? {
-            WorkerToPeer::Begin(task) => task,
-            _ => return Ok(()),
-        };
+        let WorkerToPeer::Begin(task) = control.hear()? else { return Ok(()) };
         drop((mirror.tally(), mirror.times()));
         let before = CpuReading::now();
         control.say(&PeerToWorker::Armed)?;

@@ -31,8 +31,9 @@ pub(super) fn measure(
         match peer.control.hear()? {
             PeerToWorker::Armed => {}
             PeerToWorker::Done(report) => break *report,
-            PeerToWorker::Unavailable(why) => return Err(Trouble::Impossible(why)),
-            PeerToWorker::Failed(why) => return Err(Trouble::Impossible(why)),
+            PeerToWorker::Unavailable(why) | PeerToWorker::Failed(why) => {
+                return Err(Trouble::Impossible(why));
+            }
             PeerToWorker::Attached => {
                 return Err(Trouble::Broken("the mirror spoke out of turn".to_owned()));
             }

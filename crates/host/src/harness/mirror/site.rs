@@ -129,6 +129,7 @@ fn handover(
 }
 
 /// A bed that cannot be made is a result with its reason.
+#[expect(clippy::needless_pass_by_value, reason = "what map_err hands over")]
 fn lack(error: LabError) -> OpenError {
     OpenError::Unavailable(error.to_string())
 }
