@@ -1,6 +1,6 @@
 //! One frame for ever: what a packet costs in the stack, in nanoseconds, without device or kernel.
 //!
-//! `cargo run --release -p plumb-stack --example replay [seconds]`. Left out: statistics; the
+//! `cargo run --release -p plumb-stack --example replay [seconds ["IPv4 60 in place"]]`. Left out: statistics; the
 //! experiment `stack.replay` has them.
 #![expect(clippy::print_stdout, reason = "it is a program")]
 #![expect(clippy::disallowed_methods, reason = "it reads the clock: nothing pure does here")]
@@ -27,6 +27,7 @@ fn main() {
     let seconds = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(0.5);
     let budget = Duration::from_secs_f64(seconds);
     println!("{:<6} {:<14} {:>6} {:>8} {:>12}", "family", "mirror", "frame", "ns", "packets/s");
+    let only = std::env::args().nth(2).unwrap_or_default();
     let families = [("192.0.2.1", "192.0.2.2", 42), ("2001:db8::1", "2001:db8::2", 62)];
     for (ours, peer, headers) in families {
         let (ours, peer): (IpAddr, IpAddr) = (parse(ours), parse(peer));
@@ -42,12 +43,18 @@ fn main() {
                 ("no checksum", Service::Echo(CopyPolicy::NoChecksum)),
                 ("discard", Service::Discard),
             ] {
-                let mut server = Server::new(host(ours, peer));
+                if !format!("{family} {frame_len} {name}").contains(&only) {
+                    continue;
+                }
+                let mut server = Server::new(host(ours));
                 let local = SocketAddr::new(ours, 7);
                 server.serve(service, local, UdpOptions::default()).expect("a free port");
                 report(family, name, &frame, measure(server, &frame, (ours, peer), budget));
             }
-            let swap = Swap::new(host(ours, peer), 7);
+            if !format!("{family} {frame_len} swap").contains(&only) {
+                continue;
+            }
+            let swap = Swap::new(host(ours), 7);
             report(family, "swap", &frame, measure(swap, &frame, (ours, peer), budget));
         }
     }
@@ -57,7 +64,7 @@ fn parse(text: &str) -> IpAddr {
     text.parse().expect("an address")
 }
 
-fn host(ours: IpAddr, _peer: IpAddr) -> Host {
+fn host(ours: IpAddr) -> Host {
     let mut host = Host::new(HostConfig::default(), Seed(1));
     let len = if ours.is_ipv4() { 24 } else { 64 };
     let interface = InterfaceConfig::ethernet(OURS, 1_500).with_address(ours, len);
