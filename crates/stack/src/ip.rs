@@ -10,6 +10,7 @@ use plumb_wire::packet::{ChecksumState, Meta};
 use plumb_wire::protocol::Protocol;
 use plumb_wire::traffic_class::TrafficClass;
 
+mod express;
 mod fragments;
 mod input;
 mod output;
@@ -20,6 +21,9 @@ pub(crate) use output::port_of;
 /// How a packet came to IP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Origin {
+    /// Where in the packet's data the IP header begins: nothing has been trimmed yet, because a
+    /// packet that is changed and then handed on stalls the processor.
+    pub at: usize,
     /// Its link sent it to a group of stations.
     pub group: bool,
     /// It was put together from fragments.

@@ -11,7 +11,7 @@ use plumb_wire::udp::{HEADER_LEN, PAYLOAD_LEN_MAX};
 
 use super::{Host, unspecified_like};
 use crate::ip::{Egress, OutputError};
-use crate::path::{Path, PathError};
+use crate::path::PathError;
 use crate::udp::output::{PAYLOAD_MAX_V4, PayloadSum, copied, prepend_header};
 use crate::udp::{BindError, CopyPolicy, Datagram, UdpId, UdpOptions};
 
@@ -121,14 +121,9 @@ impl Host {
     ) -> Result<(), SendError> {
         let (local, remote) = self.ends(id, remote)?;
         fits(payload.len(), remote)?;
-        let path = self.path(now, local.ip(), remote.ip())?;
         let no_memory = SendError::NoMemory(payload.len());
         let (packet, sum) = copied(payload, policy, pool).ok_or(no_memory)?;
-        let sum = match sum {
-            PayloadSum::Known(_) if path.capabilities.checksum_tx => PayloadSum::Offloaded,
-            sum => sum,
-        };
-        self.send_udp(now, &path, local.port(), remote, (packet, sum), pool)
+        self.send_between(now, (local, remote), (packet, sum), pool)
     }
 
     /// Sends a payload in place, without a copy, to `remote` or to the connected peer.
@@ -146,8 +141,13 @@ impl Host {
         remote: Option<SocketAddr>,
         pool: &mut Pool,
     ) -> Result<(), SendError> {
-        let ends = self.ends(id, remote);
-        self.send_between(now, ends, packet, pool)
+        match self.ends(id, remote) {
+            Ok(ends) => self.send_between(now, ends, (packet, PayloadSum::Unknown), pool),
+            Err(error) => {
+                pool.free(packet);
+                Err(error)
+            }
+        }
     }
 
     /// Sends a datagram's payload, or what has been put in its place, back to where it came from.
@@ -165,53 +165,60 @@ impl Host {
         pool: &mut Pool,
     ) -> Result<(), SendError> {
         let Datagram { packet, remote, mut local, port } = datagram;
+        let sum = PayloadSum::Unknown;
+        let packet = match self.express(now, local, remote, (packet, sum), pool) {
+            Ok(()) => return Ok(()),
+            Err(packet) => packet,
+        };
         if !self.interfaces[usize::from(port.0)].owns(local.ip()) {
             local.set_ip(unspecified_like(local.ip()));
         }
-        self.send_between(now, Ok((local, remote)), packet, pool)
+        self.send_generally(now, (local, remote), (packet, sum), pool)
     }
 
     #[inline]
     fn send_between(
         &mut self,
         now: Instant,
-        ends: Result<(SocketAddr, SocketAddr), SendError>,
-        packet: Packet,
+        (local, remote): (SocketAddr, SocketAddr),
+        (packet, sum): (Packet, PayloadSum),
         pool: &mut Pool,
     ) -> Result<(), SendError> {
-        let found = ends.and_then(|(local, remote)| {
-            fits(packet.len(), remote)?;
-            Ok((local, remote, self.path(now, local.ip(), remote.ip())?))
-        });
-        let (local, remote, path) = match found {
-            Ok(found) => found,
+        match self.express(now, local, remote, (packet, sum), pool) {
+            Ok(()) => Ok(()),
+            Err(packet) => self.send_generally(now, (local, remote), (packet, sum), pool),
+        }
+    }
+
+    pub(super) fn send_generally(
+        &mut self,
+        now: Instant,
+        (local, remote): (SocketAddr, SocketAddr),
+        (packet, sum): (Packet, PayloadSum),
+        pool: &mut Pool,
+    ) -> Result<(), SendError> {
+        let found = fits(packet.len(), remote)
+            .and_then(|()| Ok(self.path(now, local.ip(), remote.ip())?));
+        let path = match found {
+            Ok(path) => path,
             Err(error) => {
                 pool.free(packet);
                 return Err(error);
             }
         };
-        let sum =
-            if path.capabilities.checksum_tx { PayloadSum::Offloaded } else { PayloadSum::Unknown };
-        self.send_udp(now, &path, local.port(), remote, (packet, sum), pool)
-    }
-
-    #[inline]
-    fn send_udp(
-        &mut self,
-        now: Instant,
-        path: &Path,
-        local_port: u16,
-        remote: SocketAddr,
-        (mut packet, sum): (Packet, PayloadSum),
-        pool: &mut Pool,
-    ) -> Result<(), SendError> {
-        let source = SocketAddr::new(path.source, local_port);
+        let sum = match sum {
+            PayloadSum::Unwanted if remote.is_ipv4() => sum,
+            _ if path.capabilities.checksum_tx => PayloadSum::Offloaded,
+            sum => sum,
+        };
+        let Some(mut packet) = self.with_headroom(packet, pool) else { return Ok(()) };
+        let source = SocketAddr::new(path.source, local.port());
         prepend_header(source, remote, sum, &mut packet, pool);
         if let Some(segments) = &mut packet.meta.segments {
             segments.header_len = u16::try_from(HEADER_LEN).expect("eight");
         }
         let egress = Egress::new(Protocol::UDP, packet.meta.ecn);
-        Ok(self.transmit(now, path, remote.ip(), egress, packet, pool)?)
+        Ok(self.transmit(now, &path, remote.ip(), egress, packet, pool)?)
     }
 
     /// Where a socket sends from and to.

@@ -168,6 +168,7 @@ mod arp;
 mod errors;
 mod ip;
 mod ndp;
+mod output;
 
 fn pair(seed: u64, medium: Medium) -> (World<Host>, Vec<Family>) {
     let host = |n: u64| {

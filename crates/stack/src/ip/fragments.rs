@@ -42,7 +42,7 @@ impl Host {
                 self.counters.add(Count::Reassembled);
                 // The link sent its parts to a group only if its destination is one.
                 let group = ingress.group && !self.owns(ingress);
-                let origin = Origin { group, reassembled: true };
+                let origin = Origin { at: 0, group, reassembled: true };
                 match ingress.source {
                     IpAddr::V4(_) => self.handle_ipv4(now, ingress.port, origin, datagram, pool),
                     IpAddr::V6(_) => self.handle_ipv6(now, ingress.port, origin, datagram, pool),

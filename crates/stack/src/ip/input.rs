@@ -65,12 +65,14 @@ impl Host {
             }
         }
         let (ether_type, header_len) = (frame.ether_type(), frame.header_len());
-        pool.trim_front(&mut packet, header_len);
-        let origin = Origin { group, reassembled: false };
+        let origin = Origin { at: header_len, group, reassembled: false };
         match ether_type {
             EtherType::IPV4 => self.handle_ipv4(now, port, origin, packet, pool),
             EtherType::IPV6 => self.handle_ipv6(now, port, origin, packet, pool),
-            EtherType::ARP => self.handle_arp(now, port, packet, pool),
+            EtherType::ARP => {
+                pool.trim_front(&mut packet, header_len);
+                self.handle_arp(now, port, packet, pool);
+            }
             _ => self.drop_packet(Count::RxEtherType, packet, pool),
         }
     }
@@ -85,7 +87,17 @@ impl Host {
         pool: &mut Pool,
     ) {
         match ingress.protocol {
-            Protocol::UDP => self.handle_udp(now, ingress, packet, pool),
+            Protocol::UDP => {
+                let arrival = udp::Arrival {
+                    source: ingress.source,
+                    destination: ingress.destination,
+                    port: ingress.port,
+                    at: usize::from(ingress.header_len),
+                    end: packet.len(),
+                    ecn: packet.meta.ecn,
+                };
+                self.handle_udp(now, ingress, &arrival, packet, pool);
+            }
             Protocol::ICMPV4 if ingress.source.is_ipv4() => {
                 self.handle_icmpv4(now, ingress, packet, pool);
             }
@@ -102,17 +114,35 @@ impl Host {
         }
     }
 
+    /// Takes a UDP datagram, of whose packet nothing has been trimmed, to its socket.
     #[inline]
-    fn handle_udp(&mut self, now: Instant, ingress: &Ingress, mut packet: Packet, pool: &mut Pool) {
-        let arrival = udp::Arrival {
-            source: ingress.source,
-            destination: ingress.destination,
-            port: ingress.port,
-        };
-        pool.trim_front(&mut packet, usize::from(ingress.header_len));
-        let Err((mut packet, refused)) = self.udp.handle_datagram(&arrival, packet, pool) else {
-            return self.counters.add(Count::UdpDelivered);
-        };
+    fn handle_udp(
+        &mut self,
+        now: Instant,
+        ingress: &Ingress,
+        arrival: &udp::Arrival,
+        packet: Packet,
+        pool: &mut Pool,
+    ) {
+        match self.udp.handle_datagram(arrival, packet, pool) {
+            Ok(_) => self.counters.add(Count::UdpDelivered),
+            Err((mut packet, refused)) => {
+                pool.truncate(&mut packet, arrival.end);
+                pool.trim_front(&mut packet, arrival.at - usize::from(ingress.header_len));
+                self.refuse_udp(now, ingress, refused, packet, pool);
+            }
+        }
+    }
+
+    #[cold]
+    fn refuse_udp(
+        &mut self,
+        now: Instant,
+        ingress: &Ingress,
+        refused: udp::Refused,
+        packet: Packet,
+        pool: &mut Pool,
+    ) {
         let count = match refused {
             udp::Refused::Malformed(malformed) => {
                 self.counters.add_malformed(Layer::Udp, malformed);
@@ -122,8 +152,6 @@ impl Host {
             udp::Refused::QueueFull => Count::UdpQueueFull,
             udp::Refused::NoSocket => {
                 self.counters.add(Count::UdpNoSocket);
-                // The headers still stand where they were.
-                pool.prepend(&mut packet, usize::from(ingress.header_len));
                 return self.report(now, ingress, Fault::Port, packet, pool);
             }
         };

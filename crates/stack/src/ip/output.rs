@@ -21,6 +21,9 @@ use crate::interface::{never_on_a_link4, never_on_a_link6};
 use crate::neighbour::{Delivery, Means};
 use crate::path::{Link, Path, PathError};
 
+/// Bytes of the headers that may have to come before a payload: Ethernet, IPv6, UDP.
+const HEADERS_MAX: usize = 14 + 40 + 8;
+
 /// Why a packet was not sent; it was counted and its frame is free again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OutputError {
@@ -143,9 +146,10 @@ impl Host {
         path: &Path,
         remote: IpAddr,
         egress: Egress,
-        mut packet: Packet,
+        packet: Packet,
         pool: &mut Pool,
     ) -> Result<(), OutputError> {
+        let Some(mut packet) = self.with_headroom(packet, pool) else { return Ok(()) };
         self.counters.add(Count::Originated);
         let header_len = if remote.is_ipv4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN };
         let len = header_len + packet.len();
@@ -185,6 +189,30 @@ impl Host {
         }
         self.link(now, path, remote, packet, pool);
         Ok(())
+    }
+
+    /// The packet, moved to another frame if its own has no room for headers; counted if there is no
+    /// other.
+    #[inline]
+    pub(crate) fn with_headroom(&mut self, packet: Packet, pool: &mut Pool) -> Option<Packet> {
+        if pool.headroom(&packet) >= HEADERS_MAX {
+            return Some(packet);
+        }
+        let len = packet.len();
+        let mut moved = pool.allocate_for(len);
+        let fits = moved.as_mut().is_some_and(|moved| {
+            moved.meta = packet.meta;
+            pool.append_from(moved, &packet, 0..len, |from, to| to.copy_from_slice(from))
+        });
+        pool.free(packet);
+        if !fits {
+            self.counters.add(Count::Originated);
+            self.counters.add(Count::TxNoMemory);
+            if let Some(moved) = moved.take() {
+                pool.free(moved);
+            }
+        }
+        moved
     }
 
     /// Sends an IP packet, whole or a fragment, to the next hop of its path.

@@ -6,6 +6,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use plumb_wire::checksum::Pseudo;
+use plumb_wire::ecn::Ecn;
 use plumb_wire::machine::Port;
 use plumb_wire::malformed::Malformed;
 use plumb_wire::packet::{ChecksumState, Meta, Packet, Pool};
@@ -23,6 +24,12 @@ pub struct Arrival {
     pub destination: IpAddr,
     /// The interface that it came by.
     pub port: Port,
+    /// Where in its packet's data the UDP header begins.
+    pub at: usize,
+    /// Where there the IP payload ends.
+    pub end: usize,
+    /// The congestion notification that it came with.
+    pub ecn: Ecn,
 }
 
 /// Why a datagram was not put into a socket's queue.
@@ -39,8 +46,8 @@ pub enum Refused {
 }
 
 impl UdpTable {
-    /// Takes a datagram, whose data begin with the UDP header and end where the IP payload ends, into
-    /// the queue of the socket that it is for.
+    /// Takes a datagram, of whose packet nothing has been trimmed, into the queue of the socket that it
+    /// is for.
     ///
     /// # Errors
     /// Gives the packet back, as it came, with the reason.
@@ -48,10 +55,10 @@ impl UdpTable {
     pub fn handle_datagram(
         &mut self,
         arrival: &Arrival,
-        packet: Packet,
+        mut packet: Packet,
         pool: &mut Pool,
     ) -> Result<UdpId, (Packet, Refused)> {
-        let header = match parse(arrival, &packet, pool.bytes(&packet)) {
+        let header = match parse(arrival, &packet, &pool.bytes(&packet)[arrival.at..arrival.end]) {
             Ok(header) => header,
             Err(refused) => return Err((packet, refused)),
         };
@@ -68,6 +75,9 @@ impl UdpTable {
             && !whole
         {
             let size = usize::from(segments.size);
+            pool.truncate(&mut packet, arrival.at + header.len);
+            pool.trim_front(&mut packet, arrival.at);
+            packet.meta.ecn = arrival.ecn;
             socket.take_each(size, header.len, &packet, (local, remote, arrival.port), pool);
             pool.free(packet);
         } else {
@@ -78,8 +88,9 @@ impl UdpTable {
                 socket.take(Datagram { packet, remote, local, port: arrival.port }, pool);
             // In place: a packet that is changed just before it is moved stalls the processor, which
             // cannot forward the small stores to the wide load.
-            pool.truncate(&mut datagram.packet, header.len);
-            pool.trim_front(&mut datagram.packet, HEADER_LEN);
+            pool.truncate(&mut datagram.packet, arrival.at + header.len);
+            pool.trim_front(&mut datagram.packet, arrival.at + HEADER_LEN);
+            datagram.packet.meta.ecn = arrival.ecn;
         }
         if !socket.announced {
             socket.announced = true;

@@ -30,7 +30,18 @@ fn families() -> [[SocketAddr; 4]; 2] {
 fn sent(from: SocketAddr, to: SocketAddr, payload: &[u8], pool: &mut Pool) -> (Arrival, Packet) {
     let (mut packet, sum) = copied(payload, CopyPolicy::Fused, pool).unwrap();
     prepend_header(from, to, sum, &mut packet, pool);
-    (Arrival { source: from.ip(), destination: to.ip(), port: Port(0) }, packet)
+    (arrival(from, to, &packet), packet)
+}
+
+fn arrival(from: SocketAddr, to: SocketAddr, packet: &Packet) -> Arrival {
+    Arrival {
+        source: from.ip(),
+        destination: to.ip(),
+        port: Port(0),
+        at: 0,
+        end: packet.len(),
+        ecn: packet.meta.ecn,
+    }
 }
 
 fn arrive(
@@ -183,6 +194,7 @@ fn a_datagram_that_breaks_the_format_is_refused_for_what_is_wrong() {
             pool.free(packet);
             change(&mut bytes);
             let packet = pool.packet_of(&bytes).unwrap();
+            let arrival = Arrival { end: bytes.len(), ..arrival };
             let result = table.handle_datagram(&arrival, packet, &mut pool);
             result.map_err(|(packet, refused)| {
                 assert_eq!(pool.bytes(&packet), bytes, "given back as it came");
@@ -239,7 +251,7 @@ fn every_policy_of_copying_sends_what_a_receiver_accepts() {
                 prepend_header(peer, ours, sum, &mut packet, &mut pool);
                 let none = pool.bytes(&packet)[6..8] == [0, 0];
                 assert_eq!(none, policy == CopyPolicy::NoChecksum && ours.is_ipv4());
-                let arrival = Arrival { source: peer.ip(), destination: ours.ip(), port: Port(0) };
+                let arrival = arrival(peer, ours, &packet);
                 assert_eq!(table.handle_datagram(&arrival, packet, &mut pool).unwrap(), id);
                 let datagram = table.receive(id, &pool).unwrap();
                 assert_eq!(pool.bytes(&datagram.packet), payload);

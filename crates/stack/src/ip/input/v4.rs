@@ -9,12 +9,14 @@ use plumb_base::time::Instant;
 use plumb_wire::ipv4::{self, option};
 use plumb_wire::machine::Port;
 use plumb_wire::packet::{Packet, Pool};
+use plumb_wire::protocol::Protocol;
 
 use crate::counters::{Count, Layer};
 use crate::host::Host;
 use crate::icmp::Fault;
 use crate::interface::{Cast, Interface, never_on_a_link4};
 use crate::ip::{Ingress, Origin};
+use crate::udp;
 
 impl Host {
     /// Takes an IPv4 packet.
@@ -27,7 +29,8 @@ impl Host {
         mut packet: Packet,
         pool: &mut Pool,
     ) {
-        let parsed = ipv4::Packet::parse(pool.bytes(&packet)).and_then(ipv4::Packet::verify);
+        let parsed =
+            ipv4::Packet::parse(&pool.bytes(&packet)[origin.at..]).and_then(ipv4::Packet::verify);
         let ip = match parsed {
             Ok(ip) => ip,
             Err(malformed) => {
@@ -57,7 +60,19 @@ impl Host {
         let len = header_len + ip.payload().len();
         let is_fragment = ip.fragment_field().is_fragment();
         let options = if header_len > ipv4::HEADER_LEN { check(ip.options()) } else { Ok(()) };
-        pool.truncate(&mut packet, len);
+        if ingress.protocol == Protocol::UDP && options.is_ok() && !is_fragment {
+            let arrival = udp::Arrival {
+                source: IpAddr::V4(source),
+                destination: IpAddr::V4(destination),
+                port,
+                at: origin.at + header_len,
+                end: origin.at + len,
+                ecn,
+            };
+            return self.handle_udp(now, &ingress, &arrival, packet, pool);
+        }
+        pool.truncate(&mut packet, origin.at + len);
+        pool.trim_front(&mut packet, origin.at);
         packet.meta.ecn = ecn;
         match options {
             Ok(()) => {}

@@ -19,6 +19,7 @@ use crate::host::Host;
 use crate::icmp::Fault;
 use crate::interface::{Cast, Interface, never_on_a_link6};
 use crate::ip::{Ingress, Origin};
+use crate::udp;
 
 /// What a walk along the extension headers found.
 struct Walk {
@@ -47,7 +48,7 @@ impl Host {
         mut packet: Packet,
         pool: &mut Pool,
     ) {
-        let ip = match ipv6::Packet::parse(pool.bytes(&packet)) {
+        let ip = match ipv6::Packet::parse(&pool.bytes(&packet)[origin.at..]) {
             Ok(ip) => ip,
             Err(malformed) => {
                 self.counters.add_malformed(Layer::Ipv6, malformed);
@@ -81,7 +82,19 @@ impl Host {
             Protocol::UDP | Protocol::ICMPV6 => None,
             _ => Some(walk(&ip)),
         };
-        pool.truncate(&mut packet, len);
+        if ingress.protocol == Protocol::UDP {
+            let arrival = udp::Arrival {
+                source: IpAddr::V6(source),
+                destination: IpAddr::V6(destination),
+                port,
+                at: origin.at + ipv6::HEADER_LEN,
+                end: origin.at + len,
+                ecn,
+            };
+            return self.handle_udp(now, &ingress, &arrival, packet, pool);
+        }
+        pool.truncate(&mut packet, origin.at + len);
+        pool.trim_front(&mut packet, origin.at);
         packet.meta.ecn = ecn;
         let mut is_fragment = false;
         match walk {

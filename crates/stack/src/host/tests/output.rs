@@ -1,0 +1,275 @@
+//! Packets on their way out: both ways send the same bytes, and devices get what they take.
+
+use plumb_wire::ecn::Ecn;
+use plumb_wire::ipv4;
+use plumb_wire::medium::Capabilities;
+use plumb_wire::packet::{ChecksumState, SegmentKind, Segments};
+
+use super::*;
+use crate::host::SendError;
+use crate::path::PathError;
+use crate::udp::output::PayloadSum;
+
+fn bench(capabilities: Capabilities) -> Bench {
+    let mut bench = Bench::new();
+    bench.host = Host::new(HostConfig::default(), Seed(1));
+    let mut interface = InterfaceConfig::ethernet(OUR_MAC, capabilities.mtu);
+    interface.capabilities = capabilities;
+    for family in Family::both() {
+        let len = if family.ours.is_ipv4() { 24 } else { 64 };
+        interface = interface.with_address(family.ours, len);
+    }
+    bench.host.add_interface(&interface).unwrap();
+    for family in Family::both() {
+        bench.introduce(family.peer, PEER_MAC);
+    }
+    bench
+}
+
+fn plain() -> Capabilities {
+    Capabilities::plain(Medium::Ethernet, 1_500)
+}
+
+fn ends(family: Family) -> (SocketAddr, SocketAddr) {
+    (SocketAddr::new(family.ours, 1_000), SocketAddr::new(family.peer, 9))
+}
+
+fn payload(bench: &mut Bench, len: usize, ecn: Ecn) -> Packet {
+    let bytes: Vec<u8> = (0..=250).cycle().take(len).collect();
+    let mut packet = bench.pool.packet_of(&bytes).unwrap();
+    packet.meta.ecn = ecn;
+    packet
+}
+
+/// What the device is given: bytes, and the state of the checksum.
+fn taken(bench: &mut Bench) -> Vec<(Vec<u8>, ChecksumState)> {
+    let mut batch = Vec::new();
+    bench.host.poll_packets(bench.now, PORT, &mut batch, usize::MAX, &mut bench.pool);
+    let seen = |packet: &Packet| (bench.pool.bytes(packet).to_vec(), packet.meta.checksum);
+    let frames = batch.iter().map(seen).collect();
+    bench.pool.free_all(&mut batch);
+    frames
+}
+
+#[test]
+fn the_short_way_and_the_general_one_send_the_same_bytes() {
+    for checksum_tx in [false, true] {
+        let mut bench = bench(Capabilities { checksum_tx, ..plain() });
+        for family in Family::both() {
+            let (local, remote) = ends(family);
+            for (len, ecn) in [
+                (0, Ecn::NotCapable),
+                (1, Ecn::Capable0),
+                (18, Ecn::Capable1),
+                (1_400, Ecn::Congestion),
+            ] {
+                for sum in [PayloadSum::Unknown, PayloadSum::Unwanted] {
+                    let now = bench.now;
+                    let packet = payload(&mut bench, len, ecn);
+                    let general = bench.host.send_generally(
+                        now,
+                        (local, remote),
+                        (packet, sum),
+                        &mut bench.pool,
+                    );
+                    assert_eq!(general, Ok(()));
+                    let packet = payload(&mut bench, len, ecn);
+                    let short =
+                        bench.host.express(now, local, remote, (packet, sum), &mut bench.pool);
+                    assert!(short.is_ok(), "the path is known by now");
+                    let [general, short] = taken(&mut bench).try_into().unwrap();
+                    assert_eq!(general, short, "{family:?} {len} {sum:?} {checksum_tx}");
+                }
+            }
+        }
+        bench.finish();
+    }
+}
+
+#[test]
+fn a_partial_checksum_is_left_to_the_device_only_where_it_takes_one() {
+    for family in Family::both() {
+        let (local, remote) = ends(family);
+        let mut whole = Vec::new();
+        for checksum_tx in [false, true] {
+            let mut bench = bench(Capabilities { checksum_tx, ..plain() });
+            let now = bench.now;
+            let packet = payload(&mut bench, 33, Ecn::NotCapable);
+            let sum = PayloadSum::Unknown;
+            bench
+                .host
+                .send_generally(now, (local, remote), (packet, sum), &mut bench.pool)
+                .unwrap();
+            let (mut bytes, state) = taken(&mut bench).remove(0);
+            if let ChecksumState::Partial { start, offset } = state {
+                assert!(checksum_tx);
+                let (start, offset) = (usize::from(start), usize::from(offset));
+                assert!(plumb_wire::checksum::complete(&mut bytes, start, offset));
+            } else {
+                assert!(!checksum_tx);
+            }
+            whole.push(bytes);
+            bench.finish();
+        }
+        assert_eq!(whole[0], whole[1], "completed, it is the same packet");
+    }
+}
+
+#[test]
+fn fragments_carry_complete_checksums_even_where_the_device_would_make_them() {
+    for family in Family::both() {
+        let mut sender = bench(Capabilities { checksum_tx: true, ..plain() });
+        let (local, remote) = ends(family);
+        let now = sender.now;
+        let packet = payload(&mut sender, 4_000, Ecn::NotCapable);
+        let sum = PayloadSum::Unknown;
+        sender.host.send_generally(now, (local, remote), (packet, sum), &mut sender.pool).unwrap();
+        let fragments = taken(&mut sender);
+        assert_eq!(fragments.len(), 3);
+        assert!(fragments.iter().all(|(_, state)| *state == ChecksumState::Plain));
+        // The peer gets them: seen from there the datagram is whole and its checksum right.
+        let mut receiver = Bench::new();
+        let mut host = Host::new(HostConfig::default(), Seed(2));
+        let interface = InterfaceConfig::ethernet(PEER_MAC, 1_500);
+        let len = if family.ours.is_ipv4() { 24 } else { 64 };
+        host.add_interface(&interface.with_address(family.peer, len)).unwrap();
+        receiver.host = host;
+        let id = receiver.host.udp_bind(remote, UdpOptions::default()).unwrap();
+        for (bytes, _) in fragments {
+            receiver.give(&bytes);
+        }
+        let datagram = receiver.host.udp_receive(id, &receiver.pool).unwrap();
+        assert_eq!((datagram.packet.len(), datagram.remote), (4_000, local));
+        receiver.pool.free(datagram.packet);
+        sender.finish();
+    }
+}
+
+#[test]
+fn a_super_segment_goes_whole_to_a_device_that_takes_it_and_in_pieces_to_others() {
+    for family in Family::both() {
+        let (local, remote) = ends(family);
+        let kind = if family.ours.is_ipv4() { SegmentKind::Udp4 } else { SegmentKind::Udp6 };
+        for segments_udp in [true, false] {
+            let mut bench =
+                bench(Capabilities { segments_udp, checksum_tx: segments_udp, ..plain() });
+            let mut packet = payload(&mut bench, 5_000, Ecn::NotCapable);
+            packet.meta.segments = Some(Segments { kind, size: 1_200, header_len: 0 });
+            let now = bench.now;
+            let sum = PayloadSum::Unknown;
+            bench
+                .host
+                .send_generally(now, (local, remote), (packet, sum), &mut bench.pool)
+                .unwrap();
+            let frames = taken(&mut bench);
+            if segments_udp {
+                assert_eq!(frames.len(), 1);
+            } else {
+                assert_eq!(frames.len(), 5);
+                let family_header = if family.ours.is_ipv4() { 42 } else { 62 };
+                let expected: Vec<u8> = (0..=250).cycle().take(5_000).collect();
+                let payloads: Vec<u8> =
+                    frames.iter().flat_map(|(bytes, _)| bytes[family_header..].to_vec()).collect();
+                assert_eq!(payloads, expected);
+            }
+            bench.finish();
+        }
+    }
+}
+
+#[test]
+fn atomic_datagrams_must_not_be_cut_and_only_fragments_have_identifications() {
+    let (mut bench, _) = Bench::acquainted();
+    let [family, _] = Family::both();
+    let (local, remote) = ends(family);
+    let now = bench.now;
+    let mut identifications = Vec::new();
+    for len in [1_000, 2_000, 2_000] {
+        let packet = payload(&mut bench, len, Ecn::NotCapable);
+        let sum = PayloadSum::Unknown;
+        bench.host.send_generally(now, (local, remote), (packet, sum), &mut bench.pool).unwrap();
+        let frames = bench.take();
+        for frame in &frames {
+            let packet = ipv4::Packet::parse(&frame[14..]).unwrap();
+            assert_eq!(packet.fragment_field().dont_fragment(), len == 1_000);
+            identifications.push(packet.identification());
+        }
+    }
+    let [atomic, a, b, c, d] = identifications.try_into().unwrap();
+    assert_eq!((atomic, a, c), (0, b, d));
+    assert_ne!(a, c);
+    bench.finish();
+}
+
+#[test]
+fn what_cannot_be_sent_says_why_and_leaks_nothing() {
+    let (mut bench, _) = Bench::acquainted();
+    for family in Family::both() {
+        let local = SocketAddr::new(family.ours, 1_000);
+        let id = bench.host.udp_bind(local, UdpOptions::default()).unwrap();
+        let (nowhere, other): (IpAddr, IpAddr) = if family.ours.is_ipv4() {
+            ([127, 0, 0, 1].into(), Family::both()[1].peer)
+        } else {
+            ("::1".parse().unwrap(), Family::both()[0].peer)
+        };
+        for (to, error) in [
+            (family.foreign, SendError::Path(PathError::NoRoute(family.foreign))),
+            (family.ours, SendError::Path(PathError::Own(family.ours))),
+            (nowhere, SendError::Path(PathError::Nowhere(nowhere))),
+            (other, SendError::Unreachable { local, remote: SocketAddr::new(other, 9) }),
+        ] {
+            let packet = payload(&mut bench, 10, Ecn::NotCapable);
+            let (now, remote) = (bench.now, Some(SocketAddr::new(to, 9)));
+            let sent = bench.host.udp_send_packet(now, id, packet, remote, &mut bench.pool);
+            assert_eq!(sent, Err(error));
+        }
+        let packet = payload(&mut bench, 10, Ecn::NotCapable);
+        let now = bench.now;
+        let sent = bench.host.udp_send_packet(now, id, packet, None, &mut bench.pool);
+        assert_eq!(sent, Err(SendError::NotConnected));
+        bench.host.udp_close(id, &mut bench.pool);
+        let packet = payload(&mut bench, 10, Ecn::NotCapable);
+        let sent = bench.host.udp_send_packet(now, id, packet, None, &mut bench.pool);
+        assert_eq!(sent, Err(SendError::Closed));
+    }
+    bench.finish();
+}
+
+#[test]
+fn a_router_is_asked_for_what_is_beyond_the_link() {
+    for family in Family::both() {
+        let (mut bench, _) = Bench::acquainted();
+        let everything = Prefix::everything(family.ours.is_ipv6());
+        bench.host.add_route(Route { prefix: everything, port: PORT, gateway: Some(family.peer) });
+        let now = bench.now;
+        bench.host.ping(now, family.foreign, (1, 1), b"", &mut bench.pool).unwrap();
+        let [frame] = bench.take().try_into().unwrap();
+        assert_eq!(Frame::parse(&frame).unwrap().destination(), PEER_MAC);
+        assert!(bench.host.remove_route(everything));
+        let refused = bench.host.ping(now, family.foreign, (1, 2), b"", &mut bench.pool);
+        assert!(refused.is_err(), "a path found before does not outlive its route");
+        bench.finish();
+    }
+}
+
+#[test]
+fn a_packet_without_headroom_is_moved_to_a_frame_that_has_it() {
+    let (mut bench, _) = Bench::acquainted();
+    for family in Family::both() {
+        let (local, remote) = ends(family);
+        for headroom in [0, 41, 61, 62, 69, 128] {
+            let mut packet = payload(&mut bench, 10, Ecn::NotCapable);
+            bench.pool.prepend(&mut packet, 128 - headroom).fill(7);
+            let (now, len) = (bench.now, packet.len());
+            let sum = PayloadSum::Unknown;
+            bench
+                .host
+                .send_generally(now, (local, remote), (packet, sum), &mut bench.pool)
+                .unwrap();
+            let [frame] = bench.take().try_into().unwrap();
+            let headers = if family.ours.is_ipv4() { 42 } else { 62 };
+            assert_eq!(frame.len(), headers + len);
+        }
+    }
+    bench.finish();
+}
