@@ -137,8 +137,8 @@ fn breakdown(group: &[&Measured<'_>]) -> Option<Breakdown> {
     })
 }
 
-/// Responses that are not parts.
-const APART: [&str; 3] = [UNEXPLAINED, WHOLE, PROBED];
+/// Responses that are not parts; the time in the stack is a sum of parts.
+const APART: [&str; 4] = [UNEXPLAINED, WHOLE, PROBED, "stack"];
 
 /// The mean of launches and Student's interval around it; none of nothing, nor of what is no number.
 fn mean(launches: impl Iterator<Item = f64>) -> Option<Mean> {

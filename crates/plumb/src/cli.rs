@@ -18,6 +18,7 @@ use output::{Failure, Output};
 pub mod compare;
 pub mod completions;
 pub mod doctor;
+pub mod explain;
 pub mod export;
 pub mod help;
 pub mod import;
@@ -117,6 +118,7 @@ enum Command {
     Selftest(selftest::Selftest),
     Show(show::Show),
     Stack(stack::Stack),
+    Explain(explain::Explain),
     Compare(compare::Compare),
     Ab(variants::Ab),
     Report(report::Report),
@@ -178,6 +180,7 @@ fn dispatch(cli: Cli, output: &Output) -> Result<Exit, Failure> {
         Command::Selftest(command) => command.perform(output),
         Command::Show(command) => command.perform(global, output),
         Command::Stack(command) => command.perform(global, output),
+        Command::Explain(command) => command.perform(global, output),
         Command::Compare(command) => command.perform(global, output),
         Command::Ab(command) => command.perform(global, output),
         Command::Report(command) => command.perform(global, output),

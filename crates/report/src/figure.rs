@@ -9,6 +9,10 @@ use serde::{Deserialize, Serialize};
 use crate::table::Table;
 
 pub mod against_size;
+pub mod bars;
+pub mod breakdown;
+pub mod checksum;
+pub mod dots;
 pub mod drift;
 pub mod ladder;
 pub mod quantiles;
@@ -97,6 +101,13 @@ pub enum Marks {
     Boxes(Vec<Spread>),
     /// A staircase, such as an empirical distribution: x, y.
     Steps(Vec<[f64; 2]>),
+    /// Horizontal bars laid end to end, on rows named by the vertical axis.
+    Stack {
+        /// Row, where it begins, where it ends.
+        segments: Vec<[f64; 3]>,
+        /// Hatched instead of full: what is of another kind than its neighbours.
+        hatched: bool,
+    },
 }
 
 /// One point.
@@ -158,6 +169,7 @@ impl Figure {
             Marks::Band(at) => at.is_empty(),
             Marks::Bars(at) | Marks::Steps(at) => at.is_empty(),
             Marks::Boxes(at) => at.is_empty(),
+            Marks::Stack { segments, .. } => segments.is_empty(),
         })
     }
 }

@@ -5,6 +5,7 @@
 //! for a thousand cells must stay under a megabyte.
 
 use plumb_analysis::document::RunDocument;
+use plumb_analysis::document::explain::ExplainDocument;
 use plumb_analysis::rank::RankTable;
 
 use crate::figure::svg::PALETTE_CSS;
@@ -19,7 +20,19 @@ use element::{details, table};
 
 /// The report of a run.
 pub fn report(document: &RunDocument) -> String {
-    let parts = [ladder(document), results::sections(document), ranks(document), claims(document)];
+    page(document, Vec::new())
+}
+
+/// The report of a run that was made to explain another: the latencies it explains come first.
+pub fn explain(document: &ExplainDocument, measured: &RunDocument) -> String {
+    let caption = format!("The latencies of run {}, explained", document.run.id);
+    let body = table(&crate::terminal::explain::rungs(document), &caption);
+    page(measured, vec![part("rungs", "The rungs explained", body)])
+}
+
+fn page(document: &RunDocument, first: Vec<Part>) -> String {
+    let parts =
+        [first, ladder(document), results::sections(document), ranks(document), claims(document)];
     let tail = [missing(document), origin::machine(document), origin::method(document)];
     let body: Vec<Part> = parts.into_iter().flatten().chain(tail.into_iter().flatten()).collect();
     let title = headline::title(document);
@@ -192,14 +205,10 @@ fn missing(document: &RunDocument) -> Vec<Part> {
         return Vec::new();
     }
     let mut body = String::from("<p>A cell without numbers is a result too: here is why.<ul>");
-    for (reason, labels) in section::by_reason(&document.unavailable) {
+    for (reason, groups) in section::by_reason(&document.unavailable) {
         body += &format!("<li>{} ", escape(&reason));
-        if labels.len() <= 3 {
-            body += &format!("<span class=\"dim\">({})</span>", escape(&labels.join("; ")));
-        } else {
-            let list = format!("<p class=\"dim\">{}", escape(&labels.join("; ")));
-            body += &details(&format!("{} cells", labels.len()), &list);
-        }
+        let words: Vec<String> = groups.iter().map(section::Missing::words).collect();
+        body += &format!("<span class=\"dim\">({})</span>", escape(&words.join("; ")));
     }
     vec![part("missing", "Not measured", body + "</ul>")]
 }

@@ -17,6 +17,7 @@ pub mod html;
 pub mod markdown;
 pub mod name;
 pub mod section;
+pub mod study;
 pub mod table;
 pub mod terminal;
 pub mod value;

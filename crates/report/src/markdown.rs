@@ -26,8 +26,9 @@ pub fn run(document: &RunDocument) -> String {
     }
     if !document.unavailable.is_empty() {
         text += "### Not measured\n\n";
-        for (reason, names) in section::by_reason(&document.unavailable) {
-            text += &format!("- {}: {reason}\n", section::shortlist(&names));
+        for (reason, groups) in section::by_reason(&document.unavailable) {
+            let groups: Vec<String> = groups.iter().map(section::Missing::words).collect();
+            text += &format!("- {}: {reason}\n", groups.join("; "));
         }
         text.push('\n');
     }

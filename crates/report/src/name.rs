@@ -21,6 +21,13 @@ pub fn experiment(id: &str) -> &str {
         "tcp.options" => "TCP options",
         "udp.large" => "UDP beyond the datagram limit",
         "reliability" => "Reliability under load",
+        "stack" => "How long is a packet in the stack?",
+        "mirror.rtt" => "The mirror: a round trip through each stack",
+        "stack.time" => "Time in the stack",
+        "stack.checksum" => "The Internet checksum",
+        "stack.replay" => "Replay from memory: a stack by itself",
+        "stack.contention" => "Two stacks and the same frames",
+        "breakdown.local" => "Where a round trip goes",
         other => other,
     }
 }
@@ -36,7 +43,26 @@ pub fn response(name: &str) -> &str {
         "read-cost" => "time a read",
         "offset" => "offset from the first CPU",
         "delivered" => "share delivered",
+        "rtt" => "round trip",
+        "rtt-probed" => "round trip with the probes on",
+        "stack" => "time in the stack, both ways",
+        "receive" => "from the device to the socket",
+        "send" => "from the socket to the device",
+        "switch" => "waking and switching, apart",
+        "packet" => "time a packet",
+        "time" => "time a buffer",
         other => other,
+    }
+}
+
+/// A part of a round trip in words: `send-path` is `send path`.
+pub fn part(slug: &str) -> String {
+    match slug {
+        "wake-up" => slug.to_owned(),
+        "wake-up-and-switch" => "wake-up and switch".to_owned(),
+        "needless-wake-up" => "needless wake-up".to_owned(),
+        "peer-other-calls" => "peer's other calls".to_owned(),
+        other => other.replace('-', " "),
     }
 }
 
@@ -89,7 +115,7 @@ pub fn level(factor: &str, value: &Value) -> String {
     let text = match value {
         Value::String(text) => text.clone(),
         Value::Number(number) => match number.as_u64() {
-            Some(bytes) if factor == "size" || factor == "buffer" => format_bytes(bytes),
+            Some(bytes) if matches!(factor, "size" | "buffer" | "frame") => format_bytes(bytes),
             _ => number.to_string(),
         },
         other => other.to_string(),
@@ -99,9 +125,46 @@ pub fn level(factor: &str, value: &Value) -> String {
         "wake" => wake(&text).to_owned(),
         "loss" => format!("{text}% loss"),
         "cpu" => format!("CPU {text}"),
-        "size" => format!("{text} B"),
-        _ => text,
+        "size" | "frame" => format!("{text} B"),
+        _ => of_stacks(factor, &text).unwrap_or(&text).to_owned(),
     }
+}
+
+/// Levels of the factors of study `stack`.
+fn of_stacks(factor: &str, level: &str) -> Option<&'static str> {
+    Some(match (factor, level) {
+        ("device", "packet") => "packet socket",
+        ("device", "xdp") => "AF_XDP",
+        ("family", "ipv4") => "IPv4",
+        ("family", "ipv6") => "IPv6",
+        ("checksum", "computed") => "checksums computed",
+        ("checksum", "offloaded") => "checksums left open",
+        ("checksum", "on") => "with checksum",
+        ("checksum", "off") => "without checksum",
+        ("cache", "warm") => "warm cache",
+        ("cache", "cold") => "cold cache",
+        ("kernel", "drops") => "kernel drops",
+        ("kernel", "decodes") => "kernel decodes too",
+        ("kernel", "avx2") => "AVX2",
+        ("kernel", "avx512") => "AVX-512",
+        ("kernel", "neon") => "NEON",
+        ("kernel", "vnni") => "VNNI",
+        ("operation", "separate") => "copy, then sum",
+        ("operation", "fused") => "copy and sum in one pass",
+        ("turn", "udp") => "UDP",
+        ("turn", "udp-unsummed") => "UDP, no checksum",
+        ("turn", "fused") => "application, one pass",
+        ("turn", "separate") => "application, two passes",
+        ("turn", "copied-unsummed") => "application, no checksum",
+        ("turn", "swap") => "addresses swapped only",
+        _ => return None,
+    })
+}
+
+/// The size that a cell is about: of its message, or of its frame.
+pub fn bytes(cell: &CellResult) -> Option<u64> {
+    let size = cell.factors.get("size").or_else(|| cell.factors.get("frame"));
+    size.and_then(Value::as_u64).filter(|size| *size > 0)
 }
 
 /// Factors whose level differs between some of `cells`; the rest need not be printed on each row.
@@ -126,9 +189,19 @@ pub fn cell(factors: &BTreeMap<String, Value>, wanted: &BTreeSet<String>) -> Str
     let mut names: Vec<&String> =
         factors.keys().filter(|name| wanted.contains(name.as_str())).collect();
     names.sort_by_key(|name| (telling(name), (*name).clone()));
+    // A stack is nothing without what its frames come through: one phrase.
+    let over = |name: &str| wanted.contains(name).then(|| factors.get(name)).flatten();
+    let through = over("stack").and(over("device")).map(|device| level("device", device));
+    if through.is_some() {
+        names.retain(|name| *name != "device");
+    }
     let words: Vec<String> = names
         .iter()
         .map(|name| match name.as_str() {
+            "stack" => match &through {
+                Some(device) => format!("{} over {device}", level("stack", &factors[*name])),
+                None => level("stack", &factors[*name]),
+            },
             "nodelay" | "quickack" | "buffer" | "receiver" => {
                 format!("{name} {}", level(name, &factors[*name]))
             }
@@ -156,8 +229,25 @@ pub fn family(mechanism: &str) -> &'static str {
 }
 
 fn telling(factor: &str) -> usize {
-    const ORDER: [&str; 8] =
-        ["mechanism", "call", "clock", "via", "size", "fragmentation", "placement", "wake"];
+    const ORDER: [&str; 17] = [
+        "mechanism",
+        "call",
+        "clock",
+        "via",
+        "stack",
+        "device",
+        "turn",
+        "operation",
+        "kernel",
+        "size",
+        "frame",
+        "fragmentation",
+        "placement",
+        "wake",
+        "family",
+        "checksum",
+        "cache",
+    ];
     ORDER.iter().position(|name| *name == factor).unwrap_or(ORDER.len())
 }
 
@@ -169,7 +259,19 @@ mod tests {
     fn sizes_and_placements_are_written_for_people_and_unknown_names_as_they_are() {
         assert_eq!(level("size", &Value::from(4096)), "4Ki B");
         assert_eq!(level("placement", &Value::from("same-cpu")), "same CPU");
+        assert_eq!(level("frame", &Value::from(1514)), "1514 B");
         assert_eq!(level("colour", &Value::from("mauve")), "mauve");
         assert_eq!(experiment("latency.lunar"), "latency.lunar");
+    }
+
+    #[test]
+    fn a_stack_and_its_device_are_one_phrase() {
+        let factors = [("stack", "plumb"), ("device", "tap"), ("wake", "block")];
+        let factors: BTreeMap<String, Value> =
+            factors.map(|(name, level)| (name.to_owned(), Value::from(level))).into();
+        let all = factors.keys().cloned().collect();
+        assert_eq!(cell(&factors, &all), "plumb over tap, blocking");
+        let stack = BTreeSet::from(["stack".to_owned()]);
+        assert_eq!(cell(&factors, &stack), "plumb");
     }
 }

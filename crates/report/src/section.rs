@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use plumb_analysis::document::{CellResult, Trust, Unavailable};
+use serde_json::Value;
 
 use crate::name;
 
@@ -69,8 +70,7 @@ pub fn sections(results: &[CellResult]) -> Vec<Section<'_>> {
 /// Placement, then every factor that is a word, then size: neighbours differ in one thing.
 fn order(cell: &CellResult) -> (usize, Vec<String>, u64) {
     let words = cell.factors.values().filter_map(|level| level.as_str().map(str::to_owned));
-    let size = cell.factors.get("size").and_then(serde_json::Value::as_u64).unwrap_or(0);
-    (name::placement_order(cell), words.collect(), size)
+    (name::placement_order(cell), words.collect(), name::bytes(cell).unwrap_or(0))
 }
 
 /// One sentence on whether the run is to be trusted, with the disturbances that were counted.
@@ -95,31 +95,75 @@ pub fn trust(trust: &Trust) -> String {
     }
 }
 
-/// Cells without numbers grouped by reason, each with its cells' labels.
-pub fn by_reason(cells: &[Unavailable]) -> BTreeMap<String, Vec<String>> {
-    let mut reasons: BTreeMap<String, Vec<String>> = BTreeMap::new();
+/// Cells of one experiment without numbers, for one reason.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Missing {
+    /// Experiment id.
+    pub experiment: String,
+    /// Settings, whatever the response.
+    pub cells: Vec<BTreeMap<String, Value>>,
+}
+
+/// Cells without numbers by reason, then by experiment.
+pub fn by_reason(cells: &[Unavailable]) -> BTreeMap<String, Vec<Missing>> {
+    let mut reasons: BTreeMap<String, Vec<Missing>> = BTreeMap::new();
     for cell in cells {
-        let all = cell.factors.keys().cloned().collect();
-        let label = format!("{} {}", cell.experiment, name::cell(&cell.factors, &all));
         let reason = match cell.state.as_str() {
             "unavailable" => cell.reason.clone(),
             "open" => format!("not reached ({})", cell.reason),
             state => format!("{state}: {}", cell.reason),
         };
-        let labels = reasons.entry(reason).or_default();
-        if !labels.contains(&label) {
-            labels.push(label);
+        let groups = reasons.entry(reason).or_default();
+        let known = groups.iter_mut().find(|group| group.experiment == cell.experiment);
+        let factors = cell.factors.clone();
+        match known {
+            Some(group) if group.cells.contains(&factors) => {}
+            Some(group) => group.cells.push(factors),
+            None => {
+                let experiment = cell.experiment.clone();
+                groups.push(Missing { experiment, cells: vec![factors] });
+            }
         }
     }
     reasons
 }
 
-/// The first few labels, and how many more there are.
-pub fn shortlist(labels: &[String]) -> String {
-    const SHOWN: usize = 3;
-    let mut text = labels.iter().take(SHOWN).cloned().collect::<Vec<_>>().join("; ");
-    if labels.len() > SHOWN {
-        text = format!("{text}; and {} more", labels.len() - SHOWN);
+impl Missing {
+    /// One cell in full; of several what they share, and the few levels in which they differ.
+    pub fn words(&self) -> String {
+        let [first, rest @ ..] = self.cells.as_slice() else { return self.experiment.clone() };
+        let shared: BTreeSet<String> = first
+            .iter()
+            .filter(|(name, level)| rest.iter().all(|cell| cell.get(*name) == Some(*level)))
+            .map(|(name, _)| name.clone())
+            .collect();
+        let mut words = vec![];
+        if !shared.is_empty() {
+            words.push(name::cell(first, &shared));
+        }
+        let others: BTreeSet<&String> =
+            self.cells.iter().flat_map(BTreeMap::keys).filter(|n| !shared.contains(*n)).collect();
+        for name in others {
+            let mut levels: Vec<String> = Vec::new();
+            for level in self.cells.iter().filter_map(|cell| cell.get(name)) {
+                let level = name::level(name, level);
+                if !levels.contains(&level) {
+                    levels.push(level);
+                }
+            }
+            if levels.len() <= LEVELS_SHOWN {
+                words.push(levels.join(" or "));
+            } else {
+                words.push(format!("{} levels of {name}", levels.len()));
+            }
+        }
+        let count = match self.cells.len() {
+            1 => String::new(),
+            count => format!(" ({count} cells)"),
+        };
+        format!("{} {}{count}", self.experiment, words.join(", "))
     }
-    text
 }
+
+/// Levels of a factor that are listed; of more their number is told.
+const LEVELS_SHOWN: usize = 4;

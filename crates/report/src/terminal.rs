@@ -5,6 +5,7 @@
 
 pub mod compare;
 pub mod doctor;
+pub mod explain;
 pub mod ladder;
 pub mod ranks;
 pub mod selftest;

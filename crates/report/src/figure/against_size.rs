@@ -19,7 +19,7 @@ use crate::{name, value};
 pub fn figures(cells: &[&CellResult]) -> Vec<Figure> {
     let varying = name::varying(cells.iter().copied());
     let mut facets: BTreeMap<(usize, Vec<String>), Vec<&CellResult>> = BTreeMap::new();
-    for cell in cells.iter().filter(|cell| size(cell).is_some()) {
+    for cell in cells.iter().filter(|cell| name::bytes(cell).is_some()) {
         let order = name::placement_order(cell);
         facets.entry((order, facet(cell, &varying))).or_default().push(cell);
     }
@@ -43,7 +43,7 @@ pub fn figures(cells: &[&CellResult]) -> Vec<Figure> {
 /// Medians only, series down and sizes across: what fits in a terminal.
 pub fn overview(cells: &[&CellResult]) -> Table {
     let varying = name::varying(cells.iter().copied());
-    let sizes: BTreeSet<u64> = cells.iter().filter_map(|cell| size(cell)).collect();
+    let sizes: BTreeSet<u64> = cells.iter().filter_map(|cell| name::bytes(cell)).collect();
     let heads: Vec<String> = ["median at size (B)".to_owned()]
         .into_iter()
         .chain(sizes.iter().map(|size| format!("#{}?", format_bytes(*size))))
@@ -51,7 +51,7 @@ pub fn overview(cells: &[&CellResult]) -> Table {
     let mut table = Table::with_heads(&heads.iter().map(String::as_str).collect::<Vec<_>>());
     let mut rows: BTreeMap<(usize, Vec<String>, String), BTreeMap<u64, String>> = BTreeMap::new();
     for cell in cells {
-        let Some(size) = size(cell) else { continue };
+        let Some(size) = name::bytes(cell) else { continue };
         let key = (name::placement_order(cell), facet(cell, &varying), label(cell, &varying));
         let (unit, summary) = (value::unit(&cell.unit), &cell.summary);
         let median = summary
@@ -69,7 +69,7 @@ pub fn overview(cells: &[&CellResult]) -> Table {
 
 /// Whether the cells are worth lines: at least three sizes.
 pub fn suits(cells: &[&CellResult]) -> bool {
-    let sizes: BTreeSet<u64> = cells.iter().filter_map(|cell| size(cell)).collect();
+    let sizes: BTreeSet<u64> = cells.iter().filter_map(|cell| name::bytes(cell)).collect();
     sizes.len() >= 3
 }
 
@@ -78,10 +78,6 @@ fn range(cells: &[&CellResult]) -> Option<[f64; 2]> {
     let medians = || cells.iter().filter_map(|cell| cell.summary.median).filter(|m| *m > 0.0);
     let low = medians().reduce(f64::min)?;
     Some([low, medians().reduce(f64::max)?])
-}
-
-fn size(cell: &CellResult) -> Option<u64> {
-    cell.factors.get("size").and_then(serde_json::Value::as_u64).filter(|size| *size > 0)
 }
 
 /// Placement and wake mode in words, where they vary.
@@ -97,7 +93,9 @@ fn facet(cell: &CellResult, varying: &BTreeSet<String>) -> Vec<String> {
 fn label(cell: &CellResult, varying: &BTreeSet<String>) -> String {
     let wanted: BTreeSet<String> = varying
         .iter()
-        .filter(|factor| *factor != "size" && !FACETS.contains(&factor.as_str()))
+        .filter(|factor| {
+            !matches!(factor.as_str(), "size" | "frame") && !FACETS.contains(&factor.as_str())
+        })
         .cloned()
         .collect();
     if wanted.is_empty() {
@@ -118,7 +116,7 @@ struct Group {
 fn groups(cells: &[&CellResult], varying: &BTreeSet<String>) -> Vec<Group> {
     let mut families: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
     let mut all = BTreeSet::new();
-    for cell in cells.iter().filter(|cell| size(cell).is_some()) {
+    for cell in cells.iter().filter(|cell| name::bytes(cell).is_some()) {
         let label = label(cell, varying);
         let mechanism = cell.factors.get("mechanism").and_then(serde_json::Value::as_str);
         families.entry(name::family(mechanism.unwrap_or(""))).or_default().insert(label.clone());
@@ -161,7 +159,7 @@ fn lines<'a>(
         .map(|(wanted, slot)| {
             let mut cells: Vec<&CellResult> =
                 cells.iter().copied().filter(|cell| label(cell, varying) == *wanted).collect();
-            cells.sort_by_key(|cell| size(cell));
+            cells.sort_by_key(|cell| name::bytes(cell));
             Line { slot, label: wanted, cells }
         })
         .filter(|line| !line.cells.is_empty())
@@ -203,7 +201,7 @@ fn figure(facet: &[String], group: &Group, lines: &[Line<'_>]) -> Figure {
 
 fn point(cell: &CellResult) -> Option<Point> {
     let y = cell.summary.median?;
-    Some(Point { x: size(cell)? as f64, y, x_interval: None, y_interval: cell.summary.ci95 })
+    Some(Point { x: name::bytes(cell)? as f64, y, x_interval: None, y_interval: cell.summary.ci95 })
 }
 
 /// What the picture spans, for those who cannot see it.
@@ -215,7 +213,7 @@ fn extent(response: &str, unit: &str, lines: &[Line<'_>]) -> String {
             let known: Vec<(u64, f64)> = line
                 .cells
                 .iter()
-                .filter_map(|cell| Some((size(cell)?, cell.summary.median?)))
+                .filter_map(|cell| Some((name::bytes(cell)?, cell.summary.median?)))
                 .collect();
             let (first, last) = (known.first()?, known.last()?);
             let (low, high) = (value::plain(unit, first.1), value::plain(unit, last.1));
@@ -233,10 +231,10 @@ fn table(lines: &[Line<'_>]) -> Table {
     let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
     let mut table = Table::with_heads(&heads);
     let sizes: BTreeSet<u64> =
-        lines.iter().flat_map(|line| &line.cells).filter_map(|cell| size(cell)).collect();
+        lines.iter().flat_map(|line| &line.cells).filter_map(|cell| name::bytes(cell)).collect();
     for wanted in sizes {
         let cells = lines.iter().map(|line| {
-            let cell = line.cells.iter().find(|cell| size(cell) == Some(wanted));
+            let cell = line.cells.iter().find(|cell| name::bytes(cell) == Some(wanted));
             cell.map_or_else(String::new, |cell| {
                 let unit = value::unit(&cell.unit);
                 cell.summary.median.map_or_else(

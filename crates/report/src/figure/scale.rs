@@ -65,6 +65,12 @@ fn collect(marks: &Marks, xs: &mut Vec<f64>, ys: &mut Vec<f64>) {
             xs.extend(at.iter().map(|step| step[0]));
             ys.extend(at.iter().map(|step| step[1]));
         }
+        Marks::Stack { segments, .. } => {
+            for [row, from, to] in segments {
+                ys.push(*row);
+                xs.extend([0.0, *from, *to]);
+            }
+        }
         Marks::Boxes(at) => {
             for spread in at {
                 ys.push(spread.at);

@@ -34,6 +34,7 @@ pub fn key(figure: &Figure) -> Vec<(String, String)> {
                 }
                 Marks::Points { .. } | Marks::Band(_) => emit::swatch(series.slot, true),
                 Marks::Steps(_) => emit::dashed_swatch(series.slot),
+                Marks::Stack { hatched, .. } => emit::bar_swatch(series.slot, hatched),
             };
             (series.name.clone(), swatch)
         })

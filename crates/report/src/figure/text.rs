@@ -9,7 +9,11 @@ use crate::terminal::{Ink, Style};
 /// The figure with its title, axes and key in at most `style.width` columns.
 pub fn render(figure: &Figure, style: Style) -> String {
     let (x, y) = scale::extents(figure);
-    let labels = margin(&y);
+    let labels = margin(&y, &figure.y.scale, style);
+    // Names that do not fit beside their bars stand above them.
+    let above = matches!(figure.series.first().map(|s| &s.marks), Some(Marks::Stack { .. }))
+        && y.ticks.iter().any(|(_, name)| name.chars().count() > labels);
+    let labels = if above { 0 } else { labels };
     let width = usize::from(style.width).saturating_sub(labels + 2).clamp(12, 100);
     let height = match &figure.y.scale {
         Scale::Names(names) => names.len(),
@@ -60,6 +64,11 @@ impl Places<'_> {
         share(position, self.y.low, self.y.high).map(|share| cell(1.0 - share, self.height))
     }
 
+    /// The row of a name.
+    fn row_of(&self, value: f64) -> usize {
+        self.row(value).unwrap_or(0)
+    }
+
     fn draw(&self, canvas: &mut Canvas, marks: &Marks, slot: u8, style: Style) {
         let mark = style.mark(slot);
         let ink = Ink::Slot(slot);
@@ -99,6 +108,20 @@ impl Places<'_> {
                 }
                 for [x, y] in at {
                     canvas.put(self.row(*y), self.column(*x), mark, ink);
+                }
+            }
+            Marks::Stack { segments, hatched } => {
+                let mark = if *hatched { hatch(style) } else { mark };
+                let ink = if *hatched { Ink::Dim } else { ink };
+                for [row, from, to] in segments {
+                    let (Some(from), Some(to)) = (self.column(*from), self.column(*to)) else {
+                        continue;
+                    };
+                    // A column belongs to the segment that begins in it; the last one ends before.
+                    let last = to.saturating_sub(1);
+                    if from <= last {
+                        canvas.across(self.row_of(*row), Some(from), Some(last), mark, ink);
+                    }
                 }
             }
             Marks::Boxes(at) => {
@@ -164,9 +187,15 @@ impl Canvas {
         self.cells
             .iter()
             .zip(heads)
-            .map(|(cells, head)| {
+            .flat_map(|(cells, head)| {
+                let bar = painted(cells, style);
+                if labels == 0 {
+                    let mut lines = style.wrap(&head, 0);
+                    lines.push(format!(" {}{bar}", style.paint(Ink::Dim, edge)));
+                    return lines;
+                }
                 let head: String = style.spell(&head).chars().take(labels).collect();
-                format!("{head:>labels$} {}{}", style.paint(Ink::Dim, edge), painted(cells, style))
+                vec![format!("{head:>labels$} {}{bar}", style.paint(Ink::Dim, edge))]
             })
             .collect()
     }
@@ -180,8 +209,18 @@ pub(crate) fn painted(cells: &[(char, Ink)], style: Style) -> String {
         .collect()
 }
 
-fn margin(y: &Extent) -> usize {
-    y.ticks.iter().map(|(_, label)| label.chars().count()).max().unwrap_or(0).min(22)
+/// Columns of the labels; names may take two fifths of a wide terminal.
+fn margin(y: &Extent, scale: &Scale, style: Style) -> usize {
+    let most = match scale {
+        Scale::Names(_) => (usize::from(style.width) * 2 / 5).max(22),
+        _ => 22,
+    };
+    y.ticks.iter().map(|(_, label)| label.chars().count()).max().unwrap_or(0).min(most)
+}
+
+/// What fills a hatched bar.
+const fn hatch(style: Style) -> char {
+    if style.unicode { '░' } else { ':' }
 }
 
 fn axis_line(places: &Places<'_>, labels: usize, style: Style) -> String {
@@ -232,7 +271,10 @@ fn key(figure: &Figure, style: Style) -> Vec<String> {
     for series in figure.series.iter().filter(|series| !series.name.is_empty()) {
         let name = style.spell(&series.name);
         let length = name.chars().count() + 2;
-        let mark = style.paint(Ink::Slot(series.slot), &style.mark(series.slot).to_string());
+        let hatched = matches!(series.marks, Marks::Stack { hatched: true, .. });
+        let mark = if hatched { hatch(style) } else { style.mark(series.slot) };
+        let ink = if hatched { Ink::Dim } else { Ink::Slot(series.slot) };
+        let mark = style.paint(ink, &mark.to_string());
         let entry = format!("{mark} {name}");
         match lines.last_mut() {
             Some((used, line)) if *used + length + 3 <= usize::from(style.width) => {

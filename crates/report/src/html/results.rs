@@ -11,7 +11,7 @@ use super::{Part, details, element, part, table};
 use crate::figure::{self, Figure};
 use crate::section::{self, Section};
 use crate::table::Table;
-use crate::{name, value};
+use crate::{name, study, value};
 
 /// One part for each experiment, and one for the drift over the run.
 pub(super) fn sections(document: &RunDocument) -> Vec<Part> {
@@ -21,7 +21,10 @@ pub(super) fn sections(document: &RunDocument) -> Vec<Part> {
         let body = response(&section, !document.ladder.is_empty());
         match parts.iter_mut().find(|part| part.id == id) {
             Some(part) => part.body += &body,
-            None => parts.push(part(&id, name::experiment(section.experiment), body)),
+            None => {
+                let body = experiment(document, section.experiment) + &body;
+                parts.push(part(&id, name::experiment(section.experiment), body));
+            }
         }
     }
     if let Some(figure) = figure::drift::figure(&document.results) {
@@ -30,7 +33,33 @@ pub(super) fn sections(document: &RunDocument) -> Vec<Part> {
     parts
 }
 
+/// What is said and shown of all responses of an experiment together; mostly nothing.
+fn experiment(document: &RunDocument, experiment: &str) -> String {
+    if !study::has(experiment) {
+        return String::new();
+    }
+    let mut html = "<ul class=\"answer\">".to_owned();
+    for sentence in study::sentences(document, experiment) {
+        html += &format!("<li>{}", element::escape(&sentence));
+    }
+    html += "</ul><div class=\"figures\">";
+    for figure in study::figures(document, experiment) {
+        html += &element::figure(&figure);
+    }
+    html += "</div>";
+    let ratios = study::ratios(document, experiment);
+    if !ratios.rows.is_empty() {
+        html += &details("All ratios", &table(&ratios, "Ratios of medians"));
+    }
+    html
+}
+
 fn response(section: &Section<'_>, ladder: bool) -> String {
+    if study::has(section.experiment) {
+        let title = name::capital(name::response(section.response));
+        let title = format!("{title}: all {} results", section.cells.len());
+        return details(&title, &table(&full(section), &section.title()));
+    }
     let mut html = format!(
         "<h3 class=\"response\">{}</h3>",
         element::escape(&name::capital(name::response(section.response)))

@@ -2,25 +2,36 @@
 //!
 //! Left out: the ladder (`super::ladder`), claims and ranks (`super::ranks`).
 
-use plumb_analysis::document::{CellResult, RunDocument, Trust, Unavailable};
+use std::collections::BTreeSet;
+
+use plumb_analysis::document::{CellResult, RunDocument, Trust, Unavailable, explain};
 use plumb_base::units::Unit;
 
 use super::{Ink, Style};
 use crate::figure::{against_size, quantiles, text};
 use crate::section::{self, Section};
 use crate::table::{self, Table};
-use crate::{name, value};
+use crate::{name, study, value};
 
 /// Results by experiment and response, then what was not measured, then the trust statement.
 pub fn render(document: &RunDocument, style: Style) -> String {
     let mut out = String::new();
+    let mut told: BTreeSet<&str> = BTreeSet::new();
     for section in section::sections(&document.results) {
+        if study::has(section.experiment) && told.insert(section.experiment) {
+            out += &experiment(document, section.experiment, style);
+        }
+        if section.experiment == explain::EXPERIMENT && !document.breakdowns.is_empty() {
+            continue;
+        }
         put(&mut out, &section.title(), Ink::Bold, 0, style);
         let shared = section.shared_factors();
         if !shared.is_empty() {
             put(&mut out, &format!("Common to all: {shared}."), Ink::Dim, 0, style);
         }
-        if section.cells.len() > ROWS_MAX && against_size::suits(&section.cells) {
+        let frames = section.cells.iter().any(|cell| cell.factors.contains_key("frame"));
+        let suits = frames || against_size::suits(&section.cells);
+        if section.cells.len() > ROWS_MAX && suits {
             out += &table::text::folded(&against_size::overview(&section.cells), style);
             let text = "Intervals, quartiles and CPU time of each cell: plumb report, or --json.";
             put(&mut out, text, Ink::Dim, 0, style);
@@ -31,6 +42,25 @@ pub fn render(document: &RunDocument, style: Style) -> String {
     }
     out += &unavailable(&document.unavailable, style);
     out += &trust(&document.trust, style);
+    out
+}
+
+/// What was found by all responses of an experiment together; breakdowns drawn, with their tables.
+fn experiment(document: &RunDocument, experiment: &str, style: Style) -> String {
+    let mut out = String::new();
+    put(&mut out, name::experiment(experiment), Ink::Bold, 0, style);
+    for sentence in study::sentences(document, experiment) {
+        put(&mut out, &sentence, Ink::Plain, 2, style);
+    }
+    out.push('\n');
+    if experiment == explain::EXPERIMENT {
+        for figure in study::figures(document, experiment) {
+            out += &text::render(&figure, style);
+            out.push('\n');
+            out += &table::text::folded(&figure.table, style);
+            out.push('\n');
+        }
+    }
     out
 }
 
@@ -57,9 +87,9 @@ pub fn unavailable(cells: &[Unavailable], style: Style) -> String {
         return out;
     }
     put(&mut out, "Not measured", Ink::Bold, 0, style);
-    for (reason, names) in section::by_reason(cells) {
-        let text = format!("{}: {reason}", section::shortlist(&names));
-        put(&mut out, &text, Ink::Plain, 2, style);
+    for (reason, groups) in section::by_reason(cells) {
+        let groups: Vec<String> = groups.iter().map(section::Missing::words).collect();
+        put(&mut out, &format!("{}: {reason}", groups.join("; ")), Ink::Plain, 2, style);
     }
     out.push('\n');
     out

@@ -11,4 +11,5 @@
 mod chromium;
 mod fixture;
 mod page;
+mod stack;
 mod text;

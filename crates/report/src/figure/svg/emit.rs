@@ -69,6 +69,19 @@ pub(super) fn dashed_swatch(slot: u8) -> String {
     )
 }
 
+/// A piece of a bar, for keys of bars.
+pub(super) fn bar_swatch(slot: u8, hatched: bool) -> String {
+    let paint = if hatched {
+        "var(--edge)\" stroke-dasharray=\"2 2".to_owned()
+    } else {
+        format!("var(--c{})", slot % 8)
+    };
+    format!(
+        "<svg viewBox=\"0 0 22 14\" width=\"22\" height=\"14\" aria-hidden=\"true\">\
+         <path stroke=\"{paint}\" stroke-width=\"11\" d=\"M2 7h18\"/></svg>"
+    )
+}
+
 /// Paint of a path: neighbours with the same are one element.
 #[derive(Clone, PartialEq)]
 struct Paint {

@@ -89,6 +89,7 @@ impl Axes<'_> {
             Marks::Bars(at) => self.bars(at, &colour),
             Marks::Steps(at) => self.steps(at, series.slot, &colour, name),
             Marks::Boxes(at) => at.iter().flat_map(|spread| self.boxed(spread, &colour)).collect(),
+            Marks::Stack { segments, hatched } => self.stack(segments, *hatched, &colour, name),
         }
     }
 
@@ -161,6 +162,32 @@ impl Axes<'_> {
             Some(name) => line.with_legend(name),
             None => line,
         })]
+    }
+
+    /// Thick lines, each ending in a gap, so that neighbours are told apart without their colours.
+    fn stack(
+        &self,
+        segments: &[[f64; 3]],
+        hatched: bool,
+        colour: &str,
+        name: Option<String>,
+    ) -> Vec<Plot> {
+        let (colour, style) = match hatched {
+            true => ("var(--edge)", LineStyle::Custom("2 2".to_owned())),
+            false => (colour, LineStyle::Solid),
+        };
+        let mut plots = Vec::new();
+        for [row, from, to] in segments {
+            let bar = self.line(&[[*from, *row], [*to, *row]], colour, STACKED);
+            let bar = bar.with_line_style(style.clone());
+            plots.push(Plot::Line(match &name {
+                Some(name) if plots.is_empty() => bar.with_legend(name.clone()),
+                _ => bar,
+            }));
+            let edge = [[*to, row - STACKED_HALF], [*to, row + STACKED_HALF]];
+            plots.push(Plot::Line(self.line(&edge, "var(--page)", 1.0)));
+        }
+        plots
     }
 
     /// A thick line from quartile to quartile on a thin one, with the median cut out: the crate's
@@ -293,6 +320,9 @@ fn height(figure: &Figure) -> f64 {
 const WIDTH: f64 = 560.0;
 const WHISKER: f64 = 1.2;
 const BOX: f64 = 10.0;
+const STACKED: f64 = 13.0;
+/// Half of it in rows, which are 22 pixels high.
+const STACKED_HALF: f64 = 0.3;
 
 /// Dashes by palette slot, for lines without markers: neighbours in colour differ in dash.
 pub(super) fn dash(slot: u8) -> LineStyle {

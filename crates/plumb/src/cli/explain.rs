@@ -1,0 +1,160 @@
+//! `plumb explain`: where the time of a run's round trips goes.
+//!
+//! A run without broken-down round trips gets them measured, in a run of its own that notes which
+//! one it explains. Left out: how a round trip is broken down (`plumb_host::trace`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use clap::Args;
+use plumb_analysis::document::explain::{EXPERIMENT, ExplainDocument, explain};
+use plumb_analysis::document::{RunDocument, build};
+use plumb_report::{html, terminal};
+use plumb_store::record::{Level, RunData};
+use plumb_store::sqlite::{Mode, Store};
+
+use super::export::write_file;
+use super::output::{Failure, Output};
+use super::run::{Options, execute};
+use super::{Global, stored};
+use crate::experiment::Experiment;
+use crate::plan::{Chosen, Plan, Preset};
+use crate::problem::{Exit, Problem};
+
+/// Show where the time of a run's round trips goes: the path through the kernel, part by part
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:
+  plumb explain                          the rungs of the last run
+  plumb explain last~2 -o where.html
+  plumb explain last --json | jq '.rungs[].breakdown | [.factors.mechanism, .unexplained_share.mean]'
+
+The kernel's tracepoints are read while TCP, UDP, Unix sockets and pipes of the run are measured
+again at the same placements and sizes; the parts sum to the round trip, with what nothing explains.
+They need root, CAP_PERFMON, or: sudo sysctl -w kernel.perf_event_paranoid=-1")]
+pub struct Explain {
+    /// A run: its id, the beginning of it, last or last~N
+    #[arg(value_name = "RUN", default_value = "last")]
+    run: String,
+    /// Write a page too
+    #[arg(long, short, value_name = "FILE.html")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    options: Options,
+}
+
+/// Name of the note that says which run another one explains.
+const NOTE: &str = "explains";
+
+impl Explain {
+    /// Finds or measures the parts, prints them, and writes the page that was asked for.
+    ///
+    /// # Errors
+    /// No such run, no permission to look into the kernel, or trouble while measuring.
+    pub fn perform(self, global: &Global, output: &Output) -> Result<Exit, Failure> {
+        let store = stored::open(global, Mode::Read)?;
+        let data = stored::load(&store, &self.run)?;
+        let explained = explained_by(&store, &data);
+        drop(store);
+        let (run, measured, exit) = if is_broken_down(&data) {
+            let measured = build(&data);
+            let run = explained.map_or_else(|| measured.clone(), |run| build(&run));
+            (run, measured, Exit::Fine)
+        } else {
+            let plan = plan_for(&data, &self.options)?;
+            if self.options.plan {
+                output.page(&plan.to_toml())?;
+                return Ok(Exit::Fine);
+            }
+            let (measured, exit) = execute(plan, None, global, output)?;
+            note(global, &measured, &data.run.id)?;
+            (build(&data), build(&measured), exit)
+        };
+        let document = explain(&run, &measured);
+        if document.rungs.is_empty() && exit == Exit::Fine {
+            return Err(nothing(&measured).into());
+        }
+        self.show(&document, &measured, output)?;
+        Ok(exit)
+    }
+
+    fn show(
+        &self,
+        document: &ExplainDocument,
+        measured: &RunDocument,
+        output: &Output,
+    ) -> Result<(), Failure> {
+        if let Some(path) = &self.output {
+            let page = html::explain(document, measured);
+            write_file(path, page.as_bytes())?;
+            output.remark(&format!("{}: {} kB", path.display(), page.len().div_ceil(1_000)));
+        }
+        if output.json {
+            return output.document(document);
+        }
+        output.page(&terminal::explain::render(document, output.style))
+    }
+}
+
+/// Whether a run holds round trips in parts.
+fn is_broken_down(data: &RunData) -> bool {
+    data.cells.iter().any(|cell| cell.experiment == EXPERIMENT)
+}
+
+/// The run that this one was made to explain, if it is still there.
+fn explained_by(store: &Store, data: &RunData) -> Option<RunData> {
+    let id = data.run.notes.get(NOTE)?;
+    store.load(id).ok()
+}
+
+/// What to measure: the run's rungs that can be broken down, or those of the preset.
+fn plan_for(data: &RunData, options: &Options) -> Result<Plan, Problem> {
+    let preset = options.preset().or(Some(Preset::Quick));
+    let mut words = options.set.clone();
+    if words.is_empty() {
+        words = rungs(data)?;
+    }
+    let plan = Plan::named(EXPERIMENT, preset, &Chosen::parse(&words)?)?;
+    Ok(options.limit(Plan { title: "explain".to_owned(), ..plan }))
+}
+
+/// `factor=levels` of the rungs of a run that blocked and whose mechanism can be broken down.
+fn rungs(data: &RunData) -> Result<Vec<String>, Problem> {
+    const FACTORS: [&str; 3] = ["mechanism", "placement", "size"];
+    let experiment = Experiment::find(EXPERIMENT)?;
+    let known = experiment.factor("mechanism").map(|factor| factor.domain.names());
+    let mechanisms = known.unwrap_or_default();
+    let mut levels: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    let rungs = data.cells.iter().filter(|cell| {
+        let mechanism = cell.factors.text("mechanism").unwrap_or_default();
+        let blocks = cell.factors.text("wake").is_none_or(|wake| wake == "block");
+        cell.experiment == "latency.local" && blocks && mechanisms.contains(&mechanism)
+    });
+    for cell in rungs {
+        for factor in FACTORS {
+            if let Some(level) = cell.factors.level(factor) {
+                levels.entry(factor).or_default().insert(Level::to_string(level));
+            }
+        }
+    }
+    let word = |(factor, levels): (&str, BTreeSet<String>)| {
+        format!("{factor}={}", levels.into_iter().collect::<Vec<_>>().join(","))
+    };
+    Ok(levels.into_iter().map(word).collect())
+}
+
+/// Writes down which run another one explains.
+fn note(global: &Global, measured: &RunData, id: &str) -> Result<(), Problem> {
+    let mut store = stored::open(global, Mode::Write)?;
+    let notes = BTreeMap::from([(NOTE.to_owned(), id.to_owned())]);
+    Ok(store.update_run(&measured.run.id, measured.run.status, &notes)?)
+}
+
+/// Why there is nothing to show, with the fix that the reason names.
+fn nothing(measured: &RunDocument) -> Problem {
+    let reasons: BTreeSet<&str> =
+        measured.unavailable.iter().map(|cell| cell.reason.as_str()).collect();
+    let reasons: Vec<&str> = reasons.into_iter().collect();
+    Problem::trouble("no round trip could be broken down")
+        .because(reasons.join("; "))
+        .fix("plumb doctor says what this host lets plumb look into; root sees most")
+}

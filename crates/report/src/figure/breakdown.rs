@@ -1,0 +1,213 @@
+//! Where a round trip goes: one bar a mechanism, its parts end to end in the order of the path.
+//!
+//! Parts of one kind share a colour; what no probe accounts for is hatched and comes last. Left out:
+//! the single parts, which the figure's table has.
+
+use std::collections::BTreeMap;
+
+use plumb_analysis::breakdown::{Breakdown, Mean};
+use plumb_base::units::Unit;
+use serde_json::Value;
+
+use super::{Axis, Figure, Marks, Scale, Series, slug};
+use crate::table::Table;
+use crate::{name, value};
+
+/// One figure a placement, nearest first.
+pub fn figures(breakdowns: &[&Breakdown]) -> Vec<Figure> {
+    let mut panels: BTreeMap<(usize, String), Vec<&Breakdown>> = BTreeMap::new();
+    for breakdown in breakdowns {
+        let placement = breakdown.factors.get("placement").and_then(Value::as_str).unwrap_or("");
+        let key = (name::nearness(placement), placement.to_owned());
+        panels.entry(key).or_default().push(breakdown);
+    }
+    panels.iter().map(|((_, placement), panel)| figure(name::placement(placement), panel)).collect()
+}
+
+fn figure(placement: &str, breakdowns: &[&Breakdown]) -> Figure {
+    let names: Vec<String> = breakdowns
+        .iter()
+        .map(|entry| format!("{}: {}", label(entry), value::plain(NS, entry.sum)))
+        .collect();
+    let mut series: BTreeMap<Kind, Vec<[f64; 3]>> = BTreeMap::new();
+    for (row, entry) in breakdowns.iter().enumerate() {
+        let mut at = 0.0;
+        let parts = entry.parts.iter().map(|part| (Kind::of(&part.part), part.mean));
+        for (kind, mean) in parts.chain([(Kind::Unexplained, entry.unexplained.mean)]) {
+            if mean > 0.0 {
+                series.entry(kind).or_default().push([row as f64, at, at + mean]);
+                at += mean;
+            }
+        }
+    }
+    let series = series.into_iter().map(|(kind, segments)| Series {
+        name: kind.words().to_owned(),
+        slot: kind.slot(),
+        marks: Marks::Stack { segments, hatched: kind == Kind::Unexplained },
+    });
+    let sentences: Vec<String> = breakdowns.iter().map(|entry| sentence(entry)).collect();
+    let title = match placement {
+        "" => "Where a round trip goes".to_owned(),
+        placement => format!("Where a round trip goes: {placement}"),
+    };
+    Figure {
+        id: slug(&["breakdown", &title]),
+        title,
+        note:
+            "Means of the parts, both ways together, in the order of the message's path; they sum \
+               to the round trip beside the name. Corrected for the cost of the probes. Hatched: \
+               what no probe accounts for."
+                .to_owned(),
+        alt: sentences.join(" "),
+        x: Axis::with_scale("round trip", NS.name(), Scale::Linear),
+        y: Axis::names("", names),
+        series: series.collect(),
+        table: table(breakdowns),
+    }
+}
+
+/// The largest part, what is unexplained and what the probes cost, in one sentence.
+pub fn sentence(entry: &Breakdown) -> String {
+    let place = entry.factors.get("placement").and_then(Value::as_str).unwrap_or("");
+    let round_trip = value::plain(NS, entry.sum);
+    let mut text = format!("{} ({}): of {round_trip}", label(entry), name::placement(place));
+    let mut parts: Vec<_> = entry.parts.iter().collect();
+    parts.sort_by(|a, b| b.mean.total_cmp(&a.mean));
+    let told: Vec<String> = parts
+        .iter()
+        .take(3)
+        .map(|part| format!("{} {:.0}%", name::part(&part.part), part.share * 100.0))
+        .collect();
+    text += &format!(", {}", told.join(", "));
+    text += &format!(", unexplained {}", percent(&entry.unexplained_share));
+    match &entry.probe_cost {
+        Some(cost) => format!("{text}; the probes cost {}.", percent(cost)),
+        None => format!("{text}."),
+    }
+}
+
+/// A share with its interval: `4.1% [3.8%, 4.4%]`.
+fn percent(share: &Mean) -> String {
+    let one = |share: f64| format!("{:.1}%", share * 100.0);
+    match share.ci95 {
+        Some([low, high]) => format!("{} [{}, {}]", one(share.mean), one(low), one(high)),
+        None => one(share.mean),
+    }
+}
+
+/// Parts down, round trips across; sums, wholes and the cost of probing below.
+pub fn table(breakdowns: &[&Breakdown]) -> Table {
+    let heads: Vec<String> = ["part".to_owned()]
+        .into_iter()
+        .chain(breakdowns.iter().map(|entry| format!("#{}", label(entry))))
+        .collect();
+    let mut table = Table::with_heads(&heads.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut row = |head: &str, cell: &dyn Fn(&Breakdown) -> String| {
+        let cells = breakdowns.iter().map(|entry| cell(entry));
+        table.push([head.to_owned()].into_iter().chain(cells));
+    };
+    for slug in order(breakdowns) {
+        row(&name::part(&slug), &|entry| {
+            let part = entry.parts.iter().find(|part| part.part == slug);
+            part.map_or_else(String::new, |part| value::with_interval(NS, part.mean, part.ci95))
+        });
+    }
+    row("unexplained", &|entry| told(Some(&entry.unexplained)));
+    row("sum", &|entry| value::plain(NS, entry.sum));
+    row("round trip, probes off", &|entry| told(entry.whole.as_ref()));
+    row("round trip, probes on", &|entry| told(entry.probed.as_ref()));
+    row("unexplained share", &|entry| percent(&entry.unexplained_share));
+    row("cost of the probes", &|entry| {
+        entry.probe_cost.as_ref().map_or_else(|| "–".to_owned(), percent)
+    });
+    table
+}
+
+/// Every part of any round trip, in the order of the path: each after what precedes it somewhere.
+fn order(breakdowns: &[&Breakdown]) -> Vec<String> {
+    let mut order: Vec<String> = Vec::new();
+    for entry in breakdowns {
+        let mut place = 0;
+        for part in &entry.parts {
+            match order.iter().position(|known| *known == part.part) {
+                Some(at) => place = at + 1,
+                None => {
+                    order.insert(place, part.part.clone());
+                    place += 1;
+                }
+            }
+        }
+    }
+    order
+}
+
+fn told(mean: Option<&Mean>) -> String {
+    mean.map_or_else(|| "–".to_owned(), |mean| value::with_interval(NS, mean.mean, mean.ci95))
+}
+
+/// What crosses, and how much at a time.
+pub fn label(entry: &Breakdown) -> String {
+    let wanted = ["mechanism", "stack", "device", "size", "frame"];
+    name::cell(&entry.factors, &wanted.map(str::to_owned).into())
+}
+
+const NS: Unit = Unit::Nanoseconds;
+
+/// Parts that share a colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Calls,
+    Send,
+    Device,
+    Receive,
+    Wake,
+    Switch,
+    Copy,
+    User,
+    Unexplained,
+}
+
+impl Kind {
+    /// The kind of a part; parts that are not known here are somebody's time in user space.
+    fn of(part: &str) -> Self {
+        match part {
+            "call-entry" | "call-exit" | "send-returns" | "receive-call" => Self::Calls,
+            "send-path" => Self::Send,
+            "device" => Self::Device,
+            "receive-path" => Self::Receive,
+            part if part.contains("wake") => Self::Wake,
+            "context-switch" | "idle" => Self::Switch,
+            part if part.contains("sleep") => Self::Switch,
+            "copy-and-return" => Self::Copy,
+            part if part.contains("calls") && part.starts_with("peer") => Self::Calls,
+            _ => Self::User,
+        }
+    }
+
+    const fn words(self) -> &'static str {
+        match self {
+            Self::Calls => "entering and leaving calls",
+            Self::Send => "send path",
+            Self::Device => "device",
+            Self::Receive => "receive path",
+            Self::Wake => "wake-up",
+            Self::Switch => "going to sleep, idling, switching",
+            Self::Copy => "copy and return",
+            Self::User => "user space and other tasks",
+            Self::Unexplained => "unexplained",
+        }
+    }
+
+    const fn slot(self) -> u8 {
+        match self {
+            Self::Calls => 0,
+            Self::Send => 1,
+            Self::Device => 7,
+            Self::Receive => 2,
+            Self::Wake => 3,
+            Self::Switch => 4,
+            Self::Copy => 5,
+            Self::User | Self::Unexplained => 6,
+        }
+    }
+}
