@@ -244,15 +244,6 @@ impl Neighbours {
         Alarm::Solicit { port, address, mac }
     }
 
-    /// Forgets every neighbour on an interface, and drops what waits for it.
-    pub fn forget(&mut self, port: Port, means: &mut Means<'_>) {
-        let ids: Vec<u32> =
-            self.index.iter().filter(|((at, _), _)| *at == port).map(|(_, &id)| id).collect();
-        for id in ids {
-            self.remove(id, means);
-        }
-    }
-
     fn entry(&self, id: u32) -> &Entry {
         self.slots[id as usize].as_ref().expect("indexed entries exist")
     }

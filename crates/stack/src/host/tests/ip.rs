@@ -372,3 +372,24 @@ fn a_device_that_does_not_take_frames_makes_the_queue_drop_not_grow() {
     assert_eq!(bench.take().len(), 10);
     bench.finish();
 }
+
+#[test]
+fn a_cache_full_of_neighbours_in_use_answers_strangers_and_remembers_none() {
+    let neighbours = neighbour::Limits { entries: 4, ..neighbour::Limits::default() };
+    let mut bench = Bench::with(HostConfig { neighbours, ..HostConfig::default() }, 1_500);
+    let in_use = |n: u8| IpAddr::from([192, 0, 2, 10 + n]);
+    let [family, _] = Family::both();
+    for n in 0..4 {
+        bench.introduce(in_use(n), PEER_MAC);
+        let request = Path::new(in_use(n), family.ours).over(link()).echo_request(1, 1, b"");
+        assert_eq!(bench.exchange(&request).len(), 1);
+    }
+    for n in 100..150 {
+        bench.introduce(IpAddr::from([192, 0, 2, n]), PEER_MAC);
+    }
+    for n in 0..4 {
+        assert!(bench.host.neighbours.lookup(PORT, in_use(n)).is_some(), "still known");
+    }
+    assert_eq!(bench.host.counters.of(Count::NeighbourEvicted), 0);
+    bench.finish();
+}
