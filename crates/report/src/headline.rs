@@ -9,7 +9,7 @@ use plumb_base::units::{Unit, format_bytes};
 use serde_json::Value;
 
 use crate::figure::ladder::{Kind, kind};
-use crate::{name, value, verdict};
+use crate::{name, study, value, verdict};
 
 /// One large figure: what, how much, under which circumstances.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +43,10 @@ pub fn tiles(document: &RunDocument) -> Vec<Tile> {
     if !document.ladder.is_empty() {
         return ladder_tiles(&document.ladder);
     }
+    let of_study = study::tiles(document);
+    if !of_study.is_empty() {
+        return of_study;
+    }
     let mut tiles = Vec::new();
     for placement in placements(&document.results) {
         let cells = latencies(&document.results, &placement);
@@ -70,6 +74,7 @@ pub fn sentences(document: &RunDocument) -> Vec<String> {
             sentences.extend(latency_sentence(&latencies(&document.results, &placement)));
         }
         sentences.extend(throughput_sentence(&document.results));
+        sentences.extend(study::answers(document));
     } else {
         sentences.extend(ladder_sentences(&document.ladder));
     }

@@ -11,6 +11,7 @@ use plumb_base::units::{format_bytes, significant};
 use serde_json::Value;
 
 use crate::figure::{Figure, against_size, bars, breakdown, checksum, dots};
+use crate::headline::Tile;
 use crate::table::Table;
 use crate::{name, value};
 
@@ -72,6 +73,68 @@ pub fn sentences(document: &RunDocument, experiment: &str) -> Vec<String> {
     }
 }
 
+/// The answers of a whole study: the first sentence of each experiment, where there are several.
+pub fn answers(document: &RunDocument) -> Vec<String> {
+    let mut experiments: Vec<&str> =
+        document.results.iter().map(|cell| cell.experiment.as_str()).collect();
+    experiments.dedup();
+    experiments.retain(|experiment| has(experiment));
+    if experiments.len() < 2 {
+        return Vec::new();
+    }
+    let answer = |experiment: &&str| sentences(document, experiment).into_iter().next();
+    experiments.iter().filter_map(answer).take(ANSWERS_MAX).collect()
+}
+
+/// The numbers of the study that are asked for first; empty where none of them was measured.
+pub fn tiles(document: &RunDocument) -> Vec<Tile> {
+    let mut tiles = Vec::new();
+    for (experiment, what) in [
+        ("mirror.rtt", "round trip, plumb to Linux"),
+        ("stack.time", "in the stack, plumb to Linux"),
+    ] {
+        let found = document.ratios.iter().find(|ratio| {
+            ratio.experiment == experiment && is_main(ratio) && bytes(&ratio.of) == Some(60)
+        });
+        tiles.extend(found.map(|ratio| Tile {
+            what: what.to_owned(),
+            value: value::times(ratio.ratio),
+            interval: bounds(ratio),
+            circumstances: name::cell(&ratio.of, &WHERE.map(str::to_owned).into()),
+        }));
+    }
+    let replayed = document.results.iter().find(|cell| is_short_replay(cell));
+    tiles.extend(replayed.and_then(|cell| {
+        let median = cell.summary.median?;
+        let interval = cell.summary.ci95;
+        Some(Tile {
+            what: "UDP packets mirrored on one CPU".to_owned(),
+            value: format!("{}/s", bars::rate(median)),
+            interval: interval.map_or_else(String::new, |[low, high]| {
+                format!("[{}, {}]", bars::rate(high), bars::rate(low))
+            }),
+            circumstances: "60 B, from memory".to_owned(),
+        })
+    }));
+    let explained =
+        document.breakdowns.iter().find(|entry| is(&entry.factors, "mechanism", "tcp4"));
+    tiles.extend(explained.map(|entry| Tile {
+        what: "of TCP's round trip unexplained".to_owned(),
+        value: format!("{:.1}%", entry.unexplained_share.mean * 100.0),
+        interval: entry.unexplained_share.ci95.map_or_else(String::new, |[low, high]| {
+            format!("[{:.1}, {:.1}]", low * 100.0, high * 100.0)
+        }),
+        circumstances: name::cell(&entry.factors, &WHERE.map(str::to_owned).into()),
+    }));
+    tiles
+}
+
+/// Sentences of a whole study that its page begins with.
+const ANSWERS_MAX: usize = 5;
+
+/// What a headline says of its circumstances.
+const WHERE: [&str; 6] = ["stack", "device", "frame", "size", "placement", "wake"];
+
 /// Every ratio of an experiment, with what both sides have in common; empty where there is none.
 pub fn ratios(document: &RunDocument, experiment: &str) -> Table {
     let mut table = Table::with_heads(&["cost of", "as a multiple of", "#ratio [95 %]", "at"]);
@@ -106,18 +169,9 @@ fn is_plain(factors: &BTreeMap<String, Value>) -> bool {
 /// plumb over a TAP against Linux, a sentence a placement and wake mode.
 fn against_linux(document: &RunDocument, experiment: &str, what: &str) -> Vec<String> {
     let mut places: BTreeMap<(usize, String), Vec<String>> = BTreeMap::new();
-    let summed = |ratio: &Ratio| {
-        let at = |level: &str| ratio.of.get("checksum").is_none_or(|found| found == level);
-        at("computed") || at("on")
-    };
     let chosen = document.ratios.iter().filter(|ratio| {
         ratio.experiment == experiment
-            && matches!(ratio.response.as_str(), "rtt" | "stack")
-            && is(&ratio.of, "stack", "plumb")
-            && is(&ratio.of, "device", "tap")
-            && is(&ratio.to, "stack", "linux")
-            && summed(ratio)
-            && ratio.of.get("family").is_none_or(|family| family == "ipv4")
+            && is_main(ratio)
             && matches!(bytes(&ratio.of), Some(60 | 1514))
     });
     for ratio in chosen {
@@ -145,6 +199,24 @@ fn against_linux(document: &RunDocument, experiment: &str, what: &str) -> Vec<St
     sentences
 }
 
+/// plumb over a TAP against Linux, with checksums, over IPv4.
+fn is_main(ratio: &Ratio) -> bool {
+    let sums = |level: &str| ratio.of.get("checksum").is_none_or(|found| found == level);
+    is(&ratio.of, "stack", "plumb")
+        && is(&ratio.of, "device", "tap")
+        && is(&ratio.to, "stack", "linux")
+        && (sums("computed") || sums("on"))
+        && ratio.of.get("family").is_none_or(|family| family == "ipv4")
+}
+
+/// A 60-byte packet from warm memory, mirrored at the UDP level by plumb's stack.
+fn is_short_replay(cell: &CellResult) -> bool {
+    cell.experiment == "stack.replay"
+        && is(&cell.factors, "turn", "udp")
+        && is(&cell.factors, "cache", "warm")
+        && bytes(&cell.factors) == Some(60)
+}
+
 /// The historical figures of an experiment's claims, in one line.
 fn published(document: &RunDocument, experiment: &str) -> String {
     let claims = document.claims.iter().filter(|claim| claim.experiment == experiment);
@@ -160,12 +232,7 @@ fn replay(document: &RunDocument) -> Vec<String> {
         name::cell(factors, &wanted)
     };
     let mut sentences = Vec::new();
-    let fastest = document.results.iter().filter(|cell| {
-        cell.experiment == "stack.replay"
-            && is(&cell.factors, "turn", "udp")
-            && bytes(&cell.factors) == Some(60)
-    });
-    for cell in fastest.filter(|cell| is(&cell.factors, "cache", "warm")) {
+    for cell in document.results.iter().filter(|cell| is_short_replay(cell)) {
         let Some(median) = cell.summary.median else { continue };
         sentences.push(format!(
             "plumb's stack mirrors {} packets/s of 60 B at the UDP level on one CPU, {} each.",
@@ -277,8 +344,12 @@ fn contention(document: &RunDocument) -> Vec<String> {
 
 /// `0.72× [0.70, 0.74]`.
 fn times(ratio: &Ratio) -> String {
+    format!("{} {}", value::times(ratio.ratio), bounds(ratio))
+}
+
+fn bounds(ratio: &Ratio) -> String {
     let [low, high] = ratio.ci95.map(|bound| significant(bound, 3));
-    format!("{} [{low}, {high}]", value::times(ratio.ratio))
+    format!("[{low}, {high}]")
 }
 
 fn is(factors: &BTreeMap<String, Value>, name: &str, level: &str) -> bool {

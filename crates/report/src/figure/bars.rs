@@ -148,13 +148,14 @@ fn panels<'a>(
     chosen: impl Fn(&CellResult) -> bool,
 ) -> Vec<(String, Vec<&'a CellResult>)> {
     let wanted: BTreeSet<String> = factors.iter().map(|name| (*name).to_owned()).collect();
-    let mut panels: BTreeMap<(usize, u64, String), Vec<&CellResult>> = BTreeMap::new();
+    let mut panels: BTreeMap<(usize, u64, bool, String), Vec<&CellResult>> = BTreeMap::new();
     for cell in cells.iter().filter(|cell| chosen(cell) && cell.summary.median.is_some()) {
         let key = (name::placement_order(cell), name::bytes(cell).unwrap_or(0));
         let title = name::capital(&name::cell(&cell.factors, &wanted));
-        panels.entry((key.0, key.1, title)).or_default().push(cell);
+        let key = (key.0, key.1, is(cell, "cache", "cold"), title);
+        panels.entry(key).or_default().push(cell);
     }
-    panels.into_iter().map(|((_, _, title), cells)| (title, cells)).collect()
+    panels.into_iter().map(|((.., title), cells)| (title, cells)).collect()
 }
 
 /// Stack and device, and whatever else varies but the panel's own factors.

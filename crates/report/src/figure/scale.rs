@@ -161,8 +161,9 @@ fn octaves(low: f64, high: f64) -> Extent {
         clippy::cast_sign_loss,
         reason = "the logarithm of a size in bytes is between 0 and 63"
     )]
-    let ticks = steps(0.0, ((last - first) / step).floor())
-        .map(|index| first + index * step)
+    // At multiples of the step, where the plotting crate puts its own.
+    let ticks = steps((first / step).ceil(), (last / step).floor())
+        .map(|index| index * step)
         .filter(|p| (0.0..63.0).contains(p))
         .map(|p| (p.exp2(), format_bytes(1 << p as u32)))
         .collect();
@@ -225,5 +226,7 @@ mod tests {
         let axis = Axis::with_scale("", "B", Scale::Log2);
         let extent = extent(&axis, &[4.0, 524_288.0]);
         assert_eq!(labels(&extent)[..3], ["4", "16", "64"]);
+        let odd = self::extent(&axis, &[60.0, 65_536.0]);
+        assert_eq!(labels(&odd)[..2], ["64", "256"]);
     }
 }
