@@ -35,9 +35,10 @@ pub struct Breakdown {
     pub unexplained_share: Mean,
     /// The sum of the parts' means and of what is unexplained.
     pub sum: f64,
-    /// The whole round trip with the probes off; null where it was not measured.
+    /// The whole round trip with the probes off, without its slowest fiftieth as the parts are; null
+    /// where it was not measured.
     pub whole: Option<Mean>,
-    /// The whole round trip with the probes on.
+    /// The whole round trip with the probes on, likewise.
     pub probed: Option<Mean>,
     /// What the probes cost, as a share of the whole; the parts are corrected for it.
     pub probe_cost: Option<Mean>,
@@ -87,15 +88,18 @@ pub fn breakdowns(measured: &[Measured<'_>]) -> Vec<Breakdown> {
 
 /// The parts of one setting; none where nothing says what is unexplained.
 fn breakdown(group: &[&Measured<'_>]) -> Option<Breakdown> {
-    let of = |response: &str| {
+    let of = |response: &str, slowest: f64| {
         let cell = group.iter().find(|cell| cell.cell.response == response)?;
-        Some(cell.means_by_round()).filter(|means| !means.is_empty())
+        Some(cell.means_by_round(slowest)).filter(|means| !means.is_empty())
     };
     let first = group.first()?;
-    let unexplained = of(UNEXPLAINED)?;
+    if group.iter().any(|cell| cell.cell.response == STRETCH) {
+        return None;
+    }
+    let unexplained = of(UNEXPLAINED, 0.0)?;
     let parts: Vec<(&str, BTreeMap<u32, f64>)> = group
         .iter()
-        .map(|cell| (cell.cell.response.as_str(), cell.means_by_round()))
+        .map(|cell| (cell.cell.response.as_str(), cell.means_by_round(0.0)))
         .filter(|(name, means)| !APART.contains(name) && !means.is_empty())
         .collect();
     let sums: BTreeMap<u32, f64> = unexplained
@@ -113,22 +117,23 @@ fn breakdown(group: &[&Measured<'_>]) -> Option<Breakdown> {
         (mean > 0.0).then(|| PartMean {
             part: (*name).to_owned(),
             mean,
-            ci95,
+            ci95: ci95.map(positive),
             share: rounded(mean / sum),
         })
     });
-    let (whole, probed) = (of(WHOLE), of(PROBED));
+    let (whole, probed) = (of(WHOLE, SLOWEST), of(PROBED, SLOWEST));
     let cost = whole.as_ref().zip(probed.as_ref()).and_then(|(off, on)| {
         let paired = on.iter().filter_map(|(round, on)| Some(on / off.get(round)? - 1.0));
         mean(paired)
     });
     let shares = unexplained.iter().filter_map(|(round, rest)| Some(rest / sums.get(round)?));
+    let unexplained_share = mean(shares)?;
     Some(Breakdown {
         experiment: first.cell.experiment.clone(),
         factors: crate::summary::factors(first.cell),
         parts: parts.collect(),
-        unexplained_share: mean(shares)?,
-        unexplained: unexplained_mean,
+        unexplained_share: Mean { ci95: unexplained_share.ci95.map(positive), ..unexplained_share },
+        unexplained: Mean { ci95: unexplained_mean.ci95.map(positive), ..unexplained_mean },
         sum: rounded(sum),
         whole: whole.and_then(|means| mean(means.values().copied())),
         probed: probed.and_then(|means| mean(means.values().copied())),
@@ -137,8 +142,20 @@ fn breakdown(group: &[&Measured<'_>]) -> Option<Breakdown> {
     })
 }
 
-/// Responses that are not parts; the time in the stack is a sum of parts.
-const APART: [&str; 4] = [UNEXPLAINED, WHOLE, PROBED, "stack"];
+/// The share of round trips that is left out as somebody else's doing: the parts come without it, so
+/// the whole must be taken without it too.
+const SLOWEST: f64 = 0.02;
+
+/// Responses that are not parts.
+const APART: [&str; 3] = [UNEXPLAINED, WHOLE, PROBED];
+
+/// The response of an experiment that looks at one stretch of a round trip, not at all of it.
+const STRETCH: &str = "stack";
+
+/// An interval of what cannot be negative.
+fn positive([low, high]: [f64; 2]) -> [f64; 2] {
+    [low.max(0.0), high]
+}
 
 /// The mean of launches and Student's interval around it; none of nothing, nor of what is no number.
 fn mean(launches: impl Iterator<Item = f64>) -> Option<Mean> {
@@ -203,6 +220,18 @@ mod tests {
         let cost = breakdowns(&measured(&synthetic.data))[0].probe_cost.clone().unwrap();
         let [low, high] = cost.ci95.unwrap();
         assert!(low < 0.1 && 0.1 < high && (cost.mean - 0.1).abs() < 0.01, "{cost:?}");
+    }
+
+    #[test]
+    fn what_somebody_else_did_to_a_few_round_trips_is_in_neither_whole() {
+        let mut synthetic = synthetic();
+        let whole = synthetic.data.cells.iter().find(|cell| cell.response == WHOLE).unwrap().id;
+        for block in synthetic.data.blocks.iter_mut().filter(|block| block.cell == whole) {
+            block.samples[7] = 5e6;
+        }
+        let found = &breakdowns(&measured(&synthetic.data))[0];
+        let whole = found.whole.as_ref().unwrap().mean;
+        assert!((found.sum / whole - 1.0).abs() < 0.02, "{whole} {}", found.sum);
     }
 
     #[test]

@@ -113,12 +113,12 @@ impl<'a> Measured<'a> {
         self.hierarchy.median_interval(CONFIDENCE, self.seed)
     }
 
-    /// The mean of each launch by its round, in the cell's unit; launches without a finite sample
-    /// are left out.
-    pub fn means_by_round(&self) -> BTreeMap<u32, f64> {
+    /// The mean of each launch by its round, in the cell's unit, without the slowest share of its
+    /// samples; launches without a finite sample are left out.
+    pub fn means_by_round(&self, slowest: f64) -> BTreeMap<u32, f64> {
         let mean = |launch: &MeasuredLaunch<'a>| {
             let pool = Pool::of(std::slice::from_ref(launch));
-            (!pool.is_empty()).then(|| (launch.round, pool.mean(self.cell.better)))
+            (!pool.is_empty()).then(|| (launch.round, pool.mean_without_slowest(slowest)))
         };
         self.launches.iter().filter_map(mean).collect()
     }

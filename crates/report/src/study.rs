@@ -63,12 +63,10 @@ pub fn sentences(document: &RunDocument, experiment: &str) -> Vec<String> {
         "stack.replay" => replay(document),
         "stack.checksum" => sums(document),
         "stack.contention" => contention(document),
-        "breakdown.local" => document
-            .breakdowns
-            .iter()
-            .filter(|entry| entry.experiment == experiment)
-            .map(breakdown::sentence)
-            .collect(),
+        "breakdown.local" => {
+            let parts = document.breakdowns.iter().filter(|entry| entry.experiment == experiment);
+            breakdown::ordered(parts).into_iter().map(breakdown::sentence).collect()
+        }
         _ => Vec::new(),
     }
 }

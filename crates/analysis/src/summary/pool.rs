@@ -87,6 +87,20 @@ impl Pool {
         }
     }
 
+    /// The mean without the slowest share of the samples; at least one is kept.
+    pub fn mean_without_slowest(&self, share: f64) -> f64 {
+        let limit: f64 = self.weights.iter().sum::<f64>() * (1.0 - share);
+        let (mut weights, mut sum) = (0.0, 0.0);
+        for (value, weight) in self.values.iter().zip(&self.weights) {
+            if weights > 0.0 && weights + weight / 2.0 > limit {
+                break;
+            }
+            weights += weight;
+            sum += value * weight;
+        }
+        sum / weights
+    }
+
     /// Evenly spaced quantiles that `n_eff` samples support, with the minimum and the maximum.
     pub fn grid(&self, n_eff: f64) -> Vec<[f64; 2]> {
         (0..=GRID_STEPS)

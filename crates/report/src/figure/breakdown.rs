@@ -55,8 +55,8 @@ fn figure(placement: &str, breakdowns: &[&Breakdown]) -> Figure {
         title,
         note:
             "Means of the parts, both ways together, in the order of the message's path; they sum \
-               to the round trip beside the name. Corrected for the cost of the probes. Hatched: \
-               what no probe accounts for."
+               to the round trip beside the name. Without the slowest fiftieth of the round trips, \
+               and corrected for the cost of the probes. Hatched: what no probe accounts for."
                 .to_owned(),
         alt: sentences.join(" "),
         x: Axis::with_scale("round trip", NS.name(), Scale::Linear),
@@ -64,6 +64,15 @@ fn figure(placement: &str, breakdowns: &[&Breakdown]) -> Figure {
         series: series.collect(),
         table: table(breakdowns),
     }
+}
+
+/// The same, nearest placement first.
+pub fn ordered<'a>(breakdowns: impl Iterator<Item = &'a Breakdown>) -> Vec<&'a Breakdown> {
+    let mut ordered: Vec<&Breakdown> = breakdowns.collect();
+    ordered.sort_by_key(|entry| {
+        name::nearness(entry.factors.get("placement").and_then(Value::as_str).unwrap_or(""))
+    });
+    ordered
 }
 
 /// The largest part, what is unexplained and what the probes cost, in one sentence.
@@ -106,10 +115,18 @@ pub fn table(breakdowns: &[&Breakdown]) -> Table {
         let cells = breakdowns.iter().map(|entry| cell(entry));
         table.push([head.to_owned()].into_iter().chain(cells));
     };
-    for slug in order(breakdowns) {
+    let (small, large): (Vec<String>, Vec<String>) =
+        order(breakdowns).into_iter().partition(|slug| is_small(breakdowns, slug));
+    for slug in large {
         row(&name::part(&slug), &|entry| {
             let part = entry.parts.iter().find(|part| part.part == slug);
             part.map_or_else(String::new, |part| value::with_interval(NS, part.mean, part.ci95))
+        });
+    }
+    if !small.is_empty() {
+        row(&format!("{} smaller parts", small.len()), &|entry| {
+            let parts = entry.parts.iter().filter(|part| small.contains(&part.part));
+            value::plain(NS, parts.map(|part| part.mean).sum())
         });
     }
     row("unexplained", &|entry| told(Some(&entry.unexplained)));
@@ -121,6 +138,12 @@ pub fn table(breakdowns: &[&Breakdown]) -> Table {
         entry.probe_cost.as_ref().map_or_else(|| "–".to_owned(), percent)
     });
     table
+}
+
+/// Whether a part is nowhere a hundredth of the round trip.
+fn is_small(breakdowns: &[&Breakdown], slug: &str) -> bool {
+    let parts = breakdowns.iter().flat_map(|entry| &entry.parts);
+    parts.filter(|part| part.part == slug).all(|part| part.share < 0.01)
 }
 
 /// Every part of any round trip, in the order of the path: each after what precedes it somewhere.

@@ -3,7 +3,7 @@
 //! Left out: any other result of either run.
 
 use plumb_analysis::breakdown::Breakdown;
-use plumb_analysis::document::explain::ExplainDocument;
+use plumb_analysis::document::explain::{ExplainDocument, Explained};
 use plumb_base::units::Unit;
 use serde_json::Value;
 
@@ -27,8 +27,12 @@ pub fn render(document: &ExplainDocument, style: Style) -> String {
     let fits = style.width >= ROOM;
     let draw = if fits { table::text::render } else { table::text::folded };
     out += &draw(&rungs, style);
+    let text = "A stored latency is the median of half a round trip. Round trips are means, without \
+                their slowest fiftieth.";
+    put(&mut out, text, Ink::Dim, 0, style);
     out.push('\n');
-    let parts: Vec<&Breakdown> = document.rungs.iter().map(|rung| &rung.breakdown).collect();
+    let parts: Vec<&Breakdown> =
+        breakdown::ordered(document.rungs.iter().map(|rung| &rung.breakdown));
     for figure in breakdown::figures(&parts) {
         out += &text::render(&figure, style);
         put(&mut out, &figure.note, Ink::Dim, 0, style);
@@ -55,7 +59,12 @@ pub fn rungs(document: &ExplainDocument) -> Table {
         "#unexplained??",
         "#probes cost???",
     ]);
-    for rung in &document.rungs {
+    let mut ordered: Vec<&Explained> = document.rungs.iter().collect();
+    ordered.sort_by_key(|rung| {
+        let placement = rung.breakdown.factors.get("placement").and_then(Value::as_str);
+        name::nearness(placement.unwrap_or(""))
+    });
+    for rung in ordered {
         let entry = &rung.breakdown;
         let placement = entry.factors.get("placement").and_then(Value::as_str).unwrap_or("");
         let latency = rung.latency.as_ref();
