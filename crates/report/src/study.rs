@@ -71,14 +71,14 @@ pub fn sentences(document: &RunDocument, experiment: &str) -> Vec<String> {
     }
 }
 
-/// The answers of a whole study: the first sentence of each experiment, where there are several.
+/// The answers of a whole study: the first sentence of each experiment, the first two of a single one.
 pub fn answers(document: &RunDocument) -> Vec<String> {
     let mut experiments: Vec<&str> =
         document.results.iter().map(|cell| cell.experiment.as_str()).collect();
     experiments.dedup();
     experiments.retain(|experiment| has(experiment));
-    if experiments.len() < 2 {
-        return Vec::new();
+    if let [one] = experiments.as_slice() {
+        return sentences(document, one).into_iter().take(2).collect();
     }
     let answer = |experiment: &&str| sentences(document, experiment).into_iter().next();
     experiments.iter().filter_map(answer).take(ANSWERS_MAX).collect()
@@ -114,8 +114,8 @@ pub fn tiles(document: &RunDocument) -> Vec<Tile> {
             circumstances: "60 B, from memory".to_owned(),
         })
     }));
-    let explained =
-        document.breakdowns.iter().find(|entry| is(&entry.factors, "mechanism", "tcp4"));
+    let explained = breakdown::ordered(document.breakdowns.iter());
+    let explained = explained.into_iter().find(|entry| is(&entry.factors, "mechanism", "tcp4"));
     tiles.extend(explained.map(|entry| Tile {
         what: "of TCP's round trip unexplained".to_owned(),
         value: format!("{:.1}%", entry.unexplained_share.mean * 100.0),

@@ -115,8 +115,11 @@ pub fn table(breakdowns: &[&Breakdown]) -> Table {
         let cells = breakdowns.iter().map(|entry| cell(entry));
         table.push([head.to_owned()].into_iter().chain(cells));
     };
-    let (small, large): (Vec<String>, Vec<String>) =
+    let (mut small, mut large): (Vec<String>, Vec<String>) =
         order(breakdowns).into_iter().partition(|slug| is_small(breakdowns, slug));
+    if small.len() == 1 {
+        large.append(&mut small);
+    }
     for slug in large {
         row(&name::part(&slug), &|entry| {
             let part = entry.parts.iter().find(|part| part.part == slug);
@@ -152,13 +155,12 @@ fn order(breakdowns: &[&Breakdown]) -> Vec<String> {
     for entry in breakdowns {
         let mut place = 0;
         for part in &entry.parts {
-            match order.iter().position(|known| *known == part.part) {
-                Some(at) => place = at + 1,
-                None => {
-                    order.insert(place, part.part.clone());
-                    place += 1;
-                }
+            let known = order.iter().position(|known| *known == part.part);
+            let at = known.unwrap_or(place);
+            if known.is_none() {
+                order.insert(at, part.part.clone());
             }
+            place = at + 1;
         }
     }
     order

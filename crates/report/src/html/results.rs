@@ -3,7 +3,8 @@
 //! Left out: which picture suits which cells is decided by `crate::figure`'s builders; this only
 //! asks them in order.
 
-use plumb_analysis::document::{CellResult, RunDocument};
+use plumb_analysis::breakdown;
+use plumb_analysis::document::{CellResult, RunDocument, explain};
 use plumb_analysis::ladder::Rung;
 use plumb_base::units::Unit;
 
@@ -19,12 +20,11 @@ pub(super) fn sections(document: &RunDocument) -> Vec<Part> {
     for section in section::sections(&document.results) {
         let id = figure::slug(&["experiment", section.experiment]);
         let body = response(&section, !document.ladder.is_empty());
-        match parts.iter_mut().find(|part| part.id == id) {
-            Some(part) => part.body += &body,
-            None => {
-                let body = experiment(document, section.experiment) + &body;
-                parts.push(part(&id, name::experiment(section.experiment), body));
-            }
+        if let Some(part) = parts.iter_mut().find(|part| part.id == id) {
+            part.body += &body;
+        } else {
+            let body = experiment(document, section.experiment) + &body;
+            parts.push(part(&id, name::experiment(section.experiment), body));
         }
     }
     if let Some(figure) = figure::drift::figure(&document.results) {
@@ -56,6 +56,11 @@ fn experiment(document: &RunDocument, experiment: &str) -> String {
 
 fn response(section: &Section<'_>, ladder: bool) -> String {
     if study::has(section.experiment) {
+        // Of what is told in parts, the data of the figures have the parts.
+        let wholes = [breakdown::UNEXPLAINED, breakdown::WHOLE, breakdown::PROBED];
+        if section.experiment == explain::EXPERIMENT && !wholes.contains(&section.response) {
+            return String::new();
+        }
         let title = name::capital(name::response(section.response));
         let title = format!("{title}: all {} results", section.cells.len());
         return details(&title, &table(&full(section), &section.title()));

@@ -2,7 +2,7 @@
 //!
 //! Left out: the ladder (`super::ladder`), claims and ranks (`super::ranks`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use plumb_analysis::document::{CellResult, RunDocument, Trust, Unavailable, explain};
 use plumb_base::units::Unit;
@@ -30,8 +30,9 @@ pub fn render(document: &RunDocument, style: Style) -> String {
             put(&mut out, &format!("Common to all: {shared}."), Ink::Dim, 0, style);
         }
         let frames = section.cells.iter().any(|cell| cell.factors.contains_key("frame"));
-        let suits = frames || against_size::suits(&section.cells);
-        if section.cells.len() > ROWS_MAX && suits {
+        if section.cells.len() > ROWS_MAX && frames {
+            out += &by_place(&section, style);
+        } else if section.cells.len() > ROWS_MAX && against_size::suits(&section.cells) {
             out += &table::text::folded(&against_size::overview(&section.cells), style);
             let text = "Intervals, quartiles and CPU time of each cell: plumb report, or --json.";
             put(&mut out, text, Ink::Dim, 0, style);
@@ -42,6 +43,24 @@ pub fn render(document: &RunDocument, style: Style) -> String {
     }
     out += &unavailable(&document.unavailable, style);
     out += &trust(&document.trust, style);
+    out
+}
+
+/// Medians only, frame sizes across, a table a placement and wake mode.
+fn by_place(section: &Section<'_>, style: Style) -> String {
+    let place = ["placement", "wake"].map(str::to_owned).into();
+    let mut places: BTreeMap<(usize, String), Vec<&CellResult>> = BTreeMap::new();
+    for cell in &section.cells {
+        let key = (name::placement_order(cell), name::cell(&cell.factors, &place));
+        places.entry(key).or_default().push(cell);
+    }
+    let mut out = String::new();
+    for ((_, place), cells) in &places {
+        put(&mut out, &name::capital(place), Ink::Bold, 0, style);
+        out += &table::text::folded(&against_size::overview(cells), style);
+    }
+    let text = "Intervals, quartiles and CPU time of each cell: plumb report, or --json.";
+    put(&mut out, text, Ink::Dim, 0, style);
     out
 }
 

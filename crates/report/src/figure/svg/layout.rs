@@ -89,7 +89,9 @@ impl Axes<'_> {
             Marks::Bars(at) => self.bars(at, &colour),
             Marks::Steps(at) => self.steps(at, series.slot, &colour, name),
             Marks::Boxes(at) => at.iter().flat_map(|spread| self.boxed(spread, &colour)).collect(),
-            Marks::Stack { segments, hatched } => self.stack(segments, *hatched, &colour, name),
+            Marks::Stack { segments, hatched } => {
+                self.stack(segments, *hatched, &colour, name.as_deref())
+            }
         }
     }
 
@@ -170,18 +172,19 @@ impl Axes<'_> {
         segments: &[[f64; 3]],
         hatched: bool,
         colour: &str,
-        name: Option<String>,
+        name: Option<&str>,
     ) -> Vec<Plot> {
-        let (colour, style) = match hatched {
-            true => ("var(--edge)", LineStyle::Custom("2 2".to_owned())),
-            false => (colour, LineStyle::Solid),
+        let (colour, style) = if hatched {
+            ("var(--edge)", LineStyle::Custom("2 2".to_owned()))
+        } else {
+            (colour, LineStyle::Solid)
         };
         let mut plots = Vec::new();
         for [row, from, to] in segments {
             let bar = self.line(&[[*from, *row], [*to, *row]], colour, STACKED);
             let bar = bar.with_line_style(style.clone());
-            plots.push(Plot::Line(match &name {
-                Some(name) if plots.is_empty() => bar.with_legend(name.clone()),
+            plots.push(Plot::Line(match name {
+                Some(name) if plots.is_empty() => bar.with_legend(name.to_owned()),
                 _ => bar,
             }));
             let edge = [[*to, row - STACKED_HALF], [*to, row + STACKED_HALF]];
