@@ -4,10 +4,10 @@ CARGO ?= cargo
 ARGS ?=
 DIST ?= target/dist
 
-.PHONY: help run test check race schema dist setup
+.PHONY: help run test check race race-stack schema dist setup
 
 help: ## this list
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
 
 run: ## build plumb and print the ladder; ARGS="doctor" runs something else
 	$(CARGO) build --release
@@ -28,6 +28,10 @@ check: ## formatting, lints, documentation links and the rules of the house
 race: setup ## plumb against sockperf, iperf3 and qperf on the same CPUs; ARGS="--only tcp"
 	$(CARGO) build --release
 	$(CARGO) xtask race $(ARGS)
+
+race-stack: setup ## plumb's stack against Linux's and smoltcp's, as mirrors; ARGS="--only spin"
+	$(CARGO) build --release -p plumb -p plumb-mirror-smoltcp
+	$(CARGO) xtask race-stack $(ARGS)
 
 schema: ## write docs/schema from the types, after a document changed its shape
 	PLUMB_WRITE_SCHEMAS=1 $(CARGO) test -p plumb-analysis published_schemas

@@ -13,6 +13,7 @@ const USAGE: &str = "usage: cargo xtask CHORE
 
   tidy                 check what the compiler cannot: arrows, file shape, links, words
   race [OPTIONS]       plumb against sockperf, iperf3 and qperf on the same CPUs
+  race-stack [OPTIONS] plumb's stack against Linux's and smoltcp's
     --launches N       launches of each side in each contest (default 10, at least 3)
     --seconds S        how long each peer measures in one launch (default 1)
     --only TEXT        only contests whose name contains TEXT
@@ -47,6 +48,10 @@ fn run(arguments: &[String], out: &mut dyn Write) -> anyhow::Result<bool> {
         Some(("race", rest)) => {
             let options = xtask::race::Options::parse(rest, &root)?;
             xtask::race::run(&options, out)
+        }
+        Some(("race-stack", rest)) => {
+            let options = xtask::race::Options::parse(rest, &root)?;
+            xtask::race::stack::run(&options, out)
         }
         _ => anyhow::bail!("no such chore\n\n{USAGE}"),
     }

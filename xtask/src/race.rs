@@ -12,6 +12,7 @@ use anyhow::{Context, bail};
 mod contest;
 mod peer;
 mod score;
+pub mod stack;
 mod subject;
 
 use contest::{Contest, Racer};

@@ -13,9 +13,9 @@ use plumb_base::units::Unit;
 
 use super::contest::{Contest, Kind, Racer};
 
-const CONFIDENCE: f64 = 0.95;
+pub(super) const CONFIDENCE: f64 = 0.95;
 const RESAMPLES: usize = 4_000;
-const SEED: Seed = Seed(1);
+pub(super) const SEED: Seed = Seed(1);
 
 /// How plumb stands against one peer in one contest.
 #[derive(Clone, Debug)]
@@ -33,8 +33,10 @@ pub(super) struct Score {
 
 /// What the ratio of plumb to the peer has to be.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Target {
+pub(super) enum Target {
+    /// No more than this.
     AtMost(f64),
+    /// No less.
     AtLeast(f64),
 }
 
@@ -122,7 +124,7 @@ fn index(round: f64) -> usize {
 
 impl Target {
     /// The estimate decides; where it misses and the interval reaches the target, that is said.
-    fn judge(self, estimate: f64, interval: Interval) -> Verdict {
+    pub(super) fn judge(self, estimate: f64, interval: Interval) -> Verdict {
         let (met, reached) = match self {
             Self::AtMost(most) => (estimate <= most, interval.lo <= most),
             Self::AtLeast(least) => (estimate >= least, interval.hi >= least),
