@@ -48,8 +48,10 @@ pub(crate) fn measure(
     Ok(Some(report))
 }
 
-/// Batches for the pilot and for the empty loop.
+/// The pilot ends after this many calls, or after this long.
 const PILOT_CALLS: u32 = 2_000;
+const PILOT_NS: f64 = 1e6;
+/// Batches of the empty loop.
 const EMPTY_BATCHES: usize = 200;
 
 /// Times batches of an operation; each sample is nanoseconds an operation.
@@ -61,8 +63,8 @@ pub(super) fn time<R>(
 ) -> BlockReport {
     let quality = watch.measure();
     let canary_ns = canary(watch);
-    let pilot = batch_ticks(watch, PILOT_CALLS, &mut operation);
-    let batch = batch_for(quality.sample_min_ns(), watch.ns(pilot) / f64::from(PILOT_CALLS));
+    let one_ns = pilot(watch, &mut operation);
+    let batch = batch_for(quality.sample_min_ns(), one_ns);
     // The same loop and the same two clock reads, around nothing.
     let empty: Vec<f64> =
         (0..EMPTY_BATCHES).map(|_| watch.ns(batch_ticks(watch, batch, &mut || ()))).collect();
@@ -105,6 +107,18 @@ pub(super) fn time<R>(
     report.flags.push("overhead-subtracted".to_owned());
     sampler::summarise(&values, 0.001, spec, &mut report);
     report
+}
+
+/// About how long one operation takes, in nanoseconds, by growing numbers of it.
+fn pilot<R>(watch: Stopwatch, operation: &mut impl FnMut() -> R) -> f64 {
+    let mut count = 1;
+    loop {
+        let ns = watch.ns(batch_ticks(watch, count, operation));
+        if count >= PILOT_CALLS || ns >= PILOT_NS {
+            return (ns / f64::from(count)).max(0.1);
+        }
+        count *= 4;
+    }
 }
 
 /// Ticks for a number of operations.
