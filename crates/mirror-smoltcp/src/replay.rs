@@ -1,8 +1,12 @@
 //! smoltcp fed with one frame from memory, over and over.
+//!
+//! Each packet is put into a frame of a pool, and its answer into another, as plumb's are: what
+//! differs is the stack.
 
 use plumb_host::clock::Stopwatch;
 use plumb_host::harness::mirror::frame;
 use plumb_host::harness::mirror::peer::{Mirror, MirrorError, Reins, ReplayTask, Site};
+use plumb_wire::packet::{Frames, Packet, Pool};
 use smoltcp::phy::{self, DeviceCapabilities};
 use smoltcp::time::Instant;
 
@@ -23,8 +27,14 @@ pub struct ReplayMirror {
 
 impl ReplayMirror {
     pub fn new(site: &Site) -> Result<Self, MirrorError> {
-        let mut memory =
-            Memory { frame: Vec::new(), full: false, sent: vec![1; 1 << 16], count: 0 };
+        let frames = Frames { count: 64, size: 2_048, large: 0 };
+        let mut memory = Memory {
+            frame: Vec::new(),
+            rx_pool: Pool::new(frames),
+            tx_pool: Pool::new(frames),
+            rx: None,
+            count: 0,
+        };
         let stack = Stack::new(site, &mut memory)?;
         let source = frame::Ends::of(site);
         let mut this = Self { stack, memory, watch: site.watch, source, packets: 0 };
@@ -36,8 +46,11 @@ impl ReplayMirror {
 
     #[inline]
     fn packet(&mut self) {
-        self.memory.full = true;
+        self.memory.rx = self.memory.rx_pool.packet_of(&self.memory.frame);
         self.stack.receive(Instant::ZERO, &mut self.memory);
+        if let Some(packet) = self.memory.rx.take() {
+            self.memory.rx_pool.free(packet);
+        }
         self.stack.mirror();
         self.stack.send(Instant::ZERO, &mut self.memory);
     }
@@ -86,8 +99,9 @@ impl Mirror for ReplayMirror {
 /// A device that always has the same frame, and forgets what is sent.
 struct Memory {
     frame: Vec<u8>,
-    full: bool,
-    sent: Vec<u8>,
+    rx_pool: Pool,
+    tx_pool: Pool,
+    rx: Option<Packet>,
     count: u64,
 }
 
@@ -96,15 +110,13 @@ impl phy::Device for Memory {
     type TxToken<'a> = TxToken<'a>;
 
     fn receive(&mut self, _now: Instant) -> Option<(Self::RxToken<'_>, Self::TxToken<'_>)> {
-        if !std::mem::take(&mut self.full) {
-            return None;
-        }
-        let token = TxToken { sent: &mut self.sent, count: &mut self.count };
-        Some((RxToken(&self.frame), token))
+        let Self { rx_pool, tx_pool, rx, count, .. } = self;
+        let packet = rx.as_ref()?;
+        Some((RxToken(rx_pool.bytes(packet)), TxToken { pool: tx_pool, count }))
     }
 
     fn transmit(&mut self, _now: Instant) -> Option<Self::TxToken<'_>> {
-        Some(TxToken { sent: &mut self.sent, count: &mut self.count })
+        Some(TxToken { pool: &mut self.tx_pool, count: &mut self.count })
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
@@ -114,7 +126,7 @@ impl phy::Device for Memory {
 
 /// The right to send one frame.
 struct TxToken<'a> {
-    sent: &'a mut Vec<u8>,
+    pool: &'a mut Pool,
     count: &'a mut u64,
 }
 
@@ -124,6 +136,9 @@ impl phy::TxToken for TxToken<'_> {
         F: FnOnce(&mut [u8]) -> R,
     {
         *self.count += 1;
-        f(&mut self.sent[..len])
+        let mut packet = self.pool.allocate_for(len).expect("each frame is given back at once");
+        let result = f(self.pool.append(&mut packet, len).expect("allocated for this length"));
+        self.pool.free(packet);
+        result
     }
 }
