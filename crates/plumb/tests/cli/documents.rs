@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::program::{Outcome, Place, schemas};
 
 /// Checks a document against the schema that it names.
-fn assert_valid(outcome: &Outcome, shape: &str) -> Value {
+pub fn assert_valid(outcome: &Outcome, shape: &str) -> Value {
     let document = outcome.json();
     assert_eq!(document["schema"], shape);
     let path = schemas().join(format!("{}.json", shape.replace('/', "-")));

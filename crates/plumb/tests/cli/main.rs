@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod documents;
+mod explanation;
 mod interruption;
 mod pages;
 mod program;
