@@ -23,6 +23,7 @@ pub mod list;
 pub mod runs;
 pub mod schema;
 pub mod selftest;
+pub mod stack;
 
 pub use build::build;
 

@@ -16,6 +16,7 @@ mod cpu;
 mod flags;
 mod imported;
 mod pool;
+pub mod single;
 
 pub use flags::{DISTURBANCES, counts as flag_counts, is_disturbed};
 

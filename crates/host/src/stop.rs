@@ -1,8 +1,9 @@
-//! Requests to stop: Ctrl-C and its like, counted instead of obeyed at once.
+//! Requests to stop and to report: Ctrl-C and its like, counted instead of obeyed at once.
 
 use std::io;
 
-use plumb_sys::signal;
+use plumb_base::time::Span;
+use plumb_sys::{signal, timer};
 
 /// Counts SIGINT, SIGTERM and SIGHUP from now on, instead of dying of them.
 pub fn listen() -> io::Result<()> {
@@ -12,4 +13,24 @@ pub fn listen() -> io::Result<()> {
 /// Requests so far: one means to stop after the block under way, two to stop at once.
 pub fn requests() -> u32 {
     signal::stop_requests()
+}
+
+/// Counts SIGUSR1 from now on: a request to say how things stand.
+pub fn listen_for_status() -> io::Result<()> {
+    signal::count_status_requests()
+}
+
+/// Requests for the state of things so far.
+pub fn status_requests() -> u32 {
+    signal::status_requests()
+}
+
+/// Interrupts whatever this process blocks in, again and again, so that a request that came just
+/// before it blocked is seen after this long.
+///
+/// # Errors
+/// The kernel's.
+pub fn interrupt_every(period: Span) -> io::Result<()> {
+    let us = u32::try_from(period.as_ns() / 1_000).unwrap_or(u32::MAX).max(1);
+    timer::start_ticking(us)
 }

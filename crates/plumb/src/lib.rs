@@ -10,3 +10,4 @@ pub mod plan;
 pub mod problem;
 pub mod run;
 pub mod selftest;
+pub mod stack;

@@ -9,6 +9,7 @@ pub mod explain;
 pub mod ladder;
 pub mod ranks;
 pub mod selftest;
+pub mod stack;
 pub mod summary;
 
 /// What the terminal can show.

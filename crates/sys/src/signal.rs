@@ -64,7 +64,7 @@ extern "C" fn on_stop(_signal: libc::c_int) {
 
 /// Counts SIGINT, SIGTERM and SIGHUP instead of dying of them; blocking calls return EINTR.
 pub fn count_stop_requests() -> io::Result<()> {
-    count(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP])
+    handle(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP], on_stop)
 }
 
 /// Stop requests counted so far.
@@ -72,19 +72,34 @@ pub fn stop_requests() -> u32 {
     STOPS.load(Ordering::Relaxed)
 }
 
+static STATUS: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn on_status(_signal: libc::c_int) {
+    STATUS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Counts SIGUSR1 instead of dying of it; blocking calls return EINTR.
+pub fn count_status_requests() -> io::Result<()> {
+    handle(&[libc::SIGUSR1], on_status)
+}
+
+/// Requests for the state of things counted so far.
+pub fn status_requests() -> u32 {
+    STATUS.load(Ordering::Relaxed)
+}
+
 /// Counts the keyboard's SIGINT and SIGQUIT instead of dying of them; unlike ignoring them, this is
 /// not inherited by programs that are started.
 pub fn count_keyboard_requests() -> io::Result<()> {
-    count(&[libc::SIGINT, libc::SIGQUIT])
+    handle(&[libc::SIGINT, libc::SIGQUIT], on_stop)
 }
 
-fn count(signals: &[libc::c_int]) -> io::Result<()> {
+fn handle(signals: &[libc::c_int], handler: extern "C" fn(libc::c_int)) -> io::Result<()> {
     // SAFETY: a sigaction is plain data; all zeroes means no flags and an empty mask.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    let handler: extern "C" fn(libc::c_int) = on_stop;
     action.sa_sigaction = handler as libc::sighandler_t;
     for &signal in signals {
-        // SAFETY: the handler only adds to an atomic, which is async-signal-safe.
+        // SAFETY: each handler here only adds to an atomic, which is async-signal-safe.
         check(unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) })?;
     }
     Ok(())

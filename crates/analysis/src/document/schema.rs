@@ -12,6 +12,7 @@ use crate::document::explain::{self, ExplainDocument};
 use crate::document::list::{self, ListDocument};
 use crate::document::runs::{self, RunsDocument};
 use crate::document::selftest::{self, SelftestDocument};
+use crate::document::stack::{self, StackDocument};
 use crate::document::{RUN_SCHEMA, RunDocument};
 
 /// One published shape.
@@ -36,6 +37,7 @@ pub fn all() -> Vec<Published> {
         published::<CheckDocument>(check::SCHEMA),
         published::<ExplainDocument>(explain::SCHEMA),
         published::<SelftestDocument>(selftest::SCHEMA),
+        published::<StackDocument>(stack::SCHEMA),
     ]
 }
 

@@ -1,0 +1,327 @@
+//! Frames from memory through the stack, as fast as it takes them.
+//!
+//! The stack gets the addresses that most of the frames are for, and mirrors their ports, so that it
+//! has something to do with them; whoever asks for a link address is answered at the device. Left out: capture formats.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+
+use plumb_base::time::{Instant, Span};
+use plumb_host::device::{Device, DeviceCounters, DeviceError};
+use plumb_wire::compose;
+use plumb_wire::ethernet::{self, EtherType};
+use plumb_wire::mac::MacAddr;
+use plumb_wire::machine::{Machine, Port};
+use plumb_wire::medium::{Capabilities, Medium};
+use plumb_wire::packet::{Packet, Pool};
+use plumb_wire::{arp, icmpv6, ipv4, ipv6, ndp, udp};
+
+use super::device::pool_for;
+
+/// Ports that are mirrored, at most: those that most frames are for.
+const PORTS_MAX: usize = 64;
+
+/// Whom the frames are for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Destination {
+    /// The link address that most are for.
+    pub mac: Option<MacAddr>,
+    /// The address of each family that most datagrams for that link address are for.
+    pub addresses: Vec<IpAddr>,
+    /// UDP ports of those.
+    pub ports: Vec<u16>,
+}
+
+/// Counts how often each value came.
+type Votes<T> = BTreeMap<T, u64>;
+
+/// Whom most of the frames are for, as far as they can be read.
+pub fn destination<'a>(
+    medium: Medium,
+    frames: impl Iterator<Item = &'a [u8]> + Clone,
+) -> Destination {
+    let mut macs: Votes<[u8; 6]> = Votes::new();
+    if medium == Medium::Ethernet {
+        for frame in frames.clone() {
+            let mac = frame.first_chunk().copied().map(MacAddr).filter(|mac| mac.is_unicast());
+            if let Some(mac) = mac {
+                *macs.entry(mac.0).or_default() += 1;
+            }
+        }
+    }
+    let mac = winner(&macs).map(MacAddr);
+    let mut remotes: [Votes<IpAddr>; 2] = Default::default();
+    let mut sockets: Votes<SocketAddr> = Votes::new();
+    for frame in frames {
+        let is_ours = mac.is_none_or(|mac| frame.starts_with(&mac.0));
+        let Some(socket) = udp_destination(medium, frame).filter(|_| is_ours) else { continue };
+        *remotes[usize::from(socket.is_ipv6())].entry(socket.ip()).or_default() += 1;
+        *sockets.entry(socket).or_default() += 1;
+    }
+    let addresses: Vec<IpAddr> = remotes.iter().filter_map(winner).collect();
+    let mut ports: Vec<(u64, u16)> = sockets
+        .iter()
+        .filter(|(socket, _)| addresses.contains(&socket.ip()) && socket.port() != 0)
+        .map(|(socket, &votes)| (votes, socket.port()))
+        .collect();
+    ports.sort_unstable_by(|a, b| b.cmp(a));
+    let mut chosen: Vec<u16> = Vec::new();
+    for (_, port) in ports {
+        if !chosen.contains(&port) && chosen.len() < PORTS_MAX {
+            chosen.push(port);
+        }
+    }
+    Destination { mac, addresses, ports: chosen }
+}
+
+fn winner<T: Copy>(votes: &Votes<T>) -> Option<T> {
+    votes.iter().max_by_key(|(_, votes)| **votes).map(|(value, _)| *value)
+}
+
+/// Where a frame's UDP datagram goes, if it holds one.
+fn udp_destination(medium: Medium, frame: &[u8]) -> Option<SocketAddr> {
+    let packet = match medium {
+        Medium::Ip => frame,
+        Medium::Ethernet => ethernet::Frame::parse(frame).ok()?.payload(),
+    };
+    let (address, payload): (IpAddr, &[u8]) = match packet.first()? >> 4 {
+        4 => {
+            let packet = ipv4::Packet::parse(packet).ok()?;
+            if packet.protocol() != plumb_wire::protocol::Protocol::UDP {
+                return None;
+            }
+            (packet.destination().into(), packet.payload())
+        }
+        6 => {
+            let packet = ipv6::Packet::parse(packet).ok()?;
+            if packet.next_header() != plumb_wire::protocol::Protocol::UDP {
+                return None;
+            }
+            (packet.destination().into(), packet.payload())
+        }
+        _ => return None,
+    };
+    let port = payload.get(2..4).map(|port| u16::from_be_bytes([port[0], port[1]]))?;
+    (payload.len() >= udp::HEADER_LEN).then(|| SocketAddr::new(address, port))
+}
+
+/// A device at which every question for a link address is answered, so that what the stack sends
+/// leaves it although nobody is there.
+#[derive(Debug)]
+pub struct Answering<D> {
+    device: D,
+    answers: Vec<Vec<u8>>,
+}
+
+/// The link address of whoever is asked for.
+const ANYBODY: MacAddr = MacAddr([0x02, 0, 0, 0, 0, 0x01]);
+
+impl<D: Device> Answering<D> {
+    /// Around a device.
+    pub fn new(device: D) -> Self {
+        Self { device, answers: Vec::new() }
+    }
+}
+
+/// The answer to a question for a link address.
+fn answer(frame: &[u8]) -> Option<Vec<u8>> {
+    let frame = ethernet::Frame::parse(frame).ok()?;
+    match frame.ether_type() {
+        EtherType::ARP => {
+            let question = arp::Packet::parse(frame.payload()).ok()?;
+            let arp::Packet { operation, source_mac, source, target, .. } = question;
+            let is_question = operation == arp::Operation::Request;
+            is_question.then(|| compose::arp_reply(ANYBODY, target, source_mac, source))
+        }
+        EtherType::IPV6 => {
+            let packet = ipv6::Packet::parse(frame.payload()).ok()?;
+            let message = icmpv6::Packet::parse(packet.payload()).ok()?;
+            let ndp::Message::NeighbourSolicitation { target, .. } =
+                ndp::Message::parse(message).ok()?
+            else {
+                return None;
+            };
+            Some(compose::neighbour_advertisement(ANYBODY, target, frame.source(), packet.source()))
+        }
+        _ => None,
+    }
+}
+
+/// Whether a frame may be such a question: cheap, for every frame is asked.
+#[inline]
+fn may_ask(frame: &[u8]) -> bool {
+    match frame {
+        [_, _, _, _, _, _, _, _, _, _, _, _, 0x08, 0x06, ..] => true,
+        [_, _, _, _, _, _, _, _, _, _, _, _, 0x86, 0xdd, ..] => frame.get(20) == Some(&58),
+        _ => false,
+    }
+}
+
+impl<D: Device> Device for Answering<D> {
+    fn name(&self) -> &str {
+        self.device.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.device.capabilities()
+    }
+
+    fn mac(&self) -> Option<MacAddr> {
+        self.device.mac()
+    }
+
+    #[inline]
+    fn receive(
+        &mut self,
+        now: Instant,
+        batch: &mut Vec<Packet>,
+        max: usize,
+        pool: &mut Pool,
+    ) -> Result<usize, DeviceError> {
+        let before = batch.len();
+        for answer in self.answers.drain(..) {
+            batch.extend(pool.packet_of(&answer));
+        }
+        let left = max.saturating_sub(batch.len() - before);
+        match self.device.receive(now, batch, left, pool) {
+            Err(DeviceError::Finished) if batch.len() > before => Ok(batch.len() - before),
+            result => result.map(|_| batch.len() - before),
+        }
+    }
+
+    #[inline]
+    fn transmit(&mut self, batch: &mut Vec<Packet>, pool: &mut Pool) -> Result<(), DeviceError> {
+        for packet in batch.iter() {
+            let frame = pool.bytes(packet);
+            if may_ask(frame) {
+                self.answers.extend(answer(frame));
+            }
+        }
+        self.device.transmit(batch, pool)
+    }
+
+    fn wait(&mut self, timeout: Option<Span>, pool: &mut Pool) -> Result<bool, DeviceError> {
+        if self.answers.is_empty() { self.device.wait(timeout, pool) } else { Ok(true) }
+    }
+
+    fn counters(&self) -> DeviceCounters {
+        self.device.counters()
+    }
+}
+
+/// Every frame of a source, which is at its end then.
+///
+/// # Errors
+/// The device's.
+pub fn frames_of(source: &mut impl Device) -> Result<Vec<Vec<u8>>, DeviceError> {
+    const BATCH: usize = 64;
+    let mut pool = pool_for(u32::MAX);
+    let (mut frames, mut batch) = (Vec::new(), Vec::new());
+    loop {
+        let received = source.receive(Instant::ORIGIN, &mut batch, BATCH, &mut pool);
+        frames.extend(batch.iter().map(|packet| pool.bytes(packet).to_vec()));
+        pool.free_all(&mut batch);
+        match received {
+            // A frame that is longer than any packet can be would be offered for ever.
+            Ok(0) | Err(DeviceError::Finished) => return Ok(frames),
+            Ok(_) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// A machine that drops whatever comes: what the device costs by itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sink;
+
+impl Machine for Sink {
+    #[inline]
+    fn handle_packets(&mut self, _: Instant, _: Port, batch: &mut Vec<Packet>, pool: &mut Pool) {
+        pool.free_all(batch);
+    }
+
+    #[inline]
+    fn poll_packets(&mut self, _: Instant, _: Port, _: &mut Vec<Packet>, _: usize, _: &mut Pool) {}
+
+    #[inline]
+    fn deadline(&self) -> Option<Instant> {
+        None
+    }
+
+    fn handle_deadline(&mut self, _: Instant, _: &mut Pool) {}
+}
+
+/// A frame written as hexadecimal digits, with spaces, colons and line ends between them as one likes.
+///
+/// # Errors
+/// What is wrong, and where.
+pub fn parse_hex(text: &str) -> Result<Vec<u8>, String> {
+    let mut digits = Vec::new();
+    for (place, c) in text.chars().enumerate() {
+        match c.to_digit(16).and_then(|digit| u8::try_from(digit).ok()) {
+            Some(digit) => digits.push(digit),
+            None if c.is_whitespace() || c == ':' => {}
+            None => return Err(format!("'{c}' at place {} is no hexadecimal digit", place + 1)),
+        }
+    }
+    let (pairs, rest) = digits.as_chunks::<2>();
+    match rest {
+        _ if digits.is_empty() => Err("there are no digits".to_owned()),
+        [] => Ok(pairs.iter().map(|[high, low]| high << 4 | low).collect()),
+        _ => Err(format!("{} digits are no whole number of bytes", digits.len())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    use plumb_wire::compose::{Link, Path};
+
+    use super::*;
+
+    #[test]
+    fn the_destination_is_whom_most_frames_are_for() {
+        let path = Path::new(Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2));
+        let frame = |port| {
+            let link = Link::new(ANYBODY, MacAddr([2, 0, 0, 0, 0, 2]));
+            link.frame(EtherType::IPV4, &path.udp(5_000, port, b"payload"))
+        };
+        let other = compose::arp_request(
+            MacAddr([2, 0, 0, 0, 0, 9]),
+            Ipv4Addr::new(192, 0, 2, 1),
+            Ipv4Addr::new(192, 0, 2, 7),
+        );
+        let frames = [frame(7), frame(9), frame(7), other];
+        let found = destination(Medium::Ethernet, frames.iter().map(Vec::as_slice));
+        assert_eq!(found.mac, Some(MacAddr([2, 0, 0, 0, 0, 2])));
+        assert_eq!(found.addresses, [IpAddr::from([192, 0, 2, 2])]);
+        assert_eq!(found.ports, [7, 9]);
+        let nothing = destination(Medium::Ip, [b"?".as_slice(), b""].into_iter());
+        assert_eq!(nothing, Destination::default());
+    }
+
+    #[test]
+    fn questions_for_link_addresses_are_answered_and_nothing_else_is() {
+        let mac = MacAddr([2, 0, 0, 0, 0, 5]);
+        let (one, two) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
+        let question = compose::arp_request(mac, one, two);
+        assert!(may_ask(&question));
+        assert_eq!(answer(&question), Some(compose::arp_reply(ANYBODY, two, mac, one)));
+        let (one, two): (Ipv6Addr, Ipv6Addr) =
+            ("fe80::1".parse().unwrap(), "fe80::2".parse().unwrap());
+        let question = compose::neighbour_solicitation(mac, one, two);
+        assert!(may_ask(&question) && answer(&question).is_some());
+        let reply = compose::arp_reply(mac, Ipv4Addr::LOCALHOST, ANYBODY, Ipv4Addr::LOCALHOST);
+        assert_eq!(answer(&reply), None);
+        assert_eq!(answer(b"nonsense"), None);
+    }
+
+    #[test]
+    fn frames_are_read_from_hexadecimal_digits_and_nothing_else() {
+        assert_eq!(parse_hex("02:00 ff\n0A"), Ok(vec![2, 0, 255, 10]));
+        assert!(parse_hex("0").unwrap_err().contains("1 digits"));
+        assert!(parse_hex("0g").unwrap_err().contains("'g' at place 2"));
+        assert!(parse_hex(" ").unwrap_err().contains("no digits"));
+    }
+}
