@@ -144,7 +144,7 @@ impl Device for PacketDevice {
                     Ok(1..) if self.ring.as_ref().is_some_and(ReceiveRing::is_ready) => Ok(true),
                     Ok(1..) => self.check(),
                     Ok(0) => Ok(false),
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(false),
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => self.check(),
                     Err(error) => self.failed("wait for", error).map(|()| false),
                 }
             }
@@ -166,13 +166,18 @@ impl Device for PacketDevice {
 }
 
 impl PacketDevice {
-    /// Whether the interface still works; always `false` otherwise, for nothing has come.
+    /// Whether the interface is still there: always `false` then, for nothing has come.
+    ///
+    /// The kernel tells of its end only once, and perhaps before it is complete.
     #[cold]
     fn check(&mut self) -> Result<bool, DeviceError> {
-        self.counters.calls += 1;
-        match packet_socket::take_error(self.fd.as_fd()) {
-            Ok(()) => Ok(false),
-            Err(error) => self.failed("receive from", error).map(|()| false),
+        self.counters.calls += 2;
+        if let Err(error) = packet_socket::take_error(self.fd.as_fd()) {
+            self.failed("receive from", error)?;
+        }
+        match packet_socket::bound(self.fd.as_fd()) {
+            Ok(_) => Ok(false),
+            Err(source) => Err(DeviceError::Gone { name: self.name.clone(), source }),
         }
     }
 }

@@ -197,7 +197,7 @@ impl XdpDevice {
         match result {
             Ok(0) if limit == SLEEP => self.check(),
             Ok(count) => Ok(count > 0),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => self.check(),
             Err(error) => self.failed("wait for", error).map(|()| false),
         }
     }

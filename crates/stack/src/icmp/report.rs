@@ -10,8 +10,9 @@ use plumb_wire::checksum::Pseudo;
 use plumb_wire::ecn::Ecn;
 use plumb_wire::icmpv4::{self, unreachable as unreachable4};
 use plumb_wire::icmpv6::{self, parameter_problem, unreachable as unreachable6};
-use plumb_wire::packet::{Packet, Pool};
+use plumb_wire::packet::{ChecksumState, Packet, Pool};
 use plumb_wire::protocol::Protocol;
+use plumb_wire::{tcp, udp};
 
 use crate::counters::Count;
 use crate::host::{Host, unspecified_like};
@@ -49,11 +50,12 @@ impl Host {
         now: Instant,
         ingress: &Ingress,
         fault: Fault,
-        packet: Packet,
+        mut packet: Packet,
         pool: &mut Pool,
     ) {
         if may_report(ingress, fault, pool.bytes(&packet)) {
             if self.error_bucket.take(now) {
+                complete_checksum(ingress, &mut packet, pool);
                 self.send_error(now, ingress, fault, &packet, pool);
             } else {
                 self.counters.add(Count::IcmpErrorLimited);
@@ -104,6 +106,40 @@ impl Host {
         // What does not fit is counted where that is found.
         let _ = self.transmit(now, &path, ingress.source, egress, packet, pool);
     }
+}
+
+/// Makes of a packet what it would be on a wire: a checksum that its sender left open, because it is of
+/// this machine, would be quoted as a wrong one.
+fn complete_checksum(ingress: &Ingress, packet: &mut Packet, pool: &mut Pool) {
+    let offset = match ingress.protocol {
+        Protocol::UDP => udp::CHECKSUM_OFFSET,
+        Protocol::TCP => tcp::CHECKSUM_OFFSET,
+        _ => return,
+    };
+    let offset = usize::from(offset);
+    let verified = packet.meta.checksum == ChecksumState::Verified;
+    let pseudo = Pseudo::between(ingress.source, ingress.destination, ingress.protocol);
+    let (Some(pseudo), true, false) = (pseudo, verified, ingress.fragmented) else { return };
+    let Some(mut segment) = pool.bytes_mut(packet).get_mut(usize::from(ingress.header_len)..)
+    else {
+        return;
+    };
+    if ingress.protocol == Protocol::UDP {
+        let Ok(datagram) = udp::Datagram::parse(segment) else { return };
+        if datagram.checksum() == 0 {
+            return;
+        }
+        let len = udp::HEADER_LEN + datagram.payload().len();
+        segment = &mut segment[..len];
+    }
+    let Some(field) = segment.get_mut(offset..offset + 2) else { return };
+    field.fill(0);
+    let mut checksum = pseudo.checksum(segment.len(), Sum::of(segment));
+    if checksum == 0 && ingress.protocol == Protocol::UDP {
+        // RFC 768: zero means that there is none.
+        checksum = u16::MAX;
+    }
+    segment[offset..offset + 2].copy_from_slice(&checksum.to_be_bytes());
 }
 
 /// RFC 1122 §3.2.2 and RFC 4443 §2.4 (e): not about errors, not about what was sent to many, not

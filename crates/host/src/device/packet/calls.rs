@@ -61,7 +61,9 @@ impl PacketDevice {
                 {
                     Ok(1..) => {}
                     Ok(0) => return Ok(false),
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(false),
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                        return self.check();
+                    }
                     Err(error) => return self.failed("wait for", error).map(|()| false),
                 }
             }
@@ -118,7 +120,8 @@ impl PacketDevice {
                     pool.free(packet);
                 }
                 return match error.kind() {
-                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(None),
+                    io::ErrorKind::WouldBlock => Ok(None),
+                    io::ErrorKind::Interrupted => self.check().map(|_| None),
                     _ => self.failed("receive from", error).map(|()| None),
                 };
             }
