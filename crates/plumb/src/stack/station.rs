@@ -13,11 +13,12 @@ use plumb_host::device::drive::{Driver, End, Options};
 use plumb_host::device::memory;
 use plumb_host::device::{Device, DeviceCounters, DeviceError, Wait};
 use plumb_host::stop;
-use plumb_stack::counters::{Count, Counters, Kind};
+use plumb_stack::counters::{Count, Counters, Kind, Layer};
 use plumb_stack::host::{Host, HostConfig};
-use plumb_stack::interface::InterfaceConfig;
+use plumb_stack::interface::{InterfaceConfig, is_unicast};
 use plumb_stack::route::{Prefix, Route};
 use plumb_wire::mac::MacAddr;
+use plumb_wire::malformed::Malformed;
 use plumb_wire::medium::{Capabilities, Medium};
 use plumb_wire::packet::Pool;
 
@@ -32,6 +33,10 @@ const TICK: Span = Span::from_ms(50);
 
 /// How long the counter is calibrated against the kernel's clock.
 const CALIBRATION: Span = Span::from_ms(50);
+
+/// What checksums that do not fit mostly mean on AF_XDP.
+const OPEN_CHECKSUMS: &str = "UDP checksums did not fit: over virtual Ethernet the kernel leaves them \
+     open, which AF_XDP does not tell; at the other end: ethtool -K INTERFACE tx off";
 
 /// MTU of a link in memory.
 const MEMORY_MTU: u32 = 1_500;
@@ -191,6 +196,7 @@ impl Station {
             (Ok(End::Finished), Ok(()), _) | (Ok(End::Stopped), Ok(()), None) => Ended::Complete,
             (Ok(End::Stopped), Ok(()), Some(ended)) => ended,
         };
+        let device_name = facts.name.clone();
         let mut document = StackDocument {
             schema: SCHEMA.to_owned(),
             stack: "plumb".to_owned(),
@@ -202,6 +208,10 @@ impl Station {
             drop_counters: drops(node.host.counters()),
             ..StackDocument::default()
         };
+        let open_sums = node.host.counters().of_malformed(Layer::Udp, Malformed::Checksum);
+        if matches!(device_name.split_once(':'), Some(("xdp", _))) && open_sums > 0 {
+            document.flags.push(OPEN_CHECKSUMS.to_owned());
+        }
         if let Some(device) = devices.first() {
             document.device_counters = nonzero(device_counters(device.counters()));
             if let Some((rx, tx)) = device.faults() {
@@ -262,7 +272,9 @@ fn refuse_own_addresses(settings: &Settings, remark: &mut impl FnMut(&str)) -> R
     }
     for &(address, len) in &settings.addresses {
         let kernel_has_it = UdpSocket::bind(SocketAddr::new(address, 0)).is_ok();
-        if !kernel_has_it || address.is_unspecified() || address.is_multicast() {
+        // To the address of all hosts of a network one may bind as well; the stack refuses it.
+        let broadcast = Prefix::new(address, len).and_then(Prefix::broadcast).map(IpAddr::V4);
+        if !kernel_has_it || !is_unicast(address) || broadcast == Some(address) {
             continue;
         }
         let what = format!("{address} is an address of this machine's kernel too");

@@ -205,8 +205,7 @@ impl StatusReports {
     /// Nothing said yet.
     pub fn new(options: &StationOptions, output: &Output) -> Self {
         let every = options.stats.filter(|every| *every > Span::ZERO);
-        let answered = stop::status_requests();
-        Self { every, next: None, answered, output: output.clone() }
+        Self { every, next: None, answered: 0, output: output.clone() }
     }
 
     /// Says it if it is time to; `summary` is the application's own line.

@@ -82,7 +82,7 @@ impl Ping {
         let Finished { application, ended, mut document } =
             station.run(application, |node, now| {
                 for notice in node.application.take_notices() {
-                    let told = tell(&notice, self.address, lines, output);
+                    let told = tell(&notice, lines, output);
                     unread = unread.take().or(told.err());
                 }
                 reports.consider(now, &node.host, || format!("pinging {}", self.address));
@@ -114,7 +114,7 @@ impl Ping {
     }
 }
 
-fn tell(notice: &Notice, remote: IpAddr, lines: bool, output: &Output) -> Result<(), Failure> {
+fn tell(notice: &Notice, lines: bool, output: &Output) -> Result<(), Failure> {
     let text = match notice {
         Notice::Failure(text) => {
             output.remark(text);
@@ -122,9 +122,9 @@ fn tell(notice: &Notice, remote: IpAddr, lines: bool, output: &Output) -> Result
         }
         _ if !lines => return Ok(()),
         Notice::Reply { number, len, hop_limit, rtt } => {
-            format!("{remote}  {number}  {rtt}  {len} bytes, hop limit {hop_limit}")
+            format!("{number:>6}  {rtt}  {len} B, hop limit {hop_limit}")
         }
-        Notice::Lost { number } => format!("{remote}  {number}  no reply in time"),
+        Notice::Lost { number } => format!("{number:>6}  no reply in time"),
     };
     output.page(&output.style.spell(&text))
 }
