@@ -77,10 +77,8 @@ pub struct Exchange {
     pub answered: u64,
     /// Of those, not answered in time.
     pub lost: u64,
-    /// Answers that came after their time.
+    /// Answers that came after their time, or again.
     pub late: u64,
-    /// Answers that came again.
-    pub duplicates: u64,
     /// Answers whose payload was not what was sent.
     pub corrupt: u64,
     /// ICMP errors about what was sent.

@@ -71,9 +71,11 @@ fn exchanges(out: &mut String, document: &StackDocument, style: Style) {
             ns(rtt.p999),
             ns(exchange.first_ns),
             rtt.n.to_string(),
+            exchange.lost.to_string(),
             loss(exchange),
         ]);
     }
+    table.drop_empty_columns();
     *out += &style.spell(&table::text::render(&table, style));
     for exchange in &document.exchanges {
         oddities(out, exchange, style);
@@ -107,17 +109,15 @@ fn cell(exchange: &Exchange) -> CellResult {
 
 fn loss(exchange: &Exchange) -> String {
     if exchange.lost == 0 {
-        return "0".to_owned();
+        return String::new();
     }
-    let share = exchange.lost as f64 / exchange.sent.max(1) as f64;
-    format!("{} ({:.2}%)", exchange.lost, share * 100.0)
+    format!("{:.2}%", exchange.lost as f64 / exchange.sent.max(1) as f64 * 100.0)
 }
 
 /// What a perfect link would not do.
 fn oddities(out: &mut String, exchange: &Exchange, style: Style) {
     let counts = [
         (exchange.late, "late or again"),
-        (exchange.duplicates, "twice"),
         (exchange.corrupt, "broken"),
         (exchange.errors, "ICMP errors"),
     ];
@@ -133,7 +133,10 @@ fn oddities(out: &mut String, exchange: &Exchange, style: Style) {
 }
 
 fn replay(out: &mut String, rate: &ReplayRate, style: Style) {
-    let title = format!("{} frame(s) of {} through plumb's stack", rate.frames, rate.source);
+    let title = match rate.frames {
+        1 => "One frame through plumb's stack".to_owned(),
+        frames => format!("{frames} frames of {} through plumb's stack", rate.source),
+    };
     put(out, &title, Ink::Bold, 0, style);
     let ns = |quantity| value::plain(Unit::Nanoseconds, quantity);
     let millions = rate.packets_per_second / 1e6;
