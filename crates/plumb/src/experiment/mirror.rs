@@ -65,7 +65,8 @@ pub(crate) const STACK: Factor = Factor {
     domain: Domain::Words(&["linux", "plumb", "smoltcp"]),
     levels: |_| words(&["linux", "plumb", "smoltcp"]),
     applies: always,
-    fit: keep,
+    // Of the kernel decoding another's frames there is one side only.
+    fit: |first, levels| if first.text("kernel").is_some() { words(&["plumb"]) } else { levels },
 };
 
 /// Through what.

@@ -2,6 +2,7 @@
 
 use plumb_base::units::Unit;
 use plumb_host::harness::spec::{MirrorDevice, Subject, Task, Turn};
+use plumb_host::local::mechanism::Wake;
 use plumb_store::record::Better;
 
 use super::factor::{Domain, Factor, always, words};
@@ -38,7 +39,9 @@ pub static TIME: Experiment = Experiment {
             Ok(found) => found,
             Err(form) => return *form,
         };
-        if unsummed && mirror.device == MirrorDevice::Xdp {
+        // A process that spins never waits: its empty calls would be taken for its stack's time.
+        let spins = mirror.wake == Wake::Spin;
+        if spins || (unsummed && mirror.device == MirrorDevice::Xdp) {
             return Form::Meaningless;
         }
         if unsummed {

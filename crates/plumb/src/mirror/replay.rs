@@ -4,6 +4,7 @@
 //! and giving the frame back. Cold packets lie where they were put once, in more memory than any
 //! cache holds, and only their headers are written anew.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 
 use plumb_base::time::Instant;
@@ -12,6 +13,7 @@ use plumb_host::harness::mirror::frame::Ends;
 use plumb_host::harness::mirror::peer::{Mirror, MirrorError, Reins, ReplayTask, Site};
 use plumb_host::harness::spec::Turn;
 use plumb_stack::host::Host;
+use plumb_stack::service::Swap;
 use plumb_wire::machine::{Machine, Port};
 use plumb_wire::medium::{Capabilities, Medium};
 use plumb_wire::packet::{ChecksumState, Frames, HEADROOM, LARGE_FRAME, Packet, Pool};
@@ -34,27 +36,48 @@ const PORT: Port = Port(0);
 
 /// A stack and the frames that are fed to it.
 pub(super) struct ReplayMirror {
-    machine: Turnpike,
+    machine: Machinery,
     ends: Ends,
     turn: Turn,
     watch: Stopwatch,
     batch: Vec<Packet>,
     packets: u64,
+    stage: Option<Stage>,
+}
+
+/// The memory of one replay.
+struct Stage {
+    frame: Vec<u8>,
+    pool: Pool,
+    /// Packets under way at once.
+    count: usize,
+    /// Packets that wait, where they shall be cold.
+    waiting: VecDeque<Packet>,
 }
 
 impl ReplayMirror {
     pub(super) fn new(site: &Site) -> Result<Self, MirrorError> {
         let turn = site.spec.turn;
-        if turn == Turn::Swap {
-            return Err(MirrorError::Unavailable("the swapping mirror has no replay".to_owned()));
-        }
         let unsummed = is_unsummed(turn);
         // An interface of the longest datagrams, which a memory has no reason to refuse.
         let plain = Capabilities::plain(Medium::Ethernet, 65_535);
         let host: Host = super::host(site, Capabilities { checksum_tx: unsummed, ..plain })?;
-        let machine = Turnpike::new(host, site.local, turn, Edges::new(site.watch))?;
+        let machine = if turn == Turn::Swap {
+            Machinery::Swap(Box::new(Swap::new(host, site.local.port())))
+        } else {
+            let edges = Edges::new(site.watch);
+            Machinery::Turnpike(Box::new(Turnpike::new(host, site.local, turn, edges)?))
+        };
         let batch = Vec::with_capacity(BATCH_MAX);
-        Ok(Self { machine, ends: Ends::of(site), turn, watch: site.watch, batch, packets: 0 })
+        Ok(Self {
+            machine,
+            ends: Ends::of(site),
+            turn,
+            watch: site.watch,
+            batch,
+            packets: 0,
+            stage: None,
+        })
     }
 
     /// Lets the stack learn the client's link address, as it would from the client's question.
@@ -75,14 +98,15 @@ impl ReplayMirror {
     fn exchange(&mut self, pool: &mut Pool) {
         // Nothing in a replay waits for time to pass.
         let now = Instant::ORIGIN;
-        self.machine.handle_packets(now, PORT, &mut self.batch, pool);
-        self.machine.poll_packets(now, PORT, &mut self.batch, usize::MAX, pool);
+        match &mut self.machine {
+            Machinery::Turnpike(machine) => exchange(machine.as_mut(), now, &mut self.batch, pool),
+            Machinery::Swap(machine) => exchange(machine.as_mut(), now, &mut self.batch, pool),
+        }
     }
 
-    fn warm(&mut self, task: &ReplayTask, frame: &[u8]) -> Result<Vec<f64>, MirrorError> {
-        let count = batch_of(frame.len());
-        let mut pool = Pool::new(frames(frame.len(), 2 * count));
-        self.introduce(&mut pool)?;
+    /// One packet after the other put into the pool's frames and taken out again.
+    fn warm(&mut self, task: &ReplayTask, stage: Stage) -> Result<Vec<f64>, MirrorError> {
+        let Stage { frame, mut pool, count, .. } = stage;
         let state = self.state();
         self.repeat(
             task,
@@ -90,7 +114,7 @@ impl ReplayMirror {
             &mut pool,
             |batch, pool| {
                 for _ in 0..count {
-                    let packet = pool.packet_of(frame).map(|mut packet| {
+                    let packet = pool.packet_of(&frame).map(|mut packet| {
                         packet.meta.checksum = state;
                         packet
                     });
@@ -101,34 +125,25 @@ impl ReplayMirror {
         )
     }
 
-    fn cold(&mut self, task: &ReplayTask, frame: &[u8]) -> Result<Vec<f64>, MirrorError> {
-        let count = batch_of(frame.len());
-        let room = if is_large(frame.len()) { LARGE_FRAME } else { ORDINARY };
-        let all = COLD_BYTES / room;
-        let mut pool = Pool::new(frames(frame.len(), all + 2 * count));
-        self.introduce(&mut pool)?;
+    /// Packets that wait in a long row, of which the first come next and go to the end again.
+    fn cold(&mut self, task: &ReplayTask, stage: Stage) -> Result<Vec<f64>, MirrorError> {
+        let Stage { frame, mut pool, count, waiting } = stage;
         let state = self.state();
-        let mut waiting: VecDeque<Packet> =
-            (0..all).filter_map(|_| pool.packet_of(frame)).collect();
-        let ring = std::cell::RefCell::new(&mut waiting);
-        let samples = self.repeat(
+        let row = RefCell::new(waiting);
+        self.repeat(
             task,
             count,
             &mut pool,
             |batch, pool| {
-                for mut packet in ring.borrow_mut().drain(..count) {
+                for mut packet in row.borrow_mut().drain(..count) {
                     pool.bytes_mut(&mut packet)[..HEADERS].copy_from_slice(&frame[..HEADERS]);
                     packet.meta.checksum = state;
                     packet.meta.segments = None;
                     batch.push(packet);
                 }
             },
-            |batch, _| ring.borrow_mut().extend(batch.drain(..)),
-        )?;
-        for packet in waiting {
-            pool.free(packet);
-        }
-        Ok(samples)
+            |batch, _| row.borrow_mut().extend(batch.drain(..)),
+        )
     }
 
     /// Batches until the time is over; nanoseconds a packet, batch by batch.
@@ -141,12 +156,13 @@ impl ReplayMirror {
         mut empty: impl FnMut(&mut Vec<Packet>, &mut Pool),
     ) -> Result<Vec<f64>, MirrorError> {
         let mut samples = Vec::with_capacity(task.samples_max);
-        drop(self.machine.tally());
+        let mut mirrored = 0;
         let begin = self.watch.begin();
         while samples.len() < task.samples_max {
             let start = self.watch.begin();
             fill(&mut self.batch, pool);
             self.exchange(pool);
+            mirrored += self.batch.len();
             empty(&mut self.batch, pool);
             let end = self.watch.end();
             samples.push(self.watch.ns(end.wrapping_sub(start)) / count as f64);
@@ -154,18 +170,12 @@ impl ReplayMirror {
                 break;
             }
         }
-        let asked = (samples.len() * count) as u64;
-        let mirrored = self
-            .machine
-            .tally()
-            .into_iter()
-            .find(|(name, _)| name == "mirrored")
-            .map_or(0, |t| t.1);
+        let asked = samples.len() * count;
         if mirrored != asked {
             let fault = format!("{mirrored} of {asked} datagrams were mirrored");
             return Err(MirrorError::Broken(fault));
         }
-        self.packets += asked;
+        self.packets += asked as u64;
         Ok(samples)
     }
 
@@ -180,9 +190,23 @@ impl Mirror for ReplayMirror {
         Err(MirrorError::Unavailable("memory has no client".to_owned()))
     }
 
-    fn replay(&mut self, task: &ReplayTask) -> Result<Vec<f64>, MirrorError> {
+    fn prepare(&mut self, task: &ReplayTask) -> Result<(), MirrorError> {
         let frame = self.ends.datagram(task.frame);
-        if task.cold { self.cold(task, &frame) } else { self.warm(task, &frame) }
+        let count = batch_of(frame.len());
+        let room = if is_large(frame.len()) { LARGE_FRAME } else { ORDINARY };
+        let waiting = if task.cold { COLD_BYTES / room } else { 0 };
+        let mut pool = Pool::new(frames(frame.len(), waiting + 2 * count));
+        self.introduce(&mut pool)?;
+        let waiting = (0..waiting).filter_map(|_| pool.packet_of(&frame)).collect();
+        self.stage = Some(Stage { frame, pool, count, waiting });
+        Ok(())
+    }
+
+    fn replay(&mut self, task: &ReplayTask) -> Result<Vec<f64>, MirrorError> {
+        let Some(stage) = self.stage.take() else {
+            return Err(MirrorError::Broken("the replay was not prepared".to_owned()));
+        };
+        if task.cold { self.cold(task, stage) } else { self.warm(task, stage) }
     }
 
     fn tally(&mut self) -> Vec<(String, u64)> {
@@ -192,6 +216,19 @@ impl Mirror for ReplayMirror {
 
 fn is_unsummed(turn: Turn) -> bool {
     matches!(turn, Turn::UdpUnsummed | Turn::CopiedUnsummed)
+}
+
+/// What turns the packets round.
+enum Machinery {
+    Turnpike(Box<Turnpike>),
+    /// Below UDP: addresses and ports swapped, no sum touched.
+    Swap(Box<Swap>),
+}
+
+#[inline]
+fn exchange<M: Machine>(machine: &mut M, now: Instant, batch: &mut Vec<Packet>, pool: &mut Pool) {
+    machine.handle_packets(now, PORT, batch, pool);
+    machine.poll_packets(now, PORT, batch, usize::MAX, pool);
 }
 
 /// Bytes of an ordinary frame.

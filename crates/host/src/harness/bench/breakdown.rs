@@ -6,6 +6,7 @@
 
 use super::{Bench, Trouble, give_up_after, reserve};
 use crate::harness::control::{PeerReport, Role};
+use crate::harness::effort::CpuReading;
 use crate::harness::page::Page;
 use crate::harness::sampler;
 use crate::harness::spec::{BlockReport, BlockSpec, PartReport};
@@ -89,6 +90,9 @@ struct Trips {
     plain: Vec<u64>,
     probed: Vec<Trip>,
     lost_in_a_row: u32,
+    /// Page faults while they were under way: those of opening and reading a recorder are no
+    /// disturbance of theirs.
+    faults: u64,
 }
 
 impl<E: End> Bench<'_, E> {
@@ -108,13 +112,15 @@ impl<E: End> Bench<'_, E> {
         let samples_max = usize::try_from(spec.samples_max).unwrap_or(usize::MAX);
         let mut probed = vec![Trip { begin: 1, end: 1 }; samples_max];
         probed.clear();
-        let mut trips = Trips { plain: reserve(samples_max), probed, lost_in_a_row: 0 };
+        let plain = reserve(samples_max);
+        let mut trips = Trips { plain, probed, lost_in_a_row: 0, faults: 0 };
         let effort = self.effort();
         let watched = self.take_turns(spec, probe, &mut trips);
         // Whatever happened, nothing goes on looking.
         probe.switch(false)?;
         watched?;
         let mut report = self.report(&effort, self.done);
+        report.effort.local.page_faults = trips.faults;
         let peer = self.finish_echo()?;
         self.conclude(&mut report, &peer);
         report.batch = 1;
@@ -178,6 +184,7 @@ impl<E: End> Bench<'_, E> {
         ticks_max: u64,
         trips: &mut Trips,
     ) -> Result<(), Trouble> {
+        let usage = CpuReading::now();
         let start = self.watch.begin();
         for _ in 0..count {
             let begin = self.watch.begin();
@@ -199,6 +206,7 @@ impl<E: End> Bench<'_, E> {
                 break;
             }
         }
+        trips.faults += CpuReading::now().since(usage).page_faults;
         Ok(())
     }
 }

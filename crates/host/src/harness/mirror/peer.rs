@@ -106,6 +106,15 @@ pub trait Mirror {
     /// When its device is gone or the kernel refuses.
     fn mirror(&mut self, reins: &Reins) -> Result<(), MirrorError>;
 
+    /// Gets the memory ready that a replay needs, before anything is counted.
+    ///
+    /// # Errors
+    /// When it has no memory to replay from.
+    fn prepare(&mut self, task: &ReplayTask) -> Result<(), MirrorError> {
+        let _ = task;
+        Ok(())
+    }
+
     /// Mirrors frames from memory; nanoseconds a packet.
     ///
     /// # Errors
@@ -196,9 +205,14 @@ fn attend(
     loop {
         let WorkerToPeer::Begin(task) = control.hear()? else { return Ok(()) };
         drop((mirror.tally(), mirror.times()));
+        let replay = replay_of(task, watch);
+        if let Some(Err(error)) = replay.as_ref().map(|task| mirror.prepare(task)) {
+            control.say(&PeerToWorker::Failed(error.to_string()))?;
+            continue;
+        }
         let before = CpuReading::now();
         control.say(&PeerToWorker::Armed)?;
-        let outcome = perform(mirror.as_mut(), task, watch, &reins);
+        let outcome = perform(mirror.as_mut(), replay.as_ref(), &reins);
         let cpu = CpuReading::now().since(before);
         let answer = match outcome {
             Ok(replayed) => {
@@ -214,20 +228,24 @@ fn attend(
     }
 }
 
-fn perform(
-    mirror: &mut dyn Mirror,
-    task: PeerTask,
-    watch: Stopwatch,
-    reins: &Reins,
-) -> Result<Option<(String, Vec<f64>)>, MirrorError> {
-    let Role::Replay { cold, duration_ns, samples_max } = task.role else {
-        return mirror.mirror(reins).map(|()| None);
-    };
-    let task = ReplayTask {
-        frame: usize::try_from(task.size).map_err(|e| MirrorError::Broken(e.to_string()))?,
+/// The replay that a task asks for, if it asks for one.
+fn replay_of(task: PeerTask, watch: Stopwatch) -> Option<ReplayTask> {
+    let Role::Replay { cold, duration_ns, samples_max } = task.role else { return None };
+    Some(ReplayTask {
+        frame: usize::try_from(task.size).ok()?,
         cold,
         duration_ticks: watch.ticks(duration_ns as f64),
         samples_max: samples_max as usize,
-    };
-    Ok(Some(("packet".to_owned(), mirror.replay(&task)?)))
+    })
+}
+
+fn perform(
+    mirror: &mut dyn Mirror,
+    replay: Option<&ReplayTask>,
+    reins: &Reins,
+) -> Result<Option<(String, Vec<f64>)>, MirrorError> {
+    match replay {
+        Some(task) => Ok(Some(("packet".to_owned(), mirror.replay(task)?))),
+        None => mirror.mirror(reins).map(|()| None),
+    }
 }
