@@ -26,7 +26,8 @@ pub(super) fn scene(figure: &Figure, alone: bool) -> Scene {
     if plots.is_empty() {
         plots.push(Plot::Scatter(ScatterPlot::new()));
     }
-    let (x, y) = scale::extents(figure);
+    let (mut x, y) = scale::extents(figure);
+    thin(&mut x, room(figure));
     let (x, y) = (Ends::of(&figure.x, &x), Ends::of(&figure.y, &y));
     // Ends are given, not found by the crate: on a logarithmic axis without data it overflows.
     let mut layout = Layout::new((x.low, x.high), (y.low, y.high))
@@ -320,7 +321,34 @@ fn height(figure: &Figure) -> f64 {
     }
 }
 
+/// Pixels along the horizontal axis: names on the other one take theirs from it.
+fn room(figure: &Figure) -> f64 {
+    let names = match &figure.y.scale {
+        Scale::Names(names) => names.iter().map(|name| name.chars().count()).max().unwrap_or(0),
+        _ => 8,
+    };
+    WIDTH - 60.0 - names as f64 * CHARACTER
+}
+
+/// Leaves out labels until no two touch.
+fn thin(extent: &mut Extent, room: f64) {
+    let wide = |label: &String| label.chars().count() as f64 * CHARACTER + 10.0;
+    for keep in 1..=extent.ticks.len() {
+        let kept = || extent.ticks.iter().step_by(keep).map(|(_, label)| wide(label));
+        if kept().sum::<f64>() <= room || kept().count() <= 2 {
+            for (index, (_, label)) in extent.ticks.iter_mut().enumerate() {
+                if index % keep != 0 {
+                    label.clear();
+                }
+            }
+            return;
+        }
+    }
+}
+
 const WIDTH: f64 = 560.0;
+/// Pixels of a character of a tick's label, on average.
+const CHARACTER: f64 = 7.0;
 const WHISKER: f64 = 1.2;
 const BOX: f64 = 10.0;
 const STACKED: f64 = 13.0;
