@@ -76,6 +76,20 @@ fn ping_is_answered_in_both_families_and_the_exit_code_is_the_commands_own() {
 }
 
 #[test]
+fn plumbs_own_stack_answers_linux_and_its_own_sender_at_the_other_side() {
+    if !allowed() || !installed("ping") {
+        return;
+    }
+    let script = "ping -c 3 -i 0.01 -W 5 10.77.0.2 && ping -c 3 -i 0.01 -W 5 fd77::2 && \
+                  plumb stack send 10.77.0.2:1997 --count 50 --size 60";
+    let Output { status, stdout, stderr } =
+        lab(&["--far", "plumb", "--", "sh", "-c", script]).output().unwrap();
+    let text = String::from_utf8_lossy(&stdout);
+    assert!(status.success(), "{text}{}", String::from_utf8_lossy(&stderr));
+    assert_eq!(text.matches("3 received").count(), 2, "{text}");
+}
+
+#[test]
 fn frames_without_offloads_are_whole_and_no_checksum_is_left_open() {
     if !allowed() || !installed("tshark") {
         return;

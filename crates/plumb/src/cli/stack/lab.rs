@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus, Stdio};
 
 use clap::{Args, ValueEnum};
 use plumb_host::lab::{self, Contained, LabError, LinkOptions, TestBed};
@@ -28,6 +28,8 @@ Root is not needed where the kernel gives user namespaces; 'plumb doctor' says w
 Examples:
   plumb stack lab                                a shell, and Linux at the other side
   plumb stack lab -- ping -c 3 10.77.0.2         one command
+  plumb stack lab --far plumb                    plumb's own stack at the other side, with its services
+  plumb stack lab --far plumb -- plumb stack send 10.77.0.2:1997
   plumb stack lab --far tap -- ./my-stack plumb0 a TAP device for a stack of your own
   nsenter --net=$PLUMB_LAB_FAR tcpdump -i plumb1 in the shell: a look at side B")]
 pub struct Lab {
@@ -57,6 +59,8 @@ pub struct Lab {
 enum FarEnd {
     /// Linux, over virtual Ethernet: it answers as any host does
     Linux,
+    /// plumb's own stack, over a TAP device: it answers ping, echoes, discards and mirrors
+    Plumb,
     /// Nobody yet, over virtual Ethernet: for a stack on a packet or AF_XDP socket of plumb1
     Silent,
     /// Nobody yet, over a TAP device: for a stack that opens plumb0
@@ -95,6 +99,8 @@ impl Lab {
         if let Some(far) = &far {
             command.env("PLUMB_LAB_FAR", far);
         }
+        // It ends with this process, which is the root of everything inside.
+        let _server = self.start_server(&bed)?;
         // This thread waits inside side A, so that the process is found there from outside.
         let outcome = bed.in_a(|| command.status()).map_err(Problem::from)?;
         let name = command.get_program().to_string_lossy().into_owned();
@@ -105,13 +111,39 @@ impl Lab {
         })
     }
 
+    /// plumb's services at side B, where they were asked for; attached and reachable.
+    fn start_server(&self, bed: &TestBed) -> Result<Option<Child>, Problem> {
+        if self.far != FarEnd::Plumb {
+            return Ok(None);
+        }
+        let mut command = Command::new("/proc/self/exe");
+        command.args(["stack", "serve", "--quiet", "--device"]);
+        command.arg(format!("tap:{}", TestBed::NEAR_DEVICE));
+        command.arg(format!("--mac={}", TestBed::FAR_MAC));
+        for (_, far, bits) in bed.addresses() {
+            command.arg(format!("--addr={far}/{bits}"));
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        let started = bed.in_a(|| command.spawn()).map_err(Problem::from)?;
+        let server = started
+            .map_err(|error| Problem::trouble("cannot start plumb's stack").because(error))?;
+        let mut netlink = bed.a().netlink().map_err(Problem::from)?;
+        let link = netlink.wait_until_running(TestBed::NEAR_DEVICE).map_err(Problem::from)?;
+        if link.is_running {
+            return Ok(Some(server));
+        }
+        Err(Problem::trouble("plumb's stack did not attach to the TAP of the test bed")
+            .because("its own message stands above")
+            .fix("try the other sides: --far linux"))
+    }
+
     fn make_bed(&self) -> Result<TestBed, LabError> {
         let options =
             LinkOptions { mtu: self.mtu, offloads: !self.no_offloads, neighbours: self.neighbours };
         match self.far {
             FarEnd::Linux => TestBed::veth(lab::Far::Answers, options),
             FarEnd::Silent => TestBed::veth(lab::Far::Silent, options),
-            FarEnd::Tap => {
+            FarEnd::Tap | FarEnd::Plumb => {
                 let bed = TestBed::tap(options)?;
                 bed.add_tap()?;
                 bed.bring_up_near()?;
@@ -161,6 +193,7 @@ fn welcome(far: FarEnd, bed: &TestBed, contained: &Contained, path: Option<&str>
     let far_words = list(&|(_, far, bits)| format!("{far}/{bits}"));
     let who = match far {
         FarEnd::Linux => "Linux on plumb1",
+        FarEnd::Plumb => "plumb's stack, behind the TAP plumb0",
         FarEnd::Silent => "nobody on plumb1 yet",
         FarEnd::Tap => "whoever opens the TAP plumb0",
     };
@@ -174,6 +207,10 @@ fn welcome(far: FarEnd, bed: &TestBed, contained: &Contained, path: Option<&str>
     let mut line = |what: &str, command: String| lines.push(format!("  {what:<20} {command}"));
     match far {
         FarEnd::Linux => line("try", format!("ping {}", TestBed::FAR_V4)),
+        FarEnd::Plumb => {
+            line("try", format!("ping {}", TestBed::FAR_V4));
+            line("or", format!("plumb stack send {}:1997", TestBed::FAR_V4));
+        }
         FarEnd::Silent | FarEnd::Tap => line("link address of B", TestBed::FAR_MAC.to_string()),
     }
     if let Some(path) = path {
