@@ -28,6 +28,10 @@ pub(super) fn scene(figure: &Figure, alone: bool) -> Scene {
     }
     let (mut x, y) = scale::extents(figure);
     thin(&mut x, room(figure));
+    // Labels this long reach into the axis' own, and bear its unit anyway.
+    let crowded = !matches!(figure.y.scale, Scale::Names(_))
+        && y.ticks.iter().any(|(_, label)| label.chars().count() > 7);
+    let y_label = if crowded { String::new() } else { figure.y.label.clone() };
     let (x, y) = (Ends::of(&figure.x, &x), Ends::of(&figure.y, &y));
     // Ends are given, not found by the crate: on a logarithmic axis without data it overflows.
     let mut layout = Layout::new((x.low, x.high), (y.low, y.high))
@@ -35,7 +39,7 @@ pub(super) fn scene(figure: &Figure, alone: bool) -> Scene {
         .with_height(height(figure))
         .with_theme(theme())
         .with_x_label(figure.x.label.clone())
-        .with_y_label(figure.y.label.clone())
+        .with_y_label(y_label)
         .with_label_size(13)
         .with_tick_size(13);
     if alone {
