@@ -19,7 +19,7 @@ pub(crate) mod sample;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OpenFlags};
 
@@ -118,10 +118,10 @@ impl Store {
                 reason: "the file is read-only".to_owned(),
             });
         }
-        let setup = "PRAGMA journal_mode = WAL;
-                     PRAGMA synchronous = NORMAL;
-                     PRAGMA foreign_keys = ON;";
-        connection.execute_batch(setup).map_err(fault)?;
+        write_ahead(&connection).map_err(fault)?;
+        connection
+            .execute_batch("PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON;")
+            .map_err(fault)?;
         schema::migrate(&mut connection).map_err(fault)?;
         Ok(Self { connection, path: path.to_owned() })
     }
@@ -129,6 +129,25 @@ impl Store {
     /// The store's view of an SQLite error.
     fn fault(&self, source: rusqlite::Error) -> StoreError {
         StoreError::from_sqlite(&self.path, source)
+    }
+}
+
+/// Has the file written through a write-ahead log.
+///
+/// The change of a new file needs it alone, and for that SQLite refuses at once instead of waiting
+/// for [`BUSY_TIMEOUT`] while others look at it (they would wait for each other): so ask again.
+fn write_ahead(connection: &Connection) -> rusqlite::Result<()> {
+    let deadline = Instant::now() + BUSY_TIMEOUT;
+    loop {
+        match connection.execute_batch("PRAGMA journal_mode = WAL;") {
+            Err(error)
+                if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy)
+                    && Instant::now() < deadline =>
+            {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            done => return done,
+        }
     }
 }
 

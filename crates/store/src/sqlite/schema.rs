@@ -31,11 +31,16 @@ pub(super) enum Identity {
 }
 
 /// Looks at a database without changing it.
+///
+/// One transaction around the three questions: between two of them another process may be making
+/// the store, and half of each answer would look like another program's file.
 pub(super) fn identify(connection: &Connection) -> rusqlite::Result<Identity> {
-    let number = |sql| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
+    let snapshot = connection.unchecked_transaction()?;
+    let number = |sql| snapshot.query_row(sql, [], |row| row.get::<_, i64>(0));
     let application_id = number("PRAGMA application_id")?;
     let version = number("PRAGMA user_version")?;
     let tables = number("SELECT count(*) FROM sqlite_schema")?;
+    snapshot.finish()?;
     Ok(match (application_id, version, tables) {
         (APPLICATION_ID, version, _) => Identity::Store(version),
         (0, 0, 0) => Identity::Blank,

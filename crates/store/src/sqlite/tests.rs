@@ -137,20 +137,29 @@ fn two_writers_wait_for_each_other() {
     assert_eq!(first.runs().unwrap().len(), 2);
 }
 
+/// Enough that each of the two races there once was is lost every time the test runs.
+const STORES_MADE: usize = 100;
+
 #[test]
 fn a_store_made_by_many_at_once_is_made_once() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = path_in(&directory);
-    std::thread::scope(|scope| {
-        for id in 0..8 {
-            let path = &path;
-            scope.spawn(move || {
-                let mut store = Store::open(path, Mode::Write).unwrap();
-                store.create_run(&sample::run(&id.to_string(), id)).unwrap();
-            });
-        }
-    });
-    assert_eq!(Store::open(&path, Mode::Read).unwrap().runs().unwrap().len(), 8);
+    // Whoever looks while another makes it must see the whole store or none of it: a window of
+    // microseconds, hence many stores.
+    for _ in 0..STORES_MADE {
+        let directory = tempfile::tempdir().unwrap();
+        let path = path_in(&directory);
+        let together = std::sync::Barrier::new(8);
+        std::thread::scope(|scope| {
+            for id in 0..8 {
+                let (path, together) = (&path, &together);
+                scope.spawn(move || {
+                    together.wait();
+                    let mut store = Store::open(path, Mode::Write).unwrap();
+                    store.create_run(&sample::run(&id.to_string(), id)).unwrap();
+                });
+            }
+        });
+        assert_eq!(Store::open(&path, Mode::Read).unwrap().runs().unwrap().len(), 8);
+    }
 }
 
 #[test]
