@@ -4,7 +4,6 @@
 //! [`plumb_wire::machine::Machine`]. Left out: devices, clocks and the driving loop.
 #![forbid(unsafe_code)]
 
-pub mod coalesce;
 pub mod counters;
 pub mod fragment;
 pub mod fuzz;
@@ -18,9 +17,7 @@ pub mod path;
 pub mod path_mtu;
 pub mod reassembly;
 pub mod route;
-pub mod segment;
 pub mod service;
-pub mod siphash;
 pub mod timers;
 pub mod udp;
 pub mod world;

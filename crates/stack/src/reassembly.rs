@@ -14,7 +14,7 @@ use plumb_base::time::{Instant, Span};
 use plumb_wire::packet::{Packet, Pool};
 use plumb_wire::{fragment, ipv4, ipv6};
 
-use crate::siphash::{SipKey, address_words};
+use plumb_wire::siphash::{SipKey, address_words};
 
 mod chain;
 mod partial;

@@ -19,11 +19,11 @@ mod ephemeral;
 mod input;
 pub mod output;
 
-use crate::siphash::SipKey;
 use demux::{Claim, Demux};
 use ephemeral::EphemeralPorts;
 pub use input::{Arrival, Refused};
 pub use output::CopyPolicy;
+use plumb_wire::siphash::SipKey;
 
 /// The name of a socket; of a socket that was closed it names nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -13,7 +13,7 @@ use plumb_wire::machine::{Machine, Port};
 use plumb_wire::medium::Medium;
 use plumb_wire::packet::{ChecksumState, Frames, Meta, Packet, Pool};
 
-use crate::segment::{Checksums, segment};
+use plumb_wire::segment::{Checksums, segment};
 
 mod faults;
 

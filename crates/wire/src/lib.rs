@@ -7,6 +7,7 @@
 pub mod arp;
 pub mod capture;
 pub mod checksum;
+pub mod coalesce;
 pub mod compose;
 pub mod ecn;
 pub mod ethernet;
@@ -27,6 +28,8 @@ pub mod packet;
 pub mod pcap;
 pub mod pcapng;
 pub mod protocol;
+pub mod segment;
+pub mod siphash;
 pub mod tcp;
 pub mod traffic_class;
 pub mod udp;

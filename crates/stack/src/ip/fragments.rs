@@ -18,7 +18,7 @@ use crate::host::Host;
 use crate::icmp::Fault;
 use crate::path::Path;
 use crate::reassembly::{Outcome, Refused};
-use crate::segment::{self, Checksums, segment};
+use plumb_wire::segment::{self, Checksums, segment};
 
 impl Host {
     /// Takes a fragment, and the whole datagram that it may have completed.

@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use hashbrown::HashTable;
 
-use crate::siphash::{SipKey, halves};
+use plumb_wire::siphash::{SipKey, halves};
 
 /// An address of either family, as the tables need it.
 pub trait Address: Copy + Eq + fmt::Debug {

@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use plumb_base::seed::Seed;
 use rand::Rng;
 
-use crate::siphash::{SipKey, address_words};
+use plumb_wire::siphash::{SipKey, address_words};
 
 /// First dynamic port (RFC 6335 §6); the last is 65,535.
 const FIRST: u16 = 49_152;

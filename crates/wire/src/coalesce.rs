@@ -5,9 +5,9 @@
 //! but for what counts up, checksums verified, full segments but for the last. Left out: waiting for
 //! more to come, and reordering; only neighbours in a batch are joined.
 
+use crate::medium::Medium;
+use crate::packet::{ChecksumState, Packet, Pool, Segments};
 use plumb_copy::Sum;
-use plumb_wire::medium::Medium;
-use plumb_wire::packet::{ChecksumState, Packet, Pool, Segments};
 
 use crate::segment::{Layout, TCP_FIRST, TCP_LAST, TCP_NEVER};
 

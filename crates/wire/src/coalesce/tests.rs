@@ -1,13 +1,13 @@
 //! Joining and cutting undo each other, and nothing is joined that cutting would not restore.
 
+use crate::checksum;
+use crate::compose::{Link, Path};
+use crate::ecn::Ecn;
+use crate::ipv4;
+use crate::mac::MacAddr;
+use crate::packet::{Frames, SegmentKind};
+use crate::tcp::{self, Flags, SeqNum};
 use plumb_base::seed::{Seed, Stream};
-use plumb_wire::checksum;
-use plumb_wire::compose::{Link, Path};
-use plumb_wire::ecn::Ecn;
-use plumb_wire::ipv4;
-use plumb_wire::mac::MacAddr;
-use plumb_wire::packet::{Frames, SegmentKind};
-use plumb_wire::tcp::{self, Flags, SeqNum};
 use rand::RngExt;
 
 use super::*;

@@ -3,14 +3,14 @@
 //!
 //! Left out: fragments, and packets with bytes behind their IP length.
 
+use crate::checksum::{Pseudo, nonzero};
+use crate::ethernet::{EtherType, Frame};
+use crate::ipv6::extension::Extension;
+use crate::medium::Medium;
+use crate::packet::SegmentKind;
+use crate::protocol::Protocol;
+use crate::{ipv4, ipv6, tcp, udp};
 use plumb_copy::Sum;
-use plumb_wire::checksum::{Pseudo, nonzero};
-use plumb_wire::ethernet::{EtherType, Frame};
-use plumb_wire::ipv6::extension::Extension;
-use plumb_wire::medium::Medium;
-use plumb_wire::packet::SegmentKind;
-use plumb_wire::protocol::Protocol;
-use plumb_wire::{ipv4, ipv6, tcp, udp};
 
 /// Flags of TCP that only the last segment may carry, where they lie in octet 13.
 pub const TCP_LAST: u8 = 0x01 | 0x08;

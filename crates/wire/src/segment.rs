@@ -5,10 +5,10 @@
 
 use std::ops::Range;
 
+use crate::checksum::Pseudo;
+use crate::medium::Medium;
+use crate::packet::{ChecksumState, Meta, Packet, Pool};
 use plumb_copy::{Sum, copy_and_sum};
-use plumb_wire::checksum::Pseudo;
-use plumb_wire::medium::Medium;
-use plumb_wire::packet::{ChecksumState, Meta, Packet, Pool};
 
 mod layout;
 

@@ -1,0 +1,12 @@
+//! Links as pure machines: frames and time in, frames and the next deadline out.
+//!
+//! What happens to a frame in one direction of one hop, in this order: policer, queue, rate, the
+//! wire's faults, delay, and, where the hop ends at a router, its time to live and the next hop's
+//! MTU. A link is hops in a row, both ways. Left out: any clock and any device; the same link runs
+//! in real time and in virtual time.
+#![forbid(unsafe_code)]
+
+pub mod context;
+pub mod frame;
+pub mod queue;
+pub mod spec;
