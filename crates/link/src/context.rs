@@ -1,11 +1,13 @@
 //! What every element of a link is given: where frames end that go no further, and the account of it.
 //!
-//! Left out: the account's report.
+//! Left out: the account's report; what an IP header looks like.
 
-use plumb_base::time::Instant;
-use plumb_wire::packet::Pool;
+use plumb_wire::ecn::Ecn;
+use plumb_wire::medium::Medium;
+use plumb_wire::packet::{Packet, Pool};
 
 use crate::frame::Frame;
+use crate::header;
 
 /// Why a frame went no further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -77,6 +79,28 @@ impl Discards {
     pub fn total(&self) -> (u64, u64) {
         (self.frames.iter().sum(), self.bytes.iter().sum())
     }
+
+    fn add(&mut self, frame: &Frame, reason: Reason) {
+        self.frames[reason as usize] += u64::from(frame.count);
+        self.bytes[reason as usize] += u64::from(frame.wire_len);
+    }
+}
+
+/// What the wire did to frames that it delivered: frames and bytes of each kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Frames that arrived a second time: these come on top of what came in.
+    pub duplicated: u64,
+    /// Bytes of these, as the rate counts them.
+    pub duplicated_bytes: u64,
+    /// Frames sent later than others behind them.
+    pub reordered: u64,
+    /// Frames with a bit changed.
+    pub corrupted: u64,
+    /// Frames cut short.
+    pub truncated: u64,
+    /// Frames held while the wire was clogged.
+    pub held: u64,
 }
 
 /// Where the elements of one direction of one hop put what ends in them.
@@ -84,24 +108,52 @@ impl Discards {
 pub struct Context<'a> {
     /// The frames' memory.
     pub pool: &'a mut Pool,
+    /// What a frame's first byte belongs to.
+    pub medium: Medium,
     /// What was discarded so far.
     pub discards: &'a mut Discards,
     /// Frames marked "congestion experienced" so far.
     pub marked: &'a mut u64,
+    /// What the wire did so far.
+    pub changes: &'a mut Changes,
 }
 
 impl Context<'_> {
     /// Ends a frame.
     pub fn discard(&mut self, frame: Frame, reason: Reason) {
-        self.discards.frames[reason as usize] += u64::from(frame.count);
-        self.discards.bytes[reason as usize] += u64::from(frame.wire_len);
+        self.discards.add(&frame, reason);
         self.pool.free(frame.packet);
     }
 
     /// Marks a frame "congestion experienced" (RFC 3168 §5) where its sender is capable of ECN;
     /// whether it was. The IP header's bytes and checksum are changed in place.
-    pub fn mark(&mut self, now: Instant, frame: &mut Frame) -> bool {
-        let _ = (now, frame);
-        false
+    pub fn mark(&mut self, frame: &mut Frame) -> bool {
+        if !header::mark(self.medium, self.pool.bytes_mut(&mut frame.packet)) {
+            return false;
+        }
+        frame.packet.meta.ecn = Ecn::Congestion;
+        *self.marked += u64::from(frame.count);
+        true
+    }
+
+    /// A second frame with the same bytes; `None` when no memory is left for it, which is counted.
+    pub fn duplicate(&mut self, frame: &Frame) -> Option<Frame> {
+        self.changes.duplicated += u64::from(frame.count);
+        self.changes.duplicated_bytes += u64::from(frame.wire_len);
+        let Some(packet) = self.copy_of(&frame.packet) else {
+            self.discards.add(frame, Reason::NoMemory);
+            return None;
+        };
+        Some(Frame { packet, ..*frame })
+    }
+
+    fn copy_of(&mut self, packet: &Packet) -> Option<Packet> {
+        let mut copy = self.pool.allocate_for(packet.len())?;
+        copy.meta = packet.meta;
+        let whole = self.pool.append_from(&mut copy, packet, 0..packet.len(), |from, to| {
+            to.copy_from_slice(from);
+        });
+        debug_assert!(whole, "allocated for so many bytes");
+        Some(copy)
     }
 }

@@ -6,7 +6,14 @@
 //! in real time and in virtual time.
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+mod bench;
+mod chance;
 pub mod context;
+pub mod delay;
+pub mod fault;
+pub mod flow;
 pub mod frame;
+mod header;
 pub mod queue;
 pub mod spec;

@@ -2,10 +2,17 @@
 //!
 //! Left out: the rate itself, and where frames come from.
 
+use plumb_base::seed::Stream;
 use plumb_base::time::Instant;
 
 use crate::context::Context;
 use crate::frame::Frame;
+use crate::spec::QueueSpec;
+
+mod drop_tail;
+mod fifo;
+
+use drop_tail::DropTail;
 
 /// What waits in a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,9 +23,53 @@ pub struct Backlog {
     pub bytes: u64,
 }
 
+impl Backlog {
+    fn add(&mut self, frame: &Frame) {
+        self.frames += u64::from(frame.count);
+        self.bytes += u64::from(frame.wire_len);
+    }
+
+    fn remove(&mut self, frame: &Frame) {
+        self.frames -= u64::from(frame.count);
+        self.bytes -= u64::from(frame.wire_len);
+    }
+}
+
+/// How much may wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// So many frames.
+    Frames(u64),
+    /// So many bytes.
+    Bytes(u64),
+}
+
+impl Limit {
+    /// Whether a frame still fits. One always does where nothing waits: a limit shorter than a frame
+    /// would otherwise be a link that is down.
+    #[inline]
+    pub fn takes(self, backlog: Backlog, frame: &Frame) -> bool {
+        backlog.frames == 0
+            || match self {
+                Self::Frames(limit) => backlog.frames + u64::from(frame.count) <= limit,
+                Self::Bytes(limit) => backlog.bytes + u64::from(frame.wire_len) <= limit,
+            }
+    }
+
+    /// Whether more waits than may.
+    #[inline]
+    pub fn is_exceeded(self, backlog: Backlog) -> bool {
+        backlog.frames > 1
+            && match self {
+                Self::Frames(limit) => backlog.frames > limit,
+                Self::Bytes(limit) => backlog.bytes > limit,
+            }
+    }
+}
+
 /// A queueing discipline. Moments given to one queue never go backwards.
 pub trait Queue: std::fmt::Debug + Send {
-    /// Takes a frame that arrives at `now`; discards it, or another, where there is no room.
+    /// Takes a frame that arrives at `now`, which is its `arrived`; discards it, or another, where there is no room.
     fn enqueue(&mut self, now: Instant, frame: Frame, context: &mut Context<'_>);
 
     /// The frame to be sent next, at `now`; may discard others on its way to it. `None` only when nothing waits.
@@ -26,6 +77,9 @@ pub trait Queue: std::fmt::Debug + Send {
 
     /// What waits.
     fn backlog(&self) -> Backlog;
+
+    /// Empties it into `out`, judging none: for another discipline that takes its place while a link runs.
+    fn drain(&mut self, out: &mut Vec<Frame>);
 
     /// When [`Queue::handle_deadline`] is due, if the discipline does anything by the clock alone.
     fn deadline(&self) -> Option<Instant> {
@@ -35,5 +89,16 @@ pub trait Queue: std::fmt::Debug + Send {
     /// Does what is due; afterwards the deadline lies after `now`.
     fn handle_deadline(&mut self, now: Instant, context: &mut Context<'_>) {
         let _ = (now, context);
+    }
+}
+
+/// The queue that a description asks for.
+///
+/// `limit` is the description's, resolved; `stream` is what its random choices come from.
+pub fn make(spec: &QueueSpec, limit: Limit, stream: Stream) -> Box<dyn Queue> {
+    let _ = stream;
+    match *spec {
+        QueueSpec::DropTail { .. } => Box::new(DropTail::new(limit)),
+        _ => Box::new(DropTail::new(limit)),
     }
 }
