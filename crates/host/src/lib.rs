@@ -6,6 +6,7 @@
 pub mod clock;
 pub mod device;
 pub mod doctor;
+pub mod emulate;
 pub mod environment;
 pub mod harness;
 pub mod lab;

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::fs::MetadataExt;
+use std::process::Command;
 use std::time::Duration;
 
 use plumb_host::device::tap::{self, Settings, Tap};
@@ -219,8 +220,12 @@ fn a_device_moves_changes_and_goes() {
         mac: Some(mac),
         arp: Some(false),
         name: None,
+        tx_queue_len: Some(2_345),
     };
     netlink.change_link(index, &change).unwrap();
+    let show = || Command::new("ip").args(["link", "show", "far"]).output().unwrap();
+    let shown = second.enter(show).unwrap();
+    assert!(String::from_utf8_lossy(&shown.stdout).contains("qlen 2345"));
     let link = netlink.link("far").unwrap();
     assert_eq!((link.mtu, link.mac, link.is_up), (1280, Some(mac), true));
     netlink.remove_link(index).unwrap();

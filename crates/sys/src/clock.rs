@@ -9,6 +9,8 @@ pub enum Clock {
     MonotonicRaw,
     /// CLOCK_MONOTONIC_COARSE.
     MonotonicCoarse,
+    /// CLOCK_BOOTTIME: goes on while the machine is suspended.
+    Boottime,
     /// CLOCK_REALTIME.
     Realtime,
     /// CLOCK_PROCESS_CPUTIME_ID.
@@ -23,6 +25,7 @@ impl Clock {
             Self::Monotonic => libc::CLOCK_MONOTONIC,
             Self::MonotonicRaw => libc::CLOCK_MONOTONIC_RAW,
             Self::MonotonicCoarse => libc::CLOCK_MONOTONIC_COARSE,
+            Self::Boottime => libc::CLOCK_BOOTTIME,
             Self::Realtime => libc::CLOCK_REALTIME,
             Self::ProcessCpu => libc::CLOCK_PROCESS_CPUTIME_ID,
             Self::ThreadCpu => libc::CLOCK_THREAD_CPUTIME_ID,

@@ -46,6 +46,14 @@ pub fn sleep_ns(ns: u64) -> bool {
     error == 0
 }
 
+/// prctl(2) PR_SET_TIMERSLACK: by how much the kernel may prolong this thread's sleeps, in nanoseconds;
+/// 50 µs unless somebody said so.
+pub fn set_slack_ns(ns: u32) -> io::Result<()> {
+    // SAFETY: takes plain numbers.
+    check(unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, libc::c_ulong::from(ns)) })?;
+    Ok(())
+}
+
 /// Ticks so far; wraps.
 #[inline]
 pub fn ticks() -> u32 {

@@ -65,13 +65,19 @@ struct Candidate {
 
 impl Candidate {
     fn of(packet: &Packet, medium: Medium, pool: &Pool) -> Option<Self> {
+        let bytes = pool.bytes(packet);
+        let layout = Layout::of(bytes, medium)?;
         let verify = match packet.meta.checksum {
             ChecksumState::Plain => true,
             ChecksumState::Verified => false,
-            ChecksumState::Partial { .. } => return None,
+            // It has not been on a wire since its sender left the sum open: nothing can be wrong yet.
+            ChecksumState::Partial { start, offset } => {
+                if usize::from(start) != layout.transport || offset != layout.checksum_offset() {
+                    return None;
+                }
+                false
+            }
         };
-        let bytes = pool.bytes(packet);
-        let layout = Layout::of(bytes, medium)?;
         let len = bytes.len() - layout.payload;
         if packet.meta.segments.is_some() || len == 0 {
             return None;
@@ -83,7 +89,7 @@ impl Candidate {
             if bytes[layout.transport + 13] & TCP_NEVER != 0 {
                 return None;
             }
-        } else if layout.checksum_field(bytes) == 0 {
+        } else if layout.checksum_field(bytes) == 0 && is_complete(packet) {
             return None;
         }
         if verify {
@@ -95,6 +101,11 @@ impl Candidate {
         }
         Some(Self { layout, len })
     }
+}
+
+/// Whether its checksum field says what it says, and is no sum left open.
+fn is_complete(packet: &Packet) -> bool {
+    !matches!(packet.meta.checksum, ChecksumState::Partial { .. })
 }
 
 /// A packet that others may be joined to, and what it stands for.

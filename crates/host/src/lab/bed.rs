@@ -108,6 +108,45 @@ impl TestBed {
         Ok(Self { a, b: None, options, has_v6 })
     }
 
+    /// Two namespaces without a wire, for a TAP device in each that are still to be opened, as
+    /// [`TestBed::NEAR_DEVICE`] inside `A` and [`TestBed::FAR_DEVICE`] inside `B`; then
+    /// [`TestBed::bring_up_taps`]. Whoever holds both is the wire.
+    ///
+    /// # Errors
+    /// As [`TestBed::veth`].
+    pub fn taps(options: LinkOptions) -> Result<Self, LabError> {
+        let (a, b) = (quiet_namespace()?, quiet_namespace()?);
+        let has_v6 = has_v6(&a) && options.mtu >= MTU_MIN_V6;
+        Ok(Self { a, b: Some(b), options, has_v6 })
+    }
+
+    /// Gives both devices of [`TestBed::taps`] room for bursts, link address, MTU, addresses and
+    /// neighbours, and brings them up.
+    ///
+    /// # Errors
+    /// As [`TestBed::bring_up_near`].
+    pub fn bring_up_taps(&self) -> Result<(), LabError> {
+        let sides = [
+            (Some(&self.a), Self::NEAR_DEVICE, None),
+            (self.b.as_ref(), Self::FAR_DEVICE, Some(Self::FAR_MAC)),
+        ];
+        for (namespace, name, mac) in sides {
+            let Some(namespace) = namespace else { continue };
+            let mut netlink = namespace.netlink()?;
+            let index = netlink.link(name)?.index;
+            let change = LinkChange {
+                tx_queue_len: Some(TAP_QUEUE_LEN),
+                mtu: Some(self.options.mtu),
+                mac,
+                ..LinkChange::default()
+            };
+            netlink.change_link(index, &change)?;
+        }
+        // Both come up with their carrier there, and are ready at once.
+        self.bring_up_far(Far::Answers)?;
+        self.bring_up_near()
+    }
+
     /// Makes the TAP device of side `A` with nobody at its other side: whoever opens
     /// [`TestBed::NEAR_DEVICE`] inside, with one queue, is that. It lasts as long as the namespace.
     ///
@@ -232,6 +271,9 @@ fn quiet_namespace() -> Result<Namespace, LabError> {
     }
     Ok(namespace)
 }
+
+/// Frames that a TAP keeps for whoever reads it: the kernel's 500 are fewer than one burst of TCP.
+const TAP_QUEUE_LEN: u32 = 10_000;
 
 /// A link of less carries no IPv6 (RFC 8200 §5), and Linux switches it off there.
 const MTU_MIN_V6: u32 = 1280;

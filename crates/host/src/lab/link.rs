@@ -26,6 +26,7 @@ const ASK: u16 = 18;
 const ADDRESS: u16 = 1;
 const NAME: u16 = 3;
 const MTU: u16 = 4;
+const TX_QUEUE_LEN: u16 = 13;
 const OPERATION: u16 = 16;
 const INFO: u16 = 18;
 const STATS64: u16 = 23;
@@ -114,6 +115,8 @@ pub struct LinkChange {
     pub mac: Option<MacAddr>,
     /// Its name; most devices must be down for that.
     pub name: Option<String>,
+    /// Frames that may wait at it to be sent; at a TAP, to be read.
+    pub tx_queue_len: Option<u32>,
 }
 
 impl Netlink {
@@ -181,6 +184,9 @@ impl Netlink {
         }
         if let Some(mtu) = change.mtu {
             request.attribute(MTU, &mtu.to_ne_bytes());
+        }
+        if let Some(len) = change.tx_queue_len {
+            request.attribute(TX_QUEUE_LEN, &len.to_ne_bytes());
         }
         self.change(format!("change network device {index}: {change:?}"), request)
     }

@@ -217,6 +217,43 @@ fn a_super_segment_cut_is_sound_packets_which_are_joined_to_it_again() {
 }
 
 #[test]
+fn what_was_cut_with_its_checksums_left_open_is_joined_to_the_same_super_segment() {
+    for seed in 0..200 {
+        let mut stream = Seed(seed).stream("open");
+        let (v6, tcp) = (stream.random(), stream.random());
+        let medium = if stream.random() { Medium::Ethernet } else { Medium::Ip };
+        let mut sender = Sender::new(v6, medium, &mut stream);
+        let size: u16 = stream.random_range(500..1_400);
+        let payload: Vec<u8> = (0..10_000).map(|_| stream.random()).collect();
+        let whole = sender.packet(tcp, Flags::ACK, &payload);
+        let mut pool = pool();
+        let mut packet = pool.packet_of(&whole).unwrap();
+        let layout = Layout::of(&whole, medium).unwrap();
+        packet.meta.segments = Some(Segments {
+            kind: layout.kind,
+            size,
+            header_len: u16::try_from(layout.payload).unwrap(),
+        });
+        let segments = packet.meta.segments;
+        let mut batch = Vec::new();
+        segment(packet, medium, Checksums::Partial, &mut pool, &mut batch).unwrap();
+        assert_eq!(batch.len(), payload.len().div_ceil(size.into()));
+        coalesce(&mut batch, medium, &mut pool);
+        assert_eq!(batch.len(), 1, "seed {seed}");
+        assert_eq!(batch[0].meta.segments, segments, "seed {seed}");
+        let (start, offset) = match batch[0].meta.checksum {
+            ChecksumState::Partial { start, offset } => (start.into(), offset.into()),
+            other => panic!("{other:?}"),
+        };
+        let bytes = pool.bytes_mut(&mut batch[0]);
+        assert!(checksum::complete(bytes, start, offset));
+        assert_eq!(bytes, whole, "seed {seed}");
+        pool.free_all(&mut batch);
+        assert_eq!(pool.available(), (512, 8));
+    }
+}
+
+#[test]
 fn a_datagram_without_a_checksum_is_cut_into_datagrams_without() {
     let mut pool = pool();
     let mut whole = path(false, Medium::Ip).udp(7, 9, &[5; 3_000]);
