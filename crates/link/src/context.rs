@@ -67,6 +67,26 @@ impl Reason {
 pub struct Discards {
     frames: [u64; Reason::ALL.len()],
     bytes: [u64; Reason::ALL.len()],
+    all: Tally,
+}
+
+/// Frames, their bytes, and when they reached the element: its account needs the sums of all three.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub frames: u64,
+    pub bytes: u64,
+    /// The sum of [`Frame::arrived`] over frames, in picoseconds.
+    pub arrived: u128,
+}
+
+impl Tally {
+    #[inline]
+    pub fn add(&mut self, frame: &Frame) {
+        self.frames += u64::from(frame.count);
+        self.bytes += u64::from(frame.wire_len);
+        let arrived = frame.arrived.since_origin().as_ps();
+        self.arrived += u128::from(arrived) * u128::from(frame.count);
+    }
 }
 
 impl Discards {
@@ -77,12 +97,17 @@ impl Discards {
 
     /// Frames and bytes in all.
     pub fn total(&self) -> (u64, u64) {
-        (self.frames.iter().sum(), self.bytes.iter().sum())
+        (self.all.frames, self.all.bytes)
+    }
+
+    pub(crate) fn all(&self) -> Tally {
+        self.all
     }
 
     fn add(&mut self, frame: &Frame, reason: Reason) {
         self.frames[reason as usize] += u64::from(frame.count);
         self.bytes[reason as usize] += u64::from(frame.wire_len);
+        self.all.add(frame);
     }
 }
 

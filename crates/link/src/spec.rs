@@ -7,6 +7,10 @@ use plumb_base::rate::Rate;
 use plumb_base::seed::Seed;
 use plumb_base::time::Span;
 
+mod check;
+
+pub use check::{LEAST_BDP, SpecError};
+
 /// A whole link: hops from the near side to the far side.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkSpec {
@@ -17,7 +21,7 @@ pub struct LinkSpec {
 }
 
 /// One hop, both ways.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct HopSpec {
     /// From the near side to the far side.
     pub up: DirectionSpec,

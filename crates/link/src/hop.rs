@@ -1,0 +1,215 @@
+//! One direction of one hop: policer, queue, rate, the wire's faults, delay.
+//!
+//! Everything happens at its logical moment, in the order of time; whoever owns a hop steps it through them.
+//! Left out: what stands between hops.
+
+use plumb_base::time::{Instant, Span};
+use plumb_wire::packet::Pool;
+
+use crate::context::Reason;
+use crate::delay::Delay;
+use crate::fault::Fault;
+use crate::frame::Frame;
+use crate::line::Line;
+use crate::queue::Queue;
+use crate::rate::Server;
+use crate::rate::bucket::Bucket;
+
+mod account;
+mod make;
+
+pub(crate) use account::Account;
+pub(crate) use make::Surroundings;
+
+/// One direction of one hop.
+#[derive(Debug)]
+pub(crate) struct Hop {
+    made: make::Made,
+    policer: Option<Bucket>,
+    queue: Box<dyn Queue>,
+    server: Server,
+    sending: Option<Sending>,
+    faults: Vec<Box<dyn Fault>>,
+    /// What a fault holds back.
+    held: Line,
+    struck: [Vec<(Instant, Frame)>; 2],
+    delay: Delay,
+    least_delay: Span,
+    in_order: bool,
+    line: Line,
+    last_due: Instant,
+    next: Instant,
+    account: Account,
+}
+
+/// The frame that is being sent.
+#[derive(Debug)]
+struct Sending {
+    frame: Frame,
+    begun: Instant,
+    finish: Instant,
+}
+
+impl Hop {
+    /// When [`Hop::step`] is due; [`Instant::NEVER`] when nothing is.
+    #[inline]
+    pub fn next(&self) -> Instant {
+        self.next
+    }
+
+    /// The earliest moment at which a frame may come out, of all that is inside.
+    #[inline]
+    pub fn earliest_out(&self) -> Instant {
+        let inside =
+            self.finish().min(self.held.due()).min(self.queue.deadline().unwrap_or(Instant::NEVER));
+        self.line.due().min(if inside == Instant::NEVER {
+            inside
+        } else {
+            inside + self.least_delay
+        })
+    }
+
+    /// The least time that a frame travels.
+    pub fn least_delay(&self) -> Span {
+        self.least_delay
+    }
+
+    /// Bytes that each frame costs beyond its own.
+    #[inline]
+    pub fn overhead(&self) -> u32 {
+        self.made.spec.overhead
+    }
+
+    /// Takes a frame that arrives at `now`.
+    pub fn arrive(&mut self, now: Instant, mut frame: Frame, pool: &mut Pool) {
+        frame.arrived = now;
+        self.account.entered.add(&frame);
+        if let Some(policer) = &mut self.policer
+            && !policer.conforms(now, u64::from(frame.wire_len) * 8)
+        {
+            self.account.context(pool).discard(frame, Reason::Policed);
+            return;
+        }
+        self.account.on_arrival(now, self.queue.backlog().frames, &frame);
+        let before = self.account.discarded();
+        self.queue.enqueue(now, frame, &mut self.account.context(pool));
+        self.account.on_queue_discards(now, before);
+        self.begin(now, pool);
+        self.reckon();
+    }
+
+    /// Does what is due at `now`, and appends what comes out to `out`.
+    ///
+    /// To be called at [`Hop::next`], not later.
+    pub fn step(&mut self, now: Instant, out: &mut Vec<Frame>, pool: &mut Pool) {
+        while let Some((at, frame)) = self.held.pop(now) {
+            self.travel(at, frame);
+        }
+        if self.queue.deadline().is_some_and(|due| due <= now) {
+            self.account.on_queue(now, self.queue.backlog().frames);
+            let before = self.account.discarded();
+            self.queue.handle_deadline(now, &mut self.account.context(pool));
+            self.account.on_queue_discards(now, before);
+        }
+        if let Some(sending) = self.sending.take_if(|sending| sending.finish <= now) {
+            self.account.busy += sending.finish.saturating_since(sending.begun);
+            self.leave(sending.finish, sending.frame, pool);
+        }
+        self.begin(now, pool);
+        while let Some((_, frame)) = self.line.pop(now) {
+            self.account.left.add(&frame);
+            out.push(frame);
+        }
+        self.reckon();
+    }
+
+    /// Begins to send, where nothing is being sent and something waits.
+    fn begin(&mut self, now: Instant, pool: &mut Pool) {
+        while self.sending.is_none() {
+            let waiting = self.queue.backlog().frames;
+            if waiting == 0 {
+                return;
+            }
+            self.account.on_queue(now, waiting);
+            let before = self.account.discarded();
+            let frame = self.queue.dequeue(now, &mut self.account.context(pool));
+            self.account.on_queue_discards(now, before);
+            let Some(frame) = frame else { return };
+            self.account.on_departure(now, &frame);
+            let finish = self.server.finish(now, u64::from(frame.wire_len) * 8);
+            if finish <= now {
+                self.leave(now, frame, pool);
+            } else {
+                self.sending = Some(Sending { frame, begun: now, finish });
+            }
+        }
+    }
+
+    /// A frame's last bit leaves: the wire does to it what it does.
+    #[inline]
+    fn leave(&mut self, at: Instant, frame: Frame, pool: &mut Pool) {
+        if self.faults.is_empty() {
+            self.travel(at, frame);
+        } else {
+            self.strike(at, frame, pool);
+        }
+    }
+
+    fn strike(&mut self, at: Instant, frame: Frame, pool: &mut Pool) {
+        let [mut struck, mut next] = std::mem::take(&mut self.struck);
+        struck.push((at, frame));
+        let mut context = self.account.context(pool);
+        for fault in &mut self.faults {
+            for (at, frame) in struck.drain(..) {
+                fault.strike(at, frame, &mut next, &mut context);
+            }
+            std::mem::swap(&mut struck, &mut next);
+        }
+        for (leaves, frame) in struck.drain(..) {
+            if leaves > at {
+                self.held.push(leaves, frame);
+            } else {
+                self.travel(at, frame);
+            }
+        }
+        self.struck = [struck, next];
+    }
+
+    /// A frame begins to travel; moments of this do not go backwards.
+    #[inline]
+    fn travel(&mut self, at: Instant, frame: Frame) {
+        let mut due = at + self.delay.draw();
+        if self.in_order {
+            due = due.max(self.last_due);
+            self.last_due = due;
+        }
+        self.line.push(due, frame);
+    }
+
+    fn finish(&self) -> Instant {
+        self.sending.as_ref().map_or(Instant::NEVER, |sending| sending.finish)
+    }
+
+    fn reckon(&mut self) {
+        let queue = self.queue.deadline().unwrap_or(Instant::NEVER);
+        self.next = self.finish().min(self.held.due()).min(queue).min(self.line.due());
+    }
+
+    /// Gives every frame back.
+    pub fn clear(&mut self, pool: &mut Pool) {
+        if let Some(sending) = self.sending.take() {
+            pool.free(sending.frame.packet);
+        }
+        let mut waiting = Vec::new();
+        self.queue.drain(&mut waiting);
+        for frame in waiting {
+            pool.free(frame.packet);
+        }
+        for line in [&mut self.held, &mut self.line] {
+            while let Some((_, frame)) = line.pop(Instant::NEVER) {
+                pool.free(frame.packet);
+            }
+        }
+        self.reckon();
+    }
+}

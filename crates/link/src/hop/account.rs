@@ -1,0 +1,112 @@
+//! The account that a hop keeps of one direction: enough to check that no byte is lost and that
+//! Little's law holds, exactly.
+//!
+//! Left out: the checks ([`crate::report`]).
+
+use plumb_base::stats::histogram::Histogram;
+use plumb_base::time::{Instant, Span};
+use plumb_wire::medium::Medium;
+use plumb_wire::packet::Pool;
+
+use crate::context::{Changes, Context, Discards, Tally};
+use crate::frame::Frame;
+
+/// Counters of one direction of one hop.
+#[derive(Debug)]
+pub(crate) struct Account {
+    medium: Medium,
+    pub entered: Tally,
+    pub left: Tally,
+    pub discards: Discards,
+    pub marked: u64,
+    pub changes: Changes,
+    pub busy: Span,
+    /// What the queue took, and gave or dropped.
+    pub queue_in: Tally,
+    pub queue_out: Tally,
+    /// Frame-picoseconds: the queue's length over time, and the time that frames spent in it.
+    pub length_integral: u128,
+    pub waited: u128,
+    pub since: Instant,
+    queue_at: Instant,
+    pub lengths: Histogram,
+    pub sojourns: Histogram,
+}
+
+impl Account {
+    pub fn new(medium: Medium, now: Instant) -> Self {
+        Self {
+            medium,
+            entered: Tally::default(),
+            left: Tally::default(),
+            discards: Discards::default(),
+            marked: 0,
+            changes: Changes::default(),
+            busy: Span::ZERO,
+            queue_in: Tally::default(),
+            queue_out: Tally::default(),
+            length_integral: 0,
+            waited: 0,
+            since: now,
+            queue_at: now,
+            lengths: Histogram::new(),
+            sojourns: Histogram::new(),
+        }
+    }
+
+    #[inline]
+    pub fn context<'a>(&'a mut self, pool: &'a mut Pool) -> Context<'a> {
+        Context {
+            pool,
+            medium: self.medium,
+            discards: &mut self.discards,
+            marked: &mut self.marked,
+            changes: &mut self.changes,
+        }
+    }
+
+    #[inline]
+    pub fn discarded(&self) -> Tally {
+        self.discards.all()
+    }
+
+    /// The queue, which holds `frames`, is about to change.
+    #[inline]
+    pub fn on_queue(&mut self, now: Instant, frames: u64) {
+        let span = now.saturating_since(self.queue_at).as_ps();
+        self.length_integral += u128::from(frames) * u128::from(span);
+        self.queue_at = now;
+    }
+
+    /// A frame is about to enter the queue, which holds `frames`.
+    #[inline]
+    pub fn on_arrival(&mut self, now: Instant, frames: u64, frame: &Frame) {
+        self.on_queue(now, frames);
+        self.lengths.record(frames);
+        self.queue_in.add(frame);
+    }
+
+    /// A frame left the queue to be sent.
+    #[inline]
+    pub fn on_departure(&mut self, now: Instant, frame: &Frame) {
+        let sojourn = now.saturating_since(frame.arrived);
+        self.sojourns.record_n(sojourn.as_ns(), frame.count.into());
+        self.waited += u128::from(sojourn.as_ps()) * u128::from(frame.count);
+        self.queue_out.add(frame);
+    }
+
+    /// The queue dropped what was discarded since `before`.
+    #[inline]
+    pub fn on_queue_discards(&mut self, now: Instant, before: Tally) {
+        let after = self.discards.all();
+        if after.frames == before.frames {
+            return;
+        }
+        let (frames, arrived) = (after.frames - before.frames, after.arrived - before.arrived);
+        let left = u128::from(frames) * u128::from(now.since_origin().as_ps());
+        self.waited += left.saturating_sub(arrived);
+        self.queue_out.frames += frames;
+        self.queue_out.bytes += after.bytes - before.bytes;
+        self.queue_out.arrived += arrived;
+    }
+}
