@@ -13,13 +13,16 @@ mod link;
 mod message;
 mod namespace;
 mod netlink;
+mod shown;
 mod sysctl;
+mod world;
 
 pub use bed::{Far, LinkOptions, TestBed};
-pub use contained::{Contained, contain};
+pub use contained::{Contained, Ended, Signals, contain};
 pub use link::{Link, LinkChange, LinkStats, Offload, VethEnd};
 pub use namespace::{Namespace, become_root};
 pub use netlink::Netlink;
+pub use shown::{hide_directory, show_text};
 pub use sysctl::{set_forwarding, set_sysctl, sysctl};
 
 /// Why the test bed could not be made or changed.

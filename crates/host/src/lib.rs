@@ -8,6 +8,7 @@ pub mod device;
 pub mod doctor;
 pub mod emulate;
 pub mod environment;
+pub mod gateway;
 pub mod harness;
 pub mod lab;
 pub mod local;

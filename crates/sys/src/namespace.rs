@@ -2,6 +2,7 @@
 //!
 //! Left out: which are made when, and who holds them.
 
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -74,5 +75,68 @@ pub fn mount_proc() -> io::Result<()> {
     check(unsafe {
         libc::mount(c"proc".as_ptr(), c"/proc".as_ptr(), c"proc".as_ptr(), flags, std::ptr::null())
     })?;
+    Ok(())
+}
+
+/// What a namespace is of, to enter it by a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Users and their rights.
+    User,
+    /// Mounts.
+    Mounts,
+    /// Processes: of children from now on, not of this one.
+    Processes,
+    /// The network.
+    Network,
+}
+
+/// setns(2) of this thread into a namespace of a kind.
+///
+/// # Errors
+/// EPERM without the rights there; EINVAL where the descriptor is of another kind, or, of users and
+/// mounts, where this process has several threads.
+pub fn enter(namespace: BorrowedFd<'_>, kind: Kind) -> io::Result<()> {
+    let flag = match kind {
+        Kind::User => libc::CLONE_NEWUSER,
+        Kind::Mounts => libc::CLONE_NEWNS,
+        Kind::Processes => libc::CLONE_NEWPID,
+        Kind::Network => libc::CLONE_NEWNET,
+    };
+    // SAFETY: the descriptor is open; the kernel checks what it is of.
+    check(unsafe { libc::setns(namespace.as_raw_fd(), flag) })?;
+    Ok(())
+}
+
+/// mount(2) of an empty file system in memory over a directory, for this user alone.
+///
+/// # Errors
+/// EPERM without CAP_SYS_ADMIN, ENOENT where there is no such directory.
+pub fn mount_memory(directory: &CStr) -> io::Result<()> {
+    let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+    let (kind, data) = (c"tmpfs".as_ptr(), c"mode=0755,size=1m".as_ptr());
+    // SAFETY: C strings.
+    check(unsafe { libc::mount(kind, directory.as_ptr(), kind, flags, data.cast()) })?;
+    Ok(())
+}
+
+/// mount(2) that shows a file at the place of another.
+///
+/// # Errors
+/// EPERM without CAP_SYS_ADMIN, ENOENT where either is missing.
+pub fn mount_over(file: &CStr, place: &CStr) -> io::Result<()> {
+    let (none, flags) = (std::ptr::null(), libc::MS_BIND);
+    // SAFETY: C strings; a bind mount reads no type or data.
+    check(unsafe { libc::mount(file.as_ptr(), place.as_ptr(), none, flags, none.cast()) })?;
+    Ok(())
+}
+
+/// umount2(2) that takes a mount out of sight; what others hold of it lives on.
+///
+/// # Errors
+/// EINVAL where nothing is mounted there.
+pub fn unmount(place: &CStr) -> io::Result<()> {
+    // SAFETY: a C string.
+    check(unsafe { libc::umount2(place.as_ptr(), libc::MNT_DETACH) })?;
     Ok(())
 }

@@ -56,6 +56,53 @@ pub fn exists(pid: u32) -> bool {
     }
 }
 
+/// setsid(2): this process leaves its terminal, and leads a session of its own.
+///
+/// # Errors
+/// EPERM where it leads a group already.
+pub fn leave_session() -> io::Result<()> {
+    // SAFETY: takes no arguments.
+    check(unsafe { libc::setsid() })?;
+    Ok(())
+}
+
+/// kill(2).
+///
+/// # Errors
+/// ESRCH where there is no such process, EPERM where it is another's.
+pub fn signal(pid: u32, signal: i32) -> io::Result<()> {
+    let pid = libc::pid_t::try_from(pid).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?;
+    // SAFETY: takes plain numbers.
+    check(unsafe { libc::kill(pid, signal) })?;
+    Ok(())
+}
+
+/// kill(2) of every process that this one may end, itself excepted: of process 1 of a process namespace,
+/// of all that are in it.
+///
+/// # Errors
+/// ESRCH where there is none. Refused with EPERM for any process but number 1.
+pub fn kill_all_others() -> io::Result<()> {
+    if std::process::id() != 1 {
+        return Err(io::Error::from_raw_os_error(libc::EPERM));
+    }
+    // SAFETY: takes plain numbers.
+    check(unsafe { libc::kill(-1, libc::SIGKILL) })?;
+    Ok(())
+}
+
+/// waitpid(2) for any child: which has ended, and how, as wait(2) puts it. With `wait`, until one has.
+///
+/// # Errors
+/// ECHILD without children, EINTR when a signal was handled first.
+pub fn wait_any(wait: bool) -> io::Result<Option<(u32, i32)>> {
+    let mut status = 0;
+    let flags = if wait { 0 } else { libc::WNOHANG };
+    // SAFETY: `status` is valid to write.
+    let pid = check(unsafe { libc::waitpid(-1, &raw mut status, flags) })?;
+    Ok(u32::try_from(pid).ok().filter(|&pid| pid > 0).map(|pid| (pid, status)))
+}
+
 /// What getrusage(2) says of the calling process.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Usage {

@@ -94,6 +94,61 @@ pub fn count_keyboard_requests() -> io::Result<()> {
     handle(&[libc::SIGINT, libc::SIGQUIT], on_stop)
 }
 
+/// Whom signals are passed on to; 0 is nobody yet.
+static HEIR: AtomicU32 = AtomicU32::new(0);
+/// The last signal that came before there was anybody.
+static EARLY: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn on_pass(
+    signal: libc::c_int,
+    info: *mut libc::siginfo_t,
+    _context: *mut libc::c_void,
+) {
+    // SAFETY: the kernel gives a valid siginfo_t to a handler that asked for one.
+    let code = unsafe { (*info).si_code };
+    // What the keyboard sends (SI_KERNEL), the whole group has been sent.
+    if matches!(signal, libc::SIGINT | libc::SIGQUIT) && code == libc::SI_KERNEL {
+        return;
+    }
+    match libc::pid_t::try_from(HEIR.load(Ordering::SeqCst)) {
+        Ok(heir @ 1..) => {
+            // SAFETY: kill is async-signal-safe and takes plain numbers.
+            unsafe { libc::kill(heir, signal) };
+        }
+        _ => EARLY.store(signal.unsigned_abs(), Ordering::SeqCst),
+    }
+}
+
+/// Passes on what asks a process to end or to report (SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1,
+/// SIGUSR2) to the process that [`set_heir`] names, instead of dying of it; what the keyboard sends
+/// everybody has been sent. Waiting calls go on.
+pub fn pass_on() -> io::Result<()> {
+    // SAFETY: a sigaction is plain data; all zeroes means no flags and an empty mask.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = on_pass;
+    action.sa_sigaction = handler as libc::sighandler_t;
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
+    for signal in
+        [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2]
+    {
+        // SAFETY: the handler loads an atomic and calls kill, both async-signal-safe.
+        check(unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) })?;
+    }
+    Ok(())
+}
+
+/// Who gets the signals that are passed on, and the last one that came before; 0 for nobody.
+pub fn set_heir(pid: u32) {
+    HEIR.store(pid, Ordering::SeqCst);
+    if pid > 0 {
+        let early = EARLY.swap(0, Ordering::SeqCst);
+        if let (Ok(pid), Ok(early @ 1..)) = (libc::pid_t::try_from(pid), i32::try_from(early)) {
+            // SAFETY: takes plain numbers.
+            unsafe { libc::kill(pid, early) };
+        }
+    }
+}
+
 fn handle(signals: &[libc::c_int], handler: extern "C" fn(libc::c_int)) -> io::Result<()> {
     // SAFETY: a sigaction is plain data; all zeroes means no flags and an empty mask.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };

@@ -84,6 +84,67 @@ impl Netlink {
         self.change(format!("route {destination}/{prefix_len} through device {index}"), request)
     }
 
+    /// Makes the kernel take packets for `destination` as its own, whatever addresses its devices have:
+    /// with a prefix of no bits, all that no longer prefix of [`Netlink::add_route_before_own`] sends on.
+    ///
+    /// # Errors
+    /// There is no such device; the loopback is what it should be.
+    pub fn add_own_route(
+        &mut self,
+        destination: (IpAddr, u8),
+        loopback: u32,
+    ) -> Result<(), LabError> {
+        /// RTN_LOCAL, RT_SCOPE_HOST.
+        const OWN: (u8, u8) = (2, 254);
+        self.add_route_to_table_of_own(destination, loopback, OWN)
+    }
+
+    /// Sends what is for `destination` through a device before the kernel looks for its own addresses.
+    ///
+    /// # Errors
+    /// There is no such device, or it is down.
+    pub fn add_route_before_own(
+        &mut self,
+        destination: (IpAddr, u8),
+        index: u32,
+    ) -> Result<(), LabError> {
+        /// RTN_UNICAST, RT_SCOPE_LINK.
+        const ON_LINK: (u8, u8) = (1, 253);
+        self.add_route_to_table_of_own(destination, index, ON_LINK)
+    }
+
+    fn add_route_to_table_of_own(
+        &mut self,
+        (destination, prefix_len): (IpAddr, u8),
+        index: u32,
+        (kind, scope): (u8, u8),
+    ) -> Result<(), LabError> {
+        /// RT_TABLE_LOCAL, RTPROT_STATIC.
+        const TABLE: u8 = 255;
+        const STATIC: u8 = 4;
+        const DESTINATION: u16 = 1;
+        const OUT: u16 = 4;
+        let mut fixed = [0; 12];
+        let scope = if destination.is_ipv6() { 0 } else { scope };
+        fixed[..8].copy_from_slice(&[
+            family(destination),
+            prefix_len,
+            0,
+            0,
+            TABLE,
+            STATIC,
+            scope,
+            kind,
+        ]);
+        let flags = REQUEST | ACKNOWLEDGE | CREATE | REPLACE;
+        let mut request = Request::new(NEW_ROUTE, flags, &fixed);
+        if prefix_len > 0 {
+            request.attribute(DESTINATION, &octets(destination));
+        }
+        request.attribute(OUT, &index.to_ne_bytes());
+        self.change(format!("take {destination}/{prefix_len} at device {index}"), request)
+    }
+
     /// Tells the kernel for good which link address a neighbour has: it neither asks nor forgets.
     ///
     /// # Errors

@@ -1,39 +1,61 @@
 //! A tree of processes that ends as one: whichever way its keeper or its root ends, the kernel kills
 //! everything below.
 //!
-//! The root is process 1 of a process namespace, and dies with the keeper. Left out: what runs
-//! inside.
+//! The root is process 1 of a process namespace, and dies with the keeper; both may pass signals on to
+//! the command inside. Left out: what runs inside.
 
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
 
 use plumb_sys::{fd, namespace, process, signal};
 
 use super::{LabError, become_root};
 
+/// What the keeper and the root do about requests to end or to report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signals {
+    /// Die of them, and with them everything inside; the keyboard's are left to whatever runs inside.
+    Obey,
+    /// Pass them on to the command, whose end is then everybody's.
+    PassOn,
+}
+
+impl Signals {
+    fn listen(self) -> io::Result<()> {
+        match self {
+            Self::Obey => signal::count_keyboard_requests(),
+            Self::PassOn => signal::pass_on(),
+        }
+    }
+}
+
 /// Runs this program again as the root of a tree of processes and waits until it ends; the keeper.
 ///
 /// `arguments` makes its arguments from the number of a descriptor, which the root must give to
 /// [`Contained::begin`]. Needs a process of one thread, and leaves it one that cannot start any.
-/// The keyboard's interrupt is left to whatever runs inside.
 ///
 /// # Errors
 /// As [`become_root`]; the kernel refuses a process namespace; the program cannot be started.
-pub fn contain(arguments: impl FnOnce(RawFd) -> Vec<OsString>) -> Result<ExitStatus, LabError> {
+pub fn contain(
+    signals: Signals,
+    arguments: impl FnOnce(RawFd) -> Vec<OsString>,
+) -> Result<ExitStatus, LabError> {
     become_root()?;
     namespace::leave_processes_and_mounts()
         .map_err(|error| LabError::refused("make a process namespace", error))?;
     let refused = |error| LabError::refused("start the test bed's own process", error);
     let (lifeline, _held) = fd::pipe().map_err(refused)?;
     fd::set_inheritable(lifeline.as_fd(), true).map_err(refused)?;
-    signal::count_keyboard_requests().map_err(refused)?;
+    signals.listen().map_err(refused)?;
     let program = std::env::current_exe().map_err(refused)?;
     let mut root =
         Command::new(program).args(arguments(lifeline.as_raw_fd())).spawn().map_err(refused)?;
     drop(lifeline);
+    signal::set_heir(root.id());
     let status = root.wait().map_err(refused)?;
     // A shell inside could not give the terminal back to a group that it does not see.
     let terminal = io::stdin();
@@ -60,7 +82,7 @@ impl Contained {
     ///
     /// # Errors
     /// [`LabError::Orphaned`] when the keeper has ended already.
-    pub fn begin(lifeline: RawFd) -> Result<Self, LabError> {
+    pub fn begin(lifeline: RawFd, signals: Signals) -> Result<Self, LabError> {
         let refused = |error| LabError::refused("join the process that started this one", error);
         process::die_with_parent().map_err(refused)?;
         let lifeline = fd::adopt(lifeline).map_err(refused)?;
@@ -69,7 +91,7 @@ impl Contained {
             return Err(LabError::Orphaned);
         }
         fd::set_inheritable(lifeline.as_fd(), false).map_err(refused)?;
-        signal::count_keyboard_requests().map_err(refused)?;
+        signals.listen().map_err(refused)?;
         let process_outside = fs::read_link("/proc/self")
             .ok()
             .and_then(|name| name.to_str()?.parse().ok())
@@ -81,5 +103,50 @@ impl Contained {
         let in_user_namespace = fs::read_to_string("/proc/self/uid_map")
             .is_ok_and(|map| !map.split_whitespace().eq(["0", "0", "4294967295"]));
         Ok(Self { _lifeline: lifeline, process_outside, has_own_proc, in_user_namespace })
+    }
+
+    /// Starts a command, and waits until it has ended, as process 1 must: whatever has lost its parent
+    /// is taken note of too. What the command has left running is ended then, and counted.
+    ///
+    /// # Errors
+    /// What `start` says; the kernel's.
+    pub fn run(&self, start: impl FnOnce() -> io::Result<u32>) -> io::Result<Ended> {
+        let command = start()?;
+        signal::set_heir(command);
+        let status = loop {
+            match process::wait_any(true) {
+                Ok(Some((child, status))) if child == command => break status,
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        };
+        signal::set_heir(0);
+        Ok(Ended { status: ExitStatus::from_raw(status), left: end_all_others() })
+    }
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Its own end.
+    pub status: ExitStatus,
+    /// Processes that it left running, which were ended.
+    pub left: u64,
+}
+
+/// Ends every other process of the tree, and counts those that had not ended by themselves.
+fn end_all_others() -> u64 {
+    while let Ok(Some(_)) = process::wait_any(false) {}
+    if process::kill_all_others().is_err() {
+        return 0;
+    }
+    let mut count = 0;
+    loop {
+        match process::wait_any(true) {
+            Ok(_) => count += 1,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return count,
+        }
     }
 }

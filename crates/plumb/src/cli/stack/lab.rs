@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use clap::{Args, ValueEnum};
-use plumb_host::lab::{self, Contained, LabError, LinkOptions, TestBed};
+use plumb_host::lab::{self, Contained, LabError, LinkOptions, Signals, TestBed};
 
 use crate::cli::Global;
 use crate::cli::output::{Failure, Output};
@@ -81,14 +81,14 @@ impl Lab {
         }
         let status = match self.inside {
             Some(lifeline) => self.run_inside(lifeline, output)?,
-            None => lab::contain(arguments_inside).map_err(Problem::from)?,
+            None => lab::contain(Signals::Obey, arguments_inside).map_err(Problem::from)?,
         };
         Ok(exit(status))
     }
 
     /// The bed and the command in it, as the root of the tree that the keeper started.
     fn run_inside(&self, lifeline: RawFd, output: &Output) -> Result<ExitStatus, Problem> {
-        let contained = Contained::begin(lifeline).map_err(Problem::from)?;
+        let contained = Contained::begin(lifeline, Signals::Obey).map_err(Problem::from)?;
         let bed = self.make_bed().map_err(Problem::from)?;
         let far = far_path(&bed, &contained);
         if self.command.is_empty() {

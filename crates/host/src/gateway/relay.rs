@@ -1,0 +1,159 @@
+//! One connection that is two: bytes, ends and resets carried between a socket inside and one
+//! outside.
+//!
+//! At most one buffer waits in each direction; the sockets' own flow control does the rest. Left out:
+//! waiting for the sockets.
+
+use std::io;
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use plumb_sys::epoll::Interest;
+use plumb_sys::{inet, socket};
+use std::net::TcpStream;
+
+/// Reads of one turn, so that no connection keeps the others waiting.
+const READS: usize = 4;
+
+/// Which of the two sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    Inside,
+    Outside,
+}
+
+/// One direction.
+#[derive(Debug, Default)]
+struct Direction {
+    /// Read and not written yet.
+    pending: Vec<u8>,
+    /// Nothing more will be read.
+    ended: bool,
+    /// The receiver has been told so.
+    told: bool,
+    bytes: u64,
+}
+
+/// Two sockets and what is between them.
+#[derive(Debug)]
+pub(super) struct Relay {
+    inside: TcpStream,
+    outside: TcpStream,
+    up: Direction,
+    down: Direction,
+}
+
+impl Relay {
+    /// Of two connected sockets that do not wait.
+    pub(super) fn new(inside: TcpStream, outside: TcpStream) -> Self {
+        // What one side sends small shall leave the other as small and as soon.
+        inside.set_nodelay(true).ok();
+        outside.set_nodelay(true).ok();
+        Self { inside, outside, up: Direction::default(), down: Direction::default() }
+    }
+
+    pub(super) fn fd(&self, side: Side) -> BorrowedFd<'_> {
+        match side {
+            Side::Inside => self.inside.as_fd(),
+            Side::Outside => self.outside.as_fd(),
+        }
+    }
+
+    /// Carries what can be carried now; the bytes of both directions that were.
+    ///
+    /// # Errors
+    /// Either side's, after which both shall be reset.
+    pub(super) fn pump(&mut self, scratch: &mut [u8]) -> io::Result<(u64, u64)> {
+        let before = (self.up.bytes, self.down.bytes);
+        self.up.pump(&self.inside, &self.outside, scratch)?;
+        self.down.pump(&self.outside, &self.inside, scratch)?;
+        Ok((self.up.bytes - before.0, self.down.bytes - before.1))
+    }
+
+    /// Whether both directions have ended.
+    pub(super) fn is_over(&self) -> bool {
+        self.up.told && self.down.told
+    }
+
+    /// What a side is waited for; `None` where nothing more can come of it.
+    pub(super) fn interest(&self, side: Side) -> Option<Interest> {
+        let (from, to) = match side {
+            Side::Inside => (&self.up, &self.down),
+            Side::Outside => (&self.down, &self.up),
+        };
+        let read = !from.ended && from.pending.is_empty();
+        let write = !to.pending.is_empty();
+        // A socket that has ended both ways would be reported for ever.
+        if from.ended && to.told { None } else { Some(Interest { read, write }) }
+    }
+
+    /// Ends both sides by a reset.
+    pub(super) fn reset(self) {
+        for stream in [&self.inside, &self.outside] {
+            inet::reset_on_close(stream.as_fd()).ok();
+        }
+    }
+}
+
+impl Direction {
+    fn pump(&mut self, from: &TcpStream, to: &TcpStream, scratch: &mut [u8]) -> io::Result<()> {
+        if !self.flush(to)? {
+            return Ok(());
+        }
+        for _ in 0..READS {
+            if self.ended {
+                break;
+            }
+            match socket::receive(from.as_fd(), scratch, false) {
+                Ok(0) => self.ended = true,
+                Ok(len) => {
+                    let sent = send(to, &scratch[..len])?;
+                    self.bytes += sent as u64;
+                    if sent < len {
+                        self.pending.extend_from_slice(&scratch[sent..len]);
+                        return Ok(());
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if self.ended && !self.told {
+            self.told = true;
+            match to.shutdown(Shutdown::Write) {
+                // It has gone meanwhile: there is nobody to be told.
+                Err(error) if error.kind() == io::ErrorKind::NotConnected => {}
+                result => result?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what waits; whether nothing waits any more.
+    fn flush(&mut self, to: &TcpStream) -> io::Result<bool> {
+        if !self.pending.is_empty() {
+            let sent = send(to, &self.pending)?;
+            self.bytes += sent as u64;
+            self.pending.drain(..sent);
+            if self.pending.is_empty() {
+                self.pending = Vec::new();
+            }
+        }
+        Ok(self.pending.is_empty())
+    }
+}
+
+/// Sends what there is room for.
+fn send(to: &TcpStream, mut bytes: &[u8]) -> io::Result<usize> {
+    let all = bytes.len();
+    while !bytes.is_empty() {
+        match socket::send(to.as_fd(), bytes) {
+            Ok(len) => bytes = &bytes[len..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(all - bytes.len())
+}

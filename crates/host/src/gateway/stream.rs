@@ -1,0 +1,272 @@
+//! TCP through the gateway: connect outside, then let the first segment in, accept, and relay.
+//!
+//! Left out: waiting and injecting (`super::engine`).
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use plumb_base::time::Span;
+use plumb_sys::epoll::Interest;
+use plumb_sys::inet::{self, Kind};
+use plumb_wire::flow::FiveTuple;
+use plumb_wire::protocol::Protocol;
+
+use super::engine::{Hub, Thing};
+use super::relay::{Relay, Side};
+
+/// How long a connection may say nothing: RFC 5382 §5 asks translators for at least this.
+const IDLE_MAX: Span = Span::from_ms((2 * 3_600 + 4 * 60) * 1_000);
+/// How long a connection that stands outside waits to be begun inside.
+const BEGIN_MAX: Span = Span::from_ms(130_000);
+/// How long a listener stays without a connection.
+const LISTENER_IDLE_MAX: Span = Span::from_ms(30_000);
+/// Connections that may wait to be accepted at one place.
+const BACKLOG: i32 = 128;
+
+/// Where connections to one place outside are accepted.
+#[derive(Debug)]
+struct Listener {
+    socket: TcpListener,
+    token: u64,
+    used_ns: u64,
+}
+
+/// A connection under way.
+#[derive(Debug)]
+enum Connection {
+    /// Not yet decided outside; the first segment is held.
+    Asked { outside: TcpStream, token: u64, frame: Vec<u8> },
+    /// It stands outside; the first segment has been let in.
+    Stands { outside: TcpStream },
+    /// It stands on both sides.
+    Carried { relay: Relay, tokens: [u64; 2], watched: [Option<Interest>; 2] },
+}
+
+#[derive(Debug)]
+struct Entry {
+    connection: Connection,
+    used_ns: u64,
+}
+
+/// Every TCP connection of the gateway.
+#[derive(Debug, Default)]
+pub(super) struct Streams {
+    listeners: BTreeMap<SocketAddr, Listener>,
+    entries: BTreeMap<FiveTuple, Entry>,
+}
+
+impl Streams {
+    /// A first segment has come: asks outside.
+    pub(super) fn begin(&mut self, flow: FiveTuple, frame: Vec<u8>, hub: &mut Hub) {
+        let target = hub.target(destination(flow));
+        match connect(target, hub) {
+            Ok(outside) => {
+                let write = Interest { read: false, write: true };
+                let token = hub.watch(outside.as_fd(), Thing::Stream(flow), write);
+                let connection = Connection::Asked { outside, token, frame };
+                self.entries.insert(flow, Entry { connection, used_ns: hub.now_ns });
+            }
+            Err(_) => self.refuse(flow, &frame, hub),
+        }
+    }
+
+    /// Something has happened to a connection.
+    pub(super) fn handle(&mut self, flow: FiveTuple, hub: &mut Hub) {
+        let Some(mut entry) = self.entries.remove(&flow) else { return };
+        entry.used_ns = hub.now_ns;
+        match entry.connection {
+            Connection::Asked { outside, token, frame } => {
+                hub.unwatch(outside.as_fd(), token);
+                self.on_decided(flow, outside, &frame, hub);
+            }
+            Connection::Stands { .. } => {
+                self.entries.insert(flow, entry);
+            }
+            Connection::Carried { relay, tokens, watched } => {
+                self.carry(flow, relay, tokens, watched, hub);
+            }
+        }
+    }
+
+    fn on_decided(&mut self, flow: FiveTuple, outside: TcpStream, frame: &[u8], hub: &mut Hub) {
+        let error = outside.take_error().unwrap_or_else(Some);
+        let listens = error.is_none().then(|| self.listen(destination(flow), hub));
+        match (error, listens) {
+            (None, Some(Ok(()))) => {
+                hub.table.admit(flow);
+                hub.inject(frame);
+                let connection = Connection::Stands { outside };
+                self.entries.insert(flow, Entry { connection, used_ns: hub.now_ns });
+            }
+            // Who asked hears nothing either, as without a gateway.
+            (Some(error), _) if error.kind() == io::ErrorKind::TimedOut => {
+                hub.table.forget(flow);
+            }
+            _ => self.refuse(flow, frame, hub),
+        }
+    }
+
+    /// Lets a first segment in where nobody listens: the kernel refuses it.
+    fn refuse(&mut self, flow: FiveTuple, frame: &[u8], hub: &mut Hub) {
+        if let Some(listener) = self.listeners.remove(&destination(flow)) {
+            hub.unwatch(listener.socket.as_fd(), listener.token);
+        }
+        hub.table.count(|counts| counts.refused += 1);
+        hub.inject(frame);
+        hub.table.forget(flow);
+    }
+
+    /// Makes sure that somebody listens at a place.
+    fn listen(&mut self, place: SocketAddr, hub: &mut Hub) -> io::Result<()> {
+        if let Some(listener) = self.listeners.get_mut(&place) {
+            listener.used_ns = hub.now_ns;
+            return Ok(());
+        }
+        let socket = inet::socket(place.is_ipv6(), Kind::Stream)?;
+        inet::bind(&socket, place)?;
+        inet::listen(&socket, BACKLOG)?;
+        let read = Interest { read: true, write: false };
+        let token = hub.watch(socket.as_fd(), Thing::Listener(place), read);
+        let listener = Listener { socket: socket.into(), token, used_ns: hub.now_ns };
+        self.listeners.insert(place, listener);
+        Ok(())
+    }
+
+    /// Connections have been begun inside.
+    pub(super) fn accept(&mut self, place: SocketAddr, hub: &mut Hub) {
+        let Some(listener) = self.listeners.get_mut(&place) else { return };
+        listener.used_ns = hub.now_ns;
+        let mut accepted = Vec::new();
+        while let Ok(pair) = listener.socket.accept() {
+            accepted.push(pair);
+        }
+        for (inside, peer) in accepted {
+            let flow = FiveTuple {
+                source: peer.ip(),
+                destination: place.ip(),
+                protocol: Protocol::TCP,
+                source_port: peer.port(),
+                destination_port: place.port(),
+            };
+            self.join(flow, inside, hub);
+        }
+    }
+
+    /// A connection stands on both sides.
+    fn join(&mut self, flow: FiveTuple, inside: TcpStream, hub: &mut Hub) {
+        let outside = match self.entries.remove(&flow) {
+            Some(Entry { connection: Connection::Stands { outside }, .. }) => outside,
+            other => {
+                // Whoever it is, nothing outside belongs to it.
+                inet::reset_on_close(inside.as_fd()).ok();
+                if let Some(entry) = other {
+                    self.entries.insert(flow, entry);
+                }
+                return;
+            }
+        };
+        if inside.set_nonblocking(true).is_err() {
+            hub.table.forget(flow);
+            return;
+        }
+        hub.table.count(|counts| counts.connections += 1);
+        let relay = Relay::new(inside, outside);
+        let tokens = [Side::Inside, Side::Outside]
+            .map(|side| hub.watch(relay.fd(side), Thing::Stream(flow), Interest::default()));
+        self.carry(flow, relay, tokens, [Some(Interest::default()); 2], hub);
+    }
+
+    fn carry(
+        &mut self,
+        flow: FiveTuple,
+        mut relay: Relay,
+        tokens: [u64; 2],
+        mut watched: [Option<Interest>; 2],
+        hub: &mut Hub,
+    ) {
+        let outcome = relay.pump(&mut hub.scratch);
+        let ended = match &outcome {
+            Ok((up, down)) => {
+                hub.table.count(|counts| {
+                    counts.bytes_up += up;
+                    counts.bytes_down += down;
+                });
+                relay.is_over()
+            }
+            Err(_) => true,
+        };
+        if ended {
+            for (side, token) in [Side::Inside, Side::Outside].into_iter().zip(tokens) {
+                hub.unwatch(relay.fd(side), token);
+            }
+            hub.table.forget(flow);
+            if outcome.is_err() {
+                relay.reset();
+            }
+            return;
+        }
+        for (index, side) in [Side::Inside, Side::Outside].into_iter().enumerate() {
+            let wanted = relay.interest(side);
+            if wanted != watched[index] {
+                hub.rewatch(relay.fd(side), tokens[index], wanted);
+                watched[index] = wanted;
+            }
+        }
+        let connection = Connection::Carried { relay, tokens, watched };
+        self.entries.insert(flow, Entry { connection, used_ns: hub.now_ns });
+    }
+
+    /// Ends what has been idle for too long.
+    pub(super) fn expire(&mut self, hub: &mut Hub) {
+        let now_ns = hub.now_ns;
+        let is_old = |used_ns: u64, max: Span| now_ns.saturating_sub(used_ns) > max.as_ns();
+        let (table, things) = (&hub.table, &mut hub.things);
+        self.entries.retain(|flow, entry| {
+            let max = match entry.connection {
+                Connection::Carried { .. } => IDLE_MAX,
+                Connection::Asked { .. } | Connection::Stands { .. } => BEGIN_MAX,
+            };
+            let old = is_old(entry.used_ns, max);
+            if old {
+                table.forget(*flow);
+                match &entry.connection {
+                    Connection::Asked { token, .. } => {
+                        things.remove(token);
+                    }
+                    Connection::Carried { tokens, .. } => {
+                        for token in tokens {
+                            things.remove(token);
+                        }
+                    }
+                    Connection::Stands { .. } => {}
+                }
+            }
+            !old
+        });
+        self.listeners.retain(|place, listener| {
+            let in_use = self.entries.keys().any(|flow| destination(*flow) == *place);
+            let stays = in_use || !is_old(listener.used_ns, LISTENER_IDLE_MAX);
+            if !stays {
+                things.remove(&listener.token);
+            }
+            stays
+        });
+    }
+}
+
+/// The place that a flow is for.
+pub(super) fn destination(flow: FiveTuple) -> SocketAddr {
+    (flow.destination, flow.destination_port).into()
+}
+
+/// A connection outside, made or under way.
+fn connect(target: SocketAddr, hub: &Hub) -> io::Result<TcpStream> {
+    let socket = hub.outside.socket(target.is_ipv6(), Kind::Stream)?;
+    let fd: BorrowedFd<'_> = socket.as_fd();
+    match inet::connect(fd, target) {
+        Err(error) if !inet::is_in_progress(&error) => Err(error),
+        _ => Ok(socket.into()),
+    }
+}
