@@ -1,7 +1,6 @@
 //! What tests of single elements share: a pool with its account, and frames to put through.
 //!
 //! Left out: links, which have tests of their own.
-#![expect(clippy::unwrap_used, reason = "a test that cannot make its frames has failed")]
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -38,7 +37,7 @@ impl Bench {
     /// With room for so many frames at once.
     pub(crate) fn new(frames: u32) -> Self {
         Self {
-            pool: Pool::new(Frames { count: frames, size: 192, large: 1 }),
+            pool: Pool::new(Frames { count: frames, size: 256, large: 1 }),
             discards: Discards::default(),
             marked: 0,
             changes: Changes::default(),

@@ -20,7 +20,7 @@ impl Chance {
         reason = "a float cast saturates: below 0 is never, and 1 has its own flag"
     )]
     pub(crate) fn new(probability: f64) -> Self {
-        let threshold = (probability * 18_446_744_073_709_551_616.0) as u64;
+        let threshold = (probability * 2.0_f64.powi(64)) as u64;
         Self { threshold, is_certain: probability >= 1.0 }
     }
 

@@ -9,10 +9,14 @@ use crate::context::Context;
 use crate::frame::Frame;
 use crate::spec::QueueSpec;
 
+mod codel;
 mod drop_tail;
+mod drr;
 mod fifo;
-
-use drop_tail::DropTail;
+mod fq_codel;
+mod pie;
+mod priority;
+mod red;
 
 /// What waits in a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,9 +100,24 @@ pub trait Queue: std::fmt::Debug + Send {
 ///
 /// `limit` is the description's, resolved; `stream` is what its random choices come from.
 pub fn make(spec: &QueueSpec, limit: Limit, stream: Stream) -> Box<dyn Queue> {
-    let _ = stream;
     match *spec {
-        QueueSpec::DropTail { .. } => Box::new(DropTail::new(limit)),
-        _ => Box::new(DropTail::new(limit)),
+        QueueSpec::DropTail { .. } => Box::new(drop_tail::DropTail::new(limit)),
+        QueueSpec::CoDel { target, interval, ecn, .. } => {
+            let parameters = codel::Parameters::new(target, interval, ecn);
+            Box::new(codel::CoDel::new(limit, parameters))
+        }
+        QueueSpec::FqCoDel { flows, quantum, target, interval, ecn, .. } => {
+            let parameters = codel::Parameters::new(target, interval, ecn);
+            Box::new(fq_codel::FqCoDel::new(limit, flows, quantum, parameters))
+        }
+        QueueSpec::Drr { flows, quantum, .. } => Box::new(drr::Drr::new(limit, flows, quantum)),
+        QueueSpec::Priority { .. } => Box::new(priority::Priority::new(limit)),
+        QueueSpec::Red { min, max, p_max, ecn, .. } => {
+            let curve = red::Curve { min: min as f64, max: max as f64, p_max };
+            Box::new(red::Red::new(limit, curve, ecn, stream))
+        }
+        QueueSpec::Pie { target, update, ecn, .. } => {
+            Box::new(pie::Pie::new(limit, target, update, ecn, stream))
+        }
     }
 }

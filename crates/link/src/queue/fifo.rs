@@ -28,6 +28,13 @@ impl Fifo {
         Some(frame)
     }
 
+    /// Takes the one that came last.
+    pub(super) fn pop_back(&mut self) -> Option<Frame> {
+        let frame = self.frames.pop_back()?;
+        self.backlog.remove(&frame);
+        Some(frame)
+    }
+
     #[inline]
     pub(super) fn front(&self) -> Option<&Frame> {
         self.frames.front()

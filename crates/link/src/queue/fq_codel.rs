@@ -1,0 +1,259 @@
+//! Flow queueing with controlled delay: a queue a flow, served by deficit, new flows first.
+//!
+//! RFC 8290, as Linux's `sch_fq_codel` does it: what is too much is dropped from the fattest flow, half of it or 64 frames
+//! at a time. Left out: Linux's limit of memory, which the limit of the link's frames is.
+
+use std::collections::VecDeque;
+
+use plumb_base::time::Instant;
+
+use super::codel::{Controller, Parameters};
+use super::fifo::Fifo;
+use super::{Backlog, Limit, Queue};
+use crate::context::{Context, Reason};
+use crate::frame::Frame;
+
+/// Frames dropped at once from the fattest flow, at most (RFC 8290 §4.1.3).
+const BATCH: u32 = 64;
+
+/// The queue of the flows that share a hash.
+#[derive(Debug, Default)]
+struct Flow {
+    fifo: Fifo,
+    controller: Controller,
+    deficit: i64,
+    is_listed: bool,
+}
+
+/// Queues of flows.
+#[derive(Debug)]
+pub(super) struct FqCoDel {
+    limit: Limit,
+    quantum: i64,
+    parameters: Parameters,
+    flows: Box<[Flow]>,
+    new: VecDeque<usize>,
+    old: VecDeque<usize>,
+    backlog: Backlog,
+}
+
+impl FqCoDel {
+    /// Of at least one flow, and a quantum of at least one byte.
+    pub(super) fn new(limit: Limit, flows: u32, quantum: u32, parameters: Parameters) -> Self {
+        Self {
+            limit,
+            quantum: i64::from(quantum.max(1)),
+            parameters,
+            flows: (0..flows.max(1)).map(|_| Flow::default()).collect(),
+            new: VecDeque::new(),
+            old: VecDeque::new(),
+            backlog: Backlog::default(),
+        }
+    }
+
+    /// Drops from the head of the flow with most bytes, until half of them are gone.
+    fn drop_from_fattest(&mut self, context: &mut Context<'_>) {
+        let fattest = self.flows.iter_mut().max_by_key(|flow| flow.fifo.backlog().bytes);
+        let flow = fattest.expect("there is a flow at least");
+        let enough = flow.fifo.backlog().bytes / 2;
+        let mut dropped = 0;
+        while dropped < BATCH && (dropped == 0 || flow.fifo.backlog().bytes > enough) {
+            let Some(frame) = flow.fifo.pop() else { break };
+            self.backlog.remove(&frame);
+            context.discard(frame, Reason::Full);
+            dropped += 1;
+        }
+        flow.controller.on_overflow(dropped);
+    }
+
+    /// The flow whose turn it is, and whether it is a new one.
+    fn turn(&mut self) -> Option<(usize, bool)> {
+        loop {
+            let (at, is_new) = match (self.new.front(), self.old.front()) {
+                (Some(at), _) => (*at, true),
+                (None, Some(at)) => (*at, false),
+                (None, None) => return None,
+            };
+            if self.flows[at].deficit > 0 {
+                return Some((at, is_new));
+            }
+            self.flows[at].deficit += self.quantum;
+            self.list(is_new).pop_front();
+            self.old.push_back(at);
+        }
+    }
+
+    fn list(&mut self, is_new: bool) -> &mut VecDeque<usize> {
+        if is_new { &mut self.new } else { &mut self.old }
+    }
+}
+
+impl Queue for FqCoDel {
+    fn enqueue(&mut self, _: Instant, frame: Frame, context: &mut Context<'_>) {
+        let at = index(frame.flow, self.flows.len());
+        let flow = &mut self.flows[at];
+        self.backlog.add(&frame);
+        flow.fifo.push(frame);
+        if !flow.is_listed {
+            flow.is_listed = true;
+            flow.deficit = self.quantum;
+            self.new.push_back(at);
+        }
+        while self.limit.is_exceeded(self.backlog) {
+            self.drop_from_fattest(context);
+        }
+    }
+
+    fn dequeue(&mut self, now: Instant, context: &mut Context<'_>) -> Option<Frame> {
+        loop {
+            let (at, is_new) = self.turn()?;
+            let flow = &mut self.flows[at];
+            let queue = (&mut flow.fifo, &mut self.backlog);
+            if let Some(frame) = flow.controller.dequeue(now, &self.parameters, queue, context) {
+                flow.deficit -= i64::from(frame.wire_len);
+                return Some(frame);
+            }
+            self.list(is_new).pop_front();
+            if is_new && !self.old.is_empty() {
+                // It passes the old flows once, so that no flow can stay new by sending little.
+                self.old.push_back(at);
+            } else {
+                self.flows[at].is_listed = false;
+            }
+        }
+    }
+
+    fn backlog(&self) -> Backlog {
+        self.backlog
+    }
+
+    fn drain(&mut self, out: &mut Vec<Frame>) {
+        for flow in &mut self.flows {
+            flow.fifo.drain(out);
+            flow.is_listed = false;
+        }
+        self.new.clear();
+        self.old.clear();
+        self.backlog = Backlog::default();
+        out.sort_by_key(|frame| frame.arrived);
+    }
+}
+
+/// The queue of a hash: its share of the range, as evenly as the hash is spread.
+#[inline]
+pub(super) fn index(hash: u64, queues: usize) -> usize {
+    let product = u128::from(hash) * queues as u128;
+    usize::try_from(product >> 64).expect("less than the number of queues")
+}
+
+#[cfg(test)]
+mod tests {
+    use plumb_base::time::Span;
+
+    use super::*;
+    use crate::bench::Bench;
+
+    const QUANTUM: u32 = 1_514;
+
+    fn queue(limit: u64) -> FqCoDel {
+        let parameters = Parameters::new(Span::from_ms(5), Span::from_ms(100), false);
+        FqCoDel::new(Limit::Frames(limit), 1_024, QUANTUM, parameters)
+    }
+
+    /// A hash that falls into queue `n` of 1,024.
+    fn hash(n: u64) -> u64 {
+        n << 54
+    }
+
+    /// A link of 10 Mb/s: a flood of full frames at ten times its rate, and a flow that sends a small
+    /// frame every 20 ms. The longest that each flow's frames waited.
+    fn worst_waits(queue: &mut dyn Queue) -> (Span, Span) {
+        let mut bench = Bench::new(12_000);
+        let (mut flood_wait, mut sparse_wait) = (Span::ZERO, Span::ZERO);
+        let per_byte = Span::from_ns(800);
+        let mut free_at = Instant::ORIGIN;
+        for step in 0..25_000_u64 {
+            let now = Instant::ORIGIN + Span::from_us(120) * step;
+            while free_at <= now {
+                let Some(frame) = queue.dequeue(free_at, &mut bench.context()) else { break };
+                let waited = free_at.saturating_since(frame.arrived);
+                let worst = if frame.flow == hash(7) { &mut sparse_wait } else { &mut flood_wait };
+                *worst = (*worst).max(waited);
+                free_at += per_byte * u64::from(frame.wire_len);
+                bench.free(frame);
+            }
+            free_at = free_at.max(now);
+            let frame = bench.frame(now, &[0; 8], 1_514, hash(3));
+            queue.enqueue(now, frame, &mut bench.context());
+            if step % 167 == 0 {
+                let frame = bench.frame(now, &[0; 8], 100, hash(7));
+                queue.enqueue(now, frame, &mut bench.context());
+            }
+        }
+        (flood_wait, sparse_wait)
+    }
+
+    #[test]
+    fn a_flood_does_not_delay_a_sparse_flow_by_more_than_the_frames_under_way() {
+        let (flood, sparse) = worst_waits(&mut queue(10_240));
+        // One frame that is being sent, and one of the flood's turn: 2 × 1.21 ms.
+        assert!(sparse <= Span::from_us(2_423), "the sparse flow waited {sparse}");
+        assert!(flood > Span::from_ms(100), "the flood waited {flood}");
+        let (_, sparse) =
+            worst_waits(&mut super::super::drop_tail::DropTail::new(Limit::Frames(1_000)));
+        assert!(sparse > Span::from_ms(1_000), "without flow queueing it waited {sparse}");
+    }
+
+    #[test]
+    fn what_is_too_much_is_dropped_from_the_fattest_flow_only() {
+        let mut bench = Bench::new(300);
+        let mut queue = queue(200);
+        let now = Instant::ORIGIN;
+        for _ in 0..10 {
+            let frame = bench.frame(now, &[0; 8], 1_500, hash(1));
+            queue.enqueue(now, frame, &mut bench.context());
+        }
+        for _ in 0..1_000 {
+            let frame = bench.frame(now, &[0; 8], 200, hash(2));
+            queue.enqueue(now, frame, &mut bench.context());
+            assert!(queue.backlog().frames <= 200);
+        }
+        assert_eq!(bench.discarded(Reason::Full), 1_010 - queue.backlog().frames);
+        assert_eq!(queue.flows[1].fifo.backlog().frames, 10);
+        let waiting = queue.backlog();
+        let mut drained = Vec::new();
+        queue.drain(&mut drained);
+        assert_eq!((drained.len() as u64, queue.backlog()), (waiting.frames, Backlog::default()));
+        for frame in drained {
+            bench.free(frame);
+        }
+        assert_eq!(bench.pool.available().0, 300);
+    }
+
+    #[test]
+    fn backlogged_flows_get_equal_bytes_whatever_the_size_of_their_frames() {
+        let mut bench = Bench::new(20_000);
+        let mut queue = queue(20_000);
+        // Two sizes, enqueued at the moment they are taken at, so that nothing waits above the target.
+        let now = Instant::ORIGIN;
+        for _ in 0..2_000 {
+            for (flow, len) in [(1, 1_500), (2, 100)] {
+                for _ in 0..1_500 / len {
+                    let frame = bench.frame(now, &[0; 8], len, hash(flow));
+                    queue.enqueue(now, frame, &mut bench.context());
+                }
+            }
+            if bench.pool.available().0 < 100 {
+                break;
+            }
+        }
+        let mut sent = [0_i64; 3];
+        for _ in 0..8_000 {
+            let frame = queue.dequeue(now, &mut bench.context()).unwrap();
+            sent[usize::try_from(frame.flow >> 54).unwrap()] += i64::from(frame.wire_len);
+            bench.free(frame);
+            let difference = (sent[1] - sent[2]).abs();
+            assert!(difference <= i64::from(QUANTUM) + 2 * 1_500, "{sent:?}");
+        }
+    }
+}
