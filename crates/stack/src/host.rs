@@ -17,7 +17,7 @@ use rand::Rng;
 use crate::counters::{Count, Counters};
 use crate::icmp::{Failure, Pings};
 use crate::interface::{Interface, InterfaceConfig, InterfaceError};
-use crate::ip::port_of;
+use crate::ip::{Predictions, port_of};
 use crate::limiter::TokenBucket;
 use crate::neighbour::{self, NeighbourId, Neighbours};
 use crate::path::Paths;
@@ -123,6 +123,7 @@ pub struct Host {
     pub(crate) neighbours: Neighbours,
     pub(crate) paths: Paths,
     pub(crate) path_mtus: PathMtus,
+    pub(crate) predictions: Predictions,
     pub(crate) reassembly: Reassembly,
     pub(crate) udp: UdpTable,
     pub(crate) pings: Pings,
@@ -151,6 +152,7 @@ impl Host {
             neighbours: Neighbours::new(config.neighbours, reachable),
             paths: Paths::new(seed),
             path_mtus: PathMtus::new(config.path_mtus),
+            predictions: Predictions::default(),
             reassembly: Reassembly::new(config.reassembly, seed),
             udp: UdpTable::new(seed),
             pings: Pings::default(),
@@ -247,6 +249,12 @@ impl Host {
     pub(crate) fn generation(&self) -> u64 {
         // Each only grows, so the sum stays the same only when all do.
         self.changes + self.neighbours.generation() + self.path_mtus.generation()
+    }
+
+    /// Changes whenever a frame may be received otherwise than one like it before.
+    #[inline]
+    pub(crate) fn reception(&self) -> u64 {
+        self.changes + self.udp.generation()
     }
 
     /// An identification for a datagram that may be cut on its way (RFC 6864 §4.3): in sequence from

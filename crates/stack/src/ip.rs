@@ -14,9 +14,11 @@ mod express;
 mod fragments;
 mod input;
 mod output;
+mod prediction;
 
 pub use output::OutputError;
 pub(crate) use output::port_of;
+pub(crate) use prediction::Predictions;
 
 /// How a packet came to IP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

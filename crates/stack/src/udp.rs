@@ -21,6 +21,7 @@ pub mod output;
 
 use demux::{Claim, Demux};
 use ephemeral::EphemeralPorts;
+pub(crate) use input::Ends;
 pub use input::{Arrival, Refused};
 pub use output::CopyPolicy;
 use plumb_wire::siphash::SipKey;
@@ -136,6 +137,7 @@ pub struct UdpTable {
     ports: BTreeMap<(bool, u16), u32>,
     /// Sockets that received something, each once, in the order in which that happened.
     readable: VecDeque<UdpId>,
+    generation: u64,
 }
 
 impl UdpTable {
@@ -150,6 +152,7 @@ impl UdpTable {
             ephemeral: EphemeralPorts::new(seed),
             ports: BTreeMap::new(),
             readable: VecDeque::new(),
+            generation: 0,
         }
     }
 
@@ -307,16 +310,10 @@ impl UdpTable {
         Some(self.id(index))
     }
 
-    /// The same, remembered for the next datagram between these ends.
+    /// Changes whenever a datagram may be for another socket than the one like it before.
     #[inline]
-    fn find_receiver(&mut self, local: SocketAddr, remote: SocketAddr) -> Option<UdpId> {
-        let (p, q) = (local.port(), remote.port());
-        let index = match (local.ip(), remote.ip()) {
-            (IpAddr::V4(a), IpAddr::V4(b)) => self.v4.find(a, p, b, q),
-            (IpAddr::V6(a), IpAddr::V6(b)) => self.v6.find(a, p, b, q),
-            _ => None,
-        }?;
-        Some(self.id(index))
+    pub fn generation(&self) -> u64 {
+        self.generation
     }
 
     fn id(&self, index: u32) -> UdpId {
@@ -353,6 +350,7 @@ impl UdpTable {
     }
 
     fn claim(&mut self, local: SocketAddr, remote: Option<SocketAddr>, index: u32) -> bool {
+        self.generation += 1;
         match claim_of(local, remote) {
             FamilyClaim::V4(claim) => self.v4.insert(claim, index),
             FamilyClaim::V6(claim) => self.v6.insert(claim, index),
@@ -360,6 +358,7 @@ impl UdpTable {
     }
 
     fn unclaim(&mut self, local: SocketAddr, remote: Option<SocketAddr>) {
+        self.generation += 1;
         match claim_of(local, remote) {
             FamilyClaim::V4(claim) => self.v4.remove(claim),
             FamilyClaim::V6(claim) => self.v6.remove(claim),

@@ -114,11 +114,14 @@ impl ReplayMirror {
             &mut pool,
             |batch, pool| {
                 for _ in 0..count {
-                    let packet = pool.packet_of(&frame).map(|mut packet| {
+                    let Some(packet) = pool.packet_of(&frame) else { break };
+                    batch.push(packet);
+                }
+                // In place: a packet that is changed just before it is moved stalls the processor.
+                if state != ChecksumState::Plain {
+                    for packet in batch {
                         packet.meta.checksum = state;
-                        packet
-                    });
-                    batch.extend(packet);
+                    }
                 }
             },
             |batch, pool| pool.free_all(batch),

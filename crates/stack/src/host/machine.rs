@@ -20,7 +20,9 @@ impl Machine for Host {
     ) {
         self.counters.add_many(Count::Received, batch.len());
         for packet in batch.drain(..) {
-            self.handle_frame(now, port, packet, pool);
+            if let Err(packet) = self.handle_predicted(port, packet, pool) {
+                self.handle_frame(now, port, packet, pool);
+            }
         }
     }
 

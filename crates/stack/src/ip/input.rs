@@ -9,6 +9,7 @@ use plumb_wire::medium::Medium;
 use plumb_wire::packet::{ChecksumState, Packet, Pool};
 use plumb_wire::protocol::Protocol;
 
+use super::prediction::Head;
 use super::{Ingress, Origin};
 use crate::counters::{Count, Layer};
 use crate::host::Host;
@@ -124,8 +125,14 @@ impl Host {
         packet: Packet,
         pool: &mut Pool,
     ) {
+        let head = Head::of(arrival, pool.bytes(&packet)).filter(|_| !ingress.group);
         match self.udp.handle_datagram(arrival, packet, pool) {
-            Ok(_) => self.counters.add(Count::UdpDelivered),
+            Ok(socket) => {
+                self.counters.add(Count::UdpDelivered);
+                if let Some(head) = head {
+                    self.learn_flow(&head, arrival, socket);
+                }
+            }
             Err((mut packet, refused)) => {
                 pool.truncate(&mut packet, arrival.end);
                 pool.trim_front(&mut packet, arrival.at - usize::from(ingress.header_len));

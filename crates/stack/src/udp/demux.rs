@@ -1,8 +1,8 @@
 //! Which socket a datagram is for: three tables by keyed hash, the most specific asked first.
 //!
 //! One set of tables a family. Each look-up costs one hash and one probe, however many sockets
-//! there are; a table that holds nothing costs nothing, and neither does a datagram between the same
-//! ends as the one before it (the one-behind cache of 4.3BSD-Reno). Left out: what a socket is.
+//! there are; a table that holds nothing costs nothing. Left out: what a socket is, and flows that are
+//! known by their headers (`ip::prediction`).
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -87,16 +87,6 @@ pub struct Demux<A> {
     connected: HashTable<Entry<A>>,
     bound: HashTable<Entry<A>>,
     wildcard: HashTable<Entry<A>>,
-    /// Where the last datagram went, while nothing has changed since.
-    last: Option<Last<A>>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Last<A> {
-    local: A,
-    remote: A,
-    ports: [u16; 2],
-    socket: u32,
 }
 
 impl<A: Address> Demux<A> {
@@ -107,27 +97,11 @@ impl<A: Address> Demux<A> {
             connected: HashTable::new(),
             bound: HashTable::new(),
             wildcard: HashTable::new(),
-            last: None,
         }
     }
 
     /// The socket that a datagram between these ends is for.
     #[inline]
-    pub fn find(&mut self, local: A, port: u16, remote: A, remote_port: u16) -> Option<u32> {
-        let ports = [port, remote_port];
-        if let Some(last) = &self.last
-            && last.ports == ports
-            && last.remote == remote
-            && last.local == local
-        {
-            return Some(last.socket);
-        }
-        let socket = self.look_up(local, port, remote, remote_port)?;
-        self.last = Some(Last { local, remote, ports, socket });
-        Some(socket)
-    }
-
-    /// The same, remembering nothing.
     pub fn look_up(&self, local: A, port: u16, remote: A, remote_port: u16) -> Option<u32> {
         self.find_connected(local, port, remote, remote_port)
             .or_else(|| self.claimed(Claim::Bound { local, port }))
@@ -160,7 +134,6 @@ impl<A: Address> Demux<A> {
         if self.claimed(claim).is_some() {
             return false;
         }
-        self.last = None;
         let key = self.key;
         self.table(claim).insert_unique(hash(claim, key), Entry { claim, socket }, |entry| {
             hash(entry.claim, key)
@@ -170,7 +143,6 @@ impl<A: Address> Demux<A> {
 
     /// Removes a claim.
     pub fn remove(&mut self, claim: Claim<A>) {
-        self.last = None;
         let hash = hash(claim, self.key);
         if let Ok(entry) = self.table(claim).find_entry(hash, |entry| entry.claim == claim) {
             entry.remove();
@@ -245,9 +217,7 @@ mod tests {
             }
             let probe = (remote, port, local, remote_port);
             let expected = slow(&claims, probe);
-            for _ in 0..2 {
-                assert_eq!(demux.find(probe.0, probe.1, probe.2, probe.3), expected);
-            }
+            assert_eq!(demux.look_up(probe.0, probe.1, probe.2, probe.3), expected);
             *found.entry(expected.is_some()).or_insert(0) += 1;
         }
         assert!(found.values().all(|n| *n > 300), "both cases happen: {found:?}");

@@ -32,6 +32,21 @@ pub struct Arrival {
     pub ecn: Ecn,
 }
 
+/// Between whom a datagram went, and by which interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ends {
+    pub local: SocketAddr,
+    pub remote: SocketAddr,
+    pub port: Port,
+}
+
+impl Ends {
+    #[inline]
+    fn around(self, packet: Packet) -> Datagram {
+        Datagram { packet, remote: self.remote, local: self.local, port: self.port }
+    }
+}
+
 /// Why a datagram was not put into a socket's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
@@ -64,39 +79,65 @@ impl UdpTable {
         };
         let local = SocketAddr::new(arrival.destination, header.destination);
         let remote = SocketAddr::new(arrival.source, header.source);
-        let Some(id) = self.find_receiver(local, remote) else {
+        let Some(id) = self.receiver_of(local, remote) else {
             return Err((packet, Refused::NoSocket));
         };
         let Some(socket) = self.socket_mut(id) else {
             return Err((packet, Refused::NoSocket));
         };
+        let ends = Ends { local, remote, port: arrival.port };
         let whole = socket.options.super_segments;
-        if let Some(segments) = packet.meta.segments
-            && !whole
-        {
-            let size = usize::from(segments.size);
-            pool.truncate(&mut packet, arrival.at + header.len);
-            pool.trim_front(&mut packet, arrival.at);
-            packet.meta.ecn = arrival.ecn;
-            socket.take_each(size, header.len, &packet, (local, remote, arrival.port), pool);
-            pool.free(packet);
-        } else {
-            if !socket.has_room(&packet, pool) {
-                return Err((packet, Refused::QueueFull));
-            }
-            let datagram =
-                socket.take(Datagram { packet, remote, local, port: arrival.port }, pool);
-            // In place: a packet that is changed just before it is moved stalls the processor, which
-            // cannot forward the small stores to the wide load.
-            pool.truncate(&mut datagram.packet, arrival.at + header.len);
-            pool.trim_front(&mut datagram.packet, arrival.at + HEADER_LEN);
-            datagram.packet.meta.ecn = arrival.ecn;
+        let Some(segments) = packet.meta.segments.filter(|_| !whole) else {
+            let range = (arrival.at, arrival.at + header.len);
+            let taken = self.take(id, ends, range, arrival.ecn, packet, pool);
+            return taken.map(|()| id).map_err(|packet| (packet, Refused::QueueFull));
+        };
+        let size = usize::from(segments.size);
+        pool.truncate(&mut packet, arrival.at + header.len);
+        pool.trim_front(&mut packet, arrival.at);
+        packet.meta.ecn = arrival.ecn;
+        socket.take_each(size, header.len, &packet, ends, pool);
+        pool.free(packet);
+        self.announce(id);
+        Ok(id)
+    }
+
+    /// Puts a datagram whose header is at `from` of its packet, and that ends at `to`, into the queue of
+    /// a socket.
+    ///
+    /// # Errors
+    /// Gives the packet back, as it came, when the queue is full.
+    #[inline]
+    pub(crate) fn take(
+        &mut self,
+        id: UdpId,
+        ends: Ends,
+        (from, to): (usize, usize),
+        ecn: Ecn,
+        packet: Packet,
+        pool: &mut Pool,
+    ) -> Result<(), Packet> {
+        let Some(socket) = self.socket_mut(id) else { return Err(packet) };
+        if !socket.has_room(&packet, pool) {
+            return Err(packet);
         }
+        let datagram = socket.take(ends.around(packet), pool);
+        // In place: a packet that is changed just before it is moved stalls the processor, which
+        // cannot forward the small stores to the wide load.
+        pool.truncate(&mut datagram.packet, to);
+        pool.trim_front(&mut datagram.packet, from + HEADER_LEN);
+        datagram.packet.meta.ecn = ecn;
         if !socket.announced {
-            socket.announced = true;
+            self.announce(id);
+        }
+        Ok(())
+    }
+
+    fn announce(&mut self, id: UdpId) {
+        let Some(socket) = self.socket_mut(id) else { return };
+        if !std::mem::replace(&mut socket.announced, true) {
             self.readable.push_back(id);
         }
-        Ok(id)
     }
 }
 
@@ -124,7 +165,7 @@ impl Socket {
         size: usize,
         len: usize,
         super_segment: &Packet,
-        (local, remote, port): (SocketAddr, SocketAddr, Port),
+        ends: Ends,
         pool: &mut Pool,
     ) {
         let mut at = HEADER_LEN;
@@ -141,7 +182,7 @@ impl Socket {
                     target.copy_from_slice(source);
                 });
             if copied {
-                self.take(Datagram { packet, remote, local, port }, pool);
+                self.take(ends.around(packet), pool);
             } else {
                 pool.free(packet);
             }

@@ -243,6 +243,7 @@ impl Pool {
     }
 
     /// A packet with these bytes; `None` when no frame is free that holds them.
+    #[inline]
     pub fn packet_of(&mut self, bytes: &[u8]) -> Option<Packet> {
         let mut packet = self.allocate_for(bytes.len())?;
         self.append(&mut packet, bytes.len())?.copy_from_slice(bytes);
