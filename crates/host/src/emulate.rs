@@ -8,28 +8,37 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use plumb_base::time::{Instant, Span};
+use plumb_link::network::{Due, Network};
 use plumb_sys::tun;
 use plumb_wire::coalesce::coalesce;
 use plumb_wire::machine::Port;
 use plumb_wire::packet::{Packet, Pool};
 
 use crate::clock::Timeline;
-use crate::device::{Device, DeviceCounters, DeviceError};
+use crate::device::{Device, DeviceError};
 
-mod network;
+mod control;
+mod inside;
+mod interface;
 mod precision;
 mod punctuality;
 mod taps;
 
-pub use network::{Due, Network};
+pub use control::{Control, Ended};
+pub use inside::{DriverReport, Inside, Losses};
+pub use interface::Interface;
 pub use precision::{MeasuredPrecision, Precision, measure_precision};
 pub use punctuality::{ABSENCE_MIN, Punctuality, Sizes};
 pub use taps::{TapsError, taps};
 
+use control::Ear;
 use punctuality::Account;
 
 /// The longest sleep: how soon a driver that nothing wakes looks at its clock and its devices' health.
 const HEARTBEAT: Span = Span::from_ms(10);
+
+/// How often devices are looked after while nothing happens.
+const CARE: Span = Span::from_ms(100);
 
 /// How a network is driven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,34 +72,34 @@ impl Default for Options {
 /// cheapest should be ([`crate::device::Wait::Spin`]).
 #[derive(Debug)]
 pub struct Emulator<N, D> {
-    network: N,
+    inside: Inside<N>,
     devices: Vec<D>,
-    pool: Pool,
+    interfaces: Vec<Option<Interface>>,
     timeline: Timeline,
     options: Options,
-    measured: MeasuredPrecision,
-    margin: Span,
-    account: Account,
+    ear: Ear<Inside<N>>,
     batch: Vec<Packet>,
     due: Vec<Due>,
     /// The moments of what is being handed over.
     moments: Vec<Instant>,
-    now: Instant,
-    healthy_until: Instant,
+    care: Instant,
 }
 
 impl<N: Network, D: Device> Emulator<N, D> {
     /// An emulator ready to run, on this thread: its precision is measured now, which takes about a
-    /// tenth of a second.
+    /// tenth of a second. The timeline is that of the network's start.
     ///
     /// Panics when there are not as many devices as ports.
+    ///
+    /// # Errors
+    /// There are no more descriptors.
     pub fn new(
         network: N,
         devices: Vec<D>,
         pool: Pool,
         timeline: Timeline,
         options: Options,
-    ) -> Self {
+    ) -> io::Result<Self> {
         assert!(devices.len() == usize::from(network.ports()), "a device for each port");
         assert!(options.batch > 0, "frames in a batch");
         let measured = measure_precision(&timeline);
@@ -101,87 +110,110 @@ impl<N: Network, D: Device> Emulator<N, D> {
         };
         let tolerance = options.tolerance.unwrap_or(measured.tolerance(options.precision));
         let now = timeline.now();
-        Self {
+        let inside = Inside {
+            now,
             network,
-            devices,
             pool,
-            timeline,
-            options,
+            account: Account::new(now, tolerance),
+            losses: vec![Losses::default(); devices.len()],
+            precision: options.precision,
             measured,
             margin,
-            account: Account::new(now, tolerance),
+        };
+        Ok(Self {
+            inside,
+            interfaces: devices.iter().map(|_| None).collect(),
+            devices,
+            timeline,
+            options,
+            ear: Ear::new()?,
             batch: Vec::with_capacity(options.batch),
             due: Vec::with_capacity(options.batch),
             moments: Vec::with_capacity(options.batch),
-            now,
-            healthy_until: now + HEARTBEAT,
+            care: now + CARE,
+        })
+    }
+
+    /// Counts what the kernel loses at the interface of a port as lost.
+    pub fn watch(&mut self, port: Port, interface: Interface) {
+        self.interfaces[usize::from(port.0)] = Some(interface);
+    }
+
+    /// A way to talk to it while it runs.
+    pub fn control(&self) -> Control<Inside<N>> {
+        self.ear.control()
+    }
+
+    /// What it shows, up to date.
+    pub fn inside(&mut self) -> &mut Inside<N> {
+        for (index, device) in self.devices.iter().enumerate() {
+            let counters = device.counters();
+            let overrun = self.interfaces[index].as_mut().map_or(0, Interface::overrun);
+            self.inside.losses[index] = Losses {
+                received: counters.rx_dropped + counters.rx_malformed + overrun,
+                sent: counters.tx_dropped,
+            };
         }
+        &mut self.inside
     }
 
-    /// What waiting is worth here.
-    pub fn measured(&self) -> &MeasuredPrecision {
-        &self.measured
-    }
-
-    /// How punctual it was so far.
-    pub fn punctuality(&self) -> Punctuality {
-        self.account.punctuality()
-    }
-
-    /// What each device counted.
-    pub fn counters(&self) -> Vec<DeviceCounters> {
-        self.devices.iter().map(Device::counters).collect()
-    }
-
-    /// The network.
-    pub fn network(&mut self) -> &mut N {
-        &mut self.network
+    /// The devices.
+    pub fn devices(&self) -> &[D] {
+        &self.devices
     }
 
     /// Gives back what was put in.
     pub fn into_parts(self) -> (N, Vec<D>, Pool) {
-        (self.network, self.devices, self.pool)
+        (self.inside.network, self.devices, self.inside.pool)
     }
 
-    /// Takes turns until `until` says that it is enough; it is asked before every turn, and so at least
-    /// every ten milliseconds.
+    /// Takes turns until [`Control::stop`].
     ///
     /// # Errors
     /// The first of a device's.
-    pub fn run(
-        &mut self,
-        mut until: impl FnMut(&mut N, Instant) -> bool,
-    ) -> Result<(), DeviceError> {
-        while !until(&mut self.network, self.now) {
+    pub fn run(&mut self) -> Result<(), DeviceError> {
+        loop {
+            if self.ear.is_pending() {
+                self.listen();
+                if self.ear.is_stopped() {
+                    return Ok(());
+                }
+            }
             self.turn()?;
         }
-        Ok(())
+    }
+
+    /// Does what was asked.
+    #[cold]
+    fn listen(&mut self) {
+        self.read_clock();
+        for job in self.ear.jobs() {
+            job(self.inside());
+        }
     }
 
     /// One turn: takes what has come, gives what is due, and waits where there was nothing to do.
     ///
     /// # Errors
     /// A device's.
-    pub fn turn(&mut self) -> Result<(), DeviceError> {
+    fn turn(&mut self) -> Result<(), DeviceError> {
         let now = self.read_clock();
-        self.account.on_look(now);
+        self.inside.account.on_look(now);
         let entered = self.take()?;
         let now = self.read_clock();
-        if self.network.deadline().is_some_and(|deadline| deadline <= now) {
-            self.network.handle_deadline(now, &mut self.pool);
+        let Inside { network, pool, .. } = &mut self.inside;
+        if network.deadline().is_some_and(|deadline| deadline <= now) {
+            network.handle_deadline(now, pool);
         }
         let left = self.give(now)?;
-        if entered + left == 0 {
-            self.wait(now)?;
-        }
-        Ok(())
+        if entered + left == 0 { self.wait(now) } else { Ok(()) }
     }
 
     /// The moment it is; never before one that was read earlier.
     #[inline]
     fn read_clock(&mut self) -> Instant {
-        self.now = self.timeline.now().max(self.now);
-        self.now
+        self.inside.now = self.timeline.now().max(self.inside.now);
+        self.inside.now
     }
 
     /// Takes what has come to every device; how many frames.
@@ -189,13 +221,15 @@ impl<N: Network, D: Device> Emulator<N, D> {
         let mut count = 0;
         for index in 0..self.devices.len() {
             let (device, max) = (&mut self.devices[index], self.options.batch);
-            let result = device.receive(self.now, &mut self.batch, max, &mut self.pool);
+            let Inside { now, pool, .. } = &mut self.inside;
+            let result = device.receive(*now, &mut self.batch, max, pool);
             if !self.batch.is_empty() {
                 count += self.batch.len();
-                self.account.on_entered(self.batch.len());
+                self.inside.account.on_entered(self.batch.len());
                 // Read after receiving: a frame has not entered before it was here.
                 let now = self.read_clock();
-                self.network.handle_packets(now, port(index), &mut self.batch, &mut self.pool);
+                let Inside { network, pool, .. } = &mut self.inside;
+                network.handle_packets(now, port(index), &mut self.batch, pool);
             }
             result?;
         }
@@ -206,8 +240,8 @@ impl<N: Network, D: Device> Emulator<N, D> {
     fn give(&mut self, now: Instant) -> Result<usize, DeviceError> {
         let mut count = 0;
         for index in 0..self.devices.len() {
-            let max = self.options.batch;
-            self.network.poll_due(now, port(index), &mut self.due, max, &mut self.pool);
+            let Inside { network, pool, .. } = &mut self.inside;
+            network.poll_due(now, port(index), &mut self.due, self.options.batch, pool);
             if !self.due.is_empty() {
                 count += self.due.len();
                 self.hand_over(index)?;
@@ -218,58 +252,60 @@ impl<N: Network, D: Device> Emulator<N, D> {
 
     /// Hands over what is due at one port, and keeps the account of it.
     fn hand_over(&mut self, index: usize) -> Result<(), DeviceError> {
-        let device = &mut self.devices[index];
         let count = self.due.len();
         self.moments.clear();
         for due in self.due.drain(..) {
             self.moments.push(due.at);
             self.batch.push(due.packet);
         }
+        let device = &mut self.devices[index];
         let capabilities = device.capabilities();
+        let Inside { pool, now, account, .. } = &mut self.inside;
         let takes_joined = capabilities.segments_tcp && capabilities.segments_udp;
         if self.options.joins && count > 1 && takes_joined {
-            coalesce(&mut self.batch, capabilities.medium, &mut self.pool);
+            coalesce(&mut self.batch, capabilities.medium, pool);
         }
-        let before = self.timeline.now().max(self.now);
-        let result = device.transmit(&mut self.batch, &mut self.pool);
+        let before = self.timeline.now().max(*now);
+        let result = device.transmit(&mut self.batch, pool);
         let after = self.timeline.now().max(before);
-        self.now = after;
+        *now = after;
         // A batch is handed over one frame after the other, in about equal times.
         let each = (after - before) / count.max(1) as u64;
         let mut at = before;
         for &moment in &self.moments {
             at += each;
-            self.account.on_sent(at, moment);
+            account.on_sent(at, moment);
         }
         result
     }
 
     /// Waits until a frame may have come or something is due, in the way of the precision.
     fn wait(&mut self, now: Instant) -> Result<(), DeviceError> {
-        if now >= self.healthy_until {
-            self.healthy_until = now + HEARTBEAT * 10;
+        if now >= self.care {
+            self.care = now + CARE;
             return self.look_after_devices();
         }
-        let left = self.network.deadline().map(|deadline| deadline.saturating_since(now));
-        if left.is_some_and(|left| left <= self.margin) || self.options.precision == Precision::Busy
-        {
+        let margin = self.inside.margin;
+        let left = self.inside.network.deadline().map(|deadline| deadline.saturating_since(now));
+        let is_near = left.is_some_and(|left| left <= margin);
+        if is_near || self.options.precision == Precision::Busy {
             std::hint::spin_loop();
             return Ok(());
         }
-        let asleep = left.map_or(HEARTBEAT, |left| (left - self.margin).min(HEARTBEAT));
+        let asleep = left.map_or(HEARTBEAT, |left| (left - margin).min(HEARTBEAT));
         self.sleep(now, asleep)
     }
 
     fn sleep(&mut self, now: Instant, asleep: Span) -> Result<(), DeviceError> {
-        let mut fds: Vec<BorrowedFd<'_>> = Vec::with_capacity(self.devices.len());
+        let mut fds: Vec<BorrowedFd<'_>> = Vec::with_capacity(1 + self.devices.len());
+        fds.push(self.ear.fd());
         for device in &self.devices {
             // A device that cannot be slept on is looked at again and again.
             let Some(fd) = device.fd() else { return Ok(()) };
             fds.push(fd);
         }
-        let mut ready = vec![false; fds.len()];
-        self.account.on_sleep(now + asleep);
-        match tun::wait_readable(&fds, &mut ready, Some(asleep.as_ns())) {
+        self.inside.account.on_sleep(now + asleep);
+        match tun::wait_readable(&fds, &mut [], Some(asleep.as_ns())) {
             Ok(_) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
             Err(source) => {
@@ -284,7 +320,7 @@ impl<N: Network, D: Device> Emulator<N, D> {
     #[cold]
     fn look_after_devices(&mut self) -> Result<(), DeviceError> {
         for device in &mut self.devices {
-            device.wait(Some(Span::ZERO), &mut self.pool)?;
+            device.wait(Some(Span::ZERO), &mut self.inside.pool)?;
         }
         Ok(())
     }

@@ -6,7 +6,7 @@
 
 #[path = "emulate/bed.rs"]
 mod bed;
-#[path = "emulate/delay.rs"]
-mod delay;
 #[path = "emulate/punctual.rs"]
 mod punctual;
+#[path = "emulate/trouble.rs"]
+mod trouble;

@@ -3,23 +3,26 @@
 //! Left out: what crosses.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use plumb_base::time::Instant;
+use plumb_base::seed::Seed;
+use plumb_base::time::Span;
 use plumb_host::clock::{Stopwatch, Timeline};
 use plumb_host::device::{Device, DeviceCounters};
-use plumb_host::emulate::{Emulator, Network, Options, Punctuality, TapsError, taps};
+use plumb_host::emulate::{Control, DriverReport, Emulator, Inside, Options, TapsError, taps};
 use plumb_host::lab::{LabError, LinkOptions, TestBed};
-use plumb_wire::machine::Port;
+use plumb_link::link::Link;
+use plumb_link::network::Network as _;
+use plumb_link::spec::{DelayDistribution, DelaySpec, DirectionSpec, HopSpec, LinkSpec};
+use plumb_wire::medium::Medium;
 use plumb_wire::packet::{Frames, Pool};
 
 /// What was left when the emulator was stopped.
 #[derive(Debug)]
 pub struct Left {
-    pub punctuality: Punctuality,
+    pub report: DriverReport,
     pub counters: Vec<DeviceCounters>,
     /// Frames that nobody gave back.
     pub missing: (usize, usize),
@@ -28,14 +31,34 @@ pub struct Left {
 /// A bed with an emulator that runs.
 pub struct Running {
     pub bed: TestBed,
-    stop: Arc<AtomicBool>,
+    pub control: Control<Inside<Link>>,
     thread: JoinHandle<Left>,
 }
 
 const FRAMES: Frames = Frames { count: 8_192, size: 2_048, large: 64 };
 
+/// One hop that does nothing but take its time, each way.
+pub fn delay(span: Span) -> LinkSpec {
+    let distribution = DelayDistribution::Constant(span);
+    let delay = DelaySpec { distribution, ..DelaySpec::default() };
+    symmetric(DirectionSpec { delay, ..DirectionSpec::default() })
+}
+
+/// One hop that is the same both ways.
+pub fn symmetric(direction: DirectionSpec) -> LinkSpec {
+    LinkSpec { hops: vec![HopSpec { up: direction.clone(), down: direction }], seed: Seed(1) }
+}
+
+/// Whether this process may make beds; a word about it where it may not.
+pub fn can_make_beds() -> bool {
+    start(&delay(Span::ZERO), Options::default()).is_some_and(|running| {
+        running.stop();
+        true
+    })
+}
+
 /// Two TAPs and a network between them; none, with a word about it, where this process may not.
-pub fn start<N: Network + Send + 'static>(network: N, options: Options) -> Option<Running> {
+pub fn start(spec: &LinkSpec, options: Options) -> Option<Running> {
     let made = taps(LinkOptions { neighbours: true, ..LinkOptions::default() });
     let (bed, devices) = match made {
         Err(TapsError::Lab(error @ LabError::NotPermitted { .. })) => {
@@ -45,42 +68,37 @@ pub fn start<N: Network + Send + 'static>(network: N, options: Options) -> Optio
         }
         made => made.unwrap_or_else(|error| panic!("{error}")),
     };
-    let (stop, thread) = spawn(network, devices.into(), Pool::new(FRAMES), options);
-    Some(Running { bed, stop, thread })
+    let (control, thread) = spawn(spec.clone(), devices.into(), Pool::new(FRAMES), options);
+    Some(Running { bed, control, thread })
 }
 
-fn spawn<N: Network + Send + 'static, D: Device + Send + 'static>(
-    network: N,
+fn spawn<D: Device + Send + 'static>(
+    spec: LinkSpec,
     devices: Vec<D>,
     pool: Pool,
     options: Options,
-) -> (Arc<AtomicBool>, JoinHandle<Left>) {
-    let stop = Arc::new(AtomicBool::new(false));
-    let stopped = Arc::clone(&stop);
+) -> (Control<Inside<Link>>, JoinHandle<Left>) {
+    let (said, hears) = mpsc::channel();
     let thread = std::thread::spawn(move || {
         let timeline = Timeline::begin(Stopwatch::new(None));
-        let mut emulator = Emulator::new(network, devices, pool, timeline, options);
-        emulator.run(|_, _| stopped.load(Ordering::Relaxed)).unwrap();
-        let (punctuality, counters) = (emulator.punctuality(), emulator.counters());
+        let link = Link::new(&spec, Medium::Ethernet, timeline.now()).unwrap();
+        let mut emulator = Emulator::new(link, devices, pool, timeline, options).unwrap();
+        said.send(emulator.control()).unwrap();
+        emulator.run().unwrap();
+        let report = emulator.inside().report();
+        let counters = emulator.devices().iter().map(Device::counters).collect();
         let (mut network, _, mut pool) = emulator.into_parts();
-        // What is still on its way.
-        let mut rest = Vec::new();
-        for port in 0..network.ports() {
-            network.poll_due(Instant::NEVER, Port(port), &mut rest, usize::MAX, &mut pool);
-        }
-        for due in rest {
-            pool.free(due.packet);
-        }
+        network.clear(&mut pool);
         let (frames, free) = (pool.frames(), pool.available());
         let missing = (frames.count as usize - free.0, frames.large as usize - free.1);
-        Left { punctuality, counters, missing }
+        Left { report, counters, missing }
     });
-    (stop, thread)
+    (hears.recv().unwrap(), thread)
 }
 
 impl Running {
     pub fn stop(self) -> Left {
-        self.stop.store(true, Ordering::Relaxed);
+        self.control.stop();
         self.thread.join().unwrap()
     }
 

@@ -10,18 +10,17 @@ use plumb_host::clock::{Stopwatch, Timeline};
 use plumb_host::emulate::{Options, Precision};
 use plumb_host::lab::TestBed;
 
-use crate::bed::start;
-use crate::delay::Delay;
+use crate::bed::{delay, start};
 
 const WAYS: [Precision; 3] = [Precision::Timer, Precision::Hybrid { spin: None }, Precision::Busy];
 
 #[test]
 fn a_datagram_takes_its_delay_and_not_less_however_its_moment_is_waited_for() {
-    let delay = Span::from_ms(2);
+    let span = Span::from_ms(2);
     let timeline = Timeline::begin(Stopwatch::new(None));
     for precision in WAYS {
         let options = Options { precision, ..Options::default() };
-        let Some(running) = start(Delay::new(delay), options) else { return };
+        let Some(running) = start(&delay(span), options) else { return };
         let mut sent = 0;
         for (near, far, _) in running.bed.addresses() {
             let (a, b) = running.pair(near, far);
@@ -31,20 +30,20 @@ fn a_datagram_takes_its_delay_and_not_less_however_its_moment_is_waited_for() {
                 let mut buffer = [0; 200];
                 assert_eq!(b.recv(&mut buffer).unwrap(), 100, "{precision}");
                 let there = timeline.now() - before;
-                assert!(there >= delay, "{precision}: {there}");
+                assert!(there >= span, "{precision}: {there}");
                 assert_eq!(buffer[..100], [number; 100]);
                 b.send(&buffer[..100]).unwrap();
                 assert_eq!(a.recv(&mut buffer).unwrap(), 100, "{precision}");
                 let back = timeline.now() - before;
-                assert!(back >= delay * 2, "{precision}: {back}");
+                assert!(back >= span * 2, "{precision}: {back}");
                 sent += 2;
             }
         }
         let left = running.stop();
-        assert!(left.punctuality.frames >= sent, "{left:?}");
-        assert_eq!(left.punctuality.lateness.len(), left.punctuality.frames);
+        assert!(left.report.punctuality.frames >= sent, "{left:?}");
+        assert_eq!(left.report.punctuality.lateness.len(), left.report.punctuality.frames);
         assert_eq!(left.missing, (0, 0), "{precision}: every frame came back");
-        let lateness = &left.punctuality.lateness;
+        let lateness = &left.report.punctuality.lateness;
         println!(
             "{precision}: p50 {} ns, p99 {} ns",
             lateness.quantile(0.5),
@@ -55,7 +54,7 @@ fn a_datagram_takes_its_delay_and_not_less_however_its_moment_is_waited_for() {
 
 #[test]
 fn a_stream_crosses_whole_both_ways_and_frames_that_leave_together_are_joined() {
-    let Some(running) = start(Delay::new(Span::from_ms(1)), Options::default()) else { return };
+    let Some(running) = start(&delay(Span::from_ms(1)), Options::default()) else { return };
     let sent: Vec<u8> = (0..4_000_000_u32).map(|n| n.to_le_bytes()[n as usize % 3]).collect();
     let address = SocketAddr::from((TestBed::FAR_V4, 9));
     let listener = running.bed.in_b(|| TcpListener::bind(address).unwrap()).unwrap();
