@@ -121,3 +121,6 @@ pub fn make(spec: &QueueSpec, limit: Limit, stream: Stream) -> Box<dyn Queue> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
