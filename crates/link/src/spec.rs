@@ -8,8 +8,10 @@ use plumb_base::seed::Seed;
 use plumb_base::time::Span;
 
 mod check;
+mod derived;
 
-pub use check::{LEAST_BDP, SpecError};
+pub use check::{DirectionFault, FASTEST, FULL_FRAME, LONGEST, MOST_HOPS, SpecError};
+pub use derived::LEAST_BDP;
 
 /// A whole link: hops from the near side to the far side.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,23 +1,35 @@
-//! Whether there can be such a link, and what follows from a description: means, leasts, limits.
+//! Whether there can be such a link: what is wrong, why, and what would not be.
 //!
-//! Left out: text.
+//! Left out: text, which has errors of its own; memory ([`crate::memory`]).
 
+use plumb_base::quantity::format_span;
 use plumb_base::rate::Rate;
 use plumb_base::time::Span;
 
 use super::{
-    DelayDistribution, DelaySpec, DirectionSpec, LimitSpec, LinkSpec, QueueSpec, RateSpec,
+    BucketSpec, DelayDistribution, DirectionSpec, FaultSpec, LimitSpec, LinkSpec, MtuSpec,
+    QueueSpec, RateSpec,
 };
-use crate::queue::Limit;
+
+/// The fastest link.
+pub const FASTEST: u64 = 1_000_000_000_000;
+/// The longest delay.
+pub const LONGEST: Span = Span::from_secs(86_400);
+/// Most hops of a link: what its routers' addresses are enough for.
+pub const MOST_HOPS: usize = 64;
+/// A full frame of Ethernet without its check sequence.
+pub const FULL_FRAME: u64 = 1_514;
+/// The least MTU of IPv4 (RFC 791 §3.2).
+const LEAST_MTU: u32 = 68;
+/// The least MTU of IPv6 (RFC 8200 §5).
+const LEAST_MTU_V6: u32 = 1_280;
 
 /// Why there cannot be such a link.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
-    /// No hop at all.
-    #[error(
-        "a link has at least one hop; give a rate, a delay, or 'plain' for a wire that does nothing"
-    )]
-    Empty,
+    /// Too few hops, or too many.
+    #[error("a link has 1 to {MOST_HOPS} hops, not {0}")]
+    HopCount(usize),
     /// Another number of hops than the link runs with.
     #[error("the link has {now} hops and cannot get {asked} while it runs; start a new link")]
     Hops {
@@ -26,11 +38,82 @@ pub enum SpecError {
         /// Hops asked for.
         asked: usize,
     },
+    /// A direction that cannot be.
+    #[error("hop {hop} {direction}: {fault}")]
+    Direction {
+        /// From 1.
+        hop: usize,
+        /// `up` or `down`.
+        direction: &'static str,
+        /// What is wrong with it.
+        fault: DirectionFault,
+    },
+    /// More memory than there may be.
+    #[error(
+        "frames in flight and waiting may need {needed} of memory and {allowed} is allowed; lower the queue's limit, the delay or the rate"
+    )]
+    Memory {
+        /// For the link, in words.
+        needed: String,
+        /// In words.
+        allowed: String,
+    },
 }
 
-/// The least that a limit in products of rate and delay comes to: ten full frames, which is an
-/// initial window (RFC 6928).
-pub const LEAST_BDP: u64 = 10 * 1_514;
+/// What is wrong with a direction.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DirectionFault {
+    /// A rate beyond belief.
+    #[error(
+        "a rate of {0} is more than any link's; the fastest here is 1tbit: leave rate= out for none"
+    )]
+    Rate(Rate),
+    /// A bucket that no full frame fits in.
+    #[error(
+        "a burst of {0} bytes is shorter than a full frame, which would never pass; make it at least {FULL_FRAME} bytes"
+    )]
+    Burst(u64),
+    /// Never sending.
+    #[error("on= is zero, so that nothing is ever sent; give it a length")]
+    Off,
+    /// A trace without opportunities.
+    #[error("the trace '{0}' has nothing in it that could be sent; give it opportunities")]
+    Trace(String),
+    /// A queue of nothing.
+    #[error("a queue limited at zero drops everything; allow at least 1packet")]
+    Limit,
+    /// Parameters of a queue that contradict each other or are out of range.
+    #[error("the queue's {0}")]
+    Queue(&'static str),
+    /// A probability that is none.
+    #[error("{0} is not a share; give one between 0 and 1")]
+    Share(String),
+    /// A number that counts from one.
+    #[error("frames are counted from 1; give numbers above 0")]
+    Number,
+    /// Windows without a gap.
+    #[error("a window of {lasting} every {every} never ends; make it shorter than its distance")]
+    Window {
+        /// How long.
+        lasting: String,
+        /// From one to the next.
+        every: String,
+    },
+    /// A distribution that is none.
+    #[error("the delay's {0}")]
+    Delay(&'static str),
+    /// A delay beyond belief.
+    #[error("a delay of {0} is longer than a day; shorten it")]
+    DelayLong(String),
+    /// An MTU that no IP packet, or no length field, allows.
+    #[error(
+        "an MTU of {0} is not possible; IPv4 needs 68 (RFC 791), IPv6 1280 (RFC 8200), and 65535 is the most"
+    )]
+    Mtu(u32),
+    /// More overhead than frame.
+    #[error("an overhead of {0} bytes a frame is more than a frame has; give at most 65535")]
+    Overhead(u32),
+}
 
 impl LinkSpec {
     /// Whether there can be such a link.
@@ -38,99 +121,211 @@ impl LinkSpec {
     /// # Errors
     /// [`SpecError`] says what is wrong and what would not be.
     pub fn check(&self) -> Result<(), SpecError> {
-        if self.hops.is_empty() {
-            return Err(SpecError::Empty);
+        if !(1..=MOST_HOPS).contains(&self.hops.len()) {
+            return Err(SpecError::HopCount(self.hops.len()));
+        }
+        for (direction, hop, name) in self.directions() {
+            direction.check().map_err(|fault| SpecError::Direction {
+                hop,
+                direction: name,
+                fault,
+            })?;
         }
         Ok(())
     }
 
-    /// Mean delay there and back, without any serialisation or queue.
-    pub fn round_trip(&self) -> Span {
+    /// What is possible but perhaps not meant: a sentence each.
+    pub fn remarks(&self) -> Vec<String> {
+        let mut remarks = Vec::new();
+        for (direction, hop, name) in self.directions() {
+            if let Some(MtuSpec { bytes, .. }) = direction.mtu
+                && bytes < LEAST_MTU_V6
+            {
+                remarks.push(format!(
+                    "hop {hop} {name}: an MTU of {bytes} is below IPv6's least of {LEAST_MTU_V6} (RFC 8200 §5): longer IPv6 packets are dropped"
+                ));
+            }
+        }
+        remarks
+    }
+
+    /// Every direction with the number of its hop, from 1, and its name.
+    pub fn directions(&self) -> impl Iterator<Item = (&DirectionSpec, usize, &'static str)> {
         self.hops
             .iter()
-            .fold(Span::ZERO, |sum, hop| sum + hop.up.delay.mean() + hop.down.delay.mean())
+            .enumerate()
+            .flat_map(|(index, hop)| [(&hop.up, index + 1, "up"), (&hop.down, index + 1, "down")])
     }
 }
 
 impl DirectionSpec {
-    /// How much may wait, on a link of this delay there and back.
+    /// Whether there can be such a direction.
     ///
-    /// Where the rate is not limited nothing waits, and a limit in products of rate and delay is none.
-    pub fn limit(&self, round_trip: Span) -> Limit {
-        match (self.queue.limit(), self.rate.mean()) {
-            (LimitSpec::Frames(frames), _) => Limit::Frames(frames),
-            (LimitSpec::Bytes(bytes), _) => Limit::Bytes(bytes),
-            (LimitSpec::Bdp(_), None) => Limit::Bytes(u64::MAX),
-            (LimitSpec::Bdp(thousandths), Some(rate)) => {
-                let product = u128::from(rate.bits_per_second()) * u128::from(round_trip.as_ps());
-                let bytes =
-                    product.saturating_mul(thousandths.into()) / 8 / 1_000 / 1_000_000_000_000;
-                Limit::Bytes(u64::try_from(bytes).unwrap_or(u64::MAX).max(LEAST_BDP))
+    /// # Errors
+    /// What is wrong, and what would not be.
+    pub fn check(&self) -> Result<(), DirectionFault> {
+        check_rate(&self.rate)?;
+        if let Some(bucket) = self.policer {
+            check_bucket(bucket)?;
+        }
+        if self.overhead > 65_535 {
+            return Err(DirectionFault::Overhead(self.overhead));
+        }
+        if matches!(
+            self.queue.limit(),
+            LimitSpec::Frames(0) | LimitSpec::Bytes(0) | LimitSpec::Bdp(0)
+        ) {
+            return Err(DirectionFault::Limit);
+        }
+        check_queue(&self.queue).map_err(DirectionFault::Queue)?;
+        self.faults.iter().try_for_each(check_fault)?;
+        check_delay(&self.delay.distribution)?;
+        match self.mtu {
+            Some(mtu) if !(LEAST_MTU..=65_535).contains(&mtu.bytes) => {
+                Err(DirectionFault::Mtu(mtu.bytes))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn check_rate(rate: &RateSpec) -> Result<(), DirectionFault> {
+    let sane = |rate: Rate| {
+        if rate.bits_per_second() > FASTEST { Err(DirectionFault::Rate(rate)) } else { Ok(()) }
+    };
+    match rate {
+        RateSpec::Unlimited => Ok(()),
+        RateSpec::Constant(rate) => sane(*rate),
+        RateSpec::Bucket(bucket) => check_bucket(*bucket),
+        RateSpec::OnOff { on, .. } if *on == Span::ZERO => Err(DirectionFault::Off),
+        RateSpec::OnOff { rate, on, off } => {
+            longest(*on)?;
+            longest(*off)?;
+            sane(*rate)
+        }
+        RateSpec::Trace(trace) => {
+            let sends = trace.opportunities.iter().any(|here| here.bytes > 0);
+            if sends && trace.period > Span::ZERO {
+                Ok(())
+            } else {
+                Err(DirectionFault::Trace(trace.file.clone()))
             }
         }
     }
 }
 
-impl RateSpec {
-    /// Bits a second in the long run; `None` where it is not limited.
-    pub fn mean(&self) -> Option<Rate> {
-        let share = |bits: u128, period: Span| {
-            let rate = bits * 1_000_000_000_000 / u128::from(period.as_ps().max(1));
-            Rate::from_bits_per_second(u64::try_from(rate).unwrap_or(u64::MAX).max(1))
-        };
-        match self {
-            Self::Unlimited => None,
-            Self::Constant(rate) => Some(*rate),
-            Self::Bucket(bucket) => Some(bucket.rate),
-            Self::OnOff { rate, on, off } => {
-                let bits = u128::from(rate.bits_per_second()) * u128::from(on.as_ps());
-                share(bits / 1_000_000_000_000, *on + *off)
+fn check_bucket(bucket: BucketSpec) -> Result<(), DirectionFault> {
+    if bucket.burst < FULL_FRAME {
+        return Err(DirectionFault::Burst(bucket.burst));
+    }
+    if bucket.rate.bits_per_second() > FASTEST {
+        return Err(DirectionFault::Rate(bucket.rate));
+    }
+    Ok(())
+}
+
+fn check_queue(queue: &QueueSpec) -> Result<(), &'static str> {
+    let positive = |span: Span, what| if span == Span::ZERO { Err(what) } else { Ok(()) };
+    match *queue {
+        QueueSpec::DropTail { .. } | QueueSpec::Priority { .. } => Ok(()),
+        QueueSpec::Red { min, max, p_max, .. } => {
+            if min == 0 || max <= min {
+                return Err("min= must be above 0 and below max=");
             }
-            Self::Trace(trace) => {
-                let bytes =
-                    trace.opportunities.iter().map(|here| u128::from(here.bytes)).sum::<u128>();
-                share(bytes * 8, trace.period)
+            if p_max > 0.0 && p_max <= 1.0 {
+                Ok(())
+            } else {
+                Err("p-max= must be above 0 and at most 1")
             }
         }
+        QueueSpec::CoDel { target, interval, .. } => {
+            positive(target, "target= must be above 0")?;
+            if interval > target { Ok(()) } else { Err("interval= must be longer than target=") }
+        }
+        QueueSpec::FqCoDel { flows, quantum, target, interval, .. } => {
+            positive(target, "target= must be above 0")?;
+            if interval <= target {
+                return Err("interval= must be longer than target=");
+            }
+            check_flows(flows, quantum)
+        }
+        QueueSpec::Pie { target, update, .. } => {
+            positive(target, "target= must be above 0")?;
+            positive(update, "update= must be above 0")
+        }
+        QueueSpec::Drr { flows, quantum, .. } => check_flows(flows, quantum),
     }
 }
 
-impl QueueSpec {
-    /// How much may wait.
-    pub fn limit(&self) -> LimitSpec {
-        match self {
-            Self::DropTail { limit }
-            | Self::Red { limit, .. }
-            | Self::CoDel { limit, .. }
-            | Self::FqCoDel { limit, .. }
-            | Self::Pie { limit, .. }
-            | Self::Drr { limit, .. }
-            | Self::Priority { limit } => *limit,
+fn check_flows(flows: u32, quantum: u32) -> Result<(), &'static str> {
+    if !(1..=65_536).contains(&flows) {
+        return Err("flows= must be from 1 to 65536");
+    }
+    // Below it, a full frame takes so many turns that turns are all that is done.
+    if quantum < 64 { Err("quantum= must be at least 64 bytes") } else { Ok(()) }
+}
+
+fn check_fault(fault: &FaultSpec) -> Result<(), DirectionFault> {
+    let share = |share: f64| {
+        if (0.0..=1.0).contains(&share) {
+            Ok(())
+        } else {
+            Err(DirectionFault::Share(share.to_string()))
         }
+    };
+    match fault {
+        FaultSpec::Loss(p)
+        | FaultSpec::BitErrors(p)
+        | FaultSpec::Duplicate(p)
+        | FaultSpec::Corrupt(p)
+        | FaultSpec::Truncate(p) => share(*p),
+        FaultSpec::GilbertElliott { p, r, loss_good, loss_bad } => {
+            [*p, *r, *loss_good, *loss_bad].into_iter().try_for_each(share)
+        }
+        FaultSpec::Periodic(0) => Err(DirectionFault::Number),
+        FaultSpec::Listed(numbers) if numbers.is_empty() || numbers.contains(&0) => {
+            Err(DirectionFault::Number)
+        }
+        FaultSpec::Reorder { share: p, by } => {
+            share(*p)?;
+            longest(*by)
+        }
+        FaultSpec::Clog { every, lasting } | FaultSpec::Blackout { every, lasting } => {
+            longest(*every)?;
+            if lasting < every {
+                return Ok(());
+            }
+            Err(DirectionFault::Window {
+                lasting: format_span(*lasting),
+                every: format_span(*every),
+            })
+        }
+        FaultSpec::Periodic(_) | FaultSpec::Listed(_) | FaultSpec::Partition => Ok(()),
     }
 }
 
-impl DelaySpec {
-    /// A delay that is always the same.
-    pub const fn constant(delay: Span) -> Self {
-        Self { distribution: DelayDistribution::Constant(delay), may_overtake: false }
-    }
-
-    /// The mean.
-    pub fn mean(&self) -> Span {
-        self.distribution.mean()
-    }
-
-    /// The least that is possible.
-    pub fn least(&self) -> Span {
-        match &self.distribution {
-            DelayDistribution::Constant(delay) => *delay,
-            DelayDistribution::Uniform { min, .. } => *min,
-            DelayDistribution::Normal { .. } => Span::ZERO,
-            DelayDistribution::Pareto { scale, .. } => *scale,
-            DelayDistribution::Replayed { delays, .. } => {
-                delays.iter().min().copied().unwrap_or_default()
-            }
+fn check_delay(distribution: &DelayDistribution) -> Result<(), DirectionFault> {
+    match distribution {
+        DelayDistribution::Constant(delay) => longest(*delay),
+        DelayDistribution::Uniform { min, max } if min > max => {
+            Err(DirectionFault::Delay("least is longer than its most; exchange them"))
         }
+        DelayDistribution::Uniform { max, .. } => longest(*max),
+        DelayDistribution::Normal { mean, deviation } => {
+            longest(*mean)?;
+            longest(*deviation)
+        }
+        DelayDistribution::Pareto { shape_thousandths, .. } if *shape_thousandths <= 1_000 => {
+            Err(DirectionFault::Delay("shape must be above 1, or there is no mean"))
+        }
+        DelayDistribution::Pareto { scale, .. } => longest(*scale),
+        DelayDistribution::Replayed { delays, .. } if delays.is_empty() => {
+            Err(DirectionFault::Delay("file has no delay in it; give one a line"))
+        }
+        DelayDistribution::Replayed { delays, .. } => delays.iter().copied().try_for_each(longest),
     }
+}
+
+fn longest(span: Span) -> Result<(), DirectionFault> {
+    if span > LONGEST { Err(DirectionFault::DelayLong(format_span(span))) } else { Ok(()) }
 }

@@ -1,0 +1,201 @@
+//! A link as text: the one form in which it is given, stored, sent to a running link, and printed.
+//!
+//! `[seed=N;]HOP[;HOP]…`, a hop being `DIRECTION`, the same both ways, or `UP|DOWN`; a direction is
+//! `key=value,key=value,…`, or `plain` for a wire that does nothing. The name of a preset stands for its
+//! text. `Display` and `FromStr` are inverse to each other. Left out: reading the files that a text names, which
+//! whoever parses it does ([`Files`]).
+
+use std::fmt;
+use std::str::FromStr;
+
+use plumb_base::quantity::QuantityError;
+use plumb_base::seed::Seed;
+
+use crate::preset::Preset;
+use crate::spec::{DirectionSpec, HopSpec, LinkSpec, SpecError};
+use crate::trace::TraceError;
+
+mod delay;
+mod direction;
+mod fault;
+mod queue;
+mod rate;
+mod value;
+
+#[cfg(test)]
+mod tests;
+
+/// Whoever reads the files that a text names.
+pub trait Files {
+    /// The whole file.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    fn read(&self, name: &str) -> Result<String, String>;
+}
+
+/// For texts that name no files.
+#[derive(Clone, Copy, Debug)]
+pub struct NoFiles;
+
+impl Files for NoFiles {
+    fn read(&self, _: &str) -> Result<String, String> {
+        Err("no files are read here".to_owned())
+    }
+}
+
+/// Why a text is no link.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TextError {
+    /// A key that there is not.
+    #[error("there is no '{key}' in a link{hint}; there are: {keys}", keys = direction::KEYS.join(", "))]
+    Key {
+        /// What was written.
+        key: String,
+        /// What was perhaps meant.
+        hint: String,
+    },
+    /// A part without a value.
+    #[error("'{part}' says nothing; write key=value, as in rate=10mbit,delay=25ms")]
+    Part {
+        /// What was written.
+        part: String,
+    },
+    /// A key twice where once is all.
+    #[error("'{key}' is given twice; give it once")]
+    Twice {
+        /// Which.
+        key: &'static str,
+    },
+    /// A quantity that cannot be read.
+    #[error("{key}: {error}")]
+    Quantity {
+        /// Of what.
+        key: &'static str,
+        /// Why not.
+        error: QuantityError,
+    },
+    /// A value of another form than the key takes.
+    #[error("{key}: '{value}' cannot be used; write {forms}")]
+    Value {
+        /// Of what.
+        key: &'static str,
+        /// What was written.
+        value: String,
+        /// What could have been.
+        forms: &'static str,
+    },
+    /// A key that means nothing beside the others.
+    #[error("{key}= {why}")]
+    Beside {
+        /// Which.
+        key: &'static str,
+        /// Why.
+        why: String,
+    },
+    /// A file that cannot be read.
+    #[error("{key}: '{file}' cannot be read: {why}")]
+    File {
+        /// Of what.
+        key: &'static str,
+        /// Its name.
+        file: String,
+        /// Why not.
+        why: String,
+    },
+    /// A file that is no trace.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// More than two directions in a hop.
+    #[error("'{hop}' has more than two directions; a hop is DIRECTION, or UP|DOWN")]
+    Directions {
+        /// What was written.
+        hop: String,
+    },
+    /// A link that cannot be.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+}
+
+impl LinkSpec {
+    /// The link that a text describes, or the preset that it names, as it can be made.
+    ///
+    /// # Errors
+    /// [`TextError`] says which part is wrong and what could have been written.
+    pub fn parse(text: &str, files: &dyn Files) -> Result<Self, TextError> {
+        let text = text.trim();
+        let text = Preset::named(text).map_or(text, |preset| preset.text);
+        let (seed, hops) = match text.strip_prefix("seed=") {
+            Some(rest) => {
+                let (seed, hops) = rest.split_once(';').unwrap_or((rest, ""));
+                let number = seed.trim().parse().map_err(|_| TextError::Value {
+                    key: "seed",
+                    value: seed.to_owned(),
+                    forms: "a whole number",
+                })?;
+                (Seed(number), hops)
+            }
+            None => (Seed(0), text),
+        };
+        let hops =
+            hops.split(';').map(|hop| HopSpec::parse(hop, files)).collect::<Result<_, _>>()?;
+        let spec = Self { hops, seed };
+        spec.check()?;
+        Ok(spec)
+    }
+}
+
+impl HopSpec {
+    /// The hop that `DIRECTION` or `UP|DOWN` describes.
+    ///
+    /// # Errors
+    /// [`TextError`] says which part is wrong and what could have been written.
+    pub fn parse(text: &str, files: &dyn Files) -> Result<Self, TextError> {
+        match text.split('|').collect::<Vec<_>>()[..] {
+            [both] => {
+                let both = DirectionSpec::parse(both, files)?;
+                Ok(Self { up: both.clone(), down: both })
+            }
+            [up, down] => Ok(Self {
+                up: DirectionSpec::parse(up, files)?,
+                down: DirectionSpec::parse(down, files)?,
+            }),
+            _ => Err(TextError::Directions { hop: text.trim().to_owned() }),
+        }
+    }
+}
+
+impl FromStr for LinkSpec {
+    type Err = TextError;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::parse(text, &NoFiles)
+    }
+}
+
+impl FromStr for DirectionSpec {
+    type Err = TextError;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::parse(text, &NoFiles)
+    }
+}
+
+impl fmt::Display for LinkSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.seed != Seed(0) {
+            write!(f, "seed={};", self.seed.0)?;
+        }
+        for (index, hop) in self.hops.iter().enumerate() {
+            write!(f, "{}{hop}", if index > 0 { ";" } else { "" })?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for HopSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.up == self.down {
+            return self.up.fmt(f);
+        }
+        write!(f, "{}|{}", self.up, self.down)
+    }
+}

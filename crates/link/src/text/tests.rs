@@ -1,0 +1,254 @@
+//! Claims about text: what is written is read again, and what is wrong is explained.
+#![expect(clippy::unwrap_used, reason = "a test that cannot read its text has failed")]
+
+use plumb_base::rate::Rate;
+use plumb_base::time::Span;
+use proptest::prelude::*;
+
+use super::*;
+use crate::spec::{
+    BucketSpec, DelayDistribution, DelaySpec, FaultSpec, LimitSpec, MtuSpec, QueueSpec, RateSpec,
+    Trace,
+};
+
+const TRACE: &str = "1\n3\n";
+const DELAYS: &str = "1ms\n2ms\n";
+
+/// Two files that any name stands for.
+struct Shelf;
+
+impl Files for Shelf {
+    fn read(&self, name: &str) -> Result<String, String> {
+        Ok(if name.starts_with('d') { DELAYS } else { TRACE }.to_owned())
+    }
+}
+
+fn direction(text: &str) -> DirectionSpec {
+    DirectionSpec::parse(text, &Shelf).unwrap()
+}
+
+fn error(text: &str) -> String {
+    LinkSpec::parse(text, &Shelf).unwrap_err().to_string()
+}
+
+fn span() -> impl Strategy<Value = Span> {
+    (1_u64..80_000_000_000_000_000, 0_u32..56)
+        .prop_map(|(ps, shift)| Span::from_ps((ps >> shift).max(1)))
+}
+
+fn rate() -> impl Strategy<Value = Rate> {
+    (1_u64..=1_000_000_000_000, 0_u32..40)
+        .prop_map(|(bits, shift)| Rate::from_bits_per_second((bits >> shift).max(1)).unwrap())
+}
+
+fn share() -> impl Strategy<Value = f64> {
+    prop_oneof![Just(1.0), 1e-12_f64..1.0]
+}
+
+fn bucket() -> impl Strategy<Value = BucketSpec> {
+    (rate(), 1_514_u64..1 << 40).prop_map(|(rate, burst)| BucketSpec { rate, burst })
+}
+
+fn rate_spec() -> impl Strategy<Value = RateSpec> {
+    let name = "t[a-z,;| %=äö/.]{0,8}";
+    prop_oneof![
+        Just(RateSpec::Unlimited),
+        rate().prop_map(RateSpec::Constant),
+        bucket().prop_map(RateSpec::Bucket),
+        (rate(), span(), span()).prop_map(|(rate, on, off)| RateSpec::OnOff { rate, on, off }),
+        name.prop_map(|name| RateSpec::Trace(Trace::parse(&name, TRACE).unwrap())),
+    ]
+}
+
+fn limit() -> impl Strategy<Value = LimitSpec> {
+    prop_oneof![
+        (1_u64..1 << 40).prop_map(LimitSpec::Frames),
+        (1_u64..1 << 40).prop_map(LimitSpec::Bytes),
+        (1_u64..1 << 40).prop_map(LimitSpec::Bdp),
+    ]
+}
+
+fn queue() -> impl Strategy<Value = QueueSpec> {
+    let names = ["drop-tail", "red", "codel", "fq-codel", "pie", "drr", "priority"];
+    (0..names.len(), limit(), span(), span(), any::<bool>(), 64_u32..70_000, share()).prop_map(
+        move |(kind, new_limit, a, b, new_ecn, number, share)| {
+            let (short, long) = (a.min(b), a.max(b) + Span::from_ps(1));
+            match QueueSpec::named(names[kind]).unwrap() {
+                QueueSpec::DropTail { .. } => QueueSpec::DropTail { limit: new_limit },
+                QueueSpec::Red { .. } => QueueSpec::Red {
+                    min: number.into(),
+                    max: u64::from(number) * 3,
+                    p_max: share,
+                    ecn: new_ecn,
+                    limit: new_limit,
+                },
+                QueueSpec::CoDel { .. } => QueueSpec::CoDel {
+                    target: short,
+                    interval: long,
+                    ecn: new_ecn,
+                    limit: new_limit,
+                },
+                QueueSpec::FqCoDel { .. } => QueueSpec::FqCoDel {
+                    flows: number.min(65_536),
+                    quantum: number,
+                    target: short,
+                    interval: long,
+                    ecn: new_ecn,
+                    limit: new_limit,
+                },
+                QueueSpec::Pie { .. } => {
+                    QueueSpec::Pie { target: short, update: long, ecn: new_ecn, limit: new_limit }
+                }
+                QueueSpec::Drr { .. } => {
+                    QueueSpec::Drr { flows: number.min(65_536), quantum: number, limit: new_limit }
+                }
+                QueueSpec::Priority { .. } => QueueSpec::Priority { limit: new_limit },
+            }
+        },
+    )
+}
+
+fn fault() -> impl Strategy<Value = FaultSpec> {
+    let window = || (span(), span()).prop_map(|(a, b)| (a.max(b) + Span::from_ps(1), a.min(b)));
+    prop_oneof![
+        share().prop_map(FaultSpec::Loss),
+        (share(), share(), share(), share()).prop_map(|(p, r, loss_good, loss_bad)| {
+            FaultSpec::GilbertElliott { p, r, loss_good, loss_bad }
+        }),
+        (1_u64..).prop_map(FaultSpec::Periodic),
+        proptest::collection::vec(1_u64.., 1..5).prop_map(|n| FaultSpec::Listed(n.into())),
+        share().prop_map(FaultSpec::BitErrors),
+        (share(), span()).prop_map(|(share, by)| FaultSpec::Reorder { share, by }),
+        share().prop_map(FaultSpec::Duplicate),
+        share().prop_map(FaultSpec::Corrupt),
+        share().prop_map(FaultSpec::Truncate),
+        window().prop_map(|(every, lasting)| FaultSpec::Clog { every, lasting }),
+        window().prop_map(|(every, lasting)| FaultSpec::Blackout { every, lasting }),
+        Just(FaultSpec::Partition),
+    ]
+}
+
+fn delay() -> impl Strategy<Value = DelaySpec> {
+    let distribution = prop_oneof![
+        (0_u64..1_000_000).prop_map(|ps| DelayDistribution::Constant(Span::from_ps(ps))),
+        (span(), span())
+            .prop_map(|(a, b)| DelayDistribution::Uniform { min: a.min(b), max: a.max(b) }),
+        (span(), span())
+            .prop_map(|(mean, deviation)| DelayDistribution::Normal { mean, deviation }),
+        (span(), 1_001_u64..1 << 30).prop_map(|(scale, shape_thousandths)| {
+            DelayDistribution::Pareto { scale, shape_thousandths }
+        }),
+        "d[a-z,]{0,5}".prop_map(|file| DelayDistribution::Replayed {
+            delays: crate::trace::parse_delays(&file, DELAYS).unwrap(),
+            file,
+        }),
+    ];
+    (distribution, any::<bool>())
+        .prop_map(|(distribution, may_overtake)| DelaySpec { distribution, may_overtake })
+}
+
+/// Any direction that can be made.
+pub(crate) fn any_direction() -> impl Strategy<Value = DirectionSpec> {
+    let mtu = (68_u32..=65_535, any::<bool>()).prop_map(|(bytes, tells)| MtuSpec { bytes, tells });
+    (
+        rate_spec(),
+        0_u32..100,
+        queue(),
+        proptest::option::of(bucket()),
+        proptest::collection::vec(fault(), 0..4),
+        delay(),
+        proptest::option::of(mtu),
+    )
+        .prop_map(|(rate, overhead, queue, policer, faults, delay, mtu)| DirectionSpec {
+            rate,
+            overhead,
+            queue,
+            policer,
+            faults,
+            delay,
+            mtu,
+        })
+}
+
+proptest! {
+    #[test]
+    fn a_link_is_read_as_it_is_written(
+        hops in proptest::collection::vec((any_direction(), any_direction(), any::<bool>()), 1..4),
+        seed in any::<u64>(),
+    ) {
+        let hops = hops.into_iter().map(|(up, down, same)| {
+            HopSpec { down: if same { up.clone() } else { down }, up }
+        });
+        let spec = LinkSpec { hops: hops.collect(), seed: Seed(seed) };
+        let text = spec.to_string();
+        prop_assert_eq!(LinkSpec::parse(&text, &Shelf), Ok(spec), "{}", text);
+    }
+
+    #[test]
+    fn no_text_panics(text in "[a-z=,;|/.0-9%-]{0,40}", key in 0..direction::KEYS.len(), value in ".{0,8}") {
+        let _ = LinkSpec::parse(&text, &Shelf);
+        let _ = LinkSpec::parse(&format!("{}={value}", direction::KEYS[key]), &Shelf);
+    }
+}
+
+#[test]
+fn what_is_given_changes_a_direction_and_leaves_the_rest() {
+    let mut spec = direction("rate=10mbit,delay=25ms,loss=1%,duplicate=1%,limit=64packets");
+    spec.apply("rate=1mbit,loss=2%", &NoFiles).unwrap();
+    assert_eq!(spec, direction("rate=1mbit,delay=25ms,duplicate=1%,loss=2%,limit=64packets"));
+    spec.apply("faults=none,jitter=5ms", &NoFiles).unwrap();
+    assert_eq!(spec, direction("rate=1mbit,delay=20ms..30ms,limit=64packets"));
+    spec.apply("burst=64KiB,queue=codel", &NoFiles).unwrap();
+    assert_eq!(spec, direction("rate=1mbit,burst=64KiB,delay=25ms,jitter=5ms,queue=codel"));
+    spec.apply("rate=unlimited,delay=0", &NoFiles).unwrap();
+    assert_eq!(spec.rate, RateSpec::Unlimited);
+    assert_eq!(direction("rate=1mbit,loss=0").faults, []);
+}
+
+#[test]
+fn hops_and_directions_are_told_apart() {
+    let spec = LinkSpec::parse("seed=7; rate=1mbit | rate=10mbit ;plain", &NoFiles).unwrap();
+    assert_eq!(spec.seed, Seed(7));
+    assert_eq!(spec.hops.len(), 2);
+    assert_eq!(spec.hops[0].down, direction("rate=10mbit"));
+    assert_eq!(spec.hops[1].up, DirectionSpec::default());
+    assert!(error("plain|plain|plain").contains("more than two directions"));
+}
+
+#[test]
+fn what_is_wrong_is_explained_with_what_would_be_right() {
+    for (text, said) in [
+        ("rate=0", "link that is down"),
+        ("rate=2tbit", "1tbit"),
+        ("rate=-5mbit", "negative"),
+        ("rate=fast", "10mbit"),
+        ("rate=trace:x,burst=4k", "needs a rate"),
+        ("rate=1mbit,burst=100", "full frame"),
+        ("rate=1mbit,on=1s", "give on= and off="),
+        ("rate=1mbit,on=0s,off=1s", "nothing is ever sent"),
+        ("delay=-25ms", "negative"),
+        ("delay=25", "has no unit"),
+        ("delay=30h", "longer than a day"),
+        ("delay=5ms,jitter=6ms", "longer than the delay"),
+        ("delay=5ms,distribution=zipf,jitter=1ms", "uniform, normal or pareto"),
+        ("delay=5ms,shape=0.9", "above 1"),
+        ("loss=150%", "between 0 and 1"),
+        ("gilbert-elliott=1%", "P/R"),
+        ("lose=0", "counted from 1"),
+        ("blackout=1s/2s", "never ends"),
+        ("queue=lifo", "drop-tail, red"),
+        ("queue=codel,flows=5", "belongs to queue=fq-codel, drr"),
+        ("limit=64", "64packets"),
+        ("limit=0packets", "at least 1packet"),
+        ("mtu=67", "IPv4 needs 68"),
+        ("rate=1mbit,rate=2mbit", "given twice"),
+        ("rat=1mbit", "did you mean rate?"),
+        ("colour=blue", "there are: rate,"),
+        ("1mbit", "write key=value"),
+        ("seed=x;plain", "whole number"),
+    ] {
+        let error = error(text);
+        assert!(error.contains(said), "{text}: {error}");
+    }
+    assert_eq!(LinkSpec::parse("mtu=576", &NoFiles).unwrap().remarks().len(), 2);
+}
