@@ -139,22 +139,22 @@ static u32 draw(void) { return draws = draws * 1664525u + 1013904223u; }
 
 int main(void)
 {
-	/* Frames are taken every 1.2 ms; the load swings between too much and too little, with bursts. */
+	/* Frames are taken every 1.2 ms; the load swings: 0 too much, 1 far too much, 2 too little; once for longer than 8 intervals. */
 	u64 next_in = 5000000, next_out = 6000000;
 	u32 id = 0, taken = 0;
 
 	params.target = 5000000 >> CODEL_SHIFT;
 	params.interval = 100000000 >> CODEL_SHIFT;
 	params.mtu = 1514;
-	while (taken < 2500) {
+	while (taken < 3000) {
 		if (next_in <= next_out) {
 			clock_ns = next_in;
 			u32 len = 64 + (draw() >> 16) % 1451;
 			ring[tail++ & 0xffff] = (struct skb){ id++, len, clock_ns >> CODEL_SHIFT };
 			backlog += len;
 			printf("e %llu %u\n", (unsigned long long)clock_ns, len);
-			u32 load = (taken / 250) % 3; /* 0: too much, 1: far too much, 2: too little */
-			u32 mean = load == 0 ? 1050000 : load == 1 ? 950000 : 4000000;
+			u32 load = taken > 1819 && taken < 2550 ? 2 : taken / (taken < 1500 ? 90 : 130) % 3;
+			u32 mean = load == 0 ? 1050000 : load == 1 ? 950000 : 2600000;
 			next_in += mean / 2 + (u32)(((u64)draw() * mean) >> 32);
 		} else {
 			clock_ns = next_out;
