@@ -67,19 +67,19 @@ impl Reason {
 pub struct Discards {
     frames: [u64; Reason::ALL.len()],
     bytes: [u64; Reason::ALL.len()],
-    all: Tally,
+    all: Sums,
 }
 
 /// Frames, their bytes, and when they reached the element: its account needs the sums of all three.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tally {
+pub(crate) struct Sums {
     pub frames: u64,
     pub bytes: u64,
     /// The sum of [`Frame::arrived`] over frames, in picoseconds.
     pub arrived: u128,
 }
 
-impl Tally {
+impl Sums {
     #[inline]
     pub fn add(&mut self, frame: &Frame) {
         self.frames += u64::from(frame.count);
@@ -100,7 +100,7 @@ impl Discards {
         (self.all.frames, self.all.bytes)
     }
 
-    pub(crate) fn all(&self) -> Tally {
+    pub(crate) fn all(&self) -> Sums {
         self.all
     }
 

@@ -17,6 +17,7 @@ use crate::rate::bucket::Bucket;
 
 mod account;
 mod make;
+mod report;
 
 pub(crate) use account::Account;
 pub(crate) use make::Surroundings;
@@ -96,6 +97,13 @@ impl Hop {
         self.account.on_queue_discards(now, before);
         self.begin(now, pool);
         self.reckon();
+    }
+
+    /// Ends a frame that would have entered.
+    pub fn refuse(&mut self, now: Instant, mut frame: Frame, reason: Reason, pool: &mut Pool) {
+        frame.arrived = now;
+        self.account.entered.add(&frame);
+        self.account.context(pool).discard(frame, reason);
     }
 
     /// Does what is due at `now`, and appends what comes out to `out`.

@@ -22,6 +22,7 @@ pub mod network;
 pub mod preset;
 pub mod queue;
 pub mod rate;
+pub mod report;
 pub mod spec;
 pub mod text;
 pub mod trace;

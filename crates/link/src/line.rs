@@ -16,8 +16,6 @@ pub(crate) struct Line {
     ring: VecDeque<Entry>,
     heap: BinaryHeap<Reverse<Entry>>,
     number: u64,
-    frames: u64,
-    bytes: u64,
 }
 
 #[derive(Debug)]
@@ -31,8 +29,6 @@ impl Line {
     /// Puts a frame in.
     #[inline]
     pub fn push(&mut self, due: Instant, frame: Frame) {
-        self.frames += u64::from(frame.count);
-        self.bytes += u64::from(frame.wire_len);
         self.number += 1;
         let entry = Entry { due, number: self.number, frame };
         if self.ring.back().is_none_or(|last| last.due <= due) {
@@ -67,22 +63,13 @@ impl Line {
             (Some(_), _) => self.ring.pop_front()?,
             (None, Some(_)) => self.heap.pop()?.0,
         };
-        self.frames -= u64::from(entry.frame.count);
-        self.bytes -= u64::from(entry.frame.wire_len);
         Some((entry.due, entry.frame))
     }
 
-    /// Frames and bytes in it.
-    pub fn content(&self) -> (u64, u64) {
-        (self.frames, self.bytes)
-    }
-
-    /// Frames and bytes in it, counted one by one.
-    pub fn count(&self) -> (u64, u64) {
-        let heap = self.heap.iter().map(|entry| &entry.0);
-        self.ring.iter().chain(heap).fold((0, 0), |(frames, bytes), entry| {
-            (frames + u64::from(entry.frame.count), bytes + u64::from(entry.frame.wire_len))
-        })
+    /// The frames in it.
+    pub fn frames(&self) -> impl Iterator<Item = &Frame> {
+        let heap = self.heap.iter().map(|entry| &entry.0.frame);
+        self.ring.iter().map(|entry| &entry.frame).chain(heap)
     }
 }
 

@@ -15,6 +15,7 @@ use crate::flow::Classifier;
 use crate::frame::Frame;
 use crate::hop::{Hop, Surroundings};
 use crate::network::{Due, Network};
+use crate::report::{NetworkReport, Routers};
 use crate::spec::{DirectionSpec, LinkSpec, SpecError};
 
 /// The near side of a link.
@@ -196,6 +197,22 @@ impl Network for Link {
         }
         self.spec = spec.clone();
         Ok(())
+    }
+
+    fn report(&self, now: Instant) -> NetworkReport {
+        // What is due until then and has not been seen to is still inside.
+        let next = self.ways.iter().flat_map(|way| &way.hops).map(Hop::next).min();
+        let at = self.clock.max(now.min(next.unwrap_or(now)));
+        let mut directions = Vec::new();
+        for number in 0..self.spec.hops.len() {
+            let names = [format!("hop {} up", number + 1), format!("hop {} down", number + 1)];
+            for ((way, name), index) in
+                self.ways.iter().zip(names).zip([number, self.spec.hops.len() - 1 - number])
+            {
+                directions.push(way.hops[index].report(at, name));
+            }
+        }
+        NetworkReport::new(at, directions, Routers::default())
     }
 
     fn clear(&mut self, pool: &mut Pool) {

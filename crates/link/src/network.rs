@@ -6,6 +6,7 @@ use plumb_base::time::Instant;
 use plumb_wire::machine::{Machine, Port};
 use plumb_wire::packet::{Packet, Pool};
 
+use crate::report::NetworkReport;
 use crate::spec::{LinkSpec, SpecError};
 
 /// A frame that shall leave.
@@ -38,6 +39,9 @@ pub trait Network: Machine {
     /// # Errors
     /// Refuses, unchanged, what could not have been made in the first place, and another number of hops.
     fn set(&mut self, now: Instant, spec: &LinkSpec, pool: &mut Pool) -> Result<(), SpecError>;
+
+    /// What it did up to the last moment that it was told of, with the laws checked.
+    fn report(&self, now: Instant) -> NetworkReport;
 
     /// Gives every frame inside back to the pool, unaccounted: the end.
     fn clear(&mut self, pool: &mut Pool);

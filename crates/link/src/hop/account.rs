@@ -8,22 +8,23 @@ use plumb_base::time::{Instant, Span};
 use plumb_wire::medium::Medium;
 use plumb_wire::packet::Pool;
 
-use crate::context::{Changes, Context, Discards, Tally};
+use crate::context::{Changes, Context, Discards, Sums};
 use crate::frame::Frame;
+use crate::report::{Law, Tally};
 
 /// Counters of one direction of one hop.
 #[derive(Debug)]
 pub(crate) struct Account {
     medium: Medium,
-    pub entered: Tally,
-    pub left: Tally,
+    pub entered: Sums,
+    pub left: Sums,
     pub discards: Discards,
     pub marked: u64,
     pub changes: Changes,
     pub busy: Span,
     /// What the queue took, and gave or dropped.
-    pub queue_in: Tally,
-    pub queue_out: Tally,
+    pub queue_in: Sums,
+    pub queue_out: Sums,
     /// Frame-picoseconds: the queue's length over time, and the time that frames spent in it.
     pub length_integral: u128,
     pub waited: u128,
@@ -37,14 +38,14 @@ impl Account {
     pub fn new(medium: Medium, now: Instant) -> Self {
         Self {
             medium,
-            entered: Tally::default(),
-            left: Tally::default(),
+            entered: Sums::default(),
+            left: Sums::default(),
             discards: Discards::default(),
             marked: 0,
             changes: Changes::default(),
             busy: Span::ZERO,
-            queue_in: Tally::default(),
-            queue_out: Tally::default(),
+            queue_in: Sums::default(),
+            queue_out: Sums::default(),
             length_integral: 0,
             waited: 0,
             since: now,
@@ -66,7 +67,7 @@ impl Account {
     }
 
     #[inline]
-    pub fn discarded(&self) -> Tally {
+    pub fn discarded(&self) -> Sums {
         self.discards.all()
     }
 
@@ -95,9 +96,25 @@ impl Account {
         self.queue_out.add(frame);
     }
 
+    /// Both sides of Little's law at `now`, of a queue that holds `frames`.
+    pub fn law(&self, now: Instant, frames: u64) -> Law {
+        let span = u128::from(now.saturating_since(self.queue_at).as_ps());
+        let expected = Tally {
+            frames: self.queue_in.frames - self.queue_out.frames,
+            bytes: self.queue_in.bytes - self.queue_out.bytes,
+        };
+        let waiting = u128::from(expected.frames) * u128::from(now.since_origin().as_ps());
+        let arrived = self.queue_in.arrived - self.queue_out.arrived;
+        Law {
+            length_integral: self.length_integral + u128::from(frames) * span,
+            time_spent: self.waited + waiting.saturating_sub(arrived),
+            expected,
+        }
+    }
+
     /// The queue dropped what was discarded since `before`.
     #[inline]
-    pub fn on_queue_discards(&mut self, now: Instant, before: Tally) {
+    pub fn on_queue_discards(&mut self, now: Instant, before: Sums) {
         let after = self.discards.all();
         if after.frames == before.frames {
             return;
