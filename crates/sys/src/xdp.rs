@@ -92,6 +92,11 @@ impl XdpSocket {
         })
     }
 
+    /// The memory that it is on.
+    pub fn umem(&self) -> UmemHandle {
+        self.umem.clone()
+    }
+
     /// bind(2) to one queue of an interface; `first` is the socket that registered the memory, for
     /// the others.
     ///

@@ -65,6 +65,8 @@ impl TestBed {
     pub const NEAR_DEVICE: &'static str = "plumb0";
     /// The name of the device of side `B` of a virtual Ethernet.
     pub const FAR_DEVICE: &'static str = "plumb1";
+    /// The names of the other ends of [`TestBed::veths`]: of the near and of the far device.
+    pub const MIDDLE_DEVICES: [&'static str; 2] = ["plumb2", "plumb3"];
     /// The link address of side `A`: locally administered.
     pub const NEAR_MAC: MacAddr = MacAddr([0x02, 0, 0, 0, 0x77, 1]);
     /// The link address of side `B`: what a user stack there shall use on a TAP.
@@ -118,6 +120,35 @@ impl TestBed {
         let (a, b) = (quiet_namespace()?, quiet_namespace()?);
         let has_v6 = has_v6(&a) && options.mtu >= MTU_MIN_V6;
         Ok(Self { a, b: Some(b), options, has_v6 })
+    }
+
+    /// Two namespaces, each with a virtual Ethernet into a third, where whoever holds both other
+    /// ends, [`TestBed::MIDDLE_DEVICES`], is the wire between them. Linux says nothing there.
+    ///
+    /// # Errors
+    /// As [`TestBed::veth`].
+    pub fn veths(options: LinkOptions) -> Result<(Self, Namespace), LabError> {
+        let bed = Self::taps(options)?;
+        let middle = quiet_namespace()?;
+        let sides = [
+            (&bed.a, Self::NEAR_DEVICE, Self::NEAR_MAC),
+            (bed.b.as_ref().unwrap_or(&bed.a), Self::FAR_DEVICE, Self::FAR_MAC),
+        ];
+        for ((namespace, name, mac), other) in sides.into_iter().zip(Self::MIDDLE_DEVICES) {
+            let end = |name: &str, mac| VethEnd { name: name.to_owned(), mac, mtu: options.mtu };
+            namespace.netlink()?.add_veth(&end(name, Some(mac)), &end(other, None), &middle)?;
+            if !options.offloads {
+                switch_offloads_off(namespace, name)?;
+                switch_offloads_off(&middle, other)?;
+            }
+            bring_up_silent(&middle, other, bed.has_v6)?;
+        }
+        bed.bring_up_far(Far::Answers)?;
+        bed.bring_up_near()?;
+        for name in Self::MIDDLE_DEVICES {
+            middle.netlink()?.wait_until_running(name)?;
+        }
+        Ok((bed, middle))
     }
 
     /// Gives both devices of [`TestBed::taps`] room for bursts, link address, MTU, addresses and
@@ -190,18 +221,13 @@ impl TestBed {
 
     fn bring_up_far(&self, far: Far) -> Result<(), LabError> {
         let Some(b) = &self.b else { return Ok(()) };
+        if far == Far::Silent {
+            return bring_up_silent(b, Self::FAR_DEVICE, self.has_v6);
+        }
         let mut netlink = b.netlink()?;
         let index = netlink.link(Self::FAR_DEVICE)?.index;
-        let answers = far == Far::Answers;
-        if !answers && self.has_v6 {
-            let name = format!("ipv6/conf/{}/disable_ipv6", Self::FAR_DEVICE);
-            set_sysctl(b, &name, "1")?;
-        }
-        let change = LinkChange { up: Some(true), arp: Some(answers), ..LinkChange::default() };
+        let change = LinkChange { up: Some(true), arp: Some(true), ..LinkChange::default() };
         netlink.change_link(index, &change)?;
-        if !answers {
-            return Ok(());
-        }
         for (near, far, prefix_len) in self.addresses() {
             netlink.add_address(index, far, prefix_len)?;
             if self.options.neighbours {
@@ -245,6 +271,17 @@ impl TestBed {
     pub fn in_b<R>(&self, work: impl FnOnce() -> R) -> Result<R, LabError> {
         self.b.as_ref().unwrap_or(&self.a).enter(work)
     }
+}
+
+/// Brings up a device at which Linux has no address and says nothing.
+fn bring_up_silent(namespace: &Namespace, device: &str, has_v6: bool) -> Result<(), LabError> {
+    if has_v6 {
+        set_sysctl(namespace, &format!("ipv6/conf/{device}/disable_ipv6"), "1")?;
+    }
+    let mut netlink = namespace.netlink()?;
+    let index = netlink.link(device)?.index;
+    let change = LinkChange { up: Some(true), arp: Some(false), ..LinkChange::default() };
+    netlink.change_link(index, &change)
 }
 
 /// A namespace whose devices say nothing of their own accord: no router solicitations, no duplicate

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use plumb_sys::bpf::{self, AttachMode};
 use plumb_sys::interface;
 use plumb_sys::tun;
-use plumb_sys::xdp::{Copying, RingSizes, Umem, XdpSocket};
+use plumb_sys::xdp::{Copying, RingSizes, Umem, UmemHandle, XdpSocket};
 use plumb_wire::mac::MacAddr;
 use plumb_wire::medium::{Capabilities, Medium};
 use plumb_wire::packet::{Frames, Pool};
@@ -29,6 +29,8 @@ pub struct XdpOptions {
     pub copying: Option<Copying>,
     /// Frames of the pool: half of them are lent to the kernel for receiving.
     pub frames: u32,
+    /// How many frames are lent to the kernel for receiving; half of all when absent.
+    pub lent: Option<u32>,
     /// Large frames of the pool, which the kernel never sees.
     pub large: u32,
 }
@@ -43,6 +45,7 @@ impl Default for XdpOptions {
             mode: None,
             copying: None,
             frames: 4_096,
+            lent: None,
             large: 16,
         }
     }
@@ -189,59 +192,131 @@ impl XdpDevice {
     /// See [`XdpOpenError`].
     pub fn open(name: &str, options: &XdpOptions) -> Result<(Self, Pool), XdpOpenError> {
         let failing = Failing { name };
-        let asked = std::net::UdpSocket::bind("0.0.0.0:0").map_err(|e| failing.at("inspect", e))?;
-        let found = inspect(asked.as_fd(), &failing)?;
-        let size = frame_size(found.mtu).ok_or_else(|| XdpOpenError::Mtu {
-            name: name.to_owned(),
-            mtu: found.mtu,
-            limit: mtu_limit(FRAME_SIZES[1]),
-        })?;
-        let none = XdpOpenError::NoQueue {
-            name: name.to_owned(),
-            queue: options.queue,
-            count: found.queues,
-        };
+        let found = Interface::find(&failing)?;
+        let size = frame_size(found.mtu).ok_or_else(|| found.too_large(&failing))?;
+        let frames = Frames { count: options.frames.max(64), size, large: options.large };
+        let umem = Umem::new(frames.count, size).map_err(|e| failing.at("map memory for", e))?;
+        let memory = Place { umem: umem.handle(), bytes: umem.len(), beside: None };
+        let unsteered = Unsteered::new(found, options, frames.count, memory, &failing)?;
+        let mut pool = Pool::in_memory(Box::new(SharedFrames(umem)), frames);
+        let device = unsteered.steer(options, &mut pool, &failing)?;
+        Ok((device, pool))
+    }
+
+    /// AF_XDP sockets on another interface, whose packets lie in the memory of `first` and its pool:
+    /// what comes in at one can go out at the other without a copy of plumb's.
+    ///
+    /// # Errors
+    /// See [`XdpOpenError`].
+    pub fn open_beside(
+        first: &Self,
+        pool: &mut Pool,
+        name: &str,
+        options: &XdpOptions,
+    ) -> Result<Self, XdpOpenError> {
+        let failing = Failing { name };
+        let found = Interface::find(&failing)?;
+        let frames = pool.frames();
+        if frame_size(found.mtu).is_none_or(|size| size > frames.size) {
+            return Err(found.too_large(&failing));
+        }
+        let socket = &first.queues[0].socket;
+        let bytes = frames.count as usize * frames.size as usize;
+        let memory = Place { umem: socket.umem(), bytes, beside: Some(socket.as_fd()) };
+        let unsteered = Unsteered::new(found, options, frames.count, memory, &failing)?;
+        unsteered.steer(options, pool, &failing)
+    }
+}
+
+/// The memory that sockets are on, and the socket that registered it, where that is another's.
+struct Place<'a> {
+    umem: UmemHandle,
+    bytes: usize,
+    beside: Option<BorrowedFd<'a>>,
+}
+
+/// Bound sockets that no packet is steered to yet.
+struct Unsteered {
+    found: Interface,
+    sockets: Vec<XdpSocket>,
+    copying: Copying,
+    mode: AttachMode,
+    link: OwnedFd,
+    map: OwnedFd,
+    fill: u32,
+}
+
+impl Unsteered {
+    fn new(
+        found: Interface,
+        options: &XdpOptions,
+        frames: u32,
+        memory: Place<'_>,
+        failing: &Failing<'_>,
+    ) -> Result<Self, XdpOpenError> {
         let most = found.queues.saturating_sub(options.queue);
         let count = options.queues.unwrap_or(most);
         if count == 0 || count > most {
-            return Err(none);
+            return Err(XdpOpenError::NoQueue {
+                name: failing.name.to_owned(),
+                queue: options.queue,
+                count: found.queues,
+            });
         }
-        let frames = Frames { count: options.frames.max(64), size, large: options.large };
-        let sizes = ring_sizes(frames.count, count);
-        let umem = Umem::new(frames.count, size).map_err(|e| failing.at("map memory for", e))?;
-
+        let sizes = ring_sizes(options.lent.map_or(frames, |lent| lent.saturating_mul(2)), count);
         let map =
             bpf::xsk_map(options.queue + count).map_err(|e| failing.at("make a map for", e))?;
         let program =
             program::load(map.as_fd()).map_err(|e| failing.at("load a program for", e))?;
-        let (link, mode) = attach(program.as_fd(), found.index, options.mode, &failing)?;
+        let (link, mode) = attach(program.as_fd(), found.index, options.mode, failing)?;
         let wanted = wanted_copying(options.copying, mode);
         let (sockets, copying) =
-            sockets(&umem, sizes, &found, options.queue, count, wanted, &failing)?;
-        let mut pool = Pool::in_memory(Box::new(SharedFrames(umem)), frames);
-        let mut queues: Vec<Queue> = sockets
+            sockets(&memory, sizes, &found, options.queue, count, wanted, failing)?;
+        Ok(Self { found, sockets, copying, mode, link, map, fill: sizes.fill })
+    }
+
+    fn steer(
+        self,
+        options: &XdpOptions,
+        pool: &mut Pool,
+        failing: &Failing<'_>,
+    ) -> Result<XdpDevice, XdpOpenError> {
+        let wanted = self.fill;
+        let mut queues: Vec<Queue> = self
+            .sockets
             .into_iter()
-            .map(|socket| Queue { socket, lent: 0, wanted: sizes.fill, owed: 0 })
+            .map(|socket| Queue { socket, lent: 0, wanted, owed: 0 })
             .collect();
         for (number, queue) in (options.queue..).zip(&mut queues) {
             // Frames first: the first packet shall find one.
-            Self::fill(queue, &mut pool);
-            bpf::set_socket(map.as_fd(), number, queue.socket.as_fd())
+            XdpDevice::fill(queue, pool);
+            bpf::set_socket(self.map.as_fd(), number, queue.socket.as_fd())
                 .map_err(|e| failing.at("steer packets to", e))?;
         }
-        let device = Self {
-            _link: link,
+        Ok(XdpDevice {
+            _link: self.link,
             queues,
             next: 0,
-            name: name.to_owned(),
-            capabilities: Capabilities::plain(Medium::Ethernet, found.mtu),
-            mac: found.mac,
+            name: failing.name.to_owned(),
+            capabilities: Capabilities::plain(Medium::Ethernet, self.found.mtu),
+            mac: self.found.mac,
             wait: options.wait,
-            mode,
-            copying,
+            mode: self.mode,
+            copying: self.copying,
             counters: DeviceCounters::default(),
-        };
-        Ok((device, pool))
+        })
+    }
+}
+
+impl Interface {
+    fn find(failing: &Failing<'_>) -> Result<Self, XdpOpenError> {
+        let asked = std::net::UdpSocket::bind("0.0.0.0:0").map_err(|e| failing.at("inspect", e))?;
+        inspect(asked.as_fd(), failing)
+    }
+
+    fn too_large(&self, failing: &Failing<'_>) -> XdpOpenError {
+        let (name, mtu) = (failing.name.to_owned(), self.mtu);
+        XdpOpenError::Mtu { name, mtu, limit: mtu_limit(FRAME_SIZES[1]) }
     }
 }
 
@@ -328,7 +403,7 @@ fn wanted_copying(wanted: Option<Copying>, mode: AttachMode) -> &'static [Copyin
 
 /// One bound socket a queue, all on one memory.
 fn sockets(
-    umem: &Umem,
+    memory: &Place<'_>,
     sizes: RingSizes,
     interface: &Interface,
     queue: u32,
@@ -337,33 +412,45 @@ fn sockets(
     failing: &Failing<'_>,
 ) -> Result<(Vec<XdpSocket>, Copying), XdpOpenError> {
     let open = |is_first| {
-        XdpSocket::new(umem.handle(), sizes, is_first).map_err(|error| failing.socket(error, umem))
+        XdpSocket::new(memory.umem.clone(), sizes, is_first)
+            .map_err(|error| failing.socket(error, memory.bytes))
     };
-    let mut result = None;
-    for &copying in wanted {
-        let socket = open(true)?;
-        match bind(&socket, interface.index, queue, copying, None) {
-            Ok(()) => {
-                result = Some(Ok((socket, copying)));
-                break;
-            }
-            Err(error) if is_busy(&error) => {
-                return Err(failing.bind(error, queue));
-            }
-            Err(error) => result = Some(Err(error)),
-        }
+    let mut sockets = Vec::new();
+    let mut copying = Copying::Copy;
+    if memory.beside.is_none() {
+        let (first, first_copying) = first_socket(&open, interface, queue, wanted, failing)?;
+        copying = first_copying;
+        sockets.push(first);
     }
-    let (first, copying) =
-        result.expect("at least one way was tried").map_err(|error| failing.bind(error, queue))?;
-    let mut sockets = vec![first];
-    for queue in queue + 1..queue + count {
+    for queue in (queue..queue + count).skip(sockets.len()) {
         let socket = open(false)?;
-        bind(&socket, interface.index, queue, copying, Some(sockets[0].as_fd()))
+        let first = memory.beside.or_else(|| sockets.first().map(XdpSocket::as_fd));
+        bind(&socket, interface.index, queue, copying, first)
             .map_err(|error| failing.bind(error, queue))?;
         sockets.push(socket);
     }
     let zero = sockets[0].is_zero_copy().map_err(|e| failing.at("inspect", e))?;
     Ok((sockets, if zero { Copying::Zero } else { Copying::Copy }))
+}
+
+/// The socket that registers the memory, bound in the best way that its device has.
+fn first_socket(
+    open: &impl Fn(bool) -> Result<XdpSocket, XdpOpenError>,
+    interface: &Interface,
+    queue: u32,
+    wanted: &[Copying],
+    failing: &Failing<'_>,
+) -> Result<(XdpSocket, Copying), XdpOpenError> {
+    let mut last = None;
+    for &copying in wanted {
+        let socket = open(true)?;
+        match bind(&socket, interface.index, queue, copying, None) {
+            Ok(()) => return Ok((socket, copying)),
+            Err(error) if is_busy(&error) => return Err(failing.bind(error, queue)),
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(failing.bind(last.expect("at least one way was tried"), queue))
 }
 
 /// Binds, and again for a moment while the queue is busy: the kernel lets go of a closed socket's
@@ -407,13 +494,13 @@ impl Failing<'_> {
         }
     }
 
-    fn socket(&self, source: io::Error, umem: &Umem) -> XdpOpenError {
+    fn socket(&self, source: io::Error, bytes: usize) -> XdpOpenError {
         const EAFNOSUPPORT: i32 = 97;
         const ENOBUFS: i32 = 105;
         let name = self.name.to_owned();
         match source.raw_os_error() {
             Some(EAFNOSUPPORT) => XdpOpenError::Unsupported { name, source },
-            Some(ENOBUFS) => XdpOpenError::LockedMemory { bytes: umem.len(), source },
+            Some(ENOBUFS) => XdpOpenError::LockedMemory { bytes, source },
             _ => self.at("open", source),
         }
     }

@@ -1,0 +1,98 @@
+//! What a link really does on this machine, seen by sockets of Linux at both its ends: how exact its
+//! delay and its rate are, and how much it carries. `make race-link` runs it, and its peers beside it.
+//!
+//! The driver has the last CPU to itself, the application the first. Each line that it prints is a JSON
+//! object. Left out: intervals, which whoever runs it several times computes.
+#![expect(clippy::print_stdout, clippy::unwrap_used, reason = "an example prints, and may give up")]
+
+use std::str::FromStr;
+
+use plumb_host::emulate::Precision;
+
+#[path = "emulate/bed.rs"]
+mod bed;
+#[path = "emulate/measure.rs"]
+mod measure;
+
+use bed::{Bed, Wire};
+
+const USAGE: &str = "usage: emulate MEASURE --wire tap|tap-plain|packet|xdp|tbf|none [--precision busy|hybrid|timer]
+    [--rate BITS] [--delay MICROSECONDS] [--limit BYTES] [--seconds N] [--size BYTES] [--load SHARE]
+  delay      one-way delay error of datagrams that load a link of --rate to --load
+  rate       what a link of --rate carries when it is offered more
+  datagrams  most datagrams that cross
+  stream     most of a TCP stream that crosses";
+
+/// What is measured, and over what.
+#[derive(Clone, Debug)]
+pub struct Task {
+    pub wire: Wire,
+    pub precision: Precision,
+    /// Bits a second; absent: no limit.
+    pub rate: Option<u64>,
+    pub delay_us: u64,
+    /// Bytes that may wait.
+    pub limit: u64,
+    pub seconds: f64,
+    /// Bytes of a datagram's payload.
+    pub size: usize,
+    /// Share of the rate that is offered.
+    pub load: f64,
+    /// How TCP shall behave, where not as the kernel does by default.
+    pub congestion: Option<String>,
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let Some((measure, rest)) = arguments.split_first() else { return println!("{USAGE}") };
+    let task = parse(rest);
+    let bed = Bed::new(&task);
+    match measure.as_str() {
+        "delay" => measure::delay(&bed, &task),
+        "rate" => measure::rate(&bed, &task),
+        "datagrams" => measure::datagrams(&bed, &task),
+        "stream" => measure::stream(&bed, &task),
+        _ => println!("{USAGE}"),
+    }
+    bed.end(measure, &task);
+}
+
+fn parse(arguments: &[String]) -> Task {
+    let mut task = Task {
+        wire: Wire::Tap,
+        precision: Precision::Busy,
+        rate: None,
+        delay_us: 0,
+        limit: 1_000_000,
+        seconds: 2.0,
+        size: 1_472,
+        load: 0.5,
+        congestion: None,
+    };
+    for pair in arguments.chunks(2) {
+        let [name, value] = pair else { panic!("{pair:?} needs a value\n{USAGE}") };
+        match name.as_str() {
+            "--wire" => task.wire = Wire::named(value),
+            "--precision" => {
+                task.precision = match value.as_str() {
+                    "timer" => Precision::Timer,
+                    "hybrid" => Precision::Hybrid { spin: None },
+                    _ => Precision::Busy,
+                }
+            }
+            "--rate" => task.rate = Some(number(value)),
+            "--delay" => task.delay_us = number(value),
+            "--limit" => task.limit = number(value),
+            "--seconds" => task.seconds = number(value),
+            "--size" => task.size = number(value),
+            "--load" => task.load = number(value),
+            "--congestion" => task.congestion = Some(value.clone()),
+            _ => panic!("{name} is no option\n{USAGE}"),
+        }
+    }
+    task
+}
+
+fn number<T: FromStr>(text: &str) -> T {
+    text.parse().unwrap_or_else(|_| panic!("{text} is no such number\n{USAGE}"))
+}

@@ -1,0 +1,223 @@
+//! The measurements: sockets of Linux at both ends, on one thread that never sleeps where times are
+//! taken.
+//!
+//! Left out: what is between.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd as _;
+use std::time::Duration;
+
+use plumb_base::stats::quantile;
+use plumb_host::lab::TestBed;
+use plumb_sys::clock::{Clock, read_ns};
+use plumb_sys::socket::{IntOption, congestion, set_congestion, set_option};
+
+use crate::Task;
+use crate::bed::Bed;
+
+/// Bytes of Ethernet, IPv4 and UDP headers.
+const HEADERS: usize = 14 + 20 + 8;
+
+fn now() -> u64 {
+    read_ns(Clock::MonotonicRaw)
+}
+
+fn pair(bed: &Bed) -> (UdpSocket, UdpSocket) {
+    let bind = |address| UdpSocket::bind(SocketAddr::new(address, 0)).unwrap();
+    let near = bed.bed.in_a(|| bind(TestBed::NEAR_V4.into())).unwrap();
+    let far = bed.bed.in_b(|| bind(TestBed::FAR_V4.into())).unwrap();
+    near.connect(far.local_addr().unwrap()).unwrap();
+    far.connect(near.local_addr().unwrap()).unwrap();
+    near.set_nonblocking(true).unwrap();
+    far.set_nonblocking(true).unwrap();
+    for socket in [&near, &far] {
+        set_option(socket.as_fd(), IntOption::ReceiveBuffer, 1 << 23).unwrap();
+        set_option(socket.as_fd(), IntOption::SendBuffer, 1 << 23).unwrap();
+    }
+    (near, far)
+}
+
+/// Sends at `load` of the rate; what each datagram took beyond what the model says.
+pub fn delay(bed: &Bed, task: &Task) {
+    let (near, far) = pair(bed);
+    let wire_ns = task.rate.map_or(0.0, |rate| (task.size + HEADERS) as f64 * 8e9 / rate as f64);
+    let interval = if wire_ns > 0.0 { wire_ns / task.load } else { 50_000.0 };
+    let mut payload = vec![0; task.size.max(16)];
+    let mut buffer = vec![0; 65_536];
+    let (mut errors, mut sent_at) = (Vec::new(), Vec::new());
+    let begin = now();
+    let end = begin + (task.seconds * 1e9) as u64;
+    let grace = task.delay_us * 1_000 + 200_000_000;
+    let mut next = begin as f64;
+    // When the model's link is free again.
+    let mut free = 0.0_f64;
+    loop {
+        let at = now();
+        if at >= end + grace {
+            break;
+        }
+        if at < end && at as f64 >= next {
+            payload[..8].copy_from_slice(&(sent_at.len() as u64).to_le_bytes());
+            let before = now();
+            if near.send(&payload).is_ok() {
+                free = free.max(before as f64) + wire_ns;
+                sent_at.push(free + task.delay_us as f64 * 1e3);
+            }
+            next = (next + interval).max(at as f64);
+        }
+        match far.recv(&mut buffer) {
+            Ok(_) => {
+                let at = now() as f64;
+                let number = u64::from_le_bytes(buffer[..8].try_into().unwrap());
+                errors.push((at - sent_at[usize::try_from(number).unwrap()]) / 1e3);
+            }
+            Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock, "{error}"),
+        }
+        if at >= end && errors.len() == sent_at.len() {
+            break;
+        }
+    }
+    errors.sort_by(f64::total_cmp);
+    let q = |p| quantile::of_sorted(&errors, p);
+    println!(
+        "{{\"measure\":\"delay\",\"wire\":\"{:?}\",\"sent\":{},\"received\":{},\"min_us\":{:.2},\"p50_us\":{:.2},\"p99_us\":{:.2},\"p999_us\":{:.2},\"max_us\":{:.2}}}",
+        task.wire,
+        sent_at.len(),
+        errors.len(),
+        errors[0],
+        q(0.5),
+        q(0.99),
+        q(0.999),
+        errors[errors.len() - 1],
+    );
+}
+
+/// Offers more than the rate; what comes out, between two moments long after the beginning.
+pub fn rate(bed: &Bed, task: &Task) {
+    let (near, far) = pair(bed);
+    let asked = task.rate.expect("--rate") as f64;
+    let interval = (task.size + HEADERS) as f64 * 8e9 / asked / 1.25;
+    let payload = vec![0; task.size];
+    let mut buffer = vec![0; 65_536];
+    let begin = now();
+    let warm = begin + 200_000_000;
+    let end = warm + (task.seconds * 1e9) as u64;
+    let mut next = begin as f64;
+    let (mut first, mut last, mut count) = (0, 0, 0_u64);
+    loop {
+        let at = now();
+        if at >= end {
+            break;
+        }
+        if at as f64 >= next {
+            // Full buffers are what this is about.
+            let _ = near.send(&payload);
+            next += interval;
+        }
+        while far.recv(&mut buffer).is_ok() {
+            let at = now();
+            if at < warm {
+                continue;
+            }
+            if first == 0 {
+                first = at;
+            } else {
+                count += 1;
+                last = at;
+            }
+        }
+    }
+    let got = count as f64 * (task.size + HEADERS) as f64 * 8e9 / (last - first) as f64;
+    println!(
+        "{{\"measure\":\"rate\",\"wire\":\"{:?}\",\"asked\":{asked},\"got\":{got:.0},\"error\":{:.6}}}",
+        task.wire,
+        got / asked - 1.0,
+    );
+}
+
+/// Sends as fast as a socket can; what comes to the far device.
+pub fn datagrams(bed: &Bed, task: &Task) {
+    let (near, _far) = pair(bed);
+    let payload = vec![0; task.size];
+    let stats = || {
+        let link = bed.bed.b().unwrap().netlink().unwrap().link(TestBed::FAR_DEVICE).unwrap();
+        (now(), link.stats.rx_packets, link.stats.rx_bytes)
+    };
+    let run = |seconds: f64| {
+        let end = now() + (seconds * 1e9) as u64;
+        let mut sent = 0_u64;
+        while now() < end {
+            for _ in 0..32 {
+                sent += u64::from(near.send(&payload).is_ok());
+            }
+        }
+        sent
+    };
+    run(0.2);
+    let before = stats();
+    let sent = run(task.seconds);
+    let after = stats();
+    let seconds = (after.0 - before.0) as f64 / 1e9;
+    let frames = (after.1 - before.1) as f64;
+    println!(
+        "{{\"measure\":\"datagrams\",\"wire\":\"{:?}\",\"offered_per_s\":{:.0},\"frames_per_s\":{:.0},\"bits_per_s\":{:.0}}}",
+        task.wire,
+        sent as f64 / seconds,
+        frames / seconds,
+        (after.2 - before.2) as f64 * 8.0 / seconds,
+    );
+}
+
+/// A TCP stream for a while; what the receiver got of it.
+pub fn stream(bed: &Bed, task: &Task) {
+    let address = SocketAddr::from((TestBed::FAR_V4, 9));
+    let listener = bed.bed.in_b(|| TcpListener::bind(address).unwrap()).unwrap();
+    let seconds = task.seconds;
+    // The slow start, and the queue's filling, are not what is asked.
+    let warm = 1.0 + 40.0 * task.delay_us as f64 * 2e-6;
+    let receiver = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut buffer = vec![0; 1 << 20];
+        let begin = now();
+        let (mut first, mut count) = (None, 0_u64);
+        loop {
+            let len = stream.read(&mut buffer).unwrap();
+            let at = now();
+            let since = (at - begin) as f64 / 1e9;
+            if len == 0 {
+                panic!("the sender goes on until it is told");
+            }
+            match first {
+                None if since >= warm => first = Some(at),
+                None => {}
+                Some(first) => {
+                    count += len as u64;
+                    if since >= warm + seconds {
+                        return count as f64 * 8e9 / (at - first) as f64;
+                    }
+                }
+            }
+        }
+    });
+    let mut stream = bed.bed.in_a(|| TcpStream::connect(address).unwrap()).unwrap();
+    if let Some(name) = &task.congestion {
+        set_congestion(stream.as_fd(), name).unwrap();
+    }
+    let name = congestion(stream.as_fd()).unwrap();
+    stream.set_write_timeout(Some(Duration::from_secs(10))).unwrap();
+    let chunk = vec![0; 256 << 10];
+    while !receiver.is_finished() {
+        if stream.write(&chunk).is_err() {
+            break;
+        }
+    }
+    let got = receiver.join().unwrap();
+    // Of each frame of a stream, as TCP over IPv4 with timestamps sends it.
+    let share = 1_448.0 / 1_514.0;
+    let utilisation = task.rate.map_or(0.0, |rate| got / share / rate as f64);
+    println!(
+        "{{\"measure\":\"stream\",\"wire\":\"{:?}\",\"congestion\":\"{name}\",\"bits_per_s\":{got:.0},\"utilisation\":{utilisation:.4}}}",
+        task.wire
+    );
+}
