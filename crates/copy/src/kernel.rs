@@ -122,6 +122,21 @@ impl Kernel {
         unsafe { copy_and_sum_by(src, dst, self.passes()) }
     }
 
+    /// The loads and stores of [`copy_and_sum`](Self::copy_and_sum) without its additions, never
+    /// past the cache: the least time that a sum within the copy could take with these instructions.
+    ///
+    /// For measurements; whoever wants a copy calls `copy_from_slice`.
+    ///
+    /// # Panics
+    ///
+    /// When the kernel is not [`available`](Self::available), or the lengths differ.
+    pub fn copy(self, src: &[u8], dst: &mut [u8]) {
+        self.insist();
+        assert_eq!(src.len(), dst.len(), "a copy has the length of its source");
+        // SAFETY: it is available.
+        unsafe { (self.passes().copy)(src, dst) };
+    }
+
     fn insist(self) {
         assert!(self.available(), "this processor has no {}: ask available() first", self.name());
     }
@@ -152,6 +167,8 @@ struct Passes {
     copy_and_sum: unsafe fn(&[u8], &mut [u8]) -> u64,
     /// The same, with stores that go past the cache, not ordered with others until a fence.
     stream_and_sum: unsafe fn(&[u8], &mut [u8]) -> u64,
+    /// The copy without the sum: what it gives means nothing.
+    copy: unsafe fn(&[u8], &mut [u8]) -> u64,
 }
 
 /// The best kernel's passes, from the first call on: one load and one jump away from a caller.
@@ -170,6 +187,10 @@ static CHOICE: Passes = Passes {
     stream_and_sum: |src, dst| {
         // SAFETY: the best kernel is available.
         unsafe { (choose().stream_and_sum)(src, dst) }
+    },
+    copy: |src, dst| {
+        // SAFETY: the best kernel is available.
+        unsafe { (choose().copy)(src, dst) }
     },
 };
 

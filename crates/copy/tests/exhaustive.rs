@@ -97,6 +97,9 @@ impl Bench {
         assert!(dst == src, "the copy: {}", here());
         assert_eq!(kernel.sum(src).folded(), expected, "the sum: {}", here());
         dst.fill(GUARD);
+        kernel.copy(src, dst);
+        assert!(dst == src, "the copy without the sum: {}", here());
+        dst.fill(GUARD);
         let around = &self.target[to - GUARDS..to + length + GUARDS];
         assert!(around.iter().all(|byte| *byte == GUARD), "a byte outside: {}", here());
     }

@@ -149,6 +149,7 @@ fn of_stacks(factor: &str, level: &str) -> Option<&'static str> {
         ("kernel", "avx512") => "AVX-512",
         ("kernel", "neon") => "NEON",
         ("kernel", "vnni") => "VNNI",
+        ("operation", "bare") => "vector copy without sum",
         ("operation", "separate") => "copy, then sum",
         ("operation", "fused") => "copy and sum in one pass",
         ("turn", "udp") => "UDP",

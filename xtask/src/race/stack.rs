@@ -191,6 +191,19 @@ const HEATS: &[Heat] = &[
                 "operation=copy",
                 Some(most(1.0 / 0.95)),
             ),
+            // What of that is the sum's: the same loads and stores without it.
+            contest(
+                "vector copy without sum, copy",
+                "operation=bare kernel=best",
+                "operation=copy",
+                None,
+            ),
+            contest(
+                "fused, vector copy without sum",
+                "operation=fused kernel=best",
+                "operation=bare kernel=best",
+                None,
+            ),
             contest(
                 "fused, in cache, two passes",
                 "operation=fused kernel=best",

@@ -12,8 +12,9 @@ macro_rules! passes {
     ($features:literal) => {
         pub(super) static PASSES: $crate::kernel::Passes = $crate::kernel::Passes {
             sum,
-            copy_and_sum: copy_and_sum::<false>,
-            stream_and_sum: copy_and_sum::<true>,
+            copy_and_sum: copy_and_sum::<false, true>,
+            stream_and_sum: copy_and_sum::<true, true>,
+            copy: copy_and_sum::<false, false>,
         };
 
         /// Bytes a turn of the loop.
@@ -40,7 +41,7 @@ macro_rules! passes {
         }
 
         #[target_feature(enable = $features)]
-        fn copy_and_sum<const STREAM: bool>(src: &[u8], dst: &mut [u8]) -> u64 {
+        fn copy_and_sum<const STREAM: bool, const SUM: bool>(src: &[u8], dst: &mut [u8]) -> u64 {
             if src.len() < WIDTH {
                 return $crate::kernel::short::copy_and_sum(src, dst);
             }
@@ -48,14 +49,14 @@ macro_rules! passes {
             let mut totals = Totals::zero();
             let head = if src.len() < 2 * BLOCK { 0 } else { dst.as_ptr().align_offset(WIDTH) };
             if head == 0 {
-                return copy_body::<STREAM>(src, dst, totals, 0);
+                return copy_body::<STREAM, SUM>(src, dst, totals, 0);
             }
             // Up to where `dst` is aligned. The rest of the words then begin at its parity.
             let is_odd = head % 2 == 1;
             let (edge, src) = src.split_at(head);
             let (into, dst) = dst.split_at_mut(head);
             totals.copy_edge(edge, into, is_odd);
-            let sum = copy_body::<STREAM>(src, dst, totals, 1);
+            let sum = copy_body::<STREAM, SUM>(src, dst, totals, 1);
             if is_odd { sum.rotate_left(8) } else { sum }
         }
 
@@ -63,7 +64,7 @@ macro_rules! passes {
         /// `edges` edges already.
         #[inline]
         #[target_feature(enable = $features)]
-        fn copy_body<const STREAM: bool>(
+        fn copy_body<const STREAM: bool, const SUM: bool>(
             src: &[u8],
             dst: &mut [u8],
             mut totals: Totals,
@@ -77,7 +78,9 @@ macro_rules! passes {
                 let (into, _) = into.as_chunks_mut::<WIDTH>();
                 for (at, (vector, into)) in vectors.iter().zip(into).enumerate() {
                     let vector = load(vector);
-                    totals.add(at, vector);
+                    if SUM {
+                        totals.add(at, vector);
+                    }
                     if STREAM { stream(into, vector) } else { store(into, vector) }
                 }
             }
@@ -86,7 +89,9 @@ macro_rules! passes {
             for at in 0..UNROLL - 1 {
                 if let (Some(vector), Some(into)) = (vectors.get(at), into_vectors.get_mut(at)) {
                     let vector = load(vector);
-                    totals.add(at, vector);
+                    if SUM {
+                        totals.add(at, vector);
+                    }
                     store(into, vector);
                 }
             }

@@ -82,6 +82,11 @@ impl Checksums {
                 let source = black_box(&source[at..at + size]);
                 kernel.copy_and_sum(source, black_box(&mut target[at..at + size])).finish()
             }),
+            "bare" => calls::time(spec, watch, cpus, || {
+                let at = slots.next();
+                kernel.copy(black_box(&source[at..at + size]), &mut target[at..at + size]);
+                black_box(&mut target[at..at + size]);
+            }),
             other => return Err(Trouble::Impossible(format!("there is no operation '{other}'"))),
         };
         Ok(Some(report))

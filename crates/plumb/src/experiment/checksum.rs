@@ -20,7 +20,7 @@ pub static CHECKSUM: Experiment = Experiment {
     factors: &[
         Factor {
             name: "operation",
-            meaning: "what is done with the bytes",
+            meaning: "what is done with the bytes; 'bare' is the fused pass without its sum",
             domain: Domain::Words(&OPERATIONS),
             levels: |_| words(&OPERATIONS),
             applies: always,
@@ -81,8 +81,8 @@ pub static CHECKSUM: Experiment = Experiment {
     },
 };
 
-/// What is done.
-const OPERATIONS: [&str; 4] = ["copy", "sum", "separate", "fused"];
+/// What is done: `copy` is the library's, `bare` the loads and stores of the fused pass without its sum.
+const OPERATIONS: [&str; 5] = ["copy", "bare", "sum", "separate", "fused"];
 
 /// Instruction sets, by their names in `plumb_copy`.
 const KERNELS: [&str; 6] = ["portable", "neon", "avx2", "avx-vnni", "avx512bw", "avx512-vnni"];
