@@ -43,7 +43,7 @@ pub enum Wait {
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
     /// The interface was removed. One that is only down drops what is sent, and counts it.
-    #[error("the interface {name} is gone: {source}")]
+    #[error("the interface {name} was removed while it was in use")]
     Gone {
         /// Its name.
         name: String,

@@ -8,11 +8,16 @@ use plumb_sys::probe::{self, PerfEvent};
 
 use super::{Check, Question, Refusal};
 use crate::environment::tree::{Missing, Tree};
+use crate::trace;
 
 const EVENT: &str = "events/sched/sched_switch/id";
 
 pub(super) fn examine(tree: &Tree) -> Vec<Check> {
-    let id = trace_event(tree);
+    let id = match trace_event(tree) {
+        // Who records then attaches a tracefs of his own, which root may.
+        Err(Missing::Absent) => trace::switch_id().map_err(|_| Missing::Absent),
+        id => id,
+    };
     let opened = id.as_ref().ok().map(|id| probe::perf_event(PerfEvent::Tracepoint(*id)));
     vec![
         hardware(
@@ -75,7 +80,7 @@ fn tracepoints(id: Result<(), Missing>, opened: Option<io::Result<()>>) -> Check
         (Ok(()), Some(Ok(()))) => Check::ok(question, "readable"),
         (Err(Missing::Absent), _) => Check::limited(
             question,
-            "tracefs is not mounted",
+            "tracefs is not mounted, and may not be by this user",
             why,
             "sudo mount -t tracefs tracefs /sys/kernel/tracing",
         ),

@@ -190,6 +190,13 @@ impl Tracefs {
     }
 }
 
+/// The number of the tracepoint of task switches, which every kernel with tracing has.
+pub(crate) fn switch_id() -> io::Result<u64> {
+    let tracefs = Tracefs::find()?;
+    let text = fs::read_to_string(tracefs.events.join("sched/sched_switch/id"))?;
+    text.trim().parse().map_err(io::Error::other)
+}
+
 /// A field's place in a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Field {
