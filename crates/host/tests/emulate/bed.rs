@@ -7,15 +7,15 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use plumb_base::seed::Seed;
-use plumb_base::time::Span;
 use plumb_host::clock::{Stopwatch, Timeline};
-use plumb_host::device::{Device, DeviceCounters};
+use plumb_host::device::packet::{PacketDevice, PacketOptions, Receive};
+use plumb_host::device::xdp::{XdpDevice, XdpOpenError, XdpOptions};
+use plumb_host::device::{Device, DeviceCounters, Wait};
 use plumb_host::emulate::{Control, DriverReport, Emulator, Inside, Options, TapsError, taps};
 use plumb_host::lab::{LabError, LinkOptions, TestBed};
 use plumb_link::link::Link;
 use plumb_link::network::Network as _;
-use plumb_link::spec::{DelayDistribution, DelaySpec, DirectionSpec, HopSpec, LinkSpec};
+use plumb_link::spec::LinkSpec;
 use plumb_wire::medium::Medium;
 use plumb_wire::packet::{Frames, Pool};
 
@@ -37,45 +37,107 @@ pub struct Running {
 
 const FRAMES: Frames = Frames { count: 8_192, size: 2_048, large: 64 };
 
-/// One hop that does nothing but take its time, each way.
-pub fn delay(span: Span) -> LinkSpec {
-    let distribution = DelayDistribution::Constant(span);
-    let delay = DelaySpec { distribution, ..DelaySpec::default() };
-    symmetric(DirectionSpec { delay, ..DirectionSpec::default() })
+/// What is between the two namespaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wire {
+    /// Two TAPs.
+    Taps,
+    /// Packet sockets on two virtual Ethernets.
+    Packet,
+    /// AF_XDP there, with one memory.
+    Xdp,
 }
 
-/// One hop that is the same both ways.
-pub fn symmetric(direction: DirectionSpec) -> LinkSpec {
-    LinkSpec { hops: vec![HopSpec { up: direction.clone(), down: direction }], seed: Seed(1) }
-}
+/// Frames that AF_XDP lends to the kernel at each end.
+const LENT: u32 = 1_024;
 
 /// Whether this process may make beds; a word about it where it may not.
 pub fn can_make_beds() -> bool {
-    start(&delay(Span::ZERO), Options::default()).is_some_and(|running| {
+    start("plain", Options::default()).is_some_and(|running| {
         running.stop();
         true
     })
 }
 
-/// Two TAPs and a network between them; none, with a word about it, where this process may not.
-pub fn start(spec: &LinkSpec, options: Options) -> Option<Running> {
-    let made = taps(LinkOptions { neighbours: true, ..LinkOptions::default() });
-    let (bed, devices) = match made {
-        Err(TapsError::Lab(error @ LabError::NotPermitted { .. })) => {
+/// Two TAPs and a link between them; none, with a word about it, where this process may not.
+pub fn start(link: &str, options: Options) -> Option<Running> {
+    start_over(Wire::Taps, link, options)
+}
+
+/// The same over any wire.
+pub fn start_over(wire: Wire, link: &str, options: Options) -> Option<Running> {
+    let spec: LinkSpec = link.parse().unwrap();
+    let offloads = wire != Wire::Xdp;
+    let lab = LinkOptions { neighbours: true, offloads, ..LinkOptions::default() };
+    let (bed, (control, thread)) = match wire {
+        Wire::Taps => {
+            let (bed, devices) = allowed(taps(lab), not_permitted)?;
+            (bed, spawn(spec, devices.into(), Pool::new(FRAMES), 0, options))
+        }
+        Wire::Packet => {
+            let (bed, middle) =
+                allowed(TestBed::veths(lab).map_err(TapsError::Lab), not_permitted)?;
+            let wanted = PacketOptions {
+                wait: Wait::Spin,
+                receive: Some(Receive::Ring),
+                promiscuous: true,
+                ..PacketOptions::default()
+            };
+            let open = |name| PacketDevice::open(name, &wanted).unwrap();
+            let devices = middle.enter(|| TestBed::MIDDLE_DEVICES.map(open)).unwrap();
+            (bed, spawn(spec, devices.into(), Pool::new(FRAMES), 0, options))
+        }
+        Wire::Xdp => {
+            let (bed, middle) =
+                allowed(TestBed::veths(lab).map_err(TapsError::Lab), not_permitted)?;
+            let wanted = XdpOptions {
+                wait: Wait::Spin,
+                frames: FRAMES.count,
+                lent: Some(LENT),
+                large: 0,
+                ..XdpOptions::default()
+            };
+            let [near, far] = TestBed::MIDDLE_DEVICES;
+            let opened = middle.enter(|| {
+                let (first, mut pool) = XdpDevice::open(near, &wanted)?;
+                let second = XdpDevice::open_beside(&first, &mut pool, far, &wanted)?;
+                Ok((vec![first, second], pool))
+            });
+            let lacking = |error: &XdpOpenError| {
+                matches!(error, XdpOpenError::Permission { .. } | XdpOpenError::Unsupported { .. })
+            };
+            let (devices, pool) = allowed(opened.unwrap(), lacking)?;
+            // What is being sent is with the kernel too.
+            (bed, spawn(spec, devices, pool, 2 * LENT as usize + 256, options))
+        }
+    };
+    Some(Running { bed, control, thread })
+}
+
+fn not_permitted(error: &TapsError) -> bool {
+    matches!(error, TapsError::Lab(LabError::NotPermitted { .. }))
+}
+
+/// What was made; none, with a word about it, where that is for want of what `may_lack` knows.
+fn allowed<T, E: std::fmt::Display>(
+    made: Result<T, E>,
+    may_lack: impl Fn(&E) -> bool,
+) -> Option<T> {
+    match made {
+        Err(error) if may_lack(&error) => {
             println!("skipped: {error}");
             assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "skipped under CI");
-            return None;
+            None
         }
-        made => made.unwrap_or_else(|error| panic!("{error}")),
-    };
-    let (control, thread) = spawn(spec.clone(), devices.into(), Pool::new(FRAMES), options);
-    Some(Running { bed, control, thread })
+        made => Some(made.unwrap_or_else(|error| panic!("{error}"))),
+    }
 }
 
 fn spawn<D: Device + Send + 'static>(
     spec: LinkSpec,
     devices: Vec<D>,
     pool: Pool,
+    lent: usize,
     options: Options,
 ) -> (Control<Inside<Link>>, JoinHandle<Left>) {
     let (said, hears) = mpsc::channel();
@@ -91,6 +153,7 @@ fn spawn<D: Device + Send + 'static>(
         network.clear(&mut pool);
         let (frames, free) = (pool.frames(), pool.available());
         let missing = (frames.count as usize - free.0, frames.large as usize - free.1);
+        let missing = (missing.0.saturating_sub(lent), missing.1);
         Left { report, counters, missing }
     });
     (hears.recv().unwrap(), thread)

@@ -7,10 +7,10 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use plumb_base::time::Span;
 use plumb_host::clock::{Stopwatch, Timeline};
-use plumb_host::emulate::{Options, Precision};
+use plumb_host::emulate::{Ended, Options, Precision};
 use plumb_host::lab::TestBed;
 
-use crate::bed::{delay, start};
+use crate::bed::{Left, Wire, start, start_over};
 
 const WAYS: [Precision; 3] = [Precision::Timer, Precision::Hybrid { spin: None }, Precision::Busy];
 
@@ -20,7 +20,7 @@ fn a_datagram_takes_its_delay_and_not_less_however_its_moment_is_waited_for() {
     let timeline = Timeline::begin(Stopwatch::new(None));
     for precision in WAYS {
         let options = Options { precision, ..Options::default() };
-        let Some(running) = start(&delay(span), options) else { return };
+        let Some(running) = start("delay=2ms", options) else { return };
         let mut sent = 0;
         for (near, far, _) in running.bed.addresses() {
             let (a, b) = running.pair(near, far);
@@ -52,10 +52,10 @@ fn a_datagram_takes_its_delay_and_not_less_however_its_moment_is_waited_for() {
     }
 }
 
-#[test]
-fn a_stream_crosses_whole_both_ways_and_frames_that_leave_together_are_joined() {
-    let Some(running) = start(&delay(Span::from_ms(1)), Options::default()) else { return };
-    let sent: Vec<u8> = (0..4_000_000_u32).map(|n| n.to_le_bytes()[n as usize % 3]).collect();
+/// Sends so many bytes and gets them back; what was left.
+fn echo_stream(wire: Wire, len: u32) -> Option<Left> {
+    let running = start_over(wire, "delay=1ms", Options::default())?;
+    let sent: Vec<u8> = (0..len).map(|n| n.to_le_bytes()[n as usize % 3]).collect();
     let address = SocketAddr::from((TestBed::FAR_V4, 9));
     let listener = running.bed.in_b(|| TcpListener::bind(address).unwrap()).unwrap();
     std::thread::scope(|scope| {
@@ -70,14 +70,49 @@ fn a_stream_crosses_whole_both_ways_and_frames_that_leave_together_are_joined() 
         stream.shutdown(std::net::Shutdown::Write).unwrap();
         let mut back = Vec::new();
         stream.read_to_end(&mut back).unwrap();
-        assert!(back == sent, "what came back is what was sent");
+        assert!(back == sent, "{wire:?}: what came back is what was sent");
         echo.join().unwrap();
     });
-    let left = running.stop();
+    Some(running.stop())
+}
+
+#[test]
+fn a_stream_crosses_two_taps_whole_both_ways_in_super_segments_and_nothing_is_lost() {
+    let Some(left) = echo_stream(Wire::Taps, 4_000_000) else { return };
     assert_eq!(left.missing, (0, 0));
     for counters in &left.counters {
         assert_eq!((counters.rx_dropped, counters.tx_dropped), (0, 0), "{counters:?}");
-        let frames_at_least = sent.len() as u64 / 1_448;
-        assert!(counters.tx_packets < frames_at_least, "super-segments: {counters:?}");
+        assert!(counters.tx_packets < 4_000_000 / 1_448, "super-segments: {counters:?}");
     }
+}
+
+#[test]
+fn a_stream_crosses_packet_sockets_and_af_xdp_whole_and_every_frame_comes_back() {
+    for wire in [Wire::Packet, Wire::Xdp] {
+        let Some(left) = echo_stream(wire, 1_000_000) else { continue };
+        assert_eq!(left.missing, (0, 0), "{wire:?}");
+    }
+}
+
+#[test]
+fn a_link_that_runs_is_changed_and_asked_and_says_when_it_has_ended() {
+    let Some(running) = start("delay=1ms", Options::default()) else { return };
+    let control = running.control.clone();
+    let timeline = Timeline::begin(Stopwatch::new(None));
+    let (a, b) = running.pair(TestBed::NEAR_V4.into(), TestBed::FAR_V4.into());
+    let cross = || {
+        let before = timeline.now();
+        a.send(b"datagram").unwrap();
+        b.recv(&mut [0; 8]).unwrap();
+        timeline.now() - before
+    };
+    cross();
+    control.set("delay=20ms".parse().unwrap()).unwrap().unwrap();
+    assert!(cross() >= Span::from_ms(20));
+    let refused = control.set("delay=1ms;delay=2ms".parse().unwrap()).unwrap();
+    assert!(refused.is_err(), "a link keeps its number of hops");
+    assert!(cross() >= Span::from_ms(20), "and stays what it was");
+    assert!(control.report().unwrap().punctuality.frames >= 3);
+    running.stop();
+    assert_eq!(control.report().unwrap_err(), Ended);
 }

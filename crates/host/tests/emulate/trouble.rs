@@ -13,11 +13,11 @@ use plumb_host::emulate::{Options, Precision};
 use plumb_host::lab::TestBed;
 use plumb_sys::timer::sleep_ns;
 
-use crate::bed::{can_make_beds, delay, start};
+use crate::bed::{can_make_beds, start};
 
 /// Says to this program that it is the one in trouble.
 const ROLE: &str = "PLUMB_TEST_TROUBLE";
-/// Long enough that some frames are on their way at any moment.
+/// As the link's text has it: long enough that some frames are on their way at any moment.
 const DELAY: Span = Span::from_ms(5);
 const DATAGRAMS: u64 = 800;
 
@@ -41,7 +41,7 @@ fn the_one_in_trouble() {
     let precision =
         if role == "starved" { Precision::Busy } else { Precision::Hybrid { spin: None } };
     let options = Options { precision, ..Options::default() };
-    let running = start(&delay(DELAY), options).unwrap();
+    let running = start("delay=5ms", options).unwrap();
     let (a, b) = running.pair(TestBed::NEAR_V4.into(), TestBed::FAR_V4.into());
     let timeline = Timeline::begin(Stopwatch::new(None));
     let over = AtomicBool::new(false);
