@@ -15,6 +15,7 @@ pub mod mirror;
 mod page;
 mod payload;
 pub mod peer;
+pub mod remote;
 mod sampler;
 pub mod spec;
 pub mod worker;

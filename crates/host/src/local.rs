@@ -7,6 +7,7 @@ mod end;
 mod eventfd;
 mod fifo;
 mod futex;
+pub(crate) mod ground;
 pub mod mechanism;
 mod message;
 mod mq_posix;
@@ -31,6 +32,7 @@ pub(crate) use end::{
     Attempt, Channel, End, Fault, Handover, Mark, OpenError, PAGE_STOP, Received, SLACK, Setup,
     Watch,
 };
+pub(crate) use ground::Ground;
 use mechanism::Mechanism;
 pub(crate) use udp::UdpEnd;
 

@@ -21,7 +21,9 @@ pub mod factor;
 pub mod latency;
 pub mod local;
 pub mod mirror;
+pub(crate) mod path;
 pub mod reliability;
+pub mod remote;
 pub mod replay;
 pub mod resolve;
 pub mod stack_time;
@@ -174,11 +176,13 @@ impl CellPlan {
 
 impl Experiment {
     /// Every experiment, in the order of the studies.
-    pub const ALL: [&'static Self; 13] = [
+    pub const ALL: [&'static Self; 15] = [
         &clock::RESOLUTION,
         &call::KERNEL,
         &latency::LOCAL,
         &throughput::LOCAL,
+        &remote::LATENCY_REMOTE,
+        &remote::THROUGHPUT_REMOTE,
         &tcp_options::TCP_OPTIONS,
         &udp_large::UDP_LARGE,
         &reliability::RELIABILITY,

@@ -434,6 +434,9 @@ fn describe(group: &LaunchGroup) -> String {
         Subject::Mirror(mirror) => {
             format!("{} {placement} {}", mirror.name(), mirror.wake.name())
         }
+        Subject::Remote(remote) => {
+            format!("{} {placement} {}", remote.name(), remote.channel.wake.name())
+        }
         Subject::Alone => placement.to_owned(),
     }
 }

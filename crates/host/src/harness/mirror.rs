@@ -24,7 +24,7 @@ use super::spec::{
 use super::worker::{PATIENCE_LOSSY_TICKS, Peer, Talk, start_peer};
 use crate::device::{Wait, tap};
 use crate::local::mechanism::{Mechanism, Wake};
-use crate::local::{Attempt as _, OpenError, Setup, UdpEnd, Watch};
+use crate::local::{Attempt as _, Ground, OpenError, Setup, UdpEnd, Watch};
 
 pub mod frame;
 mod linux;
@@ -169,7 +169,8 @@ fn open(spec: &LaunchSpec, mirror: &MirrorSpec) -> Result<(Client, Peer), OpenEr
         wake: mirror.wake,
         options: SocketOptions::default(),
     };
-    let setup = Setup { channel: &channel, watch: &watch, seed: spec.seed };
+    let ground = &Ground::Loopback;
+    let setup = Setup { channel: &channel, watch: &watch, ground, seed: spec.seed };
     let end = connected(&setup, socket)?;
     Ok((Some((end, channel)), peer))
 }

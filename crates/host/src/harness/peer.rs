@@ -15,7 +15,8 @@ use super::payload;
 use super::worker::TICK_US;
 use crate::clock::Stopwatch;
 use crate::local::{
-    Channel, End, Fault, Handover, Mark, OpenError, Received, SLACK, Setup, Visitor, Watch, visit,
+    Channel, End, Fault, Ground, Handover, Mark, OpenError, Received, SLACK, Setup, Visitor, Watch,
+    visit,
 };
 
 /// Runs a peer whose control socket is the inherited descriptor that the second argument names;
@@ -67,7 +68,12 @@ impl Visitor for Service {
         // Obeying the stop flag at a tick is for channels whose last message may be lost.
         let stop = C::Peer::LOSSY.then(|| self.page.map());
         let watch = Watch::new(Arc::clone(&self.watch_fd), u32::MAX, stop);
-        let setup = Setup { channel: &self.attach.channel, watch: &watch, seed: self.attach.seed };
+        let setup = Setup {
+            channel: &self.attach.channel,
+            watch: &watch,
+            ground: &Ground::Loopback,
+            seed: self.attach.seed,
+        };
         let numbers = std::mem::take(&mut self.attach.numbers);
         let mut end = match C::attach(&setup, Handover { fds, numbers, facts: Vec::new() }) {
             Ok(end) => end,

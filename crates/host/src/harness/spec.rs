@@ -34,6 +34,8 @@ pub enum Subject {
     Channel(ChannelSpec),
     /// A stack that mirrors datagrams, reached over a network device.
     Mirror(MirrorSpec),
+    /// A channel to the peer, in another network namespace.
+    Remote(RemoteSpec),
 }
 
 impl Subject {
@@ -41,8 +43,61 @@ impl Subject {
     pub fn channel(&self) -> Option<&ChannelSpec> {
         match self {
             Self::Channel(channel) => Some(channel),
+            Self::Remote(remote) => Some(&remote.channel),
             _ => None,
         }
+    }
+}
+
+/// A channel between two network namespaces.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct RemoteSpec {
+    /// The channel: over sockets.
+    pub channel: ChannelSpec,
+    /// What it crosses.
+    pub path: PathSpec,
+}
+
+/// What a remote channel crosses.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct PathSpec {
+    /// What it is called in results.
+    pub name: String,
+    /// What it is.
+    pub wire: Wire,
+    /// MTU of both sides' devices, in bytes.
+    pub mtu: u32,
+    /// About how long a small message and its answer take, in nanoseconds.
+    pub round_trip_ns: u64,
+    /// The slowest rate on it, in bits a second, where any is known.
+    pub rate: Option<u64>,
+}
+
+/// What stands between two namespaces.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Wire {
+    /// A virtual Ethernet, and nothing else.
+    Veth,
+    /// The link that plumb itself runs behind.
+    Outer,
+    /// An emulated link, by its text.
+    Link(String),
+}
+
+impl RemoteSpec {
+    /// A name for messages and records: `tcp4 over lan-1g`.
+    pub fn name(&self) -> String {
+        format!("{} over {}", self.channel.mechanism.name(), self.path.name)
+    }
+}
+
+impl PathSpec {
+    /// About how long a message of so many bytes and its answer of as many take, in nanoseconds.
+    pub fn exchange_ns(&self, there: u64, back: u64) -> u64 {
+        let bits = u128::from(there + back) * 8;
+        let sending = self.rate.map_or(0, |rate| bits * 1_000_000_000 / u128::from(rate.max(1)));
+        self.round_trip_ns.saturating_add(u64::try_from(sending).unwrap_or(u64::MAX))
     }
 }
 

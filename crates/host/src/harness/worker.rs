@@ -18,9 +18,10 @@ use super::bench::{Bench, Trouble};
 use super::checksums::Checksums;
 use super::control::{Attach, Control, PeerToWorker, WorkerToPeer};
 use super::page::Page;
+use super::remote::Site;
 use super::spec::{
-    BlockReport, BlockSpec, ChannelSpec, LaunchFacts, LaunchSpec, OrchestratorSays, Subject,
-    WorkerSays,
+    BlockReport, BlockSpec, ChannelSpec, LaunchFacts, LaunchSpec, OrchestratorSays, RemoteSpec,
+    Subject, WorkerSays,
 };
 use super::{calls, clocks, frame};
 use crate::clock::Stopwatch;
@@ -28,6 +29,9 @@ use crate::local::{Channel, End, OpenError, Setup, Visitor, Watch, visit};
 
 /// How often blocking calls are interrupted to look around.
 pub(crate) const TICK_US: u32 = 20_000;
+
+/// Bytes of the longest datagram that a lost one is waited for as long as.
+const LONGEST_DATAGRAM: u64 = 1 << 16;
 
 /// Ticks after which a datagram counts as lost.
 pub(super) const PATIENCE_LOSSY_TICKS: u32 = 3;
@@ -54,7 +58,14 @@ fn work() -> io::Result<()> {
     }
     timer::start_ticking(TICK_US)?;
     match spec.subject.clone() {
-        Subject::Channel(channel) => visit(channel.mechanism, Session { spec, channel, talk }),
+        Subject::Channel(channel) => {
+            let site = Site::loopback();
+            visit(channel.mechanism, Session { spec, channel, site, talk })
+        }
+        Subject::Remote(RemoteSpec { channel, path }) => match Site::make(&path) {
+            Ok(site) => visit(channel.mechanism, Session { spec, channel, site, talk }),
+            Err(error) => talk.say(&told(error)),
+        },
         Subject::Mirror(mirror) => super::mirror::work(&spec, &mirror, talk),
         Subject::Alone => without_channel(&spec, talk),
     }
@@ -118,6 +129,7 @@ fn without_channel(spec: &LaunchSpec, mut talk: Talk) -> io::Result<()> {
 struct Session {
     spec: LaunchSpec,
     channel: ChannelSpec,
+    site: Site,
     talk: Talk,
 }
 
@@ -128,12 +140,10 @@ impl Visitor for Session {
         let opened = self.open::<C>();
         let (end, mut peer) = match opened {
             Ok(opened) => opened,
-            Err(OpenError::Unavailable(reason)) => {
-                return self.talk.say(&WorkerSays::Unavailable(reason));
-            }
-            Err(error) => return self.talk.say(&WorkerSays::Failed(error.to_string())),
+            Err(error) => return self.talk.say(&told(error)),
         };
-        let facts = std::mem::take(&mut peer.facts);
+        let mut facts = std::mem::take(&mut peer.facts);
+        facts.extend(self.site.facts.clone());
         self.talk.say(&WorkerSays::Ready(LaunchFacts { facts }))?;
         let mut bench = Bench::new(end, &mut peer, &self.spec, &self.channel);
         self.talk.serve(|block| bench.measure(block))?;
@@ -152,9 +162,14 @@ impl Session {
         let (own, theirs) =
             socket::pair(Kind::Stream).map_err(broken("make a socket to the peer"))?;
         let watch_fd = own.try_clone().map_err(broken("duplicate a socket"))?;
-        let patience = if C::Local::LOSSY { PATIENCE_LOSSY_TICKS } else { self.patience_ticks() };
+        let patience = if C::Local::LOSSY { self.lossy_ticks() } else { self.patience_ticks() };
         let watch = Watch::new(Arc::new(watch_fd), patience, None);
-        let setup = Setup { channel: &self.channel, watch: &watch, seed: self.spec.seed };
+        let setup = Setup {
+            channel: &self.channel,
+            watch: &watch,
+            ground: &self.site.ground,
+            seed: self.spec.seed,
+        };
         let (mut end, handover) = C::open(&setup)?;
         for fd in handover.fds.iter().chain([&page_fd, &theirs]) {
             fd::set_inheritable(fd.as_fd(), true).map_err(broken("hand a descriptor over"))?;
@@ -188,9 +203,25 @@ impl Session {
         }
     }
 
+    /// Ticks after which a datagram counts as lost: several of the path's own round trips.
+    fn lossy_ticks(&self) -> u32 {
+        let Subject::Remote(remote) = &self.spec.subject else { return PATIENCE_LOSSY_TICKS };
+        let exchange = remote.path.exchange_ns(LONGEST_DATAGRAM, LONGEST_DATAGRAM);
+        let ticks = exchange.saturating_mul(3) / (u64::from(TICK_US) * 1_000);
+        PATIENCE_LOSSY_TICKS.saturating_add(u32::try_from(ticks).unwrap_or(u32::MAX))
+    }
+
     fn patience_ticks(&self) -> u32 {
         let ticks = self.spec.deadline_ns / (u64::from(TICK_US) * 1_000);
         u32::try_from(ticks).unwrap_or(u32::MAX).max(2)
+    }
+}
+
+/// What becomes of a launch whose channel cannot be opened.
+fn told(error: OpenError) -> WorkerSays {
+    match error {
+        OpenError::Unavailable(reason) => WorkerSays::Unavailable(reason),
+        broken @ OpenError::Io { .. } => WorkerSays::Failed(broken.to_string()),
     }
 }
 

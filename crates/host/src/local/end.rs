@@ -10,6 +10,7 @@ use std::sync::Arc;
 use plumb_sys::map::SharedMap;
 use plumb_sys::{fd, timer};
 
+use super::ground::Ground;
 use super::mechanism::Wake;
 use crate::harness::spec::ChannelSpec;
 
@@ -197,6 +198,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) channel: &'a ChannelSpec,
     /// How this side notices trouble.
     pub(crate) watch: &'a Watch,
+    /// Where sockets are opened.
+    pub(crate) ground: &'a Ground,
     /// For names that must be this launch's alone.
     pub(crate) seed: u64,
 }

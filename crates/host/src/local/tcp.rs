@@ -1,10 +1,10 @@
-//! TCP over loopback, IPv4 and IPv6.
+//! TCP over loopback or between two namespaces, IPv4 and IPv6.
 //!
 //! Congestion control is set on every socket and recorded, because the host's default shapes the
 //! result; so is TCP_NODELAY.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 
 use plumb_sys::socket::{self, IntOption};
@@ -13,7 +13,7 @@ use super::end::{Attempt, Channel, Handover, OpenError, Setup};
 use super::socketpair::set_buffers;
 use super::stream::{SocketCalls, StreamEnd};
 
-/// TCP over 127.0.0.1.
+/// TCP over IPv4.
 #[derive(Debug)]
 pub(crate) struct Tcp4;
 
@@ -22,7 +22,7 @@ impl Channel for Tcp4 {
     type Peer = StreamEnd<SocketCalls>;
 
     fn open(setup: &Setup<'_>) -> Result<(Self::Local, Handover), OpenError> {
-        open(setup, Ipv4Addr::LOCALHOST.into())
+        open(setup, false)
     }
 
     fn attach(setup: &Setup<'_>, handover: Handover) -> Result<Self::Peer, OpenError> {
@@ -30,7 +30,7 @@ impl Channel for Tcp4 {
     }
 }
 
-/// TCP over ::1.
+/// TCP over IPv6.
 #[derive(Debug)]
 pub(crate) struct Tcp6;
 
@@ -39,7 +39,7 @@ impl Channel for Tcp6 {
     type Peer = StreamEnd<SocketCalls>;
 
     fn open(setup: &Setup<'_>) -> Result<(Self::Local, Handover), OpenError> {
-        open(setup, Ipv6Addr::LOCALHOST.into())
+        open(setup, true)
     }
 
     fn attach(setup: &Setup<'_>, handover: Handover) -> Result<Self::Peer, OpenError> {
@@ -47,11 +47,8 @@ impl Channel for Tcp6 {
     }
 }
 
-fn open(
-    setup: &Setup<'_>,
-    loopback: IpAddr,
-) -> Result<(StreamEnd<SocketCalls>, Handover), OpenError> {
-    let (here, handover) = connected_pair(setup, loopback)?;
+fn open(setup: &Setup<'_>, ipv6: bool) -> Result<(StreamEnd<SocketCalls>, Handover), OpenError> {
+    let (here, handover) = connected_pair(setup, ipv6)?;
     let local = StreamEnd::new(setup, here, None)?.with_quickack(setup.channel.options.quickack);
     Ok((local, handover))
 }
@@ -61,15 +58,16 @@ fn attach(setup: &Setup<'_>, mut handover: Handover) -> Result<StreamEnd<SocketC
     Ok(StreamEnd::new(setup, fd, None)?.with_quickack(setup.channel.options.quickack))
 }
 
-/// A connection of this process to itself, with the launch's options on both sockets.
+/// A connection from the near to the far side, with the launch's options on both sockets.
 pub(crate) fn connected_pair(
     setup: &Setup<'_>,
-    loopback: IpAddr,
+    ipv6: bool,
 ) -> Result<(OwnedFd, Handover), OpenError> {
-    let listener = TcpListener::bind(SocketAddr::new(loopback, 0)).attempt("listen on loopback")?;
+    let at = setup.ground.far(ipv6)?;
+    let listener = setup.ground.in_far(|| TcpListener::bind(at))?.attempt("listen")?;
     let address = listener.local_addr().attempt("read the listener's address")?;
-    let there = TcpStream::connect(address).attempt("connect over loopback")?;
-    let (here, _) = listener.accept().attempt("accept over loopback")?;
+    let here = setup.ground.in_near(|| TcpStream::connect(address))?.attempt("connect")?;
+    let (there, _) = listener.accept().attempt("accept")?;
     let (here, there) = (OwnedFd::from(here), OwnedFd::from(there));
     set_buffers(setup, [&here, &there])?;
     let options = &setup.channel.options;

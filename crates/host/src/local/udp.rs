@@ -1,4 +1,4 @@
-//! UDP over loopback, IPv4 and IPv6; longer messages are cut into datagrams by the application.
+//! UDP over loopback or between two namespaces, IPv4 and IPv6; longer messages are cut into datagrams by the application.
 //!
 //! A message that fits one datagram is sent bare. A longer one is sent in parts, each behind a
 //! header of its own; a message of which a part is lost never completes, which is what the
@@ -16,9 +16,10 @@ use rand::Rng as _;
 use super::end::{
     Attempt, Channel, End, Fault, Handover, Mark, OpenError, Received, Setup, Waiter, Watch,
 };
+use super::ground::Ground;
 use super::socketpair::set_buffers;
 
-/// UDP over 127.0.0.1.
+/// UDP over IPv4.
 #[derive(Debug)]
 pub(crate) struct Udp4;
 
@@ -27,7 +28,7 @@ impl Channel for Udp4 {
     type Peer = UdpEnd;
 
     fn open(setup: &Setup<'_>) -> Result<(Self::Local, Handover), OpenError> {
-        open(setup, Ipv4Addr::LOCALHOST.into(), DATAGRAM_MAX_IPV4)
+        open(setup, false, DATAGRAM_MAX_IPV4)
     }
 
     fn attach(setup: &Setup<'_>, handover: Handover) -> Result<Self::Peer, OpenError> {
@@ -35,7 +36,7 @@ impl Channel for Udp4 {
     }
 }
 
-/// UDP over ::1.
+/// UDP over IPv6.
 #[derive(Debug)]
 pub(crate) struct Udp6;
 
@@ -44,7 +45,7 @@ impl Channel for Udp6 {
     type Peer = UdpEnd;
 
     fn open(setup: &Setup<'_>) -> Result<(Self::Local, Handover), OpenError> {
-        open(setup, Ipv6Addr::LOCALHOST.into(), DATAGRAM_MAX_IPV6)
+        open(setup, true, DATAGRAM_MAX_IPV6)
     }
 
     fn attach(setup: &Setup<'_>, handover: Handover) -> Result<Self::Peer, OpenError> {
@@ -57,13 +58,8 @@ const DATAGRAM_MAX_IPV4: usize = 65_507;
 /// 65,535 less the UDP header of 8: IPv6 does not count its own (RFC 8200 §3).
 const DATAGRAM_MAX_IPV6: usize = 65_527;
 
-fn open(
-    setup: &Setup<'_>,
-    loopback: IpAddr,
-    limit: usize,
-) -> Result<(UdpEnd, Handover), OpenError> {
-    let (here, there) =
-        connected_pair(loopback).attempt("connect two UDP sockets over loopback")?;
+fn open(setup: &Setup<'_>, ipv6: bool, limit: usize) -> Result<(UdpEnd, Handover), OpenError> {
+    let (here, there) = connected_pair(setup.ground, ipv6)?;
     set_buffers(setup, [&here, &there])?;
     let buffer =
         socket::option(here.as_fd(), IntOption::ReceiveBuffer).attempt("read SO_RCVBUF")?;
@@ -77,11 +73,18 @@ fn attach(setup: &Setup<'_>, mut handover: Handover, limit: usize) -> Result<Udp
     UdpEnd::new(setup, fd, limit)
 }
 
-fn connected_pair(loopback: IpAddr) -> io::Result<(OwnedFd, OwnedFd)> {
-    let here = UdpSocket::bind(SocketAddr::new(loopback, 0))?;
-    let there = UdpSocket::bind(SocketAddr::new(loopback, 0))?;
-    here.connect(there.local_addr()?)?;
-    there.connect(here.local_addr()?)?;
+fn connected_pair(ground: &Ground, ipv6: bool) -> Result<(OwnedFd, OwnedFd), OpenError> {
+    let at = ground.far(ipv6)?;
+    let there = ground.in_far(|| UdpSocket::bind(at))?.attempt("bind the far UDP socket")?;
+    let address = there.local_addr().attempt("read the far socket's address")?;
+    let unspecified: IpAddr =
+        if ipv6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
+    let here = ground.in_near(|| UdpSocket::bind(SocketAddr::new(unspecified, 0)))?;
+    let here = here.attempt("bind the near UDP socket")?;
+    // Connecting gives it the address that its datagrams come from.
+    here.connect(address).attempt("connect the near UDP socket")?;
+    let own = here.local_addr().attempt("read the near socket's address")?;
+    there.connect(own).attempt("connect the far UDP socket")?;
     Ok((here.into(), there.into()))
 }
 

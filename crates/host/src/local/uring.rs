@@ -1,6 +1,5 @@
 //! TCP through io_uring(7): one send or receive in flight on a ring of its own.
 
-use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, OwnedFd};
 
 use plumb_sys::uring::Ring;
@@ -18,7 +17,7 @@ impl Channel for Uring {
     type Peer = UringEnd;
 
     fn open(setup: &Setup<'_>) -> Result<(Self::Local, Handover), OpenError> {
-        let (here, handover) = connected_pair(setup, Ipv4Addr::LOCALHOST.into())?;
+        let (here, handover) = connected_pair(setup, false)?;
         Ok((UringEnd::new(setup, here)?, handover))
     }
 

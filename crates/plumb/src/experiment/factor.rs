@@ -43,6 +43,8 @@ pub enum Domain {
     Cpus,
     /// The name of a congestion control algorithm, known to the kernel only.
     Congestion,
+    /// What stands between two hosts: a word, a preset, or a link's text.
+    Links,
 }
 
 impl Domain {
@@ -77,6 +79,7 @@ impl Domain {
                 Ok(cpu) => Ok(u64::from(cpu).into()),
                 Err(_) => Err(fault("it takes first, each, or the number of a CPU".to_owned())),
             },
+            Self::Links => super::path::parse(text).map_err(fault),
             Self::Congestion => {
                 let sound = !text.is_empty()
                     && text.len() < 16
@@ -120,6 +123,7 @@ impl Domain {
             Self::Percent => "a whole percentage".to_owned(),
             Self::Cpus => "first, each (up to 8, evenly spread), or a CPU number".to_owned(),
             Self::Congestion => "a congestion control of the kernel's".to_owned(),
+            Self::Links => super::path::describe(),
         }
     }
 

@@ -42,7 +42,7 @@ pub(crate) const THROUGHPUT: Response = Response {
 };
 
 /// Message by message.
-const ACKED: Response = Response {
+pub(crate) const ACKED: Response = Response {
     name: "throughput.acked",
     unit: Unit::BytesPerSecond,
     better: Better::Higher,

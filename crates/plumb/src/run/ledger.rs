@@ -223,6 +223,7 @@ impl Ledger {
             Subject::Alone => return,
             Subject::Channel(channel) => channel.mechanism.name().to_owned(),
             Subject::Mirror(mirror) => mirror.name(),
+            Subject::Remote(remote) => remote.name(),
         };
         for (fact, value) in &facts.facts {
             let key = format!("channel.{name}.{fact}");

@@ -1,0 +1,122 @@
+//! `latency.remote` and `throughput.remote`: a channel between two network namespaces, and what
+//! experiments over such a path have in common.
+//!
+//! Left out: what stands between the namespaces (`super::path`).
+
+use plumb_base::time::Span;
+use plumb_host::harness::spec::{RemoteSpec, Subject, Task};
+use plumb_host::local::mechanism::Mechanism;
+
+use super::factor::{Domain, Factor, always, keep, numbers, words};
+use super::latency::LATENCY;
+use super::local::{self, CONGESTION, MECHANISM, PLACEMENT, SIZE, WAKE};
+use super::path::{self, LINK};
+use super::throughput::{ACKED, THROUGHPUT};
+use super::{Exclusion, Experiment, Form, LaunchGroup, Setting};
+use crate::plan::Preset;
+
+/// Half the time of a message and its echo between two hosts.
+pub static LATENCY_REMOTE: Experiment = Experiment {
+    id: "latency.remote",
+    study: "ipc",
+    question: "How long does a message take from one host to another?",
+    hypothesis: "Remote latency is the local one, the network's delay, and the time that the \
+                 slowest link needs for the message; UDP is faster than TCP until a message no \
+                 longer fits one datagram.",
+    factors: &[REMOTE_MECHANISM, LINK, NEAR_PLACEMENT, BLOCKING, REMOTE_SIZE, CONGESTION],
+    responses: &[LATENCY],
+    form: |setting| {
+        let size = local::size_of(setting.factors);
+        measured(setting, Task::Latency { size }, size)
+    },
+};
+
+/// Both definitions of throughput between two hosts.
+pub static THROUGHPUT_REMOTE: Experiment = Experiment {
+    id: "throughput.remote",
+    study: "ipc",
+    question: "How many bytes a second can one host give another?",
+    hypothesis: "A long transfer fills the slowest link; acknowledged message by message it gets \
+                 one message a round trip, so that delay bounds it and rate does not.",
+    factors: &[REMOTE_MECHANISM, LINK, NEAR_PLACEMENT, BLOCKING, REMOTE_SIZE, CONGESTION],
+    responses: &[THROUGHPUT, ACKED],
+    form: |setting| {
+        let size = local::size_of(setting.factors);
+        let acked = setting.response == ACKED.name;
+        let task = if acked { Task::ThroughputAcked { size } } else { Task::Throughput { size } };
+        measured(setting, task, 0)
+    },
+};
+
+/// TCP and UDP, both versions of IP.
+const REMOTE_MECHANISM: Factor = Factor {
+    domain: Domain::Mechanisms(is_remote),
+    levels: |preset| match preset {
+        Preset::Quick => words(&["tcp4", "udp4"]),
+        _ => words(&["tcp4", "tcp6", "udp4", "udp6"]),
+    },
+    ..MECHANISM
+};
+
+/// Where worker and peer run. A link is emulated by a third process, on another CPU where there is
+/// one: with two, worker and peer share the first.
+pub(crate) const NEAR_PLACEMENT: Factor = Factor {
+    levels: |preset| match preset {
+        Preset::Quick => words(&["same-cpu"]),
+        _ => words(&["same-cpu", "other-cpu"]),
+    },
+    ..PLACEMENT
+};
+
+/// Receivers block, as hosts that have something else to do.
+pub(crate) const BLOCKING: Factor = Factor { levels: |_| words(&["block"]), fit: keep, ..WAKE };
+
+/// The sizes of the local tables; of a quick run those of the published ranks.
+const REMOTE_SIZE: Factor = Factor {
+    levels: |preset| match preset {
+        Preset::Quick => numbers(&[16, 1 << 10, 64 << 10]),
+        _ => numbers(&local::SIZES),
+    },
+    applies: always,
+    ..SIZE
+};
+
+/// Whether a mechanism reaches another host.
+pub(crate) fn is_remote(mechanism: Mechanism) -> bool {
+    matches!(mechanism, Mechanism::Tcp4 | Mechanism::Tcp6 | Mechanism::Udp4 | Mechanism::Udp6)
+}
+
+/// The longest that one operation may take: a dozen of them fit a block that somebody waits for.
+const OPERATION_MAX: Span = Span::from_ms(1_500);
+
+/// A task over a path, where it takes a time that somebody waits for.
+fn measured(setting: &Setting<'_>, task: Task, back: u64) -> Form {
+    let size = local::size_of(setting.factors);
+    let group = match group(setting) {
+        Ok(group) => group,
+        Err(exclusion) => return Form::Excluded(exclusion),
+    };
+    if let Subject::Remote(remote) = &group.subject {
+        let operation = Span::from_ns(remote.path.exchange_ns(size, back));
+        if operation > OPERATION_MAX {
+            return Form::impossible(format!(
+                "one operation takes about {operation} over {}, and more than {OPERATION_MAX} is \
+                 left out: choose a smaller size",
+                remote.path.name
+            ));
+        }
+    }
+    Form::Measure { group, task }
+}
+
+/// The launch group of a setting: its channel, over the path that it names.
+pub(crate) fn group(setting: &Setting<'_>) -> Result<LaunchGroup, Exclusion> {
+    let group = local::group(setting)?;
+    let Subject::Channel(channel) = group.subject else { return Ok(group) };
+    Ok(match path::of(setting.factors)? {
+        None => LaunchGroup { subject: Subject::Channel(channel), ..group },
+        Some(path) => {
+            LaunchGroup { subject: Subject::Remote(RemoteSpec { channel, path }), ..group }
+        }
+    })
+}
