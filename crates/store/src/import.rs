@@ -7,8 +7,11 @@
 //! empty, and `created_unix_ms` is 0 where the file does not say.
 
 mod draft;
+pub mod flent;
 pub mod iperf3;
 pub mod lmbench;
+pub mod netperf;
+pub mod qperf;
 pub mod sockperf;
 
 use std::fmt;
@@ -24,11 +27,18 @@ pub enum Format {
     Sockperf,
     /// iperf3: `--json` and `--json-stream`.
     Iperf3,
+    /// netperf 2: classic tables, and the fields of omni tests.
+    Netperf,
+    /// qperf 0.4: what it prints.
+    Qperf,
+    /// flent: `.flent` and `.flent.gz`.
+    Flent,
 }
 
 impl Format {
     /// Every format.
-    pub const ALL: [Self; 3] = [Self::Lmbench, Self::Sockperf, Self::Iperf3];
+    pub const ALL: [Self; 6] =
+        [Self::Lmbench, Self::Sockperf, Self::Iperf3, Self::Netperf, Self::Qperf, Self::Flent];
 
     /// The tool's name, as on the command line.
     pub const fn name(self) -> &'static str {
@@ -36,6 +46,9 @@ impl Format {
             Self::Lmbench => "lmbench",
             Self::Sockperf => "sockperf",
             Self::Iperf3 => "iperf3",
+            Self::Netperf => "netperf",
+            Self::Qperf => "qperf",
+            Self::Flent => "flent",
         }
     }
 
@@ -107,12 +120,20 @@ pub fn detect(bytes: &[u8]) -> Option<Format> {
     // The marks of every format are near its beginning, except that shells may print before it.
     let head = String::from_utf8_lossy(&bytes[..bytes.len().min(65_536)]);
     let has = |marks: &[&str]| marks.iter().any(|mark| head.contains(mark));
-    if head.trim_start().starts_with('{') && has(&["\"intervals\"", "\"start\"", "\"event\""]) {
+    let is_json = head.trim_start().starts_with('{');
+    let is_flent = is_json && has(&["\"SERIES_META\"", "\"raw_values\"", "\"x_values\""]);
+    if flent::is_gzip(bytes) || is_flent {
+        Some(Format::Flent)
+    } else if is_json && has(&["\"intervals\"", "\"start\"", "\"event\""]) {
         Some(Format::Iperf3)
     } else if has(&["sockperf: ", "packet, txTime(sec)"]) {
         Some(Format::Sockperf)
+    } else if has(&[" TEST from ", "THROUGHPUT_UNITS=", "Throughput Units"]) {
+        Some(Format::Netperf)
     } else if has(&["[lmbench", "L M B E N C H", "Simple syscall: ", "Pipe latency: "]) {
         Some(Format::Lmbench)
+    } else if has(&["_lat:\n    ", "_bw:\n    ", "conf:\n    "]) {
+        Some(Format::Qperf)
     } else {
         None
     }
@@ -127,7 +148,24 @@ pub fn parse(format: Format, bytes: &[u8]) -> Result<Vec<RunData>, ImportError> 
         Format::Lmbench => lmbench::parse(bytes),
         Format::Sockperf => sockperf::parse(bytes).map(|run| vec![run]),
         Format::Iperf3 => iperf3::parse(bytes).map(|run| vec![run]),
+        Format::Netperf => netperf::parse(bytes).map(|run| vec![run]),
+        Format::Qperf => qperf::parse(bytes).map(|run| vec![run]),
+        Format::Flent => flent::parse(bytes).map(|run| vec![run]),
     }
+}
+
+/// Refuses a text whose last line has no end: its last figure may have lost digits.
+fn check_ended(format: Format, text: &str) -> Result<(), ImportError> {
+    if text.is_empty() || text.ends_with('\n') {
+        return Ok(());
+    }
+    Err(ImportError::Unexpected {
+        format,
+        line: text.lines().count(),
+        expected: "a line break after the last line, without which figures may have been cut off"
+            .to_owned(),
+        found: "the end of the file".to_owned(),
+    })
 }
 
 /// At most forty characters of a line, in quotes, for an error.

@@ -15,11 +15,14 @@ use super::output::{Failure, Output};
 use super::{Global, stored};
 use crate::problem::{Exit, Problem};
 
-/// Read results of lmbench, sockperf or iperf3 into the store
+/// Read results of iperf3, netperf, sockperf, qperf, flent or lmbench into the store
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
   sockperf ping-pong -i 127.0.0.1 -t 5 > s.txt && plumb import sockperf s.txt
   iperf3 -c 127.0.0.1 -J > i.json && plumb import iperf3 i.json
+  netperf -H host -t TCP_RR -j -- -k all > n.txt && plumb import netperf n.txt
+  qperf host -v conf tcp_bw tcp_lat > q.txt && plumb import qperf q.txt
+  plumb import flent rrul-2026-11-21T093659.flent.gz
   plumb import lmbench results/x86_64-linux-gnu/host.0")]
 pub struct Import {
     /// The tool that wrote it
@@ -33,6 +36,9 @@ enum Tool {
     Lmbench,
     Sockperf,
     Iperf3,
+    Netperf,
+    Qperf,
+    Flent,
 }
 
 impl Tool {
@@ -41,9 +47,19 @@ impl Tool {
             Self::Lmbench => Format::Lmbench,
             Self::Sockperf => Format::Sockperf,
             Self::Iperf3 => Format::Iperf3,
+            Self::Netperf => Format::Netperf,
+            Self::Qperf => Format::Qperf,
+            Self::Flent => Format::Flent,
         }
     }
 }
+
+/// What a reader of an import must know, and how it is said.
+const CAVEATS: &[(&str, &str)] = &[
+    ("import.unread", ""),
+    ("import.skipped", "not measured, or in no unit of plumb's: "),
+    ("import.assumed", "assumed: "),
+];
 
 /// Longest file that is read: none of these tools writes a hundredth of it.
 const BYTES_MAX: u64 = 256 << 20;
@@ -85,6 +101,11 @@ impl Import {
                 .map_err(Problem::from)?;
             store.insert(&run).map_err(Problem::from)?;
             output.remark(&format!("{}: {} results", run.run.id, run.cells.len()));
+            for (note, meaning) in CAVEATS {
+                if let Some(caveat) = run.run.notes.get(*note) {
+                    output.remark(&format!("{meaning}{caveat}"));
+                }
+            }
             entries.push(super::runs::entry_of(&run));
         }
         if output.json {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use plumb_base::units::Unit;
 
-use super::Format;
+use super::{Format, excerpt};
 use crate::record::{
     Better, Block, Cell, CellStatus, Factors, ImportedSummary, Launch, Run, RunData, RunStatus,
 };
@@ -70,7 +70,12 @@ pub(super) struct Draft {
     format: Format,
     findings: Vec<(Target, Finding)>,
     skipped: Vec<String>,
+    unread: Vec<String>,
+    unread_lines: usize,
 }
+
+/// Lines that were not understood and are quoted: enough to see what they are.
+const UNREAD_QUOTED: usize = 5;
 
 impl Draft {
     pub(super) fn new(format: Format) -> Self {
@@ -82,6 +87,8 @@ impl Draft {
             format,
             findings: Vec::new(),
             skipped: Vec::new(),
+            unread: Vec::new(),
+            unread_lines: 0,
         }
     }
 
@@ -124,9 +131,40 @@ impl Draft {
         }
     }
 
+    /// Notes a line, counted from 1, that is not understood and was passed over.
+    pub(super) fn unread(&mut self, line: usize, text: &str) {
+        self.unread_lines += 1;
+        if self.unread.len() < UNREAD_QUOTED {
+            self.unread.push(format!("line {line}: {}", excerpt(text)));
+        }
+    }
+
+    /// Notes a fact; the same fact of another result in the file is put behind it.
+    pub(super) fn note(&mut self, name: &str, fact: &str) {
+        match self.notes.get_mut(name) {
+            Some(known) if known.split("; ").any(|known| known == fact) => {}
+            Some(known) => {
+                known.push_str("; ");
+                known.push_str(fact);
+            }
+            None => {
+                self.notes.insert(name.to_owned(), fact.to_owned());
+            }
+        }
+    }
+
     /// The run; its id is empty.
     pub(super) fn finish(mut self) -> RunData {
         self.notes.insert("import.tool".to_owned(), self.tool.clone());
+        if self.unread_lines > 0 {
+            let more = if self.unread_lines > self.unread.len() { "; …" } else { "" };
+            let unread = format!(
+                "{} lines were not understood and passed over: {}{more}",
+                self.unread_lines,
+                self.unread.join("; ")
+            );
+            self.notes.insert("import.unread".to_owned(), unread);
+        }
         if !self.skipped.is_empty() {
             self.notes.insert("import.skipped".to_owned(), self.skipped.join(", "));
         }

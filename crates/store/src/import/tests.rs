@@ -2,6 +2,10 @@
 
 #![expect(clippy::float_cmp, reason = "figures are copied, not computed")]
 
+mod flent_files;
+mod netperf_files;
+mod qperf_files;
+
 use std::path::Path;
 
 use proptest::prelude::*;
@@ -27,7 +31,64 @@ const FIXTURES: &[(&str, Format)] = &[
     ("iperf3-tcp.json", Format::Iperf3),
     ("iperf3-udp.json", Format::Iperf3),
     ("iperf3-tcp-reverse.json", Format::Iperf3),
+    ("netperf-tcp-stream.txt", Format::Netperf),
+    ("netperf-tcp-stream-cpu.txt", Format::Netperf),
+    ("netperf-tcp-stream-mbytes.txt", Format::Netperf),
+    ("netperf-tcp-stream-verbose.txt", Format::Netperf),
+    ("netperf-tcp-stream-confidence.txt", Format::Netperf),
+    ("netperf-udp-stream.txt", Format::Netperf),
+    ("netperf-udp-stream-cpu.txt", Format::Netperf),
+    ("netperf-tcp-rr-cpu.txt", Format::Netperf),
+    ("netperf-tcp-rr-verbose.txt", Format::Netperf),
+    ("netperf-rr-burst.txt", Format::Netperf),
+    ("netperf-udp-rr.txt", Format::Netperf),
+    ("netperf-several.txt", Format::Netperf),
+    ("netperf-omni-keywords.txt", Format::Netperf),
+    ("netperf-omni-csv.csv", Format::Netperf),
+    ("netperf-omni-columns.txt", Format::Netperf),
+    ("netperf-omni-default.txt", Format::Netperf),
+    ("netperf-rr-selected.txt", Format::Netperf),
+    ("netperf-udp-rr.csv", Format::Netperf),
+    ("iperf3-tcp-bidir.json", Format::Iperf3),
+    ("iperf3-udp-bidir.json", Format::Iperf3),
+    ("lmbench-programs.txt", Format::Lmbench),
+    ("qperf.txt", Format::Qperf),
+    ("qperf-conf-v.txt", Format::Qperf),
+    ("qperf-vv.txt", Format::Qperf),
+    ("qperf-vvs.txt", Format::Qperf),
+    ("qperf-uu.txt", Format::Qperf),
+    ("qperf-sweep.txt", Format::Qperf),
+    ("qperf-sweep-silent.txt", Format::Qperf),
+    ("flent-tcp-upload.flent", Format::Flent),
+    ("flent-rrul-be.flent.gz", Format::Flent),
 ];
+
+/// Checks that every figure of every beginning of a file is a figure of the whole file, except
+/// where a cell of the part is `excused`.
+#[track_caller]
+fn assert_parts_agree(name: &str, format: Format, excused: impl Fn(&Cell) -> bool) {
+    let whole = fixture(name);
+    let cells = only_run(name).cells;
+    for end in 0..whole.len().saturating_sub(1) {
+        for run in parse(format, &whole[..end]).unwrap_or_default() {
+            for cell in &run.cells {
+                let same = |known: &Cell| {
+                    known.imported == cell.imported && known.response == cell.response
+                };
+                let agrees = cells.iter().any(same) || excused(cell);
+                assert!(agrees, "{name} cut at {end}: {cell:?}");
+            }
+        }
+    }
+}
+
+/// The refusal of a fixture, after replacing some of its text.
+#[track_caller]
+fn refusal(format: Format, name: &str, from: &str, to: &str) -> String {
+    let text = String::from_utf8_lossy(&fixture(name)).into_owned();
+    assert!(text.contains(from), "{name} has no {from}");
+    parse(format, text.replacen(from, to, 1).as_bytes()).unwrap_err().to_string()
+}
 
 fn fixture(name: &str) -> Vec<u8> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);

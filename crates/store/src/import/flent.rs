@@ -1,0 +1,228 @@
+//! flent: its data files, `.flent` and `.flent.gz`, of file formats 3 and 4.
+//!
+//! Every series becomes a cell of the experiment `flent.TEST`, for a test loads a path in a way
+//! that no experiment of plumb does; round trips stay whole. The mean is flent's own, the rest is
+//! taken from its raw values. Left out: series that are neither times nor rates, and the points
+//! that flent interpolated to draw.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+
+use flate2::read::MultiGzDecoder;
+use jiff::Timestamp;
+use plumb_base::units::Unit;
+use serde_json::Value;
+
+use super::draft::{Draft, Target};
+use super::{Format, ImportError};
+use crate::record::{Factors, ImportedSummary, RunData};
+
+const EXPECTED: &str = "series with units in 'metadata.SERIES_META' and their 'raw_values'";
+
+/// Longest text that is unpacked: hours of a test with a hundred series.
+const BYTES_MAX: u64 = 256 << 20;
+
+/// The newest file format that is known, `FILEFORMAT_VERSION` in flent's resultset.py.
+const VERSION_MAX: u64 = 4;
+
+/// Whether a file is packed as flent packs its own.
+pub(super) fn is_gzip(bytes: &[u8]) -> bool {
+    bytes.starts_with(&[0x1f, 0x8b])
+}
+
+/// The run in a file.
+///
+/// # Errors
+/// [`ImportError`] when the file cannot be unpacked, is no JSON, is of a newer flent, or holds no
+/// series of times or rates.
+pub fn parse(bytes: &[u8]) -> Result<RunData, ImportError> {
+    let unpacked;
+    let text = if is_gzip(bytes) {
+        unpacked = unpack(bytes)?;
+        unpacked.as_slice()
+    } else if bytes.starts_with(b"BZh") {
+        return Err(ImportError::Unsupported {
+            format: Format::Flent,
+            line: 1,
+            what: "a file packed by bzip2",
+            instead: "what bunzip2 makes of it",
+        });
+    } else {
+        bytes
+    };
+    let document: Value = serde_json::from_slice(text).map_err(|error| {
+        unexpected(error.line(), "the JSON of a .flent file", &error.to_string())
+    })?;
+    let none = ImportError::NoResults { format: Format::Flent, expected: EXPECTED };
+    let metadata = &document["metadata"];
+    let (Some(version), Some(series)) =
+        (document["version"].as_u64(), metadata["SERIES_META"].as_object())
+    else {
+        return Err(none);
+    };
+    if version > VERSION_MAX {
+        let expected = format!("a file format of at most {VERSION_MAX}");
+        return Err(unexpected(1, &expected, &format!("version {version}")));
+    }
+    let mut draft = Draft::new(Format::Flent);
+    describe(&mut draft, metadata);
+    let mut series: Vec<_> = series.iter().collect();
+    series.sort_by_key(|(name, meta)| (meta["IDX"].as_u64(), (*name).clone()));
+    for (name, meta) in series {
+        add(&mut draft, &document, name, meta)?;
+    }
+    if draft.is_empty() { Err(none) } else { Ok(draft.finish()) }
+}
+
+fn unpack(bytes: &[u8]) -> Result<Vec<u8>, ImportError> {
+    let mut text = Vec::new();
+    let taken = MultiGzDecoder::new(bytes)
+        .take(BYTES_MAX + 1)
+        .read_to_end(&mut text)
+        .map_err(|error| unexpected(1, "a whole gzip file", &error.to_string()))?;
+    if taken as u64 > BYTES_MAX {
+        return Err(unexpected(1, "at most 256 MiB of text in the gzip file", "more"));
+    }
+    Ok(text)
+}
+
+/// Facts about the machine and the measurement.
+fn describe(draft: &mut Draft, metadata: &Value) {
+    if let Some(version) = metadata["FLENT_VERSION"].as_str() {
+        draft.tool = format!("flent {version}");
+    }
+    // Times are in UTC; older files do not say so.
+    let time = metadata["TIME"].as_str().unwrap_or_default();
+    let time = if time.ends_with('Z') { time.to_owned() } else { format!("{time}Z") };
+    draft.created_unix_ms = time.parse::<Timestamp>().map_or(0, Timestamp::as_millisecond);
+    let machine = [
+        ("host.name", &metadata["LOCAL_HOST"]),
+        ("kernel.name", &metadata["KERNEL_NAME"]),
+        ("kernel.release", &metadata["KERNEL_RELEASE"]),
+        ("tcp.congestion", &metadata["SYSCTLS"]["net.ipv4.tcp_congestion_control"]),
+    ];
+    for (name, fact) in machine {
+        if let Some(fact) = fact.as_str() {
+            draft.provenance.insert(name.to_owned(), fact.to_owned());
+        }
+    }
+    let facts = [
+        ("flent.host", "HOST"),
+        ("flent.title", "TITLE"),
+        ("flent.note", "NOTE"),
+        ("flent.duration_s", "LENGTH"),
+        ("flent.failed_runners", "FAILED_RUNNERS"),
+    ];
+    for (name, key) in facts {
+        match &metadata[key] {
+            Value::String(text) if !text.is_empty() => draft.note(name, text),
+            Value::Number(number) => draft.note(name, &number.to_string()),
+            _ => {}
+        }
+    }
+}
+
+/// What a unit of flent's stands for: ours, the factor to it, and what is measured in it.
+fn meaning(unit: &str, name: &str) -> Option<(Unit, f64, &'static str)> {
+    let time = if name.starts_with("Ping") { "round-trip" } else { "time" };
+    Some(match unit {
+        "ms" => (Unit::Nanoseconds, 1e6, time),
+        "us" => (Unit::Nanoseconds, 1e3, time),
+        "s" => (Unit::Nanoseconds, 1e9, time),
+        "Mbits/s" => (Unit::BytesPerSecond, 125_000.0, "throughput"),
+        "bits/s" => (Unit::BytesPerSecond, 0.125, "throughput"),
+        _ => return None,
+    })
+}
+
+/// Adds one series.
+fn add(draft: &mut Draft, document: &Value, name: &str, meta: &Value) -> Result<(), ImportError> {
+    let meant = meta["UNITS"].as_str().and_then(|unit| meaning(unit, name));
+    let Some((unit, scale, response)) = meant else {
+        draft.skip(name);
+        return Ok(());
+    };
+    let mut values = Vec::new();
+    let mut are_intervals = false;
+    for point in document["raw_values"][name].as_array().into_iter().flatten() {
+        are_intervals |= point.get("dur").is_some();
+        match &point["val"] {
+            Value::Null => {}
+            value => values.push(number(name, value, scale)?),
+        }
+    }
+    let mean = match &meta["MEAN_VALUE"] {
+        Value::Null => mean(&values),
+        value => Some(number(name, value, scale)?),
+    };
+    let Some(mean) = mean else {
+        draft.skip(name);
+        return Ok(());
+    };
+    let test = document["metadata"]["NAME"].as_str().unwrap_or("unknown");
+    let mut factors = Factors::default().with("series", name);
+    if are_intervals && let Some(step) = step_ms(document) {
+        // The points are averages over intervals, so the extremes are those of averages.
+        factors = factors.with("interval_ms", step);
+    }
+    values.sort_by(f64::total_cmp);
+    let target = Target::new(format!("flent.{test}"), response, unit, factors);
+    let summary = ImportedSummary {
+        tool: draft.tool.clone(),
+        value: mean,
+        statistic: "mean".to_owned(),
+        n: (!values.is_empty()).then_some(values.len() as u64),
+        min: values.first().copied(),
+        max: values.last().copied(),
+        percentiles: median(&values)
+            .map(|p50| ("p50".to_owned(), p50))
+            .into_iter()
+            .collect::<BTreeMap<_, _>>(),
+    };
+    draft.summary(target, summary);
+    Ok(())
+}
+
+/// The length of the intervals in milliseconds.
+fn step_ms(document: &Value) -> Option<u64> {
+    let ms = (document["metadata"]["STEP_SIZE"].as_f64()? * 1e3).round();
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to 2^53")]
+    (1.0..9e15).contains(&ms).then_some(ms as u64)
+}
+
+/// A number of a series in our unit.
+fn number(series: &str, value: &Value, scale: f64) -> Result<f64, ImportError> {
+    match value.as_f64().map(|value| value * scale) {
+        // One-way delays between two clocks may be below zero.
+        Some(value) if value.abs() < 1e18 => Ok(value),
+        _ => {
+            let expected = format!("a number in the series '{series}'");
+            Err(unexpected(1, &expected, &super::excerpt(&value.to_string())))
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a count of points")]
+fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// The median of sorted values.
+fn median(sorted: &[f64]) -> Option<f64> {
+    let middle = sorted.len() / 2;
+    let upper = *sorted.get(middle)?;
+    if sorted.len() % 2 == 1 {
+        Some(upper)
+    } else {
+        Some(f64::midpoint(*sorted.get(middle.checked_sub(1)?)?, upper))
+    }
+}
+
+fn unexpected(line: usize, expected: &str, found: &str) -> ImportError {
+    ImportError::Unexpected {
+        format: Format::Flent,
+        line: line.max(1),
+        expected: expected.to_owned(),
+        found: found.to_owned(),
+    }
+}

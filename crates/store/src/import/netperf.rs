@@ -1,0 +1,394 @@
+//! netperf 2: the classic tables of its stream and request–response tests, and the fields of its
+//! omni tests as keywords (`-k`), CSV (`-o`) or columns (`-O`).
+//!
+//! What a stream carried is what the receiver got. A transaction is a round trip, halved here;
+//! one that also connects is filed whole under netperf's name. Left out: tables without their
+//! banner (`-P 0`), which name no units, and netperf's CPU columns, which are kept as notes.
+
+mod classic;
+mod omni;
+
+use plumb_base::units::Unit;
+
+use super::draft::{Draft, Target};
+use super::{Format, ImportError, check_ended, excerpt};
+use crate::record::{Factors, RunData};
+
+const EXPECTED: &str = "a banner such as 'TCP STREAM TEST from … to …' with the table below it, \
+                        or keywords such as THROUGHPUT= and THROUGHPUT_UNITS=";
+
+/// The run in a file; the file may hold the results of several tests.
+///
+/// # Errors
+/// [`ImportError`] when a table is not whole or not of numbers, when netperf says that it failed,
+/// or when there is no result.
+pub fn parse(bytes: &[u8]) -> Result<RunData, ImportError> {
+    let text = String::from_utf8_lossy(bytes);
+    let mut reader = Reader::new(&text);
+    while let Some((number, line)) = reader.next() {
+        reader.line(number, line)?;
+    }
+    if !reader.draft.is_empty() {
+        check_ended(Format::Netperf, &text)?;
+        return Ok(reader.draft.finish());
+    }
+    Err(match reader.failure {
+        Some(reason) => ImportError::Failed { format: Format::Netperf, reason },
+        None => ImportError::NoResults { format: Format::Netperf, expected: EXPECTED },
+    })
+}
+
+/// What a test does, as far as its figures mean different things.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Bytes one way; in reverse they come from the other side.
+    Stream { reverse: bool },
+    /// A request and its response over one connection.
+    RoundTrip,
+    /// Connect, request, response, close.
+    Transaction,
+    /// Connect and close.
+    Connection,
+}
+
+/// What the banner says about the results below it.
+#[derive(Clone, Debug)]
+struct Test {
+    kind: Option<Kind>,
+    protocol: Option<&'static str>,
+    host: Option<String>,
+    six: bool,
+    sendfile: bool,
+    nodelay: bool,
+    /// Transactions in flight besides the first.
+    burst: Option<u64>,
+}
+
+impl Test {
+    const UNKNOWN: Self = Self {
+        kind: None,
+        protocol: None,
+        host: None,
+        six: false,
+        sendfile: false,
+        nodelay: false,
+        burst: None,
+    };
+
+    /// `MIGRATED TCP STREAM TEST from 0.0.0.0 () port 0 AF_INET to host () port 0 AF_INET : demo`.
+    fn of_banner(line: &str) -> Option<Self> {
+        let (title, rest) = line.split_once(" TEST from ")?;
+        let (_, rest) = rest.split_once(" to ")?;
+        let mut options = rest.split(" : ");
+        let address = options.next().unwrap_or_default();
+        let title = title.trim().trim_start_matches("MIGRATED ");
+        let mut test = Self {
+            protocol: ["TCP", "UDP", "SCTP", "DCCP"]
+                .into_iter()
+                .find(|protocol| title.starts_with(protocol)),
+            host: address.split_whitespace().next().map(str::to_owned),
+            six: address.trim_end().ends_with("AF_INET6"),
+            sendfile: title.contains("SENDFILE"),
+            kind: kind_of_title(title),
+            ..Self::UNKNOWN
+        };
+        for option in options {
+            if let Some(burst) = option.trim().strip_prefix("first burst ") {
+                test.burst = burst.trim().parse().ok();
+            }
+            test.nodelay |= option.trim() == "nodelay";
+        }
+        Some(test)
+    }
+
+    /// How the two programs are joined.
+    fn factors(&self) -> Factors {
+        let protocol = self.protocol.unwrap_or("unknown").to_ascii_lowercase();
+        let family = match (self.protocol, self.six) {
+            (None, _) => "",
+            (_, false) => "4",
+            (_, true) => "6",
+        };
+        let mut factors = Factors::default()
+            .with("mechanism", format!("{protocol}{family}").as_str())
+            .with("placement", "unknown");
+        if self.nodelay {
+            factors = factors.with("nodelay", "on");
+        }
+        if self.sendfile {
+            factors = factors.with("send", "sendfile");
+        }
+        factors
+    }
+
+    /// Transactions in flight at once; one that connects is always alone.
+    #[expect(clippy::cast_precision_loss, reason = "a count of transactions in flight")]
+    fn in_flight(&self) -> f64 {
+        match self.kind {
+            Some(Kind::RoundTrip) => 1.0 + self.burst.unwrap_or(0) as f64,
+            _ => 1.0,
+        }
+    }
+
+    fn place(&self) -> &'static str {
+        let local = self
+            .host
+            .as_deref()
+            .is_some_and(|host| host.starts_with("127.") || matches!(host, "::1" | "localhost"));
+        if local { "local" } else { "remote" }
+    }
+
+    /// A stream of messages of some size.
+    fn throughput(&self, response: &'static str, unit: Unit, size: Option<u64>) -> Target {
+        let mut factors = self.factors();
+        if self.kind == Some(Kind::Stream { reverse: true }) {
+            factors = factors.with("direction", "reverse");
+        }
+        if let Some(size) = size {
+            factors = factors.with("size", size);
+        }
+        Target::new(format!("throughput.{}", self.place()), response, unit, factors)
+    }
+
+    /// Requests of one size and responses of another, and what one of them in nanoseconds is worth.
+    fn transactions(&self, sizes: Option<(u64, u64)>) -> (Target, f64) {
+        let mut factors = self.factors();
+        if let Some((request, response)) = sizes {
+            factors = factors.with("size", request);
+            if response != request {
+                factors = factors.with("response_size", response);
+            }
+        }
+        if let Some(burst) =
+            self.burst.filter(|burst| *burst > 0 && self.kind == Some(Kind::RoundTrip))
+        {
+            factors = factors.with("burst", burst);
+        }
+        let (experiment, response, scale) = match self.kind {
+            Some(Kind::Transaction) => ("netperf.connect-transaction".to_owned(), "time", 1.0),
+            Some(Kind::Connection) => ("netperf.connect".to_owned(), "time", 1.0),
+            _ => (format!("latency.{}", self.place()), "latency", 0.5),
+        };
+        (Target::new(experiment, response, Unit::Nanoseconds, factors), scale)
+    }
+}
+
+fn kind_of_title(title: &str) -> Option<Kind> {
+    if let Some(direction) = title.strip_prefix("OMNI ") {
+        omni::kind_of_direction(direction)
+    } else if title.contains("Connect/Request/Response") {
+        Some(Kind::Transaction)
+    } else if title.contains("REQUEST/RESPONSE") {
+        Some(Kind::RoundTrip)
+    } else if title.contains("Connect/Close") {
+        Some(Kind::Connection)
+    } else if title.contains("MAERTS") {
+        Some(Kind::Stream { reverse: true })
+    } else if ["STREAM", "SENDFILE", "UNIDIRECTIONAL SEND"].iter().any(|name| title.contains(name))
+    {
+        Some(Kind::Stream { reverse: false })
+    } else {
+        None
+    }
+}
+
+struct Reader<'a> {
+    lines: Vec<&'a str>,
+    /// Lines taken.
+    at: usize,
+    test: Option<Test>,
+    draft: Draft,
+    failure: Option<String>,
+}
+
+impl<'a> Reader<'a> {
+    fn new(text: &'a str) -> Self {
+        Self {
+            lines: text.lines().collect(),
+            at: 0,
+            test: None,
+            draft: Draft::new(Format::Netperf),
+            failure: None,
+        }
+    }
+
+    /// The next line and its number, counted from 1.
+    fn next(&mut self) -> Option<(usize, &'a str)> {
+        let line = *self.lines.get(self.at)?;
+        self.at += 1;
+        Some((self.at, line))
+    }
+
+    fn peek(&self) -> Option<&'a str> {
+        self.lines.get(self.at).copied()
+    }
+
+    fn line(&mut self, number: usize, line: &str) -> Result<(), ImportError> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        if words.is_empty() {
+            return Ok(());
+        }
+        if let Some(test) = Test::of_banner(line) {
+            if line.contains(" : interval") || line.contains(" : spin interval") {
+                let assumed = "this netperf can pace its requests: taken as not paced";
+                self.draft.note("import.assumed", assumed);
+            }
+            self.test = Some(test);
+        } else if line.starts_with("!!!") {
+            if let Some((_, widths)) = line.split_once("Confidence intervals: Throughput") {
+                let width = widths.trim_start_matches([' ', ':']).trim();
+                self.draft.note("netperf.confidence-missed", &format!("throughput ±{width}"));
+            }
+        } else if omni::keyword(line).is_some() {
+            self.at -= 1;
+            self.keywords()?;
+        } else if let Some(headings) = omni::csv_headings(line) {
+            self.csv(number, &headings)?;
+        } else if classic::is_heading(&words) {
+            self.classic(number)?;
+        } else if matches!(words[0], "Alignment" | "Maximum") {
+            // What `-v 2` adds: buffer alignments and the segment size.
+            while self.peek().is_some_and(|line| !line.trim().is_empty() && !is_banner(line)) {
+                self.at += 1;
+            }
+        } else if let Some(reason) = failure(line) {
+            self.failure.get_or_insert(reason);
+            self.draft.unread(number, line);
+        } else if self.test.is_some() && !is_bare(&words) {
+            self.columns(number)?;
+        } else {
+            self.draft.unread(number, line);
+        }
+        Ok(())
+    }
+
+    /// Keyword lines up to the first line that is none, or that begins another result.
+    fn keywords(&mut self) -> Result<(), ImportError> {
+        let first = self.at + 1;
+        let mut fields = omni::Fields::new();
+        while let Some((key, value)) = self.peek().and_then(omni::keyword) {
+            if fields.contains_key(key) {
+                break;
+            }
+            fields.insert(key.to_owned(), value.trim().to_owned());
+            self.at += 1;
+        }
+        omni::add(&mut self.draft, self.test.as_ref(), &fields, first)
+    }
+
+    fn csv(&mut self, number: usize, headings: &[String]) -> Result<(), ImportError> {
+        let Some((row_number, row)) = self.next() else {
+            return Err(unexpected(number, "a row of values below the headings", "the end"));
+        };
+        let values = omni::csv_fields(row);
+        if values.len() != headings.len() {
+            let expected = format!("{} values separated by commas", headings.len());
+            return Err(unexpected(row_number, &expected, &format!("{} values", values.len())));
+        }
+        let pairs = headings.iter().zip(values);
+        let fields = pairs
+            .filter_map(|(heading, value)| {
+                Some((omni::key_of_heading(heading)?.to_owned(), value.trim().to_owned()))
+            })
+            .collect();
+        omni::add(&mut self.draft, self.test.as_ref(), &fields, row_number)
+    }
+
+    /// Columns for people: up to four lines of headings, then one of values.
+    fn columns(&mut self, number: usize) -> Result<(), ImportError> {
+        let first = number - 1;
+        while self.peek().is_some_and(|line| !line.trim().is_empty() && !is_banner(line)) {
+            self.at += 1;
+        }
+        let block = &self.lines[first..self.at];
+        let Some(fields) = omni::columns(block) else {
+            for (index, line) in block.iter().enumerate() {
+                self.draft.unread(number + index, line);
+            }
+            return Ok(());
+        };
+        omni::add(&mut self.draft, self.test.as_ref(), &fields, self.at)
+    }
+
+    fn classic(&mut self, number: usize) -> Result<(), ImportError> {
+        let Some(test) = self.test.clone() else {
+            return Err(ImportError::Unsupported {
+                format: Format::Netperf,
+                line: number,
+                what: "a table without the banner that names its test",
+                instead: "the whole output, measured without -P 0",
+            });
+        };
+        let mut table = classic::Table::new(&test, number, self.lines[number - 1]);
+        while let Some((number, line)) = self.next() {
+            if line.trim().is_empty() {
+                continue;
+            }
+            if table.line(number, line)? {
+                return table.finish(&mut self.draft);
+            }
+        }
+        Err(unexpected(self.at, "the rows of a table", "the end of the file"))
+    }
+}
+
+fn is_banner(line: &str) -> bool {
+    Test::of_banner(line).is_some()
+}
+
+/// Whether a line is nothing but numbers: a figure of `-v 0`, or a row without its headings.
+fn is_bare(words: &[&str]) -> bool {
+    words.iter().all(|word| word.parse::<f64>().is_ok())
+}
+
+/// What netperf complains of.
+fn failure(line: &str) -> Option<String> {
+    let complaints = [
+        "establish_control",
+        "establish control:",
+        "resolve_host:",
+        "netperf:",
+        "remote error",
+        "send_omni:",
+        "netperf_response",
+        "shutdown_control:",
+    ];
+    complaints
+        .iter()
+        .any(|complaint| line.trim_start().starts_with(complaint))
+        .then(|| line.trim().chars().take(200).collect())
+}
+
+/// Bytes a second in one of netperf's units, whose bytes come in powers of 1024 and whose bits in
+/// powers of 1000 (`format_units` and `calc_thruput_interval` in its netlib.c).
+fn bytes_per_second(unit: &str) -> Option<f64> {
+    let unit = unit.split('/').next().unwrap_or_default();
+    Some(match unit {
+        "Bytes" => 1.0,
+        "KBytes" => 1024.0,
+        "MBytes" => 1_048_576.0,
+        "GBytes" => 1_073_741_824.0,
+        "10^0bits" => 0.125,
+        "10^3bits" => 125.0,
+        "10^6bits" => 125_000.0,
+        "10^9bits" => 125_000_000.0,
+        _ => return None,
+    })
+}
+
+/// A figure that is there: finite and not below zero.
+fn number_in(line: usize, text: &str, expected: &str) -> Result<f64, ImportError> {
+    match text.trim().parse::<f64>() {
+        Ok(value) if (0.0..1e18).contains(&value) => Ok(value),
+        _ => Err(unexpected(line, expected, &excerpt(text))),
+    }
+}
+
+fn unexpected(line: usize, expected: &str, found: &str) -> ImportError {
+    ImportError::Unexpected {
+        format: Format::Netperf,
+        line,
+        expected: expected.to_owned(),
+        found: found.to_owned(),
+    }
+}

@@ -1,0 +1,180 @@
+//! The tables that netperf has printed since its first version.
+//!
+//! Units are read from the last line of the headings, the test from the banner. Left out: socket
+//! buffer sizes, which are those asked for and not those in use.
+
+use plumb_base::units::Unit;
+
+use super::super::draft::Draft;
+use super::super::{Format, ImportError};
+use super::{Kind, Test, bytes_per_second, number_in, unexpected};
+
+/// Whether a line is the first of a table's headings.
+pub(super) fn is_heading(words: &[&str]) -> bool {
+    matches!(words, ["Recv", "Send", "Send", ..] | ["Socket", "Message", "Elapsed", ..])
+        || matches!(words, ["Local", "/Remote"])
+}
+
+/// Which of the three tables it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Layout {
+    /// One row: buffers, message size, seconds, throughput.
+    Stream,
+    /// A row of the sender and one of the receiver.
+    Datagrams,
+    /// Sizes, seconds and rate; the other side's buffers in a second row.
+    Transactions,
+}
+
+/// A table while it is read.
+pub(super) struct Table<'a> {
+    test: &'a Test,
+    layout: Layout,
+    /// The words of the last line of headings and its number.
+    units: (usize, Vec<String>),
+    rows: Vec<(usize, Vec<f64>)>,
+}
+
+impl<'a> Table<'a> {
+    /// The table that begins with this heading.
+    pub(super) fn new(test: &'a Test, number: usize, heading: &str) -> Self {
+        let layout = match heading.split_whitespace().next() {
+            Some("Recv") => Layout::Stream,
+            Some("Socket") => Layout::Datagrams,
+            _ => Layout::Transactions,
+        };
+        Self { test, layout, units: (number, Vec::new()), rows: Vec::new() }
+    }
+
+    /// Takes a line that is not blank; true when it was the last one.
+    ///
+    /// # Errors
+    /// A row that is not of the table's numbers.
+    pub(super) fn line(&mut self, number: usize, line: &str) -> Result<bool, ImportError> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let is_row = words.first().is_some_and(|word| word.parse::<f64>().is_ok());
+        if !is_row && self.rows.is_empty() && Test::of_banner(line).is_none() {
+            self.units = (number, words.into_iter().map(str::to_owned).collect());
+            return Ok(false);
+        }
+        let wanted = self.columns();
+        if words.len() != wanted {
+            let expected = format!("a row of {wanted} numbers");
+            return Err(unexpected(number, &expected, &super::excerpt(line)));
+        }
+        let row = words
+            .iter()
+            .map(|word| number_in(number, word, "a number of the table"))
+            .collect::<Result<Vec<f64>, _>>()?;
+        self.rows.push((number, row));
+        Ok(self.layout == Layout::Stream || self.rows.len() == 2)
+    }
+
+    /// How many numbers the next row has, with the columns of CPU use or without.
+    fn columns(&self) -> usize {
+        let has_cpu = self.units.1.iter().any(|word| word == "%");
+        match (self.layout, self.rows.len()) {
+            (Layout::Stream, _) => 5 + if has_cpu { 4 } else { 0 },
+            (Layout::Datagrams, 0) => 6 + if has_cpu { 2 } else { 0 },
+            (Layout::Datagrams, _) => 4 + if has_cpu { 2 } else { 0 },
+            (Layout::Transactions, 0) => 6 + if has_cpu { 4 } else { 0 },
+            (Layout::Transactions, _) => 2,
+        }
+    }
+
+    /// Puts the figures of a whole table into the draft.
+    ///
+    /// # Errors
+    /// Units that are not netperf's, or a table that is not of the test in the banner.
+    pub(super) fn finish(&self, draft: &mut Draft) -> Result<(), ImportError> {
+        let (number, row) = &self.rows[0];
+        match (self.layout, self.test.kind) {
+            (Layout::Stream, Some(Kind::Stream { .. })) => {
+                let scale = self.scale(&["bytes", "bytes", "bytes", "secs."])?;
+                let target =
+                    self.test.throughput("throughput", Unit::BytesPerSecond, whole(row[2]));
+                draft.figure(target, row[4] * scale, "mean");
+                self.cpu(draft, &row[5..]);
+            }
+            (Layout::Datagrams, Some(Kind::Stream { .. })) => {
+                let scale = self.scale(&["bytes", "bytes", "secs", "#", "#"])?;
+                let (received_number, received) = &self.rows[1];
+                if received[2] > row[3] {
+                    let expected = "at most as many messages as were sent";
+                    return Err(unexpected(*received_number, expected, &received[2].to_string()));
+                }
+                let size = whole(row[1]);
+                let target = self.test.throughput("throughput", Unit::BytesPerSecond, size);
+                draft.figure(target, received[3] * scale, "mean");
+                if row[3] > 0.0 {
+                    let target = self.test.throughput("delivered", Unit::Share, size);
+                    draft.figure(target, received[2] / row[3], "total");
+                }
+                draft.note("netperf.messages.sent", &row[3].to_string());
+                draft.note("netperf.messages.not-sent", &row[4].to_string());
+                let cpu: Vec<f64> =
+                    row.get(6).into_iter().chain(received.get(4)).copied().collect();
+                self.cpu(draft, &cpu);
+            }
+            (Layout::Transactions, Some(kind)) if !matches!(kind, Kind::Stream { .. }) => {
+                self.check(&["bytes", "Bytes", "bytes", "bytes", "secs.", "per", "sec"])?;
+                let rate = row[5];
+                if rate <= 0.0 {
+                    return Err(ImportError::Failed {
+                        format: Format::Netperf,
+                        reason: format!("line {number} counts no transaction"),
+                    });
+                }
+                let sizes = whole(row[2]).zip(whole(row[3]));
+                let (target, scale) = self.test.transactions(sizes);
+                draft.figure(target, 1e9 * self.test.in_flight() / rate * scale, "mean");
+                draft.note("netperf.transactions_per_s", &rate.to_string());
+                self.cpu(draft, &row[6..]);
+            }
+            _ => {
+                let expected = "the table of the test that the banner names";
+                return Err(unexpected(self.units.0, expected, "the table of another"));
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&self, expected: &[&str]) -> Result<(), ImportError> {
+        let found: Vec<&str> = self.units.1.iter().map(String::as_str).collect();
+        // With columns of CPU use, "Bytes" is written "bytes".
+        let is_same = |(found, expected): (&&str, &&str)| found.eq_ignore_ascii_case(expected);
+        if found.len() >= expected.len() && found.iter().zip(expected).all(is_same) {
+            return Ok(());
+        }
+        let expected = format!("the units '{}'", expected.join(" "));
+        Err(unexpected(self.units.0, &expected, &super::excerpt(&found.join(" "))))
+    }
+
+    /// What the throughput's unit, which stands behind these, is in bytes a second.
+    fn scale(&self, before: &[&str]) -> Result<f64, ImportError> {
+        self.check(before)?;
+        let unit = self.units.1.get(before.len()).map_or("", String::as_str);
+        bytes_per_second(unit).ok_or_else(|| {
+            let expected = "a throughput in bits, as 10^6bits/sec, or bytes, as MBytes/sec";
+            unexpected(self.units.0, expected, &super::excerpt(unit))
+        })
+    }
+
+    /// Utilisation of both sides, then service demand of both sides, in the file's units.
+    fn cpu(&self, draft: &mut Draft, figures: &[f64]) {
+        let sides = ["local", "remote"];
+        for (figure, side) in figures.iter().zip(sides) {
+            draft.note(&format!("netperf.cpu.{side}_percent"), &figure.to_string());
+        }
+        let unit = self.units.1.last().map_or("", String::as_str);
+        for (figure, side) in figures.iter().skip(2).zip(sides) {
+            draft.note(&format!("netperf.cpu.{side}_demand"), &format!("{figure} {unit}"));
+        }
+    }
+}
+
+/// A size that is there.
+fn whole(value: f64) -> Option<u64> {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to 2^53")]
+    (1.0..9e15).contains(&value).then_some(value as u64)
+}

@@ -1,0 +1,262 @@
+//! qperf 0.4: what it prints of each test, at any verbosity.
+//!
+//! Its units are decimal, its latency is already half a round trip, and its bandwidth is the
+//! receiver's. It names the hosts only when asked for `conf`: without that, results are filed under
+//! its own name. Left out: message rates and CPU use, which are kept as notes.
+
+use std::collections::BTreeMap;
+
+use plumb_base::units::Unit;
+
+use super::draft::{Draft, Target};
+use super::{Format, ImportError, check_ended, excerpt};
+use crate::record::{Factors, RunData};
+
+const EXPECTED: &str = "a line such as 'tcp_lat:' with 'latency  =  12.4 us' below it";
+
+/// The run in a file.
+///
+/// # Errors
+/// [`ImportError`] when a test lacks its figure or its unit, when qperf says that it failed, or
+/// when there is no result.
+pub fn parse(bytes: &[u8]) -> Result<RunData, ImportError> {
+    let text = String::from_utf8_lossy(bytes);
+    let mut draft = Draft::new(Format::Qperf);
+    let (blocks, complaint) = blocks(&text, &mut draft);
+    let place = place(&blocks, &mut draft);
+    let mut seen: BTreeMap<(String, Option<u64>), u64> = BTreeMap::new();
+    for block in &blocks {
+        let key = (block.name.clone(), block.size()?);
+        let nth = seen.entry(key).and_modify(|nth| *nth += 1).or_insert(1);
+        block.add(&mut draft, place, *nth, complaint.as_deref())?;
+    }
+    if !draft.is_empty() {
+        check_ended(Format::Qperf, &text)?;
+        return Ok(draft.finish());
+    }
+    Err(match complaint {
+        Some(reason) => ImportError::Failed { format: Format::Qperf, reason },
+        None => ImportError::NoResults { format: Format::Qperf, expected: EXPECTED },
+    })
+}
+
+/// One test and the lines below it.
+struct Block {
+    name: String,
+    line: usize,
+    /// Key → line, value and unit.
+    facts: BTreeMap<String, (usize, String)>,
+}
+
+/// The tests of a file, and the first thing that qperf complained of.
+fn blocks(text: &str, draft: &mut Draft) -> (Vec<Block>, Option<String>) {
+    let mut blocks: Vec<Block> = Vec::new();
+    let mut complaint = None;
+    for (number, line) in (1..).zip(text.lines()) {
+        if let Some(name) = line.strip_suffix(':').filter(|name| is_name(name)) {
+            blocks.push(Block { name: name.to_owned(), line: number, facts: BTreeMap::new() });
+        } else if let Some((key, value)) = line.split_once('=')
+            && line.starts_with("    ")
+            && is_name(key.trim())
+            && let Some(block) = blocks.last_mut()
+        {
+            let fact = (number, value.trim().to_owned());
+            block.facts.entry(key.trim().to_owned()).or_insert(fact);
+        } else if !line.trim().is_empty() {
+            let is_complaint = ["failed", "unable", "error", "cannot"]
+                .iter()
+                .any(|word| line.to_ascii_lowercase().contains(word));
+            if is_complaint && complaint.is_none() {
+                complaint = Some(line.trim().chars().take(200).collect());
+            }
+            draft.unread(number, line);
+        }
+    }
+    (blocks, complaint)
+}
+
+fn is_name(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_lowercase())
+        && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+}
+
+/// Whether both ends were one host, and which: known only from the `conf` test.
+fn place(blocks: &[Block], draft: &mut Draft) -> Option<&'static str> {
+    let conf = blocks.iter().find(|block| block.name == "conf")?;
+    let fact = |key: &str| conf.facts.get(key).map(|(_, value)| value.clone());
+    for (key, name) in
+        [("loc_node", "host.name"), ("loc_cpu", "cpu.model"), ("loc_os", "kernel.release")]
+    {
+        if let Some(value) = fact(key) {
+            draft.provenance.insert(name.to_owned(), value);
+        }
+    }
+    if let Some(version) = fact("loc_qperf") {
+        draft.tool = format!("qperf {version}");
+    }
+    let (local, remote) = (fact("loc_node")?, fact("rem_node")?);
+    draft.notes.insert("qperf.remote".to_owned(), remote.clone());
+    Some(if local == remote { "local" } else { "remote" })
+}
+
+impl Block {
+    fn size(&self) -> Result<Option<u64>, ImportError> {
+        let Some((line, text)) = self.facts.get("msg_size") else { return Ok(None) };
+        bytes(text).map(Some).ok_or_else(|| {
+            unexpected(*line, "a size in bytes, such as '64 KiB (65,536)'", &excerpt(text))
+        })
+    }
+
+    /// A figure in a unit: its value times the unit's worth.
+    fn figure(&self, key: &str, units: &[(&str, f64)]) -> Result<Option<f64>, ImportError> {
+        let Some((line, text)) = self.facts.get(key) else { return Ok(None) };
+        let known = || units.iter().map(|(unit, _)| *unit).collect::<Vec<_>>().join(", ");
+        quantity(text)
+            .and_then(|(value, unit)| {
+                let (_, worth) = units.iter().find(|(known, _)| *known == unit)?;
+                Some(value * worth)
+            })
+            .map(Some)
+            .ok_or_else(|| {
+                unexpected(*line, &format!("a number in one of {}", known()), &excerpt(text))
+            })
+    }
+
+    fn add(
+        &self,
+        draft: &mut Draft,
+        place: Option<&str>,
+        nth: u64,
+        complaint: Option<&str>,
+    ) -> Result<(), ImportError> {
+        let Some((protocol, what)) = self.name.rsplit_once('_') else { return Ok(()) };
+        let mut factors =
+            Factors::default().with("mechanism", protocol).with("placement", "unknown");
+        if let Some(size) = self.size()? {
+            factors = factors.with("size", size);
+        }
+        if nth > 1 {
+            // What a loop (-oo) changed is not printed: two results need not be repetitions.
+            factors = factors.with("nth", nth);
+        }
+        let (response, unit, value) = match what {
+            "bw" => {
+                let received = self.figure("recv_bw", BANDS)?.or(self.figure("bw", BANDS)?);
+                ("throughput", Unit::BytesPerSecond, received)
+            }
+            "lat" => ("latency", Unit::Nanoseconds, self.figure("latency", TIMES)?),
+            _ => {
+                draft.skip(&self.name);
+                return Ok(());
+            }
+        };
+        let Some(value) = value else {
+            let expected = format!("the {response} of {}", self.name);
+            let missing = unexpected(self.line, &expected, "none below it");
+            return Err(complaint.map_or(missing, |reason| ImportError::Failed {
+                format: Format::Qperf,
+                reason: reason.to_owned(),
+            }));
+        };
+        // Reads and atomics of remote memory are timed whole, and by one side.
+        let is_whole = what == "lat" && !has_round_trip(protocol);
+        let target = match place {
+            _ if is_whole => Target::new("qperf.operation", "time", unit, factors.clone()),
+            Some(place) => {
+                Target::new(format!("{response}.{place}"), response, unit, factors.clone())
+            }
+            None => Target::new(format!("qperf.{response}"), response, unit, factors.clone()),
+        };
+        draft.figure(target, value, "mean");
+        self.delivered(draft, place, factors)?;
+        self.describe(draft);
+        Ok(())
+    }
+
+    /// The share of datagrams that arrived, where both counts are printed.
+    fn delivered(
+        &self,
+        draft: &mut Draft,
+        place: Option<&str>,
+        factors: Factors,
+    ) -> Result<(), ImportError> {
+        let count = |key| self.figure(key, &[("", 1.0)]);
+        if self.name != "udp_bw" {
+            return Ok(());
+        }
+        if let (Some(sent), Some(received)) = (count("send_msgs")?, count("recv_msgs")?)
+            && sent > 0.0
+            && received <= sent
+        {
+            let group = place.map_or("qperf.throughput".to_owned(), |p| format!("throughput.{p}"));
+            let target = Target::new(group, "delivered", Unit::Share, factors);
+            draft.figure(target, received / sent, "total");
+        }
+        Ok(())
+    }
+
+    /// Everything else that was printed, as it was printed.
+    fn describe(&self, draft: &mut Draft) {
+        for (key, (_, text)) in &self.facts {
+            if !matches!(key.as_str(), "bw" | "recv_bw" | "latency" | "msg_size") {
+                draft.note(&format!("qperf.{}.{key}", self.name), text);
+            }
+        }
+    }
+}
+
+/// Transports whose latency test sends a message there and back.
+fn has_round_trip(protocol: &str) -> bool {
+    matches!(protocol, "tcp" | "udp" | "sctp" | "sdp" | "rds" | "rc" | "uc" | "ud" | "xrc")
+}
+
+/// `view_band` in qperf.c: steps of 1000, in bytes or, with `-ub`, bits.
+const BANDS: &[(&str, f64)] = &[
+    ("bytes/sec", 1.0),
+    ("KB/sec", 1e3),
+    ("MB/sec", 1e6),
+    ("GB/sec", 1e9),
+    ("TB/sec", 1e12),
+    ("bits/sec", 0.125),
+    ("Kb/sec", 125.0),
+    ("Mb/sec", 125e3),
+    ("Gb/sec", 125e6),
+    ("Tb/sec", 125e9),
+];
+
+/// Nanoseconds of each unit of time (`view_time` in qperf.c).
+const TIMES: &[(&str, f64)] = &[("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("sec", 1e9)];
+
+/// `21,577` or `12.4 us` as a number that is not negative and its unit.
+fn quantity(text: &str) -> Option<(f64, &str)> {
+    let (number, unit) = text.split_once(' ').unwrap_or((text, ""));
+    let value: f64 = number.replace(',', "").parse().ok()?;
+    (0.0..1e15).contains(&value).then_some((value, unit.trim()))
+}
+
+/// `1 bytes`, `64 KiB (65,536)`, `64 KB`.
+fn bytes(text: &str) -> Option<u64> {
+    if let Some((_, exact)) = text.split_once('(') {
+        return exact.strip_suffix(')')?.replace(',', "").parse().ok();
+    }
+    let (value, unit) = quantity(text)?;
+    let worth = match unit {
+        "bytes" => 1.0,
+        "KB" => 1e3,
+        "MB" => 1e6,
+        "GB" => 1e9,
+        _ => return None,
+    };
+    let size = (value * worth).round();
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 2^53")]
+    (size < 9e15).then_some(size as u64)
+}
+
+fn unexpected(line: usize, expected: &str, found: &str) -> ImportError {
+    ImportError::Unexpected {
+        format: Format::Qperf,
+        line,
+        expected: expected.to_owned(),
+        found: found.to_owned(),
+    }
+}
