@@ -11,9 +11,10 @@ use crate::delay::Delay;
 use crate::fault::Fault;
 use crate::frame::Frame;
 use crate::line::Line;
-use crate::queue::Queue;
+use crate::queue::{Limit, Queue};
 use crate::rate::Server;
 use crate::rate::bucket::Bucket;
+use crate::spec::DirectionSpec;
 
 mod account;
 mod make;
@@ -61,8 +62,8 @@ impl Hop {
     /// The earliest moment at which a frame may come out, of all that is inside.
     #[inline]
     pub fn earliest_out(&self) -> Instant {
-        let inside =
-            self.finish().min(self.held.due()).min(self.queue.deadline().unwrap_or(Instant::NEVER));
+        // A queue's own deadline brings nothing out.
+        let inside = self.finish().min(self.held.due());
         self.line.due().min(if inside == Instant::NEVER {
             inside
         } else {
@@ -75,10 +76,15 @@ impl Hop {
         self.least_delay
     }
 
-    /// Bytes that each frame costs beyond its own.
+    /// What it is.
     #[inline]
-    pub fn overhead(&self) -> u32 {
-        self.made.spec.overhead
+    pub fn spec(&self) -> &DirectionSpec {
+        &self.made.spec
+    }
+
+    /// How much may wait.
+    pub fn limit(&self) -> Limit {
+        self.made.limit
     }
 
     /// Takes a frame that arrives at `now`.

@@ -23,6 +23,7 @@ pub mod preset;
 pub mod queue;
 pub mod rate;
 pub mod report;
+mod router;
 pub mod spec;
 pub mod text;
 pub mod trace;

@@ -16,7 +16,12 @@ use crate::frame::Frame;
 use crate::hop::{Hop, Surroundings};
 use crate::network::{Due, Network};
 use crate::report::{NetworkReport, Routers};
+use crate::router::Router;
 use crate::spec::{DirectionSpec, LinkSpec, SpecError};
+
+mod passage;
+
+use passage::Entry;
 
 /// The near side of a link.
 pub const NEAR: Port = Port(0);
@@ -33,7 +38,9 @@ pub struct Link {
     ways: [Way; 2],
     /// Up to when everything has happened.
     clock: Instant,
+    routed: Routers,
     scratch: Vec<Frame>,
+    pieces: Vec<Packet>,
 }
 
 /// One direction.
@@ -41,7 +48,10 @@ pub struct Link {
 struct Way {
     /// In the order in which frames pass them.
     hops: Vec<Hop>,
-    /// The least time from the end of each hop to the end of the link.
+    /// What each hop is entered through.
+    routers: Vec<Router>,
+    entry: Entry,
+    /// The least time from the end of each hop until something can leave the link.
     rest: Vec<Span>,
     /// What waits to be polled at the other end.
     egress: VecDeque<Due>,
@@ -55,16 +65,49 @@ impl Link {
     pub fn new(spec: &LinkSpec, medium: Medium, start: Instant) -> Result<Self, SpecError> {
         spec.check()?;
         let ways = [0, 1].map(|way| {
-            let hops: Vec<_> = (0..spec.hops.len())
-                .map(|index| {
-                    let (direction, surroundings) = place(spec, medium, way, index);
-                    Hop::new(direction, surroundings, start)
-                })
-                .collect();
-            Way { rest: rest(&hops), hops, egress: VecDeque::new() }
+            let count = spec.hops.len();
+            let make = |index| {
+                let (direction, surroundings) = place(spec, medium, way, index);
+                Hop::new(direction, surroundings, start)
+            };
+            let hops: Vec<_> = (0..count).map(make).collect();
+            let routers = (0..count).map(|index| router(way, index, count, start)).collect();
+            Way {
+                entry: Entry::of(&hops),
+                rest: Vec::new(),
+                routers,
+                hops,
+                egress: VecDeque::new(),
+            }
         });
         let classifier = Classifier::new(SipKey::new(spec.seed, "flows"), medium);
-        Ok(Self { spec: spec.clone(), medium, classifier, ways, clock: start, scratch: Vec::new() })
+        let (scratch, pieces) = (Vec::new(), Vec::new());
+        let spec = spec.clone();
+        let routed = Routers::default();
+        let mut link =
+            Self { spec, medium, classifier, ways, clock: start, routed, scratch, pieces };
+        link.reckon();
+        Ok(link)
+    }
+
+    /// What follows from the hops.
+    fn reckon(&mut self) {
+        for way in &mut self.ways {
+            way.entry = Entry::of(&way.hops);
+            way.rest = rest(&way.hops);
+        }
+        // A router may also answer, by the way back from where it stands.
+        let count = self.spec.hops.len();
+        let [up, down] = &mut self.ways;
+        let back = |way: &Way, index: usize| {
+            let place = count - 1 - index;
+            way.rest[place] + way.hops[place].least_delay()
+        };
+        for index in 0..count - 1 {
+            let (up_back, down_back) = (back(down, index), back(up, index));
+            up.rest[index] = up.rest[index].min(up_back);
+            down.rest[index] = down.rest[index].min(down_back);
+        }
     }
 
     /// What it is.
@@ -97,23 +140,6 @@ impl Link {
         }
         self.clock = self.clock.max(now);
     }
-
-    /// A frame comes to a hop of a way, or to its end.
-    fn enter(&mut self, now: Instant, way: usize, index: usize, mut frame: Frame, pool: &mut Pool) {
-        let Way { hops, egress, .. } = &mut self.ways[way];
-        match hops.get_mut(index) {
-            Some(hop) => {
-                frame.wire_len = wire_len(&frame, hop.overhead());
-                hop.arrive(now, frame, pool);
-            }
-            None => egress.push_back(Due { at: now, packet: frame.packet }),
-        }
-    }
-
-    fn frame(&self, now: Instant, packet: Packet, pool: &Pool) -> Frame {
-        let flow = self.classifier.flow(pool.bytes(&packet));
-        Frame { packet, wire_len: 0, count: 1, flow, entered: now, arrived: now }
-    }
 }
 
 impl Machine for Link {
@@ -127,8 +153,7 @@ impl Machine for Link {
         let now = now.max(self.clock);
         self.advance(now, pool);
         for packet in batch.drain(..) {
-            let frame = self.frame(now, packet, pool);
-            self.enter(now, usize::from(port.0), 0, frame, pool);
+            self.inject(now, usize::from(port.0), packet, pool);
         }
         self.advance(now, pool);
     }
@@ -193,9 +218,9 @@ impl Network for Link {
                 let (direction, surroundings) = place(spec, self.medium, number, index);
                 hop.set(now, direction, surroundings, pool);
             }
-            way.rest = rest(&way.hops);
         }
         self.spec = spec.clone();
+        self.reckon();
         Ok(())
     }
 
@@ -212,7 +237,7 @@ impl Network for Link {
                 directions.push(way.hops[index].report(at, name));
             }
         }
-        NetworkReport::new(at, directions, Routers::default())
+        NetworkReport::new(at, directions, self.routed)
     }
 
     fn clear(&mut self, pool: &mut Pool) {
@@ -225,14 +250,6 @@ impl Network for Link {
             }
         }
     }
-}
-
-/// Bytes that the rate is spent on: the headers of every frame that a super-segment stands for are.
-fn wire_len(frame: &Frame, overhead: u32) -> u32 {
-    let headers = frame.packet.meta.segments.map_or(0, |segments| u32::from(segments.header_len));
-    let bytes = u32::try_from(frame.packet.len()).unwrap_or(u32::MAX);
-    let repeated = headers.saturating_mul(frame.count - 1);
-    bytes.saturating_add(repeated).saturating_add(overhead.saturating_mul(frame.count))
 }
 
 /// What a way's hop of this number is made from.
@@ -249,6 +266,16 @@ fn place(
     (direction, Surroundings { medium, seed, round_trip: spec.round_trip() })
 }
 
+/// What a hop of a way is entered through.
+fn router(way: usize, index: usize, count: usize, now: Instant) -> Router {
+    let number = if way == 0 { index } else { count - index };
+    match (index, way) {
+        (0, 0) => Router::new(254, false, now),
+        (0, _) => Router::new(253, false, now),
+        _ => Router::new(u8::try_from(number).expect("at most 64 hops"), true, now),
+    }
+}
+
 /// The least time from the end of each hop of a way to the end of the link.
 fn rest(hops: &[Hop]) -> Vec<Span> {
     let mut rest = vec![Span::ZERO; hops.len()];
@@ -259,36 +286,4 @@ fn rest(hops: &[Hop]) -> Vec<Span> {
 }
 
 #[cfg(test)]
-mod tests {
-    use plumb_base::rate::Rate;
-    use plumb_base::seed::Seed;
-    use plumb_wire::packet::Frames;
-
-    use super::*;
-    use crate::spec::{DelaySpec, DirectionSpec, HopSpec, RateSpec};
-
-    #[test]
-    fn a_frame_takes_its_serialisation_and_its_delay_and_the_next_one_waits() {
-        let rate = Rate::from_bits_per_second(10_000_000).expect("not zero");
-        let direction = DirectionSpec {
-            rate: RateSpec::Constant(rate),
-            delay: DelaySpec::constant(Span::from_ms(25)),
-            ..DirectionSpec::default()
-        };
-        let hops = vec![HopSpec { up: direction.clone(), down: direction }];
-        let spec = LinkSpec { hops, seed: Seed(1) };
-        let start = Instant::ORIGIN + Span::from_secs(1);
-        let mut link = Link::new(&spec, Medium::Ethernet, start).unwrap();
-        let mut pool = Pool::new(Frames::default());
-        let mut batch =
-            vec![pool.packet_of(&[0; 1_250]).unwrap(), pool.packet_of(&[0; 1_250]).unwrap()];
-        link.handle_packets(start, NEAR, &mut batch, &mut pool);
-        assert_eq!(link.deadline(), Some(start + Span::from_ms(26)));
-        let mut due = Vec::new();
-        let late = start + Span::from_ms(40);
-        link.poll_due(late, FAR, &mut due, usize::MAX, &mut pool);
-        let moments: Vec<_> = due.iter().map(|due| due.at).collect();
-        assert_eq!(moments, [start + Span::from_ms(26), start + Span::from_ms(27)]);
-        assert_eq!(link.deadline(), None);
-    }
-}
+mod tests;

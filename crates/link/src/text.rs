@@ -25,6 +25,9 @@ mod value;
 #[cfg(test)]
 mod tests;
 
+#[cfg(test)]
+pub(crate) use tests::any_link;
+
 /// Whoever reads the files that a text names.
 pub trait Files {
     /// The whole file.

@@ -96,9 +96,12 @@ fn queue() -> impl Strategy<Value = QueueSpec> {
                     ecn: new_ecn,
                     limit: new_limit,
                 },
-                QueueSpec::Pie { .. } => {
-                    QueueSpec::Pie { target: short, update: long, ecn: new_ecn, limit: new_limit }
-                }
+                QueueSpec::Pie { .. } => QueueSpec::Pie {
+                    target: short,
+                    update: long + Span::from_us(100),
+                    ecn: new_ecn,
+                    limit: new_limit,
+                },
                 QueueSpec::Drr { .. } => {
                     QueueSpec::Drr { flows: number.min(65_536), quantum: number, limit: new_limit }
                 }
@@ -148,7 +151,7 @@ fn delay() -> impl Strategy<Value = DelaySpec> {
 }
 
 /// Any direction that can be made.
-pub(crate) fn any_direction() -> impl Strategy<Value = DirectionSpec> {
+fn any_direction() -> impl Strategy<Value = DirectionSpec> {
     let mtu = (68_u32..=65_535, any::<bool>()).prop_map(|(bytes, tells)| MtuSpec { bytes, tells });
     (
         rate_spec(),
@@ -170,16 +173,20 @@ pub(crate) fn any_direction() -> impl Strategy<Value = DirectionSpec> {
         })
 }
 
+/// Any link that can be made.
+pub(crate) fn any_link() -> impl Strategy<Value = LinkSpec> {
+    let hops = proptest::collection::vec((any_direction(), any_direction(), any::<bool>()), 1..4);
+    (hops, any::<u64>()).prop_map(|(hops, seed)| {
+        let hops = hops
+            .into_iter()
+            .map(|(up, down, same)| HopSpec { down: if same { up.clone() } else { down }, up });
+        LinkSpec { hops: hops.collect(), seed: Seed(seed) }
+    })
+}
+
 proptest! {
     #[test]
-    fn a_link_is_read_as_it_is_written(
-        hops in proptest::collection::vec((any_direction(), any_direction(), any::<bool>()), 1..4),
-        seed in any::<u64>(),
-    ) {
-        let hops = hops.into_iter().map(|(up, down, same)| {
-            HopSpec { down: if same { up.clone() } else { down }, up }
-        });
-        let spec = LinkSpec { hops: hops.collect(), seed: Seed(seed) };
+    fn a_link_is_read_as_it_is_written(spec in any_link()) {
         let text = spec.to_string();
         prop_assert_eq!(LinkSpec::parse(&text, &Shelf), Ok(spec), "{}", text);
     }

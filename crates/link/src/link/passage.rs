@@ -1,0 +1,246 @@
+//! Frames entering a link and passing from hop to hop: super-segments cut, hops counted, long
+//! packets refused or cut, senders told.
+//!
+//! Left out: what happens within a hop, and at what time.
+
+use plumb_base::time::{Instant, Span};
+use plumb_wire::packet::{Packet, Pool, Segments};
+use plumb_wire::segment::{Checksums, Uncut, segment};
+
+use super::Link;
+use crate::context::Reason;
+use crate::frame::Frame;
+use crate::hop::Hop;
+use crate::network::Due;
+use crate::router::error::{self, Error};
+use crate::router::{Verdict, fragments};
+use crate::spec::{DelayDistribution, DirectionSpec, QueueSpec, RateSpec};
+
+/// How long a super-segment may be on the wire and still be carried whole: what a frame behind it would wait for it
+/// is less than any device's interrupt.
+const UNNOTICED: Span = Span::from_us(20);
+/// Least limit of a queue in which a super-segment may take a place.
+const ROOM: u64 = 4 * 65_550;
+
+/// What a direction of a link knows of itself before it looks at a frame.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Entry {
+    /// The most bytes of a super-segment that is carried whole.
+    whole: u64,
+    /// The least MTU.
+    mtu: u32,
+    /// Whether any queue tells flows apart.
+    classifies: bool,
+}
+
+impl Entry {
+    pub fn of(hops: &[Hop]) -> Self {
+        let mut entry = Self { whole: u64::MAX, mtu: u32::MAX, classifies: false };
+        for hop in hops {
+            let spec = hop.spec();
+            entry.whole = entry.whole.min(carried_whole(spec, hop.limit()));
+            entry.mtu = entry.mtu.min(spec.mtu.map_or(u32::MAX, |mtu| mtu.bytes));
+            entry.classifies |=
+                matches!(spec.queue, QueueSpec::FqCoDel { .. } | QueueSpec::Drr { .. });
+        }
+        entry
+    }
+}
+
+/// The most bytes of a super-segment that nothing in this direction could tell from its frames.
+fn carried_whole(spec: &DirectionSpec, limit: crate::queue::Limit) -> u64 {
+    let constant = matches!(spec.delay.distribution, DelayDistribution::Constant(_));
+    if !constant || !spec.faults.is_empty() || spec.policer.is_some() {
+        return 0;
+    }
+    match &spec.rate {
+        RateSpec::Unlimited => u64::MAX,
+        RateSpec::Constant(rate) => {
+            let roomy = match limit {
+                crate::queue::Limit::Frames(frames) => frames >= ROOM / 1_514,
+                crate::queue::Limit::Bytes(bytes) => bytes >= ROOM,
+            };
+            if !roomy || !matches!(spec.queue, QueueSpec::DropTail { .. }) {
+                return 0;
+            }
+            let bits = u128::from(rate.bits_per_second()) * u128::from(UNNOTICED.as_ps());
+            u64::try_from(bits / 8 / u128::from(crate::rate::SECOND)).unwrap_or(u64::MAX)
+        }
+        RateSpec::Bucket(_) | RateSpec::OnOff { .. } | RateSpec::Trace(_) => 0,
+    }
+}
+
+impl Link {
+    /// A packet comes to the beginning of a way.
+    pub(crate) fn inject(&mut self, now: Instant, way: usize, packet: Packet, pool: &mut Pool) {
+        let Some(segments) = packet.meta.segments else {
+            let frame = self.frame(now, way, packet, 1, pool);
+            self.enter(now, way, 0, frame, pool);
+            return;
+        };
+        let count = segment_count(&packet, segments);
+        let entry = self.ways[way].entry;
+        let packet_len = u32::from(segments.header_len) + u32::from(segments.size);
+        if packet.len() as u64 <= entry.whole && packet_len <= entry.mtu {
+            let frame = self.frame(now, way, packet, count, pool);
+            self.enter(now, way, 0, frame, pool);
+            return;
+        }
+        let mut pieces = std::mem::take(&mut self.pieces);
+        match segment(packet, self.medium, Checksums::Partial, pool, &mut pieces) {
+            Ok(()) => {}
+            // It says that it is one and is none: it is what it is.
+            Err((mut packet, Uncut::Impossible)) => {
+                packet.meta.segments = None;
+                pieces.push(packet);
+            }
+            Err((packet, Uncut::NoMemory)) => {
+                let mut frame = self.frame(now, way, packet, count, pool);
+                let hop = &mut self.ways[way].hops[0];
+                frame.wire_len = wire_len(&frame, hop.spec().overhead);
+                hop.refuse(now, frame, Reason::NoMemory, pool);
+            }
+        }
+        for packet in pieces.drain(..) {
+            let frame = self.frame(now, way, packet, 1, pool);
+            self.enter(now, way, 0, frame, pool);
+        }
+        self.pieces = pieces;
+    }
+
+    fn frame(&self, now: Instant, way: usize, packet: Packet, count: u32, pool: &Pool) -> Frame {
+        let classifies = self.ways[way].entry.classifies;
+        let flow = if classifies { self.classifier.flow(pool.bytes(&packet)) } else { 0 };
+        Frame { packet, wire_len: 0, count, flow, entered: now, arrived: now }
+    }
+
+    /// A frame comes to a hop of a way, or to its end.
+    pub(super) fn enter(
+        &mut self,
+        now: Instant,
+        way: usize,
+        index: usize,
+        mut frame: Frame,
+        pool: &mut Pool,
+    ) {
+        let medium = self.medium;
+        let Some(hop) = self.ways[way].hops.get_mut(index) else {
+            self.ways[way].egress.push_back(Due { at: now, packet: frame.packet });
+            return;
+        };
+        frame.wire_len = wire_len(&frame, hop.spec().overhead);
+        let mtu = hop.spec().mtu;
+        let router = &self.ways[way].routers[index];
+        let verdict = router.judge(&mut frame.packet, mtu, medium, pool);
+        if verdict == Verdict::Passes {
+            self.ways[way].hops[index].arrive(now, frame, pool);
+            return;
+        }
+        let mtu = mtu.map_or(u32::MAX, |mtu| mtu.bytes);
+        self.turn_away(now, (way, index), frame, (verdict, mtu), pool);
+    }
+
+    /// What does not simply go on.
+    #[cold]
+    fn turn_away(
+        &mut self,
+        now: Instant,
+        (way, index): (usize, usize),
+        mut frame: Frame,
+        (verdict, mtu): (Verdict, u32),
+        pool: &mut Pool,
+    ) {
+        let reason = match verdict {
+            Verdict::Expired => {
+                self.tell(now, (way, index), Error::Expired, &mut frame, pool);
+                Reason::Expired
+            }
+            Verdict::TooBig => {
+                self.tell(now, (way, index), Error::TooBig(mtu), &mut frame, pool);
+                Reason::TooLong
+            }
+            Verdict::Divisible => match self.cut(now, (way, index), frame, mtu, pool) {
+                Ok(()) => return,
+                Err(whole) => {
+                    frame = whole;
+                    Reason::NoMemory
+                }
+            },
+            Verdict::Passes | Verdict::Vanishes => Reason::TooLong,
+        };
+        self.ways[way].hops[index].refuse(now, frame, reason, pool);
+    }
+
+    /// Cuts a frame and sends its fragments on.
+    fn cut(
+        &mut self,
+        now: Instant,
+        (way, index): (usize, usize),
+        frame: Frame,
+        mtu: u32,
+        pool: &mut Pool,
+    ) -> Result<(), Frame> {
+        let Frame { packet, wire_len: len, count, flow, entered, arrived } = frame;
+        let mut pieces = Vec::new();
+        if let Err(packet) = fragments::cut(packet, mtu as usize, self.medium, pool, &mut pieces) {
+            return Err(Frame { packet, wire_len: len, count, flow, entered, arrived });
+        }
+        self.routed.fragmented += 1;
+        self.routed.fragments += pieces.len() as u64;
+        let hop = &mut self.ways[way].hops[index];
+        for packet in pieces {
+            let mut piece = Frame { packet, wire_len: 0, count: 1, flow, entered, arrived };
+            piece.wire_len = wire_len(&piece, hop.spec().overhead);
+            hop.arrive(now, piece, pool);
+        }
+        Ok(())
+    }
+
+    /// Tells the sender of a frame, by the way back, what is wrong with it.
+    fn tell(
+        &mut self,
+        now: Instant,
+        (way, index): (usize, usize),
+        error: Error,
+        frame: &mut Frame,
+        pool: &mut Pool,
+    ) {
+        let router = &mut self.ways[way].routers[index];
+        let told = error::frame(router, error, &mut frame.packet, self.medium, pool)
+            .filter(|_| router.may_send(now))
+            .and_then(|bytes| pool.packet_of(&bytes));
+        let Some(packet) = told else {
+            self.routed.errors_withheld += 1;
+            return;
+        };
+        self.routed.errors_sent += 1;
+        let (back, place) = (1 - way, self.spec.hops.len() - index);
+        let mut answer = self.frame(now, back, packet, 1, pool);
+        // From the router itself, so that nobody counts a hop or an MTU before its first.
+        match self.ways[back].hops.get_mut(place) {
+            Some(hop) => {
+                answer.wire_len = wire_len(&answer, hop.spec().overhead);
+                hop.arrive(now, answer, pool);
+            }
+            None => self.ways[back].egress.push_back(Due { at: now, packet: answer.packet }),
+        }
+    }
+}
+
+fn segment_count(packet: &Packet, segments: Segments) -> u32 {
+    let payload = packet.len().saturating_sub(segments.header_len.into());
+    let count = payload.div_ceil(usize::from(segments.size).max(1)).max(1);
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+/// Bytes that the rate is spent on: a super-segment's headers count with each frame it stands for.
+#[inline]
+fn wire_len(frame: &Frame, overhead: u32) -> u32 {
+    let bytes = u32::try_from(frame.packet.len()).unwrap_or(u32::MAX);
+    if frame.count == 1 {
+        return bytes.saturating_add(overhead);
+    }
+    let headers = frame.packet.meta.segments.map_or(0, |segments| u32::from(segments.header_len));
+    let repeated = headers.saturating_mul(frame.count - 1);
+    bytes.saturating_add(repeated).saturating_add(overhead.saturating_mul(frame.count))
+}
