@@ -19,7 +19,7 @@ pub(crate) mod sample;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 
@@ -135,20 +135,19 @@ impl Store {
 /// Has the file written through a write-ahead log.
 ///
 /// The change of a new file needs it alone, and for that SQLite refuses at once instead of waiting
-/// for [`BUSY_TIMEOUT`] while others look at it (they would wait for each other): so ask again.
+/// while others look at it (they would wait for each other): so ask again, for some seconds.
 fn write_ahead(connection: &Connection) -> rusqlite::Result<()> {
-    let deadline = Instant::now() + BUSY_TIMEOUT;
-    loop {
-        match connection.execute_batch("PRAGMA journal_mode = WAL;") {
-            Err(error)
-                if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy)
-                    && Instant::now() < deadline =>
-            {
-                std::thread::sleep(Duration::from_millis(1));
+    const TRIES: u32 = 200_000;
+    let change = || connection.execute_batch("PRAGMA journal_mode = WAL;");
+    for _ in 1..TRIES {
+        match change() {
+            Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy) => {
+                std::thread::yield_now();
             }
             done => return done,
         }
     }
+    change()
 }
 
 /// What a file begins with.
