@@ -85,7 +85,7 @@ impl MeasureLock {
             .truncate(false)
             .open(&path)
             .map_err(unusable)?;
-        match file.try_lock() {
+        match lock_unless_measuring(&file) {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 return Err(LockError::Held { store: store.into(), holder: holder(&mut file) });
@@ -117,6 +117,22 @@ impl Drop for MeasureLock {
         // The file stays: unlinking it would let a third process lock a file nobody else sees.
         // Its text is cleared on the way out; a failure to do so harms nobody.
         self.file.set_len(0).ok();
+    }
+}
+
+/// Locks the file for this process alone; would block only while a run holds it.
+///
+/// Whoever asks [`measuring`] holds it too, shared and for an instant: that is waited out.
+fn lock_unless_measuring(file: &File) -> Result<(), TryLockError> {
+    loop {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => {}
+            done => return done,
+        }
+        // A run shares with nobody.
+        file.try_lock_shared()?;
+        file.unlock().map_err(TryLockError::Error)?;
+        std::thread::yield_now();
     }
 }
 
@@ -168,6 +184,27 @@ mod tests {
         drop(first);
         assert_eq!(measuring(&store), None);
         MeasureLock::acquire(&store, 43, "ladder-2").unwrap();
+    }
+
+    #[test]
+    fn whoever_only_asks_keeps_no_run_from_beginning() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = directory.path().join("plumb.db");
+        drop(MeasureLock::acquire(&store, 1, "first").unwrap());
+        let asked = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !asked.load(std::sync::atomic::Ordering::Relaxed) {
+                        measuring(&store);
+                    }
+                });
+            }
+            // A window of microseconds, hence many runs.
+            let refused = (0..20_000).find_map(|_| MeasureLock::acquire(&store, 2, "next").err());
+            asked.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert!(refused.is_none(), "{}", refused.unwrap());
+        });
     }
 
     #[test]
