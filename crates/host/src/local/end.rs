@@ -249,8 +249,12 @@ impl Watch {
     pub(crate) fn interrupted(&mut self) -> Result<(), Fault> {
         let now = timer::ticks();
         self.seen = now;
-        if fd::is_hung_up(self.control.as_fd())? {
-            return Err(Fault::Closed);
+        match fd::is_hung_up(self.control.as_fd()) {
+            Ok(true) => return Err(Fault::Closed),
+            Ok(false) => {}
+            // The next tick came already: it will be asked again.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error.into()),
         }
         if let Some(page) = &self.stop
             && page.word(PAGE_STOP).load(std::sync::atomic::Ordering::Acquire) != 0
