@@ -453,8 +453,8 @@ fn first_socket(
     Err(failing.bind(last.expect("at least one way was tried"), queue))
 }
 
-/// Binds, and again for a moment while the queue is busy: the kernel lets go of a closed socket's
-/// queue in its own time.
+/// Binds, and again for some seconds while the queue is busy: the kernel lets go of a closed socket's
+/// queue in its own time, which is long on a machine with much to do.
 fn bind(
     socket: &XdpSocket,
     index: u32,
@@ -462,7 +462,7 @@ fn bind(
     copying: Copying,
     first: Option<BorrowedFd<'_>>,
 ) -> io::Result<()> {
-    const TRIES: u32 = 200;
+    const TRIES: u32 = 2_000;
     const PAUSE_NS: u64 = 1_000_000;
     for _ in 1..TRIES {
         match socket.bind(index, queue, copying, first) {
