@@ -71,7 +71,8 @@ mod tests {
         // Process ids end at 2²² on Linux.
         let dead = std::env::temp_dir().join(format!("{}4194999-0", prefix()));
         fs::create_dir_all(&dead).unwrap();
-        assert!(sweep() >= 1);
+        // How many it removes is nobody's to say: a plumb that starts meanwhile sweeps as well.
+        sweep();
         assert!(!dead.exists());
         assert!(own.directory.exists());
         let path = own.directory.clone();
