@@ -147,7 +147,7 @@ fn driver<D: Device>(devices: Vec<D>, options: Options) -> Driver<D> {
 fn client(bed: &TestBed, near: IpAddr, far: IpAddr) -> UdpSocket {
     let socket = bed.in_a(|| UdpSocket::bind(SocketAddr::new(near, 0)).unwrap()).unwrap();
     socket.connect(SocketAddr::new(far, 7)).unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     socket
 }
 

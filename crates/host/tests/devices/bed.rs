@@ -3,10 +3,13 @@
 //! Left out: which device.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::sync::Arc;
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use plumb_base::time::{Instant, Span};
+use plumb_host::clock::monotonic_ns;
 use plumb_host::device::{Device, DeviceCounters};
 use plumb_host::lab::{Far, LabError, LinkOptions, TestBed};
 use plumb_wire::packet::Pool;
@@ -28,6 +31,41 @@ pub fn allowed<T>(made: Result<T, LabError>) -> Option<T> {
 /// A bed whose far end is silent, with neighbours told.
 pub fn silent(mtu: u32, offloads: bool) -> Option<TestBed> {
     allowed(TestBed::veth(Far::Silent, LinkOptions { mtu, offloads, neighbours: true }))
+}
+
+/// Longest time that anything here is waited for.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Waits until something is so.
+pub fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = monotonic_ns() + u64::try_from(PATIENCE.as_nanos()).unwrap();
+    while !is_so() {
+        assert!(monotonic_ns() < end, "waited in vain for {what}");
+    }
+}
+
+/// While this is held no process is started here: until one runs its own program it holds every
+/// descriptor of this process, and so every device that is closed meanwhile.
+pub fn nobody_starts() -> MutexGuard<'static, ()> {
+    static STARTING: Mutex<()> = Mutex::new(());
+    STARTING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Starts a process; it runs its own program when this returns.
+pub fn start(command: &mut Command) -> Child {
+    let _alone = nobody_starts();
+    command.spawn().unwrap()
+}
+
+/// Takes whatever comes until nothing does for a moment.
+pub fn drain(device: &mut impl Device, pool: &mut Pool) {
+    let mut batch = Vec::new();
+    wait_for("a device to be quiet", || {
+        let is_quiet = !device.wait(Some(Span::from_ms(1)), pool).unwrap();
+        device.receive(Instant::ORIGIN, &mut batch, 64, pool).unwrap();
+        pool.free_all(&mut batch);
+        is_quiet
+    });
 }
 
 /// What a mirror left behind when it was stopped.
@@ -71,22 +109,22 @@ impl Mirror {
 /// A Linux socket at the near end, connected to the mirror.
 pub fn client(bed: &TestBed, near: IpAddr, far: IpAddr) -> UdpSocket {
     let socket = bed.in_a(|| UdpSocket::bind(SocketAddr::new(near, 0)).unwrap()).unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
     socket.connect(SocketAddr::new(far, 7)).unwrap();
     socket
 }
 
-/// Asks the mirror until it answers: a link that has just come up drops the first datagrams until
+/// A client of a mirror that answers: a link that has just come up drops the first datagrams until
 /// the kernel has noticed its carrier.
-pub fn wake(socket: &UdpSocket) {
-    socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
-    let answered = (0..250).any(|number: u32| {
-        socket.send(&number.to_le_bytes()).unwrap();
-        socket.recv(&mut [0; 4]).is_ok()
+pub fn awake(bed: &TestBed, near: IpAddr, far: IpAddr) -> UdpSocket {
+    // By a socket of its own, at which late answers may come.
+    let first = client(bed, near, far);
+    first.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+    wait_for("the mirror's first answer", || {
+        first.send(b"anybody?").unwrap();
+        first.recv(&mut [0; 8]).is_ok()
     });
-    assert!(answered, "the mirror answers within five seconds");
-    while socket.recv(&mut [0; 4]).is_ok() {}
-    socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    client(bed, near, far)
 }
 
 /// Sends `count` datagrams of `len` bytes one at a time; each must come back as it was.

@@ -1,12 +1,14 @@
 //! The packet socket: by calls and from its ring, asleep and awake.
 
+use std::time::Duration;
+
 use plumb_base::time::{Instant, Span};
 use plumb_host::device::packet::{PacketDevice, PacketOpenError, PacketOptions, Receive};
 use plumb_host::device::{Device, DeviceError, Wait};
 use plumb_host::lab::{LinkChange, TestBed};
 use plumb_wire::packet::{ChecksumState, Frames, Pool, SegmentKind};
 
-use crate::bed::{Mirror, client, exchange, silent, wake};
+use crate::bed::{Mirror, awake, client, drain, exchange, silent, wait_for};
 
 fn open(bed: &TestBed, options: &PacketOptions) -> PacketDevice {
     bed.in_b(|| PacketDevice::open(TestBed::FAR_DEVICE, options)).unwrap().unwrap()
@@ -29,8 +31,7 @@ fn datagrams_come_back_in_both_families_however_the_device_waits_and_receives() 
             let Some(bed) = silent(1_500, offloads) else { return };
             let mirror = Mirror::start(open(&bed, &options), Pool::new(Frames::default()), 0);
             for (near, far, _) in bed.addresses() {
-                let socket = client(&bed, near, far);
-                wake(&socket);
+                let socket = awake(&bed, near, far);
                 for len in [0, 1, 18, 1_452] {
                     exchange(&socket, len, 100);
                 }
@@ -52,8 +53,7 @@ fn a_hundred_thousand_datagrams_return_without_loss_past_the_end_of_the_ring() {
             PacketOptions { receive: Some(receive), slots: 32, ..PacketOptions::default() };
         let frames = Frames { count: 64, ..Frames::default() };
         let mirror = Mirror::start(open(&bed, &options), Pool::new(frames), 0);
-        let socket = client(&bed, TestBed::NEAR_V4.into(), TestBed::FAR_V4.into());
-        wake(&socket);
+        let socket = awake(&bed, TestBed::NEAR_V4.into(), TestBed::FAR_V4.into());
         exchange(&socket, 18, 50_000);
         let left = mirror.stop();
         assert_eq!(left.frames_missing, 0);
@@ -66,8 +66,7 @@ fn a_blocking_exchange_costs_two_calls_a_packet() {
     let Some(bed) = silent(1_500, true) else { return };
     let mirror =
         Mirror::start(open(&bed, &PacketOptions::default()), Pool::new(Frames::default()), 0);
-    let socket = client(&bed, TestBed::NEAR_V4.into(), TestBed::FAR_V4.into());
-    wake(&socket);
+    let socket = awake(&bed, TestBed::NEAR_V4.into(), TestBed::FAR_V4.into());
     exchange(&socket, 18, 5_000);
     let left = mirror.stop();
     let calls = left.counters.calls;
@@ -86,18 +85,25 @@ fn a_burst_that_nobody_reads_is_counted_as_dropped() {
         let socket = client(&bed, TestBed::NEAR_V4.into(), TestBed::FAR_V4.into());
         let mut batch = Vec::new();
         exchange_with(&bed, &mut device, &mut pool);
+        drain(&mut device, &mut pool);
         let before = device.counters().rx_packets;
         for _ in 0..2_000 {
             socket.send(&[1; 1_000]).unwrap();
         }
-        while device.wait(Some(Span::from_ms(1)), &mut pool).unwrap() {
+        let mut seen = 0;
+        wait_for("every datagram to be received or counted", || {
+            device.wait(Some(Span::from_ms(1)), &mut pool).unwrap();
             device.receive(Instant::ORIGIN, &mut batch, 64, &mut pool).unwrap();
             pool.free_all(&mut batch);
-        }
+            let counters = device.counters();
+            seen = counters.rx_packets - before + counters.rx_dropped;
+            seen >= 2_000
+        });
+        drain(&mut device, &mut pool);
         let counters = device.counters();
+        seen = counters.rx_packets - before + counters.rx_dropped;
         // The near kernel may have said something of its own as well: it joined its groups.
-        let seen = counters.rx_packets - before + counters.rx_dropped;
-        assert!((2_000..2_020).contains(&seen), "{receive:?}, {counters:?}");
+        assert!(seen < 2_020, "{receive:?}, {counters:?}");
         assert!(counters.rx_dropped > 0, "{counters:?}");
         assert_eq!(device.counters().rx_dropped, counters.rx_dropped, "asked twice");
     }
@@ -125,9 +131,11 @@ fn a_super_segment_arrives_whole_with_its_shape() {
         far.read_exact(&mut vec![0; 60_000]).unwrap();
         let mut pool = Pool::new(Frames::default());
         let mut batch = Vec::new();
-        while device.wait(Some(Span::from_ms(1)), &mut pool).unwrap() {
+        wait_for("the stream", || {
+            device.wait(Some(Span::from_ms(1)), &mut pool).unwrap();
             device.receive(Instant::ORIGIN, &mut batch, 64, &mut pool).unwrap();
-        }
+            batch.iter().map(|packet| packet.len().saturating_sub(66)).sum::<usize>() >= 60_000
+        });
         let longest = batch.iter().max_by_key(|packet| packet.len()).unwrap();
         assert!(longest.len() > 5_000, "{receive:?}: {}", longest.len());
         assert!(matches!(longest.meta.checksum, ChecksumState::Partial { start: 34, offset: 16 }));
@@ -152,10 +160,8 @@ fn an_interface_that_is_down_is_quiet_and_one_that_is_removed_is_gone() {
         let mut batch = vec![pool.packet_of(&[0; 60]).unwrap()];
         device.transmit(&mut batch, &mut pool).unwrap();
         assert_eq!(device.counters().tx_dropped, 1, "{options:?}");
-        // Whatever came while it was up.
-        device.receive(Instant::ORIGIN, &mut batch, 32, &mut pool).unwrap();
-        pool.free_all(&mut batch);
-        assert!(!device.wait(Some(Span::from_ms(1)), &mut pool).unwrap());
+        // After whatever came while it was up.
+        drain(&mut device, &mut pool);
         netlink.set_up(index, true).unwrap();
         exchange_with(&bed, &mut device, &mut pool);
         netlink.remove_link(index).unwrap();
@@ -174,16 +180,13 @@ fn an_interface_that_is_down_is_quiet_and_one_that_is_removed_is_gone() {
 /// One datagram to a device that nobody drives.
 fn exchange_with(bed: &TestBed, device: &mut PacketDevice, pool: &mut Pool) {
     let socket = client(bed, TestBed::NEAR_V4.into(), TestBed::FAR_V4.into());
+    socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
     let mut batch = Vec::new();
-    for _ in 0..100 {
+    wait_for("an answer", || {
         socket.send(b"still there?").unwrap();
         crate::mirror::turn(device, pool, &mut batch, 64).unwrap();
-        socket.set_nonblocking(true).unwrap();
-        if socket.recv(&mut [0; 64]).is_ok() {
-            return;
-        }
-    }
-    panic!("no answer");
+        socket.recv(&mut [0; 64]).is_ok()
+    });
 }
 
 #[test]
@@ -198,8 +201,7 @@ fn a_socket_bound_by_somebody_else_is_adopted_with_its_interface() {
     assert_eq!(device.name(), TestBed::FAR_DEVICE);
     assert_eq!(device.mac(), Some(TestBed::FAR_MAC));
     let mirror = Mirror::start(device, Pool::new(Frames::default()), 0);
-    let socket = client(&bed, TestBed::NEAR_V4.into(), TestBed::FAR_V4.into());
-    wake(&socket);
+    let socket = awake(&bed, TestBed::NEAR_V4.into(), TestBed::FAR_V4.into());
     exchange(&socket, 100, 10);
     mirror.stop();
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();

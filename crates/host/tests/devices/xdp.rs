@@ -10,7 +10,7 @@ use plumb_host::device::{Device, DeviceError, Wait};
 use plumb_host::lab::{LinkChange, TestBed};
 use plumb_wire::packet::Pool;
 
-use crate::bed::{Mirror, client, exchange, silent, wake};
+use crate::bed::{Mirror, awake, client, drain, exchange, nobody_starts, silent, start, wait_for};
 
 /// Opened at the far end; none, with a word about it, where this process may not.
 fn open(bed: &TestBed, options: &XdpOptions) -> Option<(XdpDevice, Pool)> {
@@ -24,15 +24,18 @@ fn open(bed: &TestBed, options: &XdpOptions) -> Option<(XdpDevice, Pool)> {
     }
 }
 
+/// Longer than anything takes that comes at all.
+const SECONDS: Span = Span::from_secs(30);
+
 fn near_client(bed: &TestBed) -> UdpSocket {
     client(bed, TestBed::NEAR_V4.into(), TestBed::FAR_V4.into())
 }
 
 /// Whether `ip link` names an XDP program on the far device.
 fn is_attached(bed: &TestBed) -> bool {
-    let output = bed
-        .in_b(|| Command::new("ip").args(["link", "show", TestBed::FAR_DEVICE]).output().unwrap())
-        .unwrap();
+    let mut command = Command::new("ip");
+    command.args(["link", "show", TestBed::FAR_DEVICE]).stdout(Stdio::piped());
+    let output = bed.in_b(|| start(&mut command).wait_with_output().unwrap()).unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains(TestBed::FAR_DEVICE), "{text}");
     text.contains("xdp")
@@ -48,8 +51,7 @@ fn datagrams_come_back_in_both_families_in_every_mode_and_way_to_wait() {
             assert_eq!((device.mode(), device.copying()), (mode, Copying::Copy));
             let mirror = Mirror::start(device, pool, 2_048 + 32);
             for (near, far, _) in bed.addresses() {
-                let socket = client(&bed, near, far);
-                wake(&socket);
+                let socket = awake(&bed, near, far);
                 for len in [0, 1, 18, 1_452] {
                     exchange(&socket, len, 100);
                 }
@@ -75,8 +77,7 @@ fn a_hundred_thousand_datagrams_return_without_loss_past_the_ends_of_all_rings()
         let options = XdpOptions { wait, mode: Some(mode), frames: 64, ..XdpOptions::default() };
         let Some((device, pool)) = open(&bed, &options) else { return };
         let mirror = Mirror::start(device, pool, 32 + 16);
-        let socket = near_client(&bed);
-        wake(&socket);
+        let socket = awake(&bed, TestBed::NEAR_V4.into(), TestBed::FAR_V4.into());
         exchange(&socket, 18, 25_000);
         let left = mirror.stop();
         assert_eq!(left.frames_missing, 0);
@@ -89,8 +90,7 @@ fn a_blocking_exchange_costs_one_call_a_packet() {
     let Some(bed) = silent(1_500, false) else { return };
     let Some((device, pool)) = open(&bed, &XdpOptions::default()) else { return };
     let mirror = Mirror::start(device, pool, 4_096);
-    let socket = near_client(&bed);
-    wake(&socket);
+    let socket = awake(&bed, TestBed::NEAR_V4.into(), TestBed::FAR_V4.into());
     exchange(&socket, 18, 5_000);
     let left = mirror.stop();
     let calls = left.counters.calls;
@@ -122,14 +122,11 @@ fn each_of_two_queues_gives_its_packets_and_takes_its_answers() {
     let Some(bed) = silent(1_500, false) else { return };
     // The bed's own link has one queue; another with two, beside it.
     let (near, far) = ("two0", "two1");
-    let made = bed.in_a(|| {
-        Command::new("ip")
-            .args(["link", "add", near, "numtxqueues", "2", "numrxqueues", "2", "type", "veth"])
-            .args(["peer", "name", far, "numtxqueues", "2", "numrxqueues", "2"])
-            .status()
-            .unwrap()
-    });
-    assert!(made.unwrap().success());
+    let mut make = Command::new("ip");
+    make.args(["link", "add", near, "numtxqueues", "2", "numrxqueues", "2", "type", "veth"])
+        .args(["peer", "name", far, "numtxqueues", "2", "numrxqueues", "2"]);
+    let made = bed.in_a(|| start(&mut make).wait().unwrap()).unwrap();
+    assert!(made.success());
     let mut netlink = bed.a().netlink().unwrap();
     for name in [near, far] {
         let index = netlink.link(name).unwrap().index;
@@ -154,7 +151,7 @@ fn each_of_two_queues_gives_its_packets_and_takes_its_answers() {
             other.transmit(&mut batch, &mut others).unwrap();
             // A blocking device sends when it waits.
             other.wait(Some(Span::ZERO), &mut others).unwrap();
-            while device.wait(Some(Span::from_secs(2)), &mut pool).unwrap() {
+            while device.wait(Some(SECONDS), &mut pool).unwrap() {
                 device.receive(Instant::ORIGIN, &mut batch, 1, &mut pool).unwrap();
                 if batch.len() == 1 && pool.bytes(&batch[0]) == frame {
                     break;
@@ -165,7 +162,7 @@ fn each_of_two_queues_gives_its_packets_and_takes_its_answers() {
             batch[0].meta.flow = queue;
             device.transmit(&mut batch, &mut pool).unwrap();
             device.wait(Some(Span::ZERO), &mut pool).unwrap();
-            while other.wait(Some(Span::from_secs(2)), &mut others).unwrap() {
+            while other.wait(Some(SECONDS), &mut others).unwrap() {
                 other.receive(Instant::ORIGIN, &mut batch, 1, &mut others).unwrap();
                 if batch.len() == 1 && others.bytes(&batch[0]) == frame {
                     break;
@@ -184,8 +181,9 @@ fn the_program_goes_with_the_device() {
     let Some(bed) = silent(1_500, false) else { return };
     let Some((device, _pool)) = open(&bed, &XdpOptions::default()) else { return };
     assert!(is_attached(&bed));
+    // A process that another test starts at this moment holds the device too, until it runs `ip`.
     drop(device);
-    assert!(!is_attached(&bed));
+    wait_for("the program to go", || !is_attached(&bed));
 }
 
 /// Set in the process of [`holds_the_device_until_it_is_killed`].
@@ -194,16 +192,17 @@ const HOLDER: &str = "PLUMB_TEST_XDP_HOLDER";
 #[test]
 fn a_killed_process_leaves_nothing_attached() {
     let Some(bed) = silent(1_500, false) else { return };
+    let alone = nobody_starts();
     let Some(probe) = open(&bed, &XdpOptions::default()) else { return };
-    drop(probe);
+    drop((probe, alone));
     let spawn = || {
-        Command::new(std::env::current_exe().unwrap())
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
             .args(["--exact", "xdp::holds_the_device_until_it_is_killed", "--nocapture"])
             .env(HOLDER, "1")
             .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap()
+            .stdout(Stdio::piped());
+        start(&mut command)
     };
     let mut child = bed.in_b(spawn).unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -212,7 +211,7 @@ fn a_killed_process_leaves_nothing_attached() {
     child.kill().unwrap();
     child.wait().unwrap();
     // The kernel closes a dead process's descriptors in its own time.
-    assert!((0..1_000).any(|_| !is_attached(&bed)), "detached in the end");
+    wait_for("the program to go", || !is_attached(&bed));
     assert!(open(&bed, &XdpOptions::default()).is_some(), "the queue is free again");
 }
 
@@ -242,6 +241,7 @@ fn a_second_device_is_told_who_is_in_the_way() {
 #[test]
 fn a_device_opens_again_at_once_after_it_was_closed() {
     let Some(bed) = silent(1_500, false) else { return };
+    let _alone = nobody_starts();
     for _ in 0..10 {
         let Some(_device) = open(&bed, &XdpOptions::default()) else { return };
     }
@@ -272,7 +272,7 @@ fn what_cannot_be_opened_is_refused_with_its_reason() {
     }
     netlink.set_up(index, false).unwrap();
     assert!(matches!(far(TestBed::FAR_DEVICE, &default), XdpOpenError::Down(_)));
-    assert!(!is_attached(&bed), "nothing is left of what failed");
+    wait_for("what failed to leave nothing", || !is_attached(&bed));
 }
 
 #[test]
@@ -283,8 +283,7 @@ fn a_large_mtu_gets_larger_frames_and_the_generic_mode_where_the_driver_has_none
     assert_eq!(device.mode(), AttachMode::Generic);
     assert_eq!(pool.frames().size, 4_096);
     let mirror = Mirror::start(device, pool, 4_096);
-    let socket = near_client(&bed);
-    wake(&socket);
+    let socket = awake(&bed, TestBed::NEAR_V4.into(), TestBed::FAR_V4.into());
     exchange(&socket, 3_700, 100);
     mirror.stop();
 }
@@ -300,10 +299,8 @@ fn an_interface_that_is_down_is_quiet_and_one_that_is_removed_is_gone() {
         netlink.set_up(index, false).unwrap();
         let mut batch = vec![pool.packet_of(&[0; 60]).unwrap()];
         device.transmit(&mut batch, &mut pool).unwrap();
-        // Whatever came while it was up.
-        device.receive(Instant::ORIGIN, &mut batch, 32, &mut pool).unwrap();
-        pool.free_all(&mut batch);
-        assert!(!device.wait(Some(Span::from_ms(1)), &mut pool).unwrap());
+        // After whatever came while it was up.
+        drain(&mut device, &mut pool);
         netlink.set_up(index, true).unwrap();
         netlink.remove_link(index).unwrap();
         // The other side may have said something while the interface was up: a ring that holds a
