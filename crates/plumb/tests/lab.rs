@@ -6,7 +6,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -156,7 +157,8 @@ struct Running {
     keeper: Child,
     /// Every process of it, the keeper first, then the root, then the shell.
     processes: Vec<u32>,
-    namespaces: BTreeSet<String>,
+    /// The network namespaces of the bed, held so that their numbers are given to no other meanwhile.
+    namespaces: BTreeMap<String, File>,
 }
 
 impl Running {
@@ -176,7 +178,11 @@ impl Running {
             processes = tree(keeper.id());
             processes.len() >= 5
         });
-        let namespaces = processes.iter().filter_map(|&process| network(process)).collect();
+        let open = |process: u32| File::open(format!("/proc/{process}/ns/net")).unwrap();
+        let of = |&process: &u32| Some((network(process)?, open(process)));
+        let mut namespaces: BTreeMap<String, File> = processes.iter().filter_map(of).collect();
+        namespaces.remove(&network(std::process::id()).unwrap());
+        assert!(!namespaces.is_empty(), "the bed is in a namespace of its own");
         Self { keeper, processes, namespaces }
     }
 
@@ -185,14 +191,13 @@ impl Running {
             self.keeper.try_wait().unwrap().is_some()
                 && self.processes[1..].iter().all(|&process| network(process).is_none())
         });
-        let home = network(std::process::id()).unwrap();
-        let inside: BTreeSet<_> =
-            self.namespaces.into_iter().filter(|name| *name != home).collect();
-        assert!(!inside.is_empty(), "the bed was in a namespace of its own");
         let all = std::fs::read_dir("/proc").unwrap();
         let numbers = all.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
-        let held: BTreeSet<_> = numbers.filter_map(network).collect();
-        assert!(inside.is_disjoint(&held), "a process still is in the bed: {inside:?}");
+        let is_inside = |&process: &u32| {
+            network(process).is_some_and(|name| self.namespaces.contains_key(&name))
+        };
+        let left: Vec<u32> = numbers.filter(is_inside).collect();
+        assert!(left.is_empty(), "still in the bed: {left:?}");
     }
 }
 

@@ -19,6 +19,9 @@ use plumb_host::local::mechanism::{Carries, Mechanism, Wake};
 
 const PLUMB: &str = env!("CARGO_BIN_EXE_plumb");
 
+/// Longest time that a block is waited for.
+const PATIENCE: Span = Span::from_secs(20);
+
 /// One launch at a time: these tests look for processes and time nothing.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
@@ -37,7 +40,7 @@ fn spec(mechanism: Mechanism, wake: Wake) -> LaunchSpec {
         cpu_peer: None,
         ticks_per_ns: None,
         seed: 42,
-        deadline_ns: Span::from_secs(20).as_ns(),
+        deadline_ns: PATIENCE.as_ns(),
     }
 }
 
@@ -62,9 +65,10 @@ fn start(mechanism: Mechanism, wake: Wake) -> Option<Launch> {
     }
 }
 
-fn measure(launch: &mut Launch, task: Task) -> Option<BlockReport> {
-    let named = format!("{task:?} {:?}", launch.facts);
-    match launch.measure(&block(task), Span::from_secs(20), &mut || false) {
+/// One block; `what` is the mechanism, for who has to look for what went wrong.
+fn measure(what: &str, launch: &mut Launch, task: Task) -> Option<BlockReport> {
+    let named = format!("{what} {task:?} {:?}", launch.facts);
+    match launch.measure(&block(task), PATIENCE, &mut || false) {
         Ok(report) => Some(report),
         Err(LaunchError::Unavailable(_)) => None,
         Err(error) => panic!("{named}: {error}"),
@@ -87,7 +91,7 @@ fn every_mechanism_returns_every_message_intact() {
             let Some(mut launch) = start(mechanism, wake) else { continue };
             for size in sizes(mechanism) {
                 let what = format!("{} {} {size}", mechanism.name(), wake.name());
-                let Some(report) = measure(&mut launch, Task::Latency { size }) else {
+                let Some(report) = measure(&what, &mut launch, Task::Latency { size }) else {
                     // Only what loses datagrams may fail to bring back a message of many.
                     assert!(mechanism.is_lossy() && size > 65_507, "{what}");
                     continue;
@@ -107,7 +111,7 @@ fn reliable_mechanisms_neither_lose_nor_change_nor_reorder_nor_repeat() {
         let Some(mut launch) = start(mechanism, mechanism.wakes()[0]) else { continue };
         for size in sizes(mechanism).into_iter().filter(|size| (4..100_000).contains(size)) {
             let task = Task::Reliability { size, receiver_pause_ns: 0, fault: "lost".to_owned() };
-            let Some(report) = measure(&mut launch, task) else {
+            let Some(report) = measure(mechanism.name(), &mut launch, task) else {
                 // A word or a counter holds one message: it has nothing to lose.
                 assert!(matches!(mechanism.carries(), Carries::Fixed(_)), "{}", mechanism.name());
                 continue;
@@ -135,7 +139,7 @@ fn transfers_deliver_every_byte_they_count() {
         for size in sizes(mechanism).into_iter().filter(|&size| size <= 65_536) {
             for task in [Task::Throughput { size }, Task::ThroughputAcked { size }] {
                 let what = format!("{} {task:?}", mechanism.name());
-                if let Some(report) = measure(&mut launch, task) {
+                if let Some(report) = measure(&what, &mut launch, task) {
                     assert!(report.samples.iter().all(|rate| rate.is_finite()), "{what}");
                     assert!(report.n > 0, "{what}");
                 }
@@ -155,7 +159,7 @@ fn loss_injected_by_the_sender_is_counted_as_that() {
     let mut launch = Launch::start(Path::new(PLUMB), &spec, &mut || false).unwrap();
     // The receiver is never slower than the sender's pilot, so its buffer holds what is sent.
     let task = Task::Reliability { size: 64, receiver_pause_ns: 0, fault: "lost".to_owned() };
-    let report = measure(&mut launch, task).unwrap();
+    let report = measure("udp4", &mut launch, task).unwrap();
     let count = |name: &str| report.counters.get(name).copied().unwrap_or(0);
     // The mark that ends the task is a datagram too, which the buffer may have had no room for.
     let dropped = count("dropped_on_purpose") + count("dropped_receive_buffer");
@@ -208,7 +212,7 @@ fn a_peer_killed_in_the_middle_of_a_block_ends_the_launch_with_a_message() {
         let mut long = block(Task::Latency { size: size_of_one(mechanism) });
         long.duration_ns = Span::from_secs(5).as_ns();
         long.samples_max = u32::MAX >> 8;
-        let error = launch.measure(&long, Span::from_secs(20), &mut || false).unwrap_err();
+        let error = launch.measure(&long, PATIENCE, &mut || false).unwrap_err();
         killer.join().unwrap();
         let message = error.to_string();
         assert!(

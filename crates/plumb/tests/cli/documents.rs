@@ -78,10 +78,11 @@ fn documents_of_runs_have_their_published_shapes_and_their_numbers() {
 fn the_ladder_has_its_rungs_in_order() {
     let place = Place::new();
     let words = ["--json", "ladder", "--launches=1", "--set=mechanism=pipe,tcp4"];
-    let document = assert_valid(&place.fine(&words), "plumb.run/1");
+    let outcome = place.fine(&words);
+    let document = assert_valid(&outcome, "plumb.run/1");
     let rungs = document["ladder"].as_array().unwrap();
     let at = |label: &str| rungs.iter().position(|rung| rung["label"].as_str() == Some(label));
-    assert!(at("pipe").is_some() && at("tcp4").is_some(), "{rungs:?}");
+    assert!(at("pipe").is_some() && at("tcp4").is_some(), "{document}\n{}", outcome.stderr);
     assert!(at("clock-gettime, vDSO") < at("pipe"));
 }
 

@@ -1,7 +1,9 @@
 //! Runs that are stopped by Ctrl-C and finished later; those killed outright are in `kills.rs`.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
+use plumb_host::clock::monotonic_ns;
 use plumb_store::record::{CellStatus, RunStatus};
 use plumb_store::sqlite::{Mode, Store};
 use serde_json::Value;
@@ -17,6 +19,10 @@ const PLAN: [&str; 6] = [
     "--set=size=64,4Ki",
     "--set=placement=same-cpu",
 ];
+
+/// So long that a program which waits for the end of its block is told from one that does not,
+/// however slow the machine.
+const BLOCK: Duration = Duration::from_secs(20);
 
 /// Every cell of a run, with or without numbers.
 fn cells(document: &Value) -> BTreeSet<String> {
@@ -81,14 +87,10 @@ fn a_run_killed_after_its_last_block_and_before_its_round_was_settled_is_finishe
 #[test]
 fn ctrl_c_twice_ends_at_once_and_leaves_no_process() {
     let place = Place::new();
-    // Blocks of twenty seconds, so that waiting for the block would be seen.
-    place.file(
-        "long.toml",
-        "[limits]\nblock = \"20s\"\n[[experiment]]\nid = \"latency.local\"\n\
-         [experiment.factors]\nmechanism = \"pipe\"\nsize = 64\nplacement = \"same-cpu\"\n",
-    );
-    let run = place.measuring(&["run", "long.toml"]);
+    let plan = place.plan_of_blocks(BLOCK, 2);
+    let run = place.measuring(&["run", plan]);
     let below = run.descendants();
+    let began = monotonic_ns();
     Measuring::signal(run.pid(), "INT");
     Measuring::signal(run.pid(), "INT");
     // Signals of one kind that arrive together count as one (signal(7)).
@@ -98,4 +100,6 @@ fn ctrl_c_twice_ends_at_once_and_leaves_no_process() {
     let outcome = run.outcome();
     assert_eq!(outcome.code, Some(130), "{}", outcome.stderr);
     wait_for("worker and peer to end", || !below.iter().any(|pid| is_alive(*pid)));
+    let waited = Duration::from_nanos(monotonic_ns() - began);
+    assert!(waited < BLOCK / 2, "it waited for its block: {waited:?}");
 }

@@ -98,7 +98,23 @@ impl Place {
         self
     }
 
-    /// A run that would last for minutes, once its first worker is measuring.
+    /// Writes a plan of one cell whose blocks last that long, so that their worker and peer are there
+    /// to be found; its name.
+    pub fn plan_of_blocks(&self, block: Duration, launches: u32) -> &'static str {
+        let block_ms = block.as_millis();
+        // A round trip takes two microseconds at least; no plan may ask for more samples.
+        let samples_max = (block.as_micros() / 2).min(10_000_000);
+        let plan = format!(
+            "[limits]\nblock = \"{block_ms}ms\"\nsamples_max = {samples_max}\npasses = 1\n\
+             launches_min = {launches}\nlaunches_max = {launches}\n\
+             [[experiment]]\nid = \"latency.local\"\n[experiment.factors]\n\
+             mechanism = \"pipe\"\nsize = 64\nplacement = \"same-cpu\"\n"
+        );
+        self.file("long.toml", plan);
+        "long.toml"
+    }
+
+    /// A run that would last for a while, once its first worker has its peer.
     pub fn measuring(&self, words: &[&str]) -> Measuring {
         let child = self.command(words).spawn().unwrap();
         let mut measuring = Measuring { child: Some(child) };

@@ -1,5 +1,7 @@
 //! Stores that cannot be used, and processes that die: one clear message each, nothing lost.
 
+use std::time::Duration;
+
 use crate::program::{Measuring, Place, is_alive, wait_for};
 
 #[test]
@@ -76,20 +78,11 @@ fn deleting_takes_the_whole_id() {
     assert_eq!(place.fine(&["runs", "--json"]).json()["runs"].as_array().unwrap().len(), 0);
 }
 
-/// A plan of one cell that lasts for half a minute.
-const LONG: [&str; 6] = [
-    "run",
-    "latency.local",
-    "--launches=200",
-    "--set=mechanism=pipe",
-    "--set=size=64",
-    "--set=placement=same-cpu",
-];
-
 #[test]
 fn a_second_run_waits_for_nobody_and_says_who_measures() {
     let place = Place::new();
-    let first = place.measuring(&LONG);
+    let plan = place.plan_of_blocks(Duration::from_secs(10), 2);
+    let first = place.measuring(&["run", plan]);
     let pid = first.pid().to_string();
     place.refused(&["run", "call.kernel", "--launches=1"], 4, &["is being measured into", &pid]);
     // Reading goes on meanwhile.
@@ -103,21 +96,22 @@ fn a_second_run_waits_for_nobody_and_says_who_measures() {
 #[test]
 fn a_peer_that_dies_is_replaced_and_the_run_goes_on() {
     let place = Place::new();
-    let mut words = LONG;
-    words[2] = "--launches=6";
-    let run = place.measuring(&words);
+    // Long enough to kill the peer in the middle of a block.
+    let plan = place.plan_of_blocks(Duration::from_secs(1), 3);
+    let run = place.measuring(&["run", plan]);
     Measuring::signal(run.descendant("__peer").unwrap(), "KILL");
     let outcome = run.outcome();
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("tried again"), "{}", outcome.stderr);
     let shown = place.fine(&["show", "last", "--json"]).json();
-    assert!(shown["results"][0]["summary"]["launches"].as_u64().unwrap() >= 6);
+    assert!(shown["results"][0]["summary"]["launches"].as_u64().unwrap() >= 3);
 }
 
 #[test]
 fn no_process_outlives_a_killed_run() {
     let place = Place::new();
-    let run = place.measuring(&LONG);
+    let plan = place.plan_of_blocks(Duration::from_secs(10), 2);
+    let run = place.measuring(&["run", plan]);
     let below = run.descendants();
     assert!(below.len() >= 2, "a worker and a peer: {below:?}");
     Measuring::signal(run.pid(), "KILL");
