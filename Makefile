@@ -4,7 +4,7 @@ CARGO ?= cargo
 ARGS ?=
 DIST ?= target/dist
 
-.PHONY: help run test check race race-stack schema dist setup
+.PHONY: help run test check race race-stack race-link schema dist setup
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -32,6 +32,10 @@ race: setup ## plumb against sockperf, iperf3 and qperf on the same CPUs; ARGS="
 race-stack: setup ## plumb's stack against Linux's and smoltcp's, as mirrors; ARGS="--only spin"
 	$(CARGO) build --release -p plumb -p plumb-mirror-smoltcp
 	$(CARGO) xtask race-stack $(ARGS)
+
+race-link: setup ## plumb's link against what it promises, and Linux's and mininet's beside it; ARGS="--only rate"
+	$(CARGO) build --release -p plumb-host --example emulate
+	$(CARGO) xtask race-link $(ARGS)
 
 schema: ## write docs/schema from the types, after a document changed its shape
 	PLUMB_WRITE_SCHEMAS=1 $(CARGO) test -p plumb-analysis published_schemas

@@ -14,6 +14,7 @@ const USAGE: &str = "usage: cargo xtask CHORE
   tidy                 check what the compiler cannot: arrows, file shape, links, words
   race [OPTIONS]       plumb against sockperf, iperf3 and qperf on the same CPUs
   race-stack [OPTIONS] plumb's stack against Linux's and smoltcp's
+  race-link [OPTIONS]  plumb's emulated link against what it promises, and Linux's beside it
     --launches N       launches of each side in each contest (default 10, at least 3)
     --seconds S        how long each peer measures in one launch (default 1)
     --only TEXT        only contests whose name contains TEXT
@@ -52,6 +53,10 @@ fn run(arguments: &[String], out: &mut dyn Write) -> anyhow::Result<bool> {
         Some(("race-stack", rest)) => {
             let options = xtask::race::Options::parse(rest, &root)?;
             xtask::race::stack::run(&options, out)
+        }
+        Some(("race-link", rest)) => {
+            let options = xtask::race::Options::parse(rest, &root)?;
+            xtask::race::link::run(&options, out)
         }
         _ => anyhow::bail!("no such chore\n\n{USAGE}"),
     }

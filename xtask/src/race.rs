@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 
 mod contest;
+pub mod link;
 mod peer;
 mod score;
 pub mod stack;

@@ -17,7 +17,8 @@ mod measure;
 use bed::{Bed, Wire};
 
 const USAGE: &str = "usage: emulate MEASURE --wire tap|tap-plain|packet|xdp|tbf|none [--precision busy|hybrid|timer]
-    [--rate BITS] [--delay MICROSECONDS] [--limit BYTES] [--seconds N] [--size BYTES] [--load SHARE]
+    [--rate BITS] [--delay MICROSECONDS] [--limit 1MB|64p|1bdp] [--seconds N] [--size BYTES] [--load SHARE]
+    [--congestion NAME] [--window BYTES]
   delay      one-way delay error of datagrams that load a link of --rate to --load
   rate       what a link of --rate carries when it is offered more
   datagrams  most datagrams that cross
@@ -25,21 +26,23 @@ const USAGE: &str = "usage: emulate MEASURE --wire tap|tap-plain|packet|xdp|tbf|
 
 /// What is measured, and over what.
 #[derive(Clone, Debug)]
-pub struct Task {
-    pub wire: Wire,
-    pub precision: Precision,
+pub(crate) struct Task {
+    pub(crate) wire: Wire,
+    pub(crate) precision: Precision,
     /// Bits a second; absent: no limit.
-    pub rate: Option<u64>,
-    pub delay_us: u64,
-    /// Bytes that may wait.
-    pub limit: u64,
-    pub seconds: f64,
+    pub(crate) rate: Option<u64>,
+    pub(crate) delay_us: u64,
+    /// What may wait, as a link's text says it.
+    pub(crate) limit: String,
+    pub(crate) seconds: f64,
     /// Bytes of a datagram's payload.
-    pub size: usize,
+    pub(crate) size: usize,
     /// Share of the rate that is offered.
-    pub load: f64,
+    pub(crate) load: f64,
+    /// The largest window that the receiver of a stream offers.
+    pub(crate) window: Option<i32>,
     /// How TCP shall behave, where not as the kernel does by default.
-    pub congestion: Option<String>,
+    pub(crate) congestion: Option<String>,
 }
 
 fn main() {
@@ -63,10 +66,11 @@ fn parse(arguments: &[String]) -> Task {
         precision: Precision::Busy,
         rate: None,
         delay_us: 0,
-        limit: 1_000_000,
+        limit: "1MB".to_owned(),
         seconds: 2.0,
         size: 1_472,
         load: 0.5,
+        window: None,
         congestion: None,
     };
     for pair in arguments.chunks(2) {
@@ -82,10 +86,11 @@ fn parse(arguments: &[String]) -> Task {
             }
             "--rate" => task.rate = Some(number(value)),
             "--delay" => task.delay_us = number(value),
-            "--limit" => task.limit = number(value),
+            "--limit" => task.limit.clone_from(value),
             "--seconds" => task.seconds = number(value),
             "--size" => task.size = number(value),
             "--load" => task.load = number(value),
+            "--window" => task.window = Some(number(value)),
             "--congestion" => task.congestion = Some(value.clone()),
             _ => panic!("{name} is no option\n{USAGE}"),
         }

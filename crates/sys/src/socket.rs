@@ -120,6 +120,8 @@ pub enum IntOption {
     Zerocopy,
     /// UDP_SEGMENT: bytes of each datagram that one sending call is cut into.
     UdpSegment,
+    /// TCP_WINDOW_CLAMP: the largest window that is offered.
+    WindowClamp,
 }
 
 impl IntOption {
@@ -131,6 +133,7 @@ impl IntOption {
             Self::ReceiveBuffer => (libc::SOL_SOCKET, libc::SO_RCVBUF),
             Self::Zerocopy => (libc::SOL_SOCKET, libc::SO_ZEROCOPY),
             Self::UdpSegment => (libc::SOL_UDP, libc::UDP_SEGMENT),
+            Self::WindowClamp => (libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP),
         }
     }
 }

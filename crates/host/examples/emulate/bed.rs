@@ -6,8 +6,6 @@ use std::process::Command;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
-use plumb_base::rate::Rate;
-use plumb_base::seed::Seed;
 use plumb_base::time::Span;
 use plumb_host::clock::{Stopwatch, Timeline, calibrate};
 use plumb_host::device::packet::{PacketDevice, PacketOptions, Receive};
@@ -16,9 +14,7 @@ use plumb_host::device::{Device, DeviceCounters, Wait};
 use plumb_host::emulate::{Control, DriverReport, Emulator, Inside, Interface, Options, taps};
 use plumb_host::lab::{Far, LinkOptions, Namespace, TestBed};
 use plumb_link::link::Link;
-use plumb_link::spec::{
-    DelayDistribution, DelaySpec, DirectionSpec, HopSpec, LimitSpec, LinkSpec, QueueSpec, RateSpec,
-};
+use plumb_link::spec::LinkSpec;
 use plumb_sys::affinity;
 use plumb_wire::machine::Port;
 use plumb_wire::medium::Medium;
@@ -28,7 +24,7 @@ use crate::Task;
 
 /// What is between the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wire {
+pub(crate) enum Wire {
     /// plumb's link over two TAPs, offloaded.
     Tap,
     /// The same, a frame at a time.
@@ -72,16 +68,9 @@ pub struct Bed {
 const FRAMES: Frames = Frames { count: 32_768, size: 2_048, large: 256 };
 
 fn spec(task: &Task) -> LinkSpec {
-    let distribution = DelayDistribution::Constant(Span::from_us(task.delay_us));
-    let direction = DirectionSpec {
-        rate: task.rate.map_or(RateSpec::Unlimited, |bits| {
-            RateSpec::Constant(Rate::from_bits_per_second(bits).expect("more than nothing"))
-        }),
-        queue: QueueSpec::DropTail { limit: LimitSpec::Bytes(task.limit) },
-        delay: DelaySpec { distribution, ..DelaySpec::default() },
-        ..DirectionSpec::default()
-    };
-    LinkSpec { hops: vec![HopSpec { up: direction.clone(), down: direction }], seed: Seed(1) }
+    let rate = task.rate.map_or_else(String::new, |bits| format!("rate={bits},"));
+    let text = format!("{rate}delay={}us,limit={}", task.delay_us, task.limit);
+    text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
 impl Bed {
@@ -113,7 +102,7 @@ impl Bed {
             Wire::TokenBucket | Wire::Plain => {
                 let bed = TestBed::veth(Far::Answers, options).unwrap();
                 if let (Wire::TokenBucket, Some(rate)) = (task.wire, task.rate) {
-                    token_bucket(&bed, rate, task.limit);
+                    token_bucket(&bed, rate);
                 }
                 Self { bed, driver: None }
             }
@@ -211,14 +200,14 @@ fn drive<D: Device + Send + 'static>(
 }
 
 /// Linux's token bucket at both ends.
-fn token_bucket(bed: &TestBed, rate: u64, limit: u64) {
+fn token_bucket(bed: &TestBed, rate: u64) {
     let set = |device: &str| {
-        let (rate, limit) = (format!("{rate}bit"), limit.to_string());
-        let burst = "3100";
-        let qdisc = ["qdisc", "add", "dev", device, "root", "tbf", "rate"];
+        // What its manual asks for: a bucket of as much as flows in a tick of the clock, here of 1 kHz.
+        let burst = (rate / 8_000).max(3_100).to_string();
+        let rate = format!("{rate}bit");
         let status = Command::new("tc")
-            .args(qdisc)
-            .args([&rate, "burst", burst, "limit", &limit])
+            .args(["qdisc", "add", "dev", device, "root", "tbf", "rate", &rate])
+            .args(["burst", &burst, "limit", "1000000"])
             .status()
             .unwrap();
         assert!(status.success(), "tc");

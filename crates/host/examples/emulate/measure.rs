@@ -9,6 +9,7 @@ use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 use plumb_base::stats::quantile;
+use plumb_base::time::Span;
 use plumb_host::lab::TestBed;
 use plumb_sys::clock::{Clock, read_ns};
 use plumb_sys::socket::{IntOption, congestion, set_congestion, set_option};
@@ -21,6 +22,11 @@ const HEADERS: usize = 14 + 20 + 8;
 
 fn now() -> u64 {
     read_ns(Clock::MonotonicRaw)
+}
+
+/// The moment so many seconds after another.
+fn after(moment: u64, seconds: f64) -> u64 {
+    moment + Span::from_secs_f64(seconds).as_ns()
 }
 
 fn pair(bed: &Bed) -> (UdpSocket, UdpSocket) {
@@ -47,7 +53,7 @@ pub fn delay(bed: &Bed, task: &Task) {
     let mut buffer = vec![0; 65_536];
     let (mut errors, mut sent_at) = (Vec::new(), Vec::new());
     let begin = now();
-    let end = begin + (task.seconds * 1e9) as u64;
+    let end = after(begin, task.seconds);
     let grace = task.delay_us * 1_000 + 200_000_000;
     let mut next = begin as f64;
     // When the model's link is free again.
@@ -102,7 +108,7 @@ pub fn rate(bed: &Bed, task: &Task) {
     let mut buffer = vec![0; 65_536];
     let begin = now();
     let warm = begin + 200_000_000;
-    let end = warm + (task.seconds * 1e9) as u64;
+    let end = after(warm, task.seconds);
     let mut next = begin as f64;
     let (mut first, mut last, mut count) = (0, 0, 0_u64);
     loop {
@@ -145,7 +151,7 @@ pub fn datagrams(bed: &Bed, task: &Task) {
         (now(), link.stats.rx_packets, link.stats.rx_bytes)
     };
     let run = |seconds: f64| {
-        let end = now() + (seconds * 1e9) as u64;
+        let end = after(now(), seconds);
         let mut sent = 0_u64;
         while now() < end {
             for _ in 0..32 {
@@ -173,9 +179,15 @@ pub fn datagrams(bed: &Bed, task: &Task) {
 pub fn stream(bed: &Bed, task: &Task) {
     let address = SocketAddr::from((TestBed::FAR_V4, 9));
     let listener = bed.bed.in_b(|| TcpListener::bind(address).unwrap()).unwrap();
+    if let Some(window) = task.window {
+        // Inherited by what it accepts, before the first window is offered; a buffer that was set is
+        // one that the kernel does not enlarge, and the window with it.
+        set_option(listener.as_fd(), IntOption::ReceiveBuffer, 4 * window).unwrap();
+        set_option(listener.as_fd(), IntOption::WindowClamp, window).unwrap();
+    }
     let seconds = task.seconds;
     // The slow start, and the queue's filling, are not what is asked.
-    let warm = 1.0 + 40.0 * task.delay_us as f64 * 2e-6;
+    let warm = 2.0 + 40.0 * task.delay_us as f64 * 2e-6;
     let receiver = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let mut buffer = vec![0; 1 << 20];
@@ -185,9 +197,7 @@ pub fn stream(bed: &Bed, task: &Task) {
             let len = stream.read(&mut buffer).unwrap();
             let at = now();
             let since = (at - begin) as f64 / 1e9;
-            if len == 0 {
-                panic!("the sender goes on until it is told");
-            }
+            assert!(len > 0, "the sender goes on until it is told");
             match first {
                 None if since >= warm => first = Some(at),
                 None => {}
@@ -216,8 +226,12 @@ pub fn stream(bed: &Bed, task: &Task) {
     // Of each frame of a stream, as TCP over IPv4 with timestamps sends it.
     let share = 1_448.0 / 1_514.0;
     let utilisation = task.rate.map_or(0.0, |rate| got / share / rate as f64);
+    // There and back, and a full frame and an acknowledgement on the wire.
+    let on_wire = task.rate.map_or(0.0, |rate| (1_514.0 + 66.0) * 8.0 / rate as f64);
+    let round_trip = task.delay_us as f64 * 2e-6 + on_wire;
+    let window = task.window.map_or(0.0, |window| got * round_trip / 8.0 / f64::from(window));
     println!(
-        "{{\"measure\":\"stream\",\"wire\":\"{:?}\",\"congestion\":\"{name}\",\"bits_per_s\":{got:.0},\"utilisation\":{utilisation:.4}}}",
+        "{{\"measure\":\"stream\",\"wire\":\"{:?}\",\"congestion\":\"{name}\",\"bits_per_s\":{got:.0},\"utilisation\":{utilisation:.4},\"window_share\":{window:.4}}}",
         task.wire
     );
 }

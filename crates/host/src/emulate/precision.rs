@@ -12,11 +12,15 @@ use plumb_sys::tun;
 use crate::clock::Timeline;
 
 /// How a driver waits for a frame's moment.
+///
+/// A frame that comes while it sleeps is not known to have come before it is awake: it enters the link
+/// late by what waking costs, about as much as [`MeasuredPrecision`] says of sleeps, and no account
+/// shows it. Only spinning avoids that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precision {
     /// Asleep until the kernel's timer: needs no CPU while nothing happens, and is late by what waking costs.
     Timer,
-    /// Asleep until shortly before, then spinning.
+    /// Asleep until shortly before, then spinning; and as long after a frame came.
     Hybrid {
         /// How long before; what was measured to be enough when absent.
         spin: Option<Span>,

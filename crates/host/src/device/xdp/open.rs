@@ -197,7 +197,7 @@ impl XdpDevice {
         let frames = Frames { count: options.frames.max(64), size, large: options.large };
         let umem = Umem::new(frames.count, size).map_err(|e| failing.at("map memory for", e))?;
         let memory = Place { umem: umem.handle(), bytes: umem.len(), beside: None };
-        let unsteered = Unsteered::new(found, options, frames.count, memory, &failing)?;
+        let unsteered = Unsteered::new(found, options, frames.count, &memory, &failing)?;
         let mut pool = Pool::in_memory(Box::new(SharedFrames(umem)), frames);
         let device = unsteered.steer(options, &mut pool, &failing)?;
         Ok((device, pool))
@@ -223,7 +223,7 @@ impl XdpDevice {
         let socket = &first.queues[0].socket;
         let bytes = frames.count as usize * frames.size as usize;
         let memory = Place { umem: socket.umem(), bytes, beside: Some(socket.as_fd()) };
-        let unsteered = Unsteered::new(found, options, frames.count, memory, &failing)?;
+        let unsteered = Unsteered::new(found, options, frames.count, &memory, &failing)?;
         unsteered.steer(options, pool, &failing)
     }
 }
@@ -251,7 +251,7 @@ impl Unsteered {
         found: Interface,
         options: &XdpOptions,
         frames: u32,
-        memory: Place<'_>,
+        memory: &Place<'_>,
         failing: &Failing<'_>,
     ) -> Result<Self, XdpOpenError> {
         let most = found.queues.saturating_sub(options.queue);
@@ -271,7 +271,7 @@ impl Unsteered {
         let (link, mode) = attach(program.as_fd(), found.index, options.mode, failing)?;
         let wanted = wanted_copying(options.copying, mode);
         let (sockets, copying) =
-            sockets(&memory, sizes, &found, options.queue, count, wanted, failing)?;
+            sockets(memory, sizes, &found, options.queue, count, wanted, failing)?;
         Ok(Self { found, sockets, copying, mode, link, map, fill: sizes.fill })
     }
 

@@ -1,0 +1,297 @@
+//! The race of the links: what plumb's emulated link really does, against what it promises, with Linux's
+//! token bucket and mininet on the same task beside it.
+//!
+//! Each launch is a fresh process (the example `emulate` of `plumb_host`), which makes its own namespaces;
+//! Linux's sockets at both ends are the witness. Left out: `plumb link check`, which measures a link from
+//! inside a command, and delay through peers where this kernel has no netem.
+
+use std::fmt;
+use std::io::Write;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, bail};
+use plumb_base::stats::Interval;
+use plumb_base::stats::bootstrap;
+use plumb_base::stats::quantile;
+use serde_json::Value;
+
+use super::Options;
+use super::score::{CONFIDENCE, SEED, Target, Verdict};
+
+const RESAMPLES: usize = 2_000;
+
+/// One task over one wire.
+#[derive(Clone, Debug)]
+struct Event {
+    name: String,
+    wire: &'static str,
+    arguments: String,
+    /// What of the example's answer counts, and in which unit.
+    figure: Figure,
+    target: Option<Target>,
+}
+
+/// What counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Figure {
+    /// 99 % of delays are wrong by less than this, in microseconds.
+    DelayErrorP99,
+    /// By how much the rate is wrong, in percent.
+    RateError,
+    /// Gigabits a second.
+    Gigabits,
+    /// Share of the link that a stream uses, headers counted.
+    Utilisation,
+    /// What a stream carries over what its window allows.
+    WindowShare,
+}
+
+impl Figure {
+    const fn unit(self) -> &'static str {
+        match self {
+            Self::DelayErrorP99 => "us",
+            Self::RateError => "%",
+            Self::Gigabits => "Gb/s",
+            Self::Utilisation | Self::WindowShare => "",
+        }
+    }
+
+    fn of(self, answer: &Value) -> anyhow::Result<f64> {
+        let of = |name: &str| answer[name].as_f64().with_context(|| format!("no {name}: {answer}"));
+        Ok(match self {
+            Self::DelayErrorP99 => of("p99_us")?,
+            Self::RateError => of("error")?.abs() * 100.0,
+            Self::Gigabits => of("bits_per_s")? / 1e9,
+            Self::Utilisation => of("utilisation")?,
+            // Too much would be as wrong as too little.
+            Self::WindowShare => 1.0 - (of("window_share")? - 1.0).abs(),
+        })
+    }
+}
+
+/// The wires of plumb's link.
+const OURS: [&str; 3] = ["tap", "packet", "xdp"];
+
+fn events() -> Vec<Event> {
+    let mut events = Vec::new();
+    let mut add = |name: String, wire, arguments: &str, figure, target| {
+        let arguments = arguments.to_owned();
+        events.push(Event { name, wire, arguments, figure, target });
+    };
+    for wire in OURS {
+        let task = "delay --rate 1000000000 --delay 1000 --load 0.5";
+        let name = "delay error p99, 1 Gb/s, busy".to_owned();
+        add(name, wire, task, Figure::DelayErrorP99, Some(Target::AtMost(50.0)));
+    }
+    for precision in ["hybrid", "timer"] {
+        let task =
+            format!("delay --rate 1000000000 --delay 1000 --load 0.01 --precision {precision}");
+        let name = format!("delay error p99, 1 Gb/s, {precision}");
+        add(name, "tap", &task, Figure::DelayErrorP99, None);
+    }
+    for (bits, said) in [(10_000_000_u64, "10 Mb/s"), (1_000_000_000, "1 Gb/s")] {
+        for wire in OURS.into_iter().chain(["tbf", "mininet"]) {
+            let promised = OURS.contains(&wire);
+            let target = promised.then_some(Target::AtMost(0.1));
+            let task = format!("rate --rate {bits}");
+            add(format!("rate error, {said}"), wire, &task, Figure::RateError, target);
+        }
+    }
+    for wire in ["tap-plain", "packet", "xdp"] {
+        let name = "frames of 1514 bytes".to_owned();
+        add(name, wire, "datagrams", Figure::Gigabits, Some(Target::AtLeast(2.0)));
+    }
+    let name = "stream, offloaded".to_owned();
+    add(name, "tap", "stream", Figure::Gigabits, Some(Target::AtLeast(5.0)));
+    for congestion in ["reno", "cubic", "bbr"] {
+        for (bits, said) in [(10_000_000_u64, "10 Mb/s"), (100_000_000, "100 Mb/s")] {
+            for milliseconds in [1_u64, 20, 100] {
+                // 1 BDP of buffer promises a full link to those two; bbr does not fill it.
+                let target = (congestion != "bbr").then_some(Target::AtLeast(0.97));
+                let task = format!(
+                    "stream --rate {bits} --delay {} --limit 1bdp --congestion {congestion}",
+                    milliseconds * 500
+                );
+                let name = format!("{congestion}, {said}, {milliseconds} ms");
+                add(name, "tap", &task, Figure::Utilisation, target);
+            }
+        }
+    }
+    let task = "stream --rate 100000000 --delay 10000 --window 65536 --congestion reno";
+    let name = "window of 64 KiB over W/RTT".to_owned();
+    add(name, "tap", task, Figure::WindowShare, Some(Target::AtLeast(0.98)));
+    events
+}
+
+/// Runs every event and prints its row; whether no target was missed.
+///
+/// # Errors
+/// When the example cannot be run, or what it says is not understood.
+pub fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<bool> {
+    let example = options.plumb.with_file_name("examples").join("emulate");
+    if !example.is_file() {
+        bail!("{} is missing: make race-link builds it", example.display());
+    }
+    let events: Vec<Event> =
+        events().into_iter().filter(|event| event.name.contains(&options.only)).collect();
+    if events.is_empty() {
+        bail!("nothing has `{}` in its name", options.only);
+    }
+    writeln!(
+        out,
+        "{} launches of each; the driver on the last CPU, the application on the first.\n",
+        options.launches
+    )?;
+    writeln!(out, "{:<32} {:<10} {:>10}  {:<22} target", "task", "wire", "median", "[95 %]")?;
+    let mut verdicts = Vec::new();
+    for event in &events {
+        match measure(&example, event, options)? {
+            Outcome::Absent(why) => writeln!(out, "{:<32} {:<10} {why}", event.name, event.wire)?,
+            Outcome::Measured(values) => {
+                let row = Row::new(event, &values)?;
+                writeln!(out, "{row}")?;
+                verdicts.extend(row.verdict);
+            }
+        }
+        out.flush()?;
+    }
+    writeln!(
+        out,
+        "{:<32} {:<10} not here: Debian has no package of it",
+        "any of these", "mahimahi"
+    )?;
+    let count = |wanted| verdicts.iter().filter(|verdict| **verdict == wanted).count();
+    let (pass, close, miss) = (count(Verdict::Pass), count(Verdict::Close), count(Verdict::Miss));
+    writeln!(out, "\n{pass} PASS, {close} CLOSE (not told apart from the target), {miss} MISS")?;
+    Ok(miss == 0)
+}
+
+enum Outcome {
+    Measured(Vec<f64>),
+    /// Why not.
+    Absent(String),
+}
+
+fn measure(example: &Path, event: &Event, options: &Options) -> anyhow::Result<Outcome> {
+    let mut values = Vec::with_capacity(options.launches);
+    for _ in 0..options.launches {
+        if event.wire == "mininet" {
+            match mininet(event, options.seconds)? {
+                Ok(value) => values.push(value),
+                Err(why) => return Ok(Outcome::Absent(why)),
+            }
+            continue;
+        }
+        let mut command = Command::new(example);
+        command.args(event.arguments.split(' ')).args(["--wire", event.wire]);
+        command.arg("--seconds").arg(options.seconds.to_string());
+        let output = command.output().context("the example cannot be run")?;
+        let said = String::from_utf8_lossy(&output.stdout);
+        if !output.status.success() {
+            bail!("{command:?} failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+        }
+        let first = said.lines().next().context("the example said nothing")?;
+        let answer = serde_json::from_str(first).context("the example's answer is no JSON")?;
+        values.push(event.figure.of(&answer)?);
+    }
+    Ok(Outcome::Measured(values))
+}
+
+/// Two hosts of mininet and its own link between them, which it makes of Linux's queueing disciplines,
+/// with iperf3 across: what TCP got, its headers added.
+const MININET: &str = r"
+import json, sys, time
+from mininet.net import Mininet
+from mininet.link import TCLink
+net = Mininet(controller=None)
+a, b = net.addHost('a', ip='10.0.0.1/24'), net.addHost('b', ip='10.0.0.2/24')
+net.addLink(a, b, cls=TCLink, bw=int(sys.argv[1]) / 1e6, use_tbf=True)
+net.start()
+try:
+    b.cmd('iperf3 -s -1 -D -p 5301')
+    time.sleep(0.3)
+    said = a.cmd('iperf3 -J -c 10.0.0.2 -p 5301 -C reno -O 1 -t ' + sys.argv[2])
+finally:
+    net.stop()
+print(json.loads(said)['end']['sum_received']['bits_per_second'] * 1514 / 1448)
+";
+
+/// Its rate error in percent, or why there is none.
+fn mininet(event: &Event, seconds: u32) -> anyhow::Result<Result<f64, String>> {
+    let bits = event.arguments.rsplit(' ').next().context("a rate")?;
+    let asked: f64 = bits.parse().context("a rate")?;
+    let seconds = seconds.to_string();
+    // Debian's module is seen by Debian's interpreter.
+    let output = Command::new("/usr/bin/python3").args(["-c", MININET, bits, &seconds]).output();
+    let Ok(output) = output else { return Ok(Err("not here: no /usr/bin/python3".to_owned())) };
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let last = said.trim().lines().last().unwrap_or("no word").to_owned();
+        return Ok(Err(format!("not here: {last}")));
+    }
+    let got: f64 =
+        String::from_utf8_lossy(&output.stdout).trim().parse().context("mininet's answer")?;
+    Ok(Ok((got / asked - 1.0).abs() * 100.0))
+}
+
+/// One line of the table.
+struct Row<'a> {
+    event: &'a Event,
+    median: f64,
+    interval: Interval,
+    verdict: Option<Verdict>,
+}
+
+impl<'a> Row<'a> {
+    fn new(event: &'a Event, values: &[f64]) -> anyhow::Result<Self> {
+        let median = |values: &[f64]| {
+            let mut sorted = values.to_vec();
+            sorted.sort_by(f64::total_cmp);
+            quantile::of_sorted(&sorted, 0.5)
+        };
+        let interval = bootstrap::percentile(values, median, RESAMPLES, CONFIDENCE, SEED)
+            .context("too few launches for an interval")?;
+        let median = median(values);
+        let verdict = event.target.map(|target| target.judge(median, interval));
+        Ok(Self { event, median, interval, verdict })
+    }
+}
+
+impl fmt::Display for Row<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Event { name, wire, figure, target, .. } = self.event;
+        let interval =
+            format!("[{:.4}, {:.4}] {}", self.interval.lo, self.interval.hi, figure.unit());
+        write!(f, "{name:<32} {wire:<10} {:>10.4}  {interval:<22}", self.median)?;
+        if let (Some(target), Some(verdict)) = (target, self.verdict) {
+            write!(f, " {target} {verdict}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_rate_that_is_too_low_is_as_wrong_as_one_that_is_too_high() {
+        let of = |error: f64| Figure::RateError.of(&json!({ "error": error })).unwrap();
+        assert!((of(-0.002) - of(0.002)).abs() < 1e-12);
+        let of = |share: f64| Figure::WindowShare.of(&json!({ "window_share": share })).unwrap();
+        assert!((of(0.9) - of(1.1)).abs() < 1e-12);
+        assert!(Figure::Gigabits.of(&json!({})).is_err());
+    }
+
+    #[test]
+    fn a_target_in_a_row_is_judged_by_the_median_of_its_launches() {
+        let event = events().into_iter().find(|event| event.name.starts_with("delay")).unwrap();
+        let row = Row::new(&event, &[20.0, 21.0, 400.0]).unwrap();
+        assert!(row.to_string().ends_with("<=50.00 PASS"), "{row}");
+        let row = Row::new(&event, &[200.0, 210.0, 400.0]).unwrap();
+        assert!(row.to_string().ends_with("MISS"), "{row}");
+    }
+}
