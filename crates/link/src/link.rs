@@ -115,6 +115,12 @@ impl Link {
         &self.spec
     }
 
+    /// When something happens inside; [`Instant::NEVER`] when nothing does.
+    pub(crate) fn next(&self) -> Instant {
+        let next = self.ways.iter().flat_map(|way| &way.hops).map(Hop::next).min();
+        next.unwrap_or(Instant::NEVER)
+    }
+
     /// Everything up to `now` happens.
     fn advance(&mut self, now: Instant, pool: &mut Pool) {
         loop {
@@ -226,8 +232,7 @@ impl Network for Link {
 
     fn report(&self, now: Instant) -> NetworkReport {
         // What is due until then and has not been seen to is still inside.
-        let next = self.ways.iter().flat_map(|way| &way.hops).map(Hop::next).min();
-        let at = self.clock.max(now.min(next.unwrap_or(now)));
+        let at = self.clock.max(now.min(self.next()));
         let mut directions = Vec::new();
         for number in 0..self.spec.hops.len() {
             let names = [format!("hop {} up", number + 1), format!("hop {} down", number + 1)];

@@ -4,6 +4,7 @@
 //! picosecond. Left out: how late the driver was, which the driver knows.
 
 use std::fmt;
+use std::ops::AddAssign;
 
 use plumb_base::stats::histogram::Histogram;
 use plumb_base::time::{Instant, Span};
@@ -44,6 +45,15 @@ pub struct Routers {
     pub fragmented: u64,
     /// Fragments made of them.
     pub fragments: u64,
+}
+
+impl AddAssign for Routers {
+    fn add_assign(&mut self, other: Self) {
+        self.errors_sent += other.errors_sent;
+        self.errors_withheld += other.errors_withheld;
+        self.fragmented += other.fragmented;
+        self.fragments += other.fragments;
+    }
 }
 
 /// What one direction of one hop did.

@@ -15,6 +15,7 @@ use crate::preset::Preset;
 use crate::spec::{DirectionSpec, HopSpec, LinkSpec, SpecError};
 use crate::trace::TraceError;
 
+mod change;
 mod delay;
 mod direction;
 mod fault;

@@ -92,7 +92,7 @@ impl Trace {
                     return Err(TraceError::Backwards { file, line });
                 }
                 Some(last) if here.at == last.at => {
-                    last.bytes = last.bytes.saturating_add(here.bytes)
+                    last.bytes = last.bytes.saturating_add(here.bytes);
                 }
                 _ => opportunities.push(here),
             }
@@ -117,11 +117,10 @@ impl Trace {
 pub fn parse_delays(file: &str, content: &str) -> Result<std::sync::Arc<[Span]>, TraceError> {
     let mut delays = Vec::new();
     for (line, text) in lines(content) {
-        let with_unit =
-            parse_span(text).or_else(|error| match text.ends_with(|c: char| c.is_ascii_digit()) {
-                true => parse_span(&format!("{text}s")),
-                false => Err(error),
-            });
+        let with_unit = parse_span(text).or_else(|error| {
+            let bare = text.ends_with(|c: char| c.is_ascii_digit());
+            if bare { parse_span(&format!("{text}s")) } else { Err(error) }
+        });
         let file = || file.to_owned();
         delays.push(with_unit.map_err(|error| TraceError::Delay { file: file(), line, error })?);
     }

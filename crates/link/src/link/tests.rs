@@ -1,5 +1,4 @@
 //! Claims about whole links.
-#![expect(clippy::unwrap_used, reason = "a test that cannot make its frames has failed")]
 
 use plumb_base::seed::Seed;
 use plumb_wire::packet::Frames;

@@ -1,5 +1,4 @@
 //! Claims about text: what is written is read again, and what is wrong is explained.
-#![expect(clippy::unwrap_used, reason = "a test that cannot read its text has failed")]
 
 use plumb_base::rate::Rate;
 use plumb_base::time::Span;

@@ -2,6 +2,8 @@
 //!
 //! Left out: which key takes which.
 
+use std::fmt::Write;
+
 use plumb_base::quantity::{parse_rate, parse_share, parse_span};
 use plumb_base::rate::Rate;
 use plumb_base::time::Span;
@@ -78,7 +80,7 @@ pub fn written_file(name: &str) -> String {
     for c in name.chars() {
         if matches!(c, ',' | ';' | '|' | '%' | '=') || c.is_control() || c.is_whitespace() {
             for byte in c.to_string().bytes() {
-                written.push_str(&format!("%{byte:02x}"));
+                let _ = write!(written, "%{byte:02x}");
             }
         } else {
             written.push(c);

@@ -132,7 +132,6 @@ fn what_a_queue_hides_breaks_the_law() {
     let mut broken = up.clone();
     broken.waiting.frames = 0;
     broken.law.length_integral += 1;
-    let violations =
-        crate::report::NetworkReport::new(now, vec![broken], report.routers).violations;
+    let violations = NetworkReport::new(now, vec![broken], report.routers).violations;
     assert_eq!(violations.len(), 3, "{violations:?}");
 }

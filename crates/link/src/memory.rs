@@ -1,0 +1,133 @@
+//! How much memory the frames inside a link may need, before there is one.
+//!
+//! An estimate from above for frames of one length; short frames may need more, and what then finds no memory is
+//! a counted loss. Left out: the memory itself, which the driver's pool is.
+
+use plumb_base::rate::Rate;
+use plumb_base::time::Span;
+
+use crate::queue::Limit;
+use crate::spec::{
+    DelayDistribution, DirectionSpec, FaultSpec, LinkSpec, QueueSpec, RateSpec, SpecError,
+};
+
+/// What a direction without a rate is taken to carry: ten gigabits a second, more than one core does.
+pub const UNLIMITED: u64 = 10_000_000_000;
+
+/// Memory that frames inside a link may need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Need {
+    /// Frames at once.
+    pub frames: u64,
+    /// Bytes of the memory that they lie in.
+    pub bytes: u64,
+}
+
+impl LinkSpec {
+    /// What frames of `frame_len` bytes may need, each in `frame_size` bytes of memory.
+    pub fn need(&self, frame_len: u32, frame_size: u32) -> Need {
+        let round_trip = self.round_trip();
+        let frames = self
+            .directions()
+            .map(|(direction, ..)| direction.most_frames(frame_len, round_trip))
+            .fold(0_u64, u64::saturating_add);
+        Need { frames, bytes: frames.saturating_mul(frame_size.into()) }
+    }
+
+    /// Whether that is no more than `allowed` bytes.
+    ///
+    /// # Errors
+    /// [`SpecError::Memory`] with the estimate.
+    pub fn check_memory(
+        &self,
+        frame_len: u32,
+        frame_size: u32,
+        allowed: u64,
+    ) -> Result<(), SpecError> {
+        let need = self.need(frame_len, frame_size);
+        if need.bytes <= allowed {
+            return Ok(());
+        }
+        let words = |bytes: u64| match bytes {
+            0..0x4000_0000 => format!("{} MiB", bytes.div_ceil(1 << 20)),
+            _ => format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30)),
+        };
+        Err(SpecError::Memory { needed: words(need.bytes), allowed: words(allowed) })
+    }
+}
+
+impl DirectionSpec {
+    fn most_frames(&self, frame_len: u32, round_trip: Span) -> u64 {
+        let cost = u64::from(frame_len.saturating_add(self.overhead).max(1));
+        let bands = if matches!(self.queue, QueueSpec::Priority { .. }) { 3 } else { 1 };
+        let waiting = match (self.limit(round_trip), &self.rate) {
+            (_, RateSpec::Unlimited) => 0,
+            (Limit::Frames(frames), _) => frames,
+            (Limit::Bytes(bytes), _) => bytes.div_ceil(cost),
+        };
+        let peak = match &self.rate {
+            RateSpec::OnOff { rate, .. } => *rate,
+            rate => rate.mean().or(Rate::from_bits_per_second(UNLIMITED)).expect("not zero"),
+        };
+        let bits = u128::from(peak.bits_per_second()) * u128::from(self.longest_flight().as_ps());
+        let flying = bits / u128::from(crate::rate::SECOND) / (u128::from(cost) * 8);
+        let copies =
+            self.faults.iter().filter(|fault| matches!(fault, FaultSpec::Duplicate(_))).count();
+        let flying = u64::try_from(flying).unwrap_or(u64::MAX).saturating_mul(1 << copies.min(16));
+        waiting.saturating_mul(bands).saturating_add(flying).saturating_add(2)
+    }
+
+    /// From a frame's last bit until it leaves, all but one in ten thousand.
+    fn longest_flight(&self) -> Span {
+        let delay = match &self.delay.distribution {
+            DelayDistribution::Constant(delay) => *delay,
+            DelayDistribution::Uniform { max, .. } => *max,
+            DelayDistribution::Normal { mean, deviation } => *mean + *deviation * 4,
+            DelayDistribution::Pareto { scale, shape_thousandths } => {
+                // P(X > x) = (scale / x)^shape.
+                let stretch = 1e4_f64.powf(1e3 / *shape_thousandths as f64);
+                Span::from_secs_f64(scale.as_secs_f64() * stretch)
+            }
+            DelayDistribution::Replayed { delays, .. } => {
+                delays.iter().max().copied().unwrap_or_default()
+            }
+        };
+        let held = self.faults.iter().map(|fault| match fault {
+            FaultSpec::Reorder { by, .. } => *by,
+            FaultSpec::Clog { lasting, .. } => *lasting,
+            _ => Span::ZERO,
+        });
+        held.fold(delay, |sum, held| sum + held)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn need(text: &str) -> u64 {
+        text.parse::<LinkSpec>().expect("a link").need(1_514, 2_048).frames
+    }
+
+    #[test]
+    fn a_link_needs_its_queue_and_its_product_of_rate_and_delay_both_ways() {
+        // 10 Mb/s × 121.12 ms are 100 frames in flight; 64 wait; 2 are between.
+        assert_eq!(need("rate=10mbit,delay=121.12ms,limit=64packets"), 2 * (100 + 64 + 2));
+        assert_eq!(
+            need("rate=10mbit,delay=121.12ms"),
+            2 * (100 + 200 + 2),
+            "one product both ways"
+        );
+        assert_eq!(need("rate=10mbit,queue=priority,limit=10packets"), 2 * (30 + 2));
+        assert!(need("delay=100ms") > 160_000, "ten gigabits a second");
+    }
+
+    #[test]
+    fn what_will_not_fit_is_refused_with_the_estimate() {
+        let spec: LinkSpec = "rate=1tbit,delay=1s".parse().expect("a link");
+        let error = spec.check_memory(1_514, 2_048, 1 << 30).expect_err("too much").to_string();
+        assert!(error.contains("1.0 GiB is allowed") && error.contains("lower"), "{error}");
+        let modest: LinkSpec = "rate=100mbit,delay=100ms".parse().expect("a link");
+        assert_eq!(modest.check_memory(1_514, 2_048, 1 << 30), Ok(()));
+    }
+}

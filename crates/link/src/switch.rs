@@ -1,0 +1,345 @@
+//! A learning switch: hosts behind lines of their own, of which each is a link.
+//!
+//! A port's line has its near side at the host and its far side at the switch, so "up" is towards the switch. Frames
+//! are passed on when they have wholly arrived; addresses are learned from sources and forgotten after five minutes
+//! (IEEE 802.1Q §8.8.3). Left out: VLANs, spanning trees, and a limit of the switch's own: its lines have theirs.
+
+use std::collections::BTreeMap;
+
+use plumb_base::seed::Seed;
+use plumb_base::time::{Instant, Span};
+use plumb_wire::ethernet;
+use plumb_wire::mac::MacAddr;
+use plumb_wire::machine::{Machine, Port};
+use plumb_wire::medium::Medium;
+use plumb_wire::packet::{Packet, Pool};
+
+use crate::link::{FAR, Link, NEAR};
+use crate::network::{Due, Network};
+use crate::report::{NetworkReport, Routers};
+use crate::spec::{LinkSpec, SpecError};
+
+/// How long an address is remembered after it was last seen.
+const REMEMBERED: Span = Span::from_secs(300);
+/// Most addresses that are remembered; more are flooded, as those of a real one are.
+const ADDRESSES: usize = 8_192;
+
+/// A learning switch.
+#[derive(Debug)]
+pub struct Switch {
+    lines: Vec<Link>,
+    /// Where an address was last seen, and when.
+    addresses: BTreeMap<MacAddr, (u16, Instant)>,
+    clock: Instant,
+    scratch: Vec<Due>,
+    /// Copies of flooded frames for which there was no memory.
+    starved: u64,
+}
+
+impl Switch {
+    /// A switch with a port for each line.
+    ///
+    /// # Errors
+    /// [`SpecError`] when there cannot be such a line, or there is none.
+    pub fn new(lines: &[LinkSpec], start: Instant) -> Result<Self, SpecError> {
+        if lines.is_empty() || lines.len() > usize::from(u16::MAX) {
+            return Err(SpecError::HopCount(lines.len()));
+        }
+        let make = |(port, spec)| Link::new(&line(spec, port), Medium::Ethernet, start);
+        let lines = lines.iter().enumerate().map(make).collect::<Result<_, _>>()?;
+        let (addresses, scratch) = (BTreeMap::new(), Vec::new());
+        Ok(Self { lines, addresses, clock: start, scratch, starved: 0 })
+    }
+
+    /// Copies of frames for several ports that were not made for want of memory.
+    pub fn starved(&self) -> u64 {
+        self.starved
+    }
+
+    /// One port's line becomes what `spec` says.
+    ///
+    /// # Errors
+    /// As [`Network::set`].
+    pub fn set_port(
+        &mut self,
+        now: Instant,
+        port: Port,
+        spec: &LinkSpec,
+        pool: &mut Pool,
+    ) -> Result<(), SpecError> {
+        let index = usize::from(port.0);
+        self.advance(now, pool);
+        self.lines[index].set(now.max(self.clock), &line(spec, index), pool)
+    }
+
+    /// Everything up to `now` happens, on all lines in the order of time.
+    fn advance(&mut self, now: Instant, pool: &mut Pool) {
+        loop {
+            let next = self.lines.iter().map(Link::next).min().unwrap_or(Instant::NEVER);
+            if next > now || next == Instant::NEVER {
+                break;
+            }
+            for index in 0..self.lines.len() {
+                self.lines[index].handle_deadline(next, pool);
+                self.forward(index, next, pool);
+            }
+        }
+        self.clock = self.clock.max(now);
+    }
+
+    /// Passes on what has come out of a line at the switch.
+    fn forward(&mut self, index: usize, now: Instant, pool: &mut Pool) {
+        let mut arrived = std::mem::take(&mut self.scratch);
+        self.lines[index].poll_due(now, FAR, &mut arrived, usize::MAX, pool);
+        for Due { at, packet } in arrived.drain(..) {
+            self.pass_on(index, at, packet, pool);
+        }
+        self.scratch = arrived;
+    }
+
+    fn pass_on(&mut self, from: usize, now: Instant, packet: Packet, pool: &mut Pool) {
+        let Ok(frame) = ethernet::Frame::parse(pool.bytes(&packet)) else {
+            pool.free(packet);
+            return;
+        };
+        let (source, destination) = (frame.source(), frame.destination());
+        self.learn(now, source, from);
+        let known = self.addresses.get(&destination).filter(|(_, seen)| *seen + REMEMBERED > now);
+        if let Some((port, _)) = known.filter(|_| !destination.is_group()) {
+            let port = usize::from(*port);
+            // Where it came from, it has been heard already.
+            if port == from {
+                pool.free(packet);
+            } else {
+                self.lines[port].inject(now, usize::from(FAR.0), packet, pool);
+            }
+            return;
+        }
+        for port in (0..self.lines.len()).filter(|port| *port != from) {
+            match copy(&packet, pool) {
+                Some(copy) => self.lines[port].inject(now, usize::from(FAR.0), copy, pool),
+                None => self.starved += 1,
+            }
+        }
+        pool.free(packet);
+    }
+
+    fn learn(&mut self, now: Instant, source: MacAddr, port: usize) {
+        let port = u16::try_from(port).expect("ports are numbered so");
+        if !source.is_unicast() {
+            return;
+        }
+        if self.addresses.len() >= ADDRESSES && !self.addresses.contains_key(&source) {
+            self.addresses.retain(|_, (_, seen)| *seen + REMEMBERED > now);
+            if self.addresses.len() >= ADDRESSES {
+                return;
+            }
+        }
+        self.addresses.insert(source, (port, now));
+    }
+}
+
+impl Machine for Switch {
+    fn handle_packets(
+        &mut self,
+        now: Instant,
+        port: Port,
+        batch: &mut Vec<Packet>,
+        pool: &mut Pool,
+    ) {
+        let now = now.max(self.clock);
+        self.advance(now, pool);
+        self.lines[usize::from(port.0)].handle_packets(now, NEAR, batch, pool);
+        self.forward(port.0.into(), now, pool);
+        self.advance(now, pool);
+    }
+
+    fn poll_packets(
+        &mut self,
+        now: Instant,
+        port: Port,
+        batch: &mut Vec<Packet>,
+        max: usize,
+        pool: &mut Pool,
+    ) {
+        self.advance(now, pool);
+        self.lines[usize::from(port.0)].poll_packets(now, NEAR, batch, max, pool);
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        // What comes to the switch may go on at once.
+        self.lines.iter().filter_map(Link::deadline).min()
+    }
+
+    fn handle_deadline(&mut self, now: Instant, pool: &mut Pool) {
+        self.advance(now, pool);
+    }
+}
+
+impl Network for Switch {
+    fn ports(&self) -> u16 {
+        u16::try_from(self.lines.len()).expect("ports are numbered so")
+    }
+
+    fn poll_due(
+        &mut self,
+        now: Instant,
+        port: Port,
+        out: &mut Vec<Due>,
+        max: usize,
+        pool: &mut Pool,
+    ) {
+        self.advance(now, pool);
+        self.lines[usize::from(port.0)].poll_due(now, NEAR, out, max, pool);
+    }
+
+    fn set(&mut self, now: Instant, spec: &LinkSpec, pool: &mut Pool) -> Result<(), SpecError> {
+        spec.check()?;
+        let count = spec.hops.len();
+        if let Some(other) = self.lines.iter().find(|line| line.spec().hops.len() != count) {
+            return Err(SpecError::Hops { now: other.spec().hops.len(), asked: count });
+        }
+        (0..self.ports()).try_for_each(|port| self.set_port(now, Port(port), spec, pool))
+    }
+
+    fn report(&self, now: Instant) -> NetworkReport {
+        let mut directions = Vec::new();
+        let mut routers = Routers::default();
+        let mut at = self.clock;
+        for (port, line) in self.lines.iter().enumerate() {
+            let report = line.report(now);
+            at = at.max(report.at);
+            routers += report.routers;
+            directions.extend(report.directions.into_iter().map(|mut direction| {
+                direction.name = format!("port {} {}", port + 1, direction.name);
+                direction
+            }));
+        }
+        NetworkReport::new(at, directions, routers)
+    }
+
+    fn clear(&mut self, pool: &mut Pool) {
+        for line in &mut self.lines {
+            line.clear(pool);
+        }
+    }
+}
+
+/// A port's line, with random draws of its own.
+fn line(spec: &LinkSpec, port: usize) -> LinkSpec {
+    let Seed(seed) = spec.seed.derive(&format!("port {port}"));
+    LinkSpec { seed: Seed(seed), ..spec.clone() }
+}
+
+fn copy(packet: &Packet, pool: &mut Pool) -> Option<Packet> {
+    let mut copy = pool.allocate_for(packet.len())?;
+    copy.meta = packet.meta;
+    pool.append_from(&mut copy, packet, 0..packet.len(), |from, to| to.copy_from_slice(from));
+    Some(copy)
+}
+
+#[cfg(test)]
+mod tests {
+    use plumb_wire::packet::Frames;
+
+    use super::*;
+
+    fn frame(from: u8, to: u8) -> Vec<u8> {
+        let mut bytes = vec![0; 1_000];
+        bytes[..12].copy_from_slice(&[2, 0, 0, 0, 0, to, 2, 0, 0, 0, 0, from]);
+        bytes[12..14].copy_from_slice(&[0x88, 0xb5]);
+        if to == 0xff {
+            bytes[..6].fill(0xff);
+        }
+        bytes
+    }
+
+    struct Rig {
+        switch: Switch,
+        pool: Pool,
+    }
+
+    impl Rig {
+        fn new(ports: usize) -> Self {
+            let spec: LinkSpec = "rate=8mbit,delay=1ms".parse().expect("a link");
+            let switch = Switch::new(&vec![spec; ports], Instant::ORIGIN).expect("a switch");
+            Self { switch, pool: Pool::new(Frames { count: 64, size: 2_048, large: 0 }) }
+        }
+
+        fn send(&mut self, at: Instant, port: u16, bytes: &[u8]) {
+            let packet = self.pool.packet_of(bytes).expect("memory");
+            self.switch.handle_packets(at, Port(port), &mut vec![packet], &mut self.pool);
+        }
+
+        /// Milliseconds after the origin at which frames came out of each port.
+        fn receive(&mut self, now: Instant) -> Vec<Vec<u64>> {
+            assert!(self.switch.report(now).violations.is_empty());
+            (0..self.switch.ports())
+                .map(|port| {
+                    let mut due = Vec::new();
+                    self.switch.poll_due(now, Port(port), &mut due, usize::MAX, &mut self.pool);
+                    due.into_iter()
+                        .map(|due| {
+                            self.pool.free(due.packet);
+                            due.at.since_origin().as_ns() / 1_000_000
+                        })
+                        .collect()
+                })
+                .collect()
+        }
+    }
+
+    fn ms(ms: u64) -> Instant {
+        Instant::ORIGIN + Span::from_ms(ms)
+    }
+
+    #[test]
+    fn strangers_are_sought_everywhere_and_acquaintances_where_they_are() {
+        let mut rig = Rig::new(3);
+        rig.send(ms(0), 0, &frame(1, 2));
+        // Over two lines, a millisecond each to send and to travel.
+        assert_eq!(rig.receive(ms(50)), [vec![], vec![4], vec![4]]);
+        rig.send(ms(100), 1, &frame(2, 1));
+        assert_eq!(rig.receive(ms(150)), [vec![104], vec![], vec![]]);
+        rig.send(ms(200), 0, &frame(1, 2));
+        rig.send(ms(200), 0, &frame(1, 0xff));
+        assert_eq!(rig.receive(ms(250)), [vec![], vec![204, 205], vec![205]]);
+        assert_eq!(rig.pool.available().0, 64);
+    }
+
+    #[test]
+    fn addresses_move_with_their_host_and_are_forgotten() {
+        let mut rig = Rig::new(3);
+        rig.send(ms(0), 0, &frame(1, 9));
+        rig.send(ms(10), 2, &frame(1, 9));
+        rig.receive(ms(50));
+        rig.send(ms(100), 1, &frame(2, 1));
+        assert_eq!(rig.receive(ms(150)), [vec![], vec![], vec![104]]);
+        rig.send(ms(400_000), 1, &frame(2, 1));
+        assert_eq!(rig.receive(ms(400_050)), [vec![400_004], vec![], vec![400_004]]);
+    }
+
+    #[test]
+    fn two_senders_share_the_line_of_one_receiver() {
+        let mut rig = Rig::new(3);
+        rig.send(ms(0), 2, &frame(3, 0xff));
+        rig.receive(ms(50));
+        rig.send(ms(100), 0, &frame(1, 3));
+        rig.send(ms(100), 1, &frame(2, 3));
+        let deadline = rig.switch.deadline();
+        assert!(deadline.is_some_and(|deadline| deadline > ms(100) && deadline <= ms(104)));
+        assert_eq!(rig.receive(ms(150))[2], [104, 105]);
+    }
+
+    #[test]
+    fn a_switch_changes_one_line_or_all() {
+        let mut rig = Rig::new(2);
+        let fast: LinkSpec = "rate=80mbit".parse().expect("a link");
+        rig.switch.set(ms(0), &fast, &mut rig.pool).expect("possible");
+        let slow: LinkSpec = "rate=8mbit,delay=9ms".parse().expect("a link");
+        rig.switch.set_port(ms(0), Port(1), &slow, &mut rig.pool).expect("possible");
+        rig.send(ms(0), 0, &frame(1, 2));
+        assert_eq!(rig.receive(ms(50)), [vec![], vec![10]]);
+        assert!(Switch::new(&[], ms(0)).is_err());
+    }
+}
