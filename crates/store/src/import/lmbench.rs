@@ -11,7 +11,7 @@ mod summary;
 use plumb_base::units::Unit;
 
 use super::draft::Target;
-use super::{Format, ImportError};
+use super::{Format, ImportError, check_ended};
 use crate::record::{Factors, RunData};
 
 const EXPECTED: &str =
@@ -27,6 +27,9 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<RunData>, ImportError> {
         if text.contains("L M B E N C H") { summary::parse(&text)? } else { raw::parse(&text)? };
     if drafts.is_empty() {
         return Err(ImportError::NoResults { format: Format::Lmbench, expected: EXPECTED });
+    }
+    if text.contains("L M B E N C H") {
+        check_ended(Format::Lmbench, &text)?;
     }
     Ok(drafts.into_iter().map(super::draft::Draft::finish).collect())
 }

@@ -7,7 +7,7 @@
 use plumb_base::units::Unit;
 
 use super::draft::{Draft, Target};
-use super::{Format, ImportError, excerpt};
+use super::{Format, ImportError, check_ended, excerpt};
 use crate::record::{Block, Effort, Factors, ImportedSummary, RunData};
 use std::collections::BTreeMap;
 
@@ -29,7 +29,9 @@ pub fn parse(bytes: &[u8]) -> Result<RunData, ImportError> {
         let line = without_colours(line);
         reader.line(index + 1, line.trim_start_matches("sockperf: ").trim())?;
     }
-    reader.finish()
+    let run = reader.finish()?;
+    check_ended(Format::Sockperf, &text)?;
+    Ok(run)
 }
 
 /// A line without its terminal colours, `ESC [ … m`.
@@ -66,11 +68,14 @@ struct Reader {
     bandwidth_mib: Option<f64>,
     counters: BTreeMap<String, u64>,
     in_log: bool,
+    last_line: usize,
     rows: Vec<Row>,
+    unread: Vec<(usize, String)>,
 }
 
 impl Reader {
     fn line(&mut self, number: usize, line: &str) -> Result<(), ImportError> {
+        self.last_line = number;
         if line.starts_with("packet, txTime(sec)") {
             self.in_log = true;
         } else if self.in_log && line.starts_with("---") {
@@ -118,6 +123,8 @@ impl Reader {
                 what: "the statistics of several servers",
                 instead: "a run against one server",
             });
+        } else if !is_chatter(line) {
+            self.unread.push((number, line.to_owned()));
         }
         // Both the throughput note and the parameters of a log name it.
         if let Some((_, rest)) = line.split_once("msg-size=") {
@@ -170,8 +177,17 @@ impl Reader {
     /// `Latency is 31.312 usec`, `BandWidth is 405.708 MBps (3245.660 Mbps)`.
     fn summary(&mut self, number: usize, text: &str) -> Result<(), ImportError> {
         if let Some(rest) = text.strip_prefix("BandWidth is ") {
-            let figure = rest.split_whitespace().next().unwrap_or_default();
-            self.bandwidth_mib = Some(number_in(number, figure, "a bandwidth in MBps")?);
+            let expected = "a bandwidth as '405.708 MBps (3245.660 Mbps)'";
+            let words: Vec<&str> = rest.split_whitespace().collect();
+            let &[mebibytes, "MBps", mebibits, "Mbps)"] = words.as_slice() else {
+                return Err(unexpected(number, expected, rest));
+            };
+            let mebibytes = number_in(number, mebibytes, expected)?;
+            let mebibits = number_in(number, mebibits.trim_start_matches('('), expected)?;
+            if (mebibytes * 8.0 - mebibits).abs() > 0.01 + mebibits * 1e-4 {
+                return Err(unexpected(number, "two bandwidths that agree", rest));
+            }
+            self.bandwidth_mib = Some(mebibytes);
         } else if let Some(figure) = between(text, " is ", " usec") {
             self.whole_round_trip = text.starts_with("Round trip");
             self.mean_us = Some(number_in(number, figure, "a time in microseconds")?);
@@ -191,6 +207,10 @@ impl Reader {
             let assumed = "the file does not name protocol and host: taken as local";
             draft.notes.insert("import.assumed".to_owned(), assumed.to_owned());
         }
+        for (number, line) in std::mem::take(&mut self.unread) {
+            draft.unread(number, &line);
+        }
+        self.check_whole()?;
         if !self.rows.is_empty() {
             let block = self.block();
             draft.samples(self.target("latency", Unit::Nanoseconds), block);
@@ -211,6 +231,33 @@ impl Reader {
             return Err(ImportError::NoResults { format: Format::Sockperf, expected: EXPECTED });
         }
         Ok(draft.finish())
+    }
+
+    /// Refuses what ends before sockperf ended it.
+    fn check_whole(&self) -> Result<(), ImportError> {
+        let rows = self.rows.len() as u64;
+        let cut = |line: usize, expected: String, found: &str| {
+            Err(ImportError::Unexpected {
+                format: Format::Sockperf,
+                line,
+                expected,
+                found: found.to_owned(),
+            })
+        };
+        match self.observations {
+            _ if self.in_log => {
+                let expected = "the line of dashes that ends the log".to_owned();
+                cut(self.last_line, expected, "the end of the file")
+            }
+            Some(total) if rows > 0 && total != rows => {
+                cut(self.last_line, format!("a log of {total} rows"), &format!("{rows}"))
+            }
+            _ if rows == 0 && self.mean_us.is_some() && self.min_us.is_none() => {
+                let expected = "percentiles down to the '<MIN> observation'".to_owned();
+                cut(self.last_line, expected, "the end of the file")
+            }
+            _ => Ok(()),
+        }
     }
 
     fn target(&self, response: &'static str, unit: Unit) -> Target {
@@ -322,6 +369,23 @@ fn mechanism(host: &str, protocol: &str) -> &'static str {
         (Some("UDP"), true) => "udp6",
         _ => "unknown",
     }
+}
+
+/// Lines that are known and say nothing that is kept.
+fn is_chatter(line: &str) -> bool {
+    let known = [
+        "sockperf[CLIENT]",
+        "Warmup stage",
+        "Starting test",
+        "Test end",
+        "[Total Run]",
+        "[Valid Duration]",
+        "========= Printing statistics",
+        "Total of ",
+        "NOTE: ",
+        "---",
+    ];
+    line.is_empty() || known.iter().any(|known| line.starts_with(known))
 }
 
 /// What stands between two marks.

@@ -5,6 +5,7 @@
 mod flent_files;
 mod netperf_files;
 mod qperf_files;
+mod whole_files;
 
 use std::path::Path;
 
@@ -358,6 +359,26 @@ fn both_directions_of_an_iperf3_run_are_cells() {
         run.cells.iter().map(|cell| cell.factors.text("direction").unwrap()).collect();
     assert_eq!(directions, ["forward", "reverse"]);
     assert_eq!(run.cells[1].imported.as_ref().unwrap().value, 1e9);
+}
+
+#[test]
+fn iperf3_tells_both_directions_of_a_real_run_apart() {
+    let key = |mechanism: &str, size: u32, direction: &str| {
+        format!(
+            "throughput.local direction={direction} mechanism={mechanism} placement=unknown \
+             size={size} [throughput]"
+        )
+    };
+    let tcp = only_run("iperf3-tcp-bidir.json");
+    assert_values(
+        &tcp,
+        &[
+            (&key("tcp4", 131_072, "forward"), 10_292_505_898.905_294 / 8.0),
+            (&key("tcp4", 131_072, "reverse"), 8_850_717_432.700_556 / 8.0),
+        ],
+    );
+    let udp = only_run("iperf3-udp-bidir.json");
+    assert_values(&udp, &[(&key("udp6", 1200, "reverse"), 19_992_321.719_934_735 / 8.0)]);
 }
 
 #[test]

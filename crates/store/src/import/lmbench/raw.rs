@@ -5,7 +5,7 @@
 use plumb_base::units::parse_bytes;
 
 use super::super::draft::{Draft, Target};
-use super::super::{Format, ImportError, excerpt};
+use super::super::{Format, ImportError, check_ended, excerpt};
 use super::{
     bandwidth, call, context_switch, latency_local, latency_remote, statistic, throughput_local,
     time,
@@ -50,7 +50,23 @@ pub(super) fn parse(text: &str) -> Result<Vec<Draft>, ImportError> {
     }
     drafts.push(reader.draft);
     drafts.retain(|draft| !draft.is_empty());
-    Ok(drafts)
+    if drafts.is_empty() { Ok(drafts) } else { check_whole(text).map(|()| drafts) }
+}
+
+/// Refuses results of the whole suite that lack the date which it prints last, and any file whose
+/// last figure may be cut.
+fn check_whole(text: &str) -> Result<(), ImportError> {
+    let is_suite = text.lines().any(|line| line.trim_start().starts_with("[lmbench"));
+    let last = text.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    if is_suite && !(last.starts_with('[') && last.ends_with(']')) {
+        return Err(ImportError::Unexpected {
+            format: Format::Lmbench,
+            line: text.lines().count(),
+            expected: "the date in brackets with which lmbench ends its results".to_owned(),
+            found: excerpt(last),
+        });
+    }
+    if is_suite { Ok(()) } else { check_ended(Format::Lmbench, text) }
 }
 
 struct Reader {
@@ -98,15 +114,18 @@ impl Reader {
                 self.draft.skip(label);
             }
         } else {
-            self.pair(line);
+            self.pair(number, line);
         }
         Ok(())
     }
 
-    /// A line of two numbers inside a section; anything else is the chatter of some test.
-    fn pair(&mut self, line: &str) {
+    /// A line of two numbers inside a section; anything else is not understood.
+    fn pair(&mut self, number: usize, line: &str) {
         let mut words = line.split_whitespace().map(str::parse::<f64>);
-        let (Some(Ok(first)), Some(Ok(second))) = (words.next(), words.next()) else { return };
+        let (Some(Ok(first)), Some(Ok(second))) = (words.next(), words.next()) else {
+            self.draft.unread(number, line);
+            return;
+        };
         if !(first.is_finite() && second.is_finite() && second > 0.0) {
             return;
         }
