@@ -16,6 +16,7 @@ pub mod headline;
 pub mod html;
 pub mod markdown;
 pub mod name;
+pub mod prometheus;
 pub mod section;
 pub mod study;
 pub mod table;

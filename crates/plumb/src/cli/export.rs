@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use plumb_analysis::document::build;
-use plumb_report::{csv, markdown};
+use plumb_report::{csv, markdown, prometheus};
 use plumb_store::export;
 use plumb_store::record::RunData;
 use plumb_store::sqlite::Mode;
@@ -13,12 +13,13 @@ use super::output::{Failure, Output};
 use super::{Global, stored};
 use crate::problem::{Exit, Problem};
 
-/// Write a run as JSON, JSON lines, CSV, Markdown or HdrHistogram logs
+/// Write a run as JSON, JSON lines, CSV, Markdown, HdrHistogram logs or Prometheus metrics
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
   plumb export last --format csv -o run.csv
   plumb export last --format jsonl | duckdb -c \"select * from read_json('/dev/stdin')\"
-  plumb export last --format hdr -o run.hlog")]
+  plumb export last --format hdr -o run.hlog
+  plumb export last --format prometheus -o /var/lib/prometheus/node-exporter/plumb.prom")]
 pub struct Export {
     /// A run: its id, the beginning of it, last or last~N
     #[arg(value_name = "RUN", default_value = "last")]
@@ -43,6 +44,8 @@ enum Format {
     Markdown,
     /// HdrHistogram interval log, one histogram a block
     Hdr,
+    /// Metrics for node exporter's textfile collector
+    Prometheus,
 }
 
 impl Export {
@@ -79,6 +82,7 @@ fn render(data: &RunData, format: Format) -> Result<Vec<u8>, Problem> {
         Format::Jsonl => export::jsonl(data, &mut bytes).map_err(refused)?,
         Format::Csv => bytes = csv::results(&build(data)).into_bytes(),
         Format::Markdown => bytes = markdown::run(&build(data)).into_bytes(),
+        Format::Prometheus => bytes = prometheus::run(&build(data)).into_bytes(),
         Format::Hdr => export::hdr(data, &mut bytes).map_err(refused)?,
     }
     Ok(bytes)
