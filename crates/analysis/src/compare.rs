@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use plumb_base::stats::hierarchy::Pairing;
 use plumb_base::stats::means;
 use plumb_base::stats::rank::holm;
-use plumb_store::record::{Cell, Factors, Level, Run, RunData};
+use plumb_store::record::{Cell, Factors, Level, Run, RunData, RunStatus};
 
 use crate::document::build::{instant, trust};
 use crate::document::compare::{
@@ -36,6 +36,7 @@ pub fn runs(a: &RunData, b: &RunData, margin: f64) -> CompareDocument {
             .to_owned(),
     ];
     warnings.extend([a, b].into_iter().filter_map(distrust));
+    warnings.extend([a, b].into_iter().filter_map(imported));
     let sides = (side(&a.run, a.run.id.clone()), side(&b.run, b.run.id.clone()));
     let mut comparison = Comparison::new(margin, Pairing::Unpaired, warnings);
     let names = |data: &RunData| -> Vec<(String, Cell)> {
@@ -109,6 +110,12 @@ fn distrust(data: &RunData) -> Option<String> {
             "not to be trusted: {} of {} blocks of {} were disturbed",
             trust.flagged, trust.blocks, data.run.id
         )
+    })
+}
+
+fn imported(data: &RunData) -> Option<String> {
+    (data.run.status == RunStatus::Imported).then(|| {
+        format!("{} was measured by another tool: its cells carry no verdict", data.run.id)
     })
 }
 

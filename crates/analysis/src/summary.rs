@@ -290,6 +290,12 @@ fn exponent(value: f64) -> i32 {
     value.abs().log10().floor() as i32
 }
 
+/// What a reader must know of a cell whose every sample is from another tool's log.
+pub fn imported_samples(run: &plumb_store::record::Run) -> String {
+    let tool = run.notes.get("import.tool").map_or("another tool", String::as_str);
+    format!("imported: {tool} logged these samples; one launch, so no verdict")
+}
+
 /// The result of a cell from another tool, which has no blocks.
 pub fn imported(cell: &Cell) -> Option<CellResult> {
     let summary = cell.imported.as_ref()?;

@@ -20,12 +20,17 @@ const LADDER: &str = "ladder";
 /// The same records give the same document: all resampling is seeded by the run's seed.
 pub fn build(data: &RunData) -> RunDocument {
     let measured = summary::measured(data);
+    let is_imported = data.run.status == RunStatus::Imported;
     let mut results = Vec::new();
     let mut unavailable = Vec::new();
     let mut found = measured.iter().peekable();
     for cell in &data.cells {
         if let Some(measured) = found.next_if(|measured| measured.cell.id == cell.id) {
-            results.push(measured.result());
+            let mut result = measured.result();
+            if is_imported {
+                result.flags.push(summary::imported_samples(&data.run));
+            }
+            results.push(result);
         } else if let Some(result) = summary::imported(cell) {
             results.push(result);
         } else {
@@ -50,10 +55,15 @@ pub fn build(data: &RunData) -> RunDocument {
         claims: Vec::new(),
         ranks: Vec::new(),
         ladder: Vec::new(),
-        breakdowns: breakdown::breakdowns(&measured),
-        ratios: ratio::ratios(&measured),
+        breakdowns: Vec::new(),
+        ratios: Vec::new(),
     };
-    judge(&mut document, data, &measured);
+    // What another tool measured, elsewhere and without launches, decides nothing here.
+    if !is_imported {
+        document.breakdowns = breakdown::breakdowns(&measured);
+        document.ratios = ratio::ratios(&measured);
+        judge(&mut document, data, &measured);
+    }
     document
 }
 
