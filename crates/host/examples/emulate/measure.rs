@@ -5,7 +5,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::Duration;
 
 use plumb_base::stats::quantile;
@@ -179,12 +179,14 @@ pub fn datagrams(bed: &Bed, task: &Task) {
 pub fn stream(bed: &Bed, task: &Task) {
     let address = SocketAddr::from((TestBed::FAR_V4, 9));
     let listener = bed.bed.in_b(|| TcpListener::bind(address).unwrap()).unwrap();
-    if let Some(window) = task.window {
-        // Inherited by what it accepts, before the first window is offered; a buffer that was set is
-        // one that the kernel does not enlarge, and the window with it.
-        set_option(listener.as_fd(), IntOption::ReceiveBuffer, 4 * window).unwrap();
-        set_option(listener.as_fd(), IntOption::WindowClamp, window).unwrap();
-    }
+    let window = task.window;
+    // Inherited by what it accepts, before the first window is offered.
+    let clamp = move |fd: BorrowedFd<'_>| {
+        if let Some(window) = window {
+            set_option(fd, IntOption::WindowClamp, window).unwrap();
+        }
+    };
+    clamp(listener.as_fd());
     let seconds = task.seconds;
     // The slow start, and the queue's filling, are not what is asked.
     let warm = 2.0 + 40.0 * task.delay_us as f64 * 2e-6;
@@ -195,6 +197,8 @@ pub fn stream(bed: &Bed, task: &Task) {
         let (mut first, mut count) = (None, 0_u64);
         loop {
             let len = stream.read(&mut buffer).unwrap();
+            // Linux forgets the limit whenever it learns what segments cost in memory (since 6.9).
+            clamp(stream.as_fd());
             let at = now();
             let since = (at - begin) as f64 / 1e9;
             assert!(len > 0, "the sender goes on until it is told");
