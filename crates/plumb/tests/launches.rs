@@ -20,7 +20,7 @@ use plumb_host::local::mechanism::{Carries, Mechanism, Wake};
 const PLUMB: &str = env!("CARGO_BIN_EXE_plumb");
 
 /// Longest time that a block is waited for.
-const PATIENCE: Span = Span::from_secs(20);
+const PATIENCE: Span = Span::from_secs(60);
 
 /// One launch at a time: these tests look for processes and time nothing.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
