@@ -17,6 +17,7 @@ use plumb_wire::packet::{Packet, Pool};
 use crate::clock::Timeline;
 use crate::device::{Device, DeviceError};
 
+pub mod check;
 mod control;
 mod inside;
 mod interface;

@@ -7,6 +7,7 @@
 pub mod affinity;
 pub mod bpf;
 pub mod clock;
+pub mod datagram;
 pub mod epoll;
 pub mod ethtool;
 pub mod fd;

@@ -1,0 +1,119 @@
+//! The judge against worlds whose truth is known: what a perfect link would show, and what others would.
+
+use plumb_base::seed::Seed;
+use plumb_link::spec::LinkSpec;
+use rand::RngExt;
+
+use super::*;
+use crate::emulate::check::plan::plan;
+use crate::emulate::check::traffic::Received;
+
+/// A world in which datagrams take `travel(number)` nanoseconds, or are lost.
+fn seen(n: u32, apart_ns: u64, mut travel: impl FnMut(u32) -> Option<u64>) -> Seen {
+    let sent = (0..n).map(|number| u64::from(number) * apart_ns + 1_000_000);
+    let sent: Vec<Sent> = sent.map(|begun| Sent { begun, done: begun + 5_000 }).collect();
+    let mut received: Vec<Received> = (0..n)
+        .filter_map(|number| {
+            let begun = sent[usize::try_from(number).unwrap()].begun;
+            Some(Received { number, at: begun + travel(number)? })
+        })
+        .collect();
+    received.sort_by_key(|received| received.at);
+    Seen { sent, received }
+}
+
+fn verdict(link: &str, what: &str, sparse: &Seen) -> Verdict {
+    let spec: LinkSpec = link.parse().unwrap();
+    let way = &Way::both(&spec)[0];
+    let plan = plan(way, Span::from_secs(5));
+    let lines = judge(way, &plan, sparse, None);
+    lines.into_iter().find(|line| line.what == what).unwrap().verdict
+}
+
+#[test]
+fn a_delay_is_as_asked_in_the_middle_and_never_early() {
+    let late = |ns: u64| seen(200, 5_000_000, move |_| Some(10_000_000 + ns));
+    assert_eq!(verdict("delay=10ms", "delay", &late(30_000)), Verdict::Ok);
+    assert_eq!(verdict("delay=10ms", "delay", &late(300_000)), Verdict::Off);
+    let early =
+        seen(200, 5_000_000, |number| Some(if number == 7 { 9_990_000 } else { 10_030_000 }));
+    assert_eq!(verdict("delay=10ms", "delay", &early), Verdict::Off);
+}
+
+#[test]
+fn jitter_is_told_from_another_distribution_of_the_same_mean() {
+    let mut stream = Seed(3).stream("jitter");
+    let uniform = seen(300, 50_000_000, |_| Some(20_000_000 + stream.random_range(0..20_000_000)));
+    assert_eq!(verdict("delay=20ms..40ms", "jitter", &uniform), Verdict::Ok);
+    assert_eq!(verdict("delay=20ms..40ms", "delay", &uniform), Verdict::Ok);
+    assert_eq!(verdict("delay=10ms..50ms", "jitter", &uniform), Verdict::Off);
+    assert_eq!(verdict("delay=10ms..50ms", "delay", &uniform), Verdict::Ok);
+}
+
+#[test]
+fn loss_is_judged_by_its_interval_and_none_by_the_first() {
+    let lossy = |every: u32| seen(2_000, 1_000_000, move |n| (n % every != 0).then_some(1_000_000));
+    assert_eq!(verdict("delay=1ms,loss=2%", "loss", &lossy(50)), Verdict::Ok);
+    assert_eq!(verdict("delay=1ms,loss=2%", "loss", &lossy(10)), Verdict::Off);
+    assert_eq!(verdict("delay=1ms,loss=2%", "loss", &lossy(1_000)), Verdict::Off);
+    assert_eq!(verdict("delay=1ms", "loss", &lossy(2_000)), Verdict::Off);
+    assert_eq!(
+        verdict("delay=1ms", "loss", &seen(50, 1_000_000, |_| Some(1_000_000))),
+        Verdict::Ok
+    );
+}
+
+#[test]
+fn order_is_off_when_it_is_not_kept_and_when_it_is_kept_but_should_not_be() {
+    let swapped = seen(500, 2_000_000, |n| Some(if n % 20 == 0 { 8_000_000 } else { 1_000_000 }));
+    let straight = seen(500, 2_000_000, |_| Some(1_000_000));
+    assert_eq!(verdict("delay=1ms", "order", &swapped), Verdict::Off);
+    assert_eq!(verdict("delay=1ms", "order", &straight), Verdict::Ok);
+    assert_eq!(verdict("delay=1ms,reorder=5%/7ms", "order", &swapped), Verdict::Ok);
+    assert_eq!(verdict("delay=1ms,reorder=5%/7ms", "order", &straight), Verdict::Off);
+    assert_eq!(overtaken(&swapped), (25, 3));
+}
+
+/// What a link of `rate` shows of a busy sender: each frame leaves when those before it have, `stretch` times as slow.
+fn busy(link: &str, stretch: f64) -> Line {
+    let spec: LinkSpec = link.parse().unwrap();
+    let way = &Way::both(&spec)[0];
+    let plan = plan(way, Span::from_secs(5));
+    let traffic = &plan.busy.as_ref().unwrap().traffic;
+    let bottleneck = plan.busy.as_ref().unwrap().bottleneck;
+    let wire = wire_len(traffic.payload, bottleneck.overhead) as f64;
+    let each = wire * 8e9 / bottleneck.rate.bits_per_second() as f64 * stretch;
+    let (mut free, mut seen) = (0.0_f64, Seen::default());
+    for (number, moment) in (0..).zip(&traffic.moments) {
+        let begun = moment.as_ns_f64() + 1e6;
+        free = free.max(begun) + each;
+        let ns = |at: f64| Span::from_secs_f64(at / 1e9).as_ns();
+        seen.sent.push(Sent { begun: ns(begun), done: ns(begun) + 3_000 });
+        seen.received.push(Received { number, at: ns(free) });
+    }
+    rate(way, &plan, Some(&seen))
+}
+
+#[test]
+fn a_rate_is_told_from_one_that_is_a_hundredth_slower() {
+    for link in ["rate=1200bit", "rate=10mbit", "rate=100mbit,overhead=24", "rate=1gbit"] {
+        let line = busy(link, 1.0);
+        assert_eq!(line.verdict, Verdict::Ok, "{line:?}");
+        let error = line.numbers.iter().find(|(name, _)| *name == "error_share").unwrap().1;
+        assert!(error.abs() < 1e-4, "{line:?}");
+        assert_eq!(busy(link, 1.01).verdict, Verdict::Off, "{link}");
+    }
+}
+
+#[test]
+fn a_sender_that_leaves_the_link_idle_tells_nothing_of_its_rate() {
+    assert_eq!(busy("rate=10mbit", 0.5).verdict, Verdict::Untested);
+    assert_eq!(busy("rate=10mbit", 0.5).note, "the sender could not keep the link busy");
+}
+
+#[test]
+fn wilsons_interval_is_what_its_formula_gives_by_hand() {
+    // 5 of 100 at 99.9 %: z = 3.290527.
+    let (lo, hi) = wilson(0.05, 100.0);
+    assert!((lo - 0.012_886).abs() < 1e-5 && (hi - 0.175_04).abs() < 1e-5, "{lo} {hi}");
+}

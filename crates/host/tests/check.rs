@@ -1,0 +1,74 @@
+//! Every preset measured from outside, in real time, with plain kernel sockets.
+//!
+//! A line may be off only where the link's own driver says that it was late, lost frames, or did not get a
+//! CPU: this machine may be doing other things. Says `skipped:` where namespaces or TUN are not allowed, and
+//! fails for that under CI=true. Left out: what a link does beyond what a check measures.
+
+#![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+use plumb_base::time::Span;
+use plumb_host::emulate::Options;
+use plumb_host::emulate::check::{CheckFault, Line, Outcome, Verdict, check};
+use plumb_link::preset::PRESETS;
+
+/// A driver that was ready to run and had no CPU for longer than this may have taken frames late, which it
+/// cannot know.
+const WITHOUT_CPU: Span = Span::from_ms(1);
+
+/// Whether the driver's own report explains that something is off.
+fn is_excused(outcome: &Outcome) -> bool {
+    let punctuality = &outcome.driver.punctuality;
+    !outcome.driver.is_faithful()
+        || punctuality.absences.count > 0
+        || punctuality.waited_for_cpu.is_none_or(|waited| waited > WITHOUT_CPU)
+}
+
+#[expect(clippy::print_stdout, reason = "a test that cannot run says so, and shows what it saw")]
+fn run(link: &str, time: Span) -> Option<Outcome> {
+    let outcome = match check(&link.parse().unwrap(), Options::default(), time) {
+        Ok(outcome) => outcome,
+        Err(error @ (CheckFault::Taps(_) | CheckFault::Lab(_))) => {
+            println!("skipped: {error}");
+            assert!(std::env::var("CI").as_deref() != Ok("true"), "no skips under CI=true");
+            return None;
+        }
+        Err(error) => panic!("{link}: {error}"),
+    };
+    println!("{link}, {}:", outcome.took);
+    for line in &outcome.lines {
+        let (way, what, verdict) = (line.way, line.what, line.verdict.name());
+        println!("  {way:4} {what:6} {verdict:8} {} → {} ({})", line.asked, line.got, line.note);
+    }
+    Some(outcome)
+}
+
+#[test]
+fn every_preset_is_what_it_says_or_says_why_it_was_not() {
+    for preset in &PRESETS {
+        let Some(outcome) = run(preset.text, Span::from_ms(2_000)) else { return };
+        assert!(outcome.took < Span::from_secs(6), "{}: {}", preset.name, outcome.took);
+        let off = |what: &[&str]| {
+            let is_off = |line: &&Line| line.verdict == Verdict::Off && what.contains(&line.what);
+            outcome.lines.iter().filter(is_off).cloned().collect::<Vec<_>>()
+        };
+        // What the model decides by itself, however late anybody is.
+        assert_eq!(off(&["order"]), [], "{}", preset.name);
+        if !is_excused(&outcome) {
+            assert_eq!(off(&["delay", "rate", "jitter", "loss"]), [], "{}", preset.name);
+        }
+    }
+}
+
+#[test]
+fn a_link_that_loses_delays_and_reorders_is_found_to() {
+    let link = "rate=20mbit,delay=5ms,loss=10%,reorder=20%/9ms";
+    let Some(outcome) = run(link, Span::from_ms(2_000)) else { return };
+    let number = |what: &str, name: &str| {
+        let line = outcome.lines.iter().find(|line| line.way == "up" && line.what == what).unwrap();
+        line.numbers.iter().find(|(key, _)| *key == name).unwrap().1
+    };
+    let (lo, hi) = (number("loss", "interval_lo"), number("loss", "interval_hi"));
+    assert!(lo > 0.03 && hi < 0.3 && (lo..hi).contains(&0.1), "{lo} {hi}");
+    assert!(number("order", "got_share") > 0.08);
+    assert!(number("order", "depth") >= 1.0);
+}
