@@ -19,6 +19,7 @@ pub mod check;
 pub mod compare;
 pub mod doctor;
 pub mod explain;
+pub mod link;
 pub mod list;
 pub mod runs;
 pub mod schema;

@@ -9,19 +9,27 @@ use std::io;
 mod address;
 mod bed;
 mod contained;
+mod doors;
+mod helper;
+mod hosts;
 mod link;
 mod message;
 mod namespace;
 mod netlink;
+mod registry;
 mod shown;
 mod sysctl;
 mod world;
 
 pub use bed::{Far, LinkOptions, TestBed};
-pub use contained::{Contained, Ended, Signals, contain};
+pub use contained::{Contained, Ended, Signals, contain, end_heir};
+pub use doors::{Doors, leave_session};
+pub use helper::{Helper, adopt};
+pub use hosts::Host;
 pub use link::{Link, LinkChange, LinkStats, Offload, VethEnd};
 pub use namespace::{Namespace, become_root};
 pub use netlink::Netlink;
+pub use registry::{Published, Registry, RegistryError};
 pub use shown::{hide_directory, show_text};
 pub use sysctl::{set_forwarding, set_sysctl, sysctl};
 

@@ -23,6 +23,7 @@ pub mod export;
 pub mod help;
 pub mod import;
 pub mod ladder;
+pub mod link;
 pub mod list;
 pub mod man;
 pub mod output;
@@ -118,6 +119,7 @@ enum Command {
     Selftest(selftest::Selftest),
     Show(show::Show),
     Stack(stack::Stack),
+    Link(link::Link),
     Explain(explain::Explain),
     Compare(compare::Compare),
     Ab(variants::Ab),
@@ -138,6 +140,7 @@ pub fn main() -> ExitCode {
         Some("__worker") => return ExitCode::from(harness::worker::main()),
         Some("__peer") => return ExitCode::from(harness::peer::main()),
         Some("__mirror") => return ExitCode::from(harness::mirror::peer::main(mirror::open)),
+        Some("__outside") => return link::outside(arguments.get(2)),
         _ => {}
     }
     report_panics();
@@ -180,6 +183,7 @@ fn dispatch(cli: Cli, output: &Output) -> Result<Exit, Failure> {
         Command::Selftest(command) => command.perform(output),
         Command::Show(command) => command.perform(global, output),
         Command::Stack(command) => command.perform(global, output),
+        Command::Link(command) => command.perform(global, output),
         Command::Explain(command) => command.perform(global, output),
         Command::Compare(command) => command.perform(global, output),
         Command::Ab(command) => command.perform(global, output),

@@ -5,6 +5,7 @@
 
 pub mod cli;
 pub mod experiment;
+pub mod link;
 pub mod mirror;
 pub mod plan;
 pub mod problem;

@@ -7,6 +7,7 @@ pub mod compare;
 pub mod doctor;
 pub mod explain;
 pub mod ladder;
+pub mod link;
 pub mod ranks;
 pub mod selftest;
 pub mod stack;

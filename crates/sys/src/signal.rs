@@ -149,6 +149,14 @@ pub fn set_heir(pid: u32) {
     }
 }
 
+/// Sends SIGTERM to whom signals are passed on; nothing where that is nobody.
+pub fn end_heir() {
+    if let Ok(heir @ 1..) = libc::pid_t::try_from(HEIR.load(Ordering::SeqCst)) {
+        // SAFETY: takes plain numbers.
+        unsafe { libc::kill(heir, libc::SIGTERM) };
+    }
+}
+
 fn handle(signals: &[libc::c_int], handler: extern "C" fn(libc::c_int)) -> io::Result<()> {
     // SAFETY: a sigaction is plain data; all zeroes means no flags and an empty mask.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };

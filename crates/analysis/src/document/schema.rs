@@ -9,6 +9,7 @@ use crate::document::check::{self, CheckDocument};
 use crate::document::compare::{self, CompareDocument};
 use crate::document::doctor::{self, DoctorDocument};
 use crate::document::explain::{self, ExplainDocument};
+use crate::document::link::{self, LinkDocument};
 use crate::document::list::{self, ListDocument};
 use crate::document::runs::{self, RunsDocument};
 use crate::document::selftest::{self, SelftestDocument};
@@ -38,6 +39,7 @@ pub fn all() -> Vec<Published> {
         published::<ExplainDocument>(explain::SCHEMA),
         published::<SelftestDocument>(selftest::SCHEMA),
         published::<StackDocument>(stack::SCHEMA),
+        published::<LinkDocument>(link::SCHEMA),
     ]
 }
 

@@ -286,7 +286,7 @@ fn bring_up_silent(namespace: &Namespace, device: &str, has_v6: bool) -> Result<
 
 /// A namespace whose devices say nothing of their own accord: no router solicitations, no duplicate
 /// address detection, no link-local addresses; and which takes packets whatever their way back.
-fn quiet_namespace() -> Result<Namespace, LabError> {
+pub(super) fn quiet_namespace() -> Result<Namespace, LabError> {
     let namespace = Namespace::new()?;
     for name in ["all", "default"] {
         set_sysctl(&namespace, &format!("ipv4/conf/{name}/rp_filter"), "0")?;
@@ -310,13 +310,13 @@ fn quiet_namespace() -> Result<Namespace, LabError> {
 }
 
 /// Frames that a TAP keeps for whoever reads it: the kernel's 500 are fewer than one burst of TCP.
-const TAP_QUEUE_LEN: u32 = 10_000;
+pub(super) const TAP_QUEUE_LEN: u32 = 10_000;
 
 /// A link of less carries no IPv6 (RFC 8200 §5), and Linux switches it off there.
-const MTU_MIN_V6: u32 = 1280;
+pub(super) const MTU_MIN_V6: u32 = 1280;
 
 /// Whether this kernel has IPv6 at all.
-fn has_v6(namespace: &Namespace) -> bool {
+pub(super) fn has_v6(namespace: &Namespace) -> bool {
     sysctl(namespace, "ipv6/conf/default/disable_ipv6").is_ok()
 }
 

@@ -10,6 +10,8 @@ use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
 
 use plumb_sys::{fd, namespace, process, signal};
 
@@ -124,6 +126,22 @@ impl Contained {
         signal::set_heir(0);
         Ok(Ended { status: ExitStatus::from_raw(status), left: end_all_others() })
     }
+
+    /// Waits until `stop` says something or nobody can any more, as process 1 must; then ends every other
+    /// process.
+    pub fn stay(&self, stop: &Receiver<()>) {
+        /// How long a process that has ended may stay in the list of processes.
+        const LOOK_EVERY: Duration = Duration::from_millis(200);
+        while stop.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
+            while let Ok(Some(_)) = process::wait_any(false) {}
+        }
+        end_all_others();
+    }
+}
+
+/// Asks the command that [`Contained::run`] waits for to end: SIGTERM. Nothing where there is none.
+pub fn end_heir() {
+    signal::end_heir();
 }
 
 /// How a command ended.

@@ -57,6 +57,15 @@ impl Namespace {
         Ok(Self { fd: file.into() })
     }
 
+    /// Another descriptor of it.
+    ///
+    /// # Errors
+    /// There are no more descriptors.
+    pub fn try_clone(&self) -> Result<Self, LabError> {
+        let cloned = self.fd.try_clone();
+        Ok(Self { fd: cloned.map_err(|error| LabError::refused("hold a namespace twice", error))? })
+    }
+
     /// Runs `work` on this thread with this namespace as the thread's own, and returns to the one
     /// it was in. Descriptors opened inside (sockets, TAP queues) and processes started inside stay
     /// in this namespace.

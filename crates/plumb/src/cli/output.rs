@@ -103,6 +103,17 @@ impl Output {
         }
     }
 
+    /// Draws a line of standard error anew, for a terminal.
+    pub fn draw_line(&self, text: &str) {
+        let mut stderr = io::stderr().lock();
+        stderr.write_all(format!("\r\x1b[K{}", self.style_stderr.spell(text)).as_bytes()).ok();
+    }
+
+    /// Leaves nothing of it.
+    pub fn erase_line(&self) {
+        io::stderr().lock().write_all(b"\r\x1b[K").ok();
+    }
+
     /// Reports a problem on standard error.
     pub fn complain(&self, problem: &Problem) {
         let text = problem.to_string();

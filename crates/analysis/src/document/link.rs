@@ -1,0 +1,152 @@
+//! What an emulated link did, `plumb.link/1`.
+//!
+//! Left out: how frames were moved; the link and the command line do that.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The name of this document's shape.
+pub const SCHEMA: &str = "plumb.link/1";
+
+/// One link, as it was asked for and as it was.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LinkDocument {
+    /// Always `plumb.link/1`.
+    pub schema: String,
+    /// The name of the link: that of a lab, or the number of the process.
+    pub name: String,
+    /// The command behind it; empty for a lab.
+    pub command: Vec<String>,
+    /// The hosts that it joins.
+    pub hosts: Vec<String>,
+    /// The link as text: what was asked for, by its latest change.
+    pub link: String,
+    /// How often it was changed while it ran.
+    pub changes: u64,
+    /// How long it ran, in seconds.
+    pub seconds: f64,
+    /// The command's exit code, 128 and the signal's number where one ended it; null while it runs.
+    pub exit: Option<i32>,
+    /// Processes that the command left running, which were ended.
+    pub left: u64,
+    /// Whether the link was what it says: nothing late beyond the tolerance, nothing lost that was not
+    /// meant to be, and every account in balance.
+    pub faithful: bool,
+    /// One entry a hop and direction.
+    pub directions: Vec<LinkDirection>,
+    /// How punctual the link's driver was.
+    pub driver: LinkDriver,
+    /// What the gateway to the network outside did; null without one.
+    pub gateway: Option<LinkGateway>,
+    /// Errors that routers between the hops sent to who sent a frame that could not go on.
+    pub router_errors: u64,
+    /// Laws of conservation that the accounts break: a bug of plumb, if ever there is any.
+    pub violations: Vec<String>,
+    /// What a reader must know.
+    pub flags: Vec<String>,
+}
+
+/// One direction of one hop.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LinkDirection {
+    /// Which: `hop 1 up`, from the near side to the far one, or `hop 1 down`.
+    pub name: String,
+    /// What was asked for, as text.
+    pub asked: String,
+    /// Frames that entered.
+    pub frames_in: u64,
+    /// Their bytes as the rate counts them, overhead included.
+    pub bytes_in: u64,
+    /// Frames that left.
+    pub frames_out: u64,
+    /// Their bytes.
+    pub bytes_out: u64,
+    /// Frames that went no further, by reason; what is zero is left out.
+    pub discarded: BTreeMap<String, u64>,
+    /// Frames marked "congestion experienced".
+    pub marked: u64,
+    /// Frames that arrived twice.
+    pub duplicated: u64,
+    /// Frames that wait in the queue now.
+    pub waiting: u64,
+    /// Frames on the wire now.
+    pub in_flight: u64,
+    /// Bits in a second that left, on average over the whole time.
+    pub bits_per_second: f64,
+    /// Share of the time in which it was sending; 0 where the rate is not limited.
+    pub utilisation: f64,
+    /// Frames that a frame found in the queue: the middle of them.
+    pub queue_p50: u64,
+    /// The same, of 99 in 100 at most.
+    pub queue_p99: u64,
+    /// The most.
+    pub queue_max: u64,
+    /// Microseconds that a frame waited: the middle of them.
+    pub sojourn_us_p50: f64,
+    /// The same, of 99 in 100 at most.
+    pub sojourn_us_p99: f64,
+    /// The longest.
+    pub sojourn_us_max: f64,
+}
+
+/// How punctual a link's driver was; times in microseconds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LinkDriver {
+    /// How moments were waited for: `timer`, `hybrid` or `busy`.
+    pub precision: String,
+    /// How long before a moment it spun.
+    pub margin_us: f64,
+    /// Beyond which lateness a deadline counts as missed.
+    pub tolerance_us: f64,
+    /// Frames handed over.
+    pub frames: u64,
+    /// How late: the middle of them.
+    pub late_us_p50: f64,
+    /// The same, of 99 in 100 at most.
+    pub late_us_p99: f64,
+    /// The same, of 999 in 1,000 at most.
+    pub late_us_p999: f64,
+    /// The latest.
+    pub late_us_max: f64,
+    /// Deadlines missed.
+    pub missed: u64,
+    /// By how much, the worst.
+    pub missed_us_worst: f64,
+    /// Times at which it was stopped, frozen or put aside.
+    pub absences: u64,
+    /// How long in all.
+    pub absent_us: f64,
+    /// The longest.
+    pub absent_us_worst: f64,
+    /// Frames that may have entered late because of that.
+    pub entered_late: u64,
+    /// How long it was ready to run and had no CPU; null where the kernel does not say.
+    pub waited_for_cpu_us: Option<f64>,
+    /// How long the machine was suspended.
+    pub suspended_us: f64,
+    /// Frames that the devices lost before the link saw them.
+    pub lost_before: u64,
+    /// Frames that the devices did not take after it.
+    pub lost_after: u64,
+}
+
+/// What a gateway did.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LinkGateway {
+    /// TCP connections carried.
+    pub connections: u64,
+    /// TCP connections that nobody outside took.
+    pub refused: u64,
+    /// Flows of UDP carried.
+    pub datagram_flows: u64,
+    /// Bytes of payload to the outside.
+    pub bytes_up: u64,
+    /// Bytes of payload from the outside.
+    pub bytes_down: u64,
+    /// Packets to the outside that are neither TCP nor UDP: not carried.
+    pub not_carried: u64,
+    /// First packets of flows that there was no room for.
+    pub no_room: u64,
+}

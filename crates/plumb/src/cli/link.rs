@@ -1,0 +1,101 @@
+//! `plumb link`: any program behind any network, and what that network really was.
+//!
+//! Left out: what each subcommand does, which is in its own file.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use plumb_host::{gateway, lab};
+
+use super::Global;
+use super::output::{Failure, Output};
+use crate::problem::{Exit, Problem};
+
+pub mod behind;
+pub mod finish;
+pub mod kept;
+pub mod running;
+pub mod shape;
+pub mod ways;
+
+/// Run a command behind an emulated link, and print what the link really did
+#[derive(Clone, Debug, Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "\
+The command runs in a network of its own: device plumb0 with 10.77.0.1 and fd77::1, and the link
+behind it. Its TCP and UDP reach the network outside through a gateway at the far end (10.77.0.2 and
+fd77::2, which are this machine's own loopback); ping reaches the far end alone. No root is needed
+where the kernel gives user namespaces, no kernel module, and nothing is left behind.
+
+Examples:
+  plumb link --rate 10mbit --delay 25ms --loss 0.1% --queue fq-codel -- curl https://example.org
+  plumb link --preset geo-satellite                a shell behind a satellite
+  plumb link --preset dsl --up rate=512kbit -- ./my-test
+  plumb link --delay 5ms --hop rate=100mbit,delay=20ms -- traceroute 10.77.0.2
+  plumb link --rate 1mbit --stats --pcap seen.pcapng -- wget http://10.77.0.2:8000/file
+  plumb link set 4711 --rate 56kbit                change one that runs, by the name it has told
+  plumb link up lab --hosts a,b,c --delay 2ms      a lab that stays
+  plumb link exec lab a -- ping -c 3 b
+  plumb link down lab"
+)]
+pub struct Link {
+    #[command(subcommand)]
+    action: Option<Action>,
+    #[command(flatten)]
+    behind: behind::Behind,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum Action {
+    Up(kept::Up),
+    Exec(kept::Exec),
+    Set(running::Set),
+    Show(running::Show),
+    List(running::List),
+    Down(running::Down),
+    Clean(running::Clean),
+}
+
+impl Link {
+    /// Does it.
+    ///
+    /// # Errors
+    /// As each subcommand says.
+    pub fn perform(self, global: &Global, output: &Output) -> Result<Exit, Failure> {
+        match self.action {
+            None => self.behind.perform(output),
+            Some(Action::Up(command)) => command.perform(global, output),
+            Some(Action::Exec(command)) => command.perform(),
+            Some(Action::Set(command)) => command.perform(output),
+            Some(Action::Show(command)) => command.perform(output),
+            Some(Action::List(command)) => command.perform(output),
+            Some(Action::Down(command)) => command.perform(output),
+            Some(Action::Clean(command)) => command.perform(output),
+        }
+    }
+}
+
+/// The words of this process again, and what the process inside needs before the command.
+fn words_inside(more: Vec<OsString>) -> Vec<OsString> {
+    let mut words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
+    words.splice(end..end, more);
+    words
+}
+
+impl From<lab::RegistryError> for Problem {
+    fn from(error: lab::RegistryError) -> Self {
+        Self::from_message(&error.to_string(), Exit::Usage)
+    }
+}
+
+/// The helper of a gateway, as which this program was started.
+pub fn outside(number: Option<&OsString>) -> ExitCode {
+    let number = number.and_then(|number| number.to_str()?.parse().ok());
+    let served = number.is_some_and(|number| {
+        lab::adopt(number).is_ok_and(|socket| gateway::serve_outside(&socket).is_ok())
+    });
+    ExitCode::from(if served { Exit::Fine } else { Exit::Trouble }.code())
+}

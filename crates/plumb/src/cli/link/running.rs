@@ -1,0 +1,191 @@
+//! `plumb link set|show|list|down|clean`: talking to links that run.
+//!
+//! Left out: labs that stay (`super::kept`).
+
+use clap::Args;
+use plumb_host::lab::Registry;
+use plumb_report::terminal;
+
+use super::shape::Shape;
+use crate::cli::output::{Failure, Output};
+use crate::link::control::{Answer, Question, ask};
+use crate::problem::{Exit, Problem};
+
+/// Change a link while it runs; what is in flight stays so
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:
+  plumb link set lab --rate 56kbit
+  plumb link set 4711 --up loss=5% --down delay=100ms
+  plumb link set 4711 --preset lossy")]
+pub struct Set {
+    /// Its name: 'plumb link list' shows them
+    name: String,
+    #[command(flatten)]
+    shape: Shape,
+}
+
+impl Set {
+    /// Does it.
+    ///
+    /// # Errors
+    /// No such link runs; it cannot become that.
+    pub fn perform(self, output: &Output) -> Result<Exit, Failure> {
+        if self.shape.is_empty() {
+            return Err(Problem::usage("nothing to change was given")
+                .fix(format!("say what: plumb link set {} --rate 1mbit", self.name))
+                .into());
+        }
+        let registry = Registry::of_user().map_err(Problem::from)?;
+        let connect = || registry.connect(&self.name).map_err(Problem::from);
+        let Answer::Text(text) = ask(&connect()?, &Question::Text)? else {
+            return Err(strange().into());
+        };
+        let spec = self.shape.change(super::shape::parse(&text)?)?;
+        ask(&connect()?, &Question::Set(spec.to_string()))?;
+        output.remark(&format!("{} is now {spec}", self.name));
+        Ok(Exit::Fine)
+    }
+}
+
+/// Show what a link does
+#[derive(Clone, Debug, Args)]
+pub struct Show {
+    /// Its name; the only one that runs where absent
+    name: Option<String>,
+}
+
+impl Show {
+    /// Does it.
+    ///
+    /// # Errors
+    /// No such link runs, or several do and none was named.
+    pub fn perform(self, output: &Output) -> Result<Exit, Failure> {
+        let registry = Registry::of_user().map_err(Problem::from)?;
+        let name = match self.name {
+            Some(name) => name,
+            None => only(registry.names())?,
+        };
+        let stream = registry.connect(&name).map_err(Problem::from)?;
+        let Answer::State(document) = ask(&stream, &Question::Show)? else {
+            return Err(strange().into());
+        };
+        if output.json {
+            output.document(&document)?;
+        } else {
+            output.page(&terminal::link::render(&document, true, output.style))?;
+        }
+        Ok(Exit::Fine)
+    }
+}
+
+/// List the links and labs that run
+#[derive(Clone, Debug, Args)]
+pub struct List {}
+
+impl List {
+    /// Does it.
+    ///
+    /// # Errors
+    /// The registry cannot be read.
+    pub fn perform(self, output: &Output) -> Result<Exit, Failure> {
+        let registry = Registry::of_user().map_err(Problem::from)?;
+        let mut documents = Vec::new();
+        for name in registry.names() {
+            // One may end meanwhile.
+            let Ok(stream) = registry.connect(&name) else { continue };
+            if let Ok(Answer::State(document)) = ask(&stream, &Question::Show) {
+                documents.push(*document);
+            }
+        }
+        if output.json {
+            output.document(&documents)?;
+            return Ok(Exit::Fine);
+        }
+        if documents.is_empty() {
+            output.remark("no link is running");
+        }
+        let mut page = String::new();
+        for document in documents {
+            let what = if document.command.is_empty() {
+                document.hosts.join(",")
+            } else {
+                document.command.join(" ")
+            };
+            page += &format!("{}  {}  {what}\n", document.name, document.link);
+        }
+        output.page(&page)?;
+        Ok(Exit::Fine)
+    }
+}
+
+/// End a lab, or the command behind a link
+#[derive(Clone, Debug, Args)]
+pub struct Down {
+    /// Its name: 'plumb link list' shows them
+    name: String,
+}
+
+impl Down {
+    /// Does it, and waits until it is gone.
+    ///
+    /// # Errors
+    /// No such link runs.
+    pub fn perform(self, output: &Output) -> Result<Exit, Failure> {
+        let registry = Registry::of_user().map_err(Problem::from)?;
+        let stream = registry.connect(&self.name).map_err(Problem::from)?;
+        ask(&stream, &Question::Down)?;
+        // The name is given back last of all.
+        let mut waited = std::time::Duration::ZERO;
+        while registry.connect(&self.name).is_ok() {
+            if waited >= DOWN_MAX {
+                return Err(Problem::trouble(format!(
+                    "{} was asked to end and has not",
+                    self.name
+                ))
+                .because("its command does not obey SIGTERM")
+                .fix("end the command, or the process of 'plumb link' with SIGKILL")
+                .into());
+            }
+            std::thread::sleep(DOWN_LOOK);
+            waited += DOWN_LOOK;
+        }
+        registry.remove_stale();
+        output.remark(&format!("{} is gone", self.name));
+        Ok(Exit::Fine)
+    }
+}
+
+/// How long a link may take to end.
+const DOWN_MAX: std::time::Duration = std::time::Duration::from_secs(10);
+/// How often is looked.
+const DOWN_LOOK: std::time::Duration = std::time::Duration::from_millis(5);
+
+/// Remove what links that were killed have left: names, nothing else ever is
+#[derive(Clone, Debug, Args)]
+pub struct Clean {}
+
+impl Clean {
+    /// Does it.
+    ///
+    /// # Errors
+    /// The registry cannot be read.
+    pub fn perform(self, output: &Output) -> Result<Exit, Failure> {
+        let removed = Registry::of_user().map_err(Problem::from)?.remove_stale();
+        output.remark(&format!("{removed} names of links that were killed were removed"));
+        Ok(Exit::Fine)
+    }
+}
+
+fn only(names: Vec<String>) -> Result<String, Problem> {
+    match <[String; 1]>::try_from(names) {
+        Ok([name]) => Ok(name),
+        Err(names) if names.is_empty() => Err(Problem::usage("no link is running")),
+        Err(names) => Err(Problem::usage("several links are running")
+            .fix(format!("name one: plumb link show {}", names.join("|")))),
+    }
+}
+
+fn strange() -> Problem {
+    Problem::trouble("the link gave an answer to another question")
+        .because("it may be run by another version of plumb")
+}

@@ -1,0 +1,118 @@
+//! How a link is driven, watched and recorded: options that a command and a lab share.
+//!
+//! Left out: the link itself (`super::shape`).
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use plumb_host::clock::Timeline;
+use plumb_host::device::Device;
+use plumb_host::device::record::{Recorder, What};
+use plumb_host::emulate::{Options, Precision};
+use plumb_wire::packet::Frames;
+
+use crate::link::course::End;
+use crate::problem::Problem;
+
+/// How moments are waited for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Wait {
+    /// Asleep: needs no CPU while nothing happens
+    Timer,
+    /// Asleep until shortly before, then spinning
+    #[default]
+    Hybrid,
+    /// Spinning for ever: takes a CPU to itself
+    Busy,
+}
+
+/// How it is driven.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Ways {
+    /// How a frame's moment is waited for
+    #[arg(long, value_name = "HOW", default_value = "hybrid", help_heading = "How it runs")]
+    precision: Wait,
+    /// Record what enters and leaves at the near end as pcapng
+    #[arg(long, value_name = "FILE", help_heading = "How it runs")]
+    pcap: Option<PathBuf>,
+    /// The same at the far end
+    #[arg(long, value_name = "FILE", help_heading = "How it runs")]
+    pcap_far: Option<PathBuf>,
+    /// Change the link by a file of lines like '5s rate=1mbit', counted from its beginning
+    #[arg(long, value_name = "FILE", help_heading = "How it runs")]
+    pub schedule: Option<PathBuf>,
+}
+
+impl Ways {
+    /// For the driver.
+    pub fn options(&self) -> Options {
+        let precision = match self.precision {
+            Wait::Timer => Precision::Timer,
+            Wait::Hybrid => Precision::Hybrid { spin: None },
+            Wait::Busy => Precision::Busy,
+        };
+        Options { precision, ..Options::default() }
+    }
+
+    /// What a reader must know about this machine's fitness.
+    pub fn warnings(&self) -> Vec<String> {
+        let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let mut warnings = Vec::new();
+        if cpus == 1 {
+            warnings.push(match self.precision {
+                Wait::Busy => {
+                    "the link spins on the only CPU of this machine, and takes it from the command"
+                        .to_owned()
+                }
+                _ => "there is one CPU for the link and the command: deadlines may be missed"
+                    .to_owned(),
+            });
+        }
+        warnings
+    }
+
+    /// The device of the near end, recorded where that was asked for.
+    ///
+    /// # Errors
+    /// The file cannot be made.
+    pub fn near<D: Device + Send + 'static>(
+        &self,
+        device: D,
+        timeline: Timeline,
+    ) -> Result<End, Problem> {
+        recorded(device, self.pcap.as_deref(), timeline)
+    }
+
+    /// That of the far end.
+    ///
+    /// # Errors
+    /// As [`Ways::near`].
+    pub fn far<D: Device + Send + 'static>(
+        &self,
+        device: D,
+        timeline: Timeline,
+    ) -> Result<End, Problem> {
+        recorded(device, self.pcap_far.as_deref(), timeline)
+    }
+}
+
+fn recorded<D: Device + Send + 'static>(
+    device: D,
+    path: Option<&Path>,
+    timeline: Timeline,
+) -> Result<End, Problem> {
+    let Some(path) = path else { return Ok(Box::new(device)) };
+    match Recorder::new(device, path, What::Both, timeline) {
+        Ok(recorder) => Ok(Box::new(recorder)),
+        Err(error) => Err(Problem::usage(format!("cannot write {}", path.display()))
+            .because(error)
+            .fix("name a file in a directory that exists and may be written to")),
+    }
+}
+
+/// The frames of the pool of a link between devices of this MTU.
+pub fn frames(mtu: u32) -> Frames {
+    /// Room before and behind an IP packet: link headers, a virtio header, the pool's own headroom.
+    const AROUND: u32 = 512;
+    Frames { count: 16_384, size: (mtu + AROUND).next_power_of_two(), large: 512 }
+}

@@ -1,0 +1,129 @@
+//! What a link did, as a document.
+//!
+//! Left out: how it looks in a terminal (`plumb_report::terminal::link`).
+
+use std::sync::Arc;
+
+use plumb_analysis::document::link::{self, LinkDirection, LinkDocument, LinkDriver, LinkGateway};
+use plumb_base::time::Span;
+use plumb_host::clock::monotonic_ns;
+use plumb_host::emulate::DriverReport;
+use plumb_host::gateway::Gateway;
+use plumb_link::context::Reason;
+use plumb_link::report::DirectionReport;
+
+use super::control::Asked;
+use super::course::State;
+
+/// What does not change while a link runs.
+#[derive(Debug)]
+pub struct About {
+    /// Its name.
+    pub name: String,
+    /// The command behind it.
+    pub command: Vec<String>,
+    /// The hosts that it joins.
+    pub hosts: Vec<String>,
+    /// When it began, by the clock that only rises.
+    pub began_ns: u64,
+    /// What it is asked to be.
+    pub asked: Arc<Asked>,
+    /// Its gateway.
+    pub gateway: Option<Arc<Gateway>>,
+    /// What a reader must know from the start.
+    pub flags: Vec<String>,
+}
+
+/// The document of a link in a state; `ended` is its command's exit code and how many processes that
+/// one left.
+pub fn document(about: &About, state: &State, ended: Option<(i32, u64)>) -> LinkDocument {
+    let (spec, changes) = about.asked.now();
+    let gateway = about.gateway.as_ref().map(|gateway| {
+        let counts = gateway.counts();
+        LinkGateway {
+            connections: counts.connections,
+            refused: counts.refused,
+            datagram_flows: counts.datagram_flows,
+            bytes_up: counts.bytes_up,
+            bytes_down: counts.bytes_down,
+            not_carried: counts.not_carried,
+            no_room: counts.no_room,
+        }
+    });
+    LinkDocument {
+        schema: link::SCHEMA.to_owned(),
+        name: about.name.clone(),
+        command: about.command.clone(),
+        hosts: about.hosts.clone(),
+        link: spec.to_string(),
+        changes,
+        seconds: monotonic_ns().saturating_sub(about.began_ns) as f64 / 1e9,
+        exit: ended.map(|(code, _)| code),
+        left: ended.map_or(0, |(_, left)| left),
+        faithful: state.driver.is_faithful() && state.network.violations.is_empty(),
+        directions: state.network.directions.iter().map(direction).collect(),
+        router_errors: state.network.routers.errors_sent,
+        driver: driver(&state.driver),
+        gateway,
+        violations: state.network.violations.iter().map(ToString::to_string).collect(),
+        flags: about.flags.clone(),
+    }
+}
+
+fn direction(report: &DirectionReport) -> LinkDirection {
+    let discarded = Reason::ALL.into_iter().filter_map(|reason| {
+        let (frames, _) = report.discards.of(reason);
+        (frames > 0).then(|| (reason.name().to_owned(), frames))
+    });
+    let waited = |share: f64| report.sojourns.quantile(share) as f64 / 1e3;
+    LinkDirection {
+        name: report.name.clone(),
+        asked: report.text.clone(),
+        frames_in: report.entered.frames,
+        bytes_in: report.entered.bytes,
+        frames_out: report.left.frames,
+        bytes_out: report.left.bytes,
+        discarded: discarded.collect(),
+        marked: report.marked,
+        duplicated: report.changes.duplicated,
+        waiting: report.waiting.frames,
+        in_flight: report.in_flight.frames,
+        bits_per_second: report.left.bytes as f64 * 8.0 / us(report.elapsed).max(1.0) * 1e6,
+        utilisation: report.utilisation(),
+        queue_p50: report.queue_lengths.quantile(0.5),
+        queue_p99: report.queue_lengths.quantile(0.99),
+        queue_max: report.queue_lengths.max(),
+        sojourn_us_p50: waited(0.5),
+        sojourn_us_p99: waited(0.99),
+        sojourn_us_max: report.sojourns.max() as f64 / 1e3,
+    }
+}
+
+fn driver(report: &DriverReport) -> LinkDriver {
+    let punctuality = &report.punctuality;
+    let late = |share: f64| punctuality.lateness.quantile(share) as f64 / 1e3;
+    LinkDriver {
+        precision: report.precision.to_string(),
+        margin_us: us(report.margin),
+        tolerance_us: us(punctuality.tolerance),
+        frames: punctuality.frames,
+        late_us_p50: late(0.5),
+        late_us_p99: late(0.99),
+        late_us_p999: late(0.999),
+        late_us_max: punctuality.lateness.max() as f64 / 1e3,
+        missed: punctuality.missed.count,
+        missed_us_worst: us(punctuality.missed.worst),
+        absences: punctuality.absences.count,
+        absent_us: us(punctuality.absences.total),
+        absent_us_worst: us(punctuality.absences.worst),
+        entered_late: punctuality.entered_late,
+        waited_for_cpu_us: punctuality.waited_for_cpu.map(us),
+        suspended_us: us(punctuality.suspended),
+        lost_before: report.losses.iter().map(|losses| losses.received).sum(),
+        lost_after: report.losses.iter().map(|losses| losses.sent).sum(),
+    }
+}
+
+fn us(span: Span) -> f64 {
+    span.as_ps() as f64 / 1e6
+}

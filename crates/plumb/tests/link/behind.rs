@@ -1,0 +1,120 @@
+//! One command behind a link.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::bench::{Bench, installed, text, wait_for};
+
+#[test]
+fn a_delay_is_at_least_what_was_asked_for_in_both_families_and_the_exit_code_is_the_commands_own() {
+    let Some(bench) = Bench::new() else { return };
+    if !installed("ping") {
+        return;
+    }
+    for address in ["10.77.0.2", "fd77::2"] {
+        let words = ["--delay", "20ms", "--", "ping", "-c", "3", "-i", "0.01", "-W", "5", address];
+        let said = bench.said(&words);
+        let line = said.lines().find(|line| line.contains("min/avg/max")).unwrap();
+        let least: f64 = line.split(['=', '/']).nth(4).unwrap().trim().parse().unwrap();
+        assert!(least >= 40.0, "{said}");
+    }
+    let code = |script: &str| {
+        bench.link(&["--isolated", "--", "sh", "-c", script]).status().unwrap().code()
+    };
+    assert_eq!(code("exit 7"), Some(7));
+    assert_eq!(code("kill -9 $$"), Some(137));
+}
+
+#[test]
+fn with_json_standard_output_is_one_document_and_the_commands_words_go_elsewhere() {
+    let Some(bench) = Bench::new() else { return };
+    let words = ["--json", "--rate", "10mbit", "--isolated", "--", "echo", "spoken"];
+    let output = bench.link(&words).output().unwrap();
+    assert!(text(&output.stderr).contains("spoken"));
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["schema"], "plumb.link/1");
+    assert_eq!(document["exit"], 0);
+    assert_eq!(document["command"], serde_json::json!(["echo", "spoken"]));
+    assert!(document["link"].as_str().unwrap().contains("rate=10mbit"), "{document}");
+    let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema");
+    let schema = std::fs::read(directory.join("plumb.link-1.json")).unwrap();
+    let schema: Value = serde_json::from_slice(&schema).unwrap();
+    assert!(jsonschema::is_valid(&schema, &document), "{document}");
+}
+
+#[test]
+fn processes_that_a_command_leaves_behind_are_ended_and_counted() {
+    let Some(bench) = Bench::new() else { return };
+    let report = bench.directory.path().join("report.json");
+    let script = "setsid sleep 1000 & (sleep 1000 &) ; exit 0";
+    let words = ["--isolated", "--report", report.to_str().unwrap(), "--", "sh", "-c", script];
+    let (code, said) = bench.failed(&words);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("2 processes that the command left running were ended"), "{said}");
+    let document: Value = serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();
+    assert_eq!(document["left"], 2);
+}
+
+#[test]
+fn a_signal_to_plumb_is_the_commands() {
+    let Some(bench) = Bench::new() else { return };
+    for (signal, answer) in [("TERM", "term"), ("HUP", "hup"), ("INT", "int"), ("USR1", "usr1")] {
+        let script =
+            format!("trap 'echo {answer}; exit 9' {signal}; echo up; while :; do sleep 0.01; done");
+        let mut child = bench
+            .link(&["--isolated", "--", "sh", "-c", &script])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert_eq!(lines.next().unwrap().unwrap(), "up");
+        let pid = child.id().to_string();
+        assert!(
+            Command::new("kill").args([&format!("-{signal}"), &pid]).status().unwrap().success()
+        );
+        assert_eq!(lines.next().unwrap().unwrap(), answer);
+        assert_eq!(child.wait().unwrap().code(), Some(9));
+    }
+}
+
+#[test]
+fn a_link_is_changed_and_shown_while_it_runs_and_taken_down_by_name() {
+    let Some(bench) = Bench::new() else { return };
+    let words = ["--name", "mine", "--delay", "1ms", "--isolated", "--", "sleep", "1000"];
+    let mut child = bench.link(&words).spawn().unwrap();
+    wait_for("the name", || bench.names() == ["mine"]);
+    let (code, said) = bench.failed(&["set", "mine", "--delay", "30ms", "--rate", "1mbit"]);
+    assert_eq!(code, Some(0), "{said}");
+    let document: Value = serde_json::from_str(&bench.said(&["show", "mine", "--json"])).unwrap();
+    assert_eq!(document["changes"], 1);
+    assert!(document["link"].as_str().unwrap().contains("delay=30ms"), "{document}");
+    assert!(bench.said(&["list"]).starts_with("mine  "));
+    let inside = bench.said(&["exec", "mine", "near", "--", "cat", "/proc/net/dev"]);
+    assert!(inside.contains("plumb0"), "{inside}");
+    let (code, said) = bench.failed(&["set", "mine", "--rate", "0"]);
+    assert_eq!(code, Some(2), "{said}");
+    let (code, said) = bench.failed(&["down", "mine"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(child.wait().unwrap().code(), Some(143));
+    assert_eq!(bench.names(), Vec::<String>::new());
+}
+
+#[test]
+fn what_crosses_is_recorded_at_either_end() {
+    let Some(bench) = Bench::new() else { return };
+    if !installed("ping") || !installed("tshark") {
+        return;
+    }
+    let file = |name: &str| bench.directory.path().join(name).to_str().unwrap().to_owned();
+    let (near, far) = (file("near.pcapng"), file("far.pcapng"));
+    let words = ["--delay", "10ms", "--pcap", &near, "--pcap-far", &far, "--isolated", "--"];
+    let ping = ["ping", "-c", "2", "-i", "0.01", "10.77.0.2"];
+    bench.said(&[words.as_slice(), ping.as_slice()].concat());
+    for file in [near, far] {
+        let words = ["-r", &file, "-T", "fields", "-e", "icmp.type", "icmp"];
+        let output = Command::new("tshark").args(words).output().unwrap();
+        assert_eq!(text(&output.stdout).lines().count(), 4, "{file}");
+    }
+}

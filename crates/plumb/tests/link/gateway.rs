@@ -1,0 +1,126 @@
+//! The way out of a link: TCP, UDP and names, through the gateway.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, UdpSocket};
+
+use crate::bench::{Bench, installed};
+
+/// A server of this machine that gives back, the other way round, what it is sent, once per connection.
+fn reverser() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            std::thread::spawn(move || {
+                let mut bytes = Vec::new();
+                stream.read_to_end(&mut bytes).unwrap();
+                bytes.reverse();
+                stream.write_all(&bytes).unwrap();
+                stream.shutdown(Shutdown::Write).ok();
+            });
+        }
+    });
+    port
+}
+
+#[test]
+fn bytes_and_ends_of_tcp_cross_unchanged_to_this_machines_loopback() {
+    let Some(bench) = Bench::new() else { return };
+    if !installed("python3") {
+        return;
+    }
+    let port = reverser();
+    let script = format!(
+        "import socket,hashlib,os,sys,threading
+def one(size):
+    data = os.urandom(size)
+    s = socket.create_connection(('10.77.0.2', {port}))
+    def send():
+        s.sendall(data); s.shutdown(socket.SHUT_WR)
+    t = threading.Thread(target=send); t.start()
+    back = b''
+    while True:
+        part = s.recv(65536)
+        if not part: break
+        back += part
+    t.join()
+    assert back == data[::-1], (size, len(back))
+threads = [threading.Thread(target=one, args=(size,)) for size in (0, 1, 70000, 3000000, 5, 200000)]
+[t.start() for t in threads]; [t.join() for t in threads]
+print('done')"
+    );
+    let words = ["--delay", "2ms", "--loss", "1%", "--seed", "7", "--", "python3", "-c", &script];
+    assert_eq!(bench.said(&words), "done\n");
+}
+
+#[test]
+fn a_port_that_nobody_listens_on_is_refused_and_not_silent() {
+    let Some(bench) = Bench::new() else { return };
+    if !installed("python3") {
+        return;
+    }
+    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+    let script = format!(
+        "import socket
+try:
+    socket.create_connection(('10.77.0.2', {free}), timeout=20)
+    print('connected')
+except ConnectionRefusedError:
+    print('refused')"
+    );
+    assert_eq!(bench.said(&["--delay", "1ms", "--", "python3", "-c", &script]), "refused\n");
+}
+
+#[test]
+fn datagrams_cross_both_ways_in_order_from_the_address_that_was_asked() {
+    let Some(bench) = Bench::new() else { return };
+    if !installed("python3") {
+        return;
+    }
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = socket.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        let mut bytes = [0; 2_048];
+        while let Ok((len, from)) = socket.recv_from(&mut bytes) {
+            socket.send_to(&bytes[..len], from).unwrap();
+        }
+    });
+    let script = format!(
+        "import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(20)
+for n in range(50): s.sendto(b'%d' % n, ('10.77.0.2', {port}))
+got = [s.recvfrom(2048) for n in range(50)]
+assert all(peer == ('10.77.0.2', {port}) for _, peer in got), got
+print([int(data) for data, _ in got] == list(range(50)))"
+    );
+    assert_eq!(bench.said(&["--delay", "5ms", "--", "python3", "-c", &script]), "True\n");
+}
+
+#[test]
+fn an_isolated_command_reaches_the_far_end_and_nothing_else() {
+    let Some(bench) = Bench::new() else { return };
+    if !installed("python3") {
+        return;
+    }
+    let port = reverser();
+    let script = format!(
+        "import socket
+for place in ('10.77.0.2', '192.168.255.254'):
+    try:
+        socket.create_connection((place, {port}), timeout=20)
+        print('connected')
+    except OSError as error: print(error.strerror)"
+    );
+    let said = bench.said(&["--isolated", "--", "python3", "-c", &script]);
+    assert_eq!(said, "Connection refused\nNetwork is unreachable\n");
+}
+
+#[test]
+fn names_are_asked_through_the_link() {
+    let Some(bench) = Bench::new() else { return };
+    let script = "head -n 1 /etc/resolv.conf";
+    assert_eq!(bench.said(&["--", "sh", "-c", script]), "nameserver 10.77.0.2\n");
+    let outside = std::fs::read_to_string("/etc/resolv.conf").unwrap();
+    assert!(!outside.contains("10.77.0.2"), "{outside}");
+}

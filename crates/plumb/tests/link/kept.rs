@@ -1,0 +1,31 @@
+//! Labs that stay.
+
+use crate::bench::{Bench, installed, wait_for};
+
+#[test]
+fn hosts_of_a_lab_find_each_other_by_name_until_it_is_taken_down() {
+    let Some(bench) = Bench::new() else { return };
+    if !installed("ping") {
+        return;
+    }
+    bench.said(&["up", "lab", "--hosts", "a,b", "--delay", "10ms"]);
+    assert_eq!(bench.names(), ["lab"]);
+    let said = bench.said(&["exec", "lab", "a", "--", "ping", "-c", "2", "-i", "0.01", "b"]);
+    assert!(said.contains("2 received"), "{said}");
+    let (code, said) = bench.failed(&["up", "lab", "--hosts", "a,b"]);
+    assert!(code == Some(2) && said.contains("there is a link 'lab' already"), "{said}");
+    let (code, said) = bench.failed(&["exec", "lab", "c", "--", "true"]);
+    assert!(code == Some(2) && said.contains("choose from: a, b"), "{said}");
+    assert_eq!(bench.failed(&["exec", "lab", "a", "--", "sh", "-c", "exit 5"]).0, Some(5));
+    let mut sleeper = bench.link(&["exec", "lab", "b", "--", "sleep", "1000"]).spawn().unwrap();
+    bench.said(&["down", "lab"]);
+    let mut code = None;
+    wait_for("what ran in the lab to end", || {
+        code = sleeper.try_wait().unwrap();
+        code.is_some()
+    });
+    assert_eq!(code.unwrap().code(), Some(137));
+    assert_eq!(bench.names(), Vec::<String>::new());
+    let (code, said) = bench.failed(&["down", "lab"]);
+    assert!(code == Some(2) && said.contains("no link 'lab' is running"), "{said}");
+}

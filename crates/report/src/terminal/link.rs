@@ -1,0 +1,142 @@
+//! What an emulated link really did, in a terminal: asked against got.
+//!
+//! Left out: the line that appears while it runs, which the command line writes.
+
+use plumb_analysis::document::link::{LinkDirection, LinkDocument, LinkDriver, LinkGateway};
+
+use super::summary::put;
+use super::{Ink, Style};
+
+/// The page; `whole` with everything that was counted, else only what a reader must know.
+pub fn render(document: &LinkDocument, whole: bool, style: Style) -> String {
+    let mut out = String::new();
+    let title = format!("Link {} after {:.1} s", document.link, document.seconds);
+    put(&mut out, &title, Ink::Bold, 0, style);
+    if whole {
+        directions(&mut out, &document.directions, style);
+    }
+    driver(&mut out, &document.driver, whole, style);
+    if let (Some(gateway), true) = (&document.gateway, whole) {
+        put(&mut out, &carried(gateway), Ink::Plain, 2, style);
+    }
+    if let Some(gateway) = document.gateway.as_ref().filter(|gateway| gateway.not_carried > 0) {
+        let text = format!(
+            "{} packets to the outside were neither TCP nor UDP, and were not carried: only the far end \
+             answers ping.",
+            gateway.not_carried
+        );
+        put(&mut out, &text, Ink::Dim, 2, style);
+    }
+    if document.left > 0 {
+        let text = format!("{} processes that the command left running were ended.", document.left);
+        put(&mut out, &text, Ink::Plain, 2, style);
+    }
+    for violation in &document.violations {
+        put(&mut out, &format!("plumb has a bug: {violation}"), Ink::Bad, 2, style);
+    }
+    for flag in &document.flags {
+        put(&mut out, flag, Ink::Dim, 2, style);
+    }
+    out
+}
+
+fn directions(out: &mut String, directions: &[LinkDirection], style: Style) {
+    for direction in directions {
+        put(out, &format!("{}: asked {}", direction.name, direction.asked), Ink::Plain, 2, style);
+        let got = format!(
+            "got {}, {:.1} % busy; {} frames in, {} out, waited {} (median), {} (99 %), {} (worst)",
+            rate(direction.bits_per_second),
+            direction.utilisation * 100.0,
+            direction.frames_in,
+            direction.frames_out,
+            us(direction.sojourn_us_p50),
+            us(direction.sojourn_us_p99),
+            us(direction.sojourn_us_max),
+        );
+        put(out, &got, Ink::Plain, 4, style);
+        let mut ended: Vec<String> =
+            direction.discarded.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+        let others = [("marked", direction.marked), ("twice", direction.duplicated)];
+        ended.extend(
+            others.iter().filter(|(_, n)| *n > 0).map(|(name, count)| format!("{count} {name}")),
+        );
+        if !ended.is_empty() {
+            put(out, &ended.join(", "), Ink::Plain, 4, style);
+        }
+    }
+}
+
+/// Bits in a second, in the unit that suits.
+fn rate(bits: f64) -> String {
+    let units = [("Gb/s", 1e9), ("Mb/s", 1e6), ("kb/s", 1e3)];
+    match units.into_iter().find(|(_, unit)| bits >= *unit) {
+        Some((name, unit)) => format!("{:.3} {name}", bits / unit),
+        None => format!("{bits:.0} b/s"),
+    }
+}
+
+fn driver(out: &mut String, driver: &LinkDriver, whole: bool, style: Style) {
+    if whole {
+        let text = format!(
+            "Frames handed over: {}, late by {} (median), {} (99 %), {} (worst); deadlines count as \
+             missed beyond {}.",
+            driver.frames,
+            us(driver.late_us_p50),
+            us(driver.late_us_p99),
+            us(driver.late_us_max),
+            us(driver.tolerance_us),
+        );
+        put(out, &text, Ink::Plain, 2, style);
+    }
+    if driver.missed > 0 {
+        let text = format!(
+            "Deadlines missed: {} of {}, the worst by {}.",
+            driver.missed,
+            driver.frames,
+            us(driver.missed_us_worst)
+        );
+        put(out, &text, Ink::Bad, 2, style);
+    }
+    if driver.absences > 0 && (whole || driver.entered_late > 0) {
+        let text = format!(
+            "The link was stopped or put aside {} times, {} in all, {} at most; {} frames may have entered \
+             late because of it.",
+            driver.absences,
+            us(driver.absent_us),
+            us(driver.absent_us_worst),
+            driver.entered_late
+        );
+        put(out, &text, Ink::Bad, 2, style);
+    }
+    if driver.lost_before + driver.lost_after > 0 {
+        let text = format!(
+            "Frames lost that the link did not mean to lose: {} before it, {} behind it.",
+            driver.lost_before, driver.lost_after
+        );
+        put(out, &text, Ink::Bad, 2, style);
+    }
+    if driver.suspended_us > 0.0 {
+        let text = format!("The machine was suspended for {}.", us(driver.suspended_us));
+        put(out, &text, Ink::Bad, 2, style);
+    }
+}
+
+fn carried(gateway: &LinkGateway) -> String {
+    format!(
+        "To the outside: {} TCP connections ({} refused), {} flows of UDP; {} bytes up, {} down.",
+        gateway.connections,
+        gateway.refused,
+        gateway.datagram_flows,
+        gateway.bytes_up,
+        gateway.bytes_down
+    )
+}
+
+/// Microseconds in the unit that suits.
+fn us(value: f64) -> String {
+    match value {
+        value if value >= 1e6 => format!("{:.2} s", value / 1e6),
+        value if value >= 1e3 => format!("{:.2} ms", value / 1e3),
+        value => format!("{value:.1} µs"),
+    }
+}
