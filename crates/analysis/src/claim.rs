@@ -18,10 +18,12 @@ mod finding;
 mod latency_local;
 pub mod published;
 mod reliability;
+mod remote;
 mod stack;
 mod tcp_options;
 mod throughput_local;
 mod udp_large;
+mod window_bdp;
 
 use evidence::Evidence;
 use finding::Finding;
@@ -52,7 +54,9 @@ pub fn catalogue() -> impl Iterator<Item = &'static Claim> {
         tcp_options::CLAIMS,
         udp_large::CLAIMS,
         reliability::CLAIMS,
+        remote::CLAIMS,
         stack::CLAIMS,
+        window_bdp::CLAIMS,
     ]
     .into_iter()
     .flatten()
@@ -231,6 +235,10 @@ mod tests {
             "tcp.options",
             "udp.large",
             "reliability",
+            "latency.remote",
+            "throughput.remote",
+            "path.length",
+            "window.bdp",
         ] {
             assert!(!of_experiment(experiment).is_empty(), "{experiment}");
         }
@@ -369,5 +377,77 @@ mod tests {
         assert_eq!(verdict(&counted("udp4", "lost", 0, 10), udp), "not decided");
         let intact = "ipc.reliability.udp-intact";
         assert_eq!(verdict(&counted("udp4", "corrupted", 0, 1_000), intact), "holds");
+    }
+
+    #[test]
+    fn remote_messages_are_judged_against_the_same_channel_over_loopback() {
+        let made = |remote: f64| {
+            let mut synthetic = Synthetic::new(1);
+            for (mechanism, cost) in [("udp4", 1.0), ("tcp4", 1.3)] {
+                for size in [16, 1024] {
+                    for (link, factor) in [("loopback", 1.0), ("lan-1g", remote)] {
+                        let factors = local(mechanism, "same-cpu", size).with("link", link);
+                        let median = 10_000.0 * cost * factor;
+                        synthetic.measure("latency.remote", "latency", factors, median);
+                    }
+                }
+            }
+            synthetic
+        };
+        let (slower, slow) = ("ipc.remote.latency-slower-than-local", made(9.0));
+        assert_eq!(verdict(&slow, slower), "holds");
+        assert_eq!(verdict(&slow, "ipc.remote.udp-latency-beats-tcp"), "holds");
+        assert_eq!(verdict(&slow, "ipc.remote.tcp-latency-range"), "holds");
+        assert_eq!(verdict(&slow, "ipc.remote.udp-latency-range"), "holds");
+        assert_eq!(verdict(&made(0.5), slower), "does not hold");
+        assert_eq!(verdict(&made(0.5), "ipc.remote.tcp-latency-range"), "does not hold");
+    }
+
+    #[test]
+    fn routers_are_judged_by_the_slope_they_give() {
+        let made = |each: f64, loss: f64| {
+            let mut synthetic = Synthetic::new(1);
+            for routers in [0_u64, 1, 2, 4, 8] {
+                let factors = local("udp4", "same-cpu", 64).with("routers", routers);
+                let n = routers as f64;
+                synthetic.measure("path.length", "latency", factors, 50_000.0 + each * n);
+                let factors = local("tcp4", "same-cpu", 64).with("routers", routers);
+                synthetic.measure("path.length", "throughput", factors, 1e8 * (1.0 - loss * n));
+            }
+            synthetic
+        };
+        assert_eq!(verdict(&made(40_000.0, 0.0), "ipc.path.routers-delay"), "holds");
+        assert_eq!(verdict(&made(-4_000.0, 0.0), "ipc.path.routers-delay"), "does not hold");
+        assert_eq!(verdict(&made(40_000.0, 0.0), "ipc.path.routers-keep-throughput"), "holds");
+        let losing = made(40_000.0, 0.05);
+        assert_eq!(verdict(&losing, "ipc.path.routers-keep-throughput"), "does not hold");
+    }
+
+    #[test]
+    fn windows_are_judged_by_what_the_link_could_carry() {
+        let made = |reno: f64, small: f64| {
+            let mut synthetic = Synthetic::new(1);
+            let pipe = |window: u64| {
+                Factors::default()
+                    .with("window", window)
+                    .with("rtt", "40ms")
+                    .with("rate", "100mbit")
+                    .with("queue", "1bdp")
+                    .with("congestion", "reno")
+            };
+            let carries = 12.5e6 * 1448.0 / 1514.0;
+            synthetic.measure("window.bdp", "throughput", pipe(4 << 20), reno * carries);
+            let window = small * 65_536.0 / 0.04;
+            synthetic.measure("window.bdp", "throughput", pipe(65_536), window);
+            synthetic
+        };
+        let today = made(0.99, 1.0);
+        let empty = "gigabit.window.64k-leaves-long-fat-pipes-empty";
+        assert_eq!(verdict(&today, empty), "holds");
+        assert_eq!(verdict(&today, "gigabit.window.one-a-round-trip"), "holds");
+        assert_eq!(verdict(&today, "gigabit.reno.three-quarters"), "does not hold");
+        assert_eq!(verdict(&made(0.7, 1.0), "gigabit.reno.three-quarters"), "holds");
+        assert_eq!(verdict(&made(0.7, 7.2), empty), "does not hold");
+        assert_eq!(verdict(&made(0.7, 2.0), "gigabit.window.one-a-round-trip"), "does not hold");
     }
 }

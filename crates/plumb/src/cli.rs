@@ -141,6 +141,7 @@ pub fn main() -> ExitCode {
         Some("__peer") => return ExitCode::from(harness::peer::main()),
         Some("__mirror") => return ExitCode::from(harness::mirror::peer::main(mirror::open)),
         Some("__outside") => return link::outside(arguments.get(2)),
+        Some("__link") => return ExitCode::from(harness::remote::emulator::main()),
         _ => {}
     }
     report_panics();

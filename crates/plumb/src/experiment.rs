@@ -22,6 +22,7 @@ pub mod latency;
 pub mod local;
 pub mod mirror;
 pub(crate) mod path;
+pub mod path_length;
 pub mod reliability;
 pub mod remote;
 pub mod replay;
@@ -31,6 +32,7 @@ pub mod study;
 pub mod tcp_options;
 pub mod throughput;
 pub mod udp_large;
+pub mod window_bdp;
 
 pub use expand::expand;
 pub use factor::{Domain, Factor};
@@ -157,7 +159,7 @@ pub struct LaunchGroup {
 
 impl CellPlan {
     /// Wall time of one block: the plan's, but long enough for a few dozen operations where a
-    /// single one is known to wait for a kernel timer.
+    /// single one is known to wait for a kernel timer or to cross a slow network.
     pub fn block_time(&self, limits: &Limits) -> Span {
         // Nagle's rule against a delayed acknowledgement costs 40 ms an operation on Linux.
         let waits = matches!(
@@ -165,7 +167,12 @@ impl CellPlan {
             Action::Measure { group, task: Task::WriteWriteRead { .. }, .. }
                 if group.subject.channel().is_some_and(|channel| !channel.options.nodelay)
         );
-        if waits { limits.block.max(Span::from_ms(500)) } else { limits.block }
+        if waits {
+            return limits.block.max(Span::from_ms(500));
+        }
+        let Action::Measure { group, task, .. } = &self.action else { return limits.block };
+        let Subject::Remote(remote) = &group.subject else { return limits.block };
+        limits.block.max(remote::block_time(remote, task))
     }
 
     /// One line for people: `latency.local mechanism=pipe size=64 … [latency]`.
@@ -176,13 +183,14 @@ impl CellPlan {
 
 impl Experiment {
     /// Every experiment, in the order of the studies.
-    pub const ALL: [&'static Self; 15] = [
+    pub const ALL: [&'static Self; 17] = [
         &clock::RESOLUTION,
         &call::KERNEL,
         &latency::LOCAL,
         &throughput::LOCAL,
         &remote::LATENCY_REMOTE,
         &remote::THROUGHPUT_REMOTE,
+        &path_length::PATH_LENGTH,
         &tcp_options::TCP_OPTIONS,
         &udp_large::UDP_LARGE,
         &reliability::RELIABILITY,
@@ -192,6 +200,7 @@ impl Experiment {
         &replay::REPLAY,
         &mirror::CONTENTION,
         &breakdown::LOCAL,
+        &window_bdp::WINDOW_BDP,
     ];
 
     /// The experiment of an id.

@@ -116,6 +116,8 @@ pub enum IntOption {
     SendBuffer,
     /// SO_RCVBUF.
     ReceiveBuffer,
+    /// SO_RCVBUFFORCE: whatever net.core.rmem_max says, with CAP_NET_ADMIN.
+    ReceiveBufferForce,
     /// SO_ZEROCOPY.
     Zerocopy,
     /// UDP_SEGMENT: bytes of each datagram that one sending call is cut into.
@@ -131,6 +133,7 @@ impl IntOption {
             Self::QuickAck => (libc::IPPROTO_TCP, libc::TCP_QUICKACK),
             Self::SendBuffer => (libc::SOL_SOCKET, libc::SO_SNDBUF),
             Self::ReceiveBuffer => (libc::SOL_SOCKET, libc::SO_RCVBUF),
+            Self::ReceiveBufferForce => (libc::SOL_SOCKET, libc::SO_RCVBUFFORCE),
             Self::Zerocopy => (libc::SOL_SOCKET, libc::SO_ZEROCOPY),
             Self::UdpSegment => (libc::SOL_UDP, libc::UDP_SEGMENT),
             Self::WindowClamp => (libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP),

@@ -9,6 +9,10 @@ pub const ZHAO: &str = "Zhao, TCP, UDP, and Pipes Communication Benchmarking, CS
 /// The document that the claims of study `stack` come from.
 pub const KJELLERSTEDT: &str = "Kjellerstedt, Implementing a High Performance TCP/IP Stack, 1997";
 
+/// The paper that the study `gigabit` re-tests.
+pub const WEIGLE: &str = "Weigle, Feng & Gardner, Why TCP Will Not Scale for the Next-Generation \
+                          Internet, LA-UR-01-1039, 2001";
+
 /// The assignment that Zhao answers, which makes claims of its own.
 pub const MILLER: &str = "Miller, Benchmarking Interprocess Communications, CS 736, 2014";
 

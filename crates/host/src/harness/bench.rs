@@ -13,7 +13,7 @@ use super::control::{PeerReport, PeerTask, PeerToWorker, Role, WorkerToPeer};
 use super::effort::{CpuReading, KernelTimes, canary};
 use super::payload;
 use super::sampler;
-use super::spec::{BlockReport, BlockSpec, ChannelSpec, LaunchSpec, Task};
+use super::spec::{BlockReport, BlockSpec, ChannelSpec, LaunchSpec, Subject, Task};
 use super::worker::Peer;
 use crate::clock::{ClockQuality, Stopwatch};
 use crate::local::mechanism::{Carries, Mechanism};
@@ -24,6 +24,7 @@ mod breakdown;
 mod exchange;
 mod pilot;
 mod reliability;
+mod steady;
 mod tracepoints;
 
 /// Why a block has no report.
@@ -46,6 +47,11 @@ impl From<io::Error> for Trouble {
         Self::Broken(format!("the peer did not answer: {error}"))
     }
 }
+
+/// Milliseconds until a mark is repeated.
+const MARK_WAIT_MS: i32 = 2;
+/// Bytes that may wait in front of a mark at the slowest hop.
+const MARK_PATH: u64 = 64 << 10;
 
 /// Messages lost in a row before a block is given up: nothing gets through.
 const LOST_IN_A_ROW_MAX: u32 = 5;
@@ -73,6 +79,8 @@ pub(crate) struct Bench<'a, E> {
     corrupted: u64,
     /// Whether the peer is in a task.
     in_task: bool,
+    /// A mark is repeated after this long without an answer.
+    mark_wait_ms: i32,
 }
 
 impl<'a, E: End> Bench<'a, E> {
@@ -104,6 +112,7 @@ impl<'a, E: End> Bench<'a, E> {
             lost: 0,
             corrupted: 0,
             in_task: false,
+            mark_wait_ms: mark_wait_ms(&launch.subject),
         }
     }
 
@@ -118,6 +127,7 @@ impl<'a, E: End> Bench<'a, E> {
             Task::WriteWriteRead { size } => self.latency(spec, *size, true),
             Task::Throughput { size } => self.throughput(spec, *size),
             Task::ThroughputAcked { size } => self.throughput_acked(spec, *size),
+            Task::Steady { size, interval_ns } => self.steady(spec, *size, *interval_ns),
             Task::Reliability { size, receiver_pause_ns, fault } => {
                 self.reliability(spec, *size, *receiver_pause_ns, fault)
             }
@@ -454,6 +464,13 @@ impl<'a, E: End> Bench<'a, E> {
             report.flags.push("corrupted".to_owned());
         }
     }
+}
+
+/// How long an answer to a mark may take: not long here, and more than a round trip elsewhere.
+fn mark_wait_ms(subject: &Subject) -> i32 {
+    let Subject::Remote(remote) = subject else { return MARK_WAIT_MS };
+    let exchange_ms = remote.path.exchange_ns(MARK_PATH, 0) / 1_000_000;
+    MARK_WAIT_MS.saturating_add(i32::try_from(exchange_ms).unwrap_or(i32::MAX))
 }
 
 /// Gives a block up when too many messages in a row were lost.

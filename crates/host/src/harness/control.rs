@@ -89,6 +89,8 @@ pub(crate) enum Role {
     Sink,
     /// Answer every message with its first byte; lossy channels only.
     Ack,
+    /// Send messages, one after another, until the page says stop; the last begins with a one.
+    Source,
     /// Take one transfer and check every message of it.
     Check,
     /// Mirror frames from memory, and time it.

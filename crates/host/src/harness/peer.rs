@@ -123,6 +123,7 @@ impl Service {
             Role::Echo => part.echo(end),
             Role::Sink => part.sink(end),
             Role::Ack => part.acknowledge(end),
+            Role::Source => part.source(end),
             Role::Check => part.check(end),
             Role::Replay { .. } => Err(io::Error::from(io::ErrorKind::Unsupported).into()),
         };
@@ -208,6 +209,18 @@ impl Part<'_> {
             }
             end.send(&self.tx[..self.ack])?;
             if done == self.page.last() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Sends one message after another; the last of them says that it is.
+    fn source<E: End>(&mut self, end: &mut E) -> Result<(), Fault> {
+        loop {
+            let is_last = self.page.stop();
+            self.tx[0] = u8::from(is_last);
+            end.send(&self.tx[..self.size])?;
+            if is_last {
                 return Ok(());
             }
         }

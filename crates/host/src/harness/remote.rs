@@ -9,10 +9,14 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::spec::{PathSpec, Wire};
-use crate::lab::{Far, LinkOptions, Namespace, TestBed, become_root};
+use super::spec::{BlockReport, LaunchSpec, PathSpec, RemoteSpec, Wire};
+use crate::lab::{Far, LinkOptions, Namespace, TestBed, become_root, set_sysctl};
 use crate::local::ground::{Apart, Ground, lack};
 use crate::local::{Attempt as _, OpenError};
+
+pub mod emulator;
+
+use emulator::{Account, Emulation};
 
 /// Names the link that this process runs behind, where it does: its text.
 pub const OUTER_LINK: &str = "PLUMB_LINK";
@@ -34,28 +38,97 @@ pub(crate) struct Site {
     /// What is known of the network, for the record.
     pub(crate) facts: BTreeMap<String, String>,
     /// Devices that nobody else holds.
+    #[expect(dead_code, reason = "held, not read")]
     bed: Option<TestBed>,
+    /// The process that is the link.
+    emulation: Option<Emulation>,
+    account: Account,
 }
 
 impl Site {
     /// On loopback: no network at all.
     pub(crate) fn loopback() -> Self {
-        Self { ground: Ground::Loopback, facts: BTreeMap::new(), bed: None }
+        Self::on(Ground::Loopback, BTreeMap::new())
     }
 
-    /// Makes the two sides that a path asks for.
-    pub(crate) fn make(path: &PathSpec) -> Result<Self, OpenError> {
+    fn on(ground: Ground, facts: BTreeMap<String, String>) -> Self {
+        Self { ground, facts, bed: None, emulation: None, account: Account::default() }
+    }
+
+    /// Makes the two sides that a remote channel asks for; a link runs on the CPUs given.
+    pub(crate) fn make(
+        remote: &RemoteSpec,
+        launch: &LaunchSpec,
+        cpus: &[u32],
+    ) -> Result<Self, OpenError> {
+        let path = &remote.path;
         let mut site = match &path.wire {
             Wire::Veth => Self::veth(path)?,
             Wire::Outer => Self::outer()?,
-            Wire::Link(text) => {
-                return Err(OpenError::Unavailable(format!(
-                    "this version of plumb does not emulate links yet ({text})"
-                )));
-            }
+            Wire::Link(text) => Self::link(text, path, launch, cpus)?,
         };
         site.facts.insert("mtu".to_owned(), path.mtu.to_string());
+        if remote.channel.options.window.is_some() {
+            site.open_windows()?;
+        }
         Ok(site)
+    }
+
+    /// An emulated link.
+    fn link(
+        text: &str,
+        path: &PathSpec,
+        launch: &LaunchSpec,
+        cpus: &[u32],
+    ) -> Result<Self, OpenError> {
+        become_root().map_err(lack)?;
+        let mut emulation = Emulation::start(text, path, launch, cpus)?;
+        let (Some(near), Some(far)) = (emulation.near.take(), emulation.far.take()) else {
+            return Err(OpenError::Unavailable("the link has no two sides".to_owned()));
+        };
+        let ground = Ground::Apart(Apart {
+            near: Some(near),
+            far,
+            far_v4: Some(TestBed::FAR_V4),
+            far_v6: emulation.has_v6.then_some(TestBed::FAR_V6),
+        });
+        let facts = BTreeMap::from([("link".to_owned(), text.to_owned())]);
+        Ok(Self { emulation: Some(emulation), ..Self::on(ground, facts) })
+    }
+
+    /// Lets TCP use windows of any size on both sides, and keeps little unsent: what waits at a
+    /// sender is none of a window's.
+    fn open_windows(&self) -> Result<(), OpenError> {
+        let Ground::Apart(Apart { near: Some(near), far, .. }) = &self.ground else {
+            return Ok(());
+        };
+        for side in [near, far] {
+            for (name, value) in [
+                ("ipv4/tcp_rmem", "4096 131072 268435456"),
+                ("ipv4/tcp_wmem", "4096 131072 268435456"),
+                ("ipv4/tcp_notsent_lowat", "131072"),
+            ] {
+                set_sysctl(side, name, value).map_err(lack)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds to a block's report what the link did not do as it should have since the last.
+    pub(crate) fn tell(&mut self, report: &mut BlockReport) {
+        let Some(account) = self.emulation.as_mut().and_then(Emulation::account) else { return };
+        let since = account.since(std::mem::replace(&mut self.account, account));
+        report.counters.insert("link_frames".to_owned(), since.frames);
+        if since.late > 0 {
+            report.counters.insert("link_late".to_owned(), since.late);
+        }
+        if since.lost > 0 {
+            report.counters.insert("link_overrun".to_owned(), since.lost);
+        }
+        // One frame in a thousand late is what this clock and this scheduler do.
+        if since.late > since.frames / 1_000 || since.lost > 0 {
+            report.flags.push("link-late".to_owned());
+        }
     }
 
     /// A virtual Ethernet.
@@ -64,7 +137,8 @@ impl Site {
         let options = LinkOptions { mtu: path.mtu, ..LinkOptions::default() };
         let bed = TestBed::veth(Far::Answers, options).map_err(lack)?;
         let facts = BTreeMap::from([("link".to_owned(), "veth".to_owned())]);
-        Ok(Self { ground: apart(&bed)?, facts, bed: Some(bed) })
+        let ground = apart(&bed)?;
+        Ok(Self { bed: Some(bed), ..Self::on(ground, facts) })
     }
 
     /// The link that this process runs behind already.
@@ -87,14 +161,7 @@ impl Site {
             far_v4: addresses.0,
             far_v6: addresses.1,
         });
-        Ok(Self { ground, facts: BTreeMap::from([("link".to_owned(), text)]), bed: None })
-    }
-}
-
-impl Drop for Site {
-    fn drop(&mut self) {
-        // The devices go after the sockets that use them.
-        drop(self.bed.take());
+        Ok(Self::on(ground, BTreeMap::from([("link".to_owned(), text)])))
     }
 }
 

@@ -192,6 +192,8 @@ pub struct SocketOptions {
     pub buffer: Option<u64>,
     /// TCP_CONGESTION.
     pub congestion: Option<String>,
+    /// TCP_WINDOW_CLAMP: the most that a receiver offers, whatever its buffer holds.
+    pub window: Option<u64>,
     /// Largest UDP datagram sent: longer messages are cut by the application. `None` uses UDP's
     /// own limit of 65,507 bytes (65,527 over IPv6) and leaves the rest to IP.
     pub datagram_max: Option<u64>,
@@ -206,6 +208,7 @@ impl Default for SocketOptions {
             quickack: false,
             buffer: None,
             congestion: None,
+            window: None,
             datagram_max: None,
             loss_ppm: 0,
         }
@@ -268,6 +271,13 @@ pub enum Task {
     Throughput {
         /// Message size in bytes.
         size: u64,
+    },
+    /// A stream towards the worker, which notes how much comes in each interval once it is steady.
+    Steady {
+        /// Message size in bytes.
+        size: u64,
+        /// The least length of an interval.
+        interval_ns: u64,
     },
     /// One message of this size, one one-byte acknowledgement.
     ThroughputAcked {

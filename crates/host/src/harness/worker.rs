@@ -20,8 +20,8 @@ use super::control::{Attach, Control, PeerToWorker, WorkerToPeer};
 use super::page::Page;
 use super::remote::Site;
 use super::spec::{
-    BlockReport, BlockSpec, ChannelSpec, LaunchFacts, LaunchSpec, OrchestratorSays, RemoteSpec,
-    Subject, WorkerSays,
+    BlockReport, BlockSpec, ChannelSpec, LaunchFacts, LaunchSpec, OrchestratorSays, Subject,
+    WorkerSays,
 };
 use super::{calls, clocks, frame};
 use crate::clock::Stopwatch;
@@ -50,6 +50,7 @@ fn work() -> io::Result<()> {
     signal::ignore_keyboard_interrupt()?;
     let mut talk = Talk::new();
     let Some(OrchestratorSays::Launch(spec)) = talk.hear()? else { return Ok(()) };
+    let allowed = affinity::allowed_cpus()?;
     if let Some(cpu) = spec.cpu_local
         && let Err(error) = affinity::bind(&[cpu])
     {
@@ -62,8 +63,11 @@ fn work() -> io::Result<()> {
             let site = Site::loopback();
             visit(channel.mechanism, Session { spec, channel, site, talk })
         }
-        Subject::Remote(RemoteSpec { channel, path }) => match Site::make(&path) {
-            Ok(site) => visit(channel.mechanism, Session { spec, channel, site, talk }),
+        Subject::Remote(remote) => match Site::make(&remote, &spec, &others(&spec, &allowed)) {
+            Ok(site) => {
+                let channel = remote.channel;
+                visit(channel.mechanism, Session { spec, channel, site, talk })
+            }
             Err(error) => talk.say(&told(error)),
         },
         Subject::Mirror(mirror) => super::mirror::work(&spec, &mirror, talk),
@@ -146,7 +150,12 @@ impl Visitor for Session {
         facts.extend(self.site.facts.clone());
         self.talk.say(&WorkerSays::Ready(LaunchFacts { facts }))?;
         let mut bench = Bench::new(end, &mut peer, &self.spec, &self.channel);
-        self.talk.serve(|block| bench.measure(block))?;
+        let site = &mut self.site;
+        self.talk.serve(|block| {
+            let mut report = bench.measure(block)?;
+            site.tell(&mut report);
+            Ok(report)
+        })?;
         drop(bench);
         // A peer that is gone already has quit.
         drop(peer.control.say(&WorkerToPeer::Quit));
@@ -217,6 +226,14 @@ impl Session {
     }
 }
 
+/// The CPUs that neither worker nor peer is bound to; all, where none is left.
+fn others(spec: &LaunchSpec, allowed: &[u32]) -> Vec<u32> {
+    let taken = [spec.cpu_local, spec.cpu_peer];
+    let left: Vec<u32> =
+        allowed.iter().copied().filter(|cpu| !taken.contains(&Some(*cpu))).collect();
+    if left.is_empty() { allowed.to_vec() } else { left }
+}
+
 /// What becomes of a launch whose channel cannot be opened.
 fn told(error: OpenError) -> WorkerSays {
     match error {
@@ -259,7 +276,7 @@ impl Drop for Peer {
 }
 
 /// This same binary.
-const SELF: &str = "/proc/self/exe";
+pub(super) const SELF: &str = "/proc/self/exe";
 
 /// Starts a program as the peer, its control socket inherited by number.
 pub(super) fn start_peer(program: &Path, word: &str, control: &OwnedFd) -> io::Result<Child> {

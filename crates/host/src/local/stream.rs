@@ -68,6 +68,7 @@ pub(crate) struct StreamEnd<C> {
     waiter: Waiter,
     pub(crate) watch: Watch,
     quickack: bool,
+    window: Option<i32>,
     short_reads: u64,
     short_writes: u64,
     calls: std::marker::PhantomData<C>,
@@ -91,6 +92,7 @@ impl<C: Calls> StreamEnd<C> {
             waiter,
             watch: setup.watch.clone(),
             quickack: false,
+            window: None,
             short_reads: 0,
             short_writes: 0,
             calls: std::marker::PhantomData,
@@ -100,6 +102,13 @@ impl<C: Calls> StreamEnd<C> {
     /// The same, asking for immediate acknowledgements before every receive.
     pub(crate) fn with_quickack(mut self, quickack: bool) -> Self {
         self.quickack = quickack;
+        self
+    }
+
+    /// The same, with its window bounded anew before every receive: the kernel widens it whenever it
+    /// learns how much memory the segments take (`tcp_measure_rcv_mss` in net/ipv4/tcp_input.c).
+    pub(crate) fn with_window(mut self, window: Option<u64>) -> Self {
+        self.window = window.map(|bytes| i32::try_from(bytes).unwrap_or(i32::MAX));
         self
     }
 
@@ -134,6 +143,9 @@ impl<C: Calls> End for StreamEnd<C> {
         while filled < len {
             if self.quickack {
                 set_option(self.rx.as_fd(), IntOption::QuickAck, 1)?;
+            }
+            if let Some(window) = self.window {
+                set_option(self.rx.as_fd(), IntOption::WindowClamp, window)?;
             }
             self.waiter.ready(self.rx.as_fd(), &mut self.watch)?;
             match C::receive(self.rx.as_fd(), &mut buffer[filled..len], self.waiter.may_sleep()) {

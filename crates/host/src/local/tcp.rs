@@ -49,13 +49,16 @@ impl Channel for Tcp6 {
 
 fn open(setup: &Setup<'_>, ipv6: bool) -> Result<(StreamEnd<SocketCalls>, Handover), OpenError> {
     let (here, handover) = connected_pair(setup, ipv6)?;
-    let local = StreamEnd::new(setup, here, None)?.with_quickack(setup.channel.options.quickack);
-    Ok((local, handover))
+    let options = &setup.channel.options;
+    let local = StreamEnd::new(setup, here, None)?.with_quickack(options.quickack);
+    Ok((local.with_window(options.window), handover))
 }
 
 fn attach(setup: &Setup<'_>, mut handover: Handover) -> Result<StreamEnd<SocketCalls>, OpenError> {
     let [fd] = handover.take()?;
-    Ok(StreamEnd::new(setup, fd, None)?.with_quickack(setup.channel.options.quickack))
+    let options = &setup.channel.options;
+    let end = StreamEnd::new(setup, fd, None)?.with_quickack(options.quickack);
+    Ok(end.with_window(options.window))
 }
 
 /// A connection from the near to the far side, with the launch's options on both sockets.
@@ -78,8 +81,32 @@ pub(crate) fn connected_pair(
             socket::set_congestion(fd.as_fd(), name).map_err(|error| refused(name, &error))?;
         }
     }
+    if let Some(window) = options.window {
+        set_window(&here, window)?;
+        set_window(&there, window)?;
+    }
     let facts = facts(&here).attempt("read the socket's options")?;
     Ok((here, Handover { fds: vec![there], numbers: Vec::new(), facts }))
+}
+
+/// Bounds the window that a socket offers, and gives it a buffer that never bounds it first.
+fn set_window(fd: &OwnedFd, window: u64) -> Result<(), OpenError> {
+    let clamp = i32::try_from(window).unwrap_or(i32::MAX);
+    // Linux doubles what is asked for, and counts what holds the bytes too: four times is plenty.
+    let buffer = clamp.saturating_mul(2).max(1 << 16);
+    let forced = socket::set_option(fd.as_fd(), IntOption::ReceiveBufferForce, buffer);
+    if forced.is_err() {
+        socket::set_option(fd.as_fd(), IntOption::ReceiveBuffer, buffer)
+            .attempt("set a socket buffer")?;
+    }
+    let got = socket::option(fd.as_fd(), IntOption::ReceiveBuffer).attempt("read SO_RCVBUF")?;
+    if got < clamp.saturating_mul(2) {
+        return Err(OpenError::Unavailable(format!(
+            "this host allows a receive buffer of {got} bytes, too small for a window of {window}: \
+             run as root, or raise net.core.rmem_max"
+        )));
+    }
+    socket::set_option(fd.as_fd(), IntOption::WindowClamp, clamp).attempt("set TCP_WINDOW_CLAMP")
 }
 
 fn refused(name: &str, error: &io::Error) -> OpenError {

@@ -43,8 +43,17 @@ pub enum Domain {
     Cpus,
     /// The name of a congestion control algorithm, known to the kernel only.
     Congestion,
-    /// What stands between two hosts: a word, a preset, or a link's text.
-    Links,
+    /// Whatever a reader of its own takes.
+    Read(&'static Reader),
+}
+
+/// Reads the levels of a factor whose domain is no other's.
+#[derive(Clone, Copy, Debug)]
+pub struct Reader {
+    /// The level of a text in its one form, or what is wrong with it.
+    pub parse: fn(&str) -> Result<Level, String>,
+    /// What it takes, in words.
+    pub describe: fn() -> String,
 }
 
 impl Domain {
@@ -79,7 +88,7 @@ impl Domain {
                 Ok(cpu) => Ok(u64::from(cpu).into()),
                 Err(_) => Err(fault("it takes first, each, or the number of a CPU".to_owned())),
             },
-            Self::Links => super::path::parse(text).map_err(fault),
+            Self::Read(reader) => (reader.parse)(text).map_err(fault),
             Self::Congestion => {
                 let sound = !text.is_empty()
                     && text.len() < 16
@@ -123,7 +132,7 @@ impl Domain {
             Self::Percent => "a whole percentage".to_owned(),
             Self::Cpus => "first, each (up to 8, evenly spread), or a CPU number".to_owned(),
             Self::Congestion => "a congestion control of the kernel's".to_owned(),
-            Self::Links => super::path::describe(),
+            Self::Read(reader) => (reader.describe)(),
         }
     }
 

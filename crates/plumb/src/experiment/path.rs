@@ -2,21 +2,38 @@
 //!
 //! Left out: making it, which the worker does.
 
+use std::fmt::Write as _;
+
+use plumb_base::time::Span;
+use plumb_host::harness::remote::emulator::Disk;
 use plumb_host::harness::remote::outer_link;
 use plumb_host::harness::spec::{PathSpec, Wire};
+use plumb_link::preset::{PRESETS, Preset as Named};
+use plumb_link::spec::LinkSpec;
 use plumb_store::record::{Factors, Level};
 
 use super::Exclusion;
-use super::factor::{Domain, Factor, always, keep, words};
+use super::factor::{Domain, Factor, Reader, always, keep, words};
+use crate::plan::Preset;
 
 /// What stands between the two sides.
 pub(crate) const LINK: Factor = Factor {
     name: "link",
     meaning: "what stands between the two hosts; outer is the link that plumb itself runs behind",
-    domain: Domain::Links,
-    levels: |_| match outer_link() {
-        Some(_) => words(&[OUTER]),
-        None => words(&[LOOPBACK, VETH]),
+    domain: Domain::Read(&Reader { parse, describe }),
+    levels: |preset| match (outer_link(), preset) {
+        (Some(_), _) => words(&[OUTER]),
+        (None, Preset::Quick) => words(&[LOOPBACK, VETH, "lan-1g"]),
+        (None, Preset::Default) => words(&[LOOPBACK, VETH, "lan-1g", "lan-100m"]),
+        (None, Preset::Paper) => words(&[
+            LOOPBACK,
+            VETH,
+            "lan-10g",
+            "lan-1g",
+            "lan-100m",
+            "ethernet-10m",
+            "transatlantic",
+        ]),
     },
     applies: always,
     fit: keep,
@@ -29,38 +46,104 @@ pub(crate) const VETH: &str = "veth";
 /// The link that plumb runs behind.
 pub(crate) const OUTER: &str = "outer";
 
-/// Reads a level of the factor.
-///
-/// # Errors
-/// What it takes.
-pub(crate) fn parse(text: &str) -> Result<Level, String> {
-    match text {
-        LOOPBACK | VETH | OUTER => Ok(text.into()),
-        _ => Err(format!("it takes {}", describe())),
+/// MTU of both hosts' devices unless an experiment says otherwise: Ethernet's (RFC 894).
+const MTU: u32 = 1500;
+
+/// Bytes of a small message's frame.
+const SMALL_FRAME: u64 = 128;
+
+/// Reads a level of the factor: a word, the name of a preset, or a link's text, which is kept in its
+/// one form.
+fn parse(text: &str) -> Result<Level, String> {
+    if matches!(text, LOOPBACK | VETH | OUTER) || Named::named(text).is_some() {
+        return Ok(text.into());
+    }
+    match LinkSpec::parse(text, &Disk) {
+        Ok(spec) => Ok(spec.to_string().as_str().into()),
+        Err(error) if text.contains('=') => Err(error.to_string()),
+        Err(_) => Err(format!("it takes {}", describe())),
     }
 }
 
-/// What the factor takes, in words.
-pub(crate) fn describe() -> String {
-    format!("{LOOPBACK}, {VETH}, {OUTER}")
+fn describe() -> String {
+    let mut all = format!("{LOOPBACK}, {VETH}, {OUTER}");
+    for preset in &PRESETS {
+        // Writing to a string cannot fail.
+        let _ = write!(all, ", {}", preset.name);
+    }
+    all + ", or a link's text such as rate=10mbit,delay=25ms (one a --set)"
 }
 
-/// The path that a setting names; `None` where both sides are on one host.
+/// The path that a setting's link names; `None` where both sides are on one host.
 pub(crate) fn of(factors: &Factors) -> Result<Option<PathSpec>, Exclusion> {
-    let name = factors.text(LINK.name).unwrap_or(VETH);
-    let wire = match name {
-        LOOPBACK => return Ok(None),
-        VETH => Wire::Veth,
-        OUTER if outer_link().is_none() => {
-            return Err(Exclusion::Lacking(
-                "plumb does not run behind a link here: put it behind one with 'plumb link … -- \
-                 plumb …', or choose another link"
-                    .to_owned(),
-            ));
+    match factors.text(LINK.name).unwrap_or(VETH) {
+        LOOPBACK => Ok(None),
+        VETH => Ok(Some(PathSpec {
+            name: VETH.to_owned(),
+            wire: Wire::Veth,
+            mtu: MTU,
+            round_trip_ns: 0,
+            rate: None,
+        })),
+        OUTER => {
+            let Some(text) = outer_link() else {
+                return Err(Exclusion::Lacking(
+                    "plumb does not run behind a link here: put it behind one with 'plumb link … \
+                     -- plumb …', or choose another link"
+                        .to_owned(),
+                ));
+            };
+            // What its text cannot say is not known, and then nothing is left out.
+            let expected = LinkSpec::parse(&text, &Disk).ok().map(|spec| expected(&spec));
+            let (round_trip_ns, rate) = expected.unwrap_or_default();
+            let name = OUTER.to_owned();
+            Ok(Some(PathSpec { name, wire: Wire::Outer, mtu: MTU, round_trip_ns, rate }))
         }
-        OUTER => Wire::Outer,
-        text => Wire::Link(text.to_owned()),
-    };
-    let name = name.to_owned();
-    Ok(Some(PathSpec { name, wire, mtu: 1500, round_trip_ns: 0, rate: None }))
+        name => link(name, name, MTU).map(Some),
+    }
+}
+
+/// The path over a link of this text.
+pub(crate) fn link(name: &str, text: &str, mtu: u32) -> Result<PathSpec, Exclusion> {
+    let spec = LinkSpec::parse(text, &Disk)
+        .map_err(|error| Exclusion::Impossible(format!("'{text}' is no link: {error}")))?;
+    let (round_trip_ns, rate) = expected(&spec);
+    let wire = Wire::Link(spec.to_string());
+    Ok(PathSpec { name: name.to_owned(), wire, mtu, round_trip_ns, rate })
+}
+
+/// About how long a small message and its answer take, in nanoseconds, and the slowest rate.
+fn expected(spec: &LinkSpec) -> (u64, Option<u64>) {
+    let mut round_trip = spec.round_trip();
+    let mut slowest: Option<u64> = None;
+    for direction in spec.hops.iter().flat_map(|hop| [&hop.up, &hop.down]) {
+        let Some(rate) = direction.rate.mean() else { continue };
+        let rate = rate.bits_per_second();
+        round_trip += Span::from_ns(SMALL_FRAME * 8 * 1_000_000_000 / rate.max(1));
+        slowest = Some(slowest.map_or(rate, |least| least.min(rate)));
+    }
+    (round_trip.as_ns(), slowest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_is_a_word_a_preset_or_a_text_in_its_one_form() {
+        for text in [VETH, LOOPBACK, OUTER, "arpanet", "lan-1g"] {
+            assert_eq!(parse(text), Ok(text.into()));
+        }
+        assert_eq!(parse("delay=25ms,rate=10000kbit"), Ok("rate=10mbit,delay=25ms".into()));
+        assert!(parse("rate=0").unwrap_err().contains("rate"), "{:?}", parse("rate=0"));
+        assert!(parse("arpanot").unwrap_err().contains("arpanet"));
+    }
+
+    #[test]
+    fn what_a_message_will_take_is_known_from_the_link() {
+        let path = link("dsl", "rate=1mbit,delay=10ms", MTU).unwrap();
+        // 20 ms of delay, 2 × 1.024 ms for the small frame, 8 ms for a thousand bytes.
+        assert_eq!(path.exchange_ns(1_000, 0), 20_000_000 + 2 * 1_024_000 + 8_000_000);
+        assert_eq!(path.rate, Some(1_000_000));
+    }
 }

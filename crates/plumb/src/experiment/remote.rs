@@ -4,8 +4,8 @@
 //! Left out: what stands between the namespaces (`super::path`).
 
 use plumb_base::time::Span;
-use plumb_host::harness::spec::{RemoteSpec, Subject, Task};
-use plumb_host::local::mechanism::Mechanism;
+use plumb_host::harness::spec::{ChannelSpec, PathSpec, RemoteSpec, SocketOptions, Subject, Task};
+use plumb_host::local::mechanism::{Mechanism, Wake};
 
 use super::factor::{Domain, Factor, always, keep, numbers, words};
 use super::latency::LATENCY;
@@ -109,6 +109,24 @@ fn measured(setting: &Setting<'_>, task: Task, back: u64) -> Form {
     Form::Measure { group, task }
 }
 
+/// The launch group of a TCP or UDP channel over a path, whatever else the setting varies.
+pub(crate) fn over(
+    setting: &Setting<'_>,
+    mechanism: Mechanism,
+    path: PathSpec,
+    set: impl FnOnce(&mut SocketOptions),
+) -> Result<LaunchGroup, Exclusion> {
+    let wake = Wake::Block;
+    let placement = local::place(setting, wake)?;
+    let congestion = setting.factors.text(CONGESTION.name).filter(|_| local::is_tcp(mechanism));
+    let congestion = congestion.map(str::to_owned);
+    let mut options = SocketOptions { congestion, ..SocketOptions::default() };
+    set(&mut options);
+    let channel = ChannelSpec { mechanism, wake, options };
+    let subject = Subject::Remote(RemoteSpec { channel, path });
+    Ok(LaunchGroup { subject, placement, cpu: None })
+}
+
 /// The launch group of a setting: its channel, over the path that it names.
 pub(crate) fn group(setting: &Setting<'_>) -> Result<LaunchGroup, Exclusion> {
     let group = local::group(setting)?;
@@ -120,3 +138,39 @@ pub(crate) fn group(setting: &Setting<'_>) -> Result<LaunchGroup, Exclusion> {
         }
     })
 }
+
+/// How long a block over a path must be to hold a dozen operations, and some that are lost.
+pub(crate) fn block_time(remote: &RemoteSpec, task: &Task) -> Span {
+    let path = &remote.path;
+    let lossy = if remote.channel.mechanism.is_lossy() { LOSSY_MIN } else { Span::ZERO };
+    lossy.max(operations_time(path, task))
+}
+
+fn operations_time(path: &PathSpec, task: &Task) -> Span {
+    let exchange = |there, back| Span::from_ns(path.exchange_ns(there, back));
+    let round_trip = Span::from_ns(path.round_trip_ns);
+    match task {
+        Task::Latency { size } => exchange(*size, *size) * OPERATIONS,
+        Task::ThroughputAcked { size } => exchange(*size, 0) * OPERATIONS,
+        // Each transfer pays for its start and its end: it must be long against both.
+        Task::Throughput { size } => {
+            (exchange(*size, 0) * OPERATIONS).max(round_trip * TRANSFERS_ROUND_TRIPS)
+        }
+        // A stream settles within some tens of round trips, and is measured over as many more.
+        Task::Steady { interval_ns, .. } => {
+            (Span::from_ns(*interval_ns) * INTERVALS).max(round_trip * STEADY_ROUND_TRIPS)
+        }
+        _ => Span::ZERO,
+    }
+}
+
+/// A lost datagram is waited for, so that one loss does not take the whole block.
+const LOSSY_MIN: Span = Span::from_ms(300);
+/// Operations that a block shall hold.
+const OPERATIONS: u64 = 12;
+/// Round trips that the transfers of a block shall last together.
+const TRANSFERS_ROUND_TRIPS: u64 = 80;
+/// Intervals of a steady stream in a block.
+const INTERVALS: u64 = 30;
+/// Round trips of a steady stream in a block.
+const STEADY_ROUND_TRIPS: u64 = 80;

@@ -26,7 +26,9 @@ impl Chosen {
             let word = word.as_ref();
             let parts = word.split_once('=').map(|(factor, levels)| (factor.trim(), levels));
             let levels = |text: &str| -> Vec<String> {
-                text.split(',').map(|level| level.trim().to_owned()).collect()
+                // A link's text has commas of its own: it is one level.
+                let separator = if text.contains('=') { '\n' } else { ',' };
+                text.split(separator).map(|level| level.trim().to_owned()).collect()
             };
             match parts {
                 Some((factor, text)) if !factor.is_empty() && !text.trim().is_empty() => {

@@ -6,8 +6,7 @@ use super::Bench;
 use crate::harness::payload;
 use crate::local::{End, Fault, Mark, Received};
 
-/// A mark is repeated after this long without an answer, and this often.
-const MARK_WAIT_MS: i32 = 2;
+/// A mark is repeated this often.
 const MARKS_MAX: u32 = 100;
 
 impl<E: End> Bench<'_, E> {
@@ -66,7 +65,7 @@ impl<E: End> Bench<'_, E> {
         let number = self.done & 0xFFFF_FFFF;
         for _ in 0..MARKS_MAX {
             self.end.send_mark(Mark { value: number, at: 0 })?;
-            while self.end.wait_readable(MARK_WAIT_MS)? {
+            while self.end.wait_readable(self.mark_wait_ms)? {
                 let Received::Mark(answer) = self.end.receive_any(&mut self.rx, self.size)? else {
                     continue;
                 };

@@ -48,7 +48,13 @@ impl<E: End> Bench<'_, E> {
     /// that a block holds several.
     pub(super) fn messages_for(&mut self, spec: &BlockSpec, acked_ns: f64) -> Result<u64, Trouble> {
         let wanted_ns = spec.duration_ns as f64 / TRANSFERS;
-        let mut count = 16_u64;
+        // No more at first than the whole block would take, where a message takes long.
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a float cast saturates"
+        )]
+        let mut count = (spec.duration_ns as f64 / acked_ns).clamp(1.0, 16.0) as u64;
         loop {
             let start = self.watch.begin();
             match self.transfer(count) {

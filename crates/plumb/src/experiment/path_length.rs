@@ -1,0 +1,91 @@
+//! `path.length`: what each router on the way costs.
+//!
+//! Hops of one kind in a row, with a router between one and the next. Left out: routers that are loaded by
+//! others.
+
+use plumb_host::harness::spec::Task;
+use plumb_store::record::Level;
+
+use super::factor::{Domain, Factor, Reader, always, keep, numbers, words};
+use super::latency::LATENCY;
+use super::local::{self, CONGESTION, MECHANISM, SIZE};
+use super::remote::{self, BLOCKING, NEAR_PLACEMENT};
+use super::throughput::THROUGHPUT;
+use super::window_bdp::{INTERVAL_MIN, MESSAGE};
+use super::{Experiment, Form, path};
+use crate::plan::Preset;
+
+/// Latency and throughput against the number of routers.
+pub static PATH_LENGTH: Experiment = Experiment {
+    id: "path.length",
+    study: "ipc",
+    question: "What does each router between two hosts cost?",
+    hypothesis: "Each router adds the time to receive and to send the message once more, so latency \
+                 grows linearly with their number; a long transfer fills the same rate over any \
+                 number.",
+    factors: &[
+        Factor {
+            domain: Domain::Mechanisms(remote::is_remote),
+            levels: |_| words(&["udp4", "tcp4"]),
+            ..MECHANISM
+        },
+        ROUTERS,
+        Factor { levels: |_| words(&["same-cpu"]), ..NEAR_PLACEMENT },
+        BLOCKING,
+        Factor {
+            levels: |preset| match preset {
+                Preset::Quick => numbers(&[64]),
+                _ => numbers(&[64, 1 << 10, 16 << 10]),
+            },
+            fit: keep,
+            ..SIZE
+        },
+        CONGESTION,
+    ],
+    responses: &[LATENCY, THROUGHPUT],
+    form: |setting| {
+        let factors = setting.factors;
+        let Some(mechanism) = local::mechanism_of(factors) else {
+            return Form::impossible("no mechanism is given");
+        };
+        let size = local::size_of(factors);
+        let task = match setting.response {
+            "latency" => Task::Latency { size },
+            // A stream has no messages; what a datagram socket sends unasked is a flood.
+            _ if mechanism.is_lossy() || size > 64 => return Form::Meaningless,
+            _ => Task::Steady { size: MESSAGE, interval_ns: INTERVAL_MIN.as_ns() },
+        };
+        let routers = factors.int(ROUTERS.name).unwrap_or(0);
+        let hops = usize::try_from(routers).unwrap_or(0) + 1;
+        let text = vec![HOP; hops].join(";");
+        match path::link(&format!("{routers} routers"), &text, 1500) {
+            Ok(path) => Form::of(remote::over(setting, mechanism, path, |_| {}), task),
+            Err(exclusion) => Form::Excluded(exclusion),
+        }
+    },
+};
+
+/// One hop: a switched network of today's desk, as the preset lan-1g.
+const HOP: &str = "rate=1gbit,overhead=24,delay=20us,limit=256packets";
+
+/// Most routers on a path.
+const ROUTERS_MAX: u64 = 8;
+
+const ROUTERS: Factor = Factor {
+    name: "routers",
+    meaning: "routers between the two hosts",
+    domain: Domain::Read(&Reader {
+        parse: |text| match text.parse::<u64>() {
+            Ok(routers) if routers <= ROUTERS_MAX => Ok(Level::from(routers)),
+            _ => Err(format!("it takes a number from 0 to {ROUTERS_MAX}")),
+        },
+        describe: || format!("a number from 0 to {ROUTERS_MAX}"),
+    }),
+    levels: |preset| match preset {
+        Preset::Quick => numbers(&[0, 1, 4, 8]),
+        Preset::Default => numbers(&[0, 1, 2, 4, 8]),
+        Preset::Paper => numbers(&[0, 1, 2, 3, 4, 5, 6, 7, 8]),
+    },
+    applies: always,
+    fit: keep,
+};
