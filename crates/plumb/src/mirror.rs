@@ -23,7 +23,7 @@ mod replay;
 mod turn;
 
 use edge::Edges;
-use turn::Turnpike;
+use turn::{Turnpike, turnpike};
 
 /// How often the process is interrupted, which bounds how late it notices that it should stop.
 const TICK: Span = Span::from_ms(20);
@@ -97,7 +97,7 @@ fn over<D: Device + 'static>(
 ) -> Result<Box<dyn Mirror>, MirrorError> {
     let edges = Edges::new(site.watch);
     let host = host(site, device.capabilities())?;
-    let machine = Turnpike::new(host, site.local, site.spec.turn, edges.clone())?;
+    let machine = turnpike(host, site.local, site.spec.turn, edges.clone())?;
     let batch = usize::from(site.spec.batch.max(1));
     let options = Options { batch, tick: Some(TICK), wait: Wait::Block };
     let timeline = Timeline::begin(site.watch);
@@ -131,9 +131,10 @@ impl<D: Device> Mirror for StackMirror<D> {
     }
 
     fn tally(&mut self) -> Vec<(String, u64)> {
-        let mut tally = self.machine.tally();
+        let served = self.machine.application.take_served();
         let calls = self.driver.devices().iter().map(|device| device.counters().calls).sum();
-        tally.push(("device_calls".to_owned(), calls));
-        tally
+        let refused = served.received - served.sent;
+        let tally = [("mirrored", served.sent), ("refused", refused), ("device_calls", calls)];
+        tally.map(|(name, count)| (name.to_owned(), count)).to_vec()
     }
 }

@@ -6,7 +6,6 @@ pub mod course;
 pub mod device;
 pub mod faults;
 pub mod kernel;
-pub mod node;
 pub mod ping;
 pub mod replay;
 pub mod sender;

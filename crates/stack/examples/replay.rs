@@ -12,7 +12,8 @@ use plumb_base::seed::Seed;
 use plumb_base::time::{Instant, Span};
 use plumb_stack::host::{Host, HostConfig};
 use plumb_stack::interface::InterfaceConfig;
-use plumb_stack::service::{Server, Service, Swap};
+use plumb_stack::node::Node;
+use plumb_stack::service::{Service, Services, Swap};
 use plumb_stack::udp::{CopyPolicy, UdpOptions};
 use plumb_wire::compose::{self, Link, Path};
 use plumb_wire::mac::MacAddr;
@@ -46,10 +47,11 @@ fn main() {
                 if !format!("{family} {frame_len} {name}").contains(&only) {
                     continue;
                 }
-                let mut server = Server::new(host(ours));
-                let local = SocketAddr::new(ours, 7);
-                server.serve(service, local, UdpOptions::default()).expect("a free port");
-                report(family, name, &frame, measure(server, &frame, (ours, peer), budget));
+                let (mut host, mut application) = (host(ours), Services::new(()));
+                let (local, options) = (SocketAddr::new(ours, 7), UdpOptions::default());
+                application.open(&mut host, service, local, options).expect("a free port");
+                let node = Node { host, application };
+                report(family, name, &frame, measure(node, &frame, (ours, peer), budget));
             }
             if !format!("{family} {frame_len} swap").contains(&only) {
                 continue;

@@ -13,6 +13,7 @@ pub mod interface;
 pub mod ip;
 pub mod limiter;
 pub mod neighbour;
+pub mod node;
 pub mod path;
 pub mod path_mtu;
 pub mod reassembly;

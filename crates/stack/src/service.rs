@@ -1,22 +1,24 @@
-//! Servers in the stack: UDP mirror, echo and discard, each a machine around a host.
+//! Services over UDP: mirror, echo (RFC 862) and discard (RFC 863).
 //!
-//! What a driving loop runs when it runs a server; a mirror that never reaches a socket is `swap`.
-//! Left out: clients, and everything that waits for something other than packets.
+//! None ever sends more than it was sent: one answer for one datagram, none to a group, and none to
+//! a port that answers by itself. A mirror that never reaches a socket is `swap`. Left out: TCP, and
+//! clients.
 
 use std::net::SocketAddr;
+use std::ops::AddAssign;
 
 use plumb_base::time::Instant;
-use plumb_wire::machine::{Machine, Port};
-use plumb_wire::packet::{Packet, Pool};
+use plumb_wire::packet::Pool;
 
-use crate::host::Host;
+use crate::host::{Host, SendError};
+use crate::node::Application;
 use crate::udp::{BindError, CopyPolicy, Datagram, UdpId, UdpOptions};
 
 mod swap;
 
 pub use swap::Swap;
 
-/// What a server does with a datagram.
+/// What is done with a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
     /// Sends it back in the frame that it came in: its payload is not copied.
@@ -27,7 +29,7 @@ pub enum Service {
     Discard,
 }
 
-/// What a server did.
+/// What a service did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Served {
     /// Datagrams received.
@@ -36,127 +38,163 @@ pub struct Served {
     pub bytes: u64,
     /// Datagrams sent back.
     pub sent: u64,
+    /// Not answered: from a port that answers by itself, which might go on for ever.
+    pub from_service: u64,
+    /// Not answered: sent to a group, of which every member would answer.
+    pub to_group: u64,
     /// Answers that the host did not take: no path, too long, no free frame.
     pub failed: u64,
 }
 
-/// A host with services at its UDP sockets.
-#[derive(Debug)]
-pub struct Server {
-    host: Host,
-    services: Vec<(UdpId, Service)>,
-    served: Served,
-    /// The application's memory.
-    memory: Vec<u8>,
+impl AddAssign for Served {
+    fn add_assign(&mut self, other: Self) {
+        self.received += other.received;
+        self.bytes += other.bytes;
+        self.sent += other.sent;
+        self.from_service += other.from_service;
+        self.to_group += other.to_group;
+        self.failed += other.failed;
+    }
 }
 
-impl Server {
-    /// A server without services yet.
-    pub fn new(host: Host) -> Self {
-        Self { host, services: Vec::new(), served: Served::default(), memory: Vec::new() }
+/// Is told of what services do.
+pub trait Watch {
+    /// A datagram has reached its socket.
+    fn on_datagram(&mut self);
+}
+
+impl Watch for () {
+    #[inline]
+    fn on_datagram(&mut self) {}
+}
+
+/// Ports at which something answers whatever it is sent: echo, daytime, quote, chargen, time.
+const ANSWERING: [u16; 5] = [7, 13, 17, 19, 37];
+
+/// Services at the UDP sockets of a host.
+#[derive(Debug, Default)]
+pub struct Services<W = ()> {
+    offers: Vec<Offer>,
+    /// The application's memory.
+    memory: Vec<u8>,
+    watch: W,
+}
+
+#[derive(Debug)]
+struct Offer {
+    id: UdpId,
+    port: u16,
+    service: Service,
+    served: Served,
+}
+
+impl<W: Watch> Services<W> {
+    /// None yet; `watch` is told of every datagram.
+    pub const fn new(watch: W) -> Self {
+        Self { offers: Vec::new(), memory: Vec::new(), watch }
     }
 
-    /// Opens a socket and serves there from now on.
+    /// Opens a socket of the host and serves there from now on.
     ///
     /// # Errors
     /// [`BindError`].
-    pub fn serve(
+    pub fn open(
         &mut self,
+        host: &mut Host,
         service: Service,
         local: SocketAddr,
         options: UdpOptions,
-    ) -> Result<UdpId, BindError> {
-        let id = self.host.udp_bind(local, options)?;
-        self.services.push((id, service));
-        Ok(id)
+    ) -> Result<(), BindError> {
+        let id = host.udp_bind(local, options)?;
+        let port = host.udp_local(id).map_or(local.port(), |local| local.port());
+        self.offers.push(Offer { id, port, service, served: Served::default() });
+        Ok(())
     }
 
-    /// The host.
-    pub fn host(&self) -> &Host {
-        &self.host
+    /// What was done at each socket, in the order in which they were opened.
+    pub fn served(&self) -> impl Iterator<Item = Served> {
+        self.offers.iter().map(|offer| offer.served)
     }
 
-    /// The host, to be asked for its events or configured.
-    pub fn host_mut(&mut self) -> &mut Host {
-        &mut self.host
+    /// What was done at all of them since the last call.
+    pub fn take_served(&mut self) -> Served {
+        let mut all = Served::default();
+        for offer in &mut self.offers {
+            all += std::mem::take(&mut offer.served);
+        }
+        all
     }
 
-    /// What was done so far.
-    pub fn served(&self) -> Served {
-        self.served
-    }
-
-    fn work(&mut self, now: Instant, pool: &mut Pool) {
-        while let Some(id) = self.host.poll_readable() {
-            let known = self.services.iter().find(|(known, _)| *known == id);
-            let Some(&(_, service)) = known else { continue };
-            while let Some(datagram) = self.host.udp_receive(id, pool) {
-                self.served.received += 1;
-                self.served.bytes += datagram.packet.len() as u64;
-                let sent = match service {
-                    Service::Mirror => self.host.udp_reply(now, datagram, pool),
-                    Service::Echo(policy) => self.echo(now, id, datagram, policy, pool),
-                    Service::Discard => {
-                        pool.free(datagram.packet);
-                        continue;
-                    }
-                };
-                match sent {
-                    Ok(()) => self.served.sent += 1,
-                    Err(_) => self.served.failed += 1,
-                }
+    #[inline]
+    fn serve(
+        &mut self,
+        now: Instant,
+        index: usize,
+        datagram: Datagram,
+        host: &mut Host,
+        pool: &mut Pool,
+    ) {
+        self.watch.on_datagram();
+        let answers_itself = self.answers_itself(datagram.remote.port());
+        let interface = host.interfaces().get(usize::from(datagram.port.0));
+        let is_ours = interface.is_some_and(|interface| interface.owns(datagram.local.ip()));
+        let Offer { id, service, served, .. } = &mut self.offers[index];
+        served.received += 1;
+        served.bytes += datagram.packet.len() as u64;
+        let refused = match service {
+            Service::Discard => return pool.free(datagram.packet),
+            _ if !is_ours => Some(&mut served.to_group),
+            _ if answers_itself => Some(&mut served.from_service),
+            _ => None,
+        };
+        if let Some(refused) = refused {
+            *refused += 1;
+            return pool.free(datagram.packet);
+        }
+        let sent = match *service {
+            Service::Echo(policy) => {
+                echo(now, (*id, policy), datagram, &mut self.memory, host, pool)
             }
+            _ => host.udp_reply(now, datagram, pool),
+        };
+        match sent {
+            Ok(()) => served.sent += 1,
+            Err(_) => served.failed += 1,
         }
     }
 
-    fn echo(
-        &mut self,
-        now: Instant,
-        id: UdpId,
-        datagram: Datagram,
-        policy: CopyPolicy,
-        pool: &mut Pool,
-    ) -> Result<(), crate::host::SendError> {
-        self.memory.clear();
-        self.memory.extend_from_slice(pool.bytes(&datagram.packet));
-        pool.free(datagram.packet);
-        self.host.udp_send(now, id, &self.memory, Some(datagram.remote), policy, pool)
+    /// Whether at a port something answers what it is sent: there, or here.
+    #[inline]
+    fn answers_itself(&self, port: u16) -> bool {
+        let is_ours = |offer: &Offer| offer.service != Service::Discard && offer.port == port;
+        ANSWERING.contains(&port) || self.offers.iter().any(is_ours)
     }
 }
 
-impl Machine for Server {
-    #[inline]
-    fn handle_packets(
-        &mut self,
-        now: Instant,
-        port: Port,
-        batch: &mut Vec<Packet>,
-        pool: &mut Pool,
-    ) {
-        self.host.handle_packets(now, port, batch, pool);
-        self.work(now, pool);
-    }
+#[inline]
+fn echo(
+    now: Instant,
+    (id, policy): (UdpId, CopyPolicy),
+    datagram: Datagram,
+    memory: &mut Vec<u8>,
+    host: &mut Host,
+    pool: &mut Pool,
+) -> Result<(), SendError> {
+    memory.clear();
+    memory.extend_from_slice(pool.bytes(&datagram.packet));
+    pool.free(datagram.packet);
+    host.udp_send(now, id, memory, Some(datagram.remote), policy, pool)
+}
 
+impl<W: Watch> Application for Services<W> {
     #[inline]
-    fn poll_packets(
-        &mut self,
-        now: Instant,
-        port: Port,
-        batch: &mut Vec<Packet>,
-        max: usize,
-        pool: &mut Pool,
-    ) {
-        self.host.poll_packets(now, port, batch, max, pool);
-    }
-
-    #[inline]
-    fn deadline(&self) -> Option<Instant> {
-        self.host.deadline()
-    }
-
-    fn handle_deadline(&mut self, now: Instant, pool: &mut Pool) {
-        self.host.handle_deadline(now, pool);
-        self.work(now, pool);
+    fn handle(&mut self, now: Instant, host: &mut Host, pool: &mut Pool) {
+        while let Some(id) = host.poll_readable() {
+            let Some(index) = self.offers.iter().position(|offer| offer.id == id) else { continue };
+            while let Some(datagram) = host.udp_receive(id, pool) {
+                self.serve(now, index, datagram, host, pool);
+            }
+        }
     }
 }
 

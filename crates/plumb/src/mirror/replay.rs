@@ -19,7 +19,7 @@ use plumb_wire::medium::{Capabilities, Medium};
 use plumb_wire::packet::{ChecksumState, Frames, HEADROOM, LARGE_FRAME, Packet, Pool};
 
 use super::edge::Edges;
-use super::turn::Turnpike;
+use super::turn::{Turnpike, turnpike};
 
 /// Bytes of packets under way at once: they fit a first-level cache with room for the stack.
 const BATCH_BYTES: usize = 24 << 10;
@@ -66,7 +66,7 @@ impl ReplayMirror {
             Machinery::Swap(Box::new(Swap::new(host, site.local.port())))
         } else {
             let edges = Edges::new(site.watch);
-            Machinery::Turnpike(Box::new(Turnpike::new(host, site.local, turn, edges)?))
+            Machinery::Turnpike(Box::new(turnpike(host, site.local, turn, edges)?))
         };
         let batch = Vec::with_capacity(BATCH_MAX);
         Ok(Self {

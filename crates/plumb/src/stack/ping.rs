@@ -11,9 +11,9 @@ use plumb_base::time::{Instant, Span};
 use plumb_stack::host::{Event, Host};
 use plumb_wire::packet::Pool;
 
-use super::node::Application;
 use super::sender::{asking, reason};
 use super::station::refused;
+use plumb_stack::node::Application;
 
 /// Requests that may be waiting for their replies; the stack remembers no more.
 const WAITING_MAX: usize = 1_000;

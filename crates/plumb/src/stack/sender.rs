@@ -11,9 +11,9 @@ use plumb_stack::udp::{CopyPolicy, UdpId, UdpOptions};
 use plumb_wire::packet::Pool;
 
 use super::course::Course;
-use super::node::Application;
 use super::station::refused;
 use crate::problem::{Exit, Problem};
+use plumb_stack::node::Application;
 
 /// A course and its socket.
 #[derive(Debug)]

@@ -24,9 +24,9 @@ use plumb_wire::packet::Pool;
 
 use super::device::{Attached, Decoration, DeviceName, pool_for};
 use super::faults;
-use super::node::{Application, Node};
 use super::service::{Offer, Services};
 use crate::problem::{Exit, Problem};
+use plumb_stack::node::{Application, Node};
 
 /// How often a blocking call is interrupted, so that a request to stop is never missed.
 const TICK: Span = Span::from_ms(50);

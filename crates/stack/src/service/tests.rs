@@ -2,6 +2,8 @@
 
 use plumb_base::seed::Seed;
 use plumb_base::time::Span;
+use plumb_wire::mac::MacAddr;
+use plumb_wire::machine::Machine;
 use plumb_wire::packet::Frames;
 
 use super::*;
@@ -9,6 +11,7 @@ use crate::counters::{Count, Counters, Kind};
 use crate::host::HostConfig;
 use crate::host::tests::{Family, OUR_MAC, PEER_MAC, PORT};
 use crate::interface::InterfaceConfig;
+use crate::node::Node;
 
 fn host() -> Host {
     let mut host = Host::new(HostConfig::default(), Seed(1));
@@ -19,6 +22,12 @@ fn host() -> Host {
     }
     host.add_interface(&interface).unwrap();
     host
+}
+
+fn server(service: Service, local: SocketAddr) -> Node<Services> {
+    let (mut host, mut application) = (host(), Services::default());
+    application.open(&mut host, service, local, UdpOptions::default()).unwrap();
+    Node { host, application }
 }
 
 fn exchange(machine: &mut impl Machine, pool: &mut Pool, frame: &[u8]) -> Vec<Vec<u8>> {
@@ -64,9 +73,7 @@ fn every_mirror_sends_back_what_came_to_where_it_came_from() {
     for service in services {
         for family in Family::both() {
             let mut pool = Pool::new(Frames::default());
-            let mut server = Server::new(host());
-            let local = SocketAddr::new(family.ours, 7);
-            server.serve(service, local, UdpOptions::default()).unwrap();
+            let mut server = server(service, SocketAddr::new(family.ours, 7));
             introduce(&mut server, &mut pool);
             let answers =
                 exchange(&mut server, &mut pool, &family.inward().udp(4_000, 7, b"payload"));
@@ -76,8 +83,9 @@ fn every_mirror_sends_back_what_came_to_where_it_came_from() {
                 expected[checksum..checksum + 2].fill(0);
             }
             assert_eq!(answers, [expected], "{service:?} {family:?}");
-            assert_eq!(server.served(), Served { received: 1, bytes: 7, sent: 1, failed: 0 });
-            account(server.host().counters(), &pool);
+            let served = Served { received: 1, bytes: 7, sent: 1, ..Served::default() };
+            assert_eq!(server.application.served().collect::<Vec<_>>(), [served]);
+            account(server.host.counters(), &pool);
         }
     }
 }
@@ -85,13 +93,40 @@ fn every_mirror_sends_back_what_came_to_where_it_came_from() {
 #[test]
 fn discard_answers_nothing() {
     let mut pool = Pool::new(Frames::default());
-    let mut server = Server::new(host());
     let [family, _] = Family::both();
-    server.serve(Service::Discard, SocketAddr::new(family.ours, 9), UdpOptions::default()).unwrap();
+    let mut server = server(Service::Discard, SocketAddr::new(family.ours, 9));
     introduce(&mut server, &mut pool);
     assert!(exchange(&mut server, &mut pool, &family.inward().udp(4_000, 9, b"gone")).is_empty());
-    assert_eq!(server.served(), Served { received: 1, bytes: 4, sent: 0, failed: 0 });
-    account(server.host().counters(), &pool);
+    let served = Served { received: 1, bytes: 4, ..Served::default() };
+    assert_eq!(server.application.take_served(), served);
+    assert_eq!(server.application.take_served(), Served::default());
+    account(server.host.counters(), &pool);
+}
+
+#[test]
+fn who_answers_by_himself_and_groups_are_not_answered() {
+    let mut pool = Pool::new(Frames::default());
+    let [family, _] = Family::both();
+    let mut server = server(Service::Mirror, "0.0.0.0:1997".parse().unwrap());
+    introduce(&mut server, &mut pool);
+    let everybody = family.inward();
+    let everybody = plumb_wire::compose::Path {
+        destination: "192.0.2.255".parse().unwrap(),
+        link: everybody
+            .link
+            .map(|link| plumb_wire::compose::Link { destination: MacAddr::BROADCAST, ..link }),
+        ..everybody
+    };
+    for frame in [
+        family.inward().udp(7, 1_997, b"echo"),
+        family.inward().udp(1_997, 1_997, b"one like us"),
+        everybody.udp(4_000, 1_997, b"all"),
+    ] {
+        assert!(exchange(&mut server, &mut pool, &frame).is_empty());
+    }
+    let served = server.application.take_served();
+    assert_eq!((served.received, served.from_service, served.to_group), (3, 2, 1));
+    account(server.host.counters(), &pool);
 }
 
 #[test]

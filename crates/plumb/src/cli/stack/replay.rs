@@ -24,12 +24,12 @@ use super::options::{parse_address, parse_span};
 use crate::cli::output::{Failure, Output};
 use crate::problem::{Exit, Problem};
 use crate::stack::device::{Attached, Decoration, capture, pool_for};
-use crate::stack::node::Node;
 use crate::stack::replay::{Answering, Destination, Sink, destination, frames_of, parse_hex};
 use crate::stack::service::{Kind, Offer, Services};
 use crate::stack::station::{
     device_counters, drops, host, listen, mac_by_chance, nonzero, timeline,
 };
+use plumb_stack::node::Node;
 
 /// Pass the frames of a capture through plumb's own stack, as fast as it takes them
 #[derive(Clone, Debug, Args)]

@@ -1,11 +1,12 @@
 //! A host with an application on it, as one machine.
 //!
-//! Left out: what applications do, one a file beside this one.
+//! Left out: what applications do.
 
 use plumb_base::time::Instant;
-use plumb_stack::host::Host;
 use plumb_wire::machine::{Machine, Port};
 use plumb_wire::packet::{Packet, Pool};
+
+use crate::host::Host;
 
 /// Uses the sockets of a host.
 pub trait Application {
