@@ -539,4 +539,15 @@ mod tests {
         assert_eq!(frame_size(1_775), Some(4_096));
         assert_eq!(frame_size(9_000), None);
     }
+
+    #[test]
+    fn a_kernel_without_af_xdp_is_told_from_a_forbidden_one_and_both_name_the_way_round() {
+        let failing = Failing { name: "eth9" };
+        let of = |number| failing.socket(io::Error::from_raw_os_error(number), 4_096).to_string();
+        let (absent, forbidden, locked) = (of(97), of(1), of(105));
+        assert!(absent.contains("CONFIG_XDP_SOCKETS"), "{absent}");
+        assert!(absent.contains("use packet:eth9 instead"), "{absent}");
+        assert!(forbidden.contains("CAP_NET_RAW") && forbidden.contains("packet:eth9"));
+        assert!(locked.contains("4096 bytes") && locked.contains("ulimit -l"), "{locked}");
+    }
 }
