@@ -181,13 +181,12 @@ fn tshark_finds_no_malformed_packet_and_no_bad_checksum_in_a_recording() {
         running.stop();
         let filter = "_ws.malformed || ip.checksum.status == 0 || udp.checksum.status == 0 \
                       || icmp.checksum.status == 0 || icmpv6.checksum.status == 0";
-        // No other protocols: of a socket's random port tshark may think that it is some program's.
-        let protocols =
-            "frame,eth,ethertype,arp,ip,ipv6,ipv6.hopopts,ipv6.fraghdr,icmp,icmpv6,udp,data";
+        // Of a socket's random port tshark may think that it is some program's.
+        let ephemeral = "udp.port==32768-60999,data";
         let tshark = |words: &[&str]| {
             let output = Command::new("tshark")
                 .args(["-r", recording, "-o", "ip.check_checksum:TRUE"])
-                .args(["--disable-all-protocols", "--enable-protocol", protocols])
+                .args(["-d", ephemeral])
                 .args(["-o", "udp.check_checksum:TRUE"])
                 .args(words)
                 .output()
