@@ -101,6 +101,38 @@ fn an_imported_file_becomes_runs() {
 }
 
 #[test]
+fn every_imported_format_is_shown_exported_and_marked_as_imported() {
+    let place = Place::new();
+    let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../store/tests/fixtures/");
+    for (tool, file) in [
+        ("iperf3", "iperf3-tcp-bidir.json"),
+        ("netperf", "netperf-several.txt"),
+        ("netperf", "netperf-omni-keywords.txt"),
+        ("sockperf", "sockperf-pingpong-tcp.txt"),
+        ("sockperf", "sockperf-fulllog.csv"),
+        ("qperf", "qperf-conf-v.txt"),
+        ("flent", "flent-rrul-be.flent.gz"),
+        ("lmbench", "lmbench-programs.txt"),
+    ] {
+        let path = format!("{fixtures}{file}");
+        let runs = assert_valid(&place.fine(&["import", tool, &path, "--json"]), "plumb.runs/1");
+        let id = runs["runs"][0]["id"].as_str().unwrap();
+        let shown = assert_valid(&place.fine(&["show", id, "--json"]), "plumb.run/1");
+        let exported = assert_valid(&place.fine(&["export", id]), "plumb.run/1");
+        assert_eq!(shown, exported, "{file}");
+        assert_eq!(shown["run"]["status"], "imported");
+        assert_eq!(shown["claims"].as_array().unwrap().len(), 0, "{file} is judged");
+        for result in shown["results"].as_array().unwrap() {
+            let flags = result["flags"].as_array().unwrap();
+            let is_marked = |flag: &Value| flag.as_str().unwrap().starts_with("imported: ");
+            assert!(flags.iter().any(is_marked), "{file}: {flags:?}");
+        }
+        let metrics = place.fine(&["export", id, "--format", "prometheus"]).stdout;
+        assert!(metrics.contains("origin=\"imported\"") && metrics.ends_with('\n'), "{metrics}");
+    }
+}
+
+#[test]
 fn a_run_repeated_from_the_store_measures_the_same_cells() {
     let place = Place::new();
     place.measured();
