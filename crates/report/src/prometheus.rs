@@ -44,16 +44,21 @@ pub fn run(document: &RunDocument) -> String {
 /// Label names and values of one sample.
 type Labels = Vec<(String, String)>;
 
-/// Samples by metric, each with its help text: the format wants them together.
-#[derive(Default)]
-struct Metrics {
-    samples: BTreeMap<&'static str, (&'static str, Vec<(Labels, f64)>)>,
+/// A metric: its help text and its samples, which the format wants together.
+struct Metric {
+    help: &'static str,
+    samples: Vec<(Labels, f64)>,
 }
+
+/// The metrics by name.
+#[derive(Default)]
+struct Metrics(BTreeMap<&'static str, Metric>);
 
 impl Metrics {
     fn add(&mut self, name: &'static str, help: &'static str, labels: Labels, value: f64) {
         if value.is_finite() {
-            self.samples.entry(name).or_insert((help, Vec::new())).1.push((labels, value));
+            let metric = self.0.entry(name).or_insert(Metric { help, samples: Vec::new() });
+            metric.samples.push((labels, value));
         }
     }
 
@@ -98,7 +103,7 @@ impl Metrics {
 
     fn text(&self) -> String {
         let mut text = String::new();
-        for (name, (help, samples)) in &self.samples {
+        for (name, Metric { help, samples }) in &self.0 {
             text += &format!("# HELP {name} {help}\n# TYPE {name} gauge\n");
             for (labels, value) in samples {
                 let labels: Vec<String> = labels

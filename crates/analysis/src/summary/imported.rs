@@ -14,13 +14,16 @@ pub fn summary(imported: &ImportedSummary) -> (Summary, Vec<String>) {
         n: imported.n.unwrap_or(0),
         min: imported.min,
         q1: percentile("p25"),
-        median: is("median").or_else(|| percentile("p50")),
+        median: is("median")
+            .or_else(|| is("median of repeated runs"))
+            .or_else(|| percentile("p50")),
         q3: percentile("p75"),
         p90: percentile("p90"),
         p99: percentile("p99"),
         p999: percentile("p99.9").or_else(|| percentile("p999")),
         max: imported.max,
-        mean: is("mean"),
+        // The share of all that arrived is the mean over them.
+        mean: is("mean").or_else(|| is("total")),
         ..Summary::default()
     };
     let mut flags = vec![format!(

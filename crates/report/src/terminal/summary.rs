@@ -132,9 +132,14 @@ pub fn results(section: &Section<'_>) -> Table {
     let varying = section.varying();
     for cell in &section.cells {
         let (unit, summary) = (value::unit(&cell.unit), &cell.summary);
-        let median = summary
-            .median
-            .map_or_else(|| "–".to_owned(), |m| value::estimate(unit, m, summary.ci95));
+        let median = match (summary.median, summary.mean) {
+            (Some(median), _) => value::estimate(unit, median, summary.ci95),
+            // Many a tool prints a mean and nothing else.
+            (None, Some(mean)) if summary.launches == 0 => {
+                format!("{} (mean)", value::optional(unit, Some(mean)))
+            }
+            (None, _) => "–".to_owned(),
+        };
         table.push([
             name::cell(&cell.factors, &varying),
             median,

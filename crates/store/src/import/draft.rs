@@ -159,7 +159,7 @@ impl Draft {
         if self.unread_lines > 0 {
             let more = if self.unread_lines > self.unread.len() { "; …" } else { "" };
             let unread = format!(
-                "{} lines were not understood and passed over: {}{more}",
+                "lines not understood and passed over: {} ({}{more})",
                 self.unread_lines,
                 self.unread.join("; ")
             );
