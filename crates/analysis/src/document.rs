@@ -20,6 +20,7 @@ pub mod compare;
 pub mod doctor;
 pub mod explain;
 pub mod link;
+pub mod link_check;
 pub mod list;
 pub mod runs;
 pub mod schema;

@@ -8,6 +8,7 @@ pub mod doctor;
 pub mod explain;
 pub mod ladder;
 pub mod link;
+pub mod link_check;
 pub mod ranks;
 pub mod selftest;
 pub mod stack;

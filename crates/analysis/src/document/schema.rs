@@ -10,6 +10,7 @@ use crate::document::compare::{self, CompareDocument};
 use crate::document::doctor::{self, DoctorDocument};
 use crate::document::explain::{self, ExplainDocument};
 use crate::document::link::{self, LinkDocument};
+use crate::document::link_check::{self, LinkCheckDocument};
 use crate::document::list::{self, ListDocument};
 use crate::document::runs::{self, RunsDocument};
 use crate::document::selftest::{self, SelftestDocument};
@@ -40,6 +41,7 @@ pub fn all() -> Vec<Published> {
         published::<SelftestDocument>(selftest::SCHEMA),
         published::<StackDocument>(stack::SCHEMA),
         published::<LinkDocument>(link::SCHEMA),
+        published::<LinkCheckDocument>(link_check::SCHEMA),
     ]
 }
 

@@ -13,6 +13,7 @@ use super::output::{Failure, Output};
 use crate::problem::{Exit, Problem};
 
 pub mod behind;
+pub mod check;
 pub mod finish;
 pub mod kept;
 pub mod running;
@@ -49,6 +50,7 @@ pub struct Link {
 
 #[derive(Clone, Debug, Subcommand)]
 enum Action {
+    Check(check::Check),
     Up(kept::Up),
     Exec(kept::Exec),
     Set(running::Set),
@@ -66,6 +68,7 @@ impl Link {
     pub fn perform(self, global: &Global, output: &Output) -> Result<Exit, Failure> {
         match self.action {
             None => self.behind.perform(output),
+            Some(Action::Check(command)) => command.perform(output),
             Some(Action::Up(command)) => command.perform(global, output),
             Some(Action::Exec(command)) => command.perform(),
             Some(Action::Set(command)) => command.perform(output),

@@ -99,7 +99,8 @@ fn direction(report: &DirectionReport) -> LinkDirection {
     }
 }
 
-fn driver(report: &DriverReport) -> LinkDriver {
+/// The account of a driver.
+pub fn driver(report: &DriverReport) -> LinkDriver {
     let punctuality = &report.punctuality;
     let late = |share: f64| punctuality.lateness.quantile(share) as f64 / 1e3;
     LinkDriver {

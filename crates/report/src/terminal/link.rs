@@ -15,7 +15,7 @@ pub fn render(document: &LinkDocument, whole: bool, style: Style) -> String {
     if whole {
         directions(&mut out, &document.directions, style);
     }
-    driver(&mut out, &document.driver, whole, style);
+    put_driver(&mut out, &document.driver, whole, style);
     if let (Some(gateway), true) = (&document.gateway, whole) {
         put(&mut out, &carried(gateway), Ink::Plain, 2, style);
     }
@@ -75,7 +75,8 @@ fn rate(bits: f64) -> String {
     }
 }
 
-fn driver(out: &mut String, driver: &LinkDriver, whole: bool, style: Style) {
+/// The account of a driver; `whole` also of one that was in time.
+pub(super) fn put_driver(out: &mut String, driver: &LinkDriver, whole: bool, style: Style) {
     if whole {
         let text = format!(
             "Frames handed over: {}, late by {} (median), {} (99 %), {} (worst); deadlines count as \

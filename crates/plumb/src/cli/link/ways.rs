@@ -26,6 +26,17 @@ pub enum Wait {
     Busy,
 }
 
+impl Wait {
+    /// For the driver.
+    pub const fn precision(self) -> Precision {
+        match self {
+            Self::Timer => Precision::Timer,
+            Self::Hybrid => Precision::Hybrid { spin: None },
+            Self::Busy => Precision::Busy,
+        }
+    }
+}
+
 /// How it is driven.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Ways {
@@ -46,12 +57,7 @@ pub struct Ways {
 impl Ways {
     /// For the driver.
     pub fn options(&self) -> Options {
-        let precision = match self.precision {
-            Wait::Timer => Precision::Timer,
-            Wait::Hybrid => Precision::Hybrid { spin: None },
-            Wait::Busy => Precision::Busy,
-        };
-        Options { precision, ..Options::default() }
+        Options { precision: self.precision.precision(), ..Options::default() }
     }
 
     /// What a reader must know about this machine's fitness.

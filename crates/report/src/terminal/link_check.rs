@@ -1,0 +1,74 @@
+//! A link measured from outside, in a terminal: a line a way and property, asked against got.
+//!
+//! Left out: the measuring.
+
+use plumb_analysis::document::link_check::{LinkCheckDocument, LinkProperty};
+
+use super::link::put_driver;
+use super::summary::put;
+use super::{Ink, Style};
+
+/// The page; with the account of the link's driver where something is off or it was not in time.
+pub fn render(document: &LinkCheckDocument, style: Style) -> String {
+    let mut out = String::new();
+    let title =
+        format!("Link {}, measured from outside for {:.1} s", document.link, document.seconds);
+    put(&mut out, &title, Ink::Bold, 0, style);
+    for property in &document.properties {
+        line(&mut out, property, style);
+    }
+    put_driver(&mut out, &document.driver, true, style);
+    if !document.ok && !document.faithful {
+        let text = "The driver of the link was late or lost frames: what is off may be this machine's doing. \
+                    Try again while it does nothing else, or with --precision busy.";
+        put(&mut out, text, Ink::Warn, 2, style);
+    }
+    out
+}
+
+fn line(out: &mut String, property: &LinkProperty, style: Style) {
+    let ink = match property.status.as_str() {
+        "ok" => Ink::Good,
+        "off" => Ink::Bad,
+        _ => Ink::Dim,
+    };
+    let status = style.paint(ink, &format!("{:8}", property.status));
+    let got = if property.got.is_empty() { "–" } else { &property.got };
+    let text = format!("asked {}, got {got}", property.asked);
+    *out +=
+        &format!("  {status} {:4} {:6} {}\n", property.way, property.property, style.spell(&text));
+    if !property.note.is_empty() {
+        put(out, &property.note, Ink::Dim, 23, style);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(status: &str, faithful: bool) -> String {
+        let property = LinkProperty {
+            way: "up".to_owned(),
+            property: "rate".to_owned(),
+            status: status.to_owned(),
+            asked: "10 Mb/s".to_owned(),
+            got: "9.0 Mb/s".to_owned(),
+            ..LinkProperty::default()
+        };
+        let document = LinkCheckDocument {
+            ok: status == "ok",
+            faithful,
+            properties: vec![property],
+            ..LinkCheckDocument::default()
+        };
+        render(&document, Style { color: false, unicode: true, width: 80 })
+    }
+
+    #[test]
+    fn a_line_says_what_was_asked_and_got_and_the_machine_is_blamed_only_with_a_reason() {
+        assert!(page("ok", true).contains("ok       up   rate   asked 10 Mb/s, got 9.0 Mb/s"));
+        assert!(!page("off", true).contains("this machine's doing"));
+        assert!(page("off", false).contains("this machine's doing"));
+        assert!(!page("ok", false).contains("this machine's doing"));
+    }
+}
