@@ -8,6 +8,7 @@
 mod bench;
 
 mod behind;
+mod check;
 mod gateway;
 mod kept;
 mod kills;
