@@ -150,7 +150,11 @@ fn rate(way: &Way<'_>, plan: &Plan, seen: Option<&Seen>) -> Line {
     };
     let asked = busy.bottleneck.rate.bits_per_second() as f64;
     let line = line(way, "rate", format_rate(asked));
-    let Some(kept) = kept_busy(way, busy, seen) else {
+    let kept = match way.delay() {
+        Ok((_, Some(_))) => kept_up(busy, seen),
+        _ => kept_busy(way, busy, seen),
+    };
+    let Some(kept) = kept else {
         let note = "the sender could not keep the link busy".to_owned();
         return Line { note, ..line };
     };
@@ -180,7 +184,7 @@ fn rate(way: &Way<'_>, plan: &Plan, seen: Option<&Seen>) -> Line {
     }
 }
 
-/// Frames that the slowest hop sent one right after the other.
+/// Frames that the slowest hop is known to have sent one right after the other.
 struct KeptBusy {
     frames: u64,
     /// From one's reception to the next one's, over all of them.
@@ -213,6 +217,27 @@ fn kept_busy(way: &Way<'_>, busy: &Busy, seen: &Seen) -> Option<KeptBusy> {
         was_kept = is_kept;
     }
     (kept.frames >= 3 && kept.frames * 4 >= seen.sent.len() as u64 && kept.ns > 0.0).then_some(kept)
+}
+
+/// The same where delays vary, which say nothing of when a frame left the hop, and to choose pairs by
+/// which would choose short gaps: all frames but the first, if the sender never fell behind by more
+/// than what was waiting.
+fn kept_up(busy: &Busy, seen: &Seen) -> Option<KeptBusy> {
+    let traffic = &busy.traffic;
+    let wire = wire_len(traffic.payload, busy.bottleneck.overhead);
+    let at_once = traffic.moments.iter().take_while(|moment| **moment == Span::ZERO).count();
+    let waiting = at_once.saturating_sub(busy.skipped).saturating_sub(1) as u64;
+    let slack = (sending(busy.bottleneck.rate, wire) * waiting).as_ns();
+    let start = seen.sent.first()?.begun;
+    let in_time = |(sent, moment): (&Sent, &Span)| sent.done <= start + moment.as_ns() + slack;
+    if !seen.sent.iter().zip(&traffic.moments).all(in_time) {
+        return None;
+    }
+    let skipped = busy.skipped + seen.received.len() / 8;
+    let (first, last) = (seen.received.get(skipped)?, seen.received.last()?);
+    let frames = last.number.checked_sub(first.number)?;
+    let ns = last.at.checked_sub(first.at)? as f64;
+    (frames >= 3 && ns > 0.0).then_some(KeptBusy { frames: frames.into(), ns, stretches: 1 })
 }
 
 /// The distance of the delays seen from the distribution asked for.
@@ -253,6 +278,10 @@ fn loss(way: &Way<'_>, plan: &Plan, sparse: &Seen, busy: Option<&Seen>) -> Line 
                 return Line { note: why.to_owned(), ..line(way, "loss", "–".to_owned()) };
             }
         };
+        if seen.overrun > 0 {
+            let note = "the receiver could not keep up".to_owned();
+            return Line { note, ..line(way, "loss", "–".to_owned()) };
+        }
         let arrived: std::collections::BTreeSet<u32> =
             seen.received.iter().map(|received| received.number).collect();
         sent += seen.sent.len() as f64;

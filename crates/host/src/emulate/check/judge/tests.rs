@@ -19,7 +19,7 @@ fn seen(n: u32, apart_ns: u64, mut travel: impl FnMut(u32) -> Option<u64>) -> Se
         })
         .collect();
     received.sort_by_key(|received| received.at);
-    Seen { sent, received }
+    Seen { sent, received, overrun: 0 }
 }
 
 fn verdict(link: &str, what: &str, sparse: &Seen) -> Verdict {
@@ -103,6 +103,41 @@ fn a_rate_is_told_from_one_that_is_a_hundredth_slower() {
         assert!(error.abs() < 1e-4, "{line:?}");
         assert_eq!(busy(link, 1.01).verdict, Verdict::Off, "{link}");
     }
+}
+
+/// The same with delays of one to five milliseconds, in order.
+fn busy_and_varying(stretch: f64) -> Line {
+    let spec: LinkSpec = "rate=60mbit,delay=1ms..5ms".parse().unwrap();
+    let way = &Way::both(&spec)[0];
+    let plan = plan(way, Span::from_secs(5));
+    let traffic = &plan.busy.as_ref().unwrap().traffic;
+    let each = wire_len(traffic.payload, 0) as f64 * 8e9 / 60e6 * stretch;
+    let mut stream = Seed(9).stream("delays");
+    let (mut free, mut last, mut seen) = (0.0_f64, 0.0_f64, Seen::default());
+    for (number, moment) in (0..).zip(&traffic.moments) {
+        let begun = moment.as_ns_f64() + 1e6;
+        free = free.max(begun) + each;
+        last = last.max(free + 1e6 + 4e6 * stream.random::<f64>());
+        let ns = |at: f64| Span::from_secs_f64(at / 1e9).as_ns();
+        seen.sent.push(Sent { begun: ns(begun), done: ns(begun) + 3_000 });
+        seen.received.push(Received { number, at: ns(last) });
+    }
+    rate(way, &plan, Some(&seen))
+}
+
+#[test]
+fn a_rate_behind_delays_that_vary_is_told_without_choosing_among_them() {
+    let line = busy_and_varying(1.0);
+    assert_eq!(line.verdict, Verdict::Ok, "{line:?}");
+    let error = line.numbers.iter().find(|(name, _)| *name == "error_share").unwrap().1;
+    assert!(error.abs() < 0.002, "{line:?}");
+    assert_eq!(busy_and_varying(1.03).verdict, Verdict::Off);
+}
+
+#[test]
+fn what_the_receiver_could_not_take_is_no_loss_of_the_link() {
+    let full = Seen { overrun: 3, ..seen(50, 1_000_000, |n| (n > 3).then_some(1_000_000)) };
+    assert_eq!(verdict("delay=1ms", "loss", &full), Verdict::Untested);
 }
 
 #[test]
