@@ -16,6 +16,7 @@ mod clock_resolution;
 mod evidence;
 mod finding;
 mod latency_local;
+mod mtu_path;
 pub mod published;
 mod reliability;
 mod remote;
@@ -57,6 +58,7 @@ pub fn catalogue() -> impl Iterator<Item = &'static Claim> {
         remote::CLAIMS,
         stack::CLAIMS,
         window_bdp::CLAIMS,
+        mtu_path::CLAIMS,
     ]
     .into_iter()
     .flatten()
@@ -239,6 +241,7 @@ mod tests {
             "throughput.remote",
             "path.length",
             "window.bdp",
+            "mtu.path",
         ] {
             assert!(!of_experiment(experiment).is_empty(), "{experiment}");
         }
@@ -449,5 +452,41 @@ mod tests {
         assert_eq!(verdict(&made(0.7, 1.0), "gigabit.reno.three-quarters"), "holds");
         assert_eq!(verdict(&made(0.7, 7.2), empty), "does not hold");
         assert_eq!(verdict(&made(0.7, 2.0), "gigabit.window.one-a-round-trip"), "does not hold");
+    }
+
+    #[test]
+    fn jumbo_packets_are_judged_by_what_arrives_and_by_what_waits() {
+        let made = |forbidden: f64, allowed: f64, wait: f64| {
+            let mut synthetic = Synthetic::new(1);
+            let factors = |path: &str, fragments: &str, packet: u64| {
+                Factors::default()
+                    .with("path", path)
+                    .with("fragments", fragments)
+                    .with("packet", packet)
+                    .with("rate", "10mbit")
+            };
+            for (fragments, share) in [("forbidden", forbidden), ("allowed", allowed)] {
+                let factors = factors("narrow", fragments, 9_000).with("ahead", 0_u64);
+                synthetic.constant("mtu.path", "delivered", factors, share);
+            }
+            for (packet, rtt) in [(1_500, 10e6), (9_000, 10e6 * wait)] {
+                let factors = factors("jumbo", "allowed", packet).with("ahead", 8_u64);
+                synthetic.measure("mtu.path", "urgent", factors, rtt);
+            }
+            synthetic
+        };
+        let (dropped, cut, blocked) = (
+            "gigabit.mtu.jumbo-dropped-with-df",
+            "gigabit.mtu.jumbo-fragmented-without-df",
+            "gigabit.mtu.jumbos-block-urgent-packets",
+        );
+        let expected = made(0.0, 1.0, 6.0);
+        for id in [dropped, cut, blocked] {
+            assert_eq!(verdict(&expected, id), "holds", "{id}");
+        }
+        let other = made(1.0, 0.0, 1.0);
+        for id in [dropped, cut, blocked] {
+            assert_eq!(verdict(&other, id), "does not hold", "{id}");
+        }
     }
 }

@@ -145,9 +145,27 @@ fn label(result: &CellResult) -> Option<String> {
             })
         }
         ("latency.local", "latency") => word(result, "mechanism").map(str::to_owned),
+        ("latency.remote", "latency") => {
+            let mechanism = word(result, "mechanism")?;
+            Some(format!("{mechanism}, {}", network(word(result, "link")?)))
+        }
         _ => None,
     }
 }
+
+/// The kind of network that a link of the ladder stands for; another link's own name.
+fn network(link: &str) -> &str {
+    match link {
+        "lan-1g" => "LAN",
+        METROPOLITAN => "metropolitan",
+        "transatlantic" => "wide area",
+        link => link,
+    }
+}
+
+/// The link of a metropolitan network: 1 Gb/s over some 400 km of fibre (ITU-T G.652: 4.9 µs a
+/// kilometre).
+pub const METROPOLITAN: &str = "rate=1gbit,queue=drop-tail,limit=1bdp,delay=2ms";
 
 /// Where the time goes, in one short sentence made of the result's own numbers.
 fn sentence(result: &CellResult, median: f64, calls: Option<f64>) -> String {
@@ -190,6 +208,9 @@ fn trip(result: &CellResult, median: f64) -> Option<String> {
     let told = match (word(result, "placement"), word(result, "wake")) {
         _ if (share - 1.0).abs() <= ALL_CPU => "all CPU time".to_owned(),
         _ if share > 1.0 => "both sides at once for a while".to_owned(),
+        _ if result.experiment == "latency.remote" => {
+            format!("{} the network", percent(1.0 - share))
+        }
         (Some("same-cpu"), _) => {
             format!("{} the CPU doing something else", percent(1.0 - share))
         }

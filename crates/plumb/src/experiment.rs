@@ -21,6 +21,7 @@ pub mod factor;
 pub mod latency;
 pub mod local;
 pub mod mirror;
+pub mod mtu_path;
 pub(crate) mod path;
 pub mod path_length;
 pub mod reliability;
@@ -183,7 +184,7 @@ impl CellPlan {
 
 impl Experiment {
     /// Every experiment, in the order of the studies.
-    pub const ALL: [&'static Self; 17] = [
+    pub const ALL: [&'static Self; 18] = [
         &clock::RESOLUTION,
         &call::KERNEL,
         &latency::LOCAL,
@@ -201,6 +202,7 @@ impl Experiment {
         &mirror::CONTENTION,
         &breakdown::LOCAL,
         &window_bdp::WINDOW_BDP,
+        &mtu_path::MTU_PATH,
     ];
 
     /// The experiment of an id.

@@ -118,6 +118,8 @@ pub enum IntOption {
     ReceiveBuffer,
     /// SO_RCVBUFFORCE: whatever net.core.rmem_max says, with CAP_NET_ADMIN.
     ReceiveBufferForce,
+    /// IP_MTU_DISCOVER.
+    MtuDiscover,
     /// SO_ZEROCOPY.
     Zerocopy,
     /// UDP_SEGMENT: bytes of each datagram that one sending call is cut into.
@@ -134,6 +136,7 @@ impl IntOption {
             Self::SendBuffer => (libc::SOL_SOCKET, libc::SO_SNDBUF),
             Self::ReceiveBuffer => (libc::SOL_SOCKET, libc::SO_RCVBUF),
             Self::ReceiveBufferForce => (libc::SOL_SOCKET, libc::SO_RCVBUFFORCE),
+            Self::MtuDiscover => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER),
             Self::Zerocopy => (libc::SOL_SOCKET, libc::SO_ZEROCOPY),
             Self::UdpSegment => (libc::SOL_UDP, libc::UDP_SEGMENT),
             Self::WindowClamp => (libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP),

@@ -20,6 +20,7 @@ use crate::local::mechanism::{Carries, Mechanism};
 use crate::local::{End, Fault, Mark, SLACK};
 use tracepoints::Tracepoints;
 
+mod answered;
 mod breakdown;
 mod exchange;
 mod pilot;
@@ -127,6 +128,8 @@ impl<'a, E: End> Bench<'a, E> {
             Task::WriteWriteRead { size } => self.latency(spec, *size, true),
             Task::Throughput { size } => self.throughput(spec, *size),
             Task::ThroughputAcked { size } => self.throughput_acked(spec, *size),
+            Task::Answered { size } => self.answered(spec, *size),
+            Task::Behind { size, ahead, count } => self.behind(spec, *size, *ahead, *count),
             Task::Steady { size, interval_ns } => self.steady(spec, *size, *interval_ns),
             Task::Reliability { size, receiver_pause_ns, fault } => {
                 self.reliability(spec, *size, *receiver_pause_ns, fault)

@@ -35,7 +35,7 @@ pub enum Subject {
     /// A stack that mirrors datagrams, reached over a network device.
     Mirror(MirrorSpec),
     /// A channel to the peer, in another network namespace.
-    Remote(RemoteSpec),
+    Remote(Box<RemoteSpec>),
 }
 
 impl Subject {
@@ -194,6 +194,9 @@ pub struct SocketOptions {
     pub congestion: Option<String>,
     /// TCP_WINDOW_CLAMP: the most that a receiver offers, whatever its buffer holds.
     pub window: Option<u64>,
+    /// IP_MTU_DISCOVER of UDP over IPv4: whether routers may cut a packet. Where they may not, every one
+    /// is sent whole, whatever the path has told before (ip(7), IP_PMTUDISC_PROBE).
+    pub fragments: Option<bool>,
     /// Largest UDP datagram sent: longer messages are cut by the application. `None` uses UDP's
     /// own limit of 65,507 bytes (65,527 over IPv6) and leaves the rest to IP.
     pub datagram_max: Option<u64>,
@@ -209,6 +212,7 @@ impl Default for SocketOptions {
             buffer: None,
             congestion: None,
             window: None,
+            fragments: None,
             datagram_max: None,
             loss_ppm: 0,
         }
@@ -271,6 +275,20 @@ pub enum Task {
     Throughput {
         /// Message size in bytes.
         size: u64,
+    },
+    /// Whether each message is answered, one at a time: the share of those that are.
+    Answered {
+        /// Message size in bytes.
+        size: u64,
+    },
+    /// The whole round trip of a message sent right behind others that nobody answers.
+    Behind {
+        /// Message size in bytes.
+        size: u64,
+        /// Size of those ahead.
+        ahead: u64,
+        /// How many.
+        count: u32,
     },
     /// A stream towards the worker, which notes how much comes in each interval once it is steady.
     Steady {

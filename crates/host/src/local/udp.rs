@@ -58,8 +58,19 @@ const DATAGRAM_MAX_IPV4: usize = 65_507;
 /// 65,535 less the UDP header of 8: IPv6 does not count its own (RFC 8200 §3).
 const DATAGRAM_MAX_IPV6: usize = 65_527;
 
+/// IP_MTU_DISCOVER: don't-fragment clear, and set whatever is known of the path (ip(7)).
+const PMTUDISC_DONT: i32 = 0;
+const PMTUDISC_PROBE: i32 = 3;
+
 fn open(setup: &Setup<'_>, ipv6: bool, limit: usize) -> Result<(UdpEnd, Handover), OpenError> {
     let (here, there) = connected_pair(setup.ground, ipv6)?;
+    if let Some(allowed) = setup.channel.options.fragments {
+        let discover = if allowed { PMTUDISC_DONT } else { PMTUDISC_PROBE };
+        for fd in [&here, &there] {
+            socket::set_option(fd.as_fd(), IntOption::MtuDiscover, discover)
+                .attempt("set IP_MTU_DISCOVER")?;
+        }
+    }
     set_buffers(setup, [&here, &there])?;
     let buffer =
         socket::option(here.as_fd(), IntOption::ReceiveBuffer).attempt("read SO_RCVBUF")?;

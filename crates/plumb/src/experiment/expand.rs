@@ -8,6 +8,7 @@ use plumb_base::time::Span;
 use plumb_host::topology::{Placement, Topology};
 use plumb_store::record::{Factors, Level};
 
+use super::path::{self, LINK, OUTER};
 use super::resolve::RESPONSE;
 use super::{Action, CellPlan, Domain, Exclusion, Experiment, Form, Response, Setting, clock};
 use crate::plan::{Plan, PlannedExperiment};
@@ -147,6 +148,7 @@ fn actual(domain: Domain, name: &str, level: &Level, topology: &Topology) -> Vec
             let best = topology.resolve(Placement::OtherCpu).unwrap_or(Placement::OtherCpu);
             vec![best.name().into()]
         }
+        (_, Level::Text(word)) if name == LINK.name && word == OUTER => vec![path::outer_level()],
         _ => vec![level.clone()],
     }
 }

@@ -178,6 +178,7 @@ fn options(factors: &Factors, mechanism: Mechanism) -> SocketOptions {
         quickack: is_on("quickack").unwrap_or(defaults.quickack),
         buffer: factors.int("buffer").and_then(|bytes| u64::try_from(bytes).ok()),
         window: None,
+        fragments: None,
         congestion: factors.text("congestion").filter(|_| is_tcp(mechanism)).map(str::to_owned),
         datagram_max: match factors.text("fragmentation") {
             Some("application") => Some(ETHERNET_PAYLOAD),

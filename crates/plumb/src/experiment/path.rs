@@ -45,6 +45,14 @@ pub(crate) const LOOPBACK: &str = "loopback";
 pub(crate) const VETH: &str = "veth";
 /// The link that plumb runs behind.
 pub(crate) const OUTER: &str = "outer";
+/// What a cell's level begins with that was measured over it: the link's text follows.
+const OUTER_PREFIX: &str = "outer:";
+
+/// The level of cells measured over the link that plumb runs behind: it says which one that was.
+pub(crate) fn outer_level() -> Level {
+    outer_link()
+        .map_or_else(|| OUTER.into(), |text| format!("{OUTER_PREFIX} {text}").as_str().into())
+}
 
 /// MTU of both hosts' devices unless an experiment says otherwise: Ethernet's (RFC 894).
 const MTU: u32 = 1500;
@@ -55,7 +63,10 @@ const SMALL_FRAME: u64 = 128;
 /// Reads a level of the factor: a word, the name of a preset, or a link's text, which is kept in its
 /// one form.
 fn parse(text: &str) -> Result<Level, String> {
-    if matches!(text, LOOPBACK | VETH | OUTER) || Named::named(text).is_some() {
+    if matches!(text, LOOPBACK | VETH | OUTER)
+        || text.strip_prefix(OUTER_PREFIX).is_some_and(|text| text.starts_with(' '))
+        || Named::named(text).is_some()
+    {
         return Ok(text.into());
     }
     match LinkSpec::parse(text, &Disk) {
@@ -85,7 +96,7 @@ pub(crate) fn of(factors: &Factors) -> Result<Option<PathSpec>, Exclusion> {
             round_trip_ns: 0,
             rate: None,
         })),
-        OUTER => {
+        outer if outer == OUTER || outer.starts_with(OUTER_PREFIX) => {
             let Some(text) = outer_link() else {
                 return Err(Exclusion::Lacking(
                     "plumb does not run behind a link here: put it behind one with 'plumb link … \
@@ -127,14 +138,19 @@ fn expected(spec: &LinkSpec) -> (u64, Option<u64>) {
 
 #[cfg(test)]
 mod tests {
+    use plumb_analysis::ladder::METROPOLITAN;
+
     use super::*;
 
     #[test]
     fn a_link_is_a_word_a_preset_or_a_text_in_its_one_form() {
-        for text in [VETH, LOOPBACK, OUTER, "arpanet", "lan-1g"] {
+        for text in [VETH, LOOPBACK, OUTER, "arpanet", "lan-1g", METROPOLITAN] {
             assert_eq!(parse(text), Ok(text.into()));
         }
-        assert_eq!(parse("delay=25ms,rate=10000kbit"), Ok("rate=10mbit,delay=25ms".into()));
+        assert_eq!(
+            parse("delay=25ms,rate=10000kbit"),
+            Ok("rate=10mbit,queue=drop-tail,limit=1bdp,delay=25ms".into())
+        );
         assert!(parse("rate=0").unwrap_err().contains("rate"), "{:?}", parse("rate=0"));
         assert!(parse("arpanot").unwrap_err().contains("arpanet"));
     }

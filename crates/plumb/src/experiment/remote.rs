@@ -123,7 +123,7 @@ pub(crate) fn over(
     let mut options = SocketOptions { congestion, ..SocketOptions::default() };
     set(&mut options);
     let channel = ChannelSpec { mechanism, wake, options };
-    let subject = Subject::Remote(RemoteSpec { channel, path });
+    let subject = Subject::Remote(Box::new(RemoteSpec { channel, path }));
     Ok(LaunchGroup { subject, placement, cpu: None })
 }
 
@@ -133,9 +133,10 @@ pub(crate) fn group(setting: &Setting<'_>) -> Result<LaunchGroup, Exclusion> {
     let Subject::Channel(channel) = group.subject else { return Ok(group) };
     Ok(match path::of(setting.factors)? {
         None => LaunchGroup { subject: Subject::Channel(channel), ..group },
-        Some(path) => {
-            LaunchGroup { subject: Subject::Remote(RemoteSpec { channel, path }), ..group }
-        }
+        Some(path) => LaunchGroup {
+            subject: Subject::Remote(Box::new(RemoteSpec { channel, path })),
+            ..group
+        },
     })
 }
 
@@ -150,11 +151,14 @@ fn operations_time(path: &PathSpec, task: &Task) -> Span {
     let exchange = |there, back| Span::from_ns(path.exchange_ns(there, back));
     let round_trip = Span::from_ns(path.round_trip_ns);
     match task {
-        Task::Latency { size } => exchange(*size, *size) * OPERATIONS,
+        Task::Latency { size } | Task::Answered { size } => exchange(*size, *size) * OPERATIONS,
         Task::ThroughputAcked { size } => exchange(*size, 0) * OPERATIONS,
         // Each transfer pays for its start and its end: it must be long against both.
         Task::Throughput { size } => {
             (exchange(*size, 0) * OPERATIONS).max(round_trip * TRANSFERS_ROUND_TRIPS)
+        }
+        Task::Behind { size, ahead, count } => {
+            exchange(*size + *ahead * u64::from(*count), *size) * OPERATIONS
         }
         // A stream settles within some tens of round trips, and is measured over as many more.
         Task::Steady { interval_ns, .. } => {

@@ -2,6 +2,7 @@
 //!
 //! Left out: what the results mean for the documents that the studies re-test.
 
+use plumb_analysis::ladder::METROPOLITAN;
 use plumb_base::time::Span;
 
 use super::Experiment;
@@ -23,7 +24,7 @@ pub struct Study {
 
 impl Study {
     /// Every study.
-    pub const ALL: [&'static Self; 3] = [&LADDER, &IPC, &STACK];
+    pub const ALL: [&'static Self; 5] = [&LADDER, &LADDER_REMOTE, &IPC, &GIGABIT, &STACK];
 
     /// The study of an id.
     pub fn from_id(id: &str) -> Option<&'static Self> {
@@ -55,6 +56,40 @@ pub static LADDER: Study = Study {
         samples_max: 20_000,
         precision: 0.02,
     }),
+};
+
+/// The ladder, and three networks above this machine.
+pub static LADDER_REMOTE: Study = Study {
+    id: "ladder.remote",
+    summary: "the ladder, and the rungs above it: LAN, metropolitan and wide-area network, emulated",
+    requests: || {
+        let mut requests = ladder();
+        requests.push(
+            Request::bare(&super::remote::LATENCY_REMOTE)
+                .propose("mechanism", &["udp4", "tcp4"])
+                .propose("link", &["lan-1g", METROPOLITAN, "transatlantic"])
+                .propose("placement", &["same-cpu"])
+                .propose_sizes(&[64]),
+        );
+        requests
+    },
+    limits: Some(Limits {
+        budget: Some(Span::from_secs(40)),
+        launches_min: 3,
+        launches_max: 8,
+        passes: 1,
+        block: Span::from_ms(30),
+        samples_max: 20_000,
+        precision: 0.02,
+    }),
+};
+
+/// Why a host does not fill its link, after Weigle, Feng & Gardner (2001).
+pub static GIGABIT: Study = Study {
+    id: "gigabit",
+    summary: "why a host does not fill its link (Weigle et al. 2001): windows and packet sizes",
+    requests: || bare("gigabit"),
+    limits: None,
 };
 
 /// Interprocess communication, after Zhao (2014).

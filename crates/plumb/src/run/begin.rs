@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use plumb_base::seed::Seed;
+use plumb_host::harness::remote::outer_link;
 use plumb_host::{clock, environment};
 use plumb_store::record::{Cell, CellStatus, Run, RunData, RunStatus};
 use plumb_store::sqlite::Store;
@@ -52,12 +53,21 @@ pub(super) fn new(
         seed,
         code_version: CODE_VERSION.to_owned(),
         provenance: environment::capture(),
-        notes: clock.notes(),
+        notes: notes(clock),
     };
     let cells: Vec<Cell> = (1..).zip(&plans).map(|(id, plan)| cell_of(id, plan)).collect();
     // One transaction: a run without its cells could not be resumed.
     store.insert(&RunData { run, cells, launches: Vec::new(), blocks: Vec::new() })?;
     Ok(Beginning { id, seed: Seed(seed), ledger: Ledger::new(plans) })
+}
+
+/// What is known before anything is measured: the clock, and the link that all of this runs behind.
+fn notes(clock: &Clock) -> BTreeMap<String, String> {
+    let mut notes = clock.notes();
+    if let Some(link) = outer_link() {
+        notes.insert("link.outer".to_owned(), link);
+    }
+    notes
 }
 
 fn cell_of(id: i64, plan: &CellPlan) -> Cell {

@@ -11,8 +11,7 @@ use std::path::Path;
 use std::process::Child;
 
 use plumb_link::link::Link;
-use plumb_link::queue::Limit;
-use plumb_link::spec::LinkSpec;
+use plumb_link::spec::{LinkSpec, SpecError};
 use plumb_link::text::Files;
 use plumb_sys::socket::{self, Kind};
 use plumb_sys::{affinity, fd, process, signal};
@@ -202,7 +201,7 @@ impl Carrier {
         let timeline = Timeline::begin(Stopwatch::new(orders.ticks_per_ns));
         let link = Link::new(&spec, Medium::Ethernet, timeline.now());
         let link = link.map_err(|error| error.to_string())?;
-        let pool = Pool::new(frames(&spec, orders.mtu));
+        let pool = Pool::new(frames(&spec, orders.mtu).map_err(|error| error.to_string())?);
         let mut emulator = Emulator::new(link, taps.into(), pool, timeline, Options::default())
             .map_err(|error| error.to_string())?;
         for (port, side) in [(0, Some(bed.a())), (1, bed.b())] {
@@ -245,32 +244,24 @@ fn answer(control: &mut Control, word: &Word<Inside<Link>>) {
     word.stop();
 }
 
-/// Memory for what a link holds at most: what is on its way, and what waits, twice over.
-fn frames(spec: &LinkSpec, mtu: u32) -> Frames {
-    let round_trip = spec.round_trip();
-    let mut held: u64 = 0;
-    for direction in spec.hops.iter().flat_map(|hop| [&hop.up, &hop.down]) {
-        let rate = direction.rate.mean().map_or(10_000_000_000, |rate| rate.bits_per_second());
-        let under_way =
-            u128::from(rate) * u128::from(direction.delay.mean().as_ns()) / 8 / 1_000_000_000;
-        held = held.saturating_add(u64::try_from(under_way).unwrap_or(u64::MAX) / LEAST_USUAL);
-        held = held.saturating_add(match direction.limit(round_trip) {
-            Limit::Frames(frames) => frames,
-            Limit::Bytes(bytes) => bytes / LEAST_USUAL,
-        });
-    }
-    let count = held.saturating_mul(2).saturating_add(FRAMES_MIN).min(FRAMES_MAX);
-    Frames {
-        count: u32::try_from(count).unwrap_or(8_192),
-        size: mtu.max(1_500).next_multiple_of(2_048),
-        large: 128,
-    }
+/// Memory for what a link holds at most, twice over.
+///
+/// # Errors
+/// More than [`MEMORY_MAX`] would be needed.
+fn frames(spec: &LinkSpec, mtu: u32) -> Result<Frames, SpecError> {
+    let size = mtu.saturating_add(AROUND).next_multiple_of(2_048);
+    spec.check_memory(USUAL, size, MEMORY_MAX / 2)?;
+    let count = spec.need(USUAL, size).frames.saturating_mul(2).saturating_add(FRAMES_MIN);
+    Ok(Frames { count: u32::try_from(count).unwrap_or(u32::MAX), size, large: 128 })
 }
 
+/// Bytes that a device may put around a packet.
+const AROUND: u32 = 64;
 /// Bytes of a frame that a long transfer is made of, at least.
-const LEAST_USUAL: u64 = 1_024;
+const USUAL: u32 = 1_024;
 const FRAMES_MIN: u64 = 4_096;
-const FRAMES_MAX: u64 = 131_072;
+/// Bytes of memory that the frames of one link may take.
+const MEMORY_MAX: u64 = 1 << 30;
 
 /// Reads the files that a text names.
 #[derive(Clone, Copy, Debug)]
