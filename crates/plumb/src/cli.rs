@@ -184,7 +184,7 @@ fn dispatch(cli: Cli, output: &Output) -> Result<Exit, Failure> {
         Command::Selftest(command) => command.perform(output),
         Command::Show(command) => command.perform(global, output),
         Command::Stack(command) => command.perform(global, output),
-        Command::Link(command) => command.perform(global, output),
+        Command::Link(command) => command.perform(output),
         Command::Explain(command) => command.perform(global, output),
         Command::Compare(command) => command.perform(global, output),
         Command::Ab(command) => command.perform(global, output),

@@ -8,3 +8,5 @@ pub mod control;
 pub mod course;
 pub mod live;
 pub mod names;
+pub mod room;
+pub mod timetable;

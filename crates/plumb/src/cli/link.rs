@@ -8,7 +8,6 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use plumb_host::{gateway, lab};
 
-use super::Global;
 use super::output::{Failure, Output};
 use crate::problem::{Exit, Problem};
 
@@ -65,11 +64,11 @@ impl Link {
     ///
     /// # Errors
     /// As each subcommand says.
-    pub fn perform(self, global: &Global, output: &Output) -> Result<Exit, Failure> {
+    pub fn perform(self, output: &Output) -> Result<Exit, Failure> {
         match self.action {
             None => self.behind.perform(output),
             Some(Action::Check(command)) => command.perform(output),
-            Some(Action::Up(command)) => command.perform(global, output),
+            Some(Action::Up(command)) => command.perform(output),
             Some(Action::Exec(command)) => command.perform(),
             Some(Action::Set(command)) => command.perform(output),
             Some(Action::Show(command)) => command.perform(output),

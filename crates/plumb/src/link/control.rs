@@ -14,6 +14,7 @@ use plumb_link::spec::LinkSpec;
 use serde::{Deserialize, Serialize};
 
 use super::course::Talk;
+use super::room::Room;
 use crate::problem::Problem;
 
 /// How long the other side may take for a line: it has it ready.
@@ -55,12 +56,13 @@ pub enum Answer {
 #[derive(Debug)]
 pub struct Asked {
     inner: Mutex<(LinkSpec, u64)>,
+    room: Room,
 }
 
 impl Asked {
     /// As it begins.
-    pub fn new(spec: LinkSpec) -> Self {
-        Self { inner: Mutex::new((spec, 0)) }
+    pub fn new(spec: LinkSpec, room: Room) -> Self {
+        Self { inner: Mutex::new((spec, 0)), room }
     }
 
     /// As it is asked to be, and how often that changed.
@@ -71,8 +73,9 @@ impl Asked {
     /// Changes the link that runs, and remembers it where that succeeds.
     ///
     /// # Errors
-    /// What the link has against it.
+    /// What the link has against it, or that there is no room for it.
     pub fn set(&self, talk: &dyn Talk, spec: LinkSpec) -> Result<(), String> {
+        self.room.check(&spec).map_err(|error| error.to_string())?;
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         match talk.set(spec.clone()) {
             Some(Ok(())) => {

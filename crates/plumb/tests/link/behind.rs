@@ -118,3 +118,21 @@ fn what_crosses_is_recorded_at_either_end() {
         assert_eq!(text(&output.stdout).lines().count(), 4, "{file}");
     }
 }
+
+#[test]
+fn a_schedule_changes_the_link_when_its_time_has_come() {
+    let Some(bench) = Bench::new() else { return };
+    let file = bench.directory.path().join("schedule");
+    std::fs::write(&file, "# later worse\n10ms delay=20ms\n20ms rate=1mbit\n").unwrap();
+    let words = ["--name", "timed", "--schedule", file.to_str().unwrap(), "--isolated", "--"];
+    let mut child = bench.link(&[words.as_slice(), &["sleep", "1000"]].concat()).spawn().unwrap();
+    wait_for("the name", || bench.names() == ["timed"]);
+    wait_for("the last line", || {
+        let document: Value =
+            serde_json::from_str(&bench.said(&["show", "timed", "--json"])).unwrap();
+        let link = document["link"].as_str().unwrap();
+        document["changes"] == 2 && link.contains("rate=1mbit") && link.contains("delay=20ms")
+    });
+    bench.said(&["down", "timed"]);
+    assert_eq!(child.wait().unwrap().code(), Some(143));
+}

@@ -1,5 +1,8 @@
 //! Labs that stay.
 
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
 use crate::bench::{Bench, installed, wait_for};
 
 #[test]
@@ -17,7 +20,14 @@ fn hosts_of_a_lab_find_each_other_by_name_until_it_is_taken_down() {
     let (code, said) = bench.failed(&["exec", "lab", "c", "--", "true"]);
     assert!(code == Some(2) && said.contains("choose from: a, b"), "{said}");
     assert_eq!(bench.failed(&["exec", "lab", "a", "--", "sh", "-c", "exit 5"]).0, Some(5));
-    let mut sleeper = bench.link(&["exec", "lab", "b", "--", "sleep", "1000"]).spawn().unwrap();
+    let mut sleeper = bench
+        .link(&["exec", "lab", "b", "--", "sh", "-c", "echo up; exec sleep 1000"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(sleeper.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "up\n");
     bench.said(&["down", "lab"]);
     let mut code = None;
     wait_for("what ran in the lab to end", || {
@@ -28,4 +38,20 @@ fn hosts_of_a_lab_find_each_other_by_name_until_it_is_taken_down() {
     assert_eq!(bench.names(), Vec::<String>::new());
     let (code, said) = bench.failed(&["down", "lab"]);
     assert!(code == Some(2) && said.contains("no link 'lab' is running"), "{said}");
+}
+
+#[test]
+fn three_hosts_hear_each_other_through_a_switch_whose_lines_are_as_asked() {
+    let Some(bench) = Bench::new() else { return };
+    if !installed("ping") {
+        return;
+    }
+    bench.said(&["up", "net", "--hosts", "a,b,c", "--delay", "5ms"]);
+    for (from, to) in [("a", "b"), ("b", "c"), ("c", "a")] {
+        let said = bench.said(&["exec", "net", from, "--", "ping", "-c", "2", "-i", "0.01", to]);
+        let line = said.lines().find(|line| line.contains("min/avg/max")).unwrap();
+        let least: f64 = line.split(['=', '/']).nth(4).unwrap().trim().parse().unwrap();
+        assert!(said.contains("2 received") && least >= 20.0, "{said}");
+    }
+    bench.said(&["down", "net"]);
 }

@@ -15,6 +15,9 @@ fn what_cannot_be_done_is_said_with_its_fix_before_anything_is_made() {
         (&["--queue", "fifo"], "drop-tail"),
         (&["--up", "rte=1mbit"], "rate"),
         (&["--up", "rate=trace:/no/such/file"], "/no/such/file"),
+        (&["--rate", "400gbit", "--delay", "1h"], "GiB"),
+        (&["--mtu", "60"], "68"),
+        (&["--schedule", "/no/such/file"], "cannot read the schedule"),
         (&["--name", "../x"], "no name for a link"),
         (&["--precision", "exact"], "hybrid"),
     ] {

@@ -23,19 +23,22 @@ use plumb_host::lab::{
     self, Contained, Doors, Ended, Helper, LinkOptions, Registry, Signals, TestBed,
 };
 use plumb_link::link::Link;
+use plumb_link::schedule::Schedule;
 use plumb_link::spec::LinkSpec;
 use plumb_wire::medium::Medium;
 
 use super::finish::{Finish, finish};
 use super::shape::Shape;
-use super::ways::{Ways, frames};
+use super::ways::Ways;
 use super::words_inside;
 use crate::cli::output::{Failure, Output};
 use crate::link::account::{self, About};
 use crate::link::control::{Asked, Desk};
-use crate::link::course::{Course, Handle};
+use crate::link::course::{Course, Handle, Talk};
 use crate::link::live::Live;
 use crate::link::names;
+use crate::link::room::Room;
+use crate::link::timetable;
 use crate::problem::{Exit, Problem};
 
 /// How often the line on standard error changes.
@@ -99,8 +102,9 @@ impl Behind {
     /// No such link, no namespaces, no TUN, or no such command.
     pub fn perform(self, output: &Output) -> Result<Exit, Failure> {
         let spec = self.shape.spec()?;
+        let plan = Plan::new(&spec, &self.ways, 1)?;
         match self.inside.inside {
-            Some(lifeline) => self.run_inside(spec, lifeline, output),
+            Some(lifeline) => self.run_inside(spec, plan, lifeline, output),
             None => Ok(exit(self.keep()?)),
         }
     }
@@ -133,14 +137,14 @@ impl Behind {
     fn run_inside(
         &self,
         spec: LinkSpec,
+        plan: Plan,
         lifeline: RawFd,
         output: &Output,
     ) -> Result<Exit, Failure> {
         let contained = Contained::begin(lifeline, Signals::PassOn).map_err(Problem::from)?;
         let mut flags = self.ways.warnings();
         let timeline = Timeline::begin(Stopwatch::new(None));
-        let mtu = device_mtu(&spec);
-        let options = LinkOptions { mtu, offloads: true, neighbours: true };
+        let options = LinkOptions { mtu: plan.mtu, offloads: true, neighbours: true };
         let (bed, [near, far]) = emulate::taps(options).map_err(of_taps)?;
         let interfaces = vec![
             Interface::watch(bed.a(), TestBed::NEAR_DEVICE).map_err(Problem::from)?,
@@ -158,11 +162,11 @@ impl Behind {
             |start| Link::new(&spec, Medium::Ethernet, start).map_err(|error| of_spec(&error)),
             vec![near, far],
             interfaces,
-            frames(mtu),
+            plan.room.frames(),
             timeline,
             self.ways.options(),
         )?;
-        let asked = Arc::new(Asked::new(spec));
+        let asked = Arc::new(Asked::new(spec, plan.room));
         let about = Arc::new(About {
             name: self.name_inside(),
             command: self.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
@@ -172,6 +176,7 @@ impl Behind {
             gateway: gateway.clone(),
             flags,
         });
+        plan.keep(&about.asked, Box::new(course.handle()))?;
         let published = self.publish(&course.handle(), &about, &bed)?;
         if self.command.is_empty() {
             output.remark(&welcome(&about, &bed, self.inside.outside.is_some()));
@@ -379,8 +384,43 @@ fn show_resolver(text: &str) -> Result<(), lab::LabError> {
     }
 }
 
+/// What follows from a link's description, found out before anything is made.
+#[derive(Debug)]
+pub struct Plan {
+    /// Of the devices.
+    pub mtu: u32,
+    /// For the frames.
+    pub room: Room,
+    schedule: Option<Schedule>,
+}
+
+impl Plan {
+    /// For a network of so many lines.
+    ///
+    /// # Errors
+    /// No room for it, or a schedule that cannot be read.
+    pub fn new(spec: &LinkSpec, ways: &Ways, lines: u64) -> Result<Self, Problem> {
+        let schedule = ways.schedule(spec)?;
+        let later = schedule.iter().flat_map(|schedule| &schedule.steps).map(|step| &step.spec);
+        let specs: Vec<&LinkSpec> = std::iter::once(spec).chain(later).collect();
+        let mtu = specs.iter().map(|spec| device_mtu(spec)).max().unwrap_or(MTU);
+        let room = Room::new(&specs, mtu, lines).map_err(|error| of_spec(&error))?;
+        Ok(Self { mtu, room, schedule })
+    }
+
+    /// Keeps the schedule, where there is one, from now on.
+    ///
+    /// # Errors
+    /// There are no more threads.
+    pub fn keep(self, asked: &Arc<Asked>, talk: Box<dyn Talk>) -> Result<(), Problem> {
+        let Some(schedule) = self.schedule else { return Ok(()) };
+        timetable::keep(schedule, Arc::clone(asked), talk)
+            .map_err(|error| Problem::trouble("cannot keep the schedule").because(error))
+    }
+}
+
 /// The MTU of the devices: what the outermost hops carry, where that is more than usual.
-pub fn device_mtu(spec: &LinkSpec) -> u32 {
+fn device_mtu(spec: &LinkSpec) -> u32 {
     let directions = spec.hops.iter().flat_map(|hop| [&hop.up, &hop.down]);
     directions
         .filter_map(|direction| direction.mtu)

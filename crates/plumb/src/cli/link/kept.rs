@@ -21,13 +21,13 @@ use plumb_host::lab::{
 use plumb_link::link::Link;
 use plumb_link::network::Network;
 use plumb_link::spec::LinkSpec;
+use plumb_link::switch::Switch;
 use plumb_wire::medium::Medium;
 
-use super::behind::{Inside, device_mtu, exit, of_spec};
+use super::behind::{Inside, Plan, exit, of_spec};
 use super::shape::Shape;
-use super::ways::{Ways, frames};
+use super::ways::Ways;
 use super::words_inside;
-use crate::cli::Global;
 use crate::cli::output::{Failure, Output};
 use crate::link::account::{self, About};
 use crate::link::control::{Answer, Asked, Desk, Question, ask};
@@ -35,8 +35,6 @@ use crate::link::course::{Course, Talk};
 use crate::link::names;
 use crate::problem::{Exit, Problem};
 
-/// As many as a link has ends.
-const HOSTS_MAX: usize = 2;
 /// What a lab says when it is there.
 const READY: &str = "ready\n";
 
@@ -72,20 +70,26 @@ impl Up {
     ///
     /// # Errors
     /// The name is taken, the hosts are not good ones, or there can be no lab.
-    pub fn perform(self, global: &Global, output: &Output) -> Result<Exit, Failure> {
+    pub fn perform(self, output: &Output) -> Result<Exit, Failure> {
+        self.check_hosts()?;
         let spec = self.shape.spec()?;
+        let lines = self.hosts.len() as u64;
+        let plan = Plan::new(&spec, &self.ways, if lines == 2 { 1 } else { lines })?;
         match (self.inside.inside, self.inside.keeper) {
-            (Some(lifeline), _) => self.run_inside(spec, lifeline, output),
+            (Some(lifeline), _) => self.run_inside(spec, plan, lifeline, output),
             (None, Some(_)) => Ok(exit(self.keep()?)),
-            (None, None) => self.start(&spec, global, output),
+            (None, None) => self.start(&spec, output),
         }
     }
 
     fn check_hosts(&self) -> Result<(), Problem> {
         let count = self.hosts.len();
-        if !(2..=HOSTS_MAX).contains(&count) {
-            return Err(Problem::usage(format!("a lab has 2 to {HOSTS_MAX} hosts, not {count}"))
-                .fix("name them: --hosts a,b"));
+        if !(2..=Host::MOST).contains(&count) {
+            return Err(Problem::usage(format!(
+                "a lab has 2 to {} hosts, not {count}",
+                Host::MOST
+            ))
+            .fix("name them: --hosts a,b"));
         }
         let fit = |name: &str| {
             let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');
@@ -108,8 +112,7 @@ impl Up {
     }
 
     /// Starts the keeper, and waits until the lab is there.
-    fn start(&self, spec: &LinkSpec, _: &Global, output: &Output) -> Result<Exit, Failure> {
-        self.check_hosts()?;
+    fn start(&self, spec: &LinkSpec, output: &Output) -> Result<Exit, Failure> {
         let registry = Registry::of_user().map_err(Problem::from)?;
         if registry.names().contains(&self.name) {
             return Err(Problem::from(lab::RegistryError::Taken(self.name.clone())).into());
@@ -167,18 +170,25 @@ impl Up {
     fn run_inside(
         &self,
         spec: LinkSpec,
+        plan: Plan,
         lifeline: RawFd,
         output: &Output,
     ) -> Result<Exit, Failure> {
         let contained = Contained::begin(lifeline, Signals::Obey).map_err(Problem::from)?;
         let medium = Medium::Ethernet;
-        let make = |spec: &LinkSpec, start| Link::new(spec, medium, start);
-        self.run_network(spec, &contained, make, output)
+        if self.hosts.len() == 2 {
+            let make = |spec: &LinkSpec, start| Link::new(spec, medium, start);
+            return self.run_network(spec, plan, &contained, make, output);
+        }
+        let lines = self.hosts.len();
+        let make = |spec: &LinkSpec, start| Switch::new(&vec![spec.clone(); lines], start);
+        self.run_network(spec, plan, &contained, make, output)
     }
 
     fn run_network<N: Network + Send + 'static>(
         &self,
         spec: LinkSpec,
+        plan: Plan,
         contained: &Contained,
         make: impl FnOnce(
             &LinkSpec,
@@ -186,8 +196,7 @@ impl Up {
         ) -> Result<N, plumb_link::spec::SpecError>,
         output: &Output,
     ) -> Result<Exit, Failure> {
-        let mtu = device_mtu(&spec);
-        let options = LinkOptions { mtu, offloads: true, neighbours: true };
+        let options = LinkOptions { mtu: plan.mtu, offloads: true, neighbours: true };
         let mut flags = self.ways.warnings();
         let timeline = Timeline::begin(Stopwatch::new(None));
         let (hosts, taps) = self.make_hosts(&options)?;
@@ -210,7 +219,7 @@ impl Up {
             |start| make(&spec, start).map_err(|error| of_spec(&error)),
             devices,
             interfaces,
-            frames(mtu),
+            plan.room.frames(),
             timeline,
             self.ways.options(),
         )?;
@@ -219,10 +228,11 @@ impl Up {
             command: Vec::new(),
             hosts: self.hosts.clone(),
             began_ns: monotonic_ns(),
-            asked: Arc::new(Asked::new(spec)),
+            asked: Arc::new(Asked::new(spec, plan.room)),
             gateway: None,
             flags,
         });
+        plan.keep(&about.asked, Box::new(course.handle()))?;
         let (down, taken_down) = std::sync::mpsc::channel();
         let published = self.publish(course.handle(), &about, &hosts, down)?;
         output.bytes(READY.as_bytes())?;

@@ -18,25 +18,25 @@ pub struct Shape {
     #[arg(long, value_name = "NAME", help_heading = "The link")]
     preset: Option<String>,
     /// How fast: 10mbit, 1.25MB/s, 9600
-    #[arg(long, value_name = "RATE", help_heading = "The link")]
+    #[arg(long, value_name = "RATE", help_heading = "The link", allow_hyphen_values = true)]
     rate: Option<String>,
     /// How long a frame travels, one way: 25ms, 20ms..30ms
-    #[arg(long, value_name = "TIME", help_heading = "The link")]
+    #[arg(long, value_name = "TIME", help_heading = "The link", allow_hyphen_values = true)]
     delay: Option<String>,
     /// By how much that varies: 5ms
-    #[arg(long, value_name = "TIME", help_heading = "The link")]
+    #[arg(long, value_name = "TIME", help_heading = "The link", allow_hyphen_values = true)]
     jitter: Option<String>,
     /// Share of frames that are lost: 0.1%, 0.001
-    #[arg(long, value_name = "SHARE", help_heading = "The link")]
+    #[arg(long, value_name = "SHARE", help_heading = "The link", allow_hyphen_values = true)]
     loss: Option<String>,
     /// What waits for the rate: drop-tail, red, codel, fq-codel, pie, drr, priority
     #[arg(long, value_name = "KIND", help_heading = "The link")]
     queue: Option<String>,
     /// How much may wait: 64packets, 64KiB, 1bdp
-    #[arg(long, value_name = "SIZE", help_heading = "The link")]
+    #[arg(long, value_name = "SIZE", help_heading = "The link", allow_hyphen_values = true)]
     limit: Option<String>,
     /// Largest IP packet: 1400; 1400/silent tells no sender
-    #[arg(long, value_name = "BYTES", help_heading = "The link")]
+    #[arg(long, value_name = "BYTES", help_heading = "The link", allow_hyphen_values = true)]
     mtu: Option<String>,
     /// More for the way from the command to the world: rate=1mbit,reorder=1%/5ms
     #[arg(long, value_name = "TEXT", help_heading = "The link")]
@@ -156,7 +156,8 @@ fn of_text(error: &plumb_link::text::TextError) -> Problem {
 }
 
 /// Files that the user may read.
-struct OwnFiles;
+#[derive(Clone, Copy, Debug)]
+pub struct OwnFiles;
 
 impl Files for OwnFiles {
     fn read(&self, name: &str) -> Result<String, String> {

@@ -9,9 +9,12 @@ use plumb_host::clock::Timeline;
 use plumb_host::device::Device;
 use plumb_host::device::record::{Recorder, What};
 use plumb_host::emulate::{Options, Precision};
-use plumb_wire::packet::Frames;
+use plumb_link::schedule::Schedule;
+use plumb_link::spec::LinkSpec;
 
+use super::shape::OwnFiles;
 use crate::link::course::End;
+use crate::link::timetable;
 use crate::problem::Problem;
 
 /// How moments are waited for.
@@ -51,13 +54,22 @@ pub struct Ways {
     pcap_far: Option<PathBuf>,
     /// Change the link by a file of lines like '5s rate=1mbit', counted from its beginning
     #[arg(long, value_name = "FILE", help_heading = "How it runs")]
-    pub schedule: Option<PathBuf>,
+    schedule: Option<PathBuf>,
 }
 
 impl Ways {
     /// For the driver.
     pub fn options(&self) -> Options {
         Options { precision: self.precision.precision(), ..Options::default() }
+    }
+
+    /// The schedule, where one was given, of a link that begins as `base`.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn schedule(&self, base: &LinkSpec) -> Result<Option<Schedule>, Problem> {
+        let path = self.schedule.as_deref();
+        path.map(|path| timetable::read(path, base, &OwnFiles)).transpose()
     }
 
     /// What a reader must know about this machine's fitness.
@@ -114,11 +126,4 @@ fn recorded<D: Device + Send + 'static>(
             .because(error)
             .fix("name a file in a directory that exists and may be written to")),
     }
-}
-
-/// The frames of the pool of a link between devices of this MTU.
-pub fn frames(mtu: u32) -> Frames {
-    /// Room before and behind an IP packet: link headers, a virtio header, the pool's own headroom.
-    const AROUND: u32 = 512;
-    Frames { count: 16_384, size: (mtu + AROUND).next_power_of_two(), large: 512 }
 }

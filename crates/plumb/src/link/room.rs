@@ -1,0 +1,90 @@
+//! Room for the frames inside a link: how much it may need, and whether there is that much.
+//!
+//! Left out: the estimate (`plumb_link::memory`).
+
+use plumb_link::spec::{LinkSpec, SpecError};
+use plumb_wire::packet::Frames;
+
+/// Bytes around an IP packet in its frame: link headers, a virtio header, the pool's headroom.
+const AROUND: u32 = 512;
+/// Bytes of Ethernet's header.
+const ETHERNET: u32 = 14;
+/// Frames beside those inside the link: what devices and the driver have in hand.
+const IN_HAND: u64 = 2_048;
+/// Frames at least: room for a change of the link while it runs.
+const LEAST: u64 = 16_384;
+/// Frames for super-segments.
+const LARGE: u32 = 512;
+/// Taken to be there where the kernel does not say.
+const AVAILABLE: u64 = 1 << 30;
+
+/// Memory for frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    frame_len: u32,
+    frame_size: u32,
+    count: u32,
+    lines: u64,
+}
+
+impl Room {
+    /// For a network of so many lines like each of `specs` in turn, between devices of this MTU.
+    ///
+    /// # Errors
+    /// [`SpecError::Memory`]: it may need more than half of the memory that is free.
+    pub fn new(specs: &[&LinkSpec], mtu: u32, lines: u64) -> Result<Self, SpecError> {
+        let lines = lines.max(1);
+        let (frame_len, frame_size) = (mtu + ETHERNET, (mtu + AROUND).next_power_of_two());
+        let allowed = available() / 2;
+        let mut most = 0;
+        for spec in specs {
+            spec.check_memory(frame_len, frame_size, allowed / lines)?;
+            most = most.max(spec.need(frame_len, frame_size).frames.saturating_mul(lines));
+        }
+        let count = u32::try_from((most + IN_HAND).max(LEAST)).unwrap_or(u32::MAX);
+        Ok(Self { frame_len, frame_size, count, lines })
+    }
+
+    /// For the pool.
+    pub fn frames(&self) -> Frames {
+        Frames { count: self.count, size: self.frame_size, large: LARGE }
+    }
+
+    /// Whether there is room for what a link that runs shall become.
+    ///
+    /// # Errors
+    /// [`SpecError::Memory`].
+    pub fn check(&self, spec: &LinkSpec) -> Result<(), SpecError> {
+        let bytes = u64::from(self.count) * u64::from(self.frame_size);
+        spec.check_memory(self.frame_len, self.frame_size, bytes / self.lines)
+    }
+}
+
+/// Bytes of memory that are free, as the kernel estimates it (proc(5), MemAvailable).
+fn available() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kibibytes: Option<u64> = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
+    kibibytes.map_or(AVAILABLE, |kibibytes| kibibytes << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_that_needs_more_than_there_is_has_no_room_and_says_how_much_it_needs() {
+        let spec: LinkSpec = "rate=400gbit,delay=1h".parse().unwrap();
+        let error = Room::new(&[&spec], 1_500, 1).unwrap_err().to_string();
+        assert!(error.contains("GiB") && error.contains("lower"), "{error}");
+    }
+
+    #[test]
+    fn a_link_that_runs_becomes_only_what_its_room_is_enough_for() {
+        let small: LinkSpec = "rate=1mbit,delay=10ms".parse().unwrap();
+        let room = Room::new(&[&small], 1_500, 2).unwrap();
+        room.check(&small).unwrap();
+        let large: LinkSpec = "rate=10gbit,delay=1s".parse().unwrap();
+        assert!(room.check(&large).is_err());
+    }
+}
