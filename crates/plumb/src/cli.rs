@@ -119,7 +119,7 @@ enum Command {
     Selftest(selftest::Selftest),
     Show(show::Show),
     Stack(stack::Stack),
-    Link(link::Link),
+    Link(Box<link::Link>),
     Explain(explain::Explain),
     Compare(compare::Compare),
     Ab(variants::Ab),

@@ -33,7 +33,7 @@ impl Host {
     ///
     /// # Errors
     /// As [`Namespace::new`].
-    pub fn new(name: &str, number: u8, options: &LinkOptions) -> Result<Self, LabError> {
+    pub fn new(name: &str, number: u8, options: LinkOptions) -> Result<Self, LabError> {
         let namespace = quiet_namespace()?;
         let has_v6 = has_v6(&namespace) && options.mtu >= MTU_MIN_V6;
         Ok(Self { name: name.to_owned(), number, namespace, has_v6 })
@@ -61,7 +61,7 @@ impl Host {
     ///
     /// # Errors
     /// [`LabError::NoDevice`] before the device is opened; the kernel refuses a value.
-    pub fn bring_up(&self, all: &[Self], options: &LinkOptions) -> Result<(), LabError> {
+    pub fn bring_up(&self, all: &[Self], options: LinkOptions) -> Result<(), LabError> {
         let mut netlink = self.namespace.netlink()?;
         let index = netlink.link(Self::DEVICE)?.index;
         let change = LinkChange {

@@ -4,15 +4,20 @@
 //! removed by whoever comes next. Left out: what is said through the sockets.
 
 use std::fs::{self, DirBuilder};
-use std::io;
+use std::io::{self, Read};
+use std::net::Shutdown;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use plumb_sys::process;
 
 /// Longest name, in bytes: a socket's path has 108 in all (unix(7)).
 const NAME_MAX: usize = 32;
+
+/// How long an end of a connection that was asked for nothing is waited for.
+const PATIENCE: Duration = Duration::from_millis(200);
 
 /// Why a name cannot be had or found.
 #[derive(Debug, thiserror::Error)]
@@ -151,10 +156,7 @@ impl Registry {
             // One that is being made does not listen yet.
             let maker = name.strip_prefix('.').and_then(|rest| rest.rsplit_once('.'));
             let maker = maker.and_then(|(_, process)| process.parse().ok());
-            let path = self.directory.join(name);
-            let refused = UnixStream::connect(path)
-                .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
-            refused && !maker.is_some_and(process::exists)
+            !is_heard(&self.directory.join(name)) && !maker.is_some_and(process::exists)
         };
         let stale = self.files().into_iter().filter(is_stale);
         stale.filter(|name| fs::remove_file(self.directory.join(name)).is_ok()).count()
@@ -164,6 +166,19 @@ impl Registry {
         let entries = fs::read_dir(&self.directory).into_iter().flatten().flatten();
         entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
     }
+}
+
+/// Whether somebody listens to a socket. One that is being killed may still seem to, and resets the
+/// connection a moment later; one that lives ends it, or takes its time.
+fn is_heard(path: &Path) -> bool {
+    let mut stream = match UnixStream::connect(path) {
+        Ok(stream) => stream,
+        Err(error) => return error.kind() != io::ErrorKind::ConnectionRefused,
+    };
+    // Nothing is asked: that ends it.
+    let quiet = stream.shutdown(Shutdown::Write).and(stream.set_read_timeout(Some(PATIENCE)));
+    let is_reset = |error: io::Error| error.kind() == io::ErrorKind::ConnectionReset;
+    quiet.is_ok() && !stream.read(&mut [0]).is_err_and(is_reset)
 }
 
 /// A name that is taken.

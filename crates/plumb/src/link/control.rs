@@ -3,7 +3,7 @@
 //! One question a connection, a line of JSON each way. Left out: finding each other
 //! (`plumb_host::lab::Registry`).
 
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -116,43 +116,47 @@ impl Desk {
     pub fn open(self, listener: &UnixListener) -> io::Result<()> {
         let listener = listener.try_clone()?;
         let serve = move || {
+            // Whoever wants the end hears of it by the end of the connection.
+            let mut waiting = Vec::new();
             for stream in listener.incoming().flatten() {
                 // Whoever goes away in between hears no answer.
-                self.serve(&stream).ok();
+                if self.serve(&stream).is_ok_and(|question| question == Question::Down) {
+                    waiting.push(stream);
+                    (self.down)();
+                }
             }
         };
         std::thread::Builder::new().name("control".to_owned()).spawn(serve).map(drop)
     }
 
-    fn serve(&self, stream: &UnixStream) -> io::Result<()> {
+    /// Answers one question; which it was.
+    fn serve(&self, stream: &UnixStream) -> io::Result<Question> {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        match read_line(stream)? {
+        let question: Question = read_line(stream)?;
+        let doors = match &question {
+            Question::Enter(host) => self.doors.iter().find(|(name, _)| name == host),
+            _ => None,
+        };
+        let answer = match &question {
             Question::Show => match (self.show)() {
-                Some(document) => write_line(stream, &Answer::State(Box::new(document))),
-                None => write_line(stream, &Answer::No("the link has ended".to_owned())),
+                Some(document) => Answer::State(Box::new(document)),
+                None => Answer::No("the link has ended".to_owned()),
             },
-            Question::Text => write_line(stream, &Answer::Text(self.asked.now().0.to_string())),
-            Question::Set(text) => write_line(stream, &self.set(&text)),
-            Question::Enter(host) => match self.doors.iter().find(|(name, _)| *name == host) {
-                Some((_, doors)) => {
-                    write_line(stream, &Answer::Done)?;
-                    doors.hand_over(stream)
-                }
-                None => {
-                    let names: Vec<&str> =
-                        self.doors.iter().map(|(name, _)| name.as_str()).collect();
-                    let known = names.join(", ");
-                    let no = format!("there is no host '{host}' there; choose from: {known}");
-                    write_line(stream, &Answer::No(no))
-                }
-            },
-            Question::Down => {
-                write_line(stream, &Answer::Done)?;
-                (self.down)();
-                Ok(())
+            Question::Text => Answer::Text(self.asked.now().0.to_string()),
+            Question::Set(text) => self.set(text),
+            Question::Enter(host) if doors.is_none() => {
+                let names: Vec<&str> = self.doors.iter().map(|(name, _)| name.as_str()).collect();
+                let known = names.join(", ");
+                Answer::No(format!("there is no host '{host}' there; choose from: {known}"))
             }
+            Question::Enter(_) | Question::Down => Answer::Done,
+        };
+        write_line(stream, &answer)?;
+        if let Some((_, doors)) = doors {
+            doors.hand_over(stream)?;
         }
+        Ok(question)
     }
 
     fn set(&self, text: &str) -> Answer {
@@ -186,6 +190,17 @@ pub fn ask(stream: &UnixStream, question: &Question) -> Result<Answer, Problem> 
     }
 }
 
+/// Waits until a link that was asked to end has ended; whether it has, in time.
+pub fn wait_for_end(mut stream: &UnixStream) -> bool {
+    /// How long a command may take that was asked to end.
+    const END_MAX: Duration = Duration::from_secs(10);
+    let is_late = |error: &io::Error| {
+        matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+    };
+    stream.set_read_timeout(Some(END_MAX)).is_ok()
+        && !stream.read(&mut [0]).is_err_and(|error| is_late(&error))
+}
+
 fn write_line<T: Serialize>(mut stream: &UnixStream, value: &T) -> io::Result<()> {
     let mut line = serde_json::to_string(value)?;
     line.push('\n');
@@ -194,7 +209,7 @@ fn write_line<T: Serialize>(mut stream: &UnixStream, value: &T) -> io::Result<()
 
 fn read_line<T: for<'a> Deserialize<'a>>(stream: &UnixStream) -> io::Result<T> {
     // Byte by byte, as descriptors may come with what follows the line.
-    let mut reader = BufReader::with_capacity(1, io::Read::take(stream, LINE_MAX));
+    let mut reader = BufReader::with_capacity(1, stream.take(LINE_MAX));
     let mut line = String::new();
     reader.read_line(&mut line)?;
     if line.is_empty() {

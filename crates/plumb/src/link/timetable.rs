@@ -40,6 +40,7 @@ pub fn keep(schedule: Schedule, asked: Arc<Asked>, talk: Box<dyn Talk>) -> io::R
     let keep = move || {
         for step in schedule.steps {
             let gone_ns = monotonic_ns() - began_ns;
+            #[expect(clippy::disallowed_methods, reason = "nothing but the clock is waited for")]
             std::thread::sleep(Duration::from_nanos(step.at.as_ns().saturating_sub(gone_ns)));
             asked.set(&*talk, step.spec).ok();
         }

@@ -37,6 +37,14 @@ fn processes(mark: &str) -> Vec<u32> {
     numbers.filter(is_marked).collect()
 }
 
+/// Whether a process has anything left: its environment goes before its sockets, and those before it is
+/// a zombie.
+fn lives(process: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    let state = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next());
+    state.is_some_and(|state| !matches!(state, "Z" | "X"))
+}
+
 fn network(process: u32) -> Option<String> {
     let link = std::fs::read_link(format!("/proc/{process}/ns/net")).ok()?;
     Some(link.to_string_lossy().into_owned())
@@ -65,6 +73,7 @@ fn whoever_is_killed_whenever_nothing_is_left_after_the_next_clean() {
     let mark = format!("PLUMB_KILLED_BY={}", std::process::id());
     let (key, value) = mark.split_once('=').unwrap();
     let before = left(&mark);
+    let mut seen = BTreeSet::new();
     for number in 0..kills {
         let script = "sleep 1000 & setsid sleep 1000 & sleep 1000";
         let mut link = bench
@@ -75,6 +84,7 @@ fn whoever_is_killed_whenever_nothing_is_left_after_the_next_clean() {
             .spawn()
             .unwrap();
         let life = Duration::from_millis(dice.random_range(0..LIFE_MAX_MS));
+        #[expect(clippy::disallowed_methods, reason = "the moment is what is tried")]
         std::thread::sleep(life);
         let victims: Vec<u32> = match dice.random_range(0..3) {
             0 => vec![link.id()],
@@ -86,12 +96,17 @@ fn whoever_is_killed_whenever_nothing_is_left_after_the_next_clean() {
             }
             _ => processes(&mark),
         };
+        seen.extend(processes(&mark));
         let numbers = victims.iter().map(u32::to_string);
         Command::new("kill").arg("-KILL").args(numbers).stderr(Stdio::null()).status().unwrap();
         // A helper or a sleeper alone is not the link: end that too.
         Command::new("kill").args(["-KILL", &link.id().to_string()]).status().unwrap();
         link.wait().unwrap();
-        wait_for(&format!("everything of kill {number} to end"), || processes(&mark).is_empty());
+        wait_for(&format!("everything of kill {number} to end"), || {
+            seen.extend(processes(&mark));
+            seen.retain(|&process| lives(process));
+            seen.is_empty()
+        });
         if number % 10 == 9 {
             bench.said(&["clean"]);
             assert_eq!(bench.names(), Vec::<String>::new());

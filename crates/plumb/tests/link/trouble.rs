@@ -1,5 +1,7 @@
 //! Bad input and trouble: one clear message each, with its way out.
 
+use std::os::unix::fs::PermissionsExt;
+
 use crate::bench::{Bench, text};
 
 #[test]
@@ -42,7 +44,6 @@ fn what_cannot_be_done_is_said_with_its_fix_before_anything_is_made() {
 #[test]
 fn a_directory_of_somebody_else_is_not_trusted_with_names() {
     let Some(bench) = Bench::new() else { return };
-    use std::os::unix::fs::PermissionsExt;
     let open = bench.directory.path().join("plumb");
     std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o777)).unwrap();
     let output = bench.link(&["--isolated", "--", "true"]).output().unwrap();

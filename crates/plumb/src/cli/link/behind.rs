@@ -130,7 +130,7 @@ impl Behind {
             more.extend(socket.map(|socket| format!("--outside={socket}").into()));
             words_inside(more)
         };
-        Ok(lab::contain(Signals::PassOn, words).map_err(Problem::from)?)
+        lab::contain(Signals::PassOn, words).map_err(Problem::from)
     }
 
     /// The link and the command, as the root of the tree that the keeper started.

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::io::{self, Read};
 use std::os::fd::RawFd;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
 
 use clap::Args;
@@ -77,7 +77,7 @@ impl Up {
         let plan = Plan::new(&spec, &self.ways, if lines == 2 { 1 } else { lines })?;
         match (self.inside.inside, self.inside.keeper) {
             (Some(lifeline), _) => self.run_inside(spec, plan, lifeline, output),
-            (None, Some(_)) => Ok(exit(self.keep()?)),
+            (None, Some(_)) => Ok(exit(Self::keep()?)),
             (None, None) => self.start(&spec, output),
         }
     }
@@ -159,11 +159,11 @@ impl Up {
     }
 
     /// The keeper: leaves the terminal, and waits.
-    fn keep(&self) -> Result<std::process::ExitStatus, Problem> {
+    fn keep() -> Result<ExitStatus, Problem> {
         lab::leave_session()
             .map_err(|error| Problem::trouble("cannot leave the terminal").because(error))?;
         let words = |lifeline: RawFd| vec![OsString::from(format!("--inside={lifeline}"))];
-        Ok(lab::contain(Signals::Obey, |lifeline| words_inside(words(lifeline)))?)
+        lab::contain(Signals::Obey, |lifeline| words_inside(words(lifeline))).map_err(Problem::from)
     }
 
     /// The lab, as the root of everything that will run in it.
@@ -199,7 +199,7 @@ impl Up {
         let options = LinkOptions { mtu: plan.mtu, offloads: true, neighbours: true };
         let mut flags = self.ways.warnings();
         let timeline = Timeline::begin(Stopwatch::new(None));
-        let (hosts, taps) = self.make_hosts(&options)?;
+        let (hosts, taps) = self.make_hosts(options)?;
         if let Err(error) = show_text(Path::new("/etc/hosts"), &hosts_text(&hosts)) {
             flags.push(format!("hosts are not found by name: {error}"));
         }
@@ -242,7 +242,7 @@ impl Up {
         Ok(Exit::Fine)
     }
 
-    fn make_hosts(&self, options: &LinkOptions) -> Result<(Vec<Host>, Vec<Tap>), Problem> {
+    fn make_hosts(&self, options: LinkOptions) -> Result<(Vec<Host>, Vec<Tap>), Problem> {
         let settings = Settings {
             wait: Wait::Spin,
             offload: Offload::Segments,

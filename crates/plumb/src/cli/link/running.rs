@@ -8,7 +8,7 @@ use plumb_report::terminal;
 
 use super::shape::Shape;
 use crate::cli::output::{Failure, Output};
-use crate::link::control::{Answer, Question, ask};
+use crate::link::control::{Answer, Question, ask, wait_for_end};
 use crate::problem::{Exit, Problem};
 
 /// Change a link while it runs; what is in flight stays so
@@ -111,7 +111,7 @@ impl List {
             } else {
                 document.command.join(" ")
             };
-            page += &format!("{}  {}  {what}\n", document.name, document.link);
+            page += &[&document.name, "  ", &document.link, "  ", &what, "\n"].concat();
         }
         output.page(&page)?;
         Ok(Exit::Fine)
@@ -134,31 +134,17 @@ impl Down {
         let registry = Registry::of_user().map_err(Problem::from)?;
         let stream = registry.connect(&self.name).map_err(Problem::from)?;
         ask(&stream, &Question::Down)?;
-        // The name is given back last of all.
-        let mut waited = std::time::Duration::ZERO;
-        while registry.connect(&self.name).is_ok() {
-            if waited >= DOWN_MAX {
-                return Err(Problem::trouble(format!(
-                    "{} was asked to end and has not",
-                    self.name
-                ))
+        if !wait_for_end(&stream) {
+            return Err(Problem::trouble(format!("{} was asked to end and has not", self.name))
                 .because("its command does not obey SIGTERM")
                 .fix("end the command, or the process of 'plumb link' with SIGKILL")
                 .into());
-            }
-            std::thread::sleep(DOWN_LOOK);
-            waited += DOWN_LOOK;
         }
         registry.remove_stale();
         output.remark(&format!("{} is gone", self.name));
         Ok(Exit::Fine)
     }
 }
-
-/// How long a link may take to end.
-const DOWN_MAX: std::time::Duration = std::time::Duration::from_secs(10);
-/// How often is looked.
-const DOWN_LOOK: std::time::Duration = std::time::Duration::from_millis(5);
 
 /// Remove what links that were killed have left: names, nothing else ever is
 #[derive(Clone, Debug, Args)]

@@ -100,7 +100,8 @@ impl Shape {
         }
         let both = self.both();
         let plain = both.is_empty() && self.up.is_empty() && self.down.is_empty();
-        if base.hops.is_empty() && !(plain && !self.hops.is_empty()) {
+        // Hops alone are the whole link; anything else is of a first hop before them.
+        if base.hops.is_empty() && (!plain || self.hops.is_empty()) {
             let wire = DirectionSpec::default();
             base.hops.push(HopSpec { up: wire.clone(), down: wire });
         }
