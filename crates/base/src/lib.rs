@@ -4,8 +4,6 @@
 //! Deliberately left out: anything that knows what is measured, or where.
 #![forbid(unsafe_code)]
 
-pub mod quantity;
-pub mod rate;
 pub mod seed;
 pub mod stats;
 pub mod time;

@@ -5,6 +5,9 @@
 
 use std::fmt;
 
+pub mod quantity;
+pub mod rate;
+
 /// The unit a stored number is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Unit {

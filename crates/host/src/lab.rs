@@ -8,9 +8,9 @@ use std::io;
 
 mod address;
 mod bed;
+mod companion;
 mod contained;
 mod doors;
-mod helper;
 mod hosts;
 mod link;
 mod message;
@@ -22,9 +22,9 @@ mod sysctl;
 mod world;
 
 pub use bed::{Far, LinkOptions, TestBed};
+pub use companion::{Companion, adopt};
 pub use contained::{Contained, Ended, Signals, contain, end_heir};
 pub use doors::{Doors, leave_session};
-pub use helper::{Helper, adopt};
 pub use hosts::Host;
 pub use link::{Link, LinkChange, LinkStats, Offload, VethEnd};
 pub use namespace::{Namespace, become_root};

@@ -3,8 +3,8 @@
 //! An estimate from above for frames of one length; short frames may need more, and what then finds no memory is
 //! a counted loss. Left out: the memory itself, which the driver's pool is.
 
-use plumb_base::rate::Rate;
 use plumb_base::time::Span;
+use plumb_base::units::rate::Rate;
 
 use crate::queue::Limit;
 use crate::spec::{

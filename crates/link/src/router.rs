@@ -7,8 +7,8 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use plumb_base::rate::Rate;
 use plumb_base::time::Instant;
+use plumb_base::units::rate::Rate;
 use plumb_wire::medium::Medium;
 use plumb_wire::packet::{Packet, Pool};
 use plumb_wire::{icmpv6, ipv4, ipv6, ndp};

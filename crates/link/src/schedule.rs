@@ -3,8 +3,8 @@
 //! Times count from the link's beginning, and each change comes on top of those before it. Blank lines and what follows a
 //! `#` are passed over. Left out: who looks at the clock.
 
-use plumb_base::quantity::{QuantityError, parse_span};
 use plumb_base::time::Span;
+use plumb_base::units::quantity::{QuantityError, parse_span};
 
 use crate::spec::LinkSpec;
 use crate::text::{Files, TextError};

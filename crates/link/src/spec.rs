@@ -3,9 +3,9 @@
 //! Its text form is the one form in which it is given, stored and sent: `Display` and `FromStr` are
 //! inverse to each other. Left out: the models themselves, which are made from it.
 
-use plumb_base::rate::Rate;
 use plumb_base::seed::Seed;
 use plumb_base::time::Span;
+use plumb_base::units::rate::Rate;
 
 mod check;
 mod derived;

@@ -8,8 +8,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use plumb_base::quantity::QuantityError;
 use plumb_base::seed::Seed;
+use plumb_base::units::quantity::QuantityError;
 
 use crate::preset::Preset;
 use crate::spec::{DirectionSpec, HopSpec, LinkSpec, SpecError};

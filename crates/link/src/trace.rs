@@ -4,8 +4,8 @@
 //! (Netravali et al. 2015), and plumb's own, lines of `SECONDS BYTES`. Blank lines and what follows a `#` are
 //! passed over. Left out: reading files.
 
-use plumb_base::quantity::{QuantityError, parse_span};
 use plumb_base::time::Span;
+use plumb_base::units::quantity::{QuantityError, parse_span};
 
 use crate::spec::{Opportunity, Trace};
 

@@ -3,7 +3,7 @@
 //! What a link can carry is its rate less the headers that each segment costs. Left out: several
 //! flows in one queue.
 
-use plumb_base::quantity::{parse_rate, parse_span};
+use plumb_base::units::quantity::{parse_rate, parse_span};
 use plumb_base::units::{Unit, format_bytes};
 
 use super::Claim;

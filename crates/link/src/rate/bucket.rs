@@ -69,7 +69,7 @@ fn cost(bits: u64) -> u128 {
 
 #[cfg(test)]
 mod tests {
-    use plumb_base::rate::Rate;
+    use plumb_base::units::rate::Rate;
     use proptest::prelude::*;
 
     use super::*;

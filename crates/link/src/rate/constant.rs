@@ -2,8 +2,8 @@
 //!
 //! Left out: what a frame costs beyond its bytes.
 
-use plumb_base::rate::Rate;
 use plumb_base::time::{Instant, Span};
+use plumb_base::units::rate::Rate;
 
 use super::SECOND;
 

@@ -3,8 +3,8 @@
 //! A frame that a pause interrupts goes on behind it: bits are sent by a clock that stands still in
 //! the pauses. Left out: random lengths; a trace has them.
 
-use plumb_base::rate::Rate;
 use plumb_base::time::{Instant, Span};
+use plumb_base::units::rate::Rate;
 
 use super::constant::Constant;
 

@@ -2,9 +2,9 @@
 //!
 //! Left out: text, which has errors of its own; memory ([`crate::memory`]).
 
-use plumb_base::quantity::format_span;
-use plumb_base::rate::Rate;
 use plumb_base::time::Span;
+use plumb_base::units::quantity::format_span;
+use plumb_base::units::rate::Rate;
 
 use super::{
     BucketSpec, DelayDistribution, DirectionSpec, FaultSpec, LimitSpec, LinkSpec, MtuSpec,

@@ -2,8 +2,8 @@
 //!
 //! Left out: whether it can be made ([`super::check`]).
 
-use plumb_base::rate::Rate;
 use plumb_base::time::Span;
+use plumb_base::units::rate::Rate;
 
 use super::{
     DelayDistribution, DelaySpec, DirectionSpec, LimitSpec, LinkSpec, QueueSpec, RateSpec,

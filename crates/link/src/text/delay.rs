@@ -3,8 +3,8 @@
 //! Jitter is uniform, ± so much around the delay, unless `distribution=normal` makes it a standard deviation;
 //! `distribution=pareto` takes the delay as the least, and `shape=`. Left out: a replayed file's content.
 
-use plumb_base::quantity::format_span;
 use plumb_base::time::Span;
+use plumb_base::units::quantity::format_span;
 
 use super::direction::Given;
 use super::{Files, TextError, value};

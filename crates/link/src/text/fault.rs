@@ -2,8 +2,8 @@
 //!
 //! They strike in the order in which they stand. Left out: what they do.
 
-use plumb_base::quantity::format_span;
 use plumb_base::time::Span;
+use plumb_base::units::quantity::format_span;
 
 use super::direction::Given;
 use super::{TextError, value};

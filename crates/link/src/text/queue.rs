@@ -2,8 +2,8 @@
 //!
 //! Left out: what the parameters mean.
 
-use plumb_base::quantity::format_span;
 use plumb_base::time::Span;
+use plumb_base::units::quantity::format_span;
 
 use super::direction::Given;
 use super::{TextError, value};

@@ -2,7 +2,7 @@
 //!
 //! Left out: the trace's content.
 
-use plumb_base::quantity::format_span;
+use plumb_base::units::quantity::format_span;
 
 use super::direction::Given;
 use super::{Files, TextError, value};

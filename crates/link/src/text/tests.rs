@@ -1,7 +1,7 @@
 //! Claims about text: what is written is read again, and what is wrong is explained.
 
-use plumb_base::rate::Rate;
 use plumb_base::time::Span;
+use plumb_base::units::rate::Rate;
 use proptest::prelude::*;
 
 use super::*;

@@ -4,9 +4,9 @@
 
 use std::fmt::Write;
 
-use plumb_base::quantity::{parse_rate, parse_share, parse_span};
-use plumb_base::rate::Rate;
 use plumb_base::time::Span;
+use plumb_base::units::quantity::{parse_rate, parse_share, parse_span};
+use plumb_base::units::rate::Rate;
 use plumb_base::units::{format_bytes, parse_bytes};
 
 use super::TextError;

@@ -3,8 +3,8 @@
 //!
 //! Over UDP, whose datagrams nobody cuts but IP. Left out: what TCP does about it.
 
-use plumb_base::quantity::parse_rate;
 use plumb_base::units::Unit;
+use plumb_base::units::quantity::parse_rate;
 use plumb_host::harness::spec::Task;
 use plumb_host::local::mechanism::Mechanism;
 use plumb_store::record::{Better, Level};

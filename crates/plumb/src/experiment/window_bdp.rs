@@ -3,8 +3,8 @@
 //! The kernel's TCP over an emulated link, its receiver's window bounded and nothing else: buffers at
 //! both sides never bound it first. Left out: what congestion controls do to each other.
 
-use plumb_base::quantity::{format_span, parse_rate, parse_span};
 use plumb_base::time::Span;
+use plumb_base::units::quantity::{format_span, parse_rate, parse_span};
 use plumb_host::harness::spec::Task;
 use plumb_host::local::mechanism::Mechanism;
 use plumb_store::record::{Factors, Level};

@@ -2,8 +2,8 @@
 //!
 //! Left out: queues, which the check's traffic keeps short; what was measured.
 
-use plumb_base::rate::Rate;
 use plumb_base::time::Span;
+use plumb_base::units::rate::Rate;
 use plumb_link::queue::Limit;
 use plumb_link::spec::{
     DelayDistribution, DirectionSpec, FaultSpec, LinkSpec, QueueSpec, RateSpec,

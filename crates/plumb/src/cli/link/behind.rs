@@ -1,6 +1,6 @@
 //! `plumb link … -- COMMAND`: one command, or a shell, behind a link.
 //!
-//! The program runs three times: a keeper, which only waits and passes signals on; a helper, which
+//! The program runs three times: a keeper, which only waits and passes signals on; a companion, which
 //! stays in the outer network and makes the gateway's sockets there; and inside, in a tree of
 //! processes that the kernel ends as one, the link with the command. Left out: what is printed at
 //! the end (`super::finish`).
@@ -20,7 +20,7 @@ use plumb_host::clock::{Stopwatch, Timeline, monotonic_ns};
 use plumb_host::emulate::{self, Interface};
 use plumb_host::gateway::{self, Gateway, Outside, Targets};
 use plumb_host::lab::{
-    self, Contained, Doors, Ended, Helper, LinkOptions, Registry, Signals, TestBed,
+    self, Companion, Contained, Doors, Ended, LinkOptions, Registry, Signals, TestBed,
 };
 use plumb_link::link::Link;
 use plumb_link::schedule::Schedule;
@@ -84,7 +84,7 @@ pub struct Inside {
     /// What the root of the tree holds its keeper by: this is the process inside
     #[arg(long, hide = true, value_name = "FD")]
     pub inside: Option<RawFd>,
-    /// The socket of the gateway's helper
+    /// The socket of the gateway's companion
     #[arg(long, hide = true, value_name = "FD")]
     pub outside: Option<RawFd>,
     /// The directory of names
@@ -116,10 +116,11 @@ impl Behind {
         }
         let registry = Registry::of_user()?;
         registry.remove_stale();
-        let cannot = |error| Problem::trouble("cannot start the gateway's helper").because(error);
-        let helper = if self.isolated { None } else { Some(Helper::start("__outside")) };
-        let helper = helper.transpose().map_err(cannot)?;
-        let socket = helper.as_ref().map(Helper::give_on).transpose().map_err(cannot)?;
+        let cannot =
+            |error| Problem::trouble("cannot start the gateway's companion").because(error);
+        let companion = if self.isolated { None } else { Some(Companion::start("__outside")) };
+        let companion = companion.transpose().map_err(cannot)?;
+        let socket = companion.as_ref().map(Companion::give_on).transpose().map_err(cannot)?;
         let words = |lifeline: RawFd| {
             let mut more: Vec<OsString> = vec![
                 format!("--inside={lifeline}").into(),
@@ -345,7 +346,7 @@ fn open_gateway(
     far: plumb_host::device::tap::Tap,
     flags: &mut Vec<String>,
 ) -> Result<(Gateway, gateway::Gate<plumb_host::device::tap::Tap>), Problem> {
-    let cannot = |error| Problem::trouble("cannot join the gateway's helper").because(error);
+    let cannot = |error| Problem::trouble("cannot join the gateway's companion").because(error);
     let outside = Outside::new(lab::adopt(socket).map_err(cannot)?);
     bed.open_far_to_all().map_err(Problem::from)?;
     let conf = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();

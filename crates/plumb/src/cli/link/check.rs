@@ -4,8 +4,8 @@
 
 use clap::Args;
 use plumb_analysis::document::link_check::{LinkCheckDocument, LinkProperty, SCHEMA};
-use plumb_base::quantity::parse_span;
 use plumb_base::time::Span;
+use plumb_base::units::quantity::parse_span;
 use plumb_host::emulate::Options;
 use plumb_host::emulate::check::{CheckFault, Line, Outcome, Verdict, check};
 use plumb_host::lab;

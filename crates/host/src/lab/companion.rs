@@ -9,14 +9,14 @@ use std::process::{Child, Command, Stdio};
 
 use plumb_sys::{fd, socket};
 
-/// The helper, and this side's socket; dropping it ends both.
+/// The companion, and this side's socket; dropping it ends both.
 #[derive(Debug)]
-pub struct Helper {
+pub struct Companion {
     socket: Option<OwnedFd>,
     child: Child,
 }
 
-impl Helper {
+impl Companion {
     /// Starts it: this program with `word` and the number of its descriptor.
     ///
     /// # Errors
@@ -45,7 +45,7 @@ impl Helper {
     }
 }
 
-impl Drop for Helper {
+impl Drop for Companion {
     fn drop(&mut self) {
         // It ends when nobody holds the other end of its socket.
         drop(self.socket.take());
