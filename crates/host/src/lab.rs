@@ -17,6 +17,7 @@ mod message;
 mod namespace;
 mod netlink;
 mod registry;
+mod seats;
 mod shown;
 mod sysctl;
 mod world;
@@ -30,6 +31,7 @@ pub use link::{Link, LinkChange, LinkStats, Offload, VethEnd};
 pub use namespace::{Namespace, become_root};
 pub use netlink::Netlink;
 pub use registry::{Published, Registry, RegistryError};
+pub use seats::Seats;
 pub use shown::{hide_directory, show_text};
 pub use sysctl::{set_forwarding, set_sysctl, sysctl};
 
@@ -42,6 +44,15 @@ pub enum LabError {
          user namespaces ('plumb doctor' says how)"
     )]
     NotPermitted {
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// There are as many as this user may have.
+    #[error(
+        "there are as many network namespaces as this user may have: {source}; raise \
+         /proc/sys/user/max_net_namespaces and max_user_namespaces, which may be 0 here"
+    )]
+    TooMany {
         /// The kernel's answer.
         source: io::Error,
     },
@@ -73,6 +84,15 @@ pub enum LabError {
 }
 
 impl LabError {
+    /// A namespace that the kernel does not give.
+    fn no_namespace(source: io::Error) -> Self {
+        match source.kind() {
+            io::ErrorKind::PermissionDenied => Self::NotPermitted { source },
+            io::ErrorKind::StorageFull => Self::TooMany { source },
+            _ => Self::refused("make a network namespace", source),
+        }
+    }
+
     fn refused(what: impl Into<String>, source: io::Error) -> Self {
         Self::Refused { what: what.into(), source, said: String::new() }
     }

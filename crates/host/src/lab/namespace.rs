@@ -27,10 +27,6 @@ impl Namespace {
     /// # Errors
     /// [`LabError::NotPermitted`] without CAP_SYS_ADMIN: see [`become_root`].
     pub fn new() -> Result<Self, LabError> {
-        let refused = |source: io::Error| match source.kind() {
-            io::ErrorKind::PermissionDenied => LabError::NotPermitted { source },
-            _ => LabError::refused("make a network namespace", source),
-        };
         // A thread of its own leaves its namespace for a new one and never has to come back.
         let made = std::thread::scope(|scope| {
             let maker = std::thread::Builder::new().name("namespace".to_owned());
@@ -40,7 +36,7 @@ impl Namespace {
             })?;
             maker.join().unwrap_or_else(|_| Err(io::Error::other("the thread panicked")))
         });
-        let namespace = Self { fd: made.map_err(refused)?.into() };
+        let namespace = Self { fd: made.map_err(LabError::no_namespace)?.into() };
         let mut netlink = namespace.netlink()?;
         let loopback = netlink.link("lo")?.index;
         netlink.set_up(loopback, true)?;
@@ -145,11 +141,12 @@ pub fn become_root() -> Result<bool, LabError> {
             return Ok(false);
         }
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
-        Err(error) => return Err(LabError::refused("make a network namespace", error)),
+        Err(error) => return Err(LabError::no_namespace(error)),
     }
     let (user, group) = (process::effective_user(), process::effective_group());
     namespace::leave_user_and_network().map_err(|source| match source.raw_os_error() {
         Some(EINVAL) => LabError::TooLate,
+        _ if source.kind() == io::ErrorKind::StorageFull => LabError::TooMany { source },
         _ => LabError::NotPermitted { source },
     })?;
     let write = |file: &str, text: String| {

@@ -9,6 +9,7 @@ use plumb_base::time::Instant;
 use plumb_host::clock::Timeline;
 use plumb_host::device::{Device, DeviceError};
 use plumb_host::emulate::{Control, DriverReport, Emulator, Inside, Interface, Options};
+use plumb_host::lab::Seats;
 use plumb_link::network::Network;
 use plumb_link::report::NetworkReport;
 use plumb_link::spec::{LinkSpec, SpecError};
@@ -49,11 +50,14 @@ impl<N: Network + Send + 'static> Course<N> {
         frames: Frames,
         timeline: Timeline,
         options: Options,
+        seats: Option<Seats>,
     ) -> Result<Self, Problem> {
         let cannot = |error| Problem::trouble("cannot start the link's driver").because(error);
         let network = make(timeline.now())?;
         let (tell, told) = mpsc::sync_channel(1);
         let drive = move || {
+            // Refused, it runs where the kernel likes, and its lateness shows it.
+            seats.and_then(|seats| seats.take_own().ok());
             let pool = Pool::new(frames);
             let emulator = Emulator::new(network, devices, pool, timeline, options);
             let mut emulator = match emulator {

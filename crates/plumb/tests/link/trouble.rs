@@ -1,8 +1,9 @@
 //! Bad input and trouble: one clear message each, with its way out.
 
 use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 
-use crate::bench::{Bench, text};
+use crate::bench::{Bench, PLUMB, installed, skip, text};
 
 #[test]
 fn what_cannot_be_done_is_said_with_its_fix_before_anything_is_made() {
@@ -49,4 +50,66 @@ fn a_directory_of_somebody_else_is_not_trusted_with_names() {
     let output = bench.link(&["--isolated", "--", "true"]).output().unwrap();
     let said = text(&output.stderr);
     assert!(!output.status.success() && said.contains("not this user's alone"), "{said}");
+}
+
+/// Runs a script as root of namespaces of its own, in which it may spoil what it likes; none where
+/// that is not allowed.
+fn spoilt(bench: &Bench, script: &str) -> Option<(Option<i32>, String)> {
+    let script = format!("{script}\nexec \"$0\" link --isolated -- true");
+    let output = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--mount", "sh", "-c", &script, PLUMB])
+        .env("XDG_RUNTIME_DIR", bench.directory.path())
+        .output()
+        .unwrap();
+    let said = text(&output.stderr);
+    if said.contains("unshare failed") {
+        skip("user namespaces are not allowed here");
+        return None;
+    }
+    Some((output.status.code(), said))
+}
+
+#[test]
+fn without_tun_or_namespaces_there_is_no_link_and_the_reason_is_said() {
+    let Some(bench) = Bench::new() else { return };
+    for (script, told) in [
+        ("mount -t tmpfs none /dev/net", "modprobe tun"),
+        ("echo 0 > /proc/sys/user/max_net_namespaces", "max_net_namespaces"),
+    ] {
+        let Some((code, said)) = spoilt(&bench, script) else { return };
+        assert_eq!(code, Some(4), "{script}: {said}");
+        assert!(said.contains(told), "{script}: no '{told}' in {said}");
+    }
+}
+
+#[test]
+fn on_one_cpu_a_link_says_that_it_shares_it() {
+    let Some(bench) = Bench::new() else { return };
+    if !installed("taskset") {
+        return;
+    }
+    for (precision, told) in [("hybrid", "one CPU for the link"), ("busy", "the only CPU")] {
+        let output = Command::new("taskset")
+            .args(["--cpu-list", "0", PLUMB, "link", "--isolated", "--precision", precision])
+            .args(["--", "true"])
+            .env("XDG_RUNTIME_DIR", bench.directory.path())
+            .output()
+            .unwrap();
+        let said = text(&output.stderr);
+        assert!(output.status.success() && said.contains(told), "{said}");
+    }
+}
+
+#[test]
+fn a_driver_that_spins_has_a_cpu_of_its_own() {
+    let Some(bench) = Bench::new() else { return };
+    if std::thread::available_parallelism().unwrap().get() < 2 {
+        skip("one CPU");
+        return;
+    }
+    let script = "grep Cpus_allowed_list /proc/self/status; nproc";
+    let alone = bench.said(&["--precision", "busy", "--isolated", "--", "sh", "-c", script]);
+    let beside = bench.said(&["--isolated", "--", "sh", "-c", script]);
+    let count = |said: &str| said.lines().last().unwrap().parse::<usize>().unwrap();
+    assert_eq!(count(&alone) + 1, count(&beside), "{alone}{beside}");
 }

@@ -166,6 +166,7 @@ impl Behind {
             plan.room.frames(),
             timeline,
             self.ways.options(),
+            self.ways.seats(),
         )?;
         let asked = Arc::new(Asked::new(spec, plan.room));
         let about = Arc::new(About {

@@ -222,6 +222,7 @@ impl Up {
             plan.room.frames(),
             timeline,
             self.ways.options(),
+            self.ways.seats(),
         )?;
         let about = Arc::new(About {
             name: self.name.clone(),

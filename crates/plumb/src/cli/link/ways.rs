@@ -9,6 +9,7 @@ use plumb_host::clock::Timeline;
 use plumb_host::device::Device;
 use plumb_host::device::record::{Recorder, What};
 use plumb_host::emulate::{Options, Precision};
+use plumb_host::lab::Seats;
 use plumb_link::schedule::Schedule;
 use plumb_link::spec::LinkSpec;
 
@@ -70,6 +71,16 @@ impl Ways {
     pub fn schedule(&self, base: &LinkSpec) -> Result<Option<Schedule>, Problem> {
         let path = self.schedule.as_deref();
         path.map(|path| timetable::read(path, base, &OwnFiles)).transpose()
+    }
+
+    /// For a driver that spins, a CPU of its own: this thread, and what it starts later, leave it alone.
+    pub fn seats(&self) -> Option<Seats> {
+        if self.precision != Wait::Busy {
+            return None;
+        }
+        let seats = Seats::divide().ok().flatten()?;
+        seats.join_others().ok()?;
+        Some(seats)
     }
 
     /// What a reader must know about this machine's fitness.
