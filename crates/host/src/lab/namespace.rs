@@ -126,7 +126,7 @@ fn abort(message: &str) -> ! {
 /// namespace, in which it is root, and with it an empty network namespace of its own. To be called
 /// before any thread is started.
 ///
-/// Returns whether the process now is in a user namespace of its own.
+/// Returns whether the process now is in namespaces of its own.
 ///
 /// # Errors
 /// [`LabError::NotPermitted`] where user namespaces are not allowed to this user,
@@ -137,8 +137,13 @@ pub fn become_root() -> Result<bool, LabError> {
     let home = Namespace::current()?;
     match namespace::leave_network() {
         Ok(()) => {
-            drop(Return { home });
-            return Ok(false);
+            if namespace::enter_network(home.fd.as_fd()).is_ok() {
+                return Ok(false);
+            }
+            // Root of a user namespace that the first network does not belong to may leave that one, and
+            // not return. It stays in the new one, as every other user.
+            bring_up_loopback()?;
+            return Ok(true);
         }
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
         Err(error) => return Err(LabError::no_namespace(error)),
@@ -161,10 +166,15 @@ pub fn become_root() -> Result<bool, LabError> {
     write("setgroups", "deny".to_owned())?;
     write("uid_map", format!("0 {user} 1"))?;
     write("gid_map", format!("0 {group} 1"))?;
+    bring_up_loopback()?;
+    Ok(true)
+}
+
+/// In the namespace that this thread is in.
+fn bring_up_loopback() -> Result<(), LabError> {
     let mut netlink = Netlink::open()?;
     let loopback = netlink.link("lo")?.index;
-    netlink.set_up(loopback, true)?;
-    Ok(true)
+    netlink.set_up(loopback, true)
 }
 
 /// unshare(2) of a user namespace by a process of several threads, and nothing else that is asked
