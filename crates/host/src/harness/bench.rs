@@ -482,7 +482,7 @@ fn give_up_after(lost_in_a_row: u32, size: u64) -> Result<(), Trouble> {
         return Ok(());
     }
     Err(Trouble::Impossible(format!(
-        "{lost_in_a_row} messages of {} in a row were lost: the receiver's buffer does not hold one",
+        "{lost_in_a_row} messages of {} in a row were lost: some buffer on the way does not hold one",
         format_bytes(size)
     )))
 }

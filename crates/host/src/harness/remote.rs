@@ -30,6 +30,10 @@ pub fn outer_link() -> Option<String> {
     std::env::var(OUTER_LINK).ok().filter(|text| !text.is_empty())
 }
 
+/// Bytes that a receiver may use however small its window is: the kernel's own default for other
+/// sockets.
+const RECEIVE_MOST_MIN: u64 = 256 << 10;
+
 /// Two sides with a network between them, as long as this lives.
 #[derive(Debug)]
 pub(crate) struct Site {
@@ -68,8 +72,8 @@ impl Site {
             Wire::Link(text) => Self::link(text, path, launch, cpus)?,
         };
         site.facts.insert("mtu".to_owned(), path.mtu.to_string());
-        if remote.channel.options.window.is_some() {
-            site.open_windows()?;
+        if let Some(window) = remote.channel.options.window {
+            site.open_windows(window)?;
         }
         Ok(site)
     }
@@ -96,19 +100,23 @@ impl Site {
         Ok(Self { emulation: Some(emulation), ..Self::on(ground, facts) })
     }
 
-    /// Lets TCP use windows of any size on both sides, and keeps little unsent: what waits at a
+    /// Lets TCP use windows of this size on both sides, and keeps little unsent: what waits at a
     /// sender is none of a window's.
-    fn open_windows(&self) -> Result<(), OpenError> {
+    ///
+    /// The most that a receiver may ever use decides in what steps it tells its window, and what it
+    /// tells is rounded up: no more than needed, so that a small window is told in small steps.
+    fn open_windows(&self, window: u64) -> Result<(), OpenError> {
+        let most = window.saturating_mul(2).max(RECEIVE_MOST_MIN);
         let Ground::Apart(Apart { near: Some(near), far, .. }) = &self.ground else {
             return Ok(());
         };
         for side in [near, far] {
             for (name, value) in [
-                ("ipv4/tcp_rmem", "4096 131072 268435456"),
-                ("ipv4/tcp_wmem", "4096 131072 268435456"),
-                ("ipv4/tcp_notsent_lowat", "131072"),
+                ("ipv4/tcp_rmem", format!("4096 131072 {most}")),
+                ("ipv4/tcp_wmem", "4096 131072 268435456".to_owned()),
+                ("ipv4/tcp_notsent_lowat", "131072".to_owned()),
             ] {
-                set_sysctl(side, name, value).map_err(lack)?;
+                set_sysctl(side, name, &value).map_err(lack)?;
             }
         }
         Ok(())

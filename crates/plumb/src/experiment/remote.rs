@@ -175,6 +175,6 @@ const OPERATIONS: u64 = 12;
 /// Round trips that the transfers of a block shall last together.
 const TRANSFERS_ROUND_TRIPS: u64 = 80;
 /// Intervals of a steady stream in a block.
-const INTERVALS: u64 = 30;
+const INTERVALS: u64 = 14;
 /// Round trips of a steady stream in a block.
 const STEADY_ROUND_TRIPS: u64 = 80;

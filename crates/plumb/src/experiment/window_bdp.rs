@@ -64,8 +64,8 @@ pub static WINDOW_BDP: Experiment = Experiment {
 /// What an application gives its socket at a time.
 pub(crate) const MESSAGE: u64 = 4 << 10;
 
-/// An interval holds whole bursts: a window's bytes come once a round trip.
-const INTERVAL_ROUND_TRIPS: u64 = 4;
+/// An interval holds many bursts: a window's bytes come once a round trip.
+const INTERVAL_ROUND_TRIPS: u64 = 10;
 
 /// And long enough that its last message weighs little.
 pub(crate) const INTERVAL_MIN: Span = Span::from_ms(40);
