@@ -96,8 +96,25 @@ pub fn count_keyboard_requests() -> io::Result<()> {
 
 /// Whom signals are passed on to; 0 is nobody yet.
 static HEIR: AtomicU32 = AtomicU32::new(0);
-/// The last signal that came before there was anybody.
-static EARLY: AtomicU32 = AtomicU32::new(0);
+/// Signals that are still to be passed on: a bit each, by number.
+static PENDING: AtomicU32 = AtomicU32::new(0);
+
+/// Passes on what is pending, where there is somebody. Only atomics and kill(2), as a handler may.
+///
+/// Whoever adds a signal calls it afterwards, and so does whoever names an heir: none is lost between them.
+fn pass_pending() {
+    let Ok(heir @ 1..) = libc::pid_t::try_from(HEIR.load(Ordering::SeqCst)) else { return };
+    let pending = PENDING.swap(0, Ordering::SeqCst);
+    for signal in (1..32).filter(|signal| pending & (1 << signal) != 0) {
+        // SAFETY: takes plain numbers.
+        unsafe { libc::kill(heir, signal) };
+    }
+}
+
+fn add_pending(signal: libc::c_int) {
+    PENDING.fetch_or(1_u32.checked_shl(signal.unsigned_abs()).unwrap_or(0), Ordering::SeqCst);
+    pass_pending();
+}
 
 extern "C" fn on_pass(
     signal: libc::c_int,
@@ -110,13 +127,7 @@ extern "C" fn on_pass(
     if matches!(signal, libc::SIGINT | libc::SIGQUIT) && code == libc::SI_KERNEL {
         return;
     }
-    match libc::pid_t::try_from(HEIR.load(Ordering::SeqCst)) {
-        Ok(heir @ 1..) => {
-            // SAFETY: kill is async-signal-safe and takes plain numbers.
-            unsafe { libc::kill(heir, signal) };
-        }
-        _ => EARLY.store(signal.unsigned_abs(), Ordering::SeqCst),
-    }
+    add_pending(signal);
 }
 
 /// Passes on what asks a process to end or to report (SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1,
@@ -131,30 +142,21 @@ pub fn pass_on() -> io::Result<()> {
     for signal in
         [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2]
     {
-        // SAFETY: the handler loads an atomic and calls kill, both async-signal-safe.
+        // SAFETY: the handler uses atomics and kill alone, which are async-signal-safe.
         check(unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) })?;
     }
     Ok(())
 }
 
-/// Who gets the signals that are passed on, and the last one that came before; 0 for nobody.
+/// Who gets the signals that are passed on, and those that came before; 0 for nobody.
 pub fn set_heir(pid: u32) {
     HEIR.store(pid, Ordering::SeqCst);
-    if pid > 0 {
-        let early = EARLY.swap(0, Ordering::SeqCst);
-        if let (Ok(pid), Ok(early @ 1..)) = (libc::pid_t::try_from(pid), i32::try_from(early)) {
-            // SAFETY: takes plain numbers.
-            unsafe { libc::kill(pid, early) };
-        }
-    }
+    pass_pending();
 }
 
-/// Sends SIGTERM to whom signals are passed on; nothing where that is nobody.
+/// Sends SIGTERM to whom signals are passed on, as soon as there is somebody.
 pub fn end_heir() {
-    if let Ok(heir @ 1..) = libc::pid_t::try_from(HEIR.load(Ordering::SeqCst)) {
-        // SAFETY: takes plain numbers.
-        unsafe { libc::kill(heir, libc::SIGTERM) };
-    }
+    add_pending(libc::SIGTERM);
 }
 
 fn handle(signals: &[libc::c_int], handler: extern "C" fn(libc::c_int)) -> io::Result<()> {

@@ -139,7 +139,7 @@ impl Contained {
     }
 }
 
-/// Asks the command that [`Contained::run`] waits for to end: SIGTERM. Nothing where there is none.
+/// Asks the command that [`Contained::run`] waits for, or will, to end: SIGTERM.
 pub fn end_heir() {
     signal::end_heir();
 }

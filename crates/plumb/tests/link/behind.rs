@@ -123,7 +123,7 @@ fn what_crosses_is_recorded_at_either_end() {
 fn a_schedule_changes_the_link_when_its_time_has_come() {
     let Some(bench) = Bench::new() else { return };
     let file = bench.directory.path().join("schedule");
-    std::fs::write(&file, "# later worse\n10ms delay=20ms\n20ms rate=1mbit\n").unwrap();
+    std::fs::write(&file, "# later worse\n0 delay=20ms\n1ms rate=1mbit\n").unwrap();
     let words = ["--name", "timed", "--schedule", file.to_str().unwrap(), "--isolated", "--"];
     let mut child = bench.link(&[words.as_slice(), &["sleep", "1000"]].concat()).spawn().unwrap();
     wait_for("the name", || bench.names() == ["timed"]);
