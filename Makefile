@@ -34,6 +34,7 @@ race-stack: setup ## plumb's stack against Linux's and smoltcp's, as mirrors; AR
 	$(CARGO) xtask race-stack $(ARGS)
 
 race-link: setup ## plumb's link against what it promises, and Linux's and mininet's beside it; ARGS="--only rate"
+	-CI=false tools/setup.sh mn=mininet
 	$(CARGO) build --release -p plumb-host --example emulate
 	$(CARGO) xtask race-link $(ARGS)
 

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that tests and races use, when it may (root, or sudo without a
 # password). Quick when everything is there. What it cannot install it names, and the tests that
-# need it print `skipped: …`; under CI=true that is a failure.
+# need it print `skipped: …`; under CI=true that is a failure. Arguments name more: mn=mininet.
 set -euo pipefail
 
 # command=package
 needs=(
     cc=gcc git=git chromium=chromium sockperf=sockperf iperf3=iperf3 qperf=qperf taskset=util-linux
     ip=iproute2 ping=iputils-ping strace=strace tshark=tshark
+    "$@"
 )
 
 missing() {

@@ -315,7 +315,7 @@ fn an_interface_that_is_removed_under_a_sleeping_reader_is_gone() {
             netlink.remove_link(index).unwrap();
             let error = mirror.join().unwrap().unwrap_err();
             assert!(matches!(error, DeviceError::Gone { .. }), "{wait:?}: {error}");
-            assert!(error.to_string().contains("plumb0 is gone"), "{error}");
+            assert!(error.to_string().contains("plumb0 was removed"), "{error}");
         });
     }
 }

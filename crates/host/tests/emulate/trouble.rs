@@ -20,6 +20,8 @@ const ROLE: &str = "PLUMB_TEST_TROUBLE";
 /// As the link's text has it: long enough that some frames are on their way at any moment.
 const DELAY: Span = Span::from_ms(5);
 const DATAGRAMS: u64 = 800;
+/// Frames that are handed over at a time, at the most.
+const BATCH: u64 = 16;
 
 /// What the one in trouble said at its end.
 #[derive(Debug)]
@@ -32,6 +34,8 @@ struct Told {
     waited_us: u64,
     /// Frames that the witness saw late by more than the tolerance.
     seen_late: u64,
+    /// How often its threads were taken from their CPUs.
+    preemptions: u64,
 }
 
 /// The process that is in trouble; does nothing when it runs as one of the tests.
@@ -80,14 +84,20 @@ fn the_one_in_trouble() {
     let late = delays.iter().filter(|delay| **delay > DELAY + told.tolerance).count();
     let us = |span: Span| span.as_ns() / 1_000;
     println!(
-        "told {} {} {} {} {} {} {late}",
+        "told {} {} {} {} {} {} {late} {}",
         told.missed.count,
         us(told.missed.worst),
         told.absences.count,
         us(told.absences.worst),
         told.entered_late,
         us(told.waited_for_cpu.unwrap_or(Span::from_secs(1))),
+        preemptions(),
     );
+}
+
+/// How often this process was taken from a CPU (getrusage(2)).
+fn preemptions() -> u64 {
+    plumb_sys::process::usage().unwrap().switches_involuntary
 }
 
 /// Runs it, does something to it when it is ready, and listens.
@@ -116,9 +126,15 @@ fn run(role: &str, trouble: impl FnOnce(&Child)) -> Option<Told> {
         entered_late: numbers[4],
         waited_us: numbers[5],
         seen_late: numbers[6],
+        preemptions: numbers[7],
     };
     println!("{role}: {told:?}");
-    assert!(told.missed <= told.seen_late, "no frame is called late that came in time: {told:?}");
+    // Of a batch in whose handing over the driver was put aside it cannot know which frames had left.
+    let unknown = BATCH * (1 + told.preemptions);
+    assert!(
+        told.missed <= told.seen_late + unknown,
+        "no frame is called late that came in time: {told:?}"
+    );
     Some(told)
 }
 

@@ -100,8 +100,8 @@ pub(super) fn put_driver(out: &mut String, driver: &LinkDriver, whole: bool, sty
     }
     if driver.absences > 0 && (whole || driver.entered_late > 0) {
         let text = format!(
-            "The link was stopped or put aside {} times, {} in all, {} at most; {} frames may have entered \
-             late because of it.",
+            "Times the link was stopped or put aside: {}, {} in all, {} at most; frames that may have \
+             entered late because of it: {}.",
             driver.absences,
             us(driver.absent_us),
             us(driver.absent_us_worst),

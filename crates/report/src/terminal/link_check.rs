@@ -61,7 +61,7 @@ mod tests {
             properties: vec![property],
             ..LinkCheckDocument::default()
         };
-        render(&document, Style { color: false, unicode: true, width: 80 })
+        render(&document, Style { color: false, unicode: true, width: 240 })
     }
 
     #[test]
