@@ -42,7 +42,6 @@ fn bed_with_tap(settings: Settings) -> Option<(TestBed, Tap)> {
     let bed = allowed(TestBed::tap(LinkOptions { neighbours: true, ..LinkOptions::default() }))?;
     let tap = bed.in_a(|| Tap::open(TestBed::NEAR_DEVICE, settings)).unwrap().unwrap();
     bed.bring_up_near().unwrap();
-    bed.a().netlink().unwrap().wait_until_running(TestBed::NEAR_DEVICE).unwrap();
     Some((bed, tap))
 }
 
@@ -262,7 +261,6 @@ fn a_stream_between_two_taps_arrives_whole_and_in_super_segments() {
         let index = netlink.link("tap0").unwrap().index;
         netlink.add_address(index, address(host).into(), 24).unwrap();
         netlink.set_up(index, true).unwrap();
-        netlink.wait_until_running("tap0").unwrap();
     }
     let stop = AtomicBool::new(false);
     let sent = pattern(4_000_000);
@@ -414,7 +412,6 @@ fn several_queues_share_one_interface_and_each_flow_stays_on_one() {
     let queues = bed.in_a(|| Tap::open_queues(TestBed::NEAR_DEVICE, settings, 3)).unwrap().unwrap();
     assert_eq!(queues.len(), 3);
     bed.bring_up_near().unwrap();
-    bed.a().netlink().unwrap().wait_until_running(TestBed::NEAR_DEVICE).unwrap();
     let (near, far, _) = bed.addresses().next().unwrap();
     let mut driver = driver(queues, Options { wait: Wait::Spin, ..Options::default() });
     let mut swap = Swap::default();

@@ -221,7 +221,7 @@ impl Netlink {
     }
 
     /// Waits until the kernel has noticed a device's carrier, at most a few seconds; how it was at the
-    /// end.
+    /// end. A TAP that was opened before it was brought up sends at once and never counts as running.
     ///
     /// # Errors
     /// There is no such device.
