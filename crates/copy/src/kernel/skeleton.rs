@@ -83,6 +83,10 @@ macro_rules! passes {
                     }
                     if STREAM { stream(into, vector) } else { store(into, vector) }
                 }
+                if !SUM {
+                    // Compilers make a loop of nothing but loads and stores a call of `memcpy`.
+                    std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
+                }
             }
             let (vectors, tail) = rest.as_chunks::<WIDTH>();
             let (into_vectors, into_tail) = into_rest.as_chunks_mut::<WIDTH>();
