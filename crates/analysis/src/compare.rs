@@ -10,6 +10,7 @@ use plumb_base::stats::means;
 use plumb_base::stats::rank::holm;
 use plumb_store::record::{Cell, Factors, Level, Run, RunData, RunStatus};
 
+use crate::document::OUTER_LINK;
 use crate::document::build::{instant, trust};
 use crate::document::compare::{
     CellName, CompareDocument, ComparedCell, Difference, Estimate, SCHEMA, Side, Tally,
@@ -37,14 +38,15 @@ pub fn runs(a: &RunData, b: &RunData, margin: f64) -> CompareDocument {
     ];
     warnings.extend([a, b].into_iter().filter_map(distrust));
     warnings.extend([a, b].into_iter().filter_map(imported));
+    warnings.extend(different_links(&a.run, &b.run));
     let sides = (side(&a.run, a.run.id.clone()), side(&b.run, b.run.id.clone()));
     let mut comparison = Comparison::new(margin, Pairing::Unpaired, warnings);
     let names = |data: &RunData| -> Vec<(String, Cell)> {
-        data.cells.iter().map(|cell| (cell.key(), cell.clone())).collect()
+        data.cells.iter().map(|cell| (key(cell), cell.clone())).collect()
     };
     comparison.compare(
-        &Group { cells: names(a), measured: by_key(&cells_a, Cell::key) },
-        &Group { cells: names(b), measured: by_key(&cells_b, Cell::key) },
+        &Group { cells: names(a), measured: by_key(&cells_a, key) },
+        &Group { cells: names(b), measured: by_key(&cells_b, key) },
     );
     comparison.document(sides.0, sides.1, differences(&a.run, &b.run))
 }
@@ -90,6 +92,16 @@ fn others(factors: &Factors, factor: &str) -> Factors {
     if factor == "mechanism" { others.without("congestion") } else { others }
 }
 
+/// What the cells of two runs are matched by. The link that a run was behind is no reason for two cells
+/// not to be compared, only to say so.
+fn key(cell: &Cell) -> String {
+    let is_outer = cell.factors.text("link").is_some_and(|link| link.starts_with("outer"));
+    if !is_outer {
+        return cell.key();
+    }
+    Cell { factors: cell.factors.clone().with("link", "outer"), ..cell.clone() }.key()
+}
+
 /// One side's cells: all that were planned, and those that have numbers, by the key to match.
 struct Group<'a> {
     cells: Vec<(String, Cell)>,
@@ -119,6 +131,24 @@ fn imported(data: &RunData) -> Option<String> {
     })
 }
 
+/// What differs most between two runs, where it does.
+fn different_links(a: &Run, b: &Run) -> Option<String> {
+    let [of_a, of_b] = [a, b].map(|run| run.notes.get(OUTER_LINK));
+    let told = |link: Option<&String>| {
+        link.map_or_else(|| "no link".to_owned(), |link| format!("the link {link}"))
+    };
+    (of_a != of_b).then(|| {
+        format!(
+            "measured behind different links: {} behind {}, {} behind {}; a difference may be the \
+             network's",
+            a.id,
+            told(of_a),
+            b.id,
+            told(of_b)
+        )
+    })
+}
+
 fn side(run: &Run, label: String) -> Side {
     Side {
         run: run.id.clone(),
@@ -143,6 +173,13 @@ fn differences(a: &Run, b: &Run) -> Vec<Difference> {
             b: b.provenance.get(key).cloned(),
         })
         .collect();
+    if a.notes.get(OUTER_LINK) != b.notes.get(OUTER_LINK) {
+        found.push(Difference {
+            key: OUTER_LINK.to_owned(),
+            a: a.notes.get(OUTER_LINK).cloned(),
+            b: b.notes.get(OUTER_LINK).cloned(),
+        });
+    }
     if a.code_version != b.code_version {
         found.push(Difference {
             key: "code".to_owned(),
@@ -397,6 +434,28 @@ mod tests {
         assert!(!document.rows[0].factors.contains_key("wake"));
         assert_eq!(document.b.label, "wake=spin");
         assert!(document.warnings.is_empty());
+    }
+
+    #[test]
+    fn cells_over_different_outer_links_are_compared_and_the_links_are_told() {
+        let behind = |seed, link: &str, median| {
+            let mut synthetic = Synthetic::new(seed);
+            let level = format!("outer: {link}");
+            let factors = local("tcp4", "same-cpu", 64).with("link", level.as_str());
+            synthetic.measure("latency.remote", "latency", factors, median);
+            synthetic.data.run.notes.insert(OUTER_LINK.to_owned(), link.to_owned());
+            synthetic.data
+        };
+        let (near, far) = (behind(1, "delay=1ms", 1e6), behind(2, "delay=9ms", 9e6));
+        let document = runs(&near, &far, 0.02);
+        assert_eq!(verdicts(&document), ["slower"]);
+        let warning = document.warnings.iter().find(|warning| warning.contains("different links"));
+        let warning = warning.unwrap();
+        assert!(warning.contains("delay=1ms") && warning.contains("delay=9ms"), "{warning}");
+        assert!(document.differences.iter().any(|difference| difference.key == OUTER_LINK));
+        let same = runs(&near, &behind(3, "delay=1ms", 1e6), 0.02);
+        assert!(!same.warnings.iter().any(|warning| warning.contains("different links")));
+        assert!(same.differences.iter().all(|difference| difference.key != OUTER_LINK));
     }
 
     #[test]

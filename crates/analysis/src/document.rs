@@ -32,6 +32,9 @@ pub use build::build;
 /// The name of this document's shape.
 pub const RUN_SCHEMA: &str = "plumb.run/1";
 
+/// The note that names the link that a whole run was measured behind: its text.
+pub const OUTER_LINK: &str = "link.outer";
+
 /// A whole run, summarised.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunDocument {

@@ -87,10 +87,14 @@ fn part(id: &str, title: &str, body: String) -> Part {
 fn head(document: &RunDocument, title: &str) -> String {
     let run = &document.run;
     let mut html = format!(
-        "<header><p class=\"brand\">plumb<h1>{}</h1><p class=\"sub\">{}</p><div class=\"tiles\">",
+        "<header><p class=\"brand\">plumb<h1>{}</h1><p class=\"sub\">{}</p>",
         escape(title),
         escape(&origin::subtitle(document)),
     );
+    if let Some(sentence) = section::outer_link(document) {
+        html += &format!("<p class=\"box warn\">{}</p>", escape(&sentence));
+    }
+    html += "<div class=\"tiles\">";
     for tile in headline::tiles(document) {
         html += &format!(
             "<div class=\"tile\"><p class=\"what\">{}<p class=\"big\">{}<p class=\"ci\">{}\

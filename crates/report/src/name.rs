@@ -18,6 +18,11 @@ pub fn experiment(id: &str) -> &str {
         "call.kernel" => "Kernel calls",
         "latency.local" => "Latency between local processes",
         "throughput.local" => "Throughput between local processes",
+        "latency.remote" => "Latency between hosts",
+        "throughput.remote" => "Throughput between hosts",
+        "path.length" => "Routers on the way",
+        "window.bdp" => "Windows and long fat pipes",
+        "mtu.path" => "Long packets on a path that they do not fit",
         "tcp.options" => "TCP options",
         "udp.large" => "UDP beyond the datagram limit",
         "reliability" => "Reliability under load",
@@ -43,6 +48,7 @@ pub fn response(name: &str) -> &str {
         "read-cost" => "time a read",
         "offset" => "offset from the first CPU",
         "delivered" => "share delivered",
+        "urgent" => "round trip of a small packet behind others",
         "rtt" => "round trip",
         "rtt-probed" => "round trip with the probes on",
         "stack" => "time in the stack, both ways",
@@ -115,7 +121,9 @@ pub fn level(factor: &str, value: &Value) -> String {
     let text = match value {
         Value::String(text) => text.clone(),
         Value::Number(number) => match number.as_u64() {
-            Some(bytes) if matches!(factor, "size" | "buffer" | "frame") => format_bytes(bytes),
+            Some(bytes) if matches!(factor, "size" | "buffer" | "frame" | "window") => {
+                format_bytes(bytes)
+            }
             _ => number.to_string(),
         },
         other => other.to_string(),
@@ -125,9 +133,27 @@ pub fn level(factor: &str, value: &Value) -> String {
         "wake" => wake(&text).to_owned(),
         "loss" => format!("{text}% loss"),
         "cpu" => format!("CPU {text}"),
-        "size" | "frame" => format!("{text} B"),
-        _ => of_stacks(factor, &text).unwrap_or(&text).to_owned(),
+        "size" | "frame" | "packet" => format!("{text} B"),
+        "link" => link(&text),
+        "routers" if text == "1" => "1 router".to_owned(),
+        "routers" => format!("{text} routers"),
+        "ahead" => format!("{text} ahead"),
+        "rtt" => format!("{text} there and back"),
+        "window" => format!("{text} window"),
+        "queue" => format!("{text} queue"),
+        _ => {
+            of_stacks(factor, &text).or_else(|| of_paths(factor, &text)).unwrap_or(&text).to_owned()
+        }
     }
+}
+
+/// A link for people: `rate=10mbit, delay=25ms`, which may be broken between lines; the one that a run
+/// was behind by that name, since the page's beginning says which one it was.
+pub fn link(text: &str) -> String {
+    if text.starts_with("outer:") {
+        return "outer link".to_owned();
+    }
+    text.replace("queue=drop-tail,", "").replace(',', ", ").replace(';', "; ")
 }
 
 /// Levels of the factors of study `stack`.
@@ -158,6 +184,20 @@ fn of_stacks(factor: &str, level: &str) -> Option<&'static str> {
         ("turn", "separate") => "application, two passes",
         ("turn", "copied-unsummed") => "application, no checksum",
         ("turn", "swap") => "addresses swapped only",
+        _ => return None,
+    })
+}
+
+/// Levels of the factors of experiments over paths.
+fn of_paths(factor: &str, level: &str) -> Option<&'static str> {
+    Some(match (factor, level) {
+        ("forwarder", "plumb") => "plumb's routers",
+        ("forwarder", "linux") => "Linux's routers",
+        ("path", "jumbo") => "jumbo path",
+        ("path", "narrow") => "narrow hop",
+        ("path", "black-hole") => "black hole",
+        ("fragments", "forbidden") => "must stay whole",
+        ("fragments", "allowed") => "may be cut",
         _ => return None,
     })
 }
@@ -230,8 +270,18 @@ pub fn family(mechanism: &str) -> &'static str {
 }
 
 fn telling(factor: &str) -> usize {
-    const ORDER: [&str; 17] = [
+    const ORDER: [&str; 27] = [
         "mechanism",
+        "link",
+        "forwarder",
+        "routers",
+        "path",
+        "fragments",
+        "packet",
+        "ahead",
+        "rate",
+        "rtt",
+        "window",
         "call",
         "clock",
         "via",

@@ -4,7 +4,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use plumb_analysis::document::{CellResult, Trust, Unavailable};
+use plumb_analysis::document::{CellResult, OUTER_LINK, RunDocument, Trust, Unavailable};
+use plumb_base::time::Span;
+use plumb_base::units::quantity::{parse_rate, parse_span};
+use plumb_base::units::rate::Rate;
 use serde_json::Value;
 
 use crate::name;
@@ -67,10 +70,33 @@ pub fn sections(results: &[CellResult]) -> Vec<Section<'_>> {
     sections
 }
 
-/// Placement, then every factor that is a word, then size: neighbours differ in one thing.
-fn order(cell: &CellResult) -> (usize, Vec<String>, u64) {
-    let words = cell.factors.values().filter_map(|level| level.as_str().map(str::to_owned));
-    (name::placement_order(cell), words.collect(), name::bytes(cell).unwrap_or(0))
+/// Placement, then every factor that is a word, then those that are numbers, size last: neighbours
+/// differ in one thing.
+fn order(cell: &CellResult) -> (usize, Vec<(u64, String)>, Vec<u64>, u64) {
+    let words = cell.factors.values().filter_map(|level| level.as_str());
+    let numbers =
+        cell.factors.iter().filter(|(name, _)| !matches!(name.as_str(), "size" | "frame"));
+    (
+        name::placement_order(cell),
+        words.map(|word| (amount(word), word.to_owned())).collect(),
+        numbers.filter_map(|(_, level)| level.as_u64()).collect(),
+        name::bytes(cell).unwrap_or(0),
+    )
+}
+
+/// The rate or the time that a level is, so that 2 ms stands before 10 ms; 0 for what is neither.
+fn amount(word: &str) -> u64 {
+    let rate = parse_rate(word).map(Rate::bits_per_second);
+    rate.or_else(|_| parse_span(word).map(Span::as_ps)).unwrap_or(0)
+}
+
+/// Which link the whole run was behind, and for which results that matters; none where there was none.
+pub fn outer_link(document: &RunDocument) -> Option<String> {
+    let link = name::link(document.notes.get(OUTER_LINK)?);
+    Some(format!(
+        "Measured behind a link: {link}. What goes to its far side crosses it; what stays on this \
+         host does not."
+    ))
 }
 
 /// One sentence on whether the run is to be trusted, with the disturbances that were counted.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use plumb_analysis::document::OUTER_LINK;
 use plumb_base::seed::Seed;
 use plumb_host::harness::remote::outer_link;
 use plumb_host::{clock, environment};
@@ -65,7 +66,7 @@ pub(super) fn new(
 fn notes(clock: &Clock) -> BTreeMap<String, String> {
     let mut notes = clock.notes();
     if let Some(link) = outer_link() {
-        notes.insert("link.outer".to_owned(), link);
+        notes.insert(OUTER_LINK.to_owned(), link);
     }
     notes
 }

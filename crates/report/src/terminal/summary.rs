@@ -15,10 +15,10 @@ use crate::{name, study, value};
 
 /// Results by experiment and response, then what was not measured, then the trust statement.
 pub fn render(document: &RunDocument, style: Style) -> String {
-    let mut out = String::new();
+    let mut out = outer_link(document, style);
     let mut told: BTreeSet<&str> = BTreeSet::new();
     for section in section::sections(&document.results) {
-        if study::has(section.experiment) && told.insert(section.experiment) {
+        if told.insert(section.experiment) {
             out += &experiment(document, section.experiment, style);
         }
         if section.experiment == explain::EXPERIMENT && !document.breakdowns.is_empty() {
@@ -46,6 +46,16 @@ pub fn render(document: &RunDocument, style: Style) -> String {
     out
 }
 
+/// The link that the run was behind, before anything else; empty where there was none.
+pub fn outer_link(document: &RunDocument, style: Style) -> String {
+    let mut out = String::new();
+    if let Some(sentence) = section::outer_link(document) {
+        put(&mut out, &sentence, Ink::Warn, 0, style);
+        out.push('\n');
+    }
+    out
+}
+
 /// Medians only, frame sizes across, a table a placement and wake mode.
 fn by_place(section: &Section<'_>, style: Style) -> String {
     let place = ["placement", "wake"].map(str::to_owned).into();
@@ -67,8 +77,12 @@ fn by_place(section: &Section<'_>, style: Style) -> String {
 /// What was found by all responses of an experiment together; breakdowns drawn, with their tables.
 fn experiment(document: &RunDocument, experiment: &str, style: Style) -> String {
     let mut out = String::new();
+    let sentences = study::sentences(document, experiment);
+    if sentences.is_empty() && !study::has(experiment) {
+        return out;
+    }
     put(&mut out, name::experiment(experiment), Ink::Bold, 0, style);
-    for sentence in study::sentences(document, experiment) {
+    for sentence in sentences {
         put(&mut out, &sentence, Ink::Plain, 2, style);
     }
     out.push('\n');

@@ -119,3 +119,23 @@ fn csv_has_one_line_a_result_and_the_same_fields_on_each() {
     assert!(lines.iter().all(|line| fields(line) == expected), "{}", lines[1]);
     assert!(lines[0].contains("mechanism") && lines[0].ends_with("flags"));
 }
+
+#[test]
+fn a_run_behind_a_link_says_so_before_anything_else() {
+    let mut document = small();
+    let link = "rate=56kbit,queue=drop-tail,limit=1bdp,delay=50ms;mtu=1006,loss=bernoulli 1%";
+    document.notes.insert("link.outer".to_owned(), link.to_owned());
+    let told = "Measured behind a link: rate=56kbit, limit=1bdp, delay=50ms; mtu=1006";
+    for width in [40, 200] {
+        let text = summary::render(&document, Style::plain(width));
+        assert!(text.starts_with("Measured behind a link:"), "{text}");
+        assert!(widest(&text) <= usize::from(width), "{text}");
+    }
+    assert!(summary::render(&document, Style::plain(200)).starts_with(told));
+    let head = |page: &str| page.split_once("<nav").unwrap().0.contains(told);
+    assert!(head(&plumb_report::html::report(&document)));
+    assert!(markdown::run(&document).contains(told));
+    document.notes.remove("link.outer");
+    assert!(!head(&plumb_report::html::report(&document)));
+    assert_eq!(section::outer_link(&document), None);
+}
