@@ -7,6 +7,7 @@ pub mod compare;
 pub mod contrast;
 pub mod document;
 pub mod ladder;
+pub mod pipe;
 pub mod rank;
 pub mod ratio;
 pub mod summary;

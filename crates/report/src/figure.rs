@@ -8,13 +8,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::table::Table;
 
+pub mod against_routers;
 pub mod against_size;
+pub mod against_window;
 pub mod bars;
 pub mod breakdown;
 pub mod checksum;
 pub mod dots;
 pub mod drift;
 pub mod ladder;
+pub mod mtu;
 pub mod quantiles;
 mod scale;
 pub mod spread;
@@ -101,6 +104,8 @@ pub enum Marks {
     Boxes(Vec<Spread>),
     /// A staircase, such as an empirical distribution: x, y.
     Steps(Vec<[f64; 2]>),
+    /// A dashed line through these points: what is expected or fitted, beside what was measured.
+    Line(Vec<[f64; 2]>),
     /// Horizontal bars laid end to end, on rows named by the vertical axis.
     Stack {
         /// Row, where it begins, where it ends.
@@ -167,7 +172,7 @@ impl Figure {
         self.series.iter().all(|series| match &series.marks {
             Marks::Points { at, .. } => at.is_empty(),
             Marks::Band(at) => at.is_empty(),
-            Marks::Bars(at) | Marks::Steps(at) => at.is_empty(),
+            Marks::Bars(at) | Marks::Steps(at) | Marks::Line(at) => at.is_empty(),
             Marks::Boxes(at) => at.is_empty(),
             Marks::Stack { segments, .. } => segments.is_empty(),
         })

@@ -249,7 +249,8 @@ fn latencies<'a>(results: &'a [CellResult], placement: &str) -> Vec<&'a CellResu
 fn fastest(results: &[CellResult]) -> Option<&CellResult> {
     results
         .iter()
-        .filter(|cell| cell.response == "throughput" && cell.summary.median.is_some())
+        .filter(|cell| cell.experiment == "throughput.local" && cell.response == "throughput")
+        .filter(|cell| cell.summary.median.is_some())
         .max_by(|a, b| {
             let median = |cell: &CellResult| cell.summary.median.unwrap_or(0.0);
             median(a).total_cmp(&median(b))

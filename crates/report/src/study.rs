@@ -10,12 +10,16 @@ use plumb_analysis::ratio::Ratio;
 use plumb_base::units::{format_bytes, significant};
 use serde_json::Value;
 
-use crate::figure::{Figure, against_size, bars, breakdown, checksum, dots};
+use crate::figure::{
+    Figure, against_routers, against_size, against_window, bars, breakdown, checksum, dots, mtu,
+};
 use crate::headline::Tile;
 use crate::table::Table;
 use crate::{name, value};
 
-/// Whether an experiment has its figures and sentences here, for all its responses together.
+mod network;
+
+/// Whether an experiment has its figures here, for all its responses together.
 pub fn has(experiment: &str) -> bool {
     matches!(
         experiment,
@@ -25,6 +29,9 @@ pub fn has(experiment: &str) -> bool {
             | "stack.replay"
             | "stack.contention"
             | "breakdown.local"
+            | "path.length"
+            | "window.bdp"
+            | "mtu.path"
     )
 }
 
@@ -46,6 +53,9 @@ pub fn figures(document: &RunDocument, experiment: &str) -> Vec<Figure> {
         "stack.time" => bars::in_the_stack(&cells),
         "stack.replay" => bars::replay(&cells),
         "stack.checksum" => checksum::figures(&cells),
+        "path.length" => against_routers::figures(&cells),
+        "window.bdp" => against_window::figures(&cells),
+        "mtu.path" => mtu::figures(&cells),
         _ => Vec::new(),
     };
     let parts: Vec<_> =
@@ -67,7 +77,7 @@ pub fn sentences(document: &RunDocument, experiment: &str) -> Vec<String> {
             let parts = document.breakdowns.iter().filter(|entry| entry.experiment == experiment);
             breakdown::ordered(parts).into_iter().map(breakdown::sentence).collect()
         }
-        _ => Vec::new(),
+        _ => network::sentences(document, experiment),
     }
 }
 
@@ -76,7 +86,7 @@ pub fn answers(document: &RunDocument) -> Vec<String> {
     let mut experiments: Vec<&str> =
         document.results.iter().map(|cell| cell.experiment.as_str()).collect();
     experiments.dedup();
-    experiments.retain(|experiment| has(experiment));
+    experiments.retain(|experiment| !sentences(document, experiment).is_empty());
     if let [one] = experiments.as_slice() {
         return sentences(document, one).into_iter().take(2).collect();
     }
@@ -124,7 +134,7 @@ pub fn tiles(document: &RunDocument) -> Vec<Tile> {
         }),
         circumstances: name::cell(&entry.factors, &WHERE.map(str::to_owned).into()),
     }));
-    tiles
+    if tiles.is_empty() { network::tiles(document) } else { tiles }
 }
 
 /// Sentences of a whole study that its page begins with.

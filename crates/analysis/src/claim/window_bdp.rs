@@ -3,20 +3,16 @@
 //! What a link can carry is its rate less the headers that each segment costs. Left out: several
 //! flows in one queue.
 
-use plumb_base::units::quantity::{parse_rate, parse_span};
 use plumb_base::units::{Unit, format_bytes};
 
 use super::Claim;
 use super::evidence::{Evidence, Pairs};
 use super::finding::{Case, Finding, every};
 use super::published::WEIGLE;
+use crate::pipe::Pipe;
 use crate::summary::Measured;
 
 const EXPERIMENT: &str = "window.bdp";
-
-/// Of an Ethernet frame of 1,514 bytes, what is payload: 1,500 − 20 (RFC 791) − 20 (RFC 9293) − 12
-/// (time stamps, RFC 7323).
-const PAYLOAD_SHARE: f64 = 1_448.0 / 1_514.0;
 
 /// The window of TCP without scaling (RFC 9293 §3.1; "64 KB" in the paper).
 const CLASSIC: f64 = 65_536.0;
@@ -58,25 +54,10 @@ pub const CLAIMS: &[Claim] = &[
 ];
 
 /// A cell's setting as numbers.
-struct Pipe {
-    /// Bytes a second of payload that the link can carry.
-    capacity: f64,
-    /// Seconds.
-    rtt: f64,
-    /// Bytes; none where the kernel chooses.
-    window: Option<f64>,
-    /// Bytes of frames in one round trip at the link's rate.
-    product: f64,
-}
-
-impl Pipe {
-    fn of(cell: &Measured<'_>) -> Option<Self> {
-        let factors = &cell.cell.factors;
-        let rate = parse_rate(factors.text("rate")?).ok()?.bytes_per_second();
-        let rtt = parse_span(factors.text("rtt")?).ok()?.as_secs_f64();
-        let window = factors.int("window").map(|bytes| bytes as f64);
-        Some(Self { capacity: rate * PAYLOAD_SHARE, rtt, window, product: rate * rtt })
-    }
+fn pipe_of(cell: &Measured<'_>) -> Option<Pipe> {
+    let factors = &cell.cell.factors;
+    let window = factors.int("window").map(|bytes| bytes as f64);
+    Pipe::of(factors.text("rate")?, factors.text("rtt")?, window)
 }
 
 /// The measured throughput as a share of what is expected, against bounds.
@@ -95,7 +76,7 @@ fn share(cell: &Measured<'_>, expected: f64, bounds: (f64, f64)) -> Case {
 fn classic_window(evidence: &Evidence<'_>) -> Finding {
     let mut pairs = Pairs::default();
     for cell in evidence.cells(EXPERIMENT, "throughput") {
-        let Some(pipe) = Pipe::of(cell) else { continue };
+        let Some(pipe) = pipe_of(cell) else { continue };
         if pipe.window == Some(CLASSIC) && pipe.product > CLASSIC {
             pairs.cases.push(share(cell, pipe.capacity, (0.0, FILLED)));
         }
@@ -107,7 +88,7 @@ fn classic_window(evidence: &Evidence<'_>) -> Finding {
 fn one_a_round_trip(evidence: &Evidence<'_>) -> Finding {
     let mut pairs = Pairs::default();
     for cell in evidence.cells(EXPERIMENT, "throughput") {
-        let Some(pipe) = Pipe::of(cell) else { continue };
+        let Some(pipe) = pipe_of(cell) else { continue };
         if let Some(window) = pipe.window.filter(|window| *window < pipe.product) {
             pairs.cases.push(share(cell, window / pipe.rtt, NEAR));
         }
@@ -119,7 +100,7 @@ fn one_a_round_trip(evidence: &Evidence<'_>) -> Finding {
 fn reno_three_quarters(evidence: &Evidence<'_>) -> Finding {
     let mut pairs = Pairs::default();
     for cell in evidence.cells(EXPERIMENT, "throughput") {
-        let Some(pipe) = Pipe::of(cell) else { continue };
+        let Some(pipe) = pipe_of(cell) else { continue };
         let is_reno = cell.cell.factors.text("congestion") == Some("reno");
         // Up to one product on the way and one in the queue.
         let is_free = pipe.window.is_none_or(|window| window > 2.5 * pipe.product);

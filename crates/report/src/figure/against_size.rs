@@ -80,9 +80,9 @@ fn range(cells: &[&CellResult]) -> Option<[f64; 2]> {
     Some([low, medians().reduce(f64::max)?])
 }
 
-/// Placement and wake mode in words, where they vary.
+/// Placement and wake mode in words, where they vary; where links do, the mechanism before them.
 fn facet(cell: &CellResult, varying: &BTreeSet<String>) -> Vec<String> {
-    FACETS
+    facets(varying)
         .iter()
         .filter(|factor| varying.contains(**factor))
         .filter_map(|factor| Some(name::level(factor, cell.factors.get(*factor)?)))
@@ -94,7 +94,8 @@ fn label(cell: &CellResult, varying: &BTreeSet<String>) -> String {
     let wanted: BTreeSet<String> = varying
         .iter()
         .filter(|factor| {
-            !matches!(factor.as_str(), "size" | "frame") && !FACETS.contains(&factor.as_str())
+            !matches!(factor.as_str(), "size" | "frame")
+                && !facets(varying).contains(&factor.as_str())
         })
         .cloned()
         .collect();
@@ -168,6 +169,9 @@ fn lines<'a>(
 
 fn figure(facet: &[String], group: &Group, lines: &[Line<'_>]) -> Figure {
     let first = lines.iter().flat_map(|line| &line.cells).next();
+    let is_mechanism = |cell: Option<&&CellResult>, word: &str| {
+        cell.and_then(|cell| cell.factors.get("mechanism")).is_some_and(|level| level == word)
+    };
     let (experiment, response, unit) =
         first.map_or(("", "", "ns"), |cell| (&cell.experiment, &cell.response, &cell.unit));
     let series = lines
@@ -183,6 +187,8 @@ fn figure(facet: &[String], group: &Group, lines: &[Line<'_>]) -> Figure {
         .collect();
     let title = match (group.title.as_str(), facet) {
         ("", []) => name::capital(name::response(response)),
+        // A mechanism's name is spelt as it is.
+        ("", facet) if is_mechanism(first, &facet[0]) => facet.join(", "),
         ("", facet) => name::capital(&facet.join(", ")),
         (family, []) => family.to_owned(),
         (family, facet) => format!("{family}: {}", facet.join(", ")),
@@ -248,5 +254,11 @@ fn table(lines: &[Line<'_>]) -> Table {
     table
 }
 
-/// Factors that make a picture of their own.
-const FACETS: [&str; 2] = ["placement", "wake"];
+/// Factors that make a picture of their own: what links differ in is seen best on one axis.
+fn facets(varying: &BTreeSet<String>) -> &'static [&'static str] {
+    if varying.contains("link") {
+        &["mechanism", "placement", "wake"]
+    } else {
+        &["placement", "wake"]
+    }
+}

@@ -61,7 +61,7 @@ fn collect(marks: &Marks, xs: &mut Vec<f64>, ys: &mut Vec<f64>) {
             xs.extend(at.iter().map(|bar| bar[0]));
             ys.extend(at.iter().map(|bar| bar[1]));
         }
-        Marks::Steps(at) => {
+        Marks::Steps(at) | Marks::Line(at) => {
             xs.extend(at.iter().map(|step| step[0]));
             ys.extend(at.iter().map(|step| step[1]));
         }

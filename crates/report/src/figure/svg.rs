@@ -33,7 +33,7 @@ pub fn key(figure: &Figure) -> Vec<(String, String)> {
                     emit::swatch(series.slot, false)
                 }
                 Marks::Points { .. } | Marks::Band(_) => emit::swatch(series.slot, true),
-                Marks::Steps(_) => emit::dashed_swatch(series.slot),
+                Marks::Steps(_) | Marks::Line(_) => emit::dashed_swatch(series.slot),
                 Marks::Stack { hatched, .. } => emit::bar_swatch(series.slot, hatched),
             };
             (series.name.clone(), swatch)

@@ -64,6 +64,23 @@ impl Places<'_> {
         share(position, self.y.low, self.y.high).map(|share| cell(1.0 - share, self.height))
     }
 
+    /// Every other column of a straight line, which is straight between positions, not values.
+    fn dotted(&self, canvas: &mut Canvas, from: [f64; 2], to: [f64; 2], dot: char, ink: Ink) {
+        let ends = [from, to].map(|[x, y]| {
+            let x = scale::position(&self.figure.x.scale, x)?;
+            let y = scale::position(&self.figure.y.scale, y)?;
+            Some((share(x, self.x.low, self.x.high)?, share(y, self.y.low, self.y.high)?))
+        });
+        let [Some((x1, y1)), Some((x2, y2))] = ends else { return };
+        let (first, last) = (cell(x1.min(x2), self.width), cell(x1.max(x2), self.width));
+        for column in (first..=last).step_by(2) {
+            let along = (column - first) as f64 / (last - first).max(1) as f64;
+            let (low, high) = if x1 <= x2 { (y1, y2) } else { (y2, y1) };
+            let row = cell(1.0 - (low + (high - low) * along), self.height);
+            canvas.put(Some(row), Some(column), dot, ink);
+        }
+    }
+
     /// The row of a name.
     fn row_of(&self, value: f64) -> usize {
         self.row(value).unwrap_or(0)
@@ -110,6 +127,12 @@ impl Places<'_> {
                     canvas.put(self.row(*y), self.column(*x), mark, ink);
                 }
             }
+            Marks::Line(at) => {
+                let dot = if style.unicode { '·' } else { '.' };
+                for pair in at.windows(2) {
+                    self.dotted(canvas, pair[0], pair[1], dot, ink);
+                }
+            }
             Marks::Stack { segments, hatched } => {
                 let mark = if *hatched { hatch(style) } else { mark };
                 let ink = if *hatched { Ink::Dim } else { ink };
@@ -119,7 +142,7 @@ impl Places<'_> {
                     };
                     // A column belongs to the segment that begins in it; the last one ends before.
                     let last = to.saturating_sub(1);
-                    if from <= last {
+                    if from < to {
                         canvas.across(self.row_of(*row), Some(from), Some(last), mark, ink);
                     }
                 }

@@ -35,14 +35,19 @@ pub(super) fn sections(document: &RunDocument) -> Vec<Part> {
 
 /// What is said and shown of all responses of an experiment together; mostly nothing.
 fn experiment(document: &RunDocument, experiment: &str) -> String {
+    let sentences = study::sentences(document, experiment);
+    let mut html = String::new();
+    if !sentences.is_empty() {
+        html += "<ul class=\"answer\">";
+        for sentence in sentences {
+            html += &format!("<li>{}", element::escape(&sentence));
+        }
+        html += "</ul>";
+    }
     if !study::has(experiment) {
-        return String::new();
+        return html;
     }
-    let mut html = "<ul class=\"answer\">".to_owned();
-    for sentence in study::sentences(document, experiment) {
-        html += &format!("<li>{}", element::escape(&sentence));
-    }
-    html += "</ul><div class=\"figures\">";
+    html += "<div class=\"figures\">";
     for figure in study::figures(document, experiment) {
         html += &element::figure(&figure);
     }

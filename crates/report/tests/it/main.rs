@@ -10,6 +10,7 @@
 
 mod chromium;
 mod fixture;
+mod network;
 mod page;
 mod stack;
 mod text;

@@ -93,6 +93,7 @@ impl Axes<'_> {
             Marks::Band(at) => self.band(at, &colour),
             Marks::Bars(at) => self.bars(at, &colour),
             Marks::Steps(at) => self.steps(at, series.slot, &colour, name),
+            Marks::Line(at) => self.dashed(at, &colour, name),
             Marks::Boxes(at) => at.iter().flat_map(|spread| self.boxed(spread, &colour)).collect(),
             Marks::Stack { segments, hatched } => {
                 self.stack(segments, *hatched, &colour, name.as_deref())
@@ -165,6 +166,14 @@ impl Axes<'_> {
 
     fn steps(&self, at: &[[f64; 2]], slot: u8, colour: &str, name: Option<String>) -> Vec<Plot> {
         let line = self.line(at, colour, 1.8).with_step().with_line_style(dash(slot));
+        vec![Plot::Line(match name {
+            Some(name) => line.with_legend(name),
+            None => line,
+        })]
+    }
+
+    fn dashed(&self, at: &[[f64; 2]], colour: &str, name: Option<String>) -> Vec<Plot> {
+        let line = self.line(at, colour, WHISKER).with_line_style(LineStyle::Dashed);
         vec![Plot::Line(match name {
             Some(name) => line.with_legend(name),
             None => line,
