@@ -92,19 +92,29 @@ impl Style {
         })
     }
 
-    /// `text` broken into lines of at most the width, each beginning with `indent` spaces.
+    /// `text` broken into lines of at most the width, each beginning with `indent` spaces. A word wider
+    /// than that, such as the text of a link, is broken behind its commas.
     pub fn wrap(self, text: &str, indent: usize) -> Vec<String> {
         let width = usize::from(self.width).saturating_sub(indent).max(16);
         let mut lines: Vec<String> = Vec::new();
         let mut line = String::new();
         for word in self.spell(text).split_whitespace() {
-            if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > width {
-                lines.push(std::mem::take(&mut line));
+            let pieces: Vec<&str> = if word.chars().count() > width {
+                word.split_inclusive([',', ';']).collect()
+            } else {
+                vec![word]
+            };
+            for (index, piece) in pieces.into_iter().enumerate() {
+                let gap = if index == 0 && !line.is_empty() { " " } else { "" };
+                if line.chars().count() + gap.len() + piece.chars().count() > width
+                    && !line.is_empty()
+                {
+                    lines.push(std::mem::take(&mut line));
+                } else {
+                    line.push_str(gap);
+                }
+                line.push_str(piece);
             }
-            if !line.is_empty() {
-                line.push(' ');
-            }
-            line.push_str(word);
         }
         if !line.is_empty() {
             lines.push(line);
@@ -153,5 +163,14 @@ mod tests {
         let lines = Style::plain(24).wrap("one two three four five six seven", 2);
         assert!(lines.iter().all(|line| line.len() <= 24 && line.starts_with("  ")), "{lines:?}");
         assert_eq!(lines.join(" ").split_whitespace().count(), 7);
+    }
+
+    #[test]
+    fn a_long_link_is_broken_behind_its_commas_and_nothing_is_added() {
+        let link = "rate=50kbit,queue=drop-tail,limit=8packets,delay=5ms;mtu=1006";
+        let lines = Style::plain(30).wrap(&format!("Link {link} after 2 s"), 0);
+        assert!(lines.iter().all(|line| line.len() <= 30), "{lines:?}");
+        assert!(lines.concat().contains(link), "{lines:?}");
+        assert_eq!(Style::plain(90).wrap(link, 0), [link]);
     }
 }

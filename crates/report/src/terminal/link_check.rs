@@ -35,12 +35,20 @@ fn line(out: &mut String, property: &LinkProperty, style: Style) {
     let status = style.paint(ink, &format!("{:8}", property.status));
     let got = if property.got.is_empty() { "–" } else { &property.got };
     let text = format!("asked {}, got {got}", property.asked);
+    let mut lines = style.wrap(&text, COLUMN).into_iter();
+    let first = lines.next().unwrap_or_default();
     *out +=
-        &format!("  {status} {:4} {:6} {}\n", property.way, property.property, style.spell(&text));
+        &format!("  {status} {:4} {:6} {}\n", property.way, property.property, first.trim_start());
+    for line in lines {
+        *out += &format!("{line}\n");
+    }
     if !property.note.is_empty() {
-        put(out, &property.note, Ink::Dim, 23, style);
+        put(out, &property.note, Ink::Dim, COLUMN, style);
     }
 }
+
+/// Where what was asked begins: behind the status, the way and the property.
+const COLUMN: usize = 23;
 
 #[cfg(test)]
 mod tests {
@@ -62,6 +70,26 @@ mod tests {
             ..LinkCheckDocument::default()
         };
         render(&document, Style { color: false, unicode: true, width: 240 })
+    }
+
+    #[test]
+    fn a_check_fits_forty_columns() {
+        let property = LinkProperty {
+            way: "down".to_owned(),
+            property: "jitter".to_owned(),
+            status: "unsure".to_owned(),
+            asked: "uniform from 10 ms to 20 ms".to_owned(),
+            got: "a distance of 0.012 from it".to_owned(),
+            note: "of 4000 samples".to_owned(),
+            ..LinkProperty::default()
+        };
+        let document = LinkCheckDocument {
+            link: "rate=10mbit,queue=drop-tail,limit=1bdp,delay=uniform 10ms 20ms".to_owned(),
+            properties: vec![property],
+            ..LinkCheckDocument::default()
+        };
+        let page = render(&document, Style::plain(40));
+        assert!(page.lines().all(|line| line.chars().count() <= 40), "{page}");
     }
 
     #[test]
