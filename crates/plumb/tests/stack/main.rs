@@ -11,3 +11,4 @@ mod memory;
 mod peers;
 mod replay;
 mod trouble;
+mod unprivileged;

@@ -12,7 +12,7 @@ use plumb_wire::mac::MacAddr;
 
 use crate::device::tap::Tap;
 use crate::harness::spec::{MirrorDevice, MirrorSpec};
-use crate::lab::{Far, LabError, LinkOptions, TestBed};
+use crate::lab::{Far, LabError, LinkOptions, TestBed, become_root};
 use crate::local::{Attempt as _, OpenError};
 
 /// UDP port of the echo service (RFC 862), where every mirror answers.
@@ -42,6 +42,7 @@ pub(super) fn make(mirror: &MirrorSpec) -> Result<Bed, OpenError> {
     if mirror.device == MirrorDevice::Memory {
         return Ok(memory());
     }
+    become_root().map_err(lack)?;
     let options = LinkOptions { offloads: mirror.offloads, ..LinkOptions::default() };
     let kernel_mac = TestBed::FAR_MAC;
     let (bed, mac) = match mirror.device {
