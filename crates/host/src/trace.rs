@@ -20,5 +20,4 @@ pub use part::{Leg, Part};
 pub use path::{RoundTrip, Shape};
 pub use recorder::{Recorder, TraceUnavailable};
 pub use timeline::{Call, Event, Gap, Kind, Timeline};
-pub(crate) use tracepoint::switch_id;
 pub use tracepoint::{EventSet, Tracepoint};

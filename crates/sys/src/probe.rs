@@ -168,8 +168,6 @@ pub enum PerfEvent {
         /// Whether the kernel's part is asked for as well.
         kernel: bool,
     },
-    /// A tracepoint, by the number in its `id` file.
-    Tracepoint(u64),
 }
 
 /// Opens a counter for this thread and closes it again.
@@ -180,7 +178,6 @@ pub enum PerfEvent {
 pub fn perf_event(event: PerfEvent) -> io::Result<()> {
     const TYPE_HARDWARE: u32 = 0;
     const TYPE_SOFTWARE: u32 = 1;
-    const TYPE_TRACEPOINT: u32 = 2;
     const HARDWARE_CYCLES: u64 = 0;
     const SOFTWARE_CONTEXT_SWITCHES: u64 = 3;
     const FLAG_CLOSE_ON_EXEC: libc::c_ulong = 1 << 3;
@@ -204,7 +201,6 @@ pub fn perf_event(event: PerfEvent) -> io::Result<()> {
     let (kind, config, kernel) = match event {
         PerfEvent::Cycles { kernel } => (TYPE_HARDWARE, HARDWARE_CYCLES, kernel),
         PerfEvent::ContextSwitches { kernel } => (TYPE_SOFTWARE, SOFTWARE_CONTEXT_SWITCHES, kernel),
-        PerfEvent::Tracepoint(id) => (TYPE_TRACEPOINT, id, true),
     };
     let scope = if kernel { 0 } else { FLAG_EXCLUDE_KERNEL | FLAG_EXCLUDE_HYPERVISOR };
     let attributes = Attributes {

@@ -5,20 +5,14 @@
 use std::io;
 
 use plumb_sys::probe::{self, PerfEvent};
+use plumb_sys::{affinity, process};
 
 use super::{Check, Question, Refusal};
-use crate::environment::tree::{Missing, Tree};
-use crate::trace;
-
-const EVENT: &str = "events/sched/sched_switch/id";
+use crate::clock::Stopwatch;
+use crate::environment::tree::Tree;
+use crate::trace::{EventSet, Recorder, TraceUnavailable};
 
 pub(super) fn examine(tree: &Tree) -> Vec<Check> {
-    let id = match trace_event(tree) {
-        // Who records then attaches a tracefs of his own, which root may.
-        Err(Missing::Absent) => trace::switch_id().map_err(|_| Missing::Absent),
-        id => id,
-    };
-    let opened = id.as_ref().ok().map(|id| probe::perf_event(PerfEvent::Tracepoint(*id)));
     vec![
         hardware(
             tree,
@@ -26,7 +20,7 @@ pub(super) fn examine(tree: &Tree) -> Vec<Check> {
             probe::perf_event(PerfEvent::Cycles { kernel: true }),
         ),
         software(tree, probe::perf_event(PerfEvent::ContextSwitches { kernel: false })),
-        tracepoints(id.map(drop), opened),
+        tracepoints(record()),
     ]
 }
 
@@ -73,36 +67,25 @@ fn software(tree: &Tree, answer: io::Result<()>) -> Check {
     }
 }
 
-fn tracepoints(id: Result<(), Missing>, opened: Option<io::Result<()>>) -> Check {
-    let question = Question { id: "trace.points", what: "kernel tracepoints" };
-    let why = "the path of a message through the kernel cannot be timed; figures are not affected";
-    match (id, opened) {
-        (Ok(()), Some(Ok(()))) => Check::ok(question, "readable"),
-        (Err(Missing::Absent), _) => Check::limited(
-            question,
-            "tracefs is not mounted, and may not be by this user",
-            why,
-            "sudo mount -t tracefs tracefs /sys/kernel/tracing",
-        ),
-        (Err(missing), _) => Check::limited(
-            question,
-            missing.to_string(),
-            why,
-            "run plumb as root: sudo plumb doctor",
-        ),
-        (Ok(()), Some(Err(error))) => {
-            Check::limited(question, format!("refused: {error}"), why, paranoid_fix())
-        }
-        (Ok(()), None) => Check::limited(question, "not tried", why, paranoid_fix()),
-    }
+/// What a breakdown does, of this thread on its own CPU: the kernel refuses more of it than one event.
+fn record() -> Result<(), TraceUnavailable> {
+    let cpu = affinity::current_cpu().unwrap_or(0);
+    Recorder::open(&[process::thread_id()], &[cpu], EventSet::pipe(), Stopwatch::new(None))
+        .map(drop)
 }
 
-/// The number of a tracepoint that every kernel with tracing has.
-fn trace_event(tree: &Tree) -> Result<u64, Missing> {
-    let text = tree.text(&format!("sys/kernel/tracing/{EVENT}")).or_else(|first| {
-        tree.text(&format!("sys/kernel/debug/tracing/{EVENT}")).map_err(|_| first)
-    })?;
-    text.parse().map_err(|_| Missing::Unreadable("its id is not a number".to_owned()))
+fn tracepoints(answer: Result<(), TraceUnavailable>) -> Check {
+    let question = Question { id: "trace.points", what: "kernel tracepoints" };
+    let Err(error) = answer else { return Check::ok(question, "readable") };
+    let finding = error.to_string();
+    // The fix has a place of its own.
+    let finding = finding.split("; ").next().unwrap_or_default();
+    Check::limited(
+        question,
+        finding,
+        "the path of a message through the kernel cannot be timed; figures are not affected",
+        error.fix(),
+    )
 }
 
 fn refused(tree: &Tree, error: &io::Error) -> String {
@@ -139,14 +122,19 @@ mod tests {
     }
 
     #[test]
-    fn tracing_is_found_at_its_new_and_its_old_place() {
-        let new = Fixture::new().file(&format!("sys/kernel/tracing/{EVENT}"), "312\n");
-        assert_eq!(trace_event(&new.tree()), Ok(312));
-        let old = Fixture::new().file(&format!("sys/kernel/debug/tracing/{EVENT}"), "7\n");
-        assert_eq!(trace_event(&old.tree()), Ok(7));
-        assert_eq!(trace_event(&Fixture::new().tree()), Err(Missing::Absent));
-        let mount = tracepoints(Err(Missing::Absent), None);
-        assert!(mount.fix.contains("mount -t tracefs"), "{}", mount.fix);
-        assert_eq!(tracepoints(Ok(()), Some(Ok(()))).status, Status::Ok);
+    fn tracepoints_that_cannot_be_recorded_bear_the_reason_and_its_own_remedy() {
+        type Reason = fn(io::Error) -> TraceUnavailable;
+        let reasons: [(Reason, &str, &str); 3] = [
+            (TraceUnavailable::NoTracefs, "cannot be found", "mount -t tracefs"),
+            (TraceUnavailable::Unreadable, "may not read", "remount,mode=750,gid="),
+            (TraceUnavailable::Refused, "refuses to record", "perf_event_paranoid=-1"),
+        ];
+        for (reason, finding, fix) in reasons {
+            let check = tracepoints(Err(reason(PermissionDenied.into())));
+            assert_eq!(check.status, Status::Limited);
+            assert!(check.finding.contains(finding), "{}", check.finding);
+            assert!(check.fix.contains(fix) && !check.finding.contains(fix), "{check:?}");
+        }
+        assert_eq!(tracepoints(Ok(())).status, Status::Ok);
     }
 }

@@ -24,19 +24,16 @@ const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
 #[derive(Debug, thiserror::Error)]
 pub enum TraceUnavailable {
     /// No tracefs, and none may be mounted.
-    #[error(
-        "the kernel's tracepoints cannot be found ({0}); as root: mount -t tracefs tracefs \
-         /sys/kernel/tracing, and run plumb as root"
-    )]
+    #[error("the kernel's tracepoints cannot be found ({0}); {fix}", fix = MOUNT)]
     NoTracefs(io::Error),
+    /// A tracefs is there, and not for this user.
+    #[error("this user may not read the kernel's list of tracepoints ({0}); {fix}", fix = READ)]
+    Unreadable(io::Error),
     /// perf_event_open(2) is refused.
-    #[error(
-        "the kernel refuses to record tracepoints ({0}); run plumb as root or with CAP_PERFMON, or: \
-         sudo sysctl -w kernel.perf_event_paranoid=-1"
-    )]
+    #[error("the kernel refuses to record tracepoints ({0}); {fix}", fix = RECORD)]
     Refused(io::Error),
     /// This kernel has no such tracepoint, or describes it in a way unknown here.
-    #[error("this kernel does not offer the tracepoint {what} ({source}); no setting helps")]
+    #[error("this kernel does not offer the tracepoint {what} ({source}); {fix}", fix = NOTHING)]
     Missing {
         /// Its path.
         what: &'static str,
@@ -45,14 +42,12 @@ pub enum TraceUnavailable {
     },
     /// Tracepoints name processes by other numbers than this process sees.
     #[error(
-        "tracepoints number processes as the host does, and this is another process namespace; \
-         run plumb on the host, or the container with --pid=host"
+        "tracepoints number processes as the host does, and this is another process namespace; {fix}",
+        fix = OUTSIDE
     )]
     OtherNamespace,
     /// No ring could be mapped.
-    #[error(
-        "no memory for the records ({0}); raise it: sudo sysctl -w kernel.perf_event_mlock_kb=2048"
-    )]
+    #[error("no memory for the records ({0}); {fix}", fix = LOCK)]
     NoRing(io::Error),
     /// Something else about a tracepoint failed.
     #[error("cannot listen to {what}: {source}")]
@@ -63,6 +58,30 @@ pub enum TraceUnavailable {
         source: io::Error,
     },
 }
+
+impl TraceUnavailable {
+    /// What helps, as a reader would do it.
+    pub const fn fix(&self) -> &'static str {
+        match self {
+            Self::NoTracefs(_) => MOUNT,
+            Self::Unreadable(_) => READ,
+            Self::Refused(_) => RECORD,
+            Self::Missing { .. } | Self::Failed { .. } => NOTHING,
+            Self::OtherNamespace => OUTSIDE,
+            Self::NoRing(_) => LOCK,
+        }
+    }
+}
+
+const MOUNT: &str = "as root: mount -t tracefs tracefs /sys/kernel/tracing, and run plumb as root";
+/// Its files are its group's to read, not everybody's.
+const READ: &str = "run plumb as root, or: sudo mount -o remount,mode=750,gid=$(id -g) \
+    /sys/kernel/tracing && sudo sysctl -w kernel.perf_event_paranoid=-1";
+const RECORD: &str =
+    "run plumb as root or with CAP_PERFMON, or: sudo sysctl -w kernel.perf_event_paranoid=-1";
+const NOTHING: &str = "no setting helps";
+const OUTSIDE: &str = "run plumb on the host, or the container with --pid=host";
+const LOCK: &str = "raise it: sudo sysctl -w kernel.perf_event_mlock_kb=2048";
 
 /// Records what the kernel does for a set of threads on a set of CPUs; bounded, and off until
 /// [`Self::enable`].
@@ -104,7 +123,7 @@ impl Recorder {
         {
             return Err(TraceUnavailable::OtherNamespace);
         }
-        let tracefs = Tracefs::find().map_err(TraceUnavailable::NoTracefs)?;
+        let tracefs = Tracefs::find()?;
         let mut layouts = Vec::new();
         let mut missing = Vec::new();
         for tracepoint in set.iter() {

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use plumb_sys::perf;
 
+use super::recorder::TraceUnavailable;
 use super::timeline::{Call, Kind};
 
 /// A point in the kernel at which a message can be seen passing.
@@ -155,6 +156,9 @@ impl EventSet {
     }
 }
 
+/// The number of the tracepoint of task switches, which every kernel with tracing has.
+const SWITCH_ID: &str = "sched/sched_switch/id";
+
 /// Where tracefs is found; holds the mount when it is one of our own.
 #[derive(Debug)]
 pub(super) struct Tracefs {
@@ -164,19 +168,28 @@ pub(super) struct Tracefs {
 
 impl Tracefs {
     /// The mounted one, or else one attached nowhere that goes away with the value.
-    pub(super) fn find() -> io::Result<Self> {
+    pub(super) fn find() -> Result<Self, TraceUnavailable> {
         let mut refused = None;
         for root in ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"] {
             let events = Path::new(root).join("events");
-            match fs::read_to_string(events.join("sched/sched_switch/id")) {
+            match fs::read_to_string(events.join(SWITCH_ID)) {
                 Ok(_) => return Ok(Self { events, _mount: None }),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => refused = Some(error),
+                Err(error) => refused = refused.or(Some(error)),
             }
         }
-        let mount = perf::detached_tracefs().map_err(|error| refused.unwrap_or(error))?;
+        Self::attach().map_err(|error| match refused {
+            Some(refused) if refused.kind() == io::ErrorKind::PermissionDenied => {
+                TraceUnavailable::Unreadable(refused)
+            }
+            refused => TraceUnavailable::NoTracefs(refused.unwrap_or(error)),
+        })
+    }
+
+    fn attach() -> io::Result<Self> {
+        let mount = perf::detached_tracefs()?;
         let events = PathBuf::from(format!("/proc/self/fd/{}/events", mount.as_raw_fd()));
-        fs::read_to_string(events.join("sched/sched_switch/id"))?;
+        fs::read_to_string(events.join(SWITCH_ID))?;
         Ok(Self { events, _mount: Some(mount) })
     }
 
@@ -188,13 +201,6 @@ impl Tracefs {
         Layout::parse(tracepoint, id.trim(), &format)
             .ok_or_else(|| io::Error::other(format!("{} has another format", tracepoint.path())))
     }
-}
-
-/// The number of the tracepoint of task switches, which every kernel with tracing has.
-pub(crate) fn switch_id() -> io::Result<u64> {
-    let tracefs = Tracefs::find()?;
-    let text = fs::read_to_string(tracefs.events.join("sched/sched_switch/id"))?;
-    text.trim().parse().map_err(io::Error::other)
 }
 
 /// A field's place in a record.
