@@ -110,6 +110,12 @@ fn set_window(fd: &OwnedFd, window: u64) -> Result<(), OpenError> {
 }
 
 fn refused(name: &str, error: &io::Error) -> OpenError {
+    if error.kind() == io::ErrorKind::PermissionDenied {
+        return OpenError::Unavailable(format!(
+            "this user may not choose the congestion control '{name}' ({error}); run plumb as root, or \
+             add it: sudo sysctl -w net.ipv4.tcp_allowed_congestion_control=\"reno … {name}\""
+        ));
+    }
     OpenError::Unavailable(format!(
         "this kernel does not offer the congestion control '{name}' ({error}); \
          see net.ipv4.tcp_available_congestion_control"
