@@ -6,6 +6,7 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+mod lanes;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod portable;
@@ -133,8 +134,14 @@ impl Kernel {
     pub fn copy(self, src: &[u8], dst: &mut [u8]) {
         self.insist();
         assert_eq!(src.len(), dst.len(), "a copy has the length of its source");
-        // SAFETY: it is available.
-        unsafe { (self.passes().copy)(src, dst) };
+        let passes = self.passes();
+        if src.len() < lanes::MIN {
+            // SAFETY: it is available.
+            unsafe { (passes.copy)(src, dst) };
+        } else {
+            // SAFETY: it is available.
+            unsafe { lanes::copy(src, dst, passes.copy, passes.copy_lanes) };
+        }
     }
 
     fn insist(self) {
@@ -167,8 +174,10 @@ struct Passes {
     copy_and_sum: unsafe fn(&[u8], &mut [u8]) -> u64,
     /// The same, with stores that go past the cache, not ordered with others until a fence.
     stream_and_sum: unsafe fn(&[u8], &mut [u8]) -> u64,
+    copy_and_sum_lanes: lanes::Pass,
     /// The copy without the sum: what it gives means nothing.
     copy: unsafe fn(&[u8], &mut [u8]) -> u64,
+    copy_lanes: lanes::Pass,
 }
 
 /// The best kernel's passes, from the first call on: one load and one jump away from a caller.
@@ -188,9 +197,17 @@ static CHOICE: Passes = Passes {
         // SAFETY: the best kernel is available.
         unsafe { (choose().stream_and_sum)(src, dst) }
     },
+    copy_and_sum_lanes: |src, dst, apart, lines| {
+        // SAFETY: the best kernel is available.
+        unsafe { (choose().copy_and_sum_lanes)(src, dst, apart, lines) }
+    },
     copy: |src, dst| {
         // SAFETY: the best kernel is available.
         unsafe { (choose().copy)(src, dst) }
+    },
+    copy_lanes: |src, dst, apart, lines| {
+        // SAFETY: the best kernel is available.
+        unsafe { (choose().copy_lanes)(src, dst, apart, lines) }
     },
 };
 
@@ -240,12 +257,16 @@ unsafe fn sum_by(bytes: &[u8], passes: &Passes) -> Sum {
 /// The kernel is available.
 #[inline]
 unsafe fn copy_and_sum_by(src: &[u8], dst: &mut [u8], passes: &Passes) -> Sum {
-    if src.len() <= PIECE_MAX {
+    if src.len() < lanes::MIN {
         // SAFETY: the caller's promise.
         return Sum::from_le(unsafe { (passes.copy_and_sum)(src, dst) });
     }
+    if src.len() < STREAM_MIN {
+        // SAFETY: the caller's promise.
+        return unsafe { lanes::copy(src, dst, passes.copy_and_sum, passes.copy_and_sum_lanes) };
+    }
     // SAFETY: the caller's promise.
-    unsafe { copy_and_sum_pieces(src, dst, passes) }
+    unsafe { stream_and_sum_pieces(src, dst, passes) }
 }
 
 /// # Safety
@@ -265,17 +286,13 @@ unsafe fn sum_pieces(bytes: &[u8], passes: &Passes) -> Sum {
 ///
 /// The kernel is available.
 #[inline(never)]
-unsafe fn copy_and_sum_pieces(src: &[u8], dst: &mut [u8], passes: &Passes) -> Sum {
-    let is_stream = src.len() >= STREAM_MIN;
-    let pass = if is_stream { passes.stream_and_sum } else { passes.copy_and_sum };
+unsafe fn stream_and_sum_pieces(src: &[u8], dst: &mut [u8], passes: &Passes) -> Sum {
     let mut sum = Sum::ZERO;
     for (src, dst) in src.chunks(PIECE_MAX).zip(dst.chunks_mut(PIECE_MAX)) {
         // SAFETY: the caller's promise.
-        sum += Sum::from_le(unsafe { pass(src, dst) });
+        sum += Sum::from_le(unsafe { (passes.stream_and_sum)(src, dst) });
     }
-    if is_stream {
-        fence();
-    }
+    fence();
     sum
 }
 

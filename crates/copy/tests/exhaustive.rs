@@ -205,6 +205,22 @@ fn no_total_overflows_however_large_the_words_and_long_the_piece() {
 }
 
 #[test]
+fn a_copy_in_lanes_is_the_same_copy_at_every_alignment() {
+    // From the first length that is copied so: lanes of equal length, some bytes left over, lanes that would lie
+    // at one place of their pages, and several turns of them.
+    let lengths = [64 << 10, (64 << 10) + 77, 96 << 10, (130 << 10) + 1, (1 << 20) + 3];
+    for length in lengths {
+        let mut bench = Bench::new(length);
+        let step = if length < 96 << 10 { 1 } else { 13 };
+        for kernel in kernels() {
+            for to in (0..ALIGNMENTS).step_by(step) {
+                bench.check(kernel, length, (to * 5 + length) % ALIGNMENTS, to);
+            }
+        }
+    }
+}
+
+#[test]
 fn a_copy_past_the_cache_is_the_same_copy() {
     let length = (16 << 20) + 77;
     let src = noise(length);

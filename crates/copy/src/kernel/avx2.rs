@@ -9,6 +9,7 @@ use std::arch::x86_64::{
     _mm256_xor_si256,
 };
 
+use super::lanes::{LANES, LINE};
 use super::skeleton::{UNROLL, passes};
 use super::{short, unsigned};
 

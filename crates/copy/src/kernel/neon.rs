@@ -8,6 +8,7 @@ use std::arch::aarch64::{
     vreinterpretq_u16_u8, vst1q_u8,
 };
 
+use super::lanes::{LANES, LINE};
 use super::short;
 use super::skeleton::{UNROLL, passes};
 

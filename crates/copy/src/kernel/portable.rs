@@ -1,13 +1,23 @@
 //! Sum and copy by 64-bit additions into 128-bit totals: carries collect in the upper half.
 //!
-//! Safe Rust for any processor. Left out: alignment, which today's processors do not mind.
+//! For any processor. Left out: alignment, which today's processors do not mind.
 
+use std::slice;
+
+use super::lanes::{LANES, LINE};
 use super::{Passes, short};
 
 /// Bytes a turn: four totals, so that no addition waits for the one before.
 const BLOCK: usize = 64;
 
-pub(super) static PASSES: Passes = Passes { sum, copy_and_sum, stream_and_sum: copy_and_sum, copy };
+pub(super) static PASSES: Passes = Passes {
+    sum,
+    copy_and_sum,
+    stream_and_sum: copy_and_sum,
+    copy_and_sum_lanes: in_lanes::<true>,
+    copy,
+    copy_lanes: in_lanes::<false>,
+};
 
 /// The sum of little-endian words modulo 2⁶⁴−1.
 fn sum(bytes: &[u8]) -> u64 {
@@ -42,6 +52,28 @@ fn copy_and_sum(src: &[u8], dst: &mut [u8]) -> u64 {
 fn copy(src: &[u8], dst: &mut [u8]) -> u64 {
     dst.copy_from_slice(src);
     0
+}
+
+/// One lane after the other.
+///
+/// # Safety
+///
+/// As for [`Pass`](lanes::Pass).
+unsafe fn in_lanes<const SUM: bool>(
+    src: *const u8,
+    dst: *mut u8,
+    apart: usize,
+    lines: usize,
+) -> u64 {
+    let bytes = lines * LINE;
+    (0..LANES).fold(0, |sum, lane| {
+        let (src, dst) = (src.wrapping_add(lane * apart), dst.wrapping_add(lane * apart));
+        // SAFETY: the caller's promise: these bytes are there.
+        let src = unsafe { slice::from_raw_parts(src, bytes) };
+        // SAFETY: the same, and they are in no other slice.
+        let dst = unsafe { slice::from_raw_parts_mut(dst, bytes) };
+        short::plus(sum, if SUM { copy_and_sum(src, dst) } else { copy(src, dst) })
+    })
 }
 
 /// Totals and the tail's sum in one: the upper half counts the carries out of the lower one.

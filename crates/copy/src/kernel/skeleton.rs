@@ -14,7 +14,9 @@ macro_rules! passes {
             sum,
             copy_and_sum: copy_and_sum::<false, true>,
             stream_and_sum: copy_and_sum::<true, true>,
+            copy_and_sum_lanes: copy_lanes::<true>,
             copy: copy_and_sum::<false, false>,
+            copy_lanes: copy_lanes::<false>,
         };
 
         /// Bytes a turn of the loop.
@@ -101,6 +103,43 @@ macro_rules! passes {
             }
             totals.copy_edge(tail, into_tail, false);
             totals.finish(blocks.len() * UNROLL + vectors.len(), edges + 1)
+        }
+
+        /// Copies a line of each lane in turn, and sums them.
+        ///
+        /// # Safety
+        ///
+        /// As for [`Pass`](super::lanes::Pass).
+        #[target_feature(enable = $features)]
+        unsafe fn copy_lanes<const SUM: bool>(
+            src: *const u8,
+            dst: *mut u8,
+            apart: usize,
+            lines: usize,
+        ) -> u64 {
+            const VECTORS: usize = LINE / WIDTH;
+            let mut totals = Totals::zero();
+            for line in 0..lines {
+                for lane in 0..LANES {
+                    for vector in 0..VECTORS {
+                        let at = line * LINE + lane * apart + vector * WIDTH;
+                        let (from, into) = (src.wrapping_add(at), dst.wrapping_add(at));
+                        // SAFETY: the caller's promise: these bytes are there.
+                        let from = unsafe { &*from.cast::<[u8; WIDTH]>() };
+                        // SAFETY: the same, and they are in no other slice.
+                        let into = unsafe { &mut *into.cast::<[u8; WIDTH]>() };
+                        let bytes = load(from);
+                        if SUM {
+                            totals.add((lane * VECTORS + vector) % UNROLL, bytes);
+                        }
+                        store(into, bytes);
+                    }
+                }
+                if !SUM {
+                    std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
+                }
+            }
+            totals.finish(lines * LANES * VECTORS, 0)
         }
     };
 }

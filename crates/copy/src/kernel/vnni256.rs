@@ -8,6 +8,7 @@ use std::arch::x86_64::{
 };
 
 use super::avx2::{WIDTH, load, reduce, signed, store, stream};
+use super::lanes::{LANES, LINE};
 use super::skeleton::{UNROLL, passes};
 use super::{short, unsigned};
 

@@ -7,6 +7,7 @@
 use std::arch::x86_64::{__m512i, _mm512_dpwssd_epi32, _mm512_set1_epi16, _mm512_setzero_si512};
 
 use super::avx512::{WIDTH, load, load_edge, reduce, signed, store, store_edge, stream};
+use super::lanes::{LANES, LINE};
 use super::skeleton::{UNROLL, passes};
 use super::unsigned;
 
