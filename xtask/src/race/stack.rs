@@ -4,6 +4,7 @@
 //! what differs is the stack at the far end. Left out: estimators (`plumb_base::stats`), and how
 //! any of it is measured (`plumb run`).
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::Write;
 use std::process::Command;
@@ -216,13 +217,30 @@ const HEATS: &[Heat] = &[
         experiment: "stack.checksum",
         response: "time",
         factors: &["size=1514,64Ki,1Mi,32Mi", "cache=cold"],
-        contests: &[contest(
-            "fused, beyond cache, two passes",
-            "operation=fused kernel=best",
-            "operation=separate kernel=best",
-            // At least 1.6 times the rate.
-            Some(most(1.0 / 1.6)),
-        )],
+        contests: &[
+            contest(
+                "fused, beyond cache, two passes",
+                "operation=fused kernel=best",
+                "operation=separate kernel=best",
+                // At least 1.6 times the rate.
+                Some(most(1.0 / 1.6)),
+            ),
+            // What of that is the copy's: as long as a buffer fits a cache, the second pass finds there what
+            // the first has brought, and one pass saves no more than is left of these.
+            contest(
+                "bare copy, cold, two passes",
+                "operation=bare kernel=best",
+                "operation=separate kernel=best",
+                None,
+            ),
+            contest(
+                "copy, cold, two passes",
+                "operation=copy",
+                "operation=separate kernel=best",
+                None,
+            ),
+            contest("fused, cold, copy", "operation=fused kernel=best", "operation=copy", None),
+        ],
     },
 ];
 
@@ -254,7 +272,7 @@ pub fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<bool> {
         if chosen.is_empty() {
             continue;
         }
-        let document = measure(options, heat)
+        let document = measure(options, heat, &chosen)
             .with_context(|| format!("the heat of {} failed", heat.experiment))?;
         for contest in chosen {
             for row in rows(heat, contest, &document)? {
@@ -270,14 +288,14 @@ pub fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<bool> {
     Ok(miss == 0)
 }
 
-/// Runs a heat; plumb's run document.
-fn measure(options: &Options, heat: &Heat) -> anyhow::Result<Value> {
+/// Runs a heat as far as these contests need it; plumb's run document.
+fn measure(options: &Options, heat: &Heat, contests: &[&Contest]) -> anyhow::Result<Value> {
     let folder = tempfile::tempdir().context("no temporary folder for the store")?;
     let mut command = Command::new(&options.plumb);
     command.args(["run", heat.experiment, "--json", "--no-progress", "--quiet", "--store"]);
     command.arg(folder.path().join("race.plumb"));
     command.arg(format!("--launches={}", options.launches));
-    for factor in heat.factors {
+    for factor in heat.factors.iter().map(|&factor| factor.to_owned()).chain(named(contests)) {
         command.arg(format!("--set={factor}"));
     }
     let output = command.output().context("plumb cannot be run")?;
@@ -286,6 +304,26 @@ fn measure(options: &Options, heat: &Heat) -> anyhow::Result<Value> {
     }
     serde_json::from_slice(&output.stdout).context("plumb's output is not JSON")
 }
+
+/// `factor=level,level` of every factor whose levels the sides of these contests name; where one side names
+/// none, plumb takes what suits it.
+fn named(contests: &[&Contest]) -> Vec<String> {
+    let mut levels: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    let sides = contests.iter().flat_map(|contest| [contest.ours, contest.theirs]);
+    for (factor, level) in sides.flat_map(str::split_whitespace).filter_map(|s| s.split_once('=')) {
+        let level = if (factor, level) == OTHER_CPU { "other-cpu" } else { level };
+        levels.entry(factor).or_default().insert(level);
+    }
+    // Which instruction set is the best is known when all have been measured.
+    levels.retain(|_, levels| !levels.contains("best"));
+    let word = |(factor, levels): (&str, BTreeSet<&str>)| {
+        format!("{factor}={}", levels.into_iter().collect::<Vec<_>>().join(","))
+    };
+    levels.into_iter().map(word).collect()
+}
+
+/// Any placement that is not on one CPU.
+const OTHER_CPU: (&str, &str) = ("placement", "other");
 
 /// A contest at one level of what its heat varies.
 #[derive(Debug)]
@@ -335,7 +373,7 @@ fn agrees(result: &Value, levels: &str, all: &[Value]) -> bool {
         let (factor, level) = pair.split_once('=').unwrap_or((pair, ""));
         let actual = result["factors"][factor].as_str();
         match (factor, level) {
-            ("placement", "other") => actual.is_some_and(|place| place != "same-cpu"),
+            OTHER_CPU => actual.is_some_and(|place| place != "same-cpu"),
             ("kernel", "best") => actual.is_some() && actual == best_kernel(all),
             _ => actual == Some(level),
         }
@@ -420,6 +458,17 @@ mod tests {
     #[test]
     fn a_ratio_beyond_its_target_misses() {
         assert_eq!(raced(0.4)[0].verdict, Some(Verdict::Miss));
+    }
+
+    #[test]
+    fn a_heat_measures_only_what_its_chosen_contests_name() {
+        let of = |text: &str| -> Vec<String> {
+            let all = HEATS.iter().flat_map(|heat| heat.contests);
+            named(&all.filter(|contest| contest.name == text).collect::<Vec<_>>())
+        };
+        let two = ["checksum=computed", "device=tap", "placement=other-cpu", "stack=plumb,smoltcp"];
+        assert_eq!(of("block, two CPUs, smoltcp"), [&two[..], &["wake=block"]].concat());
+        assert_eq!(of("fused, cold, copy"), ["operation=copy,fused"]);
     }
 
     #[test]
