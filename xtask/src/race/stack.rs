@@ -219,7 +219,7 @@ const HEATS: &[Heat] = &[
         factors: &["size=1514,64Ki,1Mi,32Mi", "cache=cold"],
         contests: &[
             contest(
-                "fused, beyond cache, two passes",
+                "fused, cold, two passes",
                 "operation=fused kernel=best",
                 "operation=separate kernel=best",
                 // At least 1.6 times the rate.
