@@ -17,12 +17,13 @@ use crate::document::compare::{
 };
 use crate::summary::{self, Measured};
 
+mod machine;
 mod markdown;
 mod verdict;
 
 pub use markdown::markdown;
 
-use verdict::{Trial, Verdict};
+use verdict::{Bar, Trial, Verdict};
 
 /// Costs within this share of each other are practically equal, unless the user says otherwise.
 pub const MARGIN_DEFAULT: f64 = 0.02;
@@ -40,7 +41,10 @@ pub fn runs(a: &RunData, b: &RunData, margin: f64) -> CompareDocument {
     warnings.extend([a, b].into_iter().filter_map(imported));
     warnings.extend(different_links(&a.run, &b.run));
     let sides = (side(&a.run, a.run.id.clone()), side(&b.run, b.run.id.clone()));
+    let differences = differences(&a.run, &b.run);
     let mut comparison = Comparison::new(margin, Pairing::Unpaired, warnings);
+    // What somebody changed on purpose is not to be explained away by what it did to the canary.
+    comparison.same_machine = differences.iter().all(|difference| difference.key == "code");
     let names = |data: &RunData| -> Vec<(String, Cell)> {
         data.cells.iter().map(|cell| (key(cell), cell.clone())).collect()
     };
@@ -48,7 +52,7 @@ pub fn runs(a: &RunData, b: &RunData, margin: f64) -> CompareDocument {
         &Group { cells: names(a), measured: by_key(&cells_a, key) },
         &Group { cells: names(b), measured: by_key(&cells_b, key) },
     );
-    comparison.document(sides.0, sides.1, differences(&a.run, &b.run))
+    comparison.document(sides.0, sides.1, differences)
 }
 
 /// Compares two levels of one factor within a run, paired by the rounds that interleaved them.
@@ -194,6 +198,8 @@ fn differences(a: &Run, b: &Run) -> Vec<Difference> {
 struct Comparison {
     margin: f64,
     pairing: Pairing,
+    /// Whether both sides were measured apart, but on one machine with the same settings.
+    same_machine: bool,
     warnings: Vec<String>,
     rows: Vec<ComparedCell>,
     verdicts: Vec<Verdict>,
@@ -206,6 +212,7 @@ impl Comparison {
         Self {
             margin,
             pairing,
+            same_machine: false,
             warnings,
             rows: Vec::new(),
             verdicts: Vec::new(),
@@ -240,7 +247,9 @@ impl Comparison {
         let mut adjusted = holm(&judged).into_iter();
         for ((cell, left, right), trial) in matches.into_iter().zip(trials) {
             let p = trial.p().and_then(|_| adjusted.next());
-            let (verdict, row) = trial.row(cell, left, right, p, self.margin);
+            let slowdown = if self.same_machine { machine::slowdown(left, right) } else { None };
+            let bar = Bar { p_adjusted: p, margin: self.margin, slowdown };
+            let (verdict, row) = trial.row(cell, left, right, bar);
             self.verdicts.push(verdict);
             self.rows.push(row);
         }
@@ -357,6 +366,23 @@ mod tests {
         assert!(verdicts(&document).iter().all(|verdict| *verdict == "inconclusive"));
         assert_eq!(document.exit_code, 3);
         assert!(document.rows.iter().any(|row| row.more_launches.is_some()));
+    }
+
+    #[test]
+    fn a_difference_that_the_canary_shares_is_the_machines() {
+        let a = run(1, [1.0; 4], Design::default());
+        let mut b = run(2, [1.2, 1.2, 1.02, 1.0], Design::default());
+        for block in &mut b.blocks {
+            block.effort.canary_ns *= if block.cell == 1 { 1.15 } else { 1.0 };
+        }
+        let document = runs(&a, &b, 0.01);
+        assert_eq!(verdicts(&document)[..2], ["inconclusive", "slower"]);
+        assert!(document.rows[0].why.contains("15% slower"), "{}", document.rows[0].why);
+        assert!((document.rows[1].machine.unwrap() - 1.0).abs() < 0.05);
+        b.run.provenance.insert("cpu.governor".to_owned(), "powersave".to_owned());
+        let document = runs(&a, &b, 0.01);
+        assert_eq!(verdicts(&document)[..2], ["slower", "slower"], "a setting was changed");
+        assert_eq!(document.rows[0].machine, None);
     }
 
     #[test]

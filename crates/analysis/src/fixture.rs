@@ -126,6 +126,7 @@ impl Synthetic {
             effort: Effort {
                 local: side(wall / 4),
                 peer: side(wall / 5),
+                canary_ns: 600_000.0,
                 wall_ns: wall * n,
                 operations: n,
                 ..Effort::default()

@@ -5,6 +5,7 @@
 
 mod bench;
 mod calls;
+pub mod canary;
 pub mod checksums;
 mod clocks;
 mod control;

@@ -7,7 +7,7 @@ use plumb_base::stats::rank::mann_whitney;
 use plumb_base::units::significant;
 use plumb_store::record::{Better, Cell};
 
-use super::estimate;
+use super::{estimate, machine};
 use crate::contrast::{self, Contrast};
 use crate::document::compare::{ComparedCell, Estimate};
 use crate::summary::{self, Measured};
@@ -40,6 +40,17 @@ impl Verdict {
             Self::Inconclusive { .. } => "inconclusive",
         }
     }
+}
+
+/// What a difference must clear to become a verdict.
+#[derive(Clone, Copy, Debug)]
+pub struct Bar {
+    /// The probability, adjusted for all cells.
+    pub p_adjusted: Option<f64>,
+    /// Costs that differ by less than this share are practically equal.
+    pub margin: f64,
+    /// How much slower the machine was for B, where that is no part of what is compared.
+    pub slowdown: Option<f64>,
 }
 
 /// Two cells before the verdict.
@@ -96,10 +107,9 @@ impl Trial {
         cell: &Cell,
         a: &Measured<'_>,
         b: &Measured<'_>,
-        p_adjusted: Option<f64>,
-        margin: f64,
+        bar: Bar,
     ) -> (Verdict, ComparedCell) {
-        let (verdict, why, more_launches) = self.judge(p_adjusted.unwrap_or(1.0), margin);
+        let (verdict, why, more_launches) = self.judge(bar);
         let contrast = match self {
             Self::Ratio(contrast) => Some(contrast),
             _ => None,
@@ -114,7 +124,8 @@ impl Trial {
             b: estimate(b),
             ratio: contrast.map(|contrast| summary::rounded(contrast.ratio)),
             ci95: contrast.map(|contrast| contrast.ends().map(summary::rounded)),
-            p_adjusted: p_adjusted.map(summary::rounded),
+            p_adjusted: bar.p_adjusted.map(summary::rounded),
+            machine: bar.slowdown.map(summary::rounded),
             verdict: verdict.name().to_owned(),
             more_launches,
             why,
@@ -122,13 +133,14 @@ impl Trial {
         (verdict, row)
     }
 
-    fn judge(self, p: f64, margin: f64) -> (Verdict, String, Option<u64>) {
+    fn judge(self, bar: Bar) -> (Verdict, String, Option<u64>) {
+        let p = bar.p_adjusted.unwrap_or(1.0);
         match self {
-            Self::Ratio(contrast) => judge_ratio(&contrast, p, margin),
+            Self::Ratio(contrast) => judge_ratio(&contrast, p, bar),
             Self::Same => {
                 (Verdict::Equivalent, "every launch of both sides is the same".to_owned(), None)
             }
-            Self::Ranked { rise, .. } if p < LEVEL && rise.abs() >= margin => {
+            Self::Ranked { rise, .. } if p < LEVEL && rise.abs() >= bar.margin => {
                 let verdict = if rise > 0.0 { Verdict::Slower } else { Verdict::Faster };
                 let by = significant(rise.abs(), 2);
                 (
@@ -151,13 +163,22 @@ impl Trial {
     }
 }
 
-fn judge_ratio(contrast: &Contrast, p: f64, margin: f64) -> (Verdict, String, Option<u64>) {
+fn judge_ratio(contrast: &Contrast, p: f64, bar: Bar) -> (Verdict, String, Option<u64>) {
+    let margin = bar.margin;
     let within = percent(margin);
     if contrast.is_equivalent(margin) {
         return (Verdict::Equivalent, format!("the 90% interval lies within ±{within}"), None);
     }
     if contrast.is_beyond(margin) && contrast.excludes_one() && p < LEVEL {
         let slower = contrast.ratio > 1.0;
+        if let Some(slowdown) = bar.slowdown.filter(|by| machine::explains(*by, contrast.ratio)) {
+            let by = percent(slowdown.ln().abs().exp_m1());
+            let word = if slower { "slower" } else { "faster" };
+            let why = format!(
+                "the machine itself was {by} {word} meanwhile (canary): interleave with plumb ab"
+            );
+            return (Verdict::Inconclusive { may_be_slower: slower }, why, None);
+        }
         let verdict = if slower { Verdict::Slower } else { Verdict::Faster };
         let by = percent((contrast.ratio.ln().abs()).exp_m1());
         let word = if slower { "above" } else { "below" };
@@ -197,6 +218,7 @@ pub fn imported_row(a: &Cell, b: &Cell) -> Option<ComparedCell> {
         ratio: (den > 0.0 && num > 0.0).then(|| summary::rounded(num / den)),
         ci95: None,
         p_adjusted: None,
+        machine: None,
         verdict: Verdict::Inconclusive { may_be_slower: true }.name().to_owned(),
         more_launches: None,
         why: "imported figures carry no launches, so no interval".to_owned(),
@@ -209,12 +231,16 @@ pub fn method(margin: f64, pairing: Pairing) -> String {
         Pairing::Paired => "paired by round",
         Pairing::Unpaired => "unpaired",
     };
+    let alone = match pairing {
+        Pairing::Paired => "",
+        Pairing::Unpaired => ", and the canary shows less than half of it",
+    };
     let margin = percent(margin);
     format!(
         "Ratio of the medians, B over A, turned so that above 1 costs more; 95% intervals over \
          launches, {launches}. Equivalent: the 90% interval lies within ±{margin} (two one-sided \
          tests). Faster or slower: at least {margin} away, the 95% interval excludes 1, and the \
-         probability adjusted by Holm for all cells of the table is under 5%. Otherwise \
+         probability adjusted by Holm for all cells of the table is under 5%{alone}. Otherwise \
          inconclusive."
     )
 }

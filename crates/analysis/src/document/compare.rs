@@ -82,6 +82,9 @@ pub struct ComparedCell {
     pub ci95: Option<[f64; 2]>,
     /// Probability of so large a ratio by chance, adjusted by Holm for the number of cells.
     pub p_adjusted: Option<f64>,
+    /// How much slower the machine itself was for B: ratio of the canaries. Null where both sides
+    /// were interleaved, where a setting differs, and where there is no canary.
+    pub machine: Option<f64>,
     /// `faster`, `slower`, `equivalent` or `inconclusive`.
     pub verdict: String,
     /// Launches a side, beyond those there are, that would probably decide; null when decided or

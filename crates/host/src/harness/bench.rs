@@ -9,8 +9,9 @@ use plumb_base::time::Span;
 use plumb_base::units::format_bytes;
 use plumb_sys::timer;
 
+use super::canary::Canary;
 use super::control::{PeerReport, PeerTask, PeerToWorker, Role, WorkerToPeer};
-use super::effort::{CpuReading, KernelTimes, canary};
+use super::effort::{CpuReading, KernelTimes};
 use super::payload;
 use super::sampler;
 use super::spec::{BlockReport, BlockSpec, ChannelSpec, LaunchSpec, Subject, Task};
@@ -119,7 +120,7 @@ impl<'a, E: End> Bench<'a, E> {
 
     /// Measures one block.
     pub(crate) fn measure(&mut self, spec: &BlockSpec) -> Result<BlockReport, Trouble> {
-        let canary_ns = canary(self.watch);
+        let canary = Canary::before(self.watch);
         self.corrupted = 0;
         let mut report = match &spec.task {
             Task::Latency { size } => self.latency(spec, *size, false),
@@ -140,7 +141,7 @@ impl<'a, E: End> Bench<'a, E> {
             self.leave_task()?;
         }
         if let Ok(report) = &mut report {
-            report.effort.canary_ns = canary_ns;
+            report.effort.canary_ns = canary.after();
         }
         report
     }

@@ -13,7 +13,8 @@ use plumb_sys::clock::{self as sys_clock, Clock};
 use plumb_sys::process::call;
 
 use super::bench::{Trouble, batch_for, reserve};
-use super::effort::{CpuReading, KernelTimes, canary};
+use super::canary::Canary;
+use super::effort::{CpuReading, KernelTimes};
 use super::sampler;
 use super::spec::{BlockReport, BlockSpec, Task};
 use crate::clock::Stopwatch;
@@ -62,7 +63,7 @@ pub(super) fn time<R>(
     mut operation: impl FnMut() -> R,
 ) -> BlockReport {
     let quality = watch.measure();
-    let canary_ns = canary(watch);
+    let canary = Canary::before(watch);
     let one_ns = pilot(watch, &mut operation);
     let batch = batch_for(quality.sample_min_ns(), one_ns);
     // The same loop and the same two clock reads, around nothing.
@@ -91,7 +92,7 @@ pub(super) fn time<R>(
 
     let mut report = BlockReport { batch, ..BlockReport::default() };
     report.effort.local = used;
-    report.effort.canary_ns = canary_ns;
+    report.effort.canary_ns = canary.after();
     report.effort.softirq_ns = softirq_ns;
     report.effort.steal_ns = steal_ns;
     report.effort.wall_ns = Span::from_secs_f64(watch.ns(wall) * 1e-9).as_ns();

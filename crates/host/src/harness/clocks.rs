@@ -7,7 +7,7 @@ use plumb_sys::affinity;
 use plumb_sys::clock::{self as sys_clock, Clock};
 
 use super::bench::{Trouble, batch_for};
-use super::effort::canary;
+use super::canary::Canary;
 use super::sampler;
 use super::spec::{BlockReport, BlockSpec, Task};
 use crate::clock::Stopwatch;
@@ -18,7 +18,7 @@ pub(crate) fn measure(
     watch: Stopwatch,
     _cpus: &[u32],
 ) -> Result<BlockReport, Trouble> {
-    let canary_ns = canary(watch);
+    let canary = Canary::before(watch);
     let values = match &spec.task {
         Task::ClockResolution { clock } => with_clock(clock, watch, Resolution { spec, watch }),
         Task::ClockReadCost { clock } => with_clock(clock, watch, ReadCost { spec, watch }),
@@ -29,7 +29,7 @@ pub(crate) fn measure(
         other => Err(Trouble::Impossible(format!("{other:?} needs a channel"))),
     }?;
     let mut report = BlockReport { batch: values.batch, ..BlockReport::default() };
-    report.effort.canary_ns = canary_ns;
+    report.effort.canary_ns = canary.after();
     report.effort.operations = values.samples.len() as u64 * u64::from(values.batch);
     if values.batch > 1 {
         report.flags.push("batched".to_owned());

@@ -84,33 +84,3 @@ impl KernelTimes {
         (gone.softirq_ns + gone.irq_ns, gone.steal_ns)
     }
 }
-
-/// A fixed piece of integer work of about a millisecond; how long it took, in nanoseconds.
-///
-/// Its own speed does not matter; that it takes the same time before every block does (rule 10).
-pub(crate) fn canary(watch: crate::clock::Stopwatch) -> f64 {
-    let start = watch.begin();
-    let mut state = std::hint::black_box(0x9E37_79B9_u64);
-    for _ in 0..CANARY_STEPS {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        state ^= state >> 29;
-    }
-    std::hint::black_box(state);
-    watch.ns(watch.end().wrapping_sub(start))
-}
-
-const CANARY_STEPS: u32 = 500_000;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn work_is_seen_by_every_cpu_clock() {
-        let before = CpuReading::now();
-        let spent = canary(crate::clock::Stopwatch::new(None));
-        let used = CpuReading::now().since(before);
-        assert!(used.process_ns > 0 && used.thread_ns > 0);
-        assert!(used.thread_ns as f64 <= spent * 3.0 + 1e6);
-    }
-}

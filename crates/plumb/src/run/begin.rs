@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use plumb_analysis::document::OUTER_LINK;
 use plumb_base::seed::Seed;
+use plumb_host::harness::canary;
 use plumb_host::harness::remote::outer_link;
 use plumb_host::{clock, environment};
 use plumb_store::record::{Cell, CellStatus, Run, RunData, RunStatus};
@@ -53,13 +54,20 @@ pub(super) fn new(
         plan_toml: plan.to_toml(),
         seed,
         code_version: CODE_VERSION.to_owned(),
-        provenance: environment::capture(),
+        provenance: provenance(),
         notes: notes(clock),
     };
     let cells: Vec<Cell> = (1..).zip(&plans).map(|(id, plan)| cell_of(id, plan)).collect();
     // One transaction: a run without its cells could not be resumed.
     store.insert(&RunData { run, cells, launches: Vec::new(), blocks: Vec::new() })?;
     Ok(Beginning { id, seed: Seed(seed), ledger: Ledger::new(plans) })
+}
+
+/// The machine, and which canary watches it.
+fn provenance() -> BTreeMap<String, String> {
+    let mut facts = environment::capture();
+    facts.insert("plumb.canary".to_owned(), canary::KIND.to_owned());
+    facts
 }
 
 /// What is known before anything is measured: the clock, and the link that all of this runs behind.

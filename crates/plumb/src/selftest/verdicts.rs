@@ -188,7 +188,7 @@ impl RunUnderTest {
                 samples: report.samples,
                 histogram: report.histogram,
                 histogram_scale: report.histogram_scale,
-                effort: Effort::default(),
+                effort: Effort { canary_ns: report.effort.canary_ns, ..Effort::default() },
                 counters: report.counters,
                 flags: Vec::new(),
             });

@@ -4,8 +4,9 @@ use plumb_base::time::Span;
 
 use crate::clock::Stopwatch;
 use crate::harness::bench::Trouble;
+use crate::harness::canary::Canary;
 use crate::harness::control::{PeerTask, PeerToWorker, Role, WorkerToPeer};
-use crate::harness::effort::{KernelTimes, canary};
+use crate::harness::effort::KernelTimes;
 use crate::harness::sampler;
 use crate::harness::spec::{BlockReport, BlockSpec, LaunchSpec, Task};
 use crate::harness::worker::Peer;
@@ -20,7 +21,7 @@ pub(super) fn measure(
         return Err(Trouble::Impossible(format!("{:?} needs a client", spec.task)));
     };
     let watch = Stopwatch::new(launch.ticks_per_ns);
-    let canary_ns = canary(watch);
+    let canary = Canary::before(watch);
     let mut kernel = KernelTimes::new(launch.cpu_peer.into_iter().collect());
     kernel.begin();
     let start = watch.begin();
@@ -42,7 +43,7 @@ pub(super) fn measure(
     let wall = watch.end().wrapping_sub(start);
     let mut report = BlockReport { batch: 1, ..BlockReport::default() };
     report.effort.peer = done.cpu;
-    report.effort.canary_ns = canary_ns;
+    report.effort.canary_ns = canary.after();
     (report.effort.softirq_ns, report.effort.steal_ns) = kernel.since_begin();
     report.effort.wall_ns = Span::from_secs_f64(watch.ns(wall) * 1e-9).as_ns();
     report.counters = done.tally.into_iter().filter(|(_, n)| *n > 0).collect();
