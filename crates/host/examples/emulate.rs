@@ -16,10 +16,11 @@ mod measure;
 
 use bed::{Bed, Wire};
 
-const USAGE: &str = "usage: emulate MEASURE --wire tap|tap-plain|packet|xdp|tbf|none [--precision busy|hybrid|timer]
+const USAGE: &str = "usage: emulate MEASURE --wire tap|tap-plain|packet|xdp|tbf|none|bare [--precision busy|hybrid|timer]
     [--rate BITS] [--delay MICROSECONDS] [--limit 1MB|64p|1bdp] [--seconds N] [--size BYTES] [--load SHARE]
-    [--congestion NAME] [--window BYTES]
-  delay      one-way delay error of datagrams that load a link of --rate to --load
+    [--congestion NAME] [--window BYTES] [--pacing BITS]
+  delay      one-way delay error of datagrams that load a link of --rate to --load; over `bare`,
+             how late a thread is that only spins
   rate       what a link of --rate carries when it is offered more
   datagrams  most datagrams that cross
   stream     most of a TCP stream that crosses";
@@ -43,12 +44,17 @@ pub(crate) struct Task {
     pub(crate) window: Option<i32>,
     /// How TCP shall behave, where not as the kernel does by default.
     pub(crate) congestion: Option<String>,
+    /// Bits a second beyond which TCP does not send, where it paces at all.
+    pub(crate) pacing: Option<u64>,
 }
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let Some((measure, rest)) = arguments.split_first() else { return println!("{USAGE}") };
     let task = parse(rest);
+    if task.wire == Wire::Bare {
+        return measure::bare(&task);
+    }
     let bed = Bed::new(&task);
     match measure.as_str() {
         "delay" => measure::delay(&bed, &task),
@@ -72,6 +78,7 @@ fn parse(arguments: &[String]) -> Task {
         load: 0.5,
         window: None,
         congestion: None,
+        pacing: None,
     };
     for pair in arguments.chunks(2) {
         let [name, value] = pair else { panic!("{pair:?} needs a value\n{USAGE}") };
@@ -91,6 +98,7 @@ fn parse(arguments: &[String]) -> Task {
             "--size" => task.size = number(value),
             "--load" => task.load = number(value),
             "--window" => task.window = Some(number(value)),
+            "--pacing" => task.pacing = Some(number(value)),
             "--congestion" => task.congestion = Some(value.clone()),
             _ => panic!("{name} is no option\n{USAGE}"),
         }

@@ -37,6 +37,8 @@ pub(crate) enum Wire {
     TokenBucket,
     /// A virtual Ethernet.
     Plain,
+    /// A thread that only spins, and no network.
+    Bare,
 }
 
 impl Wire {
@@ -48,6 +50,7 @@ impl Wire {
             "xdp" => Self::Xdp,
             "tbf" => Self::TokenBucket,
             "none" => Self::Plain,
+            "bare" => Self::Bare,
             _ => panic!("{name} is no wire"),
         }
     }
@@ -99,7 +102,7 @@ impl Bed {
                 let driver = drive(task, devices, pool, Vec::new());
                 Self { bed, driver: Some(driver) }
             }
-            Wire::TokenBucket | Wire::Plain => {
+            Wire::TokenBucket | Wire::Plain | Wire::Bare => {
                 let bed = TestBed::veth(Far::Answers, options).unwrap();
                 if let (Wire::TokenBucket, Some(rate)) = (task.wire, task.rate) {
                     token_bucket(&bed, rate);

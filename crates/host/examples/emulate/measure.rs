@@ -6,12 +6,15 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd as _, BorrowedFd};
+use std::sync::mpsc::TryRecvError;
 use std::time::Duration;
 
 use plumb_base::stats::quantile;
 use plumb_base::time::Span;
 use plumb_host::lab::TestBed;
+use plumb_sys::affinity;
 use plumb_sys::clock::{Clock, read_ns};
+use plumb_sys::datagram::{receive_stamped, stamp_receptions};
 use plumb_sys::socket::{IntOption, congestion, set_congestion, set_option};
 
 use crate::Task;
@@ -44,52 +47,130 @@ fn pair(bed: &Bed) -> (UdpSocket, UdpSocket) {
     (near, far)
 }
 
-/// Sends at `load` of the rate; what each datagram took beyond what the model says.
+/// A datagram whose sending took longer, in nanoseconds, was disturbed: when it entered is not known.
+const DISTURBED: u64 = 20_000;
+
+/// Sends at `load` of the rate; what each datagram took beyond what the model says, from before its
+/// sending to the moment at which the kernel has it at the other end.
 pub fn delay(bed: &Bed, task: &Task) {
+    let real = || read_ns(Clock::Realtime);
     let (near, far) = pair(bed);
-    let wire_ns = task.rate.map_or(0.0, |rate| (task.size + HEADERS) as f64 * 8e9 / rate as f64);
-    let interval = if wire_ns > 0.0 { wire_ns / task.load } else { 50_000.0 };
+    stamp_receptions(far.as_fd()).unwrap();
+    let mut pace = Pace::new(task);
     let mut payload = vec![0; task.size.max(16)];
     let mut buffer = vec![0; 65_536];
-    let (mut errors, mut sent_at) = (Vec::new(), Vec::new());
-    let begin = now();
-    let end = after(begin, task.seconds);
+    let mut errors = Vec::new();
+    let mut arrived = 0;
+    let end = after(real(), task.seconds);
     let grace = task.delay_us * 1_000 + 200_000_000;
-    let mut next = begin as f64;
-    // When the model's link is free again.
-    let mut free = 0.0_f64;
     loop {
-        let at = now();
-        if at >= end + grace {
+        let at = real();
+        if at >= end + grace || (at >= end && arrived == pace.due.len()) {
             break;
         }
-        if at < end && at as f64 >= next {
-            payload[..8].copy_from_slice(&(sent_at.len() as u64).to_le_bytes());
-            let before = now();
+        if at < end && pace.is_time(at) {
+            payload[..8].copy_from_slice(&(pace.due.len() as u64).to_le_bytes());
+            let begun = real();
             if near.send(&payload).is_ok() {
-                free = free.max(before as f64) + wire_ns;
-                sent_at.push(free + task.delay_us as f64 * 1e3);
+                pace.sent(begun, real());
             }
-            next = (next + interval).max(at as f64);
         }
-        match far.recv(&mut buffer) {
-            Ok(_) => {
-                let at = now() as f64;
+        match receive_stamped(far.as_fd(), &mut buffer) {
+            Ok((_, at)) => {
+                arrived += 1;
                 let number = u64::from_le_bytes(buffer[..8].try_into().unwrap());
-                errors.push((at - sent_at[usize::try_from(number).unwrap()]) / 1e3);
+                if let Some(due) = pace.due[usize::try_from(number).unwrap()] {
+                    errors.push((at.unwrap() as f64 - due) / 1e3);
+                }
             }
             Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock, "{error}"),
         }
-        if at >= end && errors.len() == sent_at.len() {
-            break;
+    }
+    tell_delay(task, &pace, errors);
+}
+
+/// The same without any network: a thread on the driver's CPU that spins until each moment is
+/// there. What it is late by is what this machine takes from whoever spins.
+pub fn bare(task: &Task) {
+    let mut pace = Pace::new(task);
+    let begin = now();
+    let end = after(begin, task.seconds);
+    let (tell, told) = std::sync::mpsc::channel::<f64>();
+    let relay = std::thread::spawn(move || {
+        let cpus = affinity::allowed_cpus().unwrap();
+        affinity::bind(&[cpus[cpus.len() - 1]]).unwrap();
+        let mut errors = Vec::new();
+        let mut waiting = std::collections::VecDeque::new();
+        let mut is_over = false;
+        while !is_over || !waiting.is_empty() {
+            match told.try_recv() {
+                Ok(due) => waiting.push_back(due),
+                Err(TryRecvError::Empty) => {}
+                Err(TryRecvError::Disconnected) => is_over = true,
+            }
+            let at = now() as f64;
+            while waiting.front().is_some_and(|due| *due <= at) {
+                errors.extend(waiting.pop_front().map(|due| (at - due) / 1e3));
+            }
+        }
+        errors
+    });
+    affinity::bind(&affinity::allowed_cpus().unwrap()[..1]).unwrap();
+    while now() < end {
+        if pace.is_time(now()) {
+            let begun = now();
+            pace.sent(begun, now());
+            tell.send(pace.due.last().copied().flatten().unwrap_or(begun as f64)).unwrap();
         }
     }
+    drop(tell);
+    tell_delay(task, &pace, relay.join().unwrap());
+}
+
+/// When datagrams are sent, and when the model of the link delivers them.
+struct Pace {
+    interval: f64,
+    wire_ns: f64,
+    delay_ns: f64,
+    next: f64,
+    /// When the model's link is free again.
+    free: f64,
+    /// When each is due, in nanoseconds; absent where its sending was disturbed.
+    due: Vec<Option<f64>>,
+}
+
+impl Pace {
+    fn new(task: &Task) -> Self {
+        let bits = (task.size + HEADERS) as f64 * 8.0;
+        let wire_ns = task.rate.map_or(0.0, |rate| bits * 1e9 / rate as f64);
+        let interval = if wire_ns > 0.0 { wire_ns / task.load } else { 50_000.0 };
+        let delay_ns = task.delay_us as f64 * 1e3;
+        Self { interval, wire_ns, delay_ns, next: 0.0, free: 0.0, due: Vec::new() }
+    }
+
+    fn is_time(&self, at: u64) -> bool {
+        at as f64 >= self.next
+    }
+
+    /// One was sent between these two moments.
+    fn sent(&mut self, begun: u64, done: u64) {
+        let is_disturbed = done - begun > DISTURBED;
+        let entered = if is_disturbed { done } else { begun } as f64;
+        self.free = self.free.max(entered) + self.wire_ns;
+        self.due.push((!is_disturbed).then_some(self.free + self.delay_ns));
+        // What was missed is not made up for: it would queue.
+        self.next = (self.next + self.interval).max(begun as f64);
+    }
+}
+
+fn tell_delay(task: &Task, pace: &Pace, mut errors: Vec<f64>) {
     errors.sort_by(f64::total_cmp);
     let q = |p| quantile::of_sorted(&errors, p);
     println!(
-        "{{\"measure\":\"delay\",\"wire\":\"{:?}\",\"sent\":{},\"received\":{},\"min_us\":{:.2},\"p50_us\":{:.2},\"p99_us\":{:.2},\"p999_us\":{:.2},\"max_us\":{:.2}}}",
+        "{{\"measure\":\"delay\",\"wire\":\"{:?}\",\"sent\":{},\"disturbed\":{},\"received\":{},\"min_us\":{:.2},\"p50_us\":{:.2},\"p99_us\":{:.2},\"p999_us\":{:.2},\"max_us\":{:.2}}}",
         task.wire,
-        sent_at.len(),
+        pace.due.len(),
+        pace.due.iter().filter(|due| due.is_none()).count(),
         errors.len(),
         errors[0],
         q(0.5),
@@ -217,6 +298,10 @@ pub fn stream(bed: &Bed, task: &Task) {
     let mut stream = bed.bed.in_a(|| TcpStream::connect(address).unwrap()).unwrap();
     if let Some(name) = &task.congestion {
         set_congestion(stream.as_fd(), name).unwrap();
+    }
+    if let Some(bits) = task.pacing {
+        let bytes = i32::try_from(bits / 8).unwrap();
+        set_option(stream.as_fd(), IntOption::MaxPacingRate, bytes).unwrap();
     }
     let name = congestion(stream.as_fd()).unwrap();
     stream.set_write_timeout(Some(Duration::from_secs(10))).unwrap();
