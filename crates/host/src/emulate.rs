@@ -8,10 +8,11 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use plumb_base::time::{Instant, Span};
-use plumb_link::network::{Due, Network};
+use plumb_link::network::Network;
 use plumb_sys::tun;
 use plumb_wire::coalesce::coalesce;
 use plumb_wire::machine::Port;
+use plumb_wire::machine::timed::Due;
 use plumb_wire::packet::{Packet, Pool};
 
 use crate::clock::Timeline;

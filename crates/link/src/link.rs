@@ -6,7 +6,8 @@
 use std::collections::VecDeque;
 
 use plumb_base::time::{Instant, Span};
-use plumb_wire::machine::{Machine, Port};
+use plumb_wire::machine::Port;
+use plumb_wire::machine::timed::{Due, Timed};
 use plumb_wire::medium::Medium;
 use plumb_wire::packet::{Packet, Pool};
 use plumb_wire::siphash::SipKey;
@@ -14,7 +15,7 @@ use plumb_wire::siphash::SipKey;
 use crate::flow::Classifier;
 use crate::frame::Frame;
 use crate::hop::{Hop, Surroundings};
-use crate::network::{Due, Network};
+use crate::network::Network;
 use crate::report::{NetworkReport, Routers};
 use crate::router::Router;
 use crate::spec::{DirectionSpec, LinkSpec, SpecError};
@@ -120,9 +121,10 @@ impl Link {
         let next = self.ways.iter().flat_map(|way| &way.hops).map(Hop::next).min();
         next.unwrap_or(Instant::NEVER)
     }
+}
 
-    /// Everything up to `now` happens.
-    fn advance(&mut self, now: Instant, pool: &mut Pool) {
+impl Timed for Link {
+    fn advance(&mut self, now: Instant, pool: &mut Pool) -> Instant {
         loop {
             let mut first = (Instant::NEVER, 0, 0);
             for (way, Way { hops, .. }) in self.ways.iter().enumerate() {
@@ -145,40 +147,18 @@ impl Link {
             self.scratch = out;
         }
         self.clock = self.clock.max(now);
-    }
-}
-
-impl Machine for Link {
-    fn handle_packets(
-        &mut self,
-        now: Instant,
-        port: Port,
-        batch: &mut Vec<Packet>,
-        pool: &mut Pool,
-    ) {
-        let now = now.max(self.clock);
-        self.advance(now, pool);
-        for packet in batch.drain(..) {
-            self.inject(now, usize::from(port.0), packet, pool);
-        }
-        self.advance(now, pool);
+        self.clock
     }
 
-    fn poll_packets(
-        &mut self,
-        now: Instant,
-        port: Port,
-        batch: &mut Vec<Packet>,
-        max: usize,
-        pool: &mut Pool,
-    ) {
-        self.advance(now, pool);
-        let egress = &mut self.ways[usize::from(1 - port.0)].egress;
-        let n = max.min(egress.len());
-        batch.extend(egress.drain(..n).map(|due| due.packet));
+    fn take(&mut self, now: Instant, port: Port, packet: Packet, pool: &mut Pool) {
+        self.inject(now, usize::from(port.0), packet, pool);
     }
 
-    fn deadline(&self) -> Option<Instant> {
+    fn egress(&mut self, port: Port) -> &mut VecDeque<Due> {
+        &mut self.ways[usize::from(1 - port.0)].egress
+    }
+
+    fn earliest(&self) -> Option<Instant> {
         let mut first = Instant::NEVER;
         for way in &self.ways {
             for (hop, rest) in way.hops.iter().zip(&way.rest) {
@@ -187,10 +167,6 @@ impl Machine for Link {
         }
         Some(first).filter(|first| *first < Instant::NEVER)
     }
-
-    fn handle_deadline(&mut self, now: Instant, pool: &mut Pool) {
-        self.advance(now, pool);
-    }
 }
 
 impl Network for Link {
@@ -198,27 +174,12 @@ impl Network for Link {
         2
     }
 
-    fn poll_due(
-        &mut self,
-        now: Instant,
-        port: Port,
-        out: &mut Vec<Due>,
-        max: usize,
-        pool: &mut Pool,
-    ) {
-        self.advance(now, pool);
-        let egress = &mut self.ways[usize::from(1 - port.0)].egress;
-        let n = max.min(egress.len());
-        out.extend(egress.drain(..n));
-    }
-
     fn set(&mut self, now: Instant, spec: &LinkSpec, pool: &mut Pool) -> Result<(), SpecError> {
         spec.check()?;
         if spec.hops.len() != self.spec.hops.len() {
             return Err(SpecError::Hops { now: self.spec.hops.len(), asked: spec.hops.len() });
         }
-        let now = now.max(self.clock);
-        self.advance(now, pool);
+        let now = self.advance(now, pool);
         for (number, way) in self.ways.iter_mut().enumerate() {
             for (index, hop) in way.hops.iter_mut().enumerate() {
                 let (direction, surroundings) = place(spec, self.medium, number, index);

@@ -3,24 +3,15 @@
 //! Left out: what is inside, and the driver.
 
 use plumb_base::time::Instant;
+use plumb_wire::machine::timed::{Due, Timed};
 use plumb_wire::machine::{Machine, Port};
-use plumb_wire::packet::{Packet, Pool};
+use plumb_wire::packet::Pool;
 
 use crate::report::NetworkReport;
 use crate::spec::{LinkSpec, SpecError};
 
-/// A frame that shall leave.
-#[derive(Debug)]
-#[must_use = "it holds a packet: send it, or free it"]
-pub struct Due {
-    /// When it is due by the model, however late that is seen to.
-    pub at: Instant,
-    /// The frame.
-    pub packet: Packet,
-}
-
 /// A machine of several ports whose frames know when they were due.
-pub trait Network: Machine {
+pub trait Network: Timed + Machine {
     /// How many ports it has: from 0 on.
     fn ports(&self) -> u16;
 
@@ -32,7 +23,12 @@ pub trait Network: Machine {
         out: &mut Vec<Due>,
         max: usize,
         pool: &mut Pool,
-    );
+    ) {
+        self.advance(now, pool);
+        let egress = self.egress(port);
+        let count = max.min(egress.len());
+        out.extend(egress.drain(..count));
+    }
 
     /// Becomes what `spec` says; what is in flight stays so.
     ///

@@ -4,18 +4,19 @@
 //! are passed on when they have wholly arrived; addresses are learned from sources and forgotten after five minutes
 //! (IEEE 802.1Q §8.8.3). Left out: VLANs, spanning trees, and a limit of the switch's own: its lines have theirs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use plumb_base::seed::Seed;
 use plumb_base::time::{Instant, Span};
 use plumb_wire::ethernet;
 use plumb_wire::mac::MacAddr;
-use plumb_wire::machine::{Machine, Port};
+use plumb_wire::machine::Port;
+use plumb_wire::machine::timed::{Due, Timed};
 use plumb_wire::medium::Medium;
 use plumb_wire::packet::{Packet, Pool};
 
 use crate::link::{FAR, Link, NEAR};
-use crate::network::{Due, Network};
+use crate::network::Network;
 use crate::report::{NetworkReport, Routers};
 use crate::spec::{LinkSpec, SpecError};
 
@@ -68,23 +69,8 @@ impl Switch {
         pool: &mut Pool,
     ) -> Result<(), SpecError> {
         let index = usize::from(port.0);
-        self.advance(now, pool);
-        self.lines[index].set(now.max(self.clock), &line(spec, index), pool)
-    }
-
-    /// Everything up to `now` happens, on all lines in the order of time.
-    fn advance(&mut self, now: Instant, pool: &mut Pool) {
-        loop {
-            let next = self.lines.iter().map(Link::next).min().unwrap_or(Instant::NEVER);
-            if next > now || next == Instant::NEVER {
-                break;
-            }
-            for index in 0..self.lines.len() {
-                self.lines[index].handle_deadline(next, pool);
-                self.forward(index, next, pool);
-            }
-        }
-        self.clock = self.clock.max(now);
+        let now = self.advance(now, pool);
+        self.lines[index].set(now, &line(spec, index), pool)
     }
 
     /// Passes on what has come out of a line at the switch.
@@ -139,58 +125,40 @@ impl Switch {
     }
 }
 
-impl Machine for Switch {
-    fn handle_packets(
-        &mut self,
-        now: Instant,
-        port: Port,
-        batch: &mut Vec<Packet>,
-        pool: &mut Pool,
-    ) {
-        let now = now.max(self.clock);
-        self.advance(now, pool);
-        self.lines[usize::from(port.0)].handle_packets(now, NEAR, batch, pool);
-        self.forward(port.0.into(), now, pool);
-        self.advance(now, pool);
+impl Timed for Switch {
+    /// On all lines in the order of time.
+    fn advance(&mut self, now: Instant, pool: &mut Pool) -> Instant {
+        loop {
+            let next = self.lines.iter().map(Link::next).min().unwrap_or(Instant::NEVER);
+            if next > now || next == Instant::NEVER {
+                break;
+            }
+            for index in 0..self.lines.len() {
+                self.lines[index].advance(next, pool);
+                self.forward(index, next, pool);
+            }
+        }
+        self.clock = self.clock.max(now);
+        self.clock
     }
 
-    fn poll_packets(
-        &mut self,
-        now: Instant,
-        port: Port,
-        batch: &mut Vec<Packet>,
-        max: usize,
-        pool: &mut Pool,
-    ) {
-        self.advance(now, pool);
-        self.lines[usize::from(port.0)].poll_packets(now, NEAR, batch, max, pool);
+    fn take(&mut self, now: Instant, port: Port, packet: Packet, pool: &mut Pool) {
+        self.lines[usize::from(port.0)].take(now, NEAR, packet, pool);
     }
 
-    fn deadline(&self) -> Option<Instant> {
+    fn egress(&mut self, port: Port) -> &mut VecDeque<Due> {
+        self.lines[usize::from(port.0)].egress(NEAR)
+    }
+
+    fn earliest(&self) -> Option<Instant> {
         // What comes to the switch may go on at once.
-        self.lines.iter().filter_map(Link::deadline).min()
-    }
-
-    fn handle_deadline(&mut self, now: Instant, pool: &mut Pool) {
-        self.advance(now, pool);
+        self.lines.iter().filter_map(Link::earliest).min()
     }
 }
 
 impl Network for Switch {
     fn ports(&self) -> u16 {
         u16::try_from(self.lines.len()).expect("ports are numbered so")
-    }
-
-    fn poll_due(
-        &mut self,
-        now: Instant,
-        port: Port,
-        out: &mut Vec<Due>,
-        max: usize,
-        pool: &mut Pool,
-    ) {
-        self.advance(now, pool);
-        self.lines[usize::from(port.0)].poll_due(now, NEAR, out, max, pool);
     }
 
     fn set(&mut self, now: Instant, spec: &LinkSpec, pool: &mut Pool) -> Result<(), SpecError> {
@@ -240,6 +208,7 @@ fn copy(packet: &Packet, pool: &mut Pool) -> Option<Packet> {
 
 #[cfg(test)]
 mod tests {
+    use plumb_wire::machine::Machine as _;
     use plumb_wire::packet::Frames;
 
     use super::*;

@@ -7,6 +7,8 @@ use plumb_base::time::Instant;
 
 use crate::packet::{Packet, Pool};
 
+pub mod timed;
+
 /// Which of a machine's sides a packet enters or leaves by: the index of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Port(pub u16);

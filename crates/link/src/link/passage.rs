@@ -4,6 +4,7 @@
 //! Left out: what happens within a hop, and at what time.
 
 use plumb_base::time::{Instant, Span};
+use plumb_wire::machine::timed::Due;
 use plumb_wire::packet::{Packet, Pool, Segments};
 use plumb_wire::segment::{Checksums, Uncut, segment};
 
@@ -11,7 +12,6 @@ use super::Link;
 use crate::context::Reason;
 use crate::frame::Frame;
 use crate::hop::Hop;
-use crate::network::Due;
 use crate::router::error::{self, Error};
 use crate::router::{Verdict, fragments};
 use crate::spec::{DelayDistribution, DirectionSpec, QueueSpec, RateSpec};

@@ -1,6 +1,7 @@
 //! Claims about whole links.
 
 use plumb_base::seed::Seed;
+use plumb_wire::machine::Machine as _;
 use plumb_wire::packet::Frames;
 
 use super::*;
