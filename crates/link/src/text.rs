@@ -52,7 +52,7 @@ impl Files for NoFiles {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TextError {
     /// A key that there is not.
-    #[error("there is no '{key}' in a link{hint}; there are: {keys}", keys = direction::KEYS.join(", "))]
+    #[error("there is no '{key}' in a link{hint}; there are: {keys}", keys = direction::listed())]
     Key {
         /// What was written.
         key: String,

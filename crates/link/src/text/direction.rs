@@ -8,8 +8,8 @@ use std::fmt;
 use super::{Files, TextError, delay, fault, queue, rate, value};
 use crate::spec::{BucketSpec, DirectionSpec, MtuSpec, QueueSpec, RateSpec};
 
-/// Every key, in the order of a help text.
-pub const KEYS: [&str; 36] = [
+/// The keys of all but faults.
+const PLAIN_KEYS: [&str; 23] = [
     "rate",
     "burst",
     "on",
@@ -33,20 +33,17 @@ pub const KEYS: [&str; 36] = [
     "quantum",
     "update",
     "mtu",
-    "loss",
-    "gilbert-elliott",
-    "lose-every",
-    "lose",
-    "bit-errors",
-    "reorder",
-    "duplicate",
-    "corrupt",
-    "truncate",
-    "clog",
-    "blackout",
-    "partition",
-    "faults",
 ];
+
+/// Every key, in a line.
+pub fn listed() -> String {
+    keys().collect::<Vec<_>>().join(", ")
+}
+
+/// Every key, in the order of a help text.
+pub fn keys() -> impl Iterator<Item = &'static str> {
+    PLAIN_KEYS.into_iter().chain(fault::KEYS).chain(["faults"])
+}
 
 /// The values of a text by their keys, in the order in which they stand.
 pub(super) struct Given<'a> {
@@ -173,10 +170,10 @@ fn mtu(key: &'static str, text: &str) -> Result<Option<MtuSpec>, TextError> {
 }
 
 fn known(key: &str) -> Result<&'static str, TextError> {
-    if let Some(known) = KEYS.iter().find(|known| **known == key) {
+    if let Some(known) = keys().find(|known| *known == key) {
         return Ok(known);
     }
-    let close = KEYS.iter().find(|known| known.starts_with(key) || key.starts_with(**known));
+    let close = keys().find(|known| known.starts_with(key) || key.starts_with(known));
     let hint = close.filter(|_| !key.is_empty()).map(|close| format!(" (did you mean {close}?)"));
     Err(TextError::Key { key: key.to_owned(), hint: hint.unwrap_or_default() })
 }
