@@ -103,18 +103,55 @@ fn cut(batch: Vec<Packet>, medium: Medium, checksums: Checksums, pool: &mut Pool
             out.push(packet);
         }
     }
-    let frames = out
-        .iter_mut()
-        .map(|packet| {
-            if let ChecksumState::Partial { start, offset } = packet.meta.checksum {
-                let (start, offset) = (usize::from(start), usize::from(offset));
-                assert!(checksum::complete(pool.bytes_mut(packet), start, offset));
-            }
-            pool.bytes(packet).to_vec()
-        })
-        .collect();
+    let frames = out.iter().map(|packet| complete(packet, pool)).collect();
     pool.free_all(&mut out);
     frames
+}
+
+/// A packet's bytes as they would be on a wire, where no sum is left open.
+fn complete(packet: &Packet, pool: &Pool) -> Vec<u8> {
+    let mut bytes = pool.bytes(packet).to_vec();
+    if let ChecksumState::Partial { start, offset } = packet.meta.checksum {
+        assert!(checksum::complete(&mut bytes, start.into(), offset.into()));
+    }
+    bytes
+}
+
+/// A packet as long as several, and what it is cut into.
+struct Whole {
+    medium: Medium,
+    tcp: bool,
+    payload_len: usize,
+    bytes: Vec<u8>,
+    segments: Segments,
+}
+
+impl Whole {
+    /// Of a length in `lens` that is not less than two segments.
+    fn any(stream: &mut Stream, flags: Flags, lens: std::ops::Range<usize>) -> Self {
+        let (v6, tcp) = (stream.random(), stream.random());
+        let medium = if stream.random() { Medium::Ethernet } else { Medium::Ip };
+        let mut sender = Sender::new(v6, medium, stream);
+        let size: u16 = stream.random_range(500..1_400);
+        let payload_len = stream.random_range(lens.start.max(2 * usize::from(size))..lens.end);
+        let payload: Vec<u8> = (0..payload_len).map(|_| stream.random()).collect();
+        let bytes = sender.packet(tcp, flags, &payload);
+        let layout = Layout::of(&bytes, medium).unwrap();
+        let header_len = u16::try_from(layout.payload).unwrap();
+        let segments = Segments { kind: layout.kind, size, header_len };
+        Self { medium, tcp, payload_len, bytes, segments }
+    }
+
+    fn packet(&self, pool: &mut Pool) -> Packet {
+        let mut packet = pool.packet_of(&self.bytes).unwrap();
+        packet.meta.segments = Some(self.segments);
+        packet
+    }
+
+    /// How many packets it is cut into.
+    fn count(&self) -> usize {
+        self.payload_len.div_ceil(self.segments.size.into())
+    }
 }
 
 #[test]
@@ -175,30 +212,18 @@ fn whatever_arrives_is_restored_to_the_byte_by_cutting_what_was_joined() {
 fn a_super_segment_cut_is_sound_packets_which_are_joined_to_it_again() {
     for seed in 0..400 {
         let mut stream = Seed(seed).stream("super");
-        let (v6, tcp) = (stream.random(), stream.random());
-        let medium = if stream.random() { Medium::Ethernet } else { Medium::Ip };
-        let mut sender = Sender::new(v6, medium, &mut stream);
-        let size: u16 = stream.random_range(500..1_400);
-        let len = stream.random_range(2 * usize::from(size)..60_000);
-        let payload: Vec<u8> = (0..len).map(|_| stream.random()).collect();
         let flags = Flags::from_bits(Flags::ACK.bits() | Flags::PSH.bits() | Flags::CWR.bits());
-        let whole = sender.packet(tcp, flags, &payload);
-        let mut pool = pool();
-        let mut packet = pool.packet_of(&whole).unwrap();
-        let layout = Layout::of(&whole, medium).unwrap();
-        packet.meta.segments = Some(Segments {
-            kind: layout.kind,
-            size,
-            header_len: u16::try_from(layout.payload).unwrap(),
-        });
+        let whole = Whole::any(&mut stream, flags, 0..60_000);
+        let (medium, mut pool) = (whole.medium, pool());
+        let packet = whole.packet(&mut pool);
         let frames = cut(vec![packet], medium, Checksums::Complete, &mut pool);
-        assert_eq!(frames.len(), len.div_ceil(size.into()), "seed {seed}");
+        assert_eq!(frames.len(), whole.count(), "seed {seed}");
         for (n, frame) in frames.iter().enumerate() {
             let layout = Layout::of(frame, medium).unwrap();
             let pseudo = layout.pseudo(frame).unwrap();
             assert!(pseudo.verifies(&frame[layout.transport..]), "seed {seed}");
-            assert!(frame.len() - layout.payload <= size.into());
-            if tcp {
+            assert!(frame.len() - layout.payload <= whole.segments.size.into());
+            if whole.tcp {
                 let flags = tcp::Segment::parse(&frame[layout.transport..]).unwrap().flags();
                 assert_eq!(flags.contains(Flags::CWR), n == 0);
                 assert_eq!(flags.contains(Flags::PSH), n + 1 == frames.len());
@@ -206,12 +231,8 @@ fn a_super_segment_cut_is_sound_packets_which_are_joined_to_it_again() {
         }
         let batch = joined(&frames, medium, &mut pool);
         let [again] = batch.try_into().unwrap();
-        let mut bytes = pool.bytes(&again).to_vec();
-        if let ChecksumState::Partial { start, offset } = again.meta.checksum {
-            assert!(checksum::complete(&mut bytes, start.into(), offset.into()));
-        }
+        assert_eq!(complete(&again, &pool), whole.bytes, "seed {seed}");
         pool.free(again);
-        assert_eq!(bytes, whole, "seed {seed}");
         assert_eq!(pool.available(), (512, 8));
     }
 }
@@ -220,34 +241,17 @@ fn a_super_segment_cut_is_sound_packets_which_are_joined_to_it_again() {
 fn what_was_cut_with_its_checksums_left_open_is_joined_to_the_same_super_segment() {
     for seed in 0..200 {
         let mut stream = Seed(seed).stream("open");
-        let (v6, tcp) = (stream.random(), stream.random());
-        let medium = if stream.random() { Medium::Ethernet } else { Medium::Ip };
-        let mut sender = Sender::new(v6, medium, &mut stream);
-        let size: u16 = stream.random_range(500..1_400);
-        let payload: Vec<u8> = (0..10_000).map(|_| stream.random()).collect();
-        let whole = sender.packet(tcp, Flags::ACK, &payload);
-        let mut pool = pool();
-        let mut packet = pool.packet_of(&whole).unwrap();
-        let layout = Layout::of(&whole, medium).unwrap();
-        packet.meta.segments = Some(Segments {
-            kind: layout.kind,
-            size,
-            header_len: u16::try_from(layout.payload).unwrap(),
-        });
-        let segments = packet.meta.segments;
+        let whole = Whole::any(&mut stream, Flags::ACK, 10_000..10_001);
+        let (medium, mut pool) = (whole.medium, pool());
+        let packet = whole.packet(&mut pool);
         let mut batch = Vec::new();
         segment(packet, medium, Checksums::Partial, &mut pool, &mut batch).unwrap();
-        assert_eq!(batch.len(), payload.len().div_ceil(size.into()));
+        assert_eq!(batch.len(), whole.count());
         coalesce(&mut batch, medium, &mut pool);
         assert_eq!(batch.len(), 1, "seed {seed}");
-        assert_eq!(batch[0].meta.segments, segments, "seed {seed}");
-        let (start, offset) = match batch[0].meta.checksum {
-            ChecksumState::Partial { start, offset } => (start.into(), offset.into()),
-            other => panic!("{other:?}"),
-        };
-        let bytes = pool.bytes_mut(&mut batch[0]);
-        assert!(checksum::complete(bytes, start, offset));
-        assert_eq!(bytes, whole, "seed {seed}");
+        assert_eq!(batch[0].meta.segments, Some(whole.segments), "seed {seed}");
+        assert!(matches!(batch[0].meta.checksum, ChecksumState::Partial { .. }), "seed {seed}");
+        assert_eq!(complete(&batch[0], &pool), whole.bytes, "seed {seed}");
         pool.free_all(&mut batch);
         assert_eq!(pool.available(), (512, 8));
     }
