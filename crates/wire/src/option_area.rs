@@ -1,8 +1,11 @@
-//! The options of an IPv4 or TCP header: at most 40 bytes, a multiple of four.
+//! The options of an IPv4 or TCP header: at most 40 bytes, a multiple of four, read and written one by one.
 //!
 //! Left out: what the options say (`ipv4::option`, `tcp::option`).
 
 use std::fmt;
+use std::marker::PhantomData;
+
+use crate::malformed::Malformed;
 
 /// Room for options: a header has 4 bits to count 32-bit words, five of which are its own.
 pub const CAPACITY: usize = 40;
@@ -12,6 +15,71 @@ pub const CAPACITY: usize = 40;
 pub struct OptionArea {
     bytes: [u8; CAPACITY],
     len: u8,
+}
+
+/// Behind it there are no options: one byte, without a length.
+const END: u8 = 0;
+/// Between options, for alignment: one byte, without a length.
+pub(crate) const NO_OPERATION: u8 = 1;
+
+/// One option, as its protocol understands it.
+pub(crate) trait OptionItem<'a>: Sized {
+    /// The one that is but a byte between others.
+    const NO_OPERATION: Self;
+
+    /// That of a type and of what follows type and length.
+    fn read(kind: u8, data: &'a [u8]) -> Result<Self, Malformed>;
+
+    /// Writes it to the front of `out` and gives its length, or `None` without room.
+    fn write(&self, out: &mut [u8]) -> Option<usize>;
+}
+
+/// The options in `area`, up to the end that it announces, or its own.
+///
+/// After an error there are no more.
+#[inline]
+pub(crate) fn items<'a, I: OptionItem<'a>>(area: &'a [u8]) -> Items<'a, I> {
+    Items { rest: area, of: PhantomData }
+}
+
+pub(crate) struct Items<'a, I> {
+    rest: &'a [u8],
+    of: PhantomData<I>,
+}
+
+impl<I> Clone for Items<'_, I> {
+    fn clone(&self) -> Self {
+        Self { ..*self }
+    }
+}
+
+impl<'a, I: OptionItem<'a>> Items<'a, I> {
+    #[inline]
+    fn pull(&mut self) -> Result<Option<I>, Malformed> {
+        let rest = std::mem::take(&mut self.rest);
+        let Some((&kind, tail)) = rest.split_first() else { return Ok(None) };
+        if kind == END {
+            return Ok(None);
+        }
+        if kind == NO_OPERATION {
+            self.rest = tail;
+            return Ok(Some(I::NO_OPERATION));
+        }
+        let len = tail.first().ok_or(Malformed::OptionLength)?;
+        let data = rest.get(2..usize::from(*len)).ok_or(Malformed::OptionLength)?;
+        let item = I::read(kind, data)?;
+        self.rest = &rest[usize::from(*len)..];
+        Ok(Some(item))
+    }
+}
+
+impl<'a, I: OptionItem<'a>> Iterator for Items<'a, I> {
+    type Item = Result<I, Malformed>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        self.pull().transpose()
+    }
 }
 
 /// Options that need more than [`CAPACITY`] bytes.
@@ -36,6 +104,21 @@ impl OptionArea {
         area.bytes.get_mut(..options.len()).ok_or(NoRoom)?.copy_from_slice(options);
         area.len = u8::try_from(options.len().next_multiple_of(4)).map_err(|_| NoRoom)?;
         Ok(area)
+    }
+
+    /// These options, filled up with "end of options".
+    ///
+    /// # Errors
+    /// [`NoRoom`] beyond [`CAPACITY`].
+    pub(crate) fn of<'a, I: OptionItem<'a>>(
+        items: impl IntoIterator<Item = I>,
+    ) -> Result<Self, NoRoom> {
+        let mut bytes = [0; CAPACITY];
+        let mut len = 0;
+        for item in items {
+            len += item.write(&mut bytes[len..]).ok_or(NoRoom)?;
+        }
+        Self::new(&bytes[..len])
     }
 
     /// The bytes, a multiple of four.

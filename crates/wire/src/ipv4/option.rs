@@ -4,10 +4,8 @@
 //! [`Item::Other`].
 
 use crate::malformed::Malformed;
-use crate::option_area::{NoRoom, OptionArea};
+use crate::option_area::{self, NO_OPERATION, NoRoom, OptionArea, OptionItem};
 
-const END: u8 = 0;
-const NO_OPERATION: u8 = 1;
 const RECORD_ROUTE: u8 = 7;
 const TIMESTAMP: u8 = 68;
 const LOOSE_ROUTE: u8 = 131;
@@ -64,7 +62,7 @@ impl Slots<'_> {
     }
 }
 
-impl<'a> Item<'a> {
+impl Item<'_> {
     /// Its type, copied flag included.
     pub fn kind(&self) -> u8 {
         match self {
@@ -82,6 +80,10 @@ impl<'a> Item<'a> {
     pub fn is_copied(&self) -> bool {
         self.kind() & COPIED != 0
     }
+}
+
+impl<'a> OptionItem<'a> for Item<'a> {
+    const NO_OPERATION: Self = Self::NoOperation;
 
     fn read(kind: u8, data: &'a [u8]) -> Result<Self, Malformed> {
         let slots = || match data {
@@ -110,7 +112,6 @@ impl<'a> Item<'a> {
         })
     }
 
-    /// Appends it to `out` and gives what it was written to, or `None` without room.
     fn write(&self, out: &mut [u8]) -> Option<usize> {
         let (head, data): ([u8; 4], &[u8]) = match *self {
             Self::NoOperation => {
@@ -143,39 +144,7 @@ impl<'a> Item<'a> {
 ///
 /// After an error there are no more.
 pub fn items(area: &[u8]) -> impl Iterator<Item = Result<Item<'_>, Malformed>> + Clone {
-    Items { rest: area }
-}
-
-#[derive(Clone)]
-struct Items<'a> {
-    rest: &'a [u8],
-}
-
-impl<'a> Items<'a> {
-    fn pull(&mut self) -> Result<Option<Item<'a>>, Malformed> {
-        let rest = std::mem::take(&mut self.rest);
-        let Some((&kind, tail)) = rest.split_first() else { return Ok(None) };
-        if kind == END {
-            return Ok(None);
-        }
-        if kind == NO_OPERATION {
-            self.rest = tail;
-            return Ok(Some(Item::NoOperation));
-        }
-        let len = tail.first().ok_or(Malformed::OptionLength)?;
-        let data = rest.get(2..usize::from(*len)).ok_or(Malformed::OptionLength)?;
-        let item = Item::read(kind, data)?;
-        self.rest = &rest[usize::from(*len)..];
-        Ok(Some(item))
-    }
-}
-
-impl<'a> Iterator for Items<'a> {
-    type Item = Result<Item<'a>, Malformed>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.pull().transpose()
-    }
+    option_area::items(area)
 }
 
 /// An area of these options, filled up with "end of options".
@@ -183,12 +152,7 @@ impl<'a> Iterator for Items<'a> {
 /// # Errors
 /// [`NoRoom`] beyond 40 bytes.
 pub fn area<'a>(items: impl IntoIterator<Item = Item<'a>>) -> Result<OptionArea, NoRoom> {
-    let mut bytes = [0; crate::option_area::CAPACITY];
-    let mut len = 0;
-    for item in items {
-        len += item.write(&mut bytes[len..]).ok_or(NoRoom)?;
-    }
-    OptionArea::new(&bytes[..len])
+    OptionArea::of(items)
 }
 
 /// What every fragment but the first carries of `options`: those with the copied flag

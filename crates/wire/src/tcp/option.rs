@@ -5,10 +5,8 @@
 
 use super::SeqNum;
 use crate::malformed::Malformed;
-use crate::option_area::{CAPACITY, NoRoom, OptionArea};
+use crate::option_area::{self, NO_OPERATION, NoRoom, OptionArea, OptionItem};
 
-const END: u8 = 0;
-const NO_OPERATION: u8 = 1;
 const MSS: u8 = 2;
 const WINDOW_SCALE: u8 = 3;
 const SACK_PERMITTED: u8 = 4;
@@ -94,7 +92,9 @@ pub enum Item<'a> {
     },
 }
 
-impl<'a> Item<'a> {
+impl<'a> OptionItem<'a> for Item<'a> {
+    const NO_OPERATION: Self = Self::NoOperation;
+
     fn read(kind: u8, data: &'a [u8]) -> Result<Self, Malformed> {
         Ok(match (kind, data) {
             (MSS, &[a, b]) => Self::Mss(u16::from_be_bytes([a, b])),
@@ -112,7 +112,6 @@ impl<'a> Item<'a> {
         })
     }
 
-    /// Writes it to the front of `out` and gives its length, or `None` without room.
     fn write(&self, out: &mut [u8]) -> Option<usize> {
         match *self {
             Self::NoOperation => {
@@ -153,41 +152,7 @@ fn write_one(kind: u8, data: &[u8], out: &mut [u8]) -> Option<usize> {
 /// After an error there are no more.
 #[inline]
 pub fn items(area: &[u8]) -> impl Iterator<Item = Result<Item<'_>, Malformed>> + Clone {
-    Items { rest: area }
-}
-
-#[derive(Clone)]
-struct Items<'a> {
-    rest: &'a [u8],
-}
-
-impl<'a> Items<'a> {
-    #[inline]
-    fn pull(&mut self) -> Result<Option<Item<'a>>, Malformed> {
-        let rest = std::mem::take(&mut self.rest);
-        let Some((&kind, tail)) = rest.split_first() else { return Ok(None) };
-        if kind == END {
-            return Ok(None);
-        }
-        if kind == NO_OPERATION {
-            self.rest = tail;
-            return Ok(Some(Item::NoOperation));
-        }
-        let len = tail.first().ok_or(Malformed::OptionLength)?;
-        let data = rest.get(2..usize::from(*len)).ok_or(Malformed::OptionLength)?;
-        let item = Item::read(kind, data)?;
-        self.rest = &rest[usize::from(*len)..];
-        Ok(Some(item))
-    }
-}
-
-impl<'a> Iterator for Items<'a> {
-    type Item = Result<Item<'a>, Malformed>;
-
-    #[inline]
-    fn next(&mut self) -> Option<Self::Item> {
-        self.pull().transpose()
-    }
+    option_area::items(area)
 }
 
 /// An area of these options, filled up with "end of options".
@@ -195,12 +160,7 @@ impl<'a> Iterator for Items<'a> {
 /// # Errors
 /// [`NoRoom`] beyond 40 bytes.
 pub fn area<'a>(items: impl IntoIterator<Item = Item<'a>>) -> Result<OptionArea, NoRoom> {
-    let mut bytes = [0; CAPACITY];
-    let mut len = 0;
-    for item in items {
-        len += item.write(&mut bytes[len..]).ok_or(NoRoom)?;
-    }
-    OptionArea::new(&bytes[..len])
+    OptionArea::of(items)
 }
 
 #[cfg(test)]
