@@ -6,11 +6,11 @@
 use std::net::Ipv4Addr;
 
 use crate::checksum::nonzero;
+use crate::icmp;
 use crate::malformed::Malformed;
 use plumb_copy::Sum;
 
-/// Bytes before the body.
-pub const HEADER_LEN: usize = 8;
+pub use crate::icmp::{HEADER_LEN, time_exceeded};
 
 /// Codes of [`Message::Unreachable`] (RFC 792, RFC 1122 §3.2.2.1, RFC 1812 §5.2.7.1).
 pub mod unreachable {
@@ -28,14 +28,6 @@ pub mod unreachable {
     pub const SOURCE_ROUTE: u8 = 5;
     /// Forbidden by an administrator.
     pub const PROHIBITED: u8 = 13;
-}
-
-/// Codes of [`Message::TimeExceeded`].
-pub mod time_exceeded {
-    /// The hop limit was used up.
-    pub const HOP_LIMIT: u8 = 0;
-    /// Fragments were missing for too long.
-    pub const REASSEMBLY: u8 = 1;
 }
 
 /// What a message says; its body follows it.
@@ -107,10 +99,7 @@ impl Message {
     /// bytes of `out`. Panics when `out` is shorter.
     #[inline]
     pub fn emit(&self, body: Sum, out: &mut [u8]) {
-        let out: &mut [u8; HEADER_LEN] = out.first_chunk_mut().expect("room for the message");
-        *out = self.octets();
-        let checksum = (Sum::of(out) + body).finish();
-        out[2..4].copy_from_slice(&checksum.to_be_bytes());
+        icmp::emit(self.octets(), |sum| (sum + body).finish(), out);
     }
 
     /// The eight octets, with no checksum.
@@ -139,55 +128,36 @@ impl Message {
 }
 
 /// A message as it came.
+pub type Packet<'a> = icmp::Packet<'a, V4>;
+
+/// Marks what came over IPv4.
 #[derive(Clone, Copy, Debug)]
-pub struct Packet<'a> {
-    fixed: &'a [u8; HEADER_LEN],
-    body: &'a [u8],
-}
+pub enum V4 {}
 
-impl<'a> Packet<'a> {
-    /// Reads a message.
-    ///
-    /// The checksum is not looked at: see [`Packet::verify`].
-    ///
-    /// # Errors
-    /// [`Malformed::Truncated`].
-    #[inline]
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let (fixed, body) = bytes.split_first_chunk().ok_or(Malformed::Truncated)?;
-        Ok(Self { fixed, body })
-    }
-
+impl Packet<'_> {
     /// The message, if its checksum is right.
     ///
     /// # Errors
     /// [`Malformed::Checksum`].
     #[inline]
     pub fn verify(self) -> Result<Self, Malformed> {
-        let sum = Sum::of(self.fixed) + Sum::of(self.body);
-        if sum.finish() == 0 { Ok(self) } else { Err(Malformed::Checksum) }
+        self.checked(|_, sum| sum.finish())
     }
 
     /// What it says. An echo with a code other than 0 is [`Message::Other`].
     #[inline]
     pub fn message(&self) -> Message {
-        let [kind, code, _, _, a, b, c, d] = *self.fixed;
-        let (first, second) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
-        match (kind, code) {
+        let (first, second) = self.halves();
+        let rest @ [pointer, ..] = self.rest();
+        match (self.kind(), self.code()) {
             (0, 0) => Message::EchoReply { identifier: first, sequence: second },
             (8, 0) => Message::EchoRequest { identifier: first, sequence: second },
             (3, code) => Message::Unreachable { code, next_hop_mtu: second },
-            (5, code) => Message::Redirect { code, gateway: Ipv4Addr::new(a, b, c, d) },
+            (5, code) => Message::Redirect { code, gateway: Ipv4Addr::from(rest) },
             (11, code) => Message::TimeExceeded { code },
-            (12, code) => Message::ParameterProblem { code, pointer: a },
-            (kind, code) => Message::Other { kind, code, rest: [a, b, c, d] },
+            (12, code) => Message::ParameterProblem { code, pointer },
+            (kind, code) => Message::Other { kind, code, rest },
         }
-    }
-
-    /// What follows the eight octets: an echo's data, or the beginning of the packet at fault.
-    #[inline]
-    pub fn body(&self) -> &'a [u8] {
-        self.body
     }
 }
 
@@ -196,14 +166,9 @@ impl<'a> Packet<'a> {
 /// Panics when `message` has no eight octets: parse it first.
 #[inline]
 pub fn answer_echo(message: &mut [u8]) {
-    let fixed: &mut [u8; HEADER_LEN] = message.first_chunk_mut().expect("a whole message");
-    let old = u16::from_be_bytes([fixed[0], fixed[1]]);
-    let checksum = u16::from_be_bytes([fixed[2], fixed[3]]);
     // A reply without a bit set sums to zero, and no update can tell that from minus zero: 0xffff is
     // right of either.
-    let checksum = nonzero(crate::checksum::updated(checksum, old, u16::from(fixed[1])));
-    fixed[0] = 0;
-    fixed[2..4].copy_from_slice(&checksum.to_be_bytes());
+    icmp::set_kind(message, 0, nonzero);
 }
 
 #[cfg(test)]

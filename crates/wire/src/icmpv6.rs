@@ -4,11 +4,11 @@
 //! listeners, which are [`Message::Other`] here.
 
 use crate::checksum::Pseudo;
+use crate::icmp;
 use crate::malformed::Malformed;
 use plumb_copy::Sum;
 
-/// Bytes before the body.
-pub const HEADER_LEN: usize = 8;
+pub use crate::icmp::{HEADER_LEN, time_exceeded};
 
 /// Codes of [`Message::Unreachable`] (RFC 4443 §3.1).
 pub mod unreachable {
@@ -26,14 +26,6 @@ pub mod unreachable {
     pub const SOURCE_POLICY: u8 = 5;
     /// The route rejects it.
     pub const REJECT_ROUTE: u8 = 6;
-}
-
-/// Codes of [`Message::TimeExceeded`] (RFC 4443 §3.3).
-pub mod time_exceeded {
-    /// The hop limit was used up.
-    pub const HOP_LIMIT: u8 = 0;
-    /// Fragments were missing for too long.
-    pub const REASSEMBLY: u8 = 1;
 }
 
 /// Codes of [`Message::ParameterProblem`] (RFC 4443 §3.4, RFC 7112).
@@ -115,10 +107,8 @@ impl Message {
     /// Panics when `out` is shorter.
     #[inline]
     pub fn emit(&self, pseudo: Pseudo, body_len: usize, body: Sum, out: &mut [u8]) {
-        let out: &mut [u8; HEADER_LEN] = out.first_chunk_mut().expect("room for the message");
-        *out = self.octets();
-        let checksum = pseudo.checksum(HEADER_LEN + body_len, Sum::of(out) + body);
-        out[2..4].copy_from_slice(&checksum.to_be_bytes());
+        let len = HEADER_LEN + body_len;
+        icmp::emit(self.octets(), |sum| pseudo.checksum(len, sum + body), out);
     }
 
     /// The eight octets, with no checksum.
@@ -142,51 +132,29 @@ impl Message {
 }
 
 /// A message as it came.
+pub type Packet<'a> = icmp::Packet<'a, V6>;
+
+/// Marks what came over IPv6.
 #[derive(Clone, Copy, Debug)]
-pub struct Packet<'a> {
-    fixed: &'a [u8; HEADER_LEN],
-    body: &'a [u8],
-}
+pub enum V6 {}
 
-impl<'a> Packet<'a> {
-    /// Reads a message.
-    ///
-    /// The checksum is not looked at: see [`Packet::verify`].
-    ///
-    /// # Errors
-    /// [`Malformed::Truncated`]: also for less than eight octets, which no known message has.
-    #[inline]
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let (fixed, body) = bytes.split_first_chunk().ok_or(Malformed::Truncated)?;
-        Ok(Self { fixed, body })
-    }
-
+impl Packet<'_> {
     /// The message, if its checksum is right.
     ///
     /// # Errors
     /// [`Malformed::Checksum`].
     #[inline]
     pub fn verify(self, pseudo: Pseudo) -> Result<Self, Malformed> {
-        let sum = Sum::of(self.fixed) + Sum::of(self.body);
-        match pseudo.checksum(HEADER_LEN + self.body.len(), sum) {
-            0 => Ok(self),
-            _ => Err(Malformed::Checksum),
-        }
-    }
-
-    /// Its type.
-    #[inline]
-    pub fn kind(&self) -> u8 {
-        self.fixed[0]
+        self.checked(|len, sum| pseudo.checksum(len, sum))
     }
 
     /// What it says. An echo with a code other than 0 is [`Message::Other`].
     #[inline]
     pub fn message(&self) -> Message {
-        let [kind, code, _, _, a, b, c, d] = *self.fixed;
-        let (identifier, sequence) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
-        let value = u32::from_be_bytes([a, b, c, d]);
-        match (kind, code) {
+        let (identifier, sequence) = self.halves();
+        let rest = self.rest();
+        let value = u32::from_be_bytes(rest);
+        match (self.kind(), self.code()) {
             (1, code) => Message::Unreachable { code },
             // RFC 4443 §3.2: the code is "ignored by the receiver".
             (2, _) => Message::PacketTooBig { mtu: value },
@@ -194,27 +162,8 @@ impl<'a> Packet<'a> {
             (4, code) => Message::ParameterProblem { code, pointer: value },
             (128, 0) => Message::EchoRequest { identifier, sequence },
             (129, 0) => Message::EchoReply { identifier, sequence },
-            (kind, code) => Message::Other { kind, code, rest: [a, b, c, d] },
+            (kind, code) => Message::Other { kind, code, rest },
         }
-    }
-
-    /// What follows the eight octets: an echo's data, or the beginning of the packet at fault.
-    #[inline]
-    pub fn body(&self) -> &'a [u8] {
-        self.body
-    }
-
-    /// Its code.
-    #[inline]
-    pub fn code(&self) -> u8 {
-        self.fixed[1]
-    }
-
-    /// The last four of the eight octets.
-    #[inline]
-    pub fn rest(&self) -> [u8; 4] {
-        let [.., a, b, c, d] = *self.fixed;
-        [a, b, c, d]
     }
 }
 
@@ -224,13 +173,7 @@ impl<'a> Packet<'a> {
 /// Panics when `message` has no eight octets: parse it first.
 #[inline]
 pub fn answer_echo(message: &mut [u8]) {
-    let fixed: &mut [u8; HEADER_LEN] = message.first_chunk_mut().expect("a whole message");
-    let old = u16::from_be_bytes([fixed[0], fixed[1]]);
-    let checksum = u16::from_be_bytes([fixed[2], fixed[3]]);
-    fixed[0] = 129;
-    let new = u16::from_be_bytes([fixed[0], fixed[1]]);
-    let checksum = crate::checksum::updated(checksum, old, new);
-    fixed[2..4].copy_from_slice(&checksum.to_be_bytes());
+    icmp::set_kind(message, 129, std::convert::identity);
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ pub mod ethernet;
 pub mod flow;
 pub mod fragment;
 pub mod fuzz;
+pub mod icmp;
 pub mod icmpv4;
 pub mod icmpv6;
 pub mod ipv4;
