@@ -8,6 +8,7 @@ use std::io;
 
 mod address;
 mod bed;
+mod chain;
 mod companion;
 mod contained;
 mod doors;
@@ -23,6 +24,7 @@ mod sysctl;
 mod world;
 
 pub use bed::{Far, LinkOptions, TestBed};
+pub use chain::Chain;
 pub use companion::{Companion, adopt};
 pub use contained::{Contained, Ended, Signals, contain, end_heir};
 pub use doors::{Doors, leave_session};

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use plumb_host::device::tap::{self, Settings, Tap};
 use plumb_host::lab::{
-    self, Far, LabError, LinkChange, LinkOptions, Namespace, Offload, TestBed, VethEnd,
+    self, Chain, Far, LabError, LinkChange, LinkOptions, Namespace, Offload, TestBed, VethEnd,
 };
 use plumb_sys::fd::{poll_readable, read};
 use plumb_wire::mac::MacAddr;
@@ -308,4 +308,41 @@ fn a_bed_that_is_dropped_leaves_no_device_and_no_namespace() {
 mod errno {
     pub const EINVAL: i32 = 22;
     pub const ENETUNREACH: i32 = 101;
+}
+
+/// Datagrams of version 4 that a namespace has forwarded.
+fn forwarded(namespace: &Namespace) -> u64 {
+    let read = || std::fs::read_to_string("/proc/thread-self/net/snmp");
+    let text = namespace.enter(read).unwrap().unwrap();
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Ip: "));
+    let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
+    let place = names.split(' ').position(|name| name == "ForwDatagrams").unwrap();
+    values.split(' ').nth(place).unwrap().parse().unwrap()
+}
+
+#[test]
+fn what_crosses_a_chain_is_forwarded_by_every_router_in_both_families() {
+    for routers in [0_u8, 1, 3] {
+        let Some(chain) = allowed(Chain::new(routers, LinkOptions::default())) else { return };
+        assert_eq!(chain.routers().len(), usize::from(routers));
+        let (v4, v6) = chain.far_addresses();
+        for address in [Some(IpAddr::from(v4)), v6.map(IpAddr::from)].into_iter().flatten() {
+            let far = chain.far().enter(|| UdpSocket::bind((address, 0)).unwrap()).unwrap();
+            let any = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+            let near = chain.near().enter(|| UdpSocket::bind(any).unwrap()).unwrap();
+            for socket in [&near, &far] {
+                socket.set_read_timeout(Some(PATIENCE)).unwrap();
+            }
+            let mut buffer = [0; 16];
+            near.send_to(b"there", far.local_addr().unwrap()).unwrap();
+            let (len, from) = far.recv_from(&mut buffer).unwrap();
+            assert_eq!(&buffer[..len], b"there", "{address}");
+            far.send_to(b"and back", from).unwrap();
+            let (len, _) = near.recv_from(&mut buffer).unwrap();
+            assert_eq!(&buffer[..len], b"and back", "{address}");
+        }
+        for router in chain.routers() {
+            assert_eq!(forwarded(router), 2, "there and back, of {routers} routers");
+        }
+    }
 }

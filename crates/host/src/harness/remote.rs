@@ -10,7 +10,7 @@ use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::spec::{BlockReport, LaunchSpec, PathSpec, RemoteSpec, Wire};
-use crate::lab::{Far, LinkOptions, Namespace, TestBed, become_root, set_sysctl};
+use crate::lab::{Chain, Far, LinkOptions, Namespace, TestBed, become_root, set_sysctl};
 use crate::local::ground::{Apart, Ground, lack};
 use crate::local::{Attempt as _, OpenError};
 
@@ -44,6 +44,9 @@ pub(crate) struct Site {
     /// Devices that nobody else holds.
     #[expect(dead_code, reason = "held, not read")]
     bed: Option<TestBed>,
+    /// Hosts and routers, which would be gone with their last descriptor.
+    #[expect(dead_code, reason = "held, not read")]
+    chain: Option<Chain>,
     /// The process that is the link.
     emulation: Option<Emulation>,
     account: Account,
@@ -56,7 +59,7 @@ impl Site {
     }
 
     fn on(ground: Ground, facts: BTreeMap<String, String>) -> Self {
-        Self { ground, facts, bed: None, emulation: None, account: Account::default() }
+        Self { ground, facts, bed: None, chain: None, emulation: None, account: Account::default() }
     }
 
     /// Makes the two sides that a remote channel asks for; a link runs on the CPUs given.
@@ -70,6 +73,7 @@ impl Site {
             Wire::Veth => Self::veth(path)?,
             Wire::Outer => Self::outer()?,
             Wire::Link(text) => Self::link(text, path, launch, cpus)?,
+            Wire::Routers(routers) => Self::routers(*routers, path)?,
         };
         site.facts.insert("mtu".to_owned(), path.mtu.to_string());
         if let Some(window) = remote.channel.options.window {
@@ -147,6 +151,22 @@ impl Site {
         let facts = BTreeMap::from([("link".to_owned(), "veth".to_owned())]);
         let ground = apart(&bed)?;
         Ok(Self { bed: Some(bed), ..Self::on(ground, facts) })
+    }
+
+    /// Linux's routers in a row.
+    fn routers(routers: u8, path: &PathSpec) -> Result<Self, OpenError> {
+        become_root().map_err(lack)?;
+        let options = LinkOptions { mtu: path.mtu, ..LinkOptions::default() };
+        let chain = Chain::new(routers, options).map_err(lack)?;
+        let (far_v4, far_v6) = chain.far_addresses();
+        let ground = Ground::Apart(Apart {
+            near: Some(chain.near().try_clone().map_err(lack)?),
+            far: chain.far().try_clone().map_err(lack)?,
+            far_v4: Some(far_v4),
+            far_v6,
+        });
+        let facts = BTreeMap::from([("link".to_owned(), format!("{routers} of Linux's routers"))]);
+        Ok(Self { chain: Some(chain), ..Self::on(ground, facts) })
     }
 
     /// The link that this process runs behind already.

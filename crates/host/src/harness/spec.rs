@@ -83,6 +83,8 @@ pub enum Wire {
     Outer,
     /// An emulated link, by its text.
     Link(String),
+    /// So many of Linux's own routers, a namespace each, with a virtual Ethernet between neighbours.
+    Routers(u8),
 }
 
 impl RemoteSpec {

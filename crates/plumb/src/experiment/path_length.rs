@@ -1,9 +1,9 @@
 //! `path.length`: what each router on the way costs.
 //!
-//! Hops of one kind in a row, with a router between one and the next. Left out: routers that are loaded by
-//! others.
+//! Hops of one kind in a row, with a router between one and the next: plumb's, on links of a rate and a
+//! delay, or Linux's, on virtual Ethernets that have neither. Left out: routers that are loaded by others.
 
-use plumb_host::harness::spec::Task;
+use plumb_host::harness::spec::{PathSpec, Task, Wire};
 use plumb_store::record::Level;
 
 use super::factor::{Domain, Factor, Reader, always, keep, numbers, words};
@@ -29,6 +29,7 @@ pub static PATH_LENGTH: Experiment = Experiment {
             levels: |_| words(&["udp4", "tcp4"]),
             ..MECHANISM
         },
+        FORWARDER,
         ROUTERS,
         Factor { levels: |_| words(&["same-cpu"]), ..NEAR_PLACEMENT },
         BLOCKING,
@@ -55,10 +56,21 @@ pub static PATH_LENGTH: Experiment = Experiment {
             _ if mechanism.is_lossy() || size > 64 => return Form::Meaningless,
             _ => Task::Steady { size: MESSAGE, interval_ns: INTERVAL_MIN.as_ns() },
         };
-        let routers = factors.int(ROUTERS.name).unwrap_or(0);
-        let hops = usize::try_from(routers).unwrap_or(0) + 1;
-        let text = vec![HOP; hops].join(";");
-        match path::link(&format!("{routers} routers"), &text, 1500) {
+        let routers = factors.int(ROUTERS.name).and_then(|number| u8::try_from(number).ok());
+        let routers = routers.unwrap_or(0);
+        let path = if factors.text(FORWARDER.name) == Some(LINUX) {
+            Ok(PathSpec {
+                name: format!("{routers} of Linux's routers"),
+                wire: Wire::Routers(routers),
+                mtu: MTU,
+                round_trip_ns: 0,
+                rate: None,
+            })
+        } else {
+            let text = vec![HOP; usize::from(routers) + 1].join(";");
+            path::link(&format!("{routers} routers"), &text, MTU)
+        };
+        match path {
             Ok(path) => Form::of(remote::over(setting, mechanism, path, |_| {}), task),
             Err(exclusion) => Form::Excluded(exclusion),
         }
@@ -67,6 +79,21 @@ pub static PATH_LENGTH: Experiment = Experiment {
 
 /// One hop: a switched network of today's desk, as the preset lan-1g.
 const HOP: &str = "rate=1gbit,overhead=24,delay=20us,limit=256packets";
+
+/// MTU of every hop: Ethernet's (RFC 894).
+const MTU: u32 = 1500;
+
+/// The level of Linux's own routers.
+const LINUX: &str = "linux";
+
+const FORWARDER: Factor = Factor {
+    name: "forwarder",
+    meaning: "whose routers: plumb's, with links of 1 Gb/s and 20 µs, or Linux's, a namespace each",
+    domain: Domain::Words(&["plumb", LINUX]),
+    levels: |_| words(&["plumb", LINUX]),
+    applies: always,
+    fit: keep,
+};
 
 /// Most routers on a path.
 const ROUTERS_MAX: u64 = 8;
@@ -82,7 +109,7 @@ const ROUTERS: Factor = Factor {
         describe: || format!("a number from 0 to {ROUTERS_MAX}"),
     }),
     levels: |preset| match preset {
-        Preset::Quick => numbers(&[0, 1, 4, 8]),
+        Preset::Quick => numbers(&[0, 2, 8]),
         Preset::Default => numbers(&[0, 1, 2, 4, 8]),
         Preset::Paper => numbers(&[0, 1, 2, 3, 4, 5, 6, 7, 8]),
     },
