@@ -155,6 +155,7 @@ fn actual(domain: Domain, name: &str, level: &Level, topology: &Topology) -> Vec
 
 #[cfg(test)]
 mod tests {
+    use plumb_base::time::Span;
     use plumb_host::environment::tree::Tree;
 
     use super::*;
@@ -221,6 +222,21 @@ mod tests {
             &[0, 1],
         );
         assert_eq!((mixed.len(), measured(&mixed)), (2, 1));
+    }
+
+    #[test]
+    fn quick_experiments_over_networks_take_under_a_minute_when_cells_are_soon_precise() {
+        let estimate = |id: &str| {
+            let cells = cells(id, Preset::Quick, &[], &[0, 1]);
+            Estimate::of(&cells, &Preset::Quick.limits())
+        };
+        let minute = Span::from_secs(60);
+        for id in ["latency.remote", "throughput.remote", "path.length", "mtu.path"] {
+            let estimate = estimate(id);
+            assert!(estimate.cells > 0 && estimate.least < minute, "{id}: {estimate:?}");
+        }
+        let window = estimate("window.bdp");
+        assert!(window.cells > 0 && window.most < minute, "{window:?}");
     }
 
     #[test]

@@ -97,7 +97,7 @@ const RTT: Factor = Factor {
         describe: || "a length of time such as 20ms".to_owned(),
     }),
     levels: |preset| match preset {
-        Preset::Quick => words(&["1ms", "40ms"]),
+        Preset::Quick => words(&["1ms", "20ms"]),
         Preset::Default => words(&["1ms", "20ms", "100ms"]),
         Preset::Paper => words(&["100us", "1ms", "10ms", "20ms", "50ms", "100ms", "300ms"]),
     },

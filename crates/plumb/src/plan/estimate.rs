@@ -5,13 +5,17 @@
 use std::collections::BTreeSet;
 
 use plumb_base::time::Span;
-use plumb_host::harness::spec::Task;
+use plumb_host::harness::spec::{Subject, Task, Wire};
 
 use super::Limits;
 use crate::experiment::{Action, CellPlan, LaunchGroup};
 
 /// Time to start and stop a pair of processes and open their channel.
 const LAUNCH: Span = Span::from_ms(15);
+
+/// Time that an emulated link takes more: a process of its own, which first tries for some 60 ms how
+/// precisely it can wait here.
+const LINK: Span = Span::from_ms(100);
 
 /// What the pilot, the verification and the warm-up add to a block.
 const AROUND_BLOCK: (u64, u64) = (5, 4);
@@ -32,7 +36,8 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// Estimates the cells of a plan: launches × (15 ms + blocks × (block + 25 %)).
+    /// Estimates the cells of a plan: launches × (15 ms, 115 ms over an emulated link, + blocks ×
+    /// (block + 25 %)).
     pub fn of(cells: &[CellPlan], limits: &Limits) -> Self {
         let mut groups: BTreeSet<&LaunchGroup> = BTreeSet::new();
         let mut blocks = 0;
@@ -56,6 +61,11 @@ impl Estimate {
             round += block * u64::from(limits.passes);
         }
         round += LAUNCH * groups.len() as u64;
+        let has_link = |group: &&&LaunchGroup| {
+            let Subject::Remote(remote) = &group.subject else { return false };
+            matches!(remote.path.wire, Wire::Link(_))
+        };
+        round += LINK * groups.iter().filter(has_link).count() as u64;
         let most = round * u64::from(limits.launches_max);
         // The budget stops new rounds, not the one under way.
         let stopped = limits.budget.map_or(most, |budget| most.min(budget + round));
