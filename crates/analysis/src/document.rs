@@ -21,6 +21,7 @@ pub mod doctor;
 pub mod explain;
 pub mod link;
 pub mod link_check;
+pub mod links;
 pub mod list;
 pub mod runs;
 pub mod schema;

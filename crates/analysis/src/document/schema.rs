@@ -11,6 +11,7 @@ use crate::document::doctor::{self, DoctorDocument};
 use crate::document::explain::{self, ExplainDocument};
 use crate::document::link::{self, LinkDocument};
 use crate::document::link_check::{self, LinkCheckDocument};
+use crate::document::links::{self, LinksDocument};
 use crate::document::list::{self, ListDocument};
 use crate::document::runs::{self, RunsDocument};
 use crate::document::selftest::{self, SelftestDocument};
@@ -42,6 +43,7 @@ pub fn all() -> Vec<Published> {
         published::<StackDocument>(stack::SCHEMA),
         published::<LinkDocument>(link::SCHEMA),
         published::<LinkCheckDocument>(link_check::SCHEMA),
+        published::<LinksDocument>(links::SCHEMA),
     ]
 }
 

@@ -38,10 +38,15 @@ fn with_json_standard_output_is_one_document_and_the_commands_words_go_elsewhere
     assert_eq!(document["exit"], 0);
     assert_eq!(document["command"], serde_json::json!(["echo", "spoken"]));
     assert!(document["link"].as_str().unwrap().contains("rate=10mbit"), "{document}");
+    assert!(is_valid("plumb.link-1.json", &document), "{document}");
+}
+
+/// Whether a document keeps to the schema published in this file.
+fn is_valid(file: &str, document: &Value) -> bool {
     let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema");
-    let schema = std::fs::read(directory.join("plumb.link-1.json")).unwrap();
+    let schema = std::fs::read(directory.join(file)).unwrap();
     let schema: Value = serde_json::from_slice(&schema).unwrap();
-    assert!(jsonschema::is_valid(&schema, &document), "{document}");
+    jsonschema::is_valid(&schema, document)
 }
 
 #[test]
@@ -91,6 +96,9 @@ fn a_link_is_changed_and_shown_while_it_runs_and_taken_down_by_name() {
     assert_eq!(document["changes"], 1);
     assert!(document["link"].as_str().unwrap().contains("delay=30ms"), "{document}");
     assert!(bench.said(&["list"]).starts_with("mine  "));
+    let list: Value = serde_json::from_str(&bench.said(&["list", "--json"])).unwrap();
+    assert_eq!(list["links"][0]["name"], "mine", "{list}");
+    assert!(is_valid("plumb.links-1.json", &list), "{list}");
     let inside = bench.said(&["exec", "mine", "near", "--", "cat", "/proc/net/dev"]);
     assert!(inside.contains("plumb0"), "{inside}");
     let (code, said) = bench.failed(&["set", "mine", "--rate", "0"]);

@@ -3,6 +3,7 @@
 //! Left out: labs that stay (`super::kept`).
 
 use clap::Args;
+use plumb_analysis::document::links::{self, LinksDocument};
 use plumb_host::lab::Registry;
 use plumb_report::terminal;
 
@@ -98,7 +99,8 @@ impl List {
             }
         }
         if output.json {
-            output.document(&documents)?;
+            let schema = links::SCHEMA.to_owned();
+            output.document(&LinksDocument { schema, links: documents })?;
             return Ok(Exit::Fine);
         }
         if documents.is_empty() {
