@@ -2,6 +2,8 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
 
 use crate::{check, check_len};
 
@@ -10,6 +12,14 @@ pub fn die_with_parent() -> io::Result<()> {
     // SAFETY: takes plain numbers.
     check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) })?;
     Ok(())
+}
+
+/// Has the kernel kill what `command` starts when the thread that starts it dies: prctl(2). What that one
+/// starts in turn is not concerned.
+pub fn end_with_starter(command: &mut Command) {
+    let ask = || die_with_parent();
+    // SAFETY: between fork and exec `ask` makes one system call and takes no lock; an error is a plain number.
+    unsafe { command.pre_exec(ask) };
 }
 
 /// Lets any process of the same user trace this one, where the Yama module restricts it.

@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, ExitStatus};
 
 use plumb_sys::namespace::{self, Kind};
-use plumb_sys::{pass, signal};
+use plumb_sys::{pass, process, signal};
 
 use super::{LabError, Namespace};
 
@@ -64,7 +64,8 @@ impl Doors {
     }
 
     /// Goes in, runs a command there, and waits until it has ended; signals that ask this process to end are
-    /// passed on to it. Needs a process of one thread, which stays inside.
+    /// passed on to it, and where this process is killed, so is it. Needs a process of one thread, which stays
+    /// inside.
     ///
     /// # Errors
     /// The kernel does not let this process in; the inner result is that of starting the command.
@@ -84,6 +85,7 @@ impl Doors {
             command.current_dir(place);
         }
         signal::pass_on().map_err(refused)?;
+        process::end_with_starter(command);
         Ok(command.spawn().and_then(|mut child| {
             signal::set_heir(child.id());
             child.wait()
@@ -103,5 +105,5 @@ fn is_own(fd: &OwnedFd) -> io::Result<bool> {
 /// # Errors
 /// This process leads a group of its own.
 pub fn leave_session() -> io::Result<()> {
-    plumb_sys::process::leave_session()
+    process::leave_session()
 }

@@ -41,6 +41,28 @@ fn hosts_of_a_lab_find_each_other_by_name_until_it_is_taken_down() {
 }
 
 #[test]
+fn a_command_on_a_host_is_killed_with_the_exec_that_runs_it_and_not_only_with_the_lab() {
+    let Some(bench) = Bench::new() else { return };
+    bench.said(&["up", "orphans", "--hosts", "a,b"]);
+    let mut exec = bench
+        .link(&["exec", "orphans", "a", "--", "sh", "-c", "echo $$; exec sleep 1000"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(exec.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    exec.kill().unwrap();
+    exec.wait().unwrap();
+    // Another host of the lab sees its processes too; whoever adopts this one may leave it a zombie.
+    let stat = format!("/proc/{}/stat", line.trim());
+    let lives = format!("test -e {stat} && ! grep -q ') Z' {stat}");
+    wait_for("the command to end", || {
+        bench.failed(&["exec", "orphans", "b", "--", "sh", "-c", &lives]).0 == Some(1)
+    });
+    bench.said(&["down", "orphans"]);
+}
+
+#[test]
 fn three_hosts_hear_each_other_through_a_switch_whose_lines_are_as_asked() {
     let Some(bench) = Bench::new() else { return };
     if !installed("ping") {

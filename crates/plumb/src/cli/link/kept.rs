@@ -198,6 +198,7 @@ impl Up {
     ) -> Result<Exit, Failure> {
         let options = LinkOptions { mtu: plan.mtu, offloads: true, neighbours: true };
         let mut flags = self.ways.warnings();
+        flags.extend(plan.warnings());
         let timeline = Timeline::begin(Stopwatch::new(None));
         let (hosts, taps) = self.make_hosts(options)?;
         if let Err(error) = show_text(Path::new("/etc/hosts"), &hosts_text(&hosts)) {
@@ -306,7 +307,8 @@ fn hosts_text(hosts: &[Host]) -> String {
 /// Run a command on a host of a lab, or at an end of a running link ('near' and 'far')
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
-The command ends when the lab is taken down, at the latest.
+The command ends when the lab is taken down, at the latest, and so does what it leaves running in the
+background. Where 'plumb link exec' itself is killed, its command is too.
 
 Examples:
   plumb link exec lab a -- ping -c 3 b
