@@ -114,3 +114,51 @@ fn open(flow: FiveTuple, hub: &mut Hub) -> io::Result<Entry> {
     let (inside, outside) = (inside.into(), outside.into());
     Ok(Entry { inside, outside, tokens, used_ns: hub.now_ns })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use plumb_wire::protocol::Protocol;
+
+    use super::super::table::Verdict;
+    use super::*;
+
+    /// Between two ports of this machine that were free a moment ago.
+    fn flow() -> FiveTuple {
+        let free = || {
+            let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            socket.local_addr().unwrap().port()
+        };
+        FiveTuple {
+            source: Ipv4Addr::LOCALHOST.into(),
+            destination: Ipv4Addr::LOCALHOST.into(),
+            protocol: Protocol::UDP,
+            source_port: free(),
+            destination_port: free(),
+        }
+    }
+
+    #[test]
+    fn a_flow_that_says_nothing_ends_after_its_time_and_not_before_and_its_place_is_free() {
+        let mut hub = Hub::lone(1);
+        let mut datagrams = Datagrams::default();
+        let (first, second) = (flow(), flow());
+        assert_eq!(hub.table.on_datagram(first), Verdict::Hold);
+        datagrams.begin(first, &[], &mut hub);
+        assert_eq!(hub.table.on_datagram(first), Verdict::Pass);
+        assert_eq!(hub.table.on_datagram(second), Verdict::Drop, "there is room for one");
+        hub.now_ns = IDLE_MAX.as_ns();
+        datagrams.expire(&mut hub);
+        assert_eq!(hub.table.on_datagram(first), Verdict::Pass);
+        // What comes from outside keeps it.
+        datagrams.handle(first, Side::Outside, &mut hub);
+        hub.now_ns = 2 * IDLE_MAX.as_ns();
+        datagrams.expire(&mut hub);
+        assert_eq!(hub.table.on_datagram(first), Verdict::Pass);
+        hub.now_ns += 1;
+        datagrams.expire(&mut hub);
+        assert!(hub.things.is_empty() && datagrams.entries.is_empty());
+        assert_eq!(hub.table.on_datagram(second), Verdict::Hold);
+    }
+}

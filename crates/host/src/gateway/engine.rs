@@ -256,3 +256,32 @@ fn descriptors_max() -> usize {
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
     line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(FLOWS_MAX)
 }
+
+#[cfg(test)]
+impl Hub {
+    /// With room for so many flows, beside a helper of its own, and a TAP that nobody reads.
+    pub(super) fn lone(most: usize) -> Self {
+        use plumb_sys::{inet, pass, socket};
+        let (own, its) = socket::pair(socket::Kind::SeqPacket).unwrap();
+        std::thread::spawn(move || {
+            let mut request = [0; 2];
+            while let Ok((1.., _)) = pass::receive(its.as_fd(), &mut request) {
+                let kind = if request[1] == 0 { inet::Kind::Stream } else { inet::Kind::Datagram };
+                let made = inet::socket(request[0] != 0, kind).unwrap();
+                pass::send(its.as_fd(), &[0; 4], &[made.as_fd()]).unwrap();
+            }
+        });
+        Self {
+            epoll: Epoll::new().unwrap(),
+            table: Arc::new(Table::new(most)),
+            tap: fd::eventfd().unwrap(),
+            outside: Outside::new(own),
+            targets: Targets { far: Vec::new(), resolvers: Vec::new() },
+            things: BTreeMap::new(),
+            token: WAKE,
+            turn: 0,
+            now_ns: 0,
+            scratch: vec![0; SCRATCH],
+        }
+    }
+}

@@ -270,3 +270,37 @@ fn connect(target: SocketAddr, hub: &Hub) -> io::Result<TcpStream> {
         _ => Ok(socket.into()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::super::table::Verdict;
+    use super::*;
+
+    #[test]
+    fn a_connection_that_nobody_begins_inside_ends_after_its_time_and_its_place_is_free() {
+        let mut hub = Hub::lone(1);
+        let mut streams = Streams::default();
+        // It takes connections outside, and is never asked for them.
+        let outside = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let flow = |source_port| FiveTuple {
+            source: Ipv4Addr::LOCALHOST.into(),
+            destination: Ipv4Addr::LOCALHOST.into(),
+            protocol: Protocol::TCP,
+            source_port,
+            destination_port: outside.local_addr().unwrap().port(),
+        };
+        assert_eq!(hub.table.on_syn(flow(1)), Verdict::Hold);
+        streams.begin(flow(1), Vec::new(), &mut hub);
+        assert_eq!((streams.entries.len(), hub.things.len()), (1, 1));
+        assert_eq!(hub.table.on_syn(flow(2)), Verdict::Drop, "there is room for one");
+        hub.now_ns = BEGIN_MAX.as_ns();
+        streams.expire(&mut hub);
+        assert_eq!(streams.entries.len(), 1);
+        hub.now_ns += 1;
+        streams.expire(&mut hub);
+        assert!(streams.entries.is_empty() && hub.things.is_empty());
+        assert_eq!(hub.table.on_syn(flow(2)), Verdict::Hold);
+    }
+}

@@ -55,6 +55,92 @@ print('done')"
 }
 
 #[test]
+fn a_connection_that_one_side_resets_is_reset_on_the_other() {
+    let Some(bench) = Bench::new() else { return };
+    if !installed("python3") {
+        return;
+    }
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    // The first ends by a reset from outside, as it has not read what it was sent; the second by one
+    // from inside.
+    let outside = std::thread::spawn(move || {
+        let (mut first, _) = listener.accept().unwrap();
+        first.read_exact(&mut [0; 1]).unwrap();
+        drop(first);
+        let (mut second, _) = listener.accept().unwrap();
+        second.write_all(b"x").unwrap();
+        second.read(&mut [0; 1]).unwrap_err().kind()
+    });
+    let script = format!(
+        "import socket, struct
+s = socket.create_connection(('10.77.0.2', {port}), timeout=20)
+s.sendall(b'x' * 1000)
+try:
+    print('end' if s.recv(1) == b'' else 'bytes')
+except ConnectionResetError:
+    print('reset')
+s = socket.create_connection(('10.77.0.2', {port}), timeout=20)
+s.recv(1)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))
+s.close()
+import time; time.sleep(1)"
+    );
+    let words = ["--delay", "1ms", "--", "python3", "-c", &script];
+    assert_eq!(bench.said(&words), "reset\n");
+    assert_eq!(outside.join().unwrap(), std::io::ErrorKind::ConnectionReset);
+}
+
+#[test]
+fn more_flows_than_there_is_room_for_are_dropped_and_told_and_the_others_go_on() {
+    let Some(bench) = Bench::new() else { return };
+    if !installed("python3") {
+        return;
+    }
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = socket.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        let mut bytes = [0; 2_048];
+        while let Ok((len, from)) = socket.recv_from(&mut bytes) {
+            socket.send_to(&bytes[..len], from).unwrap();
+        }
+    });
+    // Descriptors for some sixty flows, and one after the other, so that no queue is too short.
+    let script = format!(
+        "import socket
+def ask(s):
+    s.settimeout(0.2)
+    for _ in range(3):
+        try:
+            s.send(b'?'); return s.recv(9) == b'?'
+        except TimeoutError: pass
+    return False
+sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(70)]
+for s in sockets: s.connect(('10.77.0.2', {port}))
+answered = [ask(s) for s in sockets]
+first = sockets[0]; first.settimeout(20); first.send(b'again')
+print(answered.count(True), first.recv(9))"
+    );
+    let report = bench.directory.path().join("report.json");
+    let words = ["--report", report.to_str().unwrap(), "--", "python3", "-c", &script];
+    let words: Vec<String> =
+        words.iter().map(|word| format!("'{}'", word.replace('\'', "'\\''"))).collect();
+    let limited = format!("ulimit -n 256; exec '{}' link {}", crate::bench::PLUMB, words.join(" "));
+    let output = std::process::Command::new("sh")
+        .args(["-c", &limited])
+        .env("XDG_RUNTIME_DIR", bench.directory.path())
+        .output()
+        .unwrap();
+    let said = crate::bench::text(&output.stderr);
+    assert_eq!(crate::bench::text(&output.stdout), "64 b'again'\n", "{said}");
+    assert!(said.contains("as many flows were open"), "{said}");
+    let document: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();
+    assert_eq!(document["gateway"]["datagram_flows"], 64);
+    assert!(document["gateway"]["no_room"].as_u64().unwrap() >= 6, "{document}");
+}
+
+#[test]
 fn a_port_that_nobody_listens_on_is_refused_and_not_silent() {
     let Some(bench) = Bench::new() else { return };
     if !installed("python3") {
