@@ -98,7 +98,9 @@ pub enum TextError {
         why: String,
     },
     /// A file that cannot be read.
-    #[error("{key}: '{file}' cannot be read: {why}")]
+    #[error(
+        "{key}: '{file}' cannot be read: {why}; name a file of text that exists and may be read"
+    )]
     File {
         /// Of what.
         key: &'static str,

@@ -27,7 +27,8 @@ pub mod ways;
 The command runs in a network of its own: device plumb0 with 10.77.0.1 and fd77::1, and the link
 behind it. Its TCP and UDP reach the network outside through a gateway at the far end (10.77.0.2 and
 fd77::2, which are this machine's own loopback); ping reaches the far end alone. No root is needed
-where the kernel gives user namespaces, no kernel module, and nothing is left behind.
+where the kernel gives user namespaces and /dev/net/tun, no kernel module, and nothing is left behind:
+what the command leaves running when it ends, daemons too, is ended with it, and told.
 
 Examples:
   plumb link --rate 10mbit --delay 25ms --loss 0.1% --queue fq-codel -- curl https://example.org

@@ -75,7 +75,9 @@ impl Asked {
     /// # Errors
     /// What the link has against it, or that there is no room for it.
     pub fn set(&self, talk: &dyn Talk, spec: LinkSpec) -> Result<(), String> {
-        self.room.check(&spec).map_err(|error| error.to_string())?;
+        self.room.check(&spec).map_err(|error| {
+            format!("{error}; or start a link so: room for frames is made at its beginning")
+        })?;
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         match talk.set(spec.clone()) {
             Some(Ok(())) => {

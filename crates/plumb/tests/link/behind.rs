@@ -63,6 +63,29 @@ fn processes_that_a_command_leaves_behind_are_ended_and_counted() {
 }
 
 #[test]
+fn a_command_that_becomes_a_daemon_ends_at_once_and_its_daemon_with_it() {
+    let Some(bench) = Bench::new() else { return };
+    if !installed("python3") {
+        return;
+    }
+    let file = bench.directory.path().join("lock");
+    let script = format!(
+        "import os, fcntl, time
+lock = open('{}', 'w'); fcntl.flock(lock, fcntl.LOCK_EX)
+if os.fork(): os._exit(0)
+os.setsid()
+if os.fork(): os._exit(0)
+time.sleep(1000)",
+        file.display()
+    );
+    let (code, said) = bench.failed(&["--isolated", "--", "python3", "-c", &script]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("1 process that the command left running was ended"), "{said}");
+    // The daemon held it for as long as it lived.
+    std::fs::File::open(file).unwrap().try_lock().unwrap();
+}
+
+#[test]
 fn a_signal_to_plumb_is_the_commands() {
     let Some(bench) = Bench::new() else { return };
     for (signal, answer) in [("TERM", "term"), ("HUP", "hup"), ("INT", "int"), ("USR1", "usr1")] {

@@ -23,6 +23,11 @@ fn what_cannot_be_done_is_said_with_its_fix_before_anything_is_made() {
         (&["--schedule", "/no/such/file"], "cannot read the schedule"),
         (&["--name", "../x"], "no name for a link"),
         (&["--precision", "exact"], "hybrid"),
+        (&["--report", "/no/dir/x"], "cannot write /no/dir/x"),
+        (&["--seed", "-1"], "--seed"),
+        (&["--limit", "0", "--rate", "1mbit"], "64packets"),
+        (&["--delay", "-25ms"], "25ms"),
+        (&["--rate", "400tbit"], "1tbit"),
     ] {
         let (code, said) = bench.failed(&[words, &["--isolated", "--", "true"]].concat());
         assert_eq!(code, Some(2), "{words:?}: {said}");
@@ -80,6 +85,59 @@ fn without_tun_or_namespaces_there_is_no_link_and_the_reason_is_said() {
         assert_eq!(code, Some(4), "{script}: {said}");
         assert!(said.contains(told), "{script}: no '{told}' in {said}");
     }
+}
+
+#[test]
+fn where_ipv6_is_switched_off_outside_a_link_carries_ipv4_and_refuses_what_lies_beyond_at_once() {
+    let Some(bench) = Bench::new() else { return };
+    if !installed("python3") || !installed("unshare") {
+        return;
+    }
+    let inside = "import socket
+print(socket.create_connection(('10.77.0.2', 4321), timeout=20).recv(9))
+try: socket.create_connection(('fd77::2', 4321), timeout=20)
+except ConnectionRefusedError: print('refused')";
+    let outside = format!(
+        "import socket, subprocess
+server = socket.create_server(('127.0.0.1', 4321))
+child = subprocess.Popen(['{PLUMB}', 'link', '--delay', '1ms', '--', 'python3', '-c', '''{inside}'''])
+server.accept()[0].sendall(b'version 4')
+raise SystemExit(child.wait())"
+    );
+    let script = "echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6
+        echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6
+        ip link set lo up && exec python3 -c \"$0\"";
+    let output = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--net", "sh", "-c", script, &outside])
+        .env("XDG_RUNTIME_DIR", bench.directory.path())
+        .output()
+        .unwrap();
+    let said = text(&output.stderr);
+    if said.contains("unshare failed") {
+        skip("user namespaces are not allowed here");
+        return;
+    }
+    assert_eq!(text(&output.stdout), "b'version 4'\nrefused\n", "{said}");
+}
+
+#[test]
+fn an_mtu_below_ipv6s_least_is_given_with_a_word_about_it() {
+    let Some(bench) = Bench::new() else { return };
+    let (code, said) = bench.failed(&["--mtu", "1279", "--isolated", "--", "true"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("an MTU of 1279 is less than the 1280"), "{said}");
+    let (_, said) = bench.failed(&["--mtu", "1280", "--isolated", "--", "true"]);
+    assert!(!said.contains("an MTU of"), "{said}");
+}
+
+#[test]
+fn a_change_for_which_a_running_link_has_no_room_is_refused_with_what_can_be_done() {
+    let Some(bench) = Bench::new() else { return };
+    bench.said(&["up", "small", "--hosts", "a,b"]);
+    let (code, said) = bench.failed(&["set", "small", "--delay", "1s"]);
+    assert!(code == Some(2) && said.contains("start a link so"), "{said}");
+    bench.said(&["set", "small", "--delay", "1s", "--rate", "1mbit"]);
+    bench.said(&["down", "small"]);
 }
 
 #[test]

@@ -27,8 +27,19 @@ pub fn render(document: &LinkDocument, whole: bool, style: Style) -> String {
         );
         put(&mut out, &text, Ink::Dim, 2, style);
     }
+    if let Some(gateway) = document.gateway.as_ref().filter(|gateway| gateway.no_room > 0) {
+        let text = format!(
+            "{} first packets of flows to the outside were dropped: as many flows were open as there was \
+             room for; 'ulimit -n' bounds them.",
+            gateway.no_room
+        );
+        put(&mut out, &text, Ink::Bad, 2, style);
+    }
     if document.left > 0 {
-        let text = format!("{} processes that the command left running were ended.", document.left);
+        let text = match document.left {
+            1 => "1 process that the command left running was ended.".to_owned(),
+            left => format!("{left} processes that the command left running were ended."),
+        };
         put(&mut out, &text, Ink::Plain, 2, style);
     }
     for violation in &document.violations {
@@ -79,6 +90,16 @@ fn rate(bits: f64) -> String {
 pub(super) fn put_driver(out: &mut String, driver: &LinkDriver, whole: bool, style: Style) {
     if whole {
         let text = format!(
+            "Moments waited for: {}, awake {} before; a sleep was too long by {} (median), {} (99 %); \
+             nice {}.",
+            driver.precision,
+            us(driver.margin_us),
+            us(driver.wake_us_p50),
+            us(driver.wake_us_p99),
+            driver.nice,
+        );
+        put(out, &text, Ink::Plain, 2, style);
+        let text = format!(
             "Frames handed over: {}, late by {} (median), {} (99 %), {} (worst); deadlines count as \
              missed beyond {}.",
             driver.frames,
@@ -86,6 +107,13 @@ pub(super) fn put_driver(out: &mut String, driver: &LinkDriver, whole: bool, sty
             us(driver.late_us_p99),
             us(driver.late_us_max),
             us(driver.tolerance_us),
+        );
+        put(out, &text, Ink::Plain, 2, style);
+    }
+    if whole && driver.found_asleep > 0 {
+        let text = format!(
+            "Frames that found the link asleep, and entered late by what waking costs: {}.",
+            driver.found_asleep
         );
         put(out, &text, Ink::Plain, 2, style);
     }
@@ -98,14 +126,21 @@ pub(super) fn put_driver(out: &mut String, driver: &LinkDriver, whole: bool, sty
         );
         put(out, &text, Ink::Bad, 2, style);
     }
-    if driver.absences > 0 && (whole || driver.entered_late > 0) {
+    let harmed = driver.missed > 0 || driver.entered_late > 0;
+    if driver.absences > 0 && (whole || harmed) {
         let text = format!(
-            "Times the link was stopped or put aside: {}, {} in all, {} at most; frames that may have \
-             entered late because of it: {}.",
+            "Times the link was stopped or put aside: {}, {} in all, {} at most.",
             driver.absences,
             us(driver.absent_us),
             us(driver.absent_us_worst),
-            driver.entered_late
+        );
+        put(out, &text, Ink::Bad, 2, style);
+    }
+    if driver.entered_late > 0 {
+        let text = format!(
+            "Frames that may have entered late: {}, by {} at most.",
+            driver.entered_late,
+            us(driver.entered_late_us_worst)
         );
         put(out, &text, Ink::Bad, 2, style);
     }

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use clap::Args;
 use plumb_host::clock::{Stopwatch, Timeline, monotonic_ns};
+use plumb_host::device::MTU_MIN_IPV6;
 use plumb_host::emulate::{self, Interface};
 use plumb_host::gateway::{self, Gateway, Outside, Targets};
 use plumb_host::lab::{
@@ -27,7 +28,7 @@ use plumb_link::schedule::Schedule;
 use plumb_link::spec::LinkSpec;
 use plumb_wire::medium::Medium;
 
-use super::finish::{Finish, finish};
+use super::finish::{Finish, check_writable, finish};
 use super::shape::Shape;
 use super::ways::Ways;
 use super::words_inside;
@@ -114,6 +115,9 @@ impl Behind {
         if let Some(name) = &self.name {
             Registry::check(name)?;
         }
+        if let Some(path) = &self.report {
+            check_writable(path)?;
+        }
         let registry = Registry::of_user()?;
         registry.remove_stale();
         let cannot =
@@ -144,6 +148,7 @@ impl Behind {
     ) -> Result<Exit, Failure> {
         let contained = Contained::begin(lifeline, Signals::PassOn).map_err(Problem::from)?;
         let mut flags = self.ways.warnings();
+        flags.extend(plan.warnings());
         let timeline = Timeline::begin(Stopwatch::new(None));
         let options = LinkOptions { mtu: plan.mtu, offloads: true, neighbours: true };
         let (bed, [near, far]) = emulate::taps(options).map_err(of_taps)?;
@@ -393,6 +398,8 @@ pub struct Plan {
     pub mtu: u32,
     /// For the frames.
     pub room: Room,
+    /// The least of any direction, where one was given.
+    mtu_least: Option<u32>,
     schedule: Option<Schedule>,
 }
 
@@ -406,8 +413,18 @@ impl Plan {
         let later = schedule.iter().flat_map(|schedule| &schedule.steps).map(|step| &step.spec);
         let specs: Vec<&LinkSpec> = std::iter::once(spec).chain(later).collect();
         let mtu = specs.iter().map(|spec| device_mtu(spec)).max().unwrap_or(MTU);
+        let mtu_least = specs.iter().filter_map(|spec| mtus(spec).min()).min();
         let room = Room::new(&specs, mtu, lines).map_err(|error| of_spec(&error))?;
-        Ok(Self { mtu, room, schedule })
+        Ok(Self { mtu, room, mtu_least, schedule })
+    }
+
+    /// What a reader must know about what was asked for.
+    pub fn warnings(&self) -> Option<String> {
+        let mtu = self.mtu_least.filter(|&mtu| mtu < MTU_MIN_IPV6)?;
+        Some(format!(
+            "an MTU of {mtu} is less than the {MTU_MIN_IPV6} that IPv6 needs: larger packets of IPv6 do not \
+             cross, and those who send them need not make them smaller"
+        ))
     }
 
     /// Keeps the schedule, where there is one, from now on.
@@ -423,13 +440,13 @@ impl Plan {
 
 /// The MTU of the devices: what the outermost hops carry, where that is more than usual.
 fn device_mtu(spec: &LinkSpec) -> u32 {
+    mtus(spec).max().unwrap_or(0).max(MTU)
+}
+
+/// Those that were given.
+fn mtus(spec: &LinkSpec) -> impl Iterator<Item = u32> {
     let directions = spec.hops.iter().flat_map(|hop| [&hop.up, &hop.down]);
-    directions
-        .filter_map(|direction| direction.mtu)
-        .map(|mtu| mtu.bytes)
-        .max()
-        .unwrap_or(0)
-        .max(MTU)
+    directions.filter_map(|direction| direction.mtu).map(|mtu| mtu.bytes)
 }
 
 fn far_side(bed: &TestBed) -> Result<&lab::Namespace, Problem> {
@@ -456,7 +473,7 @@ fn welcome(about: &About, bed: &TestBed, has_gateway: bool) -> String {
     });
     lines.push(String::new());
     lines.push(format!("  try                  ping {}", TestBed::FAR_V4));
-    lines.push(format!("  change it            plumb link set {name} --delay 100ms"));
+    lines.push(format!("  change it            plumb link set {name} --loss 1%"));
     lines.push(format!("  what it does         plumb link show {name}"));
     lines.push("  leave                exit".to_owned());
     lines.join("\n")

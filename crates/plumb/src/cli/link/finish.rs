@@ -2,13 +2,15 @@
 //!
 //! Left out: how pages look (`plumb_report::terminal::link`).
 
+use std::fs::OpenOptions;
+use std::io;
 use std::path::Path;
 
 use plumb_analysis::document::link::LinkDocument;
 use plumb_report::terminal;
 
 use crate::cli::output::{Failure, Output};
-use crate::problem::Problem;
+use crate::problem::{Exit, Problem};
 
 /// What was asked for.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +19,21 @@ pub struct Finish<'a> {
     pub stats: bool,
     /// A file for the document.
     pub report: Option<&'a Path>,
+}
+
+/// Whether a document can be written there, found out before there is one.
+///
+/// # Errors
+/// It cannot.
+pub fn check_writable(path: &Path) -> Result<(), Problem> {
+    let opened = OpenOptions::new().append(true).create(true).open(path);
+    opened.map(drop).map_err(|error| Problem { exit: Exit::Usage, ..not_written(path, error) })
+}
+
+fn not_written(path: &Path, error: io::Error) -> Problem {
+    Problem::trouble(format!("cannot write {}", path.display()))
+        .because(error)
+        .fix("name a file in a directory that exists and may be written to")
 }
 
 /// Prints it; the page also where the link was not what it said, which nobody should have to ask
@@ -30,12 +47,9 @@ pub fn finish(
     output: &Output,
 ) -> Result<(), Failure> {
     if let Some(path) = wishes.report {
-        let text = serde_json::to_string_pretty(document).map_err(std::io::Error::from);
-        text.and_then(|text| std::fs::write(path, text + "\n")).map_err(|error| {
-            Problem::trouble(format!("cannot write {}", path.display()))
-                .because(error)
-                .fix("name a file in a directory that exists and may be written to")
-        })?;
+        let text = serde_json::to_string_pretty(document).map_err(io::Error::from);
+        text.and_then(|text| std::fs::write(path, text + "\n"))
+            .map_err(|error| not_written(path, error))?;
     }
     if output.json {
         output.document(document)?;

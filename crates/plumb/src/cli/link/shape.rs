@@ -48,7 +48,7 @@ pub struct Shape {
     #[arg(long = "hop", value_name = "TEXT", help_heading = "The link")]
     hops: Vec<String>,
     /// What every random draw comes from: the same number gives the same link
-    #[arg(long, value_name = "NUMBER", help_heading = "The link")]
+    #[arg(long, value_name = "NUMBER", help_heading = "The link", allow_hyphen_values = true)]
     seed: Option<u64>,
 }
 
