@@ -22,6 +22,7 @@ pub mod check;
 mod control;
 mod inside;
 mod interface;
+mod precedence;
 mod precision;
 mod punctuality;
 mod taps;
@@ -29,6 +30,7 @@ mod taps;
 pub use control::{Control, Ended};
 pub use inside::{DriverReport, Inside, Losses};
 pub use interface::Interface;
+pub use precedence::take_precedence;
 pub use precision::{MeasuredPrecision, Precision, measure_precision};
 pub use punctuality::{ABSENCE_MIN, Punctuality, Sizes};
 pub use taps::{TapsError, taps};
@@ -123,6 +125,7 @@ impl<N: Network, D: Device> Emulator<N, D> {
             precision: options.precision,
             measured,
             margin,
+            nice: precedence::nice(),
         };
         Ok(Self {
             inside,
@@ -230,12 +233,13 @@ impl<N: Network, D: Device> Emulator<N, D> {
             let result = device.receive(*now, &mut self.batch, max, pool);
             if !self.batch.is_empty() {
                 count += self.batch.len();
-                self.inside.account.on_entered(self.batch.len());
+                let found = self.batch.len();
                 // Read after receiving: a frame has not entered before it was here.
                 let now = self.read_clock();
                 self.entered = now;
-                let Inside { network, pool, .. } = &mut self.inside;
+                let Inside { network, pool, account, .. } = &mut self.inside;
                 network.handle_packets(now, port(index), &mut self.batch, pool);
+                account.on_entered(found);
             }
             result?;
         }

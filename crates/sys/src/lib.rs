@@ -21,6 +21,7 @@ pub mod netlink;
 pub mod packet_socket;
 pub mod pass;
 pub mod perf;
+pub mod priority;
 pub mod probe;
 pub mod process;
 pub mod signal;

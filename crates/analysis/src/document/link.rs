@@ -32,7 +32,7 @@ pub struct LinkDocument {
     /// Processes that the command left running, which were ended.
     pub left: u64,
     /// Whether the link was what it says: nothing late beyond the tolerance, nothing lost that was not
-    /// meant to be, and every account in balance.
+    /// meant to be, no flow to the outside turned away for want of room, and every account in balance.
     pub faithful: bool,
     /// One entry a hop and direction.
     pub directions: Vec<LinkDirection>,
@@ -98,6 +98,12 @@ pub struct LinkDriver {
     pub precision: String,
     /// How long before a moment it spun.
     pub margin_us: f64,
+    /// By how much it woke too late when that was tried at its beginning: the middle of sixty sleeps.
+    pub wake_us_p50: f64,
+    /// The same, of 99 in 100 at most.
+    pub wake_us_p99: f64,
+    /// The nice value of its thread: −20 has the greatest weight, 0 that of any other program.
+    pub nice: i32,
     /// Beyond which lateness a deadline counts as missed.
     pub tolerance_us: f64,
     /// Frames handed over.
@@ -120,8 +126,13 @@ pub struct LinkDriver {
     pub absent_us: f64,
     /// The longest.
     pub absent_us_worst: f64,
-    /// Frames that may have entered late because of that.
+    /// Frames that may have entered late because of that, or because the driver was ready to run and had no
+    /// CPU for longer than the tolerance.
     pub entered_late: u64,
+    /// By how much, at the most.
+    pub entered_late_us_worst: f64,
+    /// Frames that found the driver asleep, and entered late by what waking costs.
+    pub found_asleep: u64,
     /// How long it was ready to run and had no CPU; null where the kernel does not say.
     pub waited_for_cpu_us: Option<f64>,
     /// How long the machine was suspended.

@@ -13,7 +13,9 @@ use plumb_wire::machine::Port;
 use plumb_wire::medium::Medium;
 use plumb_wire::packet::{Frames, Pool};
 
-use super::{Control, DriverReport, Emulator, Inside, Interface, Options, TapsError, taps};
+use super::{
+    Control, DriverReport, Emulator, Inside, Interface, Options, TapsError, take_precedence, taps,
+};
 use crate::clock::{Stopwatch, Timeline};
 use crate::device::tap::Tap;
 use crate::device::{Device as _, DeviceError};
@@ -146,6 +148,7 @@ impl Driven {
         let (tell, told) = mpsc::sync_channel(1);
         let driver = |why: std::io::Error| CheckFault::Driver(why.to_string());
         let drive = move || {
+            take_precedence();
             let timeline = Timeline::begin(Stopwatch::new(None));
             let begin = || {
                 let link = Link::new(&spec, Medium::Ethernet, timeline.now())?;

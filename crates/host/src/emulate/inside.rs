@@ -25,6 +25,7 @@ pub struct Inside<N> {
     pub(super) precision: Precision,
     pub(super) measured: MeasuredPrecision,
     pub(super) margin: Span,
+    pub(super) nice: i32,
 }
 
 /// How an emulation went so far, its network's own account aside.
@@ -36,6 +37,8 @@ pub struct DriverReport {
     pub measured: MeasuredPrecision,
     /// How long before a moment it spins.
     pub margin: Span,
+    /// The nice value of its thread, −20 to 19: the less, the greater its weight against others.
+    pub nice: i32,
     /// How punctual it was.
     pub punctuality: Punctuality,
     /// What was lost at each port.
@@ -65,6 +68,7 @@ impl<N: Network> Inside<N> {
             precision: self.precision,
             measured: self.measured,
             margin: self.margin,
+            nice: self.nice,
             punctuality: self.account.punctuality(),
             losses: self.losses.clone(),
         }
@@ -91,10 +95,11 @@ impl<N: Network + 'static> Control<Inside<N>> {
 
 impl DriverReport {
     /// Whether the emulation was what it says: no deadline missed, nothing lost that was not meant to
-    /// be, no frame that may have entered late.
+    /// be, no frame that may have entered late, and the machine awake throughout.
     pub fn is_faithful(&self) -> bool {
         self.punctuality.missed.count == 0
             && self.punctuality.entered_late == 0
+            && self.punctuality.suspended == Span::ZERO
             && self.losses.iter().all(|losses| losses.total() == 0)
     }
 }

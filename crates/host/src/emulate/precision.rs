@@ -14,8 +14,9 @@ use crate::clock::Timeline;
 /// How a driver waits for a frame's moment.
 ///
 /// A frame that comes while it sleeps is not known to have come before it is awake: it enters the link
-/// late by what waking costs, about as much as [`MeasuredPrecision`] says of sleeps, and no account
-/// shows it. Only spinning avoids that.
+/// late by what waking costs, about as much as [`MeasuredPrecision`] says of sleeps. Such frames are counted
+/// ([`super::Punctuality::found_asleep`]), and where others kept the driver from waking, so is that
+/// ([`super::Punctuality::entered_late`]). Only spinning avoids both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precision {
     /// Asleep until the kernel's timer: needs no CPU while nothing happens, and is late by what waking costs.

@@ -1,4 +1,5 @@
-//! The account of how punctual a driver was: each frame's lateness, and the driver's own absences.
+//! The account of how punctual a driver was: each frame's lateness, at the way out and at the way in, and
+//! the driver's own absences.
 //!
 //! Left out: what is done about it; nothing can be.
 
@@ -26,9 +27,15 @@ pub struct Punctuality {
     pub missed: Sizes,
     /// Times at which the driver did not run when it should have: stopped, frozen, or put aside.
     pub absences: Sizes,
-    /// Frames that were found waiting at devices when the driver came back from such an absence: they may
-    /// have entered the link later than they came, by at most the longest absence.
+    /// Frames that were found waiting at devices when the driver came back from such an absence, or after
+    /// it had been ready to run, and without a CPU, for longer than the tolerance: they may have entered the
+    /// link later than they came.
     pub entered_late: u64,
+    /// By how much, at the most.
+    pub entered_late_worst: Span,
+    /// Frames that found the driver asleep: they entered later than they came by what waking costs, which
+    /// no device tells ([`super::MeasuredPrecision`] says what it cost when it was tried).
+    pub found_asleep: u64,
     /// How long the driver's thread was ready to run and had no CPU; `None` where the kernel does not say.
     pub waited_for_cpu: Option<Span>,
     /// How long the machine was suspended.
@@ -63,12 +70,21 @@ pub(super) struct Account {
     missed: Sizes,
     absences: Sizes,
     entered_late: u64,
+    entered_late_worst: Span,
+    found_asleep: u64,
     last_look: Instant,
     /// Until when the driver meant to be asleep, at the most.
     asleep_until: Option<Instant>,
-    just_back: bool,
+    /// Whether it was, before the last look.
+    slept: bool,
+    /// How long before the last look it did not look, its own sleep left out.
+    away: Span,
+    /// How long it did not look in all.
+    unseen: Span,
     schedule: Option<File>,
     waited_before: Option<Span>,
+    /// What the kernel had said before the driver last went to sleep, or when it was last asked.
+    waited_last: Option<Span>,
     suspended_before: u64,
 }
 
@@ -84,11 +100,16 @@ impl Account {
             missed: Sizes::default(),
             absences: Sizes::default(),
             entered_late: 0,
+            entered_late_worst: Span::ZERO,
+            found_asleep: 0,
             last_look: now,
             asleep_until: None,
-            just_back: false,
+            slept: false,
+            away: Span::ZERO,
+            unseen: Span::ZERO,
             schedule,
             waited_before,
+            waited_last: waited_before,
             suspended_before: suspended_ns(),
         }
     }
@@ -96,27 +117,52 @@ impl Account {
     /// The driver looks at the clock, about to look at its devices.
     #[inline]
     pub(super) fn on_look(&mut self, now: Instant) {
+        self.slept = self.asleep_until.is_some();
         let expected = self.asleep_until.take().unwrap_or(self.last_look);
-        let away = now.saturating_since(expected.max(self.last_look));
-        self.just_back = away > ABSENCE_MIN;
-        if self.just_back {
-            self.absences.add(away);
+        self.away = now.saturating_since(expected.max(self.last_look));
+        self.unseen = now.saturating_since(self.last_look);
+        if self.away > ABSENCE_MIN {
+            self.absences.add(self.away);
         }
         self.last_look = now;
     }
 
-    /// Frames have come in since the last look.
+    /// Frames have come in since the last look. To be told after they were seen to: the kernel may be asked.
     #[inline]
     pub(super) fn on_entered(&mut self, frames: usize) {
-        if self.just_back {
-            self.entered_late += frames as u64;
+        if self.slept {
+            self.found_asleep += frames as u64;
         }
+        if self.slept || self.unseen > self.tolerance {
+            let waited = self.ask_waited();
+            self.judge_entry(frames, waited);
+        }
+    }
+
+    /// `waited` is how long the driver was ready to run and had no CPU since it was last asked.
+    fn judge_entry(&mut self, frames: usize, waited: Span) {
+        let absent = if self.away > ABSENCE_MIN { self.away } else { Span::ZERO };
+        let late = waited.min(self.unseen).max(absent);
+        if late > self.tolerance {
+            self.entered_late += frames as u64;
+            self.entered_late_worst = self.entered_late_worst.max(late);
+        }
+    }
+
+    /// How long the driver was ready to run and had no CPU since this was last asked; nothing where the kernel
+    /// does not say.
+    #[cold]
+    fn ask_waited(&mut self) -> Span {
+        let now = self.schedule.as_ref().and_then(waited_for_cpu);
+        let before = std::mem::replace(&mut self.waited_last, now);
+        now.zip(before).map_or(Span::ZERO, |(now, before)| now.saturating_sub(before))
     }
 
     /// The driver goes to sleep, until then at the most.
     #[inline]
     pub(super) fn on_sleep(&mut self, until: Instant) {
         self.asleep_until = Some(until);
+        self.ask_waited();
     }
 
     /// A frame that was due at `due` was handed over at `now`.
@@ -133,9 +179,7 @@ impl Account {
     /// How things stand.
     pub(super) fn punctuality(&self) -> Punctuality {
         let waited = self.schedule.as_ref().and_then(waited_for_cpu);
-        // The difference of two clocks jitters by the time between their readings.
-        let suspended = Span::from_ns(suspended_ns().saturating_sub(self.suspended_before));
-        let suspended = if suspended > ABSENCE_MIN { suspended } else { Span::ZERO };
+        let suspended = jump(self.suspended_before, suspended_ns());
         let waited_for_cpu =
             waited.zip(self.waited_before).map(|(now, before)| now.saturating_sub(before));
         Punctuality {
@@ -145,6 +189,8 @@ impl Account {
             missed: self.missed,
             absences: self.absences,
             entered_late: self.entered_late,
+            entered_late_worst: self.entered_late_worst,
+            found_asleep: self.found_asleep,
             waited_for_cpu,
             suspended,
         }
@@ -158,6 +204,13 @@ fn waited_for_cpu(schedule: &File) -> Option<Span> {
     let len = schedule.read_at(&mut buffer, 0).ok()?;
     let text = std::str::from_utf8(&buffer[..len]).ok()?;
     text.split_ascii_whitespace().nth(1)?.parse().ok().map(Span::from_ns)
+}
+
+/// By how much the time that this machine was suspended has grown. The difference of two clocks jitters by
+/// the time between their readings.
+fn jump(before_ns: u64, now_ns: u64) -> Span {
+    let jump = Span::from_ns(now_ns.saturating_sub(before_ns));
+    if jump > ABSENCE_MIN { jump } else { Span::ZERO }
 }
 
 /// By how much more time has passed than this machine was running.
@@ -174,9 +227,15 @@ mod tests {
         Instant::ORIGIN + Span::from_us(us)
     }
 
+    /// Of virtual time: what the kernel says of the thread that tests does not belong to it.
+    fn account() -> Account {
+        let account = Account::new(at(0), Span::from_us(100));
+        Account { schedule: None, waited_before: None, waited_last: None, ..account }
+    }
+
     #[test]
     fn only_frames_later_than_the_tolerance_are_missed_deadlines() {
-        let mut account = Account::new(at(0), Span::from_us(100));
+        let mut account = account();
         account.on_sent(at(1_000), at(1_000));
         account.on_sent(at(1_100), at(1_000));
         assert_eq!(account.punctuality().missed, Sizes::default());
@@ -190,7 +249,7 @@ mod tests {
 
     #[test]
     fn a_sleep_is_no_absence_but_what_goes_beyond_it_is_and_marks_what_it_finds() {
-        let mut account = Account::new(at(0), Span::from_us(100));
+        let mut account = account();
         account.on_look(at(500));
         account.on_sleep(at(10_500));
         account.on_look(at(10_600));
@@ -208,5 +267,34 @@ mod tests {
         assert_eq!(punctuality.absences.worst, Span::from_ms(100));
         assert_eq!(punctuality.absences.total, Span::from_ms(103));
         assert_eq!(punctuality.entered_late, 2);
+        assert_eq!(punctuality.entered_late_worst, Span::from_ms(100));
+        assert_eq!(punctuality.found_asleep, 5, "those that it slept before, late or not");
+    }
+
+    #[test]
+    fn a_machine_that_was_suspended_is_told_by_clocks_that_no_one_sets() {
+        assert_eq!(jump(7_000_000, 7_900_000), Span::ZERO, "two readings of two clocks");
+        assert_eq!(jump(7_000_000, 6_000_000), Span::ZERO);
+        assert_eq!(jump(7_000_000, 60_007_000_000), Span::from_secs(60));
+    }
+
+    #[test]
+    fn a_frame_whose_driver_was_ready_and_had_no_cpu_for_longer_than_the_tolerance_entered_late() {
+        let mut account = account();
+        account.on_sleep(at(10_000));
+        // Woken in time by what the clock says, and kept waiting by others.
+        account.on_look(at(900));
+        account.judge_entry(1, Span::from_us(100));
+        assert_eq!(account.punctuality().entered_late, 0, "as long as the tolerance is in time");
+        account.judge_entry(2, Span::from_us(400));
+        let punctuality = account.punctuality();
+        assert_eq!(punctuality.entered_late, 2);
+        assert_eq!(punctuality.entered_late_worst, Span::from_us(400));
+        assert_eq!(punctuality.absences, Sizes::default());
+        // It cannot have waited for longer than it did not look.
+        account.on_look(at(1_050));
+        account.judge_entry(3, Span::from_us(9_000));
+        assert_eq!(account.punctuality().entered_late, 5);
+        assert_eq!(account.punctuality().entered_late_worst, Span::from_us(400));
     }
 }

@@ -60,7 +60,9 @@ pub fn document(about: &About, state: &State, ended: Option<(i32, u64)>) -> Link
         seconds: monotonic_ns().saturating_sub(about.began_ns) as f64 / 1e9,
         exit: ended.map(|(code, _)| code),
         left: ended.map_or(0, |(_, left)| left),
-        faithful: state.driver.is_faithful() && state.network.violations.is_empty(),
+        faithful: state.driver.is_faithful()
+            && state.network.violations.is_empty()
+            && gateway.as_ref().is_none_or(|gateway| gateway.no_room == 0),
         directions: state.network.directions.iter().map(direction).collect(),
         router_errors: state.network.routers.errors_sent,
         driver: driver(&state.driver),
@@ -106,6 +108,9 @@ pub fn driver(report: &DriverReport) -> LinkDriver {
     LinkDriver {
         precision: report.precision.to_string(),
         margin_us: us(report.margin),
+        wake_us_p50: us(report.measured.oversleep_p50),
+        wake_us_p99: us(report.measured.oversleep_p99),
+        nice: report.nice,
         tolerance_us: us(punctuality.tolerance),
         frames: punctuality.frames,
         late_us_p50: late(0.5),
@@ -118,6 +123,8 @@ pub fn driver(report: &DriverReport) -> LinkDriver {
         absent_us: us(punctuality.absences.total),
         absent_us_worst: us(punctuality.absences.worst),
         entered_late: punctuality.entered_late,
+        entered_late_us_worst: us(punctuality.entered_late_worst),
+        found_asleep: punctuality.found_asleep,
         waited_for_cpu_us: punctuality.waited_for_cpu.map(us),
         suspended_us: us(punctuality.suspended),
         lost_before: report.losses.iter().map(|losses| losses.received).sum(),

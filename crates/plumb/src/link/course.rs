@@ -8,7 +8,9 @@ use std::thread::JoinHandle;
 use plumb_base::time::Instant;
 use plumb_host::clock::Timeline;
 use plumb_host::device::{Device, DeviceError};
-use plumb_host::emulate::{Control, DriverReport, Emulator, Inside, Interface, Options};
+use plumb_host::emulate::{
+    Control, DriverReport, Emulator, Inside, Interface, Options, take_precedence,
+};
 use plumb_host::lab::Seats;
 use plumb_link::network::Network;
 use plumb_link::report::NetworkReport;
@@ -58,6 +60,7 @@ impl<N: Network + Send + 'static> Course<N> {
         let drive = move || {
             // Refused, it runs where the kernel likes, and its lateness shows it.
             seats.and_then(|seats| seats.take_own().ok());
+            take_precedence();
             let pool = Pool::new(frames);
             let emulator = Emulator::new(network, devices, pool, timeline, options);
             let mut emulator = match emulator {

@@ -2,6 +2,8 @@
 //!
 //! Left out: where it is written, and the page at the end.
 
+use plumb_base::time::Span;
+
 use super::course::State;
 
 /// Makes lines out of one state after the other.
@@ -27,13 +29,20 @@ impl Live {
             _ => [0.0; 2],
         };
         let waiting: u64 = directions.iter().map(|direction| direction.waiting.frames).sum();
-        format!(
+        let punctuality = &state.driver.punctuality;
+        let mut line = format!(
             "link: up {}, down {}, {waiting} waiting, {} lost, {} late",
             rate(rates[0]),
             rate(rates[1]),
             state.network.discarded().frames,
-            state.driver.punctuality.missed.count,
-        )
+            punctuality.missed.count + punctuality.entered_late,
+        );
+        let stopped = punctuality.absences.total + punctuality.suspended;
+        if stopped > Span::ZERO {
+            let ms = stopped.as_secs_f64() * 1e3;
+            line += &format!(", stopped for {ms:.0} ms");
+        }
+        line
     }
 }
 

@@ -12,4 +12,6 @@ mod check;
 mod gateway;
 mod kept;
 mod kills;
+mod punctual;
 mod trouble;
+mod unprivileged;

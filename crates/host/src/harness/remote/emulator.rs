@@ -196,6 +196,7 @@ impl Carrier {
         }
         affinity::bind(&orders.cpus)
             .map_err(|error| format!("may not run on CPUs {:?}: {error}", orders.cpus))?;
+        emulate::take_precedence();
         let options = LinkOptions { mtu: orders.mtu, neighbours: true, ..LinkOptions::default() };
         let (bed, taps) = emulate::taps(options).map_err(|error| error.to_string())?;
         let timeline = Timeline::begin(Stopwatch::new(orders.ticks_per_ns));
