@@ -40,7 +40,7 @@ impl Live {
         let stopped = punctuality.absences.total + punctuality.suspended;
         if stopped > Span::ZERO {
             let ms = stopped.as_secs_f64() * 1e3;
-            line += &format!(", stopped for {ms:.0} ms");
+            line.push_str(&[", stopped for ", &format!("{ms:.0}"), " ms"].concat());
         }
         line
     }
