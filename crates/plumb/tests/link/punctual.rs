@@ -122,7 +122,9 @@ fn no_part_of_a_link_reads_the_time_of_day() {
             return;
         }
         if place.is_dir() {
-            std::fs::read_dir(place).unwrap().for_each(|entry| check(&entry.unwrap().path()));
+            for entry in std::fs::read_dir(place).unwrap() {
+                check(&entry.unwrap().path());
+            }
             return;
         }
         let source = std::fs::read_to_string(place).unwrap();
