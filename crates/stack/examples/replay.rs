@@ -56,7 +56,7 @@ fn main() {
             if !format!("{family} {frame_len} swap").contains(&only) {
                 continue;
             }
-            let swap = Swap::new(host(ours), 7);
+            let swap = Node { host: host(ours), application: Swap::new(7) };
             report(family, "swap", &frame, measure(swap, &frame, (ours, peer), budget));
         }
     }

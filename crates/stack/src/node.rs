@@ -10,6 +10,17 @@ use crate::host::Host;
 
 /// Uses the sockets of a host.
 pub trait Application {
+    /// Takes out of a batch what the host shall not get to see: nothing, where nothing else is said.
+    #[inline]
+    fn intercept(
+        &mut self,
+        _port: Port,
+        _batch: &mut Vec<Packet>,
+        _host: &mut Host,
+        _pool: &mut Pool,
+    ) {
+    }
+
     /// Takes what came and does what is due: called after packets, and when its deadline is over.
     fn handle(&mut self, now: Instant, host: &mut Host, pool: &mut Pool);
 
@@ -37,7 +48,10 @@ impl<A: Application> Machine for Node<A> {
         batch: &mut Vec<Packet>,
         pool: &mut Pool,
     ) {
-        self.host.handle_packets(now, port, batch, pool);
+        self.application.intercept(port, batch, &mut self.host, pool);
+        if !batch.is_empty() {
+            self.host.handle_packets(now, port, batch, pool);
+        }
         self.application.handle(now, &mut self.host, pool);
     }
 

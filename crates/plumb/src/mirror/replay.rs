@@ -13,6 +13,7 @@ use plumb_host::harness::mirror::frame::Ends;
 use plumb_host::harness::mirror::peer::{Mirror, MirrorError, Reins, ReplayTask, Site};
 use plumb_host::harness::spec::Turn;
 use plumb_stack::host::Host;
+use plumb_stack::node::Node;
 use plumb_stack::service::Swap;
 use plumb_wire::machine::{Machine, Port};
 use plumb_wire::medium::{Capabilities, Medium};
@@ -63,7 +64,8 @@ impl ReplayMirror {
         let plain = Capabilities::plain(Medium::Ethernet, 65_535);
         let host: Host = super::host(site, Capabilities { checksum_tx: unsummed, ..plain })?;
         let machine = if turn == Turn::Swap {
-            Machinery::Swap(Box::new(Swap::new(host, site.local.port())))
+            let application = Swap::new(site.local.port());
+            Machinery::Swap(Box::new(Node { host, application }))
         } else {
             let edges = Edges::new(site.watch);
             Machinery::Turnpike(Box::new(turnpike(host, site.local, turn, edges)?))
@@ -225,7 +227,7 @@ fn is_unsummed(turn: Turn) -> bool {
 enum Machinery {
     Turnpike(Box<Turnpike>),
     /// Below UDP: addresses and ports swapped, no sum touched.
-    Swap(Box<Swap>),
+    Swap(Box<Node<Swap>>),
 }
 
 #[inline]

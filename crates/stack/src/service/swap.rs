@@ -6,7 +6,7 @@
 
 use plumb_base::time::Instant;
 use plumb_wire::ethernet::{self, EtherType, Frame, Tags};
-use plumb_wire::machine::{Machine, Port};
+use plumb_wire::machine::Port;
 use plumb_wire::medium::Medium;
 use plumb_wire::packet::{Packet, Pool};
 use plumb_wire::protocol::Protocol;
@@ -15,73 +15,43 @@ use plumb_wire::{ipv4, ipv6, udp};
 use crate::counters::Count;
 use crate::host::Host;
 use crate::interface::{Cast, Interface};
+use crate::node::Application;
 
-/// A host whose datagrams to one port turn round before they reach it.
+/// Turns the datagrams to one port of a host round before they reach it; the host gets everything else, and counts.
 #[derive(Debug)]
 pub struct Swap {
-    host: Host,
     port: u16,
     rest: Vec<Packet>,
 }
 
 impl Swap {
-    /// A swapping mirror of UDP at `port` of every address of the host.
-    pub fn new(host: Host, port: u16) -> Self {
-        Self { host, port, rest: Vec::new() }
-    }
-
-    /// The host that gets everything else, and counts.
-    pub fn host(&self) -> &Host {
-        &self.host
+    /// A swapping mirror of UDP at `port` of every address of its host.
+    pub fn new(port: u16) -> Self {
+        Self { port, rest: Vec::new() }
     }
 }
 
-impl Machine for Swap {
-    fn handle_packets(
-        &mut self,
-        now: Instant,
-        port: Port,
-        batch: &mut Vec<Packet>,
-        pool: &mut Pool,
-    ) {
+impl Application for Swap {
+    #[inline]
+    fn intercept(&mut self, port: Port, batch: &mut Vec<Packet>, host: &mut Host, pool: &mut Pool) {
         for mut packet in batch.drain(..) {
-            let interface = self.host.interfaces.get(usize::from(port.0));
+            let interface = host.interfaces.get(usize::from(port.0));
             let swapped = interface
                 .is_some_and(|own| swap(own, self.port, pool.bytes_mut(&mut packet)).is_some());
             if swapped {
-                self.host.counters.add(Count::Received);
-                self.host.counters.add(Count::Swapped);
-                self.host.counters.add(Count::Originated);
-                self.host.push(port, packet, pool);
+                host.counters.add(Count::Received);
+                host.counters.add(Count::Swapped);
+                host.counters.add(Count::Originated);
+                host.push(port, packet, pool);
             } else {
                 self.rest.push(packet);
             }
         }
-        if !self.rest.is_empty() {
-            self.host.handle_packets(now, port, &mut self.rest, pool);
-        }
+        batch.append(&mut self.rest);
     }
 
     #[inline]
-    fn poll_packets(
-        &mut self,
-        now: Instant,
-        port: Port,
-        batch: &mut Vec<Packet>,
-        max: usize,
-        pool: &mut Pool,
-    ) {
-        self.host.poll_packets(now, port, batch, max, pool);
-    }
-
-    #[inline]
-    fn deadline(&self) -> Option<Instant> {
-        self.host.deadline()
-    }
-
-    fn handle_deadline(&mut self, now: Instant, pool: &mut Pool) {
-        self.host.handle_deadline(now, pool);
-    }
+    fn handle(&mut self, _now: Instant, _host: &mut Host, _pool: &mut Pool) {}
 }
 
 /// Turns a frame round, if it is plain UDP for the port of an address of the interface.

@@ -133,18 +133,18 @@ fn who_answers_by_himself_and_groups_are_not_answered() {
 fn a_swap_turns_datagrams_round_without_a_new_checksum_and_leaves_the_rest_to_the_host() {
     for family in Family::both() {
         let mut pool = Pool::new(Frames::default());
-        let mut swap = Swap::new(host(), 7);
+        let mut swap = Node { host: host(), application: Swap::new(7) };
         introduce(&mut swap, &mut pool);
         let frame = family.inward().udp(4_000, 7, b"payload");
         let expected = family.inward().reversed().udp(7, 4_000, b"payload");
         assert_eq!(exchange(&mut swap, &mut pool, &frame), [expected]);
         let echo = exchange(&mut swap, &mut pool, &family.inward().echo_request(1, 1, b""));
         assert_eq!(echo, [family.inward().reversed().echo_reply(1, 1, b"")]);
-        account(swap.host().counters(), &pool);
-        let counters = swap.host().counters();
+        account(swap.host.counters(), &pool);
+        let counters = swap.host.counters();
         assert_eq!((counters.of(Count::Swapped), counters.of(Count::EchoAnswered)), (1, 1));
         let other_port = family.inward().udp(4_000, 8, b"payload");
         exchange(&mut swap, &mut pool, &other_port);
-        assert_eq!(swap.host().counters().of(Count::UdpNoSocket), 1);
+        assert_eq!(swap.host.counters().of(Count::UdpNoSocket), 1);
     }
 }
