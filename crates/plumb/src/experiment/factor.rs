@@ -39,6 +39,8 @@ pub enum Domain {
     Buffers,
     /// A whole percentage.
     Percent,
+    /// A whole number from 0 to this.
+    UpTo(u64),
     /// `first`, `each` or the number of a CPU.
     Cpus,
     /// The name of a congestion control algorithm, known to the kernel only.
@@ -82,6 +84,10 @@ impl Domain {
             Self::Percent => match text.trim_end_matches('%').parse::<u64>() {
                 Ok(percent) if percent <= 100 => Ok(percent.into()),
                 _ => Err(fault("it takes a whole percentage from 0 to 100".to_owned())),
+            },
+            Self::UpTo(most) => match text.parse::<u64>() {
+                Ok(number) if number <= most => Ok(number.into()),
+                _ => Err(fault(format!("it takes {}", self.describe()))),
             },
             Self::Cpus if matches!(text, "first" | "each") => Ok(text.into()),
             Self::Cpus => match text.parse::<u32>() {
@@ -130,6 +136,7 @@ impl Domain {
             Self::Sizes => format!("a size from 1 byte to {}", format_bytes(SIZE_MAX)),
             Self::Buffers => "default, or a size in bytes".to_owned(),
             Self::Percent => "a whole percentage".to_owned(),
+            Self::UpTo(most) => format!("a number from 0 to {most}"),
             Self::Cpus => "first, each (up to 8, evenly spread), or a CPU number".to_owned(),
             Self::Congestion => "a congestion control of the kernel's".to_owned(),
             Self::Read(reader) => (reader.describe)(),

@@ -4,12 +4,11 @@
 //! Over UDP, whose datagrams nobody cuts but IP. Left out: what TCP does about it.
 
 use plumb_base::units::Unit;
-use plumb_base::units::quantity::parse_rate;
 use plumb_host::harness::spec::Task;
 use plumb_host::local::mechanism::Mechanism;
-use plumb_store::record::{Better, Level};
+use plumb_store::record::Better;
 
-use super::factor::{Domain, Factor, Reader, always, keep, numbers, words};
+use super::factor::{Domain, Factor, always, keep, numbers, words};
 use super::remote::{self, NEAR_PLACEMENT};
 use super::{Experiment, Form, Response, path};
 use crate::plan::Preset;
@@ -124,31 +123,13 @@ const PACKET: Factor = Factor {
     fit: keep,
 };
 
-const RATE: Factor = Factor {
-    name: "rate",
-    meaning: "rate of both hops",
-    domain: Domain::Read(&Reader {
-        parse: |text| match parse_rate(text) {
-            Ok(_) => Ok(Level::from(text)),
-            Err(error) => Err(error.to_string()),
-        },
-        describe: || "a rate such as 10mbit".to_owned(),
-    }),
-    levels: |_| words(&["10mbit", "1gbit"]),
-    applies: always,
-    fit: keep,
-};
+const RATE: Factor =
+    Factor { meaning: "rate of both hops", levels: |_| words(&["10mbit", "1gbit"]), ..path::RATE };
 
 const AHEAD: Factor = Factor {
     name: "ahead",
     meaning: "packets sent right before the urgent one",
-    domain: Domain::Read(&Reader {
-        parse: |text| match text.parse::<u64>() {
-            Ok(count) if count <= AHEAD_MAX => Ok(Level::from(count)),
-            _ => Err(format!("it takes a number from 0 to {AHEAD_MAX}")),
-        },
-        describe: || format!("a number from 0 to {AHEAD_MAX}"),
-    }),
+    domain: Domain::UpTo(AHEAD_MAX),
     levels: |preset| match preset {
         Preset::Quick => numbers(&[0, 8]),
         _ => numbers(&[0, 1, 8]),

@@ -5,6 +5,7 @@
 use std::fmt::Write as _;
 
 use plumb_base::time::Span;
+use plumb_base::units::quantity::parse_rate;
 use plumb_host::harness::remote::emulator::Disk;
 use plumb_host::harness::remote::outer_link;
 use plumb_host::harness::spec::{PathSpec, Wire};
@@ -35,6 +36,22 @@ pub(crate) const LINK: Factor = Factor {
             "transatlantic",
         ]),
     },
+    applies: always,
+    fit: keep,
+};
+
+/// The rate of a link, in whatever words rates are written.
+pub(crate) const RATE: Factor = Factor {
+    name: "rate",
+    meaning: "rate of the link",
+    domain: Domain::Read(&Reader {
+        parse: |text| match parse_rate(text) {
+            Ok(_) => Ok(Level::from(text)),
+            Err(error) => Err(error.to_string()),
+        },
+        describe: || "a rate such as 100mbit".to_owned(),
+    }),
+    levels: |_| words(&["100mbit"]),
     applies: always,
     fit: keep,
 };

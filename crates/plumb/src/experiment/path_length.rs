@@ -6,7 +6,7 @@
 use plumb_host::harness::spec::{PathSpec, Task, Wire};
 use plumb_store::record::Level;
 
-use super::factor::{Domain, Factor, Reader, always, keep, numbers, words};
+use super::factor::{Domain, Factor, always, keep, numbers, words};
 use super::latency::LATENCY;
 use super::local::{self, CONGESTION, MECHANISM, SIZE};
 use super::remote::{self, BLOCKING, NEAR_PLACEMENT};
@@ -101,13 +101,7 @@ const ROUTERS_MAX: u64 = 8;
 const ROUTERS: Factor = Factor {
     name: "routers",
     meaning: "routers between the two hosts",
-    domain: Domain::Read(&Reader {
-        parse: |text| match text.parse::<u64>() {
-            Ok(routers) if routers <= ROUTERS_MAX => Ok(Level::from(routers)),
-            _ => Err(format!("it takes a number from 0 to {ROUTERS_MAX}")),
-        },
-        describe: || format!("a number from 0 to {ROUTERS_MAX}"),
-    }),
+    domain: Domain::UpTo(ROUTERS_MAX),
     levels: |preset| match preset {
         Preset::Quick => numbers(&[0, 2, 8]),
         Preset::Default => numbers(&[0, 1, 2, 4, 8]),

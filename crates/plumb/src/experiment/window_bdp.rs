@@ -4,10 +4,10 @@
 //! both sides never bound it first. Left out: what congestion controls do to each other.
 
 use plumb_base::time::Span;
-use plumb_base::units::quantity::{format_span, parse_rate, parse_span};
+use plumb_base::units::quantity::{format_span, parse_span};
 use plumb_host::harness::spec::Task;
 use plumb_host::local::mechanism::Mechanism;
-use plumb_store::record::{Factors, Level};
+use plumb_store::record::Factors;
 
 use super::factor::{Domain, Factor, Reader, always, keep, numbers, words};
 use super::local::CONGESTION;
@@ -106,22 +106,13 @@ const RTT: Factor = Factor {
 };
 
 const RATE: Factor = Factor {
-    name: "rate",
     meaning: "rate of the link, Ethernet's header counted",
-    domain: Domain::Read(&Reader {
-        parse: |text| match parse_rate(text) {
-            Ok(_) => Ok(Level::from(text)),
-            Err(error) => Err(error.to_string()),
-        },
-        describe: || "a rate such as 100mbit".to_owned(),
-    }),
     levels: |preset| match preset {
         Preset::Quick => words(&["100mbit"]),
         Preset::Default => words(&["10mbit", "100mbit"]),
         Preset::Paper => words(&["10mbit", "100mbit", "1gbit"]),
     },
-    applies: always,
-    fit: keep,
+    ..path::RATE
 };
 
 const QUEUE: Factor = Factor {
