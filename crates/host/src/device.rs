@@ -15,6 +15,7 @@ use plumb_wire::packet::{Packet, Pool};
 pub mod drive;
 pub mod fault;
 mod idle;
+pub mod layer;
 pub mod memory;
 pub mod packet;
 pub mod pcap;
@@ -136,45 +137,5 @@ pub trait Device {
     /// What poll(2) can watch for packets; `None` where there is no such thing.
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         None
-    }
-}
-
-impl<D: Device + ?Sized> Device for Box<D> {
-    fn name(&self) -> &str {
-        (**self).name()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        (**self).capabilities()
-    }
-
-    fn mac(&self) -> Option<MacAddr> {
-        (**self).mac()
-    }
-
-    fn receive(
-        &mut self,
-        now: Instant,
-        batch: &mut Vec<Packet>,
-        max: usize,
-        pool: &mut Pool,
-    ) -> Result<usize, DeviceError> {
-        (**self).receive(now, batch, max, pool)
-    }
-
-    fn transmit(&mut self, batch: &mut Vec<Packet>, pool: &mut Pool) -> Result<(), DeviceError> {
-        (**self).transmit(batch, pool)
-    }
-
-    fn wait(&mut self, timeout: Option<Span>, pool: &mut Pool) -> Result<bool, DeviceError> {
-        (**self).wait(timeout, pool)
-    }
-
-    fn counters(&self) -> DeviceCounters {
-        (**self).counters()
-    }
-
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        (**self).fd()
     }
 }

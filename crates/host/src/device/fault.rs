@@ -8,12 +8,11 @@ use std::os::fd::BorrowedFd;
 use plumb_base::seed::{Seed, Stream};
 use plumb_base::time::{Instant, Span};
 use plumb_wire::checksum;
-use plumb_wire::mac::MacAddr;
-use plumb_wire::medium::Capabilities;
 use plumb_wire::packet::{ChecksumState, Packet, Pool};
 use rand::RngExt as _;
 
-use super::{Device, DeviceCounters, DeviceError};
+use super::layer::Layer;
+use super::{Device, DeviceError};
 
 /// Longest time for which a packet is held back when no other one passes it.
 const HELD_MAX: Span = Span::from_ms(1);
@@ -212,21 +211,21 @@ impl<D: Device> Faulty<D> {
     }
 }
 
-impl<D: Device> Device for Faulty<D> {
-    fn name(&self) -> &str {
-        self.device.name()
+impl<D: Device> Layer for Faulty<D> {
+    type Below = D;
+
+    #[inline]
+    fn below(&self) -> &D {
+        &self.device
     }
 
-    fn capabilities(&self) -> Capabilities {
-        self.device.capabilities()
-    }
-
-    fn mac(&self) -> Option<MacAddr> {
-        self.device.mac()
+    #[inline]
+    fn below_mut(&mut self) -> &mut D {
+        &mut self.device
     }
 
     /// May append a few more than `max`: duplicates, and what was held back.
-    fn receive(
+    fn receive_through(
         &mut self,
         now: Instant,
         batch: &mut Vec<Packet>,
@@ -247,12 +246,20 @@ impl<D: Device> Device for Faulty<D> {
         }
     }
 
-    fn transmit(&mut self, batch: &mut Vec<Packet>, pool: &mut Pool) -> Result<(), DeviceError> {
+    fn transmit_through(
+        &mut self,
+        batch: &mut Vec<Packet>,
+        pool: &mut Pool,
+    ) -> Result<(), DeviceError> {
         self.tx.pass(batch, 0, pool);
         self.device.transmit(batch, pool)
     }
 
-    fn wait(&mut self, timeout: Option<Span>, pool: &mut Pool) -> Result<bool, DeviceError> {
+    fn wait_through(
+        &mut self,
+        timeout: Option<Span>,
+        pool: &mut Pool,
+    ) -> Result<bool, DeviceError> {
         if self.rx.held.is_empty() && self.tx.held.is_empty() {
             return self.device.wait(timeout, pool);
         }
@@ -268,11 +275,7 @@ impl<D: Device> Device for Faulty<D> {
         Ok(!self.rx.held.is_empty())
     }
 
-    fn counters(&self) -> DeviceCounters {
-        self.device.counters()
-    }
-
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
+    fn fd_through(&self) -> Option<BorrowedFd<'_>> {
         // What is held back is in no descriptor.
         if self.rx.held.is_empty() && self.tx.held.is_empty() { self.device.fd() } else { None }
     }
@@ -280,7 +283,7 @@ impl<D: Device> Device for Faulty<D> {
 
 #[cfg(test)]
 mod tests {
-    use plumb_wire::medium::Medium;
+    use plumb_wire::medium::{Capabilities, Medium};
     use plumb_wire::packet::Frames;
 
     use super::*;

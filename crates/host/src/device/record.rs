@@ -6,18 +6,16 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
 use plumb_base::time::{Instant, Span};
 use plumb_sys::clock::{self, Clock};
 use plumb_wire::capture::{Direction, LinkType};
-use plumb_wire::mac::MacAddr;
-use plumb_wire::medium::Capabilities;
 use plumb_wire::packet::{ChecksumState, Packet, Pool};
 use plumb_wire::{checksum, pcapng};
 
-use super::{Device, DeviceCounters, DeviceError};
+use super::layer::Layer;
+use super::{Device, DeviceError};
 use crate::clock::Timeline;
 
 /// Bytes that are kept before they are written.
@@ -133,20 +131,20 @@ impl<D> Drop for Recorder<D> {
     }
 }
 
-impl<D: Device> Device for Recorder<D> {
-    fn name(&self) -> &str {
-        self.device.name()
+impl<D: Device> Layer for Recorder<D> {
+    type Below = D;
+
+    #[inline]
+    fn below(&self) -> &D {
+        &self.device
     }
 
-    fn capabilities(&self) -> Capabilities {
-        self.device.capabilities()
+    #[inline]
+    fn below_mut(&mut self) -> &mut D {
+        &mut self.device
     }
 
-    fn mac(&self) -> Option<MacAddr> {
-        self.device.mac()
-    }
-
-    fn receive(
+    fn receive_through(
         &mut self,
         now: Instant,
         batch: &mut Vec<Packet>,
@@ -165,7 +163,11 @@ impl<D: Device> Device for Recorder<D> {
         result
     }
 
-    fn transmit(&mut self, batch: &mut Vec<Packet>, pool: &mut Pool) -> Result<(), DeviceError> {
+    fn transmit_through(
+        &mut self,
+        batch: &mut Vec<Packet>,
+        pool: &mut Pool,
+    ) -> Result<(), DeviceError> {
         let now = self.timeline.now();
         self.record(now, Direction::Outbound, batch, pool);
         let result = self.device.transmit(batch, pool);
@@ -176,7 +178,11 @@ impl<D: Device> Device for Recorder<D> {
         result
     }
 
-    fn wait(&mut self, timeout: Option<Span>, pool: &mut Pool) -> Result<bool, DeviceError> {
+    fn wait_through(
+        &mut self,
+        timeout: Option<Span>,
+        pool: &mut Pool,
+    ) -> Result<bool, DeviceError> {
         if !self.buffer.is_empty() {
             let now = self.timeline.now();
             if now.saturating_since(self.flushed) > FLUSH_AFTER {
@@ -191,20 +197,12 @@ impl<D: Device> Device for Recorder<D> {
         }
         found
     }
-
-    fn counters(&self) -> DeviceCounters {
-        self.device.counters()
-    }
-
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.device.fd()
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use plumb_wire::capture::Reader;
-    use plumb_wire::medium::Medium;
+    use plumb_wire::medium::{Capabilities, Medium};
     use plumb_wire::packet::Frames;
 
     use super::*;

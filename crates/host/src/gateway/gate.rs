@@ -5,16 +5,13 @@
 //! the same TAP later: the link's own loop never waits. Left out: what the engine does.
 
 use std::net::IpAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
-use plumb_base::time::{Instant, Span};
 use plumb_sys::fd;
 use plumb_wire::ethernet::{EtherType, Frame};
 use plumb_wire::flow::FiveTuple;
-use plumb_wire::mac::MacAddr;
-use plumb_wire::medium::Capabilities;
 use plumb_wire::packet::{Packet, Pool};
 use plumb_wire::protocol::Protocol;
 use plumb_wire::tcp::{Flags, Segment};
@@ -22,7 +19,8 @@ use plumb_wire::{ipv4, ipv6};
 
 use super::table::{Table, Verdict};
 use super::target::Targets;
-use crate::device::{Device, DeviceCounters, DeviceError, vnet};
+use crate::device::layer::Layer;
+use crate::device::{Device, DeviceError, vnet};
 
 /// A packet that is held: its flow, and what shall be written to the TAP once it may go on.
 #[derive(Debug)]
@@ -120,46 +118,28 @@ fn begins(bytes: &[u8]) -> bool {
     flags().is_some_and(|flags| flags.contains(Flags::SYN) && !flags.contains(Flags::ACK))
 }
 
-impl<D: Device> Device for Gate<D> {
-    fn name(&self) -> &str {
-        self.device.name()
+impl<D: Device> Layer for Gate<D> {
+    type Below = D;
+
+    #[inline]
+    fn below(&self) -> &D {
+        &self.device
     }
 
-    fn capabilities(&self) -> Capabilities {
-        self.device.capabilities()
+    #[inline]
+    fn below_mut(&mut self) -> &mut D {
+        &mut self.device
     }
 
-    fn mac(&self) -> Option<MacAddr> {
-        self.device.mac()
-    }
-
-    fn receive(
+    fn transmit_through(
         &mut self,
-        now: Instant,
         batch: &mut Vec<Packet>,
-        max: usize,
         pool: &mut Pool,
-    ) -> Result<usize, DeviceError> {
-        self.device.receive(now, batch, max, pool)
-    }
-
-    fn transmit(&mut self, batch: &mut Vec<Packet>, pool: &mut Pool) -> Result<(), DeviceError> {
+    ) -> Result<(), DeviceError> {
         let mut held = std::mem::take(&mut self.scratch);
         held.extend(batch.extract_if(.., |packet| !self.passes(packet, pool)));
         pool.free_all(&mut held);
         self.scratch = held;
         self.device.transmit(batch, pool)
-    }
-
-    fn wait(&mut self, timeout: Option<Span>, pool: &mut Pool) -> Result<bool, DeviceError> {
-        self.device.wait(timeout, pool)
-    }
-
-    fn counters(&self) -> DeviceCounters {
-        self.device.counters()
-    }
-
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.device.fd()
     }
 }

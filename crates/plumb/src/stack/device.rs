@@ -2,24 +2,22 @@
 //!
 //! Left out: the devices themselves (`plumb_host::device`).
 
-use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use plumb_base::seed::Seed;
-use plumb_base::time::{Instant, Span};
 use plumb_host::clock::Timeline;
 use plumb_host::device::fault::{FaultCounters, Faults, Faulty};
+use plumb_host::device::layer::Layer;
 use plumb_host::device::memory;
 use plumb_host::device::packet::{PacketDevice, PacketOpenError, PacketOptions};
 use plumb_host::device::pcap::{self, PcapError};
 use plumb_host::device::record::{Recorder, What};
 use plumb_host::device::tap::{self, Tap, TapError};
 use plumb_host::device::xdp::{XdpDevice, XdpOpenError, XdpOptions};
-use plumb_host::device::{Device, DeviceCounters, DeviceError, Wait};
-use plumb_wire::mac::MacAddr;
-use plumb_wire::medium::{Capabilities, Medium};
-use plumb_wire::packet::{Frames, HEADROOM, Packet, Pool};
+use plumb_host::device::{Device, DeviceError, Wait};
+use plumb_wire::medium::Medium;
+use plumb_wire::packet::{Frames, HEADROOM, Pool};
 
 use crate::problem::{Exit, Problem, nearest};
 
@@ -184,7 +182,7 @@ impl std::fmt::Debug for Layers {
 }
 
 impl Layers {
-    fn device(&self) -> &dyn Device {
+    fn device(&self) -> &(dyn Device + 'static) {
         match self {
             Self::Bare(device) => device,
             Self::Hostile(device) => device,
@@ -194,7 +192,7 @@ impl Layers {
     }
 
     #[inline]
-    fn device_mut(&mut self) -> &mut dyn Device {
+    fn device_mut(&mut self) -> &mut (dyn Device + 'static) {
         match self {
             Self::Bare(device) => device,
             Self::Hostile(device) => device,
@@ -266,46 +264,16 @@ fn recorded<D: Device>(device: D, path: &Path, timeline: Timeline) -> Result<Rec
     })
 }
 
-impl Device for Attached {
-    fn name(&self) -> &str {
-        self.layers.device().name()
-    }
+impl Layer for Attached {
+    type Below = dyn Device;
 
-    fn capabilities(&self) -> Capabilities {
-        self.layers.device().capabilities()
-    }
-
-    fn mac(&self) -> Option<MacAddr> {
-        self.layers.device().mac()
+    fn below(&self) -> &Self::Below {
+        self.layers.device()
     }
 
     #[inline]
-    fn receive(
-        &mut self,
-        now: Instant,
-        batch: &mut Vec<Packet>,
-        max: usize,
-        pool: &mut Pool,
-    ) -> Result<usize, DeviceError> {
-        self.layers.device_mut().receive(now, batch, max, pool)
-    }
-
-    #[inline]
-    fn transmit(&mut self, batch: &mut Vec<Packet>, pool: &mut Pool) -> Result<(), DeviceError> {
-        self.layers.device_mut().transmit(batch, pool)
-    }
-
-    #[inline]
-    fn wait(&mut self, timeout: Option<Span>, pool: &mut Pool) -> Result<bool, DeviceError> {
-        self.layers.device_mut().wait(timeout, pool)
-    }
-
-    fn counters(&self) -> DeviceCounters {
-        self.layers.device().counters()
-    }
-
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.layers.device().fd()
+    fn below_mut(&mut self) -> &mut Self::Below {
+        self.layers.device_mut()
     }
 }
 

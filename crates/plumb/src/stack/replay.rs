@@ -5,14 +5,16 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::BorrowedFd;
 
 use plumb_base::time::{Instant, Span};
-use plumb_host::device::{Device, DeviceCounters, DeviceError};
+use plumb_host::device::layer::Layer;
+use plumb_host::device::{Device, DeviceError};
 use plumb_wire::compose;
 use plumb_wire::ethernet::{self, EtherType};
 use plumb_wire::mac::MacAddr;
 use plumb_wire::machine::{Machine, Port};
-use plumb_wire::medium::{Capabilities, Medium};
+use plumb_wire::medium::Medium;
 use plumb_wire::packet::{Packet, Pool};
 use plumb_wire::{arp, icmpv6, ipv4, ipv6, ndp, udp};
 
@@ -157,21 +159,21 @@ fn may_ask(frame: &[u8]) -> bool {
     }
 }
 
-impl<D: Device> Device for Answering<D> {
-    fn name(&self) -> &str {
-        self.device.name()
-    }
+impl<D: Device> Layer for Answering<D> {
+    type Below = D;
 
-    fn capabilities(&self) -> Capabilities {
-        self.device.capabilities()
-    }
-
-    fn mac(&self) -> Option<MacAddr> {
-        self.device.mac()
+    #[inline]
+    fn below(&self) -> &D {
+        &self.device
     }
 
     #[inline]
-    fn receive(
+    fn below_mut(&mut self) -> &mut D {
+        &mut self.device
+    }
+
+    #[inline]
+    fn receive_through(
         &mut self,
         now: Instant,
         batch: &mut Vec<Packet>,
@@ -190,7 +192,11 @@ impl<D: Device> Device for Answering<D> {
     }
 
     #[inline]
-    fn transmit(&mut self, batch: &mut Vec<Packet>, pool: &mut Pool) -> Result<(), DeviceError> {
+    fn transmit_through(
+        &mut self,
+        batch: &mut Vec<Packet>,
+        pool: &mut Pool,
+    ) -> Result<(), DeviceError> {
         for packet in batch.iter() {
             let frame = pool.bytes(packet);
             if may_ask(frame) {
@@ -200,12 +206,17 @@ impl<D: Device> Device for Answering<D> {
         self.device.transmit(batch, pool)
     }
 
-    fn wait(&mut self, timeout: Option<Span>, pool: &mut Pool) -> Result<bool, DeviceError> {
+    fn wait_through(
+        &mut self,
+        timeout: Option<Span>,
+        pool: &mut Pool,
+    ) -> Result<bool, DeviceError> {
         if self.answers.is_empty() { self.device.wait(timeout, pool) } else { Ok(true) }
     }
 
-    fn counters(&self) -> DeviceCounters {
-        self.device.counters()
+    fn fd_through(&self) -> Option<BorrowedFd<'_>> {
+        // An answer is in no descriptor.
+        if self.answers.is_empty() { self.device.fd() } else { None }
     }
 }
 
