@@ -1,6 +1,6 @@
 //! The harness: fresh processes, one of which does all the timing.
 //!
-//! `launcher` is the orchestrator's side, `worker` and `peer` the two processes of a launch;
+//! `launcher` is the orchestrator's side, `worker` and `peer` the two processes of a launch; `subordinate` is how those begin that a worker starts;
 //! `mirror` is a launch whose peer is a stack; `bench`, `calls` and `clocks` are what is timed, `sampler` what becomes of the samples.
 
 mod bench;
@@ -19,4 +19,5 @@ pub mod peer;
 pub mod remote;
 mod sampler;
 pub mod spec;
+mod subordinate;
 pub mod worker;

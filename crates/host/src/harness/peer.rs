@@ -1,18 +1,17 @@
 //! The peer: the process at the far end, which does as it is told and never times anything.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use plumb_sys::{affinity, fd, process, signal, timer};
+use plumb_sys::fd;
 
 use super::control::{
     Attach, Checked, Control, PeerReport, PeerTask, PeerToWorker, Role, WorkerToPeer,
 };
 use super::effort::CpuReading;
 use super::page::Page;
-use super::payload;
-use super::worker::TICK_US;
+use super::{payload, subordinate};
 use crate::clock::Stopwatch;
 use crate::local::{
     Channel, End, Fault, Ground, Handover, Mark, OpenError, Received, SLACK, Setup, Visitor, Watch,
@@ -22,29 +21,16 @@ use crate::local::{
 /// Runs a peer whose control socket is the inherited descriptor that the second argument names;
 /// its exit code.
 pub fn main() -> u8 {
-    let control_fd = std::env::args().nth(2).and_then(|number| number.parse().ok());
-    match control_fd.map(serve) {
-        Some(Ok(())) => 0,
-        // The worker sees the closed control socket and says what it was doing.
-        Some(Err(_)) | None => 1,
-    }
+    subordinate::main(serve)
 }
 
-fn serve(control_fd: i32) -> io::Result<()> {
-    process::die_with_parent()?;
-    signal::ignore_keyboard_interrupt()?;
-    let control_fd = fd::adopt(control_fd)?;
-    fd::set_inheritable(control_fd.as_fd(), false)?;
+fn serve(control_fd: OwnedFd) -> io::Result<()> {
     let watch_fd = Arc::new(control_fd.try_clone()?);
     let mut control = Control::new(control_fd);
     let WorkerToPeer::Attach(attach) = control.hear()? else {
         return Err(io::Error::from(io::ErrorKind::InvalidData));
     };
-    if let Some(cpu) = attach.cpu {
-        affinity::bind(&[cpu])?;
-    }
-    timer::start_ticking(TICK_US)?;
-    let page = Page::open(&fd::adopt(attach.page_fd)?)?;
+    let page = subordinate::settle(attach.cpu, attach.page_fd)?;
     let mechanism = attach.channel.mechanism;
     visit(mechanism, Service { attach, control, watch_fd, page, lent: Default::default() })
 }

@@ -6,9 +6,8 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 
-use plumb_sys::{affinity, fd, process, signal, timer};
 use plumb_wire::mac::MacAddr;
 
 use super::linux::KernelMirror;
@@ -19,7 +18,8 @@ use crate::harness::control::{
 use crate::harness::effort::CpuReading;
 use crate::harness::page::Page;
 use crate::harness::spec::{MirrorSpec, MirrorStack};
-use crate::harness::worker::TICK_US;
+use crate::harness::subordinate;
+use crate::lab::adopt;
 
 /// Where a mirror stands: its side of the test bed, and how it should behave.
 #[derive(Debug)]
@@ -135,31 +135,18 @@ pub trait Mirror {
 /// Runs a mirror whose control socket is the inherited descriptor that the second argument names; its
 /// exit code. `open` makes the mirror of any stack but the kernel's.
 pub fn main(open: impl FnOnce(Site) -> Result<Box<dyn Mirror>, MirrorError>) -> u8 {
-    let control_fd = std::env::args().nth(2).and_then(|number| number.parse().ok());
-    match control_fd.map(|fd| serve(fd, open)) {
-        Some(Ok(())) => 0,
-        // The worker sees the closed control socket and says what it was doing.
-        Some(Err(_)) | None => 1,
-    }
+    subordinate::main(|control_fd| serve(control_fd, open))
 }
 
 fn serve(
-    control_fd: i32,
+    control_fd: OwnedFd,
     open: impl FnOnce(Site) -> Result<Box<dyn Mirror>, MirrorError>,
 ) -> io::Result<()> {
-    process::die_with_parent()?;
-    signal::ignore_keyboard_interrupt()?;
-    let control_fd = fd::adopt(control_fd)?;
-    fd::set_inheritable(control_fd.as_fd(), false)?;
     let mut control = Control::new(control_fd);
     let WorkerToPeer::AttachMirror(attach) = control.hear()? else {
         return Err(io::Error::from(io::ErrorKind::InvalidData));
     };
-    if let Some(cpu) = attach.cpu {
-        affinity::bind(&[cpu])?;
-    }
-    timer::start_ticking(TICK_US)?;
-    let page = Page::open(&fd::adopt(attach.page_fd)?)?;
+    let page = subordinate::settle(attach.cpu, attach.page_fd)?;
     let site = site(attach)?;
     let watch = site.watch;
     let opened = if site.spec.stack == MirrorStack::Linux {
@@ -171,10 +158,7 @@ fn serve(
 }
 
 fn site(attach: AttachMirror) -> io::Result<Site> {
-    let fds = attach.fds.into_iter().map(fd::adopt).collect::<io::Result<Vec<_>>>()?;
-    for fd in &fds {
-        fd::set_inheritable(fd.as_fd(), false)?;
-    }
+    let fds = attach.fds.into_iter().map(adopt).collect::<io::Result<Vec<_>>>()?;
     Ok(Site {
         spec: attach.mirror,
         fds,

@@ -14,7 +14,7 @@ use plumb_link::link::Link;
 use plumb_link::spec::{LinkSpec, SpecError};
 use plumb_link::text::Files;
 use plumb_sys::socket::{self, Kind};
-use plumb_sys::{affinity, fd, process, signal};
+use plumb_sys::{affinity, fd};
 use plumb_wire::machine::Port;
 use plumb_wire::medium::Medium;
 use plumb_wire::packet::{Frames, Pool};
@@ -24,6 +24,7 @@ use crate::clock::{Stopwatch, Timeline};
 use crate::emulate::{self, Control as Word, Emulator, Inside, Interface, Options};
 use crate::harness::control::Control;
 use crate::harness::spec::{LaunchSpec, PathSpec};
+use crate::harness::subordinate;
 use crate::harness::worker::{SELF, start_peer};
 use crate::lab::{LinkOptions, Namespace, TestBed};
 use crate::local::{Attempt as _, OpenError};
@@ -158,19 +159,10 @@ impl Drop for Emulation {
 /// Runs a link whose control socket is the inherited descriptor that the second argument names; its
 /// exit code.
 pub fn main() -> u8 {
-    let control_fd = std::env::args().nth(2).and_then(|number| number.parse().ok());
-    match control_fd.map(serve) {
-        Some(Ok(())) => 0,
-        // The worker sees the closed control socket.
-        Some(Err(_)) | None => 1,
-    }
+    subordinate::main(serve)
 }
 
-fn serve(control_fd: i32) -> io::Result<()> {
-    process::die_with_parent()?;
-    signal::ignore_keyboard_interrupt()?;
-    let control_fd = fd::adopt(control_fd)?;
-    fd::set_inheritable(control_fd.as_fd(), false)?;
+fn serve(control_fd: OwnedFd) -> io::Result<()> {
     let mut control = Control::new(control_fd);
     let WorkerToLink::Carry(orders) = control.hear()? else {
         return Err(io::ErrorKind::InvalidData.into());
