@@ -58,7 +58,7 @@ fn copy(src: &[u8], dst: &mut [u8]) -> u64 {
 ///
 /// # Safety
 ///
-/// As for [`Pass`](lanes::Pass).
+/// As for [`Pass`](super::lanes::Pass).
 unsafe fn in_lanes<const SUM: bool>(
     src: *const u8,
     dst: *mut u8,

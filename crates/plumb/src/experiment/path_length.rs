@@ -4,7 +4,6 @@
 //! delay, or Linux's, on virtual Ethernets that have neither. Left out: routers that are loaded by others.
 
 use plumb_host::harness::spec::{PathSpec, Task, Wire};
-use plumb_store::record::Level;
 
 use super::factor::{Domain, Factor, always, keep, numbers, words};
 use super::latency::LATENCY;
