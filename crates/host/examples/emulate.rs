@@ -18,7 +18,7 @@ use bed::{Bed, Wire};
 
 const USAGE: &str = "usage: emulate MEASURE --wire tap|tap-plain|packet|xdp|tbf|none|bare [--precision busy|hybrid|timer]
     [--rate BITS] [--delay MICROSECONDS] [--limit 1MB|64p|1bdp] [--seconds N] [--size BYTES] [--load SHARE]
-    [--congestion NAME] [--window BYTES] [--pacing BITS]
+    [--congestion NAME] [--window BYTES] [--burst SEGMENTS]
   delay      one-way delay error of datagrams that load a link of --rate to --load; over `bare`,
              how late a thread is that only spins
   rate       what a link of --rate carries when it is offered more
@@ -44,8 +44,8 @@ pub(crate) struct Task {
     pub(crate) window: Option<i32>,
     /// How TCP shall behave, where not as the kernel does by default.
     pub(crate) congestion: Option<String>,
-    /// Bits a second beyond which TCP does not send, where it paces at all.
-    pub(crate) pacing: Option<u64>,
+    /// Most segments that Linux hands to the device at once.
+    pub(crate) burst: Option<u32>,
 }
 
 fn main() {
@@ -78,7 +78,7 @@ fn parse(arguments: &[String]) -> Task {
         load: 0.5,
         window: None,
         congestion: None,
-        pacing: None,
+        burst: None,
     };
     for pair in arguments.chunks(2) {
         let [name, value] = pair else { panic!("{pair:?} needs a value\n{USAGE}") };
@@ -98,7 +98,7 @@ fn parse(arguments: &[String]) -> Task {
             "--size" => task.size = number(value),
             "--load" => task.load = number(value),
             "--window" => task.window = Some(number(value)),
-            "--pacing" => task.pacing = Some(number(value)),
+            "--burst" => task.burst = Some(number(value)),
             "--congestion" => task.congestion = Some(value.clone()),
             _ => panic!("{name} is no option\n{USAGE}"),
         }

@@ -126,8 +126,6 @@ pub enum IntOption {
     UdpSegment,
     /// TCP_WINDOW_CLAMP: the largest window that is offered.
     WindowClamp,
-    /// SO_MAX_PACING_RATE: bytes a second beyond which TCP does not send, however large its window.
-    MaxPacingRate,
 }
 
 impl IntOption {
@@ -140,7 +138,6 @@ impl IntOption {
             Self::ReceiveBufferForce => (libc::SOL_SOCKET, libc::SO_RCVBUFFORCE),
             Self::MtuDiscover => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER),
             Self::Zerocopy => (libc::SOL_SOCKET, libc::SO_ZEROCOPY),
-            Self::MaxPacingRate => (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE),
             Self::UdpSegment => (libc::SOL_UDP, libc::UDP_SEGMENT),
             Self::WindowClamp => (libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP),
         }

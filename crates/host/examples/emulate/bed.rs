@@ -112,6 +112,16 @@ impl Bed {
         }
     }
 
+    /// Lets Linux hand over no more segments at once to the near device.
+    pub fn limit_bursts(&self, segments: u32) {
+        let limit = || {
+            let mut command = Command::new("ip");
+            command.args(["link", "set", TestBed::NEAR_DEVICE, "gso_max_segs"]);
+            command.arg(segments.to_string()).status().unwrap()
+        };
+        assert!(self.bed.in_a(limit).unwrap().success(), "ip link set");
+    }
+
     /// Stops the driver, and prints what it has to say.
     pub fn end(self, measure: &str, task: &Task) {
         let Some((control, thread)) = self.driver else { return };

@@ -258,6 +258,9 @@ pub fn datagrams(bed: &Bed, task: &Task) {
 
 /// A TCP stream for a while; what the receiver got of it.
 pub fn stream(bed: &Bed, task: &Task) {
+    if let Some(segments) = task.burst {
+        bed.limit_bursts(segments);
+    }
     let address = SocketAddr::from((TestBed::FAR_V4, 9));
     let listener = bed.bed.in_b(|| TcpListener::bind(address).unwrap()).unwrap();
     let window = task.window;
@@ -298,10 +301,6 @@ pub fn stream(bed: &Bed, task: &Task) {
     let mut stream = bed.bed.in_a(|| TcpStream::connect(address).unwrap()).unwrap();
     if let Some(name) = &task.congestion {
         set_congestion(stream.as_fd(), name).unwrap();
-    }
-    if let Some(bits) = task.pacing {
-        let bytes = i32::try_from(bits / 8).unwrap();
-        set_option(stream.as_fd(), IntOption::MaxPacingRate, bytes).unwrap();
     }
     let name = congestion(stream.as_fd()).unwrap();
     stream.set_write_timeout(Some(Duration::from_secs(10))).unwrap();

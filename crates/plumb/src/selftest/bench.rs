@@ -17,8 +17,11 @@ use crate::problem::Problem;
 /// Message size: one cache line.
 const SIZE: u64 = 64;
 
-/// Wall time of a block.
-const BLOCK: Span = Span::from_ms(5);
+/// Wall time of a block between two spinning CPUs.
+const BLOCK_SPINNING: Span = Span::from_ms(5);
+
+/// Wall time of a block of a pipe: some hundreds of round trips.
+const BLOCK_PIPE: Span = Span::from_ms(3);
 
 /// Longest time for a block before its processes are killed.
 const DEADLINE: Span = Span::from_secs(10);
@@ -28,6 +31,7 @@ pub(super) struct Bench {
     calibration: Calibration,
     pair: CpuPair,
     channel: ChannelSpec,
+    block: Span,
     /// What the channel is, in words.
     pub(super) subject: &'static str,
     seed: Seed,
@@ -38,7 +42,7 @@ impl Bench {
     /// A pipe with both processes on one CPU, where nothing but the pipe varies.
     pub(super) fn pipe(seed: Seed) -> Result<Self, Problem> {
         let channel = channel(Mechanism::Pipe, Wake::Block);
-        Self::new(seed, Placement::SameCpu, channel, "a pipe on one CPU")
+        Self::new(seed, Placement::SameCpu, channel, BLOCK_PIPE, "a pipe on one CPU")
     }
 
     /// Shared memory between two CPUs that both spin: a delay of one side only adds to the round
@@ -50,20 +54,23 @@ impl Bench {
         let placement = apart.into_iter().find(|&placement| topology.pair(placement).is_ok());
         let Some(placement) = placement else { return Self::pipe(seed) };
         let channel = channel(Mechanism::ShmSpin, Wake::Spin);
-        Self::new(seed, placement, channel, "shared memory between two spinning CPUs")
+        let subject = "shared memory between two spinning CPUs";
+        Self::new(seed, placement, channel, BLOCK_SPINNING, subject)
     }
 
     fn new(
         seed: Seed,
         placement: Placement,
         channel: ChannelSpec,
+        block: Span,
         subject: &'static str,
     ) -> Result<Self, Problem> {
         let pair = Topology::machine().pair(placement).map_err(|error| {
             Problem::trouble("the self-test needs a CPU to bind to").because(error)
         })?;
         let calibration = clock::calibrate(Span::from_ms(100));
-        Ok(Self { calibration, pair, channel, subject, seed: seed.derive(subject), launches: 0 })
+        let seed = seed.derive(subject);
+        Ok(Self { calibration, pair, channel, block, subject, seed, launches: 0 })
     }
 
     /// One turn of the spin that injects delays: a read of the clock, in nanoseconds.
@@ -112,7 +119,7 @@ impl Bench {
         for &injected_ns in delays_ns {
             let block = BlockSpec {
                 task: Task::Latency { size: SIZE },
-                duration_ns: BLOCK.as_ns(),
+                duration_ns: self.block.as_ns(),
                 samples_max: 10_000,
                 samples_kept: 10_000,
                 injected_ns,

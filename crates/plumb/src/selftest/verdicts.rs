@@ -17,10 +17,19 @@ use super::{Progress, rate};
 use crate::problem::Problem;
 
 /// Comparisons of each kind.
-const TRIALS: u64 = 120;
+const TRIALS: u64 = 90;
 
-/// Launches in a comparison.
+/// Launches in a comparison, at least.
 const LAUNCHES: usize = 5;
+
+/// Launches in an interleaved comparison, at most.
+const LAUNCHES_MAX: usize = 17;
+
+/// Launches that are added at a time while the interval is wider than wanted.
+const LAUNCHES_MORE: usize = 3;
+
+/// Half the width of the ratio's interval that ends an interleaved comparison (rule 9).
+const PRECISE: f64 = 0.015;
 
 /// The slowdown that must be called.
 const SLOWDOWN: f64 = 0.03;
@@ -43,8 +52,16 @@ pub(super) fn check(
     let false_of = |counts: &Counts| counts.slower + counts.faster;
     let spelt = |counts: &Counts| {
         format!(
-            "{} slower, {} faster, {} equivalent, {} inconclusive; {LAUNCHES} launches each",
-            counts.slower, counts.faster, counts.equivalent, counts.inconclusive
+            "{} slower, {} faster, {} equivalent, {} inconclusive; {} launches each",
+            counts.slower,
+            counts.faster,
+            counts.equivalent,
+            counts.inconclusive,
+            if counts.launches_max == counts.launches_min {
+                counts.launches_min.to_string()
+            } else {
+                format!("{} to {}", counts.launches_min, counts.launches_max)
+            }
         )
     };
     Ok(vec![
@@ -91,18 +108,25 @@ struct Counts {
     faster: u64,
     equivalent: u64,
     inconclusive: u64,
+    /// Launches of the shortest trial.
+    launches_min: usize,
+    /// Launches of the longest.
+    launches_max: usize,
 }
 
 fn trials(
     bench: &mut Bench,
     progress: &mut Progress<'_>,
     from: f64,
-    mut trial: impl FnMut(&mut Bench) -> Result<String, Problem>,
+    mut trial: impl FnMut(&mut Bench) -> Result<(String, usize), Problem>,
 ) -> Result<Counts, Problem> {
-    let mut counts = Counts::default();
+    let mut counts = Counts { launches_min: usize::MAX, ..Counts::default() };
     for number in 0..TRIALS {
         progress("comparisons", from + 0.25 * number as f64 / TRIALS as f64);
-        match trial(bench)?.as_str() {
+        let (verdict, launches) = trial(bench)?;
+        counts.launches_min = counts.launches_min.min(launches);
+        counts.launches_max = counts.launches_max.max(launches);
+        match verdict.as_str() {
             "slower" => counts.slower += 1,
             "faster" => counts.faster += 1,
             "equivalent" => counts.equivalent += 1,
@@ -112,23 +136,33 @@ fn trials(
     Ok(counts)
 }
 
-/// One interleaved comparison, as `plumb ab` makes it: every launch visits both variants twice.
-fn paired(bench: &mut Bench, delay_ns: u64) -> Result<String, Problem> {
+/// One interleaved comparison, as `plumb ab` makes it: every launch visits both variants twice, and
+/// launches are added until the interval is narrow enough, however the verdict would turn out.
+fn paired(bench: &mut Bench, delay_ns: u64) -> Result<(String, usize), Problem> {
     let mut run = RunUnderTest::new(&["a", "b"]);
-    for launch in 0..LAUNCHES {
+    let (a, b) = (Level::from("a"), Level::from("b"));
+    for launch in 0..LAUNCHES_MAX {
         let order: [usize; 4] = if launch % 2 == 0 { [0, 1, 1, 0] } else { [1, 0, 0, 1] };
         let delays: Vec<u64> = order.iter().map(|&v| if v == 1 { delay_ns } else { 0 }).collect();
         let blocks = bench.launch(&delays)?;
         run.add(&order, blocks);
+        let made = launch + 1;
+        if made < LAUNCHES || !(made - LAUNCHES).is_multiple_of(LAUNCHES_MORE) {
+            continue;
+        }
+        let document = compare::within(&run.data, "variant", &a, &b, MARGIN_DEFAULT);
+        let Some(cell) = document.rows.into_iter().next() else { continue };
+        let is_precise = cell.ci95.is_some_and(|[lo, hi]| (hi / lo).ln() / 2.0 <= PRECISE);
+        if is_precise || made == LAUNCHES_MAX {
+            return Ok((cell.verdict, made));
+        }
     }
-    let (a, b) = (Level::from("a"), Level::from("b"));
-    let document = compare::within(&run.data, "variant", &a, &b, MARGIN_DEFAULT);
-    Ok(document.rows.first().map_or_else(String::new, |cell| cell.verdict.clone()))
+    Ok((String::new(), LAUNCHES_MAX))
 }
 
 /// One comparison of two runs, as `plumb compare` makes it; their launches alternate only so that
 /// the trials together take as long as the machine's drift.
-fn apart(bench: &mut Bench) -> Result<String, Problem> {
+fn apart(bench: &mut Bench) -> Result<(String, usize), Problem> {
     let mut runs = [RunUnderTest::new(&["a"]), RunUnderTest::new(&["a"])];
     for run in &mut runs {
         for _ in 0..LAUNCHES {
@@ -137,7 +171,8 @@ fn apart(bench: &mut Bench) -> Result<String, Problem> {
         }
     }
     let document = compare::runs(&runs[0].data, &runs[1].data, MARGIN_DEFAULT);
-    Ok(document.rows.first().map_or_else(String::new, |cell| cell.verdict.clone()))
+    let verdict = document.rows.first().map_or_else(String::new, |cell| cell.verdict.clone());
+    Ok((verdict, LAUNCHES))
 }
 
 /// A run in memory: one cell for each variant.
