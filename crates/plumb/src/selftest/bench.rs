@@ -36,6 +36,8 @@ pub(super) struct Bench {
     pub(super) subject: &'static str,
     seed: Seed,
     launches: u64,
+    /// What the canary took around each block, in nanoseconds.
+    pub(super) canaries: Vec<f64>,
 }
 
 impl Bench {
@@ -70,7 +72,16 @@ impl Bench {
         })?;
         let calibration = clock::calibrate(Span::from_ms(100));
         let seed = seed.derive(subject);
-        Ok(Self { calibration, pair, channel, block, subject, seed, launches: 0 })
+        Ok(Self {
+            calibration,
+            pair,
+            channel,
+            block,
+            subject,
+            seed,
+            launches: 0,
+            canaries: Vec::new(),
+        })
     }
 
     /// One turn of the spin that injects delays: a read of the clock, in nanoseconds.
@@ -127,6 +138,7 @@ impl Bench {
             blocks.push(launch.measure(&block, DEADLINE, &mut abort)?);
         }
         launch.finish()?;
+        self.canaries.extend(blocks.iter().map(|block| block.effort.canary_ns));
         Ok(blocks)
     }
 }

@@ -19,17 +19,18 @@ use crate::problem::Problem;
 /// Comparisons of each kind.
 const TRIALS: u64 = 90;
 
-/// Launches in a comparison, at least.
-const LAUNCHES: usize = 5;
+/// Launches in a comparison of two runs, each.
+const LAUNCHES_APART: usize = 5;
 
-/// Launches in an interleaved comparison, at most.
-const LAUNCHES_MAX: usize = 17;
+/// Launches in an interleaved comparison. As many in every trial: to end where the interval happens to
+/// be narrow would favour those that are too narrow.
+const LAUNCHES_PAIRED: usize = 10;
 
-/// Launches that are added at a time while the interval is wider than wanted.
-const LAUNCHES_MORE: usize = 3;
+/// A canary longer than the shortest by so much says that something else used the core.
+const DISTURBED: f64 = 1.1;
 
-/// Half the width of the ratio's interval that ends an interleaved comparison (rule 9).
-const PRECISE: f64 = 0.015;
+/// The weight of the newest block in what a round trip usually takes.
+const NEWEST: f64 = 0.25;
 
 /// The slowdown that must be called.
 const SLOWDOWN: f64 = 0.03;
@@ -39,29 +40,17 @@ pub(super) fn check(
     bench: &mut Bench,
     progress: &mut Progress<'_>,
 ) -> Result<Vec<SelftestCheck>, Problem> {
-    let usual = usual_trip_ns(bench)?;
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a share of a round trip is a few hundred nanoseconds"
-    )]
-    let delay = (SLOWDOWN * usual).round() as u64;
-    let paired_same = trials(bench, progress, 0.2, |bench| paired(bench, 0))?;
+    let mut usual = usual_trip_ns(bench)?;
+    let paired_same = trials(bench, progress, 0.2, |bench| paired(bench, &mut usual, 0.0))?;
     let apart_same = trials(bench, progress, 0.45, apart)?;
-    let slower = trials(bench, progress, 0.75, |bench| paired(bench, delay))?;
+    let slower = trials(bench, progress, 0.75, |bench| paired(bench, &mut usual, SLOWDOWN))?;
     let false_of = |counts: &Counts| counts.slower + counts.faster;
-    let spelt = |counts: &Counts| {
+    let disturbed = disturbed_share(&bench.canaries);
+    let spelt = |counts: &Counts, launches: usize| {
         format!(
-            "{} slower, {} faster, {} equivalent, {} inconclusive; {} launches each",
-            counts.slower,
-            counts.faster,
-            counts.equivalent,
-            counts.inconclusive,
-            if counts.launches_max == counts.launches_min {
-                counts.launches_min.to_string()
-            } else {
-                format!("{} to {}", counts.launches_min, counts.launches_max)
-            }
+            "{} slower, {} faster, {} equivalent, {} inconclusive; {launches} launches each; \
+             {disturbed:.0} % of all blocks had a neighbour on the core (canary)",
+            counts.slower, counts.faster, counts.equivalent, counts.inconclusive
         )
     };
     Ok(vec![
@@ -71,21 +60,24 @@ pub(super) fn check(
                 .to_owned(),
             (false_of(&paired_same), TRIALS),
             [0.0, 0.05],
-            spelt(&paired_same),
+            spelt(&paired_same, LAUNCHES_PAIRED),
         ),
         rate(
             "aa.apart",
             "comparing two runs of the same pipe gives no verdict of faster or slower".to_owned(),
             (false_of(&apart_same), TRIALS),
             [0.0, 0.05],
-            spelt(&apart_same),
+            spelt(&apart_same, LAUNCHES_APART),
         ),
         rate(
             "power.slowdown-3-percent",
-            format!("an injected slowdown of 3 % ({delay} ns of {usual:.0} ns) is called slower"),
+            format!(
+                "an injected slowdown of 3 % ({:.0} ns of {usual:.0} ns at last) is called slower",
+                SLOWDOWN * usual
+            ),
             (slower.slower, TRIALS),
             [0.8, 1.0],
-            spelt(&slower),
+            spelt(&slower, LAUNCHES_PAIRED),
         ),
     ])
 }
@@ -94,11 +86,21 @@ pub(super) fn check(
 fn usual_trip_ns(bench: &mut Bench) -> Result<f64, Problem> {
     let mut medians = Vec::new();
     for _ in 0..10 {
-        for block in bench.launch(&[0, 0])? {
-            medians.push(2.0 * quantile::of_sorted(&quantile::sorted(&block.samples), 0.5));
-        }
+        medians.extend(bench.launch(&[0, 0])?.iter().map(trip_ns));
     }
     Ok(quantile::of_sorted(&quantile::sorted(&medians), 0.5))
+}
+
+/// The percentage of blocks whose canary was disturbed.
+fn disturbed_share(canaries: &[f64]) -> f64 {
+    let least = canaries.iter().copied().fold(f64::INFINITY, f64::min);
+    let disturbed = canaries.iter().filter(|canary| **canary > DISTURBED * least).count();
+    100.0 * disturbed as f64 / canaries.len().max(1) as f64
+}
+
+/// The median round trip of a block, in nanoseconds.
+fn trip_ns(block: &BlockReport) -> f64 {
+    2.0 * quantile::of_sorted(&quantile::sorted(&block.samples), 0.5)
 }
 
 /// Verdicts by kind.
@@ -108,25 +110,18 @@ struct Counts {
     faster: u64,
     equivalent: u64,
     inconclusive: u64,
-    /// Launches of the shortest trial.
-    launches_min: usize,
-    /// Launches of the longest.
-    launches_max: usize,
 }
 
 fn trials(
     bench: &mut Bench,
     progress: &mut Progress<'_>,
     from: f64,
-    mut trial: impl FnMut(&mut Bench) -> Result<(String, usize), Problem>,
+    mut trial: impl FnMut(&mut Bench) -> Result<String, Problem>,
 ) -> Result<Counts, Problem> {
-    let mut counts = Counts { launches_min: usize::MAX, ..Counts::default() };
+    let mut counts = Counts::default();
     for number in 0..TRIALS {
         progress("comparisons", from + 0.25 * number as f64 / TRIALS as f64);
-        let (verdict, launches) = trial(bench)?;
-        counts.launches_min = counts.launches_min.min(launches);
-        counts.launches_max = counts.launches_max.max(launches);
-        match verdict.as_str() {
+        match trial(bench)?.as_str() {
             "slower" => counts.slower += 1,
             "faster" => counts.faster += 1,
             "equivalent" => counts.equivalent += 1,
@@ -136,43 +131,45 @@ fn trials(
     Ok(counts)
 }
 
-/// One interleaved comparison, as `plumb ab` makes it: every launch visits both variants twice, and
-/// launches are added until the interval is narrow enough, however the verdict would turn out.
-fn paired(bench: &mut Bench, delay_ns: u64) -> Result<(String, usize), Problem> {
+/// One interleaved comparison, as `plumb ab` makes it: every launch visits both variants twice.
+///
+/// `slowdown` is a share of what a round trip took lately, `usual`, in nanoseconds: with a neighbour on
+/// the core it takes half as long again, and so does whatever makes a program slower.
+fn paired(bench: &mut Bench, usual: &mut f64, slowdown: f64) -> Result<String, Problem> {
     let mut run = RunUnderTest::new(&["a", "b"]);
     let (a, b) = (Level::from("a"), Level::from("b"));
-    for launch in 0..LAUNCHES_MAX {
+    for launch in 0..LAUNCHES_PAIRED {
         let order: [usize; 4] = if launch % 2 == 0 { [0, 1, 1, 0] } else { [1, 0, 0, 1] };
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a share of a round trip is a few hundred nanoseconds"
+        )]
+        let delay_ns = (slowdown * *usual).round() as u64;
         let delays: Vec<u64> = order.iter().map(|&v| if v == 1 { delay_ns } else { 0 }).collect();
         let blocks = bench.launch(&delays)?;
+        let undelayed = order.iter().zip(&blocks).filter(|(variant, _)| **variant == 0);
+        for trip in undelayed.map(|(_, block)| trip_ns(block)) {
+            *usual += (trip - *usual) * NEWEST;
+        }
         run.add(&order, blocks);
-        let made = launch + 1;
-        if made < LAUNCHES || !(made - LAUNCHES).is_multiple_of(LAUNCHES_MORE) {
-            continue;
-        }
-        let document = compare::within(&run.data, "variant", &a, &b, MARGIN_DEFAULT);
-        let Some(cell) = document.rows.into_iter().next() else { continue };
-        let is_precise = cell.ci95.is_some_and(|[lo, hi]| (hi / lo).ln() / 2.0 <= PRECISE);
-        if is_precise || made == LAUNCHES_MAX {
-            return Ok((cell.verdict, made));
-        }
     }
-    Ok((String::new(), LAUNCHES_MAX))
+    let document = compare::within(&run.data, "variant", &a, &b, MARGIN_DEFAULT);
+    Ok(document.rows.first().map_or_else(String::new, |cell| cell.verdict.clone()))
 }
 
 /// One comparison of two runs, as `plumb compare` makes it; their launches alternate only so that
 /// the trials together take as long as the machine's drift.
-fn apart(bench: &mut Bench) -> Result<(String, usize), Problem> {
+fn apart(bench: &mut Bench) -> Result<String, Problem> {
     let mut runs = [RunUnderTest::new(&["a"]), RunUnderTest::new(&["a"])];
     for run in &mut runs {
-        for _ in 0..LAUNCHES {
+        for _ in 0..LAUNCHES_APART {
             let blocks = bench.launch(&[0, 0])?;
             run.add(&[0, 0], blocks);
         }
     }
     let document = compare::runs(&runs[0].data, &runs[1].data, MARGIN_DEFAULT);
-    let verdict = document.rows.first().map_or_else(String::new, |cell| cell.verdict.clone());
-    Ok((verdict, LAUNCHES))
+    Ok(document.rows.first().map_or_else(String::new, |cell| cell.verdict.clone()))
 }
 
 /// A run in memory: one cell for each variant.
