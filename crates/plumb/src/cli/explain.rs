@@ -30,7 +30,8 @@ use crate::problem::{Exit, Problem};
 
 The kernel's tracepoints are read while TCP, UDP, Unix sockets and pipes of the run are measured
 again at the same placements and sizes; the parts sum to the round trip, with what nothing explains.
-They need root, CAP_PERFMON, or: sudo sysctl -w kernel.perf_event_paranoid=-1")]
+They need root, or a tracefs that you may read and CAP_PERFMON or kernel.perf_event_paranoid at -1;
+'plumb doctor' says which of these is missing, and the command that mends it.")]
 pub struct Explain {
     /// A run: its id, the beginning of it, last or last~N
     #[arg(value_name = "RUN", default_value = "last")]

@@ -24,6 +24,19 @@ fn reverser() -> u16 {
     port
 }
 
+/// The port of this machine's loopback at which datagrams are answered with themselves.
+fn udp_echo() -> u16 {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = socket.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        let mut bytes = [0; 2_048];
+        while let Ok((len, from)) = socket.recv_from(&mut bytes) {
+            socket.send_to(&bytes[..len], from).unwrap();
+        }
+    });
+    port
+}
+
 #[test]
 fn bytes_and_ends_of_tcp_cross_unchanged_to_this_machines_loopback() {
     let Some(bench) = Bench::new() else { return };
@@ -97,14 +110,7 @@ fn more_flows_than_there_is_room_for_are_dropped_and_told_and_the_others_go_on()
     if !installed("python3") {
         return;
     }
-    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let port = socket.local_addr().unwrap().port();
-    std::thread::spawn(move || {
-        let mut bytes = [0; 2_048];
-        while let Ok((len, from)) = socket.recv_from(&mut bytes) {
-            socket.send_to(&bytes[..len], from).unwrap();
-        }
-    });
+    let port = udp_echo();
     // Descriptors for some sixty flows, and one after the other, so that no queue is too short.
     let script = format!(
         "import socket
@@ -164,14 +170,7 @@ fn datagrams_cross_both_ways_in_order_from_the_address_that_was_asked() {
     if !installed("python3") {
         return;
     }
-    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let port = socket.local_addr().unwrap().port();
-    std::thread::spawn(move || {
-        let mut bytes = [0; 2_048];
-        while let Ok((len, from)) = socket.recv_from(&mut bytes) {
-            socket.send_to(&bytes[..len], from).unwrap();
-        }
-    });
+    let port = udp_echo();
     let script = format!(
         "import socket
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(20)
