@@ -110,6 +110,9 @@ fn linear(axis: &Axis, low: f64, high: f64) -> Extent {
         .map(|m| m * magnitude)
         .find(|step| *step >= raw)
         .unwrap_or(raw);
+    // Between whole ends things are counted, and there is no half of one.
+    let is_counted = unit == Unit::Count && low.fract() == 0.0 && high.fract() == 0.0;
+    let step = if is_counted { step.max(1.0) } else { step };
     let (first, last) = ((low / step).floor(), (high / step).ceil());
     let ticks = steps(first, last)
         .map(|index| index * step)
@@ -118,11 +121,18 @@ fn linear(axis: &Axis, low: f64, high: f64) -> Extent {
     Extent { low: first * step, high: last * step, ticks }
 }
 
+/// Digits behind the point by which ticks this far apart are told apart.
+fn decimals(step: f64) -> usize {
+    (0..9_u8)
+        .find(|digits| step * 10f64.powi(i32::from(*digits)) >= 1.0 - NEARLY)
+        .unwrap_or(9)
+        .into()
+}
+
 fn linear_label(unit: Unit, tick: f64, step: f64) -> String {
     match unit {
-        Unit::Share => format!("{:.*}%", usize::from(step < 0.01), tick * 100.0),
-        Unit::Count if step >= 1.0 => format!("{tick:.0}"),
-        Unit::Count => format!("{tick:.2}"),
+        Unit::Share => format!("{:.*}%", decimals(step * 100.0), tick * 100.0),
+        Unit::Count => format!("{tick:.*}", decimals(step)),
         _ => {
             let places = tick.abs().log10().floor() - step.log10().floor() + 1.0;
             let digits = (1..6u8).find(|digits| f64::from(*digits) >= places).unwrap_or(3);
@@ -210,6 +220,15 @@ mod tests {
         let wide = extent(&axis, &[12.0, 48_000.0]);
         assert_eq!(labels(&wide), ["10 ns", "100 ns", "1 µs", "10 µs"]);
         assert!(wide.high >= 48_000f64.log10());
+    }
+
+    #[test]
+    fn no_two_ticks_of_a_linear_axis_are_labelled_alike() {
+        let axis = |unit| Axis::with_scale("ratio", unit, Scale::Linear);
+        assert_eq!(labels(&extent(&axis("count"), &[0.998, 1.0012]))[..2], ["0.998", "0.999"]);
+        assert_eq!(labels(&extent(&axis("share"), &[0.9981, 0.9993]))[..2], ["99.80%", "99.85%"]);
+        assert_eq!(labels(&extent(&axis("share"), &[0.0, 0.5]))[..2], ["0%", "10%"]);
+        assert_eq!(labels(&extent(&axis("count"), &[1.0, 3.0])), ["1", "2", "3"], "launches");
     }
 
     #[test]
