@@ -27,6 +27,7 @@ pub mod process;
 pub mod signal;
 pub mod socket;
 pub mod splice;
+pub mod tcp_info;
 pub mod timer;
 pub mod tun;
 pub mod uring;

@@ -126,6 +126,8 @@ pub enum IntOption {
     UdpSegment,
     /// TCP_WINDOW_CLAMP: the largest window that is offered.
     WindowClamp,
+    /// SO_MAX_PACING_RATE: bytes a second at which TCP sends at most.
+    MaxPacingRate,
 }
 
 impl IntOption {
@@ -140,6 +142,7 @@ impl IntOption {
             Self::Zerocopy => (libc::SOL_SOCKET, libc::SO_ZEROCOPY),
             Self::UdpSegment => (libc::SOL_UDP, libc::UDP_SEGMENT),
             Self::WindowClamp => (libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP),
+            Self::MaxPacingRate => (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE),
         }
     }
 }
