@@ -1,9 +1,17 @@
 //! Measurements between two hosts: what the agent and its client say to each other, and what
 //! each side does meanwhile.
 //!
-//! `protocol` is pure: messages, sessions and their deadlines, without a socket. The engines
-//! (`measure`, `stamp`, `iperf3`, `http`) use plain blocking sockets, a thread for each, so that
-//! nothing is between a clock read and the kernel. Left out: namespaces and emulated links
-//! (`plumb-host`), storing and drawing (`plumb`).
+//! `protocol` is pure: messages, sessions and their deadlines, without a socket. `agent` and `client` drive it
+//! over anything that reads and writes. The engines (`measure`) use plain blocking sockets, a thread for each, so
+//! that nothing is between a clock read and the kernel; `evidence` is what each side saw meanwhile. Left out:
+//! namespaces and emulated links (`plumb-host`), storing and drawing (`plumb`).
 
 #![forbid(unsafe_code)]
+
+pub mod agent;
+pub mod client;
+pub mod clock;
+pub mod evidence;
+pub mod measure;
+pub mod protocol;
+pub mod transport;

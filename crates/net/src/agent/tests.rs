@@ -1,0 +1,345 @@
+//! An agent and clients in one process, over loopback: whole tests, and every way in which one may break off.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::*;
+use crate::client::{Client, ClientError};
+use crate::measure::report::{Ended, PartReport};
+use crate::measure::spec::{Direction, ProbesSpec, StreamsSpec};
+use crate::protocol::session::Fault;
+
+const HERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+fn timing() -> Timing {
+    Timing {
+        hello: Span::from_ms(500),
+        answer: Span::from_secs(10),
+        start: Span::from_secs(10),
+        idle: Span::from_secs(20),
+        ping: Span::from_ms(100),
+        silence: Span::from_ms(900),
+    }
+}
+
+/// A pair of connected streams: the client's and the agent's end.
+fn wires() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (client, listener.accept().unwrap().0)
+}
+
+type Served = JoinHandle<Result<(), SessionError>>;
+
+fn serve(agent: &Arc<Agent>, wire: TcpStream) -> Served {
+    let agent = Arc::clone(agent);
+    thread::spawn(move || agent.serve(Stream::of_tcp(wire).unwrap()))
+}
+
+fn join(agent: &Arc<Agent>) -> (Client, Served) {
+    let (ours, theirs) = wires();
+    let served = serve(agent, theirs);
+    (Client::connect(Stream::of_tcp(ours).unwrap(), "test", timing()).unwrap(), served)
+}
+
+fn streams(direction: Direction, streams: u16) -> PartSpec {
+    PartSpec::Streams(StreamsSpec {
+        direction,
+        streams,
+        congestion: None,
+        window_bytes: None,
+        block_bytes: 1 << 16,
+        rate_bytes_per_second: None,
+    })
+}
+
+fn probes() -> PartSpec {
+    PartSpec::Probes(ProbesSpec { per_second: 500, datagram_bytes: 64 })
+}
+
+fn spec(parts: Vec<PartSpec>) -> TestSpec {
+    TestSpec {
+        warm_up_ns: 40_000_000,
+        duration_ns: 200_000_000,
+        interval_ns: 20_000_000,
+        drain_ns: 5_000_000_000,
+        parts,
+    }
+}
+
+fn total(report: &TestReport, is_up: bool) -> u64 {
+    let PartReport::Streams(streams) = &report.parts[0] else { panic!("{report:?}") };
+    streams.streams.iter().filter(|s| s.is_up == is_up).map(|s| s.bytes_total).sum()
+}
+
+#[test]
+fn what_one_side_sent_the_other_received_to_the_last_byte_in_every_direction() {
+    let agent = Agent::new("test", Limits::default(), timing());
+    let (mut client, served) = join(&agent);
+    for direction in [Direction::Up, Direction::Down, Direction::Both] {
+        let spec = spec(vec![streams(direction, 2), probes()]);
+        let outcome = client.run(HERE, &spec, &mut |_| {}, &|| false).unwrap();
+        let there = outcome.there.unwrap();
+        assert_eq!((&outcome.here.ended, &there.ended), (&Ended::Complete, &Ended::Complete));
+        for is_up in [true, false] {
+            let expected = direction == Direction::Both || is_up == (direction == Direction::Up);
+            assert_eq!(total(&outcome.here, is_up), total(&there, is_up), "{direction:?}");
+            assert_eq!(total(&there, is_up) > 0, expected, "{direction:?}");
+        }
+        let PartReport::Streams(ours) = &outcome.here.parts[0] else { panic!() };
+        assert!(ours.streams.iter().all(|stream| stream.is_drained), "{ours:?}");
+        assert!(outcome.here.moments.len() > 5 && there.moments.len() > 5);
+        assert!(ours.streams[0].samples.last().unwrap().tcp.mss_bytes > 0);
+    }
+    client.leave();
+    assert_eq!(served.join().unwrap(), Ok(()));
+    assert_eq!(agent.busy(), (0, 0));
+    assert!(agent.state().shelf.is_empty());
+}
+
+#[test]
+fn every_probe_that_left_was_answered_and_both_sides_count_the_same() {
+    let agent = Agent::new("test", Limits::default(), timing());
+    let (mut client, _served) = join(&agent);
+    let outcome = client.run(HERE, &spec(vec![probes()]), &mut |_| {}, &|| false).unwrap();
+    let PartReport::Probes(asked) = &outcome.here.parts[0] else { panic!() };
+    let there = outcome.there.unwrap();
+    let PartReport::Answers(answered) = &there.parts[0] else { panic!("{there:?}") };
+    assert_eq!((asked.due, asked.sent, asked.answered), (100, 100, 100));
+    assert_eq!((answered.received, answered.answered, answered.duplicated), (100, 100, 0));
+    assert_eq!(asked.exchanges.len(), 100);
+    for exchange in &asked.exchanges {
+        // One machine, one clock: the stamps are in the order of what happened.
+        assert!(exchange.sent_ns <= exchange.received_ns, "{exchange:?}");
+        assert!(exchange.received_there_ns <= exchange.sent_there_ns, "{exchange:?}");
+        assert!(exchange.path_ns() <= exchange.received_ns - exchange.sent_ns, "{exchange:?}");
+    }
+}
+
+#[test]
+fn requests_beyond_the_limits_are_refused_by_name_and_the_session_goes_on() {
+    let limits = Limits {
+        duration_max: Span::from_secs(1),
+        streams_max: 2,
+        probes_max: 600,
+        ..Limits::default()
+    };
+    let agent = Agent::new("test", limits, timing());
+    let (mut client, _served) = join(&agent);
+    let mut refused = |spec: &TestSpec| match client.run(HERE, spec, &mut |_| {}, &|| false) {
+        Err(ClientError::Refused(refusal)) => refusal.to_string(),
+        other => panic!("{other:?}"),
+    };
+    assert!(refused(&spec(vec![streams(Direction::Up, 3)])).contains("streams"));
+    let mut long = spec(vec![probes()]);
+    long.duration_ns = 3_000_000_000;
+    assert!(refused(&long).contains("length in seconds"));
+    assert!(refused(&spec(Vec::new())).contains("no parts"));
+    let outcome = client.run(HERE, &spec(vec![probes()]), &mut |_| {}, &|| false).unwrap();
+    assert!(outcome.there.is_ok());
+}
+
+#[test]
+fn a_rate_that_the_agent_allows_holds_in_both_directions() {
+    let limits = Limits { rate_max: Some(2_000_000), ..Limits::default() };
+    let agent = Agent::new("test", limits, timing());
+    let (mut client, _served) = join(&agent);
+    for direction in [Direction::Up, Direction::Down] {
+        let mut spec = spec(vec![streams(direction, 1)]);
+        spec.duration_ns = 600_000_000;
+        let outcome = client.run(HERE, &spec, &mut |_| {}, &|| false).unwrap();
+        let there = outcome.there.unwrap();
+        let bytes = total(&there, direction == Direction::Up);
+        // Buffers on the way hold some more than the rate lets through.
+        assert!(bytes < 12_000_000, "{direction:?}: {bytes}");
+        assert_eq!(outcome.rate_max, Some(2_000_000));
+    }
+}
+
+#[test]
+fn clients_and_tests_beyond_the_limit_are_told_so() {
+    let limits = Limits { peers_max: 2, tests_max: 1, ..Limits::default() };
+    let agent = Agent::new("test", limits, timing());
+    let (mut first, _one) = join(&agent);
+    let (mut second, _two) = join(&agent);
+    let (ours, theirs) = wires();
+    let _three = serve(&agent, theirs);
+    match Client::connect(Stream::of_tcp(ours).unwrap(), "test", timing()) {
+        Err(ClientError::Session(SessionError { fault: Fault::Refused(refusal), .. })) => {
+            assert_eq!(refusal, Refusal::TooManyPeers { peers: 2 });
+        }
+        other => panic!("{other:?}"),
+    }
+    let running = thread::spawn(move || {
+        first.run(HERE, &spec(vec![streams(Direction::Up, 1)]), &mut |_| {}, &|| false)
+    });
+    while agent.busy().1 == 0 {
+        thread::yield_now();
+    }
+    match second.run(HERE, &spec(vec![probes()]), &mut |_| {}, &|| false) {
+        Err(ClientError::Refused(Refusal::Busy { running: 1, allowed: 1 })) => {}
+        other => panic!("{other:?}"),
+    }
+    assert!(running.join().unwrap().unwrap().there.is_ok());
+}
+
+#[test]
+fn tests_of_two_clients_at_once_know_of_each_other() {
+    let agent = Agent::new("test", Limits::default(), timing());
+    let clients: Vec<_> = (0..2)
+        .map(|_| {
+            let (mut client, _) = join(&agent);
+            let mut spec = spec(vec![probes()]);
+            spec.duration_ns = 1_500_000_000;
+            thread::spawn(move || client.run(HERE, &spec, &mut |_| {}, &|| false))
+        })
+        .collect();
+    let overlaps: Vec<Overlap> = clients
+        .into_iter()
+        .map(|client| client.join().unwrap().unwrap().there.unwrap().overlap)
+        .collect();
+    assert!(overlaps.iter().all(|overlap| overlap.tests == 1), "{overlaps:?}");
+    assert!(overlaps.iter().all(|overlap| overlap.during_ns > 0), "{overlaps:?}");
+}
+
+#[test]
+fn a_report_survives_the_loss_of_its_connection_until_it_is_fetched() {
+    let agent = Agent::new("test", Limits::default(), timing());
+    let (ours, theirs) = wires();
+    let served = serve(&agent, theirs);
+    let cut = ours.try_clone().unwrap();
+    let mut client = Client::connect(Stream::of_tcp(ours).unwrap(), "test", timing()).unwrap();
+    let spec = spec(vec![streams(Direction::Up, 1)]);
+    let mut is_cut = false;
+    let outcome = client
+        .run(
+            HERE,
+            &spec,
+            &mut |progress| {
+                if progress.at_ns > 50_000_000 && !is_cut {
+                    is_cut = true;
+                    cut.shutdown(std::net::Shutdown::Both).unwrap();
+                }
+            },
+            &|| false,
+        )
+        .unwrap();
+    let error = outcome.there.unwrap_err();
+    assert_eq!((error.during, &error.fault), ("running a test", &Fault::Closed));
+    assert_eq!(served.join().unwrap().unwrap_err().during, "running a test");
+    assert_eq!(outcome.here.ended, Ended::Complete, "the data connection went on");
+    let (mut again, _served) = join(&agent);
+    let there = again.fetch(outcome.token, Span::from_secs(5)).unwrap();
+    assert_eq!(total(&outcome.here, true), total(&there, true));
+    // The second time it is gone.
+    match again.fetch(outcome.token, Span::from_secs(5)) {
+        Err(ClientError::Refused(Refusal::NoReport)) => {}
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn an_agent_that_keeps_nothing_ends_the_test_with_its_connection() {
+    let agent = Agent::new("test", Limits { kept: Span::ZERO, ..Limits::default() }, timing());
+    let (ours, theirs) = wires();
+    let served = serve(&agent, theirs);
+    let cut = ours.try_clone().unwrap();
+    let mut client = Client::connect(Stream::of_tcp(ours).unwrap(), "test", timing()).unwrap();
+    let mut long = spec(vec![streams(Direction::Up, 1)]);
+    long.duration_ns = 30_000_000_000;
+    let began_ns = steady_ns();
+    let watch = &mut |_| drop(cut.shutdown(std::net::Shutdown::Both));
+    let outcome = client.run(HERE, &long, watch, &|| false).unwrap();
+    assert!(matches!(outcome.here.ended, Ended::Broken(_)), "{:?}", outcome.here.ended);
+    assert!(outcome.there.is_err() && served.join().unwrap().is_err());
+    assert!(steady_ns() - began_ns < 20_000_000_000, "nobody waits for a test that is over");
+    while agent.busy() != (0, 0) {
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn a_stopped_test_gives_what_there_is() {
+    let agent = Agent::new("test", Limits::default(), timing());
+    let (mut client, _served) = join(&agent);
+    let mut long = spec(vec![streams(Direction::Down, 1), probes()]);
+    long.duration_ns = 60_000_000_000;
+    let stop = std::cell::Cell::new(false);
+    let watch = &mut |progress: run::Progress| {
+        stop.set(progress.at_ns > 200_000_000);
+    };
+    let outcome = client.run(HERE, &long, watch, &|| stop.get()).unwrap();
+    assert_eq!(outcome.here.ended, Ended::Stopped);
+    assert_eq!(outcome.there.unwrap().ended, Ended::Stopped);
+    assert!(total(&outcome.here, false) > 0);
+    // And the next test runs as if nothing had been.
+    let next = client.run(HERE, &spec(vec![probes()]), &mut |_| {}, &|| false).unwrap();
+    assert_eq!(next.there.unwrap().ended, Ended::Complete);
+}
+
+#[test]
+fn a_silent_peer_is_noticed_and_a_slow_one_does_not_outlast_its_deadline() {
+    let agent = Agent::new("test", Limits::default(), timing());
+    let (_silent, theirs) = wires();
+    let error = serve(&agent, theirs).join().unwrap().unwrap_err();
+    assert_eq!(error.during, "waiting for the client's hello");
+    // One byte of the hello now and then keeps the line busy, and the deadline where it is.
+    let (mut slow, theirs) = wires();
+    let served = serve(&agent, theirs);
+    slow.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+    let hello = crate::protocol::frame::frame(&Hello::of_this_program("slow").encode());
+    let mut answer = [0; 4096];
+    for byte in hello.iter().cycle() {
+        let gone = slow.write_all(&[*byte]).is_err() || matches!(slow.read(&mut answer), Ok(0));
+        if gone || served.is_finished() {
+            break;
+        }
+    }
+    assert!(served.join().unwrap().is_err());
+    // One that greets and then falls silent is half-open.
+    let (mut half, theirs) = wires();
+    let served = serve(&agent, theirs);
+    half.write_all(&hello).unwrap();
+    let error = served.join().unwrap().unwrap_err();
+    assert_eq!(error.fault, Fault::Silent(timing().silence));
+    assert_eq!(agent.busy(), (0, 0));
+}
+
+#[test]
+fn what_does_not_show_the_token_gets_nothing_and_changes_nothing() {
+    let agent = Agent::new("test", Limits::default(), timing());
+    let spec = spec(vec![streams(Direction::Up, 1), probes()]);
+    let (sender, _over) = std::sync::mpsc::sync_channel(4);
+    let (ready, test) = agent.prepare(1, &spec, sender).unwrap();
+    let wrong = [0xaa; 64];
+    let mut stranger = TcpStream::connect((Ipv4Addr::LOCALHOST, ready.ports[0])).unwrap();
+    stranger.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    stranger.write_all(&wrong[..18]).unwrap();
+    assert_eq!(stranger.read(&mut [0; 8]).unwrap_or(0), 0, "closed without a word");
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    socket.send_to(&wrong, (Ipv4Addr::LOCALHOST, ready.ports[1])).unwrap();
+    assert!(socket.recv_from(&mut [0; 64]).is_err(), "no datagram without the token is answered");
+    test.control.halt();
+    while agent.busy().1 > 0 {
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn a_data_port_that_nobody_listens_at_is_a_named_error_and_the_session_goes_on() {
+    let agent = Agent::new("test", Limits::default(), timing());
+    let (mut client, _served) = join(&agent);
+    // Another address of this host, at which only an agent of all addresses would listen: none refuses.
+    let elsewhere: SocketAddr = "[::1]:0".parse().unwrap();
+    let outcome = client.run(elsewhere, &spec(vec![probes()]), &mut |_| {}, &|| false);
+    assert!(outcome.is_ok() || matches!(outcome, Err(ClientError::Connect(_))), "{outcome:?}");
+    let unroutable: SocketAddr = "240.0.0.1:0".parse().unwrap();
+    match client.run(unroutable, &spec(vec![streams(Direction::Up, 1)]), &mut |_| {}, &|| false) {
+        Err(ClientError::Connect(error)) => assert!(error.to_string().contains("240.0.0.1")),
+        other => panic!("{other:?}"),
+    }
+    assert!(client.run(HERE, &spec(vec![probes()]), &mut |_| {}, &|| false).is_ok());
+}

@@ -1,0 +1,55 @@
+//! The clocks of this side: one that never steps for everything that is measured, and moments for sessions.
+//!
+//! The kernel stamps what it receives by the real-time clock, which may step; [`steady_of_real`] brings such a
+//! stamp over to the steady clock with two reads taken at once. Left out: the clocks' difference between two hosts.
+
+use plumb_base::time::{Instant, Span};
+use plumb_sys::clock::{self, Clock};
+
+/// Nanoseconds of CLOCK_MONOTONIC_RAW: never set, never slewed.
+#[inline]
+pub fn steady_ns() -> u64 {
+    clock::read_ns(Clock::MonotonicRaw)
+}
+
+/// The same as a moment, for sessions and deadlines.
+pub fn now() -> Instant {
+    Instant::after_origin(Span::from_ns(steady_ns()))
+}
+
+/// When, by the steady clock, the real-time clock showed `real_ns`, if that was a moment ago.
+///
+/// None when it lies in the future or more than a minute back: then the real-time clock was set meanwhile.
+#[inline]
+pub fn steady_of_real(real_ns: u64) -> Option<u64> {
+    let real_now = clock::read_ns(Clock::Realtime);
+    let steady_now = steady_ns();
+    let age = real_now.checked_sub(real_ns)?;
+    if age < 60_000_000_000 { steady_now.checked_sub(age) } else { None }
+}
+
+/// Sleeps until the steady clock shows `until_ns`, or a signal was handled; returns at once when that is past.
+pub fn sleep_until(until_ns: u64) {
+    let left = until_ns.saturating_sub(steady_ns());
+    if left > 0 {
+        plumb_sys::timer::sleep_ns(left);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stamp_of_the_real_time_clock_lands_between_two_reads_of_the_steady_one() {
+        let before = steady_ns();
+        let real = clock::read_ns(Clock::Realtime);
+        let after = steady_ns();
+        let steady = steady_of_real(real).unwrap();
+        // Both clocks are read one after the other, and may run apart by a few parts in a million.
+        let slack = 1_000_000;
+        assert!(before - slack <= steady && steady <= after + slack, "{before} {steady} {after}");
+        assert_eq!(steady_of_real(real + 3_600_000_000_000), None);
+        assert_eq!(steady_of_real(real - 3_600_000_000_000), None);
+    }
+}

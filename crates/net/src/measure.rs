@@ -1,0 +1,11 @@
+//! What is measured between two hosts: one engine a file, and what is asked of it and comes of it.
+//!
+//! An engine runs on both sides at once, each with its own half. Left out: agreeing on a test
+//! (`crate::protocol`), and what the numbers mean together.
+
+pub mod control;
+pub mod latency;
+pub mod report;
+pub mod run;
+pub mod spec;
+pub mod stream;

@@ -1,0 +1,83 @@
+//! When a test begins and whether it is to end: shared by all of its threads.
+//!
+//! Left out: who decides.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::clock::steady_ns;
+
+/// Begins and ends a test, and wakes whoever waits for either.
+#[derive(Debug, Default)]
+pub struct Control {
+    /// When it began by the steady clock; 0 before.
+    began_ns: AtomicU64,
+    halted: AtomicBool,
+    /// Whether a part has something to look at.
+    rung: Mutex<bool>,
+    bell: Condvar,
+}
+
+impl Control {
+    /// Begins the test now.
+    pub fn begin(&self) {
+        self.began_ns.store(steady_ns().max(1), Ordering::Release);
+        self.ring();
+    }
+
+    /// When it began by the steady clock, if it has.
+    pub fn began_ns(&self) -> Option<u64> {
+        Some(self.began_ns.load(Ordering::Acquire)).filter(|&began| began > 0)
+    }
+
+    /// Ends the test, begun or not.
+    pub fn halt(&self) {
+        self.halted.store(true, Ordering::Release);
+        self.ring();
+    }
+
+    /// Whether it is to end.
+    #[inline]
+    pub fn is_halted(&self) -> bool {
+        self.halted.load(Ordering::Relaxed)
+    }
+
+    /// Wakes who waits.
+    pub fn ring(&self) {
+        *self.rung.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.bell.notify_all();
+    }
+
+    /// Waits until something happens or the steady clock shows `until_ns`.
+    pub fn wait_until(&self, until_ns: u64) {
+        let mut rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
+        while !*rung {
+            let left = until_ns.saturating_sub(steady_ns());
+            if left == 0 {
+                return;
+            }
+            rung = match self.bell.wait_timeout(rung, Duration::from_nanos(left)) {
+                Ok((rung, _)) => rung,
+                Err(poisoned) => poisoned.into_inner().0,
+            };
+        }
+        *rung = false;
+    }
+
+    /// Waits for the beginning until the steady clock shows `until_ns`; when it was, if it came.
+    pub fn wait_for_begin(&self, until_ns: u64) -> Option<u64> {
+        loop {
+            if self.is_halted() {
+                return None;
+            }
+            if let Some(began) = self.began_ns() {
+                return Some(began);
+            }
+            if steady_ns() >= until_ns {
+                return None;
+            }
+            self.wait_until(until_ns);
+        }
+    }
+}

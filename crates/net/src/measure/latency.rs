@@ -1,0 +1,398 @@
+//! Round trips of small datagrams at a fixed rate: idle or under load, whole and by part.
+//!
+//! A probe leaves when it is due, whatever came back before, so a slow answer hides no other. Each carries four
+//! stamps; both receptions are the kernel's own. The answering side sends nothing to an address from which no
+//! datagram with the token came, and never more than it got. Left out: the difference of the two clocks.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use plumb_base::stats::histogram::Histogram;
+use plumb_sys::{datagram, socket, timer};
+
+use super::control::Control;
+use super::report::{AnswersReport, Exchange, ProbesReport};
+use super::spec::{ProbesSpec, TestSpec};
+use crate::clock::{sleep_until, steady_ns, steady_of_real};
+use crate::protocol::token::{TOKEN_BYTES, Token};
+
+/// Bytes of the token, its number and the three stamps that travel; the fourth is its reception.
+pub const DATAGRAM_MIN: usize = TOKEN_BYTES + 8 + 3 * 8;
+/// Largest datagram that is sent or answered.
+pub const DATAGRAM_MAX: usize = 9_000;
+/// Most probes of one test.
+pub const PROBES_MAX: u64 = 1_000_000;
+/// After how long a blocked call looks whether the test is over.
+const LOOK: Duration = Duration::from_millis(50);
+/// Room for datagrams that come while nobody reads.
+const BUFFER_BYTES: i32 = 1 << 20;
+/// Shortest and longest time that is waited for the last answers.
+const LINGER_MIN_NS: u64 = 500_000_000;
+const LINGER_MAX_NS: u64 = 5_000_000_000;
+
+/// When which probe is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    /// Time between two.
+    pub period_ns: u64,
+    /// The first that counts.
+    pub first: u64,
+    /// How many there are, with those of the warm-up.
+    pub count: u64,
+}
+
+impl Schedule {
+    /// The schedule of a test; the same on both sides.
+    pub fn of(test: &TestSpec, probes: &ProbesSpec) -> Self {
+        let period_ns = 1_000_000_000 / u64::from(probes.per_second.max(1));
+        let first = test.warm_up_ns.div_ceil(period_ns);
+        Self { period_ns, first, count: (test.planned_ns() / period_ns).min(PROBES_MAX) }
+    }
+
+    fn due_ns(self, began_ns: u64, sequence: u64) -> u64 {
+        began_ns + sequence * self.period_ns
+    }
+}
+
+/// A set of numbers below a limit, in which each is found once.
+#[derive(Debug)]
+struct Seen {
+    words: Vec<u64>,
+    highest: Option<u64>,
+}
+
+/// How a number came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Arrival {
+    Fresh,
+    Late,
+    Again,
+}
+
+impl Seen {
+    fn new(count: u64) -> Self {
+        let words = usize::try_from(count.div_ceil(64)).unwrap_or(0);
+        Self { words: vec![0; words], highest: None }
+    }
+
+    /// None for a number that is not in the schedule.
+    fn note(&mut self, number: u64) -> Option<Arrival> {
+        let word = self.words.get_mut(usize::try_from(number / 64).ok()?)?;
+        let bit = 1 << (number % 64);
+        if *word & bit != 0 {
+            return Some(Arrival::Again);
+        }
+        *word |= bit;
+        if self.highest.is_some_and(|highest| number < highest) {
+            return Some(Arrival::Late);
+        }
+        self.highest = Some(number);
+        Some(Arrival::Fresh)
+    }
+}
+
+fn number_at(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..at + 8).and_then(|word| word.try_into().ok()).map_or(0, u64::from_le_bytes)
+}
+
+fn put(bytes: &mut [u8], at: usize, number: u64) {
+    bytes[at..at + 8].copy_from_slice(&number.to_le_bytes());
+}
+
+const SEQUENCE: usize = TOKEN_BYTES;
+const SENT: usize = SEQUENCE + 8;
+const RECEIVED_THERE: usize = SENT + 8;
+const SENT_THERE: usize = RECEIVED_THERE + 8;
+
+/// The side that asks.
+#[derive(Debug)]
+pub struct Asker {
+    socket: UdpSocket,
+    token: Token,
+    schedule: Schedule,
+    datagram_bytes: usize,
+    answered: AtomicU64,
+    /// Whether everything was sent.
+    is_sent: AtomicBool,
+}
+
+/// What the sending thread saw.
+struct Sent {
+    due: u64,
+    sent: u64,
+    refused: BTreeMap<String, u64>,
+    lateness: Histogram,
+}
+
+/// One answer as it came, before anything is made of it.
+struct Answer {
+    exchange: Exchange,
+    read_ns: u64,
+}
+
+impl Asker {
+    /// A socket towards the agent's.
+    ///
+    /// # Errors
+    /// The kernel's: no route to the address, for one.
+    pub fn connect(
+        address: SocketAddr,
+        token: Token,
+        schedule: Schedule,
+        datagram_bytes: u16,
+    ) -> io::Result<Self> {
+        let socket = match address {
+            SocketAddr::V4(_) => UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)),
+            SocketAddr::V6(_) => UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)),
+        }?;
+        socket.connect(address)?;
+        prepare(&socket)?;
+        Ok(Self {
+            socket,
+            token,
+            schedule,
+            datagram_bytes: usize::from(datagram_bytes).clamp(DATAGRAM_MIN, DATAGRAM_MAX),
+            answered: AtomicU64::new(0),
+            is_sent: AtomicBool::new(false),
+        })
+    }
+
+    /// Answers so far.
+    pub fn answered(&self) -> u64 {
+        self.answered.load(Ordering::Relaxed)
+    }
+
+    /// Asks at the fixed rate, and listens for as long as answers may come.
+    pub fn work(&self, began_ns: u64, deadline_ns: u64, control: &Arc<Control>) -> ProbesReport {
+        std::thread::scope(|scope| {
+            let name = std::thread::Builder::new().name("ask".to_owned());
+            let sending = name.spawn_scoped(scope, || self.send(began_ns, control));
+            let (answers, mut report) = match &sending {
+                Ok(_) => self.listen(deadline_ns, control),
+                Err(_) => (Vec::new(), ProbesReport::default()),
+            };
+            if let Ok(Ok(sent)) = sending.map(std::thread::ScopedJoinHandle::join) {
+                (report.due, report.sent) = (sent.due, sent.sent);
+                report.refused = sent.refused;
+                report.lateness = sent.lateness.encode();
+            }
+            self.conclude(began_ns, answers, &mut report);
+            report
+        })
+    }
+
+    fn send(&self, began_ns: u64, control: &Control) -> Sent {
+        timer::set_slack_ns(1).ok();
+        let mut sent =
+            Sent { due: 0, sent: 0, refused: BTreeMap::new(), lateness: Histogram::new() };
+        let mut datagram = vec![0; self.datagram_bytes];
+        datagram[..TOKEN_BYTES].copy_from_slice(&self.token.0);
+        for sequence in 0..self.schedule.count {
+            if control.is_halted() {
+                break;
+            }
+            let due_ns = self.schedule.due_ns(began_ns, sequence);
+            sleep_until(due_ns);
+            put(&mut datagram, SEQUENCE, sequence);
+            let now = steady_ns();
+            put(&mut datagram, SENT, now);
+            let outcome = socket::send(self.socket.as_fd(), &datagram);
+            if sequence < self.schedule.first {
+                continue;
+            }
+            sent.due += 1;
+            sent.lateness.record(now.saturating_sub(due_ns));
+            match outcome {
+                Ok(_) => sent.sent += 1,
+                Err(error) => *sent.refused.entry(error.kind().to_string()).or_default() += 1,
+            }
+        }
+        self.is_sent.store(true, Ordering::Release);
+        sent
+    }
+
+    fn listen(&self, deadline_ns: u64, control: &Control) -> (Vec<Answer>, ProbesReport) {
+        let room = usize::try_from(self.schedule.count).unwrap_or(0);
+        let mut answers: Vec<Answer> = Vec::with_capacity(room);
+        let mut report = ProbesReport::default();
+        let mut seen = Seen::new(self.schedule.count);
+        let mut buffer = vec![0; DATAGRAM_MAX];
+        let mut heard = 0_u64;
+        let (mut longest_ns, mut linger_until) = (0_u64, None);
+        loop {
+            let received = datagram::receive_stamped(self.socket.as_fd(), &mut buffer);
+            let read_ns = steady_ns();
+            if let Ok((len, real_ns)) = received
+                && let Some(arrival) = self.check(&buffer[..len], &mut seen)
+            {
+                let received_ns = real_ns.and_then(steady_of_real).unwrap_or(read_ns).min(read_ns);
+                let exchange = Exchange {
+                    sequence: number_at(&buffer, SEQUENCE),
+                    sent_ns: number_at(&buffer, SENT),
+                    received_there_ns: number_at(&buffer, RECEIVED_THERE),
+                    sent_there_ns: number_at(&buffer, SENT_THERE),
+                    received_ns,
+                };
+                longest_ns = longest_ns.max(read_ns.saturating_sub(exchange.sent_ns));
+                if arrival != Arrival::Again {
+                    heard += 1;
+                }
+                if exchange.sequence >= self.schedule.first {
+                    match arrival {
+                        Arrival::Again => report.duplicated += 1,
+                        Arrival::Late => report.reordered += 1,
+                        Arrival::Fresh => {}
+                    }
+                    if arrival != Arrival::Again && answers.len() < room {
+                        answers.push(Answer { exchange, read_ns });
+                        self.answered.store(answers.len() as u64, Ordering::Relaxed);
+                    }
+                }
+            }
+            if read_ns >= deadline_ns || control.is_halted() {
+                break;
+            }
+            if self.is_sent.load(Ordering::Acquire) {
+                let patience = (4 * longest_ns).clamp(LINGER_MIN_NS, LINGER_MAX_NS);
+                let patience = if heard == 0 { 2_000_000_000 } else { patience };
+                let until = *linger_until.get_or_insert(read_ns + patience);
+                if heard >= self.schedule.count || read_ns >= until {
+                    break;
+                }
+            }
+        }
+        report.overflowed = socket::receive_drops(self.socket.as_fd()).map_or(0, u64::from);
+        (answers, report)
+    }
+
+    /// How an answer of this test came; none for anything else.
+    fn check(&self, bytes: &[u8], seen: &mut Seen) -> Option<Arrival> {
+        if bytes.len() != self.datagram_bytes || !self.token.opens(bytes) {
+            return None;
+        }
+        seen.note(number_at(bytes, SEQUENCE))
+    }
+
+    fn conclude(&self, began_ns: u64, answers: Vec<Answer>, report: &mut ProbesReport) {
+        let (mut path, mut application) = (Histogram::new(), Histogram::new());
+        report.answered = answers.len() as u64;
+        for Answer { exchange, read_ns } in &answers {
+            path.record(exchange.path_ns());
+            let due_ns = self.schedule.due_ns(began_ns, exchange.sequence);
+            application.record(read_ns.saturating_sub(due_ns));
+        }
+        report.path = path.encode();
+        report.application = application.encode();
+        report.exchanges = answers.into_iter().map(|answer| answer.exchange).collect();
+    }
+}
+
+impl Exchange {
+    /// The round trip without the time that the answering side had it.
+    pub const fn path_ns(&self) -> u64 {
+        let there = self.sent_there_ns.saturating_sub(self.received_there_ns);
+        self.received_ns.saturating_sub(self.sent_ns).saturating_sub(there)
+    }
+}
+
+fn prepare(socket: &UdpSocket) -> io::Result<()> {
+    socket.set_read_timeout(Some(LOOK))?;
+    socket::set_option(socket.as_fd(), socket::IntOption::ReceiveBuffer, BUFFER_BYTES).ok();
+    datagram::stamp_receptions(socket.as_fd())
+}
+
+/// The side that answers.
+#[derive(Debug)]
+pub struct Answerer {
+    socket: UdpSocket,
+    token: Token,
+    schedule: Schedule,
+}
+
+impl Answerer {
+    /// A socket for whoever shows the token; `port` 0 is any.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn bind(token: Token, schedule: Schedule, port: u16) -> io::Result<Self> {
+        let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port))
+            .or_else(|_| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)))?;
+        prepare(&socket)?;
+        Ok(Self { socket, token, schedule })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn port(&self) -> io::Result<u16> {
+        Ok(self.socket.local_addr()?.port())
+    }
+
+    /// Answers until the test is halted or over; `deadline_ns` says when that is, once it is known.
+    pub fn work(&self, deadline_ns: impl Fn() -> u64, control: &Control) -> AnswersReport {
+        let mut report = AnswersReport::default();
+        let mut seen = Seen::new(self.schedule.count);
+        let mut buffer = vec![0; DATAGRAM_MAX];
+        // Twice, because the path may duplicate them.
+        let mut answers_left = 2 * self.schedule.count;
+        let mut peer = None;
+        while !control.is_halted() && steady_ns() < deadline_ns() {
+            let received = match peer {
+                None => self.first(&mut buffer),
+                Some(_) => datagram::receive_stamped(self.socket.as_fd(), &mut buffer)
+                    .map(|(len, real_ns)| (len, real_ns, None)),
+            };
+            let Ok((len, real_ns, from)) = received else { continue };
+            let read_ns = steady_ns();
+            let bytes = &mut buffer[..len];
+            if len < DATAGRAM_MIN || !self.token.opens(bytes) {
+                report.strange += 1;
+                continue;
+            }
+            let sequence = number_at(bytes, SEQUENCE);
+            let Some(arrival) = seen.note(sequence) else {
+                report.strange += 1;
+                continue;
+            };
+            if let Some(from) = from
+                && self.socket.connect(from).is_ok()
+            {
+                peer = Some(from);
+            }
+            let counts = u64::from(sequence >= self.schedule.first);
+            match arrival {
+                Arrival::Again => report.duplicated += counts,
+                Arrival::Late => {
+                    report.received += counts;
+                    report.reordered += counts;
+                }
+                Arrival::Fresh => report.received += counts,
+            }
+            if answers_left == 0 || peer.is_none() {
+                continue;
+            }
+            answers_left -= 1;
+            let received_ns = real_ns.and_then(steady_of_real).unwrap_or(read_ns).min(read_ns);
+            put(bytes, RECEIVED_THERE, received_ns);
+            let now = steady_ns();
+            put(bytes, SENT_THERE, now);
+            if socket::send(self.socket.as_fd(), bytes).is_ok() {
+                report.answered += counts;
+            }
+        }
+        report.overflowed = socket::receive_drops(self.socket.as_fd()).map_or(0, u64::from);
+        report
+    }
+
+    /// A datagram of whoever, with its sender.
+    fn first(&self, buffer: &mut [u8]) -> io::Result<(usize, Option<u64>, Option<SocketAddr>)> {
+        let (len, from) = self.socket.recv_from(buffer)?;
+        Ok((len, None, Some(from)))
+    }
+}

@@ -1,0 +1,171 @@
+//! What one side of a test saw for itself.
+//!
+//! Readings are cumulative since the test began, so that whoever reads them may take any interval. Left out:
+//! putting the two sides together.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::evidence::host::{HostFacts, HostReading};
+use crate::evidence::tcp::TcpSample;
+
+/// One side's report on a test.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TestReport {
+    /// What is known of this side before anything is measured.
+    pub host: HostFacts,
+    /// When everything was read, and what the host had done by then.
+    pub moments: Vec<Moment>,
+    /// One entry for each part, in the order of the test.
+    pub parts: Vec<PartReport>,
+    /// What the kernel's counters grew by from the start to the end, those that grew.
+    pub counters: BTreeMap<String, u64>,
+    /// Other tests of the same agent meanwhile.
+    pub overlap: Overlap,
+    /// How it ended.
+    pub ended: Ended,
+}
+
+/// How one side of a test ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ended {
+    /// As planned.
+    #[default]
+    Complete,
+    /// Somebody asked for it to stop.
+    Stopped,
+    /// Something broke, and what.
+    Broken(String),
+}
+
+/// Other tests that the agent ran at the same time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Overlap {
+    /// How many there were.
+    pub tests: u32,
+    /// Time during which there was at least one.
+    pub during_ns: u64,
+}
+
+/// One reading of everything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Moment {
+    /// Time since the test began.
+    pub at_ns: u64,
+    /// What the host and this process had used.
+    pub host: HostReading,
+}
+
+/// One part, as one side saw it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum PartReport {
+    /// Bulk TCP.
+    Streams(StreamsReport),
+    /// Probes, as the side that asks saw them.
+    Probes(Box<ProbesReport>),
+    /// Probes, as the side that answers saw them.
+    Answers(AnswersReport),
+}
+
+/// Bulk TCP, as one side saw it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StreamsReport {
+    /// One entry a connection.
+    pub streams: Vec<StreamReport>,
+}
+
+/// One connection, as one end saw it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StreamReport {
+    /// Its number, from 0, the same at both ends.
+    pub index: u16,
+    /// Whether this end sent.
+    pub sends: bool,
+    /// Whether the client's end is the one that sent.
+    pub is_up: bool,
+    /// The address of this end.
+    pub local: String,
+    /// The address of the other end, as seen here.
+    pub remote: String,
+    /// Congestion control of this end.
+    pub congestion: String,
+    /// Bytes and connection state, one entry for each of the report's moments.
+    pub samples: Vec<StreamSample>,
+    /// All bytes sent or received, with the warm-up and what was drained after the end.
+    pub bytes_total: u64,
+    /// Whether a receiver came to the end of the stream, and a sender closed it with nothing left to send.
+    pub is_drained: bool,
+    /// What went wrong.
+    pub error: Option<String>,
+}
+
+/// One reading of one connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamSample {
+    /// Bytes handed to the kernel or taken from it since the start.
+    pub bytes: u64,
+    /// TCP_INFO.
+    pub tcp: TcpSample,
+}
+
+/// Probes, as the side that asks saw them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProbesReport {
+    /// Datagrams that were due in the time that counts.
+    pub due: u64,
+    /// Of them, those that the kernel took.
+    pub sent: u64,
+    /// Of them, those that were answered in time.
+    pub answered: u64,
+    /// Answers that came again.
+    pub duplicated: u64,
+    /// Answers that came after a later one's.
+    pub reordered: u64,
+    /// Answers that the socket had no room for.
+    pub overflowed: u64,
+    /// Sends that the kernel refused, by reason.
+    pub refused: BTreeMap<String, u64>,
+    /// Time on the path and in the kernels: all of the round trip but the agent's own time. Nanoseconds,
+    /// HdrHistogram V2.
+    pub path: Vec<u8>,
+    /// Time as an application sees that asks at this rate: from when a probe was due until its answer was
+    /// read. Nanoseconds, HdrHistogram V2.
+    pub application: Vec<u8>,
+    /// How late probes left. Nanoseconds, HdrHistogram V2.
+    pub lateness: Vec<u8>,
+    /// The four stamps of each, in the order they were answered, the first so many.
+    pub exchanges: Vec<Exchange>,
+}
+
+/// The four stamps of one probe: the first and last by the client's steady clock, the others by the agent's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exchange {
+    /// Its number.
+    pub sequence: u64,
+    /// Given to the kernel.
+    pub sent_ns: u64,
+    /// Received there by the kernel.
+    pub received_there_ns: u64,
+    /// Given to the kernel there.
+    pub sent_there_ns: u64,
+    /// Received by the kernel.
+    pub received_ns: u64,
+}
+
+/// Probes, as the side that answers saw them; all of them, with those of the warm-up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AnswersReport {
+    /// Datagrams that came with the token and are in the time that counts, each counted once.
+    pub received: u64,
+    /// Those that came again.
+    pub duplicated: u64,
+    /// Those that came after a later one.
+    pub reordered: u64,
+    /// Answers that the kernel took.
+    pub answered: u64,
+    /// Datagrams without the token, which were not answered.
+    pub strange: u64,
+    /// Datagrams that the socket had no room for.
+    pub overflowed: u64,
+}

@@ -1,0 +1,410 @@
+//! One side of a test from its sockets to its report: all parts at once, and a reading of everything at every
+//! interval.
+//!
+//! The thread that reads is none of those that measure. Left out: what is said to the other side meanwhile.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, ScopedJoinHandle};
+
+use super::control::Control;
+use super::latency::{Answerer, Asker, Schedule};
+use super::report::{
+    Ended, Moment, PartReport, ProbesReport, StreamSample, StreamsReport, TestReport,
+};
+use super::spec::{PartSpec, StreamsSpec, TestSpec};
+use super::stream::{self, ConnectError, Lane, Plan};
+use crate::clock::steady_ns;
+use crate::evidence::counters;
+use crate::evidence::host::{HostFacts, HostReading};
+use crate::protocol::message::{Ready, Refusal};
+use crate::protocol::token::Token;
+
+/// How long the agent waits for all connections and the start of a test.
+const BEGIN_NS: u64 = 30_000_000_000;
+/// How much longer senders go on than what counts: the other side's beginning is later by the way of a message.
+const OVERRUN_NS: u64 = 250_000_000;
+/// Shortest time between two readings.
+const INTERVAL_MIN_NS: u64 = 10_000_000;
+/// Most readings of one test.
+const MOMENTS_MAX: u64 = 20_000;
+/// Most readings of connections in one report.
+const SAMPLES_MAX: u64 = 200_000;
+/// Most connections of one test, whatever an agent allows.
+pub const STREAMS_MAX: u16 = 256;
+/// Longest block of a stream.
+pub const BLOCK_MAX: u32 = 16 << 20;
+
+/// How far a test is, as this side sees it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Time since it began.
+    pub at_ns: u64,
+    /// How long it takes, but for what is drained.
+    pub planned_ns: u64,
+    /// Bytes so far from the client to the agent.
+    pub up_bytes: u64,
+    /// Bytes so far from the agent to the client.
+    pub down_bytes: u64,
+    /// Probes answered so far.
+    pub answered: u64,
+}
+
+#[derive(Debug)]
+enum Part {
+    /// The agent's half, before anybody has connected.
+    Listener(TcpListener, StreamsSpec),
+    Lanes(Vec<Arc<Lane>>, StreamsSpec),
+    Asker(Asker),
+    Answerer(Answerer),
+}
+
+/// One side of a test that is ready.
+#[derive(Debug)]
+pub struct Course {
+    spec: TestSpec,
+    token: Token,
+    control: Arc<Control>,
+    rate_max: Option<u64>,
+    parts: Vec<Part>,
+}
+
+/// Whether a test makes sense at all.
+///
+/// # Errors
+/// [`Refusal::Nonsense`], with what does not.
+pub fn check(spec: &TestSpec) -> Result<(), Refusal> {
+    let nonsense = |what: &str| Err(Refusal::Nonsense(what.to_owned()));
+    if spec.parts.is_empty() || spec.parts.len() > 8 {
+        return nonsense("it has no parts, or more than 8");
+    }
+    if spec.duration_ns == 0 || spec.interval_ns < INTERVAL_MIN_NS {
+        return nonsense("it lasts no time, or its interval is below 10 ms");
+    }
+    if spec.longest_ns() / spec.interval_ns > MOMENTS_MAX {
+        return nonsense("it has more than 20,000 intervals");
+    }
+    let connections: usize = spec.parts.iter().map(PartSpec::connections).sum();
+    if connections as u64 * (spec.longest_ns() / spec.interval_ns) > SAMPLES_MAX {
+        return nonsense("its report would have more than 200,000 readings of connections");
+    }
+    for part in &spec.parts {
+        match part {
+            PartSpec::Streams(streams)
+                if streams.streams == 0
+                    || streams.streams > STREAMS_MAX
+                    || streams.block_bytes == 0
+                    || streams.block_bytes > BLOCK_MAX =>
+            {
+                return nonsense("it has no streams or more than 256, or blocks beyond 16 MiB");
+            }
+            PartSpec::Probes(probes) if probes.per_second == 0 || probes.per_second > 100_000 => {
+                return nonsense("it has no probes a second, or more than 100,000");
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+impl Course {
+    /// The agent's side: sockets that wait, and the port of each part. `port` 0 is any.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn offer(
+        spec: &TestSpec,
+        token: Token,
+        rate_max: Option<u64>,
+        port: u16,
+        control: Arc<Control>,
+    ) -> io::Result<(Self, Vec<u16>)> {
+        let mut ports = Vec::new();
+        let mut parts = Vec::new();
+        for part in &spec.parts {
+            let (part, port) = match part {
+                PartSpec::Streams(streams) => {
+                    let mut streams = streams.clone();
+                    let asked = streams.rate_bytes_per_second;
+                    streams.rate_bytes_per_second = smaller(asked, rate_max);
+                    let listener = stream::listen(&streams, port)?;
+                    let port = listener.local_addr()?.port();
+                    (Part::Listener(listener, streams), port)
+                }
+                PartSpec::Probes(probes) => {
+                    let answerer = Answerer::bind(token, Schedule::of(spec, probes), port)?;
+                    let port = answerer.port()?;
+                    (Part::Answerer(answerer), port)
+                }
+            };
+            parts.push(part);
+            ports.push(port);
+        }
+        Ok((Self { spec: spec.clone(), token, control, rate_max, parts }, ports))
+    }
+
+    /// The client's side: everything connected to the agent's ports.
+    ///
+    /// # Errors
+    /// [`ConnectError`], at the first that cannot be.
+    pub fn connect(
+        spec: &TestSpec,
+        ready: &Ready,
+        agent: SocketAddr,
+        control: Arc<Control>,
+    ) -> Result<Self, ConnectError> {
+        let (token, rate_max) = (ready.token, ready.rate_max);
+        let mut parts = Vec::new();
+        for (part, port) in spec.parts.iter().zip(&ready.ports) {
+            let address = stream::with_port(agent, *port);
+            parts.push(match part {
+                PartSpec::Streams(streams) => {
+                    let mut streams = streams.clone();
+                    let asked = streams.rate_bytes_per_second;
+                    streams.rate_bytes_per_second = smaller(asked, rate_max);
+                    Part::Lanes(stream::connect(address, &streams, token)?, streams)
+                }
+                PartSpec::Probes(probes) => {
+                    let schedule = Schedule::of(spec, probes);
+                    let asker = Asker::connect(address, token, schedule, probes.datagram_bytes)
+                        .map_err(|source| ConnectError::Other { address, source })?;
+                    Part::Asker(asker)
+                }
+            });
+        }
+        Ok(Self { spec: spec.clone(), token, control, rate_max: None, parts })
+    }
+
+    /// Measures from the beginning, for which it waits, to the end; `watch` is told at every interval.
+    pub fn run(mut self, watch: &mut dyn FnMut(Progress)) -> TestReport {
+        let host = HostFacts::read();
+        let until_ns = steady_ns() + BEGIN_NS;
+        if let Err(error) = self.take_connections(until_ns) {
+            let halted = error.kind() == io::ErrorKind::Interrupted;
+            let why = format!("not all connections of the test came: {error}");
+            let ended = if halted { Ended::Stopped } else { Ended::Broken(why) };
+            return TestReport { host, ended, ..TestReport::default() };
+        }
+        let before = counters::read();
+        let course = &self;
+        let mut report = thread::scope(|scope| {
+            // Answers do not wait for the beginning: a probe may overtake it.
+            let working = Working { course, left: AtomicUsize::new(0) };
+            working.answer_and_measure(scope, until_ns, watch)
+        });
+        report.host = host;
+        report.counters = counters::growth(&counters::read(), &before);
+        report
+    }
+
+    fn take_connections(&mut self, until_ns: u64) -> io::Result<()> {
+        for part in &mut self.parts {
+            if let Part::Listener(listener, streams) = part {
+                let token = self.token;
+                let lanes = stream::accept(listener, streams, token, until_ns, &self.control)?;
+                *part = Part::Lanes(lanes, streams.clone());
+            }
+        }
+        Ok(())
+    }
+
+    fn deadline_ns(&self, began_ns: u64) -> u64 {
+        began_ns + self.spec.planned_ns() + OVERRUN_NS + self.spec.drain_ns
+    }
+
+    fn lanes(&self) -> impl Iterator<Item = &Arc<Lane>> {
+        self.parts.iter().flat_map(|part| match part {
+            Part::Lanes(lanes, _) => lanes.as_slice(),
+            _ => &[],
+        })
+    }
+
+    fn progress(&self, at_ns: u64) -> Progress {
+        let planned_ns = self.spec.planned_ns();
+        let mut progress = Progress { at_ns, planned_ns, ..Progress::default() };
+        for (bytes, is_up) in self.lanes().map(|lane| lane.progress()) {
+            *if is_up { &mut progress.up_bytes } else { &mut progress.down_bytes } += bytes;
+        }
+        for part in &self.parts {
+            if let Part::Asker(asker) = part {
+                progress.answered += asker.answered();
+            }
+        }
+        progress
+    }
+}
+
+fn smaller(asked: Option<u64>, allowed: Option<u64>) -> Option<u64> {
+    [asked, allowed].into_iter().flatten().min()
+}
+
+/// A course whose threads work.
+struct Working<'a> {
+    course: &'a Course,
+    /// Threads that have not come to their end.
+    left: AtomicUsize,
+}
+
+/// The thread of one part that gives a report of its own.
+type Answering<'scope> = Option<ScopedJoinHandle<'scope, PartReport>>;
+
+impl<'scope> Working<'scope> {
+    fn answer_and_measure<'env: 'scope>(
+        self,
+        scope: &'scope thread::Scope<'scope, 'env>,
+        until_ns: u64,
+        watch: &mut dyn FnMut(Progress),
+    ) -> TestReport {
+        let course = self.course;
+        let control = &course.control;
+        let working = Arc::new(self);
+        let mut own: Vec<Answering<'scope>> = Vec::new();
+        for part in &course.parts {
+            own.push(match part {
+                Part::Answerer(answerer) => Working::spawn(&working, scope, move || {
+                    let deadline =
+                        || control.began_ns().map_or(u64::MAX, |began| course.deadline_ns(began));
+                    PartReport::Answers(answerer.work(deadline, control))
+                }),
+                _ => None,
+            });
+        }
+        let Some(began_ns) = control.wait_for_begin(until_ns) else {
+            control.halt();
+            return TestReport { ended: Ended::Stopped, ..TestReport::default() };
+        };
+        let deadline_ns = course.deadline_ns(began_ns);
+        for (part, own) in course.parts.iter().zip(&mut own) {
+            match part {
+                Part::Asker(asker) => {
+                    *own = Working::spawn(&working, scope, move || {
+                        let report = asker.work(began_ns, deadline_ns, control);
+                        PartReport::Probes(Box::new(report))
+                    });
+                }
+                Part::Lanes(lanes, streams) => {
+                    let plan = course.plan(streams, began_ns, deadline_ns);
+                    for lane in lanes {
+                        let plan = plan.clone();
+                        Working::spawn(&working, scope, move || {
+                            lane.work(&plan);
+                            PartReport::Streams(StreamsReport::default())
+                        });
+                    }
+                }
+                Part::Listener(..) | Part::Answerer(_) => {}
+            }
+        }
+        let (moments, samples) = working.sample(began_ns, watch);
+        let is_stopped = control.is_halted();
+        course.conclude(moments, samples, own, is_stopped)
+    }
+
+    fn spawn(
+        working: &Arc<Self>,
+        scope: &'scope thread::Scope<'scope, '_>,
+        work: impl FnOnce() -> PartReport + Send + 'scope,
+    ) -> Answering<'scope> {
+        working.left.fetch_add(1, Ordering::AcqRel);
+        let ending = Arc::clone(working);
+        let control = &working.course.control;
+        let all = move || {
+            let report = work();
+            ending.left.fetch_sub(1, Ordering::AcqRel);
+            ending.course.control.ring();
+            report
+        };
+        let spawned = thread::Builder::new().name("measure".to_owned()).spawn_scoped(scope, all);
+        if spawned.is_err() {
+            // A test with a thread too few measures something else than was asked for.
+            working.left.fetch_sub(1, Ordering::AcqRel);
+            control.halt();
+        }
+        spawned.ok()
+    }
+
+    /// Reads everything at every interval until all threads are done.
+    fn sample(
+        &self,
+        began_ns: u64,
+        watch: &mut dyn FnMut(Progress),
+    ) -> (Vec<Moment>, Vec<Vec<StreamSample>>) {
+        let course = self.course;
+        let planned_ns = course.spec.planned_ns();
+        let mut samples: Vec<Vec<StreamSample>> = course.lanes().map(|_| Vec::new()).collect();
+        let mut moments = Vec::new();
+        let mut due_ns = began_ns;
+        // One reading at the end of what counts, whatever the interval.
+        loop {
+            let is_done = self.left.load(Ordering::Acquire) == 0;
+            if is_done || steady_ns() >= due_ns {
+                let at_ns = steady_ns().saturating_sub(began_ns);
+                for (lane, samples) in course.lanes().zip(&mut samples) {
+                    samples.push(lane.sample());
+                }
+                moments.push(Moment { at_ns, host: HostReading::now() });
+                watch(course.progress(at_ns));
+                let next = (at_ns / course.spec.interval_ns + 1) * course.spec.interval_ns;
+                let next = if at_ns < planned_ns { next.min(planned_ns) } else { next };
+                due_ns = began_ns + next;
+            }
+            if is_done {
+                return (moments, samples);
+            }
+            course.control.wait_until(due_ns);
+        }
+    }
+}
+
+impl Course {
+    fn plan(&self, streams: &StreamsSpec, began_ns: u64, deadline_ns: u64) -> Plan {
+        Plan {
+            began_ns,
+            end_ns: began_ns + self.spec.planned_ns() + OVERRUN_NS,
+            deadline_ns,
+            block_bytes: usize::try_from(streams.block_bytes).unwrap_or(1 << 17),
+            take_max: self.rate_max.map(|rate| (rate / u64::from(streams.streams.max(1))).max(1)),
+            control: Arc::clone(&self.control),
+        }
+    }
+
+    fn conclude(
+        &self,
+        moments: Vec<Moment>,
+        samples: Vec<Vec<StreamSample>>,
+        own: Vec<Answering<'_>>,
+        is_stopped: bool,
+    ) -> TestReport {
+        let mut samples = samples.into_iter();
+        let mut broken = None;
+        let mut parts = Vec::new();
+        for (part, own) in self.parts.iter().zip(own) {
+            let joined = own.map(ScopedJoinHandle::join);
+            parts.push(match (part, joined) {
+                (Part::Lanes(lanes, _), _) => {
+                    let streams: Vec<_> =
+                        lanes.iter().zip(&mut samples).map(|(lane, s)| lane.report(s)).collect();
+                    let error = streams.iter().find_map(|stream| {
+                        let error = stream.error.as_ref()?;
+                        Some(format!("stream {} broke: {error}", stream.index))
+                    });
+                    broken = broken.or(error);
+                    PartReport::Streams(StreamsReport { streams })
+                }
+                (_, Some(Ok(report))) => report,
+                _ => {
+                    broken.get_or_insert_with(|| "a thread of the test could not run".to_owned());
+                    PartReport::Probes(Box::<ProbesReport>::default())
+                }
+            });
+        }
+        let ended = match (is_stopped, broken) {
+            (true, _) => Ended::Stopped,
+            (false, Some(why)) => Ended::Broken(why),
+            (false, None) => Ended::Complete,
+        };
+        TestReport { moments, parts, ended, ..TestReport::default() }
+    }
+}

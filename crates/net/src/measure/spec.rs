@@ -1,0 +1,115 @@
+//! What a test is asked to be: its length and its parts, which run at the same time.
+//!
+//! Plain numbers with their units in their names, because they cross the wire. Left out: what comes of it.
+
+use serde::{Deserialize, Serialize};
+
+/// One test.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TestSpec {
+    /// Time at the beginning that is measured but not counted.
+    pub warm_up_ns: u64,
+    /// Time that counts, after the warm-up.
+    pub duration_ns: u64,
+    /// Time between two readings of everything.
+    pub interval_ns: u64,
+    /// Longest time after the end for what is still under way.
+    pub drain_ns: u64,
+    /// What is measured, all at once.
+    pub parts: Vec<PartSpec>,
+}
+
+impl TestSpec {
+    /// Time from the start to the end of what counts.
+    pub const fn planned_ns(&self) -> u64 {
+        self.warm_up_ns.saturating_add(self.duration_ns)
+    }
+
+    /// The longest that either side may need, from the start to its report.
+    pub const fn longest_ns(&self) -> u64 {
+        self.planned_ns().saturating_add(self.drain_ns).saturating_add(2_000_000_000)
+    }
+}
+
+/// One part of a test.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PartSpec {
+    /// Bulk TCP.
+    Streams(StreamsSpec),
+    /// Round trips of small datagrams at a fixed rate.
+    Probes(ProbesSpec),
+}
+
+impl PartSpec {
+    /// TCP connections that it makes.
+    pub fn connections(&self) -> usize {
+        match self {
+            Self::Streams(streams) => streams.connections(),
+            Self::Probes(_) => 0,
+        }
+    }
+}
+
+/// Which way bulk data goes, as the client sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Direction {
+    /// From the client to the agent.
+    Up,
+    /// From the agent to the client.
+    Down,
+    /// Both, at the same time, with as many streams each way.
+    Both,
+}
+
+impl Direction {
+    /// Its word: `up`, `down` or `both`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Down => "down",
+            Self::Both => "both",
+        }
+    }
+}
+
+/// Bulk TCP: as much as goes, or as much as is asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamsSpec {
+    /// Which way.
+    pub direction: Direction,
+    /// Connections a direction, a thread each.
+    pub streams: u16,
+    /// Congestion control of the senders; none leaves the host's.
+    pub congestion: Option<String>,
+    /// Socket buffers in bytes at both ends; none leaves them to the kernel.
+    pub window_bytes: Option<u32>,
+    /// Bytes of one write and of one read.
+    pub block_bytes: u32,
+    /// The most that all senders of a direction together send, in bytes a second; none is no limit.
+    pub rate_bytes_per_second: Option<u64>,
+}
+
+impl StreamsSpec {
+    /// Connections of all directions.
+    pub fn connections(&self) -> usize {
+        usize::from(self.streams) * if self.direction == Direction::Both { 2 } else { 1 }
+    }
+
+    /// Whether the client sends on connection `index`: of both directions, the lower half does.
+    pub fn client_sends(&self, index: usize) -> bool {
+        match self.direction {
+            Direction::Up => true,
+            Direction::Down => false,
+            Direction::Both => index < usize::from(self.streams),
+        }
+    }
+}
+
+/// Small datagrams to the agent and back, at a fixed rate whatever comes back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProbesSpec {
+    /// How many a second.
+    pub per_second: u32,
+    /// Bytes of each, both ways: what is below the smallest that holds the stamps is raised to it.
+    pub datagram_bytes: u16,
+}

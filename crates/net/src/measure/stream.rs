@@ -1,0 +1,438 @@
+//! Bulk TCP: connections, a thread each, that send or take as much as goes.
+//!
+//! The receiver's count is the truth; after the end of the time that counts the sender closes its direction and
+//! the receiver reads on to the end of the stream. Left out: when everything is read (`super::run`).
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use plumb_sys::epoll::{Epoll, Interest};
+use plumb_sys::socket::{self, IntOption};
+use plumb_sys::{fd, inet};
+
+use super::control::Control;
+use super::report::{StreamReport, StreamSample};
+use super::spec::StreamsSpec;
+use crate::clock::{sleep_until, steady_ns};
+use crate::evidence::tcp::TcpSample;
+use crate::protocol::token::{TOKEN_BYTES, Token};
+
+/// What a connection sends first: the token and its number.
+const PREAMBLE_BYTES: usize = TOKEN_BYTES + 2;
+/// What it is answered with.
+const ACCEPTED: u8 = 0x06;
+/// How long making a connection and its preamble may take.
+const CONNECT: Duration = Duration::from_secs(10);
+/// How long a stranger may hold a place in the queue.
+const PREAMBLE: Duration = Duration::from_secs(5);
+/// Strangers that are listened to at once.
+const STRANGERS_MAX: usize = 64;
+/// After how long a blocked call looks whether the test is over.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Why the connections of a test could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// Nothing takes connections there.
+    #[error(
+        "{address} refuses the test's data connection although the control connection stands; a firewall over \
+         there rejects it: open that port, or give the agent one with --data-port"
+    )]
+    Refused {
+        /// Where to.
+        address: SocketAddr,
+    },
+    /// Nothing came back.
+    #[error(
+        "the test's data connection to {address} was not answered in {seconds} s although the control connection \
+         stands; a firewall or a NAT on the way drops it: open that port, give the agent one with --data-port, \
+         or name another address with --to"
+    )]
+    Late {
+        /// Where to.
+        address: SocketAddr,
+        /// How long was waited.
+        seconds: u64,
+    },
+    /// Something else answers there.
+    #[error(
+        "what takes connections at {address} is not the agent of this test; the address leads to another host \
+         than the control connection: name the agent's own with --to"
+    )]
+    Stranger {
+        /// Where to.
+        address: SocketAddr,
+    },
+    /// The kernel says no.
+    #[error("cannot connect to {address}: {source}")]
+    Other {
+        /// Where to.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// When a connection's thread does what.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// When the test began, by the steady clock.
+    pub began_ns: u64,
+    /// When senders stop.
+    pub end_ns: u64,
+    /// When everybody stops.
+    pub deadline_ns: u64,
+    /// Bytes of one call.
+    pub block_bytes: usize,
+    /// Bytes a second that a receiver takes at most.
+    pub take_max: Option<u64>,
+    /// Whether the test is to end.
+    pub control: Arc<Control>,
+}
+
+/// A counter with a cache line of its own, so that threads do not slow each other down.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Counter(AtomicU64);
+
+/// One connection of a test, at one end.
+#[derive(Debug)]
+pub struct Lane {
+    index: u16,
+    sends: bool,
+    is_up: bool,
+    stream: TcpStream,
+    bytes: Counter,
+    outcome: Mutex<Outcome>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Outcome {
+    is_drained: bool,
+    error: Option<String>,
+}
+
+impl Lane {
+    fn new(index: u16, spec: &StreamsSpec, is_client: bool, stream: TcpStream) -> io::Result<Self> {
+        let is_up = spec.client_sends(usize::from(index));
+        let sends = is_up == is_client;
+        stream.set_read_timeout(Some(LOOK))?;
+        stream.set_write_timeout(Some(LOOK))?;
+        if sends {
+            if let Some(name) = &spec.congestion {
+                socket::set_congestion(stream.as_fd(), name)?;
+            }
+            if let Some(rate) = spec.rate_bytes_per_second {
+                let each = rate / u64::from(spec.streams.max(1));
+                let each = i32::try_from(each.max(1)).unwrap_or(i32::MAX);
+                socket::set_option(stream.as_fd(), IntOption::MaxPacingRate, each)?;
+            }
+        }
+        let outcome = Mutex::default();
+        Ok(Self { index, sends, is_up, stream, bytes: Counter::default(), outcome })
+    }
+
+    /// Sends or takes until the end.
+    pub fn work(&self, plan: &Plan) {
+        let outcome = if self.sends { self.send(plan) } else { self.take(plan) };
+        let outcome = outcome
+            .unwrap_or_else(|error| Outcome { is_drained: false, error: Some(error.to_string()) });
+        if !outcome.is_drained {
+            // What is under way is of no use to anybody; an end would promise that it was all.
+            inet::reset_on_close(self.stream.as_fd()).ok();
+        }
+        self.stream.shutdown(Shutdown::Both).ok();
+        *self.outcome.lock().unwrap_or_else(PoisonError::into_inner) = outcome;
+    }
+
+    fn send(&self, plan: &Plan) -> io::Result<Outcome> {
+        let block = incompressible(plan.block_bytes);
+        let socket = self.stream.as_fd();
+        let mut total = 0_u64;
+        while steady_ns() < plan.end_ns && !plan.control.is_halted() {
+            match socket::send(socket, &block) {
+                Ok(sent) => {
+                    total += sent as u64;
+                    self.bytes.0.store(total, Ordering::Relaxed);
+                }
+                Err(error) if is_pause(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.stream.shutdown(Shutdown::Write)?;
+        // The receiver closes when it has read everything.
+        let mut rest = [0_u8; 64];
+        while steady_ns() < plan.deadline_ns && !plan.control.is_halted() {
+            match socket::receive(socket, &mut rest, true) {
+                Ok(0) => return Ok(Outcome { is_drained: true, error: None }),
+                Ok(_) => {}
+                Err(error) if is_pause(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Outcome::default())
+    }
+
+    fn take(&self, plan: &Plan) -> io::Result<Outcome> {
+        let mut block = vec![0_u8; plan.block_bytes];
+        let socket = self.stream.as_fd();
+        let mut total = 0_u64;
+        loop {
+            match socket::receive(socket, &mut block, true) {
+                Ok(0) => return Ok(Outcome { is_drained: true, error: None }),
+                Ok(taken) => {
+                    total += taken as u64;
+                    self.bytes.0.store(total, Ordering::Relaxed);
+                }
+                Err(error) if is_pause(&error) => {}
+                Err(error) => return Err(error),
+            }
+            let now = steady_ns();
+            if now >= plan.deadline_ns || plan.control.is_halted() {
+                return Ok(Outcome::default());
+            }
+            if let Some(rate) = plan.take_max {
+                let due_ns = u128::from(total) * 1_000_000_000 / u128::from(rate.max(1));
+                let due = plan.began_ns.saturating_add(u64::try_from(due_ns).unwrap_or(u64::MAX));
+                sleep_until(due.min(now.saturating_add(100_000_000)));
+            }
+        }
+    }
+
+    /// Bytes so far, and the state of the connection.
+    pub fn sample(&self) -> StreamSample {
+        let bytes = self.bytes.0.load(Ordering::Relaxed);
+        StreamSample { bytes, tcp: TcpSample::read(self.stream.as_fd()) }
+    }
+
+    /// Bytes so far, whether they were sent, and whether up.
+    pub fn progress(&self) -> (u64, bool) {
+        (self.bytes.0.load(Ordering::Relaxed), self.is_up)
+    }
+
+    /// What this end saw.
+    pub fn report(&self, samples: Vec<StreamSample>) -> StreamReport {
+        let outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let text = |address: io::Result<SocketAddr>| {
+            address.map_or_else(|_| String::new(), |address| address.to_string())
+        };
+        StreamReport {
+            index: self.index,
+            sends: self.sends,
+            is_up: self.is_up,
+            local: text(self.stream.local_addr()),
+            remote: text(self.stream.peer_addr()),
+            congestion: socket::congestion(self.stream.as_fd()).unwrap_or_default(),
+            bytes_total: self.bytes.0.load(Ordering::Relaxed),
+            samples,
+            is_drained: outcome.is_drained,
+            error: outcome.error,
+        }
+    }
+}
+
+/// A call that may be made again: interrupted, or the time to look around has come.
+fn is_pause(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
+    )
+}
+
+/// Bytes that nothing on the way can make fewer: xorshift64*, always the same.
+fn incompressible(len: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut bytes = Vec::with_capacity(len + 8);
+    while bytes.len() < len {
+        state ^= state >> 12;
+        state ^= state << 25;
+        state ^= state >> 27;
+        bytes.extend_from_slice(&state.wrapping_mul(0x2545_f491_4f6c_dd1d).to_le_bytes());
+    }
+    bytes.truncate(len);
+    bytes
+}
+
+/// Makes all connections of a test: the client's half.
+///
+/// # Errors
+/// [`ConnectError`], at the first that cannot be made.
+pub fn connect(
+    address: SocketAddr,
+    spec: &StreamsSpec,
+    token: Token,
+) -> Result<Vec<Arc<Lane>>, ConnectError> {
+    let named = |source: io::Error| match source.kind() {
+        io::ErrorKind::ConnectionRefused => ConnectError::Refused { address },
+        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
+            ConnectError::Late { address, seconds: CONNECT.as_secs() }
+        }
+        io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => {
+            ConnectError::Stranger { address }
+        }
+        _ => ConnectError::Other { address, source },
+    };
+    let one = |index: usize| {
+        let index = u16::try_from(index).unwrap_or(u16::MAX);
+        let mut stream = connect_one(address, spec)?;
+        let mut preamble = [0; PREAMBLE_BYTES];
+        preamble[..TOKEN_BYTES].copy_from_slice(&token.0);
+        preamble[TOKEN_BYTES..].copy_from_slice(&index.to_le_bytes());
+        stream.set_read_timeout(Some(CONNECT))?;
+        stream.write_all(&preamble)?;
+        let mut answer = [0];
+        stream.read_exact(&mut answer)?;
+        if answer != [ACCEPTED] {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        Lane::new(index, spec, true, stream).map(Arc::new)
+    };
+    (0..spec.connections()).map(|index| one(index).map_err(named)).collect()
+}
+
+/// A connection whose buffers are set before its window scale is settled.
+fn connect_one(address: SocketAddr, spec: &StreamsSpec) -> io::Result<TcpStream> {
+    let made: OwnedFd = inet::socket(address.is_ipv6(), inet::Kind::Stream)?;
+    set_window(&made, spec)?;
+    match inet::connect(made.as_fd(), address) {
+        Err(error) if !inet::is_in_progress(&error) => return Err(error),
+        _ => {}
+    }
+    let epoll = Epoll::new()?;
+    epoll.add(made.as_fd(), 0, Interest { read: false, write: true })?;
+    let mut events = Vec::with_capacity(1);
+    let until = steady_ns() + u64::try_from(CONNECT.as_nanos()).unwrap_or(u64::MAX);
+    while events.is_empty() {
+        let left_ms = until.saturating_sub(steady_ns()) / 1_000_000;
+        if left_ms == 0 {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        match epoll.wait(&mut events, i32::try_from(left_ms).unwrap_or(i32::MAX)) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+            _ => {}
+        }
+    }
+    fd::set_nonblocking(made.as_fd(), false)?;
+    let stream = TcpStream::from(made);
+    match stream.take_error()? {
+        Some(error) => Err(error),
+        None => Ok(stream),
+    }
+}
+
+fn set_window(socket: &OwnedFd, spec: &StreamsSpec) -> io::Result<()> {
+    let Some(bytes) = spec.window_bytes else { return Ok(()) };
+    let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
+    socket::set_option(socket.as_fd(), IntOption::SendBuffer, bytes)?;
+    socket::set_option(socket.as_fd(), IntOption::ReceiveBuffer, bytes)
+}
+
+/// Where the connections of a test are taken: the agent's half. `port` 0 is any.
+///
+/// # Errors
+/// The kernel's.
+pub fn listen(spec: &StreamsSpec, port: u16) -> io::Result<TcpListener> {
+    // Both families where the host has IPv6: an IPv4 client is then seen as a mapped address.
+    let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, port))
+        .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)))?;
+    listener.set_nonblocking(true)?;
+    let socket = OwnedFd::from(listener);
+    set_window(&socket, spec)?;
+    Ok(TcpListener::from(socket))
+}
+
+/// Takes all connections of a test until the steady clock shows `until_ns`; strangers are turned away.
+///
+/// # Errors
+/// TimedOut when not all came in time, Interrupted when the test was halted, and the kernel's.
+pub fn accept(
+    listener: &TcpListener,
+    spec: &StreamsSpec,
+    token: Token,
+    until_ns: u64,
+    control: &Control,
+) -> io::Result<Vec<Arc<Lane>>> {
+    let wanted = spec.connections();
+    let mut places: Vec<Option<Arc<Lane>>> = vec![None; wanted];
+    let (arrived, arrivals) = mpsc::channel::<Option<(u16, TcpStream)>>();
+    let mut listening_to = 0_usize;
+    while places.iter().any(Option::is_none) {
+        if control.is_halted() {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        if steady_ns() >= until_ns {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        if listening_to < STRANGERS_MAX && fd::poll_readable(listener.as_fd(), 5).unwrap_or(false) {
+            match listener.accept() {
+                Ok((stream, _)) => {
+                    listening_to += 1;
+                    let arrived = arrived.clone();
+                    let greet = move || {
+                        arrived.send(read_preamble(stream, token)).ok();
+                    };
+                    thread::Builder::new().name("greet".to_owned()).spawn(greet)?;
+                }
+                Err(error) if is_pause(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let wait = Duration::from_millis(if listening_to >= STRANGERS_MAX { 50 } else { 0 });
+        match arrivals.recv_timeout(wait) {
+            Ok(stranger) => {
+                listening_to -= 1;
+                let Some((index, mut stream)) = stranger else { continue };
+                let Some(place) = places.get_mut(usize::from(index)) else { continue };
+                if place.is_some() {
+                    continue;
+                }
+                stream.write_all(&[ACCEPTED])?;
+                *place = Some(Arc::new(Lane::new(index, spec, false, stream)?));
+            }
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+        }
+    }
+    Ok(places.into_iter().flatten().collect())
+}
+
+/// The number of a connection that shows the token; closes any other.
+fn read_preamble(mut stream: TcpStream, token: Token) -> Option<(u16, TcpStream)> {
+    stream.set_nonblocking(false).ok()?;
+    // One byte at a time would otherwise renew it.
+    let until = steady_ns() + u64::try_from(PREAMBLE.as_nanos()).unwrap_or(u64::MAX);
+    let mut preamble = [0; PREAMBLE_BYTES];
+    let mut filled = 0;
+    while filled < PREAMBLE_BYTES {
+        let left = until.checked_sub(steady_ns()).filter(|&left| left > 0)?;
+        stream.set_read_timeout(Some(Duration::from_nanos(left))).ok()?;
+        match stream.read(&mut preamble[filled..]) {
+            Ok(0) => return None,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return None,
+        }
+    }
+    let index = u16::from_le_bytes([preamble[TOKEN_BYTES], preamble[TOKEN_BYTES + 1]]);
+    token.opens(&preamble).then_some((index, stream))
+}
+
+/// `address` with another port; a zone stays.
+pub const fn with_port(address: SocketAddr, port: u16) -> SocketAddr {
+    let mut address = address;
+    address.set_port(port);
+    address
+}
+
+/// Whether an address is of this host alone.
+pub const fn is_loopback(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.is_loopback(),
+        IpAddr::V6(ip) => ip.is_loopback(),
+    }
+}

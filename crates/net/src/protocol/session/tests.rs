@@ -1,0 +1,403 @@
+//! Both machines against each other and against everything that may come, in virtual time.
+
+use proptest::prelude::*;
+
+use super::agent::{Action as ToDo, AgentSession};
+use super::client::{Action as Wish, ClientSession};
+use super::*;
+use crate::measure::report::TestReport;
+use crate::measure::spec::{PartSpec, ProbesSpec, TestSpec};
+use crate::protocol::message::{Ready, Welcome};
+use crate::protocol::shelf::Found;
+use crate::protocol::token::Token;
+
+pub(crate) const TOKEN: Token = Token([7; 16]);
+
+pub(crate) fn at(ms: u64) -> Instant {
+    Instant::after_origin(Span::from_ms(ms))
+}
+
+pub(crate) fn spec() -> TestSpec {
+    TestSpec {
+        warm_up_ns: 0,
+        duration_ns: 1_000_000_000,
+        interval_ns: 100_000_000,
+        drain_ns: 1_000_000_000,
+        parts: vec![PartSpec::Probes(ProbesSpec { per_second: 10, datagram_bytes: 64 })],
+    }
+}
+
+pub(crate) fn agent(now: Instant) -> AgentSession {
+    let hello = Hello::of_this_program("agent");
+    AgentSession::new(now, hello, Welcome::default(), Timing::default())
+}
+
+pub(crate) fn client(now: Instant) -> ClientSession {
+    ClientSession::new(now, Hello::of_this_program("client"), Timing::default())
+}
+
+fn ready(test: u32) -> Ready {
+    Ready { test, token: TOKEN, ports: vec![9], rate_max: None }
+}
+
+/// Both sides and what is under way between them, each direction cut after so many bytes.
+struct Pair {
+    now: Instant,
+    agent: AgentSession,
+    client: ClientSession,
+    /// Bytes that may still pass to the agent and to the client.
+    budget: [usize; 2],
+    passed: [usize; 2],
+    /// Whether a cut is told to both sides, or nothing comes any more.
+    is_told: bool,
+    agent_end: Option<Option<SessionError>>,
+    client_end: Option<Option<SessionError>>,
+    reports: u32,
+    abandoned: u32,
+    started: u32,
+}
+
+impl Pair {
+    fn new(budget: [usize; 2], is_told: bool) -> Self {
+        Self {
+            now: at(0),
+            agent: agent(at(0)),
+            client: client(at(0)),
+            budget,
+            passed: [0; 2],
+            is_told,
+            agent_end: None,
+            client_end: None,
+            reports: 0,
+            abandoned: 0,
+            started: 0,
+        }
+    }
+
+    fn carry(&mut self, to: usize, bytes: &[u8]) {
+        let fit = bytes.len().min(self.budget[to] - self.passed[to]);
+        self.passed[to] += fit;
+        if fit > 0 {
+            match to {
+                0 => self.agent.handle_bytes(self.now, &bytes[..fit]),
+                _ => self.client.handle_bytes(self.now, &bytes[..fit]),
+            }
+        }
+        if fit < bytes.len() && self.is_told {
+            self.agent.handle_closed();
+            self.client.handle_closed();
+        }
+    }
+
+    /// Everything that follows from what happened, without time going by.
+    fn settle(&mut self) {
+        loop {
+            if let Some(action) = self.client.poll_action() {
+                match action {
+                    Wish::Send(bytes) => self.carry(0, &bytes),
+                    Wish::Welcomed(_) => assert!(self.client.request(self.now, &spec())),
+                    Wish::Ready(_) => assert!(self.client.start(self.now)),
+                    Wish::Reported(_) => {
+                        self.reports += 1;
+                        self.client.leave(self.now);
+                    }
+                    Wish::Refused(refusal) => panic!("{refusal}"),
+                    Wish::Close(error) => self.client_end = Some(error),
+                }
+            } else if let Some(action) = self.agent.poll_action() {
+                match action {
+                    ToDo::Send(bytes) => self.carry(1, &bytes),
+                    ToDo::Prepare { test, .. } => self.agent.prepared(self.now, Ok(ready(test))),
+                    ToDo::Begin => {
+                        self.started += 1;
+                        self.agent.finished(self.now, TestReport::default());
+                    }
+                    ToDo::Abandon => self.abandoned += 1,
+                    ToDo::Forget | ToDo::Halt => {}
+                    ToDo::Fetch(_) => self.agent.found(self.now, Found::Nothing),
+                    ToDo::Close(error) => self.agent_end = Some(error),
+                }
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// Until both have ended; time goes from deadline to deadline.
+    fn run(&mut self) {
+        for _ in 0..2_000 {
+            self.settle();
+            let next = self.agent.deadline().min(self.client.deadline());
+            if next == Instant::NEVER {
+                return;
+            }
+            assert!(next >= self.now, "a deadline in the past: {next:?} at {:?}", self.now);
+            self.now = next;
+            self.agent.handle_timeout(next);
+            self.client.handle_timeout(next);
+        }
+        panic!("both sides should have ended: {} and {}", self.agent.doing(), self.client.doing());
+    }
+}
+
+#[test]
+fn a_whole_test_passes_and_both_sides_part_in_peace() {
+    let mut pair = Pair::new([usize::MAX; 2], true);
+    pair.run();
+    assert_eq!((pair.agent_end, pair.client_end), (Some(None), Some(None)));
+    assert_eq!((pair.reports, pair.started, pair.abandoned), (1, 1, 0));
+    assert_eq!(pair.now, at(0));
+}
+
+#[test]
+fn a_connection_cut_at_any_byte_ends_both_sides_with_a_named_state() {
+    let mut whole = Pair::new([usize::MAX; 2], true);
+    whole.run();
+    for way in 0..2 {
+        for cut in 0..whole.passed[way] {
+            for is_told in [true, false] {
+                let mut budget = [usize::MAX; 2];
+                budget[way] = cut;
+                let mut pair = Pair::new(budget, is_told);
+                pair.run();
+                let ends = [pair.agent_end, pair.client_end].map(|end| end.expect("both ended"));
+                let errors: Vec<_> = ends.iter().flatten().collect();
+                // The very last word may be missing without anybody missing it.
+                assert!(!errors.is_empty() || pair.reports == 1, "way {way} cut {cut}");
+                assert!(errors.iter().all(|error| !error.during.is_empty()));
+                // Nobody waits longer than the longest state and a silence.
+                assert!(pair.now <= at(700_000), "{:?}", pair.now);
+            }
+        }
+    }
+}
+
+#[test]
+fn two_sides_with_nothing_to_say_keep_each_other_alive() {
+    let mut pair = Pair::new([usize::MAX; 2], true);
+    // A client that greets and then asks for nothing.
+    let mut told = Vec::new();
+    while pair.now < at(60_000) {
+        while let Some(action) = pair.client.poll_action() {
+            if let Wish::Send(bytes) = action {
+                pair.agent.handle_bytes(pair.now, &bytes);
+            }
+        }
+        while let Some(action) = pair.agent.poll_action() {
+            match action {
+                ToDo::Send(bytes) => pair.client.handle_bytes(pair.now, &bytes),
+                other => told.push(other),
+            }
+        }
+        let next = pair.agent.deadline().min(pair.client.deadline());
+        if next > pair.now {
+            pair.now = next;
+        }
+        pair.agent.handle_timeout(pair.now);
+        pair.client.handle_timeout(pair.now);
+    }
+    assert!(!pair.agent.is_over() && !pair.client.is_over());
+    assert!(told.is_empty(), "{told:?}");
+}
+
+#[test]
+fn a_half_open_connection_is_noticed_by_its_silence() {
+    let mut session = agent(at(0));
+    session.handle_bytes(at(0), &frame(&Hello::of_this_program("client").encode()));
+    let mut now = at(0);
+    while !session.is_over() {
+        while session.poll_action().is_some() {}
+        now = session.deadline();
+        session.handle_timeout(now);
+    }
+    let last = std::iter::from_fn(|| session.poll_action()).last();
+    let Some(ToDo::Close(Some(error))) = last else { panic!("{last:?}") };
+    assert_eq!(error.fault, Fault::Silent(Timing::default().silence));
+    assert_eq!(error.during, "waiting for a request");
+    assert_eq!(now, at(12_000));
+}
+
+#[test]
+fn another_version_and_another_program_are_named() {
+    let mut newer = Hello::of_this_program("9.0");
+    (newer.oldest, newer.newest) = (40, 50);
+    for (first, expected) in [
+        (frame(&newer.encode()), "different versions"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n".to_vec(), "SSH-2.0-OpenSSH_9.2"),
+        (b"bash: plumb: command not found\n".to_vec(), "command not found"),
+    ] {
+        let mut session = client(at(0));
+        session.handle_bytes(at(0), &first);
+        session.handle_closed();
+        let last = std::iter::from_fn(|| session.poll_action()).last();
+        let Some(Wish::Close(Some(error))) = last else { panic!("{last:?}") };
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+}
+
+/// An agent's session brought to a state, by number.
+pub(crate) fn agent_in(state: usize) -> AgentSession {
+    let mut session = agent(at(0));
+    if state == 0 {
+        return session;
+    }
+    session.handle_bytes(at(0), &frame(&Hello::of_this_program("client").encode()));
+    let request = Message::Request { test: 1, spec: Box::new(spec()) };
+    let steps: [&dyn Fn(&mut AgentSession); 5] = [
+        &|session| session.handle_message(at(0), request.clone()),
+        &|session| session.prepared(at(0), Ok(ready(1))),
+        &|session| session.handle_message(at(0), Message::Start { test: 1 }),
+        &|session| session.finished(at(0), TestReport::default()),
+        &|session| {
+            session.handle_message(at(0), Message::Received { test: 1 });
+            session.handle_message(at(0), Message::Fetch { token: TOKEN });
+        },
+    ];
+    for step in &steps[..state - 1] {
+        step(&mut session);
+    }
+    assert!(!session.is_over());
+    session
+}
+
+pub(crate) const AGENT_STATES: usize = 7;
+
+/// A client's session brought to a state, by number.
+pub(crate) fn client_in(state: usize) -> ClientSession {
+    let mut session = client(at(0));
+    let steps: [&dyn Fn(&mut ClientSession); 6] = [
+        &|session| {
+            session.handle_bytes(at(0), &frame(&Hello::of_this_program("agent").encode()));
+        },
+        &|session| session.handle_message(at(0), Message::Welcome(Welcome::default())),
+        &|session| assert!(session.request(at(0), &spec())),
+        &|session| session.handle_message(at(0), Message::Ready(ready(1))),
+        &|session| assert!(session.start(at(0))),
+        &|session| assert!(session.stop(at(0))),
+    ];
+    for step in &steps[..state] {
+        step(&mut session);
+    }
+    assert!(!session.is_over());
+    session
+}
+
+pub(crate) const CLIENT_STATES: usize = 7;
+
+pub(crate) fn messages() -> Vec<Message> {
+    vec![
+        Message::Welcome(Welcome::default()),
+        Message::Request { test: 1, spec: Box::new(spec()) },
+        Message::Ready(ready(1)),
+        Message::Ready(ready(2)),
+        Message::Start { test: 1 },
+        Message::Start { test: 2 },
+        Message::Stop { test: 1 },
+        Message::Report { test: 1, report: Box::default() },
+        Message::Report { test: 0, report: Box::default() },
+        Message::Received { test: 1 },
+        Message::Fetch { token: TOKEN },
+        Message::Refused(Refusal::NoReport),
+        Message::Ping(3),
+        Message::Pong(3),
+        Message::Bye,
+    ]
+}
+
+#[test]
+fn every_message_in_every_state_is_taken_or_ends_the_session_with_its_name() {
+    for state in 0..AGENT_STATES {
+        for message in messages() {
+            let mut session = agent_in(state);
+            let doing = session.doing();
+            session.handle_bytes(at(1), &frame(&message.encode()));
+            let last = std::iter::from_fn(|| session.poll_action()).last();
+            if session.is_over()
+                && let Some(ToDo::Close(Some(error))) = &last
+            {
+                assert_eq!(error.during, doing, "{message:?}");
+            }
+            assert!(session.is_over() || session.deadline() < Instant::NEVER, "{message:?}");
+        }
+    }
+    for state in 0..CLIENT_STATES {
+        for message in messages() {
+            let mut session = client_in(state);
+            let doing = session.doing();
+            session.handle_bytes(at(1), &frame(&message.encode()));
+            let last = std::iter::from_fn(|| session.poll_action()).last();
+            if session.is_over() {
+                let Some(Wish::Close(Some(error))) = &last else { panic!("{last:?}") };
+                assert_eq!(error.during, doing, "{message:?}");
+            }
+            assert!(session.is_over() || session.deadline() < Instant::NEVER, "{message:?}");
+        }
+    }
+}
+
+#[test]
+fn every_state_has_a_deadline_after_which_the_session_is_over() {
+    for state in 0..AGENT_STATES {
+        let mut session = agent_in(state);
+        let mut steps = 0;
+        while !session.is_over() {
+            let now = session.deadline();
+            // A client that is alive but never says anything that helps.
+            if state > 0 {
+                session.handle_bytes(now, &frame(&Message::Ping(1).encode()));
+            }
+            session.handle_timeout(now);
+            while let Some(action) = session.poll_action() {
+                if let ToDo::Fetch(_) = action {
+                    session.found(now, Found::Running);
+                }
+            }
+            steps += 1;
+            assert!(steps < 10_000 && now < at(601_000), "state {state} at {now:?}");
+        }
+    }
+    for state in 0..CLIENT_STATES {
+        let mut session = client_in(state);
+        while !session.is_over() {
+            let now = session.deadline();
+            session.handle_timeout(now);
+            while session.poll_action().is_some() {}
+            assert!(now < at(60_000), "state {state} at {now:?}");
+        }
+    }
+}
+
+#[test]
+fn a_report_is_fetched_by_its_token_after_the_connection_was_lost() {
+    let mut session = agent_in(1);
+    while session.poll_action().is_some() {}
+    session.handle_message(at(0), Message::Fetch { token: TOKEN });
+    assert_eq!(session.poll_action(), Some(ToDo::Fetch(TOKEN)));
+    // The test is not over: it is looked for again, and nothing is said meanwhile.
+    session.found(at(0), Found::Running);
+    assert_eq!(session.deadline(), at(200));
+    session.handle_timeout(at(200));
+    assert_eq!(session.poll_action(), Some(ToDo::Fetch(TOKEN)));
+    session.found(at(200), Found::Report(Box::default()));
+    assert!(matches!(session.poll_action(), Some(ToDo::Send(_))));
+    session.handle_message(at(300), Message::Received { test: 0 });
+    assert_eq!(session.poll_action(), Some(ToDo::Forget));
+    assert_eq!(session.doing(), "waiting for a request");
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_a_session_panic_or_hold_more_than_a_frame(
+        state in 0..AGENT_STATES,
+        pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..400), 0..20),
+    ) {
+        let (mut agent, mut client) = (agent_in(state), client_in(state));
+        for (ms, piece) in (1..).zip(&pieces) {
+            agent.handle_bytes(at(ms), piece);
+            client.handle_bytes(at(ms), piece);
+            while agent.poll_action().is_some() {}
+            while client.poll_action().is_some() {}
+        }
+        prop_assert!(agent.is_over() || agent.line.deframer.pending().len() < (16 << 10) + 404);
+    }
+}
