@@ -120,7 +120,7 @@ impl<'a, E: End> Bench<'a, E> {
 
     /// Measures one block.
     pub(crate) fn measure(&mut self, spec: &BlockSpec) -> Result<BlockReport, Trouble> {
-        let canary = Canary::before(self.watch);
+        let canary = Canary::before(self.watch, spec);
         self.corrupted = 0;
         let mut report = match &spec.task {
             Task::Latency { size } => self.latency(spec, *size, false),
@@ -159,7 +159,7 @@ impl<'a, E: End> Bench<'a, E> {
     fn round_trips(&mut self, spec: &BlockSpec, size: u64) -> Result<BlockReport, Trouble> {
         self.prepare(size)?;
         self.begin(Role::Echo)?;
-        let trip_ns = self.pilot(|bench| bench.round_trip(false))?;
+        let trip_ns = self.pilot(spec, |bench| bench.round_trip(false))?;
         self.finish_echo()?;
         self.begin(Role::Echo)?;
         let (mut report, ticks) =
@@ -198,7 +198,7 @@ impl<'a, E: End> Bench<'a, E> {
         self.prepare(size)?;
         self.peer.page.set_delay_ticks(self.watch.ticks(spec.injected_ns as f64));
         self.begin(Role::Echo)?;
-        let trip_ns = self.pilot(|bench| bench.round_trip(split))?;
+        let trip_ns = self.pilot(spec, |bench| bench.round_trip(split))?;
         self.finish_echo()?;
 
         self.begin(Role::Echo)?;
@@ -222,7 +222,7 @@ impl<'a, E: End> Bench<'a, E> {
         }
         self.prepare(size)?;
         self.begin(Role::Sink)?;
-        let one_ns = self.pilot(|bench| bench.transfer(1).map(drop))?;
+        let one_ns = self.pilot(spec, |bench| bench.transfer(1).map(drop))?;
         let count = self.messages_for(spec, one_ns)?;
         self.finish_sink()?;
 
@@ -276,7 +276,7 @@ impl<'a, E: End> Bench<'a, E> {
             if E::LOSSY { bench.acked_message() } else { bench.transfer(1).map(drop) }
         };
         self.begin(role)?;
-        let one_ns = self.pilot(exchange)?;
+        let one_ns = self.pilot(spec, exchange)?;
         self.finish_sink()?;
         self.begin(role)?;
         let (mut report, ticks) = self.repeat(spec, one_ns, size, exchange)?;

@@ -63,7 +63,7 @@ pub(super) fn time<R>(
     mut operation: impl FnMut() -> R,
 ) -> BlockReport {
     let quality = watch.measure();
-    let canary = Canary::before(watch);
+    let canary = Canary::before(watch, spec);
     let one_ns = pilot(watch, &mut operation);
     let batch = batch_for(quality.sample_min_ns(), one_ns);
     // The same loop and the same two clock reads, around nothing.

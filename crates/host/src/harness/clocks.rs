@@ -18,7 +18,7 @@ pub(crate) fn measure(
     watch: Stopwatch,
     _cpus: &[u32],
 ) -> Result<BlockReport, Trouble> {
-    let canary = Canary::before(watch);
+    let canary = Canary::before(watch, spec);
     let values = match &spec.task {
         Task::ClockResolution { clock } => with_clock(clock, watch, Resolution { spec, watch }),
         Task::ClockReadCost { clock } => with_clock(clock, watch, ReadCost { spec, watch }),

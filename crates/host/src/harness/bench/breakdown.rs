@@ -105,7 +105,7 @@ impl<E: End> Bench<'_, E> {
     ) -> Result<BlockReport, Trouble> {
         self.prepare(size)?;
         self.begin(Role::Echo)?;
-        self.pilot(|bench| bench.round_trip(false))?;
+        self.pilot(spec, |bench| bench.round_trip(false))?;
         self.finish_echo()?;
 
         self.begin(Role::Echo)?;

@@ -4,8 +4,13 @@ use super::{Bench, Trouble, give_up_after};
 use crate::harness::spec::BlockSpec;
 use crate::local::{End, Fault};
 
-/// The pilot ends after this long.
-const PILOT_NS: f64 = 1_000_000.0;
+/// The longest that a pilot runs before it knows, give or take its last step.
+const PILOT_NS_MAX: f64 = 1_000_000.0;
+
+/// The part of a block that its pilot may run for: a short block that waits for a long pilot would be
+/// further from its neighbours in time than it is long.
+const PILOT_SHARE: f64 = 0.1;
+
 /// A transfer is long enough that its one acknowledgement weighs less than a thousandth, in
 /// round trips.
 const TRANSFER_ROUND_TRIPS: f64 = 1_000.0;
@@ -16,8 +21,10 @@ impl<E: End> Bench<'_, E> {
     /// Runs an operation in growing numbers until it is known how long one takes; nanoseconds.
     pub(super) fn pilot(
         &mut self,
+        spec: &BlockSpec,
         mut operation: impl FnMut(&mut Self) -> Result<(), Fault>,
     ) -> Result<f64, Trouble> {
+        let enough_ns = PILOT_NS_MAX.min(PILOT_SHARE * spec.duration_ns as f64);
         let mut lost_in_a_row = 0;
         let mut count = 2_u32;
         loop {
@@ -37,7 +44,7 @@ impl<E: End> Bench<'_, E> {
                 }
             }
             let elapsed = self.watch.ns(self.watch.end().wrapping_sub(start));
-            if elapsed >= PILOT_NS || count >= 1 << 20 {
+            if elapsed >= enough_ns || count >= 1 << 20 {
                 return Ok((elapsed / f64::from(count)).max(0.1));
             }
             count *= 4;

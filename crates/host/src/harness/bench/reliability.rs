@@ -33,7 +33,7 @@ impl<E: End> Bench<'_, E> {
         };
         self.peer.page.set_delay_ticks(0);
         self.begin(Role::Sink)?;
-        let one_ns = self.pilot(|bench| bench.transfer(1).map(drop))?;
+        let one_ns = self.pilot(spec, |bench| bench.transfer(1).map(drop))?;
         self.finish_sink()?;
         #[expect(
             clippy::cast_possible_truncation,

@@ -21,7 +21,7 @@ pub(super) fn measure(
         return Err(Trouble::Impossible(format!("{:?} needs a client", spec.task)));
     };
     let watch = Stopwatch::new(launch.ticks_per_ns);
-    let canary = Canary::before(watch);
+    let canary = Canary::before(watch, spec);
     let mut kernel = KernelTimes::new(launch.cpu_peer.into_iter().collect());
     kernel.begin();
     let start = watch.begin();
