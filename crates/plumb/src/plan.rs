@@ -51,6 +51,18 @@ pub struct Limits {
     pub precision: f64,
 }
 
+/// Blocks in place of one, where two levels are compared in turns.
+const TURNS: u32 = 4;
+
+impl Limits {
+    /// The same time in shorter blocks, each after one of the other level: what disturbs the machine for
+    /// some milliseconds then falls on both.
+    #[must_use]
+    pub fn in_turns(self) -> Self {
+        Self { passes: self.passes * TURNS, block: self.block / u64::from(TURNS), ..self }
+    }
+}
+
 /// One experiment with the levels of its factors.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlannedExperiment {
@@ -75,5 +87,23 @@ impl PlannedExperiment {
     ) -> Self {
         self.factors.insert(factor.to_owned(), levels.into_iter().map(Into::into).collect());
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn turns_take_the_time_of_the_blocks_they_stand_for() {
+        for preset in Preset::ALL {
+            let limits = preset.limits();
+            let turns = limits.clone().in_turns();
+            assert!(turns.passes > limits.passes && turns.block < limits.block);
+            assert_eq!(
+                turns.block * u64::from(turns.passes),
+                limits.block * u64::from(limits.passes)
+            );
+        }
     }
 }

@@ -43,7 +43,8 @@ impl Ab {
         let (name, texts) = self.check_factor()?;
         let levels = levels(experiment, &name, &texts)?;
         self.options.set.push(self.factor.clone());
-        let plan = plan_of(experiment.id, &self.options)?;
+        let mut plan = plan_of(experiment.id, &self.options)?;
+        plan.limits = plan.limits.in_turns();
         if self.options.plan {
             output.page(&plan.to_toml())?;
             return Ok(Exit::Fine);

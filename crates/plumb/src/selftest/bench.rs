@@ -20,8 +20,9 @@ const SIZE: u64 = 64;
 /// Wall time of a block between two spinning CPUs.
 const BLOCK_SPINNING: Span = Span::from_ms(5);
 
-/// Wall time of a block of a pipe: some hundreds of round trips.
-const BLOCK_PIPE: Span = Span::from_ms(3);
+/// Wall time of a block of a pipe: some hundred round trips, and less time than a neighbour on the core
+/// stays, so that blocks in turn meet it alike.
+const BLOCK_PIPE: Span = Span::from_us(500);
 
 /// Longest time for a block before its processes are killed.
 const DEADLINE: Span = Span::from_secs(10);

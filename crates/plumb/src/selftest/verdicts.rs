@@ -26,6 +26,21 @@ const LAUNCHES_APART: usize = 5;
 /// be narrow would favour those that are too narrow.
 const LAUNCHES_PAIRED: usize = 10;
 
+/// The variants of a launch's blocks. The sequence of Thue and Morse: neither a drift nor a bend of it
+/// favours one of them.
+const TURNS: [usize; 32] = {
+    let mut turns = [0; 32];
+    let mut turn = 0;
+    while turn < turns.len() {
+        turns[turn] = (turn.count_ones() % 2) as usize;
+        turn += 1;
+    }
+    turns
+};
+
+/// Blocks of a launch in a comparison of two runs.
+const BLOCKS_APART: usize = 6;
+
 /// A canary longer than the shortest by so much says that something else used the core.
 const DISTURBED: f64 = 1.1;
 
@@ -131,7 +146,7 @@ fn trials(
     Ok(counts)
 }
 
-/// One interleaved comparison, as `plumb ab` makes it: every launch visits both variants twice.
+/// One interleaved comparison, as `plumb ab` makes it: every launch visits both variants in turn.
 ///
 /// `slowdown` is a share of what a round trip took lately, `usual`, in nanoseconds: with a neighbour on
 /// the core it takes half as long again, and so does whatever makes a program slower.
@@ -139,7 +154,7 @@ fn paired(bench: &mut Bench, usual: &mut f64, slowdown: f64) -> Result<String, P
     let mut run = RunUnderTest::new(&["a", "b"]);
     let (a, b) = (Level::from("a"), Level::from("b"));
     for launch in 0..LAUNCHES_PAIRED {
-        let order: [usize; 4] = if launch % 2 == 0 { [0, 1, 1, 0] } else { [1, 0, 0, 1] };
+        let order = TURNS.map(|variant| if launch % 2 == 0 { variant } else { 1 - variant });
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -164,8 +179,8 @@ fn apart(bench: &mut Bench) -> Result<String, Problem> {
     let mut runs = [RunUnderTest::new(&["a"]), RunUnderTest::new(&["a"])];
     for run in &mut runs {
         for _ in 0..LAUNCHES_APART {
-            let blocks = bench.launch(&[0, 0])?;
-            run.add(&[0, 0], blocks);
+            let blocks = bench.launch(&[0; BLOCKS_APART])?;
+            run.add(&[0; BLOCKS_APART], blocks);
         }
     }
     let document = compare::runs(&runs[0].data, &runs[1].data, MARGIN_DEFAULT);
