@@ -14,4 +14,5 @@ pub mod clock;
 pub mod evidence;
 pub mod measure;
 pub mod protocol;
+pub mod secure;
 pub mod transport;

@@ -1,0 +1,214 @@
+//! The client's end: connecting to an agent that is known, and pairing with one that is not yet.
+//!
+//! Left out: what is said over the connection (`protocol`).
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use plumb_base::time::Span;
+use rustls::ClientConnection;
+use rustls::pki_types::ServerName;
+
+use super::deadline::DeadlineStream;
+use super::greeting::{self, Answer, Greeting, MAGIC, MessageError, Refusal, VERSION, Wish};
+use super::identity::{Fingerprint, Identity, NAME};
+use super::peers::{Kind, Peer, Peers, PeersError};
+use super::stream::SecureStream;
+use super::token::{Side, Token};
+use super::verifier;
+use crate::clock;
+
+/// How long connecting, the handshake and the greeting may take together.
+pub const CONNECT_FOR: Span = Span::from_secs(10);
+/// How long a read or a write of a session may wait unless somebody sets another time.
+pub const IDLE: Span = Span::from_secs(30);
+
+/// An agent to connect to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remote {
+    /// What the user calls it, with its port: under this name it is known once it is paired.
+    pub name: String,
+    /// Where it is, in the order to try.
+    pub addresses: Vec<SocketAddr>,
+}
+
+/// No connection came about.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// Never paired with.
+    #[error(
+        "{name} has not been paired with this host; run 'plumb agent --listen --pair' there, then \
+         'plumb net HOST --pair TOKEN' here"
+    )]
+    Unknown {
+        /// The agent.
+        name: String,
+    },
+    /// Nobody answers at any address.
+    #[error("{name} does not answer at {address} ({error}); {fix}")]
+    Unreachable {
+        /// The agent.
+        name: String,
+        /// The last address tried.
+        address: String,
+        /// The system's word.
+        error: io::Error,
+        /// What to do.
+        fix: &'static str,
+    },
+    /// Somebody answers, but no agent.
+    #[error(
+        "{name} answers, but not as plumb's agent ({error}); is 'plumb agent --listen' on that port?"
+    )]
+    Handshake {
+        /// The agent.
+        name: String,
+        /// Why.
+        error: io::Error,
+    },
+    /// Another key than when it was paired.
+    #[error(
+        "{name} has another key ({found}) than when it was paired ({expected}): somebody may be in \
+         between; if the key was renewed, pair again"
+    )]
+    Changed {
+        /// The agent.
+        name: String,
+        /// When it was paired.
+        expected: Fingerprint,
+        /// Now.
+        found: Fingerprint,
+    },
+    /// The agent refuses, and says why.
+    #[error("{0}")]
+    Refused(Refusal),
+    /// The agent does not know the token that it was given.
+    #[error(
+        "{name} took the token but does not know it itself: somebody is in between; do not use \
+         this network, and pair over another"
+    )]
+    Impostor {
+        /// The agent.
+        name: String,
+    },
+    /// The greeting failed.
+    #[error("greeting {name} failed: {error}")]
+    Greeting {
+        /// The agent.
+        name: String,
+        /// Why.
+        error: MessageError,
+    },
+    /// The list of peers.
+    #[error(transparent)]
+    Peers(#[from] PeersError),
+    /// This host's own identity.
+    #[error("this host's key cannot be used ({0}); remove it and pair again")]
+    Identity(#[from] rustls::Error),
+}
+
+/// A session's connection to an agent that has been paired with.
+///
+/// # Errors
+/// [`ConnectError`]. Nothing is sent to an agent whose certificate is not the known one.
+pub fn connect(
+    identity: &Identity,
+    peers: &Peers,
+    remote: &Remote,
+) -> Result<SecureStream, ConnectError> {
+    let name = || remote.name.clone();
+    let expected = peers.agent(&remote.name)?.ok_or(ConnectError::Unknown { name: name() })?;
+    let mut stream = handshake(identity, remote)?;
+    let found = stream.peer().map_err(|error| ConnectError::Handshake { name: name(), error })?;
+    if found != expected {
+        return Err(ConnectError::Changed { name: name(), expected, found });
+    }
+    match greet(&mut stream, remote, Wish::Session)? {
+        Answer::Welcome => {
+            stream.set_times(plumb_base::time::Instant::NEVER, IDLE);
+            Ok(stream)
+        }
+        Answer::Refused(refusal) => Err(ConnectError::Refused(refusal)),
+        Answer::Paired { .. } => Err(malformed(remote)),
+    }
+}
+
+/// Pairs with an agent by its token; it is known from then on. `own_name` is what this host is called
+/// in the agent's list.
+///
+/// # Errors
+/// [`ConnectError`]. An agent that does not prove itself in return is not remembered.
+pub fn pair(
+    identity: &Identity,
+    peers: &Peers,
+    remote: &Remote,
+    own_name: &str,
+    token: &Token,
+) -> Result<Fingerprint, ConnectError> {
+    let fault = |error| ConnectError::Handshake { name: remote.name.clone(), error };
+    let mut stream = handshake(identity, remote)?;
+    let binding = stream.binding(identity.fingerprint()).map_err(fault)?;
+    let proof = token.prove(Side::Client, &binding);
+    let name = super::peers::plain_name(own_name);
+    match greet(&mut stream, remote, Wish::Pair { name, proof })? {
+        Answer::Paired { proof } if token.is_proven(Side::Agent, &binding, &proof) => {
+            let fingerprint = binding.agent;
+            peers.add(&Peer { kind: Kind::Agent, name: remote.name.clone(), fingerprint })?;
+            stream.close();
+            Ok(fingerprint)
+        }
+        Answer::Paired { .. } => Err(ConnectError::Impostor { name: remote.name.clone() }),
+        Answer::Refused(refusal) => Err(ConnectError::Refused(refusal)),
+        Answer::Welcome => Err(malformed(remote)),
+    }
+}
+
+fn malformed(remote: &Remote) -> ConnectError {
+    ConnectError::Greeting { name: remote.name.clone(), error: MessageError::Malformed }
+}
+
+fn handshake(identity: &Identity, remote: &Remote) -> Result<SecureStream, ConnectError> {
+    let deadline = clock::now() + CONNECT_FOR;
+    let configuration = verifier::client_configuration(identity)?;
+    let socket = reach(remote)?;
+    socket.set_nodelay(true).ok();
+    let name = ServerName::try_from(NAME).expect("the name is a word of letters");
+    let connection = ClientConnection::new(configuration, name)?;
+    SecureStream::client(connection, DeadlineStream::new(socket, deadline, CONNECT_FOR))
+        .map_err(|error| ConnectError::Handshake { name: remote.name.clone(), error })
+}
+
+/// Connects to the first address that answers.
+fn reach(remote: &Remote) -> Result<TcpStream, ConnectError> {
+    let deadline = clock::now() + CONNECT_FOR;
+    let mut last = (String::new(), io::Error::new(io::ErrorKind::NotFound, "it has no address"));
+    for (index, address) in remote.addresses.iter().enumerate() {
+        // Whoever does not answer leaves time for the others.
+        let rest = u64::try_from(remote.addresses.len() - index).unwrap_or(1);
+        let left = deadline.saturating_since(clock::now()) / rest;
+        match TcpStream::connect_timeout(address, Duration::from(left.max(Span::from_ms(1)))) {
+            Ok(socket) => return Ok(socket),
+            Err(error) => last = (address.to_string(), error),
+        }
+    }
+    let (address, error) = last;
+    let fix = match error.kind() {
+        io::ErrorKind::ConnectionRefused => "start 'plumb agent --listen' there",
+        io::ErrorKind::TimedOut => "a firewall may drop the packets: open the port there",
+        _ => "check the name, the address and the route",
+    };
+    Err(ConnectError::Unreachable { name: remote.name.clone(), address, error, fix })
+}
+
+fn greet(stream: &mut SecureStream, remote: &Remote, wish: Wish) -> Result<Answer, ConnectError> {
+    let greeting = Greeting { magic: MAGIC, version: VERSION, wish };
+    let said = greeting::write(stream, &greeting);
+    // An agent that refuses early has answered and closed: its reason is better than a broken pipe.
+    match (greeting::read(stream), said) {
+        (Ok(answer), _) => Ok(answer),
+        (Err(error), Ok(())) | (Err(_), Err(error)) => {
+            Err(ConnectError::Greeting { name: remote.name.clone(), error })
+        }
+    }
+}
