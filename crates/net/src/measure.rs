@@ -4,8 +4,12 @@
 //! (`crate::protocol`), and what the numbers mean together.
 
 pub mod control;
+pub mod exchange;
 pub mod latency;
+pub mod quic;
 pub mod report;
 pub mod run;
 pub mod spec;
 pub mod stream;
+pub mod tls;
+pub mod transport;
