@@ -12,6 +12,7 @@ pub mod agent;
 pub mod client;
 pub mod clock;
 pub mod evidence;
+pub mod http;
 pub mod measure;
 pub mod protocol;
 pub mod secure;

@@ -1,0 +1,145 @@
+//! A page measured in several ways: visits in rounds, each round in a new order, and what came of them.
+//!
+//! Left out: storing and drawing.
+
+use std::net::SocketAddr;
+
+use plumb_base::seed::Seed;
+use rand::seq::SliceRandom as _;
+use serde::{Deserialize, Serialize};
+
+use super::client::{Client, Visit, Way};
+use super::target::Target;
+use super::trust::Trust;
+
+/// Most visits of one way.
+pub const VISITS_MAX: u32 = 100_000;
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PageSpec {
+    /// Which ways, each once.
+    pub ways: Vec<Way>,
+    /// Visits of each way that count; one more comes before them.
+    pub visits: u32,
+    /// Orders the ways of each round.
+    pub seed: Seed,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PageReport {
+    /// The page's URL.
+    pub url: String,
+    /// The address that it was fetched from.
+    pub address: String,
+    /// Whether every byte was compared with what it has to be.
+    pub is_verified: bool,
+    /// Whether the server's certificate was checked, where there is one.
+    pub is_server_proven: bool,
+    /// The seed of the order.
+    pub seed: u64,
+    /// One entry a way.
+    pub ways: Vec<WayReport>,
+}
+
+/// One way.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WayReport {
+    /// Its name.
+    pub way: String,
+    /// Whether everything was encrypted.
+    pub is_encrypted: bool,
+    /// Every visit that counts, in order.
+    pub visits: Vec<Visit>,
+    /// Why there are no more, where that is so.
+    pub error: Option<String>,
+}
+
+impl WayReport {
+    /// A quantile of something of the visits; none without visits.
+    pub fn quantile(&self, share: f64, of: impl Fn(&Visit) -> u64) -> Option<u64> {
+        let mut values: Vec<u64> = self.visits.iter().map(of).collect();
+        values.sort_unstable();
+        let last = values.len().checked_sub(1)?;
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a share of a length is within it"
+        )]
+        let index = (last as f64 * share.clamp(0.0, 1.0)).round() as usize;
+        values.get(index).copied()
+    }
+}
+
+/// Measures a page at one address. `progress` is told of each round and says whether to go on.
+pub fn measure(
+    target: &Target,
+    address: SocketAddr,
+    trust: Trust,
+    spec: &PageSpec,
+    mut progress: impl FnMut(u32) -> bool,
+) -> PageReport {
+    let client = Client::new(target.clone(), address, trust);
+    let mut ways: Vec<(Way, WayReport)> = spec
+        .ways
+        .iter()
+        .map(|way| {
+            let is_encrypted = target.is_encrypted || *way == Way::Http3;
+            let (way_name, visits) = (way.name().to_owned(), Vec::new());
+            (*way, WayReport { way: way_name, is_encrypted, visits, error: None })
+        })
+        .collect();
+    let mut random = spec.seed.stream("http order");
+    let mut order: Vec<usize> = (0..ways.len()).collect();
+    // The first round warms both sides up, and is not counted.
+    'rounds: for round in 0..=spec.visits.min(VISITS_MAX) {
+        if !progress(round) {
+            break;
+        }
+        order.shuffle(&mut random);
+        for index in &order {
+            let Some((way, report)) = ways.get_mut(*index) else { continue };
+            if report.error.is_some() {
+                continue;
+            }
+            match client.visit(*way) {
+                Ok(visit) if round > 0 => report.visits.push(visit),
+                Ok(_) => {}
+                // Whoever stops the program interrupts the visit under way, which is no fault of the way.
+                Err(_) if !progress(round) => break 'rounds,
+                Err(error) => report.error = Some(error.to_string()),
+            }
+        }
+    }
+    let is_encrypted = ways.iter().any(|(_, report)| report.is_encrypted);
+    PageReport {
+        url: target.to_string(),
+        address: address.to_string(),
+        is_verified: target.is_plumb,
+        is_server_proven: is_encrypted && trust != Trust::Anybody,
+        seed: spec.seed.0,
+        ways: ways.into_iter().map(|(_, report)| report).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_of_the_visits() {
+        let visits = [5, 1, 4, 2, 3].map(|total_ns| Visit { total_ns, ..Visit::default() });
+        let mut report = WayReport {
+            way: "one-each".to_owned(),
+            is_encrypted: false,
+            visits: visits.to_vec(),
+            error: None,
+        };
+        let total = |visit: &Visit| visit.total_ns;
+        assert_eq!(report.quantile(0.5, total), Some(3));
+        assert_eq!((report.quantile(0.0, total), report.quantile(1.0, total)), (Some(1), Some(5)));
+        report.visits.clear();
+        assert_eq!(report.quantile(0.5, total), None);
+    }
+}

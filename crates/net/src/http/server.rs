@@ -1,0 +1,295 @@
+//! plumb's web server: one page, over HTTP/1.1 and HTTP/2, in the clear and encrypted, on one TCP port, and
+//! over HTTP/3 on the UDP port of the same number.
+//!
+//! One thread with one runtime serves all of them, so that versions compare. The first byte tells what
+//! a TCP connection speaks: 0x16 is a TLS handshake, `P` the preface of HTTP/2. Every wait has a deadline, and
+//! connections are limited. Left out: every page but one, and every method but GET and HEAD.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustls::ServerConfig;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+
+use crate::secure::verifier;
+use crate::secure::{Fingerprint, Identity};
+
+mod h1;
+mod h2;
+mod h3;
+
+/// How often the server looks whether it should stop.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// What a TLS connection begins with: a handshake record.
+const TLS_RECORD: u8 = 0x16;
+/// What the preface of HTTP/2 begins with; methods that begin so are not served.
+const HTTP2_PREFACE: u8 = b'P';
+
+/// What the server takes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections at a time.
+    pub connections: usize,
+    /// Of them, from one address.
+    pub connections_per_address: usize,
+    /// How long a handshake, a request's head or the writing of an answer may take, and how long a
+    /// connection may be idle.
+    pub step: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { connections: 256, connections_per_address: 128, step: Duration::from_secs(10) }
+    }
+}
+
+/// What the server has done.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Connections that were served.
+    pub connections: AtomicU64,
+    /// Connections that were turned away because there were too many.
+    pub turned_away: AtomicU64,
+    /// Requests that were answered, with whatever status.
+    pub requests: AtomicU64,
+    /// Connections that ended with an error: silence, noise, a reset.
+    pub failed: AtomicU64,
+}
+
+/// The server, listening.
+#[derive(Debug)]
+pub struct Server {
+    tcp: TcpListener,
+    udp: UdpSocket,
+    tls: Arc<ServerConfig>,
+    quic: quinn::ServerConfig,
+    fingerprint: Fingerprint,
+    shared: Shared,
+}
+
+/// What every connection needs.
+#[derive(Clone, Debug)]
+struct Shared {
+    limits: Limits,
+    counts: Arc<Counts>,
+    open: Arc<OpenConnections>,
+}
+
+/// Connections that are open, by address.
+#[derive(Debug, Default)]
+struct OpenConnections {
+    total: AtomicUsize,
+    by_address: Mutex<std::collections::BTreeMap<IpAddr, usize>>,
+}
+
+/// A connection's place among those that may be.
+#[derive(Debug)]
+struct Place {
+    shared: Shared,
+    address: IpAddr,
+}
+
+/// The server could not begin.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The address.
+    #[error(
+        "cannot serve on {address} ({error}); choose an address of this host and a port that is free for TCP and UDP"
+    )]
+    Address {
+        /// Which.
+        address: SocketAddr,
+        /// The system's word.
+        error: io::Error,
+    },
+    /// The identity.
+    #[error("this host's key cannot be used ({0}); remove it and start again")]
+    Identity(String),
+}
+
+impl Server {
+    /// Listens on an address; port 0 is any that is free for TCP and UDP.
+    ///
+    /// # Errors
+    /// [`ServerError`].
+    pub fn bind(
+        address: SocketAddr,
+        identity: &Identity,
+        limits: Limits,
+    ) -> Result<Self, ServerError> {
+        let fault = |error| ServerError::Address { address, error };
+        let (tcp, udp) = bind_both(address).map_err(fault)?;
+        tcp.set_nonblocking(true).map_err(fault)?;
+        let identity_fault = |error: &dyn ToString| ServerError::Identity(error.to_string());
+        let tls = configuration(identity, &[b"h2", b"http/1.1"]).map_err(|e| identity_fault(&e))?;
+        let quic = h3::configuration(identity, &limits).map_err(|e| identity_fault(&e))?;
+        let (counts, open) = (Arc::default(), Arc::default());
+        let shared = Shared { limits, counts, open };
+        let fingerprint = identity.fingerprint();
+        Ok(Self { tcp, udp, tls: Arc::new(tls), quic, fingerprint, shared })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.tcp.local_addr()
+    }
+
+    /// What its certificate is known by.
+    pub const fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+
+    /// What it has done so far.
+    pub fn counts(&self) -> Arc<Counts> {
+        Arc::clone(&self.shared.counts)
+    }
+
+    /// Serves until `stop` says so.
+    ///
+    /// # Errors
+    /// The sockets', and without a runtime.
+    pub fn run(&self, stop: impl Fn() -> bool) -> io::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let tcp = tokio::net::TcpListener::from_std(self.tcp.try_clone()?)?;
+            let endpoint = quinn::Endpoint::new(
+                quinn::EndpointConfig::default(),
+                Some(self.quic.clone()),
+                self.udp.try_clone()?,
+                Arc::new(quinn::TokioRuntime),
+            )?;
+            let acceptor = TlsAcceptor::from(Arc::clone(&self.tls));
+            let streams = tokio::spawn(accept(tcp, acceptor, self.shared.clone()));
+            let datagrams = tokio::spawn(h3::accept(endpoint.clone(), self.shared.clone()));
+            while !stop() {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+            streams.abort();
+            datagrams.abort();
+            endpoint.close(quinn::VarInt::from_u32(0x100), b"");
+            tokio::time::timeout(LOOK_EVERY, endpoint.wait_idle()).await.ok();
+            Ok(())
+        })
+    }
+}
+
+/// TCP and UDP on one port.
+fn bind_both(address: SocketAddr) -> io::Result<(TcpListener, UdpSocket)> {
+    const TRIES: usize = 16;
+    let mut tried = 0;
+    loop {
+        tried += 1;
+        let tcp = TcpListener::bind(address)?;
+        match UdpSocket::bind(tcp.local_addr()?) {
+            Ok(udp) => return Ok((tcp, udp)),
+            // A port that is free for TCP may not be for UDP: then another, where any will do.
+            Err(_) if address.port() == 0 && tried < TRIES => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// TLS 1.3 with the protocols that may be spoken over it.
+fn configuration(identity: &Identity, protocols: &[&[u8]]) -> Result<ServerConfig, rustls::Error> {
+    let mut configuration = ServerConfig::builder_with_provider(verifier::provider())
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_no_client_auth()
+        .with_single_cert(vec![identity.certificate()], identity.key())?;
+    configuration.send_tls13_tickets = 0;
+    configuration.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+    Ok(configuration)
+}
+
+async fn accept(tcp: tokio::net::TcpListener, acceptor: TlsAcceptor, shared: Shared) {
+    loop {
+        let Ok((stream, from)) = tcp.accept().await else {
+            // The connection's, or passes: too many open files, for one, until some are closed.
+            tokio::time::sleep(LOOK_EVERY).await;
+            continue;
+        };
+        let Some(place) = shared.enter(from.ip()) else { continue };
+        let acceptor = acceptor.clone();
+        tokio::spawn(async move {
+            let served = serve(stream, acceptor, &place.shared).await;
+            place.leave(&served);
+        });
+    }
+}
+
+async fn serve(stream: TcpStream, acceptor: TlsAcceptor, shared: &Shared) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut first = [0];
+    let seen = shared.in_time(stream.peek(&mut first)).await?;
+    match first[0] {
+        _ if seen == 0 => Ok(()),
+        TLS_RECORD => {
+            let stream = shared.in_time(acceptor.accept(stream)).await?;
+            match stream.get_ref().1.alpn_protocol() {
+                Some(b"h2") => h2::serve(stream, shared).await,
+                _ => h1::serve(stream, shared).await,
+            }
+        }
+        HTTP2_PREFACE => h2::serve(stream, shared).await,
+        _ => h1::serve(stream, shared).await,
+    }
+}
+
+impl Shared {
+    /// A place for one more connection, where there is one.
+    fn enter(&self, address: IpAddr) -> Option<Place> {
+        let mut by_address = self.open.by_address.lock().unwrap_or_else(PoisonError::into_inner);
+        let here = by_address.entry(address).or_default();
+        let total = self.open.total.load(Ordering::Relaxed);
+        if total >= self.limits.connections || *here >= self.limits.connections_per_address {
+            if *here == 0 {
+                by_address.remove(&address);
+            }
+            self.counts.turned_away.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        *here += 1;
+        self.open.total.fetch_add(1, Ordering::Relaxed);
+        self.counts.connections.fetch_add(1, Ordering::Relaxed);
+        Some(Place { shared: self.clone(), address })
+    }
+
+    /// What a step gives, unless it takes too long.
+    async fn in_time<T>(&self, step: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+        tokio::time::timeout(self.limits.step, step).await.unwrap_or_else(|_| {
+            Err(io::Error::new(io::ErrorKind::TimedOut, "the client was silent for too long"))
+        })
+    }
+
+    fn count_request(&self) {
+        self.counts.requests.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Place {
+    fn leave(self, served: &io::Result<()>) {
+        if served.is_err() {
+            self.shared.counts.failed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let open = &self.shared.open;
+        open.total.fetch_sub(1, Ordering::Relaxed);
+        let mut by_address = open.by_address.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(here) = by_address.get_mut(&self.address) {
+            *here -= 1;
+            if *here == 0 {
+                by_address.remove(&self.address);
+            }
+        }
+    }
+}
