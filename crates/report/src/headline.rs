@@ -43,16 +43,14 @@ pub fn tiles(document: &RunDocument) -> Vec<Tile> {
     if !document.ladder.is_empty() {
         return ladder_tiles(&document.ladder);
     }
-    let of_study = study::tiles(document);
-    if !of_study.is_empty() {
-        return of_study;
-    }
+    // What is nearest comes first, in figures as in sentences.
     let mut tiles = Vec::new();
     for placement in placements(&document.results) {
         let cells = latencies(&document.results, &placement);
         tiles.extend(cells.first().map(|cell| cell_tile("lowest latency", cell)));
     }
     tiles.extend(fastest(&document.results).map(|cell| cell_tile("highest throughput", cell)));
+    tiles.extend(study::tiles(document));
     if tiles.is_empty() {
         tiles.extend(
             document

@@ -25,23 +25,28 @@ pub(crate) fn escape(text: &str) -> String {
 ///
 /// Cells are aligned as numbers unless their column is text; the first column heads its row.
 pub(super) fn table(table: &Table, caption: &str) -> String {
+    // Most tables end in a column of words: said once, not in every row.
+    let ends_in_words = table.columns.len() > 1 && table.columns.last().is_some_and(|c| !c.numeric);
     let mut html = format!(
-        "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{0}\"><table>\
+        "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{0}\"><table{1}>\
          <caption>{0}</caption><thead><tr>",
-        escape(caption)
+        escape(caption),
+        if ends_in_words { " class=w" } else { "" }
     );
-    for column in &table.columns {
-        let class = if column.numeric { "" } else { " class=t" };
+    let words = |index: usize| !table.columns[index].numeric;
+    let is_marked = |index| words(index) && !(ends_in_words && index + 1 == table.columns.len());
+    for (index, column) in table.columns.iter().enumerate() {
+        let class = if is_marked(index) { " class=t" } else { "" };
         html += &format!("<th scope=col{class}>{}", escape(&column.head));
     }
     html += "<tbody>";
     for row in &table.rows {
         html += "<tr>";
-        for (index, (cell, column)) in row.iter().zip(&table.columns).enumerate() {
-            html += match (index, column.numeric) {
-                (0, _) => "<th scope=row>",
-                (_, true) => "<td>",
-                (_, false) => "<td class=t>",
+        for (index, cell) in row.iter().take(table.columns.len()).enumerate() {
+            html += match index {
+                0 => "<th scope=row>",
+                index if is_marked(index) => "<td class=t>",
+                _ => "<td>",
             };
             html += &escape(cell);
         }

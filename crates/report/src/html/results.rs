@@ -167,8 +167,7 @@ fn full(section: &Section<'_>) -> Table {
         "#CPU here?",
         "#CPU peer?",
         "#softirq?",
-        "counted?",
-        "notes?",
+        "counted, and notes?",
     ]);
     let varying = section.varying();
     let ns = Unit::Nanoseconds;
@@ -177,13 +176,13 @@ fn full(section: &Section<'_>) -> Table {
         let optional = |number| value::optional(unit, number);
         let median = summary.median;
         let ci95 = summary.ci95;
-        let counted: Vec<String> = cell
+        let counted = cell
             .counters
             .iter()
             .filter(|(what, count)| **count > 0 && !OWN_COUNTERS.contains(&what.as_str()))
-            .map(|(what, count)| format!("{what} {count}"))
-            .collect();
-        let notes: Vec<String> = cell.flags.iter().filter_map(|flag| brief(flag)).collect();
+            .map(|(what, count)| format!("{what} {count}"));
+        let notes = cell.flags.iter().filter_map(|flag| brief(flag));
+        let notes: Vec<String> = counted.chain(notes).collect();
         table.push([
             name::cell(&cell.factors, &varying),
             summary.launches.to_string(),
@@ -201,7 +200,6 @@ fn full(section: &Section<'_>) -> Table {
             value::optional(ns, cpu.local),
             value::optional(ns, cpu.peer),
             value::optional(ns, cpu.softirq),
-            counted.join(", "),
             notes.join("; "),
         ]);
     }

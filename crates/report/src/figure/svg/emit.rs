@@ -1,7 +1,7 @@
 //! A scene of primitives written as small SVG.
 //!
-//! Neighbouring strokes of one paint become one path, circles become round-capped dots, numbers
-//! have one decimal: about a tenth of what one element a primitive costs. Left out: primitives
+//! Neighbouring strokes of one paint become one path, with all words after them, circles become
+//! round-capped dots, numbers have one decimal: about a tenth of what one element a primitive costs. Left out: primitives
 //! that plumb's figures never produce (gradients, rich text, heat maps).
 
 use std::fmt::Write;
@@ -22,16 +22,20 @@ pub(super) fn write(scene: &Scene, figure: &Figure, css: &str) -> String {
     let style = if css.is_empty() { String::new() } else { format!("<style>{css}</style>") };
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {}\" role=\"img\" \
-         aria-label=\"{}\" font-family=\"system-ui,sans-serif\" fill=\"var(--ink)\">\
-         <title>{}</title>{style}{}</svg>",
+         aria-label=\"{}\" font-family=\"system-ui,sans-serif\" font-size=\"{FONT_SIZE}\" fill=\"var(--ink)\">\
+         <title>{}</title>{style}{}{}</svg>",
         // The crate lets the last label of the horizontal axis hang over its edge.
         number(scene.width + OVERHANG),
         number(scene.height),
         escape(&figure.alt),
         escape(&figure.title),
         writer.svg,
+        writer.words,
     )
 }
+
+/// The size of most words, in pixels.
+const FONT_SIZE: u32 = 13;
 
 /// Half the width of a tick label, in pixels.
 const OVERHANG: f64 = 16.0;
@@ -96,6 +100,8 @@ struct Paint {
 #[derive(Default)]
 struct Writer {
     svg: String,
+    /// All labels. They stand above whatever is drawn, and do not come between two strokes of one paint.
+    words: String,
     open: Option<(Paint, String)>,
 }
 
@@ -132,7 +138,6 @@ impl Writer {
                 }
             }
             Primitive::Text { x, y, content, size, anchor, rotate, bold, color } => {
-                self.close_path();
                 self.text(&Label {
                     at: (*x, *y),
                     content,
@@ -189,23 +194,25 @@ impl Writer {
             return;
         }
         let (x, y) = label.at;
-        let _ = write!(self.svg, "<text x=\"{}\" y=\"{}\"", number(x), number(y));
-        let _ = write!(self.svg, " font-size=\"{}\"", label.size);
+        let _ = write!(self.words, "<text x=\"{}\" y=\"{}\"", number(x), number(y));
+        if label.size != FONT_SIZE {
+            let _ = write!(self.words, " font-size=\"{}\"", label.size);
+        }
         match label.anchor {
             TextAnchor::Start => {}
-            TextAnchor::Middle => self.svg.push_str(" text-anchor=\"middle\""),
-            TextAnchor::End => self.svg.push_str(" text-anchor=\"end\""),
+            TextAnchor::Middle => self.words.push_str(" text-anchor=\"middle\""),
+            TextAnchor::End => self.words.push_str(" text-anchor=\"end\""),
         }
         if let Some(angle) = label.rotate {
-            let _ = write!(self.svg, " transform=\"rotate({} {})\"", number(angle), point(x, y));
+            let _ = write!(self.words, " transform=\"rotate({} {})\"", number(angle), point(x, y));
         }
         if label.bold {
-            self.svg.push_str(" font-weight=\"600\"");
+            self.words.push_str(" font-weight=\"600\"");
         }
         if let Some(color) = label.color.map(Color::to_svg_string) {
-            let _ = write!(self.svg, " fill=\"{}\"", escape(&color));
+            let _ = write!(self.words, " fill=\"{}\"", escape(&color));
         }
-        let _ = write!(self.svg, ">{}</text>", escape(label.content));
+        let _ = write!(self.words, ">{}</text>", escape(label.content));
     }
 }
 
