@@ -5,6 +5,7 @@
 //! measure ([`crate::lock`]) and where the file is ([`crate::location`]).
 
 mod check;
+mod evidence;
 mod fault;
 mod find;
 mod read;

@@ -13,7 +13,7 @@ use crate::record::{Block, Cell, CellStatus, ImportedSummary, Launch, Run, RunDa
 use crate::run_id;
 
 /// Why a record was not written.
-enum Refused {
+pub(super) enum Refused {
     Sqlite(rusqlite::Error),
     Invalid(String),
     NoRun,
@@ -190,7 +190,7 @@ impl Store {
     }
 
     /// Carries out `action` in one transaction, which is rolled back when it fails.
-    fn write(
+    pub(super) fn write(
         &mut self,
         record: &str,
         run: &str,
