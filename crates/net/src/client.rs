@@ -12,7 +12,7 @@ use plumb_base::time::{Instant, Span};
 
 use crate::clock::now;
 use crate::measure::control::Control;
-use crate::measure::report::TestReport;
+use crate::measure::report::{Ended, TestReport};
 use crate::measure::run::{Course, Progress};
 use crate::measure::spec::TestSpec;
 use crate::measure::stream::ConnectError;
@@ -38,6 +38,9 @@ pub enum ClientError {
     /// The data connections could not be made.
     #[error(transparent)]
     Connect(#[from] ConnectError),
+    /// The agent gave up before the test began.
+    #[error("the agent could not begin the test: {0}; ask for something that its host can do")]
+    Broken(String),
     /// This host has no more threads.
     #[error("cannot start a thread: {0}; end other programs, or raise the limit on processes")]
     Threads(io::Error),
@@ -143,7 +146,10 @@ impl Client {
             if here.is_some() && (there.is_some() || self.is_over()) {
                 break;
             }
-            if !control.is_halted() && is_stopped() {
+            if here.is_some() {
+                // The agent has nothing to wait for any more.
+                self.session.stop(now());
+            } else if !control.is_halted() && is_stopped() {
                 control.halt();
                 self.session.stop(now());
             }
@@ -187,10 +193,11 @@ impl Client {
         loop {
             match self.next(now() + LOOK) {
                 Some(Happening::Own(Own::Connected(course))) => {
-                    if course.is_err() {
-                        self.give_up();
-                    }
-                    return (*course).map_err(ClientError::Connect);
+                    return (*course).map_err(|error| self.reason(error));
+                }
+                Some(Happening::Session(Action::Reported(report))) => {
+                    let Ended::Broken(why) = report.ended else { return Err(ClientError::Stopped) };
+                    return Err(ClientError::Broken(why));
                 }
                 _ if self.is_over() => return Err(self.farewell().into()),
                 _ if is_stopped() => {
@@ -202,14 +209,23 @@ impl Client {
         }
     }
 
-    /// Ends a test that has not begun, so that the next can be asked for.
-    fn give_up(&mut self) {
+    /// Why a connection was not made: the agent knows best, where it is the cause.
+    fn reason(&mut self, error: ConnectError) -> ClientError {
+        match self.give_up() {
+            Some(Ended::Broken(why)) => ClientError::Broken(why),
+            _ => ClientError::Connect(error),
+        }
+    }
+
+    /// Ends a test that has not begun, so that the next can be asked for; what the agent says of it.
+    fn give_up(&mut self) -> Option<Ended> {
         self.session.stop(now());
-        while !self.is_over() {
-            if let Some(Happening::Session(Action::Reported(_))) = self.next(Instant::NEVER) {
-                break;
+        while !self.is_over() && self.session.has_test() {
+            if let Some(Happening::Session(Action::Reported(report))) = self.next(Instant::NEVER) {
+                return Some(report.ended);
             }
         }
+        None
     }
 
     /// Fetches the report of a test whose control connection was lost; waits for its end for `longest` at most.

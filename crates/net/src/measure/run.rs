@@ -298,7 +298,9 @@ impl<'scope> Working<'scope> {
             }
         }
         let (moments, samples) = working.sample(began_ns, watch);
-        let is_stopped = control.is_halted();
+        // Told to end after all that counts, it is complete: the other side has no more to come.
+        let at_ns = moments.last().map_or(0, |moment| moment.at_ns);
+        let is_stopped = control.is_halted() && at_ns < course.spec.planned_ns();
         course.conclude(moments, samples, own, is_stopped)
     }
 

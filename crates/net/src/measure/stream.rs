@@ -126,7 +126,10 @@ impl Lane {
         stream.set_write_timeout(Some(LOOK))?;
         if sends {
             if let Some(name) = &spec.congestion {
-                socket::set_congestion(stream.as_fd(), name)?;
+                socket::set_congestion(stream.as_fd(), name).map_err(|error| {
+                    let why = format!("the sending host has no congestion control '{name}'");
+                    io::Error::new(error.kind(), format!("{why} ({error})"))
+                })?;
             }
             if let Some(rate) = spec.rate_bytes_per_second {
                 let each = rate / u64::from(spec.streams.max(1));
@@ -387,13 +390,15 @@ pub fn accept(
         match arrivals.recv_timeout(wait) {
             Ok(stranger) => {
                 listening_to -= 1;
-                let Some((index, mut stream)) = stranger else { continue };
+                let Some((index, stream)) = stranger else { continue };
                 let Some(place) = places.get_mut(usize::from(index)) else { continue };
                 if place.is_some() {
                     continue;
                 }
-                stream.write_all(&[ACCEPTED])?;
+                // An end that cannot be as asked is no end: the client must not begin.
+                let mut accepted = stream.try_clone()?;
                 *place = Some(Arc::new(Lane::new(index, spec, false, stream)?));
+                accepted.write_all(&[ACCEPTED])?;
             }
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
         }

@@ -143,8 +143,11 @@ impl AgentSession {
                 self.actions.push_back(Action::Halt);
                 self.enter(now, State::Running { test }, timing.answer);
             }
-            // The report and the stop may have crossed.
-            (State::Reporting { test }, Message::Stop { test: stopped }) if test == stopped => {}
+            // The report may have crossed either.
+            (
+                State::Reporting { test },
+                Message::Stop { test: said } | Message::Start { test: said },
+            ) if test == said => {}
             (State::Reporting { test }, Message::Received { test: received })
                 if test == received =>
             {

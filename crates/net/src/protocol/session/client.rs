@@ -60,7 +60,10 @@ impl State {
 
     /// Whether a report may come.
     const fn takes_report(self) -> bool {
-        matches!(self, Self::Running { .. } | Self::Stopping { .. } | Self::Fetching)
+        matches!(
+            self,
+            Self::Ready { .. } | Self::Running { .. } | Self::Stopping { .. } | Self::Fetching
+        )
     }
 }
 
@@ -174,7 +177,7 @@ impl ClientSession {
                 self.enter(now, State::Idle, idle);
             }
             (
-                State::Running { test } | State::Stopping { test },
+                State::Ready { test, .. } | State::Running { test } | State::Stopping { test },
                 Message::Report { test: reported, report },
             ) if test == reported => {
                 self.line.say(now, &Message::Received { test });
@@ -225,6 +228,11 @@ impl ClientSession {
     /// When [`Self::handle_timeout`] is due.
     pub fn deadline(&self) -> Instant {
         if self.is_over() { Instant::NEVER } else { self.until.min(self.line.deadline()) }
+    }
+
+    /// Whether a test is asked for or under way.
+    pub const fn has_test(&self) -> bool {
+        !matches!(self.state, State::Idle | State::Over | State::Hello | State::Welcoming)
     }
 
     /// Whether nothing more happens.
