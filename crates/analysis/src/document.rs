@@ -23,6 +23,7 @@ pub mod link;
 pub mod link_check;
 pub mod links;
 pub mod list;
+pub mod net;
 pub mod runs;
 pub mod schema;
 pub mod selftest;

@@ -15,6 +15,7 @@ use crate::mirror;
 use crate::problem::{Exit, Problem};
 use output::{Failure, Output};
 
+pub mod agent;
 pub mod compare;
 pub mod completions;
 pub mod doctor;
@@ -26,6 +27,7 @@ pub mod ladder;
 pub mod link;
 pub mod list;
 pub mod man;
+pub mod net;
 pub mod output;
 pub mod progress;
 pub mod report;
@@ -120,6 +122,8 @@ enum Command {
     Show(show::Show),
     Stack(stack::Stack),
     Link(Box<link::Link>),
+    Net(Box<net::Net>),
+    Agent(agent::Agent),
     Explain(explain::Explain),
     Compare(compare::Compare),
     Ab(variants::Ab),
@@ -185,6 +189,8 @@ fn dispatch(cli: Cli, output: &Output) -> Result<Exit, Failure> {
         Command::Show(command) => command.perform(global, output),
         Command::Stack(command) => command.perform(global, output),
         Command::Link(command) => command.perform(output),
+        Command::Net(command) => command.perform(global, output),
+        Command::Agent(command) => command.perform(output),
         Command::Explain(command) => command.perform(global, output),
         Command::Compare(command) => command.perform(global, output),
         Command::Ab(command) => command.perform(global, output),

@@ -7,6 +7,7 @@ pub mod cli;
 pub mod experiment;
 pub mod link;
 pub mod mirror;
+pub mod net;
 pub mod plan;
 pub mod problem;
 pub mod run;

@@ -9,6 +9,7 @@ pub mod explain;
 pub mod ladder;
 pub mod link;
 pub mod link_check;
+pub mod net;
 pub mod ranks;
 pub mod selftest;
 pub mod stack;

@@ -13,6 +13,7 @@ use crate::document::link::{self, LinkDocument};
 use crate::document::link_check::{self, LinkCheckDocument};
 use crate::document::links::{self, LinksDocument};
 use crate::document::list::{self, ListDocument};
+use crate::document::net::{self, NetDocument};
 use crate::document::runs::{self, RunsDocument};
 use crate::document::selftest::{self, SelftestDocument};
 use crate::document::stack::{self, StackDocument};
@@ -44,6 +45,7 @@ pub fn all() -> Vec<Published> {
         published::<LinkDocument>(link::SCHEMA),
         published::<LinkCheckDocument>(link_check::SCHEMA),
         published::<LinksDocument>(links::SCHEMA),
+        published::<NetDocument>(net::SCHEMA),
     ]
 }
 

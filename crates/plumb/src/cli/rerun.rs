@@ -42,6 +42,13 @@ impl Rerun {
                 .fix("measure something like it with: plumb run latency.local")
                 .into());
         };
+        if run.plan_toml.is_empty() {
+            let command = run.notes.get("net.command").map_or("plumb net HOST", String::as_str);
+            return Err(Problem::usage(format!("{id} was not measured by a plan"))
+                .because("it was measured between two hosts")
+                .fix(format!("measure it again with: {command}"))
+                .into());
+        }
         let plan = Plan::from_toml(&run.plan_toml, &format!("the plan of {id}"))?;
         let mut plan = plan.with_chosen(&Chosen::parse(&self.options.set)?)?;
         plan.seed = plan.seed.or(Some(run.seed));

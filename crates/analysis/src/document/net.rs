@@ -1,0 +1,293 @@
+//! What was measured between two hosts, `plumb.net/1`.
+//!
+//! Every number's name ends in its unit, or it is a count or a share. Left out: how it was measured.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The name of this document's shape.
+pub const SCHEMA: &str = "plumb.net/1";
+
+/// One measurement between two hosts.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct NetDocument {
+    /// Always `plumb.net/1`.
+    pub schema: String,
+    /// The run in the store that holds it; null where it was not stored.
+    pub run: Option<String>,
+    /// When it began, in milliseconds since 1970 UTC.
+    pub created_unix_ms: i64,
+    /// The host as it was asked for.
+    pub asked: String,
+    /// The address that data went to.
+    pub address: String,
+    /// `complete`, `stopped` by its user, or `partial` where something broke.
+    pub ended: String,
+    /// What broke, and what to do about it.
+    pub problems: Vec<String>,
+    /// What a reader must know.
+    pub flags: Vec<String>,
+    /// How long it took, in seconds.
+    pub seconds: f64,
+    /// This host.
+    pub here: NetHost,
+    /// The other host.
+    pub there: NetHost,
+    /// Whether both are one machine, so that times of the whole host are of both sides.
+    pub same_machine: bool,
+    /// How the two clocks relate; null where nothing is known.
+    pub clocks: Option<NetClocks>,
+    /// One entry for each phase, in the order they were measured.
+    pub phases: Vec<NetPhase>,
+}
+
+/// What a host is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct NetHost {
+    /// Its name.
+    pub name: String,
+    /// The version of plumb there.
+    pub program: String,
+    /// Its kernel's release.
+    pub kernel: String,
+    /// Its processor's model.
+    pub processor: String,
+    /// Processors that plumb may use there.
+    pub cpus: u32,
+    /// Settings of its network: `tcp.congestion`, `tcp.rmem`, `tcp.wmem`, `qdisc`.
+    pub settings: BTreeMap<String, String>,
+}
+
+/// How the clocks of the two hosts relate.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct NetClocks {
+    /// Whether both sides read one clock, so that nothing had to be estimated.
+    pub same: bool,
+    /// Their clock less ours at the beginning, in nanoseconds.
+    pub offset_ns: f64,
+    /// The offset is not further than this from what is said: half of the smallest round trip.
+    pub bound_ns: f64,
+    /// By how much their clock gains, in parts per million.
+    pub drift_ppm: f64,
+    /// Times that a clock was set meanwhile.
+    pub steps: u64,
+    /// Exchanges that this rests on.
+    pub exchanges: u64,
+}
+
+/// One phase: everything that was measured at the same time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct NetPhase {
+    /// `idle`, `down`, `up` or `both`.
+    pub name: String,
+    /// Which repetition, from 0.
+    pub round: u32,
+    /// Time that counts, in seconds.
+    pub seconds: f64,
+    /// Time before it that was measured but does not count.
+    pub warm_up_seconds: f64,
+    /// `complete`, `stopped` or `partial`.
+    pub ended: String,
+    /// Bulk TCP: one entry a direction.
+    pub flows: Vec<NetFlow>,
+    /// Round trips of small datagrams at a fixed rate; null without them.
+    pub probes: Option<NetProbes>,
+    /// Processor time on this side in the time that counts; null where it is not known.
+    pub cpu_here: Option<NetCpu>,
+    /// The same on the other side.
+    pub cpu_there: Option<NetCpu>,
+    /// What the kernel's counters grew by on this side, in the whole phase.
+    pub counters_here: BTreeMap<String, u64>,
+    /// The same on the other side.
+    pub counters_there: BTreeMap<String, u64>,
+    /// Other tests that the agent ran meanwhile.
+    pub overlapping_tests: u32,
+    /// Time shared with them, in seconds.
+    pub overlapping_seconds: f64,
+    /// Readings of the connections, at every interval and on both sides.
+    pub evidence: Vec<NetEvidence>,
+}
+
+/// Bulk TCP in one direction.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct NetFlow {
+    /// `up`, from here to there, or `down`.
+    pub direction: String,
+    /// Connections.
+    pub streams: u32,
+    /// The senders' congestion control.
+    pub congestion: String,
+    /// Whose count the rate is: `receiver`, or `sender` where the receiver's was lost.
+    pub counted_by: String,
+    /// Bytes that arrived in the time that counts.
+    pub bytes: u64,
+    /// That time as the counting side measured it, in seconds.
+    pub seconds: f64,
+    /// Bytes a second that arrived.
+    pub bytes_per_second: f64,
+    /// The same for every interval, with those of the warm-up.
+    pub intervals: Vec<NetInterval>,
+    /// Bytes a second of each connection.
+    pub streams_bytes_per_second: Vec<f64>,
+    /// All bytes that the senders handed to their kernel.
+    pub sent_bytes_total: u64,
+    /// All bytes that the receivers took, with the warm-up and what came after the end.
+    pub received_bytes_total: u64,
+    /// Whether every receiver came to the end of its stream.
+    pub drained: bool,
+    /// Segments sent again in the time that counts.
+    pub retransmitted_segments: u64,
+    /// Bytes sent again.
+    pub retransmitted_bytes: u64,
+    /// Bytes of a segment's data.
+    pub mss_bytes: u32,
+    /// The smallest round trip that the senders' kernel saw, in nanoseconds.
+    pub rtt_min_ns: f64,
+    /// The mean of its smoothed round trips.
+    pub rtt_mean_ns: f64,
+    /// What the senders waited for; null where the senders' report was lost.
+    pub waits: Option<NetWaits>,
+    /// The sending process's processor time for each byte that arrived, in nanoseconds.
+    pub sender_cpu_ns_per_byte: Option<f64>,
+    /// The receiving process's.
+    pub receiver_cpu_ns_per_byte: Option<f64>,
+}
+
+/// Shares of the time that counts, as the senders' kernel saw them (TCP_INFO); together 1.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct NetWaits {
+    /// Held back by the network: congestion window, pacing, or the device.
+    pub network: f64,
+    /// Held back by the receiver's window.
+    pub receive_window: f64,
+    /// Held back by the send buffer.
+    pub send_buffer: f64,
+    /// Nothing to send: the application was behind.
+    pub application: f64,
+}
+
+/// The rate of one interval.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct NetInterval {
+    /// When it began, in seconds since the test began.
+    pub from_seconds: f64,
+    /// When it ended.
+    pub to_seconds: f64,
+    /// Bytes a second.
+    pub bytes_per_second: f64,
+    /// Whether it is of the time that counts.
+    pub counts: bool,
+}
+
+/// Round trips of small datagrams at a fixed rate.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct NetProbes {
+    /// How many a second.
+    pub per_second: u32,
+    /// Those that were due in the time that counts.
+    pub due: u64,
+    /// Those that this host's kernel took.
+    pub sent: u64,
+    /// Those that were answered in time.
+    pub answered: u64,
+    /// Those that were sent and not answered in time.
+    pub lost: u64,
+    /// Of them, those that never came there; null where that is not known.
+    pub lost_up: Option<u64>,
+    /// Of them, those whose answer did not come.
+    pub lost_down: Option<u64>,
+    /// Answers that came again.
+    pub duplicated: u64,
+    /// Answers that came after a later one's.
+    pub reordered: u64,
+    /// Datagrams for which a socket of this host had no room.
+    pub overflowed_here: u64,
+    /// The same there.
+    pub overflowed_there: Option<u64>,
+    /// Sends that this host's kernel refused, by reason.
+    pub refused: BTreeMap<String, u64>,
+    /// Time on the path and in both kernels.
+    pub path: Option<NetDistribution>,
+    /// Time as an application sees that asks at this rate: from when a probe was due until its answer was read.
+    pub application: Option<NetDistribution>,
+    /// How late probes left.
+    pub lateness: Option<NetDistribution>,
+    /// Round trips that could follow each other in a minute: a minute over the mean of the shortest 95 in 100.
+    pub round_trips_per_minute: Option<f64>,
+    /// One way up, by the clocks' estimated offset.
+    pub one_way_up: Option<NetOneWay>,
+    /// One way down.
+    pub one_way_down: Option<NetOneWay>,
+}
+
+/// Delays of one direction.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct NetOneWay {
+    /// The least.
+    pub least_ns: f64,
+    /// No delay is further than this from what is said: the bound on the clocks' offset.
+    pub bound_ns: f64,
+    /// Half of all are no longer than the least and this: no clock's offset is in it.
+    pub above_p50_ns: f64,
+    /// Ninety-nine in a hundred.
+    pub above_p99_ns: f64,
+}
+
+/// A distribution of times, in nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct NetDistribution {
+    /// How many.
+    pub n: u64,
+    /// The least.
+    pub min_ns: f64,
+    /// The mean.
+    pub mean_ns: f64,
+    /// Half are no longer.
+    pub p50_ns: f64,
+    /// Nine in ten.
+    pub p90_ns: f64,
+    /// Ninety-nine in a hundred.
+    pub p99_ns: f64,
+    /// 999 in a thousand.
+    pub p999_ns: f64,
+    /// The longest.
+    pub max_ns: f64,
+}
+
+/// Processor time of one side in the time that counts, in seconds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct NetCpu {
+    /// That time itself.
+    pub wall_seconds: f64,
+    /// plumb's process.
+    pub process_seconds: f64,
+    /// Of it, in user mode.
+    pub user_seconds: f64,
+    /// Of it, in the kernel.
+    pub system_seconds: f64,
+    /// All processors of the host, doing anything: of every program there.
+    pub host_busy_seconds: f64,
+    /// All processors of the host, in softirqs: of every program there.
+    pub host_softirq_seconds: f64,
+    /// All processors of the host, in interrupts.
+    pub host_irq_seconds: f64,
+    /// Taken from the host by its hypervisor.
+    pub host_steal_seconds: f64,
+}
+
+/// One reading of one connection.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct NetEvidence {
+    /// `here` or `there`.
+    pub side: String,
+    /// The connection's number.
+    pub stream: u32,
+    /// When, in seconds since the test began on that side.
+    pub at_seconds: f64,
+    /// Bytes handed to the kernel or taken from it so far.
+    pub bytes: u64,
+    /// TCP_INFO; each name ends in its unit, or is a count; 1 and 0 for yes and no.
+    pub tcp: BTreeMap<String, f64>,
+}

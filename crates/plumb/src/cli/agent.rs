@@ -1,0 +1,83 @@
+//! `plumb agent`: the other side of `plumb net`.
+//!
+//! Left out: what it does (`plumb_net::agent`).
+
+use clap::Args;
+use plumb_base::time::Span;
+use plumb_base::units::quantity::{parse_rate, parse_span};
+use plumb_base::units::rate::Rate;
+use plumb_net::agent::{Agent as Server, Limits};
+use plumb_net::protocol::session::Timing;
+use plumb_net::transport::Stream;
+
+use super::VERSION;
+use super::output::{Failure, Output};
+use crate::problem::{Exit, Problem};
+
+/// Be the other side of 'plumb net': started by it over ssh, or by hand
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+'plumb net user@host' starts this on the other host by itself; nobody needs to type it. Data is taken on
+a port of its own, for as long as a test lasts, and only from whoever shows the test's token.
+
+Examples:
+  ssh host plumb agent --stdio           what 'plumb net host' does
+  plumb net --via 'docker exec -i box plumb agent --stdio' 172.17.0.2")]
+pub struct Agent {
+    /// Speak to whoever started it, over standard input and output; ends with them
+    #[arg(long, required = true)]
+    stdio: bool,
+    #[command(flatten)]
+    limits: LimitOptions,
+}
+
+/// What an agent allows.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Limits")]
+pub struct LimitOptions {
+    /// The most that a test may send or have taken: 100mbit [default: no limit]
+    #[arg(long, value_name = "RATE", value_parser = parse_rate)]
+    rate_max: Option<Rate>,
+    /// The longest test
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_span)]
+    duration_max: Span,
+    /// The most connections of one test
+    #[arg(long, value_name = "N", default_value_t = 128)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=256))]
+    streams_max: u16,
+    /// Take data at this port instead of any; allows one test at a time
+    #[arg(long, value_name = "PORT", default_value_t = 0)]
+    data_port: u16,
+}
+
+impl LimitOptions {
+    /// The limits, of an agent that serves so many clients and tests at a time.
+    pub fn limits(&self, peers_max: u32, tests_max: u32, kept: Span) -> Limits {
+        Limits {
+            rate_max: self.rate_max.map(|rate| rate.bits_per_second().div_ceil(8)),
+            duration_max: self.duration_max,
+            streams_max: self.streams_max,
+            peers_max,
+            tests_max: if self.data_port == 0 { tests_max } else { 1 },
+            kept,
+            data_port: self.data_port,
+            ..Limits::default()
+        }
+    }
+}
+
+impl Agent {
+    /// Serves.
+    ///
+    /// # Errors
+    /// The session ended before its time.
+    pub fn perform(self, _output: &Output) -> Result<Exit, Failure> {
+        // Whoever started it is its only client, and nobody can come back to this process.
+        let limits = self.limits.limits(1, 1, Span::ZERO);
+        let agent = Server::new(VERSION, limits, Timing::default());
+        agent.serve(Stream::of_standard_streams()).map_err(|error| {
+            Problem::from_message(&format!("the agent's session ended {error}"), Exit::Trouble)
+        })?;
+        Ok(Exit::Fine)
+    }
+}

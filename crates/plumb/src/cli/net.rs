@@ -1,0 +1,420 @@
+//! `plumb net`: what is between two hosts.
+//!
+//! Left out: the phases (`crate::net::course`), and the page (`plumb_report`).
+
+use std::net::SocketAddr;
+
+use clap::{Args, ValueEnum};
+use plumb_analysis::document::net::{NetClocks, NetDocument, SCHEMA};
+use plumb_base::time::Span;
+use plumb_base::units::quantity::{parse_rate, parse_span};
+use plumb_base::units::rate::Rate;
+use plumb_base::units::{Unit, parse_bytes};
+use plumb_host::{clock, environment, stop};
+use plumb_net::client::Client;
+use plumb_net::measure::run::Progress;
+use plumb_net::measure::spec::Direction;
+use plumb_report::terminal;
+use plumb_store::sqlite::Mode;
+
+use super::output::{Failure, Output};
+use super::{Global, VERSION, stored};
+use crate::net::course::{Measured, Wanted};
+use crate::net::place::{Family, Place, Way, choose, resolve, ssh_host};
+use crate::net::reach::{Reached, of_client, reach};
+use crate::net::record::{self, Header};
+use crate::net::{digest, install};
+use crate::problem::{Exit, Problem};
+
+/// Measure what is between this host and another: rate, latency idle and under load, loss, and cost
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+HOST is what ssh takes: a name, user@host, an address with its zone, [address]:port for another port of ssh.
+plumb must be there; --install copies it. netns:NAME is a network namespace of this host. Data goes to the
+host's own address, to a port that its agent opens for the test.
+
+Examples:
+  plumb net user@host                    15 s: rates, latency idle and under load, cost
+  plumb net host --install               the same where plumb is not there yet
+  plumb net host --streams 4 --only down
+  plumb net --via 'docker exec -i box plumb agent --stdio' 172.17.0.2
+  plumb net netns:blue --to 10.0.0.2 --json")]
+pub struct Net {
+    /// The other host
+    #[arg(value_name = "HOST", required_unless_present_any = ["via", "show"])]
+    host: Option<String>,
+    /// Print a stored measurement with all of its evidence again: an id, 'last'; measures nothing
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["host", "via", "install"])]
+    show: Option<String>,
+    #[command(flatten)]
+    reach: ReachOptions,
+    #[command(flatten)]
+    measure: MeasureOptions,
+}
+
+/// How the other host is reached.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Reaching it")]
+pub struct ReachOptions {
+    /// The command that gives an agent's standard streams, instead of ssh
+    #[arg(long, value_name = "CMD")]
+    via: Option<String>,
+    /// The address that data goes to, instead of the host's own
+    #[arg(long, value_name = "ADDRESS")]
+    to: Option<String>,
+    /// Copy this plumb to ~/.cache/plumb there first
+    #[arg(long)]
+    install: bool,
+    /// The ssh program with its options
+    #[arg(long, value_name = "CMD", default_value = "ssh", env = "PLUMB_SSH")]
+    ssh: String,
+    /// IPv4 only
+    #[arg(short = '4', long = "ipv4", conflicts_with = "ipv6")]
+    ipv4: bool,
+    /// IPv6 only
+    #[arg(short = '6', long = "ipv6")]
+    ipv6: bool,
+}
+
+/// What is measured.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Measuring")]
+pub struct MeasureOptions {
+    /// How long each direction counts
+    #[arg(long, short = 't', value_name = "TIME", default_value = "4s", value_parser = parse_span)]
+    time: Span,
+    /// How long latency is measured idle; 0s leaves it away
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = span_or_none)]
+    idle: Span,
+    /// Time before it counts [default: 1 s, more where the round trip is long]
+    #[arg(long, value_name = "TIME", value_parser = span_or_none)]
+    warm_up: Option<Span>,
+    /// Measure only these, in this order; 'both' is both at once
+    #[arg(long, value_name = "WHAT", value_delimiter = ',')]
+    only: Vec<Only>,
+    /// TCP connections a direction, a thread each
+    #[arg(long, short = 'P', value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=256))]
+    streams: u16,
+    /// Congestion control of the senders [default: each host's own]
+    #[arg(long, short = 'C', value_name = "NAME")]
+    congestion: Option<String>,
+    /// Socket buffers at both ends [default: the kernel tunes them]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    window: Option<u64>,
+    /// Bytes of one write and of one read
+    #[arg(long, value_name = "BYTES", default_value = "128Ki", value_parser = parse_bytes)]
+    block: u64,
+    /// Send no faster: 100mbit [default: as fast as it goes]
+    #[arg(long, value_name = "RATE", value_parser = parse_rate)]
+    rate: Option<Rate>,
+    /// Latency probes a second; 0 for none
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    probes: u32,
+    /// Bytes of a probe's data
+    #[arg(long, value_name = "BYTES", default_value_t = 64)]
+    #[arg(value_parser = clap::value_parser!(u16).range(48..=9_000))]
+    probe_size: u16,
+    /// Time between two readings of everything
+    #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = parse_span)]
+    interval: Span,
+    /// How long to wait for what is under way at the end
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_span)]
+    drain: Span,
+    /// Do all of it so often
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    rounds: u32,
+    /// Store nothing
+    #[arg(long)]
+    no_store: bool,
+}
+
+/// One phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Only {
+    /// Latency without load.
+    Idle,
+    /// From there to here.
+    Down,
+    /// From here to there.
+    Up,
+    /// Both directions at once.
+    Both,
+}
+
+impl Only {
+    const fn direction(self) -> Option<Direction> {
+        match self {
+            Self::Idle => None,
+            Self::Down => Some(Direction::Down),
+            Self::Up => Some(Direction::Up),
+            Self::Both => Some(Direction::Both),
+        }
+    }
+}
+
+fn span_or_none(text: &str) -> Result<Span, String> {
+    if matches!(text, "0" | "0s") {
+        return Ok(Span::ZERO);
+    }
+    parse_span(text).map_err(|error| error.to_string())
+}
+
+impl MeasureOptions {
+    fn wanted(&self) -> Wanted {
+        let idle_too = self.only.is_empty() || self.only.contains(&Only::Idle);
+        let mut directions: Vec<Direction> =
+            self.only.iter().filter_map(|only| only.direction()).collect();
+        if self.only.is_empty() {
+            directions = vec![Direction::Down, Direction::Up];
+        }
+        let narrow = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
+        Wanted {
+            idle: if idle_too { self.idle } else { Span::ZERO },
+            time: self.time,
+            warm_up: self.warm_up,
+            interval: self.interval,
+            drain: self.drain,
+            directions,
+            streams: self.streams,
+            congestion: self.congestion.clone(),
+            window_bytes: self.window.map(narrow),
+            block_bytes: narrow(self.block),
+            rate_bytes_per_second: self.rate.map(|rate| rate.bits_per_second().div_ceil(8)),
+            probes_per_second: self.probes,
+            probe_bytes: self.probe_size,
+            rounds: self.rounds,
+        }
+    }
+}
+
+impl Net {
+    /// Measures, stores and prints.
+    ///
+    /// # Errors
+    /// The host is not reached, or nothing could be measured.
+    pub fn perform(self, global: &Global, output: &Output) -> Result<Exit, Failure> {
+        if let Some(run) = &self.show {
+            return show(run, global, output);
+        }
+        let place = Place::parse(self.host.as_deref(), self.reach.via.as_deref())?;
+        let ssh: Vec<String> = self.reach.ssh.split_whitespace().map(str::to_owned).collect();
+        let wanted = self.measure.wanted();
+        if wanted.directions.is_empty()
+            && (wanted.probes_per_second == 0 || wanted.idle == Span::ZERO)
+        {
+            return Err(Problem::usage("nothing is left to measure")
+                .fix("leave --only, --idle or --probes away")
+                .into());
+        }
+        // A name that nobody knows is said before anything is started.
+        let address = self.address(&place, &ssh)?;
+        if self.reach.install {
+            install::install(&place, &ssh)?;
+            output.remark(&format!("copied plumb {VERSION} to {}", place.asked));
+        }
+        let mut reached = reach(&place, &ssh, VERSION)?;
+        let address = match address {
+            Some(address) => address,
+            None => self.agents_own(&reached.client, &place)?,
+        };
+        let estimate = wanted.estimate();
+        let seconds = estimate.as_secs_f64().ceil();
+        output.remark(&format!("{} at {}: about {seconds:.0} s", place.asked, address.ip()));
+        let created_unix_ms = clock::unix_ms();
+        let began_ns = clock::monotonic_ns();
+        let stoppable = stop::listen().is_ok();
+        let mut teller = Teller { output };
+        let measured = wanted.measure(
+            &mut reached.client,
+            address,
+            &mut |name, progress, left| teller.tell(name, progress, left),
+            &|| stoppable && stop::requests() > 0,
+        );
+        teller.finish();
+        let mut document = document(&place, address, &reached, &measured);
+        reached.leave();
+        document.created_unix_ms = created_unix_ms;
+        document.seconds = Span::from_ns(clock::monotonic_ns() - began_ns).as_secs_f64();
+        let error = measured.error.as_ref().map(of_client);
+        if measured.phases.is_empty() {
+            return Err(error.unwrap_or_else(|| Problem::trouble("nothing was measured")).into());
+        }
+        if !self.measure.no_store {
+            store(global, output, &mut document, &measured)?;
+        }
+        print(&document, error, output)
+    }
+
+    /// The address that data goes to, where it is known before the agent is asked.
+    fn address(&self, place: &Place, ssh: &[String]) -> Result<Option<SocketAddr>, Problem> {
+        let family = self.family();
+        let name = match (&self.reach.to, &place.way, &self.host) {
+            (Some(to), ..) => to.clone(),
+            (None, Way::Ssh { target, .. }, _) => ssh_host(ssh, target),
+            (None, Way::Via(_), Some(host)) => host.clone(),
+            (None, Way::Via(_) | Way::Namespace(_), _) => return Ok(None),
+        };
+        resolve(&name, family).map(Some)
+    }
+
+    /// One of the addresses that the agent says it has.
+    fn agents_own(&self, client: &Client, place: &Place) -> Result<SocketAddr, Problem> {
+        let addresses = &client.welcome().addresses;
+        choose(addresses, self.family()).ok_or_else(|| {
+            Problem::trouble(format!("no address of '{}' is reached from here", place.asked))
+                .because(format!("it says that it has: {}", addresses.join(", ")))
+                .fix("name one with --to")
+        })
+    }
+
+    const fn family(&self) -> Family {
+        match (self.reach.ipv4, self.reach.ipv6) {
+            (true, _) => Family::V4,
+            (_, true) => Family::V6,
+            _ => Family::Any,
+        }
+    }
+}
+
+fn document(
+    place: &Place,
+    address: SocketAddr,
+    reached: &Reached,
+    measured: &Measured,
+) -> NetDocument {
+    let phases: Vec<_> = measured.phases.iter().map(digest::phase).collect();
+    let facts_here = measured.phases.first().map(|phase| phase.outcome.here.host.clone());
+    let facts_there = measured
+        .phases
+        .iter()
+        .find_map(|phase| phase.outcome.there.as_ref().ok())
+        .map(|report| report.host.clone());
+    let (here, there) = (facts_here.unwrap_or_default(), facts_there.unwrap_or_default());
+    let lost = measured.phases.iter().filter_map(|phase| phase.outcome.there.as_ref().err());
+    let mut problems: Vec<String> =
+        lost.map(|error| format!("the agent was lost {error}")).collect();
+    problems.extend(measured.phases.iter().flat_map(digest::broken));
+    problems.extend(measured.error.as_ref().map(ToString::to_string));
+    let ended = if phases.iter().any(|phase| phase.ended == "stopped") {
+        "stopped"
+    } else if !problems.is_empty() || phases.iter().any(|phase| phase.ended == "partial") {
+        "partial"
+    } else {
+        "complete"
+    };
+    let same_machine = digest::is_same_machine(&here, &there);
+    let mut document = NetDocument {
+        schema: SCHEMA.to_owned(),
+        asked: place.asked.clone(),
+        address: address.ip().to_string(),
+        ended: ended.to_owned(),
+        problems,
+        here: digest::host(&here, VERSION),
+        there: digest::host(&there, &reached.client.welcome().program),
+        same_machine,
+        clocks: same_machine.then(|| NetClocks { same: true, ..NetClocks::default() }),
+        phases,
+        ..NetDocument::default()
+    };
+    document.flags = digest::flags(&document);
+    document
+}
+
+/// Prints a stored measurement.
+fn show(run: &str, global: &Global, output: &Output) -> Result<Exit, Failure> {
+    let store = stored::open(global, Mode::Read)?;
+    let id = store.find(run).map_err(Problem::from)?;
+    let kept = store.evidence(&id, SCHEMA).map_err(Problem::from)?.ok_or_else(|| {
+        Problem::usage(format!("{id} was not measured by 'plumb net'"))
+            .fix(format!("look at it with: plumb show {id}"))
+    })?;
+    let document: NetDocument = serde_json::from_str(&kept).map_err(|error| {
+        Problem::trouble(format!("the evidence of {id} cannot be read")).because(error)
+    })?;
+    if output.json {
+        output.document(&document)?;
+    } else {
+        output.page(&terminal::net::render(&document, output.style))?;
+    }
+    Ok(Exit::Fine)
+}
+
+/// Stores the measurement as a run, with the document as its evidence.
+fn store(
+    global: &Global,
+    output: &Output,
+    document: &mut NetDocument,
+    measured: &Measured,
+) -> Result<(), Problem> {
+    let mut store = stored::open(global, Mode::Write)?;
+    let random = clock::entropy().map_err(|error| {
+        Problem::trouble("cannot read random bits from /dev/urandom").because(error)
+    })?;
+    let id = store.new_run_id(record::TITLE, document.created_unix_ms, random)?;
+    let header = Header {
+        id: id.clone(),
+        created_unix_ms: document.created_unix_ms,
+        provenance: environment::capture(),
+        command: std::env::args().collect::<Vec<_>>().join(" "),
+        code_version: VERSION.to_owned(),
+    };
+    let Some(data) = record::run(header, document, &measured.phases) else { return Ok(()) };
+    store.insert(&data)?;
+    document.run = Some(id.clone());
+    let json = serde_json::to_string(document)
+        .map_err(|error| Problem::trouble("cannot write the evidence as JSON").because(error))?;
+    store.keep_evidence(&id, SCHEMA, &json)?;
+    output.remark(&format!("stored as {id}"));
+    Ok(())
+}
+
+fn print(document: &NetDocument, error: Option<Problem>, output: &Output) -> Result<Exit, Failure> {
+    if output.json {
+        output.document(document)?;
+    } else {
+        output.page(&terminal::net::render(document, output.style))?;
+    }
+    if let Some(problem) = error.filter(|problem| problem.exit != Exit::Interrupted) {
+        return Err(problem.into());
+    }
+    Ok(match document.ended.as_str() {
+        "complete" => Exit::Fine,
+        "stopped" => Exit::Interrupted,
+        _ => Exit::Trouble,
+    })
+}
+
+/// A line on standard error that says how far things are.
+struct Teller<'a> {
+    output: &'a Output,
+}
+
+impl Teller<'_> {
+    fn tell(&mut self, name: &str, progress: Progress, left: Span) {
+        if !self.output.progress {
+            return;
+        }
+        let now = Span::from_ns(progress.at_ns);
+        let planned = Span::from_ns(progress.planned_ns);
+        let left = (planned.saturating_sub(now) + left).as_secs_f64();
+        let bytes = progress.up_bytes + progress.down_bytes;
+        let rate = bytes as f64 / now.as_secs_f64().max(1e-3);
+        let rate = if bytes > 0 {
+            format!(", {}", Unit::BytesPerSecond.format(rate, 3))
+        } else {
+            String::new()
+        };
+        let at = now.as_secs_f64();
+        let of = planned.as_secs_f64();
+        self.output.draw_line(&format!("{name} {at:.1} of {of:.1} s{rate}, {left:.0} s left"));
+    }
+
+    fn finish(&mut self) {
+        if self.output.progress {
+            self.output.erase_line();
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! Measurements between two hosts: reaching an agent, the phases of a measurement, and what is made of them.
+//!
+//! Left out: the agent, its protocol and the engines (`plumb_net`), and words for people (`plumb_report`).
+
+pub mod course;
+pub mod digest;
+pub mod evidence;
+pub mod install;
+pub mod place;
+pub mod reach;
+pub mod record;

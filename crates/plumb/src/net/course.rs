@@ -1,0 +1,165 @@
+//! The phases of a measurement, one test each: idle, then each direction under load.
+//!
+//! Left out: what the reports of a phase mean (`super::digest`).
+
+use std::net::SocketAddr;
+
+use plumb_base::stats::histogram::Histogram;
+use plumb_base::time::Span;
+use plumb_net::client::{Client, ClientError, Outcome};
+use plumb_net::measure::report::{PartReport, TestReport};
+use plumb_net::measure::run::Progress;
+use plumb_net::measure::spec::{Direction, PartSpec, ProbesSpec, StreamsSpec, TestSpec};
+
+/// What is to be measured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// How long the idle phase counts.
+    pub idle: Span,
+    /// How long each phase under load counts.
+    pub time: Span,
+    /// Time before that; none is chosen by the round trip.
+    pub warm_up: Option<Span>,
+    /// Time between two readings.
+    pub interval: Span,
+    /// Longest time for what is under way at the end.
+    pub drain: Span,
+    /// Directions under load, one phase each.
+    pub directions: Vec<Direction>,
+    /// Connections a direction.
+    pub streams: u16,
+    /// Congestion control of the senders.
+    pub congestion: Option<String>,
+    /// Socket buffers in bytes.
+    pub window_bytes: Option<u32>,
+    /// Bytes of one call.
+    pub block_bytes: u32,
+    /// The most that is sent, in bytes a second.
+    pub rate_bytes_per_second: Option<u64>,
+    /// Probes a second; 0 is none.
+    pub probes_per_second: u32,
+    /// Bytes of a probe.
+    pub probe_bytes: u16,
+    /// How often all of it is done.
+    pub rounds: u32,
+}
+
+/// One phase that was measured.
+#[derive(Debug)]
+pub struct Phase {
+    /// `idle`, or its direction.
+    pub name: &'static str,
+    /// Which repetition.
+    pub round: u32,
+    /// What was asked for.
+    pub spec: TestSpec,
+    /// What came of it.
+    pub outcome: Outcome,
+}
+
+/// Everything that was measured, and why it ended before its time.
+#[derive(Debug, Default)]
+pub struct Measured {
+    /// The phases, in order.
+    pub phases: Vec<Phase>,
+    /// What broke.
+    pub error: Option<ClientError>,
+}
+
+/// Shortest and longest warm-up that is chosen.
+const WARM_UP_MIN: Span = Span::from_secs(1);
+const WARM_UP_MAX: Span = Span::from_secs(5);
+/// Round trips that slow start and its aftermath may take.
+const WARM_UP_ROUND_TRIPS: u64 = 15;
+
+/// What is told while it is measured: the phase, how far it is, and the time left after it.
+pub type Watch<'a> = dyn FnMut(&'static str, Progress, Span) + 'a;
+
+impl Wanted {
+    /// About how long all of it takes.
+    pub fn estimate(&self) -> Span {
+        let under_load = self.time + self.warm_up.unwrap_or(WARM_UP_MIN) + Span::from_ms(400);
+        let idle = if self.probes_per_second > 0 { self.idle } else { Span::ZERO };
+        (idle + under_load * self.directions.len() as u64) * u64::from(self.rounds)
+    }
+
+    /// Measures all phases with an agent whose data is reached at `address`.
+    pub fn measure(
+        &self,
+        client: &mut Client,
+        address: SocketAddr,
+        watch: &mut Watch<'_>,
+        is_stopped: &dyn Fn() -> bool,
+    ) -> Measured {
+        let mut measured = Measured::default();
+        let mut round_trip = Span::ZERO;
+        let mut left = self.estimate();
+        for round in 0..self.rounds {
+            let mut names: Vec<Option<Direction>> = Vec::new();
+            if self.probes_per_second > 0 && self.idle > Span::ZERO {
+                names.push(None);
+            }
+            names.extend(self.directions.iter().copied().map(Some));
+            for direction in names {
+                let spec = self.spec(direction, round_trip);
+                let name = direction.map_or("idle", Direction::name);
+                left = left.saturating_sub(Span::from_ns(spec.planned_ns()));
+                let mut tell = |progress| watch(name, progress, left);
+                match client.run(address, &spec, &mut tell, is_stopped) {
+                    Ok(outcome) => {
+                        if direction.is_none() {
+                            round_trip = median_round_trip(&outcome.here).unwrap_or(round_trip);
+                        }
+                        measured.phases.push(Phase { name, round, spec, outcome });
+                    }
+                    Err(error) => {
+                        measured.error = Some(error);
+                        return measured;
+                    }
+                }
+                if client.is_over() || is_stopped() {
+                    return measured;
+                }
+            }
+        }
+        measured
+    }
+
+    fn spec(&self, direction: Option<Direction>, round_trip: Span) -> TestSpec {
+        let mut parts = Vec::new();
+        if let Some(direction) = direction {
+            parts.push(PartSpec::Streams(StreamsSpec {
+                direction,
+                streams: self.streams,
+                congestion: self.congestion.clone(),
+                window_bytes: self.window_bytes,
+                block_bytes: self.block_bytes,
+                rate_bytes_per_second: self.rate_bytes_per_second,
+            }));
+        }
+        if self.probes_per_second > 0 {
+            parts.push(PartSpec::Probes(ProbesSpec {
+                per_second: self.probes_per_second,
+                datagram_bytes: self.probe_bytes,
+            }));
+        }
+        let chosen = (round_trip * WARM_UP_ROUND_TRIPS).clamp(WARM_UP_MIN, WARM_UP_MAX);
+        let warm_up = direction.map_or(Span::ZERO, |_| self.warm_up.unwrap_or(chosen));
+        let duration = if direction.is_some() { self.time } else { self.idle };
+        TestSpec {
+            warm_up_ns: warm_up.as_ns(),
+            duration_ns: duration.as_ns(),
+            interval_ns: self.interval.as_ns(),
+            drain_ns: self.drain.as_ns(),
+            parts,
+        }
+    }
+}
+
+fn median_round_trip(report: &TestReport) -> Option<Span> {
+    report.parts.iter().find_map(|part| {
+        let PartReport::Probes(probes) = part else { return None };
+        let path = Histogram::decode(&probes.path).ok().filter(|path| !path.is_empty())?;
+        Some(Span::from_ns(path.quantile(0.5)))
+    })
+}

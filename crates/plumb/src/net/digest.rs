@@ -1,0 +1,418 @@
+//! From the two sides' reports of a phase to what the document says of it.
+//!
+//! The receiver's count is the rate; where its report was lost, the sender's acknowledged bytes stand in and are
+//! marked. Left out: words.
+
+use plumb_analysis::document::net::{
+    NetCpu, NetDistribution, NetDocument, NetFlow, NetHost, NetInterval, NetOneWay, NetPhase,
+    NetProbes, NetWaits,
+};
+use plumb_base::stats::histogram::Histogram;
+use plumb_base::stats::quantile;
+use plumb_net::evidence::host::HostFacts;
+use plumb_net::measure::report::{
+    AnswersReport, Ended, PartReport, ProbesReport, StreamReport, TestReport,
+};
+use plumb_net::measure::spec::{PartSpec, TestSpec};
+
+use super::course::Phase;
+use super::evidence;
+
+/// What the document says of a phase.
+pub fn phase(phase: &Phase) -> NetPhase {
+    let here = &phase.outcome.here;
+    let there = phase.outcome.there.as_ref().ok();
+    let overlap = there.map(|report| report.overlap).unwrap_or_default();
+    NetPhase {
+        name: phase.name.to_owned(),
+        round: phase.round,
+        seconds: seconds(phase.spec.duration_ns),
+        warm_up_seconds: seconds(phase.spec.warm_up_ns),
+        ended: ended(here, there).to_owned(),
+        flows: flows(&phase.spec, here, there),
+        probes: probes(&phase.spec, here, there),
+        cpu_here: cpu(here, &phase.spec),
+        cpu_there: there.and_then(|report| cpu(report, &phase.spec)),
+        counters_here: here.counters.clone(),
+        counters_there: there.map(|report| report.counters.clone()).unwrap_or_default(),
+        overlapping_tests: overlap.tests,
+        overlapping_seconds: seconds(overlap.during_ns),
+        evidence: evidence::of(here, "here")
+            .into_iter()
+            .chain(there.into_iter().flat_map(|report| evidence::of(report, "there")))
+            .collect(),
+    }
+}
+
+/// What the document says of a host.
+pub fn host(facts: &HostFacts, program: &str) -> NetHost {
+    let settings = [
+        ("tcp.congestion", &facts.congestion),
+        ("tcp.rmem", &facts.receive_buffer),
+        ("tcp.wmem", &facts.send_buffer),
+        ("qdisc", &facts.queue),
+    ];
+    NetHost {
+        name: facts.name.clone(),
+        program: program.to_owned(),
+        kernel: facts.kernel.clone(),
+        processor: facts.processor.clone(),
+        cpus: facts.cpus,
+        settings: settings
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value.clone()))
+            .collect(),
+    }
+}
+
+/// What broke on either side in a phase.
+pub fn broken(phase: &Phase) -> Vec<String> {
+    let sides = [("here", Some(&phase.outcome.here)), ("there", phase.outcome.there.as_ref().ok())];
+    let broken = sides.into_iter().filter_map(|(side, report)| match &report?.ended {
+        Ended::Broken(why) => Some(format!("{}, {side}: {why}", phase.name)),
+        Ended::Complete | Ended::Stopped => None,
+    });
+    broken.collect()
+}
+
+/// What a reader must know before believing the numbers.
+pub fn flags(document: &NetDocument) -> Vec<String> {
+    let mut flags = Vec::new();
+    for phase in &document.phases {
+        let name = &phase.name;
+        if let Some(probes) = &phase.probes {
+            if probes.sent > 0 && probes.answered == 0 {
+                flags.push(format!(
+                    "{name}: every probe was lost; a firewall may let TCP through and UDP not, or the way \
+                     back is another: try --probes 0"
+                ));
+            }
+            if probes.refused.values().sum::<u64>() > 0 {
+                flags.push(format!("{name}: this host's kernel refused some probes"));
+            }
+            let late = probes.lateness.as_ref().map_or(0.0, |lateness| lateness.p99_ns);
+            let whole = probes.application.as_ref().map_or(f64::INFINITY, |whole| whole.p99_ns);
+            if late > 0.2 * whole {
+                flags.push(format!(
+                    "{name}: probes left late (one in a hundred by {:.2} ms or more), so what an application \
+                     sees is this host's own delay too",
+                    late / 1e6
+                ));
+            }
+        }
+        for flow in &phase.flows {
+            if flow.counted_by != "receiver" {
+                let direction = &flow.direction;
+                flags.push(format!(
+                    "{name}: the receiver's count of {direction} is lost; what the sender saw acknowledged \
+                     stands in for it"
+                ));
+            } else if !flow.drained && phase.ended == "complete" {
+                flags.push(format!(
+                    "{name}: some of what was sent had not arrived when the time for draining was over"
+                ));
+            }
+        }
+        if phase.overlapping_tests > 0 {
+            flags.push(format!(
+                "{name}: the agent ran {} other test(s) for {:.1} s of it",
+                phase.overlapping_tests, phase.overlapping_seconds
+            ));
+        }
+    }
+    if document.same_machine {
+        flags.push(
+            "both sides are one machine: they share its processors, and times of the whole host are of both"
+                .to_owned(),
+        );
+    }
+    flags
+}
+
+pub(super) fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+fn ended(here: &TestReport, there: Option<&TestReport>) -> &'static str {
+    let sides = [Some(here), there];
+    let any = |is: fn(&Ended) -> bool| sides.iter().flatten().any(|report| is(&report.ended));
+    if any(|ended| matches!(ended, Ended::Stopped)) {
+        "stopped"
+    } else if there.is_none() || any(|ended| matches!(ended, Ended::Broken(_))) {
+        "partial"
+    } else {
+        "complete"
+    }
+}
+
+/// The readings between which everything counts: the first after the warm-up, and the first after the end.
+fn window(report: &TestReport, spec: &TestSpec) -> Option<(usize, usize)> {
+    let at = |ns: u64| report.moments.iter().position(|moment| moment.at_ns >= ns);
+    let from = at(spec.warm_up_ns)?;
+    let to = at(spec.planned_ns()).unwrap_or(report.moments.len() - 1);
+    (from < to).then_some((from, to))
+}
+
+fn streams(report: &TestReport) -> impl Iterator<Item = &StreamReport> {
+    report.parts.iter().flat_map(|part| match part {
+        PartReport::Streams(streams) => streams.streams.as_slice(),
+        _ => &[],
+    })
+}
+
+fn flows(spec: &TestSpec, here: &TestReport, there: Option<&TestReport>) -> Vec<NetFlow> {
+    let has = |is_up: bool| {
+        spec.parts.iter().any(|part| match part {
+            PartSpec::Streams(streams) => {
+                (0..streams.connections()).any(|index| streams.client_sends(index) == is_up)
+            }
+            PartSpec::Probes(_) => false,
+        })
+    };
+    [true, false]
+        .into_iter()
+        .filter(|is_up| has(*is_up))
+        .map(|is_up| flow(spec, is_up, here, there))
+        .collect()
+}
+
+/// One end of the connections of a direction.
+struct End<'a> {
+    report: &'a TestReport,
+    window: (usize, usize),
+    streams: Vec<&'a StreamReport>,
+}
+
+impl<'a> End<'a> {
+    fn of(report: &'a TestReport, spec: &TestSpec, is_up: bool) -> Option<Self> {
+        let window = window(report, spec)?;
+        let streams: Vec<_> = streams(report).filter(|stream| stream.is_up == is_up).collect();
+        (!streams.is_empty()).then_some(Self { report, window, streams })
+    }
+
+    fn seconds(&self) -> f64 {
+        let (from, to) = self.window;
+        seconds(self.report.moments[to].at_ns - self.report.moments[from].at_ns)
+    }
+
+    /// By how much something of one connection grew in the time that counts.
+    fn growth(&self, stream: &StreamReport, count: &dyn Fn(&StreamReport, usize) -> u64) -> u64 {
+        let (from, to) = self.window;
+        count(stream, to).saturating_sub(count(stream, from))
+    }
+
+    fn total(&self, count: &dyn Fn(&StreamReport, usize) -> u64) -> u64 {
+        self.streams.iter().map(|stream| self.growth(stream, count)).sum()
+    }
+}
+
+fn flow(spec: &TestSpec, is_up: bool, here: &TestReport, there: Option<&TestReport>) -> NetFlow {
+    let here = End::of(here, spec, is_up);
+    let there = there.and_then(|report| End::of(report, spec, is_up));
+    let (sender, receiver) = if is_up { (here, there) } else { (there, here) };
+    let taken =
+        |stream: &StreamReport, at: usize| stream.samples.get(at).map_or(0, |sample| sample.bytes);
+    let acked = |stream: &StreamReport, at: usize| {
+        stream.samples.get(at).map_or(0, |sample| sample.tcp.acked_bytes)
+    };
+    let (counted_by, end, count): (_, _, &dyn Fn(&StreamReport, usize) -> u64) =
+        match (&receiver, &sender) {
+            (Some(receiver), _) => ("receiver", Some(receiver), &taken),
+            (None, Some(sender)) => ("sender", Some(sender), &acked),
+            (None, None) => ("nobody", None, &taken),
+        };
+    let mut flow = NetFlow {
+        direction: if is_up { "up" } else { "down" }.to_owned(),
+        counted_by: counted_by.to_owned(),
+        ..NetFlow::default()
+    };
+    if let Some(end) = end {
+        flow.streams = u32::try_from(end.streams.len()).unwrap_or(u32::MAX);
+        flow.bytes = end.total(count);
+        flow.seconds = end.seconds();
+        flow.bytes_per_second = flow.bytes as f64 / flow.seconds;
+        flow.streams_bytes_per_second = end
+            .streams
+            .iter()
+            .map(|stream| end.growth(stream, count) as f64 / flow.seconds)
+            .collect();
+        flow.intervals = intervals(end, count);
+    }
+    if let Some(receiver) = &receiver {
+        flow.received_bytes_total = receiver.streams.iter().map(|s| s.bytes_total).sum();
+        flow.drained = receiver.streams.iter().all(|stream| stream.is_drained);
+        flow.receiver_cpu_ns_per_byte = cpu_per_byte(receiver, flow.bytes);
+    }
+    if let Some(sender) = &sender {
+        describe_sender(sender, &mut flow);
+    }
+    flow
+}
+
+fn describe_sender(sender: &End<'_>, flow: &mut NetFlow) {
+    let (from, to) = sender.window;
+    flow.sent_bytes_total = sender.streams.iter().map(|stream| stream.bytes_total).sum();
+    flow.congestion = sender.streams.first().map_or("", |stream| &stream.congestion).to_owned();
+    let tcp = |stream: &StreamReport, at: usize| {
+        stream.samples.get(at).map(|sample| sample.tcp).unwrap_or_default()
+    };
+    flow.retransmitted_segments =
+        sender.total(&|stream, at| u64::from(tcp(stream, at).retransmitted_segments));
+    flow.retransmitted_bytes = sender.total(&|stream, at| tcp(stream, at).retransmitted_bytes);
+    let samples = || sender.streams.iter().flat_map(|stream| (from..=to).map(|at| tcp(stream, at)));
+    flow.mss_bytes = samples().map(|tcp| tcp.mss_bytes).max().unwrap_or(0);
+    let least = samples().map(|tcp| tcp.rtt_min_us).filter(|&us| us > 0 && us < u32::MAX).min();
+    flow.rtt_min_ns = least.map_or(0.0, |us| f64::from(us) * 1e3);
+    let rtts: Vec<f64> =
+        samples().filter(|tcp| tcp.rtt_us > 0).map(|tcp| f64::from(tcp.rtt_us) * 1e3).collect();
+    if !rtts.is_empty() {
+        flow.rtt_mean_ns = rtts.iter().sum::<f64>() / rtts.len() as f64;
+    }
+    flow.sender_cpu_ns_per_byte = cpu_per_byte(sender, flow.bytes);
+    let all_us = sender.seconds() * 1e6 * sender.streams.len() as f64;
+    let share = |us: u64| (us as f64 / all_us).clamp(0.0, 1.0);
+    let busy = share(sender.total(&|stream, at| tcp(stream, at).busy_us));
+    let window = share(sender.total(&|stream, at| tcp(stream, at).receive_window_us)).min(busy);
+    let buffer = share(sender.total(&|stream, at| tcp(stream, at).send_buffer_us));
+    let buffer = buffer.min(busy - window);
+    flow.waits = Some(NetWaits {
+        network: busy - window - buffer,
+        receive_window: window,
+        send_buffer: buffer,
+        application: 1.0 - busy,
+    });
+}
+
+fn intervals(end: &End<'_>, count: &dyn Fn(&StreamReport, usize) -> u64) -> Vec<NetInterval> {
+    let (first, last) = end.window;
+    let sum = |at: usize| end.streams.iter().map(|stream| count(stream, at)).sum::<u64>();
+    (1..end.report.moments.len())
+        .map(|at| {
+            let (from, to) = (end.report.moments[at - 1].at_ns, end.report.moments[at].at_ns);
+            let bytes = sum(at).saturating_sub(sum(at - 1)) as f64;
+            NetInterval {
+                from_seconds: seconds(from),
+                to_seconds: seconds(to),
+                bytes_per_second: if to > from { bytes / seconds(to - from) } else { 0.0 },
+                counts: first < at && at <= last,
+            }
+        })
+        .collect()
+}
+
+fn cpu_per_byte(end: &End<'_>, bytes: u64) -> Option<f64> {
+    let (from, to) = end.window;
+    let used = end.report.moments[to].host.since(&end.report.moments[from].host);
+    (bytes > 0).then(|| used.process_ns as f64 / bytes as f64)
+}
+
+fn cpu(report: &TestReport, spec: &TestSpec) -> Option<NetCpu> {
+    let (from, to) = window(report, spec)?;
+    let (from, to) = (&report.moments[from], &report.moments[to]);
+    let used = to.host.since(&from.host);
+    Some(NetCpu {
+        wall_seconds: seconds(to.at_ns - from.at_ns),
+        process_seconds: seconds(used.process_ns),
+        user_seconds: seconds(used.user_ns),
+        system_seconds: seconds(used.system_ns),
+        host_busy_seconds: seconds(used.host_busy_ns),
+        host_softirq_seconds: seconds(used.host_softirq_ns),
+        host_irq_seconds: seconds(used.host_irq_ns),
+        host_steal_seconds: seconds(used.host_steal_ns),
+    })
+}
+
+/// The probes of a report, as the asking side saw them.
+pub(super) fn asked(report: &TestReport) -> Option<&ProbesReport> {
+    report.parts.iter().find_map(|part| match part {
+        PartReport::Probes(probes) => Some(&**probes),
+        _ => None,
+    })
+}
+
+fn answers(report: &TestReport) -> Option<&AnswersReport> {
+    report.parts.iter().find_map(|part| match part {
+        PartReport::Answers(answers) => Some(answers),
+        _ => None,
+    })
+}
+
+fn probes(spec: &TestSpec, here: &TestReport, there: Option<&TestReport>) -> Option<NetProbes> {
+    let asked = asked(here)?;
+    let answers = there.and_then(answers);
+    let per_second = spec.parts.iter().find_map(|part| match part {
+        PartSpec::Probes(probes) => Some(probes.per_second),
+        PartSpec::Streams(_) => None,
+    })?;
+    let application = Histogram::decode(&asked.application).ok().unwrap_or_default();
+    // One machine has one steady clock, which no namespace shifts: its differences are delays.
+    let one_clock = there.is_some_and(|there| is_same_machine(&here.host, &there.host));
+    let (mut one_way_up, mut one_way_down) = (None, None);
+    if one_clock {
+        let between = |from: u64, to: u64| to.saturating_sub(from) as f64;
+        let up = asked.exchanges.iter().map(|e| between(e.sent_ns, e.received_there_ns));
+        let down = asked.exchanges.iter().map(|e| between(e.sent_there_ns, e.received_ns));
+        (one_way_up, one_way_down) = (one_way(up.collect()), one_way(down.collect()));
+    }
+    Some(NetProbes {
+        per_second,
+        due: asked.due,
+        sent: asked.sent,
+        answered: asked.answered,
+        lost: asked.sent.saturating_sub(asked.answered),
+        lost_up: answers.map(|answers| asked.sent.saturating_sub(answers.received)),
+        lost_down: answers.map(|answers| answers.received.saturating_sub(asked.answered)),
+        duplicated: asked.duplicated,
+        reordered: asked.reordered,
+        overflowed_here: asked.overflowed,
+        overflowed_there: answers.map(|answers| answers.overflowed),
+        refused: asked.refused.clone(),
+        path: distribution(&asked.path),
+        application: distribution(&asked.application),
+        lateness: distribution(&asked.lateness),
+        round_trips_per_minute: mean_of_most(&application).map(|mean_ns| 60e9 / mean_ns),
+        one_way_up,
+        one_way_down,
+    })
+}
+
+/// Whether two sides are one machine since one boot.
+pub fn is_same_machine(here: &HostFacts, there: &HostFacts) -> bool {
+    !here.boot.is_empty() && here.boot == there.boot
+}
+
+/// What is said of delays by one clock.
+fn one_way(mut delays_ns: Vec<f64>) -> Option<NetOneWay> {
+    delays_ns.sort_by(f64::total_cmp);
+    let least_ns = *delays_ns.first()?;
+    let above = |p: f64| quantile::of_sorted(&delays_ns, p) - least_ns;
+    Some(NetOneWay { least_ns, bound_ns: 0.0, above_p50_ns: above(0.5), above_p99_ns: above(0.99) })
+}
+
+/// The mean of the shortest 95 in 100.
+fn mean_of_most(histogram: &Histogram) -> Option<f64> {
+    let wanted = (histogram.len() * 95).div_ceil(100);
+    let (mut taken, mut sum) = (0_u64, 0.0);
+    for (value, count) in histogram.iter_recorded() {
+        let count = count.min(wanted - taken);
+        sum += value as f64 * count as f64;
+        taken += count;
+    }
+    (taken > 0 && sum > 0.0).then(|| sum / taken as f64)
+}
+
+fn distribution(encoded: &[u8]) -> Option<NetDistribution> {
+    let histogram = Histogram::decode(encoded).ok().filter(|histogram| !histogram.is_empty())?;
+    let at = |p: f64| histogram.quantile(p) as f64;
+    let sum: f64 = histogram.iter_recorded().map(|(value, n)| value as f64 * n as f64).sum();
+    Some(NetDistribution {
+        n: histogram.len(),
+        min_ns: histogram.min() as f64,
+        mean_ns: sum / histogram.len() as f64,
+        p50_ns: at(0.5),
+        p90_ns: at(0.9),
+        p99_ns: at(0.99),
+        p999_ns: at(0.999),
+        max_ns: histogram.max() as f64,
+    })
+}

@@ -1,0 +1,228 @@
+//! Starting an agent over there and greeting it, and saying in plain words why that did not work.
+//!
+//! Left out: how a host is named (`super::place`).
+
+use std::io::Read as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use plumb_net::client::{Client, ClientError};
+use plumb_net::protocol::session::{Fault, Timing};
+use plumb_net::transport::Stream;
+
+use super::place::{Place, Way};
+use crate::problem::{Exit, Problem};
+
+/// Where `--install` puts the program, below the home directory there.
+pub const CACHED: &str = ".cache/plumb/plumb";
+/// Most of what the command says on standard error that is kept.
+const SAID_MAX: usize = 4 << 10;
+/// What the remote shell says when it has no plumb.
+const ABSENT: &str = "plumb-is-not-here";
+
+/// An agent that was started for this measurement, and the session with it.
+#[derive(Debug)]
+pub struct Reached {
+    /// The session.
+    pub client: Client,
+    starter: Starter,
+}
+
+/// The command that carries the session.
+#[derive(Debug)]
+struct Starter {
+    child: Arc<Mutex<Child>>,
+    said: Option<JoinHandle<String>>,
+}
+
+impl Starter {
+    /// What it said and how it ended; ends it if it has not.
+    fn end(&mut self) -> (Option<ExitStatus>, String) {
+        let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
+        child.kill().ok();
+        let status = child.wait().ok();
+        drop(child);
+        let said = self.said.take().and_then(|said| said.join().ok()).unwrap_or_default();
+        (status, said)
+    }
+}
+
+impl Drop for Starter {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Reached {
+    /// Takes leave of the agent, and waits for the command that carried the session.
+    pub fn leave(self) {
+        let Self { client, starter } = self;
+        client.leave();
+        drop(starter);
+    }
+}
+
+/// The command that starts an agent there.
+fn command(place: &Place, ssh: &[String]) -> Result<Command, Problem> {
+    let command = match &place.way {
+        Way::Ssh { target, port } => {
+            let Some((program, options)) = ssh.split_first() else {
+                return Err(Problem::usage("--ssh names no program").fix("leave it away"));
+            };
+            let mut command = Command::new(program);
+            command.args(options).args(["-T", "-o", "ConnectTimeout=10"]);
+            if let Some(port) = port {
+                command.arg("-p").arg(port.to_string());
+            }
+            command.arg("--").arg(target).arg(remote_shell());
+            command
+        }
+        Way::Namespace(name) => {
+            let program = std::env::current_exe().map_err(|error| {
+                Problem::trouble("cannot find plumb's own program file").because(error)
+            })?;
+            let mut command = Command::new("ip");
+            command.args(["netns", "exec", name]).arg(program).args(["agent", "--stdio"]);
+            command.process_group(0);
+            command
+        }
+        Way::Via(line) => {
+            let mut command = Command::new("sh");
+            command.arg("-c").arg(line).process_group(0);
+            command
+        }
+    };
+    Ok(command)
+}
+
+/// The copy that `--install` made goes first, because it is of this version.
+fn remote_shell() -> String {
+    format!(
+        "sh -c 'test -x \"$HOME/{CACHED}\" && exec \"$HOME/{CACHED}\" agent --stdio; \
+         command -v plumb >/dev/null 2>&1 && exec plumb agent --stdio; echo {ABSENT} >&2; exit 127'"
+    )
+}
+
+/// Starts an agent there and greets it.
+///
+/// # Errors
+/// Whatever keeps it from answering, with its fix.
+pub fn reach(place: &Place, ssh: &[String], program: &str) -> Result<Reached, Problem> {
+    let mut command = command(place, ssh)?;
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let name = command.get_program().to_string_lossy().into_owned();
+    let mut child = command.spawn().map_err(|error| {
+        Problem::trouble(format!("cannot run '{name}' to start an agent there"))
+            .because(error)
+            .fix("install it, or give another command with --via")
+    })?;
+    let said = child.stderr.take().map(|stderr| thread::spawn(move || listen(stderr)));
+    let child = Arc::new(Mutex::new(child));
+    let mut starter = Starter { child: Arc::clone(&child), said };
+    let stream = Stream::of_child(&child, &place.asked)
+        .map_err(|error| Problem::trouble("the agent's streams are gone").because(error))?;
+    match Client::connect(stream, program, Timing::default()) {
+        Ok(client) => Ok(Reached { client, starter }),
+        Err(error) => {
+            let (status, said) = starter.end();
+            Err(explain(place, &error, status, &said))
+        }
+    }
+}
+
+/// The end of what a command says on standard error.
+fn listen(mut stderr: ChildStderr) -> String {
+    let mut said = Vec::new();
+    let mut piece = [0; 1024];
+    while let Ok(len @ 1..) = stderr.read(&mut piece) {
+        said.extend_from_slice(&piece[..len]);
+        let excess = said.len().saturating_sub(SAID_MAX);
+        said.drain(..excess);
+    }
+    String::from_utf8_lossy(&said).into_owned()
+}
+
+/// Why there is no agent, in the order of what is most telling.
+fn explain(place: &Place, error: &ClientError, status: Option<ExitStatus>, said: &str) -> Problem {
+    let asked = &place.asked;
+    let lower = said.to_lowercase();
+    let has = |words: &[&str]| words.iter().any(|word| lower.contains(word));
+    let last = said.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or_default();
+    let ended = matches!(
+        error,
+        ClientError::Session(session) if matches!(session.fault, Fault::Closed | Fault::Hello(_))
+    );
+    if !ended {
+        let problem = of_client(error);
+        return if last.is_empty() { problem } else { problem.because(last) };
+    }
+    if has(&["could not resolve", "name or service not known"]) {
+        return Problem::usage(format!("the host '{asked}' is not known"))
+            .because(last)
+            .fix("check the name, or give an address");
+    }
+    if has(&["connection refused"]) {
+        return Problem::trouble(format!("'{asked}' refuses connections"))
+            .because(last)
+            .fix("start sshd there, name its port as host:port, or reach an agent with --via");
+    }
+    if has(&["timed out", "no route to host", "network is unreachable"]) {
+        return Problem::trouble(format!("'{asked}' does not answer"))
+            .because(last)
+            .fix("check that it is up and that no firewall is between");
+    }
+    if has(&["permission denied", "host key verification failed"]) {
+        return Problem::trouble(format!("'{asked}' does not let you in"))
+            .because(last)
+            .fix(format!("make this work first: ssh {asked} true"));
+    }
+    if has(&["cannot open network namespace"]) {
+        return Problem::usage(format!("there is no such network namespace: '{asked}'"))
+            .because(last)
+            .fix("'ip netns list' shows them");
+    }
+    let is_absent = status.and_then(|status| status.code()) == Some(127);
+    if is_absent || has(&[ABSENT, "command not found"]) {
+        return Problem::trouble(format!("there is no plumb on '{asked}'"))
+            .because("neither its search path nor ~/.cache/plumb has it")
+            .fix(format!("let plumb copy itself there: plumb net {asked} --install"));
+    }
+    let problem = of_client(error);
+    if last.is_empty() { problem } else { problem.because(last) }
+}
+
+/// A client's error in three lines.
+pub fn of_client(error: &ClientError) -> Problem {
+    match error {
+        ClientError::Stopped => Problem { exit: Exit::Interrupted, ..Problem::usage("stopped") },
+        error => Problem::from_message(&error.to_string(), Exit::Trouble),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plumb_net::protocol::session::SessionError;
+
+    use super::*;
+
+    #[test]
+    fn what_ssh_says_becomes_a_problem_with_a_fix() {
+        let place = Place::parse(Some("box"), None).unwrap();
+        let during = "waiting for the agent's hello";
+        let error = ClientError::Session(SessionError { during, fault: Fault::Closed });
+        for (said, expected) in [
+            ("ssh: Could not resolve hostname box: Name or service not known", "is not known"),
+            ("ssh: connect to host box port 22: Connection refused", "refuses connections"),
+            ("box: Permission denied (publickey).", "does not let you in"),
+            ("sh: plumb: command not found", "no plumb on"),
+            (ABSENT, "--install"),
+            ("ssh: connect to host box port 22: Connection timed out", "does not answer"),
+            ("", "while waiting for the agent's hello"),
+        ] {
+            let text = explain(&place, &error, None, said).to_string();
+            assert!(text.contains(expected) && text.contains("fix:"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! A measurement between two hosts as a run of the store: cells, launches and blocks.
+//!
+//! A round is a launch; each phase of it gives one block to each of its cells. Left out: writing it.
+
+use std::collections::BTreeMap;
+
+use plumb_analysis::document::net::{NetCpu, NetDocument, NetFlow, NetPhase};
+use plumb_base::units::Unit;
+use plumb_store::record::{
+    Better, Block, Cell, CellStatus, Effort, Factors, Launch, Run, RunData, RunStatus, SideCpu,
+};
+
+use super::course::Phase;
+use super::digest::asked;
+
+/// What identifies a run that is stored.
+#[derive(Clone, Debug)]
+pub struct Header {
+    /// Its id.
+    pub id: String,
+    /// When it began.
+    pub created_unix_ms: i64,
+    /// The machine and its settings.
+    pub provenance: BTreeMap<String, String>,
+    /// The command that made it, for whoever wants to do it again.
+    pub command: String,
+    /// The version of this program.
+    pub code_version: String,
+}
+
+/// The title of such runs.
+pub const TITLE: &str = "net";
+
+/// All of a measurement as a run; None when nothing was measured.
+pub fn run(header: Header, document: &NetDocument, phases: &[Phase]) -> Option<RunData> {
+    let mut shelf = Shelf::default();
+    for (said, measured) in document.phases.iter().zip(phases) {
+        shelf.add(said, measured);
+    }
+    if shelf.cells.is_empty() {
+        return None;
+    }
+    let rounds = document.phases.iter().map(|phase| phase.round).max().unwrap_or(0);
+    let launches = (0..=rounds).map(|round| Launch {
+        id: i64::from(round) + 1,
+        round,
+        group: format!("host={}", document.asked),
+        started_ns: 0,
+    });
+    let mut provenance = header.provenance;
+    provenance.insert("net.there.kernel".to_owned(), document.there.kernel.clone());
+    provenance.insert("net.there.processor".to_owned(), document.there.processor.clone());
+    provenance.insert("net.there.program".to_owned(), document.there.program.clone());
+    let mut notes = BTreeMap::from([
+        ("net.host".to_owned(), document.asked.clone()),
+        ("net.address".to_owned(), document.address.clone()),
+        ("net.command".to_owned(), header.command),
+        ("net.ended".to_owned(), document.ended.clone()),
+    ]);
+    if !document.problems.is_empty() {
+        notes.insert("net.problems".to_owned(), document.problems.join(" | "));
+    }
+    let is_whole = document.ended == "complete";
+    Some(RunData {
+        run: Run {
+            id: header.id,
+            title: TITLE.to_owned(),
+            created_unix_ms: header.created_unix_ms,
+            // A measurement that was cut short cannot be taken up again: its evidence is of one time.
+            status: RunStatus::Complete,
+            plan_toml: String::new(),
+            seed: 0,
+            code_version: header.code_version,
+            provenance,
+            notes,
+        },
+        cells: shelf
+            .cells
+            .into_iter()
+            .map(|mut cell| {
+                if !is_whole {
+                    cell.status = CellStatus::Done("partial".to_owned());
+                }
+                cell
+            })
+            .collect(),
+        launches: launches.collect(),
+        blocks: shelf.blocks,
+    })
+}
+
+/// Cells and blocks as they are found.
+#[derive(Default)]
+struct Shelf {
+    cells: Vec<Cell>,
+    blocks: Vec<Block>,
+}
+
+/// One response of a phase.
+struct Response<'a> {
+    experiment: &'a str,
+    name: &'a str,
+    unit: Unit,
+    better: Better,
+    factors: Factors,
+}
+
+impl Shelf {
+    fn add(&mut self, said: &NetPhase, measured: &Phase) {
+        for flow in &said.flows {
+            self.add_flow(said, flow);
+        }
+        let factors = Factors::default().with("load", said.name.as_str());
+        let latency = |name, factors: &Factors| Response {
+            experiment: "net.latency",
+            name,
+            unit: Unit::Nanoseconds,
+            better: Better::Lower,
+            factors: factors.clone(),
+        };
+        if let (Some(asked), Some(probes)) = (asked(&measured.outcome.here), &said.probes) {
+            let counters = BTreeMap::from([
+                ("lost".to_owned(), probes.lost),
+                ("duplicated".to_owned(), probes.duplicated),
+                ("reordered".to_owned(), probes.reordered),
+            ]);
+            for (name, histogram) in
+                [("round_trip", &asked.path), ("round_trip.application", &asked.application)]
+            {
+                if asked.answered > 0 {
+                    let mut block = block(said, Vec::new());
+                    block.n = asked.answered;
+                    block.histogram.clone_from(histogram);
+                    block.counters.clone_from(&counters);
+                    self.put(latency(name, &factors), block);
+                }
+            }
+            if probes.sent > 0 {
+                let response = Response {
+                    experiment: "net.loss",
+                    name: "loss",
+                    unit: Unit::Share,
+                    better: Better::Lower,
+                    factors: factors.clone(),
+                };
+                let mut block = block(said, vec![probes.lost as f64 / probes.sent as f64]);
+                block.counters = counters;
+                self.put(response, block);
+            }
+        }
+    }
+
+    fn add_flow(&mut self, said: &NetPhase, flow: &NetFlow) {
+        let factors = Factors::default()
+            .with("direction", flow.direction.as_str())
+            .with("load", said.name.as_str())
+            .with("streams", u64::from(flow.streams));
+        let rates: Vec<f64> = flow
+            .intervals
+            .iter()
+            .filter(|interval| interval.counts)
+            .map(|interval| interval.bytes_per_second)
+            .collect();
+        if rates.is_empty() {
+            return;
+        }
+        let response = Response {
+            experiment: "net.tcp",
+            name: "received",
+            unit: Unit::BytesPerSecond,
+            better: Better::Higher,
+            factors: factors.clone(),
+        };
+        let mut measured = block(said, rates);
+        measured.counters = BTreeMap::from([
+            ("retransmitted_segments".to_owned(), flow.retransmitted_segments),
+            ("bytes".to_owned(), flow.bytes),
+        ]);
+        measured.effort.operations = flow.bytes;
+        self.put(response, measured);
+        let costs = [
+            ("cpu.sender", flow.sender_cpu_ns_per_byte),
+            ("cpu.receiver", flow.receiver_cpu_ns_per_byte),
+        ];
+        for (name, cost) in costs {
+            let Some(cost) = cost else { continue };
+            let response = Response {
+                experiment: "net.cpu",
+                name,
+                unit: Unit::Nanoseconds,
+                better: Better::Lower,
+                factors: factors.clone(),
+            };
+            self.put(response, block(said, vec![cost]));
+        }
+    }
+
+    fn put(&mut self, response: Response<'_>, mut block: Block) {
+        let Response { experiment, name, unit, better, factors } = response;
+        let known = self.cells.iter().find(|cell| {
+            cell.experiment == experiment && cell.response == name && cell.factors == factors
+        });
+        block.cell = match known {
+            Some(cell) => cell.id,
+            None => {
+                let id = i64::try_from(self.cells.len()).unwrap_or(i64::MAX - 1) + 1;
+                self.cells.push(Cell {
+                    id,
+                    experiment: experiment.to_owned(),
+                    factors,
+                    response: name.to_owned(),
+                    unit: unit.name().to_owned(),
+                    better,
+                    status: CellStatus::Done("launches".to_owned()),
+                    imported: None,
+                });
+                id
+            }
+        };
+        self.blocks.push(block);
+    }
+}
+
+fn block(said: &NetPhase, samples: Vec<f64>) -> Block {
+    let ns = |seconds: f64| plumb_base::time::Span::from_secs_f64(seconds).as_ns();
+    let side = |cpu: Option<&NetCpu>| {
+        cpu.map_or_else(SideCpu::default, |cpu| SideCpu {
+            process_ns: ns(cpu.process_seconds),
+            user_ns: ns(cpu.user_seconds),
+            system_ns: ns(cpu.system_seconds),
+            ..SideCpu::default()
+        })
+    };
+    let host = said.cpu_here.clone().unwrap_or_default();
+    Block {
+        cell: 0,
+        launch: i64::from(said.round) + 1,
+        pass: 0,
+        batch: 1,
+        n: samples.len() as u64,
+        warmup: 0,
+        samples,
+        histogram: Vec::new(),
+        histogram_scale: 1.0,
+        effort: Effort {
+            local: side(said.cpu_here.as_ref()),
+            peer: side(said.cpu_there.as_ref()),
+            softirq_ns: ns(host.host_softirq_seconds),
+            steal_ns: ns(host.host_steal_seconds),
+            canary_ns: 0.0,
+            wall_ns: ns(said.seconds),
+            operations: 0,
+        },
+        counters: BTreeMap::new(),
+        flags: if said.ended == "complete" { Vec::new() } else { vec!["partial".to_owned()] },
+    }
+}

@@ -1,0 +1,120 @@
+//! `plumb net` as its users run it: over an agent's standard streams, and in a lab behind a link.
+//!
+//! Left out: the protocol and the engines, which `plumb-net` tests, and how precise the figures are
+//! (`tools/net_settings.py`).
+
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+const PLUMB: &str = env!("CARGO_BIN_EXE_plumb");
+
+struct Bench {
+    directory: TempDir,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self { directory: tempfile::tempdir().unwrap() }
+    }
+
+    fn plumb(&self, words: &[&str]) -> Output {
+        Command::new(PLUMB)
+            .args(words)
+            .env("PLUMB_STORE", self.directory.path().join("plumb.db"))
+            .env("XDG_RUNTIME_DIR", self.directory.path())
+            .env("HOME", self.directory.path())
+            .stdin(Stdio::null())
+            .output()
+            .unwrap()
+    }
+
+    fn fine(&self, words: &[&str]) -> String {
+        let output = self.plumb(words);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{words:?}: {:?}\n{said}", output.status);
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn refused(&self, words: &[&str], told: &[&str]) {
+        let output = self.plumb(words);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{words:?}");
+        for part in told {
+            assert!(said.contains(part), "{words:?}: no '{part}' in\n{said}");
+        }
+        assert!(!said.contains("plumb has a bug"), "{said}");
+    }
+}
+
+fn agent() -> String {
+    format!("{PLUMB} agent --stdio")
+}
+
+fn document(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+#[test]
+fn a_measurement_is_one_valid_document_and_a_run_like_any_other() {
+    let bench = Bench::new();
+    let via = agent();
+    let words = ["net", "--via", &via, "127.0.0.1", "--json", "--idle=300ms", "-t", "400ms"];
+    let text = bench.fine(&[&words[..], &["--warm-up=100ms", "-P", "2"]].concat());
+    let found = document(&text);
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/schema/plumb.net-1.json");
+    let schema = std::fs::read_to_string(path).unwrap();
+    let validator = jsonschema::validator_for(&document(&schema)).unwrap();
+    let faults: Vec<_> = validator.iter_errors(&found).map(|error| error.to_string()).collect();
+    assert!(faults.is_empty(), "{faults:?}");
+    assert_eq!((&found["ended"], &found["same_machine"]), (&"complete".into(), &true.into()));
+    let phases = found["phases"].as_array().unwrap();
+    let names: Vec<_> = phases.iter().map(|phase| phase["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["idle", "down", "up"]);
+    for phase in &phases[1..] {
+        let flow = &phase["flows"][0];
+        assert!(flow["bytes_per_second"].as_f64().unwrap() > 1e6, "{flow}");
+        assert_eq!((&flow["counted_by"], &flow["streams"]), (&"receiver".into(), &2.into()));
+        assert_eq!(flow["sent_bytes_total"], flow["received_bytes_total"]);
+        assert!(flow["sender_cpu_ns_per_byte"].as_f64().unwrap() > 0.0, "{flow}");
+        assert!(!phase["evidence"].as_array().unwrap().is_empty());
+    }
+    let run = found["run"].as_str().unwrap();
+    let shown = document(&bench.fine(&["show", "last", "--json"]));
+    assert_eq!(shown["run"]["id"], run);
+    assert!(shown["results"].as_array().unwrap().len() >= 8, "{shown}");
+    let again = document(&bench.fine(&["net", "--show", "last", "--json"]));
+    assert_eq!(again["phases"], found["phases"]);
+    assert!(bench.fine(&["runs"]).contains(run));
+    bench.fine(&["export", "last", "--format", "csv"]);
+    bench.refused(&["rerun", "last"], &["measured between two hosts", "plumb"]);
+}
+
+#[test]
+fn what_is_not_there_is_named_with_its_fix() {
+    let bench = Bench::new();
+    bench.refused(&["net", "no-such-host.invalid"], &["is not known", "fix:"]);
+    bench.refused(&["net", "--via", "exit 127", "127.0.0.1"], &["there is no plumb", "--install"]);
+    bench.refused(&["net", "--via", "echo hello", "127.0.0.1"], &["is not plumb", "hello"]);
+    let refused = "echo 'ssh: connect to host x port 22: Connection refused' >&2; exit 255";
+    bench.refused(&["net", "--via", refused, "127.0.0.1"], &["refuses connections", "fix:"]);
+    bench.refused(&["net", "-oProxyCommand=x"], &["unexpected argument"]);
+    let words = ["net", "--via", &agent(), "127.0.0.1", "--only", "up", "-C", "nosuchcc"];
+    bench.refused(&words, &["no congestion control 'nosuchcc'"]);
+    let words = ["net", "--via", &agent(), "127.0.0.1", "--only", "down", "-C", "nosuchcc"];
+    bench.refused(&words, &["no congestion control 'nosuchcc'"]);
+}
+
+#[test]
+fn a_peer_that_is_killed_leaves_a_partial_result_that_says_so() {
+    let bench = Bench::new();
+    let via = format!("timeout -s KILL 2 {PLUMB} agent --stdio");
+    let words = ["net", "--via", &via, "127.0.0.1", "--json", "--only", "up", "-t", "20s"];
+    let output = bench.plumb(&words);
+    assert_eq!(output.status.code(), Some(4));
+    let found = document(&String::from_utf8(output.stdout).unwrap());
+    assert_eq!(found["ended"], "partial");
+    assert!(found["problems"][0].as_str().unwrap().contains("while running a test"), "{found}");
+    assert_eq!(found["phases"][0]["flows"][0]["counted_by"], "sender");
+}

@@ -1,0 +1,317 @@
+//! What is between two hosts, in a terminal.
+//!
+//! Left out: the readings of each connection, which are in the document.
+
+use plumb_analysis::document::net::{
+    NetCpu, NetDistribution, NetDocument, NetFlow, NetOneWay, NetPhase, NetProbes, NetWaits,
+};
+use plumb_base::units::{Unit, significant};
+
+use super::summary::put;
+use super::{Ink, Style};
+
+/// Where what is said of a phase begins.
+const COLUMN: usize = 4;
+
+/// The page.
+pub fn render(document: &NetDocument, style: Style) -> String {
+    let mut out = String::new();
+    let there = if document.there.name.is_empty() { "?" } else { &document.there.name };
+    let title = format!(
+        "{} at {} ({there}, Linux {})",
+        document.asked, document.address, document.there.kernel
+    );
+    put(&mut out, &title, Ink::Bold, 0, style);
+    for phase in &document.phases {
+        put_phase(&mut out, phase, document.phases.len(), style);
+    }
+    put_clocks(&mut out, document, style);
+    for flag in &document.flags {
+        put(&mut out, &format!("note: {flag}"), Ink::Dim, 2, style);
+    }
+    for problem in &document.problems {
+        put(&mut out, &format!("partial: {problem}"), Ink::Warn, 2, style);
+    }
+    if document.ended == "stopped" {
+        put(&mut out, "stopped: what is above is what there was", Ink::Warn, 2, style);
+    }
+    if let Some(run) = &document.run {
+        put(&mut out, &format!("run {run}: plumb show {run}"), Ink::Dim, 2, style);
+    }
+    out
+}
+
+fn put_phase(out: &mut String, phase: &NetPhase, phases: usize, style: Style) {
+    let round = if phases > 4 { format!(" {}", phase.round + 1) } else { String::new() };
+    let title = match phase.name.as_str() {
+        "idle" => "Idle".to_owned(),
+        "down" => "Down, from there to here".to_owned(),
+        "up" => "Up, from here to there".to_owned(),
+        _ => "Both directions at once".to_owned(),
+    };
+    let cut = if phase.ended == "complete" { "" } else { " (not to its end)" };
+    put(out, &format!("{title}{round}{cut}"), Ink::Bold, 2, style);
+    for flow in &phase.flows {
+        put_flow(out, flow, phase.flows.len() > 1, style);
+    }
+    if let Some(probes) = &phase.probes {
+        put_probes(out, probes, style);
+    }
+    put_cost(out, phase, style);
+}
+
+/// Bits a second, as networks are sold by.
+fn bits(bytes_per_second: f64) -> String {
+    let bits = bytes_per_second * 8.0;
+    let steps = [(1e9, "Gb/s"), (1e6, "Mb/s"), (1e3, "kb/s")];
+    let (factor, unit) =
+        steps.into_iter().find(|(factor, _)| bits * 1.000_5 >= *factor).unwrap_or((1.0, "b/s"));
+    format!("{} {unit}", significant(bits / factor, 3))
+}
+
+fn span(ns: f64) -> String {
+    Unit::Nanoseconds.format(ns, 3).to_string()
+}
+
+fn share(share: f64) -> String {
+    Unit::Share.format(share, 2).to_string()
+}
+
+fn put_flow(out: &mut String, flow: &NetFlow, named: bool, style: Style) {
+    let which = if named { format!(" {}", flow.direction) } else { String::new() };
+    let over = match flow.streams {
+        1 => String::new(),
+        n => format!(" over {n} streams"),
+    };
+    let counted: Vec<f64> = flow
+        .intervals
+        .iter()
+        .filter(|interval| interval.counts)
+        .map(|interval| interval.bytes_per_second)
+        .collect();
+    let range = match (
+        counted.iter().copied().reduce(f64::min),
+        counted.iter().copied().reduce(f64::max),
+    ) {
+        (Some(least), Some(most)) => format!(", by interval {} to {}", bits(least), bits(most)),
+        _ => String::new(),
+    };
+    let rate = bits(flow.bytes_per_second);
+    let seconds = flow.seconds;
+    let text = format!("rate{which}: {rate}{over} for {seconds:.1} s{range}");
+    put(out, &text, Ink::Good, COLUMN, style);
+    let congestion = if flow.congestion.is_empty() { "?" } else { &flow.congestion };
+    let again = match flow.retransmitted_segments {
+        0 => "nothing sent again".to_owned(),
+        n => {
+            let of = flow.bytes as f64 / f64::from(flow.mss_bytes.max(1));
+            format!("{n} segments sent again ({})", share(n as f64 / of.max(1.0)))
+        }
+    };
+    let rtt = if flow.rtt_mean_ns > 0.0 {
+        let (least, mean) = (span(flow.rtt_min_ns), span(flow.rtt_mean_ns));
+        format!(", round trip {least} at least, {mean} on average")
+    } else {
+        String::new()
+    };
+    put(out, &format!("{congestion}, {again}{rtt}"), Ink::Plain, COLUMN, style);
+    if let Some(waits) = &flow.waits {
+        put(out, &format!("waited for: {}", waited(waits)), Ink::Plain, COLUMN, style);
+    }
+}
+
+/// What took time, most first; what took less than one part in a hundred is left out.
+fn waited(waits: &NetWaits) -> String {
+    let mut parts = [
+        (waits.network, "the network"),
+        (waits.receive_window, "the receiver's window"),
+        (waits.send_buffer, "the send buffer"),
+        (waits.application, "the sender itself"),
+    ];
+    parts.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let parts: Vec<String> = parts
+        .iter()
+        .filter(|(share, _)| *share >= 0.01)
+        .map(|(part, what)| format!("{what} {}", share(*part)))
+        .collect();
+    parts.join(", ")
+}
+
+fn put_probes(out: &mut String, probes: &NetProbes, style: Style) {
+    let said = |distribution: &NetDistribution| {
+        format!(
+            "p50 {}, p99 {}, most {}",
+            span(distribution.p50_ns),
+            span(distribution.p99_ns),
+            span(distribution.max_ns)
+        )
+    };
+    match &probes.path {
+        Some(path) => {
+            let text = format!("latency: {} (least {})", said(path), span(path.min_ns));
+            put(out, &text, Ink::Good, COLUMN, style);
+        }
+        None => put(out, "latency: no probe was answered", Ink::Bad, COLUMN, style),
+    }
+    if let Some(application) = &probes.application {
+        let rpm = probes
+            .round_trips_per_minute
+            .map_or_else(String::new, |rpm| format!("; {rpm:.0} round trips a minute"));
+        let text = format!("as an application sees it: {}{rpm}", said(application));
+        put(out, &text, Ink::Plain, COLUMN, style);
+    }
+    if let (Some(up), Some(down)) = (&probes.one_way_up, &probes.one_way_down) {
+        let text = format!("one way: up {}, down {}", one_way(up), one_way(down));
+        put(out, &text, Ink::Plain, COLUMN, style);
+    }
+    let place = match (probes.lost, probes.lost_up, probes.lost_down) {
+        (0, ..) | (_, None, _) | (_, _, None) => String::new(),
+        (_, Some(up), Some(down)) => format!(", {up} on the way up and {down} down"),
+    };
+    let lost = match probes.sent {
+        0 => "no probe could be sent".to_owned(),
+        sent => format!(
+            "lost: {} of {sent} probes ({}){place}",
+            probes.lost,
+            share(probes.lost as f64 / sent as f64)
+        ),
+    };
+    let ink = if probes.lost > 0 { Ink::Warn } else { Ink::Plain };
+    put(out, &lost, ink, COLUMN, style);
+}
+
+fn one_way(delay: &NetOneWay) -> String {
+    let bound =
+        if delay.bound_ns > 0.0 { format!(" (±{})", span(delay.bound_ns)) } else { String::new() };
+    let p50 = span(delay.least_ns + delay.above_p50_ns);
+    format!("p50 {p50}{bound}, p99 {} above the least", span(delay.above_p99_ns))
+}
+
+fn put_cost(out: &mut String, phase: &NetPhase, style: Style) {
+    let mut costs = Vec::new();
+    for flow in &phase.flows {
+        let sides = if flow.direction == "up" { ["here", "there"] } else { ["there", "here"] };
+        let named =
+            if phase.flows.len() > 1 { format!("{} ", flow.direction) } else { String::new() };
+        if let Some(cost) = flow.sender_cpu_ns_per_byte {
+            costs.push(format!("{named}sending {} {}", sides[0], per_gigabyte(cost)));
+        }
+        if let Some(cost) = flow.receiver_cpu_ns_per_byte {
+            costs.push(format!("{named}receiving {} {}", sides[1], per_gigabyte(cost)));
+        }
+    }
+    if costs.is_empty() {
+        return;
+    }
+    let softirq =
+        |cpu: Option<&NetCpu>| cpu.map(|cpu| cpu.host_softirq_seconds / cpu.wall_seconds.max(1e-9));
+    let hosts = match (softirq(phase.cpu_here.as_ref()), softirq(phase.cpu_there.as_ref())) {
+        (Some(here), Some(there)) => {
+            format!("; in softirqs {} of a processor here, {} there", share(here), share(there))
+        }
+        _ => String::new(),
+    };
+    put(out, &format!("processor: {}{hosts}", costs.join(", ")), Ink::Plain, COLUMN, style);
+}
+
+/// A nanosecond a byte is a second a gigabyte.
+fn per_gigabyte(ns_per_byte: f64) -> String {
+    format!("{} s/GB", significant(ns_per_byte, 3))
+}
+
+fn put_clocks(out: &mut String, document: &NetDocument, style: Style) {
+    let Some(clocks) = &document.clocks else { return };
+    if clocks.same {
+        return put(out, "clocks: one clock on both sides", Ink::Dim, 2, style);
+    }
+    let steps = match clocks.steps {
+        0 => String::new(),
+        n => format!("; set {n} times meanwhile"),
+    };
+    let text = format!(
+        "clocks: theirs {} ±{} from ours, gaining {:.2} ppm{steps}",
+        span(clocks.offset_ns),
+        span(clocks.bound_ns),
+        clocks.drift_ppm
+    );
+    put(out, &text, Ink::Dim, 2, style);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn document() -> NetDocument {
+        let path = NetDistribution { n: 10, p50_ns: 2e7, p99_ns: 3e7, ..Default::default() };
+        let probes = NetProbes {
+            sent: 200,
+            answered: 198,
+            lost: 2,
+            lost_up: Some(2),
+            lost_down: Some(0),
+            path: Some(path.clone()),
+            application: Some(path),
+            round_trips_per_minute: Some(2_950.0),
+            one_way_up: Some(NetOneWay { least_ns: 1e7, bound_ns: 1e7, ..Default::default() }),
+            one_way_down: Some(NetOneWay::default()),
+            ..Default::default()
+        };
+        let flow = NetFlow {
+            direction: "up".to_owned(),
+            streams: 4,
+            congestion: "cubic".to_owned(),
+            bytes_per_second: 117.7e6,
+            seconds: 4.0,
+            retransmitted_segments: 12,
+            bytes: 470_800_000,
+            mss_bytes: 1448,
+            waits: Some(NetWaits { network: 0.9, application: 0.1, ..Default::default() }),
+            sender_cpu_ns_per_byte: Some(0.31),
+            ..Default::default()
+        };
+        let phase = NetPhase {
+            name: "up".to_owned(),
+            ended: "complete".to_owned(),
+            flows: vec![flow],
+            probes: Some(probes),
+            ..Default::default()
+        };
+        NetDocument {
+            asked: "user@host".to_owned(),
+            address: "10.0.0.2".to_owned(),
+            ended: "partial".to_owned(),
+            problems: vec!["the agent was lost while running a test".to_owned()],
+            phases: vec![phase],
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn the_page_says_rate_latency_loss_waits_and_cost() {
+        let page = render(&document(), Style::plain(120));
+        for part in [
+            "942 Mb/s over 4 streams",
+            "latency: p50 20.0 ms, p99 30.0 ms",
+            "2950 round trips a minute",
+            "lost: 2 of 200 probes (1.0%), 2 on the way up and 0 down",
+            "waited for: the network 90%, the sender itself 10%",
+            "sending here 0.310 s/GB",
+            "partial: the agent was lost",
+        ] {
+            assert!(page.contains(part), "no '{part}' in\n{page}");
+        }
+    }
+
+    #[test]
+    fn the_page_fits_forty_columns() {
+        let page = render(&document(), Style::plain(40));
+        assert!(page.lines().all(|line| line.chars().count() <= 40), "{page}");
+    }
+
+    #[test]
+    fn rates_have_three_digits_and_the_unit_that_suits() {
+        assert_eq!(bits(125.0), "1.00 kb/s");
+        assert_eq!(bits(124_950_000.0), "1.00 Gb/s");
+        assert_eq!(bits(117_700_000.0), "942 Mb/s");
+    }
+}
