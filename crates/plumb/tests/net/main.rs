@@ -110,7 +110,7 @@ fn what_is_not_there_is_named_with_its_fix() {
 fn a_peer_that_is_killed_leaves_a_partial_result_that_says_so() {
     let bench = Bench::new();
     let via = format!("timeout -s KILL 2 {PLUMB} agent --stdio");
-    let words = ["net", "--via", &via, "127.0.0.1", "--json", "--only", "up", "-t", "20s"];
+    let words = ["net", "--via", &via, "127.0.0.1", "--json", "--only", "up", "-t", "4s"];
     let output = bench.plumb(&words);
     assert_eq!(output.status.code(), Some(4));
     let found = document(&String::from_utf8(output.stdout).unwrap());
