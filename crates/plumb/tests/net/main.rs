@@ -102,8 +102,6 @@ fn what_is_not_there_is_named_with_its_fix() {
     bench.refused(&["net", "-oProxyCommand=x"], &["unexpected argument"]);
     let words = ["net", "--via", &agent(), "127.0.0.1", "--only", "up", "-C", "nosuchcc"];
     bench.refused(&words, &["no congestion control 'nosuchcc'"]);
-    let words = ["net", "--via", &agent(), "127.0.0.1", "--only", "down", "-C", "nosuchcc"];
-    bench.refused(&words, &["no congestion control 'nosuchcc'"]);
 }
 
 #[test]
