@@ -110,6 +110,16 @@ pub fn poll_readable(fd: BorrowedFd<'_>, timeout_ms: i32) -> io::Result<bool> {
     Ok(check(unsafe { libc::poll(&raw mut entry, 1, timeout_ms) })? > 0)
 }
 
+/// poll(2) for one descriptor to take more (or to have failed); `timeout_ms` −1 waits for ever.
+///
+/// Returns whether it does.
+#[inline]
+pub fn poll_writable(fd: BorrowedFd<'_>, timeout_ms: i32) -> io::Result<bool> {
+    let mut entry = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
+    // SAFETY: one valid entry.
+    Ok(check(unsafe { libc::poll(&raw mut entry, 1, timeout_ms) })? > 0)
+}
+
 /// Whether the far end of a descriptor has gone: POLLHUP, POLLRDHUP or POLLERR, without waiting.
 pub fn is_hung_up(fd: BorrowedFd<'_>) -> io::Result<bool> {
     let mut entry = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };

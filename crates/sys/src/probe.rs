@@ -116,6 +116,37 @@ pub fn clock_discipline() -> io::Result<(i32, i64)> {
     Ok((state, value.freq))
 }
 
+/// How far the kernel says that its clock may be from UTC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockError {
+    /// Whether anything disciplines it: neither STA_UNSYNC nor TIME_ERROR.
+    pub synchronised: bool,
+    /// The likely error, in microseconds.
+    pub estimated_us: u64,
+    /// The largest possible error, in microseconds; it grows while nobody disciplines the clock.
+    pub maximum_us: u64,
+}
+
+/// What adjtimex(2) says of the error of the real-time clock.
+///
+/// # Errors
+/// `EPERM` where a filter forbids even reading.
+pub fn clock_error() -> io::Result<ClockError> {
+    let mut value = MaybeUninit::<libc::timex>::zeroed();
+    // SAFETY: `value` points to a whole timex, zeroed, so that `modes` asks for a reading only.
+    let state = unsafe { libc::adjtimex(value.as_mut_ptr()) };
+    if state < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: every field is an integer; all-zero bytes are valid and the call filled it in.
+    let value = unsafe { value.assume_init() };
+    Ok(ClockError {
+        synchronised: state != libc::TIME_ERROR && value.status & libc::STA_UNSYNC == 0,
+        estimated_us: u64::try_from(value.esterror).unwrap_or(u64::MAX),
+        maximum_us: u64::try_from(value.maxerror).unwrap_or(u64::MAX),
+    })
+}
+
 /// The C library and its version: `glibc 2.36`, or the name alone where it does not tell.
 pub fn libc_version() -> (&'static str, Option<&'static CStr>) {
     #[cfg(target_env = "gnu")]
