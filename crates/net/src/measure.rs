@@ -4,8 +4,11 @@
 //! (`crate::protocol`), and what the numbers mean together.
 
 pub mod control;
+pub mod datagram;
+pub mod delay;
 pub mod exchange;
 pub mod latency;
+pub mod mtu;
 pub mod quic;
 pub mod report;
 pub mod run;

@@ -1,0 +1,55 @@
+//! Where the lost datagrams of a stream were lost, from what its two sides saw.
+//!
+//! Exact where a kernel says it of this socket: refused by the queue of the sender's device, and dropped for want of
+//! room in the receiver's buffer. What neither kernel knows of was lost between them; what the counters of both
+//! hosts say about everybody's packets is beside it, and bounds how much of that was on the hosts after all.
+
+use serde::{Deserialize, Serialize};
+
+use super::drops::Drops;
+use super::receiver::ReceiverReport;
+use super::sender::SenderReport;
+
+/// The lost datagrams of one stream by place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Located {
+    /// Numbered datagrams that never arrived, in all.
+    pub lost: u64,
+    /// Refused by the queue of the sender's own device.
+    pub sender_queue: u64,
+    /// Without room in the receiver's socket.
+    pub receiver_buffer: u64,
+    /// Whether the receiver's kernel joined datagrams and each drop there was of one or more: some of what is
+    /// counted for the path may then have been lost there.
+    pub receiver_buffer_at_least: bool,
+    /// Neither: between the two sockets.
+    pub path: u64,
+    /// What the sender's host dropped of all its packets meanwhile.
+    pub sender_host: Drops,
+    /// What the receiver's host dropped of all its packets meanwhile.
+    pub receiver_host: Drops,
+}
+
+impl Located {
+    /// Divides what was lost.
+    pub fn new(sender: &SenderReport, receiver: &ReceiverReport) -> Self {
+        let lost = sender.count.saturating_sub(receiver.tally.unique);
+        let sender_queue = sender.refused.min(lost);
+        // A copy that found no room lost nothing, so there may be more such drops than losses.
+        let receiver_buffer = receiver.overflow.min(lost - sender_queue);
+        Self {
+            lost,
+            sender_queue,
+            receiver_buffer,
+            receiver_buffer_at_least: receiver.joined && receiver.overflow > 0,
+            path: lost - sender_queue - receiver_buffer,
+            sender_host: sender.drops,
+            receiver_host: receiver.drops,
+        }
+    }
+
+    /// The lost share of what was numbered.
+    pub fn share(&self, sender: &SenderReport) -> f64 {
+        if sender.count == 0 { 0.0 } else { self.lost as f64 / sender.count as f64 }
+    }
+}

@@ -1,0 +1,417 @@
+//! Receives one stream: blocks for the first datagram, takes all that have come by one call, and counts.
+//!
+//! The end is the receiver's: once the sender has said how many there were, it waits for the last of them, or until
+//! none has come for a grace period. Probes, announcements and ends are answered meanwhile, each with forty bytes.
+//! A kernel that can joins what came together (UDP_GRO); each is counted by itself all the same. Left out: who
+//! may send, which [`super::meeting`] decides.
+
+use std::io;
+use std::net::UdpSocket;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use plumb_base::time::Span;
+use plumb_base::units::rate::Rate;
+use plumb_sys::clock::{Clock, read_ns};
+use plumb_sys::datagram::{Arrival, ReceiveBatch, send_from};
+use plumb_sys::socket;
+use serde::{Deserialize, Serialize};
+
+use super::account::{Account, Tally};
+use super::drops::Drops;
+use super::header::{Header, Kind, Token};
+use super::jitter::Jitter;
+use super::meeting;
+use super::trace::Trace;
+
+/// Datagrams, or joined ones, of one call.
+const SLOTS: usize = 32;
+/// Joined datagrams come in up to so many bytes.
+const SLOT_BYTES: usize = 65_536;
+/// How long one call waits at most, so that a stop and a deadline are seen.
+const WAIT: Duration = Duration::from_millis(10);
+/// How long to stay once everything came: for second copies, and to answer an end that is said again.
+const LINGER: Span = Span::from_ms(50);
+const NEVER: u64 = u64::MAX;
+
+/// What both sides of a stream share with whoever watches it: counts so far, and a wish to stop.
+#[derive(Debug)]
+pub struct Progress {
+    /// Datagrams sent, or different ones received.
+    pub datagrams: AtomicU64,
+    /// Their bytes.
+    pub bytes: AtomicU64,
+    /// Ends the stream soon.
+    pub stop: AtomicBool,
+    /// How many the sender sent in all, when the control connection says so before a datagram does.
+    pub final_count: AtomicU64,
+}
+
+impl Progress {
+    /// Nothing yet.
+    pub const fn new() -> Self {
+        Self {
+            datagrams: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            stop: AtomicBool::new(false),
+            final_count: AtomicU64::new(NEVER),
+        }
+    }
+
+    /// Whether the stream is to end.
+    pub fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// What a receiver is to expect.
+#[derive(Clone, Copy, Debug)]
+pub struct Expectation {
+    /// The session's token.
+    pub token: Token,
+    /// The stream of the session; others are not counted.
+    pub stream: u16,
+    /// No number is as great as this.
+    pub count_max: u64,
+    /// The rate of the payload, which the buffer is chosen for.
+    pub rate: Option<Rate>,
+    /// How long to wait for the first datagram, and in the middle for a next one.
+    pub idle: Span,
+    /// How long to wait for stragglers after the end.
+    pub grace: Span,
+    /// How long all of it may last.
+    pub duration_max: Span,
+}
+
+impl Expectation {
+    /// With half a second for stragglers and five of patience for the next datagram.
+    pub const fn new(token: Token, stream: u16, rate: Option<Rate>, duration_max: Span) -> Self {
+        Self {
+            token,
+            stream,
+            count_max: u64::MAX,
+            rate,
+            idle: Span::from_secs(5),
+            grace: Span::from_ms(500),
+            duration_max,
+        }
+    }
+
+    /// A buffer for half a second at the rate: the longest time that a reader may be kept from running.
+    fn buffer_bytes(&self) -> usize {
+        const LEAST: f64 = 4e6;
+        const MOST: f64 = 64e6;
+        let half_second = self.rate.map_or(MOST, |rate| rate.bytes_per_second() / 2.0);
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "clamped to what fits"
+        )]
+        {
+            half_second.clamp(LEAST, MOST) as usize
+        }
+    }
+}
+
+/// Why a receiver ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ending {
+    /// Everything that was sent came.
+    Complete,
+    /// The sender ended, and nothing more came for the grace period.
+    Grace,
+    /// Nothing came any more, and no end either.
+    Idle,
+    /// The time allowed was over.
+    Deadline,
+    /// It was told to.
+    Stopped,
+}
+
+/// What a receiver saw.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ReceiverReport {
+    /// Why it ended.
+    pub ending: Ending,
+    /// How many were sent, where that was heard.
+    pub count: Option<u64>,
+    /// Received, lost, late and twice.
+    pub tally: Tally,
+    /// Bytes of payload of all different datagrams.
+    pub bytes: u64,
+    /// Bytes of payload a second from the first datagram to the last, without the first.
+    pub rate_bits_per_second: f64,
+    /// When the first came, by this host's CLOCK_MONOTONIC_RAW.
+    pub first_ns: Option<u64>,
+    /// When the last came.
+    pub last_ns: Option<u64>,
+    /// Jitter of RFC 3550 at the end.
+    pub jitter_ns: f64,
+    /// Transit times by both clocks.
+    pub trace: Trace,
+    /// Datagrams that this socket's buffer had no room for.
+    pub overflow: u64,
+    /// Whether the kernel joined datagrams, each such drop then being of one or more.
+    pub joined: bool,
+    /// Bytes of the socket's buffer.
+    pub buffer_bytes: u64,
+    /// What else this host dropped meanwhile.
+    pub drops: Drops,
+    /// Datagrams that were not of this stream.
+    pub foreign: u64,
+    /// Calls that received something.
+    pub calls: u64,
+}
+
+/// A socket that may be sent to: it has its buffer, and what is dropped from now on is counted.
+#[derive(Clone, Copy, Debug)]
+pub struct Prepared {
+    buffer_bytes: u64,
+    overflow_before: u32,
+    drops_before: Drops,
+}
+
+/// Gets a socket ready; to be done before the sender is told to begin.
+///
+/// # Errors
+/// The kernel's.
+pub fn prepare(socket: &UdpSocket, expectation: &Expectation) -> io::Result<Prepared> {
+    let buffer_bytes = meeting::prepare_receiving(socket, expectation.buffer_bytes())?;
+    socket.set_read_timeout(Some(WAIT))?;
+    let overflow_before = socket::receive_drops(socket.as_fd()).unwrap_or(0);
+    Ok(Prepared { buffer_bytes, overflow_before, drops_before: Drops::read() })
+}
+
+/// Receives one stream until it ends.
+///
+/// # Errors
+/// The kernel's; a silent or stopped sender is no error but an [`Ending`].
+pub fn receive(
+    socket: &UdpSocket,
+    prepared: Prepared,
+    expectation: &Expectation,
+    progress: &Progress,
+) -> io::Result<ReceiverReport> {
+    let Prepared { buffer_bytes, overflow_before, drops_before } = prepared;
+    // Whoever met over this socket meanwhile may have had another patience.
+    socket.set_read_timeout(Some(WAIT))?;
+    let fd = socket.as_fd();
+    let mut stream = Stream::new(socket, expectation);
+    let mut batch = ReceiveBatch::new(SLOTS, SLOT_BYTES);
+    let begun = read_ns(Clock::MonotonicRaw);
+    let ending = loop {
+        match batch.receive(fd, true) {
+            Ok(came) => {
+                let clocks = Clocks::read();
+                stream.calls += 1;
+                for index in 0..came {
+                    stream.handle(&batch.arrival(index), clocks);
+                }
+                progress.datagrams.store(stream.account.unique(), Ordering::Relaxed);
+                progress.bytes.store(stream.bytes, Ordering::Relaxed);
+            }
+            Err(error) if meeting::is_passing(&error) => {}
+            Err(error) => return Err(error),
+        }
+        let now = read_ns(Clock::MonotonicRaw);
+        if progress.is_stopped() {
+            break Ending::Stopped;
+        }
+        stream.hear_count(progress.final_count.load(Ordering::Relaxed), now);
+        if let Some(ending) = stream.ending(now, begun) {
+            break ending;
+        }
+    };
+    let overflow = socket::receive_drops(fd).unwrap_or(0).wrapping_sub(overflow_before);
+    Ok(stream.into_report(ending, u64::from(overflow), buffer_bytes, drops_before))
+}
+
+/// This host's two clocks read together: the kernel dates datagrams by the one, and everything else here is of
+/// the other.
+#[derive(Clone, Copy, Debug)]
+struct Clocks {
+    monotonic_ns: u64,
+    realtime_ns: u64,
+}
+
+impl Clocks {
+    fn read() -> Self {
+        let realtime_ns = read_ns(Clock::Realtime);
+        Self { monotonic_ns: read_ns(Clock::MonotonicRaw), realtime_ns }
+    }
+
+    /// A moment of the real-time clock, a little while ago, by the monotonic one.
+    fn monotonic(self, realtime_ns: Option<u64>) -> u64 {
+        // What lies further back than a buffer holds is of before the clock was set.
+        const LONGEST_NS: u64 = 60_000_000_000;
+        let ago = realtime_ns.and_then(|at| self.realtime_ns.checked_sub(at));
+        self.monotonic_ns - ago.filter(|&ago| ago < LONGEST_NS).unwrap_or(0).min(self.monotonic_ns)
+    }
+}
+
+struct Stream<'a> {
+    socket: &'a UdpSocket,
+    expectation: &'a Expectation,
+    account: Account,
+    jitter: Jitter,
+    trace: Trace,
+    bytes: u64,
+    first_bytes: u64,
+    first_ns: Option<u64>,
+    last_ns: Option<u64>,
+    count: Option<u64>,
+    /// When the count was heard.
+    ended_ns: Option<u64>,
+    joined: bool,
+    foreign: u64,
+    calls: u64,
+}
+
+impl<'a> Stream<'a> {
+    fn new(socket: &'a UdpSocket, expectation: &'a Expectation) -> Self {
+        Self {
+            socket,
+            expectation,
+            account: Account::new(expectation.count_max),
+            jitter: Jitter::default(),
+            trace: Trace::new(),
+            bytes: 0,
+            first_bytes: 0,
+            first_ns: None,
+            last_ns: None,
+            count: None,
+            ended_ns: None,
+            joined: false,
+            foreign: 0,
+            calls: 0,
+        }
+    }
+
+    #[inline]
+    fn handle(&mut self, arrival: &Arrival<'_>, clocks: Clocks) {
+        let at_ns = clocks.monotonic(arrival.at_ns);
+        match arrival.segment_bytes {
+            Some(size) if size < arrival.bytes.len() => {
+                self.joined = true;
+                arrival.bytes.chunks(size).for_each(|part| self.one(part, arrival, at_ns));
+            }
+            _ => self.one(arrival.bytes, arrival, at_ns),
+        }
+    }
+
+    #[inline]
+    fn one(&mut self, bytes: &[u8], arrival: &Arrival<'_>, at_ns: u64) {
+        let header = Header::read(&self.expectation.token, bytes);
+        let header = header.filter(|header| header.stream == self.expectation.stream);
+        match header {
+            Some(header) if header.kind == Kind::Data => self.datum(&header, bytes.len(), at_ns),
+            Some(header) => {
+                if header.kind == Kind::End {
+                    self.hear_count(header.intended_ns, at_ns);
+                }
+                self.reply(bytes, arrival);
+            }
+            None => self.foreign += 1,
+        }
+    }
+
+    #[inline]
+    fn datum(&mut self, header: &Header, len: usize, at_ns: u64) {
+        use super::account::Verdict;
+        let verdict = self.account.record(header.sequence);
+        if matches!(verdict, Verdict::Impossible) {
+            return;
+        }
+        self.last_ns = Some(at_ns);
+        if !matches!(verdict, Verdict::InOrder | Verdict::Late { .. }) {
+            return;
+        }
+        let len = u64::try_from(len).unwrap_or(0);
+        if self.first_ns.is_none() {
+            self.first_ns = Some(at_ns);
+            self.first_bytes = len;
+        }
+        self.bytes += len;
+        let sample = self.trace.record(header.sent_ns, at_ns);
+        self.jitter.record(sample.transit_ns);
+    }
+
+    fn hear_count(&mut self, count: u64, now_ns: u64) {
+        if self.count.is_none() && count != NEVER && count <= self.expectation.count_max {
+            self.count = Some(count);
+            self.ended_ns = Some(now_ns);
+        }
+    }
+
+    /// Answers what asks for it, to where it came from.
+    fn reply(&self, bytes: &[u8], arrival: &Arrival<'_>) {
+        let Some(answer) = meeting::answer(&self.expectation.token, bytes) else { return };
+        // A reply that does not leave is asked for again.
+        let _ = match arrival.from {
+            Some(from) if self.socket.peer_addr().is_err() => {
+                send_from(self.socket.as_fd(), &answer, from, None)
+            }
+            _ => self.socket.send(&answer),
+        };
+    }
+
+    fn ending(&self, now_ns: u64, begun_ns: u64) -> Option<Ending> {
+        let since = |moment: u64| now_ns.saturating_sub(moment);
+        let complete = self.count.is_some_and(|count| self.account.unique() >= count);
+        let quiet_since = self.ended_ns.unwrap_or(begun_ns).max(self.last_ns.unwrap_or(0));
+        if complete && since(quiet_since) > LINGER.min(self.expectation.grace).as_ns() {
+            return Some(Ending::Complete);
+        }
+        if since(begun_ns) > self.expectation.duration_max.as_ns() {
+            return Some(Ending::Deadline);
+        }
+        let heard = self.last_ns.unwrap_or(begun_ns);
+        match self.ended_ns {
+            Some(ended) if since(ended.max(heard)) > self.expectation.grace.as_ns() => {
+                Some(Ending::Grace)
+            }
+            None if since(heard) > self.expectation.idle.as_ns() => Some(Ending::Idle),
+            _ => None,
+        }
+    }
+
+    fn into_report(
+        self,
+        ending: Ending,
+        overflow: u64,
+        buffer_bytes: u64,
+        drops_before: Drops,
+    ) -> ReceiverReport {
+        let span_ns = self.last_ns.zip(self.first_ns).map_or(0, |(last, first)| last - first);
+        let after_first = (self.bytes - self.first_bytes) as f64 * 8.0;
+        ReceiverReport {
+            ending,
+            count: self.count,
+            tally: self.account.close(self.count),
+            bytes: self.bytes,
+            rate_bits_per_second: if span_ns > 0 {
+                after_first * 1e9 / span_ns as f64
+            } else {
+                0.0
+            },
+            first_ns: self.first_ns,
+            last_ns: self.last_ns,
+            jitter_ns: self.jitter.ns(),
+            trace: self.trace,
+            overflow,
+            joined: self.joined,
+            buffer_bytes,
+            drops: Drops::read().since(drops_before),
+            foreign: self.foreign,
+            calls: self.calls,
+        }
+    }
+}

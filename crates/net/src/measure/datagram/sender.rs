@@ -1,0 +1,469 @@
+//! Sends one stream at its pace, and says how many there were until that is heard.
+//!
+//! One thread: sleeps until the next call is due, writes the times into the datagrams that are, and hands them over
+//! by one call, cut up by the kernel (UDP_SEGMENT) where several leave at once and the path lets it. The queue of
+//! this host's device is asked to refuse what it drops (IP_RECVERR), so that a loss there is known here. Nothing
+//! is sent twice but the end. Left out: who may be sent to ([`super::meeting`]).
+
+use std::io;
+use std::net::UdpSocket;
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
+
+use plumb_base::stats::histogram::Histogram;
+use plumb_base::time::Span;
+use plumb_base::units::rate::Rate;
+use plumb_sys::clock::{Clock, read_ns};
+use plumb_sys::datagram::{self, Notice, SendBatch};
+use plumb_sys::socket::{IntOption, set_option};
+use plumb_sys::{fd, timer};
+use serde::{Deserialize, Serialize};
+
+use super::drops::Drops;
+use super::header::{self, Header, Kind, Token};
+use super::pace::{BATCH_MAX, Pace};
+use super::receiver::Progress;
+
+/// Bytes that one call hands over to be cut up: what a datagram of IPv4 holds, less its headers.
+const SEGMENTED_MAX: usize = 65_000;
+/// The longest payload of UDP over IPv4; IPv6 takes twenty bytes more.
+const DATAGRAM_MAX: usize = 65_507;
+/// Refusals by the far host or a router after which nobody is there.
+const UNREACHABLE_MAX: u64 = 64;
+/// Shorter waits are spun, because waking takes as long.
+const SPIN_NS: u64 = 5_000;
+/// How long one sleep lasts at most, so that a stop is seen.
+const SLEEP_NS_MAX: u64 = 20_000_000;
+/// The end is said this often, this far apart, unless it is heard.
+const ENDS: u32 = 20;
+const END_SPACING_MS: i32 = 50;
+/// How far behind its schedule a stream may end.
+const OVERTIME: Span = Span::from_ms(500);
+
+/// What is to be sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// The session's token.
+    pub token: Token,
+    /// The stream of the session.
+    pub stream: u16,
+    /// Bytes of payload of each datagram, at least [`header::LEN`].
+    pub datagram_bytes: usize,
+    /// Of the payload; without one, as fast as the kernel takes them.
+    pub rate: Option<Rate>,
+    /// For how long.
+    pub duration: Span,
+    /// Whether the kernel may cut one call's bytes into datagrams.
+    pub segmentation: bool,
+}
+
+/// A stream that could not be sent.
+#[derive(Debug, thiserror::Error)]
+pub enum SendError {
+    /// Too short for a header, or longer than UDP allows.
+    #[error("a datagram of {bytes} bytes cannot be sent: give {least} to {most}", least = header::LEN, most = DATAGRAM_MAX)]
+    Length {
+        /// What was asked for.
+        bytes: usize,
+    },
+    /// The path or the device takes no datagram of this length.
+    #[error(
+        "datagrams of {bytes} bytes are too long for the way to the other host; give fewer bytes, as many as \
+         the path's MTU less 28 (IPv4) or 48 (IPv6)"
+    )]
+    TooLong {
+        /// What was asked for.
+        bytes: usize,
+    },
+    /// Routers or the far host keep saying that nobody is there.
+    #[error(
+        "the other host stopped taking datagrams after {sent}: its program ended or a firewall came between"
+    )]
+    Unreachable {
+        /// How many had been sent.
+        sent: u64,
+    },
+    /// The kernel refused otherwise.
+    #[error("sending datagrams failed: {0}")]
+    Kernel(#[from] io::Error),
+}
+
+/// What a sender did.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SenderReport {
+    /// How many were to be sent at the rate asked for.
+    pub planned: Option<u64>,
+    /// How many were numbered: sent, or refused by this host.
+    pub count: u64,
+    /// Datagrams that the queue of this host's device refused (ENOBUFS): lost here.
+    pub refused: u64,
+    /// Bytes of payload of each.
+    pub datagram_bytes: u64,
+    /// When the first was due, by this host's CLOCK_MONOTONIC_RAW.
+    pub start_ns: u64,
+    /// When the last call returned.
+    pub end_ns: u64,
+    /// Datagrams that leave by one call at this rate.
+    pub batch: u64,
+    /// Whether the kernel cut calls up.
+    pub segmentation: bool,
+    /// Calls.
+    pub calls: u64,
+    /// How often the socket's buffer was full, so that sending waited: the device is slower than the rate.
+    pub waits: u64,
+    /// The most bytes seen in this host's own queues.
+    pub queued_bytes_max: u64,
+    /// Refusals by the far host or a router (ICMP).
+    pub unreachable: u64,
+    /// How late datagrams left: half of them no later than this.
+    pub late_p50_ns: u64,
+    /// Ninety-nine in a hundred no later than this.
+    pub late_p99_ns: u64,
+    /// The latest.
+    pub late_max_ns: u64,
+    /// Whether the receiver said that it heard the end.
+    pub end_heard: bool,
+    /// Whether it was told to stop, or ran out of time, before all were sent.
+    pub cut_short: bool,
+    /// What else this host dropped meanwhile.
+    pub drops: Drops,
+}
+
+/// Sends one stream over a connected socket.
+///
+/// # Errors
+/// [`SendError`]; where some had been sent, the receiver's report says which came.
+pub fn send(
+    socket: &UdpSocket,
+    plan: &Plan,
+    progress: &Progress,
+) -> Result<SenderReport, SendError> {
+    if !(header::LEN..=DATAGRAM_MAX).contains(&plan.datagram_bytes) {
+        return Err(SendError::Length { bytes: plan.datagram_bytes });
+    }
+    let v6 = socket.local_addr()?.is_ipv6();
+    datagram::notice(socket.as_fd(), v6, Notice::Errors)?;
+    // This thread's own wish; without it sleeps are 50 µs longer.
+    let _ = timer::set_slack_ns(1);
+    let drops_before = Drops::read();
+    let mut course = Course::new(socket, plan, progress);
+    course.run()?;
+    course.outlet.cut_up(socket, false)?;
+    let end_ns = read_ns(Clock::MonotonicRaw);
+    course.sample_queue();
+    let end_heard = course.say_end()?;
+    let mut report = course.report;
+    report.end_ns = end_ns;
+    report.end_heard = end_heard;
+    report.late_p50_ns = course.lateness.quantile(0.5);
+    report.late_p99_ns = course.lateness.quantile(0.99);
+    report.late_max_ns = course.lateness.max();
+    report.drops = Drops::read().since(drops_before);
+    Ok(report)
+}
+
+/// The memory that calls are made from: slots of one datagram, or of several that the kernel cuts apart.
+struct Outlet {
+    batch: SendBatch,
+    datagram_bytes: usize,
+    per_slot: usize,
+    /// Datagrams filled in, from the first slot on.
+    filled: usize,
+}
+
+impl Outlet {
+    fn new(datagram_bytes: usize, batch: usize, segmentation: bool) -> Self {
+        let per_slot = if segmentation {
+            (SEGMENTED_MAX / datagram_bytes).clamp(1, BATCH_MAX).min(batch)
+        } else {
+            1
+        };
+        let slots = (2 * batch).div_ceil(per_slot);
+        let batch = SendBatch::new(slots, per_slot * datagram_bytes);
+        Self { batch, datagram_bytes, per_slot, filled: 0 }
+    }
+
+    fn is_cut_up(&self) -> bool {
+        self.per_slot > 1
+    }
+
+    /// Has the kernel cut what is sent into datagrams, or leave it.
+    fn cut_up(&self, socket: &UdpSocket, wanted: bool) -> io::Result<()> {
+        let size = if wanted { self.datagram_bytes } else { 0 };
+        let size = i32::try_from(size).unwrap_or(0);
+        match set_option(socket.as_fd(), IntOption::UdpSegment, size) {
+            // A kernel that cannot never did.
+            Err(_) if !wanted => Ok(()),
+            result => result,
+        }
+    }
+
+    /// Writes the headers of `count` datagrams.
+    #[inline]
+    fn fill(&mut self, plan: &Plan, pace: &Pace, next: u64, count: u64, now_ns: u64) {
+        self.filled = 0;
+        for number in next..next + count {
+            let header = Header {
+                kind: Kind::Data,
+                stream: plan.stream,
+                sequence: wrapped(number),
+                intended_ns: if plan.rate.is_some() { pace.due_ns(number) } else { now_ns },
+                sent_ns: now_ns,
+            };
+            let (slot, place) = (self.filled / self.per_slot, self.filled % self.per_slot);
+            let start = place * self.datagram_bytes;
+            header.write(&plan.token, &mut self.batch.slot(slot)[start..]);
+            self.batch.set_len(slot, start + self.datagram_bytes);
+            self.filled += 1;
+        }
+    }
+
+    fn slots(&self) -> usize {
+        self.filled.div_ceil(self.per_slot)
+    }
+
+    /// Datagrams of one slot.
+    fn datagrams_in(&self, slot: usize) -> usize {
+        self.per_slot.min(self.filled - slot * self.per_slot)
+    }
+}
+
+/// The low 32 bits of a number.
+fn wrapped(number: u64) -> u32 {
+    u32::try_from(number & u64::from(u32::MAX)).unwrap_or(0)
+}
+
+struct Course<'a> {
+    socket: &'a UdpSocket,
+    plan: &'a Plan,
+    progress: &'a Progress,
+    pace: Pace,
+    outlet: Outlet,
+    deadline_ns: u64,
+    lateness: Histogram,
+    report: SenderReport,
+}
+
+impl<'a> Course<'a> {
+    fn new(socket: &'a UdpSocket, plan: &'a Plan, progress: &'a Progress) -> Self {
+        let start_ns = read_ns(Clock::MonotonicRaw);
+        let pace = Pace::new(start_ns, plan.datagram_bytes, plan.rate);
+        let batch = usize::try_from(pace.batch()).unwrap_or(1);
+        let mut outlet = Outlet::new(plan.datagram_bytes, batch, plan.segmentation);
+        if outlet.is_cut_up() && outlet.cut_up(socket, true).is_err() {
+            outlet = Outlet::new(plan.datagram_bytes, batch, false);
+        }
+        let planned = plan.rate.map(|_| pace.count_in(plan.duration.as_ns()));
+        let overtime = if plan.rate.is_some() { OVERTIME } else { Span::ZERO };
+        let deadline_ns = start_ns.saturating_add((plan.duration + overtime).as_ns());
+        let report = SenderReport {
+            planned,
+            count: 0,
+            refused: 0,
+            datagram_bytes: u64::try_from(plan.datagram_bytes).unwrap_or(0),
+            start_ns,
+            end_ns: start_ns,
+            batch: pace.batch(),
+            segmentation: outlet.is_cut_up(),
+            calls: 0,
+            waits: 0,
+            queued_bytes_max: 0,
+            unreachable: 0,
+            late_p50_ns: 0,
+            late_p99_ns: 0,
+            late_max_ns: 0,
+            end_heard: false,
+            cut_short: false,
+            drops: Drops::default(),
+        };
+        let lateness = Histogram::new();
+        Self { socket, plan, progress, pace, outlet, deadline_ns, lateness, report }
+    }
+
+    fn run(&mut self) -> Result<(), SendError> {
+        let count = self.report.planned.unwrap_or(u64::MAX);
+        let (mut last_call_ns, mut last_sent) = (0, 0);
+        while self.report.count < count {
+            let next = self.report.count;
+            let call_ns = self.pace.next_call_ns(next, count, last_call_ns, last_sent);
+            let Some(now_ns) = self.wait_until(call_ns) else {
+                self.report.cut_short = self.plan.rate.is_some() || self.progress.is_stopped();
+                break;
+            };
+            let due = self.pace.allowance(next, count, now_ns);
+            self.outlet.fill(self.plan, &self.pace, next, due, now_ns);
+            if self.plan.rate.is_some() {
+                for number in next..next + due {
+                    self.lateness.record(now_ns.saturating_sub(self.pace.due_ns(number)));
+                }
+            }
+            let sent = self.transmit(now_ns)?;
+            self.report.count += sent;
+            (last_call_ns, last_sent) = (now_ns, sent);
+            self.progress.datagrams.store(self.report.count, Ordering::Relaxed);
+            let bytes = self.report.count * self.report.datagram_bytes;
+            self.progress.bytes.store(bytes, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// The time once `moment` has come; `None` when the stream is to end before.
+    #[inline]
+    fn wait_until(&self, moment: u64) -> Option<u64> {
+        loop {
+            let now = read_ns(Clock::MonotonicRaw);
+            if now > self.deadline_ns || self.progress.is_stopped() {
+                return None;
+            }
+            match moment.checked_sub(now) {
+                None | Some(0) => return Some(now),
+                Some(left) if left <= SPIN_NS => std::hint::spin_loop(),
+                Some(left) => {
+                    timer::sleep_ns((left - SPIN_NS / 2).min(SLEEP_NS_MAX));
+                }
+            }
+        }
+    }
+
+    /// Hands over everything that is filled in; how many datagrams were, or were refused for good.
+    fn transmit(&mut self, now_ns: u64) -> Result<u64, SendError> {
+        let (mut slot, mut done) = (0, 0_usize);
+        while slot < self.outlet.slots() {
+            self.report.calls += 1;
+            let end = self.outlet.slots();
+            match self.outlet.batch.send(self.socket.as_fd(), slot, end) {
+                Ok(sent) => {
+                    let datagrams: usize =
+                        (slot..slot + sent).map(|slot| self.outlet.datagrams_in(slot)).sum();
+                    done += datagrams;
+                    slot += sent;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.report.waits += 1;
+                    self.sample_queue();
+                    fd::poll_writable(self.socket.as_fd(), 20).or_else(excuse_interrupt)?;
+                    if read_ns(Clock::MonotonicRaw) > self.deadline_ns || self.progress.is_stopped()
+                    {
+                        break;
+                    }
+                }
+                Err(error) if is_full(&error) => {
+                    let datagrams = self.outlet.datagrams_in(slot);
+                    self.report.refused += u64::try_from(datagrams).unwrap_or(0);
+                    done += datagrams;
+                    slot += 1;
+                }
+                Err(error) if self.outlet.is_cut_up() && forbids_cutting(&error) => {
+                    self.stop_cutting_up(slot, now_ns)?;
+                    slot = 0;
+                }
+                Err(error) => self.excuse(error)?,
+            }
+        }
+        Ok(u64::try_from(done).unwrap_or(0))
+    }
+
+    /// From here on every datagram is a message of its own: the path's MTU, or a device, allows nothing else.
+    fn stop_cutting_up(&mut self, slot: usize, now_ns: u64) -> io::Result<()> {
+        self.outlet.cut_up(self.socket, false)?;
+        let done = slot * self.outlet.per_slot;
+        let left = u64::try_from(self.outlet.filled - done).unwrap_or(0);
+        let next = self.report.count + u64::try_from(done).unwrap_or(0);
+        let batch = usize::try_from(self.pace.batch()).unwrap_or(1);
+        self.outlet = Outlet::new(self.plan.datagram_bytes, batch, false);
+        self.outlet.fill(self.plan, &self.pace, next, left, now_ns);
+        self.report.segmentation = false;
+        Ok(())
+    }
+
+    /// An error that says something about datagrams sent before, or one that ends the stream.
+    fn excuse(&mut self, error: io::Error) -> Result<(), SendError> {
+        if error.kind() == io::ErrorKind::Interrupted {
+            return Ok(());
+        }
+        // What the kernel keeps about earlier datagrams would otherwise fill its queue.
+        while datagram::discard_error(self.socket.as_fd()).unwrap_or(false) {}
+        if !is_from_afar(&error) {
+            return Err(error.into());
+        }
+        self.report.unreachable += 1;
+        if self.report.unreachable < UNREACHABLE_MAX {
+            return Ok(());
+        }
+        Err(if is_too_long(&error) {
+            SendError::TooLong { bytes: self.plan.datagram_bytes }
+        } else {
+            SendError::Unreachable { sent: self.report.count }
+        })
+    }
+
+    fn sample_queue(&mut self) {
+        let bytes = datagram::unsent_bytes(self.socket.as_fd()).unwrap_or(0);
+        self.report.queued_bytes_max = self.report.queued_bytes_max.max(u64::from(bytes));
+    }
+
+    /// Says how many there were until that is heard, or often enough.
+    fn say_end(&self) -> io::Result<bool> {
+        let Plan { token, stream, .. } = self.plan;
+        let end = Header::of(Kind::End, *stream, 0, self.report.count).to_bytes(token);
+        let fd = self.socket.as_fd();
+        let mut buffer = [0; header::LEN];
+        for _ in 0..ENDS {
+            // A full queue or a refusal: the next one may pass.
+            let _ = self.socket.send(&end);
+            let again_ns =
+                read_ns(Clock::MonotonicRaw) + u64::from(END_SPACING_MS.unsigned_abs()) * 1_000_000;
+            loop {
+                let left_ns = again_ns.saturating_sub(read_ns(Clock::MonotonicRaw));
+                let left_ms = i32::try_from(left_ns / 1_000_000).unwrap_or(END_SPACING_MS);
+                if left_ms == 0 || !fd::poll_readable(fd, left_ms).or_else(excuse_interrupt)? {
+                    break;
+                }
+                while datagram::discard_error(fd).unwrap_or(false) {}
+                match plumb_sys::socket::receive(fd, &mut buffer, false) {
+                    Ok(len) => {
+                        let heard = Header::read(token, &buffer[..len]);
+                        if heard.is_some_and(|heard| heard.kind == Kind::EndHeard) {
+                            return Ok(true);
+                        }
+                    }
+                    Err(error) if super::meeting::is_passing(&error) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(false)
+    }
+}
+
+fn excuse_interrupt(error: io::Error) -> io::Result<bool> {
+    if error.kind() == io::ErrorKind::Interrupted { Ok(false) } else { Err(error) }
+}
+
+/// ENOBUFS: the queue of the device dropped it.
+fn is_full(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(ENOBUFS)
+}
+
+/// EMSGSIZE.
+fn is_too_long(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(EMSGSIZE)
+}
+
+/// Anything but news of datagrams sent before: too long for the path, or no checksums by the device.
+fn forbids_cutting(error: &io::Error) -> bool {
+    let interrupted = error.kind() == io::ErrorKind::Interrupted;
+    is_too_long(error) || !(interrupted || is_from_afar(error))
+}
+
+/// What routers and the far host say by ICMP, or the routing table in their place.
+fn is_from_afar(error: &io::Error) -> bool {
+    use io::ErrorKind as Kind;
+    let kinds = [Kind::ConnectionRefused, Kind::HostUnreachable, Kind::NetworkUnreachable];
+    kinds.contains(&error.kind()) || error.raw_os_error() == Some(EHOSTDOWN) || is_too_long(error)
+}
+
+// Linux's numbers, which are the same on every architecture that is built for.
+const EMSGSIZE: i32 = 90;
+const ENOBUFS: i32 = 105;
+const EHOSTDOWN: i32 = 112;

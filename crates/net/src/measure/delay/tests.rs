@@ -1,0 +1,253 @@
+//! Exchanges made from clocks and paths that are known, and what must be found in them.
+
+use plumb_base::seed::Seed;
+use proptest::prelude::*;
+
+use super::*;
+
+/// Two clocks and a path between them.
+#[derive(Clone, Debug)]
+struct World {
+    offset_ns: f64,
+    drift_ppm: f64,
+    forward_ns: f64,
+    backward_ns: f64,
+    /// Mean of the queueing delay, which is exponential, in each direction.
+    jitter_ns: f64,
+    /// Exchanges and the time between two of them.
+    count: u32,
+    every_ns: f64,
+    /// By how much the far clock was set, and after which exchange.
+    step: Option<(u32, f64)>,
+    seed: u64,
+}
+
+const START_NS: f64 = 5e12;
+
+impl World {
+    fn offset_at(&self, near_ns: f64) -> f64 {
+        let set =
+            self.step.filter(|(index, _)| near_ns >= self.sent_ns(*index) - self.every_ns / 4.0);
+        self.offset_ns
+            + self.drift_ppm * 1e-6 * (near_ns - START_NS)
+            + set.map_or(0.0, |step| step.1)
+    }
+
+    fn sent_ns(&self, index: u32) -> f64 {
+        START_NS + f64::from(index) * self.every_ns
+    }
+
+    fn exchanges(&self) -> Vec<Exchange> {
+        let mut random = Seed(self.seed).stream("delays");
+        let mut queueing = || {
+            let uniform = (f64::from(random.next_u32()) + 1.0) / (f64::from(u32::MAX) + 2.0);
+            -uniform.ln() * self.jitter_ns
+        };
+        let whole = |ns: f64| {
+            #[expect(clippy::cast_possible_truncation, reason = "test times are whole days")]
+            let ns = ns.round() as i64;
+            ns.cast_unsigned()
+        };
+        (0..self.count)
+            .map(|index| {
+                let sent = self.sent_ns(index);
+                let there = sent + self.forward_ns + queueing();
+                let back = there + 20_000.0;
+                let received = back + self.backward_ns + queueing();
+                Exchange {
+                    sent_ns: whole(sent),
+                    far_received_ns: whole(there + self.offset_at(there)),
+                    far_sent_ns: whole(back + self.offset_at(back)),
+                    received_ns: whole(received),
+                }
+            })
+            .collect()
+    }
+}
+
+fn worlds() -> impl Strategy<Value = World> {
+    let clock = (-1e15..1e15_f64, -100.0..100.0_f64);
+    let path = (10_000.0..200e6_f64, 0.1..10.0_f64, 0.0..0.5_f64);
+    let plan = (20..600_u32, 1e6..50e6_f64, any::<u64>());
+    (clock, path, plan).prop_map(|((offset_ns, drift_ppm), (there, ratio, jitter), plan)| World {
+        offset_ns,
+        drift_ppm,
+        forward_ns: there,
+        backward_ns: there * ratio,
+        jitter_ns: there * jitter,
+        count: plan.0,
+        every_ns: plan.1,
+        step: None,
+        seed: plan.2,
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_truth_is_within_what_the_exchanges_allow(world in worlds()) {
+        let exchanges = world.exchanges();
+        let estimate = Estimate::new(&exchanges, Clocks::Apart).unwrap();
+        prop_assert_eq!(estimate.steps.len(), 0, "{:?}", estimate.steps);
+        let segment = estimate.segments[0];
+        prop_assert!(segment.drift_ppm_min <= world.drift_ppm + 1e-3);
+        prop_assert!(segment.drift_ppm_max >= world.drift_ppm - 1e-3);
+        for near in [segment.from_ns, segment.to_ns] {
+            let error = estimate.offset_at(near) - world.offset_at(near as f64);
+            // Doubles of 10^15 ns are exact to an eighth.
+            prop_assert!(error.abs() <= segment.bound_any_drift_ns + 4.0, "{error} {segment:?}");
+        }
+        let half = exchanges.iter().map(Exchange::round_trip_ns).min().unwrap() as f64 / 2.0;
+        prop_assert!(segment.bound_ns <= half * 1.001 + 4.0, "{} {half}", segment.bound_ns);
+    }
+
+    #[test]
+    fn without_jitter_offset_and_drift_are_exact_but_for_the_asymmetry(
+        mut world in worlds(), quiet in Just(0.0)
+    ) {
+        world.jitter_ns = quiet;
+        let estimate = Estimate::new(&world.exchanges(), Clocks::Apart).unwrap();
+        let segment = estimate.segments[0];
+        let span = f64::from(world.count) * world.every_ns;
+        prop_assert!((segment.drift_ppm - world.drift_ppm).abs() <= 1e6 * 8.0 / span);
+        let asymmetry = (world.forward_ns - world.backward_ns) / 2.0;
+        let error = estimate.offset_at(segment.from_ns) - world.offset_at(START_NS);
+        prop_assert!((error - asymmetry).abs() <= 8.0 + asymmetry.abs() * 2e-4, "{error} {asymmetry}");
+    }
+
+    #[test]
+    fn a_step_larger_than_the_round_trip_is_proved_where_it_was(
+        mut world in worlds(), at in 0.2..0.8_f64, sign in any::<bool>(), times in 3.0..1000.0_f64,
+    ) {
+        let size = (world.forward_ns + world.backward_ns + 20.0 * world.jitter_ns) * times;
+        let size = if sign { size } else { -size };
+        let index = f64::from(world.count) * at;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "hundreds")]
+        let index = index as u32;
+        world.step = Some((index, size));
+        // One exchange at a time, so that none straddles the step.
+        world.every_ns += world.forward_ns + world.backward_ns + 40.0 * world.jitter_ns;
+        prop_assume!(size.abs() > world.every_ns * 2e-3);
+        let estimate = Estimate::new(&world.exchanges(), Clocks::Apart).unwrap();
+        prop_assert_eq!(estimate.steps.len(), 1, "{:?}", estimate.steps);
+        let step = estimate.steps[0];
+        prop_assert!(step.proved);
+        let near = world.sent_ns(index);
+        prop_assert!(step.after_ns as f64 <= near && near <= step.before_ns as f64);
+        let slack = 2.0 * (world.forward_ns + world.backward_ns) + 0.05 * size.abs();
+        prop_assert!((step.size_ns - size).abs() <= slack, "{} {size}", step.size_ns);
+    }
+}
+
+fn wide_area() -> World {
+    World {
+        offset_ns: -3.7e12,
+        drift_ppm: 40.0,
+        forward_ns: 20e6,
+        backward_ns: 30e6,
+        jitter_ns: 100_000.0,
+        count: 1000,
+        every_ns: 10e6,
+        step: None,
+        seed: 7,
+    }
+}
+
+#[test]
+fn a_step_that_hides_within_the_round_trip_is_recognised() {
+    for size in [5e6, -5e6] {
+        let world = World { step: Some((600, size)), ..wide_area() };
+        let estimate = Estimate::new(&world.exchanges(), Clocks::Apart).unwrap();
+        assert_eq!(estimate.steps.len(), 1, "{:?}", estimate.steps);
+        let step = estimate.steps[0];
+        assert!(!step.proved);
+        assert!((step.size_ns - size).abs() < 0.2e6, "{step:?}");
+        let near = world.sent_ns(600);
+        assert!((step.after_ns as f64 - near).abs() < 5.0 * world.every_ns, "{step:?} {near}");
+    }
+}
+
+#[test]
+fn a_path_that_changes_and_queues_that_fill_in_turn_are_no_step() {
+    let quiet = wide_area().exchanges();
+    // Idle, then a queue on the way back, then one on the way there.
+    let loaded = |index: usize| match index {
+        0..300 => (0_u64, 0_u64),
+        300..600 => (0, 40_000_000),
+        _ => (40_000_000, 0),
+    };
+    let longer = |index: usize| if index < 500 { (0_u64, 0_u64) } else { (15_000_000, 0) };
+    for added in [&loaded as &dyn Fn(usize) -> (u64, u64), &longer] {
+        let exchanges: Vec<Exchange> = quiet
+            .iter()
+            .enumerate()
+            .map(|(index, exchange)| {
+                let (there, back) = added(index);
+                Exchange {
+                    far_received_ns: exchange.far_received_ns + there,
+                    far_sent_ns: exchange.far_sent_ns + there,
+                    received_ns: exchange.received_ns + there + back,
+                    ..*exchange
+                }
+            })
+            .collect();
+        let estimate = Estimate::new(&exchanges, Clocks::Apart).unwrap();
+        assert_eq!(estimate.steps, Vec::new());
+    }
+}
+
+#[test]
+fn drift_is_found_to_a_fraction_of_a_millionth_on_a_wide_area_path() {
+    let world = wide_area();
+    let segment = Estimate::new(&world.exchanges(), Clocks::Apart).unwrap().segments[0];
+    // A thousandth of the mean queueing delay over ten seconds.
+    assert!((segment.drift_ppm - world.drift_ppm).abs() < 0.5, "{segment:?}");
+    assert!((segment.bound_ns - 25e6).abs() < 0.1e6, "{segment:?}");
+}
+
+#[test]
+fn one_clock_needs_no_estimate_and_has_no_bound() {
+    let world = World { offset_ns: 0.0, drift_ppm: 0.0, ..wide_area() };
+    let exchanges = world.exchanges();
+    let estimate = Estimate::new(&exchanges, Clocks::Same).unwrap();
+    let (there, back) = one_way(&estimate, &exchanges).unwrap();
+    assert!((there.least_ns - 20e6).abs() < 1e4 && (back.least_ns - 30e6).abs() < 1e4);
+    assert!(there.bound_ns.abs() < 1e-9);
+    assert_eq!(Estimate::new(&[], Clocks::Same), None);
+}
+
+#[test]
+fn delays_above_the_least_do_not_depend_on_the_asymmetry() {
+    let world = wide_area();
+    let exchanges = world.exchanges();
+    let estimate = Estimate::new(&exchanges, Clocks::Apart).unwrap();
+    let (there, back) = one_way(&estimate, &exchanges).unwrap();
+    for way in [there, back] {
+        // The median of an exponential distribution is ln 2 of its mean; its least of a thousand is near zero.
+        assert!((way.above_p50_ns - 69_300.0).abs() < 15_000.0, "{way:?}");
+        assert!((way.least_ns - 25e6).abs() < 0.2e6, "each is half of the round trip: {way:?}");
+    }
+    assert!((there.least_ns - 20e6).abs() <= there.bound_ns);
+}
+
+#[test]
+fn moments_of_the_far_clock_come_back_to_the_near_one() {
+    let world = wide_area();
+    let estimate = Estimate::new(&world.exchanges(), Clocks::Apart).unwrap();
+    let near = 5_003_000_000_000_u64;
+    #[expect(clippy::cast_possible_truncation, reason = "days")]
+    let far = near.wrapping_add((estimate.offset_at(near).round() as i64).cast_unsigned());
+    assert!(estimate.near_ns(far).abs_diff(near) <= 2);
+}
+
+#[test]
+fn clocks_are_the_same_only_where_everything_that_tells_says_so() {
+    let here = ClockIdentity::here();
+    let known = !here.boot_id.is_empty() && !here.time_namespace.is_empty();
+    assert_eq!(Clocks::of(&here, &here) == Clocks::Same, known);
+    let other = ClockIdentity { boot_id: "another".to_owned(), ..here.clone() };
+    assert_eq!(Clocks::of(&here, &other), Clocks::Apart);
+    let unknown = ClockIdentity::default();
+    assert_eq!(Clocks::of(&unknown, &unknown), Clocks::Apart);
+}

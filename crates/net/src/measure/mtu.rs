@@ -1,0 +1,325 @@
+//! The path's MTU, found out by datagrams that are not fragmented and that the far side confirms.
+//!
+//! What is not confirmed after several tries, while a shorter one still is, is too long: so neither a router that
+//! keeps silent (a black hole) nor a lost datagram deceives. Lengths are of whole IP packets. Sizes that
+//! links have are tried first, then halves. Left out: answering, which [`super::datagram::meeting`] does, and
+//! the way back, which the other side probes.
+
+use std::io;
+use std::net::UdpSocket;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use plumb_base::time::Span;
+use plumb_sys::clock::{Clock, read_ns};
+use plumb_sys::datagram::probe_path_mtu;
+use serde::{Deserialize, Serialize};
+
+use super::datagram::header::{Header, Kind, LEN, Token};
+use super::datagram::meeting;
+
+/// Tries until silence is believed.
+const TRIES: u32 = 4;
+/// Bounds of how long one try waits, which is four round trips.
+const WAIT_MIN: Span = Span::from_ms(40);
+const WAIT_MAX: Span = Span::from_ms(1500);
+/// Before a round trip is known.
+const WAIT_FIRST: Span = Span::from_ms(400);
+/// What links and tunnels are set to: Ethernet with and without jumbo frames, FDDI, PPPoE, GRE, VXLAN, WireGuard,
+/// IPv6's least.
+const LIKELY: &[usize] = &[
+    65_535, 16_384, 9216, 9000, 8192, 4352, 2304, 1500, 1492, 1480, 1476, 1454, 1450, 1440, 1420,
+    1400, 1380, 1280,
+];
+/// EMSGSIZE on Linux.
+const TOO_LONG: i32 = 90;
+
+/// What was found out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MtuReport {
+    /// Bytes of the longest IP packet that arrives.
+    pub path_bytes: u64,
+    /// Bytes of payload of a datagram in it.
+    pub payload_bytes: u64,
+    /// Whether this host's own interface takes no longer one.
+    pub limited_here: bool,
+    /// Whether a router said that a packet was too long for it.
+    pub told_by_router: bool,
+    /// Probes sent.
+    pub probes: u64,
+    /// Lengths on which nobody said anything.
+    pub silent: u64,
+}
+
+/// A path that was not found out about.
+#[derive(Debug, thiserror::Error)]
+pub enum MtuError {
+    /// Not even the shortest was confirmed.
+    #[error(
+        "no probe of {bytes} bytes came back: UDP between the hosts is filtered, or the far side has ended"
+    )]
+    Silence {
+        /// Bytes of the whole packet.
+        bytes: usize,
+    },
+    /// What had been confirmed was not any more.
+    #[error(
+        "probes of {bytes} bytes, confirmed before, were lost {TRIES} times: the path failed; try again"
+    )]
+    Outage {
+        /// Bytes of the whole packet.
+        bytes: usize,
+    },
+    /// It was told to stop.
+    #[error("the probe was called off")]
+    CalledOff,
+    /// The kernel refused.
+    #[error("probing the path's MTU failed: {0}")]
+    Kernel(#[from] io::Error),
+}
+
+/// Which length to try next: pure.
+#[derive(Clone, Copy, Debug)]
+struct Search {
+    /// The longest that arrived.
+    good: usize,
+    /// The shortest that did not.
+    bad: usize,
+}
+
+impl Search {
+    fn next(self) -> Option<usize> {
+        if self.good + 1 >= self.bad {
+            return None;
+        }
+        let between: Vec<usize> =
+            LIKELY.iter().copied().filter(|&size| size > self.good && size < self.bad).collect();
+        // One more than a likely size that arrived settles it, when that one does not.
+        if LIKELY.contains(&self.good) && self.bad - self.good > 2 && between.is_empty() {
+            return Some(self.good + 1);
+        }
+        let middle = between.get(between.len() / 2).copied();
+        Some(middle.unwrap_or(usize::midpoint(self.good, self.bad)))
+    }
+}
+
+/// Probes towards the connected peer, which answers as [`meeting::serve`] or a receiver does.
+///
+/// # Errors
+/// [`MtuError`]; the socket is left with its don't-fragment setting.
+pub fn probe(socket: &UdpSocket, token: &Token, stop: &AtomicBool) -> Result<MtuReport, MtuError> {
+    let v6 = socket.peer_addr()?.is_ipv6();
+    probe_path_mtu(socket.as_fd(), v6)?;
+    // What IPv4 asks every host to take (RFC 1122 §3.3.2), and IPv6 every link (RFC 8200 §5).
+    let (headers, least, most) = if v6 { (48, 1280, 65_575) } else { (28, 576, 65_535) };
+    let mut prober = Prober {
+        socket,
+        token,
+        stop,
+        headers,
+        wait: WAIT_FIRST,
+        sequence: 0,
+        buffer: vec![0; most],
+        limited_at: usize::MAX,
+        told_at: usize::MAX,
+        probes: 0,
+    };
+    let mut silent = 0;
+    if prober.try_length(least)? != Outcome::Confirmed {
+        return Err(MtuError::Silence { bytes: least });
+    }
+    let mut search = Search { good: least, bad: most + 1 };
+    while let Some(length) = search.next() {
+        match prober.try_length(length)? {
+            Outcome::Confirmed => search.good = length,
+            Outcome::Refused => search.bad = length,
+            Outcome::Silent => {
+                silent += 1;
+                search.bad = length;
+                if prober.try_length(search.good)? != Outcome::Confirmed {
+                    return Err(MtuError::Outage { bytes: search.good });
+                }
+            }
+        }
+    }
+    let bytes = |count: usize| u64::try_from(count).unwrap_or(0);
+    Ok(MtuReport {
+        path_bytes: bytes(search.good),
+        payload_bytes: bytes(search.good - headers),
+        limited_here: prober.limited_at == search.bad,
+        told_by_router: prober.told_at != usize::MAX,
+        probes: prober.probes,
+        silent,
+    })
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Confirmed,
+    /// By this host's interface or by a router.
+    Refused,
+    Silent,
+}
+
+struct Prober<'a> {
+    socket: &'a UdpSocket,
+    token: &'a Token,
+    stop: &'a AtomicBool,
+    headers: usize,
+    wait: Span,
+    sequence: u32,
+    buffer: Vec<u8>,
+    limited_at: usize,
+    told_at: usize,
+    probes: u64,
+}
+
+impl Prober<'_> {
+    fn try_length(&mut self, length: usize) -> Result<Outcome, MtuError> {
+        for _ in 0..TRIES {
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(MtuError::CalledOff);
+            }
+            if !self.send(length)? {
+                self.limited_at = length;
+                return Ok(Outcome::Refused);
+            }
+            match self.await_answer(length)? {
+                Outcome::Silent => {}
+                decided => return Ok(decided),
+            }
+        }
+        Ok(Outcome::Silent)
+    }
+
+    /// Sends one probe; false where this host's interface takes none so long.
+    fn send(&mut self, length: usize) -> io::Result<bool> {
+        let payload = length - self.headers;
+        self.sequence += 1;
+        let header = Header::of(Kind::Probe, 0, self.sequence, 0);
+        let token = *self.token;
+        header.write(&token, &mut self.buffer);
+        let mut refused = 0;
+        // The first refusal may be about an earlier probe.
+        for _ in 0..2 {
+            match self.socket.send(&self.buffer[..payload]) {
+                Ok(_) => {
+                    self.probes += 1;
+                    return Ok(true);
+                }
+                Err(error) if error.raw_os_error() == Some(TOO_LONG) => refused += 1,
+                Err(error) if meeting::is_passing(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        // Other refusals are silence: the next try may pass.
+        Ok(refused < 2)
+    }
+
+    fn await_answer(&mut self, length: usize) -> io::Result<Outcome> {
+        let sent_ns = read_ns(Clock::MonotonicRaw);
+        let until_ns = sent_ns + self.wait.as_ns();
+        let mut answer = [0; LEN];
+        loop {
+            let now = read_ns(Clock::MonotonicRaw);
+            if now >= until_ns {
+                return Ok(Outcome::Silent);
+            }
+            let left = Duration::from_nanos((until_ns - now).max(1_000_000));
+            self.socket.set_read_timeout(Some(left))?;
+            match self.socket.recv(&mut answer) {
+                Ok(len) => {
+                    let Some(header) = Header::read(self.token, &answer[..len]) else { continue };
+                    let payload = u64::try_from(length - self.headers).unwrap_or(0);
+                    if header.kind == Kind::ProbeHeard && header.intended_ns == payload {
+                        if header.sequence == self.sequence {
+                            let round_trip = read_ns(Clock::MonotonicRaw) - sent_ns;
+                            let four = Span::from_ns(round_trip) * 4;
+                            // Never shorter than before: one quick answer proves little about the next.
+                            let floor = if self.wait == WAIT_FIRST { WAIT_MIN } else { self.wait };
+                            self.wait = four.clamp(floor, WAIT_MAX);
+                        }
+                        return Ok(Outcome::Confirmed);
+                    }
+                }
+                Err(error) if error.raw_os_error() == Some(TOO_LONG) => {
+                    self.told_at = length;
+                    return Ok(Outcome::Refused);
+                }
+                Err(error) if meeting::is_passing(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn every_mtu_is_found_in_few_steps(mtu in 576..65_535_usize) {
+            let (mut search, mut steps) = (Search { good: 576, bad: 65_536 }, 0);
+            while let Some(length) = search.next() {
+                prop_assert!(search.good < length && length < search.bad);
+                if length <= mtu { search.good = length } else { search.bad = length }
+                steps += 1;
+            }
+            prop_assert_eq!(search.good, mtu);
+            prop_assert!(steps <= 25, "{steps}");
+        }
+    }
+
+    #[test]
+    fn what_links_have_is_found_at_once() {
+        for &mtu in LIKELY {
+            let (mut search, mut failures) = (Search { good: 576, bad: 65_536 }, 0);
+            while let Some(length) = search.next() {
+                if length <= mtu {
+                    search.good = length;
+                } else {
+                    search.bad = length;
+                    failures += 1;
+                }
+            }
+            assert_eq!(search.good, mtu);
+            assert!(failures <= 5, "{mtu} {failures}");
+        }
+    }
+
+    #[test]
+    fn loopback_is_as_wide_as_a_packet_may_be_in_both_families() {
+        for (at, expected) in [("127.0.0.1:0", 65_535), ("[::1]:0", 65_536)] {
+            let far = UdpSocket::bind(at).unwrap();
+            let near = UdpSocket::bind(at).unwrap();
+            near.connect(far.local_addr().unwrap()).unwrap();
+            let (token, stop) = ([4; 16], AtomicBool::new(false));
+            let report = std::thread::scope(|scope| {
+                let serving =
+                    scope.spawn(|| meeting::serve(&far, &token, Span::from_secs(60), &stop));
+                let report = probe(&near, &token, &stop).unwrap();
+                stop.store(true, Ordering::Relaxed);
+                assert!(serving.join().unwrap().unwrap() > 0);
+                report
+            });
+            let loopback = std::fs::read_to_string("/sys/class/net/lo/mtu").unwrap();
+            if loopback.trim() == "65536" {
+                assert_eq!(report.path_bytes, expected, "{report:?}");
+            }
+            assert!(report.silent == 0 && report.probes > 0, "{report:?}");
+        }
+    }
+
+    #[test]
+    fn a_far_side_that_says_nothing_is_named() {
+        let far = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let near = UdpSocket::bind("127.0.0.1:0").unwrap();
+        near.connect(far.local_addr().unwrap()).unwrap();
+        let outcome = probe(&near, &[4; 16], &AtomicBool::new(false));
+        assert!(matches!(outcome, Err(MtuError::Silence { bytes: 576 })), "{outcome:?}");
+    }
+}

@@ -1,0 +1,227 @@
+//! Whole streams of datagrams over loopback, some through a relay that does to them what is known.
+#![expect(clippy::unwrap_used, reason = "a test whose sockets fail has failed")]
+
+use std::io;
+use std::net::UdpSocket;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use plumb_base::time::Span;
+use plumb_base::units::rate::Rate;
+use plumb_net::measure::datagram::header::{Header, Kind, Token};
+use plumb_net::measure::datagram::loss::Located;
+use plumb_net::measure::datagram::receiver::{
+    Ending, Expectation, Progress, ReceiverReport, prepare, receive,
+};
+use plumb_net::measure::datagram::sender::{Plan, SendError, SenderReport, send};
+
+const TOKEN: Token = *b"sixteen bytes ok";
+
+fn plan(datagram_bytes: usize, megabits: Option<u64>, ms: u64) -> Plan {
+    Plan {
+        token: TOKEN,
+        stream: 1,
+        datagram_bytes,
+        rate: megabits.and_then(|rate| Rate::from_bits_per_second(rate * 1_000_000)),
+        duration: Span::from_ms(ms),
+        segmentation: true,
+    }
+}
+
+fn socket(at: &str) -> UdpSocket {
+    UdpSocket::bind(at).unwrap()
+}
+
+/// Sends from `near`, connected to wherever, and receives at `far`.
+fn stream(near: &UdpSocket, far: &UdpSocket, plan: &Plan) -> (SenderReport, ReceiverReport) {
+    let expectation = Expectation::new(TOKEN, 1, plan.rate, Span::from_secs(60));
+    let prepared = prepare(far, &expectation).unwrap();
+    std::thread::scope(|scope| {
+        let receiving = scope.spawn(|| receive(far, prepared, &expectation, &Progress::new()));
+        let sent = send(near, plan, &Progress::new()).unwrap();
+        (sent, receiving.join().unwrap().unwrap())
+    })
+}
+
+#[test]
+fn a_rate_that_loopback_carries_loses_nothing_in_either_family_at_any_batch() {
+    for (at, bytes, megabits) in [
+        ("127.0.0.1:0", 1400, 10),
+        ("[::1]:0", 1200, 200),
+        ("127.0.0.1:0", 1448, 1500),
+        ("127.0.0.1:0", 40, 5),
+        ("[::1]:0", 9000, 300),
+    ] {
+        let (near, far) = (socket(at), socket(at));
+        near.connect(far.local_addr().unwrap()).unwrap();
+        let (sent, came) = stream(&near, &far, &plan(bytes, Some(megabits), 300));
+        let planned = sent.planned.unwrap();
+        let context = format!("{at} {bytes} {megabits}: {sent:?}");
+        assert_eq!((sent.count, sent.refused), (planned, 0), "{context}");
+        assert_eq!((came.tally.unique, came.tally.lost), (planned, 0), "{context}");
+        assert_eq!((came.tally.duplicates, came.tally.reordered, came.foreign), (0, 0, 0));
+        assert_eq!((came.count, came.ending), (Some(planned), Ending::Complete));
+        assert_eq!(came.bytes, planned * u64::try_from(bytes).unwrap());
+        assert!(sent.end_heard, "{context}");
+        assert!(came.trace.least.unwrap().transit_ns > 0, "one clock: no time runs backwards");
+        assert_eq!(Located::new(&sent, &came).lost, 0);
+    }
+}
+
+#[test]
+fn what_is_sent_faster_than_it_is_read_is_lost_in_the_receivers_buffer_and_nowhere_else() {
+    let (near, far) = (socket("127.0.0.1:0"), socket("127.0.0.1:0"));
+    near.connect(far.local_addr().unwrap()).unwrap();
+    let plan = Plan { segmentation: false, ..plan(64, None, 200) };
+    let (sent, came) = stream(&near, &far, &plan);
+    let located = Located::new(&sent, &came);
+    assert!(sent.count > 0 && sent.planned.is_none());
+    assert_eq!(located.lost + came.tally.unique, sent.count);
+    assert_eq!((located.path, located.sender_queue), (0, 0), "{located:?}");
+    assert_eq!(came.overflow, located.lost, "each drop is one datagram where none are joined");
+}
+
+/// What the relay did.
+#[derive(Debug, Default)]
+struct Deeds {
+    dropped: u64,
+    doubled: u64,
+    swapped: u64,
+}
+
+/// Passes on what comes to `relay` to `far`: drops every tenth, doubles every seventh, and swaps every
+/// thirteenth with the next. Answers go back.
+fn pass_on(relay: &UdpSocket, far: &UdpSocket, stop: &AtomicBool) -> Deeds {
+    let (mut deeds, mut held, mut near) = (Deeds::default(), None::<Vec<u8>>, None);
+    let out = socket("127.0.0.1:0");
+    out.connect(far.local_addr().unwrap()).unwrap();
+    out.set_nonblocking(true).unwrap();
+    relay.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
+    let mut buffer = [0; 2000];
+    while !stop.load(Ordering::Relaxed) {
+        while let Ok(len) = out.recv(&mut buffer) {
+            relay.send_to(&buffer[..len], near.unwrap()).unwrap();
+        }
+        let Ok((len, from)) = relay.recv_from(&mut buffer) else { continue };
+        near = Some(from);
+        let bytes = &buffer[..len];
+        let header = Header::read(&TOKEN, bytes).unwrap();
+        if header.kind != Kind::Data {
+            held.take().map_or(Ok(0), |held: Vec<u8>| out.send(&held)).unwrap();
+            out.send(bytes).unwrap();
+            continue;
+        }
+        match header.sequence {
+            number if number % 10 == 3 => deeds.dropped += 1,
+            number if number % 13 == 5 && held.is_none() => held = Some(bytes.to_vec()),
+            number => {
+                out.send(bytes).unwrap();
+                if let Some(held) = held.take() {
+                    out.send(&held).unwrap();
+                    deeds.swapped += 1;
+                }
+                if number % 7 == 0 {
+                    out.send(bytes).unwrap();
+                    deeds.doubled += 1;
+                }
+            }
+        }
+    }
+    deeds
+}
+
+#[test]
+fn a_relay_that_drops_doubles_and_swaps_is_told_exactly() {
+    let (near, relay, far) = (socket("127.0.0.1:0"), socket("127.0.0.1:0"), socket("127.0.0.1:0"));
+    near.connect(relay.local_addr().unwrap()).unwrap();
+    let stop = AtomicBool::new(false);
+    let (sent, came, deeds) = std::thread::scope(|scope| {
+        let relaying = scope.spawn(|| pass_on(&relay, &far, &stop));
+        let (sent, came) = stream(&near, &far, &plan(200, Some(2), 1000));
+        stop.store(true, Ordering::Relaxed);
+        (sent, came, relaying.join().unwrap())
+    });
+    assert_eq!(sent.count, 1250);
+    let tally = &came.tally;
+    assert_eq!((tally.lost, tally.duplicates), (deeds.dropped, deeds.doubled), "{came:?}");
+    assert_eq!((tally.reordered, tally.beyond_window), (deeds.swapped, 0));
+    assert_eq!((tally.loss_runs, tally.loss_run_max), (deeds.dropped, 1));
+    let located = Located::new(&sent, &came);
+    assert_eq!((located.lost, located.path), (deeds.dropped, deeds.dropped));
+    assert_eq!(came.ending, Ending::Grace);
+}
+
+#[test]
+fn a_port_that_nobody_listens_on_ends_the_stream_with_its_name() {
+    let near = socket("127.0.0.1:0");
+    let closed = socket("127.0.0.1:0").local_addr().unwrap();
+    near.connect(closed).unwrap();
+    let outcome = send(&near, &plan(100, Some(10), 5000), &Progress::new());
+    assert!(matches!(outcome, Err(SendError::Unreachable { .. })), "{outcome:?}");
+}
+
+#[test]
+fn lengths_that_udp_does_not_carry_are_refused_before_anything_is_sent() {
+    let near = socket("127.0.0.1:0");
+    for bytes in [0, 39, 65_508] {
+        let outcome = send(&near, &plan(bytes, Some(1), 10), &Progress::new());
+        assert!(matches!(outcome, Err(SendError::Length { .. })), "{outcome:?}");
+    }
+}
+
+#[test]
+fn strangers_and_other_streams_are_counted_apart_and_answered_nothing() {
+    let (near, far) = (socket("127.0.0.1:0"), socket("127.0.0.1:0"));
+    near.connect(far.local_addr().unwrap()).unwrap();
+    let stranger = socket("127.0.0.1:0");
+    stranger.connect(far.local_addr().unwrap()).unwrap();
+    let end = |token: &Token| Header::of(Kind::End, 1, 0, 0).to_bytes(token);
+    stranger.send(&end(b"another token...")).unwrap();
+    stranger.send(&[0; 3]).unwrap();
+    let other_stream = Header::of(Kind::Data, 2, 0, 0).to_bytes(&TOKEN);
+    stranger.send(&other_stream).unwrap();
+    let (sent, came) = stream(&near, &far, &plan(100, Some(1), 100));
+    assert_eq!((came.foreign, came.tally.unique), (3, sent.count));
+    stranger.set_nonblocking(true).unwrap();
+    let silence = stranger.recv(&mut [0; 64]).unwrap_err();
+    assert_eq!(silence.kind(), io::ErrorKind::WouldBlock);
+}
+
+#[test]
+fn a_sender_that_vanishes_leaves_a_report_of_what_came() {
+    let (near, far) = (socket("127.0.0.1:0"), socket("127.0.0.1:0"));
+    near.connect(far.local_addr().unwrap()).unwrap();
+    for sequence in [0, 1, 4] {
+        near.send(&Header::of(Kind::Data, 1, sequence, 0).to_bytes(&TOKEN)).unwrap();
+    }
+    let idle = Span::from_ms(50);
+    let expectation = Expectation { idle, ..Expectation::new(TOKEN, 1, None, Span::from_secs(60)) };
+    let prepared = prepare(&far, &expectation).unwrap();
+    let came = receive(&far, prepared, &expectation, &Progress::new()).unwrap();
+    assert_eq!((came.ending, came.count), (Ending::Idle, None));
+    assert_eq!((came.tally.unique, came.tally.lost), (3, 2));
+}
+
+#[test]
+fn both_sides_stop_when_told_to() {
+    let (near, far) = (socket("127.0.0.1:0"), socket("127.0.0.1:0"));
+    near.connect(far.local_addr().unwrap()).unwrap();
+    let expectation = Expectation::new(TOKEN, 1, None, Span::from_secs(60));
+    let prepared = prepare(&far, &expectation).unwrap();
+    let (sending, receiving) = (Progress::new(), Progress::new());
+    std::thread::scope(|scope| {
+        let came = scope.spawn(|| receive(&far, prepared, &expectation, &receiving));
+        let sent = scope.spawn(|| send(&near, &plan(100, Some(1), 60_000), &sending));
+        while receiving.datagrams.load(Ordering::Relaxed) == 0 {
+            std::thread::yield_now();
+        }
+        sending.stop.store(true, Ordering::Relaxed);
+        let sent = sent.join().unwrap().unwrap();
+        assert!(sent.cut_short && sent.count < sent.planned.unwrap());
+        let came = came.join().unwrap().unwrap();
+        assert_eq!((came.ending, came.tally.unique), (Ending::Complete, sent.count));
+        receiving.stop.store(true, Ordering::Relaxed);
+        let stopped = receive(&far, prepared, &expectation, &receiving).unwrap();
+        assert_eq!(stopped.ending, Ending::Stopped);
+    });
+}
