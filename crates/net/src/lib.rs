@@ -16,4 +16,5 @@ pub mod http;
 pub mod measure;
 pub mod protocol;
 pub mod secure;
+pub mod stamp;
 pub mod transport;

@@ -1,0 +1,360 @@
+//! The session-sender: asks at a pace, hears the answers on a thread of their own, and waits for the last.
+//!
+//! Times of reception are the kernel's. Round trips are by a clock that is never set; the times in packets are by
+//! the real-time clock, as the protocol has it, so that a step of either side's is seen as one. Left out: what the
+//! numbers come to ([`super::report`]).
+
+use std::io;
+use std::net::UdpSocket;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use plumb_base::time::Span;
+use plumb_sys::clock::{Clock, read_ns};
+use plumb_sys::datagram::{Arrival, Notice, ReceiveBatch, notice, set_ttl};
+use plumb_sys::timer;
+
+use super::packet::{self, Answer, Malformed, Question};
+use super::report::{Reply, StampReport};
+use super::seal::Key;
+use super::timestamp::{ErrorEstimate, Format};
+use super::tlv;
+use crate::measure::datagram::account::{Account, Verdict};
+use crate::measure::datagram::meeting::is_passing;
+
+/// Questions of one session at most: what their times take is kept until the end.
+pub const COUNT_MAX: u32 = 1_000_000;
+/// How long one wait lasts at most, so that a stop is seen.
+const WAIT: Duration = Duration::from_millis(10);
+const SLEEP_NS_MAX: u64 = 20_000_000;
+/// Shorter waits are spun.
+const SPIN_NS: u64 = 5_000;
+const SLOTS: usize = 16;
+
+/// What is asked.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// How many questions, up to [`COUNT_MAX`].
+    pub count: u32,
+    /// The time from one to the next.
+    pub spacing: Span,
+    /// The key of the authenticated mode; without one, the open mode.
+    pub key: Option<Key>,
+    /// The session among those between the same two ports.
+    pub session: u16,
+    /// How times are written.
+    pub format: Format,
+    /// Bytes of extra padding, in a TLV; none without.
+    pub padding: usize,
+    /// How long to wait for answers after the last question.
+    pub patience: Span,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self {
+            count: 100,
+            spacing: Span::from_ms(10),
+            key: None,
+            session: 0,
+            format: Format::Ntp,
+            padding: 0,
+            patience: Span::from_secs(1),
+        }
+    }
+}
+
+impl Plan {
+    fn packet(&self) -> Vec<u8> {
+        let mut bytes = vec![0; packet::len(self.key.as_ref())];
+        if self.padding > 0 {
+            // Alone, it needs no seal.
+            tlv::append(&mut bytes, tlv::PADDING, &vec![0; self.padding.min(60_000)]);
+        }
+        bytes
+    }
+}
+
+/// Whether to stop: asked again and again while waiting.
+pub type Stop<'a> = &'a (dyn Fn() -> bool + Sync);
+
+/// Runs one session over a socket that is connected to the reflector.
+///
+/// # Errors
+/// The kernel's; silence is no error but a report of losses.
+pub fn run(socket: &UdpSocket, plan: &Plan, stop: Stop<'_>) -> io::Result<StampReport> {
+    let v6 = socket.local_addr()?.is_ipv6();
+    for kind in [Notice::Time, Notice::Ttl] {
+        notice(socket.as_fd(), v6, kind)?;
+    }
+    set_ttl(socket.as_fd(), v6, u8::MAX)?;
+    socket.set_read_timeout(Some(WAIT))?;
+    let here = ErrorEstimate::here(plan.format);
+    let count = plan.count.min(COUNT_MAX);
+    let sent: Vec<Moment> = (0..count).map(|_| Moment::default()).collect();
+    let (asked_all, asked) = (AtomicBool::new(false), AtomicU64::new(0));
+    let mut hearing = Hearing::new(plan, count, &sent);
+    let failed = AtomicBool::new(false);
+    let stop: Stop<'_> = &|| failed.load(Ordering::Relaxed) || stop();
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| {
+            let outcome = ask(socket, plan, here, &sent, &asked, stop);
+            asked_all.store(true, Ordering::Release);
+            outcome
+        });
+        let heard = hearing.run(socket, &asked_all, &asked, stop);
+        // The asking thread is to end as well.
+        failed.store(heard.is_err(), Ordering::Relaxed);
+        let outcome = asking.join().map_err(|_| io::Error::other("the asking thread panicked"));
+        outcome??;
+        heard
+    })?;
+    let asked = asked.load(Ordering::Relaxed);
+    let tally = hearing.account.close(Some(asked));
+    let mut report = StampReport::new(asked, tally, &hearing.replies, here);
+    report.unsealed = hearing.unsealed;
+    report.foreign = hearing.foreign;
+    report.unrecognised_tlvs = hearing.unrecognised_tlvs;
+    report.cut_short = asked < u64::from(count);
+    Ok(report)
+}
+
+/// When one question left, by both clocks.
+#[derive(Debug, Default)]
+struct Moment {
+    steady_ns: AtomicU64,
+    unix_ns: AtomicU64,
+}
+
+/// Asks all questions, each at its time.
+fn ask(
+    socket: &UdpSocket,
+    plan: &Plan,
+    here: ErrorEstimate,
+    sent: &[Moment],
+    asked: &AtomicU64,
+    stop: Stop<'_>,
+) -> io::Result<()> {
+    // This thread's own wish; without it sleeps are 50 µs longer.
+    let _ = timer::set_slack_ns(1);
+    let key = plan.key.as_ref();
+    let mut bytes = plan.packet();
+    let begun_ns = read_ns(Clock::MonotonicRaw);
+    for (number, moment) in (0_u32..).zip(sent) {
+        let due_ns = begun_ns.saturating_add((plan.spacing * u64::from(number)).as_ns());
+        if !wait_until(due_ns, stop) {
+            break;
+        }
+        let unix_ns = read_ns(Clock::Realtime);
+        moment.unix_ns.store(unix_ns, Ordering::Relaxed);
+        moment.steady_ns.store(read_ns(Clock::MonotonicRaw), Ordering::Release);
+        let time = plan.format.write(unix_ns);
+        let question =
+            Question { sequence: number, time, error: here.write(), session: plan.session };
+        question.write(key, &mut bytes);
+        loop {
+            match socket.send(&bytes) {
+                Ok(_) => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // News of an earlier one, or a full queue: this one is lost.
+                Err(error) if is_passing(&error) || error.raw_os_error() == Some(ENOBUFS) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        asked.store(u64::from(number) + 1, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+const ENOBUFS: i32 = 105;
+
+/// Whether the moment came before a stop.
+fn wait_until(moment_ns: u64, stop: Stop<'_>) -> bool {
+    loop {
+        if stop() {
+            return false;
+        }
+        match moment_ns.checked_sub(read_ns(Clock::MonotonicRaw)) {
+            None | Some(0) => return true,
+            Some(left) if left <= SPIN_NS => std::hint::spin_loop(),
+            Some(left) => {
+                timer::sleep_ns((left - SPIN_NS / 2).min(SLEEP_NS_MAX));
+            }
+        }
+    }
+}
+
+struct Hearing<'a> {
+    plan: &'a Plan,
+    sent: &'a [Moment],
+    account: Account,
+    replies: Vec<Reply>,
+    unsealed: u64,
+    foreign: u64,
+    unrecognised_tlvs: u64,
+}
+
+impl<'a> Hearing<'a> {
+    fn new(plan: &'a Plan, count: u32, sent: &'a [Moment]) -> Self {
+        Self {
+            plan,
+            sent,
+            account: Account::new(u64::from(count)),
+            replies: Vec::with_capacity(sent.len()),
+            unsealed: 0,
+            foreign: 0,
+            unrecognised_tlvs: 0,
+        }
+    }
+
+    fn run(
+        &mut self,
+        socket: &UdpSocket,
+        asked_all: &AtomicBool,
+        asked: &AtomicU64,
+        stop: Stop<'_>,
+    ) -> io::Result<()> {
+        let slot = self.plan.packet().len() + 1;
+        let mut batch = ReceiveBatch::new(SLOTS, slot);
+        let mut last_ns = None;
+        loop {
+            match batch.receive(socket.as_fd(), true) {
+                Ok(came) => {
+                    let real = read_ns(Clock::Realtime);
+                    let steady = read_ns(Clock::MonotonicRaw);
+                    (0..came).for_each(|index| self.one(&batch.arrival(index), real, steady));
+                }
+                Err(error) if is_passing(&error) => {}
+                Err(error) => return Err(error),
+            }
+            if !asked_all.load(Ordering::Acquire) {
+                continue;
+            }
+            let now = read_ns(Clock::MonotonicRaw);
+            let complete = self.account.unique() >= asked.load(Ordering::Relaxed);
+            let since = now - *last_ns.get_or_insert(now);
+            if complete || stop() || since > self.plan.patience.as_ns() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn one(&mut self, arrival: &Arrival<'_>, real_ns: u64, steady_ns: u64) {
+        let (answer, tlvs) = match Answer::read(self.plan.key.as_ref(), arrival.bytes) {
+            Ok(read) => read,
+            Err(Malformed::Unsealed) => {
+                self.unsealed += 1;
+                return;
+            }
+            Err(Malformed::Short { .. }) => {
+                self.foreign += 1;
+                return;
+            }
+        };
+        let index = usize::try_from(answer.question.sequence).unwrap_or(usize::MAX);
+        let moment = self.sent.get(index);
+        let sent_steady_ns = moment.map_or(0, |sent| sent.steady_ns.load(Ordering::Acquire));
+        let sent_unix_ns = moment.map_or(0, |sent| sent.unix_ns.load(Ordering::Relaxed));
+        // Only what was asked, with the very time that was written, is an answer.
+        let is_ours = sent_steady_ns > 0
+            && answer.question.time == self.plan.format.write(sent_unix_ns)
+            && answer.question.session == self.plan.session;
+        if !is_ours {
+            self.foreign += 1;
+            return;
+        }
+        let verdict = self.account.record(answer.question.sequence);
+        if !matches!(verdict, Verdict::InOrder | Verdict::Late { .. }) {
+            return;
+        }
+        let unrecognised = tlv::iterate(tlvs).filter(|tlv| tlv.flags & tlv::UNRECOGNISED != 0);
+        self.unrecognised_tlvs += u64::try_from(unrecognised.count()).unwrap_or(0);
+        // How long the answer lay in the socket, by the clock that dated it; at most since it was asked for.
+        let elapsed_most = steady_ns.saturating_sub(sent_steady_ns);
+        let lain = arrival.at_ns.and_then(|at| real_ns.checked_sub(at)).unwrap_or(0);
+        let lain = lain.min(elapsed_most);
+        self.replies.push(Reply {
+            answer,
+            sent_unix_ns,
+            received_unix_ns: arrival.at_ns.unwrap_or(real_ns),
+            elapsed_ns: elapsed_most - lain,
+            ttl: arrival.ttl,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::reflector::{Conduct, serve};
+    use super::super::report::Direction;
+    use super::*;
+
+    fn with_reflector(at: &str, conduct: Conduct, plan: &Plan) -> StampReport {
+        let far = UdpSocket::bind(at).unwrap();
+        let near = UdpSocket::bind(at).unwrap();
+        near.connect(far.local_addr().unwrap()).unwrap();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let serving = scope.spawn(|| serve(&far, conduct, &|| stop.load(Ordering::Relaxed)));
+            let report = run(&near, plan, &|| false).unwrap();
+            stop.store(true, Ordering::Relaxed);
+            let counts = serving.join().unwrap().unwrap();
+            assert_eq!(counts.unsent, 0);
+            report
+        })
+    }
+
+    #[test]
+    fn every_question_is_answered_in_both_families_modes_and_formats() {
+        let plan = Plan { count: 50, spacing: Span::from_us(500), ..Plan::default() };
+        let key = Key::new(b"between us");
+        for at in ["127.0.0.1:0", "[::1]:0"] {
+            for key in [None, Some(key.clone())] {
+                for (format, padding) in [(Format::Ntp, 0), (Format::Ptp, 100)] {
+                    let conduct = Conduct { key: key.clone(), format, ..Conduct::default() };
+                    let plan = Plan { key: key.clone(), format, padding, ..plan.clone() };
+                    let report = with_reflector(at, conduct, &plan);
+                    assert_eq!((report.sent, report.tally.unique), (50, 50), "{report:?}");
+                    assert_eq!(report.lost_where, Direction::NothingLost);
+                    assert_eq!(report.reflector_format, Some(format));
+                    assert_eq!((report.ttl_forward, report.ttl_backward), (Some(255), Some(255)));
+                    let trip = report.round_trip.unwrap();
+                    assert!(trip.min_ns > 0.0 && trip.min_ns <= trip.p50_ns, "{trip:?}");
+                    assert!(report.dwell.unwrap().min_ns >= 0.0);
+                    assert_eq!((report.unsealed, report.foreign), (0, 0));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn another_key_or_nobody_is_silence_and_not_a_failure() {
+        let plan = Plan {
+            count: 3,
+            spacing: Span::from_ms(1),
+            patience: Span::from_ms(50),
+            key: Some(Key::new(b"mine")),
+            ..Plan::default()
+        };
+        let theirs = Conduct { key: Some(Key::new(b"theirs")), ..Conduct::default() };
+        let report = with_reflector("127.0.0.1:0", theirs, &plan);
+        assert_eq!((report.tally.received, report.tally.lost), (0, 3));
+        assert!(report.round_trip.is_none() && report.clock.is_none());
+    }
+
+    #[test]
+    fn an_answer_that_was_not_asked_for_is_not_counted() {
+        let far = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let near = UdpSocket::bind("127.0.0.1:0").unwrap();
+        near.connect(far.local_addr().unwrap()).unwrap();
+        far.connect(near.local_addr().unwrap()).unwrap();
+        let mut forged = [0; packet::OPEN_LEN];
+        let question = Question { sequence: 0, time: 12_345, ..Question::default() };
+        Answer { question, ..Answer::default() }.write(None, &mut forged);
+        far.send(&forged).unwrap();
+        let plan = Plan { count: 1, patience: Span::from_ms(50), ..Plan::default() };
+        let report = run(&near, &plan, &|| false).unwrap();
+        assert_eq!((report.tally.received, report.foreign), (0, 1));
+    }
+}
