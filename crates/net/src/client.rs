@@ -220,12 +220,15 @@ impl Client {
     /// Ends a test that has not begun, so that the next can be asked for; what the agent says of it.
     fn give_up(&mut self) -> Option<Ended> {
         self.session.stop(now());
-        while !self.is_over() && self.session.has_test() {
-            if let Some(Happening::Session(Action::Reported(report))) = self.next(Instant::NEVER) {
-                return Some(report.ended);
+        loop {
+            // A report that has come may still wait to be told of.
+            let is_idle = !self.session.has_test();
+            match self.next(now() + LOOK) {
+                Some(Happening::Session(Action::Reported(report))) => return Some(report.ended),
+                None if is_idle => return None,
+                _ => {}
             }
         }
-        None
     }
 
     /// Fetches the report of a test whose control connection was lost; waits for its end for `longest` at most.
