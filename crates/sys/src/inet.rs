@@ -105,6 +105,10 @@ fn with_address(
         IpAddr::V6(ip) => {
             // SAFETY: a sockaddr_in6 is plain data.
             let mut raw: libc::sockaddr_in6 = unsafe { zeroed() };
+            if let SocketAddr::V6(zoned) = address {
+                raw.sin6_scope_id = zoned.scope_id();
+                raw.sin6_flowinfo = zoned.flowinfo();
+            }
             raw.sin6_family = libc::sa_family_t::try_from(libc::AF_INET6).unwrap_or(0);
             raw.sin6_port = address.port().to_be();
             raw.sin6_addr.s6_addr = ip.octets();

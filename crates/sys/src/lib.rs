@@ -29,6 +29,7 @@ pub mod socket;
 pub mod splice;
 pub mod tcp_info;
 pub mod timer;
+pub mod transport;
 pub mod tun;
 pub mod uring;
 pub mod xdp;
