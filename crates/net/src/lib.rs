@@ -13,6 +13,7 @@ pub mod client;
 pub mod clock;
 pub mod evidence;
 pub mod http;
+pub mod iperf3;
 pub mod measure;
 pub mod protocol;
 pub mod secure;

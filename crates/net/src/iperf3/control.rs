@@ -1,0 +1,252 @@
+//! A client's control connection: blocking, with a deadline for each thing that is waited for.
+//!
+//! Left out: what is said when ([`super::client`]), and the server's side, which is a state machine
+//! ([`super::session`]).
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use plumb_base::time::Span;
+use serde_json::Value;
+
+use super::message::{Cookie, Fault, FrameError, Message, frame_len, framed, unframed};
+use super::now;
+
+/// Why nothing more can be said or heard.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// Nothing came in time.
+    #[error("the server said nothing for {0}")]
+    Deadline(Span),
+    /// The server ended the connection.
+    #[error("the server closed the control connection")]
+    Closed,
+    /// The kernel's word.
+    #[error("the control connection broke: {0}")]
+    Broken(#[from] io::Error),
+    /// A byte that is no message.
+    #[error("the server sent byte {0}, which is no message: is it iperf3?")]
+    Strange(u8),
+    /// A message that does not belong here.
+    #[error("the server said {0} instead")]
+    Unexpected(Message),
+    /// Another test is running.
+    #[error("the server is busy with another test")]
+    Busy,
+    /// Somebody stopped it.
+    #[error("the server was stopped")]
+    Terminated,
+    /// It gave up, and said why.
+    #[error("the server gave up: {0}")]
+    Refused(Fault),
+    /// Not the JSON that it has to be.
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+}
+
+/// The connection.
+#[derive(Debug)]
+pub struct Control {
+    stream: TcpStream,
+}
+
+impl Control {
+    /// Over a connection that is made, on which the cookie goes first.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn begin(stream: TcpStream, cookie: &Cookie, wait: Span) -> Result<Self, ControlError> {
+        stream.set_nodelay(true)?;
+        let mut control = Self { stream };
+        control.write(cookie.bytes(), wait)?;
+        Ok(control)
+    }
+
+    /// Its addresses: this side's, then the server's.
+    ///
+    /// # Errors
+    /// The kernel's: it is connected no longer.
+    pub fn addresses(&self) -> io::Result<(SocketAddr, SocketAddr)> {
+        Ok((self.stream.local_addr()?, self.stream.peer_addr()?))
+    }
+
+    fn write(&mut self, bytes: &[u8], wait: Span) -> Result<(), ControlError> {
+        self.stream.set_write_timeout(Some(wait.into()))?;
+        self.stream.write_all(bytes).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ControlError::Deadline(wait),
+            _ => ControlError::Broken(error),
+        })
+    }
+
+    /// Sends a message.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn say(&mut self, message: Message, wait: Span) -> Result<(), ControlError> {
+        self.write(&[message.byte()], wait)
+    }
+
+    /// Sends JSON.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn tell(&mut self, value: &Value, wait: Span) -> Result<(), ControlError> {
+        self.write(&framed(value), wait)
+    }
+
+    fn read(&mut self, bytes: &mut [u8], wait: Span) -> Result<(), ControlError> {
+        let deadline = now() + wait;
+        let mut filled = 0;
+        while filled < bytes.len() {
+            let left = deadline.saturating_since(now());
+            if left < Span::from_ms(1) {
+                return Err(ControlError::Deadline(wait));
+            }
+            self.stream.set_read_timeout(Some(left.into()))?;
+            match self.stream.read(&mut bytes[filled..]) {
+                Ok(0) => return Err(ControlError::Closed),
+                Ok(read) => filled += read,
+                Err(error) => match error.kind() {
+                    io::ErrorKind::Interrupted
+                    | io::ErrorKind::WouldBlock
+                    | io::ErrorKind::TimedOut => {}
+                    io::ErrorKind::ConnectionReset => return Err(ControlError::Closed),
+                    _ => return Err(error.into()),
+                },
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the next message. One that ends everything is an error.
+    ///
+    /// # Errors
+    /// Nothing came in time, the connection is gone, or the server has given up.
+    pub fn hear(&mut self, wait: Span) -> Result<Message, ControlError> {
+        let mut byte = [0];
+        self.read(&mut byte, wait)?;
+        match Message::of_byte(byte[0]) {
+            None => Err(ControlError::Strange(byte[0])),
+            Some(Message::AccessDenied) => Err(ControlError::Busy),
+            Some(Message::ServerTerminate) => Err(ControlError::Terminated),
+            Some(Message::ServerError) => {
+                let mut numbers = [0; 8];
+                self.read(&mut numbers, wait)?;
+                Err(ControlError::Refused(Fault::of_bytes(numbers)))
+            }
+            Some(message) => Ok(message),
+        }
+    }
+
+    /// Reads the message that has to come now.
+    ///
+    /// # Errors
+    /// As [`Control::hear`], and another message.
+    pub fn expect(&mut self, wanted: Message, wait: Span) -> Result<(), ControlError> {
+        match self.hear(wait)? {
+            message if message == wanted => Ok(()),
+            message => Err(ControlError::Unexpected(message)),
+        }
+    }
+
+    /// Reads JSON.
+    ///
+    /// # Errors
+    /// As [`Control::hear`], and what is no JSON or too long.
+    pub fn listen(
+        &mut self,
+        limit: usize,
+        what: &'static str,
+        wait: Span,
+    ) -> Result<Value, ControlError> {
+        let mut head = [0; 4];
+        self.read(&mut head, wait)?;
+        // A server that gives up says so where its results should be.
+        if head[0] == Message::ServerError.byte() {
+            let mut numbers = [0; 8];
+            numbers[..3].copy_from_slice(&head[1..]);
+            self.read(&mut numbers[3..], wait)?;
+            return Err(ControlError::Refused(Fault::of_bytes(numbers)));
+        }
+        let len = frame_len(head, limit, what)?;
+        let mut text = vec![0; len];
+        self.read(&mut text, wait)?;
+        Ok(unframed(&text, what)?)
+    }
+
+    /// Says goodbye, and waits a little for the server's end. Everything has been said by then, so
+    /// nothing of it can fail.
+    pub fn end(mut self, wait: Span) {
+        if self.say(Message::Done, wait).is_ok() {
+            self.stream.shutdown(std::net::Shutdown::Write).ok();
+            self.read(&mut [0; 1], wait).ok();
+        }
+    }
+
+    /// Tells the server that this client has been stopped.
+    pub fn terminate(mut self) {
+        self.say(Message::ClientTerminate, Span::from_secs(1)).ok();
+    }
+}
+
+impl AsFd for Control {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    const WAIT: Span = Span::from_secs(5);
+
+    /// A control connection to a server that says these bytes and ends.
+    fn with(bytes: &[u8]) -> Control {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        let control = Control::begin(stream, &Cookie::received([b'a'; 37]), WAIT).unwrap();
+        server.read_exact(&mut [0; 37]).unwrap();
+        server.write_all(bytes).unwrap();
+        control
+    }
+
+    #[test]
+    fn what_ends_everything_is_an_error_that_says_what_happened() {
+        for (bytes, words) in [
+            (&[0xFF][..], "busy with another test"),
+            (&[11], "was stopped"),
+            (&[0xFE, 0, 0, 0, 142, 0, 0, 0, 0], "a user and a password"),
+            (&[77], "byte 77"),
+            (&[], "closed the control connection"),
+            (&[1], "TEST_START"),
+        ] {
+            let error = with(bytes).expect(Message::ParameterExchange, WAIT).unwrap_err();
+            assert!(error.to_string().contains(words), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_gives_up_instead_of_its_results_is_understood() {
+        let fault = Fault { code: 144, system: 0 };
+        let error = with(&fault.bytes()).listen(100, "results", WAIT).unwrap_err();
+        assert!(matches!(error, ControlError::Refused(found) if found == fault), "{error}");
+        assert!(with(&[0, 0, 1, 0]).listen(255, "results", WAIT).is_err());
+        let json = serde_json::json!({"a": 1});
+        assert_eq!(with(&framed(&json)).listen(100, "results", WAIT).unwrap(), json);
+    }
+
+    #[test]
+    fn silence_ends_at_its_deadline() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let _server = listener.accept().unwrap();
+        let mut control = Control::begin(stream, &Cookie::received([b'a'; 37]), WAIT).unwrap();
+        let error = control.hear(Span::from_ms(30)).unwrap_err();
+        assert!(error.to_string().contains("said nothing for 30.0 ms"), "{error}");
+    }
+}

@@ -1,0 +1,288 @@
+//! Sockets of a test: made, set as its parameters say, and connected within a deadline.
+//!
+//! Left out: the server's listeners ([`super::server`]).
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use plumb_base::time::Span;
+use plumb_base::units::rate::Rate;
+use plumb_sys::epoll::{Epoll, Interest};
+use plumb_sys::inet::{self, Kind};
+use plumb_sys::socket::{self, IntOption};
+use plumb_sys::{fd, transport};
+
+use super::now;
+use super::parameters::{Parameters, Protocol};
+
+/// Room for datagrams where nobody asked for any: a receiver that is held up for a few milliseconds
+/// loses nothing.
+const DATAGRAM_ROOM: i32 = 8 << 20;
+
+/// Which addresses are wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Family {
+    /// Whichever the name has.
+    #[default]
+    Any,
+    /// IPv4 only.
+    V4,
+    /// IPv6 only.
+    V6,
+}
+
+/// Why a socket of a test could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum DialError {
+    /// The name means nothing.
+    #[error("'{host}' is no host that is known here: {why}")]
+    Unknown {
+        /// What was looked for.
+        host: String,
+        /// What the resolver says.
+        why: String,
+    },
+    /// Nobody there took the connection.
+    #[error("cannot connect to {address}: {why}")]
+    Connect {
+        /// Where to.
+        address: SocketAddr,
+        /// The kernel's word.
+        why: io::Error,
+    },
+    /// An option that the kernel refuses.
+    #[error("cannot set {what} of a stream to {value}: {why}")]
+    Option {
+        /// Which.
+        what: &'static str,
+        /// To what.
+        value: String,
+        /// The kernel's word.
+        why: io::Error,
+    },
+}
+
+/// The addresses of a host: a name, an address, or one with a zone as `fe80::1%eth0`.
+///
+/// # Errors
+/// It has none of that family.
+pub fn resolve(host: &str, port: u16, family: Family) -> Result<Vec<SocketAddr>, DialError> {
+    let unknown = |why: String| DialError::Unknown { host: host.to_owned(), why };
+    let plain = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let found = (plain, port).to_socket_addrs().map_err(|error| unknown(error.to_string()))?;
+    let wanted = |address: &SocketAddr| match family {
+        Family::Any => true,
+        Family::V4 => address.is_ipv4(),
+        Family::V6 => address.is_ipv6(),
+    };
+    let found: Vec<SocketAddr> = found.filter(wanted).collect();
+    if found.is_empty() {
+        return Err(unknown("it has no address of the family that was asked for".to_owned()));
+    }
+    Ok(found)
+}
+
+/// Connects by TCP. Where there are parameters the connection is a stream of theirs.
+///
+/// # Errors
+/// Nobody answers in time, or an option is refused.
+pub fn tcp(
+    to: SocketAddr,
+    from: Option<IpAddr>,
+    parameters: Option<&Parameters>,
+    wait: Span,
+) -> Result<TcpStream, DialError> {
+    let fail = |why| DialError::Connect { address: to, why };
+    let socket = inet::socket(to.is_ipv6(), Kind::Stream).map_err(fail)?;
+    if let Some(parameters) = parameters {
+        prepare(socket.as_fd(), to.is_ipv6(), parameters)?;
+    }
+    if let Some(from) = from {
+        inet::bind(&socket, source(from, to)).map_err(fail)?;
+    }
+    match inet::connect(socket.as_fd(), to) {
+        Ok(()) => {}
+        Err(error) if inet::is_in_progress(&error) => {
+            await_connection(&socket, wait).map_err(fail)?;
+        }
+        Err(error) => return Err(fail(error)),
+    }
+    let stream = TcpStream::from(socket);
+    if let Some(error) = stream.take_error().map_err(fail)? {
+        return Err(fail(error));
+    }
+    fd::set_nonblocking(stream.as_fd(), false).map_err(fail)?;
+    Ok(stream)
+}
+
+/// A UDP socket that is connected.
+///
+/// # Errors
+/// There is no way there, or an option is refused.
+pub fn udp(
+    to: SocketAddr,
+    from: Option<IpAddr>,
+    parameters: &Parameters,
+) -> Result<UdpSocket, DialError> {
+    let fail = |why| DialError::Connect { address: to, why };
+    let socket = inet::socket(to.is_ipv6(), Kind::Datagram).map_err(fail)?;
+    prepare(socket.as_fd(), to.is_ipv6(), parameters)?;
+    if let Some(from) = from {
+        inet::bind(&socket, source(from, to)).map_err(fail)?;
+    }
+    inet::connect(socket.as_fd(), to).map_err(fail)?;
+    fd::set_nonblocking(socket.as_fd(), false).map_err(fail)?;
+    Ok(UdpSocket::from(socket))
+}
+
+/// Any port of this address; in the zone of the other side's where it has one.
+fn source(from: IpAddr, to: SocketAddr) -> SocketAddr {
+    match (from, to) {
+        (IpAddr::V6(from), SocketAddr::V6(to)) => {
+            std::net::SocketAddrV6::new(from, 0, 0, to.scope_id()).into()
+        }
+        (from, _) => SocketAddr::new(from, 0),
+    }
+}
+
+fn await_connection(socket: &OwnedFd, wait: Span) -> io::Result<()> {
+    let deadline = now() + wait;
+    let epoll = Epoll::new()?;
+    epoll.add(socket.as_fd(), 0, Interest { read: false, write: true })?;
+    let mut events = Vec::new();
+    loop {
+        let left = deadline.saturating_since(now());
+        if left == Span::ZERO {
+            let why = format!("no answer within {wait}; a firewall may be dropping it");
+            return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+        }
+        let ms = i32::try_from(left.as_ns().div_ceil(1_000_000)).unwrap_or(i32::MAX);
+        match epoll.wait(&mut events, ms) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+            _ => {}
+        }
+        if events.iter().any(|event| event.writable || event.failed) {
+            return Ok(());
+        }
+    }
+}
+
+/// Sets what a test's parameters say of a stream's socket.
+///
+/// # Errors
+/// The kernel refuses one, and which.
+pub fn prepare(socket: BorrowedFd<'_>, v6: bool, parameters: &Parameters) -> Result<(), DialError> {
+    fn refused(what: &'static str, value: &impl ToString) -> impl FnOnce(io::Error) -> DialError {
+        let value = value.to_string();
+        move |why| DialError::Option { what, value, why }
+    }
+    if let Some(window) = parameters.window {
+        let bytes = i32::try_from(window).unwrap_or(i32::MAX);
+        let why = "the socket buffers (--window)";
+        socket::set_option(socket, IntOption::SendBuffer, bytes).map_err(refused(why, &bytes))?;
+        socket::set_option(socket, IntOption::ReceiveBuffer, bytes)
+            .map_err(refused(why, &bytes))?;
+    }
+    if parameters.service != 0 {
+        let octet = parameters.service;
+        transport::set_service(socket, v6, octet)
+            .map_err(refused("the type of service", &octet))?;
+    }
+    if let Some(rate) = parameters.pacing {
+        let bytes = rate.bits_per_second() / 8;
+        transport::set_pacing_rate(socket, bytes).map_err(refused("the pacing rate", &rate))?;
+    }
+    match parameters.protocol {
+        Protocol::Udp => {
+            if parameters.window.is_none() {
+                // What the system gives is enough to measure with; more of it is better.
+                let forced = IntOption::ReceiveBufferForce;
+                if socket::set_option(socket, forced, DATAGRAM_ROOM).is_err() {
+                    socket::set_option(socket, IntOption::ReceiveBuffer, DATAGRAM_ROOM).ok();
+                }
+            }
+            if parameters.no_fragments {
+                let what = "not to fragment";
+                transport::forbid_fragments(socket, v6).map_err(refused(what, &true))?;
+            }
+        }
+        Protocol::Tcp => {
+            if parameters.no_delay {
+                let what = "no delay (--no-delay)";
+                let option = IntOption::NoDelay;
+                socket::set_option(socket, option, 1).map_err(refused(what, &true))?;
+            }
+            if let Some(segment) = parameters.segment {
+                let bytes = i32::try_from(segment).unwrap_or(i32::MAX);
+                let what = "the largest segment (--set-mss)";
+                transport::set_max_segment(socket, bytes).map_err(refused(what, &bytes))?;
+            }
+            if let Some(name) = &parameters.congestion {
+                let what = "the congestion control (--congestion)";
+                socket::set_congestion(socket, name).map_err(refused(what, &name))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Bytes of a socket's buffers as the kernel has them: to send, and to receive.
+pub fn buffers(socket: BorrowedFd<'_>) -> [u32; 2] {
+    let of = |option| socket::option(socket, option).map_or(0, i32::unsigned_abs);
+    [of(IntOption::SendBuffer), of(IntOption::ReceiveBuffer)]
+}
+
+/// What was asked for of the rates of all streams of one direction.
+pub fn total_rate(parameters: &Parameters) -> Option<Rate> {
+    let one = parameters.bitrate?.bits_per_second();
+    Rate::from_bits_per_second(one.saturating_mul(parameters.streams.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    const WAIT: Span = Span::from_secs(5);
+
+    #[test]
+    fn a_zone_is_a_part_of_an_address() {
+        let found = resolve("fe80::1%lo", 5201, Family::Any).unwrap();
+        let SocketAddr::V6(address) = found[0] else { panic!("{found:?}") };
+        assert_ne!(address.scope_id(), 0);
+        assert!(resolve("[::1]", 1, Family::V6).is_ok());
+        assert!(resolve("127.0.0.1", 1, Family::V6).is_err());
+        let error = resolve("no such host", 1, Family::Any).unwrap_err().to_string();
+        assert!(error.contains("'no such host'"), "{error}");
+    }
+
+    #[test]
+    fn a_refused_port_is_told_with_its_address() {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let to = SocketAddr::from(([127, 0, 0, 1], port));
+        let error = tcp(to, None, None, WAIT).unwrap_err().to_string();
+        assert!(error.contains(&to.to_string()) && error.contains("refused"), "{error}");
+    }
+
+    #[test]
+    fn options_are_set_before_the_connection_is_made_and_a_bad_one_is_named() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let to = listener.local_addr().unwrap();
+        let parameters = Parameters {
+            segment: Some(1_000),
+            no_delay: true,
+            service: 16,
+            ..Parameters::default()
+        };
+        let from = Some(IpAddr::from([127, 0, 0, 1]));
+        let stream = tcp(to, from, Some(&parameters), WAIT).unwrap();
+        assert!(transport::max_segment(stream.as_fd()).unwrap() <= 1_000);
+        assert!(stream.nodelay().unwrap());
+        let parameters =
+            Parameters { congestion: Some("nonsense".to_owned()), ..Parameters::default() };
+        let error = tcp(to, None, Some(&parameters), WAIT).unwrap_err().to_string();
+        assert!(error.contains("'nonsense'") || error.contains("nonsense"), "{error}");
+    }
+}

@@ -1,0 +1,415 @@
+//! One stream of a test: its socket, what it counted, and what tells it to stop.
+//!
+//! A worker owns its counters and only stores to them; whoever reports only loads. Left out: the loops
+//! themselves ([`tcp`], [`udp`]), and what is made of the counts ([`super::flight`]).
+
+use std::io;
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use plumb_base::time::{Instant, Span};
+use plumb_base::units::rate::Rate;
+use plumb_sys::{fd, timer};
+
+pub mod tcp;
+pub mod udp;
+
+/// How soon a worker that waits for its socket notices that it is to stop.
+pub const TICK: Span = Span::from_ms(20);
+
+/// The socket of a stream.
+#[derive(Debug)]
+pub enum Socket {
+    /// A connection.
+    Tcp(TcpStream),
+    /// A socket that is connected to one address.
+    Udp(UdpSocket),
+}
+
+impl Socket {
+    /// Both its addresses: this side's, then the other's.
+    ///
+    /// # Errors
+    /// The kernel's: it is connected no longer.
+    pub fn addresses(&self) -> io::Result<(SocketAddr, SocketAddr)> {
+        match self {
+            Self::Tcp(socket) => Ok((socket.local_addr()?, socket.peer_addr()?)),
+            Self::Udp(socket) => Ok((socket.local_addr()?, socket.peer_addr()?)),
+        }
+    }
+
+    /// Its number in this process, by which reports name it.
+    pub fn number(&self) -> u32 {
+        self.as_fd().as_raw_fd().unsigned_abs()
+    }
+
+    /// Makes its calls wait for no longer than a tick.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn limit_waits(&self) -> io::Result<()> {
+        let tick = Some(TICK.into());
+        match self {
+            Self::Tcp(socket) => {
+                socket.set_nonblocking(false)?;
+                socket.set_read_timeout(tick)?;
+                socket.set_write_timeout(tick)
+            }
+            Self::Udp(socket) => {
+                socket.set_nonblocking(false)?;
+                socket.set_read_timeout(tick)?;
+                socket.set_write_timeout(tick)
+            }
+        }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(socket) => socket.as_fd(),
+            Self::Udp(socket) => socket.as_fd(),
+        }
+    }
+}
+
+/// What a stream counted, from its beginning or between two moments.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Count {
+    /// Bytes sent, or received.
+    pub bytes: u64,
+    /// Datagrams sent; of a receiver, the highest number that came.
+    pub packets: u64,
+    /// Datagrams that never came, below the highest that did.
+    pub lost: i64,
+    /// Datagrams that came after a higher number.
+    pub late: u64,
+    /// Datagrams that came again.
+    pub duplicates: u64,
+    /// Smoothed difference of transit times, in seconds; as it stands, not a difference.
+    pub jitter_s: f64,
+}
+
+impl Count {
+    /// What was added since an earlier count.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Self {
+        Self {
+            bytes: self.bytes.saturating_sub(earlier.bytes),
+            packets: self.packets.saturating_sub(earlier.packets),
+            lost: self.lost - earlier.lost,
+            late: self.late.saturating_sub(earlier.late),
+            duplicates: self.duplicates.saturating_sub(earlier.duplicates),
+            jitter_s: self.jitter_s,
+        }
+    }
+}
+
+/// The counters of one worker, on cache lines of their own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct Meter {
+    bytes: AtomicU64,
+    packets: AtomicU64,
+    lost: AtomicU64,
+    late: AtomicU64,
+    duplicates: AtomicU64,
+    jitter_ns: AtomicU64,
+    last_ns: AtomicU64,
+    trouble: Mutex<Option<String>>,
+}
+
+impl Meter {
+    /// Adds bytes; only the worker calls it.
+    #[inline]
+    pub fn add_bytes(&self, bytes: usize) {
+        let sum = self.bytes.load(Ordering::Relaxed).wrapping_add(bytes as u64);
+        self.bytes.store(sum, Ordering::Relaxed);
+    }
+
+    /// Sets the number of datagrams; only the worker calls it.
+    #[inline]
+    pub fn set_packets(&self, packets: u64) {
+        self.packets.store(packets, Ordering::Relaxed);
+    }
+
+    /// Notes when the last byte came; only the worker calls it.
+    #[inline]
+    pub fn set_last(&self, moment: Instant) {
+        self.last_ns.store(moment.since_origin().as_ns(), Ordering::Relaxed);
+    }
+
+    /// Sets what a receiver of datagrams knows; only the worker calls it.
+    #[inline]
+    pub fn set_arrivals(&self, arrivals: &super::arrivals::Arrivals, jitter: Span) {
+        self.packets.store(arrivals.highest(), Ordering::Relaxed);
+        self.lost.store(arrivals.lost(), Ordering::Relaxed);
+        self.late.store(arrivals.late(), Ordering::Relaxed);
+        self.duplicates.store(arrivals.duplicates(), Ordering::Relaxed);
+        self.jitter_ns.store(jitter.as_ns(), Ordering::Relaxed);
+    }
+
+    /// What was counted so far.
+    pub fn count(&self) -> Count {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Count {
+            bytes: load(&self.bytes),
+            packets: load(&self.packets),
+            lost: i64::try_from(load(&self.lost)).unwrap_or(i64::MAX),
+            late: load(&self.late),
+            duplicates: load(&self.duplicates),
+            jitter_s: Span::from_ns(load(&self.jitter_ns)).as_secs_f64(),
+        }
+    }
+
+    /// When the last byte came, as far as it was noted.
+    pub fn last(&self) -> Instant {
+        Instant::after_origin(Span::from_ns(self.last_ns.load(Ordering::Relaxed)))
+    }
+
+    /// Why the worker ended before it was told to.
+    pub fn trouble(&self) -> Option<String> {
+        self.trouble.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+
+    /// Notes why it ended.
+    pub fn set_trouble(&self, why: String) {
+        *self.trouble.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(why);
+    }
+}
+
+/// What all workers of a test look at before each call.
+#[derive(Debug, Default)]
+pub struct Switch(AtomicU8);
+
+impl Switch {
+    const STOPPING: u8 = 1;
+    const OFF: u8 = 2;
+
+    /// Senders stop; receivers go on, and note when their last byte came.
+    pub fn stop(&self) {
+        self.0.fetch_max(Self::STOPPING, Ordering::Relaxed);
+    }
+
+    /// Everybody stops.
+    pub fn turn_off(&self) {
+        self.0.store(Self::OFF, Ordering::Relaxed);
+    }
+
+    /// Whether senders are to stop.
+    #[inline]
+    pub fn is_stopping(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether everybody is.
+    #[inline]
+    pub fn is_off(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == Self::OFF
+    }
+}
+
+/// Rings when a worker ended, or when enough bytes have gone: whoever waits polls its descriptor.
+#[derive(Debug)]
+pub struct Bell(OwnedFd);
+
+impl Bell {
+    /// A bell that has not rung.
+    ///
+    /// # Errors
+    /// The kernel's: there are no descriptors left.
+    pub fn new() -> io::Result<Self> {
+        fd::eventfd().map(Self)
+    }
+
+    /// Rings it. One that cannot ring has rung so often that it is readable anyhow.
+    pub fn ring(&self) {
+        fd::write(self.0.as_fd(), &1_u64.to_ne_bytes()).ok();
+    }
+
+    /// Waits until it has rung, for so long at most, and silences it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn wait(&self, patience_ms: i32) -> io::Result<bool> {
+        let rang = fd::poll_readable(self.0.as_fd(), patience_ms)?;
+        if rang {
+            fd::read(self.0.as_fd(), &mut [0; 8])?;
+        }
+        Ok(rang)
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// How many bytes a test is to move, over all its streams; without end where nobody said.
+#[derive(Debug)]
+pub struct Goal {
+    left_to_send: AtomicU64,
+    left_to_receive: AtomicU64,
+    /// Rings when one of both is reached, or a worker ends.
+    pub bell: Bell,
+}
+
+impl Goal {
+    /// A goal of so many bytes each way.
+    ///
+    /// # Errors
+    /// The kernel's: there are no descriptors left.
+    pub fn new(bytes: Option<u64>) -> io::Result<Self> {
+        let bytes = bytes.unwrap_or(u64::MAX);
+        Ok(Self {
+            left_to_send: AtomicU64::new(bytes),
+            left_to_receive: AtomicU64::new(bytes),
+            bell: Bell::new()?,
+        })
+    }
+
+    /// How many of so many bytes may still be sent. They are then taken.
+    #[inline]
+    pub fn take(&self, bytes: usize) -> usize {
+        let left = self.left_to_send.load(Ordering::Relaxed);
+        // Where nobody said, nothing is shared between streams.
+        if left == u64::MAX {
+            return bytes;
+        }
+        let taken = |left: u64| Some(left.saturating_sub(bytes as u64));
+        let order = Ordering::Relaxed;
+        let before = self.left_to_send.fetch_update(order, order, taken).unwrap_or(0);
+        usize::try_from(before.min(bytes as u64)).unwrap_or(bytes)
+    }
+
+    /// So many bytes came.
+    #[inline]
+    pub fn received(&self, bytes: usize) {
+        let order = Ordering::Relaxed;
+        if self.left_to_receive.load(order) == u64::MAX {
+            return;
+        }
+        let taken = |left: u64| Some(left.saturating_sub(bytes as u64));
+        let before = self.left_to_receive.fetch_update(order, order, taken).unwrap_or(0);
+        if before > 0 && before <= bytes as u64 {
+            self.bell.ring();
+        }
+    }
+
+    /// Whether all was sent, or all was received.
+    pub fn is_reached(&self) -> bool {
+        self.left_to_send.load(Ordering::Relaxed) == 0
+            || self.left_to_receive.load(Ordering::Relaxed) == 0
+    }
+}
+
+/// Holds a sender to a rate: by when a number of bytes may be sent, counted from the beginning.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    ps_per_byte: u64,
+    bytes: u64,
+    began: Instant,
+}
+
+impl Pace {
+    /// A pace that begins now; `None` is none.
+    pub fn new(rate: Option<Rate>, began: Instant) -> Option<Self> {
+        let bits = rate?.bits_per_second();
+        // The fraction matters only beyond 100 Tb/s.
+        Some(Self { ps_per_byte: 8_000_000_000_000 / bits.min(8_000_000_000_000), bytes: 0, began })
+    }
+
+    /// When the next byte is due.
+    pub fn due(&self) -> Instant {
+        self.began + Span::from_ps(self.bytes.saturating_mul(self.ps_per_byte))
+    }
+
+    /// So many bytes were sent.
+    pub const fn sent(&mut self, bytes: usize) {
+        self.bytes += bytes as u64;
+    }
+
+    /// Sleeps until the next byte is due, but no longer than a tick; whether it is.
+    pub fn wait(&self) -> bool {
+        let ahead = self.due().saturating_since(super::now());
+        if ahead == Span::ZERO {
+            return true;
+        }
+        timer::sleep_ns(ahead.min(TICK).as_ns());
+        ahead <= TICK
+    }
+}
+
+/// Bytes to send: a repeating pattern, or chance that nobody on the way can compress.
+pub fn block(len: usize, repeating: bool) -> Vec<u8> {
+    use rand::Rng;
+
+    let mut block = vec![0; len];
+    if repeating {
+        for (digit, byte) in (b'0'..=b'9').cycle().zip(&mut block) {
+            *byte = digit;
+        }
+    } else {
+        plumb_base::seed::Seed(len as u64).stream("iperf3 payload").fill_bytes(&mut block);
+    }
+    block
+}
+
+/// Whether a call only ended because its time was up.
+fn is_pause(error: &io::Error) -> bool {
+    use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
+    matches!(error.kind(), Interrupted | TimedOut | WouldBlock)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_goal_is_shared_exactly_and_rings_once_it_is_received() {
+        let goal = Goal::new(Some(250)).unwrap();
+        assert_eq!(
+            [goal.take(100), goal.take(100), goal.take(100), goal.take(100)],
+            [100, 100, 50, 0]
+        );
+        let goal = Goal::new(Some(250)).unwrap();
+        goal.received(249);
+        assert!(!goal.bell.wait(0).unwrap() && !goal.is_reached());
+        goal.received(10);
+        goal.received(10);
+        assert!(goal.bell.wait(0).unwrap() && goal.is_reached());
+        assert!(!goal.bell.wait(0).unwrap(), "it is silent again");
+        assert_eq!(Goal::new(None).unwrap().take(7), 7);
+    }
+
+    #[test]
+    fn a_pace_makes_bytes_due_at_its_rate() {
+        let rate = Rate::from_bits_per_second(8_000);
+        let mut pace = Pace::new(rate, Instant::ORIGIN).unwrap();
+        assert_eq!(pace.due(), Instant::ORIGIN);
+        pace.sent(500);
+        pace.sent(1_000);
+        assert_eq!(pace.due(), Instant::ORIGIN + Span::from_ms(1_500));
+        assert!(Pace::new(None, Instant::ORIGIN).is_none());
+    }
+
+    #[test]
+    fn a_switch_is_never_turned_on_again() {
+        let switch = Switch::default();
+        assert!(!switch.is_stopping());
+        switch.turn_off();
+        switch.stop();
+        assert!(switch.is_stopping() && switch.is_off());
+    }
+
+    #[test]
+    fn a_pattern_repeats_and_chance_does_not() {
+        assert_eq!(&block(12, true), b"012345678901");
+        let chance = block(4096, false);
+        assert_eq!(chance.len(), 4096);
+        assert!(chance[..2048] != chance[2048..]);
+    }
+}

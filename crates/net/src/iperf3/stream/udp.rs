@@ -1,0 +1,248 @@
+//! The loops of a stream of numbered datagrams, and what is said before the first.
+//!
+//! A datagram begins with the sender's monotonic clock in seconds and microseconds and its number from
+//! 1, all with the highest byte first. Left out: what the numbers tell ([`crate::iperf3::arrivals`]).
+
+use std::io;
+use std::os::fd::AsFd;
+
+use plumb_base::time::{Instant, Span};
+use plumb_sys::{socket, timer};
+
+use super::{Goal, Meter, Pace, Socket, Switch, block, is_pause};
+use crate::iperf3::arrivals::Arrivals;
+use crate::iperf3::now;
+use crate::iperf3::parameters::{DATAGRAM_MAX, Parameters};
+
+/// What a client says first on each of its sockets.
+pub const HELLO: [u8; 4] = *b"9876";
+/// What the server answers.
+pub const ANSWER: [u8; 4] = *b"6789";
+/// What servers before 3.6 or so answer, in either order of bytes: 987654321.
+const ANSWERS_OLD: [[u8; 4]; 2] = [987_654_321_u32.to_le_bytes(), 987_654_321_u32.to_be_bytes()];
+
+/// Whether a datagram answers a hello: one that carries data does as well.
+pub fn is_answer(datagram: &[u8]) -> bool {
+    datagram == ANSWER
+        || ANSWERS_OLD.iter().any(|old| datagram == old)
+        || datagram.len() >= crate::iperf3::parameters::DATAGRAM_MIN as usize
+}
+
+/// What stands before the filler of a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The sender's clock.
+    pub sent: Instant,
+    /// The datagram's number; of a narrow one the lower 32 bits.
+    pub number: u64,
+}
+
+impl Header {
+    /// Writes it, with a number of 64 bits where `wide`.
+    #[inline]
+    pub fn write(self, bytes: &mut [u8], wide: bool) {
+        let us = self.sent.since_origin().as_ns() / 1_000;
+        // Seconds since the machine started, and less than a million.
+        let part = |value: u64| u32::try_from(value).unwrap_or(u32::MAX).to_be_bytes();
+        bytes[..4].copy_from_slice(&part(us / 1_000_000));
+        bytes[4..8].copy_from_slice(&part(us % 1_000_000));
+        let number = self.number.to_be_bytes();
+        if wide {
+            bytes[8..16].copy_from_slice(&number);
+        } else {
+            bytes[8..12].copy_from_slice(&number[4..]);
+        }
+    }
+
+    /// Reads it; `None` of a datagram that is too short to have one.
+    #[inline]
+    pub fn read(bytes: &[u8], wide: bool) -> Option<Self> {
+        let word = |at: usize| {
+            let bytes = bytes.get(at..at + 4)?;
+            Some(u64::from(u32::from_be_bytes(*bytes.first_chunk()?)))
+        };
+        let us = word(0)? * 1_000_000 + word(4)?;
+        let number = if wide { word(8)? << 32 | word(12)? } else { word(8)? };
+        Some(Self { sent: Instant::after_origin(Span::from_us(us)), number })
+    }
+}
+
+/// The mean deviation of transit times (RFC 3550, appendix A.8), of two clocks that need not agree.
+#[derive(Clone, Copy, Debug, Default)]
+struct Jitter {
+    transit_ns: Option<i64>,
+    ns: f64,
+}
+
+impl Jitter {
+    #[inline]
+    fn add(&mut self, sent: Instant, received: Instant) {
+        let ns = |moment: Instant| moment.since_origin().as_ns().cast_signed();
+        let transit = ns(received).wrapping_sub(ns(sent));
+        if let Some(before) = self.transit_ns.replace(transit) {
+            let difference = transit.wrapping_sub(before).unsigned_abs() as f64;
+            self.ns += (difference - self.ns) / 16.0;
+        }
+    }
+
+    fn span(self) -> Span {
+        Span::from_secs_f64(self.ns * 1e-9)
+    }
+}
+
+/// Sends datagrams until it is told to stop, or the goal is reached.
+///
+/// # Errors
+/// The kernel's; a refusal that came back is none, as the other side may only be slower.
+pub fn send(
+    socket: &Socket,
+    parameters: &Parameters,
+    meter: &Meter,
+    switch: &Switch,
+    goal: &Goal,
+) -> io::Result<()> {
+    // A wait that is prolonged by the usual 50 µs makes bursts; where it cannot be changed it stays so.
+    timer::set_slack_ns(1_000).ok();
+    let mut datagram = block(parameters.length as usize, parameters.repeating);
+    let wide = parameters.wide_counters;
+    let mut pace = Pace::new(parameters.bitrate, now());
+    let burst = parameters.burst.max(1);
+    let mut number = 0_u64;
+    while !switch.is_stopping() {
+        if let Some(pace) = &pace
+            && number.is_multiple_of(burst.into())
+            && !pace.wait()
+        {
+            continue;
+        }
+        if goal.take(datagram.len()) == 0 {
+            return Ok(());
+        }
+        number += 1;
+        // The same number until it is sent: what never left is no loss of the path.
+        loop {
+            Header { sent: now(), number }.write(&mut datagram, wide);
+            match socket::send(socket.as_fd(), &datagram) {
+                Ok(sent) => {
+                    meter.add_bytes(sent);
+                    meter.set_packets(number);
+                    break;
+                }
+                Err(error) if is_pause(&error) || is_passing(&error) => {
+                    if switch.is_stopping() {
+                        return Ok(());
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if let Some(pace) = &mut pace {
+            pace.sent(datagram.len());
+        }
+    }
+    Ok(())
+}
+
+/// Whether trying again is all there is to do: a full device, or a refusal of an earlier datagram.
+fn is_passing(error: &io::Error) -> bool {
+    // ENOBUFS has no kind of its own.
+    const ENOBUFS: i32 = 105;
+    error.kind() == io::ErrorKind::ConnectionRefused || error.raw_os_error() == Some(ENOBUFS)
+}
+
+/// Receives datagrams until everybody is told to stop. `answers` is set on a server: a hello that
+/// comes again, because its answer was lost, is answered again.
+///
+/// # Errors
+/// The kernel's.
+pub fn receive(
+    socket: &Socket,
+    parameters: &Parameters,
+    meter: &Meter,
+    switch: &Switch,
+    goal: &Goal,
+    answers: bool,
+) -> io::Result<()> {
+    let mut buffer = vec![0; DATAGRAM_MAX as usize + 1];
+    let wide = parameters.wide_counters;
+    let mut arrivals = Arrivals::default();
+    let mut jitter = Jitter::default();
+    while !switch.is_off() {
+        let len = match socket::receive(socket.as_fd(), &mut buffer, true) {
+            Ok(len) => len,
+            Err(error) if is_pause(&error) || is_passing(&error) => continue,
+            Err(error) => return Err(error),
+        };
+        let received = now();
+        let datagram = &buffer[..len];
+        if datagram == HELLO || is_greeting(datagram) {
+            if answers {
+                socket::send(socket.as_fd(), &ANSWER).ok();
+            }
+            continue;
+        }
+        let Some(header) = Header::read(datagram, wide) else { continue };
+        let number = if wide { header.number } else { arrivals.widened(low(header.number)) };
+        arrivals.add(number);
+        jitter.add(header.sent, received);
+        meter.add_bytes(len);
+        meter.set_arrivals(&arrivals, jitter.span());
+        meter.set_last(received);
+        goal.received(len);
+    }
+    Ok(())
+}
+
+/// Whether it is one side's word before the data: an answer that came late, too.
+fn is_greeting(datagram: &[u8]) -> bool {
+    datagram.len() == HELLO.len()
+}
+
+fn low(number: u64) -> u32 {
+    let [.., a, b, c, d] = number.to_be_bytes();
+    u32::from_be_bytes([a, b, c, d])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_is_read_as_it_is_written_in_both_widths() {
+        let sent = Instant::after_origin(Span::from_us(1_234_567_890));
+        for (wide, number) in [(false, 7), (true, 1 << 40)] {
+            let mut bytes = [0xAA; 32];
+            Header { sent, number }.write(&mut bytes, wide);
+            assert_eq!(Header::read(&bytes, wide), Some(Header { sent, number }));
+            assert_eq!(bytes[..8], [0, 0, 0x04, 0xD2, 0, 0x08, 0xAA, 0x52]);
+        }
+        assert_eq!(Header::read(&[0; 11], false), None);
+        assert_eq!(Header::read(&[0; 15], true), None);
+    }
+
+    #[test]
+    fn an_answer_is_known_in_every_versions_spelling() {
+        assert!(is_answer(b"6789"));
+        assert!(is_answer(&[0xB1, 0x68, 0xDE, 0x3A]));
+        assert!(is_answer(&[0; 1448]), "data of a reverse test");
+        assert!(!is_answer(b"9876"));
+    }
+
+    #[test]
+    fn a_steady_stream_has_no_jitter_however_the_clocks_disagree() {
+        let mut jitter = Jitter::default();
+        for ms in 0..100 {
+            let sent = Instant::after_origin(Span::from_ms(1_000_000 + ms));
+            jitter.add(sent, Instant::after_origin(Span::from_ms(5 + ms)));
+        }
+        assert_eq!(jitter.span(), Span::ZERO);
+        // A transit that alternates by 160 µs comes near it (RFC 3550: gain of 1/16).
+        for ms in 0..200 {
+            let late = Span::from_us(160 * (ms % 2));
+            let sent = Instant::after_origin(Span::from_ms(1_000_100 + ms));
+            jitter.add(sent, Instant::after_origin(Span::from_ms(105 + ms)) + late);
+        }
+        let found = jitter.span();
+        assert!(found > Span::from_us(155) && found <= Span::from_us(160), "{found}");
+    }
+}
