@@ -23,6 +23,7 @@ pub mod explain;
 pub mod export;
 pub mod help;
 pub mod import;
+pub mod keys;
 pub mod ladder;
 pub mod link;
 pub mod list;

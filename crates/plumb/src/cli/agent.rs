@@ -2,7 +2,7 @@
 //!
 //! Left out: what it does (`plumb_net::agent`).
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use plumb_base::time::Span;
 use plumb_base::units::quantity::{parse_rate, parse_span};
 use plumb_base::units::rate::Rate;
@@ -14,19 +14,49 @@ use super::VERSION;
 use super::output::{Failure, Output};
 use crate::problem::{Exit, Problem};
 
+pub mod address;
+pub mod forward;
+pub mod http;
+pub mod listen;
+
+/// Clients of a daemon at a time.
+const PEERS_MAX: u32 = 16;
+/// Tests of a daemon at a time.
+const TESTS_MAX: u32 = 4;
+/// How long a daemon keeps a report for a client that went away.
+const KEPT: Span = Span::from_secs(300);
+
 /// Be the other side of 'plumb net': started by it over ssh, or by hand
 #[derive(Clone, Debug, Args)]
+#[command(group(ArgGroup::new("mode").required(true)))]
 #[command(after_help = "\
 'plumb net user@host' starts this on the other host by itself; nobody needs to type it. Data is taken on
 a port of its own, for as long as a test lasts, and only from whoever shows the test's token.
 
 Examples:
   ssh host plumb agent --stdio           what 'plumb net host' does
+  plumb agent --listen --pair            a daemon, and a token for 'plumb net HOST --pair TOKEN'
+  plumb agent --listen 192.0.2.7         the daemon again, for those that have been paired
+  plumb agent --http 0.0.0.0             the page for 'plumb net --http HOST'
   plumb net --via 'docker exec -i box plumb agent --stdio' 172.17.0.2")]
 pub struct Agent {
     /// Speak to whoever started it, over standard input and output; ends with them
-    #[arg(long, required = true)]
+    #[arg(long, group = "mode")]
     stdio: bool,
+    /// Be a daemon, over mutual TLS, for hosts that have been paired [default: every address, port 8479]
+    #[arg(long, value_name = "ADDR:PORT", num_args = 0..=1, default_missing_value = "")]
+    #[arg(group = "mode")]
+    listen: Option<String>,
+    /// Take one pairing: print a token that is good once, for ten minutes
+    #[arg(long, requires = "listen")]
+    pair: bool,
+    /// Be a web server with one page and its images [default: 127.0.0.1:8480]
+    #[arg(long, value_name = "ADDR:PORT", num_args = 0..=1, default_missing_value = "")]
+    #[arg(group = "mode")]
+    http: Option<String>,
+    /// Lead standard input and output to an agent that listens elsewhere
+    #[arg(long, value_name = "HOST", group = "mode", hide = true)]
+    forward: Option<String>,
     #[command(flatten)]
     limits: LimitOptions,
 }
@@ -71,7 +101,18 @@ impl Agent {
     ///
     /// # Errors
     /// The session ended before its time.
-    pub fn perform(self, _output: &Output) -> Result<Exit, Failure> {
+    pub fn perform(self, output: &Output) -> Result<Exit, Failure> {
+        if let Some(place) = &self.http {
+            return http::serve(place, output);
+        }
+        if let Some(host) = &self.forward {
+            return forward::forward(host);
+        }
+        if let Some(place) = &self.listen {
+            let limits = self.limits.limits(PEERS_MAX, TESTS_MAX, KEPT);
+            let agent = Server::new(VERSION, limits, Timing::default());
+            return listen::listen(place, self.pair, agent, output);
+        }
         // Whoever started it is its only client, and nobody can come back to this process.
         let limits = self.limits.limits(1, 1, Span::ZERO);
         let agent = Server::new(VERSION, limits, Timing::default());

@@ -26,6 +26,9 @@ use crate::net::record::{self, Header};
 use crate::net::{digest, install};
 use crate::problem::{Exit, Problem};
 
+pub mod http;
+pub mod pair;
+
 /// Measure what is between this host and another: rate, latency idle and under load, loss, and cost
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
@@ -38,10 +41,13 @@ Examples:
   plumb net host --install               the same where plumb is not there yet
   plumb net host --streams 4 --only down
   plumb net --via 'docker exec -i box plumb agent --stdio' 172.17.0.2
+  plumb net host --pair TOKEN            once, with the token of 'plumb agent --listen --pair'
+  plumb net tls:host                     then, with the agent that listens there
+  plumb net --http https://example.org/  a page and its images over every version of HTTP
   plumb net netns:blue --to 10.0.0.2 --json")]
 pub struct Net {
     /// The other host
-    #[arg(value_name = "HOST", required_unless_present_any = ["via", "show"])]
+    #[arg(value_name = "HOST", required_unless_present_any = ["via", "show", "http"])]
     host: Option<String>,
     /// Print a stored measurement with all of its evidence again: an id, 'last'; measures nothing
     #[arg(long, value_name = "RUN", conflicts_with_all = ["host", "via", "install"])]
@@ -50,6 +56,11 @@ pub struct Net {
     reach: ReachOptions,
     #[command(flatten)]
     measure: MeasureOptions,
+    /// Pair with the agent that listens on HOST, by the token that it printed
+    #[arg(long, value_name = "TOKEN", requires = "host", help_heading = "Reaching it")]
+    pair: Option<String>,
+    #[command(flatten)]
+    page: http::HttpOptions,
 }
 
 /// How the other host is reached.
@@ -199,6 +210,12 @@ impl Net {
         if let Some(run) = &self.show {
             return show(run, global, output);
         }
+        if let Some(page) = &self.page.http {
+            return self.page.perform(page, output);
+        }
+        if let (Some(token), Some(host)) = (&self.pair, &self.host) {
+            return pair::pair(host.strip_prefix("tls:").unwrap_or(host), token, output);
+        }
         let place = Place::parse(self.host.as_deref(), self.reach.via.as_deref())?;
         let ssh: Vec<String> = self.reach.ssh.split_whitespace().map(str::to_owned).collect();
         let wanted = self.measure.wanted();
@@ -255,6 +272,7 @@ impl Net {
             (Some(to), ..) => to.clone(),
             (None, Way::Ssh { target, .. }, _) => ssh_host(ssh, target),
             (None, Way::Via(_), Some(host)) => host.clone(),
+            (None, Way::Paired(host), _) => crate::cli::agent::address::host_and_port(host, 0)?.0,
             (None, Way::Via(_) | Way::Namespace(_), _) => return Ok(None),
         };
         resolve(&name, family).map(Some)

@@ -17,6 +17,8 @@ pub enum Way {
         /// The port of ssh, where one was named.
         port: Option<u16>,
     },
+    /// Over TLS, to an agent that listens and has been paired with: `host` or `host:port`.
+    Paired(String),
     /// In a network namespace of this host.
     Namespace(String),
     /// By whatever command gives its standard streams.
@@ -48,8 +50,12 @@ impl Place {
         let wrong = |why: &str| {
             Problem::usage(format!("'{asked}' is no host"))
                 .because(why)
-                .fix("write user@host, host, [address]:port or netns:NAME")
+                .fix("write user@host, host, [address]:port tls:host or netns:NAME")
         };
+        if let Some(host) = asked.strip_prefix("tls:") {
+            let way = Way::Paired(host.to_owned());
+            return Ok(Self { asked: asked.to_owned(), way });
+        }
         if let Some(name) = asked.strip_prefix("netns:") {
             if name.is_empty() {
                 return Err(wrong("a network namespace has a name"));

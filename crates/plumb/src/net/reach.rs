@@ -79,6 +79,14 @@ fn command(place: &Place, ssh: &[String]) -> Result<Command, Problem> {
             command.arg("--").arg(target).arg(remote_shell());
             command
         }
+        Way::Paired(host) => {
+            let program = std::env::current_exe().map_err(|error| {
+                Problem::trouble("cannot find plumb's own program file").because(error)
+            })?;
+            let mut command = Command::new(program);
+            command.args(["agent", "--forward", host]).process_group(0);
+            command
+        }
         Way::Namespace(name) => {
             let program = std::env::current_exe().map_err(|error| {
                 Problem::trouble("cannot find plumb's own program file").because(error)
@@ -146,6 +154,10 @@ fn listen(mut stderr: ChildStderr) -> String {
 
 /// Why there is no agent, in the order of what is most telling.
 fn explain(place: &Place, error: &ClientError, status: Option<ExitStatus>, said: &str) -> Problem {
+    // The command that carries a session over TLS has said it in plumb's own words.
+    if let (Way::Paired(_), Some((_, what))) = (&place.way, said.split_once("error: ")) {
+        return in_its_words(what);
+    }
     let asked = &place.asked;
     let lower = said.to_lowercase();
     let has = |words: &[&str]| words.iter().any(|word| lower.contains(word));
@@ -191,6 +203,16 @@ fn explain(place: &Place, error: &ClientError, status: Option<ExitStatus>, said:
     }
     let problem = of_client(error);
     if last.is_empty() { problem } else { problem.because(last) }
+}
+
+/// A problem as plumb prints it.
+fn in_its_words(text: &str) -> Problem {
+    let part = |mark: &str| {
+        let found = text.lines().find_map(|line| line.trim().strip_prefix(mark));
+        found.map(|found| found.trim().to_owned())
+    };
+    let what = text.lines().next().unwrap_or_default().trim();
+    Problem { why: part("why:"), fix: part("fix:"), ..Problem::trouble(what) }
 }
 
 /// A client's error in three lines.

@@ -1,0 +1,90 @@
+//! Where something listens: an address, a port, or both.
+//!
+//! Left out: listening.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs as _};
+
+use crate::problem::Problem;
+
+/// Reads `ADDR`, `ADDR:PORT`, `[ADDR]:PORT`, `:PORT` or `PORT`; what is missing is taken from `default`.
+///
+/// # Errors
+/// It is none of them, or a name without an address.
+pub fn parse(text: &str, default: SocketAddr) -> Result<SocketAddr, Problem> {
+    let fault = || {
+        Problem::usage(format!("'{text}' is no address to listen on"))
+            .fix("write ADDRESS, ADDRESS:PORT, [ADDRESS]:PORT or :PORT")
+    };
+    if text.is_empty() {
+        return Ok(default);
+    }
+    if let Some(port) = text.strip_prefix(':').or(Some(text)).and_then(|t| t.parse::<u16>().ok()) {
+        return Ok(SocketAddr::new(default.ip(), port));
+    }
+    if let Ok(address) = text.parse::<SocketAddr>() {
+        return Ok(address);
+    }
+    if let Ok(ip) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
+        return Ok(SocketAddr::new(ip, default.port()));
+    }
+    // A name, or an address with a zone, with or without a port.
+    let (host, port) = host_and_port(text, default.port()).map_err(|_| fault())?;
+    let mut found =
+        (host.as_str(), port).to_socket_addrs().map_err(|error| fault().because(error))?;
+    found.next().ok_or_else(fault)
+}
+
+/// Reads `HOST`, `HOST:PORT`, `[ADDRESS]:PORT` or a bare address of IPv6.
+///
+/// # Errors
+/// A port that is none, and brackets that do not match.
+pub fn host_and_port(text: &str, default_port: u16) -> Result<(String, u16), Problem> {
+    let fault = || {
+        Problem::usage(format!("'{text}' names no host"))
+            .fix("write HOST, HOST:PORT or [ADDRESS]:PORT")
+    };
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => match rest.split_once(']').ok_or_else(fault)? {
+            (host, "") => (host, None),
+            (host, port) => (host, Some(port.strip_prefix(':').ok_or_else(fault)?)),
+        },
+        None => match text.split_once(':') {
+            Some((host, port)) if !port.contains(':') => (host, Some(port)),
+            _ => (text, None),
+        },
+    };
+    if host.is_empty() {
+        return Err(fault());
+    }
+    let port = port.map_or(Ok(default_port), |port| port.parse().map_err(|_| fault()))?;
+    Ok((host.to_owned(), port))
+}
+
+/// Every address of this host, IPv6 where there is any.
+pub fn any(port: u16) -> SocketAddr {
+    let v6 = SocketAddr::from(([0_u16; 8], port));
+    let works = TcpListener::bind(SocketAddr::from(([0_u16; 8], 0))).is_ok();
+    if works { v6 } else { SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_comes_from_the_default() {
+        let default = SocketAddr::from(([127, 0, 0, 1], 8480));
+        let read = |text: &str| parse(text, default).unwrap().to_string();
+        assert_eq!(read(""), "127.0.0.1:8480");
+        assert_eq!(read(":99"), "127.0.0.1:99");
+        assert_eq!(read("99"), "127.0.0.1:99");
+        assert_eq!(read("0.0.0.0"), "0.0.0.0:8480");
+        assert_eq!(read("0.0.0.0:7"), "0.0.0.0:7");
+        assert_eq!(read("::1"), "[::1]:8480");
+        assert_eq!(read("[::]:7"), "[::]:7");
+        assert_eq!(read("[::1]"), "[::1]:8480");
+        for text in ["1.2.3.4:x", "1.2.3.4:99999", "[::1", "[::1]x", "no such host.example"] {
+            assert!(parse(text, default).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! `plumb net --http`: one page and its images over every version of HTTP.
+//!
+//! Left out: fetching, which is `plumb_net::http`'s.
+
+use std::net::SocketAddr;
+
+use clap::Args;
+use plumb_base::seed::Seed;
+use plumb_base::units::Unit;
+use plumb_net::http::client::{Visit, Way};
+use plumb_net::http::report::{self, PageReport, PageSpec, VISITS_MAX, WayReport};
+use plumb_net::http::target::Target;
+use plumb_net::http::trust::Trust;
+use plumb_net::secure::Fingerprint;
+use plumb_report::table::{Table, text};
+use plumb_report::terminal::Ink;
+
+use crate::cli::output::{Failure, Output};
+use crate::problem::{Exit, Problem};
+
+/// How a page is measured.
+#[derive(Clone, Debug, Args)]
+pub struct HttpOptions {
+    /// Measure one page and its images over every version of HTTP: a URL, or a host where `plumb agent --http` runs
+    #[arg(long, value_name = "URL|HOST", help_heading = "A page")]
+    pub http: Option<String>,
+    /// Only these ways: one-each, keep-alive, pipelined, http2, http3 [default: all]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "http")]
+    #[arg(help_heading = "A page")]
+    http_ways: Vec<String>,
+    /// Visits of each way, after one that is not counted
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 20,
+        requires = "http",
+        help_heading = "A page"
+    )]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(VISITS_MAX)))]
+    visits: u32,
+    /// Take the server's certificate by its fingerprint, as `plumb agent --http` prints it
+    #[arg(long, value_name = "sha256:…", requires = "http", conflicts_with = "insecure")]
+    #[arg(help_heading = "A page")]
+    pin: Option<Fingerprint>,
+    /// Take anybody's certificate
+    #[arg(long, requires = "http", help_heading = "A page")]
+    insecure: bool,
+}
+
+impl HttpOptions {
+    /// Measures the page at `page`.
+    ///
+    /// # Errors
+    /// No such page or host, and no way that brings it.
+    pub fn perform(&self, page: &str, output: &Output) -> Result<Exit, Failure> {
+        let target = Target::parse(page)
+            .map_err(|error| Problem::from_message(&error.to_string(), Exit::Usage))?;
+        let ways = self.ways()?;
+        let trust = match self.pin {
+            Some(fingerprint) => Trust::Pinned(fingerprint),
+            // What plumb's own page brings is known to the byte, and secret it is not.
+            None if self.insecure || target.is_plumb => Trust::Anybody,
+            None => Trust::Web,
+        };
+        let address = choose(&target)?;
+        let seed =
+            Seed(plumb_host::clock::entropy().map_err(|error| {
+                Problem::trouble("the system gives no random seed").because(error)
+            })?);
+        let spec = PageSpec { ways, visits: self.visits, seed };
+        plumb_host::stop::listen().ok();
+        let report = report::measure(&target, address, trust, &spec, |round| {
+            if output.progress {
+                output.draw_line(&format!("visits: {round} of {} of each way", spec.visits));
+            }
+            plumb_host::stop::requests() == 0
+        });
+        if output.progress {
+            output.erase_line();
+        }
+        if output.json {
+            output.document(&report)?;
+        } else {
+            output.page(&render(&report, output))?;
+        }
+        if plumb_host::stop::requests() > 0 {
+            return Ok(Exit::Interrupted);
+        }
+        // A way that a server does not speak is a result; none at all is trouble.
+        let all_failed = report.ways.iter().all(|way| way.visits.is_empty());
+        Ok(if all_failed { Exit::Trouble } else { Exit::Fine })
+    }
+
+    fn ways(&self) -> Result<Vec<Way>, Problem> {
+        if self.http_ways.is_empty() {
+            return Ok(Way::ALL.to_vec());
+        }
+        let names = self.http_ways.iter().map(|name| name.trim());
+        let ways: Result<Vec<Way>, Problem> = names
+            .map(|name| {
+                Way::from_name(name).ok_or_else(|| {
+                    Problem::usage(format!("'{name}' is no way to fetch a page"))
+                        .suggest(name, Way::ALL.map(Way::name))
+                })
+            })
+            .collect();
+        let mut ways = ways?;
+        ways.sort_unstable();
+        ways.dedup();
+        Ok(ways)
+    }
+}
+
+/// The first address of the target that takes a connection; of those that do not, the first.
+fn choose(target: &Target) -> Result<SocketAddr, Problem> {
+    let addresses = target.resolve().map_err(|error| {
+        Problem::trouble(format!("'{}' has no address", target.host))
+            .because(error)
+            .fix("check the spelling, or write the address itself")
+    })?;
+    let patience = std::time::Duration::from_secs(3);
+    let answers =
+        |address: &&SocketAddr| std::net::TcpStream::connect_timeout(address, patience).is_ok();
+    let first = addresses.first().copied();
+    addresses
+        .iter()
+        .find(answers)
+        .copied()
+        .or(first)
+        .ok_or_else(|| Problem::trouble(format!("'{}' has no address", target.host)))
+}
+
+fn render(report: &PageReport, output: &Output) -> String {
+    let style = output.style;
+    let visit = report.ways.iter().find_map(|way| way.visits.first());
+    let size = visit.map_or_else(String::new, |visit| {
+        format!(": {} objects, {} B", visit.objects, visit.bytes)
+    });
+    let mut out = put(output, Ink::Bold, &format!("{}{size}", report.url));
+    let mut table = Table::with_heads(&[
+        "way",
+        "#whole page",
+        "#p90?",
+        "#ready??",
+        "#page itself??",
+        "#client CPU?",
+        "#connections??",
+    ]);
+    for way in report.ways.iter().filter(|way| !way.visits.is_empty()) {
+        let time = |share, of: fn(&Visit) -> u64| {
+            let ns = way.quantile(share, of);
+            ns.map_or("–".to_owned(), |ns| Unit::Nanoseconds.format(ns as f64, 3).to_string())
+        };
+        table.push([
+            name(way),
+            time(0.5, |visit| visit.total_ns),
+            time(0.9, |visit| visit.total_ns),
+            time(0.5, |visit| visit.connected_ns),
+            time(0.5, |visit| visit.page_ns),
+            time(0.5, |visit| visit.cpu_ns),
+            way.visits[0].connections.to_string(),
+        ]);
+    }
+    out += &text::render(&table, style);
+    for way in &report.ways {
+        if let Some(error) = &way.error {
+            out += &put(output, Ink::Warn, &format!("{}: {error}", name(way)));
+        }
+    }
+    let visits = report.ways.iter().map(|way| way.visits.len()).max().unwrap_or(0);
+    out += &put(
+        output,
+        Ink::Dim,
+        &format!(
+            "Medians of {visits} visits, from the first connection attempt to the last byte. Ready: the first \
+         connection can be used, encryption included. From {}.{}{}",
+            report.address,
+            if report.is_verified {
+                " Every byte was compared with what plumb's server has."
+            } else {
+                ""
+            },
+            match (report.ways.iter().any(|way| way.is_encrypted), report.is_server_proven) {
+                (true, false) => " The server's certificate was not checked.",
+                _ => "",
+            },
+        ),
+    );
+    out
+}
+
+fn name(way: &WayReport) -> String {
+    let name = Way::from_name(&way.way).map_or(way.way.as_str(), |way| way.summary());
+    let is_extra = way.is_encrypted && way.way != Way::Http3.name();
+    if is_extra { format!("{name}, TLS 1.3") } else { name.to_owned() }
+}
+
+fn put(output: &Output, ink: Ink, text: &str) -> String {
+    let style = output.style;
+    let lines = style.wrap(text, 0).into_iter();
+    lines.map(|line| style.paint(ink, &style.spell(&line)) + "\n").collect()
+}
