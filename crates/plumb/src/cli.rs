@@ -23,6 +23,7 @@ pub mod explain;
 pub mod export;
 pub mod help;
 pub mod import;
+pub mod iperf3;
 pub mod keys;
 pub mod ladder;
 pub mod link;
@@ -135,6 +136,10 @@ enum Command {
     Help(help::Help),
     Completions(completions::Completions),
     Man(man::Man),
+    #[command(hide = true, name = "net-iperf3")]
+    NetIperf3(Box<iperf3::client::Client>),
+    #[command(hide = true, name = "agent-iperf3")]
+    AgentIperf3(iperf3::server::Agent),
 }
 
 /// Runs the program on the arguments of this process.
@@ -155,7 +160,7 @@ pub fn main() -> ExitCode {
 }
 
 fn run_words(arguments: Vec<OsString>) -> ExitCode {
-    let cli = match Cli::try_parse_from(arguments) {
+    let cli = match Cli::try_parse_from(iperf3::choose(arguments)) {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version come this way too; a reader that has gone away is no failure.
@@ -202,6 +207,8 @@ fn dispatch(cli: Cli, output: &Output) -> Result<Exit, Failure> {
         Command::Help(command) => command.perform(output),
         Command::Completions(command) => command.perform(output),
         Command::Man(command) => command.perform(output),
+        Command::NetIperf3(command) => command.perform(output),
+        Command::AgentIperf3(command) => command.perform(output),
     }
 }
 

@@ -1,0 +1,63 @@
+//! `plumb net --iperf3` and `plumb agent --iperf3`: iperf3's protocol, as client and as server.
+//!
+//! Both have options of their own, named as iperf3 names them. So `--iperf3` behind `net` or `agent`
+//! chooses another command, and `--iperf3 --help` is that command's page. Left out: the protocol
+//! (`plumb_net::iperf3`).
+
+use std::ffi::OsString;
+
+pub mod client;
+pub mod page;
+pub mod server;
+
+/// What chooses the command.
+const SWITCH: &str = "--iperf3";
+
+/// The names under which clap knows the two commands.
+const COMMANDS: [(&str, &str); 2] = [("net", "net-iperf3"), ("agent", "agent-iperf3")];
+
+/// The words of a command line, with the command's own name where `--iperf3` chooses it.
+pub fn choose(mut words: Vec<OsString>) -> Vec<OsString> {
+    // Options before the command belong to every command, and the value of --store may be any word.
+    let is_value = |words: &[OsString], at: usize| {
+        at > 0 && (words[at - 1] == "--store" || words[at - 1] == "--color")
+    };
+    let command = (1..words.len())
+        .find(|at| !words[*at].to_string_lossy().starts_with('-') && !is_value(&words, *at));
+    let Some(command) = command else { return words };
+    let Some((_, name)) = COMMANDS.iter().find(|(short, _)| words[command] == *short) else {
+        return words;
+    };
+    let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
+    if let Some(switch) = (command..end).find(|at| words[*at] == SWITCH) {
+        words.remove(switch);
+        words[command] = (*name).into();
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(line: &str) -> String {
+        let words = choose(line.split(' ').map(OsString::from).collect());
+        words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn the_switch_chooses_the_command_wherever_it_stands_behind_it() {
+        assert_eq!(chosen("plumb net --iperf3 host -t 5"), "plumb net-iperf3 host -t 5");
+        assert_eq!(chosen("plumb --json net host --iperf3"), "plumb --json net-iperf3 host");
+        assert_eq!(chosen("plumb agent --iperf3"), "plumb agent-iperf3");
+        assert_eq!(chosen("plumb --store net agent --iperf3"), "plumb --store net agent-iperf3");
+    }
+
+    #[test]
+    fn other_commands_keep_their_words() {
+        for line in ["plumb", "plumb net host", "plumb run --iperf3", "plumb link -- net --iperf3"]
+        {
+            assert_eq!(chosen(line), line);
+        }
+    }
+}

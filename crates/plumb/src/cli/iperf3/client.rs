@@ -1,0 +1,390 @@
+//! `plumb net --iperf3`: a test with an iperf3 server, or with one of plumb's.
+//!
+//! Left out: the page that people read (`super::page`).
+
+use std::net::IpAddr;
+
+use clap::Args;
+use plumb_base::time::Span;
+use plumb_base::units::parse_bytes;
+use plumb_base::units::quantity::parse_rate;
+use plumb_base::units::rate::Rate;
+use plumb_host::stop;
+use plumb_net::iperf3::client::{self, ClientError, Options};
+use plumb_net::iperf3::control::ControlError;
+use plumb_net::iperf3::dial::{DialError, Family};
+use plumb_net::iperf3::parameters::{Direction, Extent, Parameters, Protocol};
+use plumb_net::iperf3::record::Test;
+use plumb_net::iperf3::report::Report;
+
+use super::page;
+use crate::cli::output::{Failure, Output};
+use crate::plan::duration;
+use crate::problem::{Exit, Problem};
+
+/// Test with an iperf3 server: its protocol, its options, its JSON
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of its own on the command line"
+)]
+#[derive(Clone, Debug, Args)]
+#[command(
+    bin_name = "plumb net --iperf3",
+    after_help = "\
+The other side is 'iperf3 -s' of any version from 3.0 on, or 'plumb agent --iperf3'. The receiver's
+count is the result, and it has drained first: what was sent before the end counts as received.
+
+--json prints iperf3's document: all members of 'iperf3 --json' with their meaning (start, intervals,
+end, error), and beside them 'schema' (plumb.iperf3/1) and 'plumb', which has each stream's datagrams
+lost, out of order and doubled, told apart; what of it was drained; the processor time; and the same
+from the other side where that is plumb. 'plumb import iperf3' reads it.
+
+Sizes: k = 1000, Ki = 1024. Rates in bits a second: 10M, 2.5gbit.
+
+Examples:
+  plumb net --iperf3 HOST                        10 s up
+  plumb net --iperf3 HOST --reverse -P 4         four streams down
+  plumb net --iperf3 HOST --bidir -t 30          both ways
+  plumb net --iperf3 HOST --udp -b 50M           datagrams at 50 Mb/s
+  plumb net --iperf3 fe80::1%eth0 -n 1Gi --json"
+)]
+pub struct Client {
+    /// The server: a name or an address, with its zone where it needs one
+    host: String,
+    /// Its port
+    #[arg(short, long, value_name = "PORT", default_value_t = plumb_net::iperf3::PORT)]
+    port: u16,
+    /// Seconds to measure
+    #[arg(short, long, value_name = "SECONDS", default_value_t = 10)]
+    time: u32,
+    /// Bytes to move instead, of all streams together
+    #[arg(short = 'n', long, value_name = "SIZE", value_parser = parse_bytes)]
+    #[arg(conflicts_with = "time")]
+    bytes: Option<u64>,
+    /// Blocks to move instead, of all streams together
+    #[arg(short = 'k', long, value_name = "N", conflicts_with_all = ["time", "bytes"])]
+    blocks: Option<u64>,
+    /// Seconds at the beginning that are not counted
+    #[arg(short = 'O', long, value_name = "SECONDS", default_value_t = 0)]
+    omit: u32,
+    /// How often to look at the streams
+    #[arg(short, long, value_name = "TIME", default_value = "1s", value_parser = parse_interval)]
+    interval: Span,
+    /// The server sends, and this side receives
+    #[arg(short = 'R', long, help_heading = "Streams")]
+    reverse: bool,
+    /// Both send, over streams of their own
+    #[arg(long, conflicts_with = "reverse", help_heading = "Streams")]
+    bidir: bool,
+    /// Streams in each direction
+    #[arg(short = 'P', long, value_name = "N", default_value_t = 1, help_heading = "Streams")]
+    parallel: u32,
+    /// Datagrams instead of a stream of bytes
+    #[arg(short, long, help_heading = "Streams")]
+    udp: bool,
+    /// Bits a second of each stream, 0 for no limit; with /N, that many blocks in a row [default:
+    /// 1048576 of UDP, no limit of TCP]
+    #[arg(short, long, value_name = "RATE[/N]", value_parser = parse_paced)]
+    #[arg(help_heading = "Streams")]
+    bitrate: Option<Paced>,
+    /// Bits a second of each stream, paced by the kernel
+    #[arg(long, value_name = "RATE", value_parser = parse_rate, help_heading = "Streams")]
+    fq_rate: Option<Rate>,
+    /// Bytes of a block or datagram [default: 128Ki of TCP, what fits a packet of UDP]
+    #[arg(short, long, value_name = "SIZE", value_parser = parse_bytes)]
+    #[arg(help_heading = "Streams")]
+    length: Option<u64>,
+    /// Count datagrams with 64 bits
+    #[arg(long, help_heading = "Streams")]
+    udp_counters_64bit: bool,
+    /// Send a pattern instead of chance
+    #[arg(long, help_heading = "Streams")]
+    repeating_payload: bool,
+    /// Send pages instead of copying bytes
+    #[arg(short = 'Z', long, help_heading = "Streams")]
+    zerocopy: bool,
+    /// Have the kernel throw away what is received
+    #[arg(long, help_heading = "Streams")]
+    skip_rx_copy: bool,
+    /// Bytes of socket buffers
+    #[arg(short, long, value_name = "SIZE", value_parser = parse_bytes)]
+    #[arg(help_heading = "Sockets")]
+    window: Option<u64>,
+    /// Largest TCP segment
+    #[arg(short = 'M', long, value_name = "BYTES", help_heading = "Sockets")]
+    set_mss: Option<u32>,
+    /// Congestion control
+    #[arg(short = 'C', long, value_name = "NAME", help_heading = "Sockets")]
+    congestion: Option<String>,
+    /// Send small segments at once
+    #[arg(short = 'N', long, help_heading = "Sockets")]
+    no_delay: bool,
+    /// Never fragment datagrams
+    #[arg(long, help_heading = "Sockets")]
+    dont_fragment: bool,
+    /// Type of service or traffic class, as 16, 0x10 or 020
+    #[arg(short = 'S', long, value_name = "N", value_parser = parse_octet)]
+    #[arg(help_heading = "Sockets")]
+    tos: Option<u8>,
+    /// Differentiated services: a number, or a name as ef, cs1, af21
+    #[arg(long, value_name = "NAME", value_parser = parse_dscp, conflicts_with = "tos")]
+    #[arg(help_heading = "Sockets")]
+    dscp: Option<u8>,
+    /// Address to come from
+    #[arg(short = 'B', long, value_name = "ADDRESS", help_heading = "Sockets")]
+    bind: Option<IpAddr>,
+    /// IPv4 only
+    #[arg(short = '4', long, help_heading = "Sockets")]
+    version4: bool,
+    /// IPv6 only
+    #[arg(short = '6', long, conflicts_with = "version4", help_heading = "Sockets")]
+    version6: bool,
+    /// How long connecting may take
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_time)]
+    #[arg(help_heading = "Sockets")]
+    connect_timeout: Span,
+    /// Fetch the server's own report too
+    #[arg(long, help_heading = "Report")]
+    get_server_output: bool,
+    /// Title of the test
+    #[arg(short = 'T', long, value_name = "TEXT", help_heading = "Report")]
+    title: Option<String>,
+    /// Text that goes into the reports of both sides
+    #[arg(long, value_name = "TEXT", help_heading = "Report")]
+    extra_data: Option<String>,
+}
+
+/// A rate, or none; and blocks in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Paced {
+    rate: Option<Rate>,
+    burst: u32,
+}
+
+/// What iperf3 sends of UDP where nobody says.
+const DATAGRAM_RATE: u64 = 1 << 20;
+
+fn parse_paced(text: &str) -> Result<Paced, String> {
+    let (rate, burst) = text.split_once('/').unwrap_or((text, "0"));
+    let burst = burst.parse::<u32>().ok().filter(|burst| *burst <= 1_000);
+    let burst = burst.ok_or("blocks in a row are a number up to 1000, as in 10M/100")?;
+    let rate = if rate.trim() == "0" {
+        None
+    } else {
+        Some(parse_rate(rate).map_err(|error| error.to_string())?)
+    };
+    Ok(Paced { rate, burst })
+}
+
+pub(super) fn parse_time(text: &str) -> Result<Span, String> {
+    duration::parse(text).map_err(|error| error.to_string())
+}
+
+fn parse_interval(text: &str) -> Result<Span, String> {
+    // iperf3's own spelling is a number of seconds.
+    let plain = text.parse::<f64>().ok().map(Span::from_secs_f64);
+    let span = plain.map_or_else(|| parse_time(text), Ok)?;
+    if (Span::from_ms(10)..=Span::from_secs(3_600)).contains(&span) {
+        Ok(span)
+    } else {
+        Err("it has to be between 10ms and 1h".to_owned())
+    }
+}
+
+fn parse_octet(text: &str) -> Result<u8, String> {
+    let parsed = match text.strip_prefix("0x") {
+        Some(digits) => u8::from_str_radix(digits, 16),
+        None if text.len() > 1 && text.starts_with('0') => u8::from_str_radix(text, 8),
+        None => text.parse(),
+    };
+    parsed.map_err(|_| "write a number from 0 to 255, as 16, 0x10 or 020".to_owned())
+}
+
+/// The six bits by number or by name (RFC 2474, RFC 2597, RFC 3246), as an octet.
+fn parse_dscp(text: &str) -> Result<u8, String> {
+    let fault = || "write a number from 0 to 63, ef, va, be, cs0 to cs7 or af11 to af43".to_owned();
+    let name = text.to_ascii_lowercase();
+    let digits = |prefix: &str| name.strip_prefix(prefix).and_then(|rest| rest.parse::<u8>().ok());
+    let bits = match name.as_str() {
+        "ef" => 46,
+        "va" => 44,
+        "be" => 0,
+        _ => {
+            let selector = digits("cs").filter(|class| *class < 8).map(|class| class * 8);
+            let assured = digits("af").and_then(|number| {
+                let (class, drop) = (number / 10, number % 10);
+                ((1..=4).contains(&class) && (1..=3).contains(&drop)).then(|| class * 8 + drop * 2)
+            });
+            let plain = || parse_octet(text).ok().filter(|bits| *bits < 64);
+            selector.or(assured).or_else(plain).ok_or_else(fault)?
+        }
+    };
+    Ok(bits << 2)
+}
+
+/// A size within 32 bits, as the protocol has it.
+fn narrow(size: Option<u64>, option: &str) -> Result<Option<u32>, Problem> {
+    let Some(size) = size else { return Ok(None) };
+    let narrow = u32::try_from(size).map_err(|_| Problem::usage(format!("{option} is too large")));
+    narrow.map(Some)
+}
+
+impl Client {
+    fn options(self) -> Result<Options, Problem> {
+        let protocol = if self.udp { Protocol::Udp } else { Protocol::Tcp };
+        let paced = self.bitrate.unwrap_or(Paced {
+            rate: Rate::from_bits_per_second(if self.udp { DATAGRAM_RATE } else { 0 }),
+            burst: 0,
+        });
+        let direction = match (self.reverse, self.bidir) {
+            (true, _) => Direction::Reverse,
+            (false, true) => Direction::Both,
+            (false, false) => Direction::Forward,
+        };
+        let extent = match (self.bytes, self.blocks) {
+            (Some(bytes), _) => Extent::Bytes(bytes),
+            (None, Some(blocks)) => Extent::Blocks(blocks),
+            (None, None) => Extent::Seconds(self.time),
+        };
+        let family = match (self.version4, self.version6) {
+            (true, _) => Family::V4,
+            (false, true) => Family::V6,
+            (false, false) => Family::Any,
+        };
+        let parameters = Parameters {
+            protocol,
+            direction,
+            extent,
+            omit_seconds: self.omit,
+            streams: self.parallel,
+            bitrate: paced.rate,
+            burst: paced.burst,
+            pacing: self.fq_rate,
+            window: narrow(self.window, "--window")?,
+            segment: self.set_mss,
+            service: self.tos.or(self.dscp).unwrap_or(0),
+            no_delay: self.no_delay,
+            no_fragments: self.dont_fragment,
+            congestion: self.congestion,
+            wide_counters: self.udp_counters_64bit,
+            repeating: self.repeating_payload,
+            zerocopy: self.zerocopy,
+            skip_copy: self.skip_rx_copy,
+            server_report: self.get_server_output,
+            title: self.title,
+            extra: self.extra_data,
+            ..Parameters::default()
+        };
+        Ok(Options {
+            host: self.host,
+            port: self.port,
+            family,
+            bind: self.bind,
+            patience: self.connect_timeout,
+            interval: self.interval,
+            length: narrow(self.length, "--length")?,
+            parameters,
+        })
+    }
+
+    /// Does the test and prints it.
+    ///
+    /// # Errors
+    /// Whatever ended it early: what was measured until then is printed first.
+    pub fn perform(self, output: &Output) -> Result<Exit, Failure> {
+        let options = self.options()?;
+        stop::listen()
+            .map_err(|error| Problem::trouble("cannot listen for Ctrl-C").because(error))?;
+        let mut show = |progress| {
+            if !output.json {
+                output.remark(&page::progress(&progress));
+            }
+        };
+        let result = client::run(&options, &mut || stop::requests() > 0, &mut show);
+        match result {
+            Ok(test) => {
+                print(&test, output)?;
+                Ok(Exit::Fine)
+            }
+            Err(failure) => {
+                if let Some(test) = &failure.partial {
+                    print(test, output)?;
+                }
+                Err(problem(&options, &failure.error).into())
+            }
+        }
+    }
+}
+
+fn print(test: &Test, output: &Output) -> Result<(), Failure> {
+    let report = Report::of(test);
+    if output.json {
+        return output.document(&report);
+    }
+    // A test that never began has nothing to show.
+    if test.record.is_some() {
+        output.page(&page::test(test, &report, output.style))
+    } else {
+        Ok(())
+    }
+}
+
+/// An error with what can be done about it.
+fn problem(options: &Options, error: &ClientError) -> Problem {
+    let (host, port) = (&options.host, options.port);
+    let problem = Problem::trouble(format!("the iperf3 test with {host} failed")).because(error);
+    match error {
+        ClientError::Stopped => Problem { exit: Exit::Interrupted, ..problem },
+        ClientError::Parameters(_) => Problem { exit: Exit::Usage, ..problem },
+        ClientError::Dial { error: DialError::Unknown { .. }, .. } => {
+            Problem { exit: Exit::Usage, ..problem }
+                .fix("write the name as 'getent hosts' knows it")
+        }
+        ClientError::Dial { error: DialError::Connect { .. }, .. } => problem.fix(format!(
+            "start a server there: plumb agent --iperf3 :{port}, or iperf3 -s -p {port}"
+        )),
+        ClientError::Control { error: ControlError::Busy, .. } => {
+            problem.fix("wait for its test to end; 'plumb agent --iperf3 --tests 4' takes several")
+        }
+        ClientError::Control { error: ControlError::Strange(_), .. } => {
+            problem.fix(format!("see what listens on port {port} there: ss -ltnp"))
+        }
+        ClientError::Hello { .. } => {
+            problem.fix(format!("let UDP port {port} pass, or test TCP, without --udp"))
+        }
+        _ => problem,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_with_bursts_and_without_limits_are_read() {
+        let rate = Rate::from_bits_per_second;
+        assert_eq!(parse_paced("10M"), Ok(Paced { rate: rate(10_000_000), burst: 0 }));
+        assert_eq!(parse_paced("1gbit/100"), Ok(Paced { rate: rate(1_000_000_000), burst: 100 }));
+        assert_eq!(parse_paced("0"), Ok(Paced { rate: None, burst: 0 }));
+        assert!(parse_paced("10M/x").is_err() && parse_paced("fast").is_err());
+    }
+
+    #[test]
+    fn classes_of_service_have_their_standard_numbers() {
+        for (name, octet) in
+            [("ef", 0xB8), ("CS1", 0x20), ("af21", 0x48), ("af43", 0x98), ("10", 0x28), ("be", 0)]
+        {
+            assert_eq!(parse_dscp(name), Ok(octet), "{name}");
+        }
+        assert!(parse_dscp("af51").is_err() && parse_dscp("64").is_err());
+        assert_eq!((parse_octet("0x10"), parse_octet("020")), (Ok(16), Ok(16)));
+        assert!(parse_octet("256").is_err());
+    }
+
+    #[test]
+    fn an_interval_is_seconds_or_a_time() {
+        assert_eq!(parse_interval("0.5"), Ok(Span::from_ms(500)));
+        assert_eq!(parse_interval("250ms"), Ok(Span::from_ms(250)));
+        assert!(parse_interval("0").is_err());
+    }
+}

@@ -1,0 +1,230 @@
+//! A test of iperf3's protocol as people read it: a line an interval, and the totals.
+//!
+//! Left out: the document (`plumb_net::iperf3::report`).
+
+use plumb_base::time::Span;
+use plumb_base::units::{format_bytes, significant};
+use plumb_net::iperf3::client::Progress;
+use plumb_net::iperf3::parameters::{Direction, Extent, Protocol};
+use plumb_net::iperf3::record::{self, Role, Test};
+use plumb_net::iperf3::report::{Figures, Report};
+use plumb_report::terminal::{Ink, Style};
+
+/// Bits a second with a suitable prefix.
+fn rate(bits_per_second: f64) -> String {
+    let steps = [(1e9, "Gb/s"), (1e6, "Mb/s"), (1e3, "kb/s"), (1.0, "b/s")];
+    // As it will be rounded, so that 999.7 Mb/s is 1.00 Gb/s.
+    let magnitude = bits_per_second * 1.000_5;
+    let (factor, unit) = steps.into_iter().find(|(step, _)| magnitude >= *step).unwrap_or(steps[3]);
+    format!("{} {unit}", significant(bits_per_second / factor, 3))
+}
+
+fn seconds(span: f64) -> String {
+    format!("{span:.1} s")
+}
+
+/// What one interval brought, while the test runs.
+pub fn progress(progress: &Progress) -> String {
+    let seconds = progress.interval.as_secs_f64().max(1e-9);
+    let of = |bytes: u64| rate(bytes as f64 * 8.0 / seconds);
+    let mut words = vec![format!("{:>6.1} s", progress.at.as_secs_f64())];
+    if let Some(of) = progress.of {
+        words.push(format!(" of {:.0} s", of.as_secs_f64()));
+    }
+    if progress.sent > 0 || progress.received == 0 {
+        words.push(format!("   up {:>10}", of(progress.sent)));
+    }
+    if progress.received > 0 {
+        words.push(format!("   down {:>10}", of(progress.received)));
+    }
+    if progress.omitted {
+        words.push("   (not counted)".to_owned());
+    }
+    words.concat()
+}
+
+/// The whole test.
+pub fn test(test: &Test, report: &Report, style: Style) -> String {
+    let mut page = String::new();
+    let mut line = |indent: usize, ink: Ink, text: &str| {
+        for (index, part) in style.wrap(text, indent).into_iter().enumerate() {
+            // What is broken goes on below its beginning.
+            let more = if index > 0 { "  " } else { "" };
+            page += &[more, &style.paint(ink, &part), "\n"].concat();
+        }
+    };
+    line(0, Ink::Bold, &heading(test));
+    let both = test.parameters.direction == Direction::Both;
+    let end = &report.end;
+    let client_sends = test.parameters.direction != Direction::Reverse;
+    let main = if client_sends { "up" } else { "down" };
+    let mut directions = vec![(main, &end.sum_sent, &end.sum_received, end.sum.as_ref())];
+    if both
+        && let (Some(sent), Some(received)) =
+            (&end.sum_sent_bidir_reverse, &end.sum_received_bidir_reverse)
+    {
+        directions.push(("down", sent, received, end.sum_bidir_reverse.as_ref()));
+    }
+    for (name, sent, received, datagrams) in directions {
+        for text in totals(name, sent, received, datagrams) {
+            line(2, Ink::Plain, &text);
+        }
+    }
+    if test.parameters.streams > 1 {
+        for text in each(test, report) {
+            line(4, Ink::Dim, &text);
+        }
+    }
+    if let Some(text) = datagram_orders(test) {
+        line(2, Ink::Plain, &text);
+    }
+    let cpu = &end.cpu_utilization_percent;
+    let percent = |share: f64| significant(share, 3);
+    let there = if test.remote_results.is_some() {
+        format!(", {} % there", percent(cpu.remote_total))
+    } else {
+        String::new()
+    };
+    line(2, Ink::Plain, &format!("processor: {} % here{there}", percent(cpu.host_total)));
+    if let Some(rtt) = round_trips(test) {
+        line(2, Ink::Plain, &rtt);
+    }
+    if test.overlap.tests > 0 {
+        let together = seconds(test.overlap.together.as_secs_f64());
+        let text = format!("{} other test(s) ran beside it, for {together}", test.overlap.tests);
+        line(2, Ink::Warn, &text);
+    }
+    if let Some(error) = &test.error {
+        line(2, Ink::Bad, &format!("ended early, so this is only a part: {error}"));
+    }
+    page
+}
+
+fn heading(test: &Test) -> String {
+    let parameters = &test.parameters;
+    let with = match &test.role {
+        Role::Client { host } if *host != test.remote.ip().to_string() => {
+            format!("{host} ({})", test.remote)
+        }
+        Role::Client { .. } | Role::Server => test.remote.to_string(),
+    };
+    let way = match parameters.direction {
+        Direction::Forward => "up",
+        Direction::Reverse => "down",
+        Direction::Both => "each way",
+    };
+    let streams = match parameters.streams {
+        1 => format!("1 stream {way}"),
+        streams => format!("{streams} streams {way}"),
+    };
+    let extent = match parameters.extent {
+        Extent::Seconds(0) => "until it was stopped".to_owned(),
+        Extent::Seconds(seconds) => format!("{seconds} s"),
+        Extent::Bytes(bytes) => format!("{} bytes", format_bytes(bytes)),
+        Extent::Blocks(blocks) => format!("{blocks} blocks"),
+    };
+    let unit = match parameters.protocol {
+        Protocol::Tcp => "blocks",
+        Protocol::Udp => "datagrams",
+    };
+    let (protocol, length) = (parameters.protocol.name(), format_bytes(parameters.length.into()));
+    let asked = parameters.bitrate.map_or_else(String::new, |bitrate| {
+        format!(" at {} a stream", rate(bitrate.bits_per_second() as f64))
+    });
+    format!("{protocol} with {with}: {streams}, {extent}, {unit} of {length}{asked}")
+}
+
+fn totals(
+    name: &str,
+    sent: &Figures,
+    received: &Figures,
+    datagrams: Option<&Figures>,
+) -> Vec<String> {
+    let mut lines = vec![format!(
+        "{name}: {} received, {} sent, in {}",
+        rate(received.bits_per_second),
+        rate(sent.bits_per_second),
+        seconds(received.seconds.max(sent.seconds)),
+    )];
+    if let Some(resent) = sent.retransmits {
+        lines.push(format!("{name}: {resent} segments sent again"));
+    }
+    if let Some(datagrams) = datagrams {
+        let (lost, packets) = (datagrams.lost_packets.unwrap_or(0), datagrams.packets.unwrap_or(0));
+        lines.push(format!(
+            "{name}: {lost} of {packets} datagrams lost ({} %), jitter {}",
+            significant(datagrams.lost_percent.unwrap_or(0.0), 3),
+            Span::from_secs_f64(datagrams.jitter_ms.unwrap_or(0.0) / 1e3),
+        ));
+    }
+    lines
+}
+
+/// A line for each of several streams.
+fn each(test: &Test, report: &Report) -> Vec<String> {
+    let streams = test.record.as_ref().map_or(&[][..], |record| &record.streams);
+    streams
+        .iter()
+        .zip(&report.end.streams)
+        .filter_map(|(stream, figures)| {
+            let of = figures.receiver.as_ref().or(figures.udp.as_ref())?;
+            let client_sends = stream.sends != (test.role == Role::Server);
+            let way = if client_sends { "up" } else { "down" };
+            Some(format!("stream {} {way}: {}", stream.id, rate(of.bits_per_second)))
+        })
+        .collect()
+}
+
+/// What only an exact count knows: from here, or from a plumb at the other side.
+fn datagram_orders(test: &Test) -> Option<String> {
+    if test.parameters.protocol != Protocol::Udp {
+        return None;
+    }
+    let own = test.record.iter().flat_map(|record| &record.streams).filter(|s| !s.sends);
+    let own: Vec<[u64; 2]> = own.map(|s| [s.count.late, s.count.duplicates]).collect();
+    let theirs = test.remote_results.as_ref().and_then(|remote| remote.extra.as_ref());
+    let theirs = theirs.and_then(|extra| extra["streams"].as_array());
+    let theirs = theirs.into_iter().flatten().filter(|stream| stream["sender"] == false);
+    let of = |stream: &serde_json::Value, name| stream[name].as_u64().unwrap_or(0);
+    let theirs: Vec<[u64; 2]> =
+        theirs.map(|stream| [of(stream, "out_of_order"), of(stream, "duplicates")]).collect();
+    if own.is_empty() && theirs.is_empty() {
+        return None;
+    }
+    let sum = |which: usize| own.iter().chain(&theirs).map(|counts| counts[which]).sum::<u64>();
+    Some(format!("datagrams: {} out of order, {} doubled", sum(0), sum(1)))
+}
+
+fn round_trips(test: &Test) -> Option<String> {
+    let streams = &test.record.as_ref()?.streams;
+    let extents = streams.iter().map(|stream| stream.rtt_us).filter(|extent| extent.max > 0);
+    let extents: Vec<_> = extents.collect();
+    let min = extents.iter().map(|extent| extent.min).min()?;
+    let max = extents.iter().map(|extent| extent.max).max()?;
+    let mean = extents.iter().map(record::Extent::mean).sum::<u64>() / extents.len() as u64;
+    let [min, mean, max] = [min, mean, max].map(Span::from_us);
+    Some(format!("round trips as TCP here sees them: {min} to {max}, mean {mean}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_in_bits_with_three_digits() {
+        assert_eq!(rate(9.4127e9), "9.41 Gb/s");
+        assert_eq!(rate(999.7e6), "1.00 Gb/s");
+        assert_eq!(rate(0.0), "0 b/s");
+    }
+
+    #[test]
+    fn an_interval_names_the_directions_that_carried_something() {
+        let interval = Span::from_secs(1);
+        let of = Some(Span::from_secs(10));
+        let up =
+            Progress { at: interval, of, sent: 125_000, received: 0, interval, omitted: false };
+        assert_eq!(progress(&up), "   1.0 s of 10 s   up  1.00 Mb/s");
+        let down = Progress { sent: 0, received: 1_250, omitted: true, ..up };
+        assert_eq!(progress(&down), "   1.0 s of 10 s   down  10.0 kb/s   (not counted)");
+    }
+}
