@@ -4,7 +4,7 @@ CARGO ?= cargo
 ARGS ?=
 DIST ?= target/dist
 
-.PHONY: help run test check race race-stack race-link schema dist setup
+.PHONY: help run test check race race-stack race-link race-net schema dist setup
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -37,6 +37,10 @@ race-link: setup ## plumb's link against what it promises, and Linux's and minin
 	-CI=false tools/setup.sh mn=mininet
 	$(CARGO) build --release -p plumb-host --example emulate
 	$(CARGO) xtask race-link $(ARGS)
+
+race-net: setup ## plumb's client and agent against iperf3's, between two namespaces; ARGS="--only tcp"
+	$(CARGO) build --release
+	$(CARGO) xtask race-net $(ARGS)
 
 schema: ## write docs/schema from the types, after a document changed its shape
 	PLUMB_WRITE_SCHEMAS=1 $(CARGO) test -p plumb-analysis published_schemas

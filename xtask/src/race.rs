@@ -11,6 +11,7 @@ use anyhow::{Context, bail};
 
 mod contest;
 pub mod link;
+pub mod net;
 mod peer;
 mod score;
 pub mod stack;

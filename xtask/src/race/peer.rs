@@ -81,27 +81,35 @@ fn command_lines(
 
 /// A server that is ended when this is dropped.
 #[derive(Debug)]
-struct Server(Child);
+pub(super) struct Server(Child);
 
 impl Server {
     fn start(cpus: &str, line: &[String], protocol: Protocol, port: u16) -> anyhow::Result<Self> {
-        let child = Command::new("taskset")
-            .args(["-c", cpus])
-            .args(line)
+        let mut words = vec!["taskset".to_owned(), "-c".to_owned(), cpus.to_owned()];
+        words.extend_from_slice(line);
+        let tables = ["", "6"].map(|six| format!("/proc/net/{}{six}", protocol.name()));
+        Self::start_in(&words, &tables, port)
+    }
+
+    /// Starts it and returns once the port is in one of these tables of the kernel's.
+    pub(super) fn start_in(line: &[String], tables: &[String], port: u16) -> anyhow::Result<Self> {
+        let (program, words) = line.split_first().context("an empty command line")?;
+        let child = Command::new(program)
+            .args(words)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .context("taskset(1) cannot be run")?;
+            .with_context(|| format!("{program} cannot be run"))?;
         let mut server = Self(child);
-        server.await_port(protocol, port).with_context(|| format!("{line:?}"))?;
+        server.await_port(tables, port).with_context(|| format!("{line:?}"))?;
         Ok(server)
     }
 
     /// Returns once the port is bound: the servers do not announce it where it could be read.
-    fn await_port(&mut self, protocol: Protocol, port: u16) -> anyhow::Result<()> {
+    fn await_port(&mut self, tables: &[String], port: u16) -> anyhow::Result<()> {
         for _ in 0..500 {
-            if is_bound(protocol, port) {
+            if is_bound(tables, port) {
                 return Ok(());
             }
             if let Some(status) = self.0.try_wait().context("the server is lost")? {
@@ -125,10 +133,10 @@ impl Drop for Server {
     }
 }
 
-fn is_bound(protocol: Protocol, port: u16) -> bool {
+fn is_bound(tables: &[String], port: u16) -> bool {
     let suffix = format!(":{port:04X}");
-    [protocol.name().to_owned(), format!("{}6", protocol.name())].iter().any(|table| {
-        let table = std::fs::read_to_string(format!("/proc/net/{table}")).unwrap_or_default();
+    tables.iter().any(|table| {
+        let table = std::fs::read_to_string(table).unwrap_or_default();
         table
             .lines()
             .any(|line| line.split_whitespace().nth(1).is_some_and(|a| a.ends_with(&suffix)))
@@ -147,7 +155,7 @@ fn free_port() -> anyhow::Result<u16> {
     bail!("no port is free for both TCP and UDP")
 }
 
-fn run_client(cpus: &str, line: &[String], limit: u32) -> anyhow::Result<String> {
+pub(super) fn run_client(cpus: &str, line: &[String], limit: u32) -> anyhow::Result<String> {
     let output = Command::new("timeout")
         .args([&limit.to_string(), "taskset", "-c", cpus])
         .args(line)
