@@ -206,6 +206,9 @@ impl<'a> End<'a> {
     }
 }
 
+/// What a stream had carried at a sample.
+type Count<'a> = dyn Fn(&StreamReport, usize) -> u64 + 'a;
+
 fn flow(spec: &TestSpec, is_up: bool, here: &TestReport, there: Option<&TestReport>) -> NetFlow {
     let here = End::of(here, spec, is_up);
     let there = there.and_then(|report| End::of(report, spec, is_up));
@@ -215,12 +218,11 @@ fn flow(spec: &TestSpec, is_up: bool, here: &TestReport, there: Option<&TestRepo
     let acked = |stream: &StreamReport, at: usize| {
         stream.samples.get(at).map_or(0, |sample| sample.tcp.acked_bytes)
     };
-    let (counted_by, end, count): (_, _, &dyn Fn(&StreamReport, usize) -> u64) =
-        match (&receiver, &sender) {
-            (Some(receiver), _) => ("receiver", Some(receiver), &taken),
-            (None, Some(sender)) => ("sender", Some(sender), &acked),
-            (None, None) => ("nobody", None, &taken),
-        };
+    let (counted_by, end, count): (_, _, &Count<'_>) = match (&receiver, &sender) {
+        (Some(receiver), _) => ("receiver", Some(receiver), &taken),
+        (None, Some(sender)) => ("sender", Some(sender), &acked),
+        (None, None) => ("nobody", None, &taken),
+    };
     let mut flow = NetFlow {
         direction: if is_up { "up" } else { "down" }.to_owned(),
         counted_by: counted_by.to_owned(),
@@ -252,7 +254,9 @@ fn flow(spec: &TestSpec, is_up: bool, here: &TestReport, there: Option<&TestRepo
 fn describe_sender(sender: &End<'_>, flow: &mut NetFlow) {
     let (from, to) = sender.window;
     flow.sent_bytes_total = sender.streams.iter().map(|stream| stream.bytes_total).sum();
-    flow.congestion = sender.streams.first().map_or("", |stream| &stream.congestion).to_owned();
+    if let Some(stream) = sender.streams.first() {
+        flow.congestion.clone_from(&stream.congestion);
+    }
     let tcp = |stream: &StreamReport, at: usize| {
         stream.samples.get(at).map(|sample| sample.tcp).unwrap_or_default()
     };

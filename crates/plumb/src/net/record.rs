@@ -200,22 +200,21 @@ impl Shelf {
         let known = self.cells.iter().find(|cell| {
             cell.experiment == experiment && cell.response == name && cell.factors == factors
         });
-        block.cell = match known {
-            Some(cell) => cell.id,
-            None => {
-                let id = i64::try_from(self.cells.len()).unwrap_or(i64::MAX - 1) + 1;
-                self.cells.push(Cell {
-                    id,
-                    experiment: experiment.to_owned(),
-                    factors,
-                    response: name.to_owned(),
-                    unit: unit.name().to_owned(),
-                    better,
-                    status: CellStatus::Done("launches".to_owned()),
-                    imported: None,
-                });
-                id
-            }
+        block.cell = if let Some(cell) = known {
+            cell.id
+        } else {
+            let id = i64::try_from(self.cells.len()).unwrap_or(i64::MAX - 1) + 1;
+            self.cells.push(Cell {
+                id,
+                experiment: experiment.to_owned(),
+                factors,
+                response: name.to_owned(),
+                unit: unit.name().to_owned(),
+                better,
+                status: CellStatus::Done("launches".to_owned()),
+                imported: None,
+            });
+            id
         };
         self.blocks.push(block);
     }

@@ -16,7 +16,7 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        Self { directory: tempfile::tempdir().unwrap() }
+        Self { directory: tempfile::tempdir().expect("a temporary directory") }
     }
 
     fn plumb(&self, words: &[&str]) -> Output {
@@ -27,14 +27,14 @@ impl Bench {
             .env("HOME", self.directory.path())
             .stdin(Stdio::null())
             .output()
-            .unwrap()
+            .expect("plumb starts")
     }
 
     fn fine(&self, words: &[&str]) -> String {
         let output = self.plumb(words);
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{words:?}: {:?}\n{said}", output.status);
-        String::from_utf8(output.stdout).unwrap()
+        String::from_utf8(output.stdout).expect("text")
     }
 
     fn refused(&self, words: &[&str], told: &[&str]) {
@@ -111,7 +111,7 @@ fn a_peer_that_is_killed_leaves_a_partial_result_that_says_so() {
     let words = ["net", "--via", &via, "127.0.0.1", "--json", "--only", "up", "-t", "4s"];
     let output = bench.plumb(&words);
     assert_eq!(output.status.code(), Some(4));
-    let found = document(&String::from_utf8(output.stdout).unwrap());
+    let found = document(&String::from_utf8(output.stdout).expect("text"));
     assert_eq!(found["ended"], "partial");
     assert!(found["problems"][0].as_str().unwrap().contains("while running a test"), "{found}");
     assert_eq!(found["phases"][0]["flows"][0]["counted_by"], "sender");
