@@ -3,8 +3,8 @@
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
-use super::Cli;
 use super::output::{Failure, Output};
+use super::{Cli, iperf3};
 use crate::problem::Exit;
 
 /// Print a completion script for a shell
@@ -24,8 +24,14 @@ impl Completions {
     /// # Errors
     /// Standard output cannot be written.
     pub fn perform(self, output: &Output) -> Result<Exit, Failure> {
+        // The generator looks a command up by the words of its name, which are more for those that an
+        // option chooses.
+        let mut command = Cli::command();
+        for (_, name) in iperf3::COMMANDS {
+            command = command.mut_subcommand(name, |it| it.bin_name(format!("plumb {name}")));
+        }
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut Cli::command(), "plumb", &mut script);
+        clap_complete::generate(self.shell, &mut command, "plumb", &mut script);
         output.bytes(&script)?;
         Ok(Exit::Fine)
     }

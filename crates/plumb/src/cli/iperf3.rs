@@ -14,7 +14,7 @@ pub mod server;
 const SWITCH: &str = "--iperf3";
 
 /// The names under which clap knows the two commands.
-const COMMANDS: [(&str, &str); 2] = [("net", "net-iperf3"), ("agent", "agent-iperf3")];
+pub(super) const COMMANDS: [(&str, &str); 2] = [("net", "net-iperf3"), ("agent", "agent-iperf3")];
 
 /// The words of a command line, with the command's own name where `--iperf3` chooses it.
 pub fn choose(mut words: Vec<OsString>) -> Vec<OsString> {

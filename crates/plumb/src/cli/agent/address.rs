@@ -24,7 +24,8 @@ pub fn parse(text: &str, default: SocketAddr) -> Result<SocketAddr, Problem> {
     if let Ok(address) = text.parse::<SocketAddr>() {
         return Ok(address);
     }
-    if let Ok(ip) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
+    let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text);
+    if let Ok(ip) = bare.parse::<IpAddr>() {
         return Ok(SocketAddr::new(ip, default.port()));
     }
     // A name, or an address with a zone, with or without a port.
