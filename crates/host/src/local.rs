@@ -34,6 +34,7 @@ pub(crate) use end::{
 };
 pub(crate) use ground::Ground;
 use mechanism::Mechanism;
+pub(crate) use tcp::connected_pair;
 pub(crate) use udp::UdpEnd;
 
 /// Something to do with a channel whose type is known at compile time, so that no call between

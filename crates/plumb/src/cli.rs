@@ -151,6 +151,8 @@ pub fn main() -> ExitCode {
         Some("__peer") => return ExitCode::from(harness::peer::main()),
         Some("__mirror") => return ExitCode::from(harness::mirror::peer::main(mirror::open)),
         Some("__outside") => return link::outside(arguments.get(2)),
+        Some("__source") => return ExitCode::from(harness::streams::source::main()),
+        Some("__share") => return ExitCode::from(harness::streams::share::main()),
         Some("__link") => return ExitCode::from(harness::remote::emulator::main()),
         _ => {}
     }

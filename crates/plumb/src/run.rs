@@ -437,6 +437,7 @@ fn describe(group: &LaunchGroup) -> String {
         Subject::Remote(remote) => {
             format!("{} {placement} {}", remote.name(), remote.channel.wake.name())
         }
+        Subject::Streams(streams) => format!("{} {placement}", streams.name()),
         Subject::Alone => placement.to_owned(),
     }
 }

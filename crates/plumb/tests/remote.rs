@@ -15,8 +15,8 @@ use std::sync::Mutex;
 use plumb_base::time::Span;
 use plumb_host::harness::launcher::{Launch, LaunchError};
 use plumb_host::harness::spec::{
-    BlockReport, BlockSpec, ChannelSpec, LaunchSpec, PathSpec, RemoteSpec, SocketOptions, Subject,
-    Task, Wire,
+    BlockReport, BlockSpec, ChannelSpec, DeviceOptions, LaunchSpec, PathSpec, RemoteSpec,
+    SocketOptions, Subject, Task, Wire,
 };
 use plumb_host::local::mechanism::{Mechanism, Wake};
 
@@ -44,6 +44,7 @@ fn spec(mechanism: Mechanism, link: &str, mtu: u32, options: SocketOptions) -> L
         mtu,
         round_trip_ns: Span::from_ms(20).as_ns(),
         rate: Some(10_000_000),
+        device: DeviceOptions::default(),
     };
     let channel = ChannelSpec { mechanism, wake: Wake::Block, options };
     LaunchSpec {

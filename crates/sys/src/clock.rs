@@ -1,5 +1,9 @@
 //! Clocks: the time-stamp counter and the kernel's, read as cheaply as each allows.
 
+use std::io;
+
+use crate::check;
+
 /// A clock of clock_gettime(2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
@@ -41,6 +45,25 @@ pub fn read_ns(clock: Clock) -> u64 {
     // SAFETY: `time` is a valid timespec to write, and every id above exists on Linux.
     unsafe { libc::clock_gettime(clock.id(), &raw mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// CPU time that another process has used, all its threads together: clock_getcpuclockid(3); nanoseconds.
+///
+/// # Errors
+/// ESRCH where there is no such process.
+#[expect(clippy::cast_sign_loss, reason = "CPU time counts upwards from zero")]
+pub fn process_cpu_ns(pid: u32) -> io::Result<u64> {
+    let pid = libc::pid_t::try_from(pid).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?;
+    let mut id: libc::clockid_t = 0;
+    // SAFETY: `id` is valid to write.
+    let error = unsafe { libc::clock_getcpuclockid(pid, &raw mut id) };
+    if error != 0 {
+        return Err(io::Error::from_raw_os_error(error));
+    }
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is valid to write.
+    check(unsafe { libc::clock_gettime(id, &raw mut time) })?;
+    Ok(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
 /// Reads a clock through the system call itself, never the vDSO; nanoseconds.
@@ -145,6 +168,14 @@ pub fn ticks_usable() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_cpu_time_of_a_process_is_that_of_its_own_clock() {
+        let before = read_ns(Clock::ProcessCpu);
+        let asked = process_cpu_ns(std::process::id()).unwrap();
+        assert!((before..=read_ns(Clock::ProcessCpu)).contains(&asked));
+        assert!(process_cpu_ns(u32::MAX).is_err());
+    }
 
     #[test]
     fn monotonic_clocks_never_go_back() {

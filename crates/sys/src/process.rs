@@ -113,6 +113,16 @@ pub fn wait_any(wait: bool) -> io::Result<Option<(u32, i32)>> {
     Ok(u32::try_from(pid).ok().filter(|&pid| pid > 0).map(|pid| (pid, status)))
 }
 
+/// mlockall(2): every page that this process has, and will have, stays in memory.
+///
+/// # Errors
+/// EPERM or ENOMEM for more than RLIMIT_MEMLOCK allows, without CAP_IPC_LOCK.
+pub fn lock_memory() -> io::Result<()> {
+    // SAFETY: takes plain numbers.
+    check(unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) })?;
+    Ok(())
+}
+
 /// What getrusage(2) says of the calling process.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Usage {

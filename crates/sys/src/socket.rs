@@ -128,6 +128,12 @@ pub enum IntOption {
     WindowClamp,
     /// SO_MAX_PACING_RATE: bytes a second at which TCP sends at most.
     MaxPacingRate,
+    /// SO_SNDBUFFORCE: whatever net.core.wmem_max says, with CAP_NET_ADMIN.
+    SendBufferForce,
+    /// SO_BUSY_POLL: microseconds that a blocking receive asks the device before it sleeps.
+    BusyPoll,
+    /// SO_RCVLOWAT: bytes that must wait before a receiver is woken.
+    LowWater,
 }
 
 impl IntOption {
@@ -143,6 +149,9 @@ impl IntOption {
             Self::UdpSegment => (libc::SOL_UDP, libc::UDP_SEGMENT),
             Self::WindowClamp => (libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP),
             Self::MaxPacingRate => (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE),
+            Self::SendBufferForce => (libc::SOL_SOCKET, libc::SO_SNDBUFFORCE),
+            Self::BusyPoll => (libc::SOL_SOCKET, libc::SO_BUSY_POLL),
+            Self::LowWater => (libc::SOL_SOCKET, libc::SO_RCVLOWAT),
         }
     }
 }

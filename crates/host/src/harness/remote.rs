@@ -9,8 +9,8 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::spec::{BlockReport, LaunchSpec, PathSpec, RemoteSpec, Wire};
-use crate::lab::{Chain, Far, LinkOptions, Namespace, TestBed, become_root, set_sysctl};
+use super::spec::{BlockReport, DeviceOptions, LaunchSpec, PathSpec, RemoteSpec, Wire};
+use crate::lab::{Chain, Far, LinkOptions, Namespace, Offload, TestBed, become_root, set_sysctl};
 use crate::local::ground::{Apart, Ground, lack};
 use crate::local::{Attempt as _, OpenError};
 
@@ -68,7 +68,19 @@ impl Site {
         launch: &LaunchSpec,
         cpus: &[u32],
     ) -> Result<Self, OpenError> {
-        let path = &remote.path;
+        let site = Self::over(&remote.path, launch, cpus)?;
+        if let Some(window) = remote.channel.options.window {
+            site.open_windows(window)?;
+        }
+        Ok(site)
+    }
+
+    /// Makes two sides with this between them; a link runs on the CPUs given.
+    pub(crate) fn over(
+        path: &PathSpec,
+        launch: &LaunchSpec,
+        cpus: &[u32],
+    ) -> Result<Self, OpenError> {
         let mut site = match &path.wire {
             Wire::Veth => Self::veth(path)?,
             Wire::Outer => Self::outer()?,
@@ -76,10 +88,14 @@ impl Site {
             Wire::Routers(routers) => Self::routers(*routers, path)?,
         };
         site.facts.insert("mtu".to_owned(), path.mtu.to_string());
-        if let Some(window) = remote.channel.options.window {
-            site.open_windows(window)?;
-        }
         Ok(site)
+    }
+
+    /// Packets that the near device has received; none where it is not this site's own.
+    pub(crate) fn packets_received(&self) -> Option<u64> {
+        let Ground::Apart(Apart { near: Some(near), .. }) = &self.ground else { return None };
+        let device = near.netlink().ok()?.link(TestBed::NEAR_DEVICE).ok()?;
+        Some(device.stats.rx_packets)
     }
 
     /// An emulated link.
@@ -148,6 +164,7 @@ impl Site {
         become_root().map_err(lack)?;
         let options = LinkOptions { mtu: path.mtu, ..LinkOptions::default() };
         let bed = TestBed::veth(Far::Answers, options).map_err(lack)?;
+        set_device(&bed, path.device)?;
         let facts = BTreeMap::from([("link".to_owned(), "veth".to_owned())]);
         let ground = apart(&bed)?;
         Ok(Self { bed: Some(bed), ..Self::on(ground, facts) })
@@ -191,6 +208,18 @@ impl Site {
         });
         Ok(Self::on(ground, BTreeMap::from([("link".to_owned(), text)])))
     }
+}
+
+/// Has both devices of a bed do by themselves what they shall.
+fn set_device(bed: &TestBed, device: DeviceOptions) -> Result<(), OpenError> {
+    let cuts = device.segmentation.map(|on| [(Offload::Tso, on), (Offload::Gso, on)]);
+    let joins = device.coalescing.map(|on| (Offload::Gro, on));
+    let wanted: Vec<(Offload, bool)> = cuts.into_iter().flatten().chain(joins).collect();
+    let near = (Some(bed.a()), TestBed::NEAR_DEVICE);
+    for (side, name) in [near, (bed.b(), TestBed::FAR_DEVICE)] {
+        side.map_or(Ok(()), |side| side.set_offloads(name, &wanted)).map_err(lack)?;
+    }
+    Ok(())
 }
 
 /// The two sides of a bed.

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::local::mechanism::{Mechanism, Wake};
 
+pub use super::streams::{StreamsSpec, Tweaks};
+
 /// Everything a launch holds constant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LaunchSpec {
@@ -36,6 +38,8 @@ pub enum Subject {
     Mirror(MirrorSpec),
     /// A channel to the peer, in another network namespace.
     Remote(Box<RemoteSpec>),
+    /// Streams from another process, a thread each at both ends.
+    Streams(Box<StreamsSpec>),
 }
 
 impl Subject {
@@ -71,6 +75,17 @@ pub struct PathSpec {
     pub round_trip_ns: u64,
     /// The slowest rate on it, in bits a second, where any is known.
     pub rate: Option<u64>,
+    /// What the devices of a virtual Ethernet do by themselves.
+    pub device: DeviceOptions,
+}
+
+/// What the devices of a virtual Ethernet do by themselves; what is absent stays as the kernel has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct DeviceOptions {
+    /// Whether they take segments longer than a packet, as one that cuts them itself does.
+    pub segmentation: Option<bool>,
+    /// Whether they join the packets that they receive (GRO), which they do in batches (NAPI).
+    pub coalescing: Option<bool>,
 }
 
 /// What stands between two namespaces.
@@ -204,6 +219,8 @@ pub struct SocketOptions {
     pub datagram_max: Option<u64>,
     /// Share of UDP datagrams that the sender drops on purpose, in parts per million.
     pub loss_ppm: u32,
+    /// SO_BUSY_POLL of TCP: how long a blocking receive asks the device before it sleeps.
+    pub busy_poll_us: Option<u32>,
 }
 
 impl Default for SocketOptions {
@@ -217,6 +234,7 @@ impl Default for SocketOptions {
             fragments: None,
             datagram_max: None,
             loss_ppm: 0,
+            busy_poll_us: None,
         }
     }
 }
@@ -299,6 +317,12 @@ pub enum Task {
         /// The least length of an interval.
         interval_ns: u64,
     },
+    /// All streams of the launch at once, in messages of this size; the responses come in
+    /// [`BlockReport::parts`].
+    Streams {
+        /// Message size in bytes.
+        size: u64,
+    },
     /// One message of this size, one one-byte acknowledgement.
     ThroughputAcked {
         /// Message size in bytes.
@@ -343,6 +367,13 @@ pub enum Task {
         /// The other CPU.
         cpu: u32,
     },
+}
+
+impl Task {
+    /// Whether one block of it serves several responses, which come in [`BlockReport::parts`].
+    pub const fn has_parts(&self) -> bool {
+        matches!(self, Self::Breakdown { .. } | Self::Streams { .. })
+    }
 }
 
 /// What a worker says.

@@ -71,6 +71,7 @@ fn work() -> io::Result<()> {
             Err(error) => talk.say(&told(error)),
         },
         Subject::Mirror(mirror) => super::mirror::work(&spec, &mirror, talk),
+        Subject::Streams(streams) => super::streams::work(&spec, &streams, &allowed, talk),
         Subject::Alone => without_channel(&spec, talk),
     }
 }
@@ -227,7 +228,7 @@ impl Session {
 }
 
 /// The CPUs that neither worker nor peer is bound to; all, where none is left.
-fn others(spec: &LaunchSpec, allowed: &[u32]) -> Vec<u32> {
+pub(super) fn others(spec: &LaunchSpec, allowed: &[u32]) -> Vec<u32> {
     let taken = [spec.cpu_local, spec.cpu_peer];
     let left: Vec<u32> =
         allowed.iter().copied().filter(|cpu| !taken.contains(&Some(*cpu))).collect();
@@ -235,7 +236,7 @@ fn others(spec: &LaunchSpec, allowed: &[u32]) -> Vec<u32> {
 }
 
 /// What becomes of a launch whose channel cannot be opened.
-fn told(error: OpenError) -> WorkerSays {
+pub(super) fn told(error: OpenError) -> WorkerSays {
     match error {
         OpenError::Unavailable(reason) => WorkerSays::Unavailable(reason),
         broken @ OpenError::Io { .. } => WorkerSays::Failed(broken.to_string()),

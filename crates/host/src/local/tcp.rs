@@ -77,6 +77,10 @@ pub(crate) fn connected_pair(
     for fd in [&here, &there] {
         socket::set_option(fd.as_fd(), IntOption::NoDelay, i32::from(options.nodelay))
             .attempt("set TCP_NODELAY")?;
+        if let Some(us) = options.busy_poll_us {
+            let us = i32::try_from(us).unwrap_or(i32::MAX);
+            socket::set_option(fd.as_fd(), IntOption::BusyPoll, us).attempt("set SO_BUSY_POLL")?;
+        }
         if let Some(name) = &options.congestion {
             socket::set_congestion(fd.as_fd(), name).map_err(|error| refused(name, &error))?;
         }

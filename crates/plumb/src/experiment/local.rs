@@ -185,6 +185,7 @@ fn options(factors: &Factors, mechanism: Mechanism) -> SocketOptions {
             _ => None,
         },
         loss_ppm: factors.int("loss").and_then(|n| u32::try_from(n * 10_000).ok()).unwrap_or(0),
+        busy_poll_us: None,
     }
 }
 

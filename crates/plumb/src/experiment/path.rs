@@ -8,7 +8,7 @@ use plumb_base::time::Span;
 use plumb_base::units::quantity::parse_rate;
 use plumb_host::harness::remote::emulator::Disk;
 use plumb_host::harness::remote::outer_link;
-use plumb_host::harness::spec::{PathSpec, Wire};
+use plumb_host::harness::spec::{DeviceOptions, PathSpec, Wire};
 use plumb_link::preset::{PRESETS, Preset as Named};
 use plumb_link::spec::LinkSpec;
 use plumb_store::record::{Factors, Level};
@@ -112,6 +112,7 @@ pub(crate) fn of(factors: &Factors) -> Result<Option<PathSpec>, Exclusion> {
             mtu: MTU,
             round_trip_ns: 0,
             rate: None,
+            device: DeviceOptions::default(),
         })),
         outer if outer == OUTER || outer.starts_with(OUTER_PREFIX) => {
             let Some(text) = outer_link() else {
@@ -125,7 +126,8 @@ pub(crate) fn of(factors: &Factors) -> Result<Option<PathSpec>, Exclusion> {
             let expected = LinkSpec::parse(&text, &Disk).ok().map(|spec| expected(&spec));
             let (round_trip_ns, rate) = expected.unwrap_or_default();
             let name = OUTER.to_owned();
-            Ok(Some(PathSpec { name, wire: Wire::Outer, mtu: MTU, round_trip_ns, rate }))
+            let device = DeviceOptions::default();
+            Ok(Some(PathSpec { name, wire: Wire::Outer, mtu: MTU, round_trip_ns, rate, device }))
         }
         name => link(name, name, MTU).map(Some),
     }
@@ -137,7 +139,8 @@ pub(crate) fn link(name: &str, text: &str, mtu: u32) -> Result<PathSpec, Exclusi
         .map_err(|error| Exclusion::Impossible(format!("'{text}' is no link: {error}")))?;
     let (round_trip_ns, rate) = expected(&spec);
     let wire = Wire::Link(spec.to_string());
-    Ok(PathSpec { name: name.to_owned(), wire, mtu, round_trip_ns, rate })
+    let device = DeviceOptions::default();
+    Ok(PathSpec { name: name.to_owned(), wire, mtu, round_trip_ns, rate, device })
 }
 
 /// About how long a small message and its answer take, in nanoseconds, and the slowest rate.

@@ -3,7 +3,7 @@
 //! Hops of one kind in a row, with a router between one and the next: plumb's, on links of a rate and a
 //! delay, or Linux's, on virtual Ethernets that have neither. Left out: routers that are loaded by others.
 
-use plumb_host::harness::spec::{PathSpec, Task, Wire};
+use plumb_host::harness::spec::{DeviceOptions, PathSpec, Task, Wire};
 
 use super::factor::{Domain, Factor, always, keep, numbers, words};
 use super::latency::LATENCY;
@@ -64,6 +64,7 @@ pub static PATH_LENGTH: Experiment = Experiment {
                 mtu: MTU,
                 round_trip_ns: 0,
                 rate: None,
+                device: DeviceOptions::default(),
             })
         } else {
             let text = vec![HOP; usize::from(routers) + 1].join(";");

@@ -48,7 +48,7 @@ impl Estimate {
             let Action::Measure { group, task, .. } = &cell.action else { continue };
             groups.insert(group);
             measured += 1;
-            if matches!(task, Task::Breakdown { .. }) {
+            if task.has_parts() {
                 // One block serves all its responses.
                 if served.contains(&(group, task)) {
                     continue;
@@ -62,8 +62,12 @@ impl Estimate {
         }
         round += LAUNCH * groups.len() as u64;
         let has_link = |group: &&&LaunchGroup| {
-            let Subject::Remote(remote) = &group.subject else { return false };
-            matches!(remote.path.wire, Wire::Link(_))
+            let path = match &group.subject {
+                Subject::Remote(remote) => Some(&remote.path),
+                Subject::Streams(streams) => streams.path.as_ref(),
+                _ => None,
+            };
+            path.is_some_and(|path| matches!(path.wire, Wire::Link(_)))
         };
         round += LINK * groups.iter().filter(has_link).count() as u64;
         let most = round * u64::from(limits.launches_max);

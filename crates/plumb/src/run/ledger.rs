@@ -224,6 +224,7 @@ impl Ledger {
             Subject::Channel(channel) => channel.mechanism.name().to_owned(),
             Subject::Mirror(mirror) => mirror.name(),
             Subject::Remote(remote) => remote.name(),
+            Subject::Streams(streams) => streams.name(),
         };
         for (fact, value) in &facts.facts {
             let key = format!("channel.{name}.{fact}");

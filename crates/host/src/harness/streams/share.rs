@@ -1,0 +1,131 @@
+//! A process that takes a part of some CPUs away, so that whoever runs there has slower ones.
+//!
+//! On each CPU a thread of real-time priority computes for that part of every period and sleeps for the
+//! rest. Unlike a control group's limit it needs no place in a file system that a killed program would leave
+//! behind: it dies with the worker. Left out: slower memory and caches, which stay as fast as they are.
+
+use std::hint;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
+use std::process::Child;
+use std::sync::mpsc;
+use std::thread::Builder;
+
+use plumb_sys::socket::{self, Kind};
+use plumb_sys::{affinity, fd, priority, timer};
+use serde::{Deserialize, Serialize};
+
+use crate::clock::monotonic_ns;
+use crate::harness::control::Control;
+use crate::harness::subordinate;
+use crate::harness::worker::{SELF, start_peer};
+use crate::local::{Attempt as _, OpenError};
+
+/// The hidden subcommand that runs it.
+const WORD: &str = "__share";
+
+/// Short beside the intervals of a block, long beside a switch of threads.
+const PERIOD_NS: u64 = 2_000_000;
+
+/// Above every thread that is measured.
+const PRIORITY: i32 = 10;
+
+/// Which part of which CPUs is left to others.
+#[derive(Debug, Serialize, Deserialize)]
+struct Orders {
+    cpus: Vec<u32>,
+    percent: u8,
+}
+
+/// What the process says: that it computes, or why it may not.
+type Answer = Result<(), String>;
+
+/// The process as the worker knows it; killed when forgotten.
+#[derive(Debug)]
+pub(super) struct Share {
+    child: Child,
+    /// It ends when this is closed.
+    control: Control,
+}
+
+impl Share {
+    /// Leaves this percentage of each of these CPUs to others, from when it returns.
+    pub(super) fn leave(cpus: &[u32], percent: u8) -> Result<Self, OpenError> {
+        let (own, theirs) = socket::pair(Kind::Stream).attempt("make a socket")?;
+        fd::set_inheritable(theirs.as_fd(), true).attempt("hand a descriptor over")?;
+        let child = start_peer(Path::new(SELF), WORD, &theirs)
+            .attempt("start the process that takes CPU time away")?;
+        drop(theirs);
+        let mut share = Self { child, control: Control::new(own) };
+        let broken = |source| OpenError::Io { what: "take CPU time away", source };
+        share.control.say(&Orders { cpus: cpus.to_vec(), percent }).map_err(broken)?;
+        let answer: Answer = share.control.hear().map_err(broken)?;
+        answer.map_err(OpenError::Unavailable)?;
+        Ok(share)
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        // It may have ended by itself; either way it is reaped here.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// Runs it: its control socket is the inherited descriptor that the second argument names; its exit code.
+pub fn main() -> u8 {
+    subordinate::main(serve)
+}
+
+fn serve(control_fd: OwnedFd) -> io::Result<()> {
+    let mut control = Control::new(control_fd);
+    let orders: Orders = control.hear()?;
+    let (tell, told) = mpsc::channel();
+    for &cpu in &orders.cpus {
+        let tell = tell.clone();
+        let percent = orders.percent;
+        Builder::new().name("share".to_owned()).spawn(move || {
+            let ready = affinity::bind(&[cpu]).and_then(|()| priority::set_real_time(PRIORITY));
+            let refused = ready.is_err();
+            // Nobody listens only when the process is about to end.
+            drop(tell.send(ready));
+            if !refused {
+                take(percent);
+            }
+        })?;
+    }
+    drop(tell);
+    let outcome: io::Result<()> = told.iter().take(orders.cpus.len()).collect();
+    let answer: Answer = outcome.map_err(|error| {
+        format!(
+            "taking CPU time away needs a real-time priority, which this user may not have ({error}): \
+             run as root, or raise 'ulimit -r'"
+        )
+    });
+    control.say(&answer)?;
+    // Until the worker is gone.
+    drop(control.hear::<Orders>());
+    Ok(())
+}
+
+/// Computes for its part of every period, for ever.
+fn take(percent_left: u8) -> ! {
+    let burn_ns = PERIOD_NS / 100 * u64::from(100 - percent_left.min(100));
+    let mut begin = monotonic_ns();
+    loop {
+        while monotonic_ns() < begin + burn_ns {
+            hint::spin_loop();
+        }
+        begin += PERIOD_NS;
+        let now = monotonic_ns();
+        match begin.checked_sub(now) {
+            Some(left) => {
+                timer::sleep_ns(left);
+            }
+            // A machine that stood still owes nothing.
+            None => begin = now,
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! Launches of streams: every byte that is sent comes, more CPU carries more, what a host refuses is a result,
+//! and no process of them is left.
+//!
+//! What needs namespaces or real-time priority says `skipped:` without, and fails for that under CI=true.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test stops where it fails and says what it skips; so do its helpers"
+)]
+
+use std::path::Path;
+use std::sync::Mutex;
+
+use plumb_base::time::Span;
+use plumb_host::harness::launcher::{Launch, LaunchError};
+use plumb_host::harness::spec::{
+    BlockReport, BlockSpec, DeviceOptions, LaunchSpec, PathSpec, SocketOptions, StreamsSpec,
+    Subject, Task, Tweaks, Wire,
+};
+
+const PLUMB: &str = env!("CARGO_BIN_EXE_plumb");
+
+/// Longest time that a block is waited for.
+const PATIENCE: Span = Span::from_secs(60);
+
+const SIZE: u64 = 64 << 10;
+
+/// One launch at a time: these tests look for processes and compare rates.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+fn alone() -> std::sync::MutexGuard<'static, ()> {
+    ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn loopback(streams: u16) -> StreamsSpec {
+    StreamsSpec {
+        path: None,
+        streams,
+        cpus: Some(1),
+        cpu_percent: 100,
+        options: SocketOptions { congestion: Some("cubic".to_owned()), ..Default::default() },
+        low_water: None,
+        tweaks: Tweaks::default(),
+    }
+}
+
+fn over(wire: Wire, mtu: u32, device: DeviceOptions) -> StreamsSpec {
+    let rate = matches!(wire, Wire::Link(_)).then_some(10_000_000);
+    let path = PathSpec { name: "a path".to_owned(), wire, mtu, round_trip_ns: 0, rate, device };
+    StreamsSpec { path: Some(path), ..loopback(2) }
+}
+
+/// A launch; none, with a word about it, where this host does not allow it.
+fn start(spec: StreamsSpec) -> Option<Launch> {
+    let launch = LaunchSpec {
+        subject: Subject::Streams(Box::new(spec)),
+        cpu_local: None,
+        cpu_peer: None,
+        ticks_per_ns: None,
+        seed: 42,
+        deadline_ns: PATIENCE.as_ns(),
+    };
+    match Launch::start(Path::new(PLUMB), &launch, &mut || false) {
+        Ok(launch) => Some(launch),
+        Err(LaunchError::Unavailable(reason)) => {
+            println!("skipped: {reason}");
+            assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "skipped under CI");
+            None
+        }
+        Err(error) => panic!("{launch:?}: {error}"),
+    }
+}
+
+fn measure(launch: &mut Launch) -> BlockReport {
+    let block = BlockSpec {
+        task: Task::Streams { size: SIZE },
+        duration_ns: Span::from_ms(160).as_ns(),
+        samples_max: 1_000,
+        samples_kept: 1_000,
+        injected_ns: 0,
+    };
+    launch.measure(&block, PATIENCE, &mut || false).unwrap()
+}
+
+/// The median of a response.
+fn median(report: &BlockReport, response: &str) -> f64 {
+    let part = report.parts.iter().find(|part| part.response == response);
+    let mut samples = part.unwrap_or_else(|| panic!("no {response}: {report:?}")).samples.clone();
+    samples.sort_by(f64::total_cmp);
+    samples[samples.len() / 2]
+}
+
+/// Processes of this program that were started with one of these words.
+fn processes(words: &[&str]) -> usize {
+    let all = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    let is_one = |entry: &std::fs::DirEntry| {
+        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let program = std::fs::read_link(entry.path().join("exe")).unwrap_or_default();
+        let word = line.split(|byte| *byte == 0).nth(1).unwrap_or_default();
+        words.iter().any(|known| known.as_bytes() == word) && program == Path::new(PLUMB)
+    };
+    all.filter(is_one).count()
+}
+
+fn wait_for_the_end() {
+    let deadline = plumb_host::clock::monotonic_ns() + PATIENCE.as_ns();
+    while processes(&["__source", "__share", "__link"]) > 0 {
+        assert!(plumb_host::clock::monotonic_ns() < deadline, "a process outlived its worker");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn every_byte_of_one_stream_and_of_many_arrives_block_after_block() {
+    let _alone = alone();
+    for streams in [1, 5] {
+        let Some(mut launch) = start(loopback(streams)) else { return };
+        for _ in 0..3 {
+            let report = measure(&mut launch);
+            assert_eq!(report.counters.get("corrupted"), None);
+            for response in ["throughput", "sender-cpu", "receiver-cpu"] {
+                assert!(median(&report, response) > 0.0, "{streams} {response}");
+            }
+            let kernel = median(&report, "kernel");
+            assert!((0.0..=1.0).contains(&kernel), "{kernel}");
+            assert!(report.effort.peer.process_ns > 0 && report.effort.local.process_ns > 0);
+            // Nobody counts packets on a loopback that others use too.
+            assert!(!report.parts.iter().any(|part| part.response == "packets"));
+        }
+        launch.finish().unwrap();
+    }
+    wait_for_the_end();
+}
+
+#[test]
+fn packets_are_as_long_as_the_device_takes_them() {
+    let _alone = alone();
+    for (mtu, cuts) in [(1_500, false), (9_000, false), (1_500, true)] {
+        let device = DeviceOptions { segmentation: Some(cuts), coalescing: Some(false) };
+        let Some(mut launch) = start(over(Wire::Veth, mtu, device)) else { return };
+        let report = measure(&mut launch);
+        let bytes = median(&report, "throughput") / median(&report, "packets");
+        let longest = if cuts { 65_536.0 } else { f64::from(mtu) };
+        assert!(bytes > 0.4 * f64::from(mtu) && bytes < longest, "{mtu} {cuts}: {bytes}");
+        assert!(!cuts || bytes > f64::from(mtu), "{bytes} bytes a segment");
+        assert!(median(&report, "packet-cpu") > 0.0);
+        launch.finish().unwrap();
+    }
+    wait_for_the_end();
+}
+
+#[test]
+fn receiving_in_batches_loses_nothing() {
+    let _alone = alone();
+    for (coalescing, busy_poll_us, low_water) in
+        [(false, None, Some(32 << 10)), (true, None, None), (true, Some(50), None)]
+    {
+        let device = DeviceOptions { segmentation: Some(false), coalescing: Some(coalescing) };
+        let mut spec = over(Wire::Veth, 1_500, device);
+        spec.options.busy_poll_us = busy_poll_us;
+        spec.low_water = low_water;
+        let Some(mut launch) = start(spec) else { return };
+        for _ in 0..2 {
+            let report = measure(&mut launch);
+            assert_eq!(report.counters.get("corrupted"), None);
+            assert!(median(&report, "throughput") > 0.0);
+        }
+        launch.finish().unwrap();
+    }
+}
+
+#[test]
+fn a_stream_over_a_link_carries_no_more_than_the_link() {
+    let _alone = alone();
+    let link = Wire::Link("rate=10mbit,delay=1ms,limit=64packets".to_owned());
+    let Some(mut launch) = start(over(link, 1_500, DeviceOptions::default())) else { return };
+    let report = measure(&mut launch);
+    let part = report.parts.iter().find(|part| part.response == "sender-cpu").unwrap();
+    assert!(part.n > 0 && report.counters["link_frames"] > 0, "{report:?}");
+    // A burst more or less in an interval of a few packets.
+    let carried = median(&report, "throughput");
+    assert!(carried > 0.0 && carried < 2.0 * 1.25e6, "{carried}");
+    launch.finish().unwrap();
+    wait_for_the_end();
+}
+
+#[test]
+fn less_cpu_carries_less() {
+    let _alone = alone();
+    let mut rates = Vec::new();
+    for percent in [100, 25] {
+        let Some(mut launch) = start(StreamsSpec { cpu_percent: percent, ..loopback(1) }) else {
+            return;
+        };
+        // The better of three: what others take of this CPU is none of its share.
+        let best = (0..3).map(|_| median(&measure(&mut launch), "throughput"));
+        rates.push(best.fold(0.0, f64::max));
+        launch.finish().unwrap();
+        assert_eq!(processes(&["__share"]), 0);
+    }
+    assert!(rates[1] < 0.7 * rates[0], "{rates:?}");
+}
+
+#[test]
+fn whoever_takes_cpu_away_ends_with_a_launch_that_is_killed() {
+    let _alone = alone();
+    let Some(mut launch) = start(StreamsSpec { cpu_percent: 50, ..loopback(1) }) else { return };
+    let block = BlockSpec {
+        task: Task::Streams { size: SIZE },
+        duration_ns: PATIENCE.as_ns(),
+        samples_max: 1_000,
+        samples_kept: 1_000,
+        injected_ns: 0,
+    };
+    // Given up long before the block would end.
+    let outcome = launch.measure(&block, Span::from_secs(2), &mut || false);
+    assert!(matches!(outcome, Err(LaunchError::Hung(_))), "{outcome:?}");
+    assert!(processes(&["__share"]) > 0);
+    drop(launch);
+    wait_for_the_end();
+}
+
+#[test]
+fn tweaks_are_taken_or_refused_with_what_would_allow_them() {
+    let _alone = alone();
+    let each = [
+        Tweaks { locked: true, ..Tweaks::default() },
+        Tweaks { real_time: true, ..Tweaks::default() },
+        Tweaks { huge_pages: true, ..Tweaks::default() },
+        Tweaks { locked: true, real_time: true, huge_pages: true },
+    ];
+    for tweaks in each {
+        let Some(mut launch) = start(StreamsSpec { tweaks, ..loopback(2) }) else { continue };
+        let report = measure(&mut launch);
+        assert!(median(&report, "throughput") > 0.0, "{tweaks:?}");
+        launch.finish().unwrap();
+    }
+}
+
+#[test]
+fn buffers_are_as_large_as_asked_or_there_is_no_result() {
+    let _alone = alone();
+    for bytes in [16_u64 << 10, 16 << 20] {
+        let mut spec = loopback(1);
+        spec.options.buffer = Some(bytes);
+        let Some(launch) = start(spec) else { continue };
+        for side in ["sndbuf", "rcvbuf"] {
+            let got: u64 = launch.facts.facts[side].parse().unwrap();
+            assert!(got >= 2 * bytes, "{side}: {got} for {bytes}");
+        }
+        launch.finish().unwrap();
+    }
+}
+
+#[test]
+fn more_cpus_than_there_are_is_a_result_with_its_reason() {
+    let _alone = alone();
+    let launch = LaunchSpec {
+        subject: Subject::Streams(Box::new(StreamsSpec { cpus: Some(1_000), ..loopback(1) })),
+        cpu_local: None,
+        cpu_peer: None,
+        ticks_per_ns: None,
+        seed: 1,
+        deadline_ns: PATIENCE.as_ns(),
+    };
+    match Launch::start(Path::new(PLUMB), &launch, &mut || false) {
+        Err(LaunchError::Unavailable(reason)) => assert!(reason.contains("1000 CPUs"), "{reason}"),
+        other => panic!("{other:?}"),
+    }
+}
