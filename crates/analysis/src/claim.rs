@@ -15,11 +15,13 @@ mod call_kernel;
 mod clock_resolution;
 mod evidence;
 mod finding;
+mod host;
 mod latency_local;
 mod mtu_path;
 pub mod published;
 mod reliability;
 mod remote;
+mod scaling;
 mod stack;
 mod tcp_options;
 mod throughput_local;
@@ -59,6 +61,8 @@ pub fn catalogue() -> impl Iterator<Item = &'static Claim> {
         stack::CLAIMS,
         window_bdp::CLAIMS,
         mtu_path::CLAIMS,
+        host::CLAIMS,
+        scaling::CLAIMS,
     ]
     .into_iter()
     .flatten()
@@ -242,6 +246,16 @@ mod tests {
             "path.length",
             "window.bdp",
             "mtu.path",
+            "host.peak",
+            "host.buffers",
+            "host.coalescing",
+            "host.tweaks",
+            "host.mtu",
+            "scaling.entry",
+            "scaling.loopback",
+            "scaling.lan",
+            "scaling.wan",
+            "scaling.smp",
         ] {
             assert!(!of_experiment(experiment).is_empty(), "{experiment}");
         }
@@ -452,6 +466,139 @@ mod tests {
         assert_eq!(verdict(&made(0.7, 1.0), "gigabit.reno.three-quarters"), "holds");
         assert_eq!(verdict(&made(0.7, 7.2), empty), "does not hold");
         assert_eq!(verdict(&made(0.7, 2.0), "gigabit.window.one-a-round-trip"), "does not hold");
+    }
+
+    #[test]
+    fn a_hosts_peak_is_judged_by_what_more_cpu_would_give() {
+        let made = |elasticity: f64, loopback: f64| {
+            let mut synthetic = Synthetic::new(1);
+            for (link, factor) in [("veth", 1.0), ("loopback", loopback)] {
+                for percent in [25_u64, 50, 75, 100] {
+                    let factors = Factors::default()
+                        .with("link", link)
+                        .with("placement", "same-cache")
+                        .with("cpu-share", percent);
+                    let rate = factor * 1e9 * (percent as f64 / 100.0).powf(elasticity);
+                    synthetic.measure("host.peak", "throughput", factors.clone(), rate);
+                    synthetic.measure("host.peak", "kernel", factors, 0.9);
+                }
+            }
+            synthetic
+        };
+        let (then, now) = (made(0.37, 1.4), made(1.0, 2.0));
+        for id in [
+            "gigabit.peak.cpu-gives-little",
+            "gigabit.peak.loopback-little-faster",
+            "gigabit.peak.time-is-in-the-stack",
+        ] {
+            assert_eq!(verdict(&then, id), "holds", "{id}");
+        }
+        let little = &judged(&now)["gigabit.peak.cpu-gives-little"];
+        assert_eq!(little.verdict, "does not hold");
+        assert!((little.estimate.unwrap() - 0.83).abs() < 0.03, "{little:?}");
+        assert_eq!(verdict(&now, "gigabit.peak.loopback-little-faster"), "does not hold");
+        assert_eq!(
+            verdict(&made(0.37, 0.9), "gigabit.peak.loopback-little-faster"),
+            "does not hold"
+        );
+    }
+
+    #[test]
+    fn small_gains_are_judged_by_their_size() {
+        let made = |gain: f64| {
+            let mut synthetic = Synthetic::new(1);
+            let place = || Factors::default().with("placement", "same-cache");
+            let rates = [1e9, gain * 1e9];
+            for (buffer, rate) in [64_u64 << 10, 512 << 10].into_iter().zip(rates) {
+                let factors = place().with("link", "veth").with("buffer", buffer);
+                synthetic.measure("host.buffers", "throughput", factors, rate);
+            }
+            for (tweak, rate) in ["none", "all"].into_iter().zip(rates) {
+                let factors = Factors::default().with("link", "veth").with("tweak", tweak);
+                synthetic.measure("host.tweaks", "throughput", factors, rate);
+            }
+            for (receive, rate) in ["each", "joined"].into_iter().zip(rates) {
+                let factors = place().with("receive", receive);
+                synthetic.measure("host.coalescing", "throughput", factors.clone(), rate);
+                let latency = 1e13 / rate * if receive == "joined" { gain.powi(3) } else { 1.0 };
+                synthetic.measure("host.coalescing", "latency", factors, latency);
+            }
+            synthetic
+        };
+        let (buffers, tweaks) = ("gigabit.buffers.five-percent", "gigabit.tweaks.five-percent");
+        for (gain, verdicts) in [
+            (1.05, ["holds", "holds"]),
+            (1.5, ["does not hold", "does not hold"]),
+            (1.0, ["does not hold", "does not hold"]),
+        ] {
+            let found = [buffers, tweaks].map(|id| verdict(&made(gain), id));
+            assert_eq!(found, verdicts, "{gain}");
+        }
+        assert_eq!(verdict(&made(1.1), "gigabit.coalescing.ten-percent"), "holds");
+        assert_eq!(verdict(&made(1.5), "gigabit.coalescing.ten-percent"), "does not hold");
+        assert_eq!(verdict(&made(1.1), "gigabit.coalescing.latency-pays"), "holds");
+        assert_eq!(verdict(&made(0.9), "gigabit.coalescing.latency-pays"), "does not hold");
+    }
+
+    #[test]
+    fn the_processor_that_packets_need_is_their_cycles_times_their_number() {
+        let made = |ns: f64| {
+            let mut synthetic = Synthetic::new(1);
+            synthetic.data.run.notes.insert("clock.ticks_per_ns".to_owned(), "2.0".to_owned());
+            for (mtu, rate) in [(1_500_u64, 1e9), (9_000, 3e9)] {
+                let factors = Factors::default()
+                    .with("placement", "same-cache")
+                    .with("mtu", mtu)
+                    .with("segmentation", "off");
+                synthetic.measure("host.mtu", "packet-cpu", factors.clone(), ns);
+                synthetic.measure("host.mtu", "throughput", factors, rate);
+            }
+            synthetic
+        };
+        let id = "gigabit.mtu.interrupts-need-a-processor";
+        let heavy = &judged(&made(1_500.0))[id];
+        // 1.5 µs at 2 GHz are 3,000 cycles, 833,333 times a second.
+        assert_eq!(heavy.verdict, "holds");
+        assert!((heavy.estimate.unwrap() / 2.5e9 - 1.0).abs() < 0.02, "{heavy:?}");
+        assert_eq!(verdict(&made(500.0), id), "does not hold");
+        assert_eq!(verdict(&made(500.0), "gigabit.mtu.jumbo-carries-more"), "holds");
+        let mut unknown = made(500.0);
+        unknown.data.run.notes.clear();
+        assert_eq!(verdict(&unknown, id), "not decided");
+    }
+
+    #[test]
+    fn one_machine_gives_its_figures_and_no_slope() {
+        let mut synthetic = Synthetic::new(1);
+        for (link, rate) in [("ethernet-10m", 1.25e6), ("lan-100m", 1.25e7)] {
+            let factors = Factors::default().with("link", link).with("placement", "same-cpu");
+            synthetic.measure("scaling.lan", "sender-cpu", factors.clone(), 5e8);
+            synthetic.measure("scaling.lan", "throughput", factors, 0.94 * rate);
+        }
+        for cpus in [1_u64, 2] {
+            let factors = Factors::default()
+                .with("link", "loopback")
+                .with("cpus", cpus)
+                .with("streams", 4_u64);
+            synthetic.measure("scaling.smp", "throughput", factors, 1e9 * cpus as f64);
+        }
+        let judged = judged(&synthetic);
+        for id in ["scaling.lan.100m-follows-processors", "scaling.lan.10m-lags-processors"] {
+            assert_eq!(judged[id].verdict, "not decided");
+            assert!(judged[id].needs.contains("fewer than 4 machines"), "{}", judged[id].needs);
+            assert!(judged[id].effect.contains("MB/s"), "{}", judged[id].effect);
+        }
+        assert_eq!(judged["scaling.lan.networks-are-filled"].verdict, "holds");
+        let smp = &judged["scaling.smp.scales-as-one"];
+        assert_eq!(smp.verdict, "not decided");
+        assert!(smp.effect.contains("2 CPUs carry"), "{}", smp.effect);
+        assert!((smp.estimate.unwrap() / 2.0 - 1.0).abs() < 0.02, "{smp:?}");
+        // A link that was late says nothing about who could not fill it.
+        for block in &mut synthetic.data.blocks {
+            block.flags.push("link-late".to_owned());
+        }
+        let filled = verdict(&synthetic, "scaling.lan.networks-are-filled");
+        assert_eq!(filled, "not decided");
     }
 
     #[test]

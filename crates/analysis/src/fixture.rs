@@ -60,6 +60,9 @@ impl Synthetic {
     pub fn cell(&mut self, experiment: &str, response: &str, factors: Factors) -> &mut Cell {
         let (unit, better) = match response {
             "throughput" | "throughput.acked" | "goodput" => ("B/s", Better::Higher),
+            "sender-cpu" | "receiver-cpu" => ("B/s", Better::Higher),
+            "packets" => ("count", Better::Higher),
+            "kernel" => ("share", Better::Lower),
             "delivered" => ("share", Better::Higher),
             "lost" | "duplicated" | "reordered" | "corrupted" => ("share", Better::Lower),
             _ => ("ns", Better::Lower),

@@ -13,11 +13,17 @@ use crate::plan::Limits;
 use crate::problem::Problem;
 
 pub mod breakdown;
+pub(crate) mod bulk;
 pub mod call;
 pub mod checksum;
 pub mod clock;
 pub mod expand;
 pub mod factor;
+pub mod host_buffers;
+pub mod host_coalescing;
+pub mod host_mtu;
+pub mod host_peak;
+pub mod host_tweaks;
 pub mod latency;
 pub mod local;
 pub mod mirror;
@@ -28,6 +34,9 @@ pub mod reliability;
 pub mod remote;
 pub mod replay;
 pub mod resolve;
+pub mod scaling_entry;
+pub mod scaling_lan;
+pub mod scaling_smp;
 pub mod stack_time;
 pub mod study;
 pub mod tcp_options;
@@ -172,8 +181,11 @@ impl CellPlan {
             return limits.block.max(Span::from_ms(500));
         }
         let Action::Measure { group, task, .. } = &self.action else { return limits.block };
-        let Subject::Remote(remote) = &group.subject else { return limits.block };
-        limits.block.max(remote::block_time(remote, task))
+        match &group.subject {
+            Subject::Remote(remote) => limits.block.max(remote::block_time(remote, task)),
+            Subject::Streams(streams) => bulk::block_time(streams, limits.block),
+            _ => limits.block,
+        }
     }
 
     /// One line for people: `latency.local mechanism=pipe size=64 … [latency]`.
@@ -184,7 +196,7 @@ impl CellPlan {
 
 impl Experiment {
     /// Every experiment, in the order of the studies.
-    pub const ALL: [&'static Self; 18] = [
+    pub const ALL: [&'static Self; 28] = [
         &clock::RESOLUTION,
         &call::KERNEL,
         &latency::LOCAL,
@@ -203,6 +215,16 @@ impl Experiment {
         &breakdown::LOCAL,
         &window_bdp::WINDOW_BDP,
         &mtu_path::MTU_PATH,
+        &host_peak::HOST_PEAK,
+        &host_buffers::HOST_BUFFERS,
+        &host_coalescing::HOST_COALESCING,
+        &host_tweaks::HOST_TWEAKS,
+        &host_mtu::HOST_MTU,
+        &scaling_entry::SCALING_ENTRY,
+        &scaling_lan::SCALING_LOOPBACK,
+        &scaling_lan::SCALING_LAN,
+        &scaling_lan::SCALING_WAN,
+        &scaling_smp::SCALING_SMP,
     ];
 
     /// The experiment of an id.

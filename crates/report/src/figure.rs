@@ -8,11 +8,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::table::Table;
 
+pub mod against_factor;
 pub mod against_routers;
 pub mod against_size;
 pub mod against_window;
 pub mod bars;
 pub mod breakdown;
+pub mod by_level;
 pub mod checksum;
 pub mod dots;
 pub mod drift;

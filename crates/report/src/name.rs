@@ -23,6 +23,18 @@ pub fn experiment(id: &str) -> &str {
         "path.length" => "Routers on the way",
         "window.bdp" => "Windows and long fat pipes",
         "mtu.path" => "Long packets on a path that they do not fit",
+        "gigabit" => "Why does a host not fill its link?",
+        "host.peak" => "What more CPU carries",
+        "host.buffers" => "Socket buffers",
+        "host.coalescing" => "Receiving in batches",
+        "host.tweaks" => "Processes that are disturbed less",
+        "host.mtu" => "The size of packets and the CPU",
+        "scaling" => "Does communication keep up with processors?",
+        "scaling.entry" => "Entering the kernel",
+        "scaling.loopback" => "TCP within one machine",
+        "scaling.lan" => "What a second of CPU carries over a local network",
+        "scaling.wan" => "What a second of CPU carries over longer networks",
+        "scaling.smp" => "More CPUs and more streams",
         "tcp.options" => "TCP options",
         "udp.large" => "UDP beyond the datagram limit",
         "reliability" => "Reliability under load",
@@ -56,9 +68,20 @@ pub fn response(name: &str) -> &str {
         "send" => "from the socket to the device",
         "switch" => "waking and switching, apart",
         "packet" => "time a packet",
+        "sender-cpu" => "bytes for each second of the sender's CPU",
+        "receiver-cpu" => "bytes for each second of the receiver's CPU",
+        "packets" => "packets a second",
+        "packet-cpu" => "CPU time a packet, both hosts",
+        "kernel" => "the kernel's share of CPU time",
         "time" => "time a buffer",
         other => other,
     }
+}
+
+/// What a response of an experiment is: streams are not acknowledged by those who receive them.
+pub fn response_of<'a>(experiment: &str, name: &'a str) -> &'a str {
+    let has_streams = experiment.starts_with("host.") || experiment.starts_with("scaling.");
+    if has_streams && name == "throughput" { name } else { response(name) }
 }
 
 /// A part of a round trip in words: `send-path` is `send path`.
@@ -72,11 +95,23 @@ pub fn part(slug: &str) -> String {
     }
 }
 
+/// The side whose CPU a response is about.
+pub fn side(response: &str) -> &str {
+    match response {
+        "sender-cpu" => "sender",
+        "receiver-cpu" => "receiver",
+        other => other,
+    }
+}
+
 /// What a response measures, in a word or two: for axes, which are short.
 pub fn quantity(name: &str) -> &str {
     match name {
         "throughput.acked" => "throughput",
         "latency" | "throughput" => name,
+        "sender-cpu" | "receiver-cpu" => "bytes for a second of CPU",
+        "packet-cpu" => "CPU time a packet",
+        "kernel" => "kernel's share",
         other => response(other),
     }
 }
@@ -141,9 +176,17 @@ pub fn level(factor: &str, value: &Value) -> String {
         "rtt" => format!("{text} there and back"),
         "window" => format!("{text} window"),
         "queue" => format!("{text} queue"),
-        _ => {
-            of_stacks(factor, &text).or_else(|| of_paths(factor, &text)).unwrap_or(&text).to_owned()
-        }
+        "cpu-share" => format!("{text}% of CPU"),
+        "mtu" => format!("{text} B"),
+        "streams" if text == "1" => "1 stream".to_owned(),
+        "streams" => format!("{text} streams"),
+        "cpus" if text == "1" => "1 CPU".to_owned(),
+        "cpus" => format!("{text} CPUs"),
+        _ => of_stacks(factor, &text)
+            .or_else(|| of_paths(factor, &text))
+            .or_else(|| of_hosts(factor, &text))
+            .unwrap_or(&text)
+            .to_owned(),
     }
 }
 
@@ -198,6 +241,25 @@ fn of_paths(factor: &str, level: &str) -> Option<&'static str> {
         ("path", "black-hole") => "black hole",
         ("fragments", "forbidden") => "must stay whole",
         ("fragments", "allowed") => "may be cut",
+        _ => return None,
+    })
+}
+
+/// Levels of the factors of experiments over streams.
+fn of_hosts(factor: &str, level: &str) -> Option<&'static str> {
+    Some(match (factor, level) {
+        ("receive", "each") => "each by itself",
+        ("receive", "joined") => "joined",
+        ("receive", "busy-poll") => "joined, busy poll",
+        ("receive", "low-water") => "each, low water 32 KiB",
+        ("segmentation", "off") => "no packet cut by devices",
+        ("segmentation", "on") => "devices cut packets",
+        ("tweak", "none") => "nothing",
+        ("tweak", "pinned") => "bound to CPUs",
+        ("tweak", "locked") => "locked memory",
+        ("tweak", "real-time") => "real-time priority",
+        ("tweak", "huge-pages") => "huge pages",
+        ("tweak", "all") => "all together",
         _ => return None,
     })
 }
@@ -270,7 +332,7 @@ pub fn family(mechanism: &str) -> &'static str {
 }
 
 fn telling(factor: &str) -> usize {
-    const ORDER: [&str; 27] = [
+    const ORDER: [&str; 34] = [
         "mechanism",
         "link",
         "forwarder",
@@ -282,6 +344,13 @@ fn telling(factor: &str) -> usize {
         "rate",
         "rtt",
         "window",
+        "cpus",
+        "streams",
+        "cpu-share",
+        "mtu",
+        "segmentation",
+        "receive",
+        "tweak",
         "call",
         "clock",
         "via",

@@ -26,7 +26,12 @@ pub struct Section<'a> {
 impl Section<'_> {
     /// Experiment and response in words.
     pub fn title(&self) -> String {
-        format!("{}: {}", name::experiment(self.experiment), name::response(self.response))
+        format!("{}: {}", name::experiment(self.experiment), self.response_words())
+    }
+
+    /// The response in words.
+    pub fn response_words(&self) -> &str {
+        name::response_of(self.experiment, self.response)
     }
 
     /// Factors whose level differs between some cells.

@@ -17,6 +17,7 @@ use crate::headline::Tile;
 use crate::table::Table;
 use crate::{name, value};
 
+mod hosts;
 mod network;
 
 /// Whether an experiment has its figures here, for all its responses together.
@@ -32,7 +33,7 @@ pub fn has(experiment: &str) -> bool {
             | "path.length"
             | "window.bdp"
             | "mtu.path"
-    )
+    ) || hosts::has(experiment)
 }
 
 /// The figures of an experiment, over all its responses.
@@ -56,7 +57,7 @@ pub fn figures(document: &RunDocument, experiment: &str) -> Vec<Figure> {
         "path.length" => against_routers::figures(&cells),
         "window.bdp" => against_window::figures(&cells),
         "mtu.path" => mtu::figures(&cells),
-        _ => Vec::new(),
+        other => hosts::figures(&cells, other),
     };
     let parts: Vec<_> =
         document.breakdowns.iter().filter(|entry| entry.experiment == experiment).collect();
@@ -76,6 +77,9 @@ pub fn sentences(document: &RunDocument, experiment: &str) -> Vec<String> {
         "breakdown.local" => {
             let parts = document.breakdowns.iter().filter(|entry| entry.experiment == experiment);
             breakdown::ordered(parts).into_iter().map(breakdown::sentence).collect()
+        }
+        _ if experiment.starts_with("host.") || experiment.starts_with("scaling.") => {
+            hosts::sentences(document, experiment)
         }
         _ => network::sentences(document, experiment),
     }
@@ -134,7 +138,10 @@ pub fn tiles(document: &RunDocument) -> Vec<Tile> {
         }),
         circumstances: name::cell(&entry.factors, &WHERE.map(str::to_owned).into()),
     }));
-    if tiles.is_empty() { network::tiles(document) } else { tiles }
+    if tiles.is_empty() {
+        tiles = network::tiles(document);
+    }
+    if tiles.is_empty() { hosts::tiles(document) } else { tiles }
 }
 
 /// Sentences of a whole study that its page begins with.

@@ -13,6 +13,9 @@ pub const KJELLERSTEDT: &str = "Kjellerstedt, Implementing a High Performance TC
 pub const WEIGLE: &str = "Weigle, Feng & Gardner, Why TCP Will Not Scale for the Next-Generation \
                           Internet, LA-UR-01-1039, 2001";
 
+/// The paper that the study `scaling` re-tests.
+pub const MARKATOS: &str = "Markatos, Speeding up TCP/IP: Faster Processors are not Enough, 2001";
+
 /// The assignment that Zhao answers, which makes claims of its own.
 pub const MILLER: &str = "Miller, Benchmarking Interprocess Communications, CS 736, 2014";
 

@@ -235,8 +235,59 @@ mod tests {
             let estimate = estimate(id);
             assert!(estimate.cells > 0 && estimate.least < minute, "{id}: {estimate:?}");
         }
+        for id in [
+            "scaling.entry",
+            "scaling.loopback",
+            "scaling.lan",
+            "scaling.wan",
+            "scaling.smp",
+            "host.peak",
+            "host.buffers",
+            "host.coalescing",
+            "host.tweaks",
+            "host.mtu",
+        ] {
+            let estimate = estimate(id);
+            assert!(estimate.cells > 0 && estimate.most < minute, "{id}: {estimate:?}");
+        }
         let window = estimate("window.bdp");
         assert!(window.cells > 0 && window.most < minute, "{window:?}");
+    }
+
+    #[test]
+    fn one_block_of_streams_serves_every_response_of_a_setting() {
+        let cells = cells("host.mtu", Preset::Quick, &[], &[0, 1]);
+        let estimate = Estimate::of(&cells, &Preset::Quick.limits());
+        assert_eq!((cells.len(), estimate.blocks, estimate.groups), (40, 8, 8));
+    }
+
+    #[test]
+    fn cpus_that_plumb_may_not_use_are_results_with_their_reason() {
+        let cells = cells("scaling.smp", Preset::Quick, &["cpus=2", "streams=1"], &[3]);
+        assert!(!cells.is_empty());
+        for cell in cells {
+            let Action::Unavailable(why) = &cell.action else { panic!("{cell:?}") };
+            assert!(why.contains("1 CPUs here, not 2"), "{why}");
+        }
+    }
+
+    #[test]
+    fn levels_that_streams_cannot_have_are_refused_with_what_they_can() {
+        for (id, word, what) in [
+            ("host.peak", "cpu-share=5", "from 10 to 100"),
+            ("host.mtu", "mtu=575", "from 576 to 65535"),
+            ("host.tweaks", "tweak=nice", "real-time"),
+            ("host.coalescing", "receive=gro", "joined"),
+            ("scaling.smp", "streams=0", "from 1 to 64"),
+        ] {
+            let chosen = Chosen::parse([word]).unwrap();
+            let problem = Plan::named(id, Some(Preset::Quick), &chosen).unwrap_err().to_string();
+            assert!(problem.contains(what), "{id} {word}: {problem}");
+        }
+        let chosen = Chosen::parse(["buffer=1Ki"]).unwrap();
+        let plan = Plan::named("host.buffers", Some(Preset::Quick), &chosen).unwrap();
+        let problem = expand(&plan, &cpus(&[0, 1])).unwrap_err().to_string();
+        assert!(problem.contains("4 KiB"), "{problem}");
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub struct Study {
 
 impl Study {
     /// Every study.
-    pub const ALL: [&'static Self; 5] = [&LADDER, &LADDER_REMOTE, &IPC, &GIGABIT, &STACK];
+    pub const ALL: [&'static Self; 6] = [&LADDER, &LADDER_REMOTE, &IPC, &GIGABIT, &SCALING, &STACK];
 
     /// The study of an id.
     pub fn from_id(id: &str) -> Option<&'static Self> {
@@ -87,8 +87,16 @@ pub static LADDER_REMOTE: Study = Study {
 /// Why a host does not fill its link, after Weigle, Feng & Gardner (2001).
 pub static GIGABIT: Study = Study {
     id: "gigabit",
-    summary: "why a host does not fill its link (Weigle et al. 2001): windows and packet sizes",
+    summary: "why a host does not fill its link (Weigle et al. 2001): CPU, buffers, batches, packets, windows",
     requests: || bare("gigabit"),
+    limits: None,
+};
+
+/// Whether communication keeps up with processors, after Markatos (2001).
+pub static SCALING: Study = Study {
+    id: "scaling",
+    summary: "does communication keep up with processors? (Markatos 2001): what a second of CPU carries",
+    requests: || bare("scaling"),
     limits: None,
 };
 

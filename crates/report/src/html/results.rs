@@ -66,13 +66,13 @@ fn response(section: &Section<'_>, ladder: bool) -> String {
         if section.experiment == explain::EXPERIMENT && !wholes.contains(&section.response) {
             return String::new();
         }
-        let title = name::capital(name::response(section.response));
+        let title = name::capital(section.response_words());
         let title = format!("{title}: all {} results", section.cells.len());
         return details(&title, &table(&full(section), &section.title()));
     }
     let mut html = format!(
         "<h3 class=\"response\">{}</h3>",
-        element::escape(&name::capital(name::response(section.response)))
+        element::escape(&name::capital(section.response_words()))
     );
     let shared = section.shared_factors();
     if !shared.is_empty() {

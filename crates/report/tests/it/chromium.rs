@@ -60,6 +60,7 @@ fn nothing_on_a_page_is_wider_than_a_telephone_or_a_desk() {
         ("ladder.html", plumb_report::html::report(&fixture::ladder())),
         ("tables.html", plumb_report::html::report(&fixture::tables(300))),
         ("networks.html", plumb_report::html::report(&crate::network::networks())),
+        ("hosts.html", plumb_report::html::report(&crate::hosts::hosts())),
     ];
     for (name, page) in pages {
         for width in [390, 1280] {

@@ -10,6 +10,7 @@
 
 mod chromium;
 mod fixture;
+mod hosts;
 mod network;
 mod page;
 mod stack;

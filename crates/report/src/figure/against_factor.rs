@@ -1,0 +1,239 @@
+//! One response, or a few of one unit, against a factor that is a number: a picture each, with a line for
+//! every other setting.
+//!
+//! Vertical axes begin at zero, so that a small gain looks small. A level that is a word, such as the kernel's
+//! own choice, is a dashed line across. Left out: factors that are words alone (`super::by_level`).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use plumb_analysis::document::CellResult;
+use plumb_base::stats::regression::{Line, theil_sen};
+use serde_json::Value;
+
+use super::{Axis, Figure, Marks, Point, SERIES_MAX, Scale, Series, slug};
+use crate::table::Table;
+use crate::{name, value};
+
+/// What is drawn against what.
+#[derive(Clone, Copy, Debug)]
+pub struct Layout {
+    /// The factor on the horizontal axis.
+    pub factor: &'static str,
+    /// What that axis is called.
+    pub label: &'static str,
+    /// The unit of its values.
+    pub unit: &'static str,
+    /// How they become positions.
+    pub scale: Spacing,
+    /// Factors each of whose levels has pictures of its own.
+    pub apart: &'static [&'static str],
+    /// What each picture shows: its title and its responses, which share a unit.
+    pub pictures: &'static [(&'static str, &'static [&'static str])],
+    /// Responses through whose series a line of constant elasticity is drawn.
+    pub power: &'static [&'static str],
+}
+
+/// The scales that suit a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spacing {
+    /// Evenly, from zero.
+    Even,
+    /// By the binary logarithm: bytes.
+    Octaves,
+}
+
+/// The levels of a factor and their cells, least first, of one setting of everything else.
+#[derive(Clone, Debug)]
+pub struct Run<'a> {
+    /// What tells it from the others.
+    pub label: String,
+    /// Numbers and cells.
+    pub cells: Vec<(f64, &'a CellResult)>,
+    /// Cells whose level is a word.
+    pub words: Vec<&'a CellResult>,
+}
+
+impl Run<'_> {
+    /// The line of constant elasticity through the medians: its slope is the elasticity.
+    pub fn power(&self) -> Option<Line> {
+        let (mut x, mut y) = (Vec::new(), Vec::new());
+        for (level, cell) in &self.cells {
+            let median = cell.summary.median.filter(|median| *median > 0.0 && *level > 0.0)?;
+            x.push(level.ln());
+            y.push(median.ln());
+        }
+        theil_sen(&x, &y, CONFIDENCE)
+    }
+}
+
+/// Confidence of an elasticity's interval.
+const CONFIDENCE: f64 = 0.95;
+
+/// The figures of an experiment; `cells` are all of it.
+pub fn figures(cells: &[&CellResult], layout: &Layout) -> Vec<Figure> {
+    let mut panels: BTreeMap<(usize, (usize, String)), Vec<&CellResult>> = BTreeMap::new();
+    for cell in cells.iter().filter(|cell| cell.summary.median.is_some()) {
+        let shown = |(_, responses): &(&str, &[&str])| responses.contains(&cell.response.as_str());
+        let Some(picture) = layout.pictures.iter().position(shown) else { continue };
+        let place = (name::placement_order(cell), words(cell, layout.apart));
+        panels.entry((picture, place)).or_default().push(cell);
+    }
+    let figure =
+        |((picture, (_, place)), panel): (&(usize, (usize, String)), &Vec<&CellResult>)| {
+            figure(panel, layout, layout.pictures[*picture], place)
+        };
+    panels.iter().map(figure).filter(|figure| !figure.is_empty()).collect()
+}
+
+/// A cell's levels of some factors, in words; empty for none of them.
+fn words(cell: &CellResult, factors: &[&str]) -> String {
+    let wanted: BTreeSet<String> = factors
+        .iter()
+        .filter(|factor| cell.factors.contains_key(**factor))
+        .map(|factor| (*factor).to_owned())
+        .collect();
+    if wanted.is_empty() { String::new() } else { name::cell(&cell.factors, &wanted) }
+}
+
+/// The runs of these cells, of one response each; labels have these factors whether they vary or not.
+pub fn runs<'a>(cells: &[&'a CellResult], factor: &str, always: &[&str]) -> Vec<Run<'a>> {
+    let varying = name::varying(cells.iter().copied());
+    let mut wanted: BTreeSet<String> = varying.into_iter().filter(|name| name != factor).collect();
+    wanted.extend(always.iter().map(|factor| (*factor).to_owned()));
+    let mut runs: BTreeMap<String, Run<'a>> = BTreeMap::new();
+    for cell in cells.iter().copied().filter(|cell| cell.summary.median.is_some()) {
+        let label =
+            if wanted.is_empty() { String::new() } else { name::cell(&cell.factors, &wanted) };
+        let empty = || Run { label: label.clone(), cells: Vec::new(), words: Vec::new() };
+        let run = runs.entry(label.clone()).or_insert_with(empty);
+        match cell.factors.get(factor).and_then(Value::as_f64) {
+            Some(level) => run.cells.push((level, cell)),
+            None => run.words.push(cell),
+        }
+    }
+    let sorted = |mut run: Run<'a>| {
+        run.cells.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+        run
+    };
+    runs.into_values().map(sorted).collect()
+}
+
+fn figure(
+    cells: &[&CellResult],
+    layout: &Layout,
+    (title, responses): (&str, &[&str]),
+    place: &str,
+) -> Figure {
+    let unit = value::unit(&cells[0].unit);
+    let mut named: Vec<(String, Run<'_>)> = Vec::new();
+    for response in responses {
+        let of: Vec<&CellResult> =
+            cells.iter().copied().filter(|cell| cell.response == *response).collect();
+        let told = if responses.len() > 1 { name::side(response) } else { "" };
+        named.extend(runs(&of, layout.factor, &[]).into_iter().map(|run| {
+            let parts = [run.label.as_str(), told].into_iter().filter(|part| !part.is_empty());
+            (parts.collect::<Vec<_>>().join(", "), run)
+        }));
+    }
+    let all = || cells.iter().filter_map(|cell| cell.factors.get(layout.factor)?.as_f64());
+    let ends = [all().fold(f64::INFINITY, f64::min), all().fold(0.0, f64::max)];
+    let has_power = responses.iter().any(|response| layout.power.contains(response));
+    let mut series = Vec::new();
+    for ((label, run), slot) in named.iter().zip(0u8..).take(SERIES_MAX) {
+        for cell in &run.words {
+            let across = cell.summary.median.map(|median| ends.map(|x| [x, median]).to_vec());
+            let marks = Marks::Line(across.unwrap_or_default());
+            series.push(Series { name: String::new(), slot, marks });
+        }
+        if let Some(line) = run.power().filter(|_| has_power) {
+            let curve = (0..=CURVE).map(|step| {
+                let x = ends[0] + (ends[1] - ends[0]) * f64::from(step) / f64::from(CURVE);
+                [x, line.at(x.ln()).exp()]
+            });
+            let marks = Marks::Line(curve.collect());
+            series.push(Series { name: String::new(), slot, marks });
+        }
+        let at = run.cells.iter().filter_map(|(x, cell)| {
+            let y = cell.summary.median?;
+            Some(Point { x: *x, y, x_interval: None, y_interval: cell.summary.ci95 })
+        });
+        let marks = Marks::Points { at: at.collect(), joined: !has_power };
+        series.push(Series { name: label.clone(), slot, marks });
+    }
+    let table = table(&named, layout);
+    let told: Vec<String> = table.rows.iter().map(|row| row.join(" ")).collect();
+    let title = if place.is_empty() { title.to_owned() } else { format!("{title}, {place}") };
+    let highest = cells.iter().filter_map(|cell| cell.summary.median).fold(0.0, f64::max);
+    let has_words = named.iter().any(|(_, run)| !run.words.is_empty());
+    let x = match layout.scale {
+        Spacing::Even => Axis {
+            include: Some([0.0, ends[1]]),
+            ..Axis::with_scale(layout.label, layout.unit, Scale::Linear)
+        },
+        Spacing::Octaves => Axis::with_scale(layout.label, layout.unit, Scale::Log2),
+    };
+    Figure {
+        id: slug(&[&cells[0].experiment, &title]),
+        alt: format!("{title}, by {}: {}.", layout.label, told.join("; ")),
+        title,
+        note: note(has_power, has_words),
+        x,
+        y: Axis {
+            include: Some([0.0, highest]),
+            ..Axis::with_scale(name::quantity(responses[0]), unit.name(), Scale::Linear)
+        },
+        series,
+        table,
+    }
+}
+
+/// Steps of a curve.
+const CURVE: u8 = 24;
+
+fn note(power: bool, has_words: bool) -> String {
+    let mut note =
+        "Medians with 95 % intervals over launches; the vertical axis begins at zero.".to_owned();
+    if power {
+        note += " The dashed line has the same elasticity everywhere: the robust slope of both logarithms.";
+    }
+    if has_words {
+        note += " The dashed line across is the kernel's own choice.";
+    }
+    note
+}
+
+/// Levels down, runs across.
+fn table(named: &[(String, Run<'_>)], layout: &Layout) -> Table {
+    let label = |label: &str| if label.is_empty() { "median".to_owned() } else { label.to_owned() };
+    let heads: Vec<String> = [layout.label.to_owned()]
+        .into_iter()
+        .chain(named.iter().map(|(name, _)| format!("#{}", label(name))))
+        .collect();
+    let mut table = Table::with_heads(&heads.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut levels: Vec<&Value> = Vec::new();
+    let cells = named.iter().flat_map(|(_, run)| {
+        run.cells.iter().map(|(_, cell)| *cell).chain(run.words.iter().copied())
+    });
+    for level in cells.filter_map(|cell| cell.factors.get(layout.factor)) {
+        if !levels.contains(&level) {
+            levels.push(level);
+        }
+    }
+    let order = |level: &Value| level.as_f64().unwrap_or(f64::INFINITY);
+    levels.sort_by(|a, b| order(a).total_cmp(&order(b)));
+    for level in levels {
+        let told = named.iter().map(|(_, run)| {
+            let mut cells =
+                run.cells.iter().map(|(_, cell)| *cell).chain(run.words.iter().copied());
+            let cell = cells.find(|cell| cell.factors.get(layout.factor) == Some(level));
+            cell.and_then(|cell| Some((cell, cell.summary.median?))).map_or_else(
+                || "–".to_owned(),
+                |(cell, median)| {
+                    value::with_interval(value::unit(&cell.unit), median, cell.summary.ci95)
+                },
+            )
+        });
+        table.push([name::level(layout.factor, level)].into_iter().chain(told));
+    }
+    table
+}

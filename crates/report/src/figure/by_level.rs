@@ -1,0 +1,147 @@
+//! Medians with their intervals, a row for each level of a factor that is a word.
+//!
+//! Responses of one unit share a picture, a mark each. One picture a placement. Left out: factors that are
+//! numbers (`super::against_factor`), stacks and devices (`super::dots`).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use plumb_analysis::document::CellResult;
+
+use super::{Axis, Figure, Marks, Point, SERIES_MAX, Scale, Series, slug};
+use crate::table::Table;
+use crate::{name, value};
+
+/// What is drawn.
+#[derive(Clone, Copy, Debug)]
+pub struct Layout {
+    /// The factor whose levels are rows, and its levels in their order; others follow.
+    pub factor: &'static str,
+    /// Levels in the order of rows.
+    pub order: &'static [&'static str],
+    /// Factors each of whose levels has pictures of its own.
+    pub apart: &'static [&'static str],
+    /// What each picture shows: its title, its responses, which share a unit, and whether its axis is
+    /// logarithmic instead of from zero.
+    pub pictures: &'static [(&'static str, &'static [&'static str], bool)],
+}
+
+/// The figures of an experiment; `cells` are all of it.
+pub fn figures(cells: &[&CellResult], layout: &Layout) -> Vec<Figure> {
+    let mut panels: BTreeMap<(usize, (usize, String)), Vec<&CellResult>> = BTreeMap::new();
+    for cell in cells.iter().filter(|cell| cell.summary.median.is_some()) {
+        let shown = layout
+            .pictures
+            .iter()
+            .position(|(_, responses, _)| responses.contains(&cell.response.as_str()));
+        let Some(picture) = shown else { continue };
+        let apart: BTreeSet<String> = layout
+            .apart
+            .iter()
+            .filter(|factor| cell.factors.contains_key(**factor))
+            .map(|factor| (*factor).to_owned())
+            .collect();
+        let place =
+            if apart.is_empty() { String::new() } else { name::cell(&cell.factors, &apart) };
+        panels.entry((picture, (name::placement_order(cell), place))).or_default().push(cell);
+    }
+    let figure =
+        |((picture, (_, place)), panel): (&(usize, (usize, String)), &Vec<&CellResult>)| {
+            figure(panel, layout, layout.pictures[*picture], place)
+        };
+    panels.iter().map(figure).filter(|figure| !figure.is_empty()).collect()
+}
+
+/// The place of a cell's level among the rows.
+pub fn order(cell: &CellResult, factor: &str, order: &[&str]) -> (usize, String) {
+    let level = cell.factors.get(factor).and_then(|level| level.as_str()).unwrap_or("");
+    let place = order.iter().position(|known| *known == level).unwrap_or(order.len());
+    (place, level.to_owned())
+}
+
+fn figure(
+    cells: &[&CellResult],
+    layout: &Layout,
+    (title, responses, logarithmic): (&str, &[&str], bool),
+    place: &str,
+) -> Figure {
+    let unit = value::unit(&cells[0].unit);
+    let varying = name::varying(cells.iter().copied());
+    let row = |cell: &CellResult| {
+        let wanted = varying.iter().filter(|name| !layout.apart.contains(&name.as_str()));
+        let wanted: BTreeSet<String> = wanted.cloned().chain([layout.factor.to_owned()]).collect();
+        name::cell(&cell.factors, &wanted)
+    };
+    let mut ordered = cells.to_vec();
+    ordered.sort_by_cached_key(|cell| (order(cell, layout.factor, layout.order), row(cell)));
+    let mut rows: Vec<String> = Vec::new();
+    for cell in &ordered {
+        if !rows.contains(&row(cell)) {
+            rows.push(row(cell));
+        }
+    }
+    let shown: Vec<&str> = responses
+        .iter()
+        .copied()
+        .filter(|response| ordered.iter().any(|cell| cell.response == *response))
+        .collect();
+    let of = |response: &str, wanted: &str| {
+        ordered.iter().find(|cell| cell.response == response && row(cell) == wanted)
+    };
+    let series = |(response, slot): (&&str, u8)| {
+        // Marks of one row stand a little apart, so that none hides another.
+        let shift = (f64::from(slot) - (shown.len() as f64 - 1.0) / 2.0) * SHIFT;
+        let at = rows.iter().enumerate().filter_map(|(index, wanted)| {
+            let cell = of(response, wanted)?;
+            let (x, y) = (cell.summary.median?, index as f64 + shift);
+            Some(Point { x, y, x_interval: cell.summary.ci95, y_interval: None })
+        });
+        let marks = Marks::Points { at: at.collect(), joined: false };
+        let name = if shown.len() > 1 { name::side(response) } else { "" };
+        Series { name: name.to_owned(), slot, marks }
+    };
+    let series: Vec<Series> = shown.iter().zip(0u8..).take(SERIES_MAX).map(series).collect();
+    let heads: Vec<String> = ["setting".to_owned()]
+        .into_iter()
+        .chain(shown.iter().map(|response| match shown.len() {
+            1 => "#median [95 %]".to_owned(),
+            _ => format!("#{} [95 %]", name::side(response)),
+        }))
+        .collect();
+    let mut table = Table::with_heads(&heads.iter().map(String::as_str).collect::<Vec<_>>());
+    for wanted in &rows {
+        let told = shown.iter().map(|response| {
+            let cell = of(response, wanted);
+            cell.and_then(|cell| Some((cell, cell.summary.median?))).map_or_else(
+                || "–".to_owned(),
+                |(cell, median)| value::with_interval(unit, median, cell.summary.ci95),
+            )
+        });
+        table.push([wanted.clone()].into_iter().chain(told));
+    }
+    let told: Vec<String> = table.rows.iter().map(|row| row.join(" ")).collect();
+    let title = if place.is_empty() { title.to_owned() } else { format!("{title}, {place}") };
+    let highest = cells.iter().filter_map(|cell| cell.summary.median).fold(0.0, f64::max);
+    let quantity = name::quantity(shown[0]);
+    let x = if logarithmic {
+        Axis::with_scale(quantity, unit.name(), Scale::Log10)
+    } else {
+        Axis {
+            include: Some([0.0, highest]),
+            ..Axis::with_scale(quantity, unit.name(), Scale::Linear)
+        }
+    };
+    let axis = if logarithmic { "a logarithmic axis" } else { "an axis from zero" };
+    Figure {
+        id: slug(&[&cells[0].experiment, &title]),
+        alt: format!("{title}: {}.", told.join("; ")),
+        title,
+        note: format!("Medians with 95 % intervals over launches, on {axis}."),
+        x,
+        y: Axis::names("", rows),
+        series,
+        table,
+    }
+}
+
+/// Distance of marks of one row, in rows.
+const SHIFT: f64 = 0.2;
