@@ -59,12 +59,14 @@ impl Synthetic {
     /// Adds a cell without blocks.
     pub fn cell(&mut self, experiment: &str, response: &str, factors: Factors) -> &mut Cell {
         let (unit, better) = match response {
-            "throughput" | "throughput.acked" | "goodput" => ("B/s", Better::Higher),
-            "sender-cpu" | "receiver-cpu" => ("B/s", Better::Higher),
+            "throughput" | "throughput.acked" | "goodput" | "sender-cpu" | "receiver-cpu" => {
+                ("B/s", Better::Higher)
+            }
             "packets" => ("count", Better::Higher),
-            "kernel" => ("share", Better::Lower),
             "delivered" => ("share", Better::Higher),
-            "lost" | "duplicated" | "reordered" | "corrupted" => ("share", Better::Lower),
+            "kernel" | "lost" | "duplicated" | "reordered" | "corrupted" => {
+                ("share", Better::Lower)
+            }
             _ => ("ns", Better::Lower),
         };
         let id = i64::try_from(self.data.cells.len()).unwrap() + 1;
