@@ -23,6 +23,9 @@ use crate::protocol::session::{Fault, SessionError, Timing};
 use crate::protocol::token::Token;
 use crate::transport::{Event, Pump, Stream};
 
+/// How much later than this side the agent may end a test by itself.
+const AGENT_BEHIND: Span = Span::from_secs(2);
+
 /// How often it is asked whether the user wants to stop.
 const LOOK: Span = Span::from_ms(100);
 
@@ -135,20 +138,27 @@ impl Client {
             over.send(Event::Own(Own::Over(Box::new(report)))).ok();
         };
         thread::Builder::new().name("test".to_owned()).spawn(work).map_err(ClientError::Threads)?;
-        let (mut here, mut there) = (None, None);
+        let (mut here, mut there) = (None::<TestReport>, None);
+        let mut patience = Instant::NEVER;
         loop {
             match self.next(now() + LOOK) {
                 Some(Happening::Own(Own::Progress(progress))) => watch(progress),
-                Some(Happening::Own(Own::Over(report))) => here = Some(*report),
+                Some(Happening::Own(Own::Over(report))) => {
+                    patience = now() + AGENT_BEHIND;
+                    here = Some(*report);
+                }
                 Some(Happening::Session(Action::Reported(report))) => there = Some(*report),
                 _ => {}
             }
             if here.is_some() && (there.is_some() || self.is_over()) {
                 break;
             }
-            if here.is_some() {
-                // The agent has nothing to wait for any more.
-                self.session.stop(now());
+            if let Some(here) = &here {
+                // The agent ends by itself what ended here as planned; of what did not, it would wait for
+                // the rest.
+                if here.ended != Ended::Complete || now() >= patience {
+                    self.session.stop(now());
+                }
             } else if !control.is_halted() && is_stopped() {
                 control.halt();
                 self.session.stop(now());

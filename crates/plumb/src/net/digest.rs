@@ -134,14 +134,10 @@ pub(super) fn seconds(ns: u64) -> f64 {
 }
 
 fn ended(here: &TestReport, there: Option<&TestReport>) -> &'static str {
-    let sides = [Some(here), there];
-    let any = |is: fn(&Ended) -> bool| sides.iter().flatten().any(|report| is(&report.ended));
-    if any(|ended| matches!(ended, Ended::Stopped)) {
-        "stopped"
-    } else if there.is_none() || any(|ended| matches!(ended, Ended::Broken(_))) {
-        "partial"
-    } else {
-        "complete"
+    match (&here.ended, there.map(|report| &report.ended)) {
+        (Ended::Stopped, _) => "stopped",
+        (Ended::Complete, Some(Ended::Complete)) => "complete",
+        _ => "partial",
     }
 }
 
