@@ -86,9 +86,10 @@ mod tests {
     #[test]
     fn a_connection_takes_what_it_is_told_and_keeps_within_its_segment() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        // What the listener announces is in force from the first segment on.
+        set_max_segment(listener.as_fd(), 1_000).unwrap();
         let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (far, _) = listener.accept().unwrap();
-        set_max_segment(near.as_fd(), 1_000).unwrap();
         assert!(max_segment(near.as_fd()).unwrap() <= 1_000);
         set_service(near.as_fd(), false, 0x10).unwrap();
         set_low_water(far.as_fd(), 1_000).unwrap();

@@ -250,7 +250,8 @@ fn is_between_tests(error: &ClientError) -> bool {
     match error {
         ClientError::Control { error: ControlError::Closed, .. } => true,
         ClientError::Dial { error: DialError::Connect { why, .. }, .. } => {
-            why.kind() == io::ErrorKind::ConnectionRefused
+            // Reset: accepted by the kernel while iperf3 made its listener anew.
+            matches!(why.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset)
         }
         _ => false,
     }
