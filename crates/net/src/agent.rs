@@ -221,6 +221,7 @@ impl Agent {
         let (rate_max, port) = (self.limits.rate_max, self.limits.data_port);
         let (course, ports) =
             Course::offer(spec, token, rate_max, port, Arc::clone(&control)).map_err(trouble)?;
+        let certificates = course.certificates();
         let longest = Span::from_ns(spec.longest_ns()) + self.timing.start + self.timing.answer;
         self.state().shelf.begin(now(), token, now() + longest);
         let (agent, running) = (Arc::clone(self), Arc::clone(&control));
@@ -236,7 +237,8 @@ impl Agent {
             over.send(Event::Own((token, Box::new(report)))).ok();
         };
         thread::Builder::new().name("test".to_owned()).spawn(work).map_err(trouble)?;
-        Ok((Ready { test, token, ports, rate_max }, UnderWay { token, control }))
+        let ready = Ready { test, token, ports, rate_max, certificates };
+        Ok((ready, UnderWay { token, control }))
     }
 
     fn overlap_of(&self, control: &Control) -> Overlap {
@@ -269,6 +271,8 @@ impl Agent {
                     let asked = u64::from(probes.per_second);
                     within("a number of probes a second", asked, u64::from(probes_max))?;
                 }
+                // Whose rate is kept by the part itself.
+                PartSpec::Exchange(_) => {}
             }
         }
         Ok(())

@@ -82,6 +82,15 @@ pub fn reset_on_close(fd: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
+/// shutdown(2) of both directions: whoever waits in this socket, in whatever thread, returns.
+///
+/// A datagram socket that is not connected says ENOTCONN, and wakes them all the same.
+pub fn shut_down(fd: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: takes plain numbers.
+    check(unsafe { libc::shutdown(fd.as_raw_fd(), libc::SHUT_RDWR) })?;
+    Ok(())
+}
+
 fn set(fd: &OwnedFd, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
     // SAFETY: `value` is a readable int of the size given.
     check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), 4) })?;

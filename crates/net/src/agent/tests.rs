@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use super::*;
 use crate::client::{Client, ClientError};
+use crate::measure::exchange::Pacing;
 use crate::measure::report::{Ended, PartReport};
-use crate::measure::spec::{Direction, ProbesSpec, StreamsSpec};
+use crate::measure::spec::{Direction, ExchangePart, ProbesSpec, StreamsSpec};
+use crate::measure::transport::Transport;
 use crate::protocol::session::Fault;
 
 const HERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -115,6 +117,86 @@ fn every_probe_that_left_was_answered_and_both_sides_count_the_same() {
         assert!(exchange.sent_ns <= exchange.received_ns, "{exchange:?}");
         assert!(exchange.received_there_ns <= exchange.sent_there_ns, "{exchange:?}");
         assert!(exchange.path_ns() <= exchange.received_ns - exchange.sent_ns, "{exchange:?}");
+    }
+}
+
+fn exchange(transport: Transport, pacing: Pacing) -> PartSpec {
+    PartSpec::Exchange(ExchangePart { transport, request_bytes: 64, response_bytes: 48, pacing })
+}
+
+#[test]
+fn every_transport_carries_requests_and_responses_at_every_pace() {
+    let agent = Agent::new("test", Limits::default(), timing());
+    let (mut client, served) = join(&agent);
+    for transport in [Transport::Tcp, Transport::Udp, Transport::Tls, Transport::Quic] {
+        for pacing in [Pacing::Closed, Pacing::Open { per_second: 500 }, Pacing::Connect] {
+            if transport == Transport::Udp && pacing == Pacing::Connect {
+                continue;
+            }
+            // With other parts before and after it, as they are met in their order.
+            let parts = vec![exchange(transport, pacing), streams(Direction::Up, 1)];
+            let outcome = client.run(HERE, &spec(parts), &mut |_| {}, &|| false).unwrap();
+            let what = format!("{transport:?} {pacing:?}");
+            assert_eq!(outcome.here.ended, Ended::Complete, "{what}");
+            let PartReport::Exchange(asked) = &outcome.here.parts[0] else { panic!("{what}") };
+            let there = outcome.there.unwrap();
+            let PartReport::Responses(answered) = &there.parts[0] else { panic!("{what}") };
+            assert_eq!(there.ended, Ended::Complete, "{what}");
+            assert!(asked.answered > 0 && asked.answered == asked.due, "{what}: {asked:?}");
+            assert!(answered.answered >= asked.answered && answered.cpu_ns > 0, "{what}");
+            assert_eq!(answered.strange, 0, "{what}");
+            assert!(!asked.latency.is_empty() && asked.cpu_ns > 0, "{what}");
+            assert_eq!(asked.connect.is_empty(), transport == Transport::Udp, "{what}");
+            assert_eq!(asked.lateness.is_empty(), !matches!(pacing, Pacing::Open { .. }), "{what}");
+        }
+    }
+    client.leave();
+    assert_eq!(served.join().unwrap(), Ok(()));
+    assert_eq!(agent.busy(), (0, 0));
+}
+
+#[test]
+fn an_exchange_that_is_stopped_ends_at_once_on_both_sides() {
+    let agent = Agent::new("test", Limits::default(), timing());
+    let (mut client, _served) = join(&agent);
+    for transport in [Transport::Tcp, Transport::Udp, Transport::Tls, Transport::Quic] {
+        let mut long = spec(vec![exchange(transport, Pacing::Closed)]);
+        long.duration_ns = 60_000_000_000;
+        let answered = std::cell::Cell::new(0);
+        let mut watch = |progress: run::Progress| answered.set(progress.answered);
+        let began = now();
+        let outcome = client.run(HERE, &long, &mut watch, &|| answered.get() > 10).unwrap();
+        assert_eq!(outcome.here.ended, Ended::Stopped, "{transport:?}");
+        assert_eq!(outcome.there.unwrap().ended, Ended::Stopped, "{transport:?}");
+        assert!(now().saturating_since(began) < Span::from_secs(50), "{transport:?}");
+        let PartReport::Exchange(asked) = &outcome.here.parts[0] else { panic!() };
+        assert!(asked.error.is_none(), "{asked:?}");
+    }
+}
+
+#[test]
+fn nothing_is_asked_of_whom_the_agents_certificate_does_not_name() {
+    use crate::secure::Fingerprint;
+    for transport in [Transport::Tls, Transport::Quic] {
+        for forged in [None, Some(Fingerprint::of(b"another"))] {
+            let spec = spec(vec![exchange(transport, Pacing::Closed)]);
+            let (token, control) = (Token([5; 16]), Arc::<Control>::default());
+            let theirs = Arc::clone(&control);
+            let (agent, ports) = Course::offer(&spec, token, None, 0, theirs).unwrap();
+            let ready = Ready { test: 1, token, ports, rate_max: None, certificates: vec![forged] };
+            let report = thread::scope(|scope| {
+                let serving = scope.spawn(|| agent.run(&mut |_| {}));
+                let course = Course::connect(&spec, &ready, HERE, Arc::clone(&control)).unwrap();
+                control.begin();
+                let report = course.run(&mut |_| {});
+                control.halt();
+                serving.join().unwrap();
+                report
+            });
+            let PartReport::Exchange(asked) = &report.parts[0] else { panic!() };
+            assert_eq!(asked.answered, 0, "{transport:?} {forged:?}");
+            assert!(asked.error.is_some(), "{transport:?} {forged:?}");
+        }
     }
 }
 

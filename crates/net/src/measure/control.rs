@@ -43,6 +43,11 @@ impl Control {
         self.halted.load(Ordering::Relaxed)
     }
 
+    /// The same, for who looks at a flag.
+    pub const fn halted(&self) -> &AtomicBool {
+        &self.halted
+    }
+
     /// Wakes who waits.
     pub fn ring(&self) {
         *self.rung.lock().unwrap_or_else(PoisonError::into_inner) = true;

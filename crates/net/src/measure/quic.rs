@@ -7,14 +7,15 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use plumb_base::stats::histogram::Histogram;
 use plumb_sys::clock::{Clock, read_ns};
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{Connection, Endpoint, EndpointConfig, RecvStream, SendStream, TokioRuntime, VarInt};
 
-use super::exchange::{ExchangeReport, ExchangeSpec};
+use super::exchange::turns::{Progress, Turns};
+use super::exchange::{self, ExchangeError, ExchangeReport, ExchangeSpec, Pacing};
 use super::tls::{self, TransportError};
 use super::transport::{
     self, BLOCK_BYTES, Bulk, COUNT_BYTES, Count, ORDER_BYTES, Order, Standing, Transport,
@@ -32,8 +33,6 @@ const IDLE_MS: u32 = 5_000;
 const ALPN: &[u8] = b"plumb-measure";
 /// How often the server looks whether it should stop.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Most samples of the exchange.
-const SAMPLES_MAX: usize = 1_000_000;
 
 /// The server of one session.
 #[derive(Debug)]
@@ -43,6 +42,19 @@ pub struct Server {
     token: [u8; 16],
     /// Nobody else is heard, so nothing is sent to anybody else.
     client: IpAddr,
+    service: Arc<Service>,
+}
+
+/// What is done on connections, and what came of it.
+#[derive(Debug, Default)]
+struct Service {
+    /// The only requests and responses that are served, and nothing else then.
+    agreed: Option<ExchangeSpec>,
+    /// The most that they take and give, in bytes a second.
+    bytes_per_second: Option<u64>,
+    answered: Progress,
+    /// The client says that it is done.
+    is_over: AtomicBool,
 }
 
 impl Server {
@@ -64,7 +76,20 @@ impl Server {
         configuration.transport_config(Arc::new(transport_configuration()));
         // The client does not move; an address that appears in the middle is not followed.
         configuration.migration(false);
-        Ok(Self { socket, configuration, token, client })
+        Ok(Self { socket, configuration, token, client, service: Arc::default() })
+    }
+
+    /// Serves requests and responses of these sizes alone, at no more than so many bytes a second.
+    #[must_use]
+    pub fn for_exchange(mut self, spec: &ExchangeSpec, bytes_per_second: Option<u64>) -> Self {
+        let agreed = Some(spec.clone());
+        self.service = Arc::new(Service { agreed, bytes_per_second, ..Service::default() });
+        self
+    }
+
+    /// Requests answered.
+    pub fn answered(&self) -> u64 {
+        self.service.answered.count()
     }
 
     /// Serves until the deadline by the steady clock, or until `stop` says so; connections and
@@ -89,7 +114,8 @@ impl Server {
     async fn accept(&self, endpoint: &Endpoint, deadline_ns: u64, stop: impl Fn() -> bool) -> u64 {
         let mut failed = 0;
         let mut tasks: Vec<tokio::task::JoinHandle<io::Result<()>>> = Vec::new();
-        while steady_ns() < deadline_ns && !stop() {
+        let is_over = || self.service.is_over.load(Ordering::Relaxed);
+        while steady_ns() < deadline_ns && !stop() && !is_over() {
             let mut index = 0;
             while index < tasks.len() {
                 if tasks[index].is_finished() {
@@ -104,15 +130,16 @@ impl Server {
                 Ok(None) => break,
                 Err(_) => continue,
             };
-            if incoming.remote_address().ip() != self.client || tasks.len() >= CONNECTIONS_MAX {
+            let from = incoming.remote_address().ip();
+            if from.to_canonical() != self.client.to_canonical() || tasks.len() >= CONNECTIONS_MAX {
                 incoming.ignore();
                 failed += 1;
                 continue;
             }
-            let token = self.token;
+            let (token, service) = (self.token, Arc::clone(&self.service));
             tasks.push(tokio::spawn(async move {
                 let connection = incoming.await.map_err(io::Error::from)?;
-                serve(&connection, &token, deadline_ns).await
+                service.serve(&connection, &token, deadline_ns).await
             }));
         }
         endpoint.close(VarInt::from_u32(0), b"over");
@@ -137,71 +164,114 @@ fn transport_configuration() -> quinn::TransportConfig {
     configuration
 }
 
-/// Serves the streams of one connection, one after another, until the client closes it.
-async fn serve(connection: &Connection, token: &[u8; 16], deadline_ns: u64) -> io::Result<()> {
-    loop {
-        match connection.accept_bi().await {
-            Ok((mut send, mut receive)) => {
-                obey(&mut send, &mut receive, token, deadline_ns).await?;
+impl Service {
+    /// Serves the streams of one connection, one after another, until the client closes it.
+    async fn serve(
+        &self,
+        connection: &Connection,
+        token: &[u8; 16],
+        deadline_ns: u64,
+    ) -> io::Result<()> {
+        loop {
+            match connection.accept_bi().await {
+                Ok((mut send, mut receive)) => {
+                    self.obey(&mut send, &mut receive, token, deadline_ns).await?;
+                }
+                Err(
+                    quinn::ConnectionError::ApplicationClosed(_)
+                    | quinn::ConnectionError::LocallyClosed,
+                ) => return Ok(()),
+                Err(error) => return Err(error.into()),
             }
-            Err(
-                quinn::ConnectionError::ApplicationClosed(_)
-                | quinn::ConnectionError::LocallyClosed,
-            ) => return Ok(()),
-            Err(error) => return Err(error.into()),
         }
+    }
+
+    async fn obey(
+        &self,
+        send: &mut SendStream,
+        receive: &mut RecvStream,
+        token: &[u8; 16],
+        deadline_ns: u64,
+    ) -> io::Result<()> {
+        let mut order = [0; ORDER_BYTES];
+        receive.read_exact(&mut order).await.map_err(io::Error::other)?;
+        let order = Order::decode(&order, token)?;
+        if !self.has_agreed(order) {
+            let why = "another measurement was agreed on";
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+        }
+        match order {
+            Order::Nothing => send.write_all(&[1]).await?,
+            Order::Over => {
+                send.write_all(&[1]).await?;
+                self.is_over.store(true, Ordering::Relaxed);
+            }
+            Order::Exchange { request_bytes, response_bytes } => {
+                let spec = ExchangeSpec {
+                    request_bytes,
+                    response_bytes,
+                    pacing: Pacing::Closed,
+                    warm_up_ns: 0,
+                    duration_ns: 1,
+                };
+                spec.check().map_err(io::Error::other)?;
+                self.answer(send, receive, &spec, deadline_ns).await?;
+            }
+            Order::Up => {
+                let (count, _) = drain(receive, deadline_ns).await?;
+                send.write_all(&count.encode()).await?;
+            }
+            Order::Down { duration_ns } => {
+                let cpu = read_ns(Clock::ThreadCpu);
+                pour(send, duration_ns).await?;
+                let cpu_ns = read_ns(Clock::ThreadCpu) - cpu;
+                send.write_all(&Count { cpu_ns, ..Count::default() }.encode()).await?;
+            }
+        }
+        send.finish().map_err(io::Error::other)
+    }
+
+    fn has_agreed(&self, order: Order) -> bool {
+        match (&self.agreed, order) {
+            (None, _) | (Some(_), Order::Over) => true,
+            (Some(spec), Order::Exchange { request_bytes, response_bytes }) => {
+                (spec.request_bytes, spec.response_bytes) == (request_bytes, response_bytes)
+            }
+            (Some(_), Order::Nothing | Order::Up | Order::Down { .. }) => false,
+        }
+    }
+
+    async fn answer(
+        &self,
+        send: &mut SendStream,
+        receive: &mut RecvStream,
+        spec: &ExchangeSpec,
+        deadline_ns: u64,
+    ) -> io::Result<()> {
+        let mut request = vec![0_u8; spec.request_bytes as usize];
+        let response = vec![0x61_u8; spec.response_bytes as usize];
+        let (began_ns, mut bytes) = (steady_ns(), 0_u128);
+        while steady_ns() < deadline_ns {
+            let Some(first) = receive.read(&mut request).await? else { return Ok(()) };
+            receive.read_exact(&mut request[first..]).await.map_err(io::Error::other)?;
+            send.write_all(&response).await?;
+            self.answered.add_one();
+            if let Some(rate) = self.bytes_per_second {
+                bytes += u128::from(spec.request_bytes) + u128::from(spec.response_bytes);
+                let after = bytes * 1_000_000_000 / u128::from(rate.max(1));
+                wait_until(began_ns + u64::try_from(after).unwrap_or(u64::MAX / 2)).await;
+            }
+        }
+        Err(io::Error::new(io::ErrorKind::TimedOut, "the test went on beyond its deadline"))
     }
 }
 
-async fn obey(
-    send: &mut SendStream,
-    receive: &mut RecvStream,
-    token: &[u8; 16],
-    deadline_ns: u64,
-) -> io::Result<()> {
-    let mut order = [0; ORDER_BYTES];
-    receive.read_exact(&mut order).await.map_err(io::Error::other)?;
-    match Order::decode(&order, token)? {
-        Order::Nothing => send.write_all(&[1]).await?,
-        Order::Exchange { request_bytes, response_bytes } => {
-            let spec = ExchangeSpec {
-                request_bytes,
-                response_bytes,
-                pacing: super::exchange::Pacing::Closed,
-                warm_up_ns: 0,
-                duration_ns: 1,
-            };
-            spec.check().map_err(io::Error::other)?;
-            answer(send, receive, &spec, deadline_ns).await?;
-        }
-        Order::Up => {
-            let (count, _) = drain(receive, deadline_ns).await?;
-            send.write_all(&count.encode()).await?;
-        }
-        Order::Down { duration_ns } => {
-            let cpu = read_ns(Clock::ThreadCpu);
-            pour(send, duration_ns).await?;
-            let cpu_ns = read_ns(Clock::ThreadCpu) - cpu;
-            send.write_all(&Count { cpu_ns, ..Count::default() }.encode()).await?;
-        }
+/// Lets the runtime do other things until the steady clock shows `until_ns`.
+async fn wait_until(until_ns: u64) {
+    let left = until_ns.saturating_sub(steady_ns());
+    if left > 0 {
+        tokio::time::sleep(Duration::from_nanos(left)).await;
     }
-    send.finish().map_err(io::Error::other)
-}
-
-async fn answer(
-    send: &mut SendStream,
-    receive: &mut RecvStream,
-    spec: &ExchangeSpec,
-    deadline_ns: u64,
-) -> io::Result<()> {
-    let mut request = vec![0_u8; spec.request_bytes as usize];
-    let response = vec![0x61_u8; spec.response_bytes as usize];
-    while steady_ns() < deadline_ns {
-        let Some(first) = receive.read(&mut request).await? else { return Ok(()) };
-        receive.read_exact(&mut request[first..]).await.map_err(io::Error::other)?;
-        send.write_all(&response).await?;
-    }
-    Err(io::Error::new(io::ErrorKind::TimedOut, "the test went on beyond its deadline"))
 }
 
 async fn pour(send: &mut SendStream, duration_ns: u64) -> io::Result<()> {
@@ -241,14 +311,52 @@ pub fn measure(
     pinned: Fingerprint,
     spec: &TransportSpec,
 ) -> Result<TransportReport, TransportError> {
+    let client = Client { address, configuration: client_configuration(pinned)?, spec };
+    let runtime = runtime().map_err(|error| TransportError::Setup(error.to_string()))?;
+    runtime.block_on(client.measure())
+}
+
+/// The requests and responses of a spec alone, from a socket whose peer is ready; at the end the server is
+/// told that it is over.
+///
+/// # Errors
+/// [`ExchangeError`].
+pub fn ask(
+    socket: UdpSocket,
+    address: SocketAddr,
+    pinned: Fingerprint,
+    spec: &TransportSpec,
+    progress: &Progress,
+    is_halted: &dyn Fn() -> bool,
+) -> Result<ExchangeReport, ExchangeError> {
+    spec.exchange.check()?;
+    let other = |error: TransportError| ExchangeError::at_once(io::Error::other(error));
+    let configuration = client_configuration(pinned).map_err(other)?;
+    let client = Client { address, configuration, spec };
+    let runtime = runtime().map_err(ExchangeError::at_once)?;
+    runtime.block_on(async {
+        let runtime = Arc::new(TokioRuntime);
+        let endpoint = Endpoint::new(EndpointConfig::default(), None, socket, runtime)
+            .map_err(ExchangeError::at_once)?;
+        let asked = if spec.exchange.pacing == Pacing::Connect {
+            client.ask_each(&endpoint, progress, is_halted).await
+        } else {
+            client.ask_over_one(&endpoint, progress, is_halted).await
+        };
+        // The other side is told, or it has gone.
+        tokio::time::timeout(Duration::from_secs(1), endpoint.wait_idle()).await.ok();
+        asked
+    })
+}
+
+fn client_configuration(pinned: Fingerprint) -> Result<quinn::ClientConfig, TransportError> {
     let setup = |error: &dyn ToString| TransportError::Setup(error.to_string());
     let mut tls = tls::client_configuration(pinned).map_err(|error| setup(&error))?;
     tls.alpn_protocols = vec![ALPN.to_vec()];
     let crypto = QuicClientConfig::try_from(tls).map_err(|error| setup(&error))?;
     let mut configuration = quinn::ClientConfig::new(Arc::new(crypto));
     configuration.transport_config(Arc::new(transport_configuration()));
-    let client = Client { address, configuration, spec };
-    runtime().map_err(|error| setup(&error))?.block_on(client.measure())
+    Ok(configuration)
 }
 
 struct Client<'a> {
@@ -270,7 +378,7 @@ impl Client<'_> {
             standing.push(stood);
         }
         let (connection, _) = self.connect(&endpoint).await?;
-        let exchange = self.ask_exchange(&connection).await.map_err(broken)?;
+        let exchange = self.ask_exchange(&connection, &Progress::default(), &|| false).await?;
         let up = self.ask_up(&connection).await.map_err(broken)?;
         let down = self.ask_down(&connection).await.map_err(broken)?;
         connection.close(VarInt::from_u32(0), b"over");
@@ -310,43 +418,110 @@ impl Client<'_> {
         receive.read_exact(&mut [0]).await.map_err(io::Error::other)
     }
 
-    async fn ask_exchange(&self, connection: &Connection) -> io::Result<ExchangeReport> {
+    /// Over one connection, whose standing is noted; then the server is told that it is over.
+    async fn ask_over_one(
+        &self,
+        endpoint: &Endpoint,
+        progress: &Progress,
+        is_halted: &dyn Fn() -> bool,
+    ) -> Result<ExchangeReport, ExchangeError> {
+        let other = |error: TransportError| ExchangeError::at_once(io::Error::other(error));
+        let (connection, stood) = self.connect(endpoint).await.map_err(other)?;
+        let asked = self.ask_exchange(&connection, progress, is_halted).await;
+        self.say_over(&connection).await;
+        Ok(exchange::with_connection(asked?, stood.handshake_ns))
+    }
+
+    /// Each over a connection of its own.
+    async fn ask_each(
+        &self,
+        endpoint: &Endpoint,
+        progress: &Progress,
+        is_halted: &dyn Fn() -> bool,
+    ) -> Result<ExchangeReport, ExchangeError> {
+        let request = vec![0x71_u8; self.spec.exchange.request_bytes as usize];
+        let mut response = vec![0_u8; self.spec.exchange.response_bytes as usize];
+        let mut turns = Turns::new(&self.spec.exchange, progress);
+        while !is_halted()
+            && let Some(due) = turns.due()
+        {
+            match self.ask_once(endpoint, &request, &mut response).await {
+                Ok(connect_ns) => {
+                    turns.answered(due);
+                    turns.connected(due, connect_ns);
+                }
+                Err(error) => return Err(turns.broken(error)),
+            }
+        }
+        let report = turns.conclude();
+        if let Ok((connection, _)) = self.connect(endpoint).await {
+            self.say_over(&connection).await;
+        }
+        Ok(report)
+    }
+
+    /// How long the connection took to stand.
+    async fn ask_once(
+        &self,
+        endpoint: &Endpoint,
+        request: &[u8],
+        response: &mut [u8],
+    ) -> io::Result<u64> {
+        let (connection, stood) = self.connect(endpoint).await.map_err(io::Error::other)?;
+        let (mut send, mut receive) = self.open(&connection, self.exchange_order()).await?;
+        send.write_all(request).await?;
+        send.finish().map_err(io::Error::other)?;
+        receive.read_exact(response).await.map_err(io::Error::other)?;
+        connection.close(VarInt::from_u32(0), b"over");
+        Ok(stood.handshake_ns)
+    }
+
+    /// A server that does not hear it ends by its own deadline.
+    async fn say_over(&self, connection: &Connection) {
+        if let Ok((mut send, mut receive)) = self.open(connection, Order::Over).await {
+            send.finish().ok();
+            receive.read_exact(&mut [0]).await.ok();
+        }
+        connection.close(VarInt::from_u32(0), b"over");
+    }
+
+    const fn exchange_order(&self) -> Order {
+        let ExchangeSpec { request_bytes, response_bytes, .. } = self.spec.exchange;
+        Order::Exchange { request_bytes, response_bytes }
+    }
+
+    async fn ask_exchange(
+        &self,
+        connection: &Connection,
+        progress: &Progress,
+        is_halted: &dyn Fn() -> bool,
+    ) -> Result<ExchangeReport, ExchangeError> {
         let spec = &self.spec.exchange;
-        spec.check().map_err(io::Error::other)?;
-        let order = Order::Exchange {
-            request_bytes: spec.request_bytes,
-            response_bytes: spec.response_bytes,
-        };
-        let (mut send, mut receive) = self.open(connection, order).await?;
+        spec.check()?;
+        let (mut send, mut receive) =
+            self.open(connection, self.exchange_order()).await.map_err(ExchangeError::at_once)?;
         let request = vec![0x71_u8; spec.request_bytes as usize];
         let mut response = vec![0_u8; spec.response_bytes as usize];
-        let mut samples: Vec<u64> = Vec::with_capacity(SAMPLES_MAX);
-        let cpu = read_ns(Clock::ThreadCpu);
-        let start = steady_ns();
-        let counted_from = start + spec.warm_up_ns;
-        let end = counted_from + spec.duration_ns;
-        loop {
-            let sent = steady_ns();
-            if sent >= end || samples.len() == SAMPLES_MAX {
-                break;
+        let mut turns = Turns::new(spec, progress);
+        while !is_halted()
+            && let Some(due) = turns.due()
+        {
+            if turns.is_paced() {
+                wait_until(due).await;
+                turns.note_start(due, steady_ns());
             }
-            send.write_all(&request).await?;
-            receive.read_exact(&mut response).await.map_err(io::Error::other)?;
-            let read = steady_ns();
-            if sent >= counted_from {
-                samples.push(read - sent);
+            let asked = async {
+                send.write_all(&request).await?;
+                receive.read_exact(&mut response).await.map_err(io::Error::other)
+            };
+            if let Err(error) = asked.await {
+                return Err(turns.broken(error));
             }
+            turns.answered(due);
         }
-        let counted_ns = steady_ns().saturating_sub(counted_from);
-        let cpu_ns = read_ns(Clock::ThreadCpu) - cpu;
-        send.finish().map_err(io::Error::other)?;
-        let mut latency = Histogram::new();
-        for ns in samples {
-            latency.record(ns);
-        }
-        let (answered, latency) = (latency.len(), latency.encode());
-        let due = answered;
-        Ok(ExchangeReport { due, answered, latency, counted_ns, cpu_ns, ..Default::default() })
+        let report = turns.conclude();
+        send.finish().ok();
+        Ok(report)
     }
 
     async fn ask_up(&self, connection: &Connection) -> io::Result<Bulk> {

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::exchange::{ExchangeReport, ResponsesReport};
 use crate::evidence::host::{HostFacts, HostReading};
 use crate::evidence::tcp::TcpSample;
 
@@ -66,6 +67,10 @@ pub enum PartReport {
     Probes(Box<ProbesReport>),
     /// Probes, as the side that answers saw them.
     Answers(AnswersReport),
+    /// Requests and responses, as the side that asks saw them.
+    Exchange(Box<ExchangeReport>),
+    /// Requests and responses, as the side that answers saw them.
+    Responses(ResponsesReport),
 }
 
 /// Bulk TCP, as one side saw it.

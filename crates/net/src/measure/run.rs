@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, ScopedJoinHandle};
 
 use super::control::Control;
+use super::exchange::half::{Requester, Responder};
 use super::latency::{Answerer, Asker, Schedule};
 use super::report::{
     Ended, Moment, PartReport, ProbesReport, StreamSample, StreamsReport, TestReport,
@@ -21,6 +22,7 @@ use crate::evidence::counters;
 use crate::evidence::host::{HostFacts, HostReading};
 use crate::protocol::message::{Ready, Refusal};
 use crate::protocol::token::Token;
+use crate::secure::Fingerprint;
 
 /// How long the agent waits for all connections and the start of a test.
 const BEGIN_NS: u64 = 30_000_000_000;
@@ -48,7 +50,7 @@ pub struct Progress {
     pub up_bytes: u64,
     /// Bytes so far from the agent to the client.
     pub down_bytes: u64,
-    /// Probes answered so far.
+    /// Probes and requests answered so far.
     pub answered: u64,
 }
 
@@ -59,6 +61,8 @@ enum Part {
     Lanes(Vec<Arc<Lane>>, StreamsSpec),
     Asker(Asker),
     Answerer(Answerer),
+    Requester(Box<Requester>),
+    Responder(Box<Responder>),
 }
 
 /// One side of a test that is ready.
@@ -103,6 +107,9 @@ pub fn check(spec: &TestSpec) -> Result<(), Refusal> {
             PartSpec::Probes(probes) if probes.per_second == 0 || probes.per_second > 100_000 => {
                 return nonsense("it has no probes a second, or more than 100,000");
             }
+            PartSpec::Exchange(part) => {
+                part.check(spec).map_err(|error| Refusal::Nonsense(error.to_string()))?;
+            }
             _ => {}
         }
     }
@@ -138,6 +145,11 @@ impl Course {
                     let port = answerer.port()?;
                     (Part::Answerer(answerer), port)
                 }
+                PartSpec::Exchange(part) => {
+                    let responder = Responder::bind(part, spec, token, rate_max, port)?;
+                    let port = responder.port()?;
+                    (Part::Responder(Box::new(responder)), port)
+                }
             };
             parts.push(part);
             ports.push(port);
@@ -157,7 +169,7 @@ impl Course {
     ) -> Result<Self, ConnectError> {
         let (token, rate_max) = (ready.token, ready.rate_max);
         let mut parts = Vec::new();
-        for (part, port) in spec.parts.iter().zip(&ready.ports) {
+        for (index, (part, port)) in spec.parts.iter().zip(&ready.ports).enumerate() {
             let address = stream::with_port(agent, *port);
             parts.push(match part {
                 PartSpec::Streams(streams) => {
@@ -172,9 +184,34 @@ impl Course {
                         .map_err(|source| ConnectError::Other { address, source })?;
                     Part::Asker(asker)
                 }
+                PartSpec::Exchange(part) => {
+                    let pinned = ready.certificates.get(index).copied().flatten();
+                    let requester = Requester::connect(address, token, part, spec, pinned)?;
+                    Part::Requester(Box::new(requester))
+                }
             });
         }
         Ok(Self { spec: spec.clone(), token, control, rate_max: None, parts })
+    }
+
+    /// What this side's certificates are known by, one for each part that has one.
+    pub fn certificates(&self) -> Vec<Option<Fingerprint>> {
+        let of = |part: &Part| match part {
+            Part::Responder(responder) => responder.fingerprint(),
+            _ => None,
+        };
+        self.parts.iter().map(of).collect()
+    }
+
+    /// Ends what waits in a socket without a time of its own.
+    fn cut(&self) {
+        for part in &self.parts {
+            match part {
+                Part::Requester(requester) => requester.cut(),
+                Part::Responder(responder) => responder.cut(),
+                _ => {}
+            }
+        }
     }
 
     /// Measures from the beginning, for which it waits, to the end; `watch` is told at every interval.
@@ -205,6 +242,8 @@ impl Course {
                 let token = self.token;
                 let lanes = stream::accept(listener, streams, token, until_ns, &self.control)?;
                 *part = Part::Lanes(lanes, streams.clone());
+            } else if let Part::Responder(responder) = part {
+                responder.meet(until_ns, &self.control)?;
             }
         }
         Ok(())
@@ -228,9 +267,11 @@ impl Course {
             *if is_up { &mut progress.up_bytes } else { &mut progress.down_bytes } += bytes;
         }
         for part in &self.parts {
-            if let Part::Asker(asker) = part {
-                progress.answered += asker.answered();
-            }
+            progress.answered += match part {
+                Part::Asker(asker) => asker.answered(),
+                Part::Requester(requester) => requester.answered(),
+                _ => 0,
+            };
         }
         progress
     }
@@ -268,11 +309,17 @@ impl<'scope> Working<'scope> {
                         || control.began_ns().map_or(u64::MAX, |began| course.deadline_ns(began));
                     PartReport::Answers(answerer.work(deadline, control))
                 }),
+                Part::Responder(responder) => Working::spawn(&working, scope, move || {
+                    let deadline =
+                        || control.began_ns().map_or(u64::MAX, |began| course.deadline_ns(began));
+                    PartReport::Responses(responder.work(deadline, control))
+                }),
                 _ => None,
             });
         }
         let Some(began_ns) = control.wait_for_begin(until_ns) else {
             control.halt();
+            course.cut();
             return TestReport { ended: Ended::Stopped, ..TestReport::default() };
         };
         let deadline_ns = course.deadline_ns(began_ns);
@@ -294,7 +341,12 @@ impl<'scope> Working<'scope> {
                         });
                     }
                 }
-                Part::Listener(..) | Part::Answerer(_) => {}
+                Part::Requester(requester) => {
+                    *own = Working::spawn(&working, scope, move || {
+                        PartReport::Exchange(Box::new(requester.work(control)))
+                    });
+                }
+                Part::Listener(..) | Part::Answerer(_) | Part::Responder(_) => {}
             }
         }
         let (moments, samples) = working.sample(began_ns, watch);
@@ -337,7 +389,7 @@ impl<'scope> Working<'scope> {
         let planned_ns = course.spec.planned_ns();
         let mut samples: Vec<Vec<StreamSample>> = course.lanes().map(|_| Vec::new()).collect();
         let mut moments = Vec::new();
-        let mut due_ns = began_ns;
+        let (mut due_ns, deadline_ns) = (began_ns, course.deadline_ns(began_ns));
         // One reading at the end of what counts, whatever the interval.
         loop {
             let is_done = self.left.load(Ordering::Acquire) == 0;
@@ -355,7 +407,12 @@ impl<'scope> Working<'scope> {
             if is_done {
                 return (moments, samples);
             }
-            course.control.wait_until(due_ns);
+            if course.control.is_halted() || steady_ns() >= deadline_ns {
+                course.cut();
+                course.control.wait_until(due_ns);
+            } else {
+                course.control.wait_until(due_ns.min(deadline_ns));
+            }
         }
     }
 }
@@ -395,7 +452,15 @@ impl Course {
                     broken = broken.or(error);
                     PartReport::Streams(StreamsReport { streams })
                 }
-                (_, Some(Ok(report))) => report,
+                (_, Some(Ok(report))) => {
+                    let error = match &report {
+                        PartReport::Exchange(asked) => asked.error.as_ref(),
+                        PartReport::Responses(answered) => answered.error.as_ref(),
+                        _ => None,
+                    };
+                    broken = broken.or_else(|| error.cloned());
+                    report
+                }
                 _ => {
                     broken.get_or_insert_with(|| "a thread of the test could not run".to_owned());
                     PartReport::Probes(Box::<ProbesReport>::default())

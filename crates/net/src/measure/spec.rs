@@ -4,6 +4,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::exchange::{ExchangeError, ExchangeSpec, Pacing, datagram};
+use super::transport::Transport;
+
 /// One test.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TestSpec {
@@ -38,6 +41,8 @@ pub enum PartSpec {
     Streams(StreamsSpec),
     /// Round trips of small datagrams at a fixed rate.
     Probes(ProbesSpec),
+    /// Requests and responses.
+    Exchange(ExchangePart),
 }
 
 impl PartSpec {
@@ -45,7 +50,7 @@ impl PartSpec {
     pub fn connections(&self) -> usize {
         match self {
             Self::Streams(streams) => streams.connections(),
-            Self::Probes(_) => 0,
+            Self::Probes(_) | Self::Exchange(_) => 0,
         }
     }
 }
@@ -112,4 +117,52 @@ pub struct ProbesSpec {
     pub per_second: u32,
     /// Bytes of each, both ways: what is below the smallest that holds the stamps is raised to it.
     pub datagram_bytes: u16,
+}
+
+/// Requests and responses over a transport.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExchangePart {
+    /// Over what.
+    pub transport: Transport,
+    /// Bytes of a request.
+    pub request_bytes: u32,
+    /// Bytes of a response.
+    pub response_bytes: u32,
+    /// When requests are sent.
+    pub pacing: Pacing,
+}
+
+impl ExchangePart {
+    /// With the times of the test that it is a part of.
+    pub const fn within(&self, test: &TestSpec) -> ExchangeSpec {
+        ExchangeSpec {
+            request_bytes: self.request_bytes,
+            response_bytes: self.response_bytes,
+            pacing: self.pacing,
+            warm_up_ns: test.warm_up_ns,
+            duration_ns: test.duration_ns,
+        }
+    }
+
+    /// Whether it can be done.
+    ///
+    /// # Errors
+    /// [`ExchangeError::Spec`], with what cannot.
+    pub const fn check(&self, test: &TestSpec) -> Result<(), ExchangeError> {
+        if matches!(self.transport, Transport::Udp) {
+            if matches!(self.pacing, Pacing::Connect) {
+                return Err(ExchangeError::Spec("UDP has no connections to make"));
+            }
+            let (least, most) = (datagram::BYTES_MIN, datagram::BYTES_MAX);
+            if self.request_bytes < least || self.request_bytes > most {
+                return Err(ExchangeError::Spec("requests in datagrams have 40 B to 65,507 B"));
+            }
+            if self.response_bytes < least || self.response_bytes > self.request_bytes {
+                return Err(ExchangeError::Spec(
+                    "responses in datagrams have 40 B or more and are no longer than requests",
+                ));
+            }
+        }
+        self.within(test).check()
+    }
 }

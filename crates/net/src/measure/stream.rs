@@ -271,7 +271,18 @@ pub fn connect(
     spec: &StreamsSpec,
     token: Token,
 ) -> Result<Vec<Arc<Lane>>, ConnectError> {
-    let named = |source: io::Error| match source.kind() {
+    let one = |index: usize| {
+        let index = u16::try_from(index).unwrap_or(u16::MAX);
+        let stream = connect_one(address, spec)?;
+        show(&stream, index, token)?;
+        Lane::new(index, spec, true, stream).map(Arc::new)
+    };
+    (0..spec.connections()).map(|index| one(index).map_err(|error| named(address, error))).collect()
+}
+
+/// Why a connection to `address` was not made.
+pub(super) fn named(address: SocketAddr, source: io::Error) -> ConnectError {
+    match source.kind() {
         io::ErrorKind::ConnectionRefused => ConnectError::Refused { address },
         io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
             ConnectError::Late { address, seconds: CONNECT.as_secs() }
@@ -280,23 +291,27 @@ pub fn connect(
             ConnectError::Stranger { address }
         }
         _ => ConnectError::Other { address, source },
-    };
-    let one = |index: usize| {
-        let index = u16::try_from(index).unwrap_or(u16::MAX);
-        let mut stream = connect_one(address, spec)?;
-        let mut preamble = [0; PREAMBLE_BYTES];
-        preamble[..TOKEN_BYTES].copy_from_slice(&token.0);
-        preamble[TOKEN_BYTES..].copy_from_slice(&index.to_le_bytes());
-        stream.set_read_timeout(Some(CONNECT))?;
-        stream.write_all(&preamble)?;
-        let mut answer = [0];
-        stream.read_exact(&mut answer)?;
-        if answer != [ACCEPTED] {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
-        Lane::new(index, spec, true, stream).map(Arc::new)
-    };
-    (0..spec.connections()).map(|index| one(index).map_err(named)).collect()
+    }
+}
+
+/// Connects within the time that there is for it.
+pub(super) fn connect_in_time(address: SocketAddr) -> io::Result<TcpStream> {
+    TcpStream::connect_timeout(&address, CONNECT)
+}
+
+/// Shows the token on connection `index`, and waits until it is taken.
+pub(super) fn show(mut stream: &TcpStream, index: u16, token: Token) -> io::Result<()> {
+    let mut preamble = [0; PREAMBLE_BYTES];
+    preamble[..TOKEN_BYTES].copy_from_slice(&token.0);
+    preamble[TOKEN_BYTES..].copy_from_slice(&index.to_le_bytes());
+    stream.set_read_timeout(Some(CONNECT))?;
+    stream.write_all(&preamble)?;
+    let mut answer = [0];
+    stream.read_exact(&mut answer)?;
+    if answer != [ACCEPTED] {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    Ok(())
 }
 
 /// A connection whose buffers are set before its window scale is settled.
@@ -361,8 +376,21 @@ pub fn accept(
     until_ns: u64,
     control: &Control,
 ) -> io::Result<Vec<Arc<Lane>>> {
-    let wanted = spec.connections();
-    let mut places: Vec<Option<Arc<Lane>>> = vec![None; wanted];
+    accept_all(listener, spec.connections(), token, until_ns, control, |index, stream| {
+        Lane::new(index, spec, false, stream).map(Arc::new)
+    })
+}
+
+/// Takes as many connections as are wanted, each made into what is wanted of it.
+pub(super) fn accept_all<T>(
+    listener: &TcpListener,
+    wanted: usize,
+    token: Token,
+    until_ns: u64,
+    control: &Control,
+    take: impl Fn(u16, TcpStream) -> io::Result<T>,
+) -> io::Result<Vec<T>> {
+    let mut places: Vec<Option<T>> = (0..wanted).map(|_| None).collect();
     let (arrived, arrivals) = mpsc::channel::<Option<(u16, TcpStream)>>();
     let mut listening_to = 0_usize;
     while places.iter().any(Option::is_none) {
@@ -397,7 +425,7 @@ pub fn accept(
                 }
                 // An end that cannot be as asked is no end: the client must not begin.
                 let mut accepted = stream.try_clone()?;
-                *place = Some(Arc::new(Lane::new(index, spec, false, stream)?));
+                *place = Some(take(index, stream)?);
                 accepted.write_all(&[ACCEPTED])?;
             }
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}

@@ -4,7 +4,7 @@
 //! has from the control connection. Left out: QUIC ([`super::quic`]), and what is asked
 //! ([`super::transport`]).
 
-use std::io::{self, Write as _};
+use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
@@ -130,13 +130,8 @@ impl Server {
         };
         // A client that trickles its handshake is ended by a deadline for all of it.
         stream.set_times(crate::clock::now() + STEP_MAX, STEP_MAX);
-        let mut connection =
-            ServerConnection::new(Arc::clone(configuration)).map_err(io::Error::other)?;
-        while connection.is_handshaking() {
-            connection.complete_io(&mut stream)?;
-        }
-        stream.set_times(Instant::NEVER, STEP_MAX);
-        let mut stream = StreamOwned::new(connection, stream);
+        let mut stream = accept(stream, configuration)?;
+        stream.sock.set_times(Instant::NEVER, STEP_MAX);
         transport::obey(&mut stream, &self.token, deadline_ns)
     }
 }
@@ -149,6 +144,33 @@ pub(super) fn server_configuration(identity: &Identity) -> Result<ServerConfig, 
         .with_single_cert(vec![identity.certificate()], identity.key())?;
     configuration.send_tls13_tickets = 0;
     Ok(configuration)
+}
+
+/// The server's handshake over anything that reads and writes.
+pub(super) fn accept<S: Read + Write>(
+    mut stream: S,
+    configuration: &Arc<ServerConfig>,
+) -> io::Result<StreamOwned<ServerConnection, S>> {
+    let mut connection =
+        ServerConnection::new(Arc::clone(configuration)).map_err(io::Error::other)?;
+    while connection.is_handshaking() {
+        connection.complete_io(&mut stream)?;
+    }
+    Ok(StreamOwned::new(connection, stream))
+}
+
+/// The client's handshake over anything that reads and writes.
+pub(super) fn connect<S: Read + Write>(
+    mut stream: S,
+    configuration: &Arc<ClientConfig>,
+) -> io::Result<StreamOwned<ClientConnection, S>> {
+    let name = ServerName::try_from(NAME).expect("the name is a word of letters");
+    let mut connection =
+        ClientConnection::new(Arc::clone(configuration), name).map_err(io::Error::other)?;
+    while connection.is_handshaking() {
+        connection.complete_io(&mut stream)?;
+    }
+    Ok(StreamOwned::new(connection, stream))
 }
 
 /// A client that trusts one certificate.
@@ -219,18 +241,13 @@ fn connect_tls(
     configuration: &Arc<ClientConfig>,
 ) -> Result<(TlsStream, Standing), TransportError> {
     let fault = |error| TransportError::Connect { transport: Transport::Tls, address, error };
-    let name = ServerName::try_from(NAME).expect("the name is a word of letters");
-    let (mut stream, stood) = connect_tcp(address)?;
+    let (stream, stood) = connect_tcp(address)?;
     let cpu = read_ns(Clock::ThreadCpu);
     let began = steady_ns();
-    let mut connection = ClientConnection::new(Arc::clone(configuration), name)
-        .map_err(|error| fault(io::Error::other(error)))?;
-    while connection.is_handshaking() {
-        connection.complete_io(&mut stream).map_err(fault)?;
-    }
+    let stream = connect(stream, configuration).map_err(fault)?;
     let handshake_ns = steady_ns() - began;
     let cpu_ns = stood.cpu_ns + read_ns(Clock::ThreadCpu) - cpu;
-    Ok((StreamOwned::new(connection, stream), Standing { handshake_ns, cpu_ns, ..stood }))
+    Ok((stream, Standing { handshake_ns, cpu_ns, ..stood }))
 }
 
 impl HalfClose for DeadlineStream {

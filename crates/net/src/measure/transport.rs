@@ -9,7 +9,8 @@ use std::io::{self, Read, Write};
 use plumb_sys::clock::{Clock, read_ns};
 use serde::{Deserialize, Serialize};
 
-use super::exchange::{self, ExchangeError, ExchangeReport, ExchangeSpec, Pacing};
+use super::exchange::turns::Progress;
+use super::exchange::{self, Bounds, ExchangeError, ExchangeReport, ExchangeSpec, Pacing};
 use crate::clock::steady_ns;
 
 /// Bytes of an order on the wire: what is not used is zero.
@@ -30,6 +31,8 @@ pub enum Transport {
     Tls,
     /// QUIC.
     Quic,
+    /// UDP as it is: requests and responses only.
+    Udp,
 }
 
 impl Transport {
@@ -39,6 +42,17 @@ impl Transport {
             Self::Tcp => "TCP",
             Self::Tls => "TLS 1.3",
             Self::Quic => "QUIC",
+            Self::Udp => "UDP",
+        }
+    }
+
+    /// Its word on a command line: `tcp`, `tls`, `quic` or `udp`.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Tls => "tls",
+            Self::Quic => "quic",
+            Self::Udp => "udp",
         }
     }
 }
@@ -128,6 +142,8 @@ pub enum Order {
         /// How long.
         duration_ns: u64,
     },
+    /// The client is done: no more connections come.
+    Over,
 }
 
 impl Order {
@@ -211,7 +227,7 @@ pub fn obey(stream: &mut impl HalfClose, token: &[u8; 16], deadline_ns: u64) -> 
     stream.read_exact(&mut order)?;
     match Order::decode(&order, token)? {
         // One byte back: the client knows that its order, and with it the handshake, has arrived.
-        Order::Nothing => {
+        Order::Nothing | Order::Over => {
             stream.write_all(&[1])?;
             stream.close_writing()
         }
@@ -223,7 +239,7 @@ pub fn obey(stream: &mut impl HalfClose, token: &[u8; 16], deadline_ns: u64) -> 
                 warm_up_ns: 0,
                 duration_ns: 1,
             };
-            exchange::answer_all(stream, &spec, deadline_ns)?;
+            exchange::answer_in_turn(stream, &spec, Bounds::until(deadline_ns), &mut 0)?;
             stream.close_writing()
         }
         Order::Up => {
@@ -290,10 +306,9 @@ pub(super) fn ask_exchange(
         request_bytes: spec.exchange.request_bytes,
         response_bytes: spec.exchange.response_bytes,
     };
-    let fault = |error| ExchangeError::Connection { after: 0, error };
-    stream.write_all(&order.encode(&spec.token)).map_err(fault)?;
-    let report = exchange::ask_closed(stream, &spec.exchange)?;
-    stream.close_writing().map_err(fault)?;
+    stream.write_all(&order.encode(&spec.token)).map_err(ExchangeError::at_once)?;
+    let report = exchange::ask_in_turn(stream, &spec.exchange, &Progress::default())?;
+    stream.close_writing().map_err(ExchangeError::at_once)?;
     Ok(report)
 }
 

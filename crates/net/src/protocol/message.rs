@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::token::Token;
 use crate::measure::report::TestReport;
 use crate::measure::spec::TestSpec;
+use crate::secure::Fingerprint;
 
 /// Longest message where no report may come.
 pub const MESSAGE_MAX: usize = 16 << 10;
@@ -128,6 +129,8 @@ pub struct Ready {
     pub ports: Vec<u16>,
     /// The most that the agent takes or sends in this test, in bytes a second.
     pub rate_max: Option<u64>,
+    /// What the agent's certificates of this test are known by: one for each part, where it encrypts.
+    pub certificates: Vec<Option<Fingerprint>>,
 }
 
 /// Why an agent does not do what was asked.

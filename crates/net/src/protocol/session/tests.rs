@@ -37,7 +37,7 @@ pub(crate) fn client(now: Instant) -> ClientSession {
 }
 
 fn ready(test: u32) -> Ready {
-    Ready { test, token: TOKEN, ports: vec![9], rate_max: None }
+    Ready { test, token: TOKEN, ports: vec![9], rate_max: None, certificates: vec![None] }
 }
 
 /// Both sides and what is under way between them, each direction cut after so many bytes.

@@ -1,0 +1,186 @@
+//! The requests of one thread, one under way at a time: when each begins, what counts, and what came of all.
+//!
+//! Left out: what carries them.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use plumb_sys::clock::{Clock, read_ns};
+
+use super::samples::Samples;
+use super::{ExchangeError, ExchangeReport, ExchangeSpec, Pacing};
+use crate::clock::{sleep_until, steady_ns};
+
+/// How many were answered so far, for others to look at: a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct Progress(AtomicU64);
+
+impl Progress {
+    /// How many.
+    pub fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(super) fn set(&self, count: u64) {
+        self.0.store(count, Ordering::Relaxed);
+    }
+
+    /// One more, where several tasks count.
+    pub(in super::super) fn add_one(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Even times.
+#[derive(Clone, Copy, Debug)]
+struct Beat {
+    start_ns: u64,
+    per_second: u64,
+    index: u64,
+}
+
+/// The requests of one thread.
+#[derive(Debug)]
+pub struct Turns<'a> {
+    counted_from: u64,
+    end: u64,
+    beat: Option<Beat>,
+    latency: Samples,
+    lateness: Samples,
+    connect: Samples,
+    /// Processor time of this thread when what counts began.
+    cpu_from: Option<u64>,
+    due: u64,
+    answered: u64,
+    lost: u64,
+    all: u64,
+    progress: &'a Progress,
+}
+
+impl<'a> Turns<'a> {
+    /// Those of a spec, from now on.
+    pub fn new(spec: &ExchangeSpec, progress: &'a Progress) -> Self {
+        let (latency, lateness, connect) = (Samples::new(), Samples::new(), Samples::new());
+        let start_ns = steady_ns();
+        let beat = match spec.pacing {
+            Pacing::Open { per_second } => {
+                Some(Beat { start_ns, per_second: u64::from(per_second.max(1)), index: 0 })
+            }
+            Pacing::Closed | Pacing::Connect => None,
+        };
+        Self {
+            counted_from: start_ns + spec.warm_up_ns,
+            end: start_ns + spec.end_ns(),
+            beat,
+            latency,
+            lateness,
+            connect,
+            cpu_from: None,
+            due: 0,
+            answered: 0,
+            lost: 0,
+            all: 0,
+            progress,
+        }
+    }
+
+    /// When the next request is due: now, or a moment of the rate; none when the time is over.
+    #[inline]
+    pub fn due(&mut self) -> Option<u64> {
+        let mut due = match &mut self.beat {
+            None => steady_ns(),
+            Some(beat) => {
+                beat.index += 1;
+                beat.start_ns + (beat.index - 1) * 1_000_000_000 / beat.per_second
+            }
+        };
+        if due >= self.end {
+            return None;
+        }
+        if due >= self.counted_from {
+            if self.cpu_from.is_none() {
+                self.cpu_from = Some(read_ns(Clock::ThreadCpu));
+                due = if self.beat.is_none() { steady_ns() } else { due };
+            }
+            self.due += 1;
+        }
+        Some(due)
+    }
+
+    /// Whether requests have times of their own to wait for.
+    pub const fn is_paced(&self) -> bool {
+        self.beat.is_some()
+    }
+
+    /// Waits for a request's time, where it has one.
+    #[inline]
+    pub fn wait(&mut self, due: u64) {
+        if self.beat.is_some() {
+            let mut now = steady_ns();
+            while now < due {
+                sleep_until(due);
+                now = steady_ns();
+            }
+            self.note_start(due, now);
+        }
+    }
+
+    /// A request with a time of its own begins now.
+    pub fn note_start(&mut self, due: u64, now: u64) {
+        if due >= self.counted_from {
+            self.lateness.take(now.saturating_sub(due));
+        }
+    }
+
+    /// The whole response has been read; how long that took since it was due.
+    #[inline]
+    pub fn answered(&mut self, due: u64) -> u64 {
+        let took_ns = steady_ns().saturating_sub(due);
+        self.all += 1;
+        self.progress.set(self.all);
+        if due >= self.counted_from {
+            self.answered += 1;
+            self.latency.take(took_ns);
+        }
+        took_ns
+    }
+
+    /// The connection of a request stood so long after it was begun.
+    pub fn connected(&mut self, due: u64, connect_ns: u64) {
+        if due >= self.counted_from {
+            self.connect.take(connect_ns);
+        }
+    }
+
+    /// Nothing came back.
+    pub const fn lost(&mut self, due: u64) {
+        if due >= self.counted_from {
+            self.lost += 1;
+        }
+    }
+
+    /// What came of them.
+    pub fn conclude(self) -> ExchangeReport {
+        let counted_ns = steady_ns().saturating_sub(self.counted_from);
+        let cpu_ns = self.cpu_from.map_or(0, |from| read_ns(Clock::ThreadCpu) - from);
+        ExchangeReport {
+            due: self.due,
+            answered: self.answered,
+            lost: self.lost,
+            latency: self.latency.encode(),
+            lateness: self.lateness.encode(),
+            connect: self.connect.encode(),
+            counted_ns,
+            cpu_ns,
+            cpu_requests: self.answered,
+            error: None,
+        }
+    }
+
+    /// The error of a connection that broke, with what came of them until then.
+    pub fn broken(self, error: io::Error) -> ExchangeError {
+        ExchangeError::Connection { after: self.all, error, partial: Box::new(self.conclude()) }
+    }
+}
