@@ -5,6 +5,7 @@
 pub mod course;
 pub mod digest;
 pub mod evidence;
+pub mod exchange;
 pub mod install;
 pub mod place;
 pub mod reach;

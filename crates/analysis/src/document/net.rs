@@ -80,7 +80,7 @@ pub struct NetClocks {
 /// One phase: everything that was measured at the same time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NetPhase {
-    /// `idle`, `down`, `up` or `both`.
+    /// `idle`, `down`, `up`, `both`, or `exchange` and its transport.
     pub name: String,
     /// Which repetition, from 0.
     pub round: u32,
@@ -94,6 +94,8 @@ pub struct NetPhase {
     pub flows: Vec<NetFlow>,
     /// Round trips of small datagrams at a fixed rate; null without them.
     pub probes: Option<NetProbes>,
+    /// Requests and responses; null without them.
+    pub exchange: Option<NetExchange>,
     /// Processor time on this side in the time that counts; null where it is not known.
     pub cpu_here: Option<NetCpu>,
     /// The same on the other side.
@@ -220,6 +222,42 @@ pub struct NetProbes {
     pub one_way_up: Option<NetOneWay>,
     /// One way down.
     pub one_way_down: Option<NetOneWay>,
+}
+
+/// Requests from here, and the other host's responses.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct NetExchange {
+    /// Over what: `tcp`, `udp`, `tls` or `quic`.
+    pub transport: String,
+    /// `closed`, each after the response to the one before; `open`, at even times; `connect`, each over a
+    /// connection of its own.
+    pub pacing: String,
+    /// How many a second were to be sent; null but at `open`.
+    pub per_second: Option<u32>,
+    /// Bytes of a request.
+    pub request_bytes: u32,
+    /// Bytes of a response.
+    pub response_bytes: u32,
+    /// Requests that were due in the time that counts.
+    pub due: u64,
+    /// Those that were answered.
+    pub answered: u64,
+    /// Those that were not answered in time: datagrams only.
+    pub lost: u64,
+    /// The time that counted, in seconds.
+    pub seconds: f64,
+    /// Requests answered a second.
+    pub requests_per_second: f64,
+    /// From when a request was due, or at `closed` sent, until its whole response was read.
+    pub latency: Option<NetDistribution>,
+    /// How late requests left, at `open`.
+    pub lateness: Option<NetDistribution>,
+    /// Until a connection could be used, its encryption included.
+    pub connect: Option<NetDistribution>,
+    /// Processor time of the threads that ask for each request, in nanoseconds, without interrupts.
+    pub asking_cpu_ns_per_request: Option<f64>,
+    /// The same of the thread that answers.
+    pub answering_cpu_ns_per_request: Option<f64>,
 }
 
 /// Delays of one direction.

@@ -13,7 +13,7 @@ use plumb_base::units::{Unit, parse_bytes};
 use plumb_host::{clock, environment, stop};
 use plumb_net::client::Client;
 use plumb_net::measure::run::Progress;
-use plumb_net::measure::spec::Direction;
+use plumb_net::measure::spec::{Direction, ExchangePart};
 use plumb_report::terminal;
 use plumb_store::sqlite::Mode;
 
@@ -26,6 +26,7 @@ use crate::net::record::{self, Header};
 use crate::net::{digest, install};
 use crate::problem::{Exit, Problem};
 
+pub mod exchange;
 pub mod http;
 pub mod pair;
 
@@ -40,6 +41,7 @@ Examples:
   plumb net user@host                    15 s: rates, latency idle and under load, cost
   plumb net host --install               the same where plumb is not there yet
   plumb net host --streams 4 --only down
+  plumb net host --exchange tcp,udp      requests and responses of 64 B, one after another
   plumb net --via 'docker exec -i box plumb agent --stdio' 172.17.0.2
   plumb net host --pair TOKEN            once, with the token of 'plumb agent --listen --pair'
   plumb net tls:host                     then, with the agent that listens there
@@ -59,6 +61,8 @@ pub struct Net {
     /// Pair with the agent that listens on HOST, by the token that it printed
     #[arg(long, value_name = "TOKEN", requires = "host", help_heading = "Reaching it")]
     pair: Option<String>,
+    #[command(flatten)]
+    exchange: exchange::ExchangeOptions,
     #[command(flatten)]
     page: http::HttpOptions,
 }
@@ -174,11 +178,12 @@ fn span_or_none(text: &str) -> Result<Span, String> {
 }
 
 impl MeasureOptions {
-    fn wanted(&self) -> Wanted {
-        let idle_too = self.only.is_empty() || self.only.contains(&Only::Idle);
+    fn wanted(&self, exchanges: Vec<ExchangePart>) -> Wanted {
+        let all = self.only.is_empty() && exchanges.is_empty();
+        let idle_too = all || self.only.contains(&Only::Idle);
         let mut directions: Vec<Direction> =
             self.only.iter().filter_map(|only| only.direction()).collect();
-        if self.only.is_empty() {
+        if all {
             directions = vec![Direction::Down, Direction::Up];
         }
         let narrow = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
@@ -189,6 +194,7 @@ impl MeasureOptions {
             interval: self.interval,
             drain: self.drain,
             directions,
+            exchanges,
             streams: self.streams,
             congestion: self.congestion.clone(),
             window_bytes: self.window.map(narrow),
@@ -218,10 +224,9 @@ impl Net {
         }
         let place = Place::parse(self.host.as_deref(), self.reach.via.as_deref())?;
         let ssh: Vec<String> = self.reach.ssh.split_whitespace().map(str::to_owned).collect();
-        let wanted = self.measure.wanted();
-        if wanted.directions.is_empty()
-            && (wanted.probes_per_second == 0 || wanted.idle == Span::ZERO)
-        {
+        let wanted = self.measure.wanted(self.exchange.parts());
+        wanted.check().map_err(|error| Problem::from_message(&error, Exit::Usage))?;
+        if wanted.is_empty() {
             return Err(Problem::usage("nothing is left to measure")
                 .fix("leave --only, --idle or --probes away")
                 .into());

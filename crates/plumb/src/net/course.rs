@@ -1,4 +1,4 @@
-//! The phases of a measurement, one test each: idle, then each direction under load.
+//! The phases of a measurement, one test each: idle, requests and responses, then each direction under load.
 //!
 //! Left out: what the reports of a phase mean (`super::digest`).
 
@@ -9,7 +9,10 @@ use plumb_base::time::Span;
 use plumb_net::client::{Client, ClientError, Outcome};
 use plumb_net::measure::report::{PartReport, TestReport};
 use plumb_net::measure::run::Progress;
-use plumb_net::measure::spec::{Direction, PartSpec, ProbesSpec, StreamsSpec, TestSpec};
+use plumb_net::measure::spec::{
+    Direction, ExchangePart, PartSpec, ProbesSpec, StreamsSpec, TestSpec,
+};
+use plumb_net::measure::transport::Transport;
 
 /// What is to be measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +29,8 @@ pub struct Wanted {
     pub drain: Span,
     /// Directions under load, one phase each.
     pub directions: Vec<Direction>,
+    /// Requests and responses, one phase each.
+    pub exchanges: Vec<ExchangePart>,
     /// Connections a direction.
     pub streams: u16,
     /// Congestion control of the senders.
@@ -69,6 +74,8 @@ pub struct Measured {
 /// Shortest and longest warm-up that is chosen.
 const WARM_UP_MIN: Span = Span::from_secs(1);
 const WARM_UP_MAX: Span = Span::from_secs(5);
+/// Time until requests and responses have settled.
+const EXCHANGE_WARM_UP: Span = Span::from_ms(500);
 /// Round trips that slow start and its aftermath may take.
 const WARM_UP_ROUND_TRIPS: u64 = 15;
 
@@ -80,7 +87,37 @@ impl Wanted {
     pub fn estimate(&self) -> Span {
         let under_load = self.time + self.warm_up.unwrap_or(WARM_UP_MIN) + Span::from_ms(400);
         let idle = if self.probes_per_second > 0 { self.idle } else { Span::ZERO };
-        (idle + under_load * self.directions.len() as u64) * u64::from(self.rounds)
+        let exchange = self.time + self.warm_up.unwrap_or(EXCHANGE_WARM_UP) + Span::from_ms(200);
+        (idle + under_load * self.directions.len() as u64 + exchange * self.exchanges.len() as u64)
+            * u64::from(self.rounds)
+    }
+
+    /// Whether what is wanted can be done.
+    ///
+    /// # Errors
+    /// What cannot, and what to ask for instead.
+    pub fn check(&self) -> Result<(), String> {
+        let check = |part: &ExchangePart| {
+            let spec = self.spec(Step::Exchange(part), Span::ZERO);
+            part.check(&spec).map_err(|error| error.to_string())
+        };
+        self.exchanges.iter().try_for_each(check)
+    }
+
+    /// Whether nothing would be measured.
+    pub fn is_empty(&self) -> bool {
+        self.steps().is_empty()
+    }
+
+    /// The phases of one round, in order.
+    fn steps(&self) -> Vec<Step<'_>> {
+        let mut steps = Vec::new();
+        if self.probes_per_second > 0 && self.idle > Span::ZERO {
+            steps.push(Step::Idle);
+        }
+        steps.extend(self.exchanges.iter().map(Step::Exchange));
+        steps.extend(self.directions.iter().copied().map(Step::Load));
+        steps
     }
 
     /// Measures all phases with an agent whose data is reached at `address`.
@@ -95,19 +132,14 @@ impl Wanted {
         let mut round_trip = Span::ZERO;
         let mut left = self.estimate();
         for round in 0..self.rounds {
-            let mut names: Vec<Option<Direction>> = Vec::new();
-            if self.probes_per_second > 0 && self.idle > Span::ZERO {
-                names.push(None);
-            }
-            names.extend(self.directions.iter().copied().map(Some));
-            for direction in names {
-                let spec = self.spec(direction, round_trip);
-                let name = direction.map_or("idle", Direction::name);
+            for step in self.steps() {
+                let spec = self.spec(step, round_trip);
+                let name = step.name();
                 left = left.saturating_sub(Span::from_ns(spec.planned_ns()));
                 let mut tell = |progress| watch(name, progress, left);
                 match client.run(address, &spec, &mut tell, is_stopped) {
                     Ok(outcome) => {
-                        if direction.is_none() {
+                        if step == Step::Idle {
                             round_trip = median_round_trip(&outcome.here).unwrap_or(round_trip);
                         }
                         measured.phases.push(Phase { name, round, spec, outcome });
@@ -125,33 +157,62 @@ impl Wanted {
         measured
     }
 
-    fn spec(&self, direction: Option<Direction>, round_trip: Span) -> TestSpec {
+    fn spec(&self, step: Step<'_>, round_trip: Span) -> TestSpec {
         let mut parts = Vec::new();
-        if let Some(direction) = direction {
-            parts.push(PartSpec::Streams(StreamsSpec {
+        match step {
+            Step::Idle => {}
+            Step::Load(direction) => parts.push(PartSpec::Streams(StreamsSpec {
                 direction,
                 streams: self.streams,
                 congestion: self.congestion.clone(),
                 window_bytes: self.window_bytes,
                 block_bytes: self.block_bytes,
                 rate_bytes_per_second: self.rate_bytes_per_second,
-            }));
+            })),
+            Step::Exchange(part) => parts.push(PartSpec::Exchange(part.clone())),
         }
-        if self.probes_per_second > 0 {
+        // Probes between requests would be measured with them.
+        if self.probes_per_second > 0 && !matches!(step, Step::Exchange(_)) {
             parts.push(PartSpec::Probes(ProbesSpec {
                 per_second: self.probes_per_second,
                 datagram_bytes: self.probe_bytes,
             }));
         }
         let chosen = (round_trip * WARM_UP_ROUND_TRIPS).clamp(WARM_UP_MIN, WARM_UP_MAX);
-        let warm_up = direction.map_or(Span::ZERO, |_| self.warm_up.unwrap_or(chosen));
-        let duration = if direction.is_some() { self.time } else { self.idle };
+        let (warm_up, duration) = match step {
+            Step::Idle => (Span::ZERO, self.idle),
+            Step::Load(_) => (self.warm_up.unwrap_or(chosen), self.time),
+            Step::Exchange(_) => (self.warm_up.unwrap_or(EXCHANGE_WARM_UP), self.time),
+        };
         TestSpec {
             warm_up_ns: warm_up.as_ns(),
             duration_ns: duration.as_ns(),
             interval_ns: self.interval.as_ns(),
             drain_ns: self.drain.as_ns(),
             parts,
+        }
+    }
+}
+
+/// What one phase measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step<'a> {
+    Idle,
+    Load(Direction),
+    Exchange(&'a ExchangePart),
+}
+
+impl Step<'_> {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Load(direction) => direction.name(),
+            Self::Exchange(part) => match part.transport {
+                Transport::Tcp => "exchange tcp",
+                Transport::Udp => "exchange udp",
+                Transport::Tls => "exchange tls",
+                Transport::Quic => "exchange quic",
+            },
         }
     }
 }

@@ -16,7 +16,7 @@ use plumb_net::measure::report::{
 use plumb_net::measure::spec::{PartSpec, TestSpec};
 
 use super::course::Phase;
-use super::evidence;
+use super::{evidence, exchange};
 
 /// What the document says of a phase.
 pub fn phase(phase: &Phase) -> NetPhase {
@@ -31,6 +31,7 @@ pub fn phase(phase: &Phase) -> NetPhase {
         ended: ended(here, there).to_owned(),
         flows: flows(&phase.spec, here, there),
         probes: probes(&phase.spec, here, there),
+        exchange: exchange::said(&phase.spec, here, there),
         cpu_here: cpu(here, &phase.spec),
         cpu_there: there.and_then(|report| cpu(report, &phase.spec)),
         counters_here: here.counters.clone(),
@@ -100,6 +101,7 @@ pub fn flags(document: &NetDocument) -> Vec<String> {
                 ));
             }
         }
+        flags.extend(phase.exchange.as_ref().and_then(|exchange| exchange::flag(name, exchange)));
         for flow in &phase.flows {
             if flow.counted_by != "receiver" {
                 let direction = &flow.direction;
@@ -162,7 +164,7 @@ fn flows(spec: &TestSpec, here: &TestReport, there: Option<&TestReport>) -> Vec<
             PartSpec::Streams(streams) => {
                 (0..streams.connections()).any(|index| streams.client_sends(index) == is_up)
             }
-            PartSpec::Probes(_) => false,
+            PartSpec::Probes(_) | PartSpec::Exchange(_) => false,
         })
     };
     [true, false]
@@ -342,7 +344,7 @@ fn probes(spec: &TestSpec, here: &TestReport, there: Option<&TestReport>) -> Opt
     let answers = there.and_then(answers);
     let per_second = spec.parts.iter().find_map(|part| match part {
         PartSpec::Probes(probes) => Some(probes.per_second),
-        PartSpec::Streams(_) => None,
+        PartSpec::Streams(_) | PartSpec::Exchange(_) => None,
     })?;
     let application = Histogram::decode(&asked.application).ok().unwrap_or_default();
     // One machine has one steady clock, which no namespace shifts: its differences are delays.
@@ -401,7 +403,7 @@ fn mean_of_most(histogram: &Histogram) -> Option<f64> {
     (taken > 0 && sum > 0.0).then(|| sum / taken as f64)
 }
 
-fn distribution(encoded: &[u8]) -> Option<NetDistribution> {
+pub(super) fn distribution(encoded: &[u8]) -> Option<NetDistribution> {
     let histogram = Histogram::decode(encoded).ok().filter(|histogram| !histogram.is_empty())?;
     let at = |p: f64| histogram.quantile(p) as f64;
     let sum: f64 = histogram.iter_recorded().map(|(value, n)| value as f64 * n as f64).sum();

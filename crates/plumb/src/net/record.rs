@@ -12,6 +12,7 @@ use plumb_store::record::{
 
 use super::course::Phase;
 use super::digest::asked;
+use super::exchange::{self, Value};
 
 /// What identifies a run that is stored.
 #[derive(Clone, Debug)]
@@ -110,6 +111,7 @@ impl Shelf {
         for flow in &said.flows {
             self.add_flow(said, flow);
         }
+        self.add_exchange(said, measured);
         let factors = Factors::default().with("load", said.name.as_str());
         let latency = |name, factors: &Factors| Response {
             experiment: "net.latency",
@@ -147,6 +149,26 @@ impl Shelf {
                 block.counters = counters;
                 self.put(response, block);
             }
+        }
+    }
+
+    fn add_exchange(&mut self, said: &NetPhase, measured: &Phase) {
+        let Some(exchange) = &said.exchange else { return };
+        for kept in exchange::kept(said, &measured.outcome.here) {
+            let mut block = match kept.value {
+                Value::Number(number) => block(said, vec![number]),
+                Value::Histogram(histogram, n) => Block { n, histogram, ..block(said, Vec::new()) },
+            };
+            block.effort.operations = exchange.answered;
+            block.counters = BTreeMap::from([("lost".to_owned(), exchange.lost)]);
+            let response = Response {
+                experiment: "net.exchange",
+                name: kept.name,
+                unit: kept.unit,
+                better: kept.better,
+                factors: exchange::factors(exchange),
+            };
+            self.put(response, block);
         }
     }
 

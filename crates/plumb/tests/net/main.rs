@@ -116,3 +116,51 @@ fn a_peer_that_is_killed_leaves_a_partial_result_that_says_so() {
     assert!(found["problems"][0].as_str().unwrap().contains("while running a test"), "{found}");
     assert_eq!(found["phases"][0]["flows"][0]["counted_by"], "sender");
 }
+
+#[test]
+fn requests_and_responses_go_from_the_command_to_a_stored_result() {
+    let bench = Bench::new();
+    let via = agent();
+    let mut words = vec!["net", "--via", &via, "127.0.0.1", "-t", "300ms", "--warm-up", "50ms"];
+    words.extend([
+        "--json",
+        "--exchange",
+        "tcp,udp,tls,quic",
+        "--request",
+        "100",
+        "--response",
+        "60",
+    ]);
+    let found = document(&bench.fine(&words));
+    assert_eq!(found["ended"], "complete", "{found}");
+    let phases = found["phases"].as_array().unwrap();
+    let names: Vec<_> = phases.iter().map(|phase| phase["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["exchange tcp", "exchange udp", "exchange tls", "exchange quic"]);
+    for phase in phases {
+        let exchange = &phase["exchange"];
+        assert!(exchange["requests_per_second"].as_f64().unwrap() > 10.0, "{exchange}");
+        assert!(exchange["latency"]["p999_ns"].as_f64() >= exchange["latency"]["p50_ns"].as_f64());
+        for side in ["asking", "answering"] {
+            let cost = exchange[format!("{side}_cpu_ns_per_request")].as_f64().unwrap();
+            assert!(cost > 0.0, "{exchange}");
+        }
+    }
+    let shown = document(&bench.fine(&["show", "last", "--json"]));
+    let results = shown["results"].as_array().unwrap();
+    let of = |transport: &str, response: &str| {
+        let is_it = |it: &&Value| {
+            (&it["factors"]["transport"], &it["response"]) == (&transport.into(), &response.into())
+        };
+        results.iter().filter(is_it).count()
+    };
+    for transport in ["tcp", "udp", "tls", "quic"] {
+        for response in ["latency", "rate", "cpu.asking", "cpu.answering"] {
+            assert_eq!(of(transport, response), 1, "{transport} {response}: {shown}");
+        }
+    }
+    assert!(bench.fine(&["net", "--show", "last"]).contains("over QUIC, one after another"));
+    let refused = ["net", "--via", &via, "127.0.0.1", "--exchange", "udp", "--connect-each"];
+    bench.refused(&refused, &["UDP has no connections"]);
+    let refused = ["net", "--via", &via, "127.0.0.1", "--exchange", "udp", "--response", "65"];
+    bench.refused(&refused, &["no longer than requests"]);
+}

@@ -10,6 +10,8 @@ use plumb_base::units::{Unit, significant};
 use super::summary::put;
 use super::{Ink, Style};
 
+mod exchange;
+
 /// Where what is said of a phase begins.
 const COLUMN: usize = 4;
 
@@ -43,11 +45,12 @@ pub fn render(document: &NetDocument, style: Style) -> String {
 
 fn put_phase(out: &mut String, phase: &NetPhase, phases: usize, style: Style) {
     let round = if phases > 4 { format!(" {}", phase.round + 1) } else { String::new() };
-    let title = match phase.name.as_str() {
-        "idle" => "Idle".to_owned(),
-        "down" => "Down, from there to here".to_owned(),
-        "up" => "Up, from here to there".to_owned(),
-        _ => "Both directions at once".to_owned(),
+    let title = match (&phase.exchange, phase.name.as_str()) {
+        (Some(exchange), _) => exchange::title(exchange),
+        (None, "idle") => "Idle".to_owned(),
+        (None, "down") => "Down, from there to here".to_owned(),
+        (None, "up") => "Up, from here to there".to_owned(),
+        (None, _) => "Both directions at once".to_owned(),
     };
     let cut = if phase.ended == "complete" { "" } else { " (not to its end)" };
     put(out, &format!("{title}{round}{cut}"), Ink::Bold, 2, style);
@@ -56,6 +59,9 @@ fn put_phase(out: &mut String, phase: &NetPhase, phases: usize, style: Style) {
     }
     if let Some(probes) = &phase.probes {
         put_probes(out, probes, style);
+    }
+    if let Some(exchange) = &phase.exchange {
+        exchange::put_exchange(out, exchange, style);
     }
     put_cost(out, phase, style);
 }

@@ -1,0 +1,139 @@
+//! Requests and responses: what the document says of them, and what is stored.
+//!
+//! Left out: the exchange itself (`plumb_net::measure::exchange`).
+
+use plumb_analysis::document::net::{NetExchange, NetPhase};
+use plumb_base::units::Unit;
+use plumb_net::measure::exchange::{ExchangeReport, Pacing, ResponsesReport};
+use plumb_net::measure::report::{PartReport, TestReport};
+use plumb_net::measure::spec::{ExchangePart, PartSpec, TestSpec};
+use plumb_store::record::{Better, Factors};
+
+use super::digest::{distribution, seconds};
+
+/// What the document says of a phase's requests and responses.
+pub(super) fn said(
+    spec: &TestSpec,
+    here: &TestReport,
+    there: Option<&TestReport>,
+) -> Option<NetExchange> {
+    let part = part(spec)?;
+    let asked = asked(here)?;
+    let answered = there.and_then(responses);
+    let each = |cpu_ns: u64, requests: u64| {
+        (requests > 0 && cpu_ns > 0).then(|| cpu_ns as f64 / requests as f64)
+    };
+    let counted = seconds(asked.counted_ns);
+    let (pacing, per_second) = match part.pacing {
+        Pacing::Closed => ("closed", None),
+        Pacing::Open { per_second } => ("open", Some(per_second)),
+        Pacing::Connect => ("connect", None),
+    };
+    Some(NetExchange {
+        transport: part.transport.word().to_owned(),
+        pacing: pacing.to_owned(),
+        per_second,
+        request_bytes: part.request_bytes,
+        response_bytes: part.response_bytes,
+        due: asked.due,
+        answered: asked.answered,
+        lost: asked.lost,
+        seconds: counted,
+        requests_per_second: if counted > 0.0 { asked.answered as f64 / counted } else { 0.0 },
+        latency: distribution(&asked.latency),
+        lateness: distribution(&asked.lateness),
+        connect: distribution(&asked.connect),
+        asking_cpu_ns_per_request: each(asked.cpu_ns, asked.cpu_requests),
+        answering_cpu_ns_per_request: answered.and_then(|it| each(it.cpu_ns, it.answered)),
+    })
+}
+
+fn part(spec: &TestSpec) -> Option<&ExchangePart> {
+    spec.parts.iter().find_map(|part| match part {
+        PartSpec::Exchange(part) => Some(part),
+        _ => None,
+    })
+}
+
+fn asked(report: &TestReport) -> Option<&ExchangeReport> {
+    report.parts.iter().find_map(|part| match part {
+        PartReport::Exchange(asked) => Some(&**asked),
+        _ => None,
+    })
+}
+
+fn responses(report: &TestReport) -> Option<&ResponsesReport> {
+    report.parts.iter().find_map(|part| match part {
+        PartReport::Responses(responses) => Some(responses),
+        _ => None,
+    })
+}
+
+/// What a reader must know before believing the numbers of a phase.
+pub(super) fn flag(name: &str, exchange: &NetExchange) -> Option<String> {
+    let late = exchange.lateness.as_ref().map_or(0.0, |lateness| lateness.p99_ns);
+    let whole = exchange.latency.as_ref().map_or(f64::INFINITY, |latency| latency.p99_ns);
+    (late > 0.2 * whole).then(|| {
+        format!(
+            "{name}: requests left late (one in a hundred by {:.2} ms or more), and their times include that",
+            late / 1e6
+        )
+    })
+}
+
+/// One thing of a phase that is stored.
+pub(super) struct Kept {
+    pub(super) name: &'static str,
+    pub(super) unit: Unit,
+    pub(super) better: Better,
+    /// A single number, or all of a distribution.
+    pub(super) value: Value,
+}
+
+/// A number, or a histogram of so many.
+pub(super) enum Value {
+    Number(f64),
+    Histogram(Vec<u8>, u64),
+}
+
+/// What names the cells of a phase's requests and responses.
+pub(super) fn factors(exchange: &NetExchange) -> Factors {
+    let factors = Factors::default()
+        .with("transport", exchange.transport.as_str())
+        .with("pacing", exchange.pacing.as_str())
+        .with("request", u64::from(exchange.request_bytes))
+        .with("response", u64::from(exchange.response_bytes));
+    match exchange.per_second {
+        Some(per_second) => factors.with("per_second", u64::from(per_second)),
+        None => factors,
+    }
+}
+
+/// What is stored of a phase's requests and responses.
+pub(super) fn kept(phase: &NetPhase, here: &TestReport) -> Vec<Kept> {
+    let (Some(said), Some(asked)) = (&phase.exchange, asked(here)) else { return Vec::new() };
+    let mut kept = Vec::new();
+    let mut time = |name, histogram: &Vec<u8>, n: Option<u64>| {
+        if let Some(n) = n {
+            let value = Value::Histogram(histogram.clone(), n);
+            kept.push(Kept { name, unit: Unit::Nanoseconds, better: Better::Lower, value });
+        }
+    };
+    time("latency", &asked.latency, said.latency.as_ref().map(|it| it.n));
+    time("connect", &asked.connect, said.connect.as_ref().map(|it| it.n));
+    if said.answered > 0 {
+        let value = Value::Number(said.requests_per_second);
+        kept.push(Kept { name: "rate", unit: Unit::Count, better: Better::Higher, value });
+    }
+    let costs = [
+        ("cpu.asking", said.asking_cpu_ns_per_request),
+        ("cpu.answering", said.answering_cpu_ns_per_request),
+    ];
+    for (name, cost) in costs {
+        if let Some(cost) = cost {
+            let value = Value::Number(cost);
+            kept.push(Kept { name, unit: Unit::Nanoseconds, better: Better::Lower, value });
+        }
+    }
+    kept
+}
