@@ -38,7 +38,7 @@ race-link: setup ## plumb's link against what it promises, and Linux's and minin
 	$(CARGO) build --release -p plumb-host --example emulate
 	$(CARGO) xtask race-link $(ARGS)
 
-race-net: setup ## plumb's client and agent against iperf3's, between two namespaces; ARGS="--only tcp"
+race-net: setup ## plumb's client and agent against iperf3's and sockperf's, between two namespaces; ARGS="--only tcp"
 	$(CARGO) build --release
 	$(CARGO) xtask race-net $(ARGS)
 

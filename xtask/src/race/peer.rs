@@ -172,9 +172,14 @@ pub(super) fn run_client(cpus: &str, line: &[String], limit: u32) -> anyhow::Res
 
 /// `sockperf: ---> percentile 50.000 =    5.868`: microseconds of half a round trip.
 fn sockperf_median_ns(text: &str) -> Option<f64> {
-    let line = text.lines().find(|line| line.contains("percentile 50.000"))?;
-    let us: f64 = line.rsplit('=').next()?.trim().parse().ok()?;
-    Some(us * 1e3)
+    percentile_us(text, "50.000").map(|us| us * 1e3)
+}
+
+/// One of the percentiles that sockperf prints, as it prints them.
+pub(super) fn percentile_us(text: &str, percent: &str) -> Option<f64> {
+    let wanted = format!("percentile {percent}");
+    let line = text.lines().find(|line| line.contains(&wanted))?;
+    line.rsplit('=').next()?.trim().parse().ok()
 }
 
 /// What the receiver counted.

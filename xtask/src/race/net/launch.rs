@@ -1,0 +1,193 @@
+//! One launch of either program: its command lines, and what its output says.
+//!
+//! Left out: in which order launches come, and what is made of them.
+
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use serde_json::Value;
+
+use super::bed::{Bed, SERVER};
+use super::{Kind, PORT, Program, Task};
+use crate::race::Options;
+use crate::race::contest::{Cpus, Placement};
+use crate::race::peer::{Server, percentile_us, run_client};
+
+/// What one launch gave: for each kind of task two figures, see [`Kind::figures`].
+pub(super) type Outcome = [f64; 2];
+
+/// Command lines of a launch.
+#[derive(Debug, PartialEq, Eq)]
+struct Lines {
+    /// Of a server that listens; none where the client starts the other side itself.
+    server: Option<String>,
+    client: String,
+}
+
+/// Runs one side of a task once.
+pub(super) fn launch(
+    program: Program,
+    task: &Task,
+    bed: &Bed,
+    cpus: &Cpus,
+    options: &Options,
+) -> anyhow::Result<Outcome> {
+    let [near, far, _] = cpus.lists(Placement::OtherCpu);
+    let agent = bed.far.words(&far, Vec::new()).join(" ");
+    let Lines { server, client } = lines(program, task, &options.plumb, &agent, options.seconds);
+    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let _server = server
+        .map(|line| Server::start_in(&bed.far.words(&far, words(&line)), &bed.far.tables(), PORT))
+        .transpose()?;
+    // What follows a bar is one word of the client's: the command that starts the other side.
+    let mut client: Vec<String> = match client.split_once('|') {
+        Some((line, via)) => words(line).into_iter().chain([via.trim().to_owned()]).collect(),
+        None => words(&client),
+    };
+    client = bed.near.words(&near, client);
+    let text = run_client(&near, &client, options.seconds + 30)?;
+    outcome(program, task, &text).with_context(|| format!("{client:?} said {text}"))
+}
+
+fn lines(program: Program, task: &Task, plumb: &Path, agent: &str, seconds: u32) -> Lines {
+    let (plumb, words) = (plumb.display(), &task.words);
+    match (program, task.kind) {
+        (Program::Plumb, Kind::Streams | Kind::Datagrams) if !task.is_own => Lines {
+            server: Some(format!("{plumb} agent --iperf3 {SERVER}:{PORT} --one-off")),
+            client: format!(
+                "{plumb} net --iperf3 {SERVER} -p {PORT} --json --quiet -t {seconds} {words}"
+            ),
+        },
+        (Program::Plumb, kind) => {
+            let what = match kind {
+                // As iperf3 counts: from the first byte, and without anything beside it.
+                Kind::Streams | Kind::Datagrams => "--probes 0 --warm-up 0s".to_owned(),
+                // sockperf spends 400 ms of its time on warming up.
+                Kind::Exchange => "--warm-up 400ms".to_owned(),
+            };
+            let own = &task.own;
+            Lines {
+                server: None,
+                client: format!(
+                    "{plumb} net {SERVER} --json --quiet --no-store -t {seconds}s {what} {own} --via \
+                     | {agent} {plumb} agent --stdio"
+                ),
+            }
+        }
+        (Program::Peer, Kind::Streams | Kind::Datagrams) => Lines {
+            server: Some(format!("iperf3 -s -1 -p {PORT}")),
+            client: format!("iperf3 -c {SERVER} -p {PORT} -J -t {seconds} {words}"),
+        },
+        (Program::Peer, Kind::Exchange) => Lines {
+            server: Some(format!("sockperf server -i {SERVER} -p {PORT} {words}")),
+            client: format!("sockperf ping-pong -i {SERVER} -p {PORT} -m 64 -t {seconds} {words}"),
+        },
+    }
+}
+
+fn outcome(program: Program, task: &Task, text: &str) -> anyhow::Result<Outcome> {
+    if (program, task.kind) == (Program::Peer, Kind::Exchange) {
+        // Half of a round trip each.
+        let of = |percent| percentile_us(text, percent).map(|us| 2.0 * us);
+        return Ok([of("50.000").context("no median")?, of("99.000").context("no percentile 99")?]);
+    }
+    let report: Value = serde_json::from_str(text).context("the report is no JSON")?;
+    if program == Program::Plumb && task.is_own {
+        own(&report, task)
+    } else {
+        iperf3(&report, task)
+    }
+}
+
+/// The members that iperf3 and plumb in its mode both have.
+fn iperf3(report: &Value, task: &Task) -> anyhow::Result<Outcome> {
+    let end = &report["end"];
+    let number = |value: &Value| value.as_f64().context("a figure is missing");
+    // Of UDP, old versions have one sum only.
+    let sum = if end["sum_received"].is_object() { &end["sum_received"] } else { &end["sum"] };
+    let (bits, seconds) = (number(&sum["bits_per_second"])?, number(&sum["seconds"])?);
+    let cpu = &end["cpu_utilization_percent"];
+    let share = (number(&cpu["host_total"])? + number(&cpu["remote_total"])?) / 100.0;
+    let bytes = number(&sum["bytes"])?;
+    if bytes <= 0.0 {
+        bail!("nothing was received");
+    }
+    let cpu_s_per_gigabyte = share * seconds / (bytes / 1e9);
+    if task.kind == Kind::Datagrams {
+        return Ok([number(&end["sum"]["lost_packets"])?, cpu_s_per_gigabyte]);
+    }
+    Ok([bits / 1e9, cpu_s_per_gigabyte])
+}
+
+/// The same of plumb's own document.
+fn own(report: &Value, task: &Task) -> anyhow::Result<Outcome> {
+    let number = |value: &Value| value.as_f64().context("a figure is missing");
+    let phase = &report["phases"][0];
+    if task.kind == Kind::Exchange {
+        let latency = &phase["exchange"]["latency"];
+        return Ok([number(&latency["p50_ns"])? / 1e3, number(&latency["p99_ns"])? / 1e3]);
+    }
+    let flow = &phase["flows"][0];
+    let cpu = [&flow["sender_cpu_ns_per_byte"], &flow["receiver_cpu_ns_per_byte"]];
+    // A nanosecond a byte is a second a gigabyte.
+    Ok([number(&flow["bytes_per_second"])? * 8.0 / 1e9, number(cpu[0])? + number(cpu[1])?])
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn task(kind: Kind, is_own: bool) -> Task {
+        let word = |text: &str| text.to_owned();
+        Task { name: word("task"), words: word("-P 4"), own: word("-P 4"), kind, is_own }
+    }
+
+    fn is_close(found: Outcome, wanted: Outcome) -> bool {
+        found.iter().zip(wanted).all(|(found, wanted)| (found - wanted).abs() < 1e-9)
+    }
+
+    #[test]
+    fn both_programs_get_the_same_words() {
+        let plumb = Path::new("plumb");
+        for task in super::super::tasks() {
+            for program in [Program::Plumb, Program::Peer] {
+                let Lines { server, client } = lines(program, &task, plumb, "nsenter", 3);
+                let is_via = program == Program::Plumb && task.is_own;
+                assert_eq!(server.is_none(), is_via, "{client}");
+                assert_eq!(client.contains('|'), is_via, "{client}");
+                let words = if is_via { &task.own } else { &task.words };
+                assert!(client.contains(words.as_str()), "{client}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_report_gives_the_receivers_rate_and_the_time_of_both_processors() {
+        let report = json!({"end": {
+            "sum": {"lost_packets": 7},
+            "sum_received": {"bits_per_second": 8e9, "seconds": 2.0, "bytes": 2e9},
+            "cpu_utilization_percent": {"host_total": 50.0, "remote_total": 100.0},
+        }});
+        let streams = task(Kind::Streams, false);
+        assert!(is_close(iperf3(&report, &streams).unwrap(), [8.0, 1.5]));
+        assert!(iperf3(&json!({"end": {}}), &streams).is_err());
+        let lost = iperf3(&report, &task(Kind::Datagrams, false)).unwrap();
+        assert!(is_close(lost, [7.0, 1.5]));
+        let report = json!({"phases": [{"flows": [{"bytes_per_second": 1e9,
+            "sender_cpu_ns_per_byte": 0.25, "receiver_cpu_ns_per_byte": 0.5}]}]});
+        assert!(is_close(own(&report, &task(Kind::Streams, true)).unwrap(), [8.0, 0.75]));
+    }
+
+    #[test]
+    fn round_trips_are_whole_ones_on_both_sides() {
+        let task = task(Kind::Exchange, true);
+        let sockperf = "sockperf: ---> percentile 99.000 =   20.000\n\
+                        sockperf: ---> percentile 50.000 =   10.500\n";
+        assert!(is_close(outcome(Program::Peer, &task, sockperf).unwrap(), [21.0, 40.0]));
+        let plumb = json!({"phases": [{"exchange": {"latency": {"p50_ns": 21e3, "p99_ns": 4e4}}}]});
+        let found = outcome(Program::Plumb, &task, &plumb.to_string()).unwrap();
+        assert!(is_close(found, [21.0, 40.0]));
+    }
+}
