@@ -10,7 +10,7 @@ use plumb_base::units::format_bytes;
 use plumb_sys::timer;
 
 use super::canary::Canary;
-use super::control::{PeerReport, PeerTask, PeerToWorker, Role, WorkerToPeer};
+use super::control::{PeerReport, PeerTask, Role};
 use super::effort::{CpuReading, KernelTimes};
 use super::payload;
 use super::sampler;
@@ -166,9 +166,8 @@ impl<'a, E: End> Bench<'a, E> {
             self.repeat(spec, trip_ns, size, |bench| bench.round_trip(false))?;
         let peer = self.finish_echo()?;
         self.conclude(&mut report, &peer);
-        let batch = f64::from(report.batch);
-        let values: Vec<f64> = ticks.iter().map(|&t| self.watch.ns(t) / batch).collect();
-        sampler::summarise(&values, 0.001, spec, &mut report);
+        let per_sample = f64::from(report.batch);
+        summarise_times(&ticks, self.watch, per_sample, spec, &mut report);
         Ok(report)
     }
 
@@ -207,8 +206,7 @@ impl<'a, E: End> Bench<'a, E> {
         let peer = self.finish_echo()?;
         self.conclude(&mut report, &peer);
         let per_sample = 2.0 * f64::from(report.batch);
-        let values: Vec<f64> = ticks.iter().map(|&t| self.watch.ns(t) / per_sample).collect();
-        sampler::summarise(&values, 0.001, spec, &mut report);
+        summarise_times(&ticks, self.watch, per_sample, spec, &mut report);
         Ok(report)
     }
 
@@ -256,15 +254,12 @@ impl<'a, E: End> Bench<'a, E> {
         note_backwards(&mut report, discard_backwards(&mut samples, |&(t, _)| t));
         let peer = self.finish_sink()?;
         self.conclude(&mut report, &peer);
-        report.counters.insert("messages".to_owned(), messages);
         report.counters.insert("messages_per_transfer".to_owned(), count);
-        report.batch = 1;
         if E::LOSSY {
             report.flags.push("receiver-timed".to_owned());
         }
-        let rate = |&(t, n): &(u64, u64)| (n * size) as f64 / (self.watch.ns(t).max(1.0) * 1e-9);
-        let values: Vec<f64> = samples.iter().map(rate).collect();
-        sampler::summarise(&values, 1.0, spec, &mut report);
+        let bytes = samples.iter().map(|&(ticks, n)| (ticks, n * size)).collect();
+        summarise_rates(bytes, messages, self.watch, spec, &mut report);
         Ok(report)
     }
 
@@ -283,8 +278,9 @@ impl<'a, E: End> Bench<'a, E> {
         let peer = self.finish_sink()?;
         self.conclude(&mut report, &peer);
         let bytes = (size * u64::from(report.batch)) as f64;
+        let watch = self.watch;
         let values: Vec<f64> =
-            ticks.iter().map(|&t| bytes / (self.watch.ns(t).max(1.0) * 1e-9)).collect();
+            ticks.iter().map(|&t| bytes / (watch.ns(t).max(1.0) * 1e-9)).collect();
         sampler::summarise(&values, 1.0, spec, &mut report);
         Ok(report)
     }
@@ -331,16 +327,8 @@ impl<'a, E: End> Bench<'a, E> {
                 break;
             }
         }
-        let backwards = discard_backwards(&mut ticks, |&t| t);
-        if ticks.is_empty() {
-            return Err(Trouble::Impossible(format!(
-                "none of {} messages of {} came back",
-                self.lost,
-                format_bytes(size)
-            )));
-        }
         let mut report = self.report(&effort, self.done);
-        note_backwards(&mut report, backwards);
+        keep_forward(&mut ticks, self.lost, size, &mut report)?;
         report.batch = batch;
         if batch > 1 {
             report.flags.push("batched".to_owned());
@@ -375,17 +363,9 @@ impl<'a, E: End> Bench<'a, E> {
         self.lost = 0;
         drop(self.end.tally());
         let task = PeerTask { role, size: self.size as u64, ack: self.ack as u64 };
-        self.peer.control.say(&WorkerToPeer::Begin(task))?;
-        match self.peer.control.hear()? {
-            PeerToWorker::Armed => {
-                self.in_task = true;
-                Ok(())
-            }
-            PeerToWorker::Failed(reason) => {
-                Err(Trouble::Broken(format!("the peer failed: {reason}")))
-            }
-            other => Err(Trouble::Broken(format!("the peer said {other:?} out of turn"))),
-        }
+        self.peer.begin(task)?;
+        self.in_task = true;
+        Ok(())
     }
 
     /// Ends an echo task with one more round trip, whose content is checked in full.
@@ -420,54 +400,89 @@ impl<'a, E: End> Bench<'a, E> {
     }
 
     fn peer_done(&mut self) -> Result<PeerReport, Trouble> {
-        match self.peer.control.hear()? {
-            PeerToWorker::Done(report) => {
-                self.in_task = false;
-                Ok(*report)
-            }
-            PeerToWorker::Failed(reason) => {
-                Err(Trouble::Broken(format!("the peer failed: {reason}")))
-            }
-            other => Err(Trouble::Broken(format!("the peer said {other:?} out of turn"))),
-        }
+        let report = self.peer.done()?;
+        self.in_task = false;
+        Ok(report)
     }
 
     fn effort(&mut self) -> EffortStart {
-        self.kernel.begin();
-        EffortStart { ticks: timer::ticks(), cpu: CpuReading::now(), at: self.watch.begin() }
+        EffortStart::now(&mut self.kernel, self.watch)
     }
 
     /// The report of a timed region that ends here.
     fn report(&mut self, start: &EffortStart, operations: u64) -> BlockReport {
-        let wall = self.watch.end().wrapping_sub(start.at);
-        let local = CpuReading::now().since(start.cpu);
-        let mut report = BlockReport::default();
-        report.effort.local = local;
-        (report.effort.softirq_ns, report.effort.steal_ns) = self.kernel.since_begin();
-        report.effort.wall_ns = Span::from_secs_f64(self.watch.ns(wall) * 1e-9).as_ns();
-        report.effort.operations = operations;
-        report.counters.insert(
-            "interruptions".to_owned(),
-            u64::from(timer::ticks().wrapping_sub(start.ticks)),
-        );
-        report
+        start.report(&mut self.kernel, self.watch, operations)
     }
 
     /// Adds what both ends counted.
     fn conclude(&mut self, report: &mut BlockReport, peer: &PeerReport) {
-        report.effort.peer = peer.cpu;
-        let local = self.end.tally().into_iter().map(|(name, n)| (name.to_owned(), n));
-        for (name, n) in local.chain(peer.tally.iter().cloned()) {
-            *report.counters.entry(name).or_default() += n;
-        }
-        for (name, n) in [("lost", self.lost), ("corrupted", self.corrupted)] {
-            *report.counters.entry(name.to_owned()).or_default() += n;
-        }
-        report.counters.retain(|_, n| *n > 0);
-        if self.corrupted > 0 {
-            report.flags.push("corrupted".to_owned());
-        }
+        let mut counts: Vec<(&str, u64)> = self.end.tally().into_iter().collect();
+        counts.extend([("lost", self.lost), ("corrupted", self.corrupted)]);
+        add_counts(&counts, peer, report);
     }
+}
+
+// What follows runs once a block and knows no channel: one copy of it serves them all.
+
+/// Adds what both ends counted, and what the peer cost.
+fn add_counts(own: &[(&str, u64)], peer: &PeerReport, report: &mut BlockReport) {
+    report.effort.peer = peer.cpu;
+    let own = own.iter().map(|(name, n)| ((*name).to_owned(), *n));
+    for (name, n) in own.chain(peer.tally.iter().cloned()) {
+        *report.counters.entry(name).or_default() += n;
+    }
+    report.counters.retain(|_, n| *n > 0);
+    if report.counters.contains_key("corrupted") {
+        report.flags.push("corrupted".to_owned());
+    }
+}
+
+/// Summarises samples of so many operations each as times in nanoseconds.
+fn summarise_times(
+    ticks: &[u64],
+    watch: Stopwatch,
+    per_sample: f64,
+    spec: &BlockSpec,
+    report: &mut BlockReport,
+) {
+    let values: Vec<f64> = ticks.iter().map(|&t| watch.ns(t) / per_sample).collect();
+    sampler::summarise(&values, 0.001, spec, report);
+}
+
+/// Summarises samples of ticks and bytes, of so many messages in all, as bytes a second.
+fn summarise_rates(
+    samples: Vec<(u64, u64)>,
+    messages: u64,
+    watch: Stopwatch,
+    spec: &BlockSpec,
+    report: &mut BlockReport,
+) {
+    report.counters.insert("messages".to_owned(), messages);
+    report.batch = 1;
+    let rate = |(t, n): (u64, u64)| n as f64 / (watch.ns(t).max(1.0) * 1e-9);
+    let values: Vec<f64> = samples.into_iter().map(rate).collect();
+    sampler::summarise(&values, 1.0, spec, report);
+}
+
+/// Leaves out samples during which the clock went back, and says so.
+///
+/// # Errors
+/// None is left.
+fn keep_forward(
+    ticks: &mut Vec<u64>,
+    lost: u64,
+    size: u64,
+    report: &mut BlockReport,
+) -> Result<(), Trouble> {
+    let backwards = discard_backwards(ticks, |&t| t);
+    if ticks.is_empty() {
+        return Err(Trouble::Impossible(format!(
+            "none of {lost} messages of {} came back",
+            format_bytes(size)
+        )));
+    }
+    note_backwards(report, backwards);
+    Ok(())
 }
 
 /// How long an answer to a mark may take: not long here, and more than a round trip elsewhere.
@@ -493,6 +508,28 @@ struct EffortStart {
     ticks: u32,
     cpu: CpuReading,
     at: u64,
+}
+
+impl EffortStart {
+    fn now(kernel: &mut KernelTimes, watch: Stopwatch) -> Self {
+        kernel.begin();
+        Self { ticks: timer::ticks(), cpu: CpuReading::now(), at: watch.begin() }
+    }
+
+    /// The report of a region that began here and ends now.
+    fn report(&self, kernel: &mut KernelTimes, watch: Stopwatch, operations: u64) -> BlockReport {
+        let wall = watch.end().wrapping_sub(self.at);
+        let local = CpuReading::now().since(self.cpu);
+        let mut report = BlockReport::default();
+        report.effort.local = local;
+        (report.effort.softirq_ns, report.effort.steal_ns) = kernel.since_begin();
+        report.effort.wall_ns = Span::from_secs_f64(watch.ns(wall) * 1e-9).as_ns();
+        report.effort.operations = operations;
+        report
+            .counters
+            .insert("interruptions".to_owned(), u64::from(timer::ticks().wrapping_sub(self.ticks)));
+        report
+    }
 }
 
 /// Removes samples whose clock went back between its two reads; how many there were.

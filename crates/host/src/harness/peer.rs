@@ -11,6 +11,7 @@ use super::control::{
 };
 use super::effort::CpuReading;
 use super::page::Page;
+use super::spec::CpuUse;
 use super::{payload, subordinate};
 use crate::clock::Stopwatch;
 use crate::local::{
@@ -49,8 +50,7 @@ impl Visitor for Service {
     type Output = io::Result<()>;
 
     fn visit<C: Channel>(mut self) -> io::Result<()> {
-        let fds = self.attach.fds.iter().map(|&number| fd::adopt(number));
-        let fds = fds.collect::<io::Result<Vec<_>>>()?;
+        let handover = self.handover()?;
         // Obeying the stop flag at a tick is for channels whose last message may be lost.
         let stop = C::Peer::LOSSY.then(|| self.page.map());
         let watch = Watch::new(Arc::clone(&self.watch_fd), u32::MAX, stop);
@@ -60,13 +60,9 @@ impl Visitor for Service {
             ground: &Ground::Loopback,
             seed: self.attach.seed,
         };
-        let numbers = std::mem::take(&mut self.attach.numbers);
-        let mut end = match C::attach(&setup, Handover { fds, numbers, facts: Vec::new() }) {
+        let mut end = match C::attach(&setup, handover) {
             Ok(end) => end,
-            Err(OpenError::Unavailable(reason)) => {
-                return self.control.say(&PeerToWorker::Unavailable(reason));
-            }
-            Err(error) => return self.control.say(&PeerToWorker::Failed(error.to_string())),
+            Err(error) => return self.decline(error),
         };
         self.control.say(&PeerToWorker::Attached)?;
         loop {
@@ -79,7 +75,24 @@ impl Visitor for Service {
 }
 
 impl Service {
-    fn perform<E: End>(&mut self, end: &mut E, task: PeerTask) -> io::Result<()> {
+    /// What the worker opened for this end.
+    fn handover(&mut self) -> io::Result<Handover> {
+        let fds = self.attach.fds.iter().map(|&number| fd::adopt(number));
+        let fds = fds.collect::<io::Result<Vec<_>>>()?;
+        let numbers = std::mem::take(&mut self.attach.numbers);
+        Ok(Handover { fds, numbers, facts: Vec::new() })
+    }
+
+    /// Says why this end cannot be taken over.
+    fn decline(&mut self, error: OpenError) -> io::Result<()> {
+        self.control.say(&match error {
+            OpenError::Unavailable(reason) => PeerToWorker::Unavailable(reason),
+            error @ OpenError::Io { .. } => PeerToWorker::Failed(error.to_string()),
+        })
+    }
+
+    /// The part in a task, with its buffers made and touched.
+    fn part(&self, task: PeerTask) -> io::Result<Part> {
         let size = usize::try_from(task.size).map_err(io::Error::other)?;
         let ack = usize::try_from(task.ack).map_err(io::Error::other)?;
         let watch = Stopwatch::new(self.attach.ticks_per_ns);
@@ -87,8 +100,8 @@ impl Service {
             0 => 0,
             wanted => watch.spin_argument(wanted).max(1),
         };
-        let mut part = Part {
-            page: &self.page,
+        Ok(Part {
+            page: self.page.clone(),
             watch,
             delay_ticks,
             tx: payload::pattern(self.attach.seed, size.max(ack)),
@@ -97,7 +110,11 @@ impl Service {
             size,
             ack,
             checked: Checked::default(),
-        };
+        })
+    }
+
+    fn perform<E: End>(&mut self, end: &mut E, task: PeerTask) -> io::Result<()> {
+        let mut part = self.part(task)?;
         let outcome = end.prepare(&part.tx, &mut part.rx).and_then(|()| end.drain());
         drop(end.tally());
         if let Err(fault) = outcome {
@@ -116,9 +133,20 @@ impl Service {
         let cpu = CpuReading::now().since(before);
         let checked = part.checked;
         self.lent = (part.tx, part.rx);
-        let tally = end.tally().into_iter().map(|(name, n)| (name.to_owned(), n)).collect();
+        self.account(cpu, checked, end.tally(), outcome)
+    }
+
+    /// Reports on a task that ended.
+    fn account(
+        &mut self,
+        cpu: CpuUse,
+        checked: Checked,
+        tally: Vec<(&'static str, u64)>,
+        outcome: Result<(), Fault>,
+    ) -> io::Result<()> {
         match outcome {
             Ok(()) | Err(Fault::Stopped) => {
+                let tally = tally.into_iter().map(|(name, n)| (name.to_owned(), n)).collect();
                 let report = PeerReport { cpu, tally, checked, times: Vec::new() };
                 self.control.say(&PeerToWorker::Done(Box::new(report)))
             }
@@ -128,8 +156,8 @@ impl Service {
 }
 
 /// The peer's part in one task.
-struct Part<'a> {
-    page: &'a Page,
+struct Part {
+    page: Page,
     watch: Stopwatch,
     delay_ticks: u64,
     tx: Vec<u8>,
@@ -139,7 +167,7 @@ struct Part<'a> {
     checked: Checked,
 }
 
-impl Part<'_> {
+impl Part {
     fn echo<E: End>(&mut self, end: &mut E) -> Result<(), Fault> {
         if E::LOSSY {
             return self.echo_lossy(end);

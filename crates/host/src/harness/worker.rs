@@ -16,7 +16,7 @@ use plumb_sys::{affinity, fd, process, signal, socket, timer};
 
 use super::bench::{Bench, Trouble};
 use super::checksums::Checksums;
-use super::control::{Attach, Control, PeerToWorker, WorkerToPeer};
+use super::control::{Attach, Control, PeerReport, PeerTask, PeerToWorker, WorkerToPeer};
 use super::page::Page;
 use super::remote::Site;
 use super::spec::{
@@ -25,7 +25,7 @@ use super::spec::{
 };
 use super::{calls, clocks, frame};
 use crate::clock::Stopwatch;
-use crate::local::{Channel, End, OpenError, Setup, Visitor, Watch, visit};
+use crate::local::{Channel, End, Handover, OpenError, Setup, Visitor, Watch, visit};
 
 /// How often blocking calls are interrupted to look around.
 pub(crate) const TICK_US: u32 = 20_000;
@@ -130,6 +130,41 @@ fn without_channel(spec: &LaunchSpec, mut talk: Talk) -> io::Result<()> {
     })
 }
 
+/// What ties a worker to its peer beside the channel: a page and a control socket.
+struct Ties {
+    page: Page,
+    page_fd: OwnedFd,
+    own: OwnedFd,
+    theirs: OwnedFd,
+}
+
+impl Ties {
+    fn new() -> Result<Self, OpenError> {
+        let (page, page_fd) = Page::create().map_err(broken("share a page with the peer"))?;
+        let (own, theirs) =
+            socket::pair(Kind::Stream).map_err(broken("make a socket to the peer"))?;
+        Ok(Self { page, page_fd, own, theirs })
+    }
+
+    fn watch(&self, patience: u32) -> Result<Watch, OpenError> {
+        let fd = self.own.try_clone().map_err(broken("duplicate a socket"))?;
+        Ok(Watch::new(Arc::new(fd), patience, None))
+    }
+
+    /// Starts the peer with everything that it inherits.
+    fn start_peer(&self, handover: &Handover) -> Result<Child, OpenError> {
+        for fd in handover.fds.iter().chain([&self.page_fd, &self.theirs]) {
+            fd::set_inheritable(fd.as_fd(), true).map_err(broken("hand a descriptor over"))?;
+        }
+        start_peer(Path::new(SELF), "__peer", &self.theirs)
+            .map_err(broken("start the peer process"))
+    }
+}
+
+fn broken(what: &'static str) -> impl FnOnce(io::Error) -> OpenError {
+    move |source| OpenError::Io { what, source }
+}
+
 /// One channel's launch.
 struct Session {
     spec: LaunchSpec,
@@ -167,13 +202,9 @@ impl Visitor for Session {
 impl Session {
     /// Opens the channel, starts the peer and has it take over the other end.
     fn open<C: Channel>(&self) -> Result<(C::Local, Peer), OpenError> {
-        let broken = |what| move |source| OpenError::Io { what, source };
-        let (page, page_fd) = Page::create().map_err(broken("share a page with the peer"))?;
-        let (own, theirs) =
-            socket::pair(Kind::Stream).map_err(broken("make a socket to the peer"))?;
-        let watch_fd = own.try_clone().map_err(broken("duplicate a socket"))?;
+        let ties = Ties::new()?;
         let patience = if C::Local::LOSSY { self.lossy_ticks() } else { self.patience_ticks() };
-        let watch = Watch::new(Arc::new(watch_fd), patience, None);
+        let watch = ties.watch(patience)?;
         let setup = Setup {
             channel: &self.channel,
             watch: &watch,
@@ -181,28 +212,31 @@ impl Session {
             seed: self.spec.seed,
         };
         let (mut end, handover) = C::open(&setup)?;
-        for fd in handover.fds.iter().chain([&page_fd, &theirs]) {
-            fd::set_inheritable(fd.as_fd(), true).map_err(broken("hand a descriptor over"))?;
-        }
-        let child = start_peer(Path::new(SELF), "__peer", &theirs)
-            .map_err(broken("start the peer process"))?;
+        let child = ties.start_peer(&handover)?;
         end.meet(child.id());
+        let peer = self.hand_over(ties, handover, child)?;
+        Ok((end, peer))
+    }
+
+    /// Has the peer take over its end of the channel.
+    fn hand_over(&self, ties: Ties, handover: Handover, child: Child) -> Result<Peer, OpenError> {
         let attach = WorkerToPeer::Attach(Attach {
             channel: self.channel.clone(),
             fds: handover.fds.iter().map(AsRawFd::as_raw_fd).collect(),
             numbers: handover.numbers,
-            page_fd: page_fd.as_raw_fd(),
+            page_fd: ties.page_fd.as_raw_fd(),
             cpu: self.spec.cpu_peer,
             ticks_per_ns: self.spec.ticks_per_ns,
             seed: self.spec.seed,
         });
+        let Ties { page, page_fd, own, theirs } = ties;
         drop((handover.fds, page_fd, theirs));
         let facts = handover.facts.into_iter().map(|(k, v)| (k.to_owned(), v)).collect();
         let mut peer = Peer::new(Control::new(own), page, child);
         peer.facts = facts;
         let answer = peer.control.say(&attach).and_then(|()| peer.control.hear());
         match answer.map_err(broken("hand the channel to the peer"))? {
-            PeerToWorker::Attached => Ok((end, peer)),
+            PeerToWorker::Attached => Ok(peer),
             PeerToWorker::Unavailable(reason) => Err(OpenError::Unavailable(reason)),
             PeerToWorker::Failed(reason) => {
                 Err(broken("attach the peer")(io::Error::other(reason)))
@@ -257,6 +291,23 @@ impl Peer {
         Self { control, page, child, facts: BTreeMap::new() }
     }
 
+    /// Starts it on its part of a task.
+    pub(super) fn begin(&mut self, task: PeerTask) -> Result<(), Trouble> {
+        self.control.say(&WorkerToPeer::Begin(task))?;
+        match self.control.hear()? {
+            PeerToWorker::Armed => Ok(()),
+            other => Err(out_of_turn(&other)),
+        }
+    }
+
+    /// Its report, once its part is done.
+    pub(super) fn done(&mut self) -> Result<PeerReport, Trouble> {
+        match self.control.hear()? {
+            PeerToWorker::Done(report) => Ok(*report),
+            other => Err(out_of_turn(&other)),
+        }
+    }
+
     /// Its process.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
@@ -266,6 +317,13 @@ impl Peer {
     pub(super) fn wait(&mut self) -> io::Result<()> {
         self.child.wait().map(drop)
     }
+}
+
+fn out_of_turn(message: &PeerToWorker) -> Trouble {
+    Trouble::Broken(match message {
+        PeerToWorker::Failed(reason) => format!("the peer failed: {reason}"),
+        other => format!("the peer said {other:?} out of turn"),
+    })
 }
 
 impl Drop for Peer {

@@ -3,7 +3,7 @@
 //!
 //! One message at a time, so that none is lost for want of room. Left out: why one was lost.
 
-use super::{Bench, Trouble, discard_backwards, note_backwards};
+use super::{Bench, Trouble, discard_backwards, note_backwards, summarise_times};
 use crate::harness::control::Role;
 use crate::harness::payload;
 use crate::harness::sampler;
@@ -108,8 +108,7 @@ impl<E: End> Bench<'_, E> {
         let peer = self.finish_echo()?;
         self.conclude(&mut report, &peer);
         report.batch = 1;
-        let values: Vec<f64> = ticks.iter().map(|&t| self.watch.ns(t)).collect();
-        sampler::summarise(&values, 0.001, spec, &mut report);
+        summarise_times(&ticks, self.watch, 1.0, spec, &mut report);
         Ok(report)
     }
 }

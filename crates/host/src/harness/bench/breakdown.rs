@@ -5,6 +5,7 @@
 //! few) and the kernel's tracepoints (`super::tracepoints`).
 
 use super::{Bench, Trouble, give_up_after, reserve};
+use crate::clock::Stopwatch;
 use crate::harness::control::{PeerReport, Role};
 use crate::harness::effort::CpuReading;
 use crate::harness::page::Page;
@@ -124,22 +125,7 @@ impl<E: End> Bench<'_, E> {
         let peer = self.finish_echo()?;
         self.conclude(&mut report, &peer);
         report.batch = 1;
-        let plain: Vec<f64> = trips.plain.iter().map(|&ticks| self.watch.ns(ticks)).collect();
-        let seen = probe.parts(&trips.probed, &plain, &peer)?;
-        for (name, value) in seen.counters {
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "a float cast saturates; counters are not negative"
-            )]
-            report.counters.insert(name.to_owned(), value.round() as u64);
-        }
-        report.flags.extend(seen.flags.into_iter().map(str::to_owned));
-        let whole = |trip: &Trip| self.watch.ns(trip.end.wrapping_sub(trip.begin));
-        let mut parts = seen.parts;
-        parts.push(("rtt".to_owned(), plain));
-        parts.push(("rtt-probed".to_owned(), trips.probed.iter().map(whole).collect()));
-        add_parts(parts, spec, &mut report);
+        explain(&trips, self.watch, probe, &peer, spec, &mut report)?;
         Ok(report)
     }
 
@@ -209,6 +195,34 @@ impl<E: End> Bench<'_, E> {
         trips.faults += CpuReading::now().since(usage).page_faults;
         Ok(())
     }
+}
+
+/// What the probe saw of the round trips, and the round trips themselves.
+fn explain(
+    trips: &Trips,
+    watch: Stopwatch,
+    probe: &mut dyn Probe,
+    peer: &PeerReport,
+    spec: &BlockSpec,
+    report: &mut BlockReport,
+) -> Result<(), Trouble> {
+    let plain: Vec<f64> = trips.plain.iter().map(|&ticks| watch.ns(ticks)).collect();
+    let seen = probe.parts(&trips.probed, &plain, peer)?;
+    for (name, value) in seen.counters {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a float cast saturates; counters are not negative"
+        )]
+        report.counters.insert(name.to_owned(), value.round() as u64);
+    }
+    report.flags.extend(seen.flags.into_iter().map(str::to_owned));
+    let whole = |trip: &Trip| watch.ns(trip.end.wrapping_sub(trip.begin));
+    let mut parts = seen.parts;
+    parts.push(("rtt".to_owned(), plain));
+    parts.push(("rtt-probed".to_owned(), trips.probed.iter().map(whole).collect()));
+    add_parts(parts, spec, report);
+    Ok(())
 }
 
 /// Each part as a response of its own.

@@ -4,9 +4,8 @@
 //! shows what a window and a congestion control give once they have settled. The worker receives: it
 //! times what arrived. Left out: channels that lose.
 
-use super::{Bench, Trouble};
+use super::{Bench, Trouble, summarise_rates};
 use crate::harness::control::Role;
-use crate::harness::sampler;
 use crate::harness::spec::{BlockReport, BlockSpec};
 use crate::local::End;
 
@@ -57,11 +56,7 @@ impl<E: End> Bench<'_, E> {
         }
         let peer = self.peer_done()?;
         self.conclude(&mut report, &peer);
-        report.counters.insert("messages".to_owned(), messages);
-        report.batch = 1;
-        let rate = |&(t, n): &(u64, u64)| n as f64 / (self.watch.ns(t).max(1.0) * 1e-9);
-        let values: Vec<f64> = samples.iter().map(rate).collect();
-        sampler::summarise(&values, 1.0, spec, &mut report);
+        summarise_rates(samples, messages, self.watch, spec, &mut report);
         Ok(report)
     }
 }
