@@ -2,22 +2,28 @@
 //!
 //! Left out: removing them one by one: they go with their namespace.
 
+use std::io;
 use std::net::IpAddr;
 
 use plumb_wire::mac::MacAddr;
 
 use super::LabError;
+use super::link::PATIENCE_NS;
 use super::message::Request;
 use super::netlink::{ACKNOWLEDGE, CREATE, Netlink, REPLACE, REQUEST};
+use crate::clock::monotonic_ns;
 
 /// Kinds of message (linux/rtnetlink.h).
 const NEW_ADDRESS: u16 = 20;
 const NEW_ROUTE: u16 = 24;
+const ASK_ROUTE: u16 = 26;
 const NEW_NEIGHBOUR: u16 = 28;
 
 impl Netlink {
     /// Gives a device an address; an IPv6 address is usable at once, without asking whether anybody
     /// else has it.
+    ///
+    /// The device is up.
     ///
     /// # Errors
     /// It has the address already (EEXIST), or the family is switched off there (EACCES).
@@ -36,7 +42,39 @@ impl Netlink {
         fixed[4..].copy_from_slice(&index.to_ne_bytes());
         let mut request = Request::new(NEW_ADDRESS, REQUEST | ACKNOWLEDGE | CREATE, &fixed);
         request.attribute(LOCAL, &octets(address)).attribute(ADDRESS, &octets(address));
-        self.change(format!("give device {index} the address {address}/{prefix_len}"), request)
+        self.change(format!("give device {index} the address {address}/{prefix_len}"), request)?;
+        if address.is_ipv6() { self.wait_until_own(address) } else { Ok(()) }
+    }
+
+    /// Waits until the kernel takes packets for an address as its own, a few seconds at most.
+    ///
+    /// An IPv6 address is listed at once, and can be bound to; the route that makes packets for it this
+    /// host's comes later, from a work queue (`addrconf_dad_work` in net/ipv6/addrconf.c). What
+    /// arrives in between is dropped as an error of the address.
+    fn wait_until_own(&mut self, address: IpAddr) -> Result<(), LabError> {
+        /// RTN_LOCAL.
+        const OWN: u8 = 2;
+        const DESTINATION: u16 = 1;
+        let what = || format!("take packets for {address} as this host's own");
+        let end = monotonic_ns() + PATIENCE_NS;
+        loop {
+            let mut fixed = [0; 12];
+            fixed[..2].copy_from_slice(&[family(address), 128]);
+            let mut request = Request::new(ASK_ROUTE, REQUEST | ACKNOWLEDGE, &fixed);
+            request.attribute(DESTINATION, &octets(address));
+            let answer = self.exchange(what(), request, |message| {
+                message.kind == NEW_ROUTE && message.body.get(7) == Some(&OWN)
+            });
+            // Until then there may be no route at all, which is an error here.
+            if matches!(&answer, Ok(routes) if routes.contains(&true)) {
+                return Ok(());
+            }
+            if monotonic_ns() > end {
+                let late = || LabError::refused(what(), io::ErrorKind::TimedOut.into());
+                return Err(answer.err().unwrap_or_else(late));
+            }
+            std::thread::yield_now();
+        }
     }
 
     /// Sends what is for `destination` through a device, to the router `via` where there is one; a

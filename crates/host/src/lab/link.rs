@@ -46,7 +46,7 @@ const FLAG_NO_ARP: u32 = 0x80;
 
 /// How long the kernel may take to notice a carrier: it looks once a second at least
 /// (net/core/link_watch.c).
-const PATIENCE_NS: u64 = 10_000_000_000;
+pub(super) const PATIENCE_NS: u64 = 10_000_000_000;
 
 /// A network device, as it was when it was listed.
 #[derive(Clone, Debug, PartialEq, Eq)]
