@@ -271,8 +271,14 @@ impl Agent {
                     let asked = u64::from(probes.per_second);
                     within("a number of probes a second", asked, u64::from(probes_max))?;
                 }
-                // Whose rate is kept by the part itself.
-                PartSpec::Exchange(_) => {}
+                // Whose rates are kept by the parts themselves, or looked at below.
+                PartSpec::Exchange(_) | PartSpec::Datagrams(_) | PartSpec::Mtu(_) => {}
+            }
+        }
+        if let Some(rate_max) = self.limits.rate_max {
+            for is_up in [true, false] {
+                let asked = paced_rate(spec, is_up, rate_max).saturating_mul(8);
+                within("a rate of datagrams in bits a second", asked, rate_max.saturating_mul(8))?;
             }
         }
         Ok(())
@@ -293,6 +299,26 @@ impl Agent {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Bytes a second of a direction, where a test sends datagrams in it: theirs, which have one rate only, and of its
+/// streams, which are held to the agent's, what they asked for.
+fn paced_rate(spec: &TestSpec, is_up: bool, rate_max: u64) -> u64 {
+    let (mut paced, mut others) = (0_u64, 0_u64);
+    for part in &spec.parts {
+        match part {
+            PartSpec::Datagrams(datagrams) if datagrams.is_up == is_up => {
+                paced = paced.saturating_add(datagrams.bytes_per_second());
+            }
+            PartSpec::Streams(streams) => {
+                let sends = (0..streams.connections()).any(|n| streams.client_sends(n) == is_up);
+                let asked = streams.rate_bytes_per_second.map_or(rate_max, |r| r.min(rate_max));
+                others = others.saturating_add(if sends { asked } else { 0 });
+            }
+            _ => {}
+        }
+    }
+    if paced > 0 { paced.saturating_add(others) } else { 0 }
 }
 
 /// Why a session ended that never had a connection.

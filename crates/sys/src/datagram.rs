@@ -59,6 +59,18 @@ pub fn probe_path_mtu(fd: BorrowedFd<'_>, v6: bool) -> io::Result<()> {
     }
 }
 
+/// Bytes of the longest IP packet that the kernel believes the path of a connected socket to take: IP_MTU, IPV6_MTU.
+pub fn path_mtu(fd: BorrowedFd<'_>, v6: bool) -> io::Result<u32> {
+    let (level, name) =
+        if v6 { (libc::IPPROTO_IPV6, libc::IPV6_MTU) } else { (libc::IPPROTO_IP, libc::IP_MTU) };
+    let mut bytes: libc::c_int = 0;
+    let mut len: libc::socklen_t = 4;
+    let value = (&raw mut bytes).cast();
+    // SAFETY: `value` points to a writable int, of which `len` is the size.
+    check(unsafe { libc::getsockopt(fd.as_raw_fd(), level, name, value, &raw mut len) })?;
+    Ok(bytes.unsigned_abs())
+}
+
 /// Time to live, or hop limit, of what a socket sends: IP_TTL, IPV6_UNICAST_HOPS.
 pub fn set_ttl(fd: BorrowedFd<'_>, v6: bool, ttl: u8) -> io::Result<()> {
     if v6 {

@@ -7,9 +7,13 @@ use std::time::Duration;
 
 use super::*;
 use crate::client::{Client, ClientError};
+use crate::measure::datagram::loss::Located;
+use crate::measure::datagram::receiver::Ending;
 use crate::measure::exchange::Pacing;
-use crate::measure::report::{Ended, PartReport};
-use crate::measure::spec::{Direction, ExchangePart, ProbesSpec, StreamsSpec};
+use crate::measure::report::{DatagramsReport, Ended, PartReport};
+use crate::measure::spec::{
+    DatagramsSpec, Direction, ExchangePart, MtuSpec, ProbesSpec, StreamsSpec,
+};
 use crate::measure::transport::Transport;
 use crate::protocol::session::Fault;
 
@@ -59,6 +63,15 @@ fn streams(direction: Direction, streams: u16) -> PartSpec {
 
 fn probes() -> PartSpec {
     PartSpec::Probes(ProbesSpec { per_second: 500, datagram_bytes: 64 })
+}
+
+fn datagrams(is_up: bool, rate_bits_per_second: u64) -> PartSpec {
+    PartSpec::Datagrams(DatagramsSpec { is_up, rate_bits_per_second, datagram_bytes: 1_000 })
+}
+
+fn stream_of(report: &TestReport, index: usize) -> &DatagramsReport {
+    let PartReport::Datagrams(datagrams) = &report.parts[index] else { panic!("{report:?}") };
+    datagrams
 }
 
 fn spec(parts: Vec<PartSpec>) -> TestSpec {
@@ -221,6 +234,87 @@ fn requests_beyond_the_limits_are_refused_by_name_and_the_session_goes_on() {
     assert!(refused(&spec(Vec::new())).contains("no parts"));
     let outcome = client.run(HERE, &spec(vec![probes()]), &mut |_| {}, &|| false).unwrap();
     assert!(outcome.there.is_ok());
+}
+
+#[test]
+fn every_paced_datagram_is_accounted_for_by_both_sides_in_both_directions_at_once() {
+    let agent = Agent::new("test", Limits::default(), timing());
+    let (mut client, _served) = join(&agent);
+    for here in ["127.0.0.1:0", "[::1]:0"] {
+        let spec = spec(vec![datagrams(true, 8_000_000), datagrams(false, 4_000_000), probes()]);
+        let outcome = client.run(here.parse().unwrap(), &spec, &mut |_| {}, &|| false).unwrap();
+        let there = outcome.there.unwrap();
+        assert_eq!((&outcome.here.ended, &there.ended), (&Ended::Complete, &Ended::Complete));
+        for (index, planned) in [(0, 240), (1, 120)] {
+            let (ours, theirs) = (stream_of(&outcome.here, index), stream_of(&there, index));
+            let (from, to) = if ours.is_up { (ours, theirs) } else { (theirs, ours) };
+            let (sent, came) = (from.sender.as_ref().unwrap(), to.receiver.as_ref().unwrap());
+            assert!(from.receiver.is_none() && to.sender.is_none());
+            assert_eq!((sent.planned, sent.count), (Some(planned), planned), "{sent:?}");
+            assert_eq!((came.tally.unique, came.ending), (planned, Ending::Complete), "{came:?}");
+            assert_eq!((Located::new(sent, came).lost, came.bytes), (0, planned * 1_000));
+            for side in [from, to] {
+                assert_eq!(side.samples.last().unwrap().datagrams, planned, "{:?}", side.samples);
+            }
+        }
+    }
+    assert_eq!(agent.busy(), (0, 0));
+}
+
+#[test]
+fn the_mtu_is_found_in_a_test_that_ends_when_it_is() {
+    let agent = Agent::new("test", Limits::default(), timing());
+    let (mut client, _served) = join(&agent);
+    let mut spec = spec(vec![PartSpec::Mtu(MtuSpec { patience_ns: 30_000_000_000 })]);
+    spec.duration_ns = 30_000_000_000;
+    let began_ns = steady_ns();
+    let outcome = client.run(HERE, &spec, &mut |_| {}, &|| false).unwrap();
+    assert!(steady_ns() - began_ns < spec.duration_ns, "it does not last its longest");
+    let PartReport::Mtu(ours) = &outcome.here.parts[0] else { panic!("{:?}", outcome.here) };
+    let there = outcome.there.unwrap();
+    let PartReport::Mtu(theirs) = &there.parts[0] else { panic!("{there:?}") };
+    let found = ours.found.unwrap_or_else(|| panic!("{ours:?}"));
+    assert!(found.path_bytes > 1_000 && found.kernel_bytes.is_some(), "{found:?}");
+    assert!(theirs.confirmed > 1 && ours.error.is_none(), "{theirs:?} {ours:?}");
+    assert_eq!((outcome.here.ended, there.ended), (Ended::Complete, Ended::Complete));
+}
+
+#[test]
+fn datagrams_beyond_what_the_agent_allows_are_refused_with_the_limit() {
+    let limits = Limits { rate_max: Some(1_000_000), ..Limits::default() };
+    let agent = Agent::new("test", limits, timing());
+    let (mut client, _served) = join(&agent);
+    let mut refused =
+        |parts: Vec<PartSpec>| match client.run(HERE, &spec(parts), &mut |_| {}, &|| false) {
+            Err(ClientError::Refused(refusal)) => refusal.to_string(),
+            other => panic!("{other:?}"),
+        };
+    let told = refused(vec![datagrams(false, 8_000_008)]);
+    assert!(told.contains("a rate of datagrams in bits a second of 8000000 at most"), "{told}");
+    let two = vec![datagrams(true, 5_000_000), datagrams(true, 5_000_000)];
+    assert!(refused(two).contains("10000000 was asked for"));
+    // What streams may send counts as well.
+    refused(vec![streams(Direction::Both, 1), datagrams(true, 8_000)]);
+    assert!(refused(vec![datagrams(true, 10)]).contains("1 kb/s"));
+    let allowed = spec(vec![datagrams(true, 8_000_000), datagrams(false, 8_000_000)]);
+    assert!(client.run(HERE, &allowed, &mut |_| {}, &|| false).unwrap().there.is_ok());
+}
+
+#[test]
+fn a_stopped_stream_of_datagrams_gives_what_there_is_on_both_sides() {
+    let agent = Agent::new("test", Limits::default(), timing());
+    let (mut client, _served) = join(&agent);
+    let mut long = spec(vec![datagrams(true, 8_000_000), datagrams(false, 8_000_000)]);
+    long.duration_ns = 60_000_000_000;
+    let stop = std::cell::Cell::new(false);
+    let watch = &mut |progress: run::Progress| stop.set(progress.at_ns > 100_000_000);
+    let outcome = client.run(HERE, &long, watch, &|| stop.get()).unwrap();
+    let there = outcome.there.unwrap();
+    assert_eq!((outcome.here.ended, there.ended.clone()), (Ended::Stopped, Ended::Stopped));
+    let sent = stream_of(&there, 1).sender.as_ref().unwrap();
+    assert!(sent.cut_short && sent.count > 0, "{sent:?}");
+    let came = stream_of(&there, 0).receiver.as_ref().unwrap();
+    assert!(came.tally.unique > 0, "{came:?}");
 }
 
 #[test]

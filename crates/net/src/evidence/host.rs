@@ -10,6 +10,8 @@ use plumb_sys::clock::{Clock, read_ns};
 use plumb_sys::{probe, process};
 use serde::{Deserialize, Serialize};
 
+use crate::measure::delay::ClockIdentity;
+
 /// Processor time so far, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostReading {
@@ -101,6 +103,8 @@ pub struct HostFacts {
     pub send_buffer: String,
     /// Identifies the machine and its boot: the same for two sides on one host.
     pub boot: String,
+    /// Which time namespace the process is in: with another one it reads its clocks shifted.
+    pub time_namespace: String,
 }
 
 impl HostFacts {
@@ -117,6 +121,7 @@ impl HostFacts {
         let model = processors
             .lines()
             .find_map(|line| line.strip_prefix("model name").and_then(|rest| rest.split_once(':')));
+        let clock = ClockIdentity::here();
         let cpus = plumb_sys::affinity::allowed_cpus().map_or(0, |cpus| cpus.len());
         Self {
             name: file("/proc/sys/kernel/hostname"),
@@ -127,8 +132,14 @@ impl HostFacts {
             queue: file("/proc/sys/net/core/default_qdisc"),
             receive_buffer: file("/proc/sys/net/ipv4/tcp_rmem"),
             send_buffer: file("/proc/sys/net/ipv4/tcp_wmem"),
-            boot: file("/proc/sys/kernel/random/boot_id"),
+            boot: clock.boot_id,
+            time_namespace: clock.time_namespace,
         }
+    }
+
+    /// What tells its clock from another's.
+    pub fn clock(&self) -> ClockIdentity {
+        ClockIdentity { boot_id: self.boot.clone(), time_namespace: self.time_namespace.clone() }
     }
 }
 

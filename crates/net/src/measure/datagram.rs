@@ -10,12 +10,14 @@
 //! | who may be sent to | [`meeting`] |
 //! | sending; receiving | [`sender`]; [`receiver`] |
 //! | where the lost ones were lost | [`drops`], [`loss`] |
+//! | all of that as one side of a test | [`half`] |
 //!
 //! All times are nanoseconds of the CLOCK_MONOTONIC_RAW of the host that read them: no clock that is set enters
 //! a difference, and [`super::delay`] relates two hosts' clocks. Left out: who asks for a test, and its limits.
 
 pub mod account;
 pub mod drops;
+pub mod half;
 pub mod header;
 pub mod jitter;
 pub mod loss;

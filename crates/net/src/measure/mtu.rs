@@ -2,22 +2,24 @@
 //!
 //! What is not confirmed after several tries, while a shorter one still is, is too long: so neither a router that
 //! keeps silent (a black hole) nor a lost datagram deceives. Lengths are of whole IP packets. Sizes that
-//! links have are tried first, then halves. Left out: answering, which [`super::datagram::meeting`] does, and
-//! the way back, which the other side probes.
+//! links have are tried first, then halves. Left out: answering, which [`super::datagram::meeting`] does, the
+//! way back, which the other side would probe, and this as a part of a test ([`half`]).
 
 use std::io;
-use std::net::UdpSocket;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use plumb_base::time::Span;
 use plumb_sys::clock::{Clock, read_ns};
-use plumb_sys::datagram::probe_path_mtu;
+use plumb_sys::datagram::{path_mtu, probe_path_mtu};
 use serde::{Deserialize, Serialize};
 
 use super::datagram::header::{Header, Kind, LEN, Token};
 use super::datagram::meeting;
+
+pub mod half;
 
 /// Tries until silence is believed.
 const TRIES: u32 = 4;
@@ -50,6 +52,8 @@ pub struct MtuReport {
     pub probes: u64,
     /// Lengths on which nobody said anything.
     pub silent: u64,
+    /// What the kernel believes of the path afterwards: IP_MTU, IPV6_MTU.
+    pub kernel_bytes: Option<u64>,
 }
 
 /// A path that was not found out about.
@@ -70,6 +74,16 @@ pub enum MtuError {
     Outage {
         /// Bytes of the whole packet.
         bytes: usize,
+    },
+    /// It took longer than allowed.
+    #[error(
+        "packets of {bytes} bytes arrive; whether longer ones do was not found out in {patience}"
+    )]
+    Late {
+        /// Bytes of the longest packet that was confirmed.
+        bytes: usize,
+        /// How long was allowed.
+        patience: Span,
     },
     /// It was told to stop.
     #[error("the probe was called off")]
@@ -104,11 +118,16 @@ impl Search {
     }
 }
 
-/// Probes towards the connected peer, which answers as [`meeting::serve`] or a receiver does.
+/// Probes towards the connected peer, which answers as [`meeting::serve`] or a receiver does, for so long at most.
 ///
 /// # Errors
 /// [`MtuError`]; the socket is left with its don't-fragment setting.
-pub fn probe(socket: &UdpSocket, token: &Token, stop: &AtomicBool) -> Result<MtuReport, MtuError> {
+pub fn probe(
+    socket: &UdpSocket,
+    token: &Token,
+    patience: Span,
+    stop: &AtomicBool,
+) -> Result<MtuReport, MtuError> {
     let v6 = socket.peer_addr()?.is_ipv6();
     probe_path_mtu(socket.as_fd(), v6)?;
     // What IPv4 asks every host to take (RFC 1122 §3.3.2), and IPv6 every link (RFC 8200 §5).
@@ -124,6 +143,9 @@ pub fn probe(socket: &UdpSocket, token: &Token, stop: &AtomicBool) -> Result<Mtu
         limited_at: usize::MAX,
         told_at: usize::MAX,
         probes: 0,
+        patience,
+        until_ns: read_ns(Clock::MonotonicRaw).saturating_add(patience.as_ns()),
+        good: 0,
     };
     let mut silent = 0;
     if prober.try_length(least)? != Outcome::Confirmed {
@@ -151,7 +173,20 @@ pub fn probe(socket: &UdpSocket, token: &Token, stop: &AtomicBool) -> Result<Mtu
         told_by_router: prober.told_at != usize::MAX,
         probes: prober.probes,
         silent,
+        kernel_bytes: kernel_mtu(socket.peer_addr()?).ok().map(u64::from),
     })
+}
+
+/// What the kernel believes of the path to an address.
+fn kernel_mtu(peer: SocketAddr) -> io::Result<u32> {
+    let any: IpAddr = match peer {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    // One that has sent nothing yet asks the routing table, which holds what others were told.
+    let fresh = UdpSocket::bind((any, 0))?;
+    fresh.connect(peer)?;
+    path_mtu(fresh.as_fd(), peer.is_ipv6())
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,6 +208,10 @@ struct Prober<'a> {
     limited_at: usize,
     told_at: usize,
     probes: u64,
+    patience: Span,
+    until_ns: u64,
+    /// The longest that was confirmed.
+    good: usize,
 }
 
 impl Prober<'_> {
@@ -181,13 +220,20 @@ impl Prober<'_> {
             if self.stop.load(Ordering::Relaxed) {
                 return Err(MtuError::CalledOff);
             }
+            if self.good > 0 && read_ns(Clock::MonotonicRaw) >= self.until_ns {
+                return Err(MtuError::Late { bytes: self.good, patience: self.patience });
+            }
             if !self.send(length)? {
                 self.limited_at = length;
                 return Ok(Outcome::Refused);
             }
             match self.await_answer(length)? {
                 Outcome::Silent => {}
-                decided => return Ok(decided),
+                Outcome::Confirmed => {
+                    self.good = self.good.max(length);
+                    return Ok(Outcome::Confirmed);
+                }
+                Outcome::Refused => return Ok(Outcome::Refused),
             }
         }
         Ok(Outcome::Silent)
@@ -301,7 +347,7 @@ mod tests {
             let report = std::thread::scope(|scope| {
                 let serving =
                     scope.spawn(|| meeting::serve(&far, &token, Span::from_secs(60), &stop));
-                let report = probe(&near, &token, &stop).unwrap();
+                let report = probe(&near, &token, Span::from_secs(20), &stop).unwrap();
                 stop.store(true, Ordering::Relaxed);
                 assert!(serving.join().unwrap().unwrap() > 0);
                 report
@@ -309,9 +355,25 @@ mod tests {
             let loopback = std::fs::read_to_string("/sys/class/net/lo/mtu").unwrap();
             if loopback.trim() == "65536" {
                 assert_eq!(report.path_bytes, expected, "{report:?}");
+                assert_eq!(report.kernel_bytes, Some(65_536));
             }
             assert!(report.silent == 0 && report.probes > 0, "{report:?}");
         }
+    }
+
+    #[test]
+    fn a_search_that_takes_too_long_says_what_arrives_for_sure() {
+        let far = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let near = UdpSocket::bind("127.0.0.1:0").unwrap();
+        near.connect(far.local_addr().unwrap()).unwrap();
+        let (token, stop) = ([4; 16], AtomicBool::new(false));
+        let outcome = std::thread::scope(|scope| {
+            scope.spawn(|| meeting::serve(&far, &token, Span::from_secs(60), &stop));
+            let outcome = probe(&near, &token, Span::ZERO, &stop);
+            stop.store(true, Ordering::Relaxed);
+            outcome
+        });
+        assert!(matches!(outcome, Err(MtuError::Late { bytes: 576, .. })), "{outcome:?}");
     }
 
     #[test]
@@ -319,7 +381,7 @@ mod tests {
         let far = UdpSocket::bind("127.0.0.1:0").unwrap();
         let near = UdpSocket::bind("127.0.0.1:0").unwrap();
         near.connect(far.local_addr().unwrap()).unwrap();
-        let outcome = probe(&near, &[4; 16], &AtomicBool::new(false));
+        let outcome = probe(&near, &[4; 16], Span::from_secs(20), &AtomicBool::new(false));
         assert!(matches!(outcome, Err(MtuError::Silence { bytes: 576 })), "{outcome:?}");
     }
 }

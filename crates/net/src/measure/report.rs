@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 use super::exchange::{ExchangeReport, ResponsesReport};
 use crate::evidence::host::{HostFacts, HostReading};
 use crate::evidence::tcp::TcpSample;
+use crate::measure::datagram::receiver::ReceiverReport;
+use crate::measure::datagram::sender::SenderReport;
+use crate::measure::mtu::MtuReport;
 
 /// One side's report on a test.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -56,6 +59,8 @@ pub struct Moment {
     pub at_ns: u64,
     /// What the host and this process had used.
     pub host: HostReading,
+    /// By how much the host's real-time clock was ahead of its steady one: what grows at once was set.
+    pub real_ahead_ns: i64,
 }
 
 /// One part, as one side saw it.
@@ -71,6 +76,10 @@ pub enum PartReport {
     Exchange(Box<ExchangeReport>),
     /// Requests and responses, as the side that answers saw them.
     Responses(ResponsesReport),
+    /// Paced datagrams.
+    Datagrams(Box<DatagramsReport>),
+    /// The longest packet that arrives.
+    Mtu(MtuAccount),
 }
 
 /// Bulk TCP, as one side saw it.
@@ -173,4 +182,39 @@ pub struct AnswersReport {
     pub strange: u64,
     /// Datagrams that the socket had no room for.
     pub overflowed: u64,
+}
+
+/// Paced datagrams, as one side saw them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DatagramsReport {
+    /// Whether the client's side is the one that sent.
+    pub is_up: bool,
+    /// What the sender did, where this side sent.
+    pub sender: Option<SenderReport>,
+    /// What the receiver saw, where this side received.
+    pub receiver: Option<ReceiverReport>,
+    /// Datagrams sent or received and their bytes, one entry for each of the report's moments.
+    pub samples: Vec<DatagramSample>,
+    /// What went wrong.
+    pub error: Option<String>,
+}
+
+/// How far one side of a stream of datagrams was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DatagramSample {
+    /// Datagrams sent, or different ones received.
+    pub datagrams: u64,
+    /// Their bytes of payload.
+    pub bytes: u64,
+}
+
+/// The longest packet that arrives, as one side saw it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MtuAccount {
+    /// What was found, on the side that probed.
+    pub found: Option<MtuReport>,
+    /// Probes and farewells answered, on the other.
+    pub confirmed: u64,
+    /// Why nothing was found.
+    pub error: Option<String>,
 }

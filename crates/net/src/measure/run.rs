@@ -10,14 +10,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, ScopedJoinHandle};
 
 use super::control::Control;
+use super::datagram::half::Half;
+use super::datagram::header;
 use super::exchange::half::{Requester, Responder};
 use super::latency::{Answerer, Asker, Schedule};
+use super::mtu;
 use super::report::{
-    Ended, Moment, PartReport, ProbesReport, StreamSample, StreamsReport, TestReport,
+    DatagramsReport, Ended, Moment, PartReport, ProbesReport, StreamSample, StreamsReport,
+    TestReport,
 };
-use super::spec::{PartSpec, StreamsSpec, TestSpec};
+use super::spec::{DatagramsSpec, PartSpec, StreamsSpec, TestSpec};
 use super::stream::{self, ConnectError, Lane, Plan};
-use crate::clock::steady_ns;
+use crate::clock::{real_ahead_ns, steady_ns};
 use crate::evidence::counters;
 use crate::evidence::host::{HostFacts, HostReading};
 use crate::protocol::message::{Ready, Refusal};
@@ -63,6 +67,8 @@ enum Part {
     Answerer(Answerer),
     Requester(Box<Requester>),
     Responder(Box<Responder>),
+    Datagrams(Half),
+    Mtu(mtu::half::Half),
 }
 
 /// One side of a test that is ready.
@@ -72,6 +78,7 @@ pub struct Course {
     token: Token,
     control: Arc<Control>,
     rate_max: Option<u64>,
+    is_agent: bool,
     parts: Vec<Part>,
 }
 
@@ -110,14 +117,28 @@ pub fn check(spec: &TestSpec) -> Result<(), Refusal> {
             PartSpec::Exchange(part) => {
                 part.check(spec).map_err(|error| Refusal::Nonsense(error.to_string()))?;
             }
+            PartSpec::Datagrams(datagrams) if !is_sendable(datagrams) => {
+                return nonsense(
+                    "its datagrams have a rate below 1 kb/s or beyond 400 Gb/s, or no length from 40 to 65,507 \
+                     bytes",
+                );
+            }
             _ => {}
         }
     }
     Ok(())
 }
 
+fn is_sendable(datagrams: &DatagramsSpec) -> bool {
+    let rates = DatagramsSpec::RATE_MIN..=DatagramsSpec::RATE_MAX;
+    let lengths = header::LEN..=65_507;
+    rates.contains(&datagrams.rate_bits_per_second)
+        && lengths.contains(&usize::from(datagrams.datagram_bytes))
+}
+
 impl Course {
-    /// The agent's side: sockets that wait, and the port of each part. `port` 0 is any.
+    /// The agent's side: sockets that wait, and the port of each part. `port` 0 is any; parts that need a UDP port
+    /// each take `port` and those after it.
     ///
     /// # Errors
     /// The kernel's.
@@ -130,6 +151,12 @@ impl Course {
     ) -> io::Result<(Self, Vec<u16>)> {
         let mut ports = Vec::new();
         let mut parts = Vec::new();
+        let mut udp_parts = 0_u16;
+        let mut udp_port = || {
+            let next = if port == 0 { 0 } else { port.saturating_add(udp_parts) };
+            udp_parts += 1;
+            next
+        };
         for part in &spec.parts {
             let (part, port) = match part {
                 PartSpec::Streams(streams) => {
@@ -141,7 +168,8 @@ impl Course {
                     (Part::Listener(listener, streams), port)
                 }
                 PartSpec::Probes(probes) => {
-                    let answerer = Answerer::bind(token, Schedule::of(spec, probes), port)?;
+                    let schedule = Schedule::of(spec, probes);
+                    let answerer = Answerer::bind(token, schedule, udp_port())?;
                     let port = answerer.port()?;
                     (Part::Answerer(answerer), port)
                 }
@@ -150,11 +178,22 @@ impl Course {
                     let port = responder.port()?;
                     (Part::Responder(Box::new(responder)), port)
                 }
+                PartSpec::Datagrams(datagrams) => {
+                    let half = Half::offer(token, spec, datagrams, udp_port())?;
+                    let port = half.port()?;
+                    (Part::Datagrams(half), port)
+                }
+                PartSpec::Mtu(mtu) => {
+                    let half = mtu::half::Half::offer(token, mtu, udp_port())?;
+                    let port = half.port()?;
+                    (Part::Mtu(half), port)
+                }
             };
             parts.push(part);
             ports.push(port);
         }
-        Ok((Self { spec: spec.clone(), token, control, rate_max, parts }, ports))
+        let spec = spec.clone();
+        Ok((Self { spec, token, control, rate_max, is_agent: true, parts }, ports))
     }
 
     /// The client's side: everything connected to the agent's ports.
@@ -189,9 +228,18 @@ impl Course {
                     let requester = Requester::connect(address, token, part, spec, pinned)?;
                     Part::Requester(Box::new(requester))
                 }
+                PartSpec::Datagrams(datagrams) => {
+                    Part::Datagrams(Half::connect(address, token, spec, datagrams, &control)?)
+                }
+                PartSpec::Mtu(mtu) => {
+                    let half = mtu::half::Half::connect(address, token, mtu)
+                        .map_err(|source| ConnectError::Other { address, source })?;
+                    Part::Mtu(half)
+                }
             });
         }
-        Ok(Self { spec: spec.clone(), token, control, rate_max: None, parts })
+        let spec = spec.clone();
+        Ok(Self { spec, token, control, rate_max: None, is_agent: false, parts })
     }
 
     /// What this side's certificates are known by, one for each part that has one.
@@ -237,13 +285,17 @@ impl Course {
     }
 
     fn take_connections(&mut self, until_ns: u64) -> io::Result<()> {
+        // In the order in which the client makes them.
         for part in &mut self.parts {
-            if let Part::Listener(listener, streams) = part {
-                let token = self.token;
-                let lanes = stream::accept(listener, streams, token, until_ns, &self.control)?;
-                *part = Part::Lanes(lanes, streams.clone());
-            } else if let Part::Responder(responder) = part {
-                responder.meet(until_ns, &self.control)?;
+            match part {
+                Part::Listener(listener, streams) => {
+                    let token = self.token;
+                    let lanes = stream::accept(listener, streams, token, until_ns, &self.control)?;
+                    *part = Part::Lanes(lanes, streams.clone());
+                }
+                Part::Datagrams(half) if self.is_agent => half.admit(until_ns, &self.control)?,
+                Part::Responder(responder) => responder.meet(until_ns, &self.control)?,
+                _ => {}
             }
         }
         Ok(())
@@ -260,11 +312,29 @@ impl Course {
         })
     }
 
+    fn halves(&self) -> impl Iterator<Item = &Half> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Datagrams(half) => Some(half),
+            _ => None,
+        })
+    }
+
+    /// Tells those that do not look at the test's own flag that it is set.
+    fn pass_on_halt(&self) {
+        if self.control.is_halted() {
+            self.halves().for_each(Half::stop);
+        }
+    }
+
     fn progress(&self, at_ns: u64) -> Progress {
         let planned_ns = self.spec.planned_ns();
         let mut progress = Progress { at_ns, planned_ns, ..Progress::default() };
         for (bytes, is_up) in self.lanes().map(|lane| lane.progress()) {
             *if is_up { &mut progress.up_bytes } else { &mut progress.down_bytes } += bytes;
+        }
+        for half in self.halves() {
+            let bytes = half.count().bytes;
+            *if half.is_up() { &mut progress.up_bytes } else { &mut progress.down_bytes } += bytes;
         }
         for part in &self.parts {
             progress.answered += match part {
@@ -314,12 +384,21 @@ impl<'scope> Working<'scope> {
                         || control.began_ns().map_or(u64::MAX, |began| course.deadline_ns(began));
                     PartReport::Responses(responder.work(deadline, control))
                 }),
+                Part::Datagrams(half) => Working::spawn(&working, scope, move || {
+                    PartReport::Datagrams(Box::new(half.work(control)))
+                }),
+                Part::Mtu(half) => Working::spawn(&working, scope, move || {
+                    let deadline =
+                        || control.began_ns().map_or(u64::MAX, |began| course.deadline_ns(began));
+                    PartReport::Mtu(half.work(deadline, control))
+                }),
                 _ => None,
             });
         }
         let Some(began_ns) = control.wait_for_begin(until_ns) else {
             control.halt();
             course.cut();
+            course.pass_on_halt();
             return TestReport { ended: Ended::Stopped, ..TestReport::default() };
         };
         let deadline_ns = course.deadline_ns(began_ns);
@@ -346,7 +425,11 @@ impl<'scope> Working<'scope> {
                         PartReport::Exchange(Box::new(requester.work(control)))
                     });
                 }
-                Part::Listener(..) | Part::Answerer(_) | Part::Responder(_) => {}
+                Part::Listener(..)
+                | Part::Answerer(_)
+                | Part::Responder(_)
+                | Part::Datagrams(_)
+                | Part::Mtu(_) => {}
             }
         }
         let (moments, samples) = working.sample(began_ns, watch);
@@ -393,12 +476,15 @@ impl<'scope> Working<'scope> {
         // One reading at the end of what counts, whatever the interval.
         loop {
             let is_done = self.left.load(Ordering::Acquire) == 0;
+            course.pass_on_halt();
             if is_done || steady_ns() >= due_ns {
                 let at_ns = steady_ns().saturating_sub(began_ns);
                 for (lane, samples) in course.lanes().zip(&mut samples) {
                     samples.push(lane.sample());
                 }
-                moments.push(Moment { at_ns, host: HostReading::now() });
+                course.halves().for_each(Half::sample);
+                let host = HostReading::now();
+                moments.push(Moment { at_ns, host, real_ahead_ns: real_ahead_ns() });
                 watch(course.progress(at_ns));
                 let next = (at_ns / course.spec.interval_ns + 1) * course.spec.interval_ns;
                 let next = if at_ns < planned_ns { next.min(planned_ns) } else { next };
@@ -451,6 +537,11 @@ impl Course {
                     });
                     broken = broken.or(error);
                     PartReport::Streams(StreamsReport { streams })
+                }
+                (Part::Datagrams(half), Some(Ok(PartReport::Datagrams(report)))) => {
+                    let report = DatagramsReport { samples: half.samples(), ..*report };
+                    broken = broken.or_else(|| report.error.clone());
+                    PartReport::Datagrams(Box::new(report))
                 }
                 (_, Some(Ok(report))) => {
                     let error = match &report {

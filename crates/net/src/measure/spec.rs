@@ -43,6 +43,10 @@ pub enum PartSpec {
     Probes(ProbesSpec),
     /// Requests and responses.
     Exchange(ExchangePart),
+    /// Datagrams at a paced rate, one way.
+    Datagrams(DatagramsSpec),
+    /// The longest packet that arrives from the client at the agent.
+    Mtu(MtuSpec),
 }
 
 impl PartSpec {
@@ -50,7 +54,7 @@ impl PartSpec {
     pub fn connections(&self) -> usize {
         match self {
             Self::Streams(streams) => streams.connections(),
-            Self::Probes(_) | Self::Exchange(_) => 0,
+            Self::Probes(_) | Self::Exchange(_) | Self::Datagrams(_) | Self::Mtu(_) => 0,
         }
     }
 }
@@ -165,4 +169,40 @@ impl ExchangePart {
         }
         self.within(test).check()
     }
+}
+
+/// Datagrams at a paced rate, one way, for all of the test; all of them count, with those of the warm-up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DatagramsSpec {
+    /// Whether the client sends.
+    pub is_up: bool,
+    /// Bits of payload a second.
+    pub rate_bits_per_second: u64,
+    /// Bytes of payload of each.
+    pub datagram_bytes: u16,
+}
+
+impl DatagramsSpec {
+    /// Slowest rate of a test.
+    pub const RATE_MIN: u64 = 1_000;
+    /// Fastest rate of a test.
+    pub const RATE_MAX: u64 = 400_000_000_000;
+
+    /// Bytes of payload a second, rounded up.
+    pub const fn bytes_per_second(&self) -> u64 {
+        self.rate_bits_per_second.div_ceil(8)
+    }
+
+    /// Time from one datagram to the next.
+    pub fn period_ns(&self) -> u64 {
+        let bits = u128::from(self.datagram_bytes) * 8 * 1_000_000_000;
+        u64::try_from(bits / u128::from(self.rate_bits_per_second.max(1))).unwrap_or(u64::MAX)
+    }
+}
+
+/// The longest packet that arrives, found out by ones that are not fragmented; the test ends when it is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MtuSpec {
+    /// How long it may take.
+    pub patience_ns: u64,
 }

@@ -17,6 +17,7 @@ use plumb_sys::socket::{self, IntOption};
 use plumb_sys::{fd, inet};
 
 use super::control::Control;
+use super::datagram::meeting::MeetingError;
 use super::report::{StreamReport, StreamSample};
 use super::spec::StreamsSpec;
 use crate::clock::{sleep_until, steady_ns};
@@ -69,6 +70,9 @@ pub enum ConnectError {
         /// Where to.
         address: SocketAddr,
     },
+    /// Datagrams did not get there, or their answers not back.
+    #[error(transparent)]
+    Unmet(#[from] MeetingError),
     /// The kernel says no.
     #[error("cannot connect to {address}: {source}")]
     Other {

@@ -1,11 +1,13 @@
 //! Who may be sent to: only an address from which a datagram with the session's token came.
 //!
-//! The side that knows the other's address announces itself; the other admits it, and connects its socket to
-//! that address, so that the kernel passes nothing else. Every answer is as long as the shortest
-//! question, and there is one for each question: nobody is sent more than they sent. Left out: addresses
-//! and tokens, which the control connection carries.
+//! The side that knows the other's address announces itself, and is welcomed with a number drawn for this meeting;
+//! only who announces itself again with that number, and so is where it says that it is, is admitted. The
+//! admitting side then connects its socket to that address, so that the kernel passes nothing else. Every answer
+//! is as long as the shortest question, and there is one for each question: nobody is sent more than they
+//! sent. Left out: addresses and tokens, which the control connection carries.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,6 +22,8 @@ use super::header::{Header, Kind, LEN, Token};
 const REPEAT_NS: u64 = 100_000_000;
 /// How long one wait lasts at most, so that a stop is seen.
 const WAIT: Duration = Duration::from_millis(20);
+/// The same for a side that is about to send, whose beginning this may make later.
+const WAIT_TO_SEND: Duration = Duration::from_millis(1);
 /// The longest datagram of IPv4.
 const DATAGRAM_MAX: usize = 65_535;
 
@@ -83,8 +87,9 @@ pub fn announce(
 ) -> Result<(), MeetingError> {
     let begun = read_ns(Clock::MonotonicRaw);
     socket.set_read_timeout(Some(WAIT))?;
-    let hello = Header::of(Kind::Hello, stream, 0, 0).to_bytes(token);
     let (mut next_ns, mut buffer) = (begun, [0; LEN]);
+    // The number that the other side drew, once it is known.
+    let mut drawn = 0;
     loop {
         let now = read_ns(Clock::MonotonicRaw);
         if stop.load(Ordering::Relaxed) {
@@ -95,16 +100,22 @@ pub fn announce(
         }
         if now >= next_ns {
             // A refusal or a full queue may pass before patience ends.
-            let _ = socket.send(&hello);
+            let _ = socket.send(&Header::of(Kind::Hello, stream, 0, drawn).to_bytes(token));
             next_ns = now + REPEAT_NS;
         }
         // What is measured already stays where it is: its arrival is answer enough.
         match socket.peek(&mut buffer) {
-            Ok(len) => match Header::read(token, &buffer[..len.min(LEN)]).map(|read| read.kind) {
-                Some(Kind::Data | Kind::End) => return Ok(()),
-                Some(Kind::Welcome) => {
+            Ok(len) => match Header::read(token, &buffer[..len.min(LEN)]) {
+                Some(Header { kind: Kind::Data | Kind::End, .. }) => return Ok(()),
+                Some(Header { kind: Kind::Welcome, intended_ns: number, .. }) => {
                     socket.recv(&mut buffer)?;
-                    return Ok(());
+                    // Zero echoes an announcement of before the number was known.
+                    if number != 0 {
+                        if number == drawn {
+                            return Ok(());
+                        }
+                        (drawn, next_ns) = (number, now);
+                    }
                 }
                 _ => drop(socket.recv(&mut buffer)),
             },
@@ -114,7 +125,8 @@ pub fn announce(
     }
 }
 
-/// Waits until a datagram shows the token, answers it, and connects the socket to where it came from.
+/// Waits until somebody shows the token and the number that was sent to it for that, and connects the socket to
+/// its address.
 ///
 /// # Errors
 /// [`MeetingError::NobodyCame`] after `patience`.
@@ -126,6 +138,7 @@ pub fn admit(
 ) -> Result<SocketAddr, MeetingError> {
     let begun = read_ns(Clock::MonotonicRaw);
     socket.set_read_timeout(Some(WAIT))?;
+    let drawn = draw()?;
     let mut buffer = [0; LEN];
     while read_ns(Clock::MonotonicRaw) - begun <= patience.as_ns() {
         if stop.load(Ordering::Relaxed) {
@@ -134,20 +147,50 @@ pub fn admit(
         match socket.recv_from(&mut buffer) {
             Ok((len, from)) => {
                 let header = Header::read(token, &buffer[..len]);
-                if header.is_none_or(|header| header.kind != Kind::Hello) {
+                let Some(hello) = header.filter(|header| header.kind == Kind::Hello) else {
                     continue;
+                };
+                let welcome = Header::of(Kind::Welcome, hello.stream, hello.sequence, drawn);
+                // Whatever does not leave is asked for again.
+                let _ = socket.send_to(&welcome.to_bytes(token), from);
+                if hello.intended_ns == drawn {
+                    socket.connect(from)?;
+                    return Ok(from);
                 }
-                socket.connect(from)?;
-                if let Some(welcome) = answer(token, &buffer[..len]) {
-                    let _ = socket.send(&welcome);
-                }
-                return Ok(from);
             }
             Err(error) if is_passing(&error) => {}
             Err(error) => return Err(error.into()),
         }
     }
     Err(MeetingError::NobodyCame { waited: patience })
+}
+
+/// A number that nobody guesses, and not zero.
+fn draw() -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(u64::from_be_bytes(bytes) | 1)
+}
+
+/// Answers whoever was admitted and has not heard so, until the stream is to begin.
+///
+/// # Errors
+/// The kernel's.
+pub fn stay(socket: &UdpSocket, token: &Token, goes_on: &dyn Fn() -> bool) -> io::Result<()> {
+    socket.set_read_timeout(Some(WAIT_TO_SEND))?;
+    let mut buffer = [0; LEN];
+    while goes_on() {
+        match socket.recv(&mut buffer) {
+            Ok(len) => {
+                if let Some(reply) = answer(token, &buffer[..len]) {
+                    let _ = socket.send(&reply);
+                }
+            }
+            Err(error) if is_passing(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// Answers announcements and probes until told to stop or `patience` ends; how many were answered. An
@@ -262,6 +305,36 @@ mod tests {
             assert_eq!(admitted, client.local_addr().unwrap());
             assert_eq!(agent.peer_addr().unwrap(), admitted);
         }
+    }
+
+    #[test]
+    fn who_does_not_hear_the_welcome_is_not_admitted_whatever_it_says() {
+        let agent = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let deaf = UdpSocket::bind("127.0.0.1:0").unwrap();
+        deaf.connect(agent.local_addr().unwrap()).unwrap();
+        for number in [0, 1, u64::MAX] {
+            deaf.send(&Header::of(Kind::Hello, 0, 0, number).to_bytes(&TOKEN)).unwrap();
+        }
+        let stop = AtomicBool::new(false);
+        let outcome = admit(&agent, &TOKEN, Span::from_ms(60), &stop);
+        assert!(matches!(outcome, Err(MeetingError::NobodyCame { .. })), "{outcome:?}");
+    }
+
+    #[test]
+    fn an_admitted_side_that_missed_it_is_told_again_until_the_stream_begins() {
+        let agent = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        agent.connect(client.local_addr().unwrap()).unwrap();
+        client.connect(agent.local_addr().unwrap()).unwrap();
+        let begun = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| stay(&agent, &TOKEN, &|| !begun.load(Ordering::Relaxed)).unwrap());
+            let stop = AtomicBool::new(false);
+            client.send(&Header::of(Kind::Hello, 0, 0, 7).to_bytes(&TOKEN)).unwrap();
+            let outcome = announce(&client, &TOKEN, 0, Span::from_secs(10), &stop);
+            begun.store(true, Ordering::Relaxed);
+            outcome.unwrap();
+        });
     }
 
     #[test]

@@ -137,7 +137,7 @@ pub enum Ending {
 }
 
 /// What a receiver saw.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReceiverReport {
     /// Why it ended.
     pub ending: Ending,

@@ -89,7 +89,7 @@ pub enum SendError {
 }
 
 /// What a sender did.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SenderReport {
     /// How many were to be sent at the rate asked for.
     pub planned: Option<u64>,
@@ -143,6 +143,10 @@ pub fn send(
     }
     let v6 = socket.local_addr()?.is_ipv6();
     datagram::notice(socket.as_fd(), v6, Notice::Errors)?;
+    if v6 {
+        // A socket of both families may be connected to an IPv4 address.
+        let _ = datagram::notice(socket.as_fd(), false, Notice::Errors);
+    }
     // This thread's own wish; without it sleeps are 50 µs longer.
     let _ = timer::set_slack_ns(1);
     let drops_before = Drops::read();

@@ -1,0 +1,208 @@
+//! One side of a stream of datagrams as a part of a test: meets the other side, then sends or receives.
+//!
+//! The receiver is ready before the sender is told to begin, and the sender's side answers who missed its welcome
+//! until then. All of the test counts: a datagram that is lost in the warm-up is lost. Left out: the limits
+//! of a test (`crate::measure::run`, `crate::agent`).
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
+
+use plumb_base::time::Span;
+use plumb_base::units::rate::Rate;
+
+use super::meeting::{self, MeetingError};
+use super::receiver::{self, Ending, Expectation, Prepared, Progress};
+use super::sender::{self, Plan};
+use crate::clock::steady_ns;
+use crate::measure::control::Control;
+use crate::measure::report::{DatagramSample, DatagramsReport};
+use crate::measure::spec::{DatagramsSpec, TestSpec};
+use crate::protocol::token::Token;
+
+/// How long the client announces itself.
+const PATIENCE: Span = Span::from_secs(5);
+/// The only stream of its socket.
+const STREAM: u16 = 0;
+/// A receiver waits for a next datagram for so many of their periods, if that is longer than its usual time.
+const PERIODS: u64 = 4;
+
+/// One side of a stream.
+#[derive(Debug)]
+pub struct Half {
+    socket: UdpSocket,
+    token: Token,
+    spec: DatagramsSpec,
+    /// How long the stream is sent.
+    planned: Span,
+    expectation: Expectation,
+    /// What the socket had counted before, where this side receives.
+    prepared: Option<Prepared>,
+    progress: Progress,
+    samples: Mutex<Vec<DatagramSample>>,
+}
+
+impl Half {
+    /// The agent's side, for whoever shows the token; `port` 0 is any.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn offer(
+        token: Token,
+        test: &TestSpec,
+        spec: &DatagramsSpec,
+        port: u16,
+    ) -> io::Result<Self> {
+        let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port))
+            .or_else(|_| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)))?;
+        Self::new(socket, token, test, spec, spec.is_up)
+    }
+
+    /// The client's side, once the agent has answered it.
+    ///
+    /// # Errors
+    /// It does not answer, or the kernel refuses.
+    pub fn connect(
+        address: SocketAddr,
+        token: Token,
+        test: &TestSpec,
+        spec: &DatagramsSpec,
+        control: &Control,
+    ) -> Result<Self, MeetingError> {
+        let any: IpAddr = match address {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let socket = UdpSocket::bind((any, 0))?;
+        socket.connect(address)?;
+        let half = Self::new(socket, token, test, spec, !spec.is_up)?;
+        meeting::announce(&half.socket, &half.token.0, STREAM, PATIENCE, control.halted())?;
+        Ok(half)
+    }
+
+    fn new(
+        socket: UdpSocket,
+        token: Token,
+        test: &TestSpec,
+        spec: &DatagramsSpec,
+        receives: bool,
+    ) -> io::Result<Self> {
+        let rate = Rate::from_bits_per_second(spec.rate_bits_per_second);
+        let longest = Span::from_ns(test.longest_ns());
+        let usual = Expectation::new(token.0, STREAM, rate, longest);
+        let periods = Span::from_ns(spec.period_ns().saturating_mul(PERIODS));
+        let expectation = Expectation { idle: usual.idle.max(periods), ..usual };
+        let prepared =
+            if receives { Some(receiver::prepare(&socket, &expectation)?) } else { None };
+        Ok(Self {
+            socket,
+            token,
+            spec: spec.clone(),
+            planned: Span::from_ns(test.planned_ns()),
+            expectation,
+            prepared,
+            progress: Progress::new(),
+            samples: Mutex::default(),
+        })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn port(&self) -> io::Result<u16> {
+        Ok(self.socket.local_addr()?.port())
+    }
+
+    /// The agent's side waits for the client until the steady clock shows `until_ns`.
+    ///
+    /// # Errors
+    /// It did not come, or the kernel refuses; of the kind `Interrupted` when the test was halted meanwhile.
+    pub fn admit(&self, until_ns: u64, control: &Control) -> io::Result<()> {
+        let patience = Span::from_ns(until_ns.saturating_sub(steady_ns()));
+        let met = meeting::admit(&self.socket, &self.token.0, patience, control.halted());
+        met.map(drop).map_err(|error| match error {
+            MeetingError::CalledOff => io::Error::new(io::ErrorKind::Interrupted, error),
+            MeetingError::Kernel(error) => error,
+            error => io::Error::other(error),
+        })
+    }
+
+    /// Whether the client's side sends.
+    pub const fn is_up(&self) -> bool {
+        self.spec.is_up
+    }
+
+    /// Datagrams so far, sent or received by this side.
+    pub fn count(&self) -> DatagramSample {
+        DatagramSample {
+            datagrams: self.progress.datagrams.load(Ordering::Relaxed),
+            bytes: self.progress.bytes.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Notes how far it is.
+    pub fn sample(&self) {
+        let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        samples.push(self.count());
+    }
+
+    /// Ends the stream soon.
+    pub fn stop(&self) {
+        self.progress.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Sends from the beginning of the test, or receives until all have come; until halted.
+    pub fn work(&self, control: &Control) -> DatagramsReport {
+        let mut report = DatagramsReport { is_up: self.spec.is_up, ..DatagramsReport::default() };
+        let error = match self.prepared {
+            Some(prepared) => self.receive(prepared, control, &mut report).err(),
+            None => self.send(control, &mut report).err(),
+        };
+        report.error = error;
+        report
+    }
+
+    /// What it noted.
+    pub fn samples(&self) -> Vec<DatagramSample> {
+        std::mem::take(&mut *self.samples.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn receive(
+        &self,
+        prepared: Prepared,
+        control: &Control,
+        report: &mut DatagramsReport,
+    ) -> Result<(), String> {
+        loop {
+            let came = receiver::receive(&self.socket, prepared, &self.expectation, &self.progress)
+                .map_err(|error| format!("receiving datagrams failed: {error}"))?;
+            // Nothing can come before the test begins.
+            let since = control.began_ns().map_or(0, |began| steady_ns().saturating_sub(began));
+            let is_early = since < self.expectation.idle.as_ns();
+            if came.ending == Ending::Idle && came.first_ns.is_none() && is_early {
+                continue;
+            }
+            report.receiver = Some(came);
+            return Ok(());
+        }
+    }
+
+    fn send(&self, control: &Control, report: &mut DatagramsReport) -> Result<(), String> {
+        let waits = || control.began_ns().is_none() && !control.is_halted();
+        meeting::stay(&self.socket, &self.token.0, &waits)
+            .map_err(|error| format!("waiting for the beginning failed: {error}"))?;
+        let plan = Plan {
+            token: self.token.0,
+            stream: STREAM,
+            datagram_bytes: usize::from(self.spec.datagram_bytes),
+            rate: Rate::from_bits_per_second(self.spec.rate_bits_per_second),
+            duration: self.planned,
+            segmentation: true,
+        };
+        let sent = sender::send(&self.socket, &plan, &self.progress);
+        report.sender = Some(sent.map_err(|error| error.to_string())?);
+        Ok(())
+    }
+}
