@@ -2,7 +2,9 @@
 //!
 //! Left out: the agent, its protocol and the engines (`plumb_net`), and words for people (`plumb_report`).
 
+pub mod clocks;
 pub mod course;
+pub mod datagrams;
 pub mod digest;
 pub mod evidence;
 pub mod exchange;

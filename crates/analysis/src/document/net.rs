@@ -39,6 +39,8 @@ pub struct NetDocument {
     pub same_machine: bool,
     /// How the two clocks relate; null where nothing is known.
     pub clocks: Option<NetClocks>,
+    /// The longest packet that arrives from here there; null where it was not looked for.
+    pub mtu: Option<NetMtu>,
     /// One entry for each phase, in the order they were measured.
     pub phases: Vec<NetPhase>,
 }
@@ -77,10 +79,31 @@ pub struct NetClocks {
     pub exchanges: u64,
 }
 
+/// The longest packet that arrives, found out by packets that are not fragmented.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct NetMtu {
+    /// Bytes of the longest IP packet that arrives; null where that was not found out.
+    pub path_bytes: Option<u64>,
+    /// Bytes of a datagram's data in it.
+    pub payload_bytes: Option<u64>,
+    /// What this host's kernel believes of the path afterwards; null where it does not say.
+    pub kernel_bytes: Option<u64>,
+    /// Whether this host's own interface takes no longer one.
+    pub limited_here: bool,
+    /// Whether a router said that a packet was too long.
+    pub told_by_router: bool,
+    /// Lengths on which nobody said anything.
+    pub silent: u64,
+    /// Packets sent to find out.
+    pub probes: u64,
+    /// Why it was not found out.
+    pub problem: Option<String>,
+}
+
 /// One phase: everything that was measured at the same time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NetPhase {
-    /// `idle`, `down`, `up`, `both`, or `exchange` and its transport.
+    /// `idle`, `down`, `up`, `both`, each after `udp-` with paced datagrams, or `exchange` and its transport.
     pub name: String,
     /// Which repetition, from 0.
     pub round: u32,
@@ -92,6 +115,9 @@ pub struct NetPhase {
     pub ended: String,
     /// Bulk TCP: one entry a direction.
     pub flows: Vec<NetFlow>,
+    /// Datagrams at a paced rate: one entry a direction.
+    #[serde(default)]
+    pub datagrams: Vec<NetDatagrams>,
     /// Round trips of small datagrams at a fixed rate; null without them.
     pub probes: Option<NetProbes>,
     /// Requests and responses; null without them.
@@ -181,6 +207,80 @@ pub struct NetInterval {
     pub bytes_per_second: f64,
     /// Whether it is of the time that counts.
     pub counts: bool,
+}
+
+/// Datagrams at a paced rate in one direction: all of them, with those of the warm-up.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct NetDatagrams {
+    /// `up`, from here to there, or `down`.
+    pub direction: String,
+    /// Bytes of payload of each.
+    pub datagram_bytes: u32,
+    /// Bytes of payload a second that were asked for.
+    pub asked_bytes_per_second: f64,
+    /// Those that were due; null where the sender's report was lost.
+    pub planned: Option<u64>,
+    /// Those that the sender numbered: what it sent, and what its own queue refused; null where it is not known.
+    pub sent: Option<u64>,
+    /// Different ones that arrived; null where the receiver's report was lost.
+    pub received: Option<u64>,
+    /// Time from the first that arrived to the last, in seconds.
+    pub seconds: f64,
+    /// Bytes of payload a second that arrived in it.
+    pub bytes_per_second: f64,
+    /// The same for every interval.
+    pub intervals: Vec<NetInterval>,
+    /// Those that were numbered and never arrived; null where either is not known.
+    pub lost: Option<u64>,
+    /// Their share.
+    pub loss: Option<f64>,
+    /// Where they were lost; null where either side's report was lost.
+    pub lost_at: Option<NetLossPlaces>,
+    /// Runs of consecutive lost ones.
+    pub loss_runs: u64,
+    /// The longest of them.
+    pub loss_run_max: u64,
+    /// Those that came after a later one (RFC 4737).
+    pub reordered: u64,
+    /// After how many later ones the most belated came.
+    pub reordered_extent_max: u64,
+    /// Second and further copies.
+    pub duplicated: u64,
+    /// Those that came too late to be told from copies.
+    pub too_old: u64,
+    /// Jitter of RFC 3550 at the end, in nanoseconds.
+    pub jitter_ns: f64,
+    /// One way, by the clocks' estimated offset; null where nothing is known of the clocks.
+    pub one_way: Option<NetOneWay>,
+    /// Ninety-nine in a hundred left no later than this after their time, in nanoseconds; null where the sender's
+    /// report was lost.
+    pub late_p99_ns: Option<f64>,
+    /// The latest.
+    pub late_max_ns: Option<f64>,
+    /// How often the sender's buffer was full, so that it waited; null where its report was lost.
+    pub sender_waits: Option<u64>,
+    /// Whether the sender ended before all that were due had left.
+    pub cut_short: bool,
+    /// How the receiver ended: `complete`, `grace` (no more came after the end), `idle` (nor an end), `deadline`,
+    /// `stopped`; empty where its report was lost.
+    pub ending: String,
+}
+
+/// Where lost datagrams were lost.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct NetLossPlaces {
+    /// Refused by the queue of the sender's own device.
+    pub sender_queue: u64,
+    /// Between the two sockets.
+    pub path: u64,
+    /// Without room in the receiver's socket.
+    pub receiver_buffer: u64,
+    /// Whether the receiver's kernel joined datagrams, so that more of them may have been lost there.
+    pub receiver_buffer_at_least: bool,
+    /// What the sender's host dropped meanwhile of everybody's packets, by its own counters.
+    pub sender_host: BTreeMap<String, u64>,
+    /// The same of the receiver's host.
+    pub receiver_host: BTreeMap<String, u64>,
 }
 
 /// Round trips of small datagrams at a fixed rate.

@@ -75,7 +75,7 @@ pub struct LimitOptions {
     #[arg(long, value_name = "N", default_value_t = 128)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=256))]
     streams_max: u16,
-    /// Take data at this port instead of any; allows one test at a time
+    /// Take data at this port instead of any, UDP at those after it too; allows one test at a time
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     data_port: u16,
 }

@@ -13,22 +13,25 @@ use plumb_base::units::{Unit, parse_bytes};
 use plumb_host::{clock, environment, stop};
 use plumb_net::client::Client;
 use plumb_net::measure::run::Progress;
-use plumb_net::measure::spec::{Direction, ExchangePart};
+use plumb_net::measure::spec::{DatagramsSpec, Direction, ExchangePart};
 use plumb_report::terminal;
 use plumb_store::sqlite::Mode;
 
 use super::output::{Failure, Output};
 use super::{Global, VERSION, stored};
-use crate::net::course::{Measured, Wanted};
+use crate::net::course::{Measured, Paced, Wanted};
 use crate::net::place::{Family, Place, Way, choose, resolve, ssh_host};
 use crate::net::reach::{Reached, of_client, reach};
 use crate::net::record::{self, Header};
-use crate::net::{digest, install};
+use crate::net::{clocks, digest, install};
 use crate::problem::{Exit, Problem};
 
 pub mod exchange;
 pub mod http;
 pub mod pair;
+
+/// How long finding the path's MTU may take, unless it is said.
+const MTU_USUAL: Span = Span::from_secs(1);
 
 /// Measure what is between this host and another: rate, latency idle and under load, loss, and cost
 #[derive(Clone, Debug, Args)]
@@ -42,6 +45,7 @@ Examples:
   plumb net host --install               the same where plumb is not there yet
   plumb net host --streams 4 --only down
   plumb net host --exchange tcp,udp      requests and responses of 64 B, one after another
+  plumb net host --udp 50mbit            paced datagrams: loss and where, reordering, jitter, delay each way
   plumb net --via 'docker exec -i box plumb agent --stdio' 172.17.0.2
   plumb net host --pair TOKEN            once, with the token of 'plumb agent --listen --pair'
   plumb net tls:host                     then, with the agent that listens there
@@ -123,6 +127,19 @@ pub struct MeasureOptions {
     /// Send no faster: 100mbit [default: as fast as it goes]
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     rate: Option<Rate>,
+    /// Send datagrams of RATE instead of bulk TCP, and say which are lost, late or doubled, and where
+    #[arg(long, value_name = "RATE", value_parser = parse_rate)]
+    #[arg(conflicts_with_all = ["streams", "congestion", "window", "rate"])]
+    udp: Option<Rate>,
+    /// Bytes of a datagram's data
+    #[arg(long, value_name = "BYTES", default_value_t = 1_400, requires = "udp")]
+    #[arg(value_parser = clap::value_parser!(u16).range(40..=65_507))]
+    udp_size: u16,
+    /// How long finding the longest packet that arrives there may take: 30s without a time, 0s leaves it away
+    /// [default: 1s; without probes 0s]
+    #[arg(long, value_name = "TIME", value_parser = span_or_none)]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "30s")]
+    mtu: Option<Span>,
     /// Latency probes a second; 0 for none
     #[arg(long, value_name = "N", default_value_t = 200)]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=10_000))]
@@ -200,6 +217,14 @@ impl MeasureOptions {
             window_bytes: self.window.map(narrow),
             block_bytes: narrow(self.block),
             rate_bytes_per_second: self.rate.map(|rate| rate.bits_per_second().div_ceil(8)),
+            mtu: self
+                .mtu
+                .or((self.probes > 0).then_some(MTU_USUAL))
+                .filter(|&time| time > Span::ZERO),
+            udp: self.udp.map(|rate| Paced {
+                rate_bits_per_second: rate.bits_per_second(),
+                datagram_bytes: self.udp_size,
+            }),
             probes_per_second: self.probes,
             probe_bytes: self.probe_size,
             rounds: self.rounds,
@@ -229,6 +254,12 @@ impl Net {
         if wanted.is_empty() {
             return Err(Problem::usage("nothing is left to measure")
                 .fix("leave --only, --idle or --probes away")
+                .into());
+        }
+        let rates = DatagramsSpec::RATE_MIN..=DatagramsSpec::RATE_MAX;
+        if wanted.udp.is_some_and(|paced| !rates.contains(&paced.rate_bits_per_second)) {
+            return Err(Problem::usage("no test sends datagrams at that rate")
+                .fix("give --udp a rate from 1kbit to 400gbit")
                 .into());
         }
         // A name that nobody knows is said before anything is started.
@@ -308,7 +339,10 @@ fn document(
     reached: &Reached,
     measured: &Measured,
 ) -> NetDocument {
-    let phases: Vec<_> = measured.phases.iter().map(digest::phase).collect();
+    let estimate = clocks::estimate(&measured.phases);
+    let estimate = estimate.as_ref();
+    let phases: Vec<_> =
+        measured.phases.iter().map(|phase| digest::phase(phase, estimate)).collect();
     let facts_here = measured.phases.first().map(|phase| phase.outcome.here.host.clone());
     let facts_there = measured
         .phases
@@ -338,11 +372,16 @@ fn document(
         here: digest::host(&here, VERSION),
         there: digest::host(&there, &reached.client.welcome().program),
         same_machine,
-        clocks: same_machine.then(|| NetClocks { same: true, ..NetClocks::default() }),
+        clocks: estimate.map(clocks::document).or_else(|| {
+            clocks::are_same(&here, &there)
+                .then(|| NetClocks { same: true, ..NetClocks::default() })
+        }),
+        mtu: measured.mtu.as_ref().map(digest::mtu),
         phases,
         ..NetDocument::default()
     };
     document.flags = digest::flags(&document);
+    document.flags.extend(clocks::flags(&measured.phases, estimate));
     document
 }
 

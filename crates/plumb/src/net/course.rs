@@ -7,10 +7,10 @@ use std::net::SocketAddr;
 use plumb_base::stats::histogram::Histogram;
 use plumb_base::time::Span;
 use plumb_net::client::{Client, ClientError, Outcome};
-use plumb_net::measure::report::{PartReport, TestReport};
+use plumb_net::measure::report::{MtuAccount, PartReport, TestReport};
 use plumb_net::measure::run::Progress;
 use plumb_net::measure::spec::{
-    Direction, ExchangePart, PartSpec, ProbesSpec, StreamsSpec, TestSpec,
+    DatagramsSpec, Direction, ExchangePart, MtuSpec, PartSpec, ProbesSpec, StreamsSpec, TestSpec,
 };
 use plumb_net::measure::transport::Transport;
 
@@ -41,6 +41,10 @@ pub struct Wanted {
     pub block_bytes: u32,
     /// The most that is sent, in bytes a second.
     pub rate_bytes_per_second: Option<u64>,
+    /// How long finding the path's MTU may take; none does not look for it.
+    pub mtu: Option<Span>,
+    /// Paced datagrams in place of bulk TCP.
+    pub udp: Option<Paced>,
     /// Probes a second; 0 is none.
     pub probes_per_second: u32,
     /// Bytes of a probe.
@@ -49,10 +53,19 @@ pub struct Wanted {
     pub rounds: u32,
 }
 
+/// Datagrams at a pace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Paced {
+    /// Bits of payload a second, in each direction.
+    pub rate_bits_per_second: u64,
+    /// Bytes of payload of each.
+    pub datagram_bytes: u16,
+}
+
 /// One phase that was measured.
 #[derive(Debug)]
 pub struct Phase {
-    /// `idle`, or its direction.
+    /// `idle`, or its direction, after `udp-` with datagrams.
     pub name: &'static str,
     /// Which repetition.
     pub round: u32,
@@ -65,6 +78,8 @@ pub struct Phase {
 /// Everything that was measured, and why it ended before its time.
 #[derive(Debug, Default)]
 pub struct Measured {
+    /// What was found of the path's MTU.
+    pub mtu: Option<MtuAccount>,
     /// The phases, in order.
     pub phases: Vec<Phase>,
     /// What broke.
@@ -79,13 +94,17 @@ const EXCHANGE_WARM_UP: Span = Span::from_ms(500);
 /// Round trips that slow start and its aftermath may take.
 const WARM_UP_ROUND_TRIPS: u64 = 15;
 
+/// How long the two sides of a search may need to part.
+const FAREWELL: Span = Span::from_secs(2);
+
 /// What is told while it is measured: the phase, how far it is, and the time left after it.
 pub type Watch<'a> = dyn FnMut(&'static str, Progress, Span) + 'a;
 
 impl Wanted {
     /// About how long all of it takes.
     pub fn estimate(&self) -> Span {
-        let under_load = self.time + self.warm_up.unwrap_or(WARM_UP_MIN) + Span::from_ms(400);
+        let usual = if self.udp.is_some() { Span::ZERO } else { WARM_UP_MIN };
+        let under_load = self.time + self.warm_up.unwrap_or(usual) + Span::from_ms(400);
         let idle = if self.probes_per_second > 0 { self.idle } else { Span::ZERO };
         let exchange = self.time + self.warm_up.unwrap_or(EXCHANGE_WARM_UP) + Span::from_ms(200);
         (idle + under_load * self.directions.len() as u64 + exchange * self.exchanges.len() as u64)
@@ -116,7 +135,10 @@ impl Wanted {
             steps.push(Step::Idle);
         }
         steps.extend(self.exchanges.iter().map(Step::Exchange));
-        steps.extend(self.directions.iter().copied().map(Step::Load));
+        let load = |&direction: &Direction| {
+            self.udp.map_or(Step::Load(direction), |paced| Step::Paced(direction, paced))
+        };
+        steps.extend(self.directions.iter().map(load));
         steps
     }
 
@@ -131,6 +153,23 @@ impl Wanted {
         let mut measured = Measured::default();
         let mut round_trip = Span::ZERO;
         let mut left = self.estimate();
+        if let Some(patience) = self.mtu {
+            match client.run(address, &self.mtu_spec(patience), &mut |_| {}, is_stopped) {
+                Ok(outcome) => measured.mtu = found(&outcome.here),
+                Err(error @ (ClientError::Session(_) | ClientError::Stopped)) => {
+                    measured.error = Some(error);
+                    return measured;
+                }
+                // Whatever keeps it from this test may let it do the others.
+                Err(error) => {
+                    let error = Some(error.to_string());
+                    measured.mtu = Some(MtuAccount { error, ..MtuAccount::default() });
+                }
+            }
+            if client.is_over() || is_stopped() {
+                return measured;
+            }
+        }
         for round in 0..self.rounds {
             for step in self.steps() {
                 let spec = self.spec(step, round_trip);
@@ -157,10 +196,21 @@ impl Wanted {
         measured
     }
 
+    fn mtu_spec(&self, patience: Span) -> TestSpec {
+        TestSpec {
+            warm_up_ns: 0,
+            duration_ns: patience.as_ns(),
+            interval_ns: self.interval.as_ns(),
+            drain_ns: FAREWELL.as_ns(),
+            parts: vec![PartSpec::Mtu(MtuSpec { patience_ns: patience.as_ns() })],
+        }
+    }
+
     fn spec(&self, step: Step<'_>, round_trip: Span) -> TestSpec {
         let mut parts = Vec::new();
         match step {
             Step::Idle => {}
+            Step::Paced(direction, paced) => parts.extend(paced.parts(direction)),
             Step::Load(direction) => parts.push(PartSpec::Streams(StreamsSpec {
                 direction,
                 streams: self.streams,
@@ -183,6 +233,8 @@ impl Wanted {
             Step::Idle => (Span::ZERO, self.idle),
             Step::Load(_) => (self.warm_up.unwrap_or(chosen), self.time),
             Step::Exchange(_) => (self.warm_up.unwrap_or(EXCHANGE_WARM_UP), self.time),
+            // What is paced from its first datagram on has nothing to warm up.
+            Step::Paced(..) => (self.warm_up.unwrap_or(Span::ZERO), self.time),
         };
         TestSpec {
             warm_up_ns: warm_up.as_ns(),
@@ -199,6 +251,7 @@ impl Wanted {
 enum Step<'a> {
     Idle,
     Load(Direction),
+    Paced(Direction, Paced),
     Exchange(&'a ExchangePart),
 }
 
@@ -207,6 +260,9 @@ impl Step<'_> {
         match self {
             Self::Idle => "idle",
             Self::Load(direction) => direction.name(),
+            Self::Paced(Direction::Up, _) => "udp-up",
+            Self::Paced(Direction::Down, _) => "udp-down",
+            Self::Paced(Direction::Both, _) => "udp-both",
             Self::Exchange(part) => match part.transport {
                 Transport::Tcp => "exchange tcp",
                 Transport::Udp => "exchange udp",
@@ -215,6 +271,30 @@ impl Step<'_> {
             },
         }
     }
+}
+
+impl Paced {
+    fn parts(self, direction: Direction) -> impl Iterator<Item = PartSpec> {
+        let ways = match direction {
+            Direction::Up => [Some(true), None],
+            Direction::Down => [Some(false), None],
+            Direction::Both => [Some(true), Some(false)],
+        };
+        ways.into_iter().flatten().map(move |is_up| {
+            PartSpec::Datagrams(DatagramsSpec {
+                is_up,
+                rate_bits_per_second: self.rate_bits_per_second,
+                datagram_bytes: self.datagram_bytes,
+            })
+        })
+    }
+}
+
+fn found(report: &TestReport) -> Option<MtuAccount> {
+    report.parts.iter().find_map(|part| match part {
+        PartReport::Mtu(account) => Some(account.clone()),
+        _ => None,
+    })
 }
 
 fn median_round_trip(report: &TestReport) -> Option<Span> {

@@ -4,22 +4,22 @@
 //! marked. Left out: words.
 
 use plumb_analysis::document::net::{
-    NetCpu, NetDistribution, NetDocument, NetFlow, NetHost, NetInterval, NetOneWay, NetPhase,
+    NetCpu, NetDistribution, NetDocument, NetFlow, NetHost, NetInterval, NetMtu, NetPhase,
     NetProbes, NetWaits,
 };
 use plumb_base::stats::histogram::Histogram;
-use plumb_base::stats::quantile;
 use plumb_net::evidence::host::HostFacts;
+use plumb_net::measure::delay::Estimate;
 use plumb_net::measure::report::{
-    AnswersReport, Ended, PartReport, ProbesReport, StreamReport, TestReport,
+    AnswersReport, Ended, MtuAccount, PartReport, ProbesReport, StreamReport, TestReport,
 };
 use plumb_net::measure::spec::{PartSpec, TestSpec};
 
 use super::course::Phase;
-use super::{evidence, exchange};
+use super::{clocks, datagrams, evidence, exchange};
 
-/// What the document says of a phase.
-pub fn phase(phase: &Phase) -> NetPhase {
+/// What the document says of a phase, by what is known of the clocks.
+pub fn phase(phase: &Phase, estimate: Option<&Estimate>) -> NetPhase {
     let here = &phase.outcome.here;
     let there = phase.outcome.there.as_ref().ok();
     let overlap = there.map(|report| report.overlap).unwrap_or_default();
@@ -30,7 +30,8 @@ pub fn phase(phase: &Phase) -> NetPhase {
         warm_up_seconds: seconds(phase.spec.warm_up_ns),
         ended: ended(here, there).to_owned(),
         flows: flows(&phase.spec, here, there),
-        probes: probes(&phase.spec, here, there),
+        datagrams: datagrams::of(&phase.spec, here, there, estimate),
+        probes: probes(&phase.spec, here, there, estimate),
         exchange: exchange::said(&phase.spec, here, there),
         cpu_here: cpu(here, &phase.spec),
         cpu_there: there.and_then(|report| cpu(report, &phase.spec)),
@@ -63,6 +64,23 @@ pub fn host(facts: &HostFacts, program: &str) -> NetHost {
             .into_iter()
             .map(|(name, value)| (name.to_owned(), value.clone()))
             .collect(),
+    }
+}
+
+/// What the document says of the path's MTU.
+pub fn mtu(account: &MtuAccount) -> NetMtu {
+    let Some(found) = &account.found else {
+        return NetMtu { problem: account.error.clone(), ..NetMtu::default() };
+    };
+    NetMtu {
+        path_bytes: Some(found.path_bytes),
+        payload_bytes: Some(found.payload_bytes),
+        kernel_bytes: found.kernel_bytes,
+        limited_here: found.limited_here,
+        told_by_router: found.told_by_router,
+        silent: found.silent,
+        probes: found.probes,
+        problem: None,
     }
 }
 
@@ -102,6 +120,7 @@ pub fn flags(document: &NetDocument) -> Vec<String> {
             }
         }
         flags.extend(phase.exchange.as_ref().and_then(|exchange| exchange::flag(name, exchange)));
+        flags.extend(datagrams::flags(name, &phase.datagrams));
         for flow in &phase.flows {
             if flow.counted_by != "receiver" {
                 let direction = &flow.direction;
@@ -121,6 +140,17 @@ pub fn flags(document: &NetDocument) -> Vec<String> {
                 phase.overlapping_tests, phase.overlapping_seconds
             ));
         }
+    }
+    if let Some(mtu) = &document.mtu
+        && let (Some(path), Some(kernel)) = (mtu.path_bytes, mtu.kernel_bytes)
+        && path < kernel
+        && !mtu.limited_here
+    {
+        flags.push(format!(
+            "packets longer than {path} bytes vanish on the way up and nobody says so, while this host's kernel \
+             believes in {kernel}: long transfers may stall; set the interface's MTU to {path}, or \
+             net.ipv4.tcp_mtu_probing=1"
+        ));
     }
     if document.same_machine {
         flags.push(
@@ -164,7 +194,7 @@ fn flows(spec: &TestSpec, here: &TestReport, there: Option<&TestReport>) -> Vec<
             PartSpec::Streams(streams) => {
                 (0..streams.connections()).any(|index| streams.client_sends(index) == is_up)
             }
-            PartSpec::Probes(_) | PartSpec::Exchange(_) => false,
+            _ => false,
         })
     };
     [true, false]
@@ -339,23 +369,21 @@ fn answers(report: &TestReport) -> Option<&AnswersReport> {
     })
 }
 
-fn probes(spec: &TestSpec, here: &TestReport, there: Option<&TestReport>) -> Option<NetProbes> {
+fn probes(
+    spec: &TestSpec,
+    here: &TestReport,
+    there: Option<&TestReport>,
+    estimate: Option<&Estimate>,
+) -> Option<NetProbes> {
     let asked = asked(here)?;
     let answers = there.and_then(answers);
     let per_second = spec.parts.iter().find_map(|part| match part {
         PartSpec::Probes(probes) => Some(probes.per_second),
-        PartSpec::Streams(_) | PartSpec::Exchange(_) => None,
+        _ => None,
     })?;
     let application = Histogram::decode(&asked.application).ok().unwrap_or_default();
-    // One machine has one steady clock, which no namespace shifts: its differences are delays.
-    let one_clock = there.is_some_and(|there| is_same_machine(&here.host, &there.host));
-    let (mut one_way_up, mut one_way_down) = (None, None);
-    if one_clock {
-        let between = |from: u64, to: u64| to.saturating_sub(from) as f64;
-        let up = asked.exchanges.iter().map(|e| between(e.sent_ns, e.received_there_ns));
-        let down = asked.exchanges.iter().map(|e| between(e.sent_there_ns, e.received_ns));
-        (one_way_up, one_way_down) = (one_way(up.collect()), one_way(down.collect()));
-    }
+    let (one_way_up, one_way_down) =
+        estimate.and_then(|estimate| clocks::one_way(estimate, asked)).unzip();
     Some(NetProbes {
         per_second,
         due: asked.due,
@@ -381,14 +409,6 @@ fn probes(spec: &TestSpec, here: &TestReport, there: Option<&TestReport>) -> Opt
 /// Whether two sides are one machine since one boot.
 pub fn is_same_machine(here: &HostFacts, there: &HostFacts) -> bool {
     !here.boot.is_empty() && here.boot == there.boot
-}
-
-/// What is said of delays by one clock.
-fn one_way(mut delays_ns: Vec<f64>) -> Option<NetOneWay> {
-    delays_ns.sort_by(f64::total_cmp);
-    let least_ns = *delays_ns.first()?;
-    let above = |p: f64| quantile::of_sorted(&delays_ns, p) - least_ns;
-    Some(NetOneWay { least_ns, bound_ns: 0.0, above_p50_ns: above(0.5), above_p99_ns: above(0.99) })
 }
 
 /// The mean of the shortest 95 in 100.

@@ -4,7 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use plumb_analysis::document::net::{NetCpu, NetDocument, NetFlow, NetPhase};
+use plumb_analysis::document::net::{
+    NetCpu, NetDatagrams, NetDocument, NetFlow, NetOneWay, NetPhase,
+};
 use plumb_base::units::Unit;
 use plumb_store::record::{
     Better, Block, Cell, CellStatus, Effort, Factors, Launch, Run, RunData, RunStatus, SideCpu,
@@ -112,6 +114,9 @@ impl Shelf {
             self.add_flow(said, flow);
         }
         self.add_exchange(said, measured);
+        for stream in &said.datagrams {
+            self.add_datagrams(said, stream);
+        }
         let factors = Factors::default().with("load", said.name.as_str());
         let latency = |name, factors: &Factors| Response {
             experiment: "net.latency",
@@ -135,6 +140,13 @@ impl Shelf {
                     block.histogram.clone_from(histogram);
                     block.counters.clone_from(&counters);
                     self.put(latency(name, &factors), block);
+                }
+            }
+            for (name, delays) in
+                [("one_way.up", &probes.one_way_up), ("one_way.down", &probes.one_way_down)]
+            {
+                if let Some(delays) = delays {
+                    self.put(latency(name, &factors), block(said, vec![median(delays)]));
                 }
             }
             if probes.sent > 0 {
@@ -170,6 +182,39 @@ impl Shelf {
             };
             self.put(response, block);
         }
+    }
+
+    fn add_datagrams(&mut self, said: &NetPhase, stream: &NetDatagrams) {
+        let asked = plumb_base::units::significant(stream.asked_bytes_per_second * 8.0, 6);
+        let factors = Factors::default()
+            .with("direction", stream.direction.as_str())
+            .with("load", said.name.as_str())
+            .with("rate", asked.as_str())
+            .with("size", u64::from(stream.datagram_bytes));
+        let rates = stream.intervals.iter().map(|interval| interval.bytes_per_second).collect();
+        let counters = BTreeMap::from([
+            ("sent".to_owned(), stream.sent.unwrap_or(0)),
+            ("received".to_owned(), stream.received.unwrap_or(0)),
+            ("reordered".to_owned(), stream.reordered),
+            ("duplicated".to_owned(), stream.duplicated),
+        ]);
+        let mut put = |name, unit, better, samples: Vec<f64>| {
+            if samples.is_empty() {
+                return;
+            }
+            let factors = factors.clone();
+            let response = Response { experiment: "net.udp", name, unit, better, factors };
+            let mut block = block(said, samples);
+            block.counters.clone_from(&counters);
+            self.put(response, block);
+        };
+        put("received", Unit::BytesPerSecond, Better::Higher, rates);
+        put("loss", Unit::Share, Better::Lower, stream.loss.into_iter().collect());
+        if stream.received.is_some() {
+            put("jitter", Unit::Nanoseconds, Better::Lower, vec![stream.jitter_ns]);
+        }
+        let delay = stream.one_way.as_ref().map(median);
+        put("one_way", Unit::Nanoseconds, Better::Lower, delay.into_iter().collect());
     }
 
     fn add_flow(&mut self, said: &NetPhase, flow: &NetFlow) {
@@ -240,6 +285,10 @@ impl Shelf {
         };
         self.blocks.push(block);
     }
+}
+
+fn median(delays: &NetOneWay) -> f64 {
+    delays.least_ns + delays.above_p50_ns
 }
 
 fn block(said: &NetPhase, samples: Vec<f64>) -> Block {

@@ -3,7 +3,8 @@
 //! Left out: the readings of each connection, which are in the document.
 
 use plumb_analysis::document::net::{
-    NetCpu, NetDistribution, NetDocument, NetFlow, NetOneWay, NetPhase, NetProbes, NetWaits,
+    NetCpu, NetDatagrams, NetDistribution, NetDocument, NetFlow, NetLossPlaces, NetMtu, NetOneWay,
+    NetPhase, NetProbes, NetWaits,
 };
 use plumb_base::units::{Unit, significant};
 
@@ -26,6 +27,9 @@ pub fn render(document: &NetDocument, style: Style) -> String {
     put(&mut out, &title, Ink::Bold, 0, style);
     for phase in &document.phases {
         put_phase(&mut out, phase, document.phases.len(), style);
+    }
+    if let Some(mtu) = &document.mtu {
+        put_mtu(&mut out, mtu, style);
     }
     put_clocks(&mut out, document, style);
     for flag in &document.flags {
@@ -50,12 +54,18 @@ fn put_phase(out: &mut String, phase: &NetPhase, phases: usize, style: Style) {
         (None, "idle") => "Idle".to_owned(),
         (None, "down") => "Down, from there to here".to_owned(),
         (None, "up") => "Up, from here to there".to_owned(),
+        (None, "udp-down") => "Datagrams down, from there to here".to_owned(),
+        (None, "udp-up") => "Datagrams up, from here to there".to_owned(),
+        (None, "udp-both") => "Datagrams in both directions at once".to_owned(),
         (None, _) => "Both directions at once".to_owned(),
     };
     let cut = if phase.ended == "complete" { "" } else { " (not to its end)" };
     put(out, &format!("{title}{round}{cut}"), Ink::Bold, 2, style);
     for flow in &phase.flows {
         put_flow(out, flow, phase.flows.len() > 1, style);
+    }
+    for stream in &phase.datagrams {
+        put_datagrams(out, stream, phase.datagrams.len() > 1, style);
     }
     if let Some(probes) = &phase.probes {
         put_probes(out, probes, style);
@@ -124,6 +134,64 @@ fn put_flow(out: &mut String, flow: &NetFlow, named: bool, style: Style) {
     if let Some(waits) = &flow.waits {
         put(out, &format!("waited for: {}", waited(waits)), Ink::Plain, COLUMN, style);
     }
+}
+
+fn put_datagrams(out: &mut String, stream: &NetDatagrams, named: bool, style: Style) {
+    let which = if named { format!(" {}", stream.direction) } else { String::new() };
+    let asked = bits(stream.asked_bytes_per_second);
+    let size = stream.datagram_bytes;
+    let Some(received) = stream.received else {
+        let text =
+            format!("rate{which}: {asked} asked for in {size} B each, what came is not known");
+        return put(out, &text, Ink::Bad, COLUMN, style);
+    };
+    let rate = bits(stream.bytes_per_second);
+    let text = format!(
+        "rate{which}: {rate} for {:.1} s, of {asked} asked for, in {received} datagrams of {size} B",
+        stream.seconds
+    );
+    put(out, &text, Ink::Good, COLUMN, style);
+    let lost = match (stream.lost, stream.sent) {
+        (Some(0), Some(sent)) => format!("lost: none of {sent}"),
+        (Some(lost), Some(sent)) => {
+            let of = share(stream.loss.unwrap_or(0.0));
+            let place = stream.lost_at.as_ref().map_or_else(String::new, places);
+            let runs = match stream.loss_run_max {
+                0 | 1 => String::new(),
+                longest => format!("; at most {longest} in a row"),
+            };
+            format!("lost: {lost} of {sent} ({of}){place}{runs}")
+        }
+        _ => "lost: not known, the sender's count is".to_owned(),
+    };
+    let ink = if stream.lost == Some(0) { Ink::Plain } else { Ink::Warn };
+    put(out, &lost, ink, COLUMN, style);
+    let extent = match stream.reordered {
+        0 => String::new(),
+        _ => format!(" (by {} at most)", stream.reordered_extent_max),
+    };
+    let (reordered, doubled) = (stream.reordered, stream.duplicated);
+    let jitter = span(stream.jitter_ns);
+    let text = format!("out of order: {reordered}{extent}, doubled: {doubled}, jitter {jitter}");
+    put(out, &text, Ink::Plain, COLUMN, style);
+    if let Some(delay) = &stream.one_way {
+        put(out, &format!("their way: {}", one_way(delay)), Ink::Plain, COLUMN, style);
+    }
+}
+
+fn places(places: &NetLossPlaces) -> String {
+    let at_least = if places.receiver_buffer_at_least { " at least" } else { "" };
+    let parts = [
+        (places.sender_queue, "in the sender's queue", ""),
+        (places.path, "on the path", ""),
+        (places.receiver_buffer, "in the receiver's buffer", at_least),
+    ];
+    let parts: Vec<String> = parts
+        .into_iter()
+        .filter(|(count, ..)| *count > 0)
+        .map(|(count, place, more)| format!("{count}{more} {place}"))
+        .collect();
+    format!(": {}", parts.join(", "))
 }
 
 /// What took time, most first; what took less than one part in a hundred is left out.
@@ -225,6 +293,27 @@ fn per_gigabyte(ns_per_byte: f64) -> String {
     format!("{} s/GB", significant(ns_per_byte, 3))
 }
 
+fn put_mtu(out: &mut String, mtu: &NetMtu, style: Style) {
+    let kernel = mtu
+        .kernel_bytes
+        .map_or_else(String::new, |bytes| format!("; this host's kernel believes {bytes} B"));
+    let text = match (mtu.path_bytes, &mtu.problem) {
+        (Some(path), _) => {
+            let why = if mtu.limited_here {
+                ", as long as this host's interface takes"
+            } else if mtu.told_by_router {
+                ", by the word of a router"
+            } else {
+                ", longer ones vanish without a word"
+            };
+            format!("longest packet up: {path} B{why}{kernel}")
+        }
+        (None, Some(problem)) => format!("longest packet up: {problem}"),
+        (None, None) => return,
+    };
+    put(out, &text, Ink::Dim, 2, style);
+}
+
 fn put_clocks(out: &mut String, document: &NetDocument, style: Style) {
     let Some(clocks) = &document.clocks else { return };
     if clocks.same {
@@ -235,10 +324,11 @@ fn put_clocks(out: &mut String, document: &NetDocument, style: Style) {
         n => format!("; set {n} times meanwhile"),
     };
     let text = format!(
-        "clocks: theirs {} ±{} from ours, gaining {:.2} ppm{steps}",
+        "clocks: theirs {} ±{} from ours, gaining {:.2} ppm, by {} exchanges{steps}",
         span(clocks.offset_ns),
         span(clocks.bound_ns),
-        clocks.drift_ppm
+        clocks.drift_ppm,
+        clocks.exchanges
     );
     put(out, &text, Ink::Dim, 2, style);
 }
@@ -304,6 +394,69 @@ mod tests {
             "sending here 0.310 s/GB",
             "partial: the agent was lost",
         ] {
+            assert!(page.contains(part), "no '{part}' in\n{page}");
+        }
+    }
+
+    #[test]
+    fn the_page_says_where_datagrams_were_lost_and_what_else_became_of_them() {
+        let stream = NetDatagrams {
+            direction: "down".to_owned(),
+            datagram_bytes: 1_400,
+            asked_bytes_per_second: 2.5e6,
+            bytes_per_second: 2.4e6,
+            seconds: 4.0,
+            sent: Some(7_143),
+            received: Some(7_100),
+            lost: Some(43),
+            loss: Some(43.0 / 7_143.0),
+            lost_at: Some(NetLossPlaces { path: 40, receiver_buffer: 3, ..Default::default() }),
+            loss_run_max: 5,
+            reordered: 2,
+            reordered_extent_max: 3,
+            duplicated: 1,
+            jitter_ns: 12_300.0,
+            one_way: Some(NetOneWay { least_ns: 1e7, ..Default::default() }),
+            ..Default::default()
+        };
+        let lost = NetDatagrams { direction: "up".to_owned(), ..Default::default() };
+        let phase = NetPhase {
+            name: "udp-both".to_owned(),
+            datagrams: vec![stream, lost],
+            ..Default::default()
+        };
+        let document = NetDocument { phases: vec![phase], ..document() };
+        let page = render(&document, Style::plain(120));
+        for part in [
+            "Datagrams in both directions",
+            "rate down: 19.2 Mb/s for 4.0 s, of 20.0 Mb/s asked for, in 7100 datagrams of 1400 B",
+            "lost: 43 of 7143 (0.60%): 40 on the path, 3 in the receiver's buffer; at most 5 in a row",
+            "out of order: 2 (by 3 at most), doubled: 1, jitter 12.3 µs",
+            "their way: p50 10.0 ms",
+            "asked for in 0 B each, what came is not known",
+        ] {
+            assert!(page.contains(part), "no '{part}' in\n{page}");
+        }
+        let narrow = render(&document, Style::plain(40));
+        assert!(narrow.lines().all(|line| line.chars().count() <= 40), "{narrow}");
+    }
+
+    #[test]
+    fn the_page_says_how_long_a_packet_arrives_and_who_said_so() {
+        let found =
+            NetMtu { path_bytes: Some(1_400), kernel_bytes: Some(1_500), ..NetMtu::default() };
+        let told = NetMtu { told_by_router: true, ..found.clone() };
+        let problem = Some("nobody answered".to_owned());
+        let cases = [
+            (
+                told,
+                "longest packet up: 1400 B, by the word of a router; this host's kernel believes 1500 B",
+            ),
+            (found, "1400 B, longer ones vanish without a word"),
+            (NetMtu { problem, ..NetMtu::default() }, "longest packet up: nobody answered"),
+        ];
+        for (mtu, part) in cases {
+            let page = render(&NetDocument { mtu: Some(mtu), ..document() }, Style::plain(120));
             assert!(page.contains(part), "no '{part}' in\n{page}");
         }
     }
