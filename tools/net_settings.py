@@ -2,7 +2,10 @@
 """plumb net against what the link itself counted, at twelve settings.
 
 For each setting a lab of two hosts is made behind `plumb link`; plumb net measures from one to the other, first idle,
-then down under load; and the link's own accounts say what passed, how long it took and what was dropped.
+then down under load, then paced datagrams down at half the rate; and the link's own accounts say what passed, how
+long it took and what was dropped. Of a frame the link's time is its delay, its wait (sojourn, the median), and
+its bits at the rate. The table has what plumb said and in percent its ratio to the link's less 1; of losses both
+counts.
 
 usage: tools/net_settings.py [PLUMB] [SETTING ...]
 """
@@ -29,6 +32,14 @@ SETTINGS = [
     ("10gbit", "0.05ms", "0%"),
 ]
 FRAME_OVERHEAD = 14 + 20 + 32  # Ethernet, IPv4, TCP with time stamps
+UDP_OVERHEAD = 14 + 20 + 8
+PROBE_FRAME = 64 + UDP_OVERHEAD
+DATAGRAM = 1400
+# What announces a stream of datagrams and ends it.
+TALK_FRAME = 40 + UDP_OVERHEAD
+UDP_SHARE = 0.5
+UDP_MOST = 200e6
+UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 
 
 def run(plumb, *words, parse=False):
@@ -50,46 +61,85 @@ def net(plumb, name, address, *words):
 
 
 def off(measured, truth):
-    return 100 * (measured - truth) / truth if truth else 0.0 if measured == truth else float("inf")
+    return 100 * (measured / truth - 1) if truth else 0.0 if measured == truth else float("inf")
+
+
+def bits(rate):
+    return float(rate[:-4]) * UNITS[rate[-4:]]
+
+
+def median(way):
+    return way["least_ns"] + way["above_p50_ns"] if way else 0.0
+
+
+def of_link(shown, way, delay, rate, frame=PROBE_FRAME):
+    """Nanoseconds that a frame took one way: delay, bits at the rate, and the wait."""
+    return float(delay[:-2]) * 1e6 + frame * 8 / bits(rate) * 1e9 + shown[way]["sojourn_us_p50"] * 1e3
+
+
+def dropped(after, before, ways):
+    return sum(sum(after[w]["discarded"].values()) - sum(before[w]["discarded"].values()) for w in ways)
+
+
+def measure(plumb, name, rate, delay):
+    """The figures of one setting: name, what plumb said, what the link did."""
+    address = run(plumb, "link", "exec", name, "a", "--", "getent", "ahostsv4", "b").split()[0]
+    figures, losses = [], []
+    before, _ = counted(plumb, name)
+    idle = net(plumb, name, address, "--only", "idle", "--idle", "5s", "--mtu=0s")["phases"][0]["probes"]
+    after, _ = counted(plumb, name)
+    each = {way: of_link(after, way, delay, rate) for way in ("up", "down")}
+    figures += [("idle", idle["path"]["p50_ns"], each["up"] + each["down"])]
+    figures += [(way, median(idle[f"one_way_{way}"]), each[way]) for way in ("up", "down")]
+    losses.append(("probes", idle["lost"], dropped(after, before, ("up", "down"))))
+
+    before = after
+    document = net(plumb, name, address, "--only", "down", "-t", "8s", "--drain", "30s", "--mtu=0s")
+    after, _ = counted(plumb, name)
+    flow, loaded = document["phases"][0]["flows"][0], document["phases"][0]["probes"]
+    grew = {k: after["down"][k] - before["down"][k] for k in ("bytes_out", "frames_out")}
+    probes = loaded["answered"] + (loaded["lost_down"] or 0)
+    payload = grew["bytes_out"] - FRAME_OVERHEAD * grew["frames_out"] - probes * 40
+    figures.append(("tcp", flow["received_bytes_total"], payload))
+    # The queue under load is that of now: what waited while idle is few.
+    figures.append(("loaded", loaded["path"]["p50_ns"],
+                    of_link(after, "up", delay, rate) + of_link(after, "down", delay, rate)))
+
+    before = after
+    asked = min(UDP_SHARE * bits(rate), UDP_MOST)
+    document = net(plumb, name, address, "--only", "down", "--udp", f"{asked / 1e3:.0f}kbit", "-t", "5s",
+                   "--udp-size", str(DATAGRAM), "--probes", "0")
+    after, shown = counted(plumb, name)
+    stream = document["phases"][0]["datagrams"][0]
+    grew = {k: after["down"][k] - before["down"][k] for k in ("bytes_out", "frames_out")}
+    came = (grew["bytes_out"] - TALK_FRAME * grew["frames_out"]) / (DATAGRAM + UDP_OVERHEAD - TALK_FRAME)
+    figures.append(("udp", stream["received"], round(came)))
+    losses.append(("udp", stream["lost"], dropped(after, before, ("down",))))
+    return figures, losses, flow["bytes_per_second"], shown["faithful"]
 
 
 def main():
     plumb = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else "target/release/plumb")
     chosen = [int(n) for n in sys.argv[2:]] or range(1, len(SETTINGS) + 1)
     os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="plumb-net-")
-    print("setting                     rate  off | idle p50  off | way up off | lost link | loaded  off")
+    print(" # setting               |  TCP Mb/s      % | idle ms      % |  up ms      % | down ms      %"
+          " | loaded ms      % | UDP came      % | lost/dropped: probes    UDP")
     for number in chosen:
         rate, delay, loss = SETTINGS[number - 1]
         name = f"set{number}"
         shape = ["--rate", rate, "--delay", delay] + (["--loss", loss] if loss != "0%" else [])
         run(plumb, "link", "up", name, "--hosts", "a,b", *shape)
         try:
-            address = run(plumb, "link", "exec", name, "a", "--", "getent", "ahostsv4", "b").split()[0]
-            before, _ = counted(plumb, name)
-            idle = net(plumb, name, address, "--only", "idle", "--idle", "5s")["phases"][0]["probes"]
-            after, _ = counted(plumb, name)
-            dropped = sum(sum(after[w]["discarded"].values()) - sum(before[w]["discarded"].values())
-                          for w in ("up", "down"))
-            wire = 2 * float(delay[:-2]) * 1e6
-            truth_idle = wire + sum(after[w]["sojourn_us_p50"] for w in ("up", "down")) * 1e3
-            before = after
-            document = net(plumb, name, address, "--only", "down", "-t", "8s", "--drain", "30s")
-            after, shown = counted(plumb, name)
-            phase = document["phases"][0]
-            flow, loaded = phase["flows"][0], phase["probes"]
-            grew = {k: after["down"][k] - before["down"][k] for k in ("bytes_out", "frames_out")}
-            probes = loaded["answered"] + (loaded["lost_down"] or 0)
-            payload = grew["bytes_out"] - FRAME_OVERHEAD * grew["frames_out"] - probes * 40
-            way = (idle["one_way_up"] or {}).get("least_ns", 0) + (idle["one_way_up"] or {}).get("above_p50_ns", 0)
-            truth_way = float(delay[:-2]) * 1e6 + after["up"]["sojourn_us_p50"] * 1e3
-            truth_loaded = wire + (after["up"]["sojourn_us_p50"] + after["down"]["sojourn_us_p50"]) * 1e3
-            print(f"{number:2} {rate:>7} {delay:>7} {loss:>5}"
-                  f" {flow['bytes_per_second'] * 8 / 1e6:9.2f} {off(flow['received_bytes_total'], payload):+5.1f}%"
-                  f" | {idle['path']['p50_ns'] / 1e6:7.2f} {off(idle['path']['p50_ns'], truth_idle):+5.1f}%"
-                  f" | {way / 1e6:6.2f} {off(way, truth_way):+5.1f}%"
-                  f" | {idle['lost']:4} {dropped:4}"
-                  f" | {loaded['path']['p50_ns'] / 1e6:7.2f} {off(loaded['path']['p50_ns'], truth_loaded):+5.1f}%"
-                  f"{'' if shown['faithful'] else '  (the link was late)'}", flush=True)
+            figures, losses, bytes_per_second, faithful = measure(plumb, name, rate, delay)
+            said = {what: (figure, off(figure, truth)) for what, figure, truth in figures}
+            times = {what: (said[what][0] / 1e6, said[what][1]) for what in ("idle", "up", "down", "loaded")}
+            lost = ["{}/{}".format(*pair) for _, *pair in losses]
+            print(f"{number:2} {rate:>7} {delay:>7} {loss:>5} | {bytes_per_second * 8 / 1e6:9.2f} {said['tcp'][1]:+6.2f}"
+                  f" | {times['idle'][0]:7.2f} {times['idle'][1]:+6.2f} | {times['up'][0]:6.2f} {times['up'][1]:+6.2f}"
+                  f" | {times['down'][0]:7.2f} {times['down'][1]:+6.2f}"
+                  f" | {times['loaded'][0]:9.2f} {times['loaded'][1]:+6.2f}"
+                  f" | {said['udp'][0]:8} {said['udp'][1]:+6.2f} | {lost[0]:>20} {lost[1]:>6}"
+                  f"{'' if faithful else '  (the link was late)'}", flush=True)
         finally:
             run(plumb, "link", "down", name)
 

@@ -8,6 +8,8 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
+mod behind;
+
 const PLUMB: &str = env!("CARGO_BIN_EXE_plumb");
 
 struct Bench {
@@ -89,6 +91,41 @@ fn a_measurement_is_one_valid_document_and_a_run_like_any_other() {
     assert!(bench.fine(&["runs"]).contains(run));
     bench.fine(&["export", "last", "--format", "csv"]);
     bench.refused(&["rerun", "last"], &["measured between two hosts", "plumb"]);
+}
+
+#[test]
+fn paced_datagrams_are_a_phase_of_their_own_in_the_document_the_run_and_on_the_page() {
+    let bench = Bench::new();
+    let via = agent();
+    let words =
+        ["net", "--via", &via, "127.0.0.1", "--idle=200ms", "-t", "300ms", "--udp", "8mbit"];
+    let found = document(&bench.fine(&[&words[..], &["--udp-size=1000", "--json"]].concat()));
+    let phases = found["phases"].as_array().unwrap();
+    let names: Vec<_> = phases.iter().map(|phase| phase["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["idle", "udp-down", "udp-up"]);
+    for (phase, direction) in phases[1..].iter().zip(["down", "up"]) {
+        let stream = &phase["datagrams"][0];
+        assert_eq!((&stream["direction"], &stream["planned"]), (&direction.into(), &300.into()));
+        assert_eq!((&stream["sent"], &stream["received"]), (&300.into(), &300.into()), "{stream}");
+        assert_eq!((&stream["lost"], &stream["lost_at"]["path"]), (&0.into(), &0.into()));
+        assert!(stream["one_way"]["least_ns"].as_f64().unwrap() > 0.0, "{stream}");
+        assert!(stream["intervals"].as_array().unwrap().len() > 1, "{stream}");
+        assert!(phase["flows"].as_array().unwrap().is_empty());
+    }
+    assert!(found["mtu"]["path_bytes"].as_u64().unwrap() > 1_000, "{}", found["mtu"]);
+    assert_eq!((&found["clocks"]["same"], &found["clocks"]["steps"]), (&true.into(), &0.into()));
+    let shown = bench.fine(&["show", "last", "--json"]);
+    assert!(shown.contains("net.udp"), "{shown}");
+    let page = bench.fine(&["net", "--show", "last"]);
+    let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in
+        ["lost: none of 300", "8.00 Mb/s asked for", "one clock on both sides", "packet up:"]
+    {
+        assert!(page.contains(part), "no '{part}' in\n{page}");
+    }
+    bench.refused(&["net", "host", "--udp", "8mbit", "--window", "1Mi"], &["cannot be used with"]);
+    bench.refused(&["net", "host", "--udp", "10"], &["1kbit to 400gbit"]);
+    bench.refused(&["net", "host", "--udp-size", "100"], &["--udp <RATE>"]);
 }
 
 #[test]

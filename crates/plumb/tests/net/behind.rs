@@ -1,0 +1,143 @@
+//! Between two hosts of a lab behind a link: what plumb says against what the link counted and was told to be.
+//!
+//! Says `skipped:` where namespaces are not allowed, and fails for that under CI=true. Left out: how precise the
+//! figures are (`tools/net_settings.py`).
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::{Bench, PLUMB, document};
+
+/// A lab of the hosts a and b, which is taken down at the end.
+struct Lab {
+    bench: Bench,
+}
+
+impl Lab {
+    /// `None`, said so, where there can be none.
+    fn new(shape: &[&str]) -> Option<Self> {
+        let bench = Bench::new();
+        let output = bench.plumb(&[&["link", "up", "lab", "--hosts", "a,b"][..], shape].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        let missing = ["may not make a network namespace", "/dev/net/tun"];
+        if !output.status.success() && missing.iter().any(|part| said.contains(part)) {
+            skip("no namespaces or no TUN here");
+            return None;
+        }
+        assert!(output.status.success(), "{said}");
+        Some(Self { bench })
+    }
+
+    /// What plumb says on a of the way to b, whose agent is started by `agent` there.
+    fn net_with(&self, agent: &str, words: &[&str]) -> Value {
+        let exec = ["link", "exec", "lab", "a", "--"];
+        let known = self.bench.fine(&[&exec[..], &["getent", "ahostsv4", "b"]].concat());
+        let address = known.split_whitespace().next().expect("b has an address");
+        let via = format!("{PLUMB} link exec lab b -- {agent}");
+        let net = [PLUMB, "net", "--via", &via, address, "--no-store", "--json"];
+        document(&self.bench.fine(&[&exec[..], &net[..], words].concat()))
+    }
+
+    fn net(&self, words: &[&str]) -> Value {
+        self.net_with(&format!("{PLUMB} agent --stdio"), words)
+    }
+
+    /// Frames that the link has dropped in a direction so far.
+    fn dropped(&self, direction: &str) -> u64 {
+        let shown = document(&self.bench.fine(&["link", "show", "lab", "--json"]));
+        let directions = shown["directions"].as_array().expect("a link has directions");
+        let is_meant =
+            |found: &&Value| found["name"].as_str().is_some_and(|name| name.ends_with(direction));
+        let found = directions.iter().find(is_meant).expect("a direction of that name");
+        let discarded = found["discarded"].as_object().expect("counts by reason");
+        discarded.values().filter_map(Value::as_u64).sum()
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        self.bench.plumb(&["link", "down", "lab"]);
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "a test that cannot run says so")]
+fn skip(reason: &str) {
+    println!("skipped: {reason}");
+    assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "skipped under CI: {reason}");
+}
+
+#[test]
+fn datagrams_that_are_lost_are_those_that_the_link_dropped() {
+    // Lost at random, and for want of room at twice the rate that the link has.
+    for (shape, rate) in [
+        (&["--rate", "20mbit", "--delay", "5ms", "--loss", "2%"][..], "4mbit"),
+        (&["--rate", "5mbit", "--delay", "1ms", "--limit", "20packets"][..], "10mbit"),
+    ] {
+        let Some(lab) = Lab::new(shape) else { return };
+        for direction in ["down", "up"] {
+            let before = lab.dropped(direction);
+            let words = ["--only", direction, "--udp", rate, "-t", "1s", "--probes", "0"];
+            let found = lab.net(&words);
+            let dropped = lab.dropped(direction) - before;
+            let stream = &found["phases"][0]["datagrams"][0];
+            let lost = stream["lost"].as_u64().unwrap();
+            assert!(lost > 0 && stream["lost_at"]["path"] == lost, "{shape:?}: {stream}");
+            assert_eq!(stream["sent"], stream["planned"], "{shape:?}: {stream}");
+            // The link drops some of what is not measured, too: the end is said until it is heard.
+            assert!(lost <= dropped && dropped <= lost + 5, "{shape:?}: {dropped} {stream}");
+        }
+    }
+}
+
+#[test]
+fn the_delay_of_each_way_is_told_apart_and_is_no_less_than_the_links() {
+    let shape = ["--up", "delay=5ms", "--down", "delay=20ms"];
+    let Some(lab) = Lab::new(&shape) else { return };
+    let found = lab.net(&["--only", "idle", "--idle", "600ms"]);
+    assert_eq!(found["clocks"]["same"], true, "{}", found["clocks"]);
+    let probes = &found["phases"][0]["probes"];
+    let least = |way: &str| probes[way]["least_ns"].as_f64().unwrap();
+    let (up, down) = (least("one_way_up"), least("one_way_down"));
+    assert!(up >= 5e6 && down >= 20e6 && down - up > 10e6, "up {up}, down {down}");
+    assert_eq!(probes["one_way_up"]["bound_ns"], 0.0);
+}
+
+#[test]
+fn a_clock_that_is_another_is_found_within_its_bound_and_so_are_the_delays() {
+    let shape = ["--up", "delay=5ms", "--down", "delay=20ms"];
+    let shifted = ["-T", "--fork", "--monotonic", "100"];
+    let can = Command::new("unshare").args(shifted).arg("true").status();
+    if !can.is_ok_and(|status| status.success()) {
+        return skip("no time namespaces here");
+    }
+    let Some(lab) = Lab::new(&shape) else { return };
+    let agent = format!("unshare {} {PLUMB} agent --stdio", shifted.join(" "));
+    let found = lab.net_with(&agent, &["--only", "idle", "--idle", "600ms"]);
+    let clocks = &found["clocks"];
+    let number = |name: &str| clocks[name].as_f64().unwrap();
+    let (offset, bound) = (number("offset_ns"), number("bound_ns"));
+    assert_eq!((&clocks["same"], &clocks["steps"]), (&false.into(), &0.into()), "{clocks}");
+    assert!(bound >= 12.5e6, "half of 25 ms: {clocks}");
+    assert!((offset - 100e9).abs() <= bound, "{clocks}");
+    for (way, truth) in [("one_way_up", 5e6), ("one_way_down", 20e6)] {
+        let delay = &found["phases"][0]["probes"][way];
+        let (least, bound) = (&delay["least_ns"], &delay["bound_ns"]);
+        let off = least.as_f64().unwrap() - truth;
+        assert!(off.abs() <= bound.as_f64().unwrap(), "{way}: {delay}");
+    }
+}
+
+#[test]
+fn the_longest_packet_of_a_path_is_found_whether_a_router_tells_it_or_not() {
+    for (mtu, told) in [("1400", true), ("1400/silent", false)] {
+        let Some(lab) = Lab::new(&["--delay", "1ms", "--mtu", mtu]) else { return };
+        let found = lab.net(&["--only", "idle", "--idle", "100ms", "--mtu"]);
+        let answer = &found["mtu"];
+        assert_eq!((&answer["path_bytes"], &answer["payload_bytes"]), (&1400.into(), &1372.into()));
+        assert_eq!(answer["told_by_router"], told, "{answer}");
+        assert_eq!(answer["kernel_bytes"], if told { 1400 } else { 1500 }, "{answer}");
+        let is_flagged = found["flags"].to_string().contains("longer than 1400 bytes vanish");
+        assert_eq!(is_flagged, !told, "{}", found["flags"]);
+    }
+}
