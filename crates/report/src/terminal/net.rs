@@ -303,8 +303,10 @@ fn put_mtu(out: &mut String, mtu: &NetMtu, style: Style) {
                 ", as long as this host's interface takes"
             } else if mtu.told_by_router {
                 ", by the word of a router"
-            } else {
+            } else if mtu.silent > 0 || mtu.kernel_bytes.is_some_and(|kernel| kernel > path) {
                 ", longer ones vanish without a word"
+            } else {
+                ""
             };
             format!("longest packet up: {path} B{why}{kernel}")
         }
