@@ -20,6 +20,7 @@ pub mod map;
 pub mod namespace;
 pub mod netlink;
 pub mod packet_socket;
+pub mod pages;
 pub mod pass;
 pub mod perf;
 pub mod priority;

@@ -7,6 +7,7 @@ use std::io;
 
 use plumb_base::time::Span;
 use plumb_base::units::format_bytes;
+use plumb_sys::pages::Pages;
 use plumb_sys::timer;
 
 use super::canary::Canary;
@@ -68,8 +69,8 @@ pub(crate) struct Bench<'a, E> {
     mechanism: Mechanism,
     seed: u64,
     launch: LaunchSpec,
-    tx: Vec<u8>,
-    rx: Vec<u8>,
+    tx: Pages,
+    rx: Pages,
     size: usize,
     ack: usize,
     stamp_len: usize,
@@ -104,8 +105,8 @@ impl<'a, E: End> Bench<'a, E> {
             mechanism: channel.mechanism,
             seed: launch.seed,
             launch: launch.clone(),
-            tx: Vec::new(),
-            rx: Vec::new(),
+            tx: Pages::default(),
+            rx: Pages::default(),
             size: 0,
             ack: 1,
             stamp_len: 0,
@@ -346,8 +347,7 @@ impl<'a, E: End> Bench<'a, E> {
         };
         self.stamp_len = if E::STAMPED { payload::stamp_len(self.size) } else { 0 };
         self.tx = payload::pattern(self.seed, self.size);
-        // Filled with ones, not zeroes: pages that were never written are not there yet.
-        self.rx = vec![1; self.size + SLACK];
+        self.rx = Pages::filled(1, self.size + SLACK);
         self.end.prepare(&self.tx, &mut self.rx)?;
         self.end.drain()?;
         drop(self.end.tally());

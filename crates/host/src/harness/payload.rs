@@ -1,11 +1,12 @@
 //! What messages contain: a number in front, then bytes that both sides can make for themselves.
 
 use plumb_base::seed::Seed;
+use plumb_sys::pages::Pages;
 use rand::Rng as _;
 
 /// The pattern of a launch: the same in worker and peer.
-pub(crate) fn pattern(seed: u64, size: usize) -> Vec<u8> {
-    let mut bytes = vec![0; size];
+pub(crate) fn pattern(seed: u64, size: usize) -> Pages {
+    let mut bytes = Pages::filled(1, size);
     Seed(seed).stream("payload").fill_bytes(&mut bytes);
     bytes
 }
@@ -40,6 +41,6 @@ mod tests {
         stamp(&mut message, len, 0x01_0203_0405);
         assert_eq!(number(&message, len), 0x01_0203_0405);
         assert_eq!(pattern(3, 5)[..], pattern(3, 9)[..5]);
-        assert_ne!(pattern(3, 64), pattern(4, 64));
+        assert_ne!(pattern(3, 64)[..], pattern(4, 64)[..]);
     }
 }

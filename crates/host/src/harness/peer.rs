@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use plumb_sys::fd;
+use plumb_sys::pages::Pages;
 
 use super::control::{
     Attach, Checked, Control, PeerReport, PeerTask, PeerToWorker, Role, WorkerToPeer,
@@ -43,7 +44,7 @@ struct Service {
     watch_fd: Arc<OwnedFd>,
     page: Page,
     /// Buffers of the last task: their pages may be lent to the channel until the next begins.
-    lent: (Vec<u8>, Vec<u8>),
+    lent: (Pages, Pages),
 }
 
 impl Visitor for Service {
@@ -105,8 +106,7 @@ impl Service {
             watch,
             delay_ticks,
             tx: payload::pattern(self.attach.seed, size.max(ack)),
-            // Ones, not zeroes: pages that were never written are not there yet.
-            rx: vec![1; size.max(ack) + SLACK],
+            rx: Pages::filled(1, size.max(ack) + SLACK),
             size,
             ack,
             checked: Checked::default(),
@@ -160,8 +160,8 @@ struct Part {
     page: Page,
     watch: Stopwatch,
     delay_ticks: u64,
-    tx: Vec<u8>,
-    rx: Vec<u8>,
+    tx: Pages,
+    rx: Pages,
     size: usize,
     ack: usize,
     checked: Checked,

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use plumb_base::time::{Instant, Span};
 use plumb_base::units::rate::Rate;
+use plumb_sys::pages::Pages;
 use plumb_sys::{fd, timer};
 
 pub mod tcp;
@@ -344,12 +345,12 @@ impl Pace {
 }
 
 /// Bytes to send: a repeating pattern, or chance that nobody on the way can compress.
-pub fn block(len: usize, repeating: bool) -> Vec<u8> {
+pub fn block(len: usize, repeating: bool) -> Pages {
     use rand::Rng;
 
-    let mut block = vec![0; len];
+    let mut block = Pages::filled(1, len);
     if repeating {
-        for (digit, byte) in (b'0'..=b'9').cycle().zip(&mut block) {
+        for (digit, byte) in (b'0'..=b'9').cycle().zip(block.iter_mut()) {
             *byte = digit;
         }
     } else {
@@ -407,7 +408,7 @@ mod tests {
 
     #[test]
     fn a_pattern_repeats_and_chance_does_not() {
-        assert_eq!(&block(12, true), b"012345678901");
+        assert_eq!(&block(12, true)[..], b"012345678901");
         let chance = block(4096, false);
         assert_eq!(chance.len(), 4096);
         assert!(chance[..2048] != chance[2048..]);

@@ -13,6 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use plumb_sys::epoll::{Epoll, Interest};
+use plumb_sys::pages::Pages;
 use plumb_sys::socket::{self, IntOption};
 use plumb_sys::{fd, inet};
 
@@ -187,7 +188,7 @@ impl Lane {
     }
 
     fn take(&self, plan: &Plan) -> io::Result<Outcome> {
-        let mut block = vec![0_u8; plan.block_bytes];
+        let mut block = Pages::filled(1, plan.block_bytes);
         let socket = self.stream.as_fd();
         let mut total = 0_u64;
         loop {
@@ -253,16 +254,16 @@ fn is_pause(error: &io::Error) -> bool {
 }
 
 /// Bytes that nothing on the way can make fewer: xorshift64*, always the same.
-fn incompressible(len: usize) -> Vec<u8> {
+fn incompressible(len: usize) -> Pages {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut bytes = Vec::with_capacity(len + 8);
-    while bytes.len() < len {
+    let mut bytes = Pages::filled(0, len);
+    for word in bytes.chunks_mut(8) {
         state ^= state >> 12;
         state ^= state << 25;
         state ^= state >> 27;
-        bytes.extend_from_slice(&state.wrapping_mul(0x2545_f491_4f6c_dd1d).to_le_bytes());
+        let random = state.wrapping_mul(0x2545_f491_4f6c_dd1d).to_le_bytes();
+        word.copy_from_slice(&random[..word.len()]);
     }
-    bytes.truncate(len);
     bytes
 }
 

@@ -7,6 +7,7 @@ use std::io;
 use std::thread::Builder;
 
 use plumb_sys::huge::HugePages;
+use plumb_sys::pages::Pages;
 use plumb_sys::{priority, process};
 
 use super::Tweaks;
@@ -80,8 +81,8 @@ const STACK: usize = 128 << 10;
 /// Memory for one message, touched.
 #[derive(Debug)]
 pub(super) enum Buffer {
-    /// In pages as the allocator has them.
-    Plain(Vec<u8>),
+    /// At the beginning of a page.
+    Plain(Pages),
     /// At the beginning of a huge page.
     Huge(HugePages),
 }
@@ -90,8 +91,7 @@ impl Buffer {
     /// Memory for a message of this size.
     pub(super) fn new(size: usize, tweaks: Tweaks) -> io::Result<Self> {
         if !tweaks.huge_pages {
-            // Ones, not zeroes: pages that were never written are not there yet.
-            return Ok(Self::Plain(vec![1; size]));
+            return Ok(Self::Plain(Pages::filled(1, size)));
         }
         let mut pages = HugePages::new(size)?;
         pages.bytes_mut().fill(1);

@@ -5,6 +5,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use plumb_sys::pages::Pages;
 use plumb_sys::{fd, socket, splice, transport};
 
 use super::{Goal, Meter, Pace, Socket, Switch, block, is_pause};
@@ -80,7 +81,7 @@ pub fn receive(
     switch: &Switch,
     goal: &Goal,
 ) -> io::Result<()> {
-    let mut buffer = vec![0; (parameters.length as usize).max(128 << 10)];
+    let mut buffer = Pages::filled(1, (parameters.length as usize).max(128 << 10));
     let from = socket.as_fd();
     let skip = parameters.skip_copy;
     loop {
