@@ -73,7 +73,7 @@ impl State {
 /// The agent's side of a session.
 #[derive(Clone, Debug)]
 pub struct AgentSession {
-    pub(super) line: Line,
+    line: Line,
     welcome: Welcome,
     state: State,
     /// When the present state began, and when it must be over.
@@ -267,6 +267,11 @@ impl AgentSession {
     /// What it is doing, for errors and logs.
     pub fn doing(&self) -> &'static str {
         self.state.doing()
+    }
+
+    /// Bytes that came and are no whole message yet.
+    pub fn pending_bytes(&self) -> usize {
+        self.line.deframer.pending().len()
     }
 
     fn enter(&mut self, now: Instant, state: State, within: Span) {

@@ -245,6 +245,11 @@ impl ClientSession {
         self.state.doing()
     }
 
+    /// Bytes that came and are no whole message yet.
+    pub fn pending_bytes(&self) -> usize {
+        self.line.deframer.pending().len()
+    }
+
     fn enter(&mut self, now: Instant, state: State, within: Span) {
         self.state = state;
         self.since = now;

@@ -36,7 +36,7 @@ pub(crate) fn client(now: Instant) -> ClientSession {
     ClientSession::new(now, Hello::of_this_program("client"), Timing::default())
 }
 
-fn ready(test: u32) -> Ready {
+pub(crate) fn ready(test: u32) -> Ready {
     Ready { test, token: TOKEN, ports: vec![9], rate_max: None, certificates: vec![None] }
 }
 
@@ -398,6 +398,6 @@ proptest! {
             while agent.poll_action().is_some() {}
             while client.poll_action().is_some() {}
         }
-        prop_assert!(agent.is_over() || agent.line.deframer.pending().len() < (16 << 10) + 404);
+        prop_assert!(agent.is_over() || agent.pending_bytes() < (16 << 10) + 404);
     }
 }
