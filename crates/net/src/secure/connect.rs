@@ -21,6 +21,10 @@ use crate::clock;
 
 /// How long connecting, the handshake and the greeting may take together.
 pub const CONNECT_FOR: Span = Span::from_secs(10);
+/// Tries of a handshake that the agent ends early, as it does when many connect at once, and the time after the first;
+/// twice as long after each further one.
+const TRIES: u32 = 5;
+const PAUSE: Span = Span::from_ms(50);
 /// How long a read or a write of a session may wait unless somebody sets another time.
 pub const IDLE: Span = Span::from_secs(30);
 
@@ -119,18 +123,57 @@ pub fn connect(
 ) -> Result<SecureStream, ConnectError> {
     let name = || remote.name.clone();
     let expected = peers.agent(&remote.name)?.ok_or(ConnectError::Unknown { name: name() })?;
-    let mut stream = handshake(identity, remote)?;
-    let found = stream.peer().map_err(|error| ConnectError::Handshake { name: name(), error })?;
-    if found != expected {
-        return Err(ConnectError::Changed { name: name(), expected, found });
-    }
-    match greet(&mut stream, remote, Wish::Session)? {
-        Answer::Welcome => {
+    let once = || {
+        let mut stream = handshake(identity, remote)?;
+        let found =
+            stream.peer().map_err(|error| ConnectError::Handshake { name: name(), error })?;
+        if found != expected {
+            return Err(ConnectError::Changed { name: name(), expected, found });
+        }
+        let answer = greet(&mut stream, remote, Wish::Session)?;
+        Ok((stream, answer))
+    };
+    match patiently(once)? {
+        (mut stream, Answer::Welcome) => {
             stream.set_times(plumb_base::time::Instant::NEVER, IDLE);
             Ok(stream)
         }
-        Answer::Refused(refusal) => Err(ConnectError::Refused(refusal)),
-        Answer::Paired { .. } => Err(malformed(remote)),
+        (_, Answer::Refused(refusal)) => Err(ConnectError::Refused(refusal)),
+        (_, Answer::Paired { .. }) => Err(malformed(remote)),
+    }
+}
+
+/// Tries again what ended because too many others were there.
+fn patiently<T>(mut once: impl FnMut() -> Result<T, ConnectError>) -> Result<T, ConnectError> {
+    let mut pause = PAUSE;
+    for _ in 1..TRIES {
+        match once() {
+            Err(error) if error.is_passing() => {}
+            outcome => return outcome,
+        }
+        clock::sleep_until(clock::steady_ns() + pause.as_ns());
+        pause = pause * 2;
+    }
+    once()
+}
+
+impl ConnectError {
+    /// Whether the agent closed the connection before it said anything.
+    fn is_passing(&self) -> bool {
+        use io::ErrorKind as Kind;
+        let (Self::Handshake { error, .. }
+        | Self::Greeting { error: MessageError::Connection(error), .. }) = self
+        else {
+            return false;
+        };
+        matches!(
+            error.kind(),
+            Kind::UnexpectedEof
+                | Kind::ConnectionReset
+                | Kind::ConnectionAborted
+                | Kind::BrokenPipe
+                | Kind::NotConnected
+        )
     }
 }
 
@@ -147,7 +190,7 @@ pub fn pair(
     token: &Token,
 ) -> Result<Fingerprint, ConnectError> {
     let fault = |error| ConnectError::Handshake { name: remote.name.clone(), error };
-    let mut stream = handshake(identity, remote)?;
+    let mut stream = patiently(|| handshake(identity, remote))?;
     let binding = stream.binding(identity.fingerprint()).map_err(fault)?;
     let proof = token.prove(Side::Client, &binding);
     let name = super::peers::plain_name(own_name);

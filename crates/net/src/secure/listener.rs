@@ -1,8 +1,8 @@
 //! The agent's end: accepting connections within limits, judging them, and handing on the paired.
 //!
 //! A stranger gets a thread for some seconds at most, only so many of them at a time, and fewer from
-//! one address; everybody beyond that is turned away at once. Left out: what a session does
-//! ([`Service`] is given it), and where the list of peers is.
+//! one address; whoever comes beyond that takes the place of the one who has been there longest, so that silence keeps
+//! nobody out. Left out: what a session does ([`Service`] is given it), and where the list of peers is.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -101,7 +101,7 @@ pub enum Event {
         /// Why.
         reason: String,
     },
-    /// Too many connections: this one was closed unheard.
+    /// Too many connections at once: this one was closed unheard.
     TurnedAway {
         /// From where.
         from: SocketAddr,
@@ -140,6 +140,14 @@ struct Entry {
     address: IpAddr,
     /// Whose session it is, once it is one.
     session: Option<Fingerprint>,
+    /// Whether its place was given to somebody else, and its thread is about to end.
+    is_ended: bool,
+}
+
+impl Entry {
+    const fn is_stranger(&self) -> bool {
+        self.session.is_none() && !self.is_ended
+    }
 }
 
 /// The listener could not be made.
@@ -274,20 +282,20 @@ impl Listener {
         Ok(())
     }
 
-    /// A place for a stranger, if there is one.
+    /// A place for a stranger, if need be that of another.
     fn enter(&self, socket: &TcpStream, address: IpAddr) -> Option<u64> {
         let mut table = held(&self.table);
-        let strangers = || table.values().filter(|entry| entry.session.is_none());
-        if strangers().count() >= self.limits.strangers
-            || strangers().filter(|entry| entry.address == address).count()
-                >= self.limits.strangers_per_address
-        {
+        // Those who had to go take a moment for it, and have threads meanwhile.
+        let ending = table.values().filter(|entry| entry.is_ended).count();
+        if ending > self.limits.strangers {
             return None;
         }
+        make_room(&mut table, self.limits, address);
         // The accepted socket waits, whatever the listening one does.
         socket.set_nonblocking(false).ok()?;
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        table.insert(id, Entry { socket: socket.try_clone().ok()?, address, session: None });
+        let socket = socket.try_clone().ok()?;
+        table.insert(id, Entry { socket, address, session: None, is_ended: false });
         Some(id)
     }
 
@@ -373,12 +381,38 @@ impl Listener {
             .into_iter()
             .find(|(count, limit)| count >= limit);
         if let Some((_, limit)) = reached {
-            return Err(Refusal::Busy { limit: u32::try_from(limit).unwrap_or(u32::MAX) });
+            return Err(Refusal::Busy { limit: narrow(limit) });
         }
-        if let Some(entry) = table.get_mut(&id) {
-            entry.session = Some(fingerprint);
+        match table.get_mut(&id) {
+            Some(entry) if !entry.is_ended => entry.session = Some(fingerprint),
+            // Its place was given away while it was judged; it may come again.
+            _ => return Err(Refusal::Busy { limit: narrow(self.limits.strangers) }),
         }
         Ok(())
+    }
+}
+
+/// Ends the stranger who has been there longest, where there are as many as may be: of the same address, or else of
+/// the address with the most.
+fn make_room(table: &mut BTreeMap<u64, Entry>, limits: Limits, address: IpAddr) {
+    let mut by_address: BTreeMap<IpAddr, usize> = BTreeMap::new();
+    for entry in table.values().filter(|entry| entry.is_stranger()) {
+        *by_address.entry(entry.address).or_default() += 1;
+    }
+    let here = by_address.get(&address).copied().unwrap_or(0);
+    let crowded = if here >= limits.strangers_per_address {
+        Some(address)
+    } else if by_address.values().sum::<usize>() >= limits.strangers {
+        by_address.into_iter().max_by_key(|(_, count)| *count).map(|(address, _)| address)
+    } else {
+        None
+    };
+    // They are in the order in which they came.
+    let oldest =
+        table.values_mut().find(|entry| entry.is_stranger() && Some(entry.address) == crowded);
+    if let Some(oldest) = oldest {
+        oldest.is_ended = true;
+        oldest.socket.shutdown(Shutdown::Both).ok();
     }
 }
 
@@ -398,6 +432,10 @@ impl Drop for EntryGuard<'_> {
     fn drop(&mut self) {
         held(&self.listener.table).remove(&self.id);
     }
+}
+
+fn narrow(limit: usize) -> u32 {
+    u32::try_from(limit).unwrap_or(u32::MAX)
 }
 
 /// The table and the window are changed in single steps, so they are whole even after a panic.
