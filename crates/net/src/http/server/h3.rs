@@ -1,7 +1,8 @@
 //! HTTP/3 as a server.
 //!
-//! Before an address has answered, QUIC sends it at most three times what came from there (RFC 9000, 8.1).
-//! Left out: push, and datagrams.
+//! An address that has not shown that it hears us is sent one Retry (RFC 9000, 8.1.2), which is smaller than what came
+//! from there, and nothing else: a client's first connection takes a round trip more. Left out: push, and
+//! datagrams.
 
 use std::io;
 use std::sync::Arc;
@@ -43,6 +44,13 @@ pub(super) fn configuration(
 
 pub(super) async fn accept(endpoint: Endpoint, shared: Shared) {
     while let Some(incoming) = endpoint.accept().await {
+        if !incoming.remote_address_validated() {
+            // What cannot be asked again is not answered at all.
+            if let Err(error) = incoming.retry() {
+                error.into_incoming().ignore();
+            }
+            continue;
+        }
         let Some(place) = shared.enter(incoming.remote_address().ip()) else {
             incoming.refuse();
             continue;
