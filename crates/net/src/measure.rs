@@ -7,6 +7,7 @@ pub mod control;
 pub mod datagram;
 pub mod delay;
 pub mod exchange;
+mod hall;
 pub mod latency;
 pub mod mtu;
 pub mod quic;

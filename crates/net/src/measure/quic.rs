@@ -4,19 +4,15 @@
 //! uses such a library; a figure of this file is one of the library as well. Left out: what is asked
 //! ([`super::transport`]).
 
-use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use plumb_sys::clock::{Clock, read_ns};
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
-use quinn::{
-    Connection, Endpoint, EndpointConfig, RecvStream, SendStream, TokenLog, TokenReuseError,
-    TokioRuntime, VarInt,
-};
+use quinn::{Connection, Endpoint, EndpointConfig, RecvStream, SendStream, TokioRuntime, VarInt};
 
 use super::exchange::turns::{Progress, Turns};
 use super::exchange::{self, ExchangeError, ExchangeReport, ExchangeSpec, Pacing};
@@ -37,20 +33,13 @@ const IDLE_MS: u32 = 5_000;
 const ALPN: &[u8] = b"plumb-measure";
 /// How often the server looks whether it should stop.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How long an address that has shown that it hears us is believed, and how many proofs of it a connection is given.
-const SHOWN_FOR: Duration = Duration::from_mins(10);
-const SHOWN_SENT: u32 = 2;
-/// Most proofs that are remembered; whoever comes with one more is asked again.
-const SHOWN_MAX: usize = 4_096;
-
 /// The server of one session.
 #[derive(Debug)]
 pub struct Server {
     socket: UdpSocket,
     configuration: quinn::ServerConfig,
     token: [u8; 16],
-    /// Nobody else is heard, so nothing is sent to anybody else; and nothing but one Retry to a port from which nobody
-    /// has shown that they hear us.
+    /// Nobody else is heard, so nothing is sent to anybody else.
     client: IpAddr,
     service: Arc<Service>,
 }
@@ -86,10 +75,6 @@ impl Server {
         configuration.transport_config(Arc::new(transport_configuration()));
         // The client does not move; an address that appears in the middle is not followed.
         configuration.migration(false);
-        // Each connection may show what the one before was given, and is then not asked again whether it hears us.
-        let mut shown = quinn::ValidationTokenConfig::default();
-        shown.lifetime(SHOWN_FOR).sent(SHOWN_SENT).log(Arc::new(ShownOnce::default()));
-        configuration.validation_token_config(shown);
         Ok(Self { socket, configuration, token, client, service: Arc::default() })
     }
 
@@ -150,7 +135,9 @@ impl Server {
                 failed += 1;
                 continue;
             }
-            if !incoming.remote_address_validated() {
+            // A connected socket hears nobody but whoever has shown the token from there; any other is asked first
+            // whether it hears us.
+            if !incoming.remote_address_validated() && self.socket.peer_addr().is_err() {
                 if let Err(error) = incoming.retry() {
                     error.into_incoming().ignore();
                 }
@@ -168,23 +155,6 @@ impl Server {
             failed += u64::from(!matches!(outcome, Ok(Ok(Ok(())))));
         }
         failed
-    }
-}
-
-/// Proofs of hearing that were used, each good for once.
-#[derive(Debug, Default)]
-struct ShownOnce(Mutex<BTreeSet<u128>>);
-
-impl TokenLog for ShownOnce {
-    fn check_and_insert(
-        &self,
-        nonce: u128,
-        _issued: SystemTime,
-        _lifetime: Duration,
-    ) -> Result<(), TokenReuseError> {
-        let mut used = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_fresh = used.len() < SHOWN_MAX && used.insert(nonce);
-        is_fresh.then_some(()).ok_or(TokenReuseError)
     }
 }
 
@@ -407,10 +377,6 @@ impl Client<'_> {
         let any: IpAddr = if self.address.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() };
         let endpoint = Endpoint::client((any, 0).into())
             .map_err(|error| TransportError::Setup(error.to_string()))?;
-        // The first one is asked whether it hears the server, a round trip that does not count.
-        let (connection, _) = self.connect(&endpoint).await?;
-        self.ask_nothing(&connection).await.map_err(broken)?;
-        connection.close(VarInt::from_u32(0), b"over");
         let mut standing = Vec::with_capacity(usize::from(self.spec.connections));
         for _ in 0..self.spec.connections {
             let (connection, stood) = self.connect(&endpoint).await?;

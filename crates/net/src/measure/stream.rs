@@ -7,9 +7,7 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 use std::time::Duration;
 
 use plumb_sys::epoll::{Epoll, Interest};
@@ -19,6 +17,7 @@ use plumb_sys::{fd, inet};
 
 use super::control::Control;
 use super::datagram::meeting::MeetingError;
+use super::hall::Hall;
 use super::report::{StreamReport, StreamSample};
 use super::spec::StreamsSpec;
 use crate::clock::{sleep_until, steady_ns};
@@ -26,15 +25,16 @@ use crate::evidence::tcp::TcpSample;
 use crate::protocol::token::{TOKEN_BYTES, Token};
 
 /// What a connection sends first: the token and its number.
-const PREAMBLE_BYTES: usize = TOKEN_BYTES + 2;
+pub(super) const PREAMBLE_BYTES: usize = TOKEN_BYTES + 2;
 /// What it is answered with.
 const ACCEPTED: u8 = 0x06;
 /// How long making a connection and its preamble may take.
 const CONNECT: Duration = Duration::from_secs(10);
-/// How long a stranger may hold a place in the queue.
-const PREAMBLE: Duration = Duration::from_secs(5);
-/// Strangers that are listened to at once.
-const STRANGERS_MAX: usize = 64;
+/// How much before its planned end a sender may end, whose beginning may have been earlier.
+const EARLY_NS: u64 = 2_000_000_000;
+/// How long to wait for the word that a test was stopped, and how often to look for it.
+const WORD_NS: u64 = 1_000_000_000;
+const WORD_LOOK_NS: u64 = 20_000_000;
 /// After how long a blocked call looks whether the test is over.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -193,7 +193,7 @@ impl Lane {
         let mut total = 0_u64;
         loop {
             match socket::receive(socket, &mut block, true) {
-                Ok(0) => return Ok(Outcome { is_drained: true, error: None }),
+                Ok(0) => return Self::end(plan),
                 Ok(taken) => {
                     total += taken as u64;
                     self.bytes.0.store(total, Ordering::Relaxed);
@@ -211,6 +211,26 @@ impl Lane {
                 sleep_until(due.min(now.saturating_add(100_000_000)));
             }
         }
+    }
+
+    /// What the end of a stream means: before its time, the sender was stopped, or is gone.
+    fn end(plan: &Plan) -> io::Result<Outcome> {
+        let is_early = || {
+            let counted = plan.end_ns.saturating_sub(EARLY_NS);
+            steady_ns() < counted && !plan.control.is_halted()
+        };
+        // Who stopped it says so over the control connection, which may be later.
+        let until_ns = steady_ns() + WORD_NS;
+        while is_early() && steady_ns() < until_ns {
+            sleep_until(steady_ns() + WORD_LOOK_NS);
+        }
+        if is_early() {
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "its sender closed it before the time was over, as when it is killed",
+            ));
+        }
+        Ok(Outcome { is_drained: true, error: None })
     }
 
     /// Bytes so far, and the state of the connection.
@@ -246,7 +266,7 @@ impl Lane {
 }
 
 /// A call that may be made again: interrupted, or the time to look around has come.
-fn is_pause(error: &io::Error) -> bool {
+pub(super) fn is_pause(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
@@ -396,8 +416,7 @@ pub(super) fn accept_all<T>(
     take: impl Fn(u16, TcpStream) -> io::Result<T>,
 ) -> io::Result<Vec<T>> {
     let mut places: Vec<Option<T>> = (0..wanted).map(|_| None).collect();
-    let (arrived, arrivals) = mpsc::channel::<Option<(u16, TcpStream)>>();
-    let mut listening_to = 0_usize;
+    let mut hall = Hall::open(listener)?;
     while places.iter().any(Option::is_none) {
         if control.is_halted() {
             return Err(io::ErrorKind::Interrupted.into());
@@ -405,59 +424,18 @@ pub(super) fn accept_all<T>(
         if steady_ns() >= until_ns {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        if listening_to < STRANGERS_MAX && fd::poll_readable(listener.as_fd(), 5).unwrap_or(false) {
-            match listener.accept() {
-                Ok((stream, _)) => {
-                    listening_to += 1;
-                    let arrived = arrived.clone();
-                    let greet = move || {
-                        arrived.send(read_preamble(stream, token)).ok();
-                    };
-                    thread::Builder::new().name("greet".to_owned()).spawn(greet)?;
-                }
-                Err(error) if is_pause(&error) => {}
-                Err(error) => return Err(error),
+        for (index, stream) in hall.greet(token)? {
+            let Some(place) = places.get_mut(usize::from(index)) else { continue };
+            if place.is_some() {
+                continue;
             }
-        }
-        let wait = Duration::from_millis(if listening_to >= STRANGERS_MAX { 50 } else { 0 });
-        match arrivals.recv_timeout(wait) {
-            Ok(stranger) => {
-                listening_to -= 1;
-                let Some((index, stream)) = stranger else { continue };
-                let Some(place) = places.get_mut(usize::from(index)) else { continue };
-                if place.is_some() {
-                    continue;
-                }
-                // An end that cannot be as asked is no end: the client must not begin.
-                let mut accepted = stream.try_clone()?;
-                *place = Some(take(index, stream)?);
-                accepted.write_all(&[ACCEPTED])?;
-            }
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+            // An end that cannot be as asked is no end: the client must not begin.
+            let mut accepted = stream.try_clone()?;
+            *place = Some(take(index, stream)?);
+            accepted.write_all(&[ACCEPTED])?;
         }
     }
     Ok(places.into_iter().flatten().collect())
-}
-
-/// The number of a connection that shows the token; closes any other.
-fn read_preamble(mut stream: TcpStream, token: Token) -> Option<(u16, TcpStream)> {
-    stream.set_nonblocking(false).ok()?;
-    // One byte at a time would otherwise renew it.
-    let until = steady_ns() + u64::try_from(PREAMBLE.as_nanos()).unwrap_or(u64::MAX);
-    let mut preamble = [0; PREAMBLE_BYTES];
-    let mut filled = 0;
-    while filled < PREAMBLE_BYTES {
-        let left = until.checked_sub(steady_ns()).filter(|&left| left > 0)?;
-        stream.set_read_timeout(Some(Duration::from_nanos(left))).ok()?;
-        match stream.read(&mut preamble[filled..]) {
-            Ok(0) => return None,
-            Ok(read) => filled += read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => return None,
-        }
-    }
-    let index = u16::from_le_bytes([preamble[TOKEN_BYTES], preamble[TOKEN_BYTES + 1]]);
-    token.opens(&preamble).then_some((index, stream))
 }
 
 /// `address` with another port; a zone stays.
