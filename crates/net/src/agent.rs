@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::io::{self, Read as _};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -16,6 +17,7 @@ use crate::measure::control::Control;
 use crate::measure::report::{Overlap, TestReport};
 use crate::measure::run::{self, Course};
 use crate::measure::spec::{PartSpec, TestSpec};
+use crate::measure::standstill::Standstill;
 use crate::protocol::hello::Hello;
 use crate::protocol::message::{Ready, Refusal, Welcome};
 use crate::protocol::session::agent::{Action, AgentSession};
@@ -90,6 +92,8 @@ struct State {
 struct UnderWay {
     token: Token,
     control: Arc<Control>,
+    /// Whether its client is gone, so that it ends when nothing gets through any more.
+    is_abandoned: Arc<AtomicBool>,
 }
 
 /// A test that is over.
@@ -190,15 +194,17 @@ impl Agent {
                 }
             }
             Action::Abandon => {
-                if let Some(test) = under_way.take()
-                    && (self.limits.kept == Span::ZERO || test.control.began_ns().is_none())
-                {
-                    test.control.halt();
+                if let Some(test) = under_way.take() {
+                    test.is_abandoned.store(true, Ordering::Relaxed);
+                    if self.limits.kept == Span::ZERO || test.control.began_ns().is_none() {
+                        test.control.halt();
+                    }
                 }
             }
             Action::Fetch(token) => {
                 let found = self.state().shelf.find(now(), token);
-                *under_way = Some(UnderWay { token, control: Arc::default() });
+                let (control, is_abandoned) = Default::default();
+                *under_way = Some(UnderWay { token, control, is_abandoned });
                 session.found(now(), found);
             }
             Action::Close(_) => {}
@@ -225,8 +231,20 @@ impl Agent {
         let longest = Span::from_ns(spec.longest_ns()) + self.timing.start + self.timing.answer;
         self.state().shelf.begin(now(), token, now() + longest);
         let (agent, running) = (Arc::clone(self), Arc::clone(&control));
+        let is_abandoned = Arc::<AtomicBool>::default();
+        // Other halves tell of no progress, and end with their connections or by their own time.
+        let is_told = spec
+            .parts
+            .iter()
+            .all(|part| matches!(part, PartSpec::Streams(_) | PartSpec::Probes(_)));
+        let (is_alone, mut standstill) = (Arc::clone(&is_abandoned), Standstill::new(now(), spec));
         let work = move || {
-            let mut report = course.run(&mut |_| {});
+            let mut report = course.run(&mut |progress| {
+                standstill.note(now(), &progress);
+                if is_told && is_alone.load(Ordering::Relaxed) && standstill.has_lasted(now()) {
+                    running.halt();
+                }
+            });
             report.overlap = agent.overlap_of(&running);
             drop(place);
             let kept = agent.limits.kept;
@@ -238,7 +256,7 @@ impl Agent {
         };
         thread::Builder::new().name("test".to_owned()).spawn(work).map_err(trouble)?;
         let ready = Ready { test, token, ports, rate_max, certificates };
-        Ok((ready, UnderWay { token, control }))
+        Ok((ready, UnderWay { token, control, is_abandoned }))
     }
 
     fn overlap_of(&self, control: &Control) -> Overlap {

@@ -15,6 +15,7 @@ use crate::measure::control::Control;
 use crate::measure::report::{Ended, TestReport};
 use crate::measure::run::{Course, Progress};
 use crate::measure::spec::TestSpec;
+use crate::measure::standstill::Standstill;
 use crate::measure::stream::ConnectError;
 use crate::protocol::hello::Hello;
 use crate::protocol::message::{Ready, Refusal, Welcome};
@@ -140,9 +141,14 @@ impl Client {
         thread::Builder::new().name("test".to_owned()).spawn(work).map_err(ClientError::Threads)?;
         let (mut here, mut there) = (None::<TestReport>, None);
         let mut patience = Instant::NEVER;
+        let mut standstill = Standstill::new(now(), spec);
+        let mut is_left = false;
         loop {
             match self.next(now() + LOOK) {
-                Some(Happening::Own(Own::Progress(progress))) => watch(progress),
+                Some(Happening::Own(Own::Progress(progress))) => {
+                    standstill.note(now(), &progress);
+                    watch(progress);
+                }
                 Some(Happening::Own(Own::Over(report))) => {
                     patience = now() + AGENT_BEHIND;
                     here = Some(*report);
@@ -162,10 +168,22 @@ impl Client {
             } else if !control.is_halted() && is_stopped() {
                 control.halt();
                 self.session.stop(now());
+            } else if !control.is_halted()
+                && self.is_over()
+                && there.is_none()
+                && (self.welcome.kept_ns == 0 || standstill.has_lasted(now()))
+            {
+                // An agent that keeps nothing ends its half with its connection; another may be gone for good.
+                is_left = true;
+                control.halt();
             }
         }
         let there = there.ok_or_else(|| self.farewell());
-        let here = here.unwrap_or_default();
+        let mut here = here.unwrap_or_default();
+        if is_left && here.ended == Ended::Stopped {
+            let why = "it was ended before its time, because the agent was lost";
+            here.ended = Ended::Broken(why.to_owned());
+        }
         Ok(Outcome { here, there, token: ready.token, rate_max: ready.rate_max })
     }
 

@@ -14,6 +14,7 @@ pub mod quic;
 pub mod report;
 pub mod run;
 pub mod spec;
+pub mod standstill;
 pub mod stream;
 pub mod tls;
 pub mod transport;

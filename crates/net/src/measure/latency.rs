@@ -312,6 +312,7 @@ pub struct Answerer {
     socket: UdpSocket,
     token: Token,
     schedule: Schedule,
+    answered: AtomicU64,
 }
 
 impl Answerer {
@@ -323,7 +324,12 @@ impl Answerer {
         let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port))
             .or_else(|_| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)))?;
         prepare(&socket)?;
-        Ok(Self { socket, token, schedule })
+        Ok(Self { socket, token, schedule, answered: AtomicU64::new(0) })
+    }
+
+    /// Answers so far.
+    pub fn answered(&self) -> u64 {
+        self.answered.load(Ordering::Relaxed)
     }
 
     /// Where it listens.
@@ -384,6 +390,7 @@ impl Answerer {
             put(bytes, SENT_THERE, now);
             if socket::send(self.socket.as_fd(), bytes).is_ok() {
                 report.answered += counts;
+                self.answered.fetch_add(1, Ordering::Relaxed);
             }
         }
         report.overflowed = socket::receive_drops(self.socket.as_fd()).map_or(0, u64::from);

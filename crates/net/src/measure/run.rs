@@ -340,6 +340,7 @@ impl Course {
             progress.answered += match part {
                 Part::Asker(asker) => asker.answered(),
                 Part::Requester(requester) => requester.answered(),
+                Part::Answerer(answerer) => answerer.answered(),
                 _ => 0,
             };
         }

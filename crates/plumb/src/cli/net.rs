@@ -281,8 +281,9 @@ impl Net {
         let stoppable = stop::listen().is_ok();
         let mut teller = Teller { output };
         let measured = wanted.measure(
-            &mut reached.client,
+            &mut reached,
             address,
+            &mut || reach(&place, &ssh, VERSION),
             &mut |name, progress, left| teller.tell(name, progress, left),
             &|| stoppable && stop::requests() > 0,
         );
@@ -351,8 +352,13 @@ fn document(
         .map(|report| report.host.clone());
     let (here, there) = (facts_here.unwrap_or_default(), facts_there.unwrap_or_default());
     let lost = measured.phases.iter().filter_map(|phase| phase.outcome.there.as_ref().err());
+    let kept = if reached.client.welcome().kept_ns == 0 {
+        "; it ended with that connection, and its report with it"
+    } else {
+        "; its report could not be fetched"
+    };
     let mut problems: Vec<String> =
-        lost.map(|error| format!("the agent was lost {error}")).collect();
+        lost.map(|error| format!("the agent was lost {error}{kept}")).collect();
     problems.extend(measured.phases.iter().flat_map(digest::broken));
     problems.extend(measured.error.as_ref().map(ToString::to_string));
     let ended = if phases.iter().any(|phase| phase.ended == "stopped") {
@@ -382,6 +388,13 @@ fn document(
     };
     document.flags = digest::flags(&document);
     document.flags.extend(clocks::flags(&measured.phases, estimate));
+    document.flags.extend(measured.phases.iter().filter_map(|phase| {
+        let lost = phase.fetched.as_ref()?;
+        Some(format!(
+            "{}: the control connection was lost {lost}; the agent's report was fetched over another one",
+            phase.name
+        ))
+    }));
     document
 }
 

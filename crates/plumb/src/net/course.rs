@@ -1,18 +1,24 @@
 //! The phases of a measurement, one test each: idle, requests and responses, then each direction under load.
 //!
-//! Left out: what the reports of a phase mean (`super::digest`).
+//! A control connection that is lost is made again, and the agent's report fetched over the new one, where the agent
+//! keeps it. Left out: what the reports of a phase mean (`super::digest`).
 
 use std::net::SocketAddr;
 
 use plumb_base::stats::histogram::Histogram;
 use plumb_base::time::Span;
-use plumb_net::client::{Client, ClientError, Outcome};
+use plumb_net::client::{ClientError, Outcome};
+use plumb_net::clock::{sleep_until, steady_ns};
 use plumb_net::measure::report::{MtuAccount, PartReport, TestReport};
 use plumb_net::measure::run::Progress;
 use plumb_net::measure::spec::{
     DatagramsSpec, Direction, ExchangePart, MtuSpec, PartSpec, ProbesSpec, StreamsSpec, TestSpec,
 };
 use plumb_net::measure::transport::Transport;
+use plumb_net::protocol::session::SessionError;
+
+use super::reach::Reached;
+use crate::problem::Problem;
 
 /// What is to be measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,6 +79,8 @@ pub struct Phase {
     pub spec: TestSpec,
     /// What came of it.
     pub outcome: Outcome,
+    /// How the control connection was lost, where the agent's report came over another one.
+    pub fetched: Option<SessionError>,
 }
 
 /// Everything that was measured, and why it ended before its time.
@@ -96,6 +104,13 @@ const WARM_UP_ROUND_TRIPS: u64 = 15;
 
 /// How long the two sides of a search may need to part.
 const FAREWELL: Span = Span::from_secs(2);
+
+/// How long a lost agent is tried to be reached again, and the time between two tries.
+const PATIENCE: Span = Span::from_secs(8);
+const PAUSE: Span = Span::from_secs(1);
+
+/// Reaches the agent once more.
+pub type Again<'a> = dyn FnMut() -> Result<Reached, Problem> + 'a;
 
 /// What is told while it is measured: the phase, how far it is, and the time left after it.
 pub type Watch<'a> = dyn FnMut(&'static str, Progress, Span) + 'a;
@@ -142,11 +157,12 @@ impl Wanted {
         steps
     }
 
-    /// Measures all phases with an agent whose data is reached at `address`.
+    /// Measures all phases with an agent whose data is reached at `address`; `again` reaches it once more.
     pub fn measure(
         &self,
-        client: &mut Client,
+        reached: &mut Reached,
         address: SocketAddr,
+        again: &mut Again<'_>,
         watch: &mut Watch<'_>,
         is_stopped: &dyn Fn() -> bool,
     ) -> Measured {
@@ -176,19 +192,20 @@ impl Wanted {
                 let name = step.name();
                 left = left.saturating_sub(Span::from_ns(spec.planned_ns()));
                 let mut tell = |progress| watch(name, progress, left);
-                match client.run(address, &spec, &mut tell, is_stopped) {
-                    Ok(outcome) => {
+                match reached.client.run(address, &spec, &mut tell, is_stopped) {
+                    Ok(mut outcome) => {
+                        let fetched = recover(reached, &spec, &mut outcome, again, is_stopped);
                         if step == Step::Idle {
                             round_trip = median_round_trip(&outcome.here).unwrap_or(round_trip);
                         }
-                        measured.phases.push(Phase { name, round, spec, outcome });
+                        measured.phases.push(Phase { name, round, spec, outcome, fetched });
                     }
                     Err(error) => {
                         measured.error = Some(error);
                         return measured;
                     }
                 }
-                if client.is_over() || is_stopped() {
+                if reached.client.is_over() || is_stopped() {
                     return measured;
                 }
             }
@@ -295,6 +312,35 @@ fn found(report: &TestReport) -> Option<MtuAccount> {
         PartReport::Mtu(account) => Some(account.clone()),
         _ => None,
     })
+}
+
+/// Fetches the agent's report over a new control connection where the old one was lost and the agent keeps it; how
+/// it was lost.
+fn recover(
+    reached: &mut Reached,
+    spec: &TestSpec,
+    outcome: &mut Outcome,
+    again: &mut Again<'_>,
+    is_stopped: &dyn Fn() -> bool,
+) -> Option<SessionError> {
+    if outcome.there.is_ok() || reached.client.welcome().kept_ns == 0 {
+        return None;
+    }
+    let until_ns = steady_ns() + PATIENCE.as_ns();
+    while steady_ns() < until_ns && !is_stopped() {
+        let Ok(mut new) = again() else {
+            sleep_until(steady_ns() + PAUSE.as_ns());
+            continue;
+        };
+        let report = new.client.fetch(outcome.token, Span::from_ns(spec.longest_ns()));
+        *reached = new;
+        return match report {
+            Ok(report) => std::mem::replace(&mut outcome.there, Ok(report)).err(),
+            // Another agent than before, or its time is over: there is nothing to come back for.
+            Err(_) => None,
+        };
+    }
+    None
 }
 
 fn median_round_trip(report: &TestReport) -> Option<Span> {
