@@ -11,6 +11,8 @@ use crate::measure::report::TestReport;
 
 /// Most reports that are kept.
 pub const KEPT_MAX: usize = 64;
+/// Most bytes of all of them together, as they would be sent.
+pub const KEPT_BYTES_MAX: usize = 128 << 20;
 
 /// What is kept under a token.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,7 +28,8 @@ pub enum Found {
 #[derive(Clone, Debug)]
 struct Kept {
     until: Instant,
-    report: Option<Box<TestReport>>,
+    /// As it would be sent, which is the least that it takes.
+    report: Option<Vec<u8>>,
 }
 
 /// The reports of one agent.
@@ -52,8 +55,20 @@ impl Shelf {
         self.expire(now);
         // A test whose place was given away has none any more.
         if let Some(kept) = self.kept.get_mut(&token) {
-            *kept = Kept { until: now + kept_for, report: Some(Box::new(report)) };
+            let bytes = postcard::to_stdvec(&report).expect("every report is plain data");
+            *kept = Kept { until: now + kept_for, report: Some(bytes) };
         }
+        while self.bytes() > KEPT_BYTES_MAX {
+            let reports = self.kept.iter().filter(|(_, kept)| kept.report.is_some());
+            let oldest = reports.min_by_key(|(_, kept)| kept.until).map(|(token, _)| *token);
+            let Some(oldest) = oldest else { break };
+            self.kept.remove(&oldest);
+        }
+    }
+
+    /// Bytes of all reports that are kept.
+    pub fn bytes(&self) -> usize {
+        self.kept.values().filter_map(|kept| kept.report.as_ref()).map(Vec::len).sum()
     }
 
     /// What is kept under a token.
@@ -62,7 +77,10 @@ impl Shelf {
         match self.kept.get(&token) {
             None => Found::Nothing,
             Some(Kept { report: None, .. }) => Found::Running,
-            Some(Kept { report: Some(report), .. }) => Found::Report(report.clone()),
+            Some(Kept { report: Some(bytes), .. }) => {
+                let report = postcard::from_bytes(bytes).expect("it was written here");
+                Found::Report(Box::new(report))
+            }
         }
     }
 
@@ -89,6 +107,7 @@ impl Shelf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::measure::report::Ended;
 
     fn at(secs: u64) -> Instant {
         Instant::after_origin(Span::from_secs(secs))
@@ -109,6 +128,24 @@ mod tests {
         shelf.begin(at(80), one, at(100));
         shelf.forget(one);
         assert!(shelf.is_empty());
+    }
+
+    #[test]
+    fn reports_beyond_the_bytes_that_are_kept_send_the_oldest_away() {
+        let mut shelf = Shelf::default();
+        let why = "x".repeat(KEPT_BYTES_MAX / 2 - 1_000);
+        for n in 1..=3 {
+            let token = Token([n; 16]);
+            shelf.begin(at(0), token, at(20));
+            let ended = Ended::Broken(why.clone());
+            let report = TestReport { ended, ..TestReport::default() };
+            shelf.finish(at(u64::from(n)), token, report, Span::from_secs(60));
+            assert!(shelf.bytes() <= KEPT_BYTES_MAX);
+        }
+        assert_eq!(shelf.find(at(4), Token([1; 16])), Found::Nothing);
+        for kept in [2, 3] {
+            assert!(matches!(shelf.find(at(4), Token([kept; 16])), Found::Report(_)));
+        }
     }
 
     #[test]
