@@ -624,6 +624,33 @@ mod tests {
     }
 
     #[test]
+    fn a_port_that_has_not_shown_that_it_hears_us_is_sent_one_retry_and_no_more() {
+        let identity = Identity::generate().unwrap();
+        let pinned = identity.fingerprint();
+        let (report, _) = with_server(&identity, Ipv4Addr::LOCALHOST, |address| {
+            // The first datagram of a client, sent again from a port that never answers.
+            let middle = UdpSocket::bind("127.0.0.1:0").unwrap();
+            middle.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+            let at = middle.local_addr().unwrap();
+            thread::spawn(move || measure(at, pinned, &short_spec([7; 16])));
+            let mut buffer = [0; 2_000];
+            let asked = middle.recv(&mut buffer).unwrap();
+            let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+            silent.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+            for _ in 0..2 {
+                silent.send_to(&buffer[..asked], address).unwrap();
+                let mut answer = [0; 2_000];
+                let length = silent.recv(&mut answer).unwrap();
+                assert_eq!(answer[0] >> 4, 0xf, "a Retry");
+                assert!(length < asked, "{length} bytes for {asked}");
+                assert!(silent.recv(&mut answer).is_err(), "and nothing after it");
+            }
+            measure(address, pinned, &short_spec([7; 16]))
+        });
+        assert!(report.is_ok(), "{report:?}");
+    }
+
+    #[test]
     fn an_address_that_did_not_ask_hears_nothing() {
         let identity = Identity::generate().unwrap();
         let elsewhere = Ipv4Addr::new(127, 0, 0, 9);

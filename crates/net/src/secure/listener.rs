@@ -28,6 +28,8 @@ use crate::clock;
 
 /// How often the accept loop looks whether it should stop.
 const LOOK_EVERY_MS: i32 = 100;
+/// How long to wait when the kernel has no descriptor for a connection.
+const PAUSE_NS: u64 = 5_000_000;
 /// What a handshake and a session together take of the stack, with room.
 const STACK_BYTES: usize = 1 << 20;
 
@@ -266,7 +268,10 @@ impl Listener {
                 Err(error) => return Err(error),
             }
             // An error of accept(2) is the connection's, or passes: too many open files, for one.
-            let Ok((socket, from)) = self.socket.accept() else { continue };
+            let Ok((socket, from)) = self.socket.accept() else {
+                clock::sleep_until(clock::steady_ns() + PAUSE_NS);
+                continue;
+            };
             let entered = self.enter(&socket, from.ip());
             let started = entered.is_some_and(|id| {
                 let started = start(id, socket, from);
