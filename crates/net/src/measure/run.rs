@@ -220,7 +220,7 @@ impl Course {
                 PartSpec::Probes(probes) => {
                     let schedule = Schedule::of(spec, probes);
                     let asker = Asker::connect(address, token, schedule, probes.datagram_bytes)
-                        .map_err(|source| ConnectError::Other { address, source })?;
+                        .map_err(|source| ConnectError::of(address, source))?;
                     Part::Asker(asker)
                 }
                 PartSpec::Exchange(part) => {

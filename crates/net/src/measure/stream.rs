@@ -44,7 +44,8 @@ pub enum ConnectError {
     /// Nothing takes connections there.
     #[error(
         "{address} refuses the test's data connection although the control connection stands; a firewall over \
-         there rejects it: open that port, or give the agent one with --data-port"
+         there rejects it: open that port, or give the agent one with --data-port; or the address is another host's: \
+         name the agent's own with --to"
     )]
     Refused {
         /// Where to.
@@ -74,14 +75,58 @@ pub enum ConnectError {
     /// Datagrams did not get there, or their answers not back.
     #[error(transparent)]
     Unmet(#[from] MeetingError),
+    /// No way leads there.
+    #[error(
+        "{address} cannot be reached from this host ({source}); check the address and the route to it, or name \
+         another address of the agent with --to"
+    )]
+    Unreachable {
+        /// Where to.
+        address: SocketAddr,
+        /// The kernel's word.
+        source: io::Error,
+    },
+    /// An address that every link has.
+    #[error(
+        "{address} is link-local, and on which link is not said; add its zone, as in fe80::1%eth0"
+    )]
+    Zone {
+        /// Where to.
+        address: SocketAddr,
+    },
     /// The kernel says no.
-    #[error("cannot connect to {address}: {source}")]
+    #[error(
+        "cannot connect to {address}: {source}; look at this host, or name another address with --to"
+    )]
     Other {
         /// Where to.
         address: SocketAddr,
         /// Why.
         source: io::Error,
     },
+}
+
+impl ConnectError {
+    /// What the kernel's error means at this address.
+    pub fn of(address: SocketAddr, source: io::Error) -> Self {
+        use io::ErrorKind as Kind;
+        let needs_zone = match address {
+            SocketAddr::V6(v6) => v6.ip().is_unicast_link_local() && v6.scope_id() == 0,
+            SocketAddr::V4(_) => false,
+        };
+        match source.kind() {
+            _ if needs_zone => Self::Zone { address },
+            Kind::ConnectionRefused => Self::Refused { address },
+            Kind::TimedOut | Kind::WouldBlock => Self::Late { address, seconds: CONNECT.as_secs() },
+            Kind::InvalidData | Kind::UnexpectedEof | Kind::ConnectionReset => {
+                Self::Stranger { address }
+            }
+            Kind::HostUnreachable | Kind::NetworkUnreachable | Kind::AddrNotAvailable => {
+                Self::Unreachable { address, source }
+            }
+            _ => Self::Other { address, source },
+        }
+    }
 }
 
 /// When a connection's thread does what.
@@ -302,21 +347,8 @@ pub fn connect(
         show(&stream, index, token)?;
         Lane::new(index, spec, true, stream).map(Arc::new)
     };
-    (0..spec.connections()).map(|index| one(index).map_err(|error| named(address, error))).collect()
-}
-
-/// Why a connection to `address` was not made.
-pub(super) fn named(address: SocketAddr, source: io::Error) -> ConnectError {
-    match source.kind() {
-        io::ErrorKind::ConnectionRefused => ConnectError::Refused { address },
-        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
-            ConnectError::Late { address, seconds: CONNECT.as_secs() }
-        }
-        io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => {
-            ConnectError::Stranger { address }
-        }
-        _ => ConnectError::Other { address, source },
-    }
+    let named = |error| ConnectError::of(address, error);
+    (0..spec.connections()).map(|index| one(index).map_err(named)).collect()
 }
 
 /// Connects within the time that there is for it.

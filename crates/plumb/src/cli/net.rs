@@ -296,10 +296,14 @@ impl Net {
         if measured.phases.is_empty() {
             return Err(error.unwrap_or_else(|| Problem::trouble("nothing was measured")).into());
         }
-        if !self.measure.no_store {
-            store(global, output, &mut document, &measured)?;
-        }
-        print(&document, error, output)
+        // What cannot be stored is printed nevertheless.
+        let stored = match self.measure.no_store {
+            false => store(global, output, &mut document, &measured),
+            true => Ok(()),
+        };
+        let printed = print(&document, error, output);
+        stored?;
+        printed
     }
 
     /// The address that data goes to, where it is known before the agent is asked.
@@ -360,6 +364,7 @@ fn document(
     let mut problems: Vec<String> =
         lost.map(|error| format!("the agent was lost {error}{kept}")).collect();
     problems.extend(measured.phases.iter().flat_map(digest::broken));
+    problems.extend(phases.iter().filter_map(digest::cut));
     problems.extend(measured.error.as_ref().map(ToString::to_string));
     let ended = if phases.iter().any(|phase| phase.ended == "stopped") {
         "stopped"

@@ -18,6 +18,9 @@ use plumb_net::measure::spec::{PartSpec, TestSpec};
 use super::course::Phase;
 use super::{clocks, datagrams, evidence, exchange};
 
+/// For how long nothing came through where a path is held to be cut.
+const CUT_SECONDS: f64 = 1.0;
+
 /// What the document says of a phase, by what is known of the clocks.
 pub fn phase(phase: &Phase, estimate: Option<&Estimate>) -> NetPhase {
     let here = &phase.outcome.here;
@@ -92,6 +95,23 @@ pub fn broken(phase: &Phase) -> Vec<String> {
         Ended::Complete | Ended::Stopped => None,
     });
     broken.collect()
+}
+
+/// A path over which nothing came any more before a phase was over.
+pub fn cut(phase: &NetPhase) -> Option<String> {
+    phase.flows.iter().filter(|flow| !flow.drained).find_map(|flow| {
+        let counted = flow.intervals.iter().filter(|interval| interval.counts);
+        let end = counted.clone().next_back()?.to_seconds;
+        let moved = counted.filter(|interval| interval.bytes_per_second > 0.0);
+        let last = moved.map(|interval| interval.to_seconds).fold(0.0, f64::max);
+        (end - last >= CUT_SECONDS).then(|| {
+            format!(
+                "{}: nothing came through {} from {last:.1} s to its end at {end:.1} s; the path was cut, or loses \
+                 everything: check it and measure again",
+                phase.name, flow.direction
+            )
+        })
+    })
 }
 
 /// What a reader must know before believing the numbers.
