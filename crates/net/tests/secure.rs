@@ -78,7 +78,15 @@ fn with_agent(
     limits: Limits,
     test: impl FnOnce(&Listener, &Remote, &mpsc::Receiver<Event>),
 ) -> Host {
-    let host = Host::new();
+    with_agent_of(Host::new(), limits, test)
+}
+
+/// The same on a host that the test knows.
+fn with_agent_of(
+    host: Host,
+    limits: Limits,
+    test: impl FnOnce(&Listener, &Remote, &mpsc::Receiver<Event>),
+) -> Host {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let listener = Listener::bind(any, &host.identity, host.peers(), limits).unwrap();
     let agent = remote(listener.address().unwrap());
@@ -168,6 +176,27 @@ fn a_stranger_is_refused_with_the_way_in() {
         });
         assert_eq!(seen, stranger.identity.fingerprint());
         assert_eq!(refusal(stranger.pair(agent, &Token::generate().unwrap())), Refusal::TokenUsed);
+    });
+}
+
+#[test]
+fn an_agent_that_cannot_keep_a_peer_says_why_and_its_token_stays_good() {
+    let host = Host::new();
+    let list = host.directory().join("peers");
+    with_agent_of(host, Limits::default(), |listener, agent, events| {
+        let token = Token::generate().unwrap();
+        listener.open_pairing(token.clone());
+        let (client, broken) = (Host::new(), Host::new());
+        // As with a full disk: the place of the list is taken by what is no list.
+        std::fs::create_dir(&list).unwrap();
+        assert_eq!(refusal(broken.pair(agent, &token)), Refusal::Trouble);
+        let reason = event(events, |event| match event {
+            Event::Failed { reason, .. } => Some(reason.clone()),
+            _ => None,
+        });
+        assert!(reason.contains("the list of peers"), "{reason}");
+        std::fs::remove_dir(&list).unwrap();
+        client.pair(agent, &token).unwrap();
     });
 }
 

@@ -89,7 +89,9 @@ pub struct Identity {
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     /// The directory or the file.
-    #[error("the key of this host cannot be kept in {path} ({error}); make the directory writable")]
+    #[error(
+        "the key of this host cannot be kept in {path} ({error}); make the directory writable, and room there"
+    )]
     File {
         /// Which.
         path: PathBuf,

@@ -19,7 +19,7 @@ use rustls::{ServerConfig, ServerConnection};
 use super::deadline::DeadlineStream;
 use super::greeting::{self, Answer, Greeting, MAGIC, MessageError, Refusal, VERSION, Wish};
 use super::identity::{Fingerprint, Identity};
-use super::peers::{self, Kind, Peer, Peers};
+use super::peers::{self, Kind, Peer, Peers, PeersError};
 use super::stream::SecureStream;
 use super::token::{Proof, Token};
 use super::verifier;
@@ -313,7 +313,7 @@ impl Listener {
         };
         let judged = greeting::read::<Greeting>(&mut stream);
         let judged = match judged {
-            Ok(greeting) => self.judge(id, &stream, greeting),
+            Ok(greeting) => self.judge(id, &stream, greeting, &failed),
             Err(MessageError::Connection(error)) => return failed(error.to_string()),
             Err(MessageError::TooLong(_) | MessageError::Malformed) => Err(Refusal::Malformed),
         };
@@ -348,7 +348,18 @@ impl Listener {
         SecureStream::agent(connection, socket)
     }
 
-    fn judge(&self, id: u64, stream: &SecureStream, said: Greeting) -> Result<Verdict, Refusal> {
+    /// What a greeting comes to; `failed` is told of trouble that is this host's own.
+    fn judge(
+        &self,
+        id: u64,
+        stream: &SecureStream,
+        said: Greeting,
+        failed: &dyn Fn(String),
+    ) -> Result<Verdict, Refusal> {
+        let trouble = |error: PeersError| {
+            failed(error.to_string());
+            Refusal::Trouble
+        };
         if said.magic != MAGIC {
             return Err(Refusal::Malformed);
         }
@@ -358,7 +369,7 @@ impl Listener {
         let fingerprint = stream.peer().map_err(|_| Refusal::Malformed)?;
         match said.wish {
             Wish::Session => {
-                let known = self.peers.client(fingerprint).map_err(|_| Refusal::Trouble)?;
+                let known = self.peers.client(fingerprint).map_err(trouble)?;
                 let peer = known.ok_or(Refusal::NotPaired { client: fingerprint })?;
                 self.admit(id, fingerprint)?;
                 Ok(Verdict::Session { peer })
@@ -368,9 +379,14 @@ impl Listener {
                 // Held over the writing of the list: a token must not be used twice at once.
                 let mut window = held(&self.window);
                 let window = window.as_mut().ok_or(Refusal::NotPairing)?;
+                let unused = window.clone();
                 let proof = window.attempt(clock::now(), &proof, &binding)?;
                 let peer = Peer { kind: Kind::Client, name: peers::plain_name(&name), fingerprint };
-                self.peers.add(&peer).map_err(|_| Refusal::Trouble)?;
+                if let Err(error) = self.peers.add(&peer) {
+                    // Nobody was paired: the token is as good as before, once there is room.
+                    *window = unused;
+                    return Err(trouble(error));
+                }
                 Ok(Verdict::Paired { peer: peer.name, fingerprint, proof })
             }
         }

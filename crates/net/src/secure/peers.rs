@@ -59,7 +59,9 @@ pub struct Peers {
 #[derive(Debug, thiserror::Error)]
 pub enum PeersError {
     /// Reading or writing failed.
-    #[error("the list of peers in {path} cannot be used ({error}); make it readable and writable")]
+    #[error(
+        "the list of peers in {path} cannot be used ({error}); make it readable and writable, and room there"
+    )]
     File {
         /// The file.
         path: PathBuf,
