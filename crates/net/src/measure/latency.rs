@@ -230,10 +230,13 @@ impl Asker {
             if let Ok((len, real_ns)) = received
                 && let Some(arrival) = self.check(&buffer[..len], &mut seen)
             {
-                let received_ns = real_ns.and_then(steady_of_real).unwrap_or(read_ns).min(read_ns);
+                let sent_ns = number_at(&buffer, SENT);
+                // The clock of the kernel's stamps may be set at any moment: nothing comes before it was sent.
+                let stamped = real_ns.and_then(steady_of_real).filter(|&ns| ns >= sent_ns);
+                let received_ns = stamped.unwrap_or(read_ns).min(read_ns);
                 let exchange = Exchange {
                     sequence: number_at(&buffer, SEQUENCE),
-                    sent_ns: number_at(&buffer, SENT),
+                    sent_ns,
                     received_there_ns: number_at(&buffer, RECEIVED_THERE),
                     sent_there_ns: number_at(&buffer, SENT_THERE),
                     received_ns,
