@@ -249,7 +249,7 @@ impl Agent {
             drop(place);
             let kept = agent.limits.kept;
             if kept > Span::ZERO {
-                agent.state().shelf.finish(now(), token, report.clone(), kept);
+                agent.state().shelf.finish(now(), token, &report, kept);
             }
             // A client that has gone away comes back for it.
             over.send(Event::Own((token, Box::new(report)))).ok();

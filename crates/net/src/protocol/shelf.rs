@@ -51,11 +51,11 @@ impl Shelf {
     }
 
     /// Keeps the report of a test for so long from now.
-    pub fn finish(&mut self, now: Instant, token: Token, report: TestReport, kept_for: Span) {
+    pub fn finish(&mut self, now: Instant, token: Token, report: &TestReport, kept_for: Span) {
         self.expire(now);
         // A test whose place was given away has none any more.
         if let Some(kept) = self.kept.get_mut(&token) {
-            let bytes = postcard::to_stdvec(&report).expect("every report is plain data");
+            let bytes = postcard::to_stdvec(report).expect("every report is plain data");
             *kept = Kept { until: now + kept_for, report: Some(bytes) };
         }
         while self.bytes() > KEPT_BYTES_MAX {
@@ -120,7 +120,7 @@ mod tests {
         shelf.begin(at(0), one, at(20));
         shelf.begin(at(0), two, at(20));
         assert_eq!(shelf.find(at(1), one), Found::Running);
-        shelf.finish(at(10), one, TestReport::default(), Span::from_secs(60));
+        shelf.finish(at(10), one, &TestReport::default(), Span::from_secs(60));
         assert!(matches!(shelf.find(at(69), one), Found::Report(_)));
         assert!(matches!(shelf.find(at(69), one), Found::Report(_)));
         assert_eq!(shelf.find(at(70), one), Found::Nothing);
@@ -139,7 +139,7 @@ mod tests {
             shelf.begin(at(0), token, at(20));
             let ended = Ended::Broken(why.clone());
             let report = TestReport { ended, ..TestReport::default() };
-            shelf.finish(at(u64::from(n)), token, report, Span::from_secs(60));
+            shelf.finish(at(u64::from(n)), token, &report, Span::from_secs(60));
             assert!(shelf.bytes() <= KEPT_BYTES_MAX);
         }
         assert_eq!(shelf.find(at(4), Token([1; 16])), Found::Nothing);
