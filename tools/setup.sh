@@ -7,7 +7,7 @@ set -euo pipefail
 # command=package
 needs=(
     cc=gcc git=git chromium=chromium sockperf=sockperf iperf3=iperf3 qperf=qperf taskset=util-linux
-    ip=iproute2 ping=iputils-ping strace=strace tshark=tshark
+    ip=iproute2 ping=iputils-ping strace=strace tshark=tshark /usr/sbin/sshd=openssh-server ssh=openssh-client
     "$@"
 )
 
