@@ -1,8 +1,20 @@
-//! `plumb net` as its users run it: over an agent's standard streams, and in a lab behind a link.
+//! `plumb net` as its users run it: over an agent's standard streams, between namespaces, over ssh; and an agent among
+//! strangers.
 //!
 //! Left out: the protocol and the engines, which `plumb-net` tests, and how precise the figures are
 //! (`tools/net_settings.py`).
 
+#![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+mod daemon;
+mod hosts;
+mod lost;
+mod noise;
+mod ssh;
+mod strangers;
+mod trouble;
+
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
@@ -21,15 +33,26 @@ impl Bench {
         Self { directory: tempfile::tempdir().expect("a temporary directory") }
     }
 
-    fn plumb(&self, words: &[&str]) -> Output {
-        Command::new(PLUMB)
+    /// A command in the surroundings of a user of its own.
+    fn command(&self, program: &str, words: &[&str]) -> Command {
+        let mut command = Command::new(program);
+        command
             .args(words)
-            .env("PLUMB_STORE", self.directory.path().join("plumb.db"))
-            .env("XDG_RUNTIME_DIR", self.directory.path())
-            .env("HOME", self.directory.path())
-            .stdin(Stdio::null())
-            .output()
-            .expect("plumb starts")
+            .env("PLUMB_STORE", self.home().join("plumb.db"))
+            .env("XDG_RUNTIME_DIR", self.home())
+            .env("HOME", self.home())
+            .env_remove("XDG_DATA_HOME")
+            .env_remove("PLUMB_SSH")
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn home(&self) -> &Path {
+        self.directory.path()
+    }
+
+    fn plumb(&self, words: &[&str]) -> Output {
+        self.command(PLUMB, words).output().expect("plumb starts")
     }
 
     fn fine(&self, words: &[&str]) -> String {
