@@ -68,7 +68,7 @@ impl Requester {
             Transport::Tcp | Transport::Tls => Self::stream(address, token),
             Transport::Udp | Transport::Quic => Self::datagrams(address),
         };
-        let line = line.map_err(|error| stream::ConnectError::of(address, error))?;
+        let line = line.map_err(|error| ConnectError::of(address, error))?;
         let (part, test) = (part.clone(), test.clone());
         Ok(Self { part, test, token, address, pinned, line, progress: Progress::default() })
     }
