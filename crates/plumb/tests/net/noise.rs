@@ -45,7 +45,7 @@ fn spec() -> TestSpec {
 /// Frames of every kind of message, with and without sense.
 fn frames() -> Vec<Vec<u8>> {
     let token = Token([7; 16]);
-    let ready = Ready { test: 1, token, ports: vec![9], rate_max: None };
+    let ready = Ready { test: 1, token, ports: vec![9], rate_max: None, certificates: vec![None] };
     let messages = [
         Message::Welcome(Welcome::default()),
         Message::Request { test: 1, spec: Box::new(spec()) },
