@@ -297,9 +297,10 @@ impl Net {
             return Err(error.unwrap_or_else(|| Problem::trouble("nothing was measured")).into());
         }
         // What cannot be stored is printed nevertheless.
-        let stored = match self.measure.no_store {
-            false => store(global, output, &mut document, &measured),
-            true => Ok(()),
+        let stored = if self.measure.no_store {
+            Ok(())
+        } else {
+            store(global, output, &mut document, &measured)
         };
         let printed = print(&document, error, output);
         stored?;
