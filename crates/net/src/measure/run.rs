@@ -233,7 +233,7 @@ impl Course {
                 }
                 PartSpec::Mtu(mtu) => {
                     let half = mtu::half::Half::connect(address, token, mtu)
-                        .map_err(|source| ConnectError::Other { address, source })?;
+                        .map_err(|source| ConnectError::of(address, source))?;
                     Part::Mtu(half)
                 }
             });

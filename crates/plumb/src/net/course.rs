@@ -170,7 +170,7 @@ impl Wanted {
         let mut round_trip = Span::ZERO;
         let mut left = self.estimate();
         if let Some(patience) = self.mtu {
-            match client.run(address, &self.mtu_spec(patience), &mut |_| {}, is_stopped) {
+            match reached.client.run(address, &self.mtu_spec(patience), &mut |_| {}, is_stopped) {
                 Ok(outcome) => measured.mtu = found(&outcome.here),
                 Err(error @ (ClientError::Session(_) | ClientError::Stopped)) => {
                     measured.error = Some(error);
@@ -182,7 +182,7 @@ impl Wanted {
                     measured.mtu = Some(MtuAccount { error, ..MtuAccount::default() });
                 }
             }
-            if client.is_over() || is_stopped() {
+            if reached.client.is_over() || is_stopped() {
                 return measured;
             }
         }
