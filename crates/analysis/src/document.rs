@@ -28,6 +28,7 @@ pub mod runs;
 pub mod schema;
 pub mod selftest;
 pub mod stack;
+pub mod stamp;
 
 pub use build::build;
 

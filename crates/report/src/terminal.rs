@@ -13,6 +13,7 @@ pub mod net;
 pub mod ranks;
 pub mod selftest;
 pub mod stack;
+pub mod stamp;
 pub mod summary;
 
 /// What the terminal can show.

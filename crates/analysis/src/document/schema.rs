@@ -17,6 +17,7 @@ use crate::document::net::{self, NetDocument};
 use crate::document::runs::{self, RunsDocument};
 use crate::document::selftest::{self, SelftestDocument};
 use crate::document::stack::{self, StackDocument};
+use crate::document::stamp::{self, StampDocument};
 use crate::document::{RUN_SCHEMA, RunDocument};
 
 /// One published shape.
@@ -42,6 +43,7 @@ pub fn all() -> Vec<Published> {
         published::<ExplainDocument>(explain::SCHEMA),
         published::<SelftestDocument>(selftest::SCHEMA),
         published::<StackDocument>(stack::SCHEMA),
+        published::<StampDocument>(stamp::SCHEMA),
         published::<LinkDocument>(link::SCHEMA),
         published::<LinkCheckDocument>(link_check::SCHEMA),
         published::<LinksDocument>(links::SCHEMA),

@@ -1,0 +1,259 @@
+//! A STAMP session or reflector in a terminal.
+//!
+//! Left out: the protocol.
+
+use plumb_analysis::document::stamp::{
+    StampClock, StampDocument, StampReflected, StampSession, StampSpread, StampWay,
+};
+use plumb_base::units::{Unit, significant};
+
+use super::summary::put;
+use super::{Ink, Style};
+
+/// The page.
+pub fn render(document: &StampDocument, style: Style) -> String {
+    let mut out = String::new();
+    let mode = if document.authenticated { "authenticated" } else { "open" };
+    let title = match document.role.as_str() {
+        "reflector" => format!("STAMP reflector on {}, {mode} mode", document.address),
+        _ => format!("STAMP with {}, {mode} mode", document.address),
+    };
+    put(&mut out, &title, Ink::Bold, 0, style);
+    if let Some(session) = &document.session {
+        put_session(&mut out, session, style);
+    }
+    if let Some(reflected) = &document.reflected {
+        put_reflected(&mut out, reflected, style);
+    }
+    if document.ended == "interrupted" && document.session.is_some() {
+        put(&mut out, "interrupted: of what was asked until then", Ink::Warn, 2, style);
+    }
+    out
+}
+
+/// A line of a name and what there is to say, which hangs below itself where it wraps.
+fn line(out: &mut String, name: &str, text: &str, ink: Ink, style: Style) {
+    let indent = COLUMN.min(usize::from(style.width) / 3);
+    let mut lines = style.wrap(text, indent).into_iter();
+    let first = lines.next().unwrap_or_default();
+    *out += &format!("  {name:<width$}", width = indent.saturating_sub(3));
+    *out += " ";
+    *out += &style.paint(ink, first.trim_start());
+    out.push('\n');
+    for line in lines {
+        *out += &style.paint(ink, &line);
+        out.push('\n');
+    }
+}
+
+/// Where what there is to say begins.
+const COLUMN: usize = 15;
+
+fn time(ns: f64) -> String {
+    Unit::Nanoseconds.format(ns, 3).to_string()
+}
+
+fn put_session(out: &mut String, session: &StampSession, style: Style) {
+    let ink = if session.lost > 0 { Ink::Warn } else { Ink::Plain };
+    line(out, "questions", &asked(session), ink, style);
+    if let Some(spread) = &session.round_trip {
+        line(out, "round trip", &spread_text(spread), Ink::Plain, style);
+    }
+    if let Some(way) = &session.forward {
+        line(out, "there", &way_text(way), Ink::Plain, style);
+    }
+    if let Some(way) = &session.backward {
+        line(out, "back", &way_text(way), Ink::Plain, style);
+    }
+    if let Some(spread) = &session.dwell {
+        let text =
+            format!("kept each {} (half), {} at most", time(spread.p50_ns), time(spread.max_ns));
+        line(out, "reflector", &text, Ink::Plain, style);
+    }
+    if let Some(clock) = &session.clock {
+        line(out, "its clock", &clock_text(clock, session), Ink::Plain, style);
+        for step in &clock.steps {
+            let sure = if step.proved { "" } else { ", as both ways suggest" };
+            let when = time(step.after_ns as f64);
+            let text = format!(
+                "a clock was set: by {} after {when}{sure}; each stretch is compared by itself",
+                signed(step.size_ns)
+            );
+            line(out, "", &text, Ink::Warn, style);
+        }
+    }
+    if let Some(text) = hops(session) {
+        line(out, "hops", &text, Ink::Plain, style);
+    }
+    let odd = [
+        (session.unsealed, "answers not sealed with this key"),
+        (session.foreign, "datagrams that answer nothing asked"),
+        (session.unrecognised_tlvs, "extensions that the reflector does not know"),
+    ];
+    for (count, what) in odd.into_iter().filter(|(count, _)| *count > 0) {
+        line(out, "", &format!("{count} {what}"), Ink::Warn, style);
+    }
+}
+
+fn asked(session: &StampSession) -> String {
+    let StampSession { sent, answered, lost, duplicates, reordered, .. } = session;
+    let mut text = format!("{sent} asked, {answered} answered, {lost} lost");
+    match (session.lost_forward, session.lost_backward) {
+        _ if *lost == 0 => {}
+        (Some(forward), Some(backward)) => {
+            text += &format!(" ({forward} there, {backward} back)");
+        }
+        _ => text += " (the reflector does not tell where)",
+    }
+    if *duplicates > 0 {
+        text += &format!(", {duplicates} answered again");
+    }
+    if *reordered > 0 {
+        text += &format!(", {reordered} out of order");
+    }
+    text
+}
+
+fn spread_text(spread: &StampSpread) -> String {
+    format!(
+        "{} at least, {} half, {} 90 %, {} 99 %, {} at most",
+        time(spread.min_ns),
+        time(spread.p50_ns),
+        time(spread.p90_ns),
+        time(spread.p99_ns),
+        time(spread.max_ns)
+    )
+}
+
+fn way_text(way: &StampWay) -> String {
+    format!(
+        "{} ± {} at least; above that {} half, {} 99 %, {} at most",
+        time(way.least_ns),
+        time(way.bound_ns),
+        time(way.above_p50_ns),
+        time(way.above_p99_ns),
+        time(way.above_max_ns)
+    )
+}
+
+fn signed(ns: f64) -> String {
+    let sign = if ns < 0.0 { "−" } else { "+" };
+    format!("{sign}{}", time(ns.abs()))
+}
+
+fn clock_text(clock: &StampClock, session: &StampSession) -> String {
+    let ppm = |value: f64| significant(value, 3);
+    let mut text = format!("{} from this one, ± {}", signed(clock.offset_ns), time(clock.bound_ns));
+    text += &format!(
+        "; gains {} ppm (between {} and {})",
+        ppm(clock.drift_ppm),
+        ppm(clock.drift_ppm_min),
+        ppm(clock.drift_ppm_max)
+    );
+    let said = |synchronised: bool| if synchronised { "synchronised" } else { "not synchronised" };
+    if let Some(theirs) = session.reflector_synchronised {
+        text += &format!("; {} there", said(theirs));
+    }
+    text + &format!(", {} here", said(session.sender_synchronised))
+}
+
+/// From 255, which both sides send with.
+fn hops(session: &StampSession) -> Option<String> {
+    let passed = |ttl: Option<u8>| ttl.map(|ttl| u8::MAX - ttl);
+    match (passed(session.ttl_forward), passed(session.ttl_backward)) {
+        (Some(there), Some(back)) => Some(format!("{there} there, {back} back")),
+        (Some(there), None) => Some(format!("{there} there")),
+        (None, Some(back)) => Some(format!("{back} back, if the reflector sends with 255")),
+        (None, None) => None,
+    }
+}
+
+fn put_reflected(out: &mut String, reflected: &StampReflected, style: Style) {
+    line(out, "answered", &reflected.answered.to_string(), Ink::Plain, style);
+    let odd = [
+        (reflected.short, "too short for this mode"),
+        (reflected.unsealed, "not sealed with this key"),
+        (reflected.limited, "above the rate"),
+        (reflected.unsent, "answered, but not taken by the kernel"),
+    ];
+    for (count, what) in odd.into_iter().filter(|(count, _)| *count > 0) {
+        line(out, "", &format!("{count} {what}"), Ink::Warn, style);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn document() -> StampDocument {
+        let spread = StampSpread {
+            min_ns: 51_234.0,
+            p50_ns: 60_000.0,
+            p90_ns: 70_000.0,
+            p99_ns: 80_000.0,
+            max_ns: 1.2e6,
+        };
+        let way = StampWay {
+            least_ns: 25_600.0,
+            bound_ns: 25_600.0,
+            above_p50_ns: 4_000.0,
+            above_p90_ns: 9_000.0,
+            above_p99_ns: 20_000.0,
+            above_max_ns: 1.1e6,
+        };
+        let clock = StampClock { offset_ns: -3.2e6, bound_ns: 25_600.0, ..StampClock::default() };
+        StampDocument {
+            role: "sender".to_owned(),
+            address: "[2001:db8::1]:862".to_owned(),
+            session: Some(StampSession {
+                sent: 100,
+                answered: 97,
+                lost: 3,
+                lost_forward: Some(2),
+                lost_backward: Some(1),
+                round_trip: Some(spread.clone()),
+                dwell: Some(spread),
+                forward: Some(way.clone()),
+                backward: Some(way),
+                clock: Some(clock),
+                ttl_forward: Some(253),
+                ttl_backward: Some(252),
+                ..StampSession::default()
+            }),
+            ..StampDocument::default()
+        }
+    }
+
+    #[test]
+    fn a_session_says_where_losses_were_and_how_sure_each_way_is() {
+        let page = render(&document(), Style::plain(120));
+        for text in [
+            "STAMP with [2001:db8::1]:862, open mode",
+            "100 asked, 97 answered, 3 lost (2 there, 1 back)",
+            "25.6 µs ± 25.6 µs at least; above that 4.00 µs half",
+            "−3.20 ms from this one",
+            "2 there, 3 back",
+        ] {
+            assert!(page.contains(text), "{text}\n{page}");
+        }
+    }
+
+    #[test]
+    fn a_session_fits_forty_columns() {
+        let page = render(&document(), Style::plain(40));
+        assert!(page.lines().all(|line| line.chars().count() <= 40), "{page}");
+    }
+
+    #[test]
+    fn a_reflector_says_what_it_did_not_answer() {
+        let reflected = StampReflected { answered: 5, limited: 2, ..StampReflected::default() };
+        let document = StampDocument {
+            role: "reflector".to_owned(),
+            address: "127.0.0.1:862".to_owned(),
+            reflected: Some(reflected),
+            ..StampDocument::default()
+        };
+        let page = render(&document, Style::plain(80));
+        assert!(page.contains("reflector on 127.0.0.1:862") && page.contains("2 above the rate"));
+    }
+}
