@@ -122,7 +122,7 @@ fn a_reflector_written_from_the_document_answers_this_sender_in_both_modes() {
         assert_eq!(report.reflector_synchronised, Some(true));
         assert_eq!(report.reflector_format, Some(Format::Ntp));
         assert_eq!(report.ttl_forward, Some(255));
-        assert_eq!(report.unrecognised_tlvs, 20, "it sends the padding back as it came");
+        assert_eq!(report.flagged_tlvs.unrecognised, 20, "it sends the padding back as it came");
         // Both clocks are this machine's, so the truth of the offset is zero.
         let clock = report.clock.unwrap();
         assert!(clock.segments[0].offset_ns.abs() <= clock.bound_ns() + 1000.0, "{clock:?}");

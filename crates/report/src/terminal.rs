@@ -46,6 +46,19 @@ pub enum Ink {
     Slot(u8),
 }
 
+impl Ink {
+    /// Its colour among a terminal's 256, where it has one.
+    pub const fn color(self) -> Option<u8> {
+        match self {
+            Self::Plain | Self::Dim | Self::Bold => None,
+            Self::Good => Some(SLOTS[2]),
+            Self::Bad => Some(SLOTS[1]),
+            Self::Warn => Some(SLOTS[4]),
+            Self::Slot(slot) => Some(SLOTS[slot as usize % SLOTS.len()]),
+        }
+    }
+}
+
 impl Style {
     /// Unicode without colour: what a pipe gets.
     pub const fn plain(width: u16) -> Self {
@@ -57,14 +70,11 @@ impl Style {
         if !self.color || text.trim().is_empty() {
             return text.to_owned();
         }
-        match ink {
-            Ink::Plain => text.to_owned(),
-            Ink::Dim => format!("\u{1b}[2m{text}\u{1b}[0m"),
-            Ink::Bold => format!("\u{1b}[1m{text}\u{1b}[0m"),
-            Ink::Good => colored(SLOTS[2], text),
-            Ink::Bad => colored(SLOTS[1], text),
-            Ink::Warn => colored(SLOTS[4], text),
-            Ink::Slot(slot) => colored(SLOTS[usize::from(slot) % SLOTS.len()], text),
+        match (ink, ink.color()) {
+            (_, Some(code)) => format!("\u{1b}[38;5;{code}m{text}\u{1b}[0m"),
+            (Ink::Dim, None) => format!("\u{1b}[2m{text}\u{1b}[0m"),
+            (Ink::Bold, None) => format!("\u{1b}[1m{text}\u{1b}[0m"),
+            _ => text.to_owned(),
         }
     }
 
@@ -123,10 +133,6 @@ impl Style {
         }
         lines.iter().map(|line| format!("{}{line}", " ".repeat(indent))).collect()
     }
-}
-
-fn colored(code: u8, text: &str) -> String {
-    format!("\u{1b}[38;5;{code}m{text}\u{1b}[0m")
 }
 
 /// Okabe & Ito's palette (2008), which the colour-blind can tell apart, in the nearest of the 256

@@ -55,6 +55,8 @@ pub struct StampSession {
     pub lost_forward: Option<u64>,
     /// Of these, lost on the way back; absent where the reflector does not tell.
     pub lost_backward: Option<u64>,
+    /// Of these, asked after the last that was answered, of which nothing is known.
+    pub lost_last: Option<u64>,
     /// Answered more than once.
     pub duplicates: u64,
     /// Answered after a later question was.
@@ -89,6 +91,10 @@ pub struct StampSession {
     pub ttl_backward: Option<u8>,
     /// Extensions that the reflector did not recognise.
     pub unrecognised_tlvs: u64,
+    /// Extensions whose length it took for wrong.
+    pub malformed_tlvs: u64,
+    /// Extensions whose seal it took for wrong.
+    pub unsealed_tlvs: u64,
 }
 
 /// A few figures of many times, in nanoseconds.

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::packet::Answer;
 use super::timestamp::{ErrorEstimate, Format};
+use super::tlv::Flagged;
 use crate::measure::datagram::account::Tally;
 use crate::measure::delay::{self, Clocks, Estimate, Exchange, OneWay};
 
@@ -112,8 +113,8 @@ pub struct StampReport {
     pub ttl_forward: Option<u8>,
     /// What was left of the answer's hops.
     pub ttl_backward: Option<u8>,
-    /// TLVs that the reflector did not recognise.
-    pub unrecognised_tlvs: u64,
+    /// TLVs that the reflector did not take.
+    pub flagged_tlvs: Flagged,
     /// Whether it was told to stop before all were asked.
     pub cut_short: bool,
 }
@@ -152,7 +153,7 @@ impl StampReport {
             sender_error_ns: here.ns(),
             ttl_forward: replies.last().map(|reply| reply.answer.ttl).filter(|&ttl| ttl > 0),
             ttl_backward: replies.last().and_then(|reply| reply.ttl),
-            unrecognised_tlvs: 0,
+            flagged_tlvs: Flagged::default(),
             cut_short: false,
         }
     }

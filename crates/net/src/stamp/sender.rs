@@ -19,7 +19,7 @@ use super::packet::{self, Answer, Malformed, Question};
 use super::report::{Reply, StampReport};
 use super::seal::Key;
 use super::timestamp::{ErrorEstimate, Format};
-use super::tlv;
+use super::tlv::{self, Flagged};
 use crate::measure::datagram::account::{Account, Verdict};
 use crate::measure::datagram::meeting::is_passing;
 
@@ -115,7 +115,7 @@ pub fn run(socket: &UdpSocket, plan: &Plan, stop: Stop<'_>) -> io::Result<StampR
     let mut report = StampReport::new(asked, tally, &hearing.replies, here);
     report.unsealed = hearing.unsealed;
     report.foreign = hearing.foreign;
-    report.unrecognised_tlvs = hearing.unrecognised_tlvs;
+    report.flagged_tlvs = hearing.flagged_tlvs;
     report.cut_short = asked < u64::from(count);
     Ok(report)
 }
@@ -192,7 +192,7 @@ struct Hearing<'a> {
     replies: Vec<Reply>,
     unsealed: u64,
     foreign: u64,
-    unrecognised_tlvs: u64,
+    flagged_tlvs: Flagged,
 }
 
 impl<'a> Hearing<'a> {
@@ -204,7 +204,7 @@ impl<'a> Hearing<'a> {
             replies: Vec::with_capacity(sent.len()),
             unsealed: 0,
             foreign: 0,
-            unrecognised_tlvs: 0,
+            flagged_tlvs: Flagged::default(),
         }
     }
 
@@ -268,8 +268,7 @@ impl<'a> Hearing<'a> {
         if !matches!(verdict, Verdict::InOrder | Verdict::Late { .. }) {
             return;
         }
-        let unrecognised = tlv::iterate(tlvs).filter(|tlv| tlv.flags & tlv::UNRECOGNISED != 0);
-        self.unrecognised_tlvs += u64::try_from(unrecognised.count()).unwrap_or(0);
+        self.flagged_tlvs += Flagged::of(tlvs);
         // How long the answer lay in the socket, by the clock that dated it; at most since it was asked for.
         let elapsed_most = steady_ns.saturating_sub(sent_steady_ns);
         let lain = arrival.at_ns.and_then(|at| real_ns.checked_sub(at)).unwrap_or(0);

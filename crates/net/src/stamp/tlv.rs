@@ -1,8 +1,13 @@
 //! What may follow a packet: types, lengths and values, and how each is answered (RFC 8972 §4).
 //!
-//! An answer carries the question's TLVs back, flagged: one that is not known here, one that does not end where the
-//! packet does, or all where their seal is wrong. Extra padding is known, and so is the question how this side's
-//! clock is set and read. Left out: all others, which are flagged as not recognised.
+//! An answer carries the question's TLVs back, flagged: one that is not known here, one whose length is wrong, with
+//! which reading ends, or all where their seal is wrong or cannot be looked at. Extra padding is known, and so is
+//! the question how this side's clock is set and read. Left out: all others, which are flagged as not recognised,
+//! and a key for the TLVs of the open mode.
+
+use std::ops::AddAssign;
+
+use serde::{Deserialize, Serialize};
 
 use super::seal::{self, Key};
 
@@ -80,6 +85,45 @@ pub fn append_seal(packet: &mut Vec<u8>, start: usize, key: &Key) {
     append(packet, SEAL, &seal);
 }
 
+/// What an answer's flags say of the TLVs that were asked with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Flagged {
+    /// Not recognised there.
+    pub unrecognised: u64,
+    /// Of a wrong length there; nothing after it was read.
+    pub malformed: u64,
+    /// Not sealed as they should be, so that none counts.
+    pub unsealed: u64,
+}
+
+impl Flagged {
+    /// Reads an answer's TLVs as far as their flags allow: none where a seal was wrong, and nothing after one of a
+    /// wrong length.
+    pub fn of(tlvs: &[u8]) -> Self {
+        let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+        let has = |flag: u8| move |tlv: &Tlv<'_>| tlv.flags & flag != 0;
+        let unsealed = iterate(tlvs).filter(has(INTEGRITY)).count();
+        if unsealed > 0 {
+            return Self { unsealed: count(unsealed), ..Self::default() };
+        }
+        let is_malformed = |tlv: &Tlv<'_>| tlv.flags & MALFORMED != 0 || tlv.is_cut_off;
+        let read = iterate(tlvs).take_while(|tlv| !is_malformed(tlv));
+        Self {
+            unrecognised: count(read.filter(has(UNRECOGNISED)).count()),
+            malformed: u64::from(iterate(tlvs).any(|tlv| is_malformed(&tlv))),
+            unsealed: 0,
+        }
+    }
+}
+
+impl AddAssign for Flagged {
+    fn add_assign(&mut self, other: Self) {
+        self.unrecognised += other.unrecognised;
+        self.malformed += other.malformed;
+        self.unsealed += other.unsealed;
+    }
+}
+
 /// Makes a question's TLVs, copied behind an answer, the answer's own: `asked` are the question's first four bytes,
 /// and `answered` the answer's, which the seals cover. The length stays.
 pub fn answer(
@@ -91,36 +135,40 @@ pub fn answer(
 ) {
     let found: Vec<(usize, u8, usize, bool)> =
         iterate(tlvs).map(|tlv| (tlv.at, tlv.kind, tlv.value.len(), tlv.is_cut_off)).collect();
-    let seal = key.and_then(|key| {
-        let placed = found.iter().position(|&(_, kind, ..)| kind == SEAL);
-        placed.map(|index| (key, index, found[index].0))
-    });
-    if let Some(key) = key
-        && !is_intact(tlvs, &found, key, asked)
-    {
+    let is_intact = match key {
+        Some(key) => is_intact(tlvs, &found, key, asked),
+        // A seal that cannot be looked at is no better than a wrong one.
+        None => found.iter().all(|&(_, kind, ..)| kind != SEAL),
+    };
+    if !is_intact {
         for (at, ..) in found {
             tlvs[at] = INTEGRITY;
         }
         return;
     }
     for &(at, kind, len, is_cut_off) in &found {
-        tlvs[at] = match kind {
+        let value = at + HEADER;
+        tlvs[at] = match (kind, key) {
             _ if is_cut_off => MALFORMED,
-            PADDING => 0,
-            SEAL if key.is_some() => 0,
-            TIMESTAMP_INFORMATION if len == 4 => {
-                let source = if synchronised { SOURCE_NTP } else { SOURCE_FREE };
-                let value = [source, METHOD_SOFTWARE, source, METHOD_SOFTWARE];
-                tlvs[at + HEADER..at + HEADER + 4].copy_from_slice(&value);
+            (PADDING, _) => 0,
+            (SEAL, Some(key)) if len == seal::LEN => {
+                let seal = key.seal(&[&answered, &tlvs[..at]]);
+                tlvs[value..value + seal::LEN].copy_from_slice(&seal);
                 0
             }
-            TIMESTAMP_INFORMATION => MALFORMED,
+            (TIMESTAMP_INFORMATION, _) if len == 4 => {
+                let source = if synchronised { SOURCE_NTP } else { SOURCE_FREE };
+                let said = [source, METHOD_SOFTWARE, source, METHOD_SOFTWARE];
+                tlvs[value..value + 4].copy_from_slice(&said);
+                0
+            }
+            (SEAL | TIMESTAMP_INFORMATION, _) => MALFORMED,
             _ => UNRECOGNISED,
         };
-    }
-    if let Some((key, _, at)) = seal {
-        let seal = key.seal(&[&answered, &tlvs[..at]]);
-        tlvs[at + HEADER..at + HEADER + seal::LEN].copy_from_slice(&seal);
+        if tlvs[at] == MALFORMED {
+            // Where one ends is not known, nor what the rest is: it goes back as it came.
+            return;
+        }
     }
 }
 
@@ -163,6 +211,34 @@ mod tests {
         let mut tlvs = vec![UNRECOGNISED, PADDING, 0, 9, 1, 2, 3];
         answer(&mut tlvs, None, [0; 4], [0; 4], false);
         assert_eq!(tlvs, [MALFORMED, PADDING, 0, 9, 1, 2, 3]);
+    }
+
+    #[test]
+    fn nothing_is_read_after_one_of_a_wrong_length() {
+        let mut tlvs = Vec::new();
+        append(&mut tlvs, 200, b"?");
+        append(&mut tlvs, TIMESTAMP_INFORMATION, &[0; 3]);
+        append(&mut tlvs, TIMESTAMP_INFORMATION, &[0; 4]);
+        let came = tlvs.clone();
+        answer(&mut tlvs, None, [0; 4], [0; 4], true);
+        assert_eq!(flags(&tlvs), [UNRECOGNISED, MALFORMED, UNRECOGNISED]);
+        let rest = iterate(&came).nth(2).unwrap().at;
+        assert_eq!(tlvs[rest..], came[rest..], "the rest goes back as it came");
+        let told = Flagged { unrecognised: 1, malformed: 1, unsealed: 0 };
+        assert_eq!(Flagged::of(&tlvs), told);
+    }
+
+    #[test]
+    fn a_seal_that_cannot_be_looked_at_is_a_wrong_one() {
+        let mut packet = vec![0; 4];
+        append(&mut packet, TIMESTAMP_INFORMATION, &[0; 4]);
+        append_seal(&mut packet, 4, &Key::new(b"k"));
+        let mut tlvs = packet[4..].to_vec();
+        answer(&mut tlvs, None, [0; 4], [0; 4], true);
+        assert_eq!(flags(&tlvs), [INTEGRITY; 2]);
+        assert_eq!(iterate(&tlvs).next().unwrap().value, [0; 4], "nothing of it is used");
+        let told = Flagged { unsealed: 2, ..Flagged::default() };
+        assert_eq!(Flagged::of(&tlvs), told, "and nothing of the answer's is");
     }
 
     #[test]

@@ -18,6 +18,7 @@ pub mod address;
 pub mod forward;
 pub mod http;
 pub mod listen;
+pub mod stamp;
 
 /// Clients of a daemon at a time.
 const PEERS_MAX: u32 = 16;
@@ -38,6 +39,7 @@ Examples:
   plumb agent --listen --pair            a daemon, and a token for 'plumb net HOST --pair TOKEN'
   plumb agent --listen 192.0.2.7         the daemon again, for those that have been paired
   plumb agent --http 0.0.0.0             the page for 'plumb net --http HOST'
+  plumb agent --stamp 0.0.0.0:8620       answers for 'plumb net --stamp HOST:8620'
   plumb net --via 'docker exec -i box plumb agent --stdio' 172.17.0.2")]
 pub struct Agent {
     /// Speak to whoever started it, over standard input and output; ends with them
@@ -59,6 +61,8 @@ pub struct Agent {
     forward: Option<String>,
     #[command(flatten)]
     limits: LimitOptions,
+    #[command(flatten)]
+    stamp: stamp::StampReflector,
 }
 
 /// What an agent allows.
@@ -104,6 +108,9 @@ impl Agent {
     pub fn perform(self, output: &Output) -> Result<Exit, Failure> {
         if let Some(place) = &self.http {
             return http::serve(place, output);
+        }
+        if let Some(place) = self.stamp.place() {
+            return self.stamp.perform(place, output);
         }
         if let Some(host) = &self.forward {
             return forward::forward(host);

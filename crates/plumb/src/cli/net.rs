@@ -29,6 +29,7 @@ use crate::problem::{Exit, Problem};
 pub mod exchange;
 pub mod http;
 pub mod pair;
+pub mod stamp;
 
 /// How long finding the path's MTU may take, unless it is said.
 const MTU_USUAL: Span = Span::from_secs(1);
@@ -50,10 +51,11 @@ Examples:
   plumb net host --pair TOKEN            once, with the token of 'plumb agent --listen --pair'
   plumb net tls:host                     then, with the agent that listens there
   plumb net --http https://example.org/  a page and its images over every version of HTTP
+  plumb net --stamp router               round trips and one-way delays with any STAMP reflector
   plumb net netns:blue --to 10.0.0.2 --json")]
 pub struct Net {
     /// The other host
-    #[arg(value_name = "HOST", required_unless_present_any = ["via", "show", "http"])]
+    #[arg(value_name = "HOST", required_unless_present_any = ["via", "show", "http", "stamp"])]
     host: Option<String>,
     /// Print a stored measurement with all of its evidence again: an id, 'last'; measures nothing
     #[arg(long, value_name = "RUN", conflicts_with_all = ["host", "via", "install"])]
@@ -69,6 +71,8 @@ pub struct Net {
     exchange: exchange::ExchangeOptions,
     #[command(flatten)]
     page: http::HttpOptions,
+    #[command(flatten)]
+    stamp: stamp::StampSender,
 }
 
 /// How the other host is reached.
@@ -243,6 +247,16 @@ impl Net {
         }
         if let Some(page) = &self.page.http {
             return self.page.perform(page, output);
+        }
+        if let Some(target) = self.stamp.target() {
+            if let Some(host) = &self.host {
+                return Err(Problem::usage(format!(
+                    "both '{host}' and --stamp {target} are named"
+                ))
+                .fix("name the reflector alone: plumb net --stamp HOST")
+                .into());
+            }
+            return self.stamp.perform(target, output);
         }
         if let (Some(token), Some(host)) = (&self.pair, &self.host) {
             return pair::pair(host.strip_prefix("tls:").unwrap_or(host), token, output);

@@ -21,6 +21,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 mod behind;
+mod stamp;
 
 const PLUMB: &str = env!("CARGO_BIN_EXE_plumb");
 
@@ -55,6 +56,16 @@ impl Bench {
         self.command(PLUMB, words).output().expect("plumb starts")
     }
 
+    /// A script of the shell.
+    fn shell(&self, script: &str) -> Output {
+        Command::new("sh")
+            .args(["-c", script])
+            .env("HOME", self.directory.path())
+            .stdin(Stdio::null())
+            .output()
+            .expect("a shell")
+    }
+
     fn fine(&self, words: &[&str]) -> String {
         let output = self.plumb(words);
         let said = String::from_utf8_lossy(&output.stderr);
@@ -81,6 +92,14 @@ fn document(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
+/// What a document has that its published schema does not allow.
+fn schema_faults(schema: &str, found: &Value) -> Vec<String> {
+    let path = format!("{}/../../docs/schema/{schema}.json", env!("CARGO_MANIFEST_DIR"));
+    let schema = std::fs::read_to_string(path).expect("a schema");
+    let validator = jsonschema::validator_for(&document(&schema)).expect("a sound schema");
+    validator.iter_errors(found).map(|error| error.to_string()).collect()
+}
+
 #[test]
 fn a_measurement_is_one_valid_document_and_a_run_like_any_other() {
     let bench = Bench::new();
@@ -88,11 +107,7 @@ fn a_measurement_is_one_valid_document_and_a_run_like_any_other() {
     let words = ["net", "--via", &via, "127.0.0.1", "--json", "--idle=300ms", "-t", "400ms"];
     let text = bench.fine(&[&words[..], &["--warm-up=100ms", "-P", "2"]].concat());
     let found = document(&text);
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/schema/plumb.net-1.json");
-    let schema = std::fs::read_to_string(path).unwrap();
-    let validator = jsonschema::validator_for(&document(&schema)).unwrap();
-    let faults: Vec<_> = validator.iter_errors(&found).map(|error| error.to_string()).collect();
-    assert!(faults.is_empty(), "{faults:?}");
+    assert_eq!(schema_faults("plumb.net-1", &found), [] as [String; 0]);
     assert_eq!((&found["ended"], &found["same_machine"]), (&"complete".into(), &true.into()));
     let phases = found["phases"].as_array().unwrap();
     let names: Vec<_> = phases.iter().map(|phase| phase["name"].as_str().unwrap()).collect();

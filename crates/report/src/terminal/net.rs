@@ -77,7 +77,7 @@ fn put_phase(out: &mut String, phase: &NetPhase, phases: usize, style: Style) {
 }
 
 /// Bits a second, as networks are sold by.
-fn bits(bytes_per_second: f64) -> String {
+pub fn bits(bytes_per_second: f64) -> String {
     let bits = bytes_per_second * 8.0;
     let steps = [(1e9, "Gb/s"), (1e6, "Mb/s"), (1e3, "kb/s")];
     let (factor, unit) =

@@ -89,6 +89,8 @@ fn put_session(out: &mut String, session: &StampSession, style: Style) {
         (session.unsealed, "answers not sealed with this key"),
         (session.foreign, "datagrams that answer nothing asked"),
         (session.unrecognised_tlvs, "extensions that the reflector does not know"),
+        (session.malformed_tlvs, "extensions that the reflector cannot read"),
+        (session.unsealed_tlvs, "extensions that the reflector takes for forged"),
     ];
     for (count, what) in odd.into_iter().filter(|(count, _)| *count > 0) {
         line(out, "", &format!("{count} {what}"), Ink::Warn, style);
@@ -101,7 +103,11 @@ fn asked(session: &StampSession) -> String {
     match (session.lost_forward, session.lost_backward) {
         _ if *lost == 0 => {}
         (Some(forward), Some(backward)) => {
-            text += &format!(" ({forward} there, {backward} back)");
+            let last = match session.lost_last {
+                None | Some(0) => String::new(),
+                Some(last) => format!(", {last} after the last answer"),
+            };
+            text += &format!(" ({forward} there, {backward} back{last})");
         }
         _ => text += " (the reflector does not tell where)",
     }

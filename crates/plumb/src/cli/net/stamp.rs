@@ -2,7 +2,8 @@
 //!
 //! Left out: the protocol (`plumb_net::stamp`).
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::io::Read as _;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _, UdpSocket};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -13,39 +14,51 @@ use plumb_base::time::Span;
 use plumb_base::units::quantity::parse_span;
 use plumb_host::stop;
 use plumb_net::measure::delay::{Estimate, OneWay};
+use plumb_net::stamp;
 use plumb_net::stamp::report::{Direction, Spread, StampReport};
 use plumb_net::stamp::seal::Key;
 use plumb_net::stamp::sender::{COUNT_MAX, Plan, run};
 use plumb_net::stamp::timestamp::Format;
-use plumb_net::stamp::{self};
 use plumb_report::terminal;
 
+use crate::cli::agent::address::host_and_port;
 use crate::cli::output::{Failure, Output};
 use crate::problem::{Exit, Problem};
 
-/// A key shorter than this is guessed; RFC 2104 asks for as many bytes as the digest has.
+/// Keys of fewer bytes are found by trying.
 const KEY_BYTES_MIN: usize = 8;
+/// Nobody's key has more.
+const KEY_BYTES_MAX: u64 = 65_536;
+/// Questions where nobody says how many.
+const COUNT: u32 = 100;
+/// As close as questions may follow each other: as often as a reflector of plumb's answers one sender.
+const SPACING_MIN: Span = Span::from_us(100);
+const SPACING_MAX: Span = Span::from_secs(3_600);
 
 /// What is asked of a STAMP reflector.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "STAMP (RFC 8762)")]
 pub struct StampSender {
-    /// Ask a STAMP reflector instead, which may be a router's; nothing else of plumb is needed there
-    #[arg(long, value_name = "HOST[:PORT]", conflicts_with = "host")]
+    /// Ask a STAMP reflector instead, which may be a router's: nothing of plumb is needed there
+    #[arg(long, value_name = "HOST[:PORT]")]
     stamp: Option<String>,
-    /// How many questions
-    #[arg(long, value_name = "N", default_value_t = 100, requires = "stamp")]
+    /// How many questions [default: 100]
+    #[arg(long, value_name = "N", requires = "stamp")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(COUNT_MAX)))]
-    count: u32,
+    count: Option<u32>,
+    /// Ask for so long instead
+    #[arg(long, value_name = "TIME", requires = "stamp", conflicts_with = "count")]
+    #[arg(value_parser = parse_span)]
+    lasting: Option<Span>,
     /// Time from one question to the next
-    #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = parse_span)]
-    #[arg(requires = "stamp")]
+    #[arg(long, value_name = "TIME", requires = "stamp", default_value = "20ms")]
+    #[arg(value_parser = parse_spacing)]
     spacing: Span,
     /// Seal packets with the bytes of this file: the authenticated mode
     #[arg(long, value_name = "FILE", requires = "stamp")]
     key: Option<PathBuf>,
     /// Bytes of padding after each packet
-    #[arg(long, value_name = "BYTES", default_value_t = 0, requires = "stamp")]
+    #[arg(long, value_name = "BYTES", requires = "stamp", default_value_t = 0)]
     #[arg(value_parser = clap::value_parser!(u16).range(0..=9_000))]
     padding: u16,
     /// Write times as PTP does, not as NTP
@@ -53,83 +66,90 @@ pub struct StampSender {
     ptp: bool,
 }
 
+fn parse_spacing(text: &str) -> Result<Span, String> {
+    let span = parse_span(text).map_err(|error| error.to_string())?;
+    if (SPACING_MIN..=SPACING_MAX).contains(&span) {
+        Ok(span)
+    } else {
+        Err(format!("questions follow each other after {SPACING_MIN} to {SPACING_MAX}"))
+    }
+}
+
 impl StampSender {
-    /// Whether a reflector is to be asked.
-    pub const fn is_wanted(&self) -> bool {
-        self.stamp.is_some()
+    /// Whom to ask, where a reflector is to be asked.
+    pub fn target(&self) -> Option<&str> {
+        self.stamp.as_deref()
     }
 
     /// Asks, and prints what came of it.
     ///
     /// # Errors
     /// An unknown host, no key, or nothing answered.
-    pub fn perform(&self, output: &Output) -> Result<Exit, Failure> {
-        let target = self.stamp.as_deref().unwrap_or_default();
+    pub fn perform(&self, target: &str, output: &Output) -> Result<Exit, Failure> {
         let address = resolve(target)?;
         let key = self.key.as_deref().map(read_key).transpose()?;
         let plan = Plan {
-            count: self.count,
+            count: self.questions()?,
             spacing: self.spacing,
             key,
-            session: session_id(),
+            session: session_id()?,
             format: if self.ptp { Format::Ptp } else { Format::Ntp },
             padding: usize::from(self.padding),
             ..Plan::default()
         };
         let socket = connect(address)?;
-        stop::listen().map_err(|error| Problem::trouble("cannot listen for Ctrl-C").because(error))?;
-        let takes = self.spacing * u64::from(self.count.saturating_sub(1));
-        output.remark(&format!("asking {address} {} times in {takes}", self.count));
-        let report = run(&socket, &plan, &|| stop::requests() > 0).map_err(|error| {
-            Problem::trouble(format!("asking {address} failed")).because(error)
-        })?;
+        let deaf = |error| Problem::trouble("cannot listen for Ctrl-C").because(error);
+        stop::listen().map_err(deaf)?;
+        let takes = self.spacing * u64::from(plan.count.saturating_sub(1));
+        output.remark(&format!("asking {address} {} times in {takes}", plan.count));
+        let failed = |error| Problem::trouble(format!("asking {address} failed")).because(error);
+        let report = run(&socket, &plan, &|| stop::requests() > 0).map_err(failed)?;
         let document = document(address, &plan, &report);
         if output.json {
             output.document(&document)?;
         } else {
             output.page(&terminal::stamp::render(&document, output.style))?;
         }
-        if report.cut_short {
-            return Ok(Exit::Interrupted);
+        match document.ended.as_str() {
+            "interrupted" => Ok(Exit::Interrupted),
+            "silent" => Err(silence(address, &report).into()),
+            _ => Ok(Exit::Fine),
         }
-        if report.tally.unique == 0 {
-            return Err(silence(address, &report).into());
-        }
-        Ok(Exit::Fine)
+    }
+
+    /// How many questions there are to be.
+    fn questions(&self) -> Result<u32, Problem> {
+        let Some(lasting) = self.lasting else { return Ok(self.count.unwrap_or(COUNT)) };
+        let count = lasting.as_ns() / self.spacing.as_ns().max(1);
+        let count = u32::try_from(count).ok().filter(|count| *count <= COUNT_MAX);
+        let count = count.ok_or_else(|| {
+            Problem::usage(format!("more than {COUNT_MAX} questions fit into {lasting}"))
+                .fix("ask for a shorter time, or with a longer --spacing")
+        })?;
+        Ok(count.max(1))
     }
 }
 
-/// Tells sessions from the same port apart, should an earlier one's answers still come.
-fn session_id() -> u16 {
-    let number = plumb_host::clock::entropy().unwrap_or(u64::from(std::process::id()));
-    u16::try_from(number >> 48).unwrap_or(1).max(1)
+/// Tells sessions from the same port apart, should an earlier one's answers still come; never zero, which
+/// reflectors take for none.
+fn session_id() -> Result<u16, Problem> {
+    let number = plumb_host::clock::entropy().map_err(|error| {
+        Problem::trouble("cannot read random bits from /dev/urandom").because(error)
+    })?;
+    Ok(u16::try_from(number >> 48).unwrap_or(u16::MAX).max(1))
 }
 
 /// The address of `host`, `host:port`, `[address]:port` or an address alone, with a zone or without.
 fn resolve(target: &str) -> Result<SocketAddr, Problem> {
-    let (host, port) = split(target);
-    let fix = "give HOST, HOST:PORT or [ADDRESS]:PORT; a link-local address with its zone, fe80::1%eth0";
-    let port = match port {
-        None => stamp::PORT,
-        Some(text) => text.parse().map_err(|_| {
-            Problem::usage(format!("'{text}' is not a port")).fix("give a number from 1 to 65535")
-        })?,
+    let (host, port) = host_and_port(target, stamp::PORT)?;
+    let unknown = || {
+        Problem::usage(format!("the host '{host}' is not known")).fix(
+            "check the name, or give an address; a link-local one with its zone, as fe80::1%eth0",
+        )
     };
-    let mut addresses = (host, port).to_socket_addrs().map_err(|error| {
-        Problem::usage(format!("'{host}' is not known")).because(error).fix(fix)
-    })?;
-    let none = || Problem::usage(format!("'{host}' has no address")).fix(fix);
-    addresses.next().ok_or_else(none)
-}
-
-fn split(target: &str) -> (&str, Option<&str>) {
-    if let Some((address, rest)) = target.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-        return (address, rest.strip_prefix(':'));
-    }
-    match target.split_once(':') {
-        Some((host, port)) if !port.contains(':') => (host, Some(port)),
-        _ => (target, None),
-    }
+    let mut addresses =
+        (host.as_str(), port).to_socket_addrs().map_err(|error| unknown().because(error))?;
+    addresses.next().ok_or_else(unknown)
 }
 
 fn connect(address: SocketAddr) -> Result<UdpSocket, Problem> {
@@ -152,17 +172,27 @@ fn connect(address: SocketAddr) -> Result<UdpSocket, Problem> {
 /// The bytes of a file, without the newline that editors end it with.
 ///
 /// # Errors
-/// It cannot be read, or holds too little.
+/// It cannot be read, or is no key.
 pub fn read_key(path: &Path) -> Result<Key, Problem> {
     let shown = path.display();
-    let bytes = std::fs::read(path).map_err(|error| {
+    let mut bytes = Vec::new();
+    let read = std::fs::File::open(path)
+        .and_then(|file| file.take(KEY_BYTES_MAX + 1).read_to_end(&mut bytes));
+    read.map_err(|error| {
         Problem::usage(format!("the key in {shown} cannot be read")).because(error)
     })?;
     let secret = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
+    let made = "head -c 32 /dev/urandom | base64 >";
+    let fault = |why: &str| {
+        Problem::usage(format!("what is in {shown} is no key"))
+            .because(why)
+            .fix(format!("{made} {shown}, and give both sides the same"))
+    };
     if secret.len() < KEY_BYTES_MIN {
-        return Err(Problem::usage(format!("the key in {shown} is too short"))
-            .because(format!("{} bytes are guessed", secret.len()))
-            .fix(format!("head -c 32 /dev/urandom | base64 > {shown}, and give both sides the same")));
+        return Err(fault(&format!("{} bytes are found by trying", secret.len())));
+    }
+    if secret.len() as u64 > KEY_BYTES_MAX {
+        return Err(fault("it is longer than 64 KiB"));
     }
     Ok(Key::new(secret))
 }
@@ -189,8 +219,8 @@ fn document(address: SocketAddr, plan: &Plan, report: &StampReport) -> StampDocu
         _ => "complete",
     };
     let told = match report.lost_where {
-        Direction::Told { forward, backward, .. } => Some((forward, backward)),
-        Direction::NothingLost => Some((0, 0)),
+        Direction::Told { forward, backward, unknown } => Some((forward, backward, unknown)),
+        Direction::NothingLost => Some((0, 0, 0)),
         Direction::NotTold => None,
     };
     let session = StampSession {
@@ -199,6 +229,7 @@ fn document(address: SocketAddr, plan: &Plan, report: &StampReport) -> StampDocu
         lost: report.tally.lost,
         lost_forward: told.map(|told| told.0),
         lost_backward: told.map(|told| told.1),
+        lost_last: told.map(|told| told.2),
         duplicates: report.tally.duplicates,
         reordered: report.tally.reordered,
         unsealed: report.unsealed,
@@ -221,7 +252,9 @@ fn document(address: SocketAddr, plan: &Plan, report: &StampReport) -> StampDocu
         sender_error_ns: report.sender_error_ns,
         ttl_forward: report.ttl_forward,
         ttl_backward: report.ttl_backward,
-        unrecognised_tlvs: report.unrecognised_tlvs,
+        unrecognised_tlvs: report.flagged_tlvs.unrecognised,
+        malformed_tlvs: report.flagged_tlvs.malformed,
+        unsealed_tlvs: report.flagged_tlvs.unsealed,
     };
     StampDocument {
         schema: SCHEMA.to_owned(),
@@ -278,13 +311,31 @@ mod tests {
 
     #[test]
     fn targets_are_taken_as_people_write_them() {
-        assert_eq!(split("router"), ("router", None));
-        assert_eq!(split("router:8620"), ("router", Some("8620")));
-        assert_eq!(split("[fe80::1%eth0]:8620"), ("fe80::1%eth0", Some("8620")));
-        assert_eq!(split("[::1]"), ("::1", None));
-        assert_eq!(split("fe80::1%eth0"), ("fe80::1%eth0", None));
         assert_eq!(resolve("127.0.0.1").unwrap().to_string(), "127.0.0.1:862");
+        assert_eq!(resolve("127.0.0.1:8620").unwrap().to_string(), "127.0.0.1:8620");
         assert_eq!(resolve("::1").unwrap().to_string(), "[::1]:862");
+        assert_eq!(resolve("[::1]:8620").unwrap().to_string(), "[::1]:8620");
         assert!(resolve("127.0.0.1:99999").is_err());
+        assert!(resolve("no-such-host.invalid").is_err());
+    }
+
+    #[test]
+    fn questions_are_neither_closer_than_a_reflector_answers_nor_hours_apart() {
+        assert_eq!(parse_spacing("1ms"), Ok(Span::from_ms(1)));
+        for text in ["0s", "99us", "2h", "soon"] {
+            assert!(parse_spacing(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_key_that_is_guessed_or_endless_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("key");
+        for (content, is_key) in [("secret!\n", false), ("secret!!", true), ("", false)] {
+            std::fs::write(&path, content).unwrap();
+            assert_eq!(read_key(&path).is_ok(), is_key, "{content:?}");
+        }
+        assert!(read_key(Path::new("/dev/zero")).is_err());
+        assert!(read_key(&directory.path().join("none")).is_err());
     }
 }
