@@ -9,7 +9,6 @@
 use plumb_base::time::{Instant, Span};
 use plumb_sys::clock::{self, Clock};
 
-pub mod arrivals;
 pub mod client;
 pub mod control;
 pub mod dial;

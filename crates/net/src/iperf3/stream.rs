@@ -14,6 +14,8 @@ use plumb_base::units::rate::Rate;
 use plumb_sys::pages::Pages;
 use plumb_sys::{fd, timer};
 
+use crate::measure::datagram::account::Account;
+
 pub mod tcp;
 pub mod udp;
 
@@ -144,11 +146,12 @@ impl Meter {
 
     /// Sets what a receiver of datagrams knows; only the worker calls it.
     #[inline]
-    pub fn set_arrivals(&self, arrivals: &super::arrivals::Arrivals, jitter: Span) {
-        self.packets.store(arrivals.highest(), Ordering::Relaxed);
-        self.lost.store(arrivals.lost(), Ordering::Relaxed);
-        self.late.store(arrivals.late(), Ordering::Relaxed);
-        self.duplicates.store(arrivals.duplicates(), Ordering::Relaxed);
+    pub fn set_account(&self, account: &Account, jitter: Span) {
+        // As many were sent as the greatest number says, as iperf3 has it.
+        self.packets.store(account.next(), Ordering::Relaxed);
+        self.lost.store(account.missing(), Ordering::Relaxed);
+        self.late.store(account.late(), Ordering::Relaxed);
+        self.duplicates.store(account.duplicates(), Ordering::Relaxed);
         self.jitter_ns.store(jitter.as_ns(), Ordering::Relaxed);
     }
 

@@ -107,24 +107,31 @@ impl Question {
         let at = layout(key);
         let packet = &mut buffer[..len(key)];
         packet.fill(0);
+        self.put_head(at, packet);
+        seal(packet, key);
+    }
+
+    /// What either side's packet begins with.
+    fn put_head(&self, at: &Layout, packet: &mut [u8]) {
         put(packet, 0, self.sequence.to_be_bytes());
         put(packet, at.time, self.time.to_be_bytes());
         put(packet, at.error, self.error.to_be_bytes());
         put(packet, at.session, self.session.to_be_bytes());
-        seal(packet, key);
+    }
+
+    fn take_head(at: &Layout, packet: &[u8]) -> Self {
+        Self {
+            sequence: u32::from_be_bytes(take(packet, 0)),
+            time: u64::from_be_bytes(take(packet, at.time)),
+            error: u16::from_be_bytes(take(packet, at.error)),
+            session: u16::from_be_bytes(take(packet, at.session)),
+        }
     }
 
     /// Reads a packet, and whatever follows it.
     pub fn read<'a>(key: Option<&Key>, bytes: &'a [u8]) -> Result<(Self, &'a [u8]), Malformed> {
         let (packet, rest) = open(key, bytes)?;
-        let at = layout(key);
-        let question = Self {
-            sequence: u32::from_be_bytes(take(packet, 0)),
-            time: u64::from_be_bytes(take(packet, at.time)),
-            error: u16::from_be_bytes(take(packet, at.error)),
-            session: u16::from_be_bytes(take(packet, at.session)),
-        };
-        Ok((question, rest))
+        Ok((Self::take_head(layout(key), packet), rest))
     }
 }
 
@@ -154,10 +161,8 @@ impl Answer {
         let at = layout(key);
         let packet = &mut buffer[..len(key)];
         packet.fill(0);
-        put(packet, 0, self.sequence.to_be_bytes());
-        put(packet, at.time, self.time.to_be_bytes());
-        put(packet, at.error, self.error.to_be_bytes());
-        put(packet, at.session, self.question.session.to_be_bytes());
+        let Self { sequence, time, error, .. } = *self;
+        Question { sequence, time, error, session: self.question.session }.put_head(at, packet);
         put(packet, at.received, self.received.to_be_bytes());
         put(packet, at.its_sequence, self.question.sequence.to_be_bytes());
         put(packet, at.its_time, self.question.time.to_be_bytes());
@@ -171,16 +176,17 @@ impl Answer {
         let (packet, rest) = open(key, bytes)?;
         let at = layout(key);
         let [ttl] = take(packet, at.its_ttl);
+        let Question { sequence, time, error, session } = Question::take_head(at, packet);
         let answer = Self {
-            sequence: u32::from_be_bytes(take(packet, 0)),
-            time: u64::from_be_bytes(take(packet, at.time)),
-            error: u16::from_be_bytes(take(packet, at.error)),
+            sequence,
+            time,
+            error,
             received: u64::from_be_bytes(take(packet, at.received)),
             question: Question {
                 sequence: u32::from_be_bytes(take(packet, at.its_sequence)),
                 time: u64::from_be_bytes(take(packet, at.its_time)),
                 error: u16::from_be_bytes(take(packet, at.its_error)),
-                session: u16::from_be_bytes(take(packet, at.session)),
+                session,
             },
             ttl,
         };

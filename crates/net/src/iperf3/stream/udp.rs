@@ -1,7 +1,8 @@
 //! The loops of a stream of numbered datagrams, and what is said before the first.
 //!
 //! A datagram begins with the sender's monotonic clock in seconds and microseconds and its number from
-//! 1, all with the highest byte first. Left out: what the numbers tell ([`crate::iperf3::arrivals`]).
+//! 1, all with the highest byte first. Left out: what the numbers tell
+//! ([`crate::measure::datagram::account`]).
 
 use std::io;
 use std::os::fd::AsFd;
@@ -10,9 +11,9 @@ use plumb_base::time::{Instant, Span};
 use plumb_sys::{socket, timer};
 
 use super::{Goal, Meter, Pace, Socket, Switch, block, is_pause};
-use crate::iperf3::arrivals::Arrivals;
 use crate::iperf3::now;
 use crate::iperf3::parameters::{DATAGRAM_MAX, Parameters};
+use crate::measure::datagram::account::Account;
 
 /// What a client says first on each of its sockets.
 pub const HELLO: [u8; 4] = *b"9876";
@@ -165,7 +166,7 @@ pub fn receive(
 ) -> io::Result<()> {
     let mut buffer = vec![0; DATAGRAM_MAX as usize + 1];
     let wide = parameters.wide_counters;
-    let mut arrivals = Arrivals::default();
+    let mut account = Account::new(u64::MAX);
     let mut jitter = Jitter::default();
     while !switch.is_off() {
         let len = match socket::receive(socket.as_fd(), &mut buffer, true) {
@@ -182,11 +183,11 @@ pub fn receive(
             continue;
         }
         let Some(header) = Header::read(datagram, wide) else { continue };
-        let number = if wide { header.number } else { arrivals.widened(low(header.number)) };
-        arrivals.add(number);
+        // The first is number 1. How often the lower 32 bits have wrapped the account knows, at either width.
+        account.record(low(header.number).wrapping_sub(1));
         jitter.add(header.sent, received);
         meter.add_bytes(len);
-        meter.set_arrivals(&arrivals, jitter.span());
+        meter.set_account(&account, jitter.span());
         meter.set_last(received);
         goal.received(len);
     }

@@ -118,6 +118,21 @@ impl Account {
         self.tally.received
     }
 
+    /// Further copies of what had come, so far.
+    pub const fn duplicates(&self) -> u64 {
+        self.tally.duplicates
+    }
+
+    /// Those that came after one with a greater number, so far; what is too old to tell from a copy is among them.
+    pub const fn late(&self) -> u64 {
+        self.tally.reordered + self.tally.beyond_window
+    }
+
+    /// Numbers below the greatest that came which have not come so far.
+    pub const fn missing(&self) -> u64 {
+        self.next.saturating_sub(self.tally.unique).saturating_sub(self.tally.beyond_window)
+    }
+
     /// Enters a datagram by the number that it carries, whatever times that has wrapped.
     #[inline]
     pub fn record(&mut self, sequence: u32) -> Verdict {
@@ -322,6 +337,23 @@ mod tests {
         assert_eq!((tally.lost, tally.loss_runs, tally.loss_run_max), (3, 2, 2));
         assert_eq!((tally.reordered, tally.extent_max), (1, 2));
         assert_eq!(tally.extents[..3], [0, 1, 0]);
+    }
+
+    #[test]
+    fn what_is_missing_late_and_doubled_so_far_is_told_on_the_way() {
+        for (numbers, expected) in [
+            (vec![0, 1, 1, 3], (4, 1, 0, 1)),
+            (vec![0, 2, 1], (3, 0, 1, 0)),
+            (vec![4], (5, 4, 0, 0)),
+            (vec![0, 9_999_999, 1], (10_000_000, 9_999_997, 1, 0)),
+        ] {
+            let mut account = Account::new(u64::MAX);
+            for number in numbers {
+                account.record(number);
+            }
+            let found = (account.next(), account.missing(), account.late(), account.duplicates());
+            assert_eq!(found, expected);
+        }
     }
 
     #[test]
