@@ -4,10 +4,17 @@
 # need it print `skipped: …`; under CI=true that is a failure. Arguments name more: mn=mininet.
 set -euo pipefail
 
+# A reader of iperf3's JSON from PyPI, that ours is given to; in the build directory, for nobody else.
+consumers=target/consumers
+if ! PYTHONPATH=$consumers python3 -c 'import iperf3' 2>/dev/null; then
+    python3 -m pip install -q --disable-pip-version-check --no-deps --target "$consumers" iperf3==0.1.11 2>/dev/null ||
+        echo "skipped: no Python package iperf3: pip cannot install it here"
+fi
+
 # command=package
 needs=(
     cc=gcc git=git chromium=chromium sockperf=sockperf iperf3=iperf3 qperf=qperf taskset=util-linux
-    ip=iproute2 ping=iputils-ping strace=strace tshark=tshark /usr/sbin/sshd=openssh-server ssh=openssh-client
+    ip=iproute2 ping=iputils-ping strace=strace tshark=tshark /usr/sbin/sshd=openssh-server ssh=openssh-client script=bsdutils
     "$@"
 )
 

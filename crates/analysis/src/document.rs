@@ -19,6 +19,7 @@ pub mod check;
 pub mod compare;
 pub mod doctor;
 pub mod explain;
+pub mod iperf3;
 pub mod link;
 pub mod link_check;
 pub mod links;

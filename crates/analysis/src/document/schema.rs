@@ -9,6 +9,7 @@ use crate::document::check::{self, CheckDocument};
 use crate::document::compare::{self, CompareDocument};
 use crate::document::doctor::{self, DoctorDocument};
 use crate::document::explain::{self, ExplainDocument};
+use crate::document::iperf3::{self, Iperf3Document};
 use crate::document::link::{self, LinkDocument};
 use crate::document::link_check::{self, LinkCheckDocument};
 use crate::document::links::{self, LinksDocument};
@@ -44,6 +45,7 @@ pub fn all() -> Vec<Published> {
         published::<SelftestDocument>(selftest::SCHEMA),
         published::<StackDocument>(stack::SCHEMA),
         published::<StampDocument>(stamp::SCHEMA),
+        published::<Iperf3Document>(iperf3::SCHEMA),
         published::<LinkDocument>(link::SCHEMA),
         published::<LinkCheckDocument>(link_check::SCHEMA),
         published::<LinksDocument>(links::SCHEMA),

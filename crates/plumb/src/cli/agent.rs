@@ -29,7 +29,8 @@ const KEPT: Span = Span::from_secs(300);
 
 /// Be the other side of 'plumb net': started by it over ssh, or by hand
 #[derive(Clone, Debug, Args)]
-#[command(group(ArgGroup::new("mode").required(true)))]
+#[command(group(ArgGroup::new("mode")))]
+#[command(override_usage = "plumb agent <--stdio|--listen|--http|--stamp|--iperf3> [OPTIONS]")]
 #[command(after_help = "\
 'plumb net user@host' starts this on the other host by itself; nobody needs to type it. Data is taken on
 a port of its own, for as long as a test lasts, and only from whoever shows the test's token.
@@ -40,6 +41,7 @@ Examples:
   plumb agent --listen 192.0.2.7         the daemon again, for those that have been paired
   plumb agent --http 0.0.0.0             the page for 'plumb net --http HOST'
   plumb agent --stamp 0.0.0.0:8620       answers for 'plumb net --stamp HOST:8620'
+  plumb agent --iperf3 --help            serves iperf3's clients, with options of its own
   plumb net --via 'docker exec -i box plumb agent --stdio' 172.17.0.2")]
 pub struct Agent {
     /// Speak to whoever started it, over standard input and output; ends with them
@@ -119,6 +121,11 @@ impl Agent {
             let limits = self.limits.limits(PEERS_MAX, TESTS_MAX, KEPT);
             let agent = Server::new(VERSION, limits, Timing::default());
             return listen::listen(place, self.pair, agent, output);
+        }
+        if !self.stdio {
+            return Err(Problem::usage("nothing says how this agent is reached")
+                .fix("choose one of --stdio, --listen, --http, --stamp and --iperf3")
+                .into());
         }
         // Whoever started it is its only client, and nobody can come back to this process.
         let limits = self.limits.limits(1, 1, Span::ZERO);

@@ -34,7 +34,7 @@ pub fn render(document: &StampDocument, style: Style) -> String {
 /// A line of a name and what there is to say, which hangs below itself where it wraps.
 fn line(out: &mut String, name: &str, text: &str, ink: Ink, style: Style) {
     let indent = COLUMN.min(usize::from(style.width) / 3);
-    let mut lines = style.wrap(text, indent).into_iter();
+    let mut lines = style.wrap(&Style::glued(text), indent).into_iter();
     let first = lines.next().unwrap_or_default();
     *out += &format!("  {name:<width$}", width = indent.saturating_sub(3));
     *out += " ";

@@ -47,7 +47,7 @@ pub fn progress(progress: &Progress) -> String {
 pub fn test(test: &Test, report: &Report, style: Style) -> String {
     let mut page = String::new();
     let mut line = |indent: usize, ink: Ink, text: &str| {
-        for (index, part) in style.wrap(text, indent).into_iter().enumerate() {
+        for (index, part) in style.wrap(&Style::glued(text), indent).into_iter().enumerate() {
             // What is broken goes on below its beginning.
             let more = if index > 0 { "  " } else { "" };
             page += &[more, &style.paint(ink, &part), "\n"].concat();
@@ -91,7 +91,10 @@ pub fn test(test: &Test, report: &Report, style: Style) -> String {
     }
     if test.overlap.tests > 0 {
         let together = seconds(test.overlap.together.as_secs_f64());
-        let text = format!("{} other test(s) ran beside it, for {together}", test.overlap.tests);
+        let text = match test.overlap.tests {
+            1 => format!("another test ran beside it, for {together}"),
+            tests => format!("{tests} other tests ran beside it, for {together}"),
+        };
         line(2, Ink::Warn, &text);
     }
     if let Some(error) = &test.error {
@@ -203,6 +206,9 @@ fn round_trips(test: &Test) -> Option<String> {
     let max = extents.iter().map(|extent| extent.max).max()?;
     let mean = extents.iter().map(record::Extent::mean).sum::<u64>() / extents.len() as u64;
     let [min, mean, max] = [min, mean, max].map(Span::from_us);
+    if min == max {
+        return Some(format!("round trip as TCP here sees it: {mean}"));
+    }
     Some(format!("round trips as TCP here sees them: {min} to {max}, mean {mean}"))
 }
 
