@@ -79,7 +79,7 @@ pub struct Client {
 /// What the client's own threads say.
 enum Own {
     Connected(Box<Result<Course, ConnectError>>),
-    Progress(Progress),
+    Progress(Box<Progress>),
     Over(Box<TestReport>),
 }
 
@@ -134,7 +134,7 @@ impl Client {
         let work = move || {
             let report = course.run(&mut |progress| {
                 // A driver that is behind does without.
-                over.try_send(Event::Own(Own::Progress(progress))).ok();
+                over.try_send(Event::Own(Own::Progress(Box::new(progress)))).ok();
             });
             over.send(Event::Own(Own::Over(Box::new(report)))).ok();
         };
@@ -147,7 +147,7 @@ impl Client {
             match self.next(now() + LOOK) {
                 Some(Happening::Own(Own::Progress(progress))) => {
                     standstill.note(now(), &progress);
-                    watch(progress);
+                    watch(*progress);
                 }
                 Some(Happening::Own(Own::Over(report))) => {
                     patience = now() + AGENT_BEHIND;

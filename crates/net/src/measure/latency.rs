@@ -9,13 +9,14 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use plumb_base::stats::histogram::Histogram;
 use plumb_sys::{datagram, socket, timer};
 
 use super::control::Control;
+use super::live::{RoundTrips, Tally};
 use super::report::{AnswersReport, Exchange, ProbesReport};
 use super::spec::{ProbesSpec, TestSpec};
 use crate::clock::{sleep_until, steady_ns, steady_of_real};
@@ -116,7 +117,7 @@ pub struct Asker {
     token: Token,
     schedule: Schedule,
     datagram_bytes: usize,
-    answered: AtomicU64,
+    answered: Box<Tally>,
     /// Whether everything was sent.
     is_sent: AtomicBool,
 }
@@ -157,14 +158,14 @@ impl Asker {
             token,
             schedule,
             datagram_bytes: usize::from(datagram_bytes).clamp(DATAGRAM_MIN, DATAGRAM_MAX),
-            answered: AtomicU64::new(0),
+            answered: Box::default(),
             is_sent: AtomicBool::new(false),
         })
     }
 
-    /// Answers so far.
-    pub fn answered(&self) -> u64 {
-        self.answered.load(Ordering::Relaxed)
+    /// Round trips so far, of those that count.
+    pub fn round_trips(&self) -> RoundTrips {
+        self.answered.read()
     }
 
     /// Asks at the fixed rate, and listens for as long as answers may come.
@@ -253,7 +254,7 @@ impl Asker {
                     }
                     if arrival != Arrival::Again && answers.len() < room {
                         answers.push(Answer { exchange, read_ns });
-                        self.answered.store(answers.len() as u64, Ordering::Relaxed);
+                        self.answered.note(exchange.path_ns());
                     }
                 }
             }

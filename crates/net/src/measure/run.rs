@@ -14,6 +14,7 @@ use super::datagram::half::Half;
 use super::datagram::header;
 use super::exchange::half::{Requester, Responder};
 use super::latency::{Answerer, Asker, Schedule};
+use super::live::{RoundTrips, Waits};
 use super::mtu;
 use super::report::{
     DatagramsReport, Ended, Moment, PartReport, ProbesReport, StreamSample, StreamsReport,
@@ -56,6 +57,10 @@ pub struct Progress {
     pub down_bytes: u64,
     /// Probes and requests answered so far.
     pub answered: u64,
+    /// What the senders of this side had waited for.
+    pub waits: Waits,
+    /// Round trips so far, of those that count.
+    pub round_trips: RoundTrips,
 }
 
 #[derive(Debug)]
@@ -338,7 +343,10 @@ impl Course {
         }
         for part in &self.parts {
             progress.answered += match part {
-                Part::Asker(asker) => asker.answered(),
+                Part::Asker(asker) => {
+                    progress.round_trips = asker.round_trips();
+                    progress.round_trips.total()
+                }
                 Part::Requester(requester) => requester.answered(),
                 Part::Answerer(answerer) => answerer.answered(),
                 _ => 0,
@@ -480,13 +488,18 @@ impl<'scope> Working<'scope> {
             course.pass_on_halt();
             if is_done || steady_ns() >= due_ns {
                 let at_ns = steady_ns().saturating_sub(began_ns);
+                let mut progress = course.progress(at_ns);
                 for (lane, samples) in course.lanes().zip(&mut samples) {
-                    samples.push(lane.sample());
+                    let sample = lane.sample();
+                    if lane.sends() {
+                        progress.waits.add(&sample);
+                    }
+                    samples.push(sample);
                 }
                 course.halves().for_each(Half::sample);
                 let host = HostReading::now();
                 moments.push(Moment { at_ns, host, real_ahead_ns: real_ahead_ns() });
-                watch(course.progress(at_ns));
+                watch(progress);
                 let next = (at_ns / course.spec.interval_ns + 1) * course.spec.interval_ns;
                 let next = if at_ns < planned_ns { next.min(planned_ns) } else { next };
                 due_ns = began_ns + next;

@@ -284,6 +284,11 @@ impl Lane {
         StreamSample { bytes, tcp: TcpSample::read(self.stream.as_fd()) }
     }
 
+    /// Whether this end sends.
+    pub const fn sends(&self) -> bool {
+        self.sends
+    }
+
     /// Bytes so far, whether they were sent, and whether up.
     pub fn progress(&self) -> (u64, bool) {
         (self.bytes.0.load(Ordering::Relaxed), self.is_up)

@@ -3,6 +3,7 @@
 //! Left out: the phases (`crate::net::course`), and the page (`plumb_report`).
 
 use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
 
 use clap::{Args, ValueEnum};
 use plumb_analysis::document::net::{NetClocks, NetDocument, SCHEMA};
@@ -19,17 +20,19 @@ use plumb_store::sqlite::Mode;
 
 use super::output::{Failure, Output};
 use super::{Global, VERSION, stored};
-use crate::net::course::{Measured, Paced, Wanted};
+use crate::net::course::{Measured, Paced, Wanted, Watcher};
 use crate::net::place::{Family, Place, Way, choose, resolve, ssh_host};
 use crate::net::reach::{Reached, of_client, reach};
 use crate::net::record::{self, Header};
 use crate::net::{clocks, digest, install};
 use crate::problem::{Exit, Problem};
+use watch::{Seat, Watch};
 
 pub mod exchange;
 pub mod http;
 pub mod pair;
 pub mod stamp;
+mod watch;
 
 /// How long finding the path's MTU may take, unless it is said.
 const MTU_USUAL: Span = Span::from_secs(1);
@@ -47,6 +50,7 @@ Examples:
   plumb net host --streams 4 --only down
   plumb net host --exchange tcp,udp      requests and responses of 64 B, one after another
   plumb net host --udp 50mbit            paced datagrams: loss and where, reordering, jitter, delay each way
+  plumb net host --watch                 the same, drawn as it goes; q ends it
   plumb net --via 'docker exec -i box plumb agent --stdio' 172.17.0.2
   plumb net host --pair TOKEN            once, with the token of 'plumb agent --listen --pair'
   plumb net tls:host                     then, with the agent that listens there
@@ -165,6 +169,9 @@ pub struct MeasureOptions {
     /// Store nothing
     #[arg(long)]
     no_store: bool,
+    /// Draw it as it goes: rates, latency, and what either side waits for; q ends it
+    #[arg(long)]
+    watch: bool,
 }
 
 /// One phase.
@@ -276,6 +283,10 @@ impl Net {
                 .fix("give --udp a rate from 1kbit to 400gbit")
                 .into());
         }
+        if self.measure.watch {
+            watch::check()?;
+        }
+        let seat = self.measure.watch.then(Seat::take);
         // A name that nobody knows is said before anything is started.
         let address = self.address(&place, &ssh)?;
         if self.reach.install {
@@ -289,20 +300,29 @@ impl Net {
         };
         let estimate = wanted.estimate();
         let seconds = estimate.as_secs_f64().ceil();
-        output.remark(&format!("{} at {}: about {seconds:.0} s", place.asked, address.ip()));
+        let title = format!("{} at {}", place.asked, address.ip());
+        output.remark(&format!("{title}: about {seconds:.0} s"));
         let created_unix_ms = clock::unix_ms();
         let began_ns = clock::monotonic_ns();
         let stoppable = stop::listen().is_ok();
-        let mut teller = Teller { output };
-        let measured = wanted.measure(
-            &mut reached,
-            address,
-            &mut || reach(&place, &ssh, VERSION),
-            &mut |name, progress, left| teller.tell(name, progress, left),
-            &|| stoppable && stop::requests() > 0,
-        );
-        teller.finish();
+        let is_stopped = || stoppable && stop::requests() > 0;
+        let mut again = || reach(&place, &ssh, VERSION);
+        let (measured, note) = if let Some(seat) = seat {
+            let mut watch = Watch::start(title, seat, output.style_stderr)?;
+            let asked = watch.asked();
+            let is_stopped = || is_stopped() || asked.load(Ordering::Relaxed);
+            let measured =
+                wanted.measure(&mut reached, address, &mut again, &mut watch, &is_stopped);
+            (measured, Some(watch.note.clone()))
+        } else {
+            let mut teller = Teller { output };
+            let measured =
+                wanted.measure(&mut reached, address, &mut again, &mut teller, &is_stopped);
+            teller.finish();
+            (measured, None)
+        };
         let mut document = document(&place, address, &reached, &measured);
+        document.flags.extend(note);
         reached.leave();
         document.created_unix_ms = created_unix_ms;
         document.seconds = Span::from_ns(clock::monotonic_ns() - began_ns).as_secs_f64();
@@ -487,8 +507,8 @@ struct Teller<'a> {
     output: &'a Output,
 }
 
-impl Teller<'_> {
-    fn tell(&mut self, name: &str, progress: Progress, left: Span) {
+impl Watcher for Teller<'_> {
+    fn read(&mut self, name: &'static str, progress: &Progress, left: Span) {
         if !self.output.progress {
             return;
         }
@@ -506,7 +526,9 @@ impl Teller<'_> {
         let of = planned.as_secs_f64();
         self.output.draw_line(&format!("{name} {at:.1} of {of:.1} s{rate}, {left:.0} s left"));
     }
+}
 
+impl Teller<'_> {
     fn finish(&mut self) {
         if self.output.progress {
             self.output.erase_line();

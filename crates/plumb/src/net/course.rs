@@ -112,8 +112,16 @@ const PAUSE: Span = Span::from_secs(1);
 /// Reaches the agent once more.
 pub type Again<'a> = dyn FnMut() -> Result<Reached, Problem> + 'a;
 
-/// What is told while it is measured: the phase, how far it is, and the time left after it.
-pub type Watch<'a> = dyn FnMut(&'static str, Progress, Span) + 'a;
+/// Who is told how things stand while it is measured.
+pub trait Watcher {
+    /// A phase is so far, and this is the time left after it.
+    fn read(&mut self, name: &'static str, progress: &Progress, left: Span);
+
+    /// A phase has ended.
+    fn ended(&mut self, phase: &Phase) {
+        let _ = phase;
+    }
+}
 
 impl Wanted {
     /// About how long all of it takes.
@@ -163,7 +171,7 @@ impl Wanted {
         reached: &mut Reached,
         address: SocketAddr,
         again: &mut Again<'_>,
-        watch: &mut Watch<'_>,
+        watcher: &mut dyn Watcher,
         is_stopped: &dyn Fn() -> bool,
     ) -> Measured {
         let mut measured = Measured::default();
@@ -191,14 +199,16 @@ impl Wanted {
                 let spec = self.spec(step, round_trip);
                 let name = step.name();
                 left = left.saturating_sub(Span::from_ns(spec.planned_ns()));
-                let mut tell = |progress| watch(name, progress, left);
+                let mut tell = |progress| watcher.read(name, &progress, left);
                 match reached.client.run(address, &spec, &mut tell, is_stopped) {
                     Ok(mut outcome) => {
                         let fetched = recover(reached, &spec, &mut outcome, again, is_stopped);
                         if step == Step::Idle {
                             round_trip = median_round_trip(&outcome.here).unwrap_or(round_trip);
                         }
-                        measured.phases.push(Phase { name, round, spec, outcome, fetched });
+                        let phase = Phase { name, round, spec, outcome, fetched };
+                        watcher.ended(&phase);
+                        measured.phases.push(phase);
                     }
                     Err(error) => {
                         measured.error = Some(error);

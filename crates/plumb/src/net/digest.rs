@@ -10,6 +10,7 @@ use plumb_analysis::document::net::{
 use plumb_base::stats::histogram::Histogram;
 use plumb_net::evidence::host::HostFacts;
 use plumb_net::measure::delay::Estimate;
+use plumb_net::measure::live::Shares;
 use plumb_net::measure::report::{
     AnswersReport, Ended, MtuAccount, PartReport, ProbesReport, StreamReport, TestReport,
 };
@@ -322,17 +323,13 @@ fn describe_sender(sender: &End<'_>, flow: &mut NetFlow) {
     }
     flow.sender_cpu_ns_per_byte = cpu_per_byte(sender, flow.bytes);
     let all_us = sender.seconds() * 1e6 * sender.streams.len() as f64;
-    let share = |us: u64| (us as f64 / all_us).clamp(0.0, 1.0);
-    let busy = share(sender.total(&|stream, at| tcp(stream, at).busy_us));
-    let window = share(sender.total(&|stream, at| tcp(stream, at).receive_window_us)).min(busy);
-    let buffer = share(sender.total(&|stream, at| tcp(stream, at).send_buffer_us));
-    let buffer = buffer.min(busy - window);
-    flow.waits = Some(NetWaits {
-        network: busy - window - buffer,
-        receive_window: window,
-        send_buffer: buffer,
-        application: 1.0 - busy,
-    });
+    let share = |us: u64| us as f64 / all_us;
+    let Shares { network, receive_window, send_buffer, application } = Shares::of(
+        share(sender.total(&|stream, at| tcp(stream, at).busy_us)),
+        share(sender.total(&|stream, at| tcp(stream, at).receive_window_us)),
+        share(sender.total(&|stream, at| tcp(stream, at).send_buffer_us)),
+    );
+    flow.waits = Some(NetWaits { network, receive_window, send_buffer, application });
 }
 
 fn intervals(end: &End<'_>, count: &dyn Fn(&StreamReport, usize) -> u64) -> Vec<NetInterval> {

@@ -21,7 +21,9 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 mod behind;
+mod iperf3;
 mod stamp;
+mod watch;
 
 const PLUMB: &str = env!("CARGO_BIN_EXE_plumb");
 
@@ -175,6 +177,7 @@ fn what_is_not_there_is_named_with_its_fix() {
     let refused = "echo 'ssh: connect to host x port 22: Connection refused' >&2; exit 255";
     bench.refused(&["net", "--via", refused, "127.0.0.1"], &["refuses connections", "fix:"]);
     bench.refused(&["net", "-oProxyCommand=x"], &["unexpected argument"]);
+    bench.refused(&["net", "--via", &agent(), "127.0.0.1", "--watch"], &["no terminal", "fix:"]);
     let words = ["net", "--via", &agent(), "127.0.0.1", "--only", "up", "-C", "nosuchcc"];
     bench.refused(&words, &["no congestion control 'nosuchcc'"]);
 }
