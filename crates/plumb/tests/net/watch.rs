@@ -86,9 +86,9 @@ fn it_ends_as_asked_with_what_there_is_and_leaves_the_terminal_as_it_was() {
         // The name of the phase that is to be cut short, on the screen.
         watched.wait_for("up:");
         if way == "SIGTERM" {
-            watched.terminate()
+            watched.terminate();
         } else {
-            watched.press(way)
+            watched.press(way);
         }
         let (shown, code) = watched.end();
         assert_eq!(code, Some(130), "{way:?}: {shown}");
