@@ -158,7 +158,8 @@ fn a_path_that_loses_everything_in_the_middle_of_a_test_leaves_a_marked_result()
     let Some(hosts) = Hosts::new() else { return };
     let via = hosts.via();
     let words = ["net", "--via", &via, "10.77.0.2", "--json", "--only", "up", "-t", "3s"];
-    let child = hosts.start(&[&words[..], &["--warm-up=100ms", "--drain", "1s"]].concat());
+    let child =
+        hosts.start(&[&words[..], &["--mtu=0s", "--warm-up=100ms", "--drain", "1s"]].concat());
     let process = child.id();
     until("streams are measured", || {
         let tasks = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten();
