@@ -12,8 +12,9 @@ use plumb_base::time::{Instant, Span};
 
 use crate::clock::now;
 use crate::measure::control::Control;
+use crate::measure::live::Progress;
 use crate::measure::report::{Ended, TestReport};
-use crate::measure::run::{Course, Progress};
+use crate::measure::run::Course;
 use crate::measure::spec::TestSpec;
 use crate::measure::standstill::Standstill;
 use crate::measure::stream::ConnectError;

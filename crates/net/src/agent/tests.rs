@@ -10,6 +10,7 @@ use crate::client::{Client, ClientError};
 use crate::measure::datagram::loss::Located;
 use crate::measure::datagram::receiver::Ending;
 use crate::measure::exchange::Pacing;
+use crate::measure::live::Progress;
 use crate::measure::report::{DatagramsReport, Ended, PartReport};
 use crate::measure::spec::{
     DatagramsSpec, Direction, ExchangePart, MtuSpec, ProbesSpec, StreamsSpec,
@@ -176,7 +177,7 @@ fn an_exchange_that_is_stopped_ends_at_once_on_both_sides() {
         let mut long = spec(vec![exchange(transport, Pacing::Closed)]);
         long.duration_ns = 60_000_000_000;
         let answered = std::cell::Cell::new(0);
-        let mut watch = |progress: run::Progress| answered.set(progress.answered);
+        let mut watch = |progress: Progress| answered.set(progress.answered);
         let began = now();
         let outcome = client.run(HERE, &long, &mut watch, &|| answered.get() > 10).unwrap();
         assert_eq!(outcome.here.ended, Ended::Stopped, "{transport:?}");
@@ -307,7 +308,7 @@ fn a_stopped_stream_of_datagrams_gives_what_there_is_on_both_sides() {
     let mut long = spec(vec![datagrams(true, 8_000_000), datagrams(false, 8_000_000)]);
     long.duration_ns = 60_000_000_000;
     let stop = std::cell::Cell::new(false);
-    let watch = &mut |progress: run::Progress| stop.set(progress.at_ns > 100_000_000);
+    let watch = &mut |progress: Progress| stop.set(progress.at_ns > 100_000_000);
     let outcome = client.run(HERE, &long, watch, &|| stop.get()).unwrap();
     let there = outcome.there.unwrap();
     assert_eq!((outcome.here.ended, there.ended.clone()), (Ended::Stopped, Ended::Stopped));
@@ -443,7 +444,7 @@ fn a_stopped_test_gives_what_there_is() {
     let mut long = spec(vec![streams(Direction::Down, 1), probes()]);
     long.duration_ns = 60_000_000_000;
     let stop = std::cell::Cell::new(false);
-    let watch = &mut |progress: run::Progress| {
+    let watch = &mut |progress: Progress| {
         stop.set(progress.at_ns > 200_000_000);
     };
     let outcome = client.run(HERE, &long, watch, &|| stop.get()).unwrap();

@@ -1,4 +1,5 @@
-//! What can be told of a test while it runs: round trips by size, and what the senders of this side waited for.
+//! What can be told of a test while it runs: how far it is, round trips by size, and what the senders of this side
+//! waited for.
 //!
 //! Noting a round trip is one addition in memory, so that it may stand where probes are read. Left out: the figures
 //! of a report, which are exact and come at the end.
@@ -14,6 +15,25 @@ const STEP_BITS: u32 = STEPS.trailing_zeros();
 const LEAST_BITS: u32 = 10;
 /// Up to 17 s.
 const BUCKETS: usize = 24 * STEPS;
+
+/// How far a test is, as this side sees it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Time since it began.
+    pub at_ns: u64,
+    /// How long it takes, but for what is drained.
+    pub planned_ns: u64,
+    /// Bytes so far from the client to the agent.
+    pub up_bytes: u64,
+    /// Bytes so far from the agent to the client.
+    pub down_bytes: u64,
+    /// Probes and requests answered so far.
+    pub answered: u64,
+    /// What the senders of this side had waited for.
+    pub waits: Waits,
+    /// Round trips so far, of those that count.
+    pub round_trips: RoundTrips,
+}
 
 /// Round trips by size, in eight steps a doubling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

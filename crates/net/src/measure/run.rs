@@ -14,7 +14,7 @@ use super::datagram::half::Half;
 use super::datagram::header;
 use super::exchange::half::{Requester, Responder};
 use super::latency::{Answerer, Asker, Schedule};
-use super::live::{RoundTrips, Waits};
+use super::live::Progress;
 use super::mtu;
 use super::report::{
     DatagramsReport, Ended, Moment, PartReport, ProbesReport, StreamSample, StreamsReport,
@@ -43,25 +43,6 @@ const SAMPLES_MAX: u64 = 200_000;
 pub const STREAMS_MAX: u16 = 256;
 /// Longest block of a stream.
 pub const BLOCK_MAX: u32 = 16 << 20;
-
-/// How far a test is, as this side sees it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
-    /// Time since it began.
-    pub at_ns: u64,
-    /// How long it takes, but for what is drained.
-    pub planned_ns: u64,
-    /// Bytes so far from the client to the agent.
-    pub up_bytes: u64,
-    /// Bytes so far from the agent to the client.
-    pub down_bytes: u64,
-    /// Probes and requests answered so far.
-    pub answered: u64,
-    /// What the senders of this side had waited for.
-    pub waits: Waits,
-    /// Round trips so far, of those that count.
-    pub round_trips: RoundTrips,
-}
 
 #[derive(Debug)]
 enum Part {

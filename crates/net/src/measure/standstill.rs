@@ -5,7 +5,7 @@
 
 use plumb_base::time::{Instant, Span};
 
-use super::run::Progress;
+use super::live::Progress;
 use super::spec::TestSpec;
 
 /// How long nothing may move.

@@ -13,7 +13,7 @@ use plumb_base::units::rate::Rate;
 use plumb_base::units::{Unit, parse_bytes};
 use plumb_host::{clock, environment, stop};
 use plumb_net::client::Client;
-use plumb_net::measure::run::Progress;
+use plumb_net::measure::live::Progress;
 use plumb_net::measure::spec::{DatagramsSpec, Direction, ExchangePart};
 use plumb_report::terminal;
 use plumb_store::sqlite::Mode;

@@ -9,8 +9,8 @@ use plumb_base::stats::histogram::Histogram;
 use plumb_base::time::Span;
 use plumb_net::client::{ClientError, Outcome};
 use plumb_net::clock::{sleep_until, steady_ns};
+use plumb_net::measure::live::Progress;
 use plumb_net::measure::report::{MtuAccount, PartReport, TestReport};
-use plumb_net::measure::run::Progress;
 use plumb_net::measure::spec::{
     DatagramsSpec, Direction, ExchangePart, MtuSpec, PartSpec, ProbesSpec, StreamsSpec, TestSpec,
 };

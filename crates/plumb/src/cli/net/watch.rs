@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use plumb_base::time::Span;
 use plumb_host::lab::Seats;
-use plumb_net::measure::run::Progress;
+use plumb_net::measure::live::Progress;
 use plumb_report::terminal::Style;
 
 use crate::net::course::{Phase, Watcher};

@@ -4,9 +4,9 @@
 //! (`super::screen`).
 
 use plumb_base::time::Span;
+use plumb_net::measure::live::Progress;
 use plumb_net::measure::live::{RoundTrips, Shares, Waits};
 use plumb_net::measure::report::{PartReport, TestReport};
-use plumb_net::measure::run::Progress;
 
 /// Most readings that are kept.
 const POINTS_MAX: usize = 1_024;

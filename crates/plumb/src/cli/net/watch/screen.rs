@@ -301,8 +301,8 @@ fn share(share: f64) -> String {
 #[cfg(test)]
 mod tests {
     use plumb_base::time::Span as Time;
+    use plumb_net::measure::live::Progress;
     use plumb_net::measure::live::{Tally, Waits};
-    use plumb_net::measure::run::Progress;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
