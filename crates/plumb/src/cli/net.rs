@@ -268,24 +268,33 @@ impl Net {
         if let (Some(token), Some(host)) = (&self.pair, &self.host) {
             return pair::pair(host.strip_prefix("tls:").unwrap_or(host), token, output);
         }
-        let place = Place::parse(self.host.as_deref(), self.reach.via.as_deref())?;
-        let ssh: Vec<String> = self.reach.ssh.split_whitespace().map(str::to_owned).collect();
+        self.between_hosts(global, output)
+    }
+
+    /// What is measured, where it makes sense.
+    fn wanted(&self) -> Result<Wanted, Problem> {
         let wanted = self.measure.wanted(self.exchange.parts());
         wanted.check().map_err(|error| Problem::from_message(&error, Exit::Usage))?;
         if wanted.is_empty() {
             return Err(Problem::usage("nothing is left to measure")
-                .fix("leave --only, --idle or --probes away")
-                .into());
+                .fix("leave --only, --idle or --probes away"));
         }
         let rates = DatagramsSpec::RATE_MIN..=DatagramsSpec::RATE_MAX;
         if wanted.udp.is_some_and(|paced| !rates.contains(&paced.rate_bits_per_second)) {
             return Err(Problem::usage("no test sends datagrams at that rate")
-                .fix("give --udp a rate from 1kbit to 400gbit")
-                .into());
+                .fix("give --udp a rate from 1kbit to 400gbit"));
         }
         if self.measure.watch {
             watch::check()?;
         }
+        Ok(wanted)
+    }
+
+    /// Measures with an agent.
+    fn between_hosts(&self, global: &Global, output: &Output) -> Result<Exit, Failure> {
+        let place = Place::parse(self.host.as_deref(), self.reach.via.as_deref())?;
+        let ssh: Vec<String> = self.reach.ssh.split_whitespace().map(str::to_owned).collect();
+        let wanted = self.wanted()?;
         let seat = self.measure.watch.then(Seat::take);
         // A name that nobody knows is said before anything is started.
         let address = self.address(&place, &ssh)?;
@@ -326,6 +335,17 @@ impl Net {
         reached.leave();
         document.created_unix_ms = created_unix_ms;
         document.seconds = Span::from_ns(clock::monotonic_ns() - began_ns).as_secs_f64();
+        self.tell(document, &measured, global, output)
+    }
+
+    /// Stores and prints what was measured.
+    fn tell(
+        &self,
+        mut document: NetDocument,
+        measured: &Measured,
+        global: &Global,
+        output: &Output,
+    ) -> Result<Exit, Failure> {
         let error = measured.error.as_ref().map(of_client);
         if measured.phases.is_empty() {
             return Err(error.unwrap_or_else(|| Problem::trouble("nothing was measured")).into());
@@ -334,7 +354,7 @@ impl Net {
         let stored = if self.measure.no_store {
             Ok(())
         } else {
-            store(global, output, &mut document, &measured)
+            store(global, output, &mut document, measured)
         };
         let printed = print(&document, error, output);
         stored?;
