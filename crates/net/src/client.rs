@@ -167,8 +167,9 @@ impl Client {
                     self.session.stop(now());
                 }
             } else if !control.is_halted() && is_stopped() {
-                control.halt();
+                // The word first: of connections that close without it, the agent asks why.
                 self.session.stop(now());
+                control.halt();
             } else if !control.is_halted()
                 && self.is_over()
                 && there.is_none()

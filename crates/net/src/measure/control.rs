@@ -8,6 +8,9 @@ use std::time::Duration;
 
 use crate::clock::steady_ns;
 
+/// How much later than the end of its connections the word may come that a test is to end.
+const WORD_BEHIND_NS: u64 = 2_000_000_000;
+
 /// Begins and ends a test, and wakes whoever waits for either.
 #[derive(Debug, Default)]
 pub struct Control {
@@ -68,6 +71,15 @@ impl Control {
             };
         }
         *rung = false;
+    }
+
+    /// Whether whoever closed the connections of the test ended it on purpose: the word may come after.
+    pub fn is_ended_on_purpose(&self) -> bool {
+        let until_ns = steady_ns() + WORD_BEHIND_NS;
+        while !self.is_halted() && steady_ns() < until_ns {
+            self.wait_until(until_ns);
+        }
+        self.is_halted()
     }
 
     /// Waits for the beginning until the steady clock shows `until_ns`; when it was, if it came.

@@ -425,7 +425,7 @@ impl<'scope> Working<'scope> {
         let (moments, samples) = working.sample(began_ns, watch);
         // Told to end after all that counts, it is complete: the other side has no more to come.
         let at_ns = moments.last().map_or(0, |moment| moment.at_ns);
-        let is_stopped = control.is_halted() && at_ns < course.spec.planned_ns();
+        let is_stopped = at_ns < course.spec.planned_ns() && control.is_ended_on_purpose();
         course.conclude(moments, samples, own, is_stopped)
     }
 

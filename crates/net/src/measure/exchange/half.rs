@@ -320,7 +320,7 @@ impl Responder {
             Door::Met(listener, stream) if self.part.pacing == Pacing::Connect => {
                 self.answer_each(listener, stream, is_over)
             }
-            Door::Met(_, stream) => self.answer_stream(stream),
+            Door::Met(_, stream) => self.answer_stream(stream, control),
             Door::Socket(socket) => self.answer_datagrams(socket, control, is_over),
             // It is not asked to work before it has met.
             Door::Listener(_) => ResponsesReport::default(),
@@ -336,7 +336,7 @@ impl Responder {
         Bounds { deadline_ns: None, bytes_per_second: self.rate_max }
     }
 
-    fn answer_stream(&self, mut stream: &TcpStream) -> ResponsesReport {
+    fn answer_stream(&self, mut stream: &TcpStream, control: &Control) -> ResponsesReport {
         let spec = self.part.within(&self.test);
         let mut report = ResponsesReport::default();
         let count = &mut report.answered;
@@ -346,8 +346,9 @@ impl Responder {
                 super::answer_in_turn(&mut secure, &spec, self.bounds(), count)
             }),
         };
-        report.error = outcome.err().map(|error| error.to_string());
         stream.shutdown(Shutdown::Both).ok();
+        let is_end = |error: &io::Error| is_parting(error) && control.is_ended_on_purpose();
+        report.error = outcome.err().filter(|error| !is_end(error)).map(|error| error.to_string());
         report
     }
 
@@ -437,6 +438,12 @@ impl Responder {
 }
 
 /// Nothing there yet, and no end either.
+/// Whether the other side has closed the connection.
+fn is_parting(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), UnexpectedEof | ConnectionReset | ConnectionAborted | BrokenPipe)
+}
+
 fn is_waiting(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
