@@ -100,52 +100,9 @@ impl Kernel {
         *last.expect("Portable always is")
     }
 
-    /// As [`sum`](crate::sum()), by this kernel.
-    ///
-    /// # Panics
-    ///
-    /// When the kernel is not [`available`](Self::available).
-    pub fn sum(self, bytes: &[u8]) -> Sum {
-        self.insist();
-        // SAFETY: it is available.
-        unsafe { sum_by(bytes, self.passes()) }
-    }
-
-    /// As [`copy_and_sum`](crate::copy_and_sum), by this kernel.
-    ///
-    /// # Panics
-    ///
-    /// When the kernel is not [`available`](Self::available), or the lengths differ.
-    pub fn copy_and_sum(self, src: &[u8], dst: &mut [u8]) -> Sum {
-        self.insist();
-        assert_eq!(src.len(), dst.len(), "a copy has the length of its source");
-        // SAFETY: it is available.
-        unsafe { copy_and_sum_by(src, dst, self.passes()) }
-    }
-
-    /// The loads and stores of [`copy_and_sum`](Self::copy_and_sum) without its additions, never
-    /// past the cache: the least time that a sum within the copy could take with these instructions.
-    ///
-    /// For measurements; whoever wants a copy calls `copy_from_slice`.
-    ///
-    /// # Panics
-    ///
-    /// When the kernel is not [`available`](Self::available), or the lengths differ.
-    pub fn copy(self, src: &[u8], dst: &mut [u8]) {
-        self.insist();
-        assert_eq!(src.len(), dst.len(), "a copy has the length of its source");
-        let passes = self.passes();
-        if src.len() < lanes::MIN {
-            // SAFETY: it is available.
-            unsafe { (passes.copy)(src, dst) };
-        } else {
-            // SAFETY: it is available.
-            unsafe { lanes::copy(src, dst, passes.copy, passes.copy_lanes) };
-        }
-    }
-
-    fn insist(self) {
-        assert!(self.available(), "this processor has no {}: ask available() first", self.name());
+    /// It, where this processor has it: asked for once, as the answer takes a nanosecond or two.
+    pub fn ready(self) -> Option<Ready> {
+        self.available().then(|| Ready(self.passes()))
     }
 
     #[inline]
@@ -163,6 +120,57 @@ impl Kernel {
             Self::Vnni512 => &vnni512::PASSES,
             _ => &portable::PASSES,
         }
+    }
+}
+
+/// A kernel that this processor has.
+#[derive(Clone, Copy)]
+pub struct Ready(&'static Passes);
+
+impl Ready {
+    /// As [`sum`](crate::sum()), by this kernel.
+    #[inline]
+    pub fn sum(self, bytes: &[u8]) -> Sum {
+        // SAFETY: it is available.
+        unsafe { sum_by(bytes, self.0) }
+    }
+
+    /// As [`copy_and_sum`](crate::copy_and_sum), by this kernel.
+    ///
+    /// # Panics
+    ///
+    /// When the lengths differ.
+    #[inline]
+    pub fn copy_and_sum(self, src: &[u8], dst: &mut [u8]) -> Sum {
+        assert_eq!(src.len(), dst.len(), "a copy has the length of its source");
+        // SAFETY: it is available.
+        unsafe { copy_and_sum_by(src, dst, self.0) }
+    }
+
+    /// The loads and stores of [`copy_and_sum`](Self::copy_and_sum) without its additions, never
+    /// past the cache: the least time that a sum within the copy could take with these instructions.
+    ///
+    /// For measurements; whoever wants a copy calls `copy_from_slice`.
+    ///
+    /// # Panics
+    ///
+    /// When the lengths differ.
+    #[inline]
+    pub fn copy(self, src: &[u8], dst: &mut [u8]) {
+        assert_eq!(src.len(), dst.len(), "a copy has the length of its source");
+        if src.len() < lanes::MIN {
+            // SAFETY: it is available.
+            unsafe { (self.0.copy)(src, dst) };
+        } else {
+            // SAFETY: it is available.
+            unsafe { lanes::copy(src, dst, self.0.copy, self.0.copy_lanes) };
+        }
+    }
+}
+
+impl std::fmt::Debug for Ready {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ready").finish_non_exhaustive()
     }
 }
 

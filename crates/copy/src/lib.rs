@@ -7,7 +7,7 @@
 mod kernel;
 mod sum;
 
-pub use kernel::Kernel;
+pub use kernel::{Kernel, Ready};
 pub use sum::Sum;
 
 use kernel::short;

@@ -1,12 +1,15 @@
-//! AVX2: `vpmaddwd` adds the words of 32 bytes in pairs, once a flipped bit has made them signed.
+//! AVX2: beside a copy, 64-bit words are added, and their upper halves again, which tells what was carried
+//! out of the top; without one, `vpmaddwd` adds the words of 32 bytes in pairs, once a flipped bit has made
+//! them signed. Each is a tenth quicker in its place on Zen 3.
 //!
 //! Left out: where a pass begins and ends, which the skeleton knows.
 
 use std::arch::x86_64::{
-    __m256i, _mm_add_epi32, _mm_cvtsi128_si32, _mm_shuffle_epi32, _mm256_add_epi32,
+    __m256i, _mm_add_epi32, _mm_add_epi64, _mm_cvtsi128_si32, _mm_cvtsi128_si64, _mm_shuffle_epi32,
+    _mm_unpackhi_epi64, _mm256_add_epi32, _mm256_add_epi64, _mm256_and_si256,
     _mm256_castsi256_si128, _mm256_extracti128_si256, _mm256_loadu_si256, _mm256_madd_epi16,
-    _mm256_set1_epi16, _mm256_setzero_si256, _mm256_storeu_si256, _mm256_stream_si256,
-    _mm256_xor_si256,
+    _mm256_set1_epi16, _mm256_setzero_si256, _mm256_slli_epi64, _mm256_srli_epi64,
+    _mm256_storeu_si256, _mm256_stream_si256, _mm256_sub_epi64, _mm256_xor_si256,
 };
 
 use super::lanes::{LANES, LINE};
@@ -16,11 +19,16 @@ use super::{short, unsigned};
 /// Bytes in a vector.
 pub(super) const WIDTH: usize = 32;
 
+/// Vectors a turn.
+const TURN: usize = UNROLL;
+
 passes!("avx2");
 
-/// Totals of words less 2¹⁵ each, in 32-bit lanes of two, and the edges' sum.
+/// Totals of 64-bit words and of their upper halves, in 64-bit lanes; the former wrap. And the sum of
+/// heads and odd bytes.
 struct Totals {
     words: [__m256i; UNROLL],
+    uppers: [__m256i; UNROLL],
     edges: u64,
 }
 
@@ -28,7 +36,70 @@ impl Totals {
     #[inline]
     #[target_feature(enable = "avx2")]
     fn zero() -> Self {
-        Self { words: [_mm256_setzero_si256(); UNROLL], edges: 0 }
+        let zeros = [_mm256_setzero_si256(); UNROLL];
+        Self { words: zeros, uppers: zeros, edges: 0 }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn add(&mut self, at: usize, vector: __m256i) {
+        self.words[at] = _mm256_add_epi64(self.words[at], vector);
+        self.uppers[at] = _mm256_add_epi64(self.uppers[at], _mm256_srli_epi64::<32>(vector));
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn copy_tail(&mut self, src: &[u8], dst: &mut [u8], tail: usize) {
+        let (words, byte) = load_tail(src, tail);
+        self.add(UNROLL - 1, words);
+        self.edges = short::plus(self.edges, byte);
+        store_tail(src, dst, tail);
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn copy_head(&mut self, src: &[u8], dst: &mut [u8], head: usize, is_odd: bool) {
+        if is_odd {
+            let sum = short::copy_and_sum(&src[..head], &mut dst[..head]);
+            self.edges = sum.rotate_left(8);
+        } else {
+            self.add(0, load_head(src, head));
+            store_head(src, dst);
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn finish(self, _: usize, _: usize) -> u64 {
+        let (words, uppers) = (plus(self.words), plus(self.uppers));
+        // What wrapped is what the lower halves lack: they do not. Modulo 2¹⁶−1 an upper half counts as a
+        // lower one.
+        let lowers = _mm256_sub_epi64(words, _mm256_slli_epi64::<32>(uppers));
+        let halves = _mm256_add_epi64(lowers, uppers);
+        let upper = _mm256_extracti128_si256::<1>(halves);
+        let halves = _mm_add_epi64(_mm256_castsi256_si128(halves), upper);
+        let halves = _mm_add_epi64(halves, _mm_unpackhi_epi64(halves, halves));
+        short::plus(_mm_cvtsi128_si64(halves).cast_unsigned(), self.edges)
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn plus([a, b, c, d]: [__m256i; UNROLL]) -> __m256i {
+    _mm256_add_epi64(_mm256_add_epi64(a, b), _mm256_add_epi64(c, d))
+}
+
+/// Totals of words less 2¹⁵ each, in 32-bit lanes of two, and an odd byte.
+struct Sums {
+    words: [__m256i; UNROLL],
+    byte: u64,
+}
+
+impl Sums {
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn zero() -> Self {
+        Self { words: [_mm256_setzero_si256(); UNROLL], byte: 0 }
     }
 
     #[inline]
@@ -40,21 +111,16 @@ impl Totals {
 
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn add_edge(&mut self, bytes: &[u8]) {
-        self.edges = short::plus(self.edges, short::sum(bytes));
+    fn add_tail(&mut self, bytes: &[u8], tail: usize) {
+        let (words, byte) = load_tail(bytes, tail);
+        self.add(UNROLL - 1, words);
+        self.byte = byte;
     }
 
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn copy_edge(&mut self, src: &[u8], dst: &mut [u8], is_odd: bool) {
-        let edge = short::copy_and_sum(src, dst);
-        self.edges = short::plus(self.edges, if is_odd { edge.rotate_left(8) } else { edge });
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn finish(self, vectors: usize, _: usize) -> u64 {
-        short::plus(unsigned(reduce(self.words), vectors * WIDTH), self.edges)
+    fn finish(self, vectors: usize, tails: usize) -> u64 {
+        short::plus(unsigned(reduce(self.words), (vectors + tails) * WIDTH), self.byte)
     }
 }
 
@@ -74,6 +140,70 @@ pub(super) fn reduce([a, b, c, d]: [__m256i; UNROLL]) -> i32 {
     let lanes = _mm_add_epi32(_mm256_castsi256_si128(lanes), upper);
     let lanes = _mm_add_epi32(lanes, _mm_shuffle_epi32::<0b01_00_11_10>(lanes));
     _mm_cvtsi128_si32(_mm_add_epi32(lanes, _mm_shuffle_epi32::<0b10_11_00_01>(lanes)))
+}
+
+/// Ones between zeros, a vector of each: one that begins `n` bytes on has ones in its last `n` bytes, and one
+/// that begins `n` bytes before the second zeros has them in its first `n`.
+const KEEP: [u8; 3 * WIDTH] = {
+    let mut keep = [0; 3 * WIDTH];
+    let mut at = WIDTH;
+    while at < 2 * WIDTH {
+        keep[at] = u8::MAX;
+        at += 1;
+    }
+    keep
+};
+
+/// The first `head` bytes, an even number of fewer than a vector, of at least a vector, before zeros.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn load_head(bytes: &[u8], head: usize) -> __m256i {
+    _mm256_and_si256(load_at(bytes, 0), load_at(&KEEP, 2 * WIDTH - head))
+}
+
+/// Copies the first vector, of which only the head is not copied again.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn store_head(src: &[u8], dst: &mut [u8]) {
+    store_at(dst, 0, load_at(src, 0));
+}
+
+/// The last `tail` bytes, fewer than a vector, of at least a vector: their whole words among zeros, and
+/// the odd byte.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn load_tail(bytes: &[u8], tail: usize) -> (__m256i, u64) {
+    let odd = tail % 2;
+    let byte = if odd == 1 { u64::from(bytes[bytes.len() - 1]) } else { 0 };
+    // What is before the tail was summed with its vector.
+    let last = load_at(bytes, (bytes.len() - odd).saturating_sub(WIDTH));
+    (_mm256_and_si256(last, load_at(&KEEP, tail - odd)), byte)
+}
+
+/// Copies the last vector, of which only the tail was not copied before.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn store_tail(src: &[u8], dst: &mut [u8], tail: usize) {
+    if tail > 0 {
+        let at = src.len() - WIDTH;
+        store_at(dst, at, load_at(src, at));
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn load_at(bytes: &[u8], at: usize) -> __m256i {
+    assert!(at <= bytes.len() && bytes.len() - at >= WIDTH, "a vector is left");
+    // SAFETY: the slice has as many bytes from there on as the vector, which may lie anywhere.
+    unsafe { _mm256_loadu_si256(bytes.as_ptr().add(at).cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn store_at(bytes: &mut [u8], at: usize, vector: __m256i) {
+    assert!(at <= bytes.len() && bytes.len() - at >= WIDTH, "a vector is left");
+    // SAFETY: the slice has as many bytes from there on as the vector, which may lie anywhere.
+    unsafe { _mm256_storeu_si256(bytes.as_mut_ptr().add(at).cast(), vector) }
 }
 
 #[inline]

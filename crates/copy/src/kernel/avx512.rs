@@ -15,10 +15,15 @@ use super::unsigned;
 /// Bytes in a vector.
 pub(super) const WIDTH: usize = 64;
 
+/// Vectors a turn.
+const TURN: usize = UNROLL;
+
 passes!("avx512f,avx512bw");
 
 /// Totals of words less 2¹⁵ each, in 32-bit lanes of two.
 struct Totals([__m512i; UNROLL]);
+
+type Sums = Totals;
 
 impl Totals {
     #[inline]
@@ -36,8 +41,21 @@ impl Totals {
 
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw")]
-    fn add_edge(&mut self, bytes: &[u8]) {
-        self.add(0, load_edge(bytes, 0));
+    fn add_tail(&mut self, bytes: &[u8], tail: usize) {
+        self.add(0, load_edge(&bytes[bytes.len() - tail..], 0));
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw")]
+    fn copy_head(&mut self, src: &[u8], dst: &mut [u8], head: usize, is_odd: bool) {
+        self.copy_edge(&src[..head], &mut dst[..head], is_odd);
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw")]
+    fn copy_tail(&mut self, src: &[u8], dst: &mut [u8], tail: usize) {
+        let done = src.len() - tail;
+        self.copy_edge(&src[done..], &mut dst[done..], false);
     }
 
     #[inline]

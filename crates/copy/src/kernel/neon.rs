@@ -15,6 +15,9 @@ use super::skeleton::{UNROLL, passes};
 /// Bytes in a vector.
 const WIDTH: usize = 16;
 
+/// Vectors a turn.
+const TURN: usize = UNROLL;
+
 passes!("neon");
 
 /// Totals of words, two in a 32-bit lane a vector, and the edges' sum.
@@ -22,6 +25,8 @@ struct Totals {
     words: [uint32x4_t; UNROLL],
     edges: u64,
 }
+
+type Sums = Totals;
 
 impl Totals {
     #[inline]
@@ -38,8 +43,21 @@ impl Totals {
 
     #[inline]
     #[target_feature(enable = "neon")]
-    fn add_edge(&mut self, bytes: &[u8]) {
-        self.edges = short::plus(self.edges, short::sum(bytes));
+    fn add_tail(&mut self, bytes: &[u8], tail: usize) {
+        self.edges = short::plus(self.edges, short::sum(&bytes[bytes.len() - tail..]));
+    }
+
+    #[inline]
+    #[target_feature(enable = "neon")]
+    fn copy_head(&mut self, src: &[u8], dst: &mut [u8], head: usize, is_odd: bool) {
+        self.copy_edge(&src[..head], &mut dst[..head], is_odd);
+    }
+
+    #[inline]
+    #[target_feature(enable = "neon")]
+    fn copy_tail(&mut self, src: &[u8], dst: &mut [u8], tail: usize) {
+        let done = src.len() - tail;
+        self.copy_edge(&src[done..], &mut dst[done..], false);
     }
 
     #[inline]

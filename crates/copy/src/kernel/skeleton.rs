@@ -1,7 +1,8 @@
 //! What the vector kernels have in common: where a pass begins and ends.
 //!
-//! A kernel's file brings `WIDTH`, `Totals`, `load`, `store` and `stream`; [`passes`] writes its
-//! passes around them. It is a macro because a generic function cannot take over the target
+//! A kernel's file brings `WIDTH`, `Totals` of what is copied, `Sums` of what is only read, `load`,
+//! `store` and `stream`; [`passes`] writes its passes around them. An *edge* is fewer bytes than a vector has: the *head* before `dst` is aligned,
+//! and the *tail*, of which a kernel also sees what comes before. It is a macro because a generic function cannot take over the target
 //! features that its parameters need. Left out: pieces longer than `PIECE_MAX`.
 
 /// Vectors a turn: as many totals, so that no addition waits for the one before.
@@ -20,26 +21,29 @@ macro_rules! passes {
         };
 
         /// Bytes a turn of the loop.
-        const BLOCK: usize = WIDTH * UNROLL;
+        const BLOCK: usize = WIDTH * TURN;
 
         #[target_feature(enable = $features)]
         fn sum(bytes: &[u8]) -> u64 {
-            let mut totals = Totals::zero();
+            if bytes.len() < WIDTH {
+                return $crate::kernel::short::sum(bytes);
+            }
+            let mut totals = Sums::zero();
             let (blocks, rest) = bytes.as_chunks::<BLOCK>();
             for block in blocks {
                 let (vectors, _) = block.as_chunks::<WIDTH>();
                 for (at, vector) in vectors.iter().enumerate() {
-                    totals.add(at, load(vector));
+                    totals.add(at % UNROLL, load(vector));
                 }
             }
             let (vectors, tail) = rest.as_chunks::<WIDTH>();
-            for at in 0..UNROLL - 1 {
+            for at in 0..TURN - 1 {
                 if let Some(vector) = vectors.get(at) {
-                    totals.add(at, load(vector));
+                    totals.add(at % UNROLL, load(vector));
                 }
             }
-            totals.add_edge(tail);
-            totals.finish(blocks.len() * UNROLL + vectors.len(), 1)
+            totals.add_tail(bytes, tail.len());
+            totals.finish(blocks.len() * TURN + vectors.len(), 1)
         }
 
         #[target_feature(enable = $features)]
@@ -48,61 +52,74 @@ macro_rules! passes {
                 return $crate::kernel::short::copy_and_sum(src, dst);
             }
             let dst = &mut dst[..src.len()];
-            let mut totals = Totals::zero();
             let head = if src.len() < 2 * BLOCK { 0 } else { dst.as_ptr().align_offset(WIDTH) };
-            if head == 0 {
-                return copy_body::<STREAM, SUM>(src, dst, totals, 0);
+            if head % 2 == 0 {
+                copy_body::<STREAM, SUM, false>(src, dst, head)
+            } else {
+                copy_odd::<STREAM, SUM>(src, dst, head)
             }
-            // Up to where `dst` is aligned. The rest of the words then begin at its parity.
-            let is_odd = head % 2 == 1;
-            let (edge, src) = src.split_at(head);
-            let (into, dst) = dst.split_at_mut(head);
-            totals.copy_edge(edge, into, is_odd);
-            let sum = copy_body::<STREAM, SUM>(src, dst, totals, 1);
-            if is_odd { sum.rotate_left(8) } else { sum }
         }
 
-        /// Copies whole vectors, and adds them and the bytes left over to `totals`, which has
-        /// `edges` edges already.
-        #[inline]
+        /// Apart, as what an odd head needs would be saved and restored around every copy.
+        #[inline(never)]
         #[target_feature(enable = $features)]
-        fn copy_body<const STREAM: bool, const SUM: bool>(
+        fn copy_odd<const STREAM: bool, const SUM: bool>(
             src: &[u8],
             dst: &mut [u8],
-            mut totals: Totals,
-            edges: usize,
+            head: usize,
         ) -> u64 {
+            copy_body::<STREAM, SUM, true>(src, dst, head)
+        }
+
+        /// Copies up to where `dst` is aligned, `head` bytes on; then whole vectors, and the tail.
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn copy_body<const STREAM: bool, const SUM: bool, const ODD: bool>(
+            src: &[u8],
+            dst: &mut [u8],
+            head: usize,
+        ) -> u64 {
+            let mut totals = Totals::zero();
+            if head > 0 {
+                // The rest of the words begin at the head's parity.
+                totals.copy_head(src, dst, head, ODD);
+            }
+            let (src, dst) = (&src[head..], &mut dst[head..]);
             let dst = &mut dst[..src.len()];
             let (blocks, rest) = src.as_chunks::<BLOCK>();
             let (into_blocks, into_rest) = dst.as_chunks_mut::<BLOCK>();
             for (block, into) in blocks.iter().zip(into_blocks) {
                 let (vectors, _) = block.as_chunks::<WIDTH>();
                 let (into, _) = into.as_chunks_mut::<WIDTH>();
-                for (at, (vector, into)) in vectors.iter().zip(into).enumerate() {
-                    let vector = load(vector);
-                    if SUM {
-                        totals.add(at, vector);
+                let turns = vectors.as_chunks::<UNROLL>().0.iter().zip(into.as_chunks_mut().0);
+                for (vectors, into) in turns {
+                    let into: &mut [[u8; WIDTH]; UNROLL] = into;
+                    for (at, (vector, into)) in vectors.iter().zip(into).enumerate() {
+                        let vector = load(vector);
+                        if SUM {
+                            totals.add(at, vector);
+                        }
+                        if STREAM { stream(into, vector) } else { store(into, vector) }
                     }
-                    if STREAM { stream(into, vector) } else { store(into, vector) }
                 }
-                if !SUM {
-                    // Compilers make a loop of nothing but loads and stores a call of `memcpy`.
-                    std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
-                }
+                // Compilers may make the loads and stores of the loop a call of `memcpy`, before a loop of sums.
+                std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
             }
             let (vectors, tail) = rest.as_chunks::<WIDTH>();
-            let (into_vectors, into_tail) = into_rest.as_chunks_mut::<WIDTH>();
-            for at in 0..UNROLL - 1 {
+            let (into_vectors, _) = into_rest.as_chunks_mut::<WIDTH>();
+            for at in 0..TURN - 1 {
                 if let (Some(vector), Some(into)) = (vectors.get(at), into_vectors.get_mut(at)) {
                     let vector = load(vector);
                     if SUM {
-                        totals.add(at, vector);
+                        totals.add(at % UNROLL, vector);
                     }
                     store(into, vector);
                 }
             }
-            totals.copy_edge(tail, into_tail, false);
-            totals.finish(blocks.len() * UNROLL + vectors.len(), edges + 1)
+            totals.copy_tail(src, dst, tail.len());
+            let edges = usize::from(head > 0) + 1;
+            let sum = totals.finish(blocks.len() * TURN + vectors.len(), edges);
+            if ODD { sum.rotate_left(8) } else { sum }
         }
 
         /// Copies a line of each lane in turn, and sums them.

@@ -7,24 +7,33 @@ use std::arch::x86_64::{
     __m256i, _mm256_dpwssd_avx_epi32, _mm256_set1_epi16, _mm256_setzero_si256,
 };
 
-use super::avx2::{WIDTH, load, reduce, signed, store, stream};
+use super::avx2::{
+    WIDTH, load, load_head, load_tail, reduce, signed, store, store_head, store_tail, stream,
+};
 use super::lanes::{LANES, LINE};
 use super::skeleton::{UNROLL, passes};
 use super::{short, unsigned};
 
+/// Vectors a turn.
+const TURN: usize = 2 * UNROLL;
+
 passes!("avx2,avxvnni");
 
-/// Totals of words less 2¹⁵ each, in 32-bit lanes of two, and the edges' sum.
+/// Totals of words less 2¹⁵ each, in 32-bit lanes of two, and the sum of heads and odd bytes.
 struct Totals {
     words: [__m256i; UNROLL],
+    /// Vectors among `words` that edges gave.
+    masked: usize,
     edges: u64,
 }
+
+type Sums = Totals;
 
 impl Totals {
     #[inline]
     #[target_feature(enable = "avx2,avxvnni")]
     fn zero() -> Self {
-        Self { words: [_mm256_setzero_si256(); UNROLL], edges: 0 }
+        Self { words: [_mm256_setzero_si256(); UNROLL], masked: 0, edges: 0 }
     }
 
     #[inline]
@@ -36,20 +45,36 @@ impl Totals {
 
     #[inline]
     #[target_feature(enable = "avx2,avxvnni")]
-    fn add_edge(&mut self, bytes: &[u8]) {
-        self.edges = short::plus(self.edges, short::sum(bytes));
+    fn add_tail(&mut self, bytes: &[u8], tail: usize) {
+        let (words, byte) = load_tail(bytes, tail);
+        self.add(UNROLL - 1, words);
+        self.masked += 1;
+        self.edges = short::plus(self.edges, byte);
     }
 
     #[inline]
     #[target_feature(enable = "avx2,avxvnni")]
-    fn copy_edge(&mut self, src: &[u8], dst: &mut [u8], is_odd: bool) {
-        let edge = short::copy_and_sum(src, dst);
-        self.edges = short::plus(self.edges, if is_odd { edge.rotate_left(8) } else { edge });
+    fn copy_tail(&mut self, src: &[u8], dst: &mut [u8], tail: usize) {
+        self.add_tail(src, tail);
+        store_tail(src, dst, tail);
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2,avxvnni")]
+    fn copy_head(&mut self, src: &[u8], dst: &mut [u8], head: usize, is_odd: bool) {
+        if is_odd {
+            let sum = short::copy_and_sum(&src[..head], &mut dst[..head]);
+            self.edges = sum.rotate_left(8);
+        } else {
+            self.add(0, load_head(src, head));
+            self.masked += 1;
+            store_head(src, dst);
+        }
     }
 
     #[inline]
     #[target_feature(enable = "avx2,avxvnni")]
     fn finish(self, vectors: usize, _: usize) -> u64 {
-        short::plus(unsigned(reduce(self.words), vectors * WIDTH), self.edges)
+        short::plus(unsigned(reduce(self.words), (vectors + self.masked) * WIDTH), self.edges)
     }
 }

@@ -51,9 +51,11 @@ impl Checksums {
             return Err(Trouble::Impossible(format!("at most {} bytes are summed", ARENA / 2)));
         }
         let kernel = match kernel(name) {
-            Some(kernel) if kernel.available() => kernel,
-            None if operation == "copy" => Kernel::best(),
-            _ => return Err(Trouble::Impossible(format!("there is no kernel '{name}' here"))),
+            None if operation == "copy" => Kernel::best().ready(),
+            kernel => kernel.and_then(Kernel::ready),
+        };
+        let Some(kernel) = kernel else {
+            return Err(Trouble::Impossible(format!("there is no kernel '{name}' here")));
         };
         if self.source.is_empty() {
             // Different bytes everywhere, so that no page stands for another.
