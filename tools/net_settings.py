@@ -4,8 +4,9 @@
 For each setting a lab of two hosts is made behind `plumb link`; plumb net measures from one to the other, first idle,
 then down under load, then paced datagrams down at half the rate; and the link's own accounts say what passed, how
 long it took and what was dropped. Of a frame the link's time is its delay, its wait (sojourn, the median), and
-its bits at the rate. The table has what plumb said and in percent its ratio to the link's less 1; of losses both
-counts.
+its bits at the rate. Under load the wait is that of the frames of the time that plumb net counts: the link is
+asked for its account all the while, and two of its documents are subtracted. The table has what plumb said and
+in percent its ratio to the link's less 1; of losses both counts.
 
 usage: tools/net_settings.py [PLUMB] [SETTING ...]
 """
@@ -15,6 +16,8 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 
 # rate, one-way delay, loss of each direction
 SETTINGS = [
@@ -37,6 +40,9 @@ PROBE_FRAME = 64 + UDP_OVERHEAD
 DATAGRAM = 1400
 # What announces a stream of datagrams and ends it.
 TALK_FRAME = 40 + UDP_OVERHEAD
+# Seconds of load before those that count, and these.
+WARM_UP = 3
+LOADED = 8
 UDP_SHARE = 0.5
 UDP_MOST = 200e6
 UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
@@ -72,9 +78,44 @@ def median(way):
     return way["least_ns"] + way["above_p50_ns"] if way else 0.0
 
 
-def of_link(shown, way, delay, rate, frame=PROBE_FRAME):
-    """Nanoseconds that a frame took one way: delay, bits at the rate, and the wait."""
-    return float(delay[:-2]) * 1e6 + frame * 8 / bits(rate) * 1e9 + shown[way]["sojourn_us_p50"] * 1e3
+def of_link(before, after, way, delay, rate, frame=PROBE_FRAME):
+    """Nanoseconds that a frame took one way between two accounts: delay, bits at the rate, and the wait."""
+    waits = dict(map(tuple, after[way]["sojourns_us"]))
+    for us, frames in before[way]["sojourns_us"]:
+        waits[us] -= frames
+    left = sum(waits.values()) / 2
+    for us, frames in sorted(waits.items()):
+        left -= frames
+        if left <= 0:
+            break
+    return float(delay[:-2]) * 1e6 + frame * 8 / bits(rate) * 1e9 + us * 1e3
+
+
+class Accounts:
+    """The link's account, ten times a second, while something else happens."""
+
+    def __init__(self, plumb, name):
+        self.shown, self.over = [], threading.Event()
+        self.thread = threading.Thread(target=self.work, args=(plumb, name))
+
+    def work(self, plumb, name):
+        while not self.over.wait(0.1):
+            self.shown.append((time.monotonic(), counted(plumb, name)[0]))
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.thread.join()
+
+    def of_load(self, skip, seconds):
+        """The two around the time that counts: it begins `skip` after the first bulk data."""
+        quiet = self.shown[0][1]["down"]["frames_in"]
+        busy = next(at for at, shown in self.shown if shown["down"]["frames_in"] > quiet + 30)
+        nearest = lambda due: min(self.shown, key=lambda entry: abs(entry[0] - due))[1]
+        return nearest(busy + skip), nearest(busy + skip + seconds)
 
 
 def dropped(after, before, ways):
@@ -88,22 +129,24 @@ def measure(plumb, name, rate, delay):
     before, _ = counted(plumb, name)
     idle = net(plumb, name, address, "--only", "idle", "--idle", "5s", "--mtu=0s")["phases"][0]["probes"]
     after, _ = counted(plumb, name)
-    each = {way: of_link(after, way, delay, rate) for way in ("up", "down")}
+    each = {way: of_link(before, after, way, delay, rate) for way in ("up", "down")}
     figures += [("idle", idle["path"]["p50_ns"], each["up"] + each["down"])]
     figures += [(way, median(idle[f"one_way_{way}"]), each[way]) for way in ("up", "down")]
     losses.append(("probes", idle["lost"], dropped(after, before, ("up", "down"))))
 
     before = after
-    document = net(plumb, name, address, "--only", "down", "-t", "8s", "--drain", "30s", "--mtu=0s")
+    with Accounts(plumb, name) as accounts:
+        document = net(plumb, name, address, "--only", "down", "--warm-up", f"{WARM_UP}s", "-t", f"{LOADED}s",
+                       "--drain", "30s", "--mtu=0s")
     after, _ = counted(plumb, name)
+    began, ended = accounts.of_load(WARM_UP, LOADED)
     flow, loaded = document["phases"][0]["flows"][0], document["phases"][0]["probes"]
     grew = {k: after["down"][k] - before["down"][k] for k in ("bytes_out", "frames_out")}
     probes = loaded["answered"] + (loaded["lost_down"] or 0)
     payload = grew["bytes_out"] - FRAME_OVERHEAD * grew["frames_out"] - probes * 40
     figures.append(("tcp", flow["received_bytes_total"], payload))
-    # The queue under load is that of now: what waited while idle is few.
-    figures.append(("loaded", loaded["path"]["p50_ns"],
-                    of_link(after, "up", delay, rate) + of_link(after, "down", delay, rate)))
+    each = {way: of_link(began, ended, way, delay, rate) for way in ("up", "down")}
+    figures.append(("loaded", loaded["path"]["p50_ns"], each["up"] + each["down"]))
 
     before = after
     asked = min(UDP_SHARE * bits(rate), UDP_MOST)

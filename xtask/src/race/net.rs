@@ -84,14 +84,17 @@ fn tasks() -> Vec<Task> {
             }
         }
     }
-    for (way, word) in [("up", ""), ("down", " -R")] {
-        tasks.push(Task {
-            name: format!("udp, 500 Mb/s, {way}"),
-            words: format!("-u -b 500M -l 1400{word}"),
-            own: String::new(),
-            kind: Kind::Datagrams,
-            is_own: false,
-        });
+    for is_own in [false, true] {
+        for (way, word) in [("up", ""), ("down", " -R")] {
+            let engine = if is_own { "own " } else { "" };
+            tasks.push(Task {
+                name: format!("{engine}udp, 500 Mb/s, {way}"),
+                words: format!("-u -b 500M -l 1400{word}"),
+                own: format!("--udp 500mbit --udp-size 1400 --only {way}"),
+                kind: Kind::Datagrams,
+                is_own,
+            });
+        }
     }
     for (transport, word) in [("tcp", "--tcp"), ("udp", "")] {
         tasks.push(Task {

@@ -89,6 +89,10 @@ pub struct LinkDirection {
     pub sojourn_us_p99: f64,
     /// The longest.
     pub sojourn_us_max: f64,
+    /// How many frames waited how many microseconds (within 0.8 %), ascending. What happened between two
+    /// documents of a link that runs is the difference of their counts.
+    #[serde(default)]
+    pub sojourns_us: Vec<(f64, u64)>,
 }
 
 /// How punctual a link's driver was; times in microseconds.

@@ -19,9 +19,6 @@ use super::{short, unsigned};
 /// Bytes in a vector.
 pub(super) const WIDTH: usize = 32;
 
-/// Vectors a turn.
-const TURN: usize = UNROLL;
-
 passes!("avx2");
 
 /// Totals of 64-bit words and of their upper halves, in 64-bit lanes; the former wrap. And the sum of
@@ -49,10 +46,10 @@ impl Totals {
 
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn copy_tail(&mut self, src: &[u8], dst: &mut [u8], tail: usize) {
-        let (words, byte) = load_tail(src, tail);
+    fn copy_tail(&mut self, src: &[u8], dst: &mut [u8], tail: usize, is_odd: bool) {
+        let (words, byte) = load_tail(src, tail, is_odd);
         self.add(UNROLL - 1, words);
-        self.edges = short::plus(self.edges, byte);
+        self.edges = byte;
         store_tail(src, dst, tail);
     }
 
@@ -61,7 +58,7 @@ impl Totals {
     fn copy_head(&mut self, src: &[u8], dst: &mut [u8], head: usize, is_odd: bool) {
         if is_odd {
             let sum = short::copy_and_sum(&src[..head], &mut dst[..head]);
-            self.edges = sum.rotate_left(8);
+            self.edges = short::plus(self.edges, sum.rotate_left(8));
         } else {
             self.add(0, load_head(src, head));
             store_head(src, dst);
@@ -112,7 +109,7 @@ impl Sums {
     #[inline]
     #[target_feature(enable = "avx2")]
     fn add_tail(&mut self, bytes: &[u8], tail: usize) {
-        let (words, byte) = load_tail(bytes, tail);
+        let (words, byte) = load_tail(bytes, tail, tail % 2 == 1);
         self.add(UNROLL - 1, words);
         self.byte = byte;
     }
@@ -172,9 +169,9 @@ pub(super) fn store_head(src: &[u8], dst: &mut [u8]) {
 /// the odd byte.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(super) fn load_tail(bytes: &[u8], tail: usize) -> (__m256i, u64) {
-    let odd = tail % 2;
-    let byte = if odd == 1 { u64::from(bytes[bytes.len() - 1]) } else { 0 };
+pub(super) fn load_tail(bytes: &[u8], tail: usize, is_odd: bool) -> (__m256i, u64) {
+    let odd = usize::from(is_odd);
+    let byte = if is_odd { u64::from(bytes[bytes.len() - 1]) } else { 0 };
     // What is before the tail was summed with its vector.
     let last = load_at(bytes, (bytes.len() - odd).saturating_sub(WIDTH));
     (_mm256_and_si256(last, load_at(&KEEP, tail - odd)), byte)

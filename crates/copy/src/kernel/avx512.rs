@@ -15,9 +15,6 @@ use super::unsigned;
 /// Bytes in a vector.
 pub(super) const WIDTH: usize = 64;
 
-/// Vectors a turn.
-const TURN: usize = UNROLL;
-
 passes!("avx512f,avx512bw");
 
 /// Totals of words less 2¹⁵ each, in 32-bit lanes of two.
@@ -53,7 +50,7 @@ impl Totals {
 
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw")]
-    fn copy_tail(&mut self, src: &[u8], dst: &mut [u8], tail: usize) {
+    fn copy_tail(&mut self, src: &[u8], dst: &mut [u8], tail: usize, _: bool) {
         let done = src.len() - tail;
         self.copy_edge(&src[done..], &mut dst[done..], false);
     }

@@ -15,9 +15,6 @@ use super::skeleton::{UNROLL, passes};
 /// Bytes in a vector.
 const WIDTH: usize = 16;
 
-/// Vectors a turn.
-const TURN: usize = UNROLL;
-
 passes!("neon");
 
 /// Totals of words, two in a 32-bit lane a vector, and the edges' sum.
@@ -55,7 +52,7 @@ impl Totals {
 
     #[inline]
     #[target_feature(enable = "neon")]
-    fn copy_tail(&mut self, src: &[u8], dst: &mut [u8], tail: usize) {
+    fn copy_tail(&mut self, src: &[u8], dst: &mut [u8], tail: usize, _: bool) {
         let done = src.len() - tail;
         self.copy_edge(&src[done..], &mut dst[done..], false);
     }

@@ -21,7 +21,7 @@ macro_rules! passes {
         };
 
         /// Bytes a turn of the loop.
-        const BLOCK: usize = WIDTH * TURN;
+        const BLOCK: usize = WIDTH * UNROLL;
 
         #[target_feature(enable = $features)]
         fn sum(bytes: &[u8]) -> u64 {
@@ -33,17 +33,17 @@ macro_rules! passes {
             for block in blocks {
                 let (vectors, _) = block.as_chunks::<WIDTH>();
                 for (at, vector) in vectors.iter().enumerate() {
-                    totals.add(at % UNROLL, load(vector));
+                    totals.add(at, load(vector));
                 }
             }
             let (vectors, tail) = rest.as_chunks::<WIDTH>();
-            for at in 0..TURN - 1 {
+            for at in 0..UNROLL - 1 {
                 if let Some(vector) = vectors.get(at) {
-                    totals.add(at % UNROLL, load(vector));
+                    totals.add(at, load(vector));
                 }
             }
             totals.add_tail(bytes, tail.len());
-            totals.finish(blocks.len() * TURN + vectors.len(), 1)
+            totals.finish(blocks.len() * UNROLL + vectors.len(), 1)
         }
 
         #[target_feature(enable = $features)]
@@ -53,14 +53,14 @@ macro_rules! passes {
             }
             let dst = &mut dst[..src.len()];
             let head = if src.len() < 2 * BLOCK { 0 } else { dst.as_ptr().align_offset(WIDTH) };
-            if head % 2 == 0 {
+            if (head | src.len()) % 2 == 0 {
                 copy_body::<STREAM, SUM, false>(src, dst, head)
             } else {
                 copy_odd::<STREAM, SUM>(src, dst, head)
             }
         }
 
-        /// Apart, as what an odd head needs would be saved and restored around every copy.
+        /// Apart, as what an odd edge needs would be saved and restored around every copy.
         #[inline(never)]
         #[target_feature(enable = $features)]
         fn copy_odd<const STREAM: bool, const SUM: bool>(
@@ -71,7 +71,8 @@ macro_rules! passes {
             copy_body::<STREAM, SUM, true>(src, dst, head)
         }
 
-        /// Copies up to where `dst` is aligned, `head` bytes on; then whole vectors, and the tail.
+        /// Copies whole vectors from where `dst` is aligned, `head` bytes on, then the tail, then the head;
+        /// either edge is odd only if they may be `ODD`.
         #[inline]
         #[target_feature(enable = $features)]
         fn copy_body<const STREAM: bool, const SUM: bool, const ODD: bool>(
@@ -80,46 +81,58 @@ macro_rules! passes {
             head: usize,
         ) -> u64 {
             let mut totals = Totals::zero();
-            if head > 0 {
-                // The rest of the words begin at the head's parity.
-                totals.copy_head(src, dst, head, ODD);
+            let (body, into) = (&src[head..], &mut dst[head..]);
+            let into = &mut into[..body.len()];
+            let (blocks, rest) = body.as_chunks::<BLOCK>();
+            let (into_blocks, into_rest) = into.as_chunks_mut::<BLOCK>();
+            let mut turns = blocks.iter().zip(into_blocks);
+            // The first turn begins at zero, which a compiler knows only of a turn by itself.
+            if let Some((block, into)) = turns.next() {
+                copy_block::<STREAM, SUM>(&mut totals, block, into);
             }
-            let (src, dst) = (&src[head..], &mut dst[head..]);
-            let dst = &mut dst[..src.len()];
-            let (blocks, rest) = src.as_chunks::<BLOCK>();
-            let (into_blocks, into_rest) = dst.as_chunks_mut::<BLOCK>();
-            for (block, into) in blocks.iter().zip(into_blocks) {
-                let (vectors, _) = block.as_chunks::<WIDTH>();
-                let (into, _) = into.as_chunks_mut::<WIDTH>();
-                let turns = vectors.as_chunks::<UNROLL>().0.iter().zip(into.as_chunks_mut().0);
-                for (vectors, into) in turns {
-                    let into: &mut [[u8; WIDTH]; UNROLL] = into;
-                    for (at, (vector, into)) in vectors.iter().zip(into).enumerate() {
-                        let vector = load(vector);
-                        if SUM {
-                            totals.add(at, vector);
-                        }
-                        if STREAM { stream(into, vector) } else { store(into, vector) }
-                    }
-                }
-                // Compilers may make the loads and stores of the loop a call of `memcpy`, before a loop of sums.
-                std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
+            for (block, into) in turns {
+                copy_block::<STREAM, SUM>(&mut totals, block, into);
             }
             let (vectors, tail) = rest.as_chunks::<WIDTH>();
             let (into_vectors, _) = into_rest.as_chunks_mut::<WIDTH>();
-            for at in 0..TURN - 1 {
+            for at in 0..UNROLL - 1 {
                 if let (Some(vector), Some(into)) = (vectors.get(at), into_vectors.get_mut(at)) {
                     let vector = load(vector);
                     if SUM {
-                        totals.add(at % UNROLL, vector);
+                        totals.add(at, vector);
                     }
                     store(into, vector);
                 }
             }
-            totals.copy_tail(src, dst, tail.len());
+            totals.copy_tail(body, into, tail.len(), ODD && tail.len() % 2 == 1);
+            // The rest of the words begin at the head's parity.
+            let is_odd = ODD && head % 2 == 1;
+            if head > 0 {
+                totals.copy_head(src, dst, head, is_odd);
+            }
             let edges = usize::from(head > 0) + 1;
-            let sum = totals.finish(blocks.len() * TURN + vectors.len(), edges);
-            if ODD { sum.rotate_left(8) } else { sum }
+            let sum = totals.finish(blocks.len() * UNROLL + vectors.len(), edges);
+            if is_odd { sum.rotate_left(8) } else { sum }
+        }
+
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn copy_block<const STREAM: bool, const SUM: bool>(
+            totals: &mut Totals,
+            block: &[u8; BLOCK],
+            into: &mut [u8; BLOCK],
+        ) {
+            let (vectors, _) = block.as_chunks::<WIDTH>();
+            let (into, _) = into.as_chunks_mut::<WIDTH>();
+            for (at, (vector, into)) in vectors.iter().zip(into).enumerate() {
+                let vector = load(vector);
+                if SUM {
+                    totals.add(at, vector);
+                }
+                if STREAM { stream(into, vector) } else { store(into, vector) }
+            }
+            // Compilers may make the loads and stores of a loop a call of `memcpy`, before one of sums.
+            std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
         }
 
         /// Copies a line of each lane in turn, and sums them.

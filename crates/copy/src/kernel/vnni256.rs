@@ -14,9 +14,6 @@ use super::lanes::{LANES, LINE};
 use super::skeleton::{UNROLL, passes};
 use super::{short, unsigned};
 
-/// Vectors a turn.
-const TURN: usize = 2 * UNROLL;
-
 passes!("avx2,avxvnni");
 
 /// Totals of words less 2¹⁵ each, in 32-bit lanes of two, and the sum of heads and odd bytes.
@@ -46,7 +43,12 @@ impl Totals {
     #[inline]
     #[target_feature(enable = "avx2,avxvnni")]
     fn add_tail(&mut self, bytes: &[u8], tail: usize) {
-        let (words, byte) = load_tail(bytes, tail);
+        self.add_words(load_tail(bytes, tail, tail % 2 == 1));
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2,avxvnni")]
+    fn add_words(&mut self, (words, byte): (__m256i, u64)) {
         self.add(UNROLL - 1, words);
         self.masked += 1;
         self.edges = short::plus(self.edges, byte);
@@ -54,8 +56,8 @@ impl Totals {
 
     #[inline]
     #[target_feature(enable = "avx2,avxvnni")]
-    fn copy_tail(&mut self, src: &[u8], dst: &mut [u8], tail: usize) {
-        self.add_tail(src, tail);
+    fn copy_tail(&mut self, src: &[u8], dst: &mut [u8], tail: usize, is_odd: bool) {
+        self.add_words(load_tail(src, tail, is_odd));
         store_tail(src, dst, tail);
     }
 
@@ -64,7 +66,7 @@ impl Totals {
     fn copy_head(&mut self, src: &[u8], dst: &mut [u8], head: usize, is_odd: bool) {
         if is_odd {
             let sum = short::copy_and_sum(&src[..head], &mut dst[..head]);
-            self.edges = sum.rotate_left(8);
+            self.edges = short::plus(self.edges, sum.rotate_left(8));
         } else {
             self.add(0, load_head(src, head));
             self.masked += 1;

@@ -11,9 +11,6 @@ use super::lanes::{LANES, LINE};
 use super::skeleton::{UNROLL, passes};
 use super::unsigned;
 
-/// Vectors a turn.
-const TURN: usize = UNROLL;
-
 passes!("avx512f,avx512bw,avx512vnni");
 
 /// Totals of words less 2¹⁵ each, in 32-bit lanes of two.
@@ -48,7 +45,7 @@ impl Totals {
 
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
-    fn copy_tail(&mut self, src: &[u8], dst: &mut [u8], tail: usize) {
+    fn copy_tail(&mut self, src: &[u8], dst: &mut [u8], tail: usize, _: bool) {
         let done = src.len() - tail;
         self.copy_edge(&src[done..], &mut dst[done..], false);
     }

@@ -127,6 +127,16 @@ fn own(report: &Value, task: &Task) -> anyhow::Result<Outcome> {
         let latency = &phase["exchange"]["latency"];
         return Ok([number(&latency["p50_ns"])? / 1e3, number(&latency["p99_ns"])? / 1e3]);
     }
+    if task.kind == Kind::Datagrams {
+        let stream = &phase["datagrams"][0];
+        let bytes = number(&stream["received"])? * number(&stream["datagram_bytes"])?;
+        if bytes <= 0.0 {
+            bail!("nothing was received");
+        }
+        let seconds = number(&phase["cpu_here"]["process_seconds"])?
+            + number(&phase["cpu_there"]["process_seconds"])?;
+        return Ok([number(&stream["lost"])?, seconds / (bytes / 1e9)]);
+    }
     let flow = &phase["flows"][0];
     let cpu = [&flow["sender_cpu_ns_per_byte"], &flow["receiver_cpu_ns_per_byte"]];
     // A nanosecond a byte is a second a gigabyte.
