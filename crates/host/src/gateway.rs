@@ -4,12 +4,14 @@
 //! ends each connection; for each, a second one is made outside, and bytes are carried between the
 //! two. It needs no root, no packet filter and no address translation. A connection is begun
 //! inside only once it stands outside, so that "refused" and a slow answer are what the program
-//! sees. Nothing listens but in the private namespace. Left out: what is neither TCP nor UDP (an
-//! echo request to an address outside is dropped and counted), and UDP datagrams whose first one
-//! comes in fragments.
+//! sees. Nothing listens but in the private namespace. There is room for so many flows; a new one
+//! beyond that takes the place of the one that can best be spared, and where none can, it is dropped.
+//! Left out: what is neither TCP nor UDP (an echo request to an address outside is dropped and
+//! counted), and UDP datagrams whose first one comes in fragments.
 
 mod datagram;
 mod engine;
+mod eviction;
 mod gate;
 mod outside;
 mod relay;
@@ -18,6 +20,7 @@ mod table;
 mod target;
 
 pub use engine::{Gateway, GatewayError, Settings};
+pub use eviction::Reason;
 pub use gate::Gate;
 pub use outside::{Outside, serve as serve_outside};
 pub use table::Counts;

@@ -164,4 +164,8 @@ pub struct LinkGateway {
     pub not_carried: u64,
     /// First packets of flows that there was no room for.
     pub no_room: u64,
+    /// Flows that made room for others, by why they could be spared: `over`, `idle` (a flow of UDP that
+    /// was silent), `unanswered` (a connection under way); what is zero is left out.
+    #[serde(default)]
+    pub evicted: BTreeMap<String, u64>,
 }

@@ -14,6 +14,7 @@ use plumb_sys::socket;
 use plumb_wire::flow::FiveTuple;
 
 use super::engine::{Hub, Thing};
+use super::eviction::{Candidate, IDLE_MIN, Reason, is_silent};
 use super::relay::Side;
 use super::stream::destination;
 use super::target::DNS_PORT;
@@ -31,6 +32,21 @@ struct Entry {
     outside: UdpSocket,
     tokens: [u64; 2],
     used_ns: u64,
+    /// Datagrams that came from inside.
+    asked: u64,
+    /// Datagrams that came from outside.
+    answered: u64,
+}
+
+impl Entry {
+    /// Why it could be spared, where it could.
+    fn spared(&self, flow: FiveTuple, now_ns: u64) -> Option<Reason> {
+        let is_question = flow.destination_port == DNS_PORT;
+        if is_question && self.asked > 0 && self.answered >= self.asked {
+            return Some(Reason::Over);
+        }
+        is_silent(now_ns, self.used_ns, IDLE_MIN).then_some(Reason::Idle)
+    }
 }
 
 /// Every flow of UDP of the gateway.
@@ -42,9 +58,8 @@ pub(super) struct Datagrams {
 impl Datagrams {
     /// A datagram of a flow has come that has no sockets yet, or had none a moment ago.
     pub(super) fn begin(&mut self, flow: FiveTuple, frame: &[u8], hub: &mut Hub) {
-        let known = self.entries.contains_key(&flow);
-        if let Some(entry) = if known { None } else { Some(open(flow, hub)) } {
-            let Ok(entry) = entry else {
+        if !self.knows(flow) {
+            let Ok(entry) = open(flow, hub) else {
                 // The kernel there tells the sender that nobody takes it.
                 hub.inject(frame);
                 hub.table.forget(flow);
@@ -62,9 +77,9 @@ impl Datagrams {
     pub(super) fn handle(&mut self, flow: FiveTuple, side: Side, hub: &mut Hub) {
         let Some(entry) = self.entries.get_mut(&flow) else { return };
         entry.used_ns = hub.now_ns;
-        let (from, to) = match side {
-            Side::Inside => (&entry.inside, &entry.outside),
-            Side::Outside => (&entry.outside, &entry.inside),
+        let (from, to, count) = match side {
+            Side::Inside => (&entry.inside, &entry.outside, &mut entry.asked),
+            Side::Outside => (&entry.outside, &entry.inside, &mut entry.answered),
         };
         for _ in 0..DATAGRAMS {
             let len = match socket::receive(from.as_fd(), &mut hub.scratch, false) {
@@ -73,6 +88,7 @@ impl Datagrams {
                 // An error that a datagram sent earlier has come back with.
                 Err(_) => continue,
             };
+            *count += 1;
             if socket::send(to.as_fd(), &hub.scratch[..len]).is_ok() {
                 hub.table.count(|counts| match side {
                     Side::Inside => counts.bytes_up += len as u64,
@@ -82,14 +98,43 @@ impl Datagrams {
         }
     }
 
+    /// Whether it has sockets for a flow.
+    pub(super) fn knows(&self, flow: FiveTuple) -> bool {
+        self.entries.contains_key(&flow)
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The flow that can best be spared, of those that come behind `after`.
+    pub(super) fn dispensable(&self, now_ns: u64, after: Option<Candidate>) -> Option<Candidate> {
+        let candidates = self.entries.iter().filter_map(|(&flow, entry)| {
+            let reason = entry.spared(flow, now_ns)?;
+            Some(Candidate { reason, used_ns: entry.used_ns, flow })
+        });
+        candidates.filter(|candidate| Some(*candidate) > after).min()
+    }
+
+    /// Ends a flow, unless a packet of it is on its way here; whether it did.
+    pub(super) fn evict(&mut self, flow: FiveTuple, hub: &mut Hub) -> bool {
+        let gone = hub.table.dismiss(flow);
+        if let Some(entry) = gone.then(|| self.entries.remove(&flow)).flatten() {
+            for token in entry.tokens {
+                hub.things.remove(&token);
+            }
+        }
+        gone
+    }
+
     /// Ends what has been idle for too long.
     pub(super) fn expire(&mut self, hub: &mut Hub) {
         let Hub { now_ns, table, things, .. } = hub;
         self.entries.retain(|flow, entry| {
             let max = if flow.destination_port == DNS_PORT { IDLE_MAX_DNS } else { IDLE_MAX };
-            let old = now_ns.saturating_sub(entry.used_ns) > max.as_ns();
+            let old = now_ns.saturating_sub(entry.used_ns) > max.as_ns() && table.dismiss(*flow);
             if old {
-                table.forget(*flow);
                 for token in entry.tokens {
                     things.remove(&token);
                 }
@@ -112,7 +157,7 @@ fn open(flow: FiveTuple, hub: &mut Hub) -> io::Result<Entry> {
         hub.watch(outside.as_fd(), Thing::Datagrams(flow, Side::Outside), read),
     ];
     let (inside, outside) = (inside.into(), outside.into());
-    Ok(Entry { inside, outside, tokens, used_ns: hub.now_ns })
+    Ok(Entry { inside, outside, tokens, used_ns: hub.now_ns, asked: 0, answered: 0 })
 }
 
 #[cfg(test)]
@@ -140,14 +185,33 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_that_says_nothing_ends_after_its_time_and_not_before_and_its_place_is_free() {
+    fn a_question_that_has_its_answer_is_over_and_another_flow_is_idle_after_a_second() {
+        let socket = || UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let entry = |asked, answered| Entry {
+            inside: socket(),
+            outside: socket(),
+            tokens: [1, 2],
+            used_ns: 0,
+            asked,
+            answered,
+        };
+        let question = FiveTuple { destination_port: DNS_PORT, ..flow() };
+        assert_eq!(entry(2, 2).spared(question, 1), Some(Reason::Over));
+        assert_eq!(entry(2, 1).spared(question, 1), None);
+        assert_eq!(entry(0, 0).spared(question, 1), None, "its first packet is on its way");
+        let other = flow();
+        assert_eq!(entry(2, 2).spared(other, IDLE_MIN.as_ns() - 1), None);
+        assert_eq!(entry(2, 2).spared(other, IDLE_MIN.as_ns()), Some(Reason::Idle));
+    }
+
+    #[test]
+    fn a_flow_that_says_nothing_ends_after_its_time_and_not_before() {
         let mut hub = Hub::lone(1);
         let mut datagrams = Datagrams::default();
-        let (first, second) = (flow(), flow());
+        let first = flow();
         assert_eq!(hub.table.on_datagram(first), Verdict::Hold);
         datagrams.begin(first, &[], &mut hub);
         assert_eq!(hub.table.on_datagram(first), Verdict::Pass);
-        assert_eq!(hub.table.on_datagram(second), Verdict::Drop, "there is room for one");
         hub.now_ns = IDLE_MAX.as_ns();
         datagrams.expire(&mut hub);
         assert_eq!(hub.table.on_datagram(first), Verdict::Pass);
@@ -159,6 +223,6 @@ mod tests {
         hub.now_ns += 1;
         datagrams.expire(&mut hub);
         assert!(hub.things.is_empty() && datagrams.entries.is_empty());
-        assert_eq!(hub.table.on_datagram(second), Verdict::Hold);
+        assert_eq!(hub.table.on_datagram(first), Verdict::Hold, "it begins anew");
     }
 }

@@ -19,6 +19,7 @@ use plumb_wire::flow::FiveTuple;
 use plumb_wire::protocol::Protocol;
 
 use super::datagram::Datagrams;
+use super::eviction::Candidate;
 use super::gate::{Gate, Held};
 use super::outside::Outside;
 use super::relay::Side;
@@ -35,6 +36,8 @@ const HELD_MAX: usize = 1_024;
 const FLOWS_MAX: usize = 1_024;
 /// Descriptors that are left to everything else of this process.
 const DESCRIPTORS_ELSE: usize = 128;
+/// Those that a flow may take: a socket on each side, and a listener for a connection.
+const DESCRIPTORS_EACH: usize = 3;
 /// How often idle flows are looked for.
 const LOOK_EVERY: Span = Span::from_ms(1_000);
 /// What is read at a time.
@@ -84,7 +87,8 @@ impl Gateway {
         settings: Settings,
         device: D,
     ) -> Result<(Self, Gate<D>), GatewayError> {
-        let most = (descriptors_max().saturating_sub(DESCRIPTORS_ELSE) / 2).clamp(16, FLOWS_MAX);
+        let most = descriptors_max().saturating_sub(DESCRIPTORS_ELSE) / DESCRIPTORS_EACH;
+        let most = most.clamp(16, FLOWS_MAX);
         let table = Arc::new(Table::new(most));
         let wake = Arc::new(fd::eventfd()?);
         fd::set_nonblocking((*wake).as_fd(), true)?;
@@ -234,12 +238,8 @@ impl Engine {
                     }
                 }
             }
-            while let Ok(Held { flow, frame }) = self.held.try_recv() {
-                if flow.protocol == Protocol::TCP {
-                    self.streams.begin(flow, frame, &mut self.hub);
-                } else {
-                    self.datagrams.begin(flow, &frame, &mut self.hub);
-                }
+            while let Ok(held) = self.held.try_recv() {
+                self.take(held);
             }
             if self.hub.now_ns >= look_ns {
                 look_ns = self.hub.now_ns + LOOK_EVERY.as_ns();
@@ -247,6 +247,48 @@ impl Engine {
                 self.datagrams.expire(&mut self.hub);
             }
         }
+    }
+}
+
+impl Engine {
+    /// A packet has been held.
+    fn take(&mut self, Held { flow, frame }: Held) {
+        let is_new = flow.protocol == Protocol::TCP || !self.datagrams.knows(flow);
+        if is_new && !self.make_room() {
+            self.hub.table.count(|counts| counts.no_room += 1);
+            self.hub.table.forget(flow);
+        } else if flow.protocol == Protocol::TCP {
+            self.streams.begin(flow, frame, &mut self.hub);
+        } else {
+            self.datagrams.begin(flow, &frame, &mut self.hub);
+        }
+    }
+
+    /// Whether there is room for one more flow: where there is none, the one that can best be spared
+    /// makes it.
+    fn make_room(&mut self) -> bool {
+        let Self { hub, streams, datagrams, .. } = self;
+        if streams.len() + datagrams.len() < hub.table.most() {
+            return true;
+        }
+        let mut last = None;
+        let next = |streams: &Streams, datagrams: &Datagrams, last, now_ns| {
+            let two = [streams.dispensable(now_ns, last), datagrams.dispensable(now_ns, last)];
+            two.into_iter().flatten().min()
+        };
+        while let Some(candidate) = next(streams, datagrams, last, hub.now_ns) {
+            let Candidate { reason, flow, .. } = candidate;
+            let gone = match flow.protocol {
+                Protocol::TCP => streams.evict(flow, hub),
+                _ => datagrams.evict(flow, hub),
+            };
+            if gone {
+                hub.table.count_evicted(reason);
+                return true;
+            }
+            last = Some(candidate);
+        }
+        false
     }
 }
 
@@ -285,3 +327,6 @@ impl Hub {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

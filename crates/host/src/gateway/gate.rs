@@ -82,8 +82,7 @@ impl<D: Device> Gate<D> {
         frame.extend_from_slice(&vnet::emit(&packet.meta, bytes));
         frame.extend_from_slice(bytes);
         if self.held.try_send(Held { flow, frame }).is_err() {
-            self.table.count(|counts| counts.no_room += 1);
-            self.table.forget(flow);
+            self.table.on_lost(flow);
             return;
         }
         // It can only fail when it would be awake anyway.

@@ -75,6 +75,11 @@ impl Relay {
         self.up.told && self.down.told
     }
 
+    /// In how many directions nothing more will be read.
+    pub(super) fn ends(&self) -> usize {
+        usize::from(self.up.ended) + usize::from(self.down.ended)
+    }
+
     /// What a side is waited for; `None` where nothing more can come of it.
     pub(super) fn interest(&self, side: Side) -> Option<Interest> {
         let (from, to) = match side {

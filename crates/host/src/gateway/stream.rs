@@ -14,6 +14,7 @@ use plumb_wire::flow::FiveTuple;
 use plumb_wire::protocol::Protocol;
 
 use super::engine::{Hub, Thing};
+use super::eviction::{ATTEMPT_MIN, Candidate, HALF_ENDED_MAX, IDLE_MIN, Reason, is_silent};
 use super::relay::{Relay, Side};
 
 /// How long a connection may say nothing: RFC 5382 §5 asks translators for at least this.
@@ -50,6 +51,23 @@ struct Entry {
     used_ns: u64,
 }
 
+impl Entry {
+    /// Why it could be spared, where it could.
+    fn spared(&self, now_ns: u64) -> Option<Reason> {
+        let (reason, least) = match &self.connection {
+            Connection::Asked { .. } | Connection::Stands { .. } => {
+                (Reason::Unanswered, ATTEMPT_MIN)
+            }
+            Connection::Carried { relay, .. } => match relay.ends() {
+                0 => return None,
+                1 => (Reason::Over, HALF_ENDED_MAX),
+                _ => (Reason::Over, IDLE_MIN),
+            },
+        };
+        is_silent(now_ns, self.used_ns, least).then_some(reason)
+    }
+}
+
 /// Every TCP connection of the gateway.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
@@ -60,6 +78,7 @@ pub(super) struct Streams {
 impl Streams {
     /// A first segment has come: asks outside.
     pub(super) fn begin(&mut self, flow: FiveTuple, frame: Vec<u8>, hub: &mut Hub) {
+        hub.table.on_released(flow);
         let target = hub.target(destination(flow));
         match connect(target, hub) {
             Ok(outside) => {
@@ -124,6 +143,7 @@ impl Streams {
             listener.used_ns = hub.now_ns;
             return Ok(());
         }
+        self.bound_listeners(hub);
         let socket = inet::socket(place.is_ipv6(), Kind::Stream)?;
         inet::bind(&socket, place)?;
         inet::listen(&socket, BACKLOG)?;
@@ -132,6 +152,22 @@ impl Streams {
         let listener = Listener { socket: socket.into(), token, used_ns: hub.now_ns };
         self.listeners.insert(place, listener);
         Ok(())
+    }
+
+    /// Keeps no more listeners than flows: the one that goes has had no connection for longest.
+    fn bound_listeners(&mut self, hub: &mut Hub) {
+        if self.listeners.len() < hub.table.most() {
+            return;
+        }
+        let idle = self.listeners.iter().filter(|(place, _)| !self.is_in_use(**place));
+        let first = idle.min_by_key(|(_, listener)| listener.used_ns).map(|(place, _)| *place);
+        if let Some(listener) = first.and_then(|place| self.listeners.remove(&place)) {
+            hub.unwatch(listener.socket.as_fd(), listener.token);
+        }
+    }
+
+    fn is_in_use(&self, place: SocketAddr) -> bool {
+        self.entries.keys().any(|flow| destination(*flow) == place)
     }
 
     /// Connections have been begun inside.
@@ -218,6 +254,40 @@ impl Streams {
         self.entries.insert(flow, Entry { connection, used_ns: hub.now_ns });
     }
 
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The connection that can best be spared, of those that come behind `after`.
+    pub(super) fn dispensable(&self, now_ns: u64, after: Option<Candidate>) -> Option<Candidate> {
+        let candidates = self.entries.iter().filter_map(|(&flow, entry)| {
+            Some(Candidate { reason: entry.spared(now_ns)?, used_ns: entry.used_ns, flow })
+        });
+        candidates.filter(|candidate| Some(*candidate) > after).min()
+    }
+
+    /// Ends a connection, unless a first segment of it is on its way here; both sides are told.
+    /// Whether it did.
+    pub(super) fn evict(&mut self, flow: FiveTuple, hub: &mut Hub) -> bool {
+        if !hub.table.dismiss(flow) {
+            return false;
+        }
+        match self.entries.remove(&flow).map(|entry| entry.connection) {
+            Some(Connection::Asked { token, .. }) => {
+                hub.things.remove(&token);
+            }
+            Some(Connection::Carried { relay, tokens, .. }) => {
+                for token in tokens {
+                    hub.things.remove(&token);
+                }
+                relay.reset();
+            }
+            Some(Connection::Stands { .. }) | None => {}
+        }
+        true
+    }
+
     /// Ends what has been idle for too long.
     pub(super) fn expire(&mut self, hub: &mut Hub) {
         let now_ns = hub.now_ns;
@@ -245,8 +315,9 @@ impl Streams {
             }
             !old
         });
+        let entries = &self.entries;
         self.listeners.retain(|place, listener| {
-            let in_use = self.entries.keys().any(|flow| destination(*flow) == *place);
+            let in_use = entries.keys().any(|flow| destination(*flow) == *place);
             let stays = in_use || !is_old(listener.used_ns, LISTENER_IDLE_MAX);
             if !stays {
                 things.remove(&listener.token);
@@ -272,6 +343,31 @@ fn connect(target: SocketAddr, hub: &Hub) -> io::Result<TcpStream> {
 }
 
 #[cfg(test)]
+impl Streams {
+    /// Carries a connection of `flow`; its two ends beyond the relay, the program's first.
+    pub(super) fn stand(&mut self, flow: FiveTuple, hub: &mut Hub) -> [TcpStream; 2] {
+        let pair = || {
+            let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).unwrap();
+            let end = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let own = listener.accept().unwrap().0;
+            own.set_nonblocking(true).unwrap();
+            (own, end)
+        };
+        let ((inside, program), (outside, server)) = (pair(), pair());
+        let relay = Relay::new(inside, outside);
+        let watched = [Some(Interest::default()); 2];
+        let tokens = [Side::Inside, Side::Outside]
+            .map(|side| hub.watch(relay.fd(side), Thing::Stream(flow), Interest::default()));
+        self.carry(flow, relay, tokens, watched, hub);
+        [program, server]
+    }
+
+    pub(super) fn knows(&self, flow: FiveTuple) -> bool {
+        self.entries.contains_key(&flow)
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
 
@@ -279,28 +375,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_that_nobody_begins_inside_ends_after_its_time_and_its_place_is_free() {
+    fn a_connection_that_nobody_begins_inside_ends_after_its_time() {
         let mut hub = Hub::lone(1);
         let mut streams = Streams::default();
         // It takes connections outside, and is never asked for them.
         let outside = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let flow = |source_port| FiveTuple {
+        let flow = FiveTuple {
             source: Ipv4Addr::LOCALHOST.into(),
             destination: Ipv4Addr::LOCALHOST.into(),
             protocol: Protocol::TCP,
-            source_port,
+            source_port: 1,
             destination_port: outside.local_addr().unwrap().port(),
         };
-        assert_eq!(hub.table.on_syn(flow(1)), Verdict::Hold);
-        streams.begin(flow(1), Vec::new(), &mut hub);
+        assert_eq!(hub.table.on_syn(flow), Verdict::Hold);
+        streams.begin(flow, Vec::new(), &mut hub);
         assert_eq!((streams.entries.len(), hub.things.len()), (1, 1));
-        assert_eq!(hub.table.on_syn(flow(2)), Verdict::Drop, "there is room for one");
         hub.now_ns = BEGIN_MAX.as_ns();
         streams.expire(&mut hub);
         assert_eq!(streams.entries.len(), 1);
         hub.now_ns += 1;
         streams.expire(&mut hub);
         assert!(streams.entries.is_empty() && hub.things.is_empty());
-        assert_eq!(hub.table.on_syn(flow(2)), Verdict::Hold);
+        assert_eq!(hub.table.on_syn(flow), Verdict::Hold, "it begins anew");
     }
 }

@@ -7,8 +7,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use plumb_wire::flow::FiveTuple;
 
+use super::eviction::{Evicted, Reason};
+
 /// How many datagrams of one flow wait for the engine at most.
 const WAITING_MAX: u32 = 64;
+/// Flows beyond the most that may wait for the engine to make room for them, or to find none.
+const PENDING_MAX: usize = 64;
 
 /// What the gateway did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,6 +31,8 @@ pub struct Counts {
     pub not_carried: u64,
     /// First packets of flows that there was no room for.
     pub no_room: u64,
+    /// Flows that made room for others.
+    pub evicted: Evicted,
 }
 
 /// A flow, as the gate sees it.
@@ -63,9 +69,14 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Of at most so many flows.
+    /// Of at most so many flows that the engine carries, and some that wait for it.
     pub(super) fn new(most: usize) -> Self {
         Self { state: Mutex::default(), most }
+    }
+
+    /// How many flows the engine may carry.
+    pub(super) const fn most(&self) -> usize {
+        self.most
     }
 
     /// A table is whole between any two of its methods, also where a thread panicked.
@@ -101,6 +112,17 @@ impl Table {
         }
     }
 
+    /// A held packet did not come to the engine.
+    pub(super) fn on_lost(&self, flow: FiveTuple) {
+        let mut state = self.lock();
+        state.counts.no_room += 1;
+        let Some(known) = state.flows.get_mut(&flow) else { return };
+        known.waiting = known.waiting.saturating_sub(1);
+        if !known.admitted && known.waiting == 0 {
+            state.flows.remove(&flow);
+        }
+    }
+
     /// The engine has let a held packet in, or has given up on it.
     pub(super) fn on_released(&self, flow: FiveTuple) {
         if let Some(known) = self.lock().flows.get_mut(&flow) {
@@ -120,6 +142,22 @@ impl Table {
         self.lock().flows.remove(&flow);
     }
 
+    /// The same, unless a packet of it waits for the engine: then it is none that is over. Whether it
+    /// was forgotten.
+    pub(super) fn dismiss(&self, flow: FiveTuple) -> bool {
+        let mut state = self.lock();
+        let in_use = state.flows.get(&flow).is_some_and(|known| known.waiting > 0);
+        if !in_use {
+            state.flows.remove(&flow);
+        }
+        !in_use
+    }
+
+    /// A flow has made room for another.
+    pub(super) fn count_evicted(&self, reason: Reason) {
+        self.lock().counts.evicted.count(reason);
+    }
+
     /// Counts something.
     pub(super) fn count(&self, what: impl FnOnce(&mut Counts)) {
         what(&mut self.lock().counts);
@@ -133,7 +171,7 @@ impl Table {
 
 impl State {
     fn begin(&mut self, flow: FiveTuple, most: usize) -> Verdict {
-        if self.flows.len() >= most {
+        if self.flows.len() >= most + PENDING_MAX {
             self.counts.no_room += 1;
             return Verdict::Drop;
         }
@@ -185,10 +223,38 @@ mod tests {
     #[test]
     fn there_are_never_more_flows_than_there_is_room_for_and_those_refused_are_counted() {
         let table = Table::new(2);
-        let verdicts: Vec<_> = (0..4).map(|port| table.on_syn(flow(port))).collect();
-        assert_eq!(verdicts, [Verdict::Hold, Verdict::Hold, Verdict::Drop, Verdict::Drop]);
+        let most = u16::try_from(2 + PENDING_MAX).unwrap();
+        assert!((0..most).all(|port| table.on_syn(flow(port)) == Verdict::Hold));
+        assert_eq!(table.on_syn(flow(most)), Verdict::Drop);
+        assert_eq!(table.on_datagram(flow(most + 1)), Verdict::Drop);
         assert_eq!(table.counts().no_room, 2);
         table.forget(flow(0));
-        assert_eq!(table.on_syn(flow(3)), Verdict::Hold);
+        assert_eq!(table.on_syn(flow(most)), Verdict::Hold);
+    }
+
+    #[test]
+    fn a_flow_whose_packet_waits_is_not_dismissed() {
+        let table = Table::new(8);
+        assert_eq!(table.on_datagram(flow(1)), Verdict::Hold);
+        table.admit(flow(1));
+        assert!(!table.dismiss(flow(1)));
+        table.on_released(flow(1));
+        assert!(table.dismiss(flow(1)));
+        assert_eq!(table.on_datagram(flow(1)), Verdict::Hold, "it begins anew");
+    }
+
+    #[test]
+    fn a_packet_that_is_lost_on_its_way_to_the_engine_ends_no_flow_that_has_its_sockets() {
+        let table = Table::new(8);
+        assert_eq!(table.on_datagram(flow(1)), Verdict::Hold);
+        assert_eq!(table.on_datagram(flow(1)), Verdict::Hold);
+        table.admit(flow(1));
+        table.on_lost(flow(1));
+        table.on_released(flow(1));
+        assert_eq!(table.on_datagram(flow(1)), Verdict::Pass);
+        assert_eq!(table.on_datagram(flow(2)), Verdict::Hold);
+        table.on_lost(flow(2));
+        assert_eq!(table.on_datagram(flow(2)), Verdict::Hold, "as if it had never been");
+        assert_eq!(table.counts().no_room, 2);
     }
 }

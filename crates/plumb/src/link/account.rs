@@ -50,6 +50,7 @@ pub fn document(about: &About, state: &State, ended: Option<(i32, u64)>) -> Link
             bytes_down: counts.bytes_down,
             not_carried: counts.not_carried,
             no_room: counts.no_room,
+            evicted: counts.evicted.by_name(),
         }
     });
     LinkDocument {

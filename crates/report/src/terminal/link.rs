@@ -18,6 +18,9 @@ pub fn render(document: &LinkDocument, whole: bool, style: Style) -> String {
     put_driver(&mut out, &document.driver, whole, style);
     if let (Some(gateway), true) = (&document.gateway, whole) {
         put(&mut out, &carried(gateway), Ink::Plain, 2, style);
+        if let Some(evicted) = evicted(gateway) {
+            put(&mut out, &evicted, Ink::Plain, 2, style);
+        }
     }
     if let Some(gateway) = document.gateway.as_ref().filter(|gateway| gateway.not_carried > 0) {
         let text = format!(
@@ -29,8 +32,8 @@ pub fn render(document: &LinkDocument, whole: bool, style: Style) -> String {
     }
     if let Some(gateway) = document.gateway.as_ref().filter(|gateway| gateway.no_room > 0) {
         let text = format!(
-            "{} first packets of flows to the outside were dropped: as many flows were open as there was \
-             room for; 'ulimit -n' bounds them.",
+            "{} first packets of flows to the outside were dropped: as many flows were in use as there \
+             was room for; 'ulimit -n' bounds them.",
             gateway.no_room
         );
         put(&mut out, &text, Ink::Bad, 2, style);
@@ -47,6 +50,28 @@ pub fn render(document: &LinkDocument, whole: bool, style: Style) -> String {
     }
     for flag in &document.flags {
         put(&mut out, flag, Ink::Dim, 2, style);
+    }
+    out
+}
+
+/// The links and labs that run: a line each where it is short enough, else a few.
+pub fn list(documents: &[LinkDocument], style: Style) -> String {
+    let mut out = String::new();
+    for document in documents {
+        let what = if document.command.is_empty() {
+            format!("hosts {}", document.hosts.join(", "))
+        } else {
+            document.command.join(" ")
+        };
+        let line = [&document.name, document.link.as_str(), &what].join("  ");
+        if line.chars().count() <= usize::from(style.width) {
+            out += &style.spell(&line);
+            out.push('\n');
+            continue;
+        }
+        put(&mut out, &document.name, Ink::Bold, 0, style);
+        put(&mut out, &document.link, Ink::Plain, 2, style);
+        put(&mut out, &what, Ink::Dim, 2, style);
     }
     out
 }
@@ -166,6 +191,14 @@ fn carried(gateway: &LinkGateway) -> String {
         gateway.bytes_up,
         gateway.bytes_down
     )
+}
+
+/// Which flows have made room for others; `None` where none has.
+fn evicted(gateway: &LinkGateway) -> Option<String> {
+    let all: u64 = gateway.evicted.values().sum();
+    let reasons = gateway.evicted.iter().map(|(reason, count)| format!("{count} {reason}"));
+    let reasons = reasons.collect::<Vec<_>>().join(", ");
+    (all > 0).then(|| format!("{all} flows made room for new ones: {reasons}."))
 }
 
 /// Microseconds in the unit that suits.
