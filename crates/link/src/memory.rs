@@ -1,7 +1,9 @@
 //! How much memory the frames inside a link may need, before there is one.
 //!
 //! An estimate from above for frames of one length; short frames may need more, and what then finds no memory is
-//! a counted loss. Left out: the memory itself, which the driver's pool is.
+//! a counted loss. Where the rate is limited, it limits what is under way, and all of that must fit. Where it is
+//! not, senders' windows do: room for many of those is wanted, and little of it is needed for a link to
+//! begin. Left out: the memory itself, which the driver's pool is.
 
 use plumb_base::time::Span;
 use plumb_base::units::rate::Rate;
@@ -14,12 +16,21 @@ use crate::spec::{
 /// What a direction without a rate is taken to carry: ten gigabits a second, more than one core does.
 pub const UNLIMITED: u64 = 10_000_000_000;
 
+/// Bytes under way that a direction without a rate is given room for at most: twenty connections of TCP with the
+/// largest window that Linux gives them (6 MiB, tcp_rmem) have no more.
+pub const UNLIMITED_FLIGHT_MAX: u64 = 128 << 20;
+
+/// Frames under way that it cannot do without.
+const UNLIMITED_FLIGHT_MIN: u64 = 2_048;
+
 /// Memory that frames inside a link may need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Need {
-    /// Frames at once.
+    /// Frames at once that there must be room for.
     pub frames: u64,
-    /// Bytes of the memory that they lie in.
+    /// Frames at once that there should be room for: more than `frames` where a rate is not limited.
+    pub wanted: u64,
+    /// Bytes of the memory that `frames` lie in.
     pub bytes: u64,
 }
 
@@ -27,11 +38,13 @@ impl LinkSpec {
     /// What frames of `frame_len` bytes may need, each in `frame_size` bytes of memory.
     pub fn need(&self, frame_len: u32, frame_size: u32) -> Need {
         let round_trip = self.round_trip();
-        let frames = self
-            .directions()
+        let directions = self.directions();
+        let (frames, wanted) = directions
             .map(|(direction, ..)| direction.most_frames(frame_len, round_trip))
-            .fold(0_u64, u64::saturating_add);
-        Need { frames, bytes: frames.saturating_mul(frame_size.into()) }
+            .fold((0_u64, 0_u64), |sum, one| {
+                (sum.0.saturating_add(one.0), sum.1.saturating_add(one.1))
+            });
+        Need { frames, wanted, bytes: frames.saturating_mul(frame_size.into()) }
     }
 
     /// Whether that is no more than `allowed` bytes.
@@ -57,7 +70,8 @@ impl LinkSpec {
 }
 
 impl DirectionSpec {
-    fn most_frames(&self, frame_len: u32, round_trip: Span) -> u64 {
+    /// What it must have room for, and what it should.
+    fn most_frames(&self, frame_len: u32, round_trip: Span) -> (u64, u64) {
         let cost = u64::from(frame_len.saturating_add(self.overhead).max(1));
         let bands = if matches!(self.queue, QueueSpec::Priority { .. }) { 3 } else { 1 };
         let waiting = match (self.limit(round_trip), &self.rate) {
@@ -73,8 +87,19 @@ impl DirectionSpec {
         let flying = bits / u128::from(crate::rate::SECOND) / (u128::from(cost) * 8);
         let copies =
             self.faults.iter().filter(|fault| matches!(fault, FaultSpec::Duplicate(_))).count();
-        let flying = u64::try_from(flying).unwrap_or(u64::MAX).saturating_mul(1 << copies.min(16));
-        waiting.saturating_mul(bands).saturating_add(flying).saturating_add(2)
+        let flying = u64::try_from(flying).unwrap_or(u64::MAX);
+        let (least, most) = match &self.rate {
+            RateSpec::Unlimited => {
+                let most = flying.min(UNLIMITED_FLIGHT_MAX / cost);
+                (most.min(UNLIMITED_FLIGHT_MIN), most)
+            }
+            _ => (flying, flying),
+        };
+        let all = |flying: u64| {
+            let flying = flying.saturating_mul(1 << copies.min(16));
+            waiting.saturating_mul(bands).saturating_add(flying).saturating_add(2)
+        };
+        (all(least), all(most))
     }
 
     /// From a frame's last bit until it leaves, all but one in ten thousand.
@@ -119,7 +144,21 @@ mod tests {
             "one product both ways"
         );
         assert_eq!(need("rate=10mbit,queue=priority,limit=10packets"), 2 * (30 + 2));
-        assert!(need("delay=100ms") > 160_000, "ten gigabits a second");
+    }
+
+    #[test]
+    fn without_a_rate_ten_gigabits_a_second_have_room_up_to_the_windows_of_many_and_little_must() {
+        let both = |text: &str| text.parse::<LinkSpec>().expect("a link").need(1_250, 2_048);
+        // 10 Gb/s × 1 ms are 1,000 frames of 1,250 bytes.
+        assert_eq!((both("delay=1ms").wanted, both("delay=1ms").frames), (2 * 1_002, 2 * 1_002));
+        assert_eq!(both("delay=30ms").wanted, 2 * 30_002);
+        let most = UNLIMITED_FLIGHT_MAX / 1_250 + 2;
+        for delay in ["1s", "60s", "1h"] {
+            let need = both(&format!("delay={delay}"));
+            assert_eq!((need.wanted, need.frames), (2 * most, 2 * (UNLIMITED_FLIGHT_MIN + 2)));
+        }
+        let limited = both("rate=10gbit,delay=30ms");
+        assert_eq!(limited.wanted, limited.frames, "a rate that is asked for must be had");
     }
 
     #[test]

@@ -54,12 +54,21 @@ impl Output {
         let unicode = !global.ascii && speaks_unicode(&variable);
         let stdout_is_terminal = io::stdout().is_terminal();
         let stderr_is_terminal = io::stderr().is_terminal();
-        let width = width(stdout_is_terminal, variable("COLUMNS").as_deref());
+        let columns = variable("COLUMNS");
+        let width = |is_terminal| width(is_terminal, columns.as_deref());
         let color = |is_terminal| colors(global.color, is_terminal, &variable);
         Self {
             json: global.json,
-            style: Style { color: color(stdout_is_terminal), unicode, width },
-            style_stderr: Style { color: color(stderr_is_terminal), unicode, width },
+            style: Style {
+                color: color(stdout_is_terminal),
+                unicode,
+                width: width(stdout_is_terminal),
+            },
+            style_stderr: Style {
+                color: color(stderr_is_terminal),
+                unicode,
+                width: width(stderr_is_terminal),
+            },
             quiet: global.quiet,
             progress: stderr_is_terminal && !global.quiet && !global.no_progress,
         }
@@ -103,10 +112,25 @@ impl Output {
         }
     }
 
-    /// Draws a line of standard error anew, for a terminal.
+    /// Draws a line of standard error anew, for a terminal: what is too long for it is cut, as a second
+    /// row would stay.
     pub fn draw_line(&self, text: &str) {
-        let mut stderr = io::stderr().lock();
-        stderr.write_all(format!("\r\x1b[K{}", self.style_stderr.spell(text)).as_bytes()).ok();
+        let room = usize::from(self.style_stderr.width.saturating_sub(1));
+        let text: String = self.style_stderr.spell(text).chars().take(room).collect();
+        io::stderr().lock().write_all(format!("\r\x1b[K{text}").as_bytes()).ok();
+    }
+
+    /// Says it in the terminal's title, for whom the rows of the terminal are another's. The first time
+    /// the title that was there is kept (xterm's window manipulation 22 and 23).
+    pub fn draw_title(&self, text: &str, is_first: bool) {
+        let keep = if is_first { "\x1b[22;2t" } else { "" };
+        let text = self.style_stderr.spell(text);
+        io::stderr().lock().write_all(format!("{keep}\x1b]2;{text}\x07").as_bytes()).ok();
+    }
+
+    /// Gives the title back.
+    pub fn restore_title(&self) {
+        io::stderr().lock().write_all(b"\x1b[23;2t").ok();
     }
 
     /// Leaves nothing of it.

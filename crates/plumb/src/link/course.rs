@@ -16,8 +16,8 @@ use plumb_link::network::Network;
 use plumb_link::report::NetworkReport;
 use plumb_link::spec::{LinkSpec, SpecError};
 use plumb_wire::machine::Port;
-use plumb_wire::packet::{Frames, Pool};
 
+use super::room::Room;
 use crate::problem::Problem;
 
 /// A device that may be driven by another thread.
@@ -49,7 +49,7 @@ impl<N: Network + Send + 'static> Course<N> {
         make: impl FnOnce(Instant) -> Result<N, Problem>,
         devices: Vec<End>,
         interfaces: Vec<Interface>,
-        frames: Frames,
+        room: Room,
         timeline: Timeline,
         options: Options,
         seats: Option<Seats>,
@@ -61,8 +61,7 @@ impl<N: Network + Send + 'static> Course<N> {
             // Refused, it runs where the kernel likes, and its lateness shows it.
             seats.and_then(|seats| seats.take_own().ok());
             take_precedence();
-            let pool = Pool::new(frames);
-            let emulator = Emulator::new(network, devices, pool, timeline, options);
+            let emulator = Emulator::new(network, devices, room.pool(), timeline, options);
             let mut emulator = match emulator {
                 Ok(emulator) => emulator,
                 Err(error) => {

@@ -13,8 +13,9 @@ pub struct Live {
 }
 
 impl Live {
-    /// The line for a state that was reached so many nanoseconds after the beginning.
-    pub fn line(&mut self, elapsed_ns: u64, state: &State) -> String {
+    /// The line for a state that was reached so many nanoseconds after the beginning, in less than
+    /// `width` columns: what matters least is left out first.
+    pub fn line(&mut self, elapsed_ns: u64, state: &State, width: u16) -> String {
         let directions = &state.network.directions;
         let bytes = ["up", "down"].map(|way| {
             // What left the last hop of a way is the least of what left each.
@@ -30,19 +31,42 @@ impl Live {
         };
         let waiting: u64 = directions.iter().map(|direction| direction.waiting.frames).sum();
         let punctuality = &state.driver.punctuality;
-        let mut line = format!(
-            "link: up {}, down {}, {waiting} waiting, {} lost, {} late",
-            rate(rates[0]),
-            rate(rates[1]),
-            state.network.discarded().frames,
-            punctuality.missed.count + punctuality.entered_late,
-        );
+        let late = punctuality.missed.count + punctuality.entered_late;
+        let mut parts = vec![
+            (LEAST, format!("up {}", rate(rates[0]))),
+            (LEAST, format!("down {}", rate(rates[1]))),
+            (3, format!("{waiting} waiting")),
+            (2, format!("{} lost", state.network.discarded().frames)),
+            (1, format!("{late} late")),
+        ];
         let stopped = punctuality.absences.total + punctuality.suspended;
         if stopped > Span::ZERO {
-            let ms = stopped.as_secs_f64() * 1e3;
-            line.push_str(&[", stopped for ", &format!("{ms:.0}"), " ms"].concat());
+            parts.push((1, format!("stopped for {:.0} ms", stopped.as_secs_f64() * 1e3)));
         }
-        line
+        fit(parts, width.saturating_sub(1).into())
+    }
+}
+
+/// The rank of what is never left out.
+const LEAST: u8 = 0;
+/// What the line begins with, where there is room.
+const TITLE: &str = "link: ";
+
+/// As many parts as there are columns for; those of the greatest rank go first, and the title before them.
+fn fit(mut parts: Vec<(u8, String)>, room: usize) -> String {
+    let mut title = TITLE;
+    loop {
+        let words: Vec<&str> = parts.iter().map(|(_, words)| words.as_str()).collect();
+        let line = [title, &words.join(", ")].concat();
+        if line.chars().count() <= room {
+            return line;
+        }
+        let rank = parts.iter().map(|(rank, _)| *rank).max().unwrap_or(LEAST);
+        match parts.iter().rposition(|(own, _)| *own == rank && rank > LEAST) {
+            _ if !title.is_empty() => title = "",
+            Some(index) => drop(parts.remove(index)),
+            None => return line,
+        }
     }
 }
 
@@ -52,5 +76,24 @@ fn rate(bits: f64) -> String {
     match units.into_iter().find(|(_, unit)| bits >= *unit) {
         Some((name, unit)) => format!("{:.1} {name}", bits / unit),
         None => format!("{bits:.0} b/s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn in_few_columns_the_line_says_what_matters_most() {
+        let parts = || {
+            let words = ["up 10.0 Mb/s", "down 1.3 Mb/s", "12 waiting", "3 lost", "40 late"];
+            [0, 0, 3, 2, 1].into_iter().zip(words.map(str::to_owned)).collect::<Vec<_>>()
+        };
+        let whole = "link: up 10.0 Mb/s, down 1.3 Mb/s, 12 waiting, 3 lost, 40 late";
+        assert_eq!(fit(parts(), 79), whole);
+        assert_eq!(fit(parts(), whole.len() - 1), whole[TITLE.len()..]);
+        assert_eq!(fit(parts(), 50), "up 10.0 Mb/s, down 1.3 Mb/s, 3 lost, 40 late");
+        assert_eq!(fit(parts(), 39), "up 10.0 Mb/s, down 1.3 Mb/s, 40 late");
+        assert_eq!(fit(parts(), 10), "up 10.0 Mb/s, down 1.3 Mb/s");
     }
 }

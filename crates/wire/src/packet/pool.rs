@@ -92,6 +92,14 @@ impl Pool {
         Self::with(Region::Own(vec![1; bytes].into_boxed_slice()), frames)
     }
 
+    /// The same, of which only the first `written` frames are: the others take memory once they are
+    /// used. A frame that was used last is used first, so that only as many ever are as were in use at once.
+    pub fn reserve(frames: Frames, written: u32) -> Self {
+        let mut bytes = vec![0; frames.count as usize * frames.size as usize].into_boxed_slice();
+        bytes[..written.min(frames.count) as usize * frames.size as usize].fill(1);
+        Self::with(Region::Own(bytes), frames)
+    }
+
     /// A pool whose ordinary frames lie in shared memory, one behind the other.
     ///
     /// Panics when the memory is too short for them.
@@ -332,6 +340,16 @@ mod tests {
 
     fn small() -> Pool {
         Pool::new(Frames { count: 2, size: 256, large: 1 })
+    }
+
+    #[test]
+    fn a_reserve_has_every_frame_and_uses_those_first_that_were_used() {
+        let mut pool = Pool::reserve(Frames { count: 4, size: 256, large: 0 }, 9);
+        assert_eq!(pool.available(), (4, 0));
+        let (first, second) = (pool.allocate().unwrap(), pool.allocate().unwrap());
+        assert_eq!((first.frame, second.frame), (FrameId(0), FrameId(1)));
+        pool.free(first);
+        assert_eq!(pool.allocate().unwrap().frame, FrameId(0));
     }
 
     #[test]

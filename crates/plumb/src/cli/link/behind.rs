@@ -168,7 +168,7 @@ impl Behind {
             |start| Link::new(&spec, Medium::Ethernet, start).map_err(|error| of_spec(&error)),
             vec![near, far],
             interfaces,
-            plan.room.frames(),
+            plan.room,
             timeline,
             self.ways.options(),
             self.ways.seats(),
@@ -283,13 +283,22 @@ impl Behind {
             return None;
         }
         let (handle, output, began_ns) = (handle.clone(), output.clone(), about.began_ns);
+        // What the command writes, or asks for, must stay as it is.
+        let is_shared = io::stdout().is_terminal();
         let mut live = Live::default();
+        let mut drawn = false;
         Ticker::start(LIVE_EVERY, move |last| {
-            if last {
-                output.erase_line();
-            } else if let Some(state) = handle.state() {
-                output.draw_line(&live.line(monotonic_ns() - began_ns, &state));
+            let state = if last { None } else { handle.state() };
+            let width = output.style_stderr.width;
+            let line = state.map(|state| live.line(monotonic_ns() - began_ns, &state, width));
+            match line {
+                Some(line) if is_shared => output.draw_title(&line, !drawn),
+                Some(line) => output.draw_line(&line),
+                None if last && drawn && is_shared => output.restore_title(),
+                None if last && drawn => output.erase_line(),
+                None => return,
             }
+            drawn = true;
         })
     }
 }

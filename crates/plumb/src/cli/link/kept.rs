@@ -220,7 +220,7 @@ impl Up {
             |start| make(&spec, start).map_err(|error| of_spec(&error)),
             devices,
             interfaces,
-            plan.room.frames(),
+            plan.room,
             timeline,
             self.ways.options(),
             self.ways.seats(),

@@ -106,16 +106,7 @@ impl List {
         if documents.is_empty() {
             output.remark("no link is running");
         }
-        let mut page = String::new();
-        for document in documents {
-            let what = if document.command.is_empty() {
-                document.hosts.join(",")
-            } else {
-                document.command.join(" ")
-            };
-            page += &[&document.name, "  ", &document.link, "  ", &what, "\n"].concat();
-        }
-        output.page(&page)?;
+        output.page(&terminal::link::list(&documents, output.style))?;
         Ok(Exit::Fine)
     }
 }
