@@ -7,14 +7,11 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
-use std::path::Path;
-use std::process::Child;
 
 use plumb_link::link::Link;
 use plumb_link::spec::{LinkSpec, SpecError};
 use plumb_link::text::Files;
-use plumb_sys::socket::{self, Kind};
-use plumb_sys::{affinity, fd};
+use plumb_sys::affinity;
 use plumb_wire::machine::Port;
 use plumb_wire::medium::Medium;
 use plumb_wire::packet::{Frames, Pool};
@@ -24,10 +21,9 @@ use crate::clock::{Stopwatch, Timeline};
 use crate::emulate::{self, Control as Word, Emulator, Inside, Interface, Options};
 use crate::harness::control::Control;
 use crate::harness::spec::{LaunchSpec, PathSpec};
-use crate::harness::subordinate;
-use crate::harness::worker::{SELF, start_peer};
+use crate::harness::subordinate::{self, Subordinate};
 use crate::lab::{LinkOptions, Namespace, TestBed};
-use crate::local::{Attempt as _, OpenError};
+use crate::local::OpenError;
 
 /// The hidden subcommand that runs it.
 const WORD: &str = "__link";
@@ -87,8 +83,7 @@ impl Account {
 /// The link's process as the worker knows it; killed when forgotten.
 #[derive(Debug)]
 pub(super) struct Emulation {
-    control: Control,
-    child: Child,
+    process: Subordinate,
     /// Where the near end is.
     pub(super) near: Option<Namespace>,
     /// Where the far end is.
@@ -105,13 +100,8 @@ impl Emulation {
         launch: &LaunchSpec,
         cpus: &[u32],
     ) -> Result<Self, OpenError> {
-        let (own, theirs) = socket::pair(Kind::Stream).attempt("make a socket to the link")?;
-        fd::set_inheritable(theirs.as_fd(), true).attempt("hand a descriptor over")?;
-        let child =
-            start_peer(Path::new(SELF), WORD, &theirs).attempt("start the link's process")?;
-        drop(theirs);
-        let mut link =
-            Self { control: Control::new(own), child, near: None, far: None, has_v6: false };
+        let process = Subordinate::start(WORD, "start the link's process")?;
+        let mut link = Self { process, near: None, far: None, has_v6: false };
         let broken = |source| OpenError::Io { what: "start the link", source };
         let orders = Orders {
             text: text.to_owned(),
@@ -120,8 +110,8 @@ impl Emulation {
             cpus: cpus.to_vec(),
             ticks_per_ns: launch.ticks_per_ns,
         };
-        link.control.say(&WorkerToLink::Carry(orders)).map_err(broken)?;
-        match link.control.hear().map_err(broken)? {
+        link.process.control.say(&WorkerToLink::Carry(orders)).map_err(broken)?;
+        match link.process.control.hear().map_err(broken)? {
             LinkToWorker::Carrying { near, far, has_v6 } => {
                 link.near = Some(link.namespace(near).map_err(broken)?);
                 link.far = Some(link.namespace(far).map_err(broken)?);
@@ -134,25 +124,17 @@ impl Emulation {
     }
 
     fn namespace(&self, number: i32) -> io::Result<Namespace> {
-        let file = File::open(format!("/proc/{}/fd/{number}", self.child.id()))?;
+        let file = File::open(format!("/proc/{}/fd/{number}", self.process.pid()))?;
         Ok(Namespace::from(OwnedFd::from(file)))
     }
 
     /// How it went so far; nothing new when it does not answer, which the next message finds.
     pub(super) fn account(&mut self) -> Option<Account> {
-        self.control.say(&WorkerToLink::Report).ok()?;
-        match self.control.hear().ok()? {
+        self.process.control.say(&WorkerToLink::Report).ok()?;
+        match self.process.control.hear().ok()? {
             LinkToWorker::Report(account) => Some(account),
             _ => None,
         }
-    }
-}
-
-impl Drop for Emulation {
-    fn drop(&mut self) {
-        // It may have ended by itself; either way it is reaped here.
-        drop(self.child.kill());
-        drop(self.child.wait());
     }
 }
 
@@ -244,7 +226,9 @@ fn answer(control: &mut Control, word: &Word<Inside<Link>>) {
 fn frames(spec: &LinkSpec, mtu: u32) -> Result<Frames, SpecError> {
     let size = mtu.saturating_add(AROUND).next_multiple_of(2_048);
     spec.check_memory(USUAL, size, MEMORY_MAX / 2)?;
-    let count = spec.need(USUAL, size).frames.saturating_mul(2).saturating_add(FRAMES_MIN);
+    let most = MEMORY_MAX / 2 / u64::from(size);
+    let wanted = spec.need(USUAL, size).wanted.min(most);
+    let count = wanted.saturating_mul(2).saturating_add(FRAMES_MIN);
     Ok(Frames { count: u32::try_from(count).unwrap_or(u32::MAX), size, large: 128 })
 }
 

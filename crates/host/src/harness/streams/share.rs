@@ -6,21 +6,17 @@
 
 use std::hint;
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
-use std::path::Path;
-use std::process::Child;
+use std::os::fd::OwnedFd;
 use std::sync::mpsc;
 use std::thread::Builder;
 
-use plumb_sys::socket::{self, Kind};
-use plumb_sys::{affinity, fd, priority, timer};
+use plumb_sys::{affinity, priority, timer};
 use serde::{Deserialize, Serialize};
 
 use crate::clock::monotonic_ns;
 use crate::harness::control::Control;
-use crate::harness::subordinate;
-use crate::harness::worker::{SELF, start_peer};
-use crate::local::{Attempt as _, OpenError};
+use crate::harness::subordinate::{self, Subordinate};
+use crate::local::OpenError;
 
 /// The hidden subcommand that runs it.
 const WORD: &str = "__share";
@@ -44,33 +40,19 @@ type Answer = Result<(), String>;
 /// The process as the worker knows it; killed when forgotten.
 #[derive(Debug)]
 pub(super) struct Share {
-    child: Child,
-    /// It ends when this is closed.
-    control: Control,
+    #[expect(dead_code, reason = "held, not read")]
+    process: Subordinate,
 }
 
 impl Share {
     /// Leaves this percentage of each of these CPUs to others, from when it returns.
     pub(super) fn leave(cpus: &[u32], percent: u8) -> Result<Self, OpenError> {
-        let (own, theirs) = socket::pair(Kind::Stream).attempt("make a socket")?;
-        fd::set_inheritable(theirs.as_fd(), true).attempt("hand a descriptor over")?;
-        let child = start_peer(Path::new(SELF), WORD, &theirs)
-            .attempt("start the process that takes CPU time away")?;
-        drop(theirs);
-        let mut share = Self { child, control: Control::new(own) };
+        let mut process = Subordinate::start(WORD, "start the process that takes CPU time away")?;
         let broken = |source| OpenError::Io { what: "take CPU time away", source };
-        share.control.say(&Orders { cpus: cpus.to_vec(), percent }).map_err(broken)?;
-        let answer: Answer = share.control.hear().map_err(broken)?;
+        process.control.say(&Orders { cpus: cpus.to_vec(), percent }).map_err(broken)?;
+        let answer: Answer = process.control.hear().map_err(broken)?;
         answer.map_err(OpenError::Unavailable)?;
-        Ok(share)
-    }
-}
-
-impl Drop for Share {
-    fn drop(&mut self) {
-        // It may have ended by itself; either way it is reaped here.
-        drop(self.child.kill());
-        drop(self.child.wait());
+        Ok(Self { process })
     }
 }
 
