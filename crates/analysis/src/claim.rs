@@ -603,7 +603,7 @@ mod tests {
 
     #[test]
     fn jumbo_packets_are_judged_by_what_arrives_and_by_what_waits() {
-        let made = |forbidden: f64, allowed: f64, wait: f64| {
+        let made = |forbidden: f64, allowed: f64, wait: f64, pieces: f64| {
             let mut synthetic = Synthetic::new(1);
             let factors = |path: &str, fragments: &str, packet: u64| {
                 Factors::default()
@@ -616,23 +616,32 @@ mod tests {
                 let factors = factors("narrow", fragments, 9_000).with("ahead", 0_u64);
                 synthetic.constant("mtu.path", "delivered", factors, share);
             }
+            for (path, share) in [("narrow", allowed), ("black-hole", forbidden)] {
+                let factors = factors(path, "forbidden", 9_000).with("ahead", 0_u64);
+                synthetic.constant("mtu.path", "connected", factors, share);
+            }
+            let cut = factors("narrow", "allowed", 9_000).with("ahead", 0_u64);
+            synthetic.constant("mtu.path", "pieces", cut, pieces);
             for (packet, rtt) in [(1_500, 10e6), (9_000, 10e6 * wait)] {
                 let factors = factors("jumbo", "allowed", packet).with("ahead", 8_u64);
                 synthetic.measure("mtu.path", "urgent", factors, rtt);
             }
             synthetic
         };
-        let (dropped, cut, blocked) = (
+        let all = [
             "gigabit.mtu.jumbo-dropped-with-df",
             "gigabit.mtu.jumbo-fragmented-without-df",
             "gigabit.mtu.jumbos-block-urgent-packets",
-        );
-        let expected = made(0.0, 1.0, 6.0);
-        for id in [dropped, cut, blocked] {
+            "gigabit.mtu.pieces-are-as-few-as-can-be",
+            "gigabit.mtu.tcp-sends-smaller-segments-when-told",
+            "gigabit.mtu.tcp-hangs-in-a-black-hole",
+        ];
+        let expected = made(0.0, 1.0, 6.0, 7.0);
+        for id in all {
             assert_eq!(verdict(&expected, id), "holds", "{id}");
         }
-        let other = made(1.0, 0.0, 1.0);
-        for id in [dropped, cut, blocked] {
+        let other = made(1.0, 0.0, 1.0, 8.0);
+        for id in all {
             assert_eq!(verdict(&other, id), "does not hold", "{id}");
         }
     }

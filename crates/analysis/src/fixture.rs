@@ -63,7 +63,8 @@ impl Synthetic {
                 ("B/s", Better::Higher)
             }
             "packets" => ("count", Better::Higher),
-            "delivered" => ("share", Better::Higher),
+            "delivered" | "connected" => ("share", Better::Higher),
+            "pieces" => ("count", Better::Lower),
             "kernel" | "lost" | "duplicated" | "reordered" | "corrupted" => {
                 ("share", Better::Lower)
             }

@@ -163,6 +163,41 @@ fn a_packet_too_long_for_a_hop_arrives_only_where_it_may_be_cut() {
 }
 
 #[test]
+fn what_may_be_cut_arrives_in_pieces_and_tcp_cuts_for_itself_only_where_it_is_told() {
+    let _alone = alone();
+    let path = |mtu: &str| {
+        let hop = |mtu: &str| format!("rate=1gbit,delay=100us,limit=256packets,mtu={mtu}");
+        format!("{};{}", hop("9000"), hop(mtu))
+    };
+    let median = |samples: &[f64]| {
+        let mut sorted = samples.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        sorted[sorted.len() / 2]
+    };
+    let options = SocketOptions { fragments: Some(true), ..SocketOptions::default() };
+    for (mtu, pieces) in [("9000", 1.0), ("1500", 7.0)] {
+        let spec = spec(Mechanism::Udp4, &path(mtu), 9_000, options.clone());
+        let Some(mut launch) = start(&spec) else { return };
+        let report = measure(&mut launch, Task::Pieces { size: 8_972 }, Span::from_ms(200));
+        let got = median(&report.samples);
+        assert!((got - pieces).abs() < 0.5, "mtu={mtu}: {:?}", report.samples);
+        launch.finish().unwrap();
+    }
+    let options = SocketOptions { fragments: Some(false), ..SocketOptions::default() };
+    for (mtu, share) in [("1500", 1.0), ("1500/silent", 0.0)] {
+        let spec = spec(Mechanism::Tcp4, &path(mtu), 9_000, options.clone());
+        let Some(mut launch) = start(&spec) else { return };
+        let report = measure(&mut launch, Task::Connected { size: 8_948 }, Span::from_ms(200));
+        let got = median(&report.samples);
+        assert!((got - share).abs() < 0.5, "mtu={mtu}: {:?} {:?}", report.samples, report.counters);
+        // A small one gets through, whatever the path swallows.
+        let report = measure(&mut launch, Task::Connected { size: 1_000 }, Span::from_ms(200));
+        assert!(median(&report.samples) > 0.5, "mtu={mtu}: {:?}", report.samples);
+        launch.finish().unwrap();
+    }
+}
+
+#[test]
 fn a_link_ends_with_a_launch_that_is_given_up() {
     let _alone = alone();
     let spec = spec(Mechanism::Tcp4, "delay=1ms", 1500, SocketOptions::default());

@@ -60,6 +60,8 @@ pub fn response(name: &str) -> &str {
         "read-cost" => "time a read",
         "offset" => "offset from the first CPU",
         "delivered" => "share delivered",
+        "pieces" => "packets in which a datagram arrives",
+        "connected" => "share of TCP connections that carry it",
         "urgent" => "round trip of a small packet behind others",
         "rtt" => "round trip",
         "rtt-probed" => "round trip with the probes on",

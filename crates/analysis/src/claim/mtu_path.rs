@@ -1,13 +1,14 @@
-//! Claims about jumbo packets on paths through others' networks (Weigle, Feng & Gardner 2001).
+//! Claims about jumbo packets on paths through others' networks (Weigle, Feng & Gardner 2001), and what
+//! the standards say becomes of them there.
 //!
-//! Left out: what TCP makes of it.
+//! Left out: hosts that look for a path's MTU by themselves.
 
 use plumb_base::units::Unit;
 
 use super::Claim;
 use super::evidence::{Evidence, Pairs};
 use super::finding::{Case, Finding, every};
-use super::published::WEIGLE;
+use super::published::{RFC_791, RFC_1191, RFC_2923, WEIGLE};
 use crate::contrast;
 use crate::summary::Measured;
 
@@ -15,6 +16,10 @@ const EXPERIMENT: &str = "mtu.path";
 
 /// Bytes of a packet that Ethernet does not take.
 const ETHERNET: i64 = 1_500;
+
+/// Bytes of IPv4's header, and what a packet of Ethernet's size has beside it in whole eights.
+const HEADER: i64 = 20;
+const FRAGMENT: u64 = 1_480;
 
 /// A packet size that is not delivered: fewer than this share arrive.
 const UNDELIVERED: f64 = 0.05;
@@ -28,7 +33,7 @@ pub const CLAIMS: &[Claim] = &[
                 fragment bit is set.",
         source: WEIGLE,
         historical: Some("'fragment them to 1500 bytes or drop them entirely'; no figure"),
-        judge: |evidence| delivered(evidence, "forbidden", (0.0, UNDELIVERED)),
+        judge: |evidence| share(evidence, &DATAGRAMS, "forbidden", NONE),
     },
     Claim {
         id: "gigabit.mtu.jumbo-fragmented-without-df",
@@ -37,7 +42,34 @@ pub const CLAIMS: &[Claim] = &[
                 fragments.",
         source: WEIGLE,
         historical: Some("'fragment them to 1500 bytes or drop them entirely'; no figure"),
-        judge: |evidence| delivered(evidence, "allowed", (1.0 - UNDELIVERED, 1.0)),
+        judge: |evidence| share(evidence, &DATAGRAMS, "allowed", ALL),
+    },
+    Claim {
+        id: "gigabit.mtu.pieces-are-as-few-as-can-be",
+        experiment: EXPERIMENT,
+        claim: "A jumbo packet that is cut arrives in as few packets as 1480 bytes in each allow: 7 for \
+                one of 9000 bytes.",
+        source: RFC_791,
+        historical: Some("section 3.2: as much in each fragment as the next hop takes"),
+        judge: pieces,
+    },
+    Claim {
+        id: "gigabit.mtu.tcp-sends-smaller-segments-when-told",
+        experiment: EXPERIMENT,
+        claim: "Where the hop says that it takes only 1500 bytes, TCP gets its jumbo segments across in \
+                smaller ones, though nobody may cut them.",
+        source: RFC_1191,
+        historical: None,
+        judge: |evidence| share(evidence, &TOLD, "forbidden", ALL),
+    },
+    Claim {
+        id: "gigabit.mtu.tcp-hangs-in-a-black-hole",
+        experiment: EXPERIMENT,
+        claim: "Where the hop drops what is too long and says nothing, connections are made and TCP's \
+                jumbo segments never arrive.",
+        source: RFC_2923,
+        historical: Some("section 2.1: 'black hole'; connections hang"),
+        judge: |evidence| share(evidence, &SILENT, "forbidden", NONE),
     },
     Claim {
         id: "gigabit.mtu.jumbos-block-urgent-packets",
@@ -58,21 +90,64 @@ fn int(cell: &Measured<'_>, factor: &str) -> i64 {
     cell.cell.factors.int(factor).unwrap_or(0)
 }
 
-/// The share of jumbo packets that gets over the narrow hop which tells.
-fn delivered(evidence: &Evidence<'_>, fragments: &str, bounds: (f64, f64)) -> Finding {
-    let mut pairs = Pairs::default();
-    let chosen = |cell: &&Measured<'_>| {
-        text(cell, "path") == "narrow"
+/// Bounds of a share that is none, and of one that is all.
+const NONE: (f64, f64) = (0.0, UNDELIVERED);
+const ALL: (f64, f64) = (1.0 - UNDELIVERED, 1.0);
+
+/// Jumbo packets of a kind over a kind of path.
+struct Kind {
+    response: &'static str,
+    path: &'static str,
+    command: &'static str,
+}
+
+const DATAGRAMS: Kind = Kind { response: "delivered", path: "narrow", command: NARROW };
+const TOLD: Kind = Kind { response: "connected", path: "narrow", command: NARROW };
+const SILENT: Kind = Kind {
+    response: "connected",
+    path: "black-hole",
+    command: "plumb run mtu.path --set path=black-hole --set ahead=0",
+};
+const NARROW: &str = "plumb run mtu.path --set path=narrow --set ahead=0";
+
+/// The cells of jumbo packets of a kind.
+fn jumbos<'a>(
+    evidence: &Evidence<'a>,
+    kind: &Kind,
+    fragments: &str,
+) -> impl Iterator<Item = &'a Measured<'a>> {
+    evidence.cells(EXPERIMENT, kind.response).filter(move |cell| {
+        text(cell, "path") == kind.path
             && text(cell, "fragments") == fragments
             && int(cell, "packet") > ETHERNET
-    };
-    for cell in evidence.cells(EXPERIMENT, "delivered").filter(chosen) {
-        let ends = cell.interval().map(|interval| [interval.lo, interval.hi]);
-        let label = format!("packets of {} at {}", int(cell, "packet"), text(cell, "rate"));
-        let (place, median) = (text(cell, "placement"), cell.median());
-        pairs.cases.push(Case::quantity(place, label, median, ends, bounds, Unit::Share));
+    })
+}
+
+fn quantity(cell: &Measured<'_>, bounds: (f64, f64), unit: Unit) -> Case {
+    let ends = cell.interval().map(|interval| [interval.lo, interval.hi]);
+    let label = format!("packets of {} at {}", int(cell, "packet"), text(cell, "rate"));
+    Case::quantity(text(cell, "placement"), label, cell.median(), ends, bounds, unit)
+}
+
+/// The share of jumbo packets that gets across.
+fn share(evidence: &Evidence<'_>, kind: &Kind, fragments: &str, bounds: (f64, f64)) -> Finding {
+    let mut pairs = Pairs::default();
+    let cells = jumbos(evidence, kind, fragments);
+    pairs.cases.extend(cells.map(|cell| quantity(cell, bounds, Unit::Share)));
+    every(pairs, kind.command)
+}
+
+/// The number of packets that jumbo packets arrive in.
+fn pieces(evidence: &Evidence<'_>) -> Finding {
+    let mut pairs = Pairs::default();
+    let kind = Kind { response: "pieces", ..DATAGRAMS };
+    for cell in jumbos(evidence, &kind, "allowed") {
+        let payload = int(cell, "packet") - HEADER;
+        let fewest = payload.unsigned_abs().div_ceil(FRAGMENT) as f64;
+        // Half a packet more or less is none.
+        pairs.cases.push(quantity(cell, (fewest - 0.5, fewest + 0.5), Unit::Count));
     }
-    every(pairs, "plumb run mtu.path --set path=narrow --set ahead=0")
+    every(pairs, kind.command)
 }
 
 /// Behind jumbos against behind as many packets of Ethernet's size.

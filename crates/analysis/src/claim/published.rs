@@ -13,6 +13,15 @@ pub const KJELLERSTEDT: &str = "Kjellerstedt, Implementing a High Performance TC
 pub const WEIGLE: &str = "Weigle, Feng & Gardner, Why TCP Will Not Scale for the Next-Generation \
                           Internet, LA-UR-01-1039, 2001";
 
+/// How a host learns what a path takes.
+pub const RFC_1191: &str = "Mogul & Deering, Path MTU Discovery, RFC 1191, 1990";
+
+/// What becomes of TCP where it is not told.
+pub const RFC_2923: &str = "Lahey, TCP Problems with Path MTU Discovery, RFC 2923, 2000";
+
+/// How packets are cut.
+pub const RFC_791: &str = "Postel, Internet Protocol, RFC 791, 1981";
+
 /// The paper that the study `scaling` re-tests.
 pub const MARKATOS: &str = "Markatos, Speeding up TCP/IP: Faster Processors are not Enough, 2001";
 

@@ -14,6 +14,7 @@ use crate::lab::{Chain, Far, LinkOptions, Namespace, Offload, TestBed, become_ro
 use crate::local::ground::{Apart, Ground, lack};
 use crate::local::{Attempt as _, OpenError};
 
+pub(super) mod crossing;
 pub mod emulator;
 
 use emulator::{Account, Emulation};

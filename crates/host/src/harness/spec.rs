@@ -301,6 +301,16 @@ pub enum Task {
         /// Message size in bytes.
         size: u64,
     },
+    /// Whether a message and its answer cross on a TCP connection of their own: the share that do.
+    Connected {
+        /// Message size in bytes.
+        size: u64,
+    },
+    /// In how many packets the answer to a datagram comes.
+    Pieces {
+        /// Message size in bytes.
+        size: u64,
+    },
     /// The whole round trip of a message sent right behind others that nobody answers.
     Behind {
         /// Message size in bytes.

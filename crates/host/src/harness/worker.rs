@@ -18,7 +18,7 @@ use super::bench::{Bench, Trouble};
 use super::checksums::Checksums;
 use super::control::{Attach, Control, PeerReport, PeerTask, PeerToWorker, WorkerToPeer};
 use super::page::Page;
-use super::remote::Site;
+use super::remote::{Site, crossing};
 use super::spec::{
     BlockReport, BlockSpec, ChannelSpec, LaunchFacts, LaunchSpec, OrchestratorSays, Subject,
     WorkerSays,
@@ -188,7 +188,10 @@ impl Visitor for Session {
         let mut bench = Bench::new(end, &mut peer, &self.spec, &self.channel);
         let site = &mut self.site;
         self.talk.serve(|block| {
-            let mut report = bench.measure(block)?;
+            let mut report = match crossing::measure(site, &self.spec, block)? {
+                Some(report) => report,
+                None => bench.measure(block)?,
+            };
             site.tell(&mut report);
             Ok(report)
         })?;

@@ -1,7 +1,8 @@
 //! `mtu.path`: what becomes of jumbo packets on a path with a smaller hop, and of a small urgent packet
 //! behind them.
 //!
-//! Over UDP, whose datagrams nobody cuts but IP. Left out: what TCP does about it.
+//! Over UDP, whose datagrams nobody cuts but IP, and over TCP, which cuts its own once it has learnt what
+//! the path takes. Left out: what a host does that looks for it by itself (RFC 4821).
 
 use plumb_base::units::Unit;
 use plumb_host::harness::spec::Task;
@@ -18,8 +19,10 @@ pub static MTU_PATH: Experiment = Experiment {
     id: "mtu.path",
     study: "gigabit",
     question: "What do jumbo packets cost on a path that they do not fit, and what those behind them?",
-    hypothesis: "Jumbo packets arrive only where every hop takes them or may cut them; a small \
-                 packet behind them waits for as long as the slowest hop needs for their bytes.",
+    hypothesis: "Jumbo packets arrive only where every hop takes them or may cut them, and then in \
+                 pieces; TCP sends smaller ones where a hop tells it to, and hangs where none does; \
+                 a small packet behind jumbos waits for as long as the slowest hop needs for their \
+                 bytes.",
     factors: &[
         PATH,
         Factor {
@@ -43,6 +46,18 @@ pub static MTU_PATH: Experiment = Experiment {
             meaning: "share of packets of this size that are answered in kind",
         },
         Response {
+            name: "pieces",
+            unit: Unit::Count,
+            better: Better::Lower,
+            meaning: "packets in which a datagram of this size arrives",
+        },
+        Response {
+            name: "connected",
+            unit: Unit::Share,
+            better: Better::Higher,
+            meaning: "share of TCP connections that carry a segment of this size and its answer",
+        },
+        Response {
             name: "urgent",
             unit: Unit::Nanoseconds,
             better: Better::Lower,
@@ -56,21 +71,27 @@ pub static MTU_PATH: Experiment = Experiment {
             factors.int(name).and_then(|number| u64::try_from(number).ok()).unwrap_or(0)
         };
         let (packet, ahead) = (number(PACKET.name), number(AHEAD.name));
-        let Some(payload) = packet.checked_sub(HEADERS).filter(|_| packet <= JUMBO) else {
-            return Form::impossible(format!("a packet has from {HEADERS} to {JUMBO} bytes here"));
+        let over_tcp = setting.response == "connected";
+        let headers = if over_tcp { HEADERS_TCP } else { HEADERS };
+        let Some(payload) = packet.checked_sub(headers).filter(|_| packet <= JUMBO) else {
+            return Form::impossible(format!("a packet has from {headers} to {JUMBO} bytes here"));
         };
-        let task = if setting.response == "delivered" {
-            if ahead > 0 {
-                return Form::Meaningless;
+        let is_cut = text("fragments") == "allowed";
+        let task = match setting.response {
+            "urgent" => {
+                // Cutting and losing would mix two causes.
+                if text(PATH.name) != "jumbo" || !is_cut {
+                    return Form::Meaningless;
+                }
+                let count = u32::try_from(ahead).unwrap_or(u32::MAX);
+                Task::Behind { size: URGENT, ahead: payload, count }
             }
-            Task::Answered { size: payload }
-        } else {
-            // Cutting and losing would mix two causes.
-            if text(PATH.name) != "jumbo" || text("fragments") != "allowed" {
-                return Form::Meaningless;
-            }
-            let count = u32::try_from(ahead).unwrap_or(u32::MAX);
-            Task::Behind { size: URGENT, ahead: payload, count }
+            _ if ahead > 0 => return Form::Meaningless,
+            "connected" => Task::Connected { size: payload },
+            // What does not arrive has no pieces.
+            "pieces" if text(PATH.name) == "black-hole" || !is_cut => return Form::Meaningless,
+            "pieces" => Task::Pieces { size: payload },
+            _ => Task::Answered { size: payload },
         };
         let narrow = match text(PATH.name) {
             "narrow" => "1500",
@@ -82,11 +103,11 @@ pub static MTU_PATH: Experiment = Experiment {
         let link = format!("{};{}", hop("9000"), hop(narrow));
         let mtu = u32::try_from(JUMBO).unwrap_or(u32::MAX);
         let name = format!("{} {rate}", text(PATH.name));
-        let fragments = text("fragments") == "allowed";
+        let mechanism = if over_tcp { Mechanism::Tcp4 } else { Mechanism::Udp4 };
         match path::link(&name, &link, mtu) {
             Ok(path) => {
-                let group = remote::over(setting, Mechanism::Udp4, path, |options| {
-                    options.fragments = Some(fragments);
+                let group = remote::over(setting, mechanism, path, |options| {
+                    options.fragments = Some(is_cut);
                 });
                 Form::of(group, task)
             }
@@ -99,6 +120,8 @@ pub static MTU_PATH: Experiment = Experiment {
 const JUMBO: u64 = 9_000;
 /// Bytes of the headers of IPv4 and UDP.
 const HEADERS: u64 = 28;
+/// Bytes of the headers of IPv4 and TCP, with the option of timestamps.
+const HEADERS_TCP: u64 = 52;
 /// Bytes of the urgent message.
 const URGENT: u64 = 64;
 

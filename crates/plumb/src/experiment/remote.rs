@@ -151,7 +151,11 @@ fn operations_time(path: &PathSpec, task: &Task) -> Span {
     let exchange = |there, back| Span::from_ns(path.exchange_ns(there, back));
     let round_trip = Span::from_ns(path.round_trip_ns);
     match task {
-        Task::Latency { size } | Task::Answered { size } => exchange(*size, *size) * OPERATIONS,
+        Task::Latency { size } | Task::Answered { size } | Task::Pieces { size } => {
+            exchange(*size, *size) * OPERATIONS
+        }
+        // A connection begins with a round trip of its own.
+        Task::Connected { size } => (exchange(*size, *size) + round_trip) * OPERATIONS,
         Task::ThroughputAcked { size } => exchange(*size, 0) * OPERATIONS,
         // Each transfer pays for its start and its end: it must be long against both.
         Task::Throughput { size } => {

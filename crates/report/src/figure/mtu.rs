@@ -1,7 +1,8 @@
 //! What becomes of long packets on a path, and of a small one behind them.
 //!
-//! Delivery is a picture a path with a row for each size, and what became of those that did not arrive;
-//! waiting is time against the packets ahead. Left out: why, which the routers of the link know.
+//! Delivery is a picture a path with a row for each size, by UDP and by TCP, and what became of those that
+//! did not arrive; pieces are a picture with a row for each path and size; waiting is time against the
+//! packets ahead. Left out: why, which the routers of the link know.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,20 +16,22 @@ use crate::{name, value};
 
 /// The figures of `mtu.path`; `cells` are all of that experiment.
 pub fn figures(cells: &[&CellResult]) -> Vec<Figure> {
-    let of = |response: &str| -> Vec<&CellResult> {
-        let chosen =
-            |cell: &&&CellResult| cell.response == response && cell.summary.median.is_some();
+    let of = |responses: &[&str]| -> Vec<&CellResult> {
+        let chosen = |cell: &&&CellResult| {
+            responses.contains(&cell.response.as_str()) && cell.summary.median.is_some()
+        };
         cells.iter().filter(chosen).copied().collect()
     };
     let mut figures = Vec::new();
-    for cells in by_rate(&of("delivered")) {
+    for cells in by_rate(&of(&["delivered", CONNECTED])) {
         let paths = PATHS.map(|path| {
             let on = |cell: &&&CellResult| word(cell, "path") == path;
             cells.iter().copied().filter(|cell| on(&cell)).collect::<Vec<_>>()
         });
         figures.extend(paths.iter().filter(|cells| !cells.is_empty()).map(|c| delivered(c)));
     }
-    figures.extend(by_rate(&of("urgent")).iter().map(|cells| urgent(cells)));
+    figures.extend(by_rate(&of(&["pieces"])).iter().map(|cells| pieces(cells)));
+    figures.extend(by_rate(&of(&["urgent"])).iter().map(|cells| urgent(cells)));
     figures.retain(|figure| !figure.is_empty());
     figures
 }
@@ -36,15 +39,25 @@ pub fn figures(cells: &[&CellResult]) -> Vec<Figure> {
 /// The kinds of path, the widest first.
 pub const PATHS: [&str; 3] = ["jumbo", "narrow", "black-hole"];
 
+/// The response of TCP's connections.
+pub const CONNECTED: &str = "connected";
+
 /// What became of the packets of a cell that did not arrive; empty where all arrived.
 pub fn fate(cell: &CellResult) -> &'static str {
     let count = |counter: &str| cell.counters.get(counter).copied().unwrap_or(0);
     // The first is lost and its refusal comes before the next is sent.
     match (count("lost"), count("told_too_long")) {
         (0, _) => "",
+        _ if cell.response == CONNECTED => "hung",
         (_, 0) => "vanished",
         _ => "refused",
     }
+}
+
+/// A number of packets, with a decimal where it is not a whole one.
+pub fn whole(count: f64) -> String {
+    let digits = usize::from((count - count.round()).abs() >= 0.05);
+    format!("{count:.digits$}")
 }
 
 fn by_rate<'a>(cells: &[&'a CellResult]) -> Vec<Vec<&'a CellResult>> {
@@ -64,6 +77,10 @@ fn number(cell: &CellResult, factor: &str) -> f64 {
     cell.factors.get(factor).and_then(Value::as_f64).unwrap_or(0.0)
 }
 
+fn size(cell: &CellResult) -> Option<u64> {
+    cell.factors.get("packet").and_then(Value::as_u64)
+}
+
 fn words(cell: &CellResult, factors: &[&str]) -> String {
     name::cell(&cell.factors, &factors.iter().map(|factor| (*factor).to_owned()).collect())
 }
@@ -71,16 +88,23 @@ fn words(cell: &CellResult, factors: &[&str]) -> String {
 /// A bar for each kind of packet on a path, as long as the share that arrived.
 fn delivered(cells: &[&CellResult]) -> Figure {
     let mut cells = cells.to_vec();
+    let over_tcp = |cell: &CellResult| cell.response == CONNECTED;
     cells.sort_by_cached_key(|cell| {
-        (word(cell, "fragments").to_owned(), cell.factors.get("packet").and_then(Value::as_u64))
+        (over_tcp(cell), word(cell, "fragments").to_owned(), size(cell))
     });
+    let has_both = cells.iter().any(|cell| over_tcp(cell));
     let title = words(cells[0], &["path", "rate", "placement"]);
     let title = format!("Delivered, {title}");
     let mut table = Table::with_heads(&["packets", "#arrived [95 %]", "the others?"]);
     let (mut names, mut segments) = (Vec::new(), Vec::new());
     for (cell, row) in cells.iter().zip(0u32..) {
         let share = cell.summary.median.unwrap_or(0.0);
-        let label = words(cell, &["fragments", "packet"]);
+        let transport = match (has_both, over_tcp(cell)) {
+            (false, _) => "",
+            (true, false) => "UDP, ",
+            (true, true) => "TCP, ",
+        };
+        let label = format!("{transport}{}", words(cell, &["fragments", "packet"]));
         let told = value::estimate(Unit::Share, share, None);
         let fate = if share < 1.0 { fate(cell) } else { "" };
         let comma = if fate.is_empty() { "" } else { ", " };
@@ -95,7 +119,8 @@ fn delivered(cells: &[&CellResult]) -> Figure {
         alt: format!("{title}: {}.", names.join("; ")),
         title,
         note: "Median share of the packets that is answered in kind. The others were refused by a router, \
-               which said so by ICMP, or vanished without a word."
+               which said so by ICMP, or vanished without a word; a connection of TCP that cannot get \
+               over hung."
             .to_owned(),
         x: Axis {
             include: Some([0.0, 1.0]),
@@ -111,18 +136,49 @@ fn delivered(cells: &[&CellResult]) -> Figure {
     }
 }
 
+/// A bar for each path and size of packets that may be cut, as long as there are pieces.
+fn pieces(cells: &[&CellResult]) -> Figure {
+    let mut cells = cells.to_vec();
+    let place = |cell: &CellResult| PATHS.iter().position(|path| *path == word(cell, "path"));
+    cells.sort_by_key(|cell| (place(cell), size(cell)));
+    let title = format!("Pieces, {}", words(cells[0], &["rate", "placement"]));
+    let mut table = Table::with_heads(&["packets that may be cut", "#arrive in [95 %]"]);
+    let (mut names, mut segments) = (Vec::new(), Vec::new());
+    for (cell, row) in cells.iter().zip(0u32..) {
+        let count = cell.summary.median.unwrap_or(0.0);
+        let label = words(cell, &["path", "packet"]);
+        names.push(format!("{label}: {}", whole(count)));
+        segments.push([f64::from(row), 0.0, count]);
+        table.push([label, value::with_interval(Unit::Count, count, cell.summary.ci95)]);
+    }
+    Figure {
+        id: slug(&["mtu.path", &title]),
+        alt: format!("{title}: {}.", names.join("; ")),
+        title,
+        note: "Median number of packets that a datagram arrives in, where it does.".to_owned(),
+        x: Axis {
+            include: Some([0.0, 1.0]),
+            ..Axis::with_scale("packets", Unit::Count.name(), Scale::Linear)
+        },
+        y: Axis::names("", names),
+        series: vec![Series {
+            name: String::new(),
+            slot: 0,
+            marks: Marks::Stack { segments, hatched: false },
+        }],
+        table,
+    }
+}
+
 /// The round trip of the small packet against how many stood before it, a line a size of those.
 fn urgent(cells: &[&CellResult]) -> Figure {
     let title = format!("Urgent packet, {}", words(cells[0], &["rate", "placement"]));
-    let sizes: BTreeSet<u64> =
-        cells.iter().filter_map(|cell| cell.factors.get("packet")?.as_u64()).collect();
+    let sizes: BTreeSet<u64> = cells.iter().filter_map(|cell| size(cell)).collect();
     let mut table = Table::with_heads(&["ahead of it", "#round trip [95 %]"]);
     let mut series = Vec::new();
     for (size, slot) in sizes.iter().zip(0u8..) {
-        let mut cells: Vec<&&CellResult> = cells
-            .iter()
-            .filter(|cell| cell.factors.get("packet").and_then(Value::as_u64) == Some(*size))
-            .collect();
+        let mut cells: Vec<&&CellResult> =
+            cells.iter().filter(|cell| self::size(cell) == Some(*size)).collect();
         cells.sort_by(|a, b| number(a, "ahead").total_cmp(&number(b, "ahead")));
         let at = cells.iter().filter_map(|cell| {
             let y = cell.summary.median?;

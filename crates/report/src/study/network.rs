@@ -28,7 +28,13 @@ pub(super) fn sentences(document: &RunDocument, experiment: &str) -> Vec<String>
         }
         "path.length" => routers(&cells),
         "window.bdp" => windows(&cells),
-        "mtu.path" => [delivered(&cells), urgent(&cells)].concat(),
+        "mtu.path" => [
+            delivered(&cells, "delivered", "Packets of"),
+            pieces(&cells),
+            delivered(&cells, mtu::CONNECTED, "TCP connections that carry as much as a packet of"),
+            urgent(&cells),
+        ]
+        .concat(),
         _ => Vec::new(),
     }
 }
@@ -232,9 +238,36 @@ fn range(shares: &[f64]) -> Option<String> {
 /// Shares that arrived, each with its cell.
 type Shares<'a> = Vec<(f64, &'a CellResult)>;
 
+/// In how many packets the longest datagrams arrive, a path each.
+fn pieces(cells: &[&CellResult]) -> Vec<String> {
+    let cells =
+        || cells.iter().filter(|cell| cell.response == "pieces" && cell.summary.median.is_some());
+    let longest = cells().filter_map(|cell| number(cell, "packet")).max();
+    let mut paths: BTreeMap<Option<usize>, Vec<&CellResult>> = BTreeMap::new();
+    for cell in cells().filter(|cell| number(cell, "packet") == longest) {
+        let place = mtu::PATHS.iter().position(|path| *path == text(cell, "path"));
+        paths.entry(place).or_default().push(cell);
+    }
+    let told: Vec<String> = paths
+        .into_values()
+        .map(|found| {
+            let path = name::cell(&found[0].factors, &["path"].map(str::to_owned).into());
+            let counts = found.iter().filter_map(|cell| cell.summary.median);
+            let words: BTreeSet<String> = counts.map(mtu::whole).collect();
+            format!("{} over {path}", words.into_iter().collect::<Vec<_>>().join(" or "))
+        })
+        .collect();
+    match (longest, told.is_empty()) {
+        (Some(longest), false) => {
+            vec![format!("Packets in which one of {longest} B arrives: {}.", told.join("; "))]
+        }
+        _ => Vec::new(),
+    }
+}
+
 /// What becomes of the longest packets on each kind of path.
-fn delivered(cells: &[&CellResult]) -> Vec<String> {
-    let cells = || cells.iter().filter(|cell| cell.response == "delivered");
+fn delivered(cells: &[&CellResult], response: &str, what: &str) -> Vec<String> {
+    let cells = || cells.iter().filter(|cell| cell.response == response);
     let Some(longest) = cells().filter_map(|cell| number(cell, "packet")).max() else {
         return Vec::new();
     };
@@ -257,7 +290,8 @@ fn delivered(cells: &[&CellResult]) -> Vec<String> {
             format!("{path}: {share}{}", fate.map_or_else(String::new, |fate| format!(", {fate}")))
         })
         .collect();
-    vec![format!("Packets of {longest} B that arrive: {}.", told.join("; "))]
+    let arrive = if response == mtu::CONNECTED { "" } else { " that arrive" };
+    vec![format!("{what} {longest} B{arrive}: {}.", told.join("; "))]
 }
 
 /// How much longer the small packet takes behind the most of the longest than behind as many of the

@@ -3,12 +3,11 @@
 //! Left out: whether the made-up numbers are plausible.
 
 use plumb_analysis::document::{CellResult, RunDocument};
-use plumb_report::figure::{Marks, text};
-use plumb_report::terminal::{Style, summary};
-use plumb_report::{headline, html, section, study};
+use plumb_report::figure::Marks;
+use plumb_report::{headline, study};
 use serde_json::Value;
 
-use crate::fixture;
+use crate::{drawn, fixture};
 
 type Levels<'a> = &'a [(&'static str, Value)];
 
@@ -162,16 +161,9 @@ const EXPERIMENTS: [&str; 10] = [
     "host.mtu",
 ];
 
-fn widest(text: &str) -> usize {
-    text.lines().map(|line| line.chars().count()).max().unwrap_or(0)
-}
-
 #[test]
 fn every_experiment_over_streams_has_its_figures_and_data_on_the_page() {
-    let document = hosts();
-    let page = html::report(&document);
-    std::fs::write(concat!(env!("CARGO_TARGET_TMPDIR"), "/hosts.html"), &page).unwrap();
-    for (experiment, figures) in [
+    let counts = [
         ("scaling.loopback", 4),
         ("scaling.lan", 2),
         ("scaling.wan", 2),
@@ -181,55 +173,24 @@ fn every_experiment_over_streams_has_its_figures_and_data_on_the_page() {
         ("host.coalescing", 4),
         ("host.tweaks", 2),
         ("host.mtu", 4),
-    ] {
-        let found = study::figures(&document, experiment);
-        assert_eq!(found.len(), figures, "{experiment}");
-        for figure in found {
-            assert!(page.contains(&format!("<figure id=\"{}\"", figure.id)), "{}", figure.id);
-            assert!(!figure.table.rows.is_empty() && !figure.alt.is_empty());
-        }
-    }
-    let ids: Vec<&str> =
-        page.split("<figure id=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
-    let mut unique = ids.clone();
-    unique.sort_unstable();
-    unique.dedup();
-    assert_eq!(ids.len(), unique.len(), "{ids:?}");
+    ];
+    drawn::page(&hosts(), "hosts", &counts);
 }
 
 #[test]
 fn the_sentences_of_experiments_over_streams() {
-    let document = hosts();
-    let text: Vec<String> =
-        EXPERIMENTS.iter().flat_map(|id| study::sentences(&document, id)).collect();
-    insta::assert_snapshot!(text.join("\n"));
+    insta::assert_snapshot!(drawn::sentences(&hosts(), &EXPERIMENTS));
 }
 
 #[test]
 fn figures_of_cpu_buffers_and_batches_at_80_columns() {
-    let document = hosts();
-    let drawn = |id: &str, index: usize| {
-        text::render(&study::figures(&document, id)[index], Style::plain(80))
-    };
     let all = [("host.peak", 0), ("host.buffers", 0), ("host.coalescing", 1), ("scaling.lan", 0)];
-    insta::assert_snapshot!(all.map(|(id, index)| drawn(id, index)).join("\n"));
+    insta::assert_snapshot!(drawn::figures(&hosts(), &all));
 }
 
 #[test]
 fn experiments_over_streams_fit_forty_columns_and_ascii() {
-    let document = hosts();
-    for unicode in [true, false] {
-        let style = Style { unicode, ..Style::plain(40) };
-        let mut texts = vec![summary::render(&document, style)];
-        for section in section::sections(&document.results) {
-            let figures = study::figures(&document, section.experiment);
-            texts.extend(figures.iter().map(|figure| text::render(figure, style)));
-        }
-        for text in texts {
-            assert!(widest(&text) <= 40, "{}\n{text}", widest(&text));
-            assert!(unicode || text.is_ascii(), "{text}");
-        }
-    }
+    drawn::assert_narrow(&hosts());
 }
 
 #[test]

@@ -9,6 +9,7 @@
 )]
 
 mod chromium;
+mod drawn;
 mod fixture;
 mod hosts;
 mod network;

@@ -13,6 +13,7 @@ use plumb_report::terminal::{self, Style, summary};
 use plumb_report::{html, section, study};
 use serde_json::Value;
 
+use crate::drawn::widest;
 use crate::fixture;
 
 type Levels = Vec<(&'static str, Value)>;
@@ -254,10 +255,6 @@ pub fn stack() -> RunDocument {
 
 fn explained() -> ExplainDocument {
     explain(&fixture::ladder(), &stack())
-}
-
-fn widest(text: &str) -> usize {
-    text.lines().map(|line| line.chars().count()).max().unwrap_or(0)
 }
 
 #[test]

@@ -5,6 +5,7 @@
 use plumb_report::terminal::{Style, ladder, ranks, summary};
 use plumb_report::{csv, figure, markdown, section};
 
+use crate::drawn::widest;
 use crate::fixture;
 
 fn small() -> plumb_analysis::document::RunDocument {
@@ -15,10 +16,6 @@ fn small() -> plumb_analysis::document::RunDocument {
     });
     document.ladder = plumb_analysis::ladder::rungs(&document);
     document
-}
-
-fn widest(text: &str) -> usize {
-    text.lines().map(|line| line.chars().count()).max().unwrap_or(0)
 }
 
 #[test]
