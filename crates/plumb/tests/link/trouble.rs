@@ -134,9 +134,12 @@ fn an_mtu_below_ipv6s_least_is_given_with_a_word_about_it() {
 fn a_change_for_which_a_running_link_has_no_room_is_refused_with_what_can_be_done() {
     let Some(bench) = Bench::new() else { return };
     bench.said(&["up", "small", "--hosts", "a,b"]);
-    let (code, said) = bench.failed(&["set", "small", "--delay", "1s"]);
+    // What has no rate is as long as one likes.
+    bench.said(&["set", "small", "--delay", "30ms"]);
+    bench.said(&["set", "small", "--delay", "1s"]);
+    let (code, said) = bench.failed(&["set", "small", "--rate", "100gbit"]);
     assert!(code == Some(2) && said.contains("start a link so"), "{said}");
-    bench.said(&["set", "small", "--delay", "1s", "--rate", "1mbit"]);
+    bench.said(&["set", "small", "--rate", "1mbit"]);
     bench.said(&["down", "small"]);
 }
 
