@@ -87,6 +87,8 @@ pub static MTU_PATH: Experiment = Experiment {
                 Task::Behind { size: URGENT, ahead: payload, count }
             }
             _ if ahead > 0 => return Form::Meaningless,
+            // Nobody cuts where nothing is too long, and nothing arrives in a black hole either way.
+            "connected" if is_cut && text(PATH.name) != "narrow" => return Form::Meaningless,
             "connected" => Task::Connected { size: payload },
             // What does not arrive has no pieces.
             "pieces" if text(PATH.name) == "black-hole" || !is_cut => return Form::Meaningless,

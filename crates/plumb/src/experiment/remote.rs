@@ -143,7 +143,8 @@ pub(crate) fn group(setting: &Setting<'_>) -> Result<LaunchGroup, Exclusion> {
 /// How long a block over a path must be to hold a dozen operations, and some that are lost.
 pub(crate) fn block_time(remote: &RemoteSpec, task: &Task) -> Span {
     let path = &remote.path;
-    let lossy = if remote.channel.mechanism.is_lossy() { LOSSY_MIN } else { Span::ZERO };
+    let waits = remote.channel.mechanism.is_lossy() && !matches!(task, Task::Pieces { .. });
+    let lossy = if waits { LOSSY_MIN } else { Span::ZERO };
     lossy.max(operations_time(path, task))
 }
 
@@ -151,11 +152,11 @@ fn operations_time(path: &PathSpec, task: &Task) -> Span {
     let exchange = |there, back| Span::from_ns(path.exchange_ns(there, back));
     let round_trip = Span::from_ns(path.round_trip_ns);
     match task {
-        Task::Latency { size } | Task::Answered { size } | Task::Pieces { size } => {
-            exchange(*size, *size) * OPERATIONS
+        Task::Latency { size } | Task::Answered { size } => exchange(*size, *size) * OPERATIONS,
+        // Each is like the one before. A connection begins with a round trip of its own.
+        Task::Connected { size } | Task::Pieces { size } => {
+            (exchange(*size, *size) + round_trip) * ATTEMPTS
         }
-        // A connection begins with a round trip of its own.
-        Task::Connected { size } => (exchange(*size, *size) + round_trip) * OPERATIONS,
         Task::ThroughputAcked { size } => exchange(*size, 0) * OPERATIONS,
         // Each transfer pays for its start and its end: it must be long against both.
         Task::Throughput { size } => {
@@ -176,6 +177,8 @@ fn operations_time(path: &PathSpec, task: &Task) -> Span {
 const LOSSY_MIN: Span = Span::from_ms(300);
 /// Operations that a block shall hold.
 const OPERATIONS: u64 = 12;
+/// Attempts of what either gets across or does not.
+const ATTEMPTS: u64 = 4;
 /// Round trips that the transfers of a block shall last together.
 const TRANSFERS_ROUND_TRIPS: u64 = 80;
 /// Intervals of a steady stream in a block.
