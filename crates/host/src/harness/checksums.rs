@@ -119,8 +119,9 @@ impl Slots {
     #[inline]
     fn next(&mut self) -> usize {
         self.at += self.stride;
+        // A stride is at most the count; a division here would be timed with every operation.
         if self.at >= self.count {
-            self.at %= self.count;
+            self.at -= self.count;
         }
         self.at * self.apart
     }
