@@ -27,7 +27,9 @@ pub struct Layout {
 
 /// The figures of an experiment; `cells` are all of it.
 pub fn figures(cells: &[&CellResult], layout: &Layout) -> Vec<Figure> {
-    let mut panels: BTreeMap<(usize, (usize, String)), Vec<&CellResult>> = BTreeMap::new();
+    let mut panels: BTreeMap<(usize, usize, usize), Vec<&CellResult>> = BTreeMap::new();
+    // In the order in which they were asked for.
+    let mut places: Vec<String> = Vec::new();
     for cell in cells.iter().filter(|cell| cell.summary.median.is_some()) {
         let shown = layout
             .pictures
@@ -42,12 +44,16 @@ pub fn figures(cells: &[&CellResult], layout: &Layout) -> Vec<Figure> {
             .collect();
         let place =
             if apart.is_empty() { String::new() } else { name::cell(&cell.factors, &apart) };
-        panels.entry((picture, (name::placement_order(cell), place))).or_default().push(cell);
+        let known = places.iter().position(|known| *known == place);
+        let index = known.unwrap_or(places.len());
+        if known.is_none() {
+            places.push(place);
+        }
+        panels.entry((picture, name::placement_order(cell), index)).or_default().push(cell);
     }
-    let figure =
-        |((picture, (_, place)), panel): (&(usize, (usize, String)), &Vec<&CellResult>)| {
-            figure(panel, layout, layout.pictures[*picture], place)
-        };
+    let figure = |((picture, _, place), panel): (&(usize, usize, usize), &Vec<&CellResult>)| {
+        figure(panel, layout, layout.pictures[*picture], &places[*place])
+    };
     panels.iter().map(figure).filter(|figure| !figure.is_empty()).collect()
 }
 
