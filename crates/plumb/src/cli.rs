@@ -12,6 +12,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use plumb_host::harness;
 
 use crate::mirror;
+use crate::net::web;
 use crate::problem::{Exit, Problem};
 use output::{Failure, Output};
 
@@ -147,11 +148,12 @@ pub fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     // The two sides of a launch: started by plumb itself, spoken to through pipes.
     match arguments.get(1).and_then(|word| word.to_str()) {
-        Some("__worker") => return ExitCode::from(harness::worker::main()),
+        Some("__worker") => return ExitCode::from(harness::worker::main(web::fetch)),
         Some("__peer") => return ExitCode::from(harness::peer::main()),
         Some("__mirror") => return ExitCode::from(harness::mirror::peer::main(mirror::open)),
         Some("__outside") => return link::outside(arguments.get(2)),
         Some("__source") => return ExitCode::from(harness::streams::source::main()),
+        Some(harness::visits::WORD) => return ExitCode::from(harness::visits::main(web::serve)),
         Some("__share") => return ExitCode::from(harness::streams::share::main()),
         Some("__link") => return ExitCode::from(harness::remote::emulator::main()),
         _ => {}

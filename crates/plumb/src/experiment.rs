@@ -35,6 +35,7 @@ pub mod remote;
 pub mod replay;
 pub mod resolve;
 pub mod scaling_entry;
+pub mod scaling_http;
 pub mod scaling_lan;
 pub mod scaling_smp;
 pub mod stack_time;
@@ -184,6 +185,7 @@ impl CellPlan {
         match &group.subject {
             Subject::Remote(remote) => limits.block.max(remote::block_time(remote, task)),
             Subject::Streams(streams) => bulk::block_time(streams, limits.block),
+            Subject::Visits(visits) => scaling_http::block_time(visits, limits.block),
             _ => limits.block,
         }
     }
@@ -196,7 +198,7 @@ impl CellPlan {
 
 impl Experiment {
     /// Every experiment, in the order of the studies.
-    pub const ALL: [&'static Self; 28] = [
+    pub const ALL: [&'static Self; 29] = [
         &clock::RESOLUTION,
         &call::KERNEL,
         &latency::LOCAL,
@@ -224,6 +226,7 @@ impl Experiment {
         &scaling_lan::SCALING_LOOPBACK,
         &scaling_lan::SCALING_LAN,
         &scaling_lan::SCALING_WAN,
+        &scaling_http::SCALING_HTTP,
         &scaling_smp::SCALING_SMP,
     ];
 

@@ -12,3 +12,4 @@ pub mod install;
 pub mod place;
 pub mod reach;
 pub mod record;
+pub mod web;

@@ -438,6 +438,7 @@ fn describe(group: &LaunchGroup) -> String {
             format!("{} {placement} {}", remote.name(), remote.channel.wake.name())
         }
         Subject::Streams(streams) => format!("{} {placement}", streams.name()),
+        Subject::Visits(visits) => format!("{} {placement}", visits.name()),
         Subject::Alone => placement.to_owned(),
     }
 }

@@ -143,6 +143,17 @@ impl Site {
         Ok(())
     }
 
+    /// Has TCP learn nothing from connections that are over: what one lost is none of the next one's.
+    pub(crate) fn forget_connections(&self) -> Result<(), OpenError> {
+        let Ground::Apart(Apart { near: Some(near), far, .. }) = &self.ground else {
+            return Ok(());
+        };
+        for side in [near, far] {
+            set_sysctl(side, "ipv4/tcp_no_metrics_save", "1").map_err(lack)?;
+        }
+        Ok(())
+    }
+
     /// Adds to a block's report what the link did not do as it should have since the last.
     pub(crate) fn tell(&mut self, report: &mut BlockReport) {
         let Some(account) = self.emulation.as_mut().and_then(Emulation::account) else { return };

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::local::mechanism::{Mechanism, Wake};
 
 pub use super::streams::{StreamsSpec, Tweaks};
+pub use super::visits::VisitsSpec;
 
 /// Everything a launch holds constant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -40,6 +41,8 @@ pub enum Subject {
     Remote(Box<RemoteSpec>),
     /// Streams from another process, a thread each at both ends.
     Streams(Box<StreamsSpec>),
+    /// A web page, fetched from another process.
+    Visits(Box<VisitsSpec>),
 }
 
 impl Subject {
@@ -333,6 +336,8 @@ pub enum Task {
         /// Message size in bytes.
         size: u64,
     },
+    /// The whole page, again and again.
+    Visits,
     /// One message of this size, one one-byte acknowledgement.
     ThroughputAcked {
         /// Message size in bytes.

@@ -23,6 +23,7 @@ use super::spec::{
     BlockReport, BlockSpec, ChannelSpec, LaunchFacts, LaunchSpec, OrchestratorSays, Subject,
     WorkerSays,
 };
+use super::visits::Fetch;
 use super::{calls, clocks, frame};
 use crate::clock::Stopwatch;
 use crate::local::{Channel, End, Handover, OpenError, Setup, Visitor, Watch, visit};
@@ -36,16 +37,16 @@ const LONGEST_DATAGRAM: u64 = 1 << 16;
 /// Ticks after which a datagram counts as lost.
 pub(super) const PATIENCE_LOSSY_TICKS: u32 = 3;
 
-/// Runs a worker over standard input and output; its exit code.
-pub fn main() -> u8 {
-    match work() {
+/// Runs a worker over standard input and output, which fetches pages as it is given; its exit code.
+pub fn main(fetch: Fetch) -> u8 {
+    match work(fetch) {
         Ok(()) => 0,
         // The orchestrator sees the closed pipe.
         Err(_) => 1,
     }
 }
 
-fn work() -> io::Result<()> {
+fn work(fetch: Fetch) -> io::Result<()> {
     process::die_with_parent()?;
     signal::ignore_keyboard_interrupt()?;
     let mut talk = Talk::new();
@@ -57,7 +58,10 @@ fn work() -> io::Result<()> {
         let reason = format!("may not run on CPU {cpu}: {error}");
         return talk.say(&WorkerSays::Unavailable(reason));
     }
-    timer::start_ticking(TICK_US)?;
+    // What fetches pages has deadlines of its own, and never has to look around.
+    if !matches!(spec.subject, Subject::Visits(_)) {
+        timer::start_ticking(TICK_US)?;
+    }
     match spec.subject.clone() {
         Subject::Channel(channel) => {
             let site = Site::loopback();
@@ -72,6 +76,7 @@ fn work() -> io::Result<()> {
         },
         Subject::Mirror(mirror) => super::mirror::work(&spec, &mirror, talk),
         Subject::Streams(streams) => super::streams::work(&spec, &streams, &allowed, talk),
+        Subject::Visits(visits) => super::visits::work(&spec, &visits, &allowed, fetch, talk),
         Subject::Alone => without_channel(&spec, talk),
     }
 }

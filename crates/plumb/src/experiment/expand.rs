@@ -240,6 +240,7 @@ mod tests {
             "scaling.loopback",
             "scaling.lan",
             "scaling.wan",
+            "scaling.http",
             "scaling.smp",
             "host.peak",
             "host.buffers",
@@ -279,6 +280,7 @@ mod tests {
             ("host.tweaks", "tweak=nice", "real-time"),
             ("host.coalescing", "receive=gro", "joined"),
             ("scaling.smp", "streams=0", "from 1 to 64"),
+            ("scaling.http", "way=http9", "keep-alive"),
         ] {
             let chosen = Chosen::parse([word]).unwrap();
             let problem = Plan::named(id, Some(Preset::Quick), &chosen).unwrap_err().to_string();

@@ -161,10 +161,11 @@ mod tests {
     use plumb_analysis::ladder::METROPOLITAN;
 
     use super::*;
+    use crate::experiment::scaling_http::LOSSY;
 
     #[test]
     fn a_link_is_a_word_a_preset_or_a_text_in_its_one_form() {
-        for text in [VETH, LOOPBACK, OUTER, "arpanet", "lan-1g", METROPOLITAN] {
+        for text in [VETH, LOOPBACK, OUTER, "arpanet", "lan-1g", METROPOLITAN, LOSSY] {
             assert_eq!(parse(text), Ok(text.into()));
         }
         assert_eq!(

@@ -65,6 +65,7 @@ impl Estimate {
             let path = match &group.subject {
                 Subject::Remote(remote) => Some(&remote.path),
                 Subject::Streams(streams) => streams.path.as_ref(),
+                Subject::Visits(visits) => visits.path.as_ref(),
                 _ => None,
             };
             path.is_some_and(|path| matches!(path.wire, Wire::Link(_)))

@@ -225,6 +225,7 @@ impl Ledger {
             Subject::Mirror(mirror) => mirror.name(),
             Subject::Remote(remote) => remote.name(),
             Subject::Streams(streams) => streams.name(),
+            Subject::Visits(visits) => visits.name(),
         };
         for (fact, value) in &facts.facts {
             let key = format!("channel.{name}.{fact}");
