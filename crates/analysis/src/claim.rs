@@ -22,6 +22,7 @@ pub mod published;
 mod reliability;
 mod remote;
 mod scaling;
+mod scaling_http;
 mod stack;
 mod tcp_options;
 mod throughput_local;
@@ -63,6 +64,7 @@ pub fn catalogue() -> impl Iterator<Item = &'static Claim> {
         mtu_path::CLAIMS,
         host::CLAIMS,
         scaling::CLAIMS,
+        scaling_http::CLAIMS,
     ]
     .into_iter()
     .flatten()
@@ -255,6 +257,7 @@ mod tests {
             "scaling.loopback",
             "scaling.lan",
             "scaling.wan",
+            "scaling.http",
             "scaling.smp",
         ] {
             assert!(!of_experiment(experiment).is_empty(), "{experiment}");
@@ -599,6 +602,68 @@ mod tests {
         }
         let filled = verdict(&synthetic, "scaling.lan.networks-are-filled");
         assert_eq!(filled, "not decided");
+    }
+
+    /// A page over links of known round trips and rates: `each` nanoseconds for a round trip, and as much more
+    /// for the rest.
+    fn pages(each: f64, rest: f64, http3: f64) -> Synthetic {
+        let mut synthetic = Synthetic::new(1);
+        for (link, round_trip, text) in [
+            ("loopback", 0.0, ""),
+            ("far", each, "rate=1gbit,delay=10ms"),
+            ("lossy", 5e7, "rate=10mbit,delay=25ms,loss=2%"),
+        ] {
+            for (way, trips) in [
+                ("one-each", 26.0),
+                ("keep-alive", 14.0),
+                ("pipelined", 3.0),
+                ("http2", 3.0),
+                ("http3", 4.0 * http3),
+            ] {
+                let factors = Factors::default()
+                    .with("way", way)
+                    .with("link", link)
+                    .with("placement", "same-cpu");
+                let median = 20e6_f64.max(each) * trips * (1.0 + rest);
+                synthetic.measure("scaling.http", "page", factors, median);
+                if link != "loopback" {
+                    let notes = &mut synthetic.data.run.notes;
+                    let key = |fact: &str| format!("channel.{way} over {link}.{fact}");
+                    notes.insert(key("round_trip_ns"), round_trip.to_string());
+                    notes.insert(key("link"), text.to_owned());
+                }
+            }
+        }
+        synthetic
+    }
+
+    #[test]
+    fn a_page_is_judged_by_its_connections_its_round_trips_and_what_is_lost() {
+        let trips = "scaling.http.round-trips";
+        let stalls = "scaling.http.loss-stalls-http2";
+        let expected = pages(20e6, 0.3, 0.5);
+        for id in [
+            "scaling.http.small-files-cost-their-connections",
+            "scaling.http.pipelining-beats-connections",
+            stalls,
+        ] {
+            assert_eq!(verdict(&expected, id), "holds", "{id}");
+        }
+        let one = &judged(&expected)["scaling.http.lags-processors"];
+        assert_eq!(one.verdict, "not decided");
+        assert!(one.effect.contains("one-each, loopback"), "{}", one.effect);
+        let even = pages(20e6, 0.3, 1.0);
+        assert_eq!(verdict(&even, trips), "holds");
+        assert_eq!(verdict(&even, stalls), "does not hold");
+        // A visit below its round trips would be a fault of the measurement; far above, they decide nothing.
+        assert_eq!(verdict(&pages(20e6, -0.3, 1.0), trips), "does not hold");
+        let mut slow = pages(20e6, 3.0, 1.0);
+        assert_eq!(verdict(&slow, trips), "does not hold");
+        for block in &mut slow.data.blocks {
+            block.flags.push("link-late".to_owned());
+        }
+        let late = &judged(&slow)[trips];
+        assert_eq!(late.verdict, "not decided");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use plumb_analysis::document::CellResult;
+use plumb_analysis::ladder::METROPOLITAN;
 use plumb_base::units::format_bytes;
 use serde_json::Value;
 
@@ -34,6 +35,7 @@ pub fn experiment(id: &str) -> &str {
         "scaling.loopback" => "TCP within one machine",
         "scaling.lan" => "What a second of CPU carries over a local network",
         "scaling.wan" => "What a second of CPU carries over longer networks",
+        "scaling.http" => "A web page over every version of HTTP",
         "scaling.smp" => "More CPUs and more streams",
         "tcp.options" => "TCP options",
         "udp.large" => "UDP beyond the datagram limit",
@@ -76,6 +78,7 @@ pub fn response(name: &str) -> &str {
         "packet-cpu" => "CPU time a packet, both hosts",
         "kernel" => "the kernel's share of CPU time",
         "time" => "time a buffer",
+        "page" => "the whole page with its images",
         other => other,
     }
 }
@@ -191,11 +194,15 @@ pub fn level(factor: &str, value: &Value) -> String {
     }
 }
 
-/// A link for people: `rate=10mbit, delay=25ms`, which may be broken between lines; the one that a run
-/// was behind by that name, since the page's beginning says which one it was.
+/// A link for people: `rate=10mbit, delay=25ms`, which may be broken between lines; the metropolitan network of
+/// the ladder by that name, and the link that a run was behind by its, since the page's beginning says which one
+/// it was.
 pub fn link(text: &str) -> String {
     if text.starts_with("outer:") {
         return "outer link".to_owned();
+    }
+    if text == METROPOLITAN {
+        return "metropolitan".to_owned();
     }
     text.replace("queue=drop-tail,", "").replace(',', ", ").replace(';', "; ")
 }
@@ -255,6 +262,10 @@ fn of_hosts(factor: &str, level: &str) -> Option<&'static str> {
         ("receive", "low-water") => "each, low water 32 KiB",
         ("segmentation", "off") => "no packet cut by devices",
         ("segmentation", "on") => "devices cut packets",
+        ("way", "one-each") => "a connection each",
+        ("way", "keep-alive") => "kept alive",
+        ("way", "http2") => "HTTP/2",
+        ("way", "http3") => "HTTP/3",
         ("tweak", "none") => "nothing",
         ("tweak", "pinned") => "bound to CPUs",
         ("tweak", "locked") => "locked memory",

@@ -47,6 +47,11 @@ impl<'a> Evidence<'a> {
         self.notes.get(name)?.parse().ok()
     }
 
+    /// A fact about the measurement, in words.
+    pub fn words(&self, name: &str) -> Option<&'a str> {
+        self.notes.get(name).map(String::as_str)
+    }
+
     /// Every cell of an experiment and response.
     pub fn cells(
         &self,

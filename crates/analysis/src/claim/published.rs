@@ -25,6 +25,16 @@ pub const RFC_791: &str = "Postel, Internet Protocol, RFC 791, 1981";
 /// The paper that the study `scaling` re-tests.
 pub const MARKATOS: &str = "Markatos, Speeding up TCP/IP: Faster Processors are not Enough, 2001";
 
+/// The measurements that HTTP/1.1 was justified by.
+pub const NIELSEN: &str =
+    "Nielsen et al., Network Performance Effects of HTTP/1.1, CSS1, and PNG, SIGCOMM 1997";
+
+/// Why there is an HTTP/3.
+pub const HTTP_3: &str = "RFC 9114 §1.1, HTTP/3, 2022";
+
+/// What each version of HTTP waits for.
+pub const HTTP: &str = "RFC 9112, 9113 and 9114, over RFC 9293 and RFC 9000";
+
 /// The assignment that Zhao answers, which makes claims of its own.
 pub const MILLER: &str = "Miller, Benchmarking Interprocess Communications, CS 736, 2014";
 

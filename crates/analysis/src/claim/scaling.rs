@@ -102,7 +102,7 @@ fn link<'a>(cell: &'a Measured<'_>) -> &'a str {
 }
 
 /// What a claim over machines is told with where there is one machine: its own figures.
-fn one_machine(
+pub(super) fn one_machine(
     evidence: &Evidence<'_>,
     (experiment, response): (&'static str, &'static str),
     wanted: impl Fn(&Measured<'_>) -> bool,
@@ -120,7 +120,8 @@ const TOLD: usize = 4;
 fn told(cell: &Measured<'_>) -> String {
     let unit = cell.cell.unit_type();
     let factors = &cell.cell.factors;
-    let names = ["link", "placement", "call"].into_iter().filter_map(|name| factors.text(name));
+    let names =
+        ["way", "link", "placement", "call"].into_iter().filter_map(|name| factors.text(name));
     let value = unit.format(cell.median(), 3).to_string();
     let value = match cell.interval() {
         Some(interval) => {
@@ -175,7 +176,7 @@ fn networks_are_filled(evidence: &Evidence<'_>) -> Finding {
 }
 
 /// Whether most of a cell's blocks had a link that was not late: otherwise it is the link that was not filled.
-fn keeps_time(cell: &Measured<'_>) -> bool {
+pub(super) fn keeps_time(cell: &Measured<'_>) -> bool {
     let is_late = |flags: &[String]| flags.iter().any(|flag| flag == "link-late");
     let late = cell.blocks().filter(|block| is_late(&block.flags)).count();
     2 * late <= cell.blocks().count()

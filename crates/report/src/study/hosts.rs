@@ -18,7 +18,7 @@ use crate::{name, value};
 pub(super) fn has(experiment: &str) -> bool {
     experiment.starts_with("host.")
         || (experiment.starts_with("scaling.")
-            && matches!(&experiment[8..], "loopback" | "lan" | "wan" | "smp"))
+            && matches!(&experiment[8..], "loopback" | "lan" | "wan" | "http" | "smp"))
 }
 
 const SIDES: [&str; 2] = ["sender-cpu", "receiver-cpu"];
@@ -49,6 +49,13 @@ const TWEAK: by_level::Layout = by_level::Layout {
     order: &["none", "pinned", "locked", "real-time", "huge-pages", "all"],
     apart: &["link"],
     pictures: RECEIVE.pictures,
+};
+
+const WAY: by_level::Layout = by_level::Layout {
+    factor: "way",
+    order: &["one-each", "keep-alive", "pipelined", "http2", "http3"],
+    apart: &["link", "placement"],
+    pictures: &[("Time for the whole page", &["page"], false)],
 };
 
 const SHARE: against_factor::Layout = against_factor::Layout {
@@ -103,6 +110,7 @@ const SMP: against_factor::Layout = against_factor::Layout {
 pub(super) fn figures(cells: &[&CellResult], experiment: &str) -> Vec<Figure> {
     match experiment {
         "scaling.loopback" | "scaling.lan" | "scaling.wan" => by_level::figures(cells, &LINKS),
+        "scaling.http" => by_level::figures(cells, &WAY),
         "scaling.smp" => against_factor::figures(cells, &SMP),
         "host.peak" => against_factor::figures(cells, &SHARE),
         "host.buffers" => against_factor::figures(cells, &BUFFER),
@@ -166,6 +174,7 @@ pub(super) fn sentences(document: &RunDocument, experiment: &str) -> Vec<String>
             told.collect()
         }
         "scaling.loopback" | "scaling.lan" | "scaling.wan" => carried(&cells),
+        "scaling.http" => against(&cells, "way", "keep-alive", "page", "time for the whole page"),
         "scaling.smp" => processors(&cells),
         "host.peak" => peak(&cells),
         "host.buffers" => buffers(&cells),
@@ -307,7 +316,11 @@ fn against(
     what: &str,
 ) -> Vec<String> {
     let cells = of(cells, response);
-    let order: &[&str] = if factor == "tweak" { TWEAK.order } else { RECEIVE.order };
+    let order: &[&str] = match factor {
+        "tweak" => TWEAK.order,
+        "way" => WAY.order,
+        _ => RECEIVE.order,
+    };
     let rest = |cell: &CellResult| -> BTreeMap<String, Value> {
         let others = cell.factors.iter().filter(|(name, _)| *name != factor);
         others.map(|(name, level)| (name.clone(), level.clone())).collect()
@@ -404,6 +417,7 @@ pub(super) fn tiles(document: &RunDocument) -> Vec<Tile> {
         ("host.coalescing", "throughput", "highest throughput"),
         ("host.tweaks", "throughput", "highest throughput"),
         ("scaling.smp", "throughput", "highest throughput"),
+        ("scaling.http", "page", "the whole page at the fastest"),
         ("scaling.loopback", "throughput", "TCP over loopback"),
         ("scaling.lan", "sender-cpu", "carried by a second of the sender's CPU"),
         ("scaling.wan", "sender-cpu", "carried by a second of the sender's CPU"),
@@ -414,7 +428,7 @@ pub(super) fn tiles(document: &RunDocument) -> Vec<Tile> {
         let median = |cell: &CellResult| cell.summary.median.unwrap_or(0.0);
         let best = cells.iter().max_by(|a, b| {
             let order = median(a).total_cmp(&median(b));
-            if response == "packet-cpu" { order.reverse() } else { order }
+            if matches!(response, "packet-cpu" | "page") { order.reverse() } else { order }
         });
         let Some(best) = best else { continue };
         let unit = value::unit(&best.unit);

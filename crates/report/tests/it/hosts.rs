@@ -54,6 +54,19 @@ fn scaling(document: &mut RunDocument) {
         let levels = [word("link", link), word("placement", "same-cpu")];
         streamed(document, "scaling.wan", &levels, rate, 1.6e9);
     }
+    for (link, round_trip, rest) in [("loopback", 4e4, 9e5), ("transatlantic", 7e7, 1e7)] {
+        for (way, trips) in [
+            ("one-each", 26.0),
+            ("keep-alive", 14.0),
+            ("pipelined", 4.0),
+            ("http2", 4.0),
+            ("http3", 3.0),
+        ] {
+            let levels = [word("link", link), word("placement", "same-cpu"), word("way", way)];
+            let page = trips * round_trip + rest;
+            document.results.push(cell("scaling.http", "page", &levels, page));
+        }
+    }
     for (placement, rate) in [("same-cpu", 2.5e9), ("same-cache", 3.4e9)] {
         let levels = [word("link", "loopback"), word("placement", placement)];
         streamed(document, "scaling.loopback", &levels, rate, 3e9);
@@ -148,11 +161,12 @@ pub fn hosts() -> RunDocument {
     document
 }
 
-const EXPERIMENTS: [&str; 10] = [
+const EXPERIMENTS: [&str; 11] = [
     "scaling.entry",
     "scaling.loopback",
     "scaling.lan",
     "scaling.wan",
+    "scaling.http",
     "scaling.smp",
     "host.peak",
     "host.buffers",
@@ -167,6 +181,7 @@ fn every_experiment_over_streams_has_its_figures_and_data_on_the_page() {
         ("scaling.loopback", 4),
         ("scaling.lan", 2),
         ("scaling.wan", 2),
+        ("scaling.http", 2),
         ("scaling.smp", 6),
         ("host.peak", 2),
         ("host.buffers", 2),
