@@ -92,7 +92,7 @@ impl Bench {
         let expected = self.reference.sum(start, length);
         let to = self.target_page + to;
         let dst = &mut self.target[to..to + length];
-        let ready = kernel.ready().unwrap();
+        let ready = kernel.ready().expect("it is available");
         let got = ready.copy_and_sum(src, dst).folded();
         assert_eq!(got, expected, "the sum with the copy: {}", here());
         assert!(dst == src, "the copy: {}", here());

@@ -192,7 +192,7 @@ pub(super) fn store_tail(src: &[u8], dst: &mut [u8], tail: usize) {
 fn load_at(bytes: &[u8], at: usize) -> __m256i {
     assert!(at <= bytes.len() && bytes.len() - at >= WIDTH, "a vector is left");
     // SAFETY: the slice has as many bytes from there on as the vector, which may lie anywhere.
-    unsafe { _mm256_loadu_si256(bytes.as_ptr().add(at).cast()) }
+    unsafe { _mm256_loadu_si256(bytes.as_ptr().wrapping_add(at).cast()) }
 }
 
 #[inline]
@@ -200,7 +200,7 @@ fn load_at(bytes: &[u8], at: usize) -> __m256i {
 fn store_at(bytes: &mut [u8], at: usize, vector: __m256i) {
     assert!(at <= bytes.len() && bytes.len() - at >= WIDTH, "a vector is left");
     // SAFETY: the slice has as many bytes from there on as the vector, which may lie anywhere.
-    unsafe { _mm256_storeu_si256(bytes.as_mut_ptr().add(at).cast(), vector) }
+    unsafe { _mm256_storeu_si256(bytes.as_mut_ptr().wrapping_add(at).cast(), vector) }
 }
 
 #[inline]
