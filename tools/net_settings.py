@@ -3,8 +3,8 @@
 
 For each setting a lab of two hosts is made behind `plumb link`; plumb net measures from one to the other, first idle,
 then down under load, then paced datagrams down at half the rate; and the link's own accounts say what passed, how
-long it took and what was dropped. Of a frame the link's time is its delay, its wait (sojourn, the median), and
-its bits at the rate. Under load the wait is that of the frames of the time that plumb net counts: the link is
+long it took and what was dropped. Of a frame the link's time is its delay, its bits at the rate, its wait in the
+queue, and how late the link's driver sent it: the medians of what the link counted while plumb net did. It is
 asked for its account all the while, and two of its documents are subtracted. The table has what plumb said and
 in percent its ratio to the link's less 1; of losses both counts.
 
@@ -57,7 +57,8 @@ def run(plumb, *words, parse=False):
 
 def counted(plumb, name):
     document = run(plumb, "link", "show", name, "--json", parse=True)
-    return {d["name"].split()[-1]: d for d in document["directions"]}, document
+    shown = {d["name"].split()[-1]: d for d in document["directions"]}
+    return shown | {"driver": document["driver"]}, document
 
 
 def net(plumb, name, address, *words):
@@ -78,17 +79,24 @@ def median(way):
     return way["least_ns"] + way["above_p50_ns"] if way else 0.0
 
 
-def of_link(before, after, way, delay, rate, frame=PROBE_FRAME):
-    """Nanoseconds that a frame took one way between two accounts: delay, bits at the rate, and the wait."""
-    waits = dict(map(tuple, after[way]["sojourns_us"]))
-    for us, frames in before[way]["sojourns_us"]:
-        waits[us] -= frames
-    left = sum(waits.values()) / 2
-    for us, frames in sorted(waits.items()):
+def median_between(before, after):
+    """The median of what was counted between two accounts: pairs of microseconds and frames."""
+    counts = dict(map(tuple, after))
+    for us, frames in before:
+        counts[us] -= frames
+    left = sum(counts.values()) / 2
+    for us, frames in sorted(counts.items()):
         left -= frames
         if left <= 0:
-            break
-    return float(delay[:-2]) * 1e6 + frame * 8 / bits(rate) * 1e9 + us * 1e3
+            return us
+    return 0.0
+
+
+def of_link(before, after, way, delay, rate, frame=PROBE_FRAME):
+    """Nanoseconds that a frame took one way between two accounts."""
+    waited = median_between(before[way]["sojourns_us"], after[way]["sojourns_us"])
+    late = median_between(before["driver"]["lateness_us"], after["driver"]["lateness_us"])
+    return float(delay[:-2]) * 1e6 + frame * 8 / bits(rate) * 1e9 + (waited + late) * 1e3
 
 
 class Accounts:

@@ -120,6 +120,9 @@ pub struct LinkDriver {
     pub late_us_p999: f64,
     /// The latest.
     pub late_us_max: f64,
+    /// How many frames left how many microseconds after their moment (within 0.8 %), ascending.
+    #[serde(default)]
+    pub lateness_us: Vec<(f64, u64)>,
     /// Deadlines missed.
     pub missed: u64,
     /// By how much, the worst.

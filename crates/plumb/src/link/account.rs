@@ -133,6 +133,7 @@ pub fn driver(report: &DriverReport) -> LinkDriver {
         late_us_p99: late(0.99),
         late_us_p999: late(0.999),
         late_us_max: punctuality.lateness.max() as f64 / 1e3,
+        lateness_us: distribution(&punctuality.lateness),
         missed: punctuality.missed.count,
         missed_us_worst: us(punctuality.missed.worst),
         absences: punctuality.absences.count,
