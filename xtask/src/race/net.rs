@@ -165,11 +165,33 @@ fn race(
             order.reverse();
         }
         for program in order {
-            let outcome = launch(program, task, bed, cpus, options)?;
+            let outcome = attempt(program, task, bed, cpus, options)?;
             outcomes[usize::from(program == Program::Peer)].push(outcome);
         }
     }
     Ok(outcomes)
+}
+
+/// How often a peer's launch is tried: iperf3's server of 3.12 now and then refuses the first connection.
+const PEER_TRIES: usize = 3;
+
+/// A launch; the peer's again where it failed, as that is no figure of plumb's.
+fn attempt(
+    program: Program,
+    task: &Task,
+    bed: &Bed,
+    cpus: &Cpus,
+    options: &Options,
+) -> anyhow::Result<Outcome> {
+    let tries = if program == Program::Peer { PEER_TRIES } else { 1 };
+    let mut outcome = launch(program, task, bed, cpus, options);
+    for _ in 1..tries {
+        if outcome.is_ok() {
+            break;
+        }
+        outcome = launch(program, task, bed, cpus, options);
+    }
+    outcome
 }
 
 /// One line of the table.
