@@ -3,16 +3,20 @@
 
 For each setting a lab of two hosts is made behind `plumb link`; plumb net measures from one to the other, first idle,
 then down under load, then paced datagrams down at half the rate; and the link's own accounts say what passed, how
-long it took and what was dropped. Of a frame the link's time is its delay, its bits at the rate, its wait in the
-queue, and how late the link's driver sent it: the medians of what the link counted while plumb net did. It is
-asked for its account all the while, and two of its documents are subtracted. The table has what plumb said and
-in percent its ratio to the link's less 1; of losses both counts.
+long it took and what was dropped. How long each probe was in the link comes from what the link recorded at both
+of its ends (--pcap, --pcap-far); under load above 100 Mb/s, where recording would slow it, a frame's time is its
+delay, its bits at the rate, its wait in the queue and how late the driver sent it: the medians of what the link
+counted in the same seconds, the difference of two of its accounts. The table has what plumb said and in percent
+its ratio to the link's less 1; of losses both counts.
 
 usage: tools/net_settings.py [PLUMB] [SETTING ...]
 """
 
 import json
 import os
+import shutil
+import statistics
+import struct
 import subprocess
 import sys
 import tempfile
@@ -40,9 +44,12 @@ PROBE_FRAME = 64 + UDP_OVERHEAD
 DATAGRAM = 1400
 # What announces a stream of datagrams and ends it.
 TALK_FRAME = 40 + UDP_OVERHEAD
-# Seconds of load before those that count, and these.
+# Seconds before those that count, and these.
 WARM_UP = 3
 LOADED = 8
+IDLE = 5
+PROBES = 200  # a second
+RECORDED_MOST = 100e6
 UDP_SHARE = 0.5
 UDP_MOST = 200e6
 UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
@@ -130,43 +137,133 @@ def dropped(after, before, ways):
     return sum(sum(after[w]["discarded"].values()) - sum(before[w]["discarded"].values()) for w in ways)
 
 
-def measure(plumb, name, rate, delay):
-    """The figures of one setting: name, what plumb said, what the link did."""
-    address = run(plumb, "link", "exec", name, "a", "--", "getent", "ahostsv4", "b").split()[0]
-    figures, losses = [], []
-    before, _ = counted(plumb, name)
-    idle = net(plumb, name, address, "--only", "idle", "--idle", "5s", "--mtu=0s")["phases"][0]["probes"]
-    after, _ = counted(plumb, name)
-    each = {way: of_link(before, after, way, delay, rate) for way in ("up", "down")}
-    figures += [("idle", idle["path"]["p50_ns"], each["up"] + each["down"])]
-    figures += [(way, median(idle[f"one_way_{way}"]), each[way]) for way in ("up", "down")]
-    losses.append(("probes", idle["lost"], dropped(after, before, ("up", "down"))))
+def probes_in(path):
+    """When each probe passed one end of the link: {token: {(source, number): nanoseconds}}, in the order of tokens."""
+    with open(path, "rb") as file:
+        data = file.read()
+    tests, at = {}, 0
+    while at + 12 <= len(data):
+        kind, length = struct.unpack_from("<II", data, at)
+        if kind == 1:
+            options, unit = at + 16, 1000
+            while options < at + length - 4:
+                code, size = struct.unpack_from("<HH", data, options)
+                if code == 9:
+                    unit = 10 ** (9 - data[options + 4])
+                options += 4 + (size + 3) // 4 * 4
+        if kind == 6:
+            high, low, kept = struct.unpack_from("<III", data, at + 12)
+            frame = data[at + 28:at + 28 + kept]
+            udp = 14 + (frame[14] & 15) * 4 if kept > 42 and frame[12:14] == b"\x08\x00" else 0
+            if udp and frame[23] == 17 and struct.unpack_from("!H", frame, udp + 4)[0] == 8 + PROBE_FRAME - UDP_OVERHEAD:
+                token, number = frame[udp + 8:udp + 24], struct.unpack_from("<Q", frame, udp + 24)[0]
+                test = tests.setdefault(token, {})
+                test.setdefault((frame[26:30], number), ((high << 32) + low) * unit)
+        at += length
+    return tests
 
-    before = after
-    with Accounts(plumb, name) as accounts:
-        document = net(plumb, name, address, "--only", "down", "--warm-up", f"{WARM_UP}s", "-t", f"{LOADED}s",
-                       "--drain", "30s", "--mtu=0s")
-    after, _ = counted(plumb, name)
+
+def recorded(files, address, warm_up):
+    """Of each test, medians of the nanoseconds that counted probes were in the link: both ways, up, down."""
+    near, far = map(probes_in, files)
+    there = bytes(map(int, address.split(".")))
+    medians = []
+    for token, passed in near.items():
+        opposite, ways = far.get(token, {}), []
+        here = next((source for source, _ in passed if source != there), b"")
+        for number in {number for _, number in passed if number >= warm_up * PROBES}:
+            asked, answered = (here, number), (there, number)
+            if all(key in end for key in (asked, answered) for end in (passed, opposite)):
+                ways.append((opposite[asked] - passed[asked], passed[answered] - opposite[answered]))
+        if ways:
+            up, down = zip(*ways)
+            medians.append([statistics.median(map(sum, ways)), statistics.median(up), statistics.median(down)])
+    return medians
+
+
+class Lab:
+    """Two hosts behind a link; with the files that the link records at its ends, if it does."""
+
+    def __init__(self, plumb, name, shape, folder=None):
+        self.plumb, self.name, self.shape = plumb, name, shape
+        self.files = [os.path.join(folder, end) for end in ("near", "far")] if folder else []
+
+    def __enter__(self):
+        pcap = ["--pcap", self.files[0], "--pcap-far", self.files[1]] if self.files else []
+        run(self.plumb, "link", "up", self.name, "--hosts", "a,b", *self.shape, *pcap)
+        inside = run(self.plumb, "link", "exec", self.name, "a", "--", "getent", "ahostsv4", "b")
+        self.address = inside.split()[0]
+        return self
+
+    def __exit__(self, *_):
+        run(self.plumb, "link", "down", self.name)
+
+    def counted(self):
+        return counted(self.plumb, self.name)
+
+    def net(self, *words):
+        return net(self.plumb, self.name, self.address, "--probes", str(PROBES), "--mtu=0s", *words)
+
+
+def idle(lab, losses):
+    before, _ = lab.counted()
+    probes = lab.net("--only", "idle", "--warm-up", f"{WARM_UP}s", "--idle", f"{IDLE}s")["phases"][0]["probes"]
+    after, _ = lab.counted()
+    losses.append(("probes", probes["lost"], dropped(after, before, ("up", "down"))))
+    return [probes["path"]["p50_ns"], median(probes["one_way_up"]), median(probes["one_way_down"])]
+
+
+def loaded(lab, delay, rate, figures):
+    """The bytes of TCP against the link's; the round trip under load, and by the link's accounts; bytes a second."""
+    before, _ = lab.counted()
+    with Accounts(lab.plumb, lab.name) as accounts:
+        document = lab.net("--only", "down", "--warm-up", f"{WARM_UP}s", "-t", f"{LOADED}s", "--drain", "30s")
+    after, _ = lab.counted()
     began, ended = accounts.of_load(WARM_UP, LOADED)
-    flow, loaded = document["phases"][0]["flows"][0], document["phases"][0]["probes"]
+    flow, probes = document["phases"][0]["flows"][0], document["phases"][0]["probes"]
     grew = {k: after["down"][k] - before["down"][k] for k in ("bytes_out", "frames_out")}
-    probes = loaded["answered"] + (loaded["lost_down"] or 0)
-    payload = grew["bytes_out"] - FRAME_OVERHEAD * grew["frames_out"] - probes * 40
+    came = probes["answered"] + (probes["lost_down"] or 0)
+    payload = grew["bytes_out"] - FRAME_OVERHEAD * grew["frames_out"] - came * 40
     figures.append(("tcp", flow["received_bytes_total"], payload))
-    each = {way: of_link(began, ended, way, delay, rate) for way in ("up", "down")}
-    figures.append(("loaded", loaded["path"]["p50_ns"], each["up"] + each["down"]))
+    each = [of_link(began, ended, way, delay, rate) for way in ("up", "down")]
+    return probes["path"]["p50_ns"], sum(each), flow["bytes_per_second"]
 
-    before = after
+
+def datagrams(lab, rate, figures, losses):
+    before, _ = lab.counted()
     asked = min(UDP_SHARE * bits(rate), UDP_MOST)
-    document = net(plumb, name, address, "--only", "down", "--udp", f"{asked / 1e3:.0f}kbit", "-t", "5s",
+    document = net(lab.plumb, lab.name, lab.address, "--only", "down", "--udp", f"{asked / 1e3:.0f}kbit", "-t", "5s",
                    "--udp-size", str(DATAGRAM), "--probes", "0")
-    after, shown = counted(plumb, name)
+    after, shown = lab.counted()
     stream = document["phases"][0]["datagrams"][0]
     grew = {k: after["down"][k] - before["down"][k] for k in ("bytes_out", "frames_out")}
     came = (grew["bytes_out"] - TALK_FRAME * grew["frames_out"]) / (DATAGRAM + UDP_OVERHEAD - TALK_FRAME)
     figures.append(("udp", stream["received"], round(came)))
     losses.append(("udp", stream["lost"], dropped(after, before, ("down",))))
-    return figures, losses, flow["bytes_per_second"], shown["faithful"]
+    return shown["faithful"]
+
+
+def measure(plumb, name, rate, delay, shape):
+    """The figures of one setting: name, what plumb said, what the link did."""
+    figures, losses = [], []
+    folder = tempfile.mkdtemp(prefix="plumb-net-")
+    is_slow = bits(rate) <= RECORDED_MOST
+    try:
+        with Lab(plumb, name, shape, folder) as lab:
+            rested = idle(lab, losses)
+            if is_slow:
+                load, _, bytes_per_second = loaded(lab, delay, rate, figures)
+        truths = recorded(lab.files, lab.address, WARM_UP)
+    finally:
+        shutil.rmtree(folder)
+    with Lab(plumb, name, shape) as lab:
+        if not is_slow:
+            load, truth, bytes_per_second = loaded(lab, delay, rate, figures)
+            truths.append([truth])
+        faithful = datagrams(lab, rate, figures, losses)
+    figures += zip(("idle", "up", "down"), rested, truths[0])
+    figures.append(("loaded", load, truths[1][0]))
+    return figures, losses, bytes_per_second, faithful
 
 
 def main():
@@ -177,22 +274,17 @@ def main():
           " | loaded ms      % | UDP came      % | lost/dropped: probes    UDP")
     for number in chosen:
         rate, delay, loss = SETTINGS[number - 1]
-        name = f"set{number}"
         shape = ["--rate", rate, "--delay", delay] + (["--loss", loss] if loss != "0%" else [])
-        run(plumb, "link", "up", name, "--hosts", "a,b", *shape)
-        try:
-            figures, losses, bytes_per_second, faithful = measure(plumb, name, rate, delay)
-            said = {what: (figure, off(figure, truth)) for what, figure, truth in figures}
-            times = {what: (said[what][0] / 1e6, said[what][1]) for what in ("idle", "up", "down", "loaded")}
-            lost = ["{}/{}".format(*pair) for _, *pair in losses]
-            print(f"{number:2} {rate:>7} {delay:>7} {loss:>5} | {bytes_per_second * 8 / 1e6:9.2f} {said['tcp'][1]:+6.2f}"
-                  f" | {times['idle'][0]:7.2f} {times['idle'][1]:+6.2f} | {times['up'][0]:6.2f} {times['up'][1]:+6.2f}"
-                  f" | {times['down'][0]:7.2f} {times['down'][1]:+6.2f}"
-                  f" | {times['loaded'][0]:9.2f} {times['loaded'][1]:+6.2f}"
-                  f" | {said['udp'][0]:8} {said['udp'][1]:+6.2f} | {lost[0]:>20} {lost[1]:>6}"
-                  f"{'' if faithful else '  (the link was late)'}", flush=True)
-        finally:
-            run(plumb, "link", "down", name)
+        figures, losses, bytes_per_second, faithful = measure(plumb, f"set{number}", rate, delay, shape)
+        said = {what: (figure, off(figure, truth)) for what, figure, truth in figures}
+        times = {what: (said[what][0] / 1e6, said[what][1]) for what in ("idle", "up", "down", "loaded")}
+        lost = ["{}/{}".format(*pair) for _, *pair in losses]
+        print(f"{number:2} {rate:>7} {delay:>7} {loss:>5} | {bytes_per_second * 8 / 1e6:9.2f} {said['tcp'][1]:+6.2f}"
+              f" | {times['idle'][0]:7.2f} {times['idle'][1]:+6.2f} | {times['up'][0]:6.2f} {times['up'][1]:+6.2f}"
+              f" | {times['down'][0]:7.2f} {times['down'][1]:+6.2f}"
+              f" | {times['loaded'][0]:9.2f} {times['loaded'][1]:+6.2f}"
+              f" | {said['udp'][0]:8} {said['udp'][1]:+6.2f} | {lost[0]:>20} {lost[1]:>6}"
+              f"{'' if faithful else '  (the link was late)'}", flush=True)
 
 
 if __name__ == "__main__":
