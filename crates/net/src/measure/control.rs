@@ -73,9 +73,10 @@ impl Control {
         *rung = false;
     }
 
-    /// Whether whoever closed the connections of the test ended it on purpose: the word may come after.
-    pub fn is_ended_on_purpose(&self) -> bool {
-        let until_ns = steady_ns() + WORD_BEHIND_NS;
+    /// Whether whoever closed the connections of the test ended it on purpose. Who `is_told` of that by another
+    /// waits for the word, as it may come after.
+    pub fn is_ended_on_purpose(&self, is_told: bool) -> bool {
+        let until_ns = steady_ns() + if is_told { WORD_BEHIND_NS } else { 0 };
         while !self.is_halted() && steady_ns() < until_ns {
             self.wait_until(until_ns);
         }

@@ -425,8 +425,9 @@ impl<'scope> Working<'scope> {
         let (moments, samples) = working.sample(began_ns, watch);
         // Told to end after all that counts, it is complete: the other side has no more to come.
         let at_ns = moments.last().map_or(0, |moment| moment.at_ns);
-        let is_early = at_ns < course.spec.planned_ns();
-        let is_stopped = is_early && course.is_stopped();
+        // A search is over when it has found what it looks for; whatever else ends early, the client knows why.
+        let is_told = course.is_agent && course.parts.iter().any(|p| !matches!(p, Part::Mtu(_)));
+        let is_stopped = at_ns < course.spec.planned_ns() && control.is_ended_on_purpose(is_told);
         course.conclude(moments, samples, own, is_stopped)
     }
 
@@ -508,18 +509,6 @@ impl Course {
             block_bytes: usize::try_from(streams.block_bytes).unwrap_or(1 << 17),
             take_max: self.rate_max.map(|rate| (rate / u64::from(streams.streams.max(1))).max(1)),
             control: Arc::clone(&self.control),
-        }
-    }
-
-    /// Whether a test that is over before its time was ended on purpose.
-    fn is_stopped(&self) -> bool {
-        // A search is over when it has found what it looks for. Whatever else ends early, the client knows why;
-        // the agent's connections may have told it before the client's word does.
-        let is_search = self.parts.iter().all(|part| matches!(part, Part::Mtu(_)));
-        if self.is_agent && !is_search {
-            self.control.is_ended_on_purpose()
-        } else {
-            self.control.is_halted()
         }
     }
 

@@ -347,7 +347,7 @@ impl Responder {
             }),
         };
         stream.shutdown(Shutdown::Both).ok();
-        let is_end = |error: &io::Error| is_parting(error) && control.is_ended_on_purpose();
+        let is_end = |error: &io::Error| is_parting(error) && control.is_ended_on_purpose(true);
         report.error = outcome.err().filter(|error| !is_end(error)).map(|error| error.to_string());
         report
     }
