@@ -328,9 +328,12 @@ fn a_rate_that_the_agent_allows_holds_in_both_directions() {
         spec.duration_ns = 600_000_000;
         let outcome = client.run(HERE, &spec, &mut |_| {}, &|| false).unwrap();
         let there = outcome.there.unwrap();
-        let bytes = total(&there, direction == Direction::Up);
-        // Buffers on the way hold some more than the rate lets through.
-        assert!(bytes < 12_000_000, "{direction:?}: {bytes}");
+        // In the 0.64 s of the test and the quarter of a second that a sender may go on; what a sender's kernel
+        // took from it counts as well.
+        let is_up = direction == Direction::Up;
+        for bytes in [total(&outcome.here, is_up), total(&there, is_up)] {
+            assert!((1..2_000_000).contains(&bytes), "{direction:?}: {bytes}");
+        }
         assert_eq!(outcome.rate_max, Some(2_000_000));
     }
 }

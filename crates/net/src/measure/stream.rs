@@ -37,6 +37,7 @@ const WORD_NS: u64 = 1_000_000_000;
 const WORD_LOOK_NS: u64 = 20_000_000;
 /// After how long a blocked call looks whether the test is over.
 const LOOK: Duration = Duration::from_millis(100);
+const LOOK_NS: u64 = 100_000_000;
 
 /// Why the connections of a test could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -146,6 +147,25 @@ pub struct Plan {
     pub control: Arc<Control>,
 }
 
+impl Plan {
+    /// Waits until `total` bytes are due at a rate, in bytes a second, but not beyond a time or the test's end.
+    fn keep(&self, rate: Option<u64>, total: u64, until_ns: u64) {
+        let Some(rate) = rate else { return };
+        let due_ns = u128::from(total) * 1_000_000_000 / u128::from(rate.max(1));
+        let due_ns = u64::try_from(due_ns).unwrap_or(u64::MAX);
+        let due_ns = self.began_ns.saturating_add(due_ns).min(until_ns);
+        while steady_ns() < due_ns && !self.control.is_halted() {
+            sleep_until(due_ns.min(steady_ns() + LOOK_NS));
+        }
+    }
+}
+
+/// Bytes of a call at a rate: a fiftieth of a second's at most, so that a slow rate is no row of bursts.
+fn one_call(block_bytes: usize, rate: Option<u64>) -> usize {
+    let due = rate.map_or(u64::MAX, |rate| (rate / 50).max(1));
+    usize::try_from(due).map_or(block_bytes, |due| due.min(block_bytes))
+}
+
 /// A counter with a cache line of its own, so that threads do not slow each other down.
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -158,6 +178,8 @@ pub struct Lane {
     sends: bool,
     is_up: bool,
     stream: TcpStream,
+    /// Bytes a second that it sends at most.
+    send_max: Option<u64>,
     bytes: Counter,
     outcome: Mutex<Outcome>,
 }
@@ -172,6 +194,8 @@ impl Lane {
     fn new(index: u16, spec: &StreamsSpec, is_client: bool, stream: TcpStream) -> io::Result<Self> {
         let is_up = spec.client_sends(usize::from(index));
         let sends = is_up == is_client;
+        let each = |rate: u64| (rate / u64::from(spec.streams.max(1))).max(1);
+        let send_max = spec.rate_bytes_per_second.filter(|_| sends).map(each);
         stream.set_read_timeout(Some(LOOK))?;
         stream.set_write_timeout(Some(LOOK))?;
         if sends {
@@ -181,14 +205,13 @@ impl Lane {
                     io::Error::new(error.kind(), format!("{why} ({error})"))
                 })?;
             }
-            if let Some(rate) = spec.rate_bytes_per_second {
-                let each = rate / u64::from(spec.streams.max(1));
-                let each = i32::try_from(each.max(1)).unwrap_or(i32::MAX);
-                socket::set_option(stream.as_fd(), IntOption::MaxPacingRate, each)?;
+            // The thread keeps the rate; the kernel sends what it was given no faster than that either.
+            if let Some(Ok(rate)) = send_max.map(i32::try_from) {
+                socket::set_option(stream.as_fd(), IntOption::MaxPacingRate, rate)?;
             }
         }
         let outcome = Mutex::default();
-        Ok(Self { index, sends, is_up, stream, bytes: Counter::default(), outcome })
+        Ok(Self { index, sends, is_up, stream, send_max, bytes: Counter::default(), outcome })
     }
 
     /// Sends or takes until the end.
@@ -206,10 +229,11 @@ impl Lane {
 
     fn send(&self, plan: &Plan) -> io::Result<Outcome> {
         let block = incompressible(plan.block_bytes);
+        let block = &block[..one_call(block.len(), self.send_max)];
         let socket = self.stream.as_fd();
         let mut total = 0_u64;
         while steady_ns() < plan.end_ns && !plan.control.is_halted() {
-            match socket::send(socket, &block) {
+            match socket::send(socket, block) {
                 Ok(sent) => {
                     total += sent as u64;
                     self.bytes.0.store(total, Ordering::Relaxed);
@@ -217,6 +241,7 @@ impl Lane {
                 Err(error) if is_pause(&error) => {}
                 Err(error) => return Err(error),
             }
+            plan.keep(self.send_max, total, plan.end_ns);
         }
         self.stream.shutdown(Shutdown::Write)?;
         // The receiver closes when it has read everything.
@@ -234,10 +259,11 @@ impl Lane {
 
     fn take(&self, plan: &Plan) -> io::Result<Outcome> {
         let mut block = Pages::filled(1, plan.block_bytes);
+        let block = &mut block[..one_call(plan.block_bytes, plan.take_max)];
         let socket = self.stream.as_fd();
         let mut total = 0_u64;
         loop {
-            match socket::receive(socket, &mut block, true) {
+            match socket::receive(socket, block, true) {
                 Ok(0) => return Self::end(plan),
                 Ok(taken) => {
                     total += taken as u64;
@@ -250,11 +276,7 @@ impl Lane {
             if now >= plan.deadline_ns || plan.control.is_halted() {
                 return Ok(Outcome::default());
             }
-            if let Some(rate) = plan.take_max {
-                let due_ns = u128::from(total) * 1_000_000_000 / u128::from(rate.max(1));
-                let due = plan.began_ns.saturating_add(u64::try_from(due_ns).unwrap_or(u64::MAX));
-                sleep_until(due.min(now.saturating_add(100_000_000)));
-            }
+            plan.keep(plan.take_max, total, plan.deadline_ns);
         }
     }
 
