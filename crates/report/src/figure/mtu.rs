@@ -114,26 +114,11 @@ fn delivered(cells: &[&CellResult]) -> Figure {
         table.push([label, told, fate.to_owned()]);
     }
     table.drop_empty_columns();
-    Figure {
-        id: slug(&["mtu.path", &title]),
-        alt: format!("{title}: {}.", names.join("; ")),
-        title,
-        note: "Median share of the packets that is answered in kind. The others were refused by a router, \
-               which said so by ICMP, or vanished without a word; a connection of TCP that cannot get \
-               over hung."
-            .to_owned(),
-        x: Axis {
-            include: Some([0.0, 1.0]),
-            ..Axis::with_scale("share delivered", Unit::Share.name(), Scale::Linear)
-        },
-        y: Axis::names("", names),
-        series: vec![Series {
-            name: String::new(),
-            slot: 0,
-            marks: Marks::Stack { segments, hatched: false },
-        }],
-        table,
-    }
+    let note = "Median share of the packets that is answered in kind. The others were refused by a router, \
+                which said so by ICMP, or vanished without a word; a connection of TCP that cannot get \
+                over hung.";
+    let axis = Axis::with_scale("share delivered", Unit::Share.name(), Scale::Linear);
+    rows(title, note, axis, names, segments, table)
 }
 
 /// A bar for each path and size of packets that may be cut, as long as there are pieces.
@@ -151,15 +136,26 @@ fn pieces(cells: &[&CellResult]) -> Figure {
         segments.push([f64::from(row), 0.0, count]);
         table.push([label, value::with_interval(Unit::Count, count, cell.summary.ci95)]);
     }
+    let note = "Median number of packets that a datagram arrives in, where it does.";
+    let axis = Axis::with_scale("packets", Unit::Count.name(), Scale::Linear);
+    rows(title, note, axis, names, segments, table)
+}
+
+/// A bar for each name, from 0 to at least 1.
+fn rows(
+    title: String,
+    note: &str,
+    axis: Axis,
+    names: Vec<String>,
+    segments: Vec<[f64; 3]>,
+    table: Table,
+) -> Figure {
     Figure {
         id: slug(&["mtu.path", &title]),
         alt: format!("{title}: {}.", names.join("; ")),
         title,
-        note: "Median number of packets that a datagram arrives in, where it does.".to_owned(),
-        x: Axis {
-            include: Some([0.0, 1.0]),
-            ..Axis::with_scale("packets", Unit::Count.name(), Scale::Linear)
-        },
+        note: note.to_owned(),
+        x: Axis { include: Some([0.0, 1.0]), ..axis },
         y: Axis::names("", names),
         series: vec![Series {
             name: String::new(),

@@ -1,37 +1,16 @@
 //! Launches of streams: every byte that is sent comes, more CPU carries more, what a host refuses is a result,
 //! and no process of them is left.
-//!
-//! What needs namespaces or real-time priority says `skipped:` without, and fails for that under CI=true.
-
-#![expect(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "a test stops where it fails and says what it skips; so do its helpers"
-)]
-
-use std::path::Path;
-use std::sync::Mutex;
 
 use plumb_base::time::Span;
 use plumb_host::harness::launcher::{Launch, LaunchError};
 use plumb_host::harness::spec::{
-    BlockReport, BlockSpec, DeviceOptions, LaunchSpec, PathSpec, SocketOptions, StreamsSpec,
-    Subject, Task, Tweaks, Wire,
+    BlockReport, BlockSpec, DeviceOptions, PathSpec, SocketOptions, StreamsSpec, Subject, Task,
+    Tweaks, Wire,
 };
 
-const PLUMB: &str = env!("CARGO_BIN_EXE_plumb");
-
-/// Longest time that a block is waited for.
-const PATIENCE: Span = Span::from_secs(60);
+use super::{PATIENCE, alone, block, launch, processes, wait_for_the_end};
 
 const SIZE: u64 = 64 << 10;
-
-/// One launch at a time: these tests look for processes and compare rates.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-
-fn alone() -> std::sync::MutexGuard<'static, ()> {
-    ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
 
 fn loopback(streams: u16) -> StreamsSpec {
     StreamsSpec {
@@ -51,36 +30,12 @@ fn over(wire: Wire, mtu: u32, device: DeviceOptions) -> StreamsSpec {
     StreamsSpec { path: Some(path), ..loopback(2) }
 }
 
-/// A launch; none, with a word about it, where this host does not allow it.
 fn start(spec: StreamsSpec) -> Option<Launch> {
-    let launch = LaunchSpec {
-        subject: Subject::Streams(Box::new(spec)),
-        cpu_local: None,
-        cpu_peer: None,
-        ticks_per_ns: None,
-        seed: 42,
-        deadline_ns: PATIENCE.as_ns(),
-    };
-    match Launch::start(Path::new(PLUMB), &launch, &mut || false) {
-        Ok(launch) => Some(launch),
-        Err(LaunchError::Unavailable(reason)) => {
-            println!("skipped: {reason}");
-            assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "skipped under CI");
-            None
-        }
-        Err(error) => panic!("{launch:?}: {error}"),
-    }
+    super::start(Subject::Streams(Box::new(spec)))
 }
 
 fn measure(launch: &mut Launch) -> BlockReport {
-    let block = BlockSpec {
-        task: Task::Streams { size: SIZE },
-        duration_ns: Span::from_ms(160).as_ns(),
-        samples_max: 1_000,
-        samples_kept: 1_000,
-        injected_ns: 0,
-    };
-    launch.measure(&block, PATIENCE, &mut || false).unwrap()
+    block(launch, Task::Streams { size: SIZE }, Span::from_ms(160)).unwrap()
 }
 
 /// The median of a response.
@@ -89,26 +44,6 @@ fn median(report: &BlockReport, response: &str) -> f64 {
     let mut samples = part.unwrap_or_else(|| panic!("no {response}: {report:?}")).samples.clone();
     samples.sort_by(f64::total_cmp);
     samples[samples.len() / 2]
-}
-
-/// Processes of this program that were started with one of these words.
-fn processes(words: &[&str]) -> usize {
-    let all = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
-    let is_one = |entry: &std::fs::DirEntry| {
-        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        let program = std::fs::read_link(entry.path().join("exe")).unwrap_or_default();
-        let word = line.split(|byte| *byte == 0).nth(1).unwrap_or_default();
-        words.iter().any(|known| known.as_bytes() == word) && program == Path::new(PLUMB)
-    };
-    all.filter(is_one).count()
-}
-
-fn wait_for_the_end() {
-    let deadline = plumb_host::clock::monotonic_ns() + PATIENCE.as_ns();
-    while processes(&["__source", "__share", "__link"]) > 0 {
-        assert!(plumb_host::clock::monotonic_ns() < deadline, "a process outlived its worker");
-        std::thread::yield_now();
-    }
 }
 
 #[test]
@@ -197,7 +132,7 @@ fn less_cpu_carries_less() {
         let best = (0..3).map(|_| median(&measure(&mut launch), "throughput"));
         rates.push(best.fold(0.0, f64::max));
         launch.finish().unwrap();
-        assert_eq!(processes(&["__share"]), 0);
+        assert!(processes(&["__share"]).is_empty());
     }
     assert!(rates[1] < 0.7 * rates[0], "{rates:?}");
 }
@@ -216,7 +151,7 @@ fn whoever_takes_cpu_away_ends_with_a_launch_that_is_killed() {
     // Given up long before the block would end.
     let outcome = launch.measure(&block, Span::from_secs(2), &mut || false);
     assert!(matches!(outcome, Err(LaunchError::Hung(_))), "{outcome:?}");
-    assert!(processes(&["__share"]) > 0);
+    assert!(!processes(&["__share"]).is_empty());
     drop(launch);
     wait_for_the_end();
 }
@@ -256,15 +191,8 @@ fn buffers_are_as_large_as_asked_or_there_is_no_result() {
 #[test]
 fn more_cpus_than_there_are_is_a_result_with_its_reason() {
     let _alone = alone();
-    let launch = LaunchSpec {
-        subject: Subject::Streams(Box::new(StreamsSpec { cpus: Some(1_000), ..loopback(1) })),
-        cpu_local: None,
-        cpu_peer: None,
-        ticks_per_ns: None,
-        seed: 1,
-        deadline_ns: PATIENCE.as_ns(),
-    };
-    match Launch::start(Path::new(PLUMB), &launch, &mut || false) {
+    let spec = StreamsSpec { cpus: Some(1_000), ..loopback(1) };
+    match launch(Subject::Streams(Box::new(spec))) {
         Err(LaunchError::Unavailable(reason)) => assert!(reason.contains("1000 CPUs"), "{reason}"),
         other => panic!("{other:?}"),
     }
