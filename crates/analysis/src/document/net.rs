@@ -69,7 +69,7 @@ pub struct NetClocks {
     pub same: bool,
     /// Their clock less ours at the beginning, in nanoseconds.
     pub offset_ns: f64,
-    /// The offset is not further than this from what is said: half of the smallest round trip.
+    /// The offset is nowhere further than this from what is said: half of the smallest round trip, or more.
     pub bound_ns: f64,
     /// By how much their clock gains, in parts per million.
     pub drift_ppm: f64,

@@ -134,7 +134,7 @@ pub struct StampWay {
 pub struct StampClock {
     /// The reflector's less this one's, when the session began, in nanoseconds.
     pub offset_ns: f64,
-    /// How far that may be from the truth: half of the smallest round trip.
+    /// How far that may be from the truth: half of the smallest round trip, or more.
     pub bound_ns: f64,
     /// By how much the reflector's gains, in parts per million.
     pub drift_ppm: f64,

@@ -20,11 +20,9 @@ pub struct Segment {
     pub drift_ppm_min: f64,
     /// The greatest.
     pub drift_ppm_max: f64,
-    /// The offset is not further than this from the estimate, by the drift that is estimated: half of the
-    /// smallest round trip.
+    /// The offset is nowhere further than this from the estimate, whichever drift that the exchanges allow is the
+    /// true one: half of the smallest round trip at best, more where a few exchanges leave the drift open.
     pub bound_ns: f64,
-    /// The same at either end, by whatever drift the exchanges allow.
-    pub bound_any_drift_ns: f64,
     /// The smallest round trip, without the far side's stay.
     pub round_trip_min_ns: i64,
     /// Exchanges it rests on.
@@ -144,7 +142,6 @@ fn known(exchanges: &[Exchange]) -> Segment {
         drift_ppm_min: 0.0,
         drift_ppm_max: 0.0,
         bound_ns: 0.0,
-        bound_any_drift_ns: 0.0,
         round_trip_min_ns,
         exchanges: exchanges.len(),
     }
@@ -157,12 +154,12 @@ fn segment(exchanges: &[Exchange]) -> Segment {
     let slopes = corridor.slopes(fit);
     let middle = f64::midpoint(fit.highest, fit.lowest);
     let last = super::difference(to_ns, from_ns) as f64;
-    let any = [0.0, last].map(|x| {
+    // The truth and the estimate are straight lines, so that they are furthest apart at an end.
+    let [at_first, at_last] = [0.0, last].map(|x| {
         let (least, greatest) = corridor.range_at(x, slopes);
         let estimate = middle + fit.slope * x;
         (greatest - estimate).max(estimate - least)
     });
-    let bound_ns = (fit.gap() / 2.0).max(0.0);
     Segment {
         from_ns,
         to_ns,
@@ -170,8 +167,7 @@ fn segment(exchanges: &[Exchange]) -> Segment {
         drift_ppm: fit.slope * 1e6,
         drift_ppm_min: slopes.0 * 1e6,
         drift_ppm_max: slopes.1 * 1e6,
-        bound_ns,
-        bound_any_drift_ns: any[0].max(any[1]).max(bound_ns),
+        bound_ns: at_first.max(at_last).max(fit.gap() / 2.0).max(0.0),
         round_trip_min_ns,
         exchanges: exchanges.len(),
     }
