@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use plumb_base::stats::hierarchy::Pairing;
 use plumb_base::stats::means;
 use plumb_base::stats::rank::holm;
-use plumb_store::record::{Cell, Factors, Level, Run, RunData, RunStatus};
+use plumb_store::record::{Cell, CellStatus, Factors, Level, Run, RunData, RunStatus};
 
 use crate::document::OUTER_LINK;
 use crate::document::build::{instant, trust};
@@ -19,14 +19,19 @@ use crate::summary::{self, Measured};
 
 mod machine;
 mod markdown;
+mod settings;
 mod verdict;
 
 pub use markdown::markdown;
+pub use settings::differences;
 
 use verdict::{Bar, Trial, Verdict};
 
 /// Costs within this share of each other are practically equal, unless the user says otherwise.
 pub const MARGIN_DEFAULT: f64 = 0.02;
+
+/// Cells that were lost and are named; of more, the number is told.
+const LOST_NAMED: usize = 5;
 
 /// Compares two runs cell by cell, B against A, as unpaired launches.
 ///
@@ -162,38 +167,6 @@ fn side(run: &Run, label: String) -> Side {
     }
 }
 
-/// Settings that differ; what changes from minute to minute is left out.
-fn differences(a: &Run, b: &Run) -> Vec<Difference> {
-    let mut keys: Vec<&String> = a.provenance.keys().chain(b.provenance.keys()).collect();
-    keys.sort();
-    keys.dedup();
-    let volatile = |key: &str| ["load", "mhz", "time", "uptime"].iter().any(|w| key.contains(w));
-    let mut found: Vec<Difference> = keys
-        .into_iter()
-        .filter(|key| !volatile(key) && a.provenance.get(*key) != b.provenance.get(*key))
-        .map(|key| Difference {
-            key: key.clone(),
-            a: a.provenance.get(key).cloned(),
-            b: b.provenance.get(key).cloned(),
-        })
-        .collect();
-    if a.notes.get(OUTER_LINK) != b.notes.get(OUTER_LINK) {
-        found.push(Difference {
-            key: OUTER_LINK.to_owned(),
-            a: a.notes.get(OUTER_LINK).cloned(),
-            b: b.notes.get(OUTER_LINK).cloned(),
-        });
-    }
-    if a.code_version != b.code_version {
-        found.push(Difference {
-            key: "code".to_owned(),
-            a: Some(a.code_version.clone()),
-            b: Some(b.code_version.clone()),
-        });
-    }
-    found
-}
-
 /// A comparison being made.
 struct Comparison {
     margin: f64,
@@ -203,6 +176,8 @@ struct Comparison {
     warnings: Vec<String>,
     rows: Vec<ComparedCell>,
     verdicts: Vec<Verdict>,
+    /// What A measured and B tried to, in vain, in words.
+    lost: Vec<String>,
     only_in_a: Vec<CellName>,
     only_in_b: Vec<CellName>,
 }
@@ -216,6 +191,7 @@ impl Comparison {
             warnings,
             rows: Vec::new(),
             verdicts: Vec::new(),
+            lost: Vec::new(),
             only_in_a: Vec::new(),
             only_in_b: Vec::new(),
         }
@@ -225,6 +201,9 @@ impl Comparison {
         let mut matches = Vec::new();
         let mut imported = Vec::new();
         for (key, cell) in &a.cells {
+            if a.measured.contains_key(key) {
+                self.lost.extend(self.loss(b, key));
+            }
             match (a.measured.get(key), b.measured.get(key)) {
                 (Some(left), Some(right)) => matches.push((cell, *left, *right)),
                 (Some(_), None) => self.only_in_a.push(name(cell, b, key)),
@@ -261,6 +240,19 @@ impl Comparison {
         }
     }
 
+    /// Why B has no numbers, or not all, of a cell that it planned. That a level of a factor does not exist here
+    /// is known of it; that something does not exist any more is a loss.
+    fn loss(&self, b: &Group<'_>, key: &str) -> Option<String> {
+        let (_, cell) = b.cells.iter().find(|(candidate, _)| candidate == key)?;
+        let is_lost = match &cell.status {
+            CellStatus::Failed(_) => true,
+            CellStatus::Unavailable(_) => self.pairing == Pairing::Unpaired,
+            CellStatus::Open | CellStatus::Done(_) => !b.measured.contains_key(key),
+        };
+        let name = || format!("{} {} [{}]", cell.experiment, cell.factors, cell.response);
+        is_lost.then(|| format!("{}: {}", name(), summary::absence(&cell.status).1))
+    }
+
     fn document(self, a: Side, b: Side, differences: Vec<Difference>) -> CompareDocument {
         let mut tally = Tally::default();
         for verdict in &self.verdicts {
@@ -275,7 +267,7 @@ impl Comparison {
             |verdict: &Verdict| matches!(verdict, Verdict::Inconclusive { may_be_slower: true });
         let (verdict, exit_code) = if tally.slower > 0 {
             ("slower", 1)
-        } else if self.rows.is_empty() || self.verdicts.iter().any(open) {
+        } else if self.rows.is_empty() || !self.lost.is_empty() || self.verdicts.iter().any(open) {
             ("inconclusive", 3)
         } else {
             ("not slower", 0)
@@ -283,6 +275,11 @@ impl Comparison {
         let mut warnings = self.warnings;
         if self.rows.is_empty() {
             warnings.push("nothing compared: the sides have no measured cell in common".to_owned());
+        }
+        let lost = self.lost.iter().take(LOST_NAMED);
+        warnings.extend(lost.map(|cell| format!("A measured it, and B could not: {cell}")));
+        if let Some(more @ 1..) = self.lost.len().checked_sub(LOST_NAMED) {
+            warnings.push(format!("and {more} more that A measured and B could not"));
         }
         let ratios: Vec<f64> = self.rows.iter().filter_map(|row| row.ratio).collect();
         CompareDocument {
@@ -379,10 +376,66 @@ mod tests {
         assert_eq!(verdicts(&document)[..2], ["inconclusive", "slower"]);
         assert!(document.rows[0].why.contains("15% slower"), "{}", document.rows[0].why);
         assert!((document.rows[1].machine.unwrap() - 1.0).abs() < 0.05);
-        b.run.provenance.insert("cpu.governor".to_owned(), "powersave".to_owned());
+        // What nobody set differs between any two runs.
+        let [free, governor] = ["memory.available", "cpu.frequency.governor"].map(str::to_owned);
+        b.run.provenance.insert(free, "23785732 kB".to_owned());
+        assert_eq!(runs(&a, &b, 0.01), document);
+        b.run.provenance.insert(governor, "powersave".to_owned());
         let document = runs(&a, &b, 0.01);
         assert_eq!(verdicts(&document)[..2], ["slower", "slower"], "a setting was changed");
         assert_eq!(document.rows[0].machine, None);
+    }
+
+    #[test]
+    fn a_gain_that_is_the_machines_may_hide_a_loss() {
+        let a = run(1, [1.0; 4], Design::default());
+        let mut b = run(2, [0.9, 0.7, 1.0, 1.0], Design::default());
+        for block in &mut b.blocks {
+            block.effort.canary_ns *= if block.cell <= 2 { 0.8 } else { 1.0 };
+        }
+        let document = runs(&a, &b, MARGIN_DEFAULT);
+        assert_eq!(verdicts(&document)[..2], ["inconclusive"; 2]);
+        assert_eq!(document.exit_code, 3, "0.9 on a machine that is faster by a fifth");
+        b.cells.remove(0);
+        assert_eq!(runs(&a, &b, MARGIN_DEFAULT).exit_code, 0, "0.7 on it is no loss");
+    }
+
+    #[test]
+    fn what_fails_after_it_worked_is_no_success() {
+        let a = run(1, [1.0; 4], Design::default());
+        let mut b = run(2, [0.5; 4], Design::default());
+        b.blocks.retain(|block| block.cell != 1);
+        for status in [
+            CellStatus::Failed("died (signal: 11)".to_owned()),
+            CellStatus::Unavailable("no pipes here".to_owned()),
+            CellStatus::Open,
+        ] {
+            let why = summary::absence(&status).1;
+            b.cells[0].status = status;
+            let document = runs(&a, &b, MARGIN_DEFAULT);
+            assert_eq!((document.verdict.as_str(), document.exit_code), ("inconclusive", 3));
+            assert!(document.warnings.iter().any(|warning| warning.contains(&why)), "{why}");
+        }
+        b.cells.remove(0);
+        assert_eq!(runs(&a, &b, MARGIN_DEFAULT).exit_code, 0, "what is not planned is not missed");
+    }
+
+    #[test]
+    fn zeros_are_judged_by_rank_and_by_no_margin_of_nothing() {
+        let share = |zeros: [f64; 5]| {
+            let mut data = run(1, [1.0; 4], Design { rounds: 5, ..Design::default() });
+            data.cells.truncate(1);
+            data.blocks.retain(|block| block.cell == 1);
+            for (block, loss) in data.blocks.iter_mut().zip(zeros.iter().cycle()) {
+                block.samples.fill(*loss);
+            }
+            data
+        };
+        let none = share([0.0; 5]);
+        let some = runs(&none, &share([0.004, 0.003, 0.005, 0.004, 0.004]), MARGIN_DEFAULT);
+        assert_eq!((verdicts(&some), some.exit_code), (vec!["slower"], 1));
+        let open = runs(&none, &share([0.0, 0.0, 0.0, 0.004, 0.0]), MARGIN_DEFAULT);
+        assert_eq!((verdicts(&open), open.exit_code), (vec!["inconclusive"], 3));
     }
 
     #[test]
@@ -437,7 +490,7 @@ mod tests {
         let mut a = run(1, [1.0; 4], design);
         let b = run(2, [1.0; 4], design);
         a.blocks.retain(|block| block.cell != 1);
-        a.cells[0].status = plumb_store::record::CellStatus::Unavailable("no pipes".to_owned());
+        a.cells[0].status = CellStatus::Unavailable("no pipes".to_owned());
         a.cells.remove(3);
         a.blocks.retain(|block| block.cell != 4);
         let document = runs(&a, &b, 0.02);

@@ -66,9 +66,11 @@ pub enum Trial {
         p: f64,
         /// Rise of the cost from A to B, in the cell's unit.
         rise: f64,
+        /// The smaller one of both medians: a margin is a share of it.
+        least: f64,
     },
-    /// Too few launches on one side.
-    Unreplicated,
+    /// Too few launches on one side: so many are missing.
+    Unreplicated(u64),
 }
 
 impl Trial {
@@ -79,7 +81,8 @@ impl Trial {
         }
         let (left, right) = (a.hierarchy.launch_medians(), b.hierarchy.launch_medians());
         if left.len().min(right.len()) < summary::LAUNCHES_NEEDED {
-            return Self::Unreplicated;
+            let missing = |launches: usize| summary::LAUNCHES_NEEDED.saturating_sub(launches);
+            return Self::Unreplicated(missing(left.len()).max(missing(right.len())) as u64);
         }
         let first = left[0];
         if left.iter().chain(&right).all(|median| median.total_cmp(&first).is_eq()) {
@@ -89,7 +92,8 @@ impl Trial {
             Better::Lower => b.median() - a.median(),
             Better::Higher => a.median() - b.median(),
         };
-        Self::Ranked { p: mann_whitney(&left, &right).p, rise }
+        let least = a.median().abs().min(b.median().abs());
+        Self::Ranked { p: mann_whitney(&left, &right).p, rise, least }
     }
 
     /// The probability that takes part in the adjustment.
@@ -97,7 +101,7 @@ impl Trial {
         match self {
             Self::Ratio(contrast) => Some(contrast.p),
             Self::Ranked { p, .. } => Some(*p),
-            Self::Same | Self::Unreplicated => None,
+            Self::Same | Self::Unreplicated(_) => None,
         }
     }
 
@@ -140,7 +144,7 @@ impl Trial {
             Self::Same => {
                 (Verdict::Equivalent, "every launch of both sides is the same".to_owned(), None)
             }
-            Self::Ranked { rise, .. } if p < LEVEL && rise.abs() >= bar.margin => {
+            Self::Ranked { rise, least, .. } if p < LEVEL && rise.abs() > bar.margin * least => {
                 let verdict = if rise > 0.0 { Verdict::Slower } else { Verdict::Faster };
                 let by = significant(rise.abs(), 2);
                 (
@@ -149,15 +153,15 @@ impl Trial {
                     None,
                 )
             }
-            Self::Ranked { rise, .. } => (
-                Verdict::Inconclusive { may_be_slower: rise > 0.0 },
+            Self::Ranked { .. } => (
+                Verdict::Inconclusive { may_be_slower: true },
                 "a median is zero, so there is no ratio, and the ranks do not decide".to_owned(),
                 None,
             ),
-            Self::Unreplicated => (
+            Self::Unreplicated(missing) => (
                 Verdict::Inconclusive { may_be_slower: true },
                 format!("one side has fewer than {} launches", summary::LAUNCHES_NEEDED),
-                Some(summary::LAUNCHES_NEEDED as u64),
+                Some(missing),
             ),
         }
     }
@@ -177,7 +181,9 @@ fn judge_ratio(contrast: &Contrast, p: f64, bar: Bar) -> (Verdict, String, Optio
             let why = format!(
                 "the machine itself was {by} {word} meanwhile (canary): interleave with plumb ab"
             );
-            return (Verdict::Inconclusive { may_be_slower: slower }, why, None);
+            // On the machine as it was before, the cost may be all of the machine's gain higher.
+            let may_be_slower = slower || contrast.interval.hi / slowdown > 1.0 + margin;
+            return (Verdict::Inconclusive { may_be_slower }, why, None);
         }
         let verdict = if slower { Verdict::Slower } else { Verdict::Faster };
         let by = percent((contrast.ratio.ln().abs()).exp_m1());

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use plumb_analysis::compare::{self, MARGIN_DEFAULT};
 use plumb_analysis::document::selftest::SelftestCheck;
 use plumb_base::stats::quantile;
+use plumb_host::environment;
 use plumb_host::harness::spec::BlockReport;
 use plumb_store::record::{
     Better, Block, Cell, CellStatus, Effort, Factors, Launch, Level, Run, RunData, RunStatus,
@@ -173,8 +174,7 @@ fn paired(bench: &mut Bench, usual: &mut f64, slowdown: f64) -> Result<String, P
     Ok(document.rows.first().map_or_else(String::new, |cell| cell.verdict.clone()))
 }
 
-/// One comparison of two runs, as `plumb compare` makes it; their launches alternate only so that
-/// the trials together take as long as the machine's drift.
+/// One comparison of two runs, one after the other, as `plumb compare` makes it.
 fn apart(bench: &mut Bench) -> Result<String, Problem> {
     let mut runs = [RunUnderTest::new(&["a"]), RunUnderTest::new(&["a"])];
     for run in &mut runs {
@@ -212,7 +212,7 @@ impl RunUnderTest {
             plan_toml: String::new(),
             seed: 0,
             code_version: super::CODE_VERSION.to_owned(),
-            provenance: BTreeMap::new(),
+            provenance: environment::capture(),
             notes: BTreeMap::new(),
         };
         let cells = (1..).zip(variants).map(cell).collect();

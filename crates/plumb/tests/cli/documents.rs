@@ -75,6 +75,18 @@ fn documents_of_runs_have_their_published_shapes_and_their_numbers() {
 }
 
 #[test]
+fn two_runs_of_one_machine_differ_in_no_setting_and_are_judged_beside_its_canary() {
+    let place = Place::new();
+    for _ in 0..2 {
+        place.fine(&["run", "call.kernel", "--set=call=getppid", "--launches=3", "--quick"]);
+    }
+    let compared = place.run(&["compare", "last~1", "last", "--json"]);
+    let compare = assert_valid(&compared, "plumb.compare/1");
+    assert_eq!(compare["differences"].as_array().unwrap().len(), 0, "{compare}");
+    assert!(compare["rows"][0]["machine"].as_f64().is_some_and(|by| by > 0.0), "{compare}");
+}
+
+#[test]
 fn the_ladder_has_its_rungs_in_order() {
     let place = Place::new();
     let words = ["--json", "ladder", "--launches=1", "--set=mechanism=pipe,tcp4"];

@@ -31,7 +31,8 @@ pub fn render(document: &CompareDocument, style: Style) -> String {
     put(&mut out, &document.method, Ink::Dim, 0, style);
     for (side, cells) in [(&document.a, &document.only_in_a), (&document.b, &document.only_in_b)] {
         if !cells.is_empty() {
-            let cells = format!("{} cells only in {}.", cells.len(), side.label);
+            let plural = if cells.len() == 1 { "" } else { "s" };
+            let cells = format!("{} cell{plural} measured in {} only.", cells.len(), side.label);
             put(&mut out, &cells, Ink::Dim, 0, style);
         }
     }

@@ -1,0 +1,44 @@
+//! Settings of the machine and the program that differ between two runs.
+//!
+//! Left out: what each of them does to a result, and the conditions of the moment, such as load and free memory, which
+//! differ between any two runs.
+
+use plumb_store::record::Run;
+
+use crate::document::OUTER_LINK;
+use crate::document::compare::Difference;
+
+/// Facts that are conditions of the moment: nobody set them, and they are never twice the same.
+const PASSING: [&str; 6] = [
+    "cgroup.cpu.throttled",
+    "cpu.mhz",
+    "kernel.clock.correction_ppm",
+    "kernel.uptime_s",
+    "memory.available",
+    "memory.swap.free",
+];
+
+/// Facts below this are conditions of the moment as well.
+const PASSING_BELOW: &str = "load.";
+
+fn is_setting(key: &str) -> bool {
+    !PASSING.contains(&key) && !key.starts_with(PASSING_BELOW)
+}
+
+/// Settings that differ, the outer link and the program's version among them, by their names.
+pub fn differences(a: &Run, b: &Run) -> Vec<Difference> {
+    let mut keys: Vec<&String> = a.provenance.keys().chain(b.provenance.keys()).collect();
+    keys.sort();
+    keys.dedup();
+    let difference = |key: &str, a: Option<&String>, b: Option<&String>| {
+        (a != b).then(|| Difference { key: key.to_owned(), a: a.cloned(), b: b.cloned() })
+    };
+    let mut found: Vec<Difference> = keys
+        .into_iter()
+        .filter(|key| is_setting(key))
+        .filter_map(|key| difference(key, a.provenance.get(key), b.provenance.get(key)))
+        .collect();
+    found.extend(difference(OUTER_LINK, a.notes.get(OUTER_LINK), b.notes.get(OUTER_LINK)));
+    found.extend(difference("code", Some(&a.code_version), Some(&b.code_version)));
+    found
+}
