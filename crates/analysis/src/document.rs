@@ -96,7 +96,7 @@ pub struct RunHeader {
 pub struct Trust {
     /// Blocks measured.
     pub blocks: u64,
-    /// Blocks disturbed by steal, migration, a slow canary or involuntary switches.
+    /// Blocks disturbed by steal, migration, a slow canary or page faults.
     pub flagged: u64,
     /// False when more than 20 % of the blocks are flagged.
     pub trusted: bool,

@@ -1,7 +1,6 @@
 //! Rank tables: mechanisms in order of their medians, ties marked, beside the published order.
 //!
-//! Left out: mechanisms between hosts, which the published table ranks too and this program does
-//! not measure yet.
+//! Left out: mechanisms between hosts, which the published table ranks too.
 
 use std::collections::BTreeMap;
 

@@ -143,6 +143,17 @@ enum Command {
     AgentIperf3(iperf3::server::Agent),
 }
 
+impl Command {
+    /// Whether `--json` has no meaning for it.
+    const fn is_text_only(&self) -> bool {
+        match self {
+            Self::Help(_) | Self::Completions(_) | Self::Man(_) => true,
+            Self::Store(store) => store.is_text_only(),
+            _ => false,
+        }
+    }
+}
+
 /// Runs the program on the arguments of this process.
 pub fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
@@ -187,7 +198,14 @@ fn run_words(arguments: Vec<OsString>) -> ExitCode {
 
 fn dispatch(cli: Cli, output: &Output) -> Result<Exit, Failure> {
     let global = &cli.global;
-    match cli.command.unwrap_or_else(|| Command::Ladder(ladder::Ladder::default())) {
+    let command = cli.command.unwrap_or_else(|| Command::Ladder(ladder::Ladder::default()));
+    if output.json && command.is_text_only() {
+        return Err(Problem::usage("this command has no document to print")
+            .because("what it prints is text for people or for a shell")
+            .fix("leave --json out")
+            .into());
+    }
+    match command {
         Command::Ladder(command) => command.perform(global, output),
         Command::Doctor(command) => command.perform(global, output),
         Command::List(command) => command.perform(output),

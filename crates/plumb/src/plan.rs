@@ -35,7 +35,7 @@ pub struct Plan {
 /// How often and how long to measure each cell.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
-    /// Wall time after which no new round begins; none for no such limit.
+    /// Wall time after which no block begins, and no round that would not end within it; none for no such limit.
     pub budget: Option<Span>,
     /// Launches that every cell gets, however precise it is already.
     pub launches_min: u32,

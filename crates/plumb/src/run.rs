@@ -89,7 +89,7 @@ pub fn execute(request: Request<'_>, watcher: &mut dyn Watcher) -> Result<Outcom
     }
     let clock = Clock::calibrate(&request.cells)?;
     let Request { plan, cells, store, resume, title } = request;
-    let Beginning { id, seed, ledger } = match resume {
+    let Beginning { id, seed, ledger, flags } = match resume {
         Some(id) => begin::resumed(store, &id, cells)?,
         None => begin::new(store, &plan, &title, cells, &clock)?,
     };
@@ -103,7 +103,7 @@ pub fn execute(request: Request<'_>, watcher: &mut dyn Watcher) -> Result<Outcom
         seed,
         clock,
         ledger,
-        flags: Flags::default(),
+        flags,
         began_ns: monotonic_ns(),
     };
     run.watcher.started(&run.id, run.time_left(), run.blocks_planned());
@@ -344,19 +344,26 @@ impl Execution<'_> {
 
     /// Stores how the run ended.
     fn conclude(self, stopped: Stopped) -> Result<Outcome, Problem> {
-        let (status, stopped_by) = match stopped {
-            Stopped::Done => (RunStatus::Complete, "every cell has its result"),
-            Stopped::Budget => (RunStatus::Complete, "the budget is spent"),
-            Stopped::User => (RunStatus::Interrupted, "the user asked to stop"),
-        };
+        let mut is_whole = true;
         if stopped == Stopped::Budget {
-            // Cells that the budget did not reach stay open: they have no result, good or bad.
-            for cell in self.ledger.open().into_iter().filter(|&cell| self.ledger.has_blocks(cell))
-            {
+            for cell in self.ledger.open() {
+                // Cells that the budget did not reach stay open: they have no result, good or bad.
+                if !self.ledger.has_blocks(cell) {
+                    is_whole = false;
+                    continue;
+                }
                 let status = CellStatus::Done("budget".to_owned());
                 self.store.set_cell_status(&self.id, self.ledger.id(cell), &status)?;
             }
         }
+        let (status, stopped_by) = match stopped {
+            Stopped::Done => (RunStatus::Complete, "every cell has its result"),
+            Stopped::Budget if is_whole => (RunStatus::Complete, "the budget is spent"),
+            Stopped::Budget => {
+                (RunStatus::Interrupted, "the budget was spent before every cell had its turn")
+            }
+            Stopped::User => (RunStatus::Interrupted, "the user asked to stop"),
+        };
         let mut notes = self.ledger.facts();
         notes.insert("stopped_by".to_owned(), stopped_by.to_owned());
         notes.insert("elapsed".to_owned(), self.elapsed().to_string());

@@ -10,8 +10,7 @@ use plumb_store::record::{Block, Cell, CellStatus};
 use crate::document::Summary;
 
 /// Flags of blocks that were disturbed from outside (rule 10).
-pub const DISTURBANCES: [&str; 6] =
-    ["steal", "migration", "canary", "involuntary", "switches", "page-faults"];
+pub const DISTURBANCES: [&str; 4] = ["steal", "migration", "canary", "page-faults"];
 
 /// Flags that the summary states in its own words.
 const SUMMARISED: [&str; 2] = ["batched", "below-floor"];

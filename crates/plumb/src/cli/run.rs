@@ -8,6 +8,7 @@ use std::path::Path;
 use clap::Args;
 use plumb_analysis::document::{RunDocument, build};
 use plumb_base::time::Span;
+use plumb_host::stop;
 use plumb_host::topology::Topology;
 use plumb_store::record::{RunData, RunStatus};
 use plumb_store::sqlite::Mode;
@@ -47,7 +48,7 @@ pub struct Run {
     what: Option<String>,
     /// Finish a run that was interrupted
     #[arg(long, value_name = "RUN", conflicts_with_all = ["what", "quick", "paper", "set"])]
-    #[arg(conflicts_with_all = ["seed", "plan"])]
+    #[arg(conflicts_with_all = ["seed", "plan", "launches"])]
     resume: Option<String>,
     #[command(flatten)]
     options: Options,
@@ -65,7 +66,7 @@ pub struct Options {
     /// Levels of a factor instead of the preset's; may be given for several factors
     #[arg(long, value_name = "FACTOR=LEVEL,…")]
     pub set: Vec<String>,
-    /// Begin no new round after this long
+    /// Stop after this long; --resume measures what it did not reach
     #[arg(long, value_name = "TIME", value_parser = parse_budget)]
     pub budget: Option<Span>,
     /// Launches of every cell, neither more nor fewer
@@ -193,7 +194,7 @@ fn resume(
     let id = data.run.id.clone();
     if !matches!(data.run.status, RunStatus::Running | RunStatus::Interrupted) {
         return Err(Problem::usage(format!("run {id} cannot be resumed"))
-            .because("it is not an interrupted run: nothing is left to measure")
+            .because("nothing is left to measure: every cell has its result, or the reason why it has none")
             .fix(format!("measure it again with: plumb rerun {id}"))
             .into());
     }
@@ -229,7 +230,7 @@ pub fn execute(
                 "stopped: {}; finish it with: plumb run --resume {}",
                 outcome.stopped_by, outcome.run_id
             ));
-            Exit::Interrupted
+            if stop::requests() > 0 { Exit::Interrupted } else { Exit::Fine }
         }
         _ => Exit::Fine,
     };
@@ -295,8 +296,7 @@ pub fn report(data: &RunData, output: &Output) -> Result<(), Failure> {
 fn next(document: &RunDocument) -> String {
     let id = &document.run.id;
     format!(
-        "stored as {id}\nnext: plumb report last -o {}.html   or, after the next run: plumb compare \
-         last~1 last",
-        document.run.title
+        "stored as {id}\nnext: plumb report last -o {id}.html   or, after the next run: plumb compare \
+         last~1 last"
     )
 }

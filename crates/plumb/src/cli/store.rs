@@ -33,6 +33,11 @@ enum Action {
 }
 
 impl StoreCommand {
+    /// Whether `--json` has no meaning for it.
+    pub const fn is_text_only(&self) -> bool {
+        matches!(self.action, Action::Path | Action::Delete { .. })
+    }
+
     /// Does it.
     ///
     /// # Errors

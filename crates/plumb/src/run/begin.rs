@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use plumb_analysis::compare;
 use plumb_analysis::document::OUTER_LINK;
 use plumb_base::seed::Seed;
 use plumb_host::harness::canary;
@@ -11,6 +12,7 @@ use plumb_store::record::{Cell, CellStatus, Run, RunData, RunStatus};
 use plumb_store::sqlite::Store;
 
 use super::calibration::Clock;
+use super::flags::Flags;
 use super::ledger::Ledger;
 use crate::experiment::{Action, CellPlan};
 use crate::plan::Plan;
@@ -21,7 +23,11 @@ pub(super) struct Beginning {
     pub(super) id: String,
     pub(super) seed: Seed,
     pub(super) ledger: Ledger,
+    pub(super) flags: Flags,
 }
+
+/// Settings that differ and are named; of more, the number is told.
+const DIFFERENCES_NAMED: usize = 3;
 
 /// The version and commit of this program.
 pub const CODE_VERSION: &str = env!("PLUMB_CODE_VERSION");
@@ -60,7 +66,7 @@ pub(super) fn new(
     let cells: Vec<Cell> = (1..).zip(&plans).map(|(id, plan)| cell_of(id, plan)).collect();
     // One transaction: a run without its cells could not be resumed.
     store.insert(&RunData { run, cells, launches: Vec::new(), blocks: Vec::new() })?;
-    Ok(Beginning { id, seed: Seed(seed), ledger: Ledger::new(plans) })
+    Ok(Beginning { id, seed: Seed(seed), ledger: Ledger::new(plans), flags: Flags::default() })
 }
 
 /// The machine, and which canary watches it.
@@ -95,6 +101,33 @@ fn cell_of(id: i64, plan: &CellPlan) -> Cell {
     }
 }
 
+/// A run has one provenance, so all of it is measured by one program on one machine as it was set.
+fn refuse_other_settings(run: &Run) -> Result<(), Problem> {
+    let now = Run {
+        code_version: CODE_VERSION.to_owned(),
+        provenance: provenance(),
+        notes: outer_link().map(|link| (OUTER_LINK.to_owned(), link)).into_iter().collect(),
+        ..run.clone()
+    };
+    let differences = compare::differences(run, &now);
+    if differences.is_empty() {
+        return Ok(());
+    }
+    let told = |value: &Option<String>| value.clone().unwrap_or_else(|| "not there".to_owned());
+    let named: Vec<String> = differences
+        .iter()
+        .take(DIFFERENCES_NAMED)
+        .map(|found| format!("{} was {}, is {}", found.key, told(&found.a), told(&found.b)))
+        .collect();
+    let more = match differences.len().saturating_sub(DIFFERENCES_NAMED) {
+        0 => String::new(),
+        more => format!("; and {more} more"),
+    };
+    Err(Problem::trouble(format!("run {} cannot be resumed here", run.id))
+        .because(format!("the program or the machine is another one: {}{more}", named.join("; ")))
+        .fix(format!("measure it anew with: plumb rerun {}", run.id)))
+}
+
 /// Takes up a stored run: its open cells, with the blocks they already have.
 pub(super) fn resumed(
     store: &mut Store,
@@ -113,9 +146,42 @@ pub(super) fn resumed(
             .because("its plan makes other cells on this host or with this version of plumb")
             .fix(format!("measure it anew with: plumb rerun {id}")));
     }
+    refuse_other_settings(&data.run)?;
     let mut ledger = Ledger::new(plans);
     ledger.restore(&data);
     // Cells that broke are tried again; those that were done or impossible stay as they are.
     store.update_run(id, RunStatus::Running, &BTreeMap::new())?;
-    Ok(Beginning { id: data.run.id, seed: Seed(data.run.seed), ledger })
+    let canaries = data.blocks.iter().map(|block| block.effort.canary_ns).collect();
+    let (id, seed) = (data.run.id, Seed(data.run.seed));
+    Ok(Beginning { id, seed, ledger, flags: Flags::after(canaries) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_taken_up_only_by_the_program_and_the_machine_that_began_it() {
+        let mut run = Run {
+            id: "before".to_owned(),
+            title: "before".to_owned(),
+            created_unix_ms: 0,
+            status: RunStatus::Interrupted,
+            plan_toml: String::new(),
+            seed: 1,
+            code_version: CODE_VERSION.to_owned(),
+            provenance: provenance(),
+            notes: outer_link().map(|link| (OUTER_LINK.to_owned(), link)).into_iter().collect(),
+        };
+        run.provenance.insert("load.average".to_owned(), "9.00 9.00 9.00".to_owned());
+        refuse_other_settings(&run).unwrap();
+        run.code_version = "0.0.1 (another)".to_owned();
+        for key in ["kernel.release", "cpu.model", "net.ipv4.tcp_timestamps"] {
+            run.provenance.insert(key.to_owned(), "another".to_owned());
+        }
+        let told = format!("{:?}", refuse_other_settings(&run).unwrap_err());
+        for part in ["cpu.model was another", "and 1 more", "plumb rerun before"] {
+            assert!(told.contains(part), "{told}");
+        }
+    }
 }

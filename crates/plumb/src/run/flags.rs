@@ -3,7 +3,7 @@
 use plumb_base::stats::quantile;
 use plumb_host::harness::spec::BlockReport;
 
-/// A canary this much slower than the run's median flags its block.
+/// A canary this much slower than the median of the run so far flags its block.
 const CANARY_DRIFT: f64 = 0.05;
 
 /// Canaries before their median means something.
@@ -12,13 +12,18 @@ const CANARIES_MIN: usize = 5;
 /// Page faults that the end of a block itself may cause: reports and control messages.
 const FAULTS_ALLOWED: u64 = 64;
 
-/// The canaries of a run so far.
+/// The canaries of a run so far; those of a run that is taken up are remembered.
 #[derive(Debug, Default)]
 pub(super) struct Flags {
     canaries: Vec<f64>,
 }
 
 impl Flags {
+    /// After blocks with these canaries, in nanoseconds.
+    pub(super) fn after(canaries: Vec<f64>) -> Self {
+        Self { canaries }
+    }
+
     /// A block's own flags and those of its disturbances. `pinned` says whether its processes
     /// were bound to CPUs, where a migration is a disturbance and not the scheduler's business.
     pub(super) fn of(&mut self, report: &BlockReport, pinned: bool) -> Vec<String> {
@@ -67,6 +72,12 @@ mod tests {
         }
         assert_eq!(flags.of(&report(1100.0, 0), true), ["canary"]);
         assert_eq!(flags.of(&report(1010.0, 10_000_000), true), ["steal"]);
+    }
+
+    #[test]
+    fn a_run_that_is_taken_up_remembers_its_canaries() {
+        let mut flags = Flags::after(vec![1000.0; 10]);
+        assert_eq!(flags.of(&report(1100.0, 0), true), ["canary"]);
     }
 
     #[test]

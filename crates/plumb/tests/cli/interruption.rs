@@ -61,6 +61,21 @@ fn ctrl_c_once_reports_what_is_there_and_the_run_can_be_finished() {
 }
 
 #[test]
+fn what_a_budget_did_not_reach_is_said_and_measured_by_resuming() {
+    let place = Place::new();
+    // Some of the study's 1,800 cells, and never all.
+    let cut = place.fine(&["run", "ipc", "--quick", "--budget=2s"]);
+    assert!(cut.stderr.contains("the budget was spent before"), "{}", cut.stderr);
+    let first = place.fine(&["show", "last", "--json"]).json();
+    assert_eq!(first["run"]["status"], "interrupted");
+    place.fine(&["run", "--resume", "last", "--budget=2s"]);
+    let second = place.fine(&["show", "last", "--json"]).json();
+    assert_eq!(second["run"]["id"], first["run"]["id"]);
+    let measured = |run: &Value| run["results"].as_array().unwrap().len();
+    assert!(measured(&second) > measured(&first), "{} {}", measured(&first), measured(&second));
+}
+
+#[test]
 fn a_run_killed_after_its_last_block_and_before_its_round_was_settled_is_finished_by_resuming() {
     let place = Place::new();
     let mut words = PLAN.to_vec();

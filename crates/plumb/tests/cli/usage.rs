@@ -69,6 +69,8 @@ fn options_with_impossible_values_are_refused() {
         vec!["compare", "a", "b", "--margin=0"],
         vec!["export", "--format=parquet"],
         vec!["frobnicate"],
+        vec!["store", "path", "--json"],
+        vec!["help", "method", "--json"],
         vec!["run"],
     ] {
         assert_eq!(place.run(&words).code, Some(2), "{words:?}");
