@@ -9,6 +9,7 @@ pub mod digest;
 pub mod evidence;
 pub mod exchange;
 pub mod install;
+pub mod paired;
 pub mod place;
 pub mod reach;
 pub mod record;

@@ -12,6 +12,7 @@ use plumb_net::client::{Client, ClientError};
 use plumb_net::protocol::session::{Fault, Timing};
 use plumb_net::transport::Stream;
 
+use super::paired;
 use super::place::{Place, Way};
 use crate::problem::{Exit, Problem};
 
@@ -116,8 +117,12 @@ fn remote_shell() -> String {
 /// Starts an agent there and greets it.
 ///
 /// # Errors
-/// Whatever keeps it from answering, with its fix.
+/// Whatever keeps it from answering, with its fix: of a host that was paired, also the command that needs no ssh.
 pub fn reach(place: &Place, ssh: &[String], program: &str) -> Result<Reached, Problem> {
+    start(place, ssh, program).map_err(|problem| paired::suggest(problem, place, ssh))
+}
+
+fn start(place: &Place, ssh: &[String], program: &str) -> Result<Reached, Problem> {
     let mut command = command(place, ssh)?;
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let name = command.get_program().to_string_lossy().into_owned();

@@ -49,6 +49,29 @@ fn hosts_that_are_not_known_not_there_or_refuse_are_named_by_the_real_ssh() {
 }
 
 #[test]
+fn a_paired_host_without_ssh_is_named_with_the_command_that_needs_none() {
+    let bench = Bench::new();
+    let daemon = Daemon::start(&[]);
+    bench.fine(&["net", &daemon.host(), "--pair", &daemon.token]);
+    let refusing = bench.home().join("refusing");
+    let says = "echo 'ssh: connect to host 127.0.0.1 port 1: Connection refused' >&2; exit 255";
+    std::fs::write(&refusing, says).unwrap();
+    let refusing = format!("sh {}", refusing.display());
+    let command = format!("plumb net tls:{}", daemon.host());
+    // Refused by one that says so, by the real one where it is installed, and none at all.
+    for (ssh, what) in [(&*refusing, "refuses"), ("ssh", ""), ("/no/such/ssh", "cannot run")] {
+        let output = bench.plumb(&["net", "me@127.0.0.1:1", "--ssh", ssh]);
+        told(&output, 4, &[what, "'127.0.0.1' is paired", &command, "fix:"]);
+    }
+    let words: Vec<&str> = command.split(' ').skip(1).collect();
+    bench.fine(&[&words[..], &["--only", "idle"], &QUICK].concat());
+    // A host that was not paired is told nothing of the kind.
+    let output = bench.plumb(&["net", "127.0.0.2", "--ssh", &refusing]);
+    told(&output, 4, &["refuses", "fix: start sshd"]);
+    assert!(!String::from_utf8_lossy(&output.stderr).contains("paired"));
+}
+
+#[test]
 fn an_agent_of_another_version_is_named_with_both_versions_and_the_way_out() {
     let bench = Bench::new();
     let mut hello = Hello::of_this_program("9.9.9 (later)");
