@@ -14,7 +14,8 @@ fi
 # command=package
 needs=(
     cc=gcc git=git chromium=chromium sockperf=sockperf iperf3=iperf3 qperf=qperf taskset=util-linux
-    ip=iproute2 ping=iputils-ping strace=strace tshark=tshark /usr/sbin/sshd=openssh-server ssh=openssh-client script=bsdutils
+    ip=iproute2 /usr/sbin/nft=nftables ping=iputils-ping strace=strace tshark=tshark
+    /usr/sbin/sshd=openssh-server ssh=openssh-client script=bsdutils
     "$@"
 )
 

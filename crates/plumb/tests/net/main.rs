@@ -9,6 +9,7 @@
 mod daemon;
 mod hosts;
 mod lost;
+mod nat;
 mod noise;
 mod ssh;
 mod strangers;
