@@ -39,10 +39,16 @@ pub enum HttpError {
         error: io::Error,
     },
     /// The encryption.
+    #[error("no encrypted connection ({0}); does the server speak TLS at that port?")]
+    Handshake(String),
+    /// The server is not known to be the one.
     #[error(
         "no encrypted connection ({0}); a certificate that nobody vouches for needs --pin or --insecure"
     )]
-    Handshake(String),
+    Certificate(String),
+    /// Encryption of before 2018 only.
+    #[error("the server does not speak TLS 1.3, and nothing older is measured; switch it on there")]
+    OldTls,
     /// The connection broke, or took too long.
     #[error("the connection broke ({0}); try again, or look at the server's log")]
     Broken(#[from] io::Error),

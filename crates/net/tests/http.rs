@@ -1,6 +1,7 @@
 //! The page over every version of HTTP, from plumb's server to plumb's client; and clients that misbehave.
 //!
-//! Over loopback. Left out: other servers and clients, which are tried by hand.
+//! Over loopback. Left out: other people's servers and clients, which `plumb` meets (its test `net`, and
+//! `tools/http_peers.py`).
 
 #![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 
@@ -94,7 +95,7 @@ fn a_certificate_that_is_not_the_one_is_refused() {
                 let refused = Client::new(target, address, trust).visit(way);
                 // A host without authorities says so, which is a refusal as well.
                 assert!(
-                    matches!(refused, Err(HttpError::Handshake(_) | HttpError::Setup(_))),
+                    matches!(refused, Err(HttpError::Certificate(_) | HttpError::Setup(_))),
                     "{way:?}: {refused:?}"
                 );
             }
@@ -153,6 +154,25 @@ fn redirects_missing_pages_and_false_bytes_are_named() {
     assert!(old.is_err(), "{old:?}");
     let cut = visit(b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\nhello", Way::KeepAlive);
     assert!(matches!(cut, Err(HttpError::Broken(_))), "{cut:?}");
+}
+
+#[test]
+fn a_server_of_another_encryption_or_protocol_is_not_called_one_without_a_certificate() {
+    // Fatal alerts of TLS: protocol_version and no_application_protocol; and no TLS at all.
+    let old: &[u8] = b"\x15\x03\x03\x00\x02\x02\x46";
+    let other: &[u8] = b"\x15\x03\x03\x00\x02\x02\x78";
+    let clear: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n";
+    for way in [Way::KeepAlive, Way::Http2] {
+        let refused = |answer| {
+            let address = answering(answer);
+            let target = Target { is_encrypted: true, ..plumb(address) };
+            Client::new(target, address, Trust::Anybody).visit(way).unwrap_err()
+        };
+        let (old, other, clear) = (refused(old), refused(other), refused(clear));
+        assert!(matches!(old, HttpError::OldTls), "{way:?}: {old}");
+        assert!(matches!(other, HttpError::Version(_)), "{way:?}: {other}");
+        assert!(matches!(clear, HttpError::Handshake(_)), "{way:?}: {clear}");
+    }
 }
 
 #[test]

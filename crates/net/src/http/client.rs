@@ -25,6 +25,7 @@ mod h3;
 mod keep_alive;
 mod one_each;
 mod pipelined;
+mod refusal;
 
 /// How long one visit may take.
 pub const VISIT_MAX: Span = Span::from_secs(30);

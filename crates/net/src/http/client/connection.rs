@@ -14,7 +14,7 @@ use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 use super::super::HttpError;
 use super::super::message::{self, Responses};
-use super::{Client, VISIT_MAX};
+use super::{Client, VISIT_MAX, refusal};
 use crate::clock;
 use crate::secure::deadline::DeadlineStream;
 
@@ -51,11 +51,11 @@ impl Connector {
             return Ok(Connection { responses: Responses::new(Channel::Plain(socket)) });
         };
         let name = server_name(client)?;
-        let handshake = |error: &dyn ToString| HttpError::Handshake(error.to_string());
         let mut connection = ClientConnection::new(Arc::clone(configuration), name)
-            .map_err(|error| handshake(&error))?;
+            .map_err(|error| HttpError::Handshake(error.to_string()))?;
         while connection.is_handshaking() {
-            connection.complete_io(&mut socket).map_err(|error| handshake(&error))?;
+            let step = connection.complete_io(&mut socket);
+            step.map_err(|error| refusal::of_tls(&error, "HTTP/1.1"))?;
         }
         let stream = Box::new(StreamOwned::new(connection, socket));
         Ok(Connection { responses: Responses::new(Channel::Encrypted(stream)) })

@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use super::connection::{connect_tcp, server_name};
-use super::{Client, Haul};
+use super::{Client, Haul, refusal};
 use crate::clock::steady_ns;
 use crate::http::{BODY_BYTES_MAX, HEAD_BYTES_MAX, HttpError};
 
@@ -24,7 +24,7 @@ pub(super) async fn fetch(client: &Client) -> Result<Haul, HttpError> {
     let configuration = Arc::new(client.trust.configuration(b"h2")?);
     let connector = tokio_rustls::TlsConnector::from(configuration);
     let stream = connector.connect(server_name(client)?, socket).await;
-    let stream = stream.map_err(|error| HttpError::Handshake(error.to_string()))?;
+    let stream = stream.map_err(|error| refusal::of_tls(&error, "HTTP/2"))?;
     if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
         return Err(HttpError::Version("HTTP/2"));
     }

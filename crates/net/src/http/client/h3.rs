@@ -13,7 +13,7 @@ use http::{HeaderMap, Request, Uri};
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{Endpoint, VarInt};
 
-use super::{Client, Haul};
+use super::{Client, Haul, refusal};
 use crate::clock::steady_ns;
 use crate::http::{BODY_BYTES_MAX, HEAD_BYTES_MAX, HttpError};
 
@@ -123,8 +123,11 @@ pub(super) fn location(fields: &HeaderMap) -> Option<String> {
 fn refused(client: &Client, error: &quinn::ConnectionError) -> HttpError {
     use quinn::ConnectionError as E;
     match error {
-        // QUIC carries alerts of TLS as errors 0x100 and up; the client's own are its verifier's.
-        E::TransportError(_) | E::ConnectionClosed(_) => HttpError::Handshake(error.to_string()),
+        // The client's own are its verifier's.
+        E::TransportError(own) => refusal::of_quic(own.code.into(), error.to_string()),
+        E::ConnectionClosed(theirs) => {
+            refusal::of_quic(theirs.error_code.into(), error.to_string())
+        }
         E::TimedOut => HttpError::Connect {
             to: format!("{} (UDP)", client.address),
             error: std::io::Error::new(

@@ -161,13 +161,18 @@ fn render(report: &PageReport, output: &Output) -> String {
             way.visits[0].connections.to_string(),
         ]);
     }
-    out += &text::render(&table, style);
+    let visits = report.ways.iter().map(|way| way.visits.len()).max().unwrap_or(0);
+    if visits > 0 {
+        out += &text::render(&table, style);
+    }
     for way in &report.ways {
         if let Some(error) = &way.error {
             out += &put(output, Ink::Warn, &format!("{}: {error}", name(way)));
         }
     }
-    let visits = report.ways.iter().map(|way| way.visits.len()).max().unwrap_or(0);
+    if visits == 0 {
+        return out;
+    }
     out += &put(
         output,
         Ink::Dim,
