@@ -14,6 +14,7 @@ mod noise;
 mod ssh;
 mod strangers;
 mod trouble;
+mod web;
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
