@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use plumb_base::seed::Seed;
 use plumb_base::stats::hierarchy::Hierarchy;
-use plumb_base::stats::{Interval, autocorrelation, modes, quantile};
+use plumb_base::stats::{Interval, autocorrelation, modes, quantile, stopping};
 use plumb_store::record::{Better, Block, Cell, CellStatus, RunData};
 
 use crate::document::{CellResult, Mode, Summary};
@@ -111,7 +111,7 @@ impl<'a> Measured<'a> {
 
     /// The interval of the median over launches; none with too few launches.
     pub fn interval(&self) -> Option<Interval> {
-        self.hierarchy.median_interval(CONFIDENCE, self.seed)
+        stopping::interval(&self.hierarchy, self.seed)
     }
 
     /// The mean of each launch by its round, in the cell's unit, without the slowest share of its

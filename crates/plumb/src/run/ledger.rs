@@ -265,8 +265,7 @@ impl Entry {
     fn is_precise(&self, target: f64, seed: Seed) -> bool {
         let hierarchy = Hierarchy::new(self.launches.values().cloned().collect());
         let median = hierarchy.quantile(0.5);
-        hierarchy
-            .median_interval(0.95, seed.derive("stopping"))
+        stopping::interval(&hierarchy, seed.derive("stopping"))
             .is_some_and(|interval| stopping::precise(&interval, median, target))
     }
 }

@@ -2,16 +2,20 @@
 
 use plumb_analysis::document::selftest::SelftestCheck;
 use plumb_base::seed::Seed;
+use plumb_base::stats::hierarchy::Hierarchy;
 use plumb_base::stats::simulate::{Design, Shape};
+use plumb_base::stats::{Interval, stopping};
 
 use super::{Progress, go_on, rate};
+use crate::plan::{Limits, Preset};
 use crate::problem::Problem;
 
 /// Simulated cells of each distribution.
 const TRIALS: u64 = 2_000;
 
-/// A default run's cell: its fewest launches, two blocks, samples enough to matter.
-const DESIGN: Design = Design { launches: 10, blocks: 2, samples: 200, launch_sd: 0.01 };
+/// A cell of a default run: two blocks, samples enough to matter, and launches that differ by so much that the
+/// rule stops at any number of them, where looking after each does the most harm.
+const DESIGN: Design = Design { launches: 0, blocks: 2, samples: 100, launch_sd: 0.03 };
 
 /// What a 95 % interval may do.
 const BOUNDS: [f64; 2] = [0.93, 0.97];
@@ -21,6 +25,7 @@ pub(super) fn check(
     seed: Seed,
     progress: &mut Progress<'_>,
 ) -> Result<Vec<SelftestCheck>, Problem> {
+    let limits = Preset::Default.limits();
     let mut checks = Vec::new();
     for (index, shape) in Shape::ALL.into_iter().enumerate() {
         progress(&format!("coverage on {} samples", shape.name()), 0.02 * index as f64);
@@ -28,8 +33,7 @@ pub(super) fn check(
         let seed = seed.derive("selftest coverage").derive(shape.name());
         let covers = |trial: &u64| {
             let seed = seed.derive(&trial.to_string());
-            let cell = DESIGN.cell(shape, 1.0, seed, None);
-            let interval = cell.median_interval(0.95, seed);
+            let interval = interval(shape, &limits, seed);
             interval.is_some_and(|i| (i.lo..=i.hi).contains(&shape.median()))
         };
         let hits = (0..TRIALS).filter(covers).count() as u64;
@@ -39,13 +43,32 @@ pub(super) fn check(
             (hits, TRIALS),
             BOUNDS,
             format!(
-                "simulated: {} launches × {} blocks × {} samples, launch effect {} %",
-                DESIGN.launches,
+                "simulated: {} to {} launches × {} blocks × {} samples until the interval is within {} %, launch \
+                 effect {} %",
+                limits.launches_min,
+                limits.launches_max,
                 DESIGN.blocks,
                 DESIGN.samples,
+                limits.precision * 100.0,
                 DESIGN.launch_sd * 100.0
             ),
         ));
     }
     Ok(checks)
+}
+
+/// The interval at which a run stops measuring a cell.
+fn interval(shape: Shape, limits: &Limits, seed: Seed) -> Option<Interval> {
+    let [least, most] = [limits.launches_min, limits.launches_max].map(|count| count as usize);
+    let samples = Design { launches: most, ..DESIGN }.samples(shape, 1.0, seed, None);
+    let mut last = None;
+    for count in least..=most {
+        let cell = Hierarchy::new(samples[..count].to_vec());
+        let interval = stopping::interval(&cell, seed)?;
+        last = Some(interval);
+        if stopping::precise(&interval, cell.quantile(0.5), limits.precision) {
+            break;
+        }
+    }
+    last
 }
