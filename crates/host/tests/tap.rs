@@ -279,6 +279,47 @@ fn a_udp_super_segment_crosses_whole_both_ways() {
     }
 }
 
+/// Around the longest packet that an ordinary frame of this pool holds, and the longest of all: a large
+/// frame is then the first that a read goes to, and the only one.
+#[test]
+fn packets_of_every_mtu_come_whole_and_super_segments_too() {
+    let frames = Frames { count: 64, size: 9_152, large: 2 };
+    for mtu in [9_001, 9_002, 65_521] {
+        let options = LinkOptions { mtu, neighbours: true, ..LinkOptions::default() };
+        let Some(bed) = allowed(TestBed::tap(options)) else { return };
+        let tap = bed.in_a(|| Tap::open(TestBed::NEAR_DEVICE, Settings::default()));
+        let tap = tap.unwrap().unwrap();
+        bed.bring_up_near().unwrap();
+        let has_segments = tap.capabilities().segments_udp;
+        let timeline = Timeline::begin(Stopwatch::new(None));
+        let mut driver = Driver::new(vec![tap], Pool::new(frames), timeline, Options::default());
+        let (near, far, _) = bed.addresses().next().unwrap();
+        let socket = client(&bed, near, far);
+        let longest = usize::try_from(mtu).unwrap() - 28;
+        let mut exchange = |sent: &[u8], of: usize| {
+            let said = format!("MTU {mtu}, {} bytes", sent.len());
+            socket.send(sent).unwrap();
+            let mut swap = Swap::default();
+            driver.run(&mut swap, |swap, _, _| swap.handled > 0).unwrap();
+            assert_eq!(swap.super_segments, usize::from(of < sent.len()), "{said}");
+            let mut buffer = vec![0; 65_535];
+            for part in sent.chunks(of) {
+                let len = socket.recv(&mut buffer).unwrap();
+                assert_eq!(buffer[..len], *part, "{said}");
+            }
+        };
+        exchange(&pattern(longest), longest);
+        if has_segments {
+            set_option(socket.as_fd(), IntOption::UdpSegment, 1_000).unwrap();
+            exchange(&pattern(60_000), 1_000);
+        }
+        let (taps, pool, ()) = driver.into_parts();
+        assert_eq!(pool.available(), (64, 2), "every frame came back");
+        let counters = taps[0].counters();
+        assert_eq!((counters.rx_malformed, counters.rx_dropped, counters.tx_dropped), (0, 0, 0));
+    }
+}
+
 #[test]
 fn a_stream_between_two_taps_arrives_whole_and_in_super_segments() {
     let settings = Settings::default();

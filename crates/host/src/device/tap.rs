@@ -11,8 +11,8 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use plumb_base::time::{Instant, Span};
 use plumb_sys::{fd, tun};
 use plumb_wire::mac::MacAddr;
-use plumb_wire::medium::Capabilities;
-use plumb_wire::packet::{LARGE_FRAME, Packet, Pool};
+use plumb_wire::medium::{Capabilities, Medium};
+use plumb_wire::packet::{HEADROOM, LARGE_FRAME, Packet, Pool};
 
 use super::{Device, DeviceCounters, DeviceError, Wait, vnet};
 use crate::clock;
@@ -59,7 +59,11 @@ impl Tap {
     /// Room for the longest frame that a read can bring, virtio header aside and super-segments
     /// excepted, and one byte by which a read shows that it was cut short.
     fn room(&self) -> usize {
-        self.capabilities.mtu as usize + LINK_HEADER_MAX + 1
+        let link_header = match self.capabilities.medium {
+            Medium::Ethernet => LINK_HEADER_MAX,
+            Medium::Ip => 0,
+        };
+        self.capabilities.mtu as usize + link_header + 1
     }
 
     /// Reads one packet; waits for it unless `nowait`.
@@ -71,17 +75,15 @@ impl Tap {
             return self.discard(nowait);
         };
         pool.prepend(&mut packet, header_len);
-        let room = pool.tailroom(&packet).min(self.room());
+        let room = pool.tailroom(&packet);
+        // A large frame has room for a super-segment as it is.
+        let is_large = pool.is_large(&packet);
+        let room = if self.large && is_large { room } else { room.min(self.room()) };
         pool.append(&mut packet, room);
-        let result = if self.large {
-            self.read_large(&mut packet, pool, nowait)
+        let result = if self.large && !is_large {
+            self.read_either(&mut packet, pool, nowait)
         } else {
-            let buffer = pool.bytes_mut(&mut packet);
-            if nowait && self.wait != Wait::Spin {
-                tun::read_into(self.fd.as_fd(), &mut [IoSliceMut::new(buffer)], true)
-            } else {
-                fd::read(self.fd.as_fd(), buffer)
-            }
+            self.read_into(&mut packet, pool, nowait)
         };
         match result {
             Ok(len) => Ok(self.arrived(packet, len, pool)),
@@ -92,28 +94,28 @@ impl Tap {
         }
     }
 
+    /// Reads into one frame, which has room for whatever can come.
+    #[inline]
+    fn read_into(&self, packet: &mut Packet, pool: &mut Pool, nowait: bool) -> io::Result<usize> {
+        let buffer = pool.bytes_mut(packet);
+        if nowait && self.wait != Wait::Spin {
+            tun::read_into(self.fd.as_fd(), &mut [IoSliceMut::new(buffer)], true)
+        } else {
+            fd::read(self.fd.as_fd(), buffer)
+        }
+    }
+
     /// Reads what may be a super-segment: into the ordinary frame, and behind that into a large
     /// one, which becomes the packet's frame only when it is needed.
-    fn read_large(
-        &mut self,
-        packet: &mut Packet,
-        pool: &mut Pool,
-        nowait: bool,
-    ) -> io::Result<usize> {
+    fn read_either(&self, packet: &mut Packet, pool: &mut Pool, nowait: bool) -> io::Result<usize> {
         let first = packet.len();
-        let large = pool.allocate_for(LARGE_FRAME - plumb_wire::packet::HEADROOM);
-        let Some(mut large) = large else {
+        let Some(mut large) = pool.allocate_for(LARGE_FRAME - HEADROOM) else {
             let buffer = pool.bytes_mut(packet);
             return tun::read_into(self.fd.as_fd(), &mut [IoSliceMut::new(buffer)], nowait);
         };
         pool.prepend(&mut large, vnet::HEADER_LEN);
         let room = pool.tailroom(&large);
         pool.append(&mut large, room);
-        if first >= large.len() {
-            pool.free(large);
-            let buffer = pool.bytes_mut(packet);
-            return tun::read_into(self.fd.as_fd(), &mut [IoSliceMut::new(buffer)], nowait);
-        }
         let (front, behind) = pool.bytes_mut_both(packet, &mut large);
         let mut parts = [IoSliceMut::new(front), IoSliceMut::new(&mut behind[first..])];
         let result = tun::read_into(self.fd.as_fd(), &mut parts, nowait);

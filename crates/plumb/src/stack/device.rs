@@ -143,8 +143,11 @@ impl DeviceName {
     }
 }
 
-/// MTU of a pool that does not know better: jumbo frames.
+/// MTU of a pool that does not know better, and the largest that ordinary frames are made for: jumbo
+/// frames.
 const LARGEST_MTU: u32 = 9_000;
+/// Large frames where every packet may need one.
+const LARGE_FRAMES: u32 = 256;
 
 /// Opens a capture file.
 ///
@@ -154,12 +157,15 @@ pub fn capture(path: &Path) -> Result<memory::Source, Problem> {
     Ok(pcap::open(path, pcap::Settings::default())?)
 }
 
-/// A pool whose ordinary frames hold a packet of this MTU with its link header and tags.
+/// A pool whose ordinary frames hold a packet of this MTU with its link header and tags; beyond jumbo
+/// frames the large ones do, of which it then has more.
 pub fn pool_for(mtu: u32) -> Pool {
     const LINK_HEADER: u32 = 22;
     let headroom = u32::try_from(HEADROOM).unwrap_or(u32::MAX);
     let size = (mtu.min(LARGEST_MTU) + LINK_HEADER + headroom).next_multiple_of(64);
-    Pool::new(Frames { size: size.max(Frames::default().size), ..Frames::default() })
+    let frames = Frames::default();
+    let large = if mtu > LARGEST_MTU { LARGE_FRAMES } else { frames.large };
+    Pool::new(Frames { size: size.max(frames.size), large, ..frames })
 }
 
 /// A device as the stack has it: perhaps recorded, perhaps behind a hostile link.
@@ -353,5 +359,8 @@ mod tests {
     fn frames_of_a_pool_hold_packets_of_the_mtu() {
         assert_eq!(pool_for(1_500).frames().size, 2_048);
         assert!(pool_for(9_000).frames().size as usize >= 9_022 + HEADROOM);
+        let mut pool = pool_for(65_535);
+        let mut packets: Vec<_> = (0..32).map(|_| pool.allocate_for(65_535).unwrap()).collect();
+        pool.free_all(&mut packets);
     }
 }

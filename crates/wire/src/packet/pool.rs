@@ -156,7 +156,7 @@ impl Pool {
     #[inline]
     #[expect(clippy::needless_pass_by_value, reason = "the packet ends here")]
     pub fn free(&mut self, packet: Packet) {
-        if self.is_large(packet.frame) {
+        if self.is_large(&packet) {
             self.free_large.push(packet.frame);
         } else {
             self.free.push(packet.frame);
@@ -190,7 +190,7 @@ impl Pool {
         ordinary: &mut Packet,
         large: &mut Packet,
     ) -> (&mut [u8], &mut [u8]) {
-        assert!(!self.is_large(ordinary.frame) && self.is_large(large.frame), "one of each");
+        assert!(!self.is_large(ordinary) && self.is_large(large), "one of each");
         let base = (large.frame.0 - self.frames.count) as usize * LARGE_FRAME;
         let second = &mut self.large[base + large.start as usize..base + large.end as usize];
         let base = ordinary.frame.0 as usize * self.frames.size as usize;
@@ -199,6 +199,12 @@ impl Pool {
             Region::Own(bytes) => (&mut bytes[first], second),
             Region::Shared(memory) => (memory.bytes_mut(first), second),
         }
+    }
+
+    /// Whether a packet lies in a large frame.
+    #[inline]
+    pub fn is_large(&self, packet: &Packet) -> bool {
+        self.is_large_frame(packet.frame)
     }
 
     /// Bytes that fit behind the data.
@@ -263,7 +269,7 @@ impl Pool {
     /// # Errors
     /// Gives the packet back when it lies in a large frame, which no kernel shares.
     pub fn lend(&mut self, packet: Packet) -> Result<usize, Packet> {
-        if self.is_large(packet.frame) {
+        if self.is_large(&packet) {
             return Err(packet);
         }
         Ok(packet.frame.0 as usize * self.frames.size as usize + packet.start as usize)
@@ -287,18 +293,18 @@ impl Pool {
     }
 
     #[inline]
-    fn is_large(&self, frame: FrameId) -> bool {
+    fn is_large_frame(&self, frame: FrameId) -> bool {
         frame.0 >= self.frames.count
     }
 
     #[inline]
     fn frame_len(&self, frame: FrameId) -> usize {
-        if self.is_large(frame) { LARGE_FRAME } else { self.frames.size as usize }
+        if self.is_large_frame(frame) { LARGE_FRAME } else { self.frames.size as usize }
     }
 
     #[inline]
     fn frame(&self, frame: FrameId, range: Range<usize>) -> &[u8] {
-        if self.is_large(frame) {
+        if self.is_large_frame(frame) {
             let base = (frame.0 - self.frames.count) as usize * LARGE_FRAME;
             return &self.large[base + range.start..base + range.end];
         }
@@ -309,7 +315,7 @@ impl Pool {
 
     #[inline]
     fn frame_mut(&mut self, frame: FrameId, range: Range<usize>) -> &mut [u8] {
-        if self.is_large(frame) {
+        if self.is_large_frame(frame) {
             let base = (frame.0 - self.frames.count) as usize * LARGE_FRAME;
             return &mut self.large[base + range.start..base + range.end];
         }
