@@ -10,7 +10,7 @@ use std::ops::AddAssign;
 use plumb_base::time::Instant;
 use plumb_wire::packet::Pool;
 
-use crate::host::{Host, SendError};
+use crate::host::Host;
 use crate::node::Application;
 use crate::udp::{BindError, CopyPolicy, Datagram, UdpId, UdpOptions};
 
@@ -138,7 +138,7 @@ impl<W: Watch> Services<W> {
         let answers_itself = self.answers_itself(datagram.remote.port());
         let interface = host.interfaces().get(usize::from(datagram.port.0));
         let is_ours = interface.is_some_and(|interface| interface.owns(datagram.local.ip()));
-        let Offer { id, service, served, .. } = &mut self.offers[index];
+        let Offer { service, served, .. } = &mut self.offers[index];
         served.received += 1;
         served.bytes += datagram.packet.len() as u64;
         let refused = match service {
@@ -153,7 +153,9 @@ impl<W: Watch> Services<W> {
         }
         let sent = match *service {
             Service::Echo(policy) => {
-                echo(now, (*id, policy), datagram, &mut self.memory, host, pool)
+                self.memory.clear();
+                self.memory.extend_from_slice(pool.bytes(&datagram.packet));
+                host.udp_answer(now, datagram, &self.memory, policy, pool)
             }
             _ => host.udp_reply(now, datagram, pool),
         };
@@ -169,21 +171,6 @@ impl<W: Watch> Services<W> {
         let is_ours = |offer: &Offer| offer.service != Service::Discard && offer.port == port;
         ANSWERING.contains(&port) || self.offers.iter().any(is_ours)
     }
-}
-
-#[inline]
-fn echo(
-    now: Instant,
-    (id, policy): (UdpId, CopyPolicy),
-    datagram: Datagram,
-    memory: &mut Vec<u8>,
-    host: &mut Host,
-    pool: &mut Pool,
-) -> Result<(), SendError> {
-    memory.clear();
-    memory.extend_from_slice(pool.bytes(&datagram.packet));
-    pool.free(datagram.packet);
-    host.udp_send(now, id, memory, Some(datagram.remote), policy, pool)
 }
 
 impl<W: Watch> Application for Services<W> {

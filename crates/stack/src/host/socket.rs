@@ -5,6 +5,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use plumb_base::time::Instant;
+use plumb_wire::machine::Port;
 use plumb_wire::packet::{Packet, Pool};
 use plumb_wire::protocol::Protocol;
 use plumb_wire::udp::{HEADER_LEN, PAYLOAD_LEN_MAX};
@@ -164,8 +165,41 @@ impl Host {
         datagram: Datagram,
         pool: &mut Pool,
     ) -> Result<(), SendError> {
-        let Datagram { packet, remote, mut local, port } = datagram;
-        let sum = PayloadSum::Unknown;
+        let Datagram { packet, remote, local, port } = datagram;
+        self.send_back(now, (local, remote), port, (packet, PayloadSum::Unknown), pool)
+    }
+
+    /// Sends a copy of `payload` back to where a datagram came from, by the same rules, and frees the
+    /// datagram's packet.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    pub fn udp_answer(
+        &mut self,
+        now: Instant,
+        datagram: Datagram,
+        payload: &[u8],
+        policy: CopyPolicy,
+        pool: &mut Pool,
+    ) -> Result<(), SendError> {
+        let Datagram { packet, remote, local, port } = datagram;
+        pool.free(packet);
+        fits(payload.len(), remote)?;
+        let no_memory = SendError::NoMemory(payload.len());
+        let copied = copied(payload, policy, pool).ok_or(no_memory)?;
+        self.send_back(now, (local, remote), port, copied, pool)
+    }
+
+    /// Sends an answer to what came by `port` for `local`.
+    #[inline]
+    fn send_back(
+        &mut self,
+        now: Instant,
+        (mut local, remote): (SocketAddr, SocketAddr),
+        port: Port,
+        (packet, sum): (Packet, PayloadSum),
+        pool: &mut Pool,
+    ) -> Result<(), SendError> {
         let packet = match self.express(now, local, remote, (packet, sum), pool) {
             Ok(()) => return Ok(()),
             Err(packet) => packet,

@@ -90,6 +90,34 @@ fn every_mirror_sends_back_what_came_to_where_it_came_from() {
     }
 }
 
+/// RFC 1122 §4.1.3.5: however many addresses of one network the host has.
+#[test]
+fn answers_leave_from_the_address_that_was_asked() {
+    for service in [Service::Mirror, Service::Echo(CopyPolicy::Fused)] {
+        for (family, second) in Family::both().into_iter().zip(["192.0.2.77", "2001:db8::77"]) {
+            let second = second.parse().unwrap();
+            let mut host = Host::new(HostConfig::default(), Seed(1));
+            let len = if family.ours.is_ipv4() { 24 } else { 64 };
+            let interface = InterfaceConfig::ethernet(OUR_MAC, 1_500)
+                .with_address(family.ours, len)
+                .with_address(second, len);
+            host.add_interface(&interface).unwrap();
+            let mut application: Services = Services::default();
+            let any = SocketAddr::new(crate::host::unspecified_like(second), 7);
+            application.open(&mut host, service, any, UdpOptions::default()).unwrap();
+            let mut server = Node { host, application };
+            let mut pool = Pool::new(Frames::default());
+            let question = crate::host::tests::Bench::question(family.peer, PEER_MAC);
+            assert_eq!(exchange(&mut server, &mut pool, &question).len(), 1);
+            for asked in [second, family.ours, second] {
+                let path = plumb_wire::compose::Path { destination: asked, ..family.inward() };
+                let answers = exchange(&mut server, &mut pool, &path.udp(4_000, 7, b"payload"));
+                assert_eq!(answers, [path.reversed().udp(7, 4_000, b"payload")], "{service:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn discard_answers_nothing() {
     let mut pool = Pool::new(Frames::default());
