@@ -1,7 +1,7 @@
 //! What became of every packet: totals, what was accepted, and drops under a named reason each.
 //!
-//! Every packet handed to a host ends in exactly one counter of kind [`Kind::Accepted`] or
-//! [`Kind::RxDrop`], and every packet that a host makes is queued, sent, or in a [`Kind::TxDrop`]:
+//! Every packet handed to a host, and every datagram that one was split into, ends in exactly one
+//! counter of kind [`Kind::Accepted`] or [`Kind::RxDrop`], and every packet that a host makes is queued, sent, or in a [`Kind::TxDrop`]:
 //! [`Counters::check`] adds up. Left out: rates, and counters of devices.
 
 use plumb_wire::malformed::Malformed;
@@ -50,6 +50,8 @@ counts! {
         Received = "received",
         /// Datagrams put together from fragments.
         Reassembled = "reassembled",
+        /// Datagrams that super-segments were split into, beyond the first of each.
+        Split = "split",
         /// Packets made here, for whichever reason.
         Originated = "originated",
         /// Packets handed to devices.
@@ -148,6 +150,8 @@ counts! {
         UdpNoSocket = "udp_no_socket",
         /// The UDP socket's queue was full.
         UdpQueueFull = "udp_queue_full",
+        /// A datagram of a super-segment for which no frame was free.
+        UdpNoMemory = "udp_no_memory",
         /// A UDP port of zero.
         UdpPort = "udp_port",
         /// A fragment that overlaps another, and those it was to be put together with.
@@ -328,7 +332,7 @@ impl Counters {
     /// # Errors
     /// Which side does not add up, and by how much.
     pub fn check(&self, queued: u64) -> Result<(), Unbalanced> {
-        let taken = self.of(Count::Received) + self.of(Count::Reassembled);
+        let taken = self.of(Count::Received) + self.of(Count::Reassembled) + self.of(Count::Split);
         let ended = self.sum(Kind::Accepted) + self.sum(Kind::RxDrop);
         if taken != ended {
             return Err(Unbalanced::Received { taken, ended });
@@ -348,7 +352,7 @@ pub enum Unbalanced {
     /// Among those received.
     #[error("{taken} packets were taken in, {ended} are accounted for")]
     Received {
-        /// Received, or reassembled.
+        /// Received, reassembled, or split off a super-segment.
         taken: u64,
         /// Accepted or dropped.
         ended: u64,

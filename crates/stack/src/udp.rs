@@ -22,7 +22,7 @@ pub mod output;
 use demux::{Claim, Demux};
 use ephemeral::EphemeralPorts;
 pub(crate) use input::Ends;
-pub use input::{Arrival, Refused};
+pub use input::{Arrival, Delivery, Refused};
 pub use output::CopyPolicy;
 use plumb_wire::siphash::SipKey;
 
@@ -114,7 +114,6 @@ struct Socket {
     queue: VecDeque<Datagram>,
     /// Bytes of the frames in the queue.
     held: usize,
-    refused: u64,
     /// Whether it is among those of which [`UdpTable::poll_readable`] will tell.
     announced: bool,
 }
@@ -180,7 +179,6 @@ impl UdpTable {
             options,
             queue: VecDeque::with_capacity(options.receive_packets.min(256)),
             held: 0,
-            refused: 0,
             announced: false,
         });
         Ok(UdpId { index, generation: slot.generation })
@@ -280,11 +278,6 @@ impl UdpTable {
     /// What a socket may hold.
     pub fn options(&self, id: UdpId) -> Option<UdpOptions> {
         Some(self.socket(id)?.options)
-    }
-
-    /// Datagrams that were refused because a socket's queue was full.
-    pub fn refused(&self, id: UdpId) -> Option<u64> {
-        Some(self.socket(id)?.refused)
     }
 
     /// The connected socket that sent a datagram from `local` to `remote`: the one that an ICMP

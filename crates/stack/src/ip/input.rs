@@ -127,10 +127,10 @@ impl Host {
     ) {
         let head = Head::of(arrival, pool.bytes(&packet)).filter(|_| !ingress.group);
         match self.udp.handle_datagram(arrival, packet, pool) {
-            Ok(socket) => {
-                self.counters.add(Count::UdpDelivered);
+            Ok(delivery) => {
+                self.count_delivery(delivery);
                 if let Some(head) = head {
-                    self.learn_flow(&head, arrival, socket);
+                    self.learn_flow(&head, arrival, delivery.socket);
                 }
             }
             Err((mut packet, refused)) => {
@@ -139,6 +139,15 @@ impl Host {
                 self.refuse_udp(now, ingress, refused, packet, pool);
             }
         }
+    }
+
+    #[inline]
+    fn count_delivery(&mut self, delivery: udp::Delivery) {
+        let udp::Delivery { delivered, queue_full, no_memory, .. } = delivery;
+        self.counters.add_many(Count::Split, delivered + queue_full + no_memory - 1);
+        self.counters.add_many(Count::UdpDelivered, delivered);
+        self.counters.add_many(Count::UdpQueueFull, queue_full);
+        self.counters.add_many(Count::UdpNoMemory, no_memory);
     }
 
     #[cold]

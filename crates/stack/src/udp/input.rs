@@ -4,6 +4,7 @@
 //! device did. Left out: the ICMP error that a refusal may call for.
 
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
 
 use plumb_wire::checksum::Pseudo;
 use plumb_wire::ecn::Ecn;
@@ -47,6 +48,25 @@ impl Ends {
     }
 }
 
+/// What became of a datagram that is for a socket, or of those that a super-segment stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delivery {
+    /// Whose they are.
+    pub socket: UdpId,
+    /// Datagrams in its queue.
+    pub delivered: usize,
+    /// Datagrams dropped because its queue was full.
+    pub queue_full: usize,
+    /// Datagrams dropped for want of a free frame.
+    pub no_memory: usize,
+}
+
+impl Delivery {
+    const fn none(socket: UdpId) -> Self {
+        Self { socket, delivered: 0, queue_full: 0, no_memory: 0 }
+    }
+}
+
 /// Why a datagram was not put into a socket's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
@@ -62,7 +82,7 @@ pub enum Refused {
 
 impl UdpTable {
     /// Takes a datagram, of whose packet nothing has been trimmed, into the queue of the socket that it
-    /// is for.
+    /// is for; of a super-segment, as many of its datagrams as there is room for.
     ///
     /// # Errors
     /// Gives the packet back, as it came, with the reason.
@@ -72,7 +92,7 @@ impl UdpTable {
         arrival: &Arrival,
         mut packet: Packet,
         pool: &mut Pool,
-    ) -> Result<UdpId, (Packet, Refused)> {
+    ) -> Result<Delivery, (Packet, Refused)> {
         let header = match parse(arrival, &packet, &pool.bytes(&packet)[arrival.at..arrival.end]) {
             Ok(header) => header,
             Err(refused) => return Err((packet, refused)),
@@ -89,17 +109,22 @@ impl UdpTable {
         let whole = socket.options.super_segments;
         let Some(segments) = packet.meta.segments.filter(|_| !whole) else {
             let range = (arrival.at, arrival.at + header.len);
-            let taken = self.take(id, ends, range, arrival.ecn, packet, pool);
-            return taken.map(|()| id).map_err(|packet| (packet, Refused::QueueFull));
+            return match self.take(id, ends, range, arrival.ecn, packet, pool) {
+                Ok(()) => Ok(Delivery { delivered: 1, ..Delivery::none(id) }),
+                Err(packet) => Err((packet, Refused::QueueFull)),
+            };
         };
         let size = usize::from(segments.size);
         pool.truncate(&mut packet, arrival.at + header.len);
         pool.trim_front(&mut packet, arrival.at);
         packet.meta.ecn = arrival.ecn;
-        socket.take_each(size, header.len, &packet, ends, pool);
+        let mut delivery = Delivery::none(id);
+        socket.take_each(size, header.len, &packet, ends, &mut delivery, pool);
         pool.free(packet);
-        self.announce(id);
-        Ok(id)
+        if delivery.delivered > 0 {
+            self.announce(id);
+        }
+        Ok(delivery)
     }
 
     /// Puts a datagram whose header is at `from` of its packet, and that ends at `to`, into the queue of
@@ -142,13 +167,11 @@ impl UdpTable {
 }
 
 impl Socket {
-    /// Whether the packet may wait here; counted when it may not.
+    /// Whether the packet may wait here.
     #[inline]
-    fn has_room(&mut self, packet: &Packet, pool: &Pool) -> bool {
-        let fits = self.queue.len() < self.options.receive_packets
-            && self.held + frame_bytes(packet, pool) <= self.options.receive_bytes;
-        self.refused += u64::from(!fits);
-        fits
+    fn has_room(&self, packet: &Packet, pool: &Pool) -> bool {
+        self.queue.len() < self.options.receive_packets
+            && self.held + frame_bytes(packet, pool) <= self.options.receive_bytes
     }
 
     #[inline]
@@ -158,37 +181,50 @@ impl Socket {
         self.queue.back_mut().expect("one was put there")
     }
 
-    /// Takes the datagrams that a super-segment of `len` bytes stands for, in frames of their own;
-    /// those for which there is no room, or no frame, are counted as refused.
+    /// Takes the datagrams that a super-segment of `len` bytes stands for, in frames of their own,
+    /// and counts what became of each.
     fn take_each(
         &mut self,
         size: usize,
         len: usize,
         super_segment: &Packet,
         ends: Ends,
+        delivery: &mut Delivery,
         pool: &mut Pool,
     ) {
         let mut at = HEADER_LEN;
-        while at < len {
+        loop {
             let end = len.min(at + size.max(1));
-            let Some(mut packet) = pool.allocate_for(end - at) else {
-                self.refused += 1;
-                at = end;
-                continue;
+            let fate = match cut(super_segment, at..end, pool) {
+                Some(packet) if self.has_room(&packet, pool) => {
+                    self.take(ends.around(packet), pool);
+                    &mut delivery.delivered
+                }
+                Some(packet) => {
+                    pool.free(packet);
+                    &mut delivery.queue_full
+                }
+                None => &mut delivery.no_memory,
             };
-            packet.meta = Meta { segments: None, ..super_segment.meta };
-            let copied = self.has_room(&packet, pool)
-                && pool.append_from(&mut packet, super_segment, at..end, |source, target| {
-                    target.copy_from_slice(source);
-                });
-            if copied {
-                self.take(ends.around(packet), pool);
-            } else {
-                pool.free(packet);
+            *fate += 1;
+            // Without payload, too, it is one datagram.
+            if end >= len {
+                break;
             }
             at = end;
         }
     }
+}
+
+/// One datagram's payload out of a super-segment; none when no frame is free.
+fn cut(super_segment: &Packet, range: Range<usize>, pool: &mut Pool) -> Option<Packet> {
+    let mut packet = pool.allocate_for(range.len())?;
+    packet.meta = Meta { segments: None, ..super_segment.meta };
+    let copied = pool.append_from(&mut packet, super_segment, range, |source, target| {
+        target.copy_from_slice(source);
+    });
+    assert!(copied, "a fresh frame has the room that was asked for");
+    Some(packet)
 }
 
 struct Header {

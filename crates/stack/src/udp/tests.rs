@@ -51,7 +51,8 @@ fn arrive(
     pool: &mut Pool,
 ) -> Result<UdpId, Refused> {
     let (arrival, packet) = sent(from, to, b"data", pool);
-    table.handle_datagram(&arrival, packet, pool).map_err(|(packet, refused)| {
+    let result = table.handle_datagram(&arrival, packet, pool);
+    result.map(|delivery| delivery.socket).map_err(|(packet, refused)| {
         pool.free(packet);
         refused
     })
@@ -175,7 +176,6 @@ fn a_full_queue_refuses_the_newest_and_says_so() {
             assert_eq!(arrive(&mut table, peer, ours, &mut pool), Ok(id));
         }
         assert_eq!(arrive(&mut table, peer, ours, &mut pool), Err(Refused::QueueFull));
-        assert_eq!(table.refused(id), Some(1));
         pool.free(table.receive(id, &pool).unwrap().packet);
         assert_eq!(arrive(&mut table, peer, ours, &mut pool), Ok(id));
         table.close(id, &mut pool);
@@ -252,7 +252,8 @@ fn every_policy_of_copying_sends_what_a_receiver_accepts() {
                 let none = pool.bytes(&packet)[6..8] == [0, 0];
                 assert_eq!(none, policy == CopyPolicy::NoChecksum && ours.is_ipv4());
                 let arrival = arrival(peer, ours, &packet);
-                assert_eq!(table.handle_datagram(&arrival, packet, &mut pool).unwrap(), id);
+                let delivery = table.handle_datagram(&arrival, packet, &mut pool).unwrap();
+                assert_eq!((delivery.socket, delivery.delivered), (id, 1));
                 let datagram = table.receive(id, &pool).unwrap();
                 assert_eq!(pool.bytes(&datagram.packet), payload);
                 // And back in place, in the room of the headers that it came with.
@@ -276,7 +277,9 @@ fn a_super_segment_arrives_as_the_datagrams_that_it_stands_for_or_whole_where_wi
         let (arrival, mut packet) = sent(peer, ours, &payload, &mut pool);
         packet.meta.segments =
             Some(Segments { kind: SegmentKind::Udp4, size: 1_000, header_len: 42 });
-        assert_eq!(table.handle_datagram(&arrival, packet, &mut pool).unwrap(), id);
+        let delivery = table.handle_datagram(&arrival, packet, &mut pool).unwrap();
+        let delivered = if super_segments { 1 } else { 3 };
+        assert_eq!((delivery.socket, delivery.delivered), (id, delivered));
         let mut arrived = Vec::new();
         while let Some(datagram) = table.receive(id, &pool) {
             assert_eq!(datagram.packet.meta.segments.is_some(), super_segments);

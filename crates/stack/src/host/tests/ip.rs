@@ -8,8 +8,10 @@ use plumb_wire::ipv4::option;
 use plumb_wire::ipv6::extension::Extension;
 use plumb_wire::ipv6::option as option6;
 use plumb_wire::malformed::Malformed;
+use plumb_wire::packet::{SegmentKind, Segments};
 use plumb_wire::protocol::Protocol;
 use plumb_wire::{icmpv4, icmpv6};
+use rand::RngExt;
 
 use super::*;
 use crate::counters::Layer;
@@ -392,4 +394,52 @@ fn a_cache_full_of_neighbours_in_use_answers_strangers_and_remembers_none() {
     }
     assert_eq!(bench.host.counters.of(Count::NeighbourEvicted), 0);
     bench.finish();
+}
+
+/// Whatever room and however few frames there are: each datagram is in the queue or counted as dropped.
+#[test]
+fn every_datagram_of_a_super_segment_is_delivered_or_counted() {
+    let seed = 7;
+    println!("seed {seed}");
+    let mut stream = Seed(seed).stream("super-segments");
+    let mut fates = [0_u64; 3];
+    for round in 0..50 {
+        for family in Family::both() {
+            let mut bench = Bench::new();
+            let options = UdpOptions {
+                receive_packets: stream.random_range(1..40),
+                receive_bytes: stream.random_range(1..40) * 2_048,
+                ..UdpOptions::default()
+            };
+            let id = bench.host.udp_bind(SocketAddr::new(family.ours, 7), options).unwrap();
+            let spare = bench.pool.available().0;
+            let mut held = Vec::new();
+            for _ in 0..spare - stream.random_range(1..40) {
+                held.push(bench.pool.allocate().unwrap());
+            }
+            let payload = vec![7; stream.random_range(0..1_400)];
+            let size = stream.random_range(1..200);
+            let mut packet =
+                bench.pool.packet_of(&family.inward().udp(4_000, 7, &payload)).unwrap();
+            packet.meta.segments = Some(Segments { kind: SegmentKind::Udp4, size, header_len: 0 });
+            bench.host.handle_packets(bench.now, PORT, &mut vec![packet], &mut bench.pool);
+            let sent = payload.len().div_ceil(usize::from(size)).max(1) as u64;
+            let fate = [Count::UdpDelivered, Count::UdpQueueFull, Count::UdpNoMemory]
+                .map(|count| bench.host.counters.of(count));
+            assert_eq!(fate.iter().sum::<u64>(), sent, "round {round}: {fate:?}");
+            let mut arrived = 0;
+            while let Some(datagram) = bench.host.udp_receive(id, &bench.pool) {
+                arrived += 1;
+                bench.pool.free(datagram.packet);
+            }
+            assert_eq!(arrived, fate[0], "round {round}: what is counted as delivered is there");
+            bench.account();
+            bench.pool.free_all(&mut held);
+            assert_eq!(bench.pool.available().0, spare);
+            for (sum, count) in fates.iter_mut().zip(fate) {
+                *sum += count;
+            }
+        }
+    }
+    assert!(fates.iter().all(|count| *count > 100), "every fate happens: {fates:?}");
 }
