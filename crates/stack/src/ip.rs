@@ -55,6 +55,8 @@ pub struct Ingress {
     pub group: bool,
     /// It came in fragments, or said so.
     pub fragmented: bool,
+    /// It is a fragment and not the first: what it carries begins with no header.
+    pub is_later: bool,
 }
 
 /// How a packet shall leave.

@@ -143,11 +143,15 @@ fn complete_checksum(ingress: &Ingress, packet: &mut Packet, pool: &mut Pool) {
 }
 
 /// RFC 1122 §3.2.2 and RFC 4443 §2.4 (e): not about errors, not about what was sent to many, not
-/// to what names no single host. That the packet is no later fragment the caller knows.
+/// to what names no single host; over IPv4 not about later fragments, over IPv6 not about those of
+/// ICMP, which may be of errors.
 fn may_report(ingress: &Ingress, fault: Fault, packet: &[u8]) -> bool {
     let to_groups = matches!(fault, Fault::ParameterToGroups(..));
     if ingress.source.is_unspecified() || (ingress.group && !to_groups) {
         return false;
+    }
+    if ingress.is_later {
+        return ingress.source.is_ipv6() && ingress.protocol != Protocol::ICMPV6;
     }
     let message = packet.get(usize::from(ingress.header_len)..).and_then(<[u8]>::first);
     match (ingress.protocol, message) {

@@ -132,6 +132,7 @@ impl Host {
                 hop_limit: ip.hop_limit(),
                 group: false,
                 fragmented: true,
+                is_later: false,
             });
         }
         let ip = ipv6::Packet::parse_quoted(bytes).ok()?;
@@ -148,6 +149,7 @@ impl Host {
             hop_limit: ip.hop_limit(),
             group: false,
             fragmented: true,
+            is_later: false,
         })
     }
 

@@ -107,6 +107,21 @@ fn errors_are_not_answered_with_errors() {
     }
 }
 
+/// RFC 1122 §3.2.2.
+#[test]
+fn a_broken_option_is_reported_of_the_first_fragment_and_of_no_other() {
+    let [family, _] = Family::both();
+    let (mut bench, _) = Bench::acquainted();
+    let mut path = family.inward();
+    path.options = plumb_wire::option_area::OptionArea::new(&[1, 7, 200, 4]).unwrap();
+    let fragments = path.fragments(1, Protocol::UDP, &[3; 24], 8);
+    assert_eq!(bench.exchange(&fragments[0]).len(), 1);
+    for later in &fragments[1..] {
+        bench.drops(later, Count::RxIpOption);
+    }
+    bench.finish();
+}
+
 #[test]
 fn what_was_sent_to_many_is_not_answered_with_errors() {
     let (mut bench, _) = Bench::acquainted();

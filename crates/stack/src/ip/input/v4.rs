@@ -55,6 +55,7 @@ impl Host {
             hop_limit: ip.hop_limit(),
             group: origin.group || cast == Cast::Group,
             fragmented: origin.reassembled,
+            is_later: ip.fragment_field().offset() > 0,
         };
         let ecn = ip.traffic_class().ecn();
         let len = header_len + ip.payload().len();

@@ -75,6 +75,7 @@ impl Host {
             hop_limit: ip.hop_limit(),
             group: origin.group || cast == Cast::Group,
             fragmented: origin.reassembled,
+            is_later: false,
         };
         let ecn = ip.traffic_class().ecn();
         let len = ipv6::HEADER_LEN + ip.payload().len();
