@@ -2,7 +2,10 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use plumb_wire::fragment::Fragment;
 use plumb_wire::ipv4::FragmentField;
+use plumb_wire::ipv6::extension::Extension;
+use plumb_wire::ipv6::option as option6;
 use plumb_wire::protocol::Protocol;
 use plumb_wire::{icmpv4, icmpv6};
 
@@ -105,6 +108,38 @@ fn errors_are_not_answered_with_errors() {
         bench.drops(&link.frame(ether_type, &nested), Count::IcmpErrorForeign);
         bench.finish();
     }
+}
+
+/// RFC 4443 §2.4 (e.1), and (e.2) of redirects: however many headers hide them.
+#[test]
+fn what_is_wrong_before_an_error_is_not_reported_and_before_a_question_it_is() {
+    let [_, family] = Family::both();
+    let (mut bench, _) = Bench::acquainted();
+    let unknown = [0x9e, 4, 0, 0, 0, 0];
+    let options = Extension::Destination(option6::Options::new(&unknown));
+    let route = Extension::Routing { kind: 99, segments_left: 1, data: &[0; 4] };
+    let authentication = Extension::Authentication(&[0; 6]);
+    let padding = Extension::Destination(option6::Options::new(&[1, 4, 0, 0, 0, 0]));
+    for (extension, count) in [
+        (options, Count::RxUnknownOption),
+        (route, Count::RxSourceRoute),
+        (authentication, Count::RxExtension),
+    ] {
+        for chain in [vec![extension], vec![padding, extension, padding]] {
+            for kind in [1, 2, 3, 4, 100, 127, 137] {
+                let message = [kind, 0, 0, 0, 0, 0, 0, 0];
+                let frame = family.inward().extended(&chain, Protocol::ICMPV6, &message);
+                bench.drops(&frame, count);
+            }
+            let question = family.inward().extended(&chain, Protocol::ICMPV6, &[128; 8]);
+            assert_eq!(bench.exchange(&question).len(), 1, "{chain:?}");
+            // Of a later fragment nobody can tell.
+            let later = Fragment { identification: 1, offset: 64, more: false };
+            let chain = [&chain[..], &[Extension::Fragment(later)]].concat();
+            bench.drops(&family.inward().extended(&chain, Protocol::ICMPV6, &[200; 8]), count);
+        }
+    }
+    bench.finish();
 }
 
 /// RFC 1122 §3.2.2.

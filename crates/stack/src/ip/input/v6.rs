@@ -5,6 +5,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use plumb_base::time::Instant;
+use plumb_wire::fragment::Fragment;
 use plumb_wire::icmpv6::parameter_problem;
 use plumb_wire::ipv6;
 use plumb_wire::ipv6::extension::Extension;
@@ -21,13 +22,15 @@ use crate::interface::{Cast, Interface, never_on_a_link6};
 use crate::ip::{Ingress, Origin};
 use crate::udp;
 
-/// What a walk along the extension headers found.
+/// What a walk along the extension headers found behind the last that can be read.
 struct Walk {
     protocol: Protocol,
     protocol_at: usize,
     payload_at: usize,
-    is_fragment: bool,
-    is_atomic: bool,
+    /// Of a fragment header, if there is one.
+    fragment: Option<Fragment>,
+    /// What is wrong with the first header that is not as it should be.
+    refusal: Option<Refusal>,
 }
 
 #[derive(Clone, Copy)]
@@ -97,21 +100,20 @@ impl Host {
         pool.truncate(&mut packet, origin.at + len);
         pool.trim_front(&mut packet, origin.at);
         packet.meta.ecn = ecn;
-        let mut is_fragment = false;
-        match walk {
-            None => {}
-            Some(Ok(walk)) => {
-                let narrow = |at| u16::try_from(at).expect("inside of a packet");
-                ingress.protocol = walk.protocol;
-                ingress.protocol_at = narrow(walk.protocol_at);
-                ingress.header_len = narrow(walk.payload_at);
-                ingress.fragmented |= walk.is_fragment || walk.is_atomic;
-                is_fragment = walk.is_fragment;
+        if let Some(walk) = walk {
+            let narrow = |at| u16::try_from(at).expect("inside of a packet");
+            ingress.protocol = walk.protocol;
+            ingress.protocol_at = narrow(walk.protocol_at);
+            ingress.header_len = narrow(walk.payload_at);
+            ingress.fragmented |= walk.fragment.is_some();
+            ingress.is_later = walk.fragment.is_some_and(|fragment| fragment.offset > 0);
+            if let Some(refusal) = walk.refusal {
+                return self.refuse6(now, &ingress, refusal, packet, pool);
             }
-            Some(Err(refusal)) => return self.refuse6(now, &ingress, refusal, packet, pool),
-        }
-        if is_fragment {
-            return self.handle_fragment(now, &ingress, packet, pool);
+            // RFC 6946: an atomic fragment is a whole datagram, whatever else has its identification.
+            if walk.fragment.is_some_and(|fragment| !fragment.is_atomic()) {
+                return self.handle_fragment(now, &ingress, packet, pool);
+            }
         }
         self.handle_datagram(now, &ingress, packet, pool);
     }
@@ -158,44 +160,52 @@ fn admit(
     }
 }
 
-fn walk(ip: &ipv6::Packet<'_>) -> Result<Walk, Refusal> {
+/// Walks to the end even behind a header that is refused: whether that may be reported depends on what
+/// the packet carries.
+fn walk(ip: &ipv6::Packet<'_>) -> Walk {
     let mut extensions = ip.extensions();
-    let (mut is_fragment, mut is_atomic) = (false, false);
+    let (mut fragment, mut refusal) = (None, None);
     loop {
         let at = extensions.payload_at();
         let protocol_at = extensions.protocol_at();
         let Some(extension) = extensions.next() else { break };
-        match extension.map_err(Refusal::Malformed)? {
-            Extension::HopByHop(options) | Extension::Destination(options) => check(options)?,
-            Extension::Routing { segments_left: 0, .. } => {}
-            Extension::Routing { .. } => {
-                // RFC 8200 §4.4: unknown (and type 0 is, by RFC 5095): report the type's octet.
-                let fault = Fault::Parameter(parameter_problem::FIELD, pointer(at + 2));
-                return Err(Refusal::Report(Count::RxSourceRoute, fault));
-            }
-            // RFC 6946: an atomic fragment is a whole datagram, whatever else has its identification.
-            Extension::Fragment(fragment) => {
-                is_atomic = fragment.is_atomic();
-                is_fragment = !is_atomic;
-            }
-            Extension::Authentication(_) => {
-                let fault = Fault::Parameter(parameter_problem::NEXT_HEADER, pointer(protocol_at));
-                return Err(Refusal::Report(Count::RxExtension, fault));
-            }
+        if let Ok(Extension::Fragment(place)) = extension {
+            fragment = Some(place);
         }
+        let heeded =
+            extension.map_err(Refusal::Malformed).and_then(|it| heed(&it, at, protocol_at));
+        refusal = refusal.or(heeded.err());
     }
-    if extensions.protocol() == Protocol::HOP_BY_HOP && !is_fragment {
+    let is_whole = fragment.is_none_or(|fragment: Fragment| fragment.is_atomic());
+    if extensions.protocol() == Protocol::HOP_BY_HOP && is_whole {
         let at = pointer(extensions.protocol_at());
         let fault = Fault::Parameter(parameter_problem::NEXT_HEADER, at);
-        return Err(Refusal::Report(Count::RxExtension, fault));
+        refusal = refusal.or(Some(Refusal::Report(Count::RxExtension, fault)));
     }
-    Ok(Walk {
+    Walk {
         protocol: extensions.protocol(),
         protocol_at: extensions.protocol_at(),
         payload_at: extensions.payload_at(),
-        is_fragment,
-        is_atomic,
-    })
+        fragment,
+        refusal,
+    }
+}
+
+/// Does what an extension header at `at` asks for, whose number stands at `protocol_at`.
+fn heed(extension: &Extension<'_>, at: usize, protocol_at: usize) -> Result<(), Refusal> {
+    match *extension {
+        Extension::HopByHop(options) | Extension::Destination(options) => check(options),
+        Extension::Routing { segments_left: 0, .. } | Extension::Fragment(_) => Ok(()),
+        Extension::Routing { .. } => {
+            // RFC 8200 §4.4: unknown (and type 0 is, by RFC 5095): report the type's octet.
+            let fault = Fault::Parameter(parameter_problem::FIELD, pointer(at + 2));
+            Err(Refusal::Report(Count::RxSourceRoute, fault))
+        }
+        Extension::Authentication(_) => {
+            let fault = Fault::Parameter(parameter_problem::NEXT_HEADER, pointer(protocol_at));
+            Err(Refusal::Report(Count::RxExtension, fault))
+        }
+    }
 }
 
 /// RFC 8200 §4.2: what the high bits of an unknown option's type say.
