@@ -10,6 +10,7 @@ pub mod mirror;
 pub mod net;
 pub mod plan;
 pub mod problem;
+pub mod recording;
 pub mod run;
 pub mod selftest;
 pub mod stack;

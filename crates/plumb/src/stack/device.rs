@@ -12,7 +12,7 @@ use plumb_host::device::layer::Layer;
 use plumb_host::device::memory;
 use plumb_host::device::packet::{PacketDevice, PacketOpenError, PacketOptions};
 use plumb_host::device::pcap::{self, PcapError};
-use plumb_host::device::record::{Recorder, What};
+use plumb_host::device::record::Recorder;
 use plumb_host::device::tap::{self, Tap, TapError};
 use plumb_host::device::xdp::{XdpDevice, XdpOpenError, XdpOptions};
 use plumb_host::device::{Device, DeviceError, Wait};
@@ -20,6 +20,7 @@ use plumb_wire::medium::Medium;
 use plumb_wire::packet::{Frames, HEADROOM, Pool};
 
 use crate::problem::{Exit, Problem, nearest};
+use crate::recording::recorded;
 
 /// A device as it is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,6 +138,14 @@ impl DeviceName {
         }
     }
 
+    /// The file that its packets come from.
+    pub fn file(&self) -> Option<&Path> {
+        match self {
+            Self::Pcap(path) => Some(path),
+            _ => None,
+        }
+    }
+
     /// Whether the kernel's own stack sees the packets too.
     pub fn is_shared_with_kernel(&self) -> bool {
         matches!(self, Self::Packet(_))
@@ -213,6 +222,8 @@ impl Layers {
 pub struct Decoration {
     /// The file that packets are recorded in, as the stack sees them.
     pub record: Option<PathBuf>,
+    /// The file that packets come from, which no recording may be made over.
+    pub source: Option<PathBuf>,
     /// Faults on what is received and on what is sent.
     pub faults: Option<(Faults, Faults)>,
 }
@@ -221,7 +232,7 @@ impl Attached {
     /// A device, decorated.
     ///
     /// # Errors
-    /// The recording cannot be made.
+    /// The recording cannot be made, or would be made over the source.
     pub fn new(
         device: Box<dyn Device>,
         decoration: &Decoration,
@@ -229,12 +240,14 @@ impl Attached {
         seed: Seed,
     ) -> Result<Self, Problem> {
         let hostile = |device, (rx, tx)| Faulty::new(device, rx, tx, seed);
+        let source = decoration.source.as_deref();
         let layers = match (&decoration.record, decoration.faults) {
             (None, None) => Layers::Bare(device),
             (None, Some(faults)) => Layers::Hostile(hostile(device, faults)),
-            (Some(path), None) => Layers::Recorded(recorded(device, path, timeline)?),
+            (Some(path), None) => Layers::Recorded(recorded(device, path, source, timeline)?),
             (Some(path), Some(faults)) => {
-                Layers::RecordedHostile(recorded(hostile(device, faults), path, timeline)?)
+                let device = hostile(device, faults);
+                Layers::RecordedHostile(recorded(device, path, source, timeline)?)
             }
         };
         Ok(Self { layers })
@@ -260,14 +273,6 @@ impl Attached {
             Layers::RecordedHostile(device) => device.flush(),
         }
     }
-}
-
-fn recorded<D: Device>(device: D, path: &Path, timeline: Timeline) -> Result<Recorder<D>, Problem> {
-    Recorder::new(device, path, What::Both, timeline).map_err(|error| {
-        Problem::usage(format!("cannot write the recording {}", path.display()))
-            .because(error)
-            .fix("name a file in a directory that you may write to")
-    })
 }
 
 impl Layer for Attached {

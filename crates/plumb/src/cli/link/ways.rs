@@ -2,12 +2,11 @@
 //!
 //! Left out: the link itself (`super::shape`).
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use plumb_host::clock::Timeline;
 use plumb_host::device::Device;
-use plumb_host::device::record::{Recorder, What};
 use plumb_host::emulate::{Options, Precision};
 use plumb_host::lab::Seats;
 use plumb_link::schedule::Schedule;
@@ -17,6 +16,7 @@ use super::shape::OwnFiles;
 use crate::link::course::End;
 use crate::link::timetable;
 use crate::problem::Problem;
+use crate::recording::recorded;
 
 /// How moments are waited for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -103,13 +103,16 @@ impl Ways {
     /// The device of the near end, recorded where that was asked for.
     ///
     /// # Errors
-    /// The file cannot be made.
+    /// The file cannot be made, or is one that the link uses already.
     pub fn near<D: Device + Send + 'static>(
         &self,
         device: D,
         timeline: Timeline,
     ) -> Result<End, Problem> {
-        recorded(device, self.pcap.as_deref(), timeline)
+        match &self.pcap {
+            Some(path) => Ok(Box::new(recorded(device, path, self.schedule.as_deref(), timeline)?)),
+            None => Ok(Box::new(device)),
+        }
     }
 
     /// That of the far end.
@@ -121,20 +124,12 @@ impl Ways {
         device: D,
         timeline: Timeline,
     ) -> Result<End, Problem> {
-        recorded(device, self.pcap_far.as_deref(), timeline)
-    }
-}
-
-fn recorded<D: Device + Send + 'static>(
-    device: D,
-    path: Option<&Path>,
-    timeline: Timeline,
-) -> Result<End, Problem> {
-    let Some(path) = path else { return Ok(Box::new(device)) };
-    match Recorder::new(device, path, What::Both, timeline) {
-        Ok(recorder) => Ok(Box::new(recorder)),
-        Err(error) => Err(Problem::usage(format!("cannot write {}", path.display()))
-            .because(error)
-            .fix("name a file in a directory that exists and may be written to")),
+        match &self.pcap_far {
+            Some(path) => {
+                let taken = [self.schedule.as_deref(), self.pcap.as_deref()];
+                Ok(Box::new(recorded(device, path, taken.into_iter().flatten(), timeline)?))
+            }
+            None => Ok(Box::new(device)),
+        }
     }
 }

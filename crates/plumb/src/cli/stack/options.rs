@@ -3,7 +3,7 @@
 //! Left out: what is done with it (`crate::stack`).
 
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use plumb_base::seed::Seed;
@@ -121,6 +121,7 @@ impl StationOptions {
                 Problem::trouble("cannot read random bits from /dev/urandom").because(error)
             })?,
         };
+        let source = device.file().map(Path::to_owned);
         Ok(Settings {
             device,
             addresses,
@@ -130,6 +131,7 @@ impl StationOptions {
             batch: self.batch.into(),
             decoration: Decoration {
                 record: self.pcap.clone(),
+                source,
                 faults: self.faults.map(|faults| (faults, faults)),
             },
             seed: Seed(seed),

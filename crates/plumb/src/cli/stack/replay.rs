@@ -137,7 +137,8 @@ impl Replay {
         let addresses = node.host.interfaces().iter().flat_map(|interface| &interface.addresses);
         let addresses: Vec<String> =
             addresses.map(|address| format!("{}/{}", address.ip, address.prefix.len())).collect();
-        let decoration = Decoration { record: self.pcap.clone(), faults: None };
+        let decoration =
+            Decoration { record: self.pcap.clone(), source: self.file.clone(), faults: None };
         let source = Box::new(Answering::new(load.source()));
         let attached = Attached::new(source, &decoration, timeline, seed)?;
         let (pass, device) = self.drive(&mut node, attached, &load, timeline)?;

@@ -1,0 +1,84 @@
+//! Recordings of packets: made in the place of an old file, but never of one that the command reads.
+//!
+//! Left out: what is recorded, and how (`plumb_host::device::record`).
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use plumb_host::clock::Timeline;
+use plumb_host::device::Device;
+use plumb_host::device::record::{Recorder, What};
+
+use crate::problem::Problem;
+
+/// A device whose packets are recorded, both ways, at `path`; `taken` are the files that the command
+/// reads, or records in as well.
+///
+/// # Errors
+/// The recording would be made over one of those, or cannot be made.
+pub fn recorded<'a, D: Device>(
+    device: D,
+    path: &Path,
+    taken: impl IntoIterator<Item = &'a Path>,
+    timeline: Timeline,
+) -> Result<Recorder<D>, Problem> {
+    if let Some(taken) = taken.into_iter().find(|taken| is_same(taken, path)) {
+        return Err(Problem::usage(format!("a recording in {} would destroy it", path.display()))
+            .because(format!("it is {}, which this command uses already", taken.display()))
+            .fix("name another file for the recording"));
+    }
+    Recorder::new(device, path, What::Both, timeline).map_err(|error| {
+        Problem::usage(format!("cannot write the recording {}", path.display()))
+            .because(error)
+            .fix("name a file in a directory that exists and that you may write to")
+    })
+}
+
+/// Whether both names lead to one file with contents of its own: a terminal or a null device has none.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let place = |path: &Path| {
+        let metadata = std::fs::metadata(path).ok()?;
+        metadata.is_file().then(|| (metadata.dev(), metadata.ino()))
+    };
+    place(one).is_some_and(|found| place(other) == Some(found))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::PathBuf;
+
+    use plumb_host::clock::Stopwatch;
+    use plumb_host::device::Wait;
+    use plumb_host::device::memory;
+    use plumb_wire::medium::{Capabilities, Medium};
+
+    use super::*;
+
+    fn record(path: &Path, taken: &[PathBuf]) -> Result<(), Problem> {
+        let device = memory::loopback(Capabilities::plain(Medium::Ethernet, 1_500), Wait::Spin);
+        let timeline = Timeline::begin(Stopwatch::new(None));
+        recorded(device, path, taken.iter().map(PathBuf::as_path), timeline).map(drop)
+    }
+
+    #[test]
+    fn a_file_that_is_read_is_left_as_it_is_whatever_it_is_called() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        fs::write(at("in"), "precious").unwrap();
+        fs::hard_link(at("in"), at("hard")).unwrap();
+        std::os::unix::fs::symlink(at("in"), at("soft")).unwrap();
+        let taken = [at("absent"), at("in")];
+        for name in ["in", "./in", "hard", "soft"] {
+            let problem = record(&at(name), &taken).unwrap_err();
+            assert!(problem.what.contains("would destroy it"), "{problem}");
+            assert_eq!(fs::read_to_string(at("in")).unwrap(), "precious", "{name}");
+        }
+        fs::write(at("old"), "not needed any more").unwrap();
+        for name in ["old", "absent", "new"] {
+            record(&at(name), &[at("in")]).unwrap();
+            assert!(fs::read(at(name)).unwrap().starts_with(&[0x0a, 0x0d, 0x0d, 0x0a]), "{name}");
+        }
+        record(Path::new("/dev/null"), &["/dev/null".into()]).unwrap();
+    }
+}
