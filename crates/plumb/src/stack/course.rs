@@ -54,6 +54,10 @@ pub struct Course {
     /// Its place there; the one at 0 finds the peer and does not count.
     step: u64,
     outstanding: Option<Instant>,
+    /// Packets sent, greetings included.
+    begun: u64,
+    /// Whether any was answered.
+    heard: bool,
     silent: u32,
     halt: Option<Halt>,
     payload: Vec<u8>,
@@ -71,6 +75,8 @@ impl Course {
             stage: 0,
             step: 0,
             outstanding: None,
+            begun: 0,
+            heard: false,
             silent: 0,
             halt: None,
             payload: Vec::new(),
@@ -85,6 +91,11 @@ impl Course {
     /// Why it ended before its end.
     pub fn halt(&self) -> Option<&Halt> {
         self.halt.as_ref()
+    }
+
+    /// How many packets were sent, if not one of them was answered.
+    pub fn unanswered(&self) -> Option<u64> {
+        (self.begun > 0 && !self.heard).then_some(self.begun)
     }
 
     /// Round trips begun and wanted, in all, for a progress bar.
@@ -117,6 +128,7 @@ impl Course {
     /// The payload was handed to the stack at this moment.
     pub fn on_sent(&mut self, at: Instant) {
         self.outstanding = Some(at);
+        self.begun += 1;
         if !self.is_greeting()
             && let Some((exchange, _)) = self.results.last_mut()
         {
@@ -152,6 +164,7 @@ impl Course {
             exchange.answered += 1;
             samples.push(rtt);
         }
+        self.heard = true;
         self.silent = 0;
         self.advance();
     }
@@ -306,6 +319,18 @@ mod tests {
     }
 
     #[test]
+    fn a_course_that_is_stopped_knows_whether_anything_was_answered() {
+        let mut course = course(3);
+        assert_eq!(course.unanswered(), None, "nobody was asked");
+        let greeting = course.poll_payload().unwrap().to_vec();
+        course.on_sent(at(0));
+        assert_eq!(course.unanswered(), Some(1));
+        course.handle_answer(at(1), &greeting);
+        assert_eq!(course.unanswered(), None);
+        assert!(!course.is_over());
+    }
+
+    #[test]
     fn a_silent_peer_and_a_refusal_end_it() {
         let mut silent = course(1_000);
         let mut now = 0;
@@ -315,6 +340,7 @@ mod tests {
             silent.handle_deadline(at(now));
         }
         assert_eq!(silent.halt(), Some(&Halt::Silent(3)));
+        assert_eq!(silent.unanswered(), Some(3));
         let mut refused = course(1);
         refused.poll_payload().unwrap();
         refused.on_sent(at(0));

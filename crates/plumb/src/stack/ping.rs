@@ -100,6 +100,11 @@ impl Ping {
         self.next.is_none() && self.waiting.is_empty()
     }
 
+    /// Requests begun, whatever became of them: also of those that wait when it is stopped.
+    pub fn begun(&self) -> u64 {
+        self.sent
+    }
+
     /// What happened since the last call.
     pub fn take_notices(&mut self) -> Vec<Notice> {
         std::mem::take(&mut self.notices)

@@ -78,6 +78,15 @@ pub enum Ended {
 }
 
 impl Ended {
+    /// The end of a course: a device that has nothing more is in the way of one that is not over.
+    #[must_use]
+    pub fn of_course(self, is_over: bool) -> Self {
+        match self {
+            Self::Complete if !is_over => Self::Device(DeviceError::Finished),
+            ended => ended,
+        }
+    }
+
     /// Its name in documents.
     pub const fn name(&self) -> &'static str {
         match self {

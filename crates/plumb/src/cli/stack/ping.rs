@@ -92,10 +92,13 @@ impl Ping {
         if let Some(failure) = unread {
             return Err(failure);
         }
+        let ended = ended.of_course(application.is_over());
+        ended.name().clone_into(&mut document.ended);
+        let begun = application.begun();
         let (exchange, flags) = application.into_result();
         "ping".clone_into(&mut document.command);
-        let silent = exchange.answered == 0 && exchange.sent + exchange.errors > 0;
-        let trouble = trouble(ended).or_else(|| silent.then(|| self.silence(exchange.sent)));
+        let silent = exchange.answered == 0 && begun > 0;
+        let trouble = trouble(ended).or_else(|| silent.then(|| self.silence(begun)));
         document.exchanges = vec![exchange];
         document.flags = flags;
         if silent && document.ended == "complete" {
@@ -104,9 +107,9 @@ impl Ping {
         finish(&document, trouble, self.station.stats.is_some(), output)
     }
 
-    fn silence(&self, sent: u64) -> Problem {
+    fn silence(&self, begun: u64) -> Problem {
         Problem::trouble(format!("{} did not answer", self.address))
-            .because(format!("{sent} request(s) were sent, and no reply came in time"))
+            .because(format!("{begun} request(s) were made, and no reply came in time"))
             .fix(
                 "check that it is up and on the network of this device; --pcap OUT.pcapng shows what \
                  was sent, and --stats what was dropped",

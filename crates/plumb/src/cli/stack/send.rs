@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 
 use clap::Args;
-use plumb_analysis::document::stack::{SCHEMA, StackDocument};
+use plumb_analysis::document::stack::{Exchange, SCHEMA, StackDocument};
 use plumb_base::time::Span;
 
 use super::finish::{finish, trouble};
@@ -24,6 +24,8 @@ use crate::stack::station::{self, Ended, Station};
 Without --device the kernel's stack sends, with it plumb's own; the same code times both. By default
 10,000 frames of 60 bytes and 1,000 of 1514, as on Ethernet (over IPv6 the short ones have 80 bytes,
 for the same payload). One more before each size finds the peer and is not among the statistics.
+
+Exit code 4 when nothing is answered, or the peer falls silent or refuses.
 
 All samples are from one process: to compare stacks, run 'plumb run mirror.rtt', which repeats in
 fresh processes and interleaves.
@@ -77,16 +79,19 @@ impl Send {
         } else {
             self.over_kernel(course, output)?
         };
-        let halt = course.halt().cloned();
+        let ended = ended.of_course(course.is_over());
+        ended.name().clone_into(&mut document.ended);
+        let (halt, unanswered) = (course.halt().cloned(), course.unanswered());
         let (exchanges, flags) = course.into_results();
         "send".clone_into(&mut document.command);
         let mut trouble = trouble(ended);
         if let Some(halt) = halt {
-            let answered = exchanges.iter().map(|exchange| exchange.answered).sum();
-            let sent = exchanges.iter().map(|exchange| exchange.sent).sum();
-            trouble = Some(self.explain(&halt, answered, sent));
             let word = if matches!(halt, Halt::Silent(_)) { "silent" } else { "refused" };
             word.clone_into(&mut document.ended);
+            trouble = Some(self.explain(&halt, &exchanges));
+        } else if let Some(begun) = unanswered {
+            let why = format!("{begun} datagram(s) sent, none answered in time");
+            trouble = trouble.or_else(|| Some(self.silence(why)));
         }
         document.exchanges = exchanges;
         document.flags = flags;
@@ -167,26 +172,30 @@ impl Send {
         Ok((course, ended, document))
     }
 
-    fn explain(&self, halt: &Halt, answered: u64, sent: u64) -> Problem {
-        let remote = self.remote;
+    fn explain(&self, halt: &Halt, exchanges: &[Exchange]) -> Problem {
         match halt {
-            Halt::Silent(silent) => Problem::trouble(format!("{remote} does not answer"))
-                .because(format!(
-                    "{silent} datagrams in a row came back in no time: {answered} of {sent} were \
-                     answered before"
-                ))
-                .fix(format!(
-                    "check that something mirrors there: plumb stack mirror --port {}, or a longer \
-                     --timeout",
-                    remote.port()
-                )),
-            Halt::Refused(why) => {
-                Problem::trouble(format!("{remote} cannot be reached")).because(why).fix(format!(
-                    "start a mirror there: plumb stack mirror --port {} --device …",
-                    remote.port()
+            Halt::Silent(silent) => {
+                let answered: u64 = exchanges.iter().map(|exchange| exchange.answered).sum();
+                let sent: u64 = exchanges.iter().map(|exchange| exchange.sent).sum();
+                self.silence(format!(
+                    "the last {silent} datagrams were not answered in time, {answered} of {sent} in all \
+                     were"
                 ))
             }
+            Halt::Refused(why) => Problem::trouble(format!("{} cannot be reached", self.remote))
+                .because(why)
+                .fix(format!(
+                    "start a mirror there: plumb stack mirror --port {} --device …",
+                    self.remote.port()
+                )),
         }
+    }
+
+    fn silence(&self, why: String) -> Problem {
+        Problem::trouble(format!("{} does not answer", self.remote)).because(why).fix(format!(
+            "check that something mirrors there: plumb stack mirror --port {}, or a longer --timeout",
+            self.remote.port()
+        ))
     }
 }
 
