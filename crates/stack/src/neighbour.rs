@@ -73,8 +73,10 @@ pub enum State {
 /// What an entry is worth when room is needed: the lesser goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
-    Incomplete,
+    /// Only heard asking: nothing here needs it.
     Heard,
+    /// Being asked for: a packet waits.
+    Incomplete,
     Used,
 }
 
@@ -255,7 +257,7 @@ impl Neighbours {
     /// A new entry whose address is not known; the caller sends the first solicitation.
     fn ask(&mut self, now: Instant, port: Port, address: IpAddr, means: &mut Means<'_>) -> u32 {
         if self.incomplete >= self.limits.incomplete {
-            self.evict(means);
+            self.evict(Rank::Incomplete, means);
         }
         let id = self.create(port, address, State::Incomplete, means);
         let entry = self.entry_mut(id);
@@ -266,7 +268,7 @@ impl Neighbours {
 
     fn create(&mut self, port: Port, address: IpAddr, state: State, means: &mut Means<'_>) -> u32 {
         if self.index.len() >= self.limits.entries {
-            self.evict(means);
+            self.evict(Rank::Heard, means);
         }
         let id = self.vacant.pop().unwrap_or_else(|| {
             self.slots.push(None);
@@ -292,9 +294,9 @@ impl Neighbours {
         id
     }
 
-    /// Forgets the entry of least worth: an unanswered one, one never used, or the longest unused.
-    fn evict(&mut self, means: &mut Means<'_>) {
-        if let Some(&(_, _, id)) = self.order.first() {
+    /// Forgets the entry of least worth, but none below `rank`: of one rank the oldest.
+    fn evict(&mut self, rank: Rank, means: &mut Means<'_>) {
+        if let Some(&(_, _, id)) = self.order.range((rank, 0, 0)..).next() {
             means.counters.add(Count::NeighbourEvicted);
             self.remove(id, means);
         }
@@ -329,10 +331,10 @@ impl Neighbours {
             self.queued -= 1;
         }
         while self.queued >= limits.queued {
-            // Some other entry holds what waits, and waiting entries are the first in order.
+            // Some other entry holds what waits: the one that has waited longest makes room.
             let other = self
                 .order
-                .iter()
+                .range((Rank::Incomplete, 0, 0)..)
                 .map(|&(_, _, other)| other)
                 .find(|&other| other != id && !self.entry(other).queue.is_empty());
             let Some(other) = other else { break };

@@ -99,10 +99,10 @@ impl Neighbours {
         means: &mut Means<'_>,
     ) -> Outcome {
         let Some(&id) = self.index.get(&(port, address)) else {
-            // Who was only heard never takes the place of somebody that this host talks to.
+            // Who was only heard never takes the place of somebody that this host talks to, or wants to.
             let full = self.index.len() >= self.limits.entries;
-            let all_used = self.order.first().is_some_and(|&(rank, _, _)| rank == Rank::Used);
-            if !create || (full && all_used) {
+            let all_wanted = self.order.first().is_none_or(|&(rank, _, _)| rank != Rank::Heard);
+            if !create || (full && all_wanted) {
                 return Outcome::Unknown;
             }
             let id = self.create(port, address, State::Stale, means);

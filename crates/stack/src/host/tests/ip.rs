@@ -332,6 +332,36 @@ fn a_flood_of_strangers_asking_evicts_nobody_in_use() {
     bench.finish();
 }
 
+/// Nor whom this host is asking for while packets wait, however many strangers were heard before and are
+/// heard meanwhile.
+#[test]
+fn a_flood_of_strangers_asking_evicts_nobody_that_is_being_asked_for() {
+    for family in Family::both() {
+        let neighbours = neighbour::Limits { entries: 16, ..neighbour::Limits::default() };
+        let mut bench = Bench::with(HostConfig { neighbours, ..HostConfig::default() }, 1_500);
+        let stranger = |n: u8| match family.ours {
+            IpAddr::V4(_) => IpAddr::from([192, 0, 2, 20 + n]),
+            IpAddr::V6(base) => Ipv6Addr::from_bits(base.to_bits() + 0x100 + u128::from(n)).into(),
+        };
+        for n in 0..100 {
+            bench.introduce(stranger(n), PEER_MAC);
+        }
+        let id = bench.host.udp_bind(SocketAddr::new(family.ours, 8), UdpOptions::default());
+        let remote = Some(SocketAddr::new(family.absent, 9));
+        let (now, pool) = (bench.now, &mut bench.pool);
+        bench.host.udp_send(now, id.unwrap(), b"wait", remote, CopyPolicy::Fused, pool).unwrap();
+        assert_eq!(bench.take().len(), 1, "a question");
+        for n in 100..200 {
+            bench.introduce(stranger(n), PEER_MAC);
+        }
+        assert_eq!(bench.host.neighbours.queued(), 1, "{family:?}");
+        assert_eq!(bench.host.neighbours.counts(), (16, 1));
+        bench.give(&Bench::question(family.absent, PEER_MAC));
+        assert_eq!(bench.take().len(), 2, "what waited, and the answer");
+        bench.finish();
+    }
+}
+
 #[test]
 fn packets_for_one_silent_neighbour_wait_in_a_bounded_queue_and_the_newest_stay() {
     for family in Family::both() {
