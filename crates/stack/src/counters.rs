@@ -116,6 +116,8 @@ counts! {
         ArpNotForUs = "arp_not_for_us",
         /// An ARP reply that nobody asked for, which would have changed an entry.
         ArpUnsolicited = "arp_unsolicited",
+        /// ARP or an advertisement of this host itself, which the link brought back.
+        RxOwn = "rx_own",
         /// A claim to an address of this host.
         AddressConflict = "address_conflict",
         /// Neighbour discovery from beyond the link: a hop limit that is not 255.

@@ -52,6 +52,9 @@ impl Host {
         };
         let (source, target) = (message.source, message.target);
         if interface.owns4(source) {
+            if self.has_mac(message.source_mac) {
+                return Count::RxOwn;
+            }
             return self.defend(now, port, source, message.source_mac, pool);
         }
         let for_us = interface.owns4(target);
@@ -110,6 +113,12 @@ impl Host {
         for packet in packets {
             self.frame(port, mac, is_ipv4, packet, pool);
         }
+    }
+
+    /// Whether a link address is one of ours: what comes from there is no other station's (RFC 5227
+    /// §2.4).
+    pub(super) fn has_mac(&self, mac: MacAddr) -> bool {
+        self.interfaces.iter().any(|interface| interface.mac == mac)
     }
 
     /// Somebody claims an address of ours: it is reported, and answered at most every ten seconds

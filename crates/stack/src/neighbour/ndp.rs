@@ -69,6 +69,9 @@ impl Host {
                 self.answer_solicitation(now, ingress, target, source_mac, pool)
             }
             Said::Advertisement { target, said } if interface.owns6(target) => {
+                if said.mac.is_some_and(|mac| self.has_mac(mac)) {
+                    return Count::RxOwn;
+                }
                 let mac = said.mac.unwrap_or_default();
                 let address = IpAddr::V6(target);
                 self.push_event(Event::AddressConflict { port, address, mac });

@@ -119,6 +119,15 @@ fn a_claim_to_our_address_is_reported_and_answered_at_most_every_ten_seconds() {
     bench.finish();
 }
 
+/// RFC 5227 §2.4: a bridge that sends our own announcement back makes no conflict.
+#[test]
+fn our_own_announcement_that_comes_back_is_no_claim() {
+    let mut bench = Bench::new();
+    bench.drops(&arp_request(OUR_MAC, OURS, OURS), Count::RxOwn);
+    assert_eq!(bench.host.poll_event(), None);
+    bench.finish();
+}
+
 #[test]
 fn impossible_hardware_addresses_and_operations_are_dropped() {
     let mut bench = Bench::new();

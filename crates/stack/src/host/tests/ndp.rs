@@ -215,3 +215,12 @@ fn a_claim_to_our_address_is_a_conflict() {
     assert_eq!(bench.host.poll_event(), Some(expected));
     bench.finish();
 }
+
+#[test]
+fn our_own_advertisement_that_comes_back_is_no_claim() {
+    let mut bench = Bench::new();
+    let own = Said { target: OURS, mac: Some(OUR_MAC), solicited: false, overrides: true };
+    bench.drops(&advertisement(to_us(), &own), Count::RxOwn);
+    assert_eq!(bench.host.poll_event(), None);
+    bench.finish();
+}
