@@ -74,6 +74,16 @@ pub enum LabError {
         /// What the kernel said beyond the error's number; may be empty.
         said: String,
     },
+    /// A device does not take what it shall be; with the kernel's words where it gave some.
+    #[error("cannot {what}: {source}{}; 'ip -d link' says what each device takes", words(said))]
+    NotTaken {
+        /// Which device, and what it shall be.
+        what: String,
+        /// The error.
+        source: io::Error,
+        /// What the kernel said beyond the error's number; may be empty.
+        said: String,
+    },
     /// The process that a contained one was to end with has ended.
     #[error("the process that started this one is gone; start the test bed again")]
     Orphaned,

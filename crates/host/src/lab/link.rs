@@ -3,6 +3,7 @@
 //! Left out: their addresses (`super::address`), and kinds other than virtual Ethernet.
 
 use std::ffi::CString;
+use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
@@ -119,6 +120,31 @@ pub struct LinkChange {
     pub tx_queue_len: Option<u32>,
 }
 
+/// In the words of ip-link(8), a space before each.
+impl fmt::Display for LinkChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(up) = self.up {
+            f.write_str(if up { " up" } else { " down" })?;
+        }
+        if let Some(arp) = self.arp {
+            f.write_str(if arp { " arp on" } else { " arp off" })?;
+        }
+        if let Some(mtu) = self.mtu {
+            write!(f, " mtu {mtu}")?;
+        }
+        if let Some(mac) = self.mac {
+            write!(f, " address {mac}")?;
+        }
+        if let Some(name) = &self.name {
+            write!(f, " name {name}")?;
+        }
+        if let Some(len) = self.tx_queue_len {
+            write!(f, " txqueuelen {len}")?;
+        }
+        Ok(())
+    }
+}
+
 impl Netlink {
     /// Makes a virtual Ethernet from this namespace into `far_namespace`; both ends are down.
     ///
@@ -188,7 +214,13 @@ impl Netlink {
         if let Some(len) = change.tx_queue_len {
             request.attribute(TX_QUEUE_LEN, &len.to_ne_bytes());
         }
-        self.change(format!("change network device {index}: {change:?}"), request)
+        self.change(String::new(), request).map_err(|error| match error {
+            LabError::Refused { source, said, .. } => {
+                let what = format!("set network device {index}{change}");
+                LabError::NotTaken { what, source, said }
+            }
+            error => error,
+        })
     }
 
     /// Moves a device to another namespace, where it is down and has no addresses.

@@ -36,7 +36,7 @@ pub struct Lab {
     /// Who is at the other side
     #[arg(long, value_name = "WHO", default_value = "linux")]
     far: FarEnd,
-    /// Largest packet of the wire, in bytes, without the link header
+    /// Largest packet of the wire, in bytes, without the link header: over a TAP at most 65521
     #[arg(long, value_name = "BYTES", default_value_t = 1500)]
     #[arg(value_parser = clap::value_parser!(u32).range(68..=65_535))]
     mtu: u32,
@@ -67,6 +67,17 @@ enum FarEnd {
     Tap,
 }
 
+impl FarEnd {
+    /// The largest MTU of its wire: the kernel wants a TAP's frame, header included, to be shorter than
+    /// 64 KiB, and a virtual Ethernet's packet.
+    const fn mtu_max(self) -> u32 {
+        match self {
+            Self::Linux | Self::Silent => 65_535,
+            Self::Plumb | Self::Tap => 65_535 - 14,
+        }
+    }
+}
+
 impl Lab {
     /// Makes the bed, runs the shell or the command, and removes the bed.
     ///
@@ -79,11 +90,22 @@ impl Lab {
                 .fix("leave out --json, or give it to the command inside")
                 .into());
         }
+        self.check_mtu()?;
         let status = match self.inside {
             Some(lifeline) => self.run_inside(lifeline, output)?,
             None => lab::contain(Signals::Obey, arguments_inside).map_err(Problem::from)?,
         };
         Ok(exit(status))
+    }
+
+    fn check_mtu(&self) -> Result<(), Problem> {
+        let most = self.far.mtu_max();
+        if self.mtu <= most {
+            return Ok(());
+        }
+        Err(Problem::usage(format!("a TAP carries no packets of {} bytes", self.mtu))
+            .because(format!("with its link header the kernel allows {most} at most"))
+            .fix(format!("--mtu {most}, or --far linux or silent, which take 65535")))
     }
 
     /// The bed and the command in it, as the root of the tree that the keeper started.
