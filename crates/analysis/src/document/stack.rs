@@ -81,7 +81,7 @@ pub struct Exchange {
     pub late: u64,
     /// Answers whose payload was not what was sent.
     pub corrupt: u64,
-    /// ICMP errors about what was sent.
+    /// ICMP errors about what was sent, and what could not be sent: no answer to ARP, no route.
     pub errors: u64,
     /// The first round trip, in nanoseconds, which includes finding the peer: not among the others.
     pub first_ns: Option<f64>,

@@ -305,13 +305,23 @@ impl From<TapError> for Problem {
     }
 }
 
+/// What a device says of itself, and the kernel's answer as its reason, where it does not say that too.
+fn not_opened(error: &impl std::error::Error, exit: Exit) -> Problem {
+    let said = error.to_string();
+    let problem = Problem::from_message(&said, exit);
+    match error.source().map(ToString::to_string) {
+        Some(source) if !said.contains(&source) => problem.because(source),
+        _ => problem,
+    }
+}
+
 impl From<PacketOpenError> for Problem {
     fn from(error: PacketOpenError) -> Self {
         let exit = match error {
             PacketOpenError::NoInterface(_) | PacketOpenError::Foreign { .. } => Exit::Usage,
             _ => Exit::Trouble,
         };
-        Self::from_message(&error.to_string(), exit)
+        not_opened(&error, exit)
     }
 }
 
@@ -323,7 +333,7 @@ impl From<XdpOpenError> for Problem {
             | XdpOpenError::Mtu { .. } => Exit::Usage,
             _ => Exit::Trouble,
         };
-        Self::from_message(&error.to_string(), exit)
+        not_opened(&error, exit)
     }
 }
 
@@ -358,6 +368,22 @@ mod tests {
         let said = "zebra".parse::<DeviceName>().unwrap_err().to_string();
         assert!(said.contains("xdp:INTERFACE"), "{said}");
         assert_eq!("tap:".parse::<DeviceName>(), Err(ParseDeviceError::Nameless("tap")));
+    }
+
+    #[test]
+    fn what_the_kernel_answers_is_a_reason_and_no_advice() {
+        let refused = || std::io::Error::from_raw_os_error(1);
+        let packet = Problem::from(PacketOpenError::Permission(refused()));
+        let name = "eth0".to_owned();
+        let xdp = Problem::from(XdpOpenError::Permission { name, source: refused() });
+        for problem in [packet, xdp] {
+            assert_eq!(problem.why, Some(refused().to_string()));
+            let fix = problem.fix.unwrap();
+            assert!(fix.starts_with("run as root, or") && !fix.contains("os error"), "{fix}");
+        }
+        let other = PacketOpenError::Io { what: "open", name: "eth0".into(), source: refused() };
+        let other = Problem::from(other);
+        assert_eq!((other.why, other.what.matches("os error").count()), (None, 1));
     }
 
     #[test]

@@ -274,7 +274,7 @@ pub fn refused(message: &str) -> Problem {
 }
 
 /// An address that the kernel has too: of a TAP's other side, no packet would ever leave the kernel;
-/// on an interface that both see, both would answer.
+/// on an interface that both see, both would answer; on one that is taken from it, it is deaf.
 fn refuse_own_addresses(settings: &Settings, remark: &mut impl FnMut(&str)) -> Result<(), Problem> {
     if matches!(settings.device, DeviceName::Memory | DeviceName::Pcap(_)) {
         return Ok(());
@@ -297,6 +297,9 @@ fn refuse_own_addresses(settings: &Settings, remark: &mut impl FnMut(&str)) -> R
                          {silence}"
                     )));
             }
+            DeviceName::Xdp(_) => remark(&format!(
+                "{what}, which hears nothing on this interface while the stack is there"
+            )),
             _ => remark(&format!(
                 "{what}, which will answer as well; to silence it: {silence} (and for ARP: ip link \
                  set INTERFACE arp off)"

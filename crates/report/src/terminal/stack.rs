@@ -119,7 +119,7 @@ fn oddities(out: &mut String, exchange: &Exchange, style: Style) {
     let counts = [
         (exchange.late, "late or again"),
         (exchange.corrupt, "broken"),
-        (exchange.errors, "ICMP errors"),
+        (exchange.errors, "refused or not sent"),
     ];
     let words: Vec<String> = counts
         .into_iter()

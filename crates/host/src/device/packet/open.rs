@@ -68,12 +68,12 @@ pub enum PacketOpenError {
     },
     /// Not allowed.
     #[error(
-        "a packet socket needs the capability CAP_NET_RAW; run as root, or inside `plumb stack lab`: {0}"
+        "a packet socket needs the capability CAP_NET_RAW; run as root, or inside `plumb stack lab`"
     )]
-    Permission(io::Error),
+    Permission(#[source] io::Error),
     /// The kernel has none.
-    #[error("this kernel has no packet sockets (CONFIG_PACKET); use a TAP device instead: {0}")]
-    Unsupported(io::Error),
+    #[error("this kernel has no packet sockets (CONFIG_PACKET); use a TAP device instead")]
+    Unsupported(#[source] io::Error),
     /// A descriptor that was handed over is not a bound packet socket.
     #[error("the descriptor handed over is not a packet socket bound to an interface")]
     NotASocket,

@@ -89,7 +89,7 @@ pub enum XdpOpenError {
     /// Not allowed.
     #[error(
         "AF_XDP needs the capabilities CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, and not those of a \
-         user namespace; run as root, or use packet:{name} instead: {source}"
+         user namespace; run as root, or use packet:{name} instead"
     )]
     Permission {
         /// The interface.
@@ -100,7 +100,7 @@ pub enum XdpOpenError {
     /// The kernel has none.
     #[error(
         "this kernel has no AF_XDP as plumb uses it (CONFIG_XDP_SOCKETS and CONFIG_BPF_SYSCALL, \
-         Linux 5.10); use packet:{name} instead: {source}"
+         Linux 5.10); use packet:{name} instead"
     )]
     Unsupported {
         /// The interface.
