@@ -13,7 +13,7 @@ use plumb_report::{html, terminal};
 use plumb_store::record::{Level, RunData};
 use plumb_store::sqlite::{Mode, Store};
 
-use super::export::write_file;
+use super::export::{check_writable, write_file};
 use super::output::{Failure, Output};
 use super::run::{Options, execute};
 use super::{Global, stored};
@@ -52,6 +52,9 @@ impl Explain {
     /// # Errors
     /// No such run, no permission to look into the kernel, or trouble while measuring.
     pub fn perform(self, global: &Global, output: &Output) -> Result<Exit, Failure> {
+        if let Some(path) = &self.output {
+            check_writable(path)?;
+        }
         let store = stored::open(global, Mode::Read)?;
         let data = stored::load(&store, &self.run)?;
         let explained = explained_by(&store, &data);
@@ -84,15 +87,17 @@ impl Explain {
         measured: &RunDocument,
         output: &Output,
     ) -> Result<(), Failure> {
+        if output.json {
+            output.document(document)?;
+        } else {
+            output.page(&terminal::explain::render(document, output.style))?;
+        }
         if let Some(path) = &self.output {
             let page = html::explain(document, measured);
             write_file(path, page.as_bytes())?;
             output.remark(&format!("{}: {} kB", path.display(), page.len().div_ceil(1_000)));
         }
-        if output.json {
-            return output.document(document);
-        }
-        output.page(&terminal::explain::render(document, output.style))
+        Ok(())
     }
 }
 

@@ -1,5 +1,7 @@
 //! `plumb export`: a run in the formats of other programs.
 
+use std::fs::OpenOptions;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
@@ -88,28 +90,74 @@ fn render(data: &RunData, format: Format) -> Result<Vec<u8>, Problem> {
     Ok(bytes)
 }
 
+/// Refuses a file that could not be written, before minutes are spent on what is to be in it.
+///
+/// # Errors
+/// It cannot be written there.
+pub fn check_writable(path: &Path) -> Result<(), Problem> {
+    let tried = if is_special(path) {
+        OpenOptions::new().write(true).open(path).map(drop)
+    } else {
+        let trial = beside(path);
+        std::fs::write(&trial, b"").and_then(|()| std::fs::remove_file(&trial))
+    };
+    tried.map_err(|error| not_written(path, &error))
+}
+
 /// Writes a file whole or not at all: beside its place first, then moved there.
 ///
 /// # Errors
 /// It cannot be written there.
 pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Problem> {
-    // A device or a pipe, such as /dev/stdout, is written to, not replaced.
-    let is_special = std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file());
-    let written = if is_special {
+    let written = if is_special(path) {
         std::fs::write(path, bytes)
     } else {
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".{}.part", std::process::id()));
-        let beside = path.with_file_name(name);
-        std::fs::write(&beside, bytes).and_then(|()| std::fs::rename(&beside, path)).inspect_err(
+        let trial = beside(path);
+        std::fs::write(&trial, bytes).and_then(|()| std::fs::rename(&trial, path)).inspect_err(
             |_| {
-                std::fs::remove_file(&beside).ok();
+                std::fs::remove_file(&trial).ok();
             },
         )
     };
-    written.map_err(|error| {
-        Problem::usage(format!("cannot write {}", path.display()))
-            .because(error)
-            .fix("name another file with -o")
-    })
+    written.map_err(|error| not_written(path, &error))
+}
+
+/// A device or a pipe, such as /dev/stdout, is written to, not replaced; a directory cannot be either.
+fn is_special(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file())
+}
+
+/// Where a file stands until it is whole.
+fn beside(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.part", std::process::id()));
+    path.with_file_name(name)
+}
+
+fn not_written(path: &Path, error: &io::Error) -> Problem {
+    Problem::usage(format!("cannot write {}", path.display()))
+        .because(error)
+        .fix("name another file with -o")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_tried_without_a_trace_and_refused_with_the_reason() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        std::fs::write(at("old"), "kept").unwrap();
+        for path in [at("old"), at("new"), "/dev/null".into()] {
+            check_writable(&path).unwrap();
+        }
+        assert_eq!(std::fs::read_to_string(at("old")).unwrap(), "kept");
+        for path in [at("nowhere/at.all"), directory.path().to_owned()] {
+            let problem = check_writable(&path).unwrap_err();
+            assert_eq!(problem.exit, Exit::Usage);
+            assert!(problem.why.is_some() && problem.fix.is_some(), "{problem}");
+        }
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
 }

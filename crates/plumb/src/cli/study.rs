@@ -2,14 +2,14 @@
 //!
 //! Left out: single experiments and plans, which are `plumb run`'s.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use plumb_analysis::document::build;
 use plumb_report::html;
 
 use super::Global;
-use super::export::write_file;
+use super::export::{check_writable, write_file};
 use super::output::{Failure, Output};
 use super::run::{Options, execute, measured_any, plan_of, report};
 use crate::experiment::Study as Known;
@@ -57,7 +57,7 @@ impl Study {
             plan = self.options.limit(plan);
         }
         let path = self.output.unwrap_or_else(|| PathBuf::from(format!("{}.html", study.id)));
-        writable(&path)?;
+        check_writable(&path)?;
         let (data, exit) = execute(plan, None, global, output)?;
         report(&data, output)?;
         let page = html::report(&build(&data));
@@ -65,16 +65,4 @@ impl Study {
         output.remark(&format!("report: {}, {} kB", path.display(), page.len().div_ceil(1_000)));
         Ok(measured_any(&data, exit, output))
     }
-}
-
-/// Refuses a report that could not be written before minutes are spent on measuring it.
-fn writable(path: &Path) -> Result<(), Problem> {
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let directory = directory.unwrap_or_else(|| Path::new("."));
-    if directory.is_dir() && !path.is_dir() {
-        return Ok(());
-    }
-    Err(Problem::usage(format!("cannot write {}", path.display()))
-        .because(format!("{} is no directory to write a file into", directory.display()))
-        .fix("name another file with -o"))
 }

@@ -90,3 +90,24 @@ fn captures_that_are_none_or_not_whole_are_refused_with_what_they_are() {
     refused(&["replay", "--frame", "0g"], 2, &["no hexadecimal digit"]);
     refused(&["replay"], 2, &["FILE"]);
 }
+
+#[test]
+fn a_replay_that_nothing_came_out_of_says_so() {
+    let result = document(&["replay", "--frame", "00", "--times", "10"]);
+    assert_eq!(result["replay"]["sent"], 0);
+    let page = plumb(&["replay", "--frame", "00", "--times", "10"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&page.stdout).contains("nothing came out"));
+}
+
+#[test]
+fn a_capture_is_not_recorded_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let input = directory.path().join("in.pcap");
+    std::fs::write(&input, capture()).unwrap();
+    let path = input.to_str().unwrap();
+    refused(&["replay", path, "--pcap", path], 2, &["would destroy it", "fix: "]);
+    let device = format!("--device=pcap:{path}");
+    let words = ["serve", &device, "--addr=192.0.2.2/24", "--pcap", path];
+    refused(&words, 2, &["would destroy it", "fix: "]);
+    assert_eq!(std::fs::read(&input).unwrap(), capture(), "it is as it was");
+}

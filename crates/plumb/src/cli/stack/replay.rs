@@ -88,10 +88,14 @@ fn parse_frame(text: &str) -> Result<Frame, String> {
 /// One frame, without a word about how long.
 const DURATION: Span = Span::from_secs(1);
 
+/// What a reader must know of a rate at which nothing was answered.
+const NOTHING_OUT: &str = "nothing came out: the rate is that of dropping what came in, for the \
+     reasons below";
+
 /// How long the device is measured by itself.
 const DEVICE_ALONE: Span = Span::from_ms(200);
 
-/// Turns between two looks at the clock and at requests to stop.
+/// Of the link in memory: whatever a capture may hold fits.
 const MTU: u32 = 65_535;
 
 /// What is replayed, how often.
@@ -120,7 +124,7 @@ impl Replay {
     /// Replays and prints how fast.
     ///
     /// # Errors
-    /// A file that is no capture, or a frame for nobody.
+    /// A file that is no capture, or a host that cannot be made of what was asked for.
     pub fn perform(self, output: &Output) -> Result<Exit, Failure> {
         listen()?;
         let load = self.load()?;
@@ -146,7 +150,7 @@ impl Replay {
 
         let counters = device.counters();
         let packets = counters.rx_packets.max(1) as f64;
-        let document = StackDocument {
+        let mut document = StackDocument {
             schema: SCHEMA.to_owned(),
             command: "replay".to_owned(),
             stack: "plumb".to_owned(),
@@ -181,6 +185,9 @@ impl Replay {
                 "no frame holds a UDP datagram, so the stack has only an address of its own by chance; \
                  --addr gives it another",
             );
+        }
+        if counters.tx_packets == 0 {
+            document.flags.push(NOTHING_OUT.to_owned());
         }
         finish(&document, None, self.stats, output)
     }
