@@ -136,8 +136,14 @@ impl Course {
         }
     }
 
-    /// Something came back at this moment.
+    /// How long one answer is waited for.
+    pub fn timeout(&self) -> Span {
+        self.patience.timeout
+    }
+
+    /// Something came back at this moment, which may be after its time.
     pub fn handle_answer(&mut self, at: Instant, payload: &[u8]) {
+        self.handle_deadline(at);
         let greeting = self.is_greeting();
         let is_current = payload == self.payload && self.outstanding.is_some();
         let number = number_of(payload);
@@ -316,6 +322,22 @@ mod tests {
         let exchange = &exchanges[0];
         assert_eq!((exchange.late, exchange.corrupt, exchange.answered), (2, 2, 1));
         assert_eq!(exchange.rtt.n, 1);
+    }
+
+    #[test]
+    fn an_answer_after_its_time_is_late_whoever_looks_at_it_first() {
+        let mut course = course(3);
+        for _ in 0..2 {
+            let payload = course.poll_payload().unwrap().to_vec();
+            course.on_sent(at(0));
+            course.handle_answer(at(100), &payload);
+        }
+        let third = course.poll_payload().unwrap().to_vec();
+        course.on_sent(at(0));
+        course.handle_answer(at(99), &third);
+        let (exchanges, _) = course.into_results();
+        let exchange = &exchanges[0];
+        assert_eq!((exchange.late, exchange.lost, exchange.answered), (2, 1, 1));
     }
 
     #[test]

@@ -246,7 +246,7 @@ pub fn listen() -> Result<(), Problem> {
 /// A host with one interface and its routes.
 ///
 /// # Errors
-/// Addresses that cannot be, or a router that is on no network.
+/// Addresses that cannot be, a router that is on no network, or a second one of a family.
 pub fn host(config: &InterfaceConfig, gateways: &[IpAddr], seed: Seed) -> Result<Host, Problem> {
     let mut host = Host::new(HostConfig::default(), seed);
     let port = host.add_interface(config).map_err(|error| refused(&error.to_string()))?;
@@ -260,6 +260,12 @@ pub fn host(config: &InterfaceConfig, gateways: &[IpAddr], seed: Seed) -> Result
             .fix("give an address of its network with --addr, or another router"));
         }
         let prefix = Prefix::everything(gateway.is_ipv6());
+        let other = host.routes().iter().find(|route| route.prefix == prefix);
+        if let Some(other) = other.and_then(|route| route.gateway) {
+            return Err(Problem::usage(format!("{other} and {gateway} cannot both be the router"))
+                .because("the stack sends all that is for other networks to one, of each family")
+                .fix("give --gateway once for IPv4 and once for IPv6"));
+        }
         host.add_route(Route { prefix, port, gateway: Some(gateway) });
     }
     Ok(host)
@@ -400,4 +406,28 @@ pub fn device_counters(counters: DeviceCounters) -> [(&'static str, u64); 8] {
         ("tx_dropped", counters.tx_dropped),
         ("calls", counters.calls),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_router_of_a_family_is_refused_and_one_of_each_is_not() {
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let config = InterfaceConfig::ip(1_500)
+            .with_address(ip("10.0.0.2"), 24)
+            .with_address(ip("fd77::2"), 64);
+        let with = |routers: &[&str]| {
+            let routers: Vec<IpAddr> = routers.iter().map(|text| ip(text)).collect();
+            host(&config, &routers, Seed(1)).map(drop)
+        };
+        with(&["10.0.0.1", "fd77::1"]).unwrap();
+        for routers in [["10.0.0.1", "10.0.0.9"], ["fd77::1", "fd77::9"], ["10.0.0.1", "10.0.0.1"]]
+        {
+            let problem = with(&routers).unwrap_err();
+            assert!(problem.what.contains(routers[1]), "{problem}");
+            assert_eq!(problem.exit, Exit::Usage);
+        }
+    }
 }

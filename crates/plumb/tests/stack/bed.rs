@@ -76,6 +76,11 @@ pub struct Running {
 impl Running {
     /// Starts it and waits until it says that it is ready. Call inside the namespace.
     pub fn start(words: &[&str]) -> Self {
+        Self::start_until(words, "Ctrl-C ends it")
+    }
+
+    /// Starts it and waits until it says something that contains this.
+    pub fn start_until(words: &[&str], part: &str) -> Self {
         let mut command = plumb(words);
         command.arg("--json").stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -88,7 +93,7 @@ impl Running {
             }
         });
         let running = Self { child, remarks };
-        running.remark("Ctrl-C ends it");
+        running.remark(part);
         running
     }
 

@@ -1,6 +1,6 @@
 //! Two stacks in one process, without any right: pages, documents, a hostile link.
 
-use crate::bed::{document, plumb};
+use crate::bed::{Running, document, plumb, refused};
 
 #[test]
 fn a_link_in_memory_needs_no_root_and_answers_in_both_families() {
@@ -55,4 +55,19 @@ fn pages_fit_every_width_and_ascii_means_ascii() {
             assert!(output.stdout.is_ascii());
         }
     }
+}
+
+/// Stopped before the first timeout: what was asked was not answered all the same.
+#[test]
+fn whoever_hears_nothing_says_so_also_when_it_is_stopped() {
+    let silent = ["--device=memory", "--faults=loss=100%", "--timeout=1m"];
+    let ping = [&["ping", "10.0.0.2", "--stats=1ms"], &silent[..]].concat();
+    let running = Running::start_until(&ping, "originated");
+    running.signal("INT");
+    let (status, stdout, said) = running.wait();
+    assert_eq!(status.code(), Some(4), "{said}");
+    assert!(said.contains("10.0.0.2 did not answer"), "{said}");
+    assert!(stdout.contains("\"ended\": \"interrupted\""), "{stdout}");
+    let send = [&["send", "10.0.0.2:1997", "--duration=20ms"], &silent[..]].concat();
+    refused(&send, 4, &["10.0.0.2:1997 does not answer", "none answered in time", "fix: "]);
 }
