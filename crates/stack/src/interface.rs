@@ -1,7 +1,9 @@
 //! Interfaces: a device's capabilities, this host's addresses there, and what waits to be sent.
 //!
 //! The host follows the strong end system model (RFC 1122 §3.3.4.2): a packet must be for an address
-//! of the interface that it came by. Left out: the device itself, routes, and learning addresses.
+//! of the interface that it came by. Left out: the device itself, routes, learning addresses, and
+//! multicast listener discovery (RFC 3810), which RFC 4861 §7.2.1 asks for: no switch is told of the
+//! groups in which this host hears solicitations.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

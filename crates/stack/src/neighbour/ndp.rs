@@ -1,7 +1,8 @@
 //! Neighbour discovery (RFC 4861): solicitations answered, advertisements believed or not.
 //!
 //! Left out: routers, redirects and addresses from router advertisements (RFC 4862), all of which
-//! are counted and ignored; probing for conflicts before an address is used.
+//! are counted and ignored; probing for conflicts before an address is used; telling switches which
+//! groups are listened to (`interface`).
 
 use std::net::{IpAddr, Ipv6Addr};
 

@@ -18,6 +18,9 @@ use crate::stack::station::{Ended, Station};
 A datagram is returned where it lies, without a copy: one answer for one datagram. The stack answers
 ARP, neighbour discovery and ping as well. Ctrl-C ends it, with its counts.
 
+Over IPv6 no switch is told of its multicast groups (no MLD): one that snoops may keep questions for
+its address away. Neighbours then need it by hand: ip neigh replace ADDRESS lladdr MAC dev INTERFACE
+
 Examples:
   plumb stack mirror --device tap:plumb0 --addr 10.77.0.2/24
   plumb stack mirror --device packet:eth1 --addr 192.0.2.7/24 --wait spin --port 7
@@ -38,6 +41,7 @@ pub struct Mirror {
 #[command(after_help = "\
 echo copies each datagram out and a copy of it back (RFC 862), discard drops it (RFC 863), mirror
 returns it where it lies. None ever sends more than it was sent. Ctrl-C ends it, with its counts.
+Over IPv6 no switch is told of its multicast groups (no MLD): see 'plumb stack mirror --help'.
 
 Examples:
   plumb stack serve --device tap:plumb0 --addr 10.77.0.2/24 --addr fd77::2/64
