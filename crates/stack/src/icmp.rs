@@ -17,8 +17,8 @@ mod echo;
 mod error;
 mod report;
 
-pub use echo::PingError;
 pub(crate) use echo::Pings;
+pub use echo::{PingError, WAITING_MAX};
 pub use error::{Failure, FailureKind};
 pub(crate) use report::Fault;
 

@@ -9,14 +9,16 @@ use plumb_analysis::document::stack::Exchange;
 use plumb_analysis::summary::single;
 use plumb_base::time::{Instant, Span};
 use plumb_stack::host::{Event, Host};
+use plumb_stack::icmp;
 use plumb_wire::packet::Pool;
 
 use super::sender::{asking, reason};
 use super::station::refused;
 use plumb_stack::node::Application;
 
-/// Requests that may be waiting for their replies; the stack remembers no more.
-const WAITING_MAX: usize = 1_000;
+/// Requests that may be waiting for their replies: the stack remembers no more. Beyond it none is sent
+/// until one is answered or given up.
+const WAITING_MAX: usize = icmp::WAITING_MAX;
 
 /// What to ask, and how often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +69,8 @@ pub struct Ping {
     data: Vec<u8>,
     sent: u64,
     next: Option<Instant>,
+    /// A request had to wait for room among those that wait for their replies.
+    held_back: bool,
     waiting: BTreeMap<u16, (u64, Instant)>,
     exchange: Exchange,
     samples: Vec<f64>,
@@ -88,6 +92,7 @@ impl Ping {
             data: pattern.take(request.data_bytes).collect(),
             sent: 0,
             next: Some(Instant::ORIGIN),
+            held_back: false,
             waiting: BTreeMap::new(),
             exchange,
             samples: Vec::new(),
@@ -114,8 +119,14 @@ impl Ping {
     pub fn into_result(mut self) -> (Exchange, Vec<String>) {
         // Still under way when it was stopped: neither answered nor lost.
         self.exchange.sent -= self.waiting.len() as u64;
-        let (summary, flags) = single::summary(&self.samples);
+        let (summary, mut flags) = single::summary(&self.samples);
         self.exchange.rtt = summary;
+        if self.held_back {
+            flags.push(format!(
+                "{WAITING_MAX} requests waited for their replies at once, which is all that may: some \
+                 were not sent at their time"
+            ));
+        }
         (self.exchange, flags)
     }
 
@@ -160,11 +171,10 @@ impl Ping {
 
     fn give_up(&mut self, now: Instant) {
         let timeout = self.request.timeout;
-        let crowded = self.waiting.len() >= WAITING_MAX;
         let late: Vec<u16> = self
             .waiting
             .iter()
-            .filter(|(_, (_, sent))| crowded || now >= *sent + timeout)
+            .filter(|(_, (_, sent))| now >= *sent + timeout)
             .map(|(&sequence, _)| sequence)
             .collect();
         for sequence in late {
@@ -175,9 +185,14 @@ impl Ping {
         }
     }
 
+    /// Whether as many requests wait for their replies as may.
+    fn is_crowded(&self) -> bool {
+        self.waiting.len() >= WAITING_MAX
+    }
+
     fn send(&mut self, now: Instant, host: &mut Host, pool: &mut Pool) {
         let Some(due) = self.next else { return };
-        if now < due {
+        if now < due || self.is_crowded() {
             return;
         }
         let number = self.sent;
@@ -202,6 +217,9 @@ impl Ping {
 
 impl Application for Ping {
     fn handle(&mut self, now: Instant, host: &mut Host, pool: &mut Pool) {
+        // Before room is made: a request that is due and finds none has been held back.
+        let is_due = self.next.is_some_and(|due| now >= due);
+        self.held_back |= is_due && self.is_crowded();
         while let Some(event) = host.poll_event() {
             self.handle_event(&event);
         }
@@ -212,9 +230,60 @@ impl Application for Ping {
     fn deadline(&self) -> Option<Instant> {
         let timeout = self.request.timeout;
         let first_late = self.waiting.values().map(|&(_, sent)| sent + timeout).min();
-        match (self.next, first_late) {
+        match (self.next.filter(|_| !self.is_crowded()), first_late) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plumb_base::seed::Seed;
+    use plumb_stack::interface::InterfaceConfig;
+    use plumb_wire::machine::{Machine as _, Port};
+    use plumb_wire::packet::Frames;
+
+    use super::*;
+    use crate::stack::station::host;
+
+    /// However many requests wait: none is lost before its time, and none is sent that the stack would
+    /// forget.
+    #[test]
+    fn a_request_is_given_up_at_its_time_and_not_before() {
+        let remote: IpAddr = "10.0.0.2".parse().unwrap();
+        let config =
+            InterfaceConfig::ip(1_500).with_address("10.0.0.1".parse::<IpAddr>().unwrap(), 24);
+        let mut host = host(&config, &[], Seed(1)).unwrap();
+        let mut pool = Pool::new(Frames::default());
+        let timeout = Span::from_secs(10);
+        let mut ping = Ping::new(Request {
+            remote,
+            count: None,
+            interval: Span::from_ms(1),
+            timeout,
+            data_bytes: 8,
+            frame_bytes: 50,
+            identifier: 7,
+        });
+        let mut now = Instant::ORIGIN + Span::from_secs(1);
+        let begun = now;
+        let mut batch = Vec::new();
+        while now < begun + Span::from_secs(25) {
+            ping.handle(now, &mut host, &mut pool);
+            host.poll_packets(now, Port(0), &mut batch, usize::MAX, &mut pool);
+            pool.free_all(&mut batch);
+            let next = ping.deadline().unwrap();
+            assert!(next > now, "time moves on");
+            if ping.exchange.lost > 0 {
+                assert!(now >= begun + timeout, "given up after {:?}", now.saturating_since(begun));
+            }
+            assert!(ping.waiting.len() <= WAITING_MAX);
+            now = next;
+        }
+        let most = WAITING_MAX as u64;
+        assert!((2 * most..=3 * most).contains(&ping.exchange.lost), "{}", ping.exchange.lost);
+        let (_, flags) = ping.into_result();
+        assert!(flags.iter().any(|flag| flag.contains("not sent at their time")), "{flags:?}");
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Left out: when to ask, and statistics.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use plumb_base::time::Instant;
@@ -22,7 +22,7 @@ use crate::path::PathError;
 const HEADER_LEN: usize = icmpv4::HEADER_LEN;
 
 /// Requests whose replies are waited for, at most; beyond it the oldest are given up.
-const WAITING_MAX: usize = 1_024;
+pub const WAITING_MAX: usize = 1_024;
 
 /// Why an echo request was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -38,30 +38,40 @@ pub enum PingError {
     NoMemory(usize),
 }
 
+/// Whose request: whom it asked, its identifier and its sequence number.
+type Key = (IpAddr, u16, u16);
+
 /// Requests that were sent and not answered.
 #[derive(Debug, Default)]
 pub(crate) struct Pings {
-    sent: BTreeMap<(IpAddr, u16, u16), Instant>,
-    order: VecDeque<(IpAddr, u16, u16)>,
+    /// When each was sent, and its place in the order.
+    sent: BTreeMap<Key, (Instant, u64)>,
+    order: BTreeMap<u64, Key>,
+    /// Places given so far.
+    places: u64,
 }
 
 impl Pings {
-    fn insert(&mut self, now: Instant, key: (IpAddr, u16, u16)) {
+    fn insert(&mut self, now: Instant, key: Key) {
+        self.remove(key);
         if self.order.len() == WAITING_MAX
-            && let Some(oldest) = self.order.pop_front()
+            && let Some((_, oldest)) = self.order.pop_first()
         {
             self.sent.remove(&oldest);
         }
-        self.order.push_back(key);
-        self.sent.insert(key, now);
+        self.places += 1;
+        self.order.insert(self.places, key);
+        self.sent.insert(key, (now, self.places));
     }
 
-    fn remove(&mut self, key: (IpAddr, u16, u16)) -> Option<Instant> {
-        self.sent.remove(&key)
+    fn remove(&mut self, key: Key) -> Option<Instant> {
+        let (sent, place) = self.sent.remove(&key)?;
+        self.order.remove(&place);
+        Some(sent)
     }
 
     /// Whether a request is waited for.
-    pub(crate) fn contains(&self, key: (IpAddr, u16, u16)) -> bool {
+    pub(crate) fn contains(&self, key: Key) -> bool {
         self.sent.contains_key(&key)
     }
 }
@@ -169,4 +179,31 @@ fn answer_afresh(pseudo: Pseudo, message: &mut [u8]) {
     let pair = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
     let reply = icmpv6::Message::EchoReply { identifier: pair(4), sequence: pair(6) };
     reply.emit(pseudo, body.len(), Sum::of(body), header);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[test]
+    fn only_requests_that_wait_make_others_be_given_up() {
+        let key = |n: u16| (IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 1, n);
+        let mut pings = Pings::default();
+        pings.insert(Instant::ORIGIN, key(0));
+        for n in 1..=3_000 {
+            pings.insert(Instant::ORIGIN, key(n));
+            assert!(pings.remove(key(n)).is_some(), "{n}");
+        }
+        assert!(pings.contains(key(0)), "those behind it were answered");
+        let most = u16::try_from(WAITING_MAX).unwrap();
+        for n in 1..most {
+            pings.insert(Instant::ORIGIN, key(n));
+            pings.insert(Instant::ORIGIN, key(n));
+        }
+        assert!(pings.contains(key(0)), "asking again takes no second place");
+        pings.insert(Instant::ORIGIN, key(most));
+        assert!(!pings.contains(key(0)) && pings.contains(key(1)));
+    }
 }
