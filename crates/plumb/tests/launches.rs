@@ -168,6 +168,24 @@ fn loss_injected_by_the_sender_is_counted_as_that() {
     assert!(count("dropped_on_purpose") > 0, "{:?}", report.counters);
 }
 
+#[test]
+fn a_slowed_receiver_is_as_fast_as_ever_in_the_next_task() {
+    let _alone = alone();
+    let pause = Span::from_ms(4);
+    let mut launch = start(Mechanism::Pipe, Wake::Block).unwrap();
+    // Of messages of one byte no more than 255 are checked.
+    let slowed =
+        Task::Reliability { size: 1, receiver_pause_ns: pause.as_ns(), fault: "lost".to_owned() };
+    let report = measure("pipe", &mut launch, slowed).unwrap();
+    assert!(Span::from_ns(report.effort.wall_ns) > pause * 100, "{:?}", report.effort);
+    let mut after = block(Task::RoundTrip { size: 1 });
+    after.duration_ns = (pause * 20).as_ns();
+    let report = launch.measure(&after, PATIENCE, &mut || false).unwrap();
+    // Whatever else the machine does, one round trip in hundreds is shorter than the pause.
+    let fastest = report.samples.iter().copied().fold(f64::INFINITY, f64::min);
+    assert!(fastest < pause.as_ns() as f64, "{fastest} ns");
+}
+
 /// Process ids of the descendants of this test that run plumb.
 fn plumbs() -> Vec<(u32, String)> {
     let own = std::process::id();

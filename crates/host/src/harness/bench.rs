@@ -159,10 +159,10 @@ impl<'a, E: End> Bench<'a, E> {
     /// The whole round trip of a message.
     fn round_trips(&mut self, spec: &BlockSpec, size: u64) -> Result<BlockReport, Trouble> {
         self.prepare(size)?;
-        self.begin(Role::Echo)?;
+        self.begin(Role::Echo, spec.injected_ns)?;
         let trip_ns = self.pilot(spec, |bench| bench.round_trip(false))?;
         self.finish_echo()?;
-        self.begin(Role::Echo)?;
+        self.begin(Role::Echo, spec.injected_ns)?;
         let (mut report, ticks) =
             self.repeat(spec, trip_ns, size, |bench| bench.round_trip(false))?;
         let peer = self.finish_echo()?;
@@ -196,12 +196,11 @@ impl<'a, E: End> Bench<'a, E> {
             )));
         }
         self.prepare(size)?;
-        self.peer.page.set_delay_ticks(self.watch.ticks(spec.injected_ns as f64));
-        self.begin(Role::Echo)?;
+        self.begin(Role::Echo, spec.injected_ns)?;
         let trip_ns = self.pilot(spec, |bench| bench.round_trip(split))?;
         self.finish_echo()?;
 
-        self.begin(Role::Echo)?;
+        self.begin(Role::Echo, spec.injected_ns)?;
         let (mut report, ticks) =
             self.repeat(spec, trip_ns, size, |bench| bench.round_trip(split))?;
         let peer = self.finish_echo()?;
@@ -220,14 +219,14 @@ impl<'a, E: End> Bench<'a, E> {
             )));
         }
         self.prepare(size)?;
-        self.begin(Role::Sink)?;
+        self.begin(Role::Sink, 0)?;
         let one_ns = self.pilot(spec, |bench| bench.transfer(1).map(drop))?;
         let count = self.messages_for(spec, one_ns)?;
         self.finish_sink()?;
 
         let samples_max = usize::try_from(spec.samples_max).unwrap_or(usize::MAX);
         let mut samples: Vec<(u64, u64)> = Vec::with_capacity(samples_max);
-        self.begin(Role::Sink)?;
+        self.begin(Role::Sink, 0)?;
         let effort = self.effort();
         let duration = self.watch.ticks(spec.duration_ns as f64);
         let mut lost_in_a_row = 0;
@@ -271,10 +270,10 @@ impl<'a, E: End> Bench<'a, E> {
         let exchange = |bench: &mut Self| {
             if E::LOSSY { bench.acked_message() } else { bench.transfer(1).map(drop) }
         };
-        self.begin(role)?;
+        self.begin(role, 0)?;
         let one_ns = self.pilot(spec, exchange)?;
         self.finish_sink()?;
-        self.begin(role)?;
+        self.begin(role, 0)?;
         let (mut report, ticks) = self.repeat(spec, one_ns, size, exchange)?;
         let peer = self.finish_sink()?;
         self.conclude(&mut report, &peer);
@@ -354,8 +353,9 @@ impl<'a, E: End> Bench<'a, E> {
         Ok(())
     }
 
-    /// Starts the peer on its part.
-    fn begin(&mut self, role: Role) -> Result<(), Trouble> {
+    /// Starts the peer on its part, in which it spins for so long at each message.
+    fn begin(&mut self, role: Role, delay_ns: u64) -> Result<(), Trouble> {
+        self.peer.page.set_delay_ticks(self.watch.ticks(delay_ns as f64));
         self.peer.page.set_stop(false);
         self.peer.page.set_last(0);
         self.done = 0;

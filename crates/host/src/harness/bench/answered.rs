@@ -20,7 +20,7 @@ impl<E: End> Bench<'_, E> {
     /// The share of messages that come back: 1 or 0 each.
     pub(super) fn answered(&mut self, spec: &BlockSpec, size: u64) -> Result<BlockReport, Trouble> {
         self.prepare(size)?;
-        self.begin(Role::Echo)?;
+        self.begin(Role::Echo, spec.injected_ns)?;
         let effort = self.effort();
         let duration = self.watch.ticks(spec.duration_ns as f64);
         let mut values = Vec::with_capacity(TRIED_MAX);
@@ -75,7 +75,7 @@ impl<E: End> Bench<'_, E> {
         let crowd = payload::pattern(self.seed, len);
         let samples_max = usize::try_from(spec.samples_max).unwrap_or(usize::MAX);
         let mut ticks = super::reserve(samples_max);
-        self.begin(Role::Echo)?;
+        self.begin(Role::Echo, spec.injected_ns)?;
         let effort = self.effort();
         let duration = self.watch.ticks(spec.duration_ns as f64);
         let mut lost_in_a_row = 0;

@@ -105,11 +105,11 @@ impl<E: End> Bench<'_, E> {
         probe: &mut dyn Probe,
     ) -> Result<BlockReport, Trouble> {
         self.prepare(size)?;
-        self.begin(Role::Echo)?;
+        self.begin(Role::Echo, spec.injected_ns)?;
         self.pilot(spec, |bench| bench.round_trip(false))?;
         self.finish_echo()?;
 
-        self.begin(Role::Echo)?;
+        self.begin(Role::Echo, spec.injected_ns)?;
         let samples_max = usize::try_from(spec.samples_max).unwrap_or(usize::MAX);
         let mut probed = vec![Trip { begin: 1, end: 1 }; samples_max];
         probed.clear();

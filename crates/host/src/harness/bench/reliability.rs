@@ -31,8 +31,7 @@ impl<E: End> Bench<'_, E> {
             len @ 1..8 if numbered => (1 << (8 * len)) - 1,
             _ => u64::MAX,
         };
-        self.peer.page.set_delay_ticks(0);
-        self.begin(Role::Sink)?;
+        self.begin(Role::Sink, 0)?;
         let one_ns = self.pilot(spec, |bench| bench.transfer(1).map(drop))?;
         self.finish_sink()?;
         #[expect(
@@ -45,9 +44,8 @@ impl<E: End> Bench<'_, E> {
         // The pilot numbered its messages; the check expects the pattern, or numbers from 1.
         self.tx = payload::pattern(self.seed, self.size);
         self.end.prepare(&self.tx, &mut self.rx)?;
-        self.peer.page.set_delay_ticks(self.watch.ticks(pause_ns as f64));
         self.peer.page.set_count(count);
-        self.begin(Role::Check)?;
+        self.begin(Role::Check, pause_ns)?;
         self.number = 0;
         let effort = self.effort();
         for _ in 0..count {

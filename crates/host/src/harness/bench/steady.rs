@@ -28,7 +28,7 @@ impl<E: End> Bench<'_, E> {
         let mut samples: Vec<(u64, u64)> = Vec::with_capacity(samples_max.min(1 << 16));
         let interval = self.watch.ticks(interval_ns as f64);
         let duration = self.watch.ticks(spec.duration_ns as f64);
-        self.begin(Role::Source)?;
+        self.begin(Role::Source, 0)?;
         // The first message opens the first interval.
         self.end.receive(&mut self.rx, self.size)?;
         let effort = self.effort();
