@@ -20,6 +20,7 @@ use super::worker::Peer;
 use crate::clock::{ClockQuality, Stopwatch};
 use crate::local::mechanism::{Carries, Mechanism};
 use crate::local::{End, Fault, Mark, SLACK};
+use exchange::Arrived;
 use tracepoints::Tracepoints;
 
 mod answered;
@@ -229,22 +230,22 @@ impl<'a, E: End> Bench<'a, E> {
         self.begin(Role::Sink, 0)?;
         let effort = self.effort();
         let duration = self.watch.ticks(spec.duration_ns as f64);
-        let mut lost_in_a_row = 0;
+        let mut empty = 0;
         let mut messages = 0;
         loop {
             let t0 = self.watch.begin();
             let outcome = self.transfer(count);
             messages += count;
-            let delivered = match outcome {
-                Ok((t1, delivered)) => {
-                    samples.push((t1.wrapping_sub(t0), delivered));
-                    delivered
-                }
-                Err(Fault::TimedOut) if E::LOSSY => 0,
+            let arrived = match outcome {
+                Ok(arrived) => arrived,
+                Err(Fault::TimedOut) if E::LOSSY => None,
                 Err(fault) => return Err(fault.into()),
             };
-            lost_in_a_row = if delivered == 0 { lost_in_a_row + 1 } else { 0 };
-            give_up_after(lost_in_a_row, size)?;
+            samples.push(transfer_sample(t0, arrived));
+            empty += u32::from(arrived.is_none());
+            if empty as usize == samples.len() {
+                give_up_after(empty, size)?;
+            }
             let elapsed = self.watch.end().wrapping_sub(effort.at);
             if samples.len() == samples_max || elapsed >= duration {
                 break;
@@ -255,6 +256,7 @@ impl<'a, E: End> Bench<'a, E> {
         let peer = self.finish_sink()?;
         self.conclude(&mut report, &peer);
         report.counters.insert("messages_per_transfer".to_owned(), count);
+        note_empty(&mut report, &samples);
         if E::LOSSY {
             report.flags.push("receiver-timed".to_owned());
         }
@@ -464,6 +466,23 @@ fn summarise_rates(
     sampler::summarise(&values, 1.0, spec, report);
 }
 
+/// The ticks of a transfer and the messages that it delivered.
+///
+/// One that delivered nothing has no end: it is a sample all the same, of a rate of zero. Without
+/// it the rate would be that of the transfers that got through.
+fn transfer_sample(began: u64, arrived: Option<Arrived>) -> (u64, u64) {
+    arrived.map_or((0, 0), |arrived| (arrived.at.wrapping_sub(began), arrived.messages.get()))
+}
+
+/// Says how many transfers delivered nothing.
+fn note_empty(report: &mut BlockReport, samples: &[(u64, u64)]) {
+    let empty = samples.iter().filter(|(_, delivered)| *delivered == 0).count() as u64;
+    if empty > 0 {
+        report.counters.insert("empty_transfers".to_owned(), empty);
+        report.flags.push("empty-transfers".to_owned());
+    }
+}
+
 /// Leaves out samples during which the clock went back, and says so.
 ///
 /// # Errors
@@ -573,6 +592,8 @@ pub(crate) fn reserve(samples: usize) -> Vec<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU64;
+
     use super::*;
 
     #[test]
@@ -580,6 +601,29 @@ mod tests {
         let mut samples = vec![100, 5_u64.wrapping_sub(9), 200];
         assert_eq!(discard_backwards(&mut samples, |&t| t), 1);
         assert_eq!(samples, [100, 200]);
+    }
+
+    #[test]
+    fn a_transfer_that_delivers_nothing_is_a_sample_of_zero_and_no_matter_of_the_clock() {
+        let some = |at, n| Some(Arrived { at, messages: NonZeroU64::new(n).unwrap() });
+        let mut samples: Vec<(u64, u64)> =
+            [some(3_000, 4), None, some(9_000, 2)].map(|a| transfer_sample(1_000, a)).to_vec();
+        assert_eq!(discard_backwards(&mut samples, |&(ticks, _)| ticks), 0);
+        let mut report = BlockReport::default();
+        note_empty(&mut report, &samples);
+        assert_eq!(report.counters["empty_transfers"], 1);
+        assert_eq!(report.flags, ["empty-transfers"]);
+        let spec = BlockSpec {
+            task: Task::Throughput { size: 1 },
+            duration_ns: 1,
+            samples_max: 10,
+            samples_kept: 10,
+            injected_ns: 0,
+        };
+        summarise_rates(samples, 12, Stopwatch::new(None), &spec, &mut report);
+        assert_eq!(report.n, 3);
+        let rounded: Vec<f64> = report.samples.iter().map(|rate| rate.round()).collect();
+        assert_eq!(rounded, [2e6, 0.0, 250_000.0]);
     }
 
     #[test]

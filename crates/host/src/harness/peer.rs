@@ -272,7 +272,7 @@ impl Part {
                         Some((last, answer)) if last == question.value => answer,
                         _ => Mark {
                             value: question.value << 32 | std::mem::take(&mut delivered),
-                            at: last_at,
+                            at: std::mem::take(&mut last_at),
                         },
                     };
                     answered = Some((question.value, answer));

@@ -114,7 +114,7 @@ pub(crate) enum Received {
 pub(crate) struct Mark {
     /// A number that tells questions apart; in an answer also a count.
     pub(crate) value: u64,
-    /// In an answer: the counter when the last message before the question arrived.
+    /// In an answer: the counter when the last of the messages counted arrived.
     pub(crate) at: u64,
 }
 

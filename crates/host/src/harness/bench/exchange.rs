@@ -2,12 +2,23 @@
 //!
 //! Left out: the clock reads around them.
 
+use std::num::NonZeroU64;
+
 use super::Bench;
 use crate::harness::payload;
 use crate::local::{End, Fault, Mark, Received};
 
 /// A mark is repeated this often.
 const MARKS_MAX: u32 = 100;
+
+/// What a transfer delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Arrived {
+    /// The counter when the last of it had arrived.
+    pub(super) at: u64,
+    /// How many messages it was.
+    pub(super) messages: NonZeroU64,
+}
 
 impl<E: End> Bench<'_, E> {
     /// One round trip; a stale reply on a lossy channel is passed over.
@@ -36,10 +47,9 @@ impl<E: End> Bench<'_, E> {
         Ok(())
     }
 
-    /// One transfer of `count` messages and its acknowledgement: when it ended, and the messages
-    /// that arrived.
+    /// One transfer of `count` messages and its acknowledgement: what arrived, if anything did.
     #[inline]
-    pub(super) fn transfer(&mut self, count: u64) -> Result<(u64, u64), Fault> {
+    pub(super) fn transfer(&mut self, count: u64) -> Result<Option<Arrived>, Fault> {
         self.peer.page.set_count(count);
         if E::LOSSY {
             return self.transfer_lossy(count);
@@ -50,14 +60,14 @@ impl<E: End> Bench<'_, E> {
             self.end.send(&self.tx[..self.size])?;
         }
         self.end.receive(&mut self.rx, self.ack)?;
-        let end = self.watch.end();
+        let at = self.watch.end();
         self.done += 1;
-        Ok((end, count))
+        Ok(NonZeroU64::new(count).map(|messages| Arrived { at, messages }))
     }
 
     /// The same where anything may vanish, the acknowledgement too: a mark, repeated until it is
     /// answered, asks how much came and when the last of it did, by the counter both CPUs share.
-    pub(super) fn transfer_lossy(&mut self, count: u64) -> Result<(u64, u64), Fault> {
+    pub(super) fn transfer_lossy(&mut self, count: u64) -> Result<Option<Arrived>, Fault> {
         for _ in 0..count {
             self.end.send(&self.tx[..self.size])?;
         }
@@ -72,7 +82,8 @@ impl<E: End> Bench<'_, E> {
                 if answer.value >> 32 == number {
                     let delivered = answer.value & 0xFFFF_FFFF;
                     self.lost += count.saturating_sub(delivered);
-                    return Ok((answer.at, delivered));
+                    return Ok(NonZeroU64::new(delivered)
+                        .map(|messages| Arrived { at: answer.at, messages }));
                 }
             }
         }
