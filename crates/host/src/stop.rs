@@ -1,4 +1,5 @@
-//! Requests to stop and to report: Ctrl-C and its like, counted instead of obeyed at once.
+//! Signals: requests to stop and to report, Ctrl-C and its like, counted instead of obeyed at once; and
+//! the limit on the size of files, which is an error of the write.
 
 use std::io;
 
@@ -13,6 +14,12 @@ pub fn listen() -> io::Result<()> {
 /// Requests so far: one means to stop after the block under way, two to stop at once.
 pub fn requests() -> u32 {
     signal::stop_requests()
+}
+
+/// Has a write beyond the limit on the size of files fail instead of ending this process; programs
+/// that it starts are not concerned.
+pub fn survive_file_limit() -> io::Result<()> {
+    signal::survive_file_limit()
 }
 
 /// Counts SIGUSR1 from now on: a request to say how things stand.

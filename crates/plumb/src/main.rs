@@ -4,5 +4,7 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    // Where this is refused, such a write ends the process, as it does by default.
+    drop(plumb_host::stop::survive_file_limit());
     plumb::cli::main()
 }

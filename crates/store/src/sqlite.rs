@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 
-pub use fault::StoreError;
+pub use fault::{Room, StoreError};
 pub use read::RunListing;
 use schema::Identity;
 pub use schema::VERSION;

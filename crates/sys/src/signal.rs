@@ -72,6 +72,23 @@ pub fn stop_requests() -> u32 {
     STOPS.load(Ordering::Relaxed)
 }
 
+extern "C" fn on_file_limit(_signal: libc::c_int) {}
+
+/// Makes a write beyond RLIMIT_FSIZE fail with EFBIG instead of ending the process (setrlimit(2)).
+///
+/// By a handler that does nothing: unlike ignoring the signal, it is not inherited by programs that are started.
+/// Where it is ignored already it stays so.
+pub fn survive_file_limit() -> io::Result<()> {
+    // SAFETY: a sigaction is plain data, about to be filled in.
+    let mut old: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: asks without setting; `old` is valid to write.
+    check(unsafe { libc::sigaction(libc::SIGXFSZ, std::ptr::null(), &raw mut old) })?;
+    if old.sa_sigaction == libc::SIG_IGN {
+        return Ok(());
+    }
+    handle(&[libc::SIGXFSZ], on_file_limit)
+}
+
 static STATUS: AtomicU32 = AtomicU32::new(0);
 
 extern "C" fn on_status(_signal: libc::c_int) {
@@ -164,7 +181,7 @@ fn handle(signals: &[libc::c_int], handler: extern "C" fn(libc::c_int)) -> io::R
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = handler as libc::sighandler_t;
     for &signal in signals {
-        // SAFETY: each handler here only adds to an atomic, which is async-signal-safe.
+        // SAFETY: each handler here adds to an atomic at most, which is async-signal-safe.
         check(unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) })?;
     }
     Ok(())
@@ -201,4 +218,24 @@ pub fn ignore_keyboard_interrupt() -> io::Result<()> {
 pub fn kill_self() {
     // SAFETY: takes plain numbers.
     unsafe { libc::raise(libc::SIGKILL) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Which signals a shell that is started ignores, as proc(5) prints them.
+    fn ignored_by_a_child() -> u64 {
+        let mut shell = std::process::Command::new("sh");
+        let output = shell.args(["-c", "grep SigIgn /proc/$$/status"]).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        u64::from_str_radix(text.split_whitespace().nth(1).unwrap(), 16).unwrap()
+    }
+
+    #[test]
+    fn programs_that_are_started_die_of_the_file_limit_as_ever() {
+        let before = ignored_by_a_child();
+        survive_file_limit().unwrap();
+        assert_eq!(ignored_by_a_child(), before);
+    }
 }

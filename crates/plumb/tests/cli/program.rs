@@ -64,6 +64,22 @@ impl Place {
         Outcome::of(self.command(words).output().unwrap())
     }
 
+    /// Runs it where no file may become longer than so many bytes.
+    pub fn run_with_files_up_to(&self, bytes: u64, words: &[&str]) -> Outcome {
+        let plain = self.command(words);
+        let mut limited = Command::new("prlimit");
+        limited.arg(format!("--fsize={bytes}")).arg("--");
+        limited.arg(plain.get_program()).args(plain.get_args()).stdin(Stdio::null());
+        limited.current_dir(self.directory.path());
+        for (name, value) in plain.get_envs() {
+            match value {
+                Some(value) => limited.env(name, value),
+                None => limited.env_remove(name),
+            };
+        }
+        Outcome::of(limited.output().unwrap())
+    }
+
     /// Runs it and expects it to end well.
     pub fn fine(&self, words: &[&str]) -> Outcome {
         let outcome = self.run(words);

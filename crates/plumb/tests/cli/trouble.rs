@@ -42,6 +42,20 @@ fn a_store_that_cannot_be_written_measures_nothing() {
 }
 
 #[test]
+fn a_limit_on_the_size_of_files_ends_a_run_with_a_message_and_loses_nothing() {
+    let place = Place::new();
+    place.measured();
+    let words = ["run", "call.kernel", "--launches=3", "--quick"];
+    let outcome = place.run_with_files_up_to(60 << 10, &words);
+    let told = &outcome.stderr;
+    assert_eq!(outcome.code, Some(4), "{told}");
+    assert!(told.contains("ulimit -f") && told.contains("cannot grow"), "{told}");
+    assert!(!told.contains("bug"), "{told}");
+    place.fine(&["store", "check"]);
+    place.fine(&["show"]);
+}
+
+#[test]
 fn a_store_of_a_newer_plumb_is_left_alone() {
     let place = Place::new();
     place.measured();

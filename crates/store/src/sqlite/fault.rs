@@ -89,16 +89,17 @@ pub enum StoreError {
         /// What stands in the way.
         reason: String,
     },
-    /// The device is full.
+    /// There is no room for more.
     #[error(
-        "the store {} cannot grow: its file system is full or its quota is used up; everything \
-         stored before is safe; free some space and continue with `plumb run --resume`, or name \
-         another file with --store",
-        path.display()
+        "the store {} cannot grow: {}; everything stored before is safe; {} and continue with \
+         `plumb run --resume`, or name another file with --store",
+        path.display(), room.why(), room.remedy()
     )]
     Full {
         /// The file.
         path: PathBuf,
+        /// What there is too little of.
+        room: Room,
     },
     /// Another process held the database for longer than we wait.
     #[error(
@@ -167,6 +168,53 @@ pub enum StoreError {
     },
 }
 
+/// What a store that cannot grow has too little of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// Space on the device, or in the user's quota.
+    Device,
+    /// What the process may write into one file, in bytes: RLIMIT_FSIZE of setrlimit(2).
+    File(u64),
+}
+
+impl Room {
+    fn why(self) -> String {
+        match self {
+            Self::Device => "its file system is full or its quota is used up".to_owned(),
+            Self::File(bytes) => {
+                format!("no file may be longer than {bytes} bytes here (ulimit -f)")
+            }
+        }
+    }
+
+    const fn remedy(self) -> &'static str {
+        match self {
+            Self::Device => "free some space",
+            Self::File(_) => "raise that limit",
+        }
+    }
+
+    /// The limit on the size of files, where a file of the store has come up to it.
+    ///
+    /// SQLite says that a write failed, and keeps EFBIG to itself.
+    fn file_limit(path: &Path) -> Option<Self> {
+        let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
+        let line = limits.lines().find_map(|line| line.strip_prefix("Max file size"))?;
+        // The soft limit; "unlimited" is no number.
+        let limit = line.split_whitespace().next()?.parse().ok()?;
+        let length = |suffix| {
+            let mut name = path.as_os_str().to_owned();
+            name.push(suffix);
+            std::fs::metadata(name).map_or(0, |file| file.len())
+        };
+        let longest = ["", "-wal", "-shm"].into_iter().map(length).max()?;
+        (longest.saturating_add(WRITE_MAX) > limit).then_some(Self::File(limit))
+    }
+}
+
+/// The most that SQLite adds to a file at once: its largest page (SQLite file format, §1.3.2).
+const WRITE_MAX: u64 = 64 << 10;
+
 impl StoreError {
     /// The store's view of an SQLite error.
     pub(super) fn from_sqlite(path: &Path, source: rusqlite::Error) -> Self {
@@ -178,7 +226,11 @@ impl StoreError {
             | rusqlite::Error::IntegralValueOutOfRange(..)
             | rusqlite::Error::Utf8Error(..) => Self::Corrupt { path, detail },
             rusqlite::Error::SqliteFailure(error, _) => match error.code {
-                ErrorCode::DiskFull => Self::Full { path },
+                ErrorCode::DiskFull => Self::Full { path, room: Room::Device },
+                ErrorCode::SystemIoFailure => match Room::file_limit(&path) {
+                    Some(room) => Self::Full { path, room },
+                    None => Self::Sqlite { path, source },
+                },
                 ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => {
                     Self::Busy { path, waited_s: super::BUSY_TIMEOUT.as_secs() }
                 }
