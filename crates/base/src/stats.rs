@@ -21,6 +21,11 @@
 //! | may the measuring stop | [`stopping`] |
 //! | samples whose truth is known | [`simulate`] |
 //!
+//! They are a library of their own: plumb itself asks no interval of a quartile or a tail
+//! ([`hierarchy::Hierarchy::quantile_interval`]) and fits no weighted line
+//! ([`regression::weighted_least_squares`]) so far. Those are kept for who reads its stored samples,
+//! and hold the same golden values, properties and coverage as the others.
+//!
 //! [`Seed`]: crate::seed::Seed
 
 pub mod autocorrelation;

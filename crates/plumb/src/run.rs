@@ -216,7 +216,7 @@ impl Execution<'_> {
             }
         }
         for cell in open {
-            self.ledger.count_launch(cell, round);
+            self.ledger.count_launch(cell);
         }
         // Every block of it is stored; how the processes end changes nothing.
         drop(launch.finish());

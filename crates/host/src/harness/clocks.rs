@@ -13,11 +13,7 @@ use super::spec::{BlockReport, BlockSpec, Task};
 use crate::clock::Stopwatch;
 
 /// Measures a block whose task is a clock.
-pub(crate) fn measure(
-    spec: &BlockSpec,
-    watch: Stopwatch,
-    _cpus: &[u32],
-) -> Result<BlockReport, Trouble> {
+pub(crate) fn measure(spec: &BlockSpec, watch: Stopwatch) -> Result<BlockReport, Trouble> {
     let canary = Canary::before(watch, spec);
     let values = match &spec.task {
         Task::ClockResolution { clock } => with_clock(clock, watch, Resolution { spec, watch }),

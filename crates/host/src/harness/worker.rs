@@ -130,7 +130,7 @@ fn without_channel(spec: &LaunchSpec, mut talk: Talk) -> io::Result<()> {
         }
         match checksums.measure(block, watch, &cpus)? {
             Some(report) => Ok(report),
-            None => clocks::measure(block, watch, &cpus),
+            None => clocks::measure(block, watch),
         }
     })
 }

@@ -191,7 +191,7 @@ impl Ledger {
     }
 
     /// A launch has visited the cell to its end.
-    pub(super) fn count_launch(&mut self, cell: usize, _round: u32) {
+    pub(super) fn count_launch(&mut self, cell: usize) {
         self.entries[cell].visits += 1;
     }
 
