@@ -92,7 +92,7 @@ mod tests {
     fn store_with(ids: &[(&str, i64)]) -> (tempfile::TempDir, Store) {
         let (directory, mut store) = sample::store();
         for (id, created_unix_ms) in ids {
-            store.create_run(&sample::run(id, *created_unix_ms)).unwrap();
+            store.insert(&sample::bare(id, *created_unix_ms)).unwrap();
         }
         (directory, store)
     }

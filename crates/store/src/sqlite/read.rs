@@ -5,7 +5,7 @@
 use rusqlite::{OptionalExtension, Params, Row};
 
 use super::{Store, StoreError, rows};
-use crate::record::{Run, RunData, RunStatus};
+use crate::record::{Run, RunData};
 
 /// A run as a list shows it.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,19 +38,6 @@ impl Store {
             rows::RUN
         );
         self.collect(&sql, [], listing)
-    }
-
-    /// Runs that have not come to their end, newest first: those stopped by their user, those
-    /// whose process was killed, and the one being measured now, if any.
-    ///
-    /// # Errors
-    /// The store's own troubles.
-    pub fn find_interrupted(&self) -> Result<Vec<RunListing>, StoreError> {
-        let mut runs = self.runs()?;
-        runs.retain(|listing| {
-            matches!(listing.run.status, RunStatus::Running | RunStatus::Interrupted)
-        });
-        Ok(runs)
     }
 
     /// A run with everything in it, by its whole id.

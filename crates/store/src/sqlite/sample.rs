@@ -29,6 +29,12 @@ pub(super) fn run(id: &str, created_unix_ms: i64) -> Run {
     }
 }
 
+/// A run that has nothing yet.
+pub(super) fn bare(id: &str, created_unix_ms: i64) -> RunData {
+    let run = run(id, created_unix_ms);
+    RunData { run, cells: Vec::new(), launches: Vec::new(), blocks: Vec::new() }
+}
+
 pub(super) fn cell(id: i64, mechanism: &str) -> Cell {
     Cell {
         id,

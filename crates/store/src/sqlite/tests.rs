@@ -1,7 +1,7 @@
 //! Tests of the store as a whole: round trips, and every kind of trouble with a file.
 
 use super::*;
-use crate::record::{CellStatus, RunStatus};
+use crate::record::{CellStatus, RunData, RunStatus};
 use std::collections::BTreeMap;
 
 fn path_in(directory: &tempfile::TempDir) -> PathBuf {
@@ -20,8 +20,8 @@ fn a_run_comes_back_as_it_went_in() {
 fn a_run_written_piece_by_piece_is_the_same_as_one_written_whole() {
     let (_directory, mut store) = sample::store();
     let data = sample::run_data("a");
-    store.create_run(&data.run).unwrap();
-    store.add_cells("a", &data.cells).unwrap();
+    let (launches, blocks) = (Vec::new(), Vec::new());
+    store.insert(&RunData { launches, blocks, ..data.clone() }).unwrap();
     data.launches.iter().for_each(|launch| store.add_launch("a", launch).unwrap());
     data.blocks.iter().for_each(|block| store.add_block("a", block).unwrap());
     assert_eq!(store.load("a").unwrap(), data);
@@ -46,27 +46,11 @@ fn status_and_notes_change_and_nothing_else_does() {
 fn runs_are_listed_newest_first_with_what_they_hold() {
     let (_directory, mut store) = sample::store();
     store.insert(&sample::run_data("newer")).unwrap();
-    store.create_run(&sample::run("older", 5)).unwrap();
+    store.insert(&sample::bare("older", 5)).unwrap();
     let runs = store.runs().unwrap();
     assert_eq!(runs[0].run.id, "newer");
     assert_eq!((runs[0].cells, runs[0].cells_open, runs[0].launches, runs[0].blocks), (4, 2, 2, 5));
     assert_eq!((runs[1].run.id.as_str(), runs[1].blocks), ("older", 0));
-}
-
-#[test]
-fn only_unfinished_runs_are_interrupted() {
-    let (_directory, mut store) = sample::store();
-    for (id, status) in [
-        ("killed", RunStatus::Running),
-        ("stopped", RunStatus::Interrupted),
-        ("done", RunStatus::Complete),
-        ("theirs", RunStatus::Imported),
-    ] {
-        store.create_run(&sample::run(id, 0)).unwrap();
-        store.update_run(id, status, &BTreeMap::new()).unwrap();
-    }
-    let ids: Vec<_> = store.find_interrupted().unwrap().into_iter().map(|l| l.run.id).collect();
-    assert_eq!(ids, ["stopped", "killed"]);
 }
 
 #[test]
@@ -87,8 +71,8 @@ fn a_taken_id_is_refused_and_a_new_one_avoids_it() {
     let (_directory, mut store) = sample::store();
     let id = store.new_run_id("ladder", 1_795_230_985_123, 0x7f3a).unwrap();
     assert_eq!(id, "ladder-20261121-7f3a");
-    store.create_run(&sample::run(&id, 0)).unwrap();
-    let error = store.create_run(&sample::run(&id, 0)).unwrap_err();
+    store.insert(&sample::bare(&id, 0)).unwrap();
+    let error = store.insert(&sample::bare(&id, 0)).unwrap_err();
     assert!(matches!(error, StoreError::RunExists { .. }), "{error}");
     let next = store.new_run_id("ladder", 1_795_230_985_123, 0x7f3a).unwrap();
     assert_eq!(next, "ladder-20261121-7f3b");
@@ -132,8 +116,8 @@ fn a_reader_sees_whole_blocks_while_a_run_measures() {
 fn two_writers_wait_for_each_other() {
     let (directory, mut first) = sample::store();
     let mut second = Store::open(&path_in(&directory), Mode::Write).unwrap();
-    first.create_run(&sample::run("a", 0)).unwrap();
-    second.create_run(&sample::run("b", 1)).unwrap();
+    first.insert(&sample::bare("a", 0)).unwrap();
+    second.insert(&sample::bare("b", 1)).unwrap();
     assert_eq!(first.runs().unwrap().len(), 2);
 }
 
@@ -154,7 +138,7 @@ fn a_store_made_by_many_at_once_is_made_once() {
                 scope.spawn(move || {
                     together.wait();
                     let mut store = Store::open(path, Mode::Write).unwrap();
-                    store.create_run(&sample::run(&id.to_string(), id)).unwrap();
+                    store.insert(&sample::bare(&id.to_string(), id)).unwrap();
                 });
             }
         });
@@ -168,7 +152,7 @@ fn a_writer_that_never_lets_go_is_reported_as_busy() {
     let mut second = Store::open(&path_in(&directory), Mode::Write).unwrap();
     second.connection.busy_timeout(Duration::ZERO).unwrap();
     first.connection.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let error = second.create_run(&sample::run("b", 1)).unwrap_err();
+    let error = second.insert(&sample::bare("b", 1)).unwrap_err();
     assert!(matches!(error, StoreError::Busy { .. }), "{error}");
 }
 
@@ -265,7 +249,7 @@ fn a_write_protected_file_is_unwritable() {
     assert!(matches!(error, StoreError::Unwritable { .. }), "{error}");
 
     let mut reader = Store::open(&path_in(&directory), Mode::Read).unwrap();
-    let error = reader.create_run(&sample::run("a", 0)).unwrap_err();
+    let error = reader.insert(&sample::bare("a", 0)).unwrap_err();
     assert!(matches!(error, StoreError::Unwritable { .. }), "{error}");
 }
 

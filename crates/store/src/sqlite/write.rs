@@ -55,16 +55,6 @@ impl Store {
         error.map_or(Ok(id), |source| Err(self.fault(source)))
     }
 
-    /// Adds a run without cells.
-    ///
-    /// # Errors
-    /// [`StoreError::RunExists`] when its id is taken, and the store's own troubles.
-    pub fn create_run(&mut self, run: &Run) -> Result<(), StoreError> {
-        self.write(&format!("run {}", run.id), &run.id, |connection| {
-            insert_run(connection, run).map(|_| ())
-        })
-    }
-
     /// Sets the status of a run and adds to its notes; a note of the same name is replaced.
     ///
     /// # Errors
@@ -83,18 +73,6 @@ impl Store {
                 .prepare_cached(sql)?
                 .execute(named_params! { ":run": run, ":status": status, ":notes": notes })?;
             if changed == 0 { Err(Refused::NoRun) } else { Ok(()) }
-        })
-    }
-
-    /// Adds cells to a run, all or none.
-    ///
-    /// # Errors
-    /// [`StoreError::NoRun`], [`StoreError::Invalid`] when an id is taken, and the store's own
-    /// troubles.
-    pub fn add_cells(&mut self, run: &str, cells: &[Cell]) -> Result<(), StoreError> {
-        self.write(&format!("cells of run {run}"), run, |connection| {
-            let key = key_of(connection, run)?.ok_or(Refused::NoRun)?;
-            cells.iter().try_for_each(|cell| insert_cell(connection, key, cell))
         })
     }
 
@@ -124,7 +102,8 @@ impl Store {
     /// Adds a launch to a run.
     ///
     /// # Errors
-    /// As for [`Store::add_cells`].
+    /// [`StoreError::NoRun`], [`StoreError::Invalid`] when its id is taken, and the store's own
+    /// troubles.
     pub fn add_launch(&mut self, run: &str, launch: &Launch) -> Result<(), StoreError> {
         self.write(&format!("launch {} of run {run}", launch.id), run, |connection| {
             let key = key_of(connection, run)?.ok_or(Refused::NoRun)?;
@@ -156,7 +135,7 @@ impl Store {
         })
     }
 
-    /// Adds a whole run, all or nothing: for imports and copies.
+    /// Adds a run with whatever it has so far, all or nothing.
     ///
     /// # Errors
     /// [`StoreError::RunExists`] when its id is taken, [`StoreError::Invalid`] when its parts
