@@ -67,33 +67,26 @@ impl StoreCommand {
 }
 
 fn check(store: &Store, output: &Output) -> Result<Exit, Failure> {
-    let mut faults = store.integrity().map_err(Problem::from)?;
-    let listings = store.runs().map_err(Problem::from)?;
     let mut blocks = 0;
-    for listing in &listings {
-        let id = &listing.run.id;
-        let data = match store.load(id) {
-            Ok(data) => data,
-            Err(error) => {
-                faults.push(format!("run {id}: {error}"));
-                continue;
-            }
-        };
+    let faults = store.check(|data| {
         blocks += data.blocks.len() as u64;
-        for block in data.blocks.iter().filter(|block| !block.histogram.is_empty()) {
-            if let Err(error) = Histogram::decode(&block.histogram) {
-                faults.push(format!(
-                    "run {id}, cell {}, launch {}: its histogram cannot be read: {error}",
-                    block.cell, block.launch
-                ));
-            }
-        }
-    }
+        let held = data.blocks.iter().filter(|block| !block.histogram.is_empty());
+        held.filter_map(|block| {
+            let error = Histogram::decode(&block.histogram).err()?;
+            Some(format!(
+                "cell {}, launch {}: its histogram cannot be read: {error}",
+                block.cell, block.launch
+            ))
+        })
+        .collect()
+    });
+    let faults = faults.map_err(Problem::from)?;
+    let runs = store.runs().map_err(Problem::from)?.len() as u64;
     let sound = faults.is_empty();
     let document = CheckDocument {
         schema: SCHEMA.to_owned(),
         store: store.path().display().to_string(),
-        runs: listings.len() as u64,
+        runs,
         blocks,
         sound,
         faults,

@@ -321,3 +321,21 @@ fn rows_that_make_no_sense_are_damage() {
         assert!(problems.iter().any(|problem| problem.contains(told)), "{told}: {problems:?}");
     }
 }
+
+#[test]
+fn a_run_that_cannot_be_read_is_told_once_and_one_that_can_is_examined_once() {
+    let (_directory, mut store) = sample::store();
+    store.insert(&sample::run_data("a")).unwrap();
+    store.insert(&sample::run_data("b")).unwrap();
+    let spoil = "UPDATE run SET status = 'asleep' WHERE id = 'a'";
+    store.connection.execute_batch(spoil).unwrap();
+    let mut examined = Vec::new();
+    let problems = store.check(|data| {
+        examined.push(data.run.id.clone());
+        vec!["cell 1: odd".to_owned()]
+    });
+    let problems = problems.unwrap();
+    assert_eq!(examined, ["b"]);
+    assert_eq!(problems.iter().filter(|problem| problem.contains("run a")).count(), 1);
+    assert_eq!(problems.last().map(String::as_str), Some("run b, cell 1: odd"));
+}
