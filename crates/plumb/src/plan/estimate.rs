@@ -1,6 +1,7 @@
 //! How long a plan will take.
 //!
-//! Left out: learning from the run itself, which the run loop does as it goes.
+//! The one estimate: a run that is under way asks it too, until it has seen enough of itself. Left out:
+//! learning from the run, which the run loop does as it goes.
 
 use std::collections::BTreeSet;
 
@@ -36,18 +37,47 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// Estimates the cells of a plan: launches × (15 ms, 115 ms over an emulated link, + blocks ×
-    /// (block + 25 %)).
+    /// Estimates the cells of a plan, round by round.
     pub fn of(cells: &[CellPlan], limits: &Limits) -> Self {
+        let round = Round::of(cells, limits);
+        let most = round.time * u64::from(limits.launches_max);
+        // The budget stops new rounds, not the one under way.
+        let stopped = limits.budget.map_or(most, |budget| most.min(budget + round.time));
+        let least = round.time * u64::from(limits.launches_min);
+        Self {
+            least: least.min(stopped),
+            most: stopped,
+            cells: round.cells,
+            groups: round.groups,
+            blocks: round.blocks,
+        }
+    }
+}
+
+/// What one round of some cells is: a launch of each of their groups.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Round {
+    /// How long it takes.
+    pub time: Span,
+    /// Cells that can be measured here.
+    pub cells: u64,
+    /// Launches: one for each group.
+    pub groups: u64,
+    /// Blocks.
+    pub blocks: u64,
+}
+
+impl Round {
+    /// The launches of these cells' groups (15 ms each, 115 ms over an emulated link), and their blocks
+    /// (a quarter longer than what they time).
+    pub fn of<'a>(cells: impl IntoIterator<Item = &'a CellPlan>, limits: &Limits) -> Self {
+        let mut round = Self::default();
         let mut groups: BTreeSet<&LaunchGroup> = BTreeSet::new();
-        let mut blocks = 0;
-        let mut measured = 0;
-        let mut round = Span::ZERO;
         let mut served = Vec::new();
         for cell in cells {
             let Action::Measure { group, task, .. } = &cell.action else { continue };
             groups.insert(group);
-            measured += 1;
+            round.cells += 1;
             if task.has_parts() {
                 // One block serves all its responses.
                 if served.contains(&(group, task)) {
@@ -55,34 +85,26 @@ impl Estimate {
                 }
                 served.push((group, task));
             }
-            blocks += u64::from(limits.passes);
+            round.blocks += u64::from(limits.passes);
             let block =
                 cell.block_time(limits) * AROUND_BLOCK.0 / AROUND_BLOCK.1 + patience(&cell.action);
-            round += block * u64::from(limits.passes);
+            round.time += block * u64::from(limits.passes);
         }
-        round += LAUNCH * groups.len() as u64;
-        let has_link = |group: &&&LaunchGroup| {
-            let path = match &group.subject {
-                Subject::Remote(remote) => Some(&remote.path),
-                Subject::Streams(streams) => streams.path.as_ref(),
-                Subject::Visits(visits) => visits.path.as_ref(),
-                _ => None,
-            };
-            path.is_some_and(|path| matches!(path.wire, Wire::Link(_)))
-        };
-        round += LINK * groups.iter().filter(has_link).count() as u64;
-        let most = round * u64::from(limits.launches_max);
-        // The budget stops new rounds, not the one under way.
-        let stopped = limits.budget.map_or(most, |budget| most.min(budget + round));
-        let least = round * u64::from(limits.launches_min);
-        Self {
-            least: least.min(stopped),
-            most: stopped,
-            cells: measured,
-            groups: groups.len() as u64,
-            blocks,
-        }
+        let linked = groups.iter().filter(|group| has_link(group)).count() as u64;
+        round.groups = groups.len() as u64;
+        round.time += LAUNCH * round.groups + LINK * linked;
+        round
     }
+}
+
+fn has_link(group: &LaunchGroup) -> bool {
+    let path = match &group.subject {
+        Subject::Remote(remote) => Some(&remote.path),
+        Subject::Streams(streams) => streams.path.as_ref(),
+        Subject::Visits(visits) => visits.path.as_ref(),
+        _ => None,
+    };
+    path.is_some_and(|path| matches!(path.wire, Wire::Link(_)))
 }
 
 /// Time that a block spends waiting for datagrams that were lost.

@@ -1,6 +1,6 @@
 //! The account of a run under way: which cells are open, what they have, what they still need.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use plumb_base::seed::Seed;
 use plumb_base::stats::hierarchy::Hierarchy;
@@ -13,12 +13,10 @@ use plumb_store::record::{Block, CellStatus, RunData};
 
 use crate::experiment::{Action, CellPlan, LaunchGroup};
 use crate::plan::Limits;
+use crate::plan::estimate::Round;
 
 /// Order statistics of a block that the stopping rule keeps.
 const KEPT: usize = 64;
-
-/// Launches of one block on top of its own time, before anything is known of this machine.
-const BLOCK_OVERHEAD_SHARE: f64 = 0.35;
 
 /// Why a cell needs no more launches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -248,16 +246,29 @@ impl Ledger {
             .sum()
     }
 
-    /// Time that these will take, by the blocks measured so far, or by their own length.
+    /// Time that these will take, by the blocks measured so far, or as the plan was estimated.
     pub(super) fn time_open(&self, limits: &Limits) -> Span {
-        let blocks = self.blocks_open(limits);
         let done = self.blocks_done - self.blocks_before;
         if done < 20 {
-            let each = limits.block.as_secs_f64() * (1.0 + BLOCK_OVERHEAD_SHARE);
-            return Span::from_secs_f64(each * blocks as f64);
+            return self.time_estimated(limits);
         }
         let elapsed = monotonic_ns().saturating_sub(self.began_ns) as f64 * 1e-9;
-        Span::from_secs_f64(elapsed / done as f64 * blocks as f64)
+        Span::from_secs_f64(elapsed / done as f64 * self.blocks_open(limits) as f64)
+    }
+
+    /// Rounds of the cells that still want as many, one estimate for each set of them.
+    fn time_estimated(&self, limits: &Limits) -> Span {
+        let wanted = |entry: &Entry| limits.launches_max.saturating_sub(entry.visits);
+        let open: Vec<&Entry> = self.entries.iter().filter(|entry| entry.open).collect();
+        let rounds: BTreeSet<u32> = open.iter().map(|entry| wanted(entry)).collect();
+        let (mut sum, mut before) = (Span::ZERO, 0);
+        for rounds in rounds {
+            let cells = open.iter().filter(|entry| wanted(entry) >= rounds);
+            let round = Round::of(cells.map(|entry| &entry.plan), limits);
+            sum += round.time * u64::from(rounds - before);
+            before = rounds;
+        }
+        sum
     }
 }
 
@@ -318,6 +329,41 @@ mod tests {
         let seen = order_statistics(&block(vec![1.0; 100], histogram.encode()));
         let median = quantile::of_sorted(&seen, 0.5);
         assert!((median - 200.0).abs() < 2.0, "{median}");
+    }
+
+    fn cell(size: u64) -> CellPlan {
+        let group = LaunchGroup {
+            subject: Subject::Alone,
+            placement: plumb_host::topology::Placement::SameCpu,
+            cpu: None,
+        };
+        let task = plumb_host::harness::spec::Task::Latency { size };
+        CellPlan {
+            experiment: "latency.local".to_owned(),
+            factors: plumb_store::record::Factors::default().with("size", size),
+            response: "latency".to_owned(),
+            unit: plumb_base::units::Unit::Nanoseconds,
+            better: plumb_store::record::Better::Lower,
+            action: Action::Measure { group, task, injected: Span::ZERO },
+        }
+    }
+
+    #[test]
+    fn the_time_left_begins_as_the_plan_was_estimated_and_shrinks_with_each_launch() {
+        let cells = vec![cell(1), cell(2), cell(4)];
+        let limits = Limits { budget: None, ..crate::plan::preset::Preset::Quick.limits() };
+        let estimate = crate::plan::Estimate::of(&cells, &limits);
+        let mut ledger = Ledger::new(cells);
+        assert_eq!(ledger.time_open(&limits), estimate.most);
+        let mut before = estimate.most;
+        for cell in 0..3 {
+            ledger.count_launch(cell);
+            let left = ledger.time_open(&limits);
+            assert!(left < before, "{left} {before}");
+            before = left;
+        }
+        let round = Round::of(ledger.entries.iter().map(|entry| &entry.plan), &limits).time;
+        assert_eq!(before + round, estimate.most);
     }
 
     #[test]
