@@ -48,6 +48,8 @@ pub struct Measured<'a> {
     pub hierarchy: Hierarchy,
     /// Seed of whatever is resampled of it.
     pub seed: Seed,
+    /// Its blocks in which nothing was sampled.
+    empty: Vec<&'a Block>,
 }
 
 /// The blocks of one cell in one launch.
@@ -68,14 +70,17 @@ impl MeasuredLaunch<'_> {
     }
 }
 
-/// Every cell of a run that has blocks, in the order of the cells.
+/// Every cell of a run that has samples, in the order of the cells.
 ///
 /// Blocks of unknown launches or cells (a damaged import) are left out.
 pub fn measured(data: &RunData) -> Vec<Measured<'_>> {
     let rounds: BTreeMap<i64, u32> = data.launches.iter().map(|l| (l.id, l.round)).collect();
     let mut by_cell: BTreeMap<i64, BTreeMap<(u32, i64), Vec<&Block>>> = BTreeMap::new();
-    for block in data.blocks.iter().filter(|block| block.n > 0) {
-        if let Some(round) = rounds.get(&block.launch) {
+    let mut empty: BTreeMap<i64, Vec<&Block>> = BTreeMap::new();
+    for block in &data.blocks {
+        if block.n == 0 {
+            empty.entry(block.cell).or_default().push(block);
+        } else if let Some(round) = rounds.get(&block.launch) {
             let launches = by_cell.entry(block.cell).or_default();
             launches.entry((*round, block.launch)).or_default().push(block);
         }
@@ -84,7 +89,10 @@ pub fn measured(data: &RunData) -> Vec<Measured<'_>> {
     data.cells
         .iter()
         .filter_map(|cell| Some((cell, by_cell.remove(&cell.id)?)))
-        .map(|(cell, launches)| Measured::new(cell, launches, seed))
+        .map(|(cell, launches)| {
+            let empty = empty.remove(&cell.id).unwrap_or_default();
+            Measured { empty, ..Measured::new(cell, launches, seed) }
+        })
         .collect()
 }
 
@@ -96,10 +104,11 @@ impl<'a> Measured<'a> {
             .collect();
         let samples = launches.iter().map(MeasuredLaunch::samples).collect();
         let seed = seed.derive(&cell.key());
-        Self { cell, launches, hierarchy: Hierarchy::new(samples), seed }
+        let hierarchy = Hierarchy::new(samples);
+        Self { cell, launches, hierarchy, seed, empty: Vec::new() }
     }
 
-    /// Every block of the cell.
+    /// Every block of the cell that has samples.
     pub fn blocks(&self) -> impl Iterator<Item = &'a Block> + '_ {
         self.launches.iter().flat_map(|launch| launch.blocks.iter().copied())
     }
@@ -146,8 +155,9 @@ impl<'a> Measured<'a> {
             ));
         }
         flags::stopped(self.cell, &summary, &mut flags);
-        flags::disturbances(&blocks, &mut flags);
-        let counters = totals(&blocks);
+        let all: Vec<&Block> = blocks.iter().chain(&self.empty).copied().collect();
+        flags::disturbances(&all, &mut flags);
+        let counters = totals(&all);
         let cpu = cpu::cost(&blocks, self.cell.factors.text("mechanism").is_some());
         head(self.cell, summary, cpu, counters, flags)
     }
@@ -413,6 +423,23 @@ mod tests {
         let result = one(&synthetic);
         assert_eq!(result.summary.n, 2000);
         assert!(result.summary.n_eff < 500.0, "{}", result.summary.n_eff);
+    }
+
+    #[test]
+    fn a_block_in_which_nothing_got_through_is_told_and_counted_beside_the_others() {
+        let mut synthetic = pipe(Design::default());
+        let (plain, blocks) = (one(&synthetic), synthetic.data.blocks.len());
+        let mut empty = synthetic.data.blocks[0].clone();
+        (empty.n, empty.pass) = (0, 1);
+        empty.samples.clear();
+        empty.counters = [("lost".to_owned(), 5)].into();
+        empty.flags = vec!["nothing-delivered: 5 messages in a row were lost".to_owned()];
+        synthetic.data.blocks.push(empty);
+        let result = one(&synthetic);
+        assert_eq!(result.summary, plain.summary);
+        assert_eq!(result.counters["lost"], 5);
+        let told = format!("nothing-delivered: 1 of {} blocks", blocks + 1);
+        assert!(result.flags.contains(&told), "{:?}", result.flags);
     }
 
     #[test]

@@ -253,7 +253,13 @@ impl Execution<'_> {
         let pinned = plan.is_pinned();
         let flags = self.flags.of(&report, pinned);
         if report.parts.is_empty() {
+            let silence = flags::silence(&flags);
             self.keep(visit, cell, report, flags)?;
+            if let Some(reason) = silence
+                && self.ledger.is_silent(cell)
+            {
+                self.give_up(&[cell], &CellStatus::Unavailable(reason))?;
+            }
             return Ok(Ok(vec![cell]));
         }
         let kin = self.ledger.kin(cell, visit.open);

@@ -91,12 +91,11 @@ fn every_mechanism_returns_every_message_intact() {
             let Some(mut launch) = start(mechanism, wake) else { continue };
             for size in sizes(mechanism) {
                 let what = format!("{} {} {size}", mechanism.name(), wake.name());
-                let Some(report) = measure(&what, &mut launch, Task::Latency { size }) else {
-                    // Only what loses datagrams may fail to bring back a message of many.
-                    assert!(mechanism.is_lossy() && size > 65_507, "{what}");
-                    continue;
-                };
-                assert!(report.n > 0 && report.samples.iter().all(|&ns| ns > 0.0), "{what}");
+                let report = measure(&what, &mut launch, Task::Latency { size }).unwrap();
+                // Only what loses datagrams may fail to bring back a message of many.
+                let may_be_lost = mechanism.is_lossy() && size > 65_507;
+                assert!(report.n > 0 || may_be_lost, "{what}");
+                assert!(report.samples.iter().all(|&ns| ns > 0.0), "{what}");
                 assert_eq!(report.counters.get("corrupted"), None, "{what}");
             }
             launch.finish().unwrap();
@@ -184,6 +183,23 @@ fn a_slowed_receiver_is_as_fast_as_ever_in_the_next_task() {
     // Whatever else the machine does, one round trip in hundreds is shorter than the pause.
     let fastest = report.samples.iter().copied().fold(f64::INFINITY, f64::min);
     assert!(fastest < pause.as_ns() as f64, "{fastest} ns");
+}
+
+#[test]
+fn a_block_in_which_everything_is_lost_is_a_block_without_samples_and_the_launch_goes_on() {
+    let _alone = alone();
+    let mut spec = spec(Mechanism::Udp4, Wake::Block);
+    if let Subject::Channel(channel) = &mut spec.subject {
+        channel.options.loss_ppm = 1_000_000;
+    }
+    let mut launch = Launch::start(Path::new(PLUMB), &spec, &mut || false).unwrap();
+    for task in [Task::Latency { size: 64 }, Task::Throughput { size: 64 }] {
+        let report = measure("udp4", &mut launch, task).unwrap();
+        assert_eq!((report.n, report.samples.len()), (0, 0), "{report:?}");
+        let told = |flag: &String| flag.starts_with("nothing-delivered: ");
+        assert!(report.flags.iter().any(told), "{:?}", report.flags);
+    }
+    launch.finish().unwrap();
 }
 
 /// Process ids of the descendants of this test that run plumb.

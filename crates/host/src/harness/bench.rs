@@ -15,7 +15,9 @@ use super::control::{PeerReport, PeerTask, Role};
 use super::effort::{CpuReading, KernelTimes};
 use super::payload;
 use super::sampler;
-use super::spec::{BlockReport, BlockSpec, ChannelSpec, LaunchSpec, Subject, Task};
+use super::spec::{
+    BlockReport, BlockSpec, ChannelSpec, LaunchSpec, NOTHING_DELIVERED, Subject, Task,
+};
 use super::worker::Peer;
 use crate::clock::{ClockQuality, Stopwatch};
 use crate::local::mechanism::{Carries, Mechanism};
@@ -36,6 +38,8 @@ mod tracepoints;
 pub(crate) enum Trouble {
     /// It cannot be done over this channel on this host; the launch goes on.
     Impossible(String),
+    /// Nothing got through a channel that loses messages, this time.
+    Silent(String),
     /// The launch is over.
     Broken(String),
 }
@@ -57,7 +61,7 @@ const MARK_WAIT_MS: i32 = 2;
 /// Bytes that may wait in front of a mark at the slowest hop.
 const MARK_PATH: u64 = 64 << 10;
 
-/// Messages lost in a row before a block is given up: nothing gets through.
+/// Messages lost in a row, before any came, after which a block is given up.
 const LOST_IN_A_ROW_MAX: u32 = 5;
 
 /// A channel's open end, with what timing needs.
@@ -139,8 +143,11 @@ impl<'a, E: End> Bench<'a, E> {
             }
             other => Err(Trouble::Impossible(format!("{other:?} needs no channel"))),
         };
-        if let Err(Trouble::Impossible(_)) = &report {
+        if let Err(Trouble::Impossible(_) | Trouble::Silent(_)) = &report {
             self.leave_task()?;
+        }
+        if let Err(Trouble::Silent(reason)) = report {
+            report = Ok(silent(self.lost, &reason));
         }
         if let Ok(report) = &mut report {
             report.effort.canary_ns = canary.after();
@@ -301,7 +308,7 @@ impl<'a, E: End> Bench<'a, E> {
         let mut ticks = reserve(samples_max);
         let effort = self.effort();
         let duration = self.watch.ticks(spec.duration_ns as f64);
-        let mut lost_in_a_row = 0;
+        let mut lost = 0;
         loop {
             let t0 = self.watch.begin();
             let mut outcome = Ok(());
@@ -313,15 +320,14 @@ impl<'a, E: End> Bench<'a, E> {
             }
             let t1 = self.watch.end();
             match outcome {
-                Ok(()) => {
-                    ticks.push(t1.wrapping_sub(t0));
-                    lost_in_a_row = 0;
-                }
+                Ok(()) => ticks.push(t1.wrapping_sub(t0)),
                 // A lost datagram is counted; its time is the timer's, not the channel's.
                 Err(Fault::TimedOut) if E::LOSSY => {
                     self.lost += 1;
-                    lost_in_a_row += 1;
-                    give_up_after(lost_in_a_row, size)?;
+                    lost += 1;
+                    if ticks.is_empty() {
+                        give_up_after(lost, size)?;
+                    }
                 }
                 Err(fault) => return Err(fault.into()),
             }
@@ -330,7 +336,7 @@ impl<'a, E: End> Bench<'a, E> {
             }
         }
         let mut report = self.report(&effort, self.done);
-        keep_forward(&mut ticks, self.lost, size, &mut report)?;
+        keep_forward(&mut ticks, self.lost, size, &mut report);
         report.batch = batch;
         if batch > 1 {
             report.flags.push("batched".to_owned());
@@ -483,25 +489,21 @@ fn note_empty(report: &mut BlockReport, samples: &[(u64, u64)]) {
     }
 }
 
-/// Leaves out samples during which the clock went back, and says so.
-///
-/// # Errors
-/// None is left.
-fn keep_forward(
-    ticks: &mut Vec<u64>,
-    lost: u64,
-    size: u64,
-    report: &mut BlockReport,
-) -> Result<(), Trouble> {
-    let backwards = discard_backwards(ticks, |&t| t);
+/// Leaves out samples during which the clock went back, and says so, or that there is none at all.
+fn keep_forward(ticks: &mut Vec<u64>, lost: u64, size: u64, report: &mut BlockReport) {
     if ticks.is_empty() {
-        return Err(Trouble::Impossible(format!(
-            "none of {lost} messages of {} came back",
-            format_bytes(size)
-        )));
+        let none = format!("none of {lost} messages of {} came back", format_bytes(size));
+        report.flags.push(format!("{NOTHING_DELIVERED}: {none}"));
     }
-    note_backwards(report, backwards);
-    Ok(())
+    note_backwards(report, discard_backwards(ticks, |&t| t));
+}
+
+/// The report of a block in which nothing got through: no samples, and why.
+fn silent(lost: u64, reason: &str) -> BlockReport {
+    let mut report = BlockReport { batch: 1, histogram_scale: 1.0, ..BlockReport::default() };
+    report.counters.insert("lost".to_owned(), lost);
+    report.flags.push(format!("{NOTHING_DELIVERED}: {reason}"));
+    report
 }
 
 /// How long an answer to a mark may take: not long here, and more than a round trip elsewhere.
@@ -511,12 +513,12 @@ fn mark_wait_ms(subject: &Subject) -> i32 {
     MARK_WAIT_MS.saturating_add(i32::try_from(exchange_ms).unwrap_or(i32::MAX))
 }
 
-/// Gives a block up when too many messages in a row were lost.
+/// Gives a block up when so many messages in a row were lost that none may ever come.
 fn give_up_after(lost_in_a_row: u32, size: u64) -> Result<(), Trouble> {
     if lost_in_a_row < LOST_IN_A_ROW_MAX {
         return Ok(());
     }
-    Err(Trouble::Impossible(format!(
+    Err(Trouble::Silent(format!(
         "{lost_in_a_row} messages of {} in a row were lost: some buffer on the way does not hold one",
         format_bytes(size)
     )))

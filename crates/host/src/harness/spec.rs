@@ -424,6 +424,10 @@ pub struct LaunchFacts {
     pub facts: BTreeMap<String, String>,
 }
 
+/// Flag of a block without samples, because nothing got through a channel that loses messages; what
+/// was lost follows it after a colon.
+pub const NOTHING_DELIVERED: &str = "nothing-delivered";
+
 /// The outcome of a block.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BlockReport {

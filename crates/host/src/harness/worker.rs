@@ -108,7 +108,7 @@ impl Talk {
         while let Some(OrchestratorSays::Measure(spec)) = self.hear()? {
             match measure(&spec) {
                 Ok(report) => self.say(&WorkerSays::Block(Box::new(report)))?,
-                Err(Trouble::Impossible(reason)) => {
+                Err(Trouble::Impossible(reason) | Trouble::Silent(reason)) => {
                     self.say(&WorkerSays::BlockUnavailable(reason))?;
                 }
                 Err(Trouble::Broken(reason)) => return self.say(&WorkerSays::Failed(reason)),

@@ -1,7 +1,7 @@
 //! What disturbed a block (rule 10): steal, migrations, a slow canary, page faults.
 
 use plumb_base::stats::quantile;
-use plumb_host::harness::spec::BlockReport;
+use plumb_host::harness::spec::{BlockReport, NOTHING_DELIVERED};
 
 /// A canary this much slower than the median of the run so far flags its block.
 const CANARY_DRIFT: f64 = 0.05;
@@ -53,6 +53,15 @@ impl Flags {
     }
 }
 
+/// What was lost, of a block in which nothing got through.
+pub(super) fn silence(flags: &[String]) -> Option<String> {
+    let reason = |flag: &String| {
+        let (name, reason) = flag.split_once(": ")?;
+        (name == NOTHING_DELIVERED).then(|| reason.to_owned())
+    };
+    flags.iter().find_map(reason)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,6 +87,14 @@ mod tests {
     fn a_run_that_is_taken_up_remembers_its_canaries() {
         let mut flags = Flags::after(vec![1000.0; 10]);
         assert_eq!(flags.of(&report(1100.0, 0), true), ["canary"]);
+    }
+
+    #[test]
+    fn the_flag_of_a_block_in_which_nothing_got_through_says_what_was_lost() {
+        let flags = ["canary", "nothing-delivered: none of 1 messages of 64 B came back"];
+        let reason = silence(&flags.map(str::to_owned));
+        assert_eq!(reason.as_deref(), Some("none of 1 messages of 64 B came back"));
+        assert_eq!(silence(&["canary".to_owned(), "empty-transfers: 3".to_owned()]), None);
     }
 
     #[test]

@@ -18,6 +18,10 @@ use crate::plan::estimate::Round;
 /// Order statistics of a block that the stopping rule keeps.
 const KEPT: usize = 64;
 
+/// Blocks without a single sample after which a cell has none to give: one lost datagram can be all
+/// that a short block had time for.
+const SILENT_BLOCKS: usize = 3;
+
 /// Why a cell needs no more launches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tally {
@@ -175,6 +179,12 @@ impl Ledger {
     /// Whether anything was measured of the cell.
     pub(super) fn has_blocks(&self, cell: usize) -> bool {
         !self.entries[cell].launches.is_empty()
+    }
+
+    /// Whether nothing ever got through in any of the cell's blocks, and they are enough to say so.
+    pub(super) fn is_silent(&self, cell: usize) -> bool {
+        let blocks = || self.entries[cell].launches.values().flatten();
+        blocks().count() >= SILENT_BLOCKS && blocks().all(Vec::is_empty)
     }
 
     /// The cell wants no more.
@@ -364,6 +374,17 @@ mod tests {
         }
         let round = Round::of(ledger.entries.iter().map(|entry| &entry.plan), &limits).time;
         assert_eq!(before + round, estimate.most);
+    }
+
+    #[test]
+    fn a_cell_is_silent_only_after_several_blocks_without_a_sample() {
+        let mut ledger = Ledger::new(vec![cell(1)]);
+        for seen in [false, false, true, true] {
+            ledger.add(0, &block(Vec::new(), Vec::new()));
+            assert_eq!(ledger.is_silent(0), seen);
+        }
+        ledger.add(0, &block(vec![1.0], Vec::new()));
+        assert!(!ledger.is_silent(0));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //!
 //! One message at a time, so that none is lost for want of room. Left out: why one was lost.
 
-use super::{Bench, Trouble, discard_backwards, note_backwards, summarise_times};
+use super::{Bench, Trouble, keep_forward, summarise_times};
 use crate::harness::control::Role;
 use crate::harness::payload;
 use crate::harness::sampler;
@@ -78,7 +78,7 @@ impl<E: End> Bench<'_, E> {
         self.begin(Role::Echo, spec.injected_ns)?;
         let effort = self.effort();
         let duration = self.watch.ticks(spec.duration_ns as f64);
-        let mut lost_in_a_row = 0;
+        let mut lost = 0;
         loop {
             for _ in 0..count {
                 self.end.send(&crowd)?;
@@ -87,14 +87,13 @@ impl<E: End> Bench<'_, E> {
             let outcome = self.round_trip(false);
             let t1 = self.watch.end();
             match outcome {
-                Ok(()) => {
-                    ticks.push(t1.wrapping_sub(t0));
-                    lost_in_a_row = 0;
-                }
+                Ok(()) => ticks.push(t1.wrapping_sub(t0)),
                 Err(Fault::TimedOut) => {
                     self.lost += 1;
-                    lost_in_a_row += 1;
-                    super::give_up_after(lost_in_a_row, size)?;
+                    lost += 1;
+                    if ticks.is_empty() {
+                        super::give_up_after(lost, size)?;
+                    }
                 }
                 Err(fault) => return Err(fault.into()),
             }
@@ -102,9 +101,8 @@ impl<E: End> Bench<'_, E> {
                 break;
             }
         }
-        let backwards = discard_backwards(&mut ticks, |&t| t);
         let mut report = self.report(&effort, self.done);
-        note_backwards(&mut report, backwards);
+        keep_forward(&mut ticks, self.lost, size, &mut report);
         let peer = self.finish_echo()?;
         self.conclude(&mut report, &peer);
         report.batch = 1;

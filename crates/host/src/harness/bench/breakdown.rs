@@ -90,7 +90,7 @@ impl Probe for Edges {
 struct Trips {
     plain: Vec<u64>,
     probed: Vec<Trip>,
-    lost_in_a_row: u32,
+    lost: u32,
     /// Page faults while they were under way: those of opening and reading a recorder are no
     /// disturbance of theirs.
     faults: u64,
@@ -114,7 +114,7 @@ impl<E: End> Bench<'_, E> {
         let mut probed = vec![Trip { begin: 1, end: 1 }; samples_max];
         probed.clear();
         let plain = reserve(samples_max);
-        let mut trips = Trips { plain, probed, lost_in_a_row: 0, faults: 0 };
+        let mut trips = Trips { plain, probed, lost: 0, faults: 0 };
         let effort = self.effort();
         let watched = self.take_turns(spec, probe, &mut trips);
         // Whatever happened, nothing goes on looking.
@@ -181,13 +181,13 @@ impl<E: End> Bench<'_, E> {
                 Ok(()) => trips.plain.push(end.wrapping_sub(begin)),
                 Err(Fault::TimedOut) if E::LOSSY => {
                     self.lost += 1;
-                    trips.lost_in_a_row += 1;
-                    give_up_after(trips.lost_in_a_row, self.size as u64)?;
-                    continue;
+                    trips.lost += 1;
+                    if trips.plain.is_empty() && trips.probed.is_empty() {
+                        give_up_after(trips.lost, self.size as u64)?;
+                    }
                 }
                 Err(fault) => return Err(fault.into()),
             }
-            trips.lost_in_a_row = 0;
             if end.wrapping_sub(start) >= ticks_max {
                 break;
             }
