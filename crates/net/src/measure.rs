@@ -19,3 +19,4 @@ pub mod standstill;
 pub mod stream;
 pub mod tls;
 pub mod transport;
+mod worker;

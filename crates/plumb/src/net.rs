@@ -8,6 +8,7 @@ pub mod datagrams;
 pub mod digest;
 pub mod evidence;
 pub mod exchange;
+mod flow;
 pub mod install;
 pub mod paired;
 pub mod place;

@@ -66,6 +66,23 @@ pub fn process_cpu_ns(pid: u32) -> io::Result<u64> {
     Ok(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
+/// CPU time that a thread of this process has used, by its number of gettid(2), as pthread_getcpuclockid(3) would read it
+/// if the thread could not end meanwhile; nanoseconds.
+///
+/// # Errors
+/// EINVAL where this process has no such thread.
+#[expect(clippy::cast_sign_loss, reason = "CPU time counts upwards from zero")]
+pub fn thread_cpu_ns(thread: u32) -> io::Result<u64> {
+    let unknown = || io::Error::from_raw_os_error(libc::EINVAL);
+    let number = libc::clockid_t::try_from(thread).map_err(|_| unknown())?;
+    // linux/posix-timers_types.h: the number's complement, one bit for a thread, two for the scheduler's clock.
+    let id = (!number << 3) | 0b110;
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is valid to write.
+    check(unsafe { libc::clock_gettime(id, &raw mut time) })?;
+    Ok(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
 /// Reads a clock through the system call itself, never the vDSO; nanoseconds.
 #[inline]
 #[expect(clippy::cast_sign_loss, reason = "none of these clocks is negative after 1970")]
@@ -175,6 +192,22 @@ mod tests {
         let asked = process_cpu_ns(std::process::id()).unwrap();
         assert!((before..=read_ns(Clock::ProcessCpu)).contains(&asked));
         assert!(process_cpu_ns(u32::MAX).is_err());
+    }
+
+    #[test]
+    fn the_cpu_time_of_a_thread_is_that_of_its_own_clock_whoever_asks() {
+        let own = crate::process::thread_id();
+        let before = read_ns(Clock::ThreadCpu);
+        let asked = thread_cpu_ns(own).unwrap();
+        assert!((before..=read_ns(Clock::ThreadCpu)).contains(&asked));
+        // Another thread reads the same clock, not its own.
+        let (elsewhere, its_own) = std::thread::spawn(move || {
+            (thread_cpu_ns(own).unwrap(), thread_cpu_ns(crate::process::thread_id()).unwrap())
+        })
+        .join()
+        .unwrap();
+        assert!(elsewhere >= asked && its_own > 0);
+        assert!(thread_cpu_ns(u32::MAX).is_err());
     }
 
     #[test]

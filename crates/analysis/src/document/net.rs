@@ -177,10 +177,16 @@ pub struct NetFlow {
     pub rtt_mean_ns: f64,
     /// What the senders waited for; null where the senders' report was lost.
     pub waits: Option<NetWaits>,
-    /// The sending process's processor time for each byte that arrived, in nanoseconds.
+    /// Processor time of the threads that send for each byte that arrived, in nanoseconds: of no other thread of plumb's,
+    /// nor of the other direction's; null where it is not known.
     pub sender_cpu_ns_per_byte: Option<f64>,
-    /// The receiving process's.
+    /// The same of the threads that receive.
     pub receiver_cpu_ns_per_byte: Option<f64>,
+    /// Time that all processors of the sending host spent in softirqs, for whatever program, for each byte that arrived, in
+    /// nanoseconds. What interrupted the sending threads may be in their time too. Null where both directions share it.
+    pub sender_softirq_ns_per_byte: Option<f64>,
+    /// The same of the receiving host.
+    pub receiver_softirq_ns_per_byte: Option<f64>,
 }
 
 /// Shares of the time that counts, as the senders' kernel saw them (TCP_INFO); together 1.

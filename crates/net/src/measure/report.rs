@@ -119,6 +119,8 @@ pub struct StreamReport {
 pub struct StreamSample {
     /// Bytes handed to the kernel or taken from it since the start.
     pub bytes: u64,
+    /// Processor time of the thread that hands or takes them: CLOCK_THREAD_CPUTIME_ID.
+    pub cpu_ns: u64,
     /// TCP_INFO.
     pub tcp: TcpSample,
 }

@@ -20,6 +20,7 @@ use super::datagram::meeting::MeetingError;
 use super::hall::Hall;
 use super::report::{StreamReport, StreamSample};
 use super::spec::StreamsSpec;
+use super::worker::Worker;
 use crate::clock::{sleep_until, steady_ns};
 use crate::evidence::tcp::TcpSample;
 use crate::protocol::token::{TOKEN_BYTES, Token};
@@ -181,6 +182,7 @@ pub struct Lane {
     /// Bytes a second that it sends at most.
     send_max: Option<u64>,
     bytes: Counter,
+    worker: Worker,
     outcome: Mutex<Outcome>,
 }
 
@@ -211,11 +213,13 @@ impl Lane {
             }
         }
         let outcome = Mutex::default();
-        Ok(Self { index, sends, is_up, stream, send_max, bytes: Counter::default(), outcome })
+        let (bytes, worker) = (Counter::default(), Worker::default());
+        Ok(Self { index, sends, is_up, stream, send_max, bytes, worker, outcome })
     }
 
     /// Sends or takes until the end.
     pub fn work(&self, plan: &Plan) {
+        self.worker.begin();
         let outcome = if self.sends { self.send(plan) } else { self.take(plan) };
         let outcome = outcome
             .unwrap_or_else(|error| Outcome { is_drained: false, error: Some(error.to_string()) });
@@ -225,6 +229,7 @@ impl Lane {
         }
         self.stream.shutdown(Shutdown::Both).ok();
         *self.outcome.lock().unwrap_or_else(PoisonError::into_inner) = outcome;
+        self.worker.end();
     }
 
     fn send(&self, plan: &Plan) -> io::Result<Outcome> {
@@ -300,10 +305,10 @@ impl Lane {
         Ok(Outcome { is_drained: true, error: None })
     }
 
-    /// Bytes so far, and the state of the connection.
+    /// Bytes and processor time so far, and the state of the connection.
     pub fn sample(&self) -> StreamSample {
-        let bytes = self.bytes.0.load(Ordering::Relaxed);
-        StreamSample { bytes, tcp: TcpSample::read(self.stream.as_fd()) }
+        let (bytes, cpu_ns) = (self.bytes.0.load(Ordering::Relaxed), self.worker.cpu_ns());
+        StreamSample { bytes, cpu_ns, tcp: TcpSample::read(self.stream.as_fd()) }
     }
 
     /// Whether this end sends.

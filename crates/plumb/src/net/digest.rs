@@ -1,23 +1,20 @@
 //! From the two sides' reports of a phase to what the document says of it.
 //!
-//! The receiver's count is the rate; where its report was lost, the sender's acknowledged bytes stand in and are
-//! marked. Left out: words.
+//! Left out: each kind of load (`super::flow`, `super::datagrams`, `super::exchange`), and the page.
 
 use plumb_analysis::document::net::{
-    NetCpu, NetDistribution, NetDocument, NetFlow, NetHost, NetInterval, NetMtu, NetPhase,
-    NetProbes, NetWaits,
+    NetCpu, NetDistribution, NetDocument, NetHost, NetMtu, NetPhase, NetProbes,
 };
 use plumb_base::stats::histogram::Histogram;
 use plumb_net::evidence::host::HostFacts;
 use plumb_net::measure::delay::Estimate;
-use plumb_net::measure::live::Shares;
 use plumb_net::measure::report::{
-    AnswersReport, Ended, MtuAccount, PartReport, ProbesReport, StreamReport, TestReport,
+    AnswersReport, Ended, MtuAccount, PartReport, ProbesReport, TestReport,
 };
 use plumb_net::measure::spec::{PartSpec, TestSpec};
 
 use super::course::Phase;
-use super::{clocks, datagrams, evidence, exchange};
+use super::{clocks, datagrams, evidence, exchange, flow};
 
 /// For how long nothing came through where a path is held to be cut.
 const CUT_SECONDS: f64 = 1.0;
@@ -33,7 +30,7 @@ pub fn phase(phase: &Phase, estimate: Option<&Estimate>) -> NetPhase {
         seconds: seconds(phase.spec.duration_ns),
         warm_up_seconds: seconds(phase.spec.warm_up_ns),
         ended: ended(here, there).to_owned(),
-        flows: flows(&phase.spec, here, there),
+        flows: flow::all(&phase.spec, here, there),
         datagrams: datagrams::of(&phase.spec, here, there, estimate),
         probes: probes(&phase.spec, here, there, estimate),
         exchange: exchange::said(&phase.spec, here, there),
@@ -142,19 +139,7 @@ pub fn flags(document: &NetDocument) -> Vec<String> {
         }
         flags.extend(phase.exchange.as_ref().and_then(|exchange| exchange::flag(name, exchange)));
         flags.extend(datagrams::flags(name, &phase.datagrams));
-        for flow in &phase.flows {
-            if flow.counted_by != "receiver" {
-                let direction = &flow.direction;
-                flags.push(format!(
-                    "{name}: the receiver's count of {direction} is lost; what the sender saw acknowledged \
-                     stands in for it"
-                ));
-            } else if !flow.drained && phase.ended == "complete" {
-                flags.push(format!(
-                    "{name}: some of what was sent had not arrived when the time for draining was over"
-                ));
-            }
-        }
+        flags.extend(phase.flows.iter().filter_map(|each| flow::flag(phase, each)));
         if phase.overlapping_tests > 0 {
             flags.push(format!(
                 "{name}: the agent ran {} other test(s) for {:.1} s of it",
@@ -195,164 +180,11 @@ fn ended(here: &TestReport, there: Option<&TestReport>) -> &'static str {
 }
 
 /// The readings between which everything counts: the first after the warm-up, and the first after the end.
-fn window(report: &TestReport, spec: &TestSpec) -> Option<(usize, usize)> {
+pub(super) fn window(report: &TestReport, spec: &TestSpec) -> Option<(usize, usize)> {
     let at = |ns: u64| report.moments.iter().position(|moment| moment.at_ns >= ns);
     let from = at(spec.warm_up_ns)?;
     let to = at(spec.planned_ns()).unwrap_or(report.moments.len() - 1);
     (from < to).then_some((from, to))
-}
-
-fn streams(report: &TestReport) -> impl Iterator<Item = &StreamReport> {
-    report.parts.iter().flat_map(|part| match part {
-        PartReport::Streams(streams) => streams.streams.as_slice(),
-        _ => &[],
-    })
-}
-
-fn flows(spec: &TestSpec, here: &TestReport, there: Option<&TestReport>) -> Vec<NetFlow> {
-    let has = |is_up: bool| {
-        spec.parts.iter().any(|part| match part {
-            PartSpec::Streams(streams) => {
-                (0..streams.connections()).any(|index| streams.client_sends(index) == is_up)
-            }
-            _ => false,
-        })
-    };
-    [true, false]
-        .into_iter()
-        .filter(|is_up| has(*is_up))
-        .map(|is_up| flow(spec, is_up, here, there))
-        .collect()
-}
-
-/// One end of the connections of a direction.
-struct End<'a> {
-    report: &'a TestReport,
-    window: (usize, usize),
-    streams: Vec<&'a StreamReport>,
-}
-
-impl<'a> End<'a> {
-    fn of(report: &'a TestReport, spec: &TestSpec, is_up: bool) -> Option<Self> {
-        let window = window(report, spec)?;
-        let streams: Vec<_> = streams(report).filter(|stream| stream.is_up == is_up).collect();
-        (!streams.is_empty()).then_some(Self { report, window, streams })
-    }
-
-    fn seconds(&self) -> f64 {
-        let (from, to) = self.window;
-        seconds(self.report.moments[to].at_ns - self.report.moments[from].at_ns)
-    }
-
-    /// By how much something of one connection grew in the time that counts.
-    fn growth(&self, stream: &StreamReport, count: &dyn Fn(&StreamReport, usize) -> u64) -> u64 {
-        let (from, to) = self.window;
-        count(stream, to).saturating_sub(count(stream, from))
-    }
-
-    fn total(&self, count: &dyn Fn(&StreamReport, usize) -> u64) -> u64 {
-        self.streams.iter().map(|stream| self.growth(stream, count)).sum()
-    }
-}
-
-/// What a stream had carried at a sample.
-type Count<'a> = dyn Fn(&StreamReport, usize) -> u64 + 'a;
-
-fn flow(spec: &TestSpec, is_up: bool, here: &TestReport, there: Option<&TestReport>) -> NetFlow {
-    let here = End::of(here, spec, is_up);
-    let there = there.and_then(|report| End::of(report, spec, is_up));
-    let (sender, receiver) = if is_up { (here, there) } else { (there, here) };
-    let taken =
-        |stream: &StreamReport, at: usize| stream.samples.get(at).map_or(0, |sample| sample.bytes);
-    let acked = |stream: &StreamReport, at: usize| {
-        stream.samples.get(at).map_or(0, |sample| sample.tcp.acked_bytes)
-    };
-    let (counted_by, end, count): (_, _, &Count<'_>) = match (&receiver, &sender) {
-        (Some(receiver), _) => ("receiver", Some(receiver), &taken),
-        (None, Some(sender)) => ("sender", Some(sender), &acked),
-        (None, None) => ("nobody", None, &taken),
-    };
-    let mut flow = NetFlow {
-        direction: if is_up { "up" } else { "down" }.to_owned(),
-        counted_by: counted_by.to_owned(),
-        ..NetFlow::default()
-    };
-    if let Some(end) = end {
-        flow.streams = u32::try_from(end.streams.len()).unwrap_or(u32::MAX);
-        flow.bytes = end.total(count);
-        flow.seconds = end.seconds();
-        flow.bytes_per_second = flow.bytes as f64 / flow.seconds;
-        flow.streams_bytes_per_second = end
-            .streams
-            .iter()
-            .map(|stream| end.growth(stream, count) as f64 / flow.seconds)
-            .collect();
-        flow.intervals = intervals(end, count);
-    }
-    if let Some(receiver) = &receiver {
-        flow.received_bytes_total = receiver.streams.iter().map(|s| s.bytes_total).sum();
-        flow.drained = receiver.streams.iter().all(|stream| stream.is_drained);
-        flow.receiver_cpu_ns_per_byte = cpu_per_byte(receiver, flow.bytes);
-    }
-    if let Some(sender) = &sender {
-        describe_sender(sender, &mut flow);
-    }
-    flow
-}
-
-fn describe_sender(sender: &End<'_>, flow: &mut NetFlow) {
-    let (from, to) = sender.window;
-    flow.sent_bytes_total = sender.streams.iter().map(|stream| stream.bytes_total).sum();
-    if let Some(stream) = sender.streams.first() {
-        flow.congestion.clone_from(&stream.congestion);
-    }
-    let tcp = |stream: &StreamReport, at: usize| {
-        stream.samples.get(at).map(|sample| sample.tcp).unwrap_or_default()
-    };
-    flow.retransmitted_segments =
-        sender.total(&|stream, at| u64::from(tcp(stream, at).retransmitted_segments));
-    flow.retransmitted_bytes = sender.total(&|stream, at| tcp(stream, at).retransmitted_bytes);
-    let samples = || sender.streams.iter().flat_map(|stream| (from..=to).map(|at| tcp(stream, at)));
-    flow.mss_bytes = samples().map(|tcp| tcp.mss_bytes).max().unwrap_or(0);
-    let least = samples().map(|tcp| tcp.rtt_min_us).filter(|&us| us > 0 && us < u32::MAX).min();
-    flow.rtt_min_ns = least.map_or(0.0, |us| f64::from(us) * 1e3);
-    let rtts: Vec<f64> =
-        samples().filter(|tcp| tcp.rtt_us > 0).map(|tcp| f64::from(tcp.rtt_us) * 1e3).collect();
-    if !rtts.is_empty() {
-        flow.rtt_mean_ns = rtts.iter().sum::<f64>() / rtts.len() as f64;
-    }
-    flow.sender_cpu_ns_per_byte = cpu_per_byte(sender, flow.bytes);
-    let all_us = sender.seconds() * 1e6 * sender.streams.len() as f64;
-    let share = |us: u64| us as f64 / all_us;
-    let Shares { network, receive_window, send_buffer, application } = Shares::of(
-        share(sender.total(&|stream, at| tcp(stream, at).busy_us)),
-        share(sender.total(&|stream, at| tcp(stream, at).receive_window_us)),
-        share(sender.total(&|stream, at| tcp(stream, at).send_buffer_us)),
-    );
-    flow.waits = Some(NetWaits { network, receive_window, send_buffer, application });
-}
-
-fn intervals(end: &End<'_>, count: &dyn Fn(&StreamReport, usize) -> u64) -> Vec<NetInterval> {
-    let (first, last) = end.window;
-    let sum = |at: usize| end.streams.iter().map(|stream| count(stream, at)).sum::<u64>();
-    (1..end.report.moments.len())
-        .map(|at| {
-            let (from, to) = (end.report.moments[at - 1].at_ns, end.report.moments[at].at_ns);
-            let bytes = sum(at).saturating_sub(sum(at - 1)) as f64;
-            NetInterval {
-                from_seconds: seconds(from),
-                to_seconds: seconds(to),
-                bytes_per_second: if to > from { bytes / seconds(to - from) } else { 0.0 },
-                counts: first < at && at <= last,
-            }
-        })
-        .collect()
-}
-
-fn cpu_per_byte(end: &End<'_>, bytes: u64) -> Option<f64> {
-    let (from, to) = end.window;
-    let used = end.report.moments[to].host.since(&end.report.moments[from].host);
-    (bytes > 0).then(|| used.process_ns as f64 / bytes as f64)
 }
 
 fn cpu(report: &TestReport, spec: &TestSpec) -> Option<NetCpu> {

@@ -243,11 +243,13 @@ impl Shelf {
             ("retransmitted_segments".to_owned(), flow.retransmitted_segments),
             ("bytes".to_owned(), flow.bytes),
         ]);
-        measured.effort.operations = flow.bytes;
+        // Without operations, because the whole process's time is not what these bytes cost: that has cells of its own.
         self.put(response, measured);
         let costs = [
             ("cpu.sender", flow.sender_cpu_ns_per_byte),
             ("cpu.receiver", flow.receiver_cpu_ns_per_byte),
+            ("softirq.sender", flow.sender_softirq_ns_per_byte),
+            ("softirq.receiver", flow.receiver_softirq_ns_per_byte),
         ];
         for (name, cost) in costs {
             let Some(cost) = cost else { continue };
@@ -323,5 +325,42 @@ fn block(said: &NetPhase, samples: Vec<f64>) -> Block {
         },
         counters: BTreeMap::new(),
         flags: if said.ended == "complete" { Vec::new() } else { vec!["partial".to_owned()] },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plumb_analysis::document::net::NetInterval;
+
+    use super::*;
+
+    fn cells(flow: NetFlow) -> (Vec<Cell>, Vec<Block>) {
+        let mut shelf = Shelf::default();
+        let cpu = Some(NetCpu { process_seconds: 3.0, ..NetCpu::default() });
+        let said = NetPhase { name: "both".to_owned(), cpu_here: cpu, ..NetPhase::default() };
+        let rate = NetInterval { counts: true, bytes_per_second: 1e6, ..NetInterval::default() };
+        shelf.add_flow(&said, &NetFlow { intervals: vec![rate], bytes: 1_000_000, ..flow });
+        (shelf.cells, shelf.blocks)
+    }
+
+    #[test]
+    fn a_byte_costs_in_the_store_what_its_own_threads_used_and_softirqs_stand_beside() {
+        let costs = NetFlow {
+            sender_cpu_ns_per_byte: Some(0.5),
+            receiver_cpu_ns_per_byte: Some(0.75),
+            receiver_softirq_ns_per_byte: Some(0.125),
+            ..NetFlow::default()
+        };
+        let (cells, blocks) = cells(costs);
+        let found: Vec<_> = cells
+            .iter()
+            .zip(&blocks)
+            .filter(|(cell, _)| cell.experiment == "net.cpu")
+            .map(|(cell, block)| (cell.response.as_str(), block.samples[0]))
+            .collect();
+        let wanted = [("cpu.sender", 0.5), ("cpu.receiver", 0.75), ("softirq.receiver", 0.125)];
+        assert_eq!(found, wanted);
+        // The process's three seconds are no price of a byte.
+        assert!(blocks.iter().all(|block| block.effort.operations == 0), "{blocks:?}");
     }
 }

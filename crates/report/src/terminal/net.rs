@@ -277,15 +277,33 @@ fn put_cost(out: &mut String, phase: &NetPhase, style: Style) {
     if costs.is_empty() {
         return;
     }
-    let softirq =
-        |cpu: Option<&NetCpu>| cpu.map(|cpu| cpu.host_softirq_seconds / cpu.wall_seconds.max(1e-9));
-    let hosts = match (softirq(phase.cpu_here.as_ref()), softirq(phase.cpu_there.as_ref())) {
-        (Some(here), Some(there)) => {
-            format!("; in softirqs {} of a processor here, {} there", share(here), share(there))
-        }
-        _ => String::new(),
+    let text = format!("processor: {}{}", costs.join(", "), softirqs(phase));
+    put(out, &text, Ink::Plain, COLUMN, style);
+}
+
+/// Time in softirqs, which is of whole hosts: for each byte, where one direction had it for itself.
+fn softirqs(phase: &NetPhase) -> String {
+    let each = |side: &str| {
+        let [flow] = phase.flows.as_slice() else { return None };
+        let sends = (flow.direction == "up") == (side == "here");
+        if sends { flow.sender_softirq_ns_per_byte } else { flow.receiver_softirq_ns_per_byte }
     };
-    put(out, &format!("processor: {}{hosts}", costs.join(", ")), Ink::Plain, COLUMN, style);
+    let sides = [("here", &phase.cpu_here), ("there", &phase.cpu_there)];
+    let parts: Vec<String> = sides
+        .into_iter()
+        .filter_map(|(side, cpu)| {
+            let cpu = cpu.as_ref()?;
+            let of = share(cpu.host_softirq_seconds / cpu.wall_seconds.max(1e-9));
+            Some(match each(side) {
+                Some(cost) => format!("{side} {} ({of} of a processor)", per_gigabyte(cost)),
+                None => format!("{side} {of} of a processor"),
+            })
+        })
+        .collect();
+    match parts.as_slice() {
+        [] => String::new(),
+        parts => format!("; softirqs of the whole host: {}", parts.join(", ")),
+    }
 }
 
 /// A nanosecond a byte is a second a gigabyte.
@@ -365,6 +383,7 @@ mod tests {
             mss_bytes: 1448,
             waits: Some(NetWaits { network: 0.9, application: 0.1, ..Default::default() }),
             sender_cpu_ns_per_byte: Some(0.31),
+            sender_softirq_ns_per_byte: Some(0.0625),
             ..Default::default()
         };
         let phase = NetPhase {
@@ -372,6 +391,11 @@ mod tests {
             ended: "complete".to_owned(),
             flows: vec![flow],
             probes: Some(probes),
+            cpu_here: Some(NetCpu {
+                wall_seconds: 4.0,
+                host_softirq_seconds: 0.2,
+                ..Default::default()
+            }),
             ..Default::default()
         };
         NetDocument {
@@ -393,7 +417,7 @@ mod tests {
             "2950 round trips a minute",
             "lost: 2 of 200 probes (1.0%), 2 on the way up and 0 down",
             "waited for: the network 90%, the sender itself 10%",
-            "sending here 0.310 s/GB",
+            "sending here 0.310 s/GB; softirqs of the whole host: here 0.0625 s/GB (5.0% of a processor)",
             "partial: the agent was lost",
         ] {
             assert!(page.contains(part), "no '{part}' in\n{page}");

@@ -127,20 +127,22 @@ fn own(report: &Value, task: &Task) -> anyhow::Result<Outcome> {
         let latency = &phase["exchange"]["latency"];
         return Ok([number(&latency["p50_ns"])? / 1e3, number(&latency["p99_ns"])? / 1e3]);
     }
-    if task.kind == Kind::Datagrams {
-        let stream = &phase["datagrams"][0];
-        let bytes = number(&stream["received"])? * number(&stream["datagram_bytes"])?;
+    // Of whole processes, as the other program counts them.
+    let cost = |bytes: f64| {
         if bytes <= 0.0 {
             bail!("nothing was received");
         }
         let seconds = number(&phase["cpu_here"]["process_seconds"])?
             + number(&phase["cpu_there"]["process_seconds"])?;
-        return Ok([number(&stream["lost"])?, seconds / (bytes / 1e9)]);
+        Ok(seconds / (bytes / 1e9))
+    };
+    if task.kind == Kind::Datagrams {
+        let stream = &phase["datagrams"][0];
+        let bytes = number(&stream["received"])? * number(&stream["datagram_bytes"])?;
+        return Ok([number(&stream["lost"])?, cost(bytes)?]);
     }
     let flow = &phase["flows"][0];
-    let cpu = [&flow["sender_cpu_ns_per_byte"], &flow["receiver_cpu_ns_per_byte"]];
-    // A nanosecond a byte is a second a gigabyte.
-    Ok([number(&flow["bytes_per_second"])? * 8.0 / 1e9, number(cpu[0])? + number(cpu[1])?])
+    Ok([number(&flow["bytes_per_second"])? * 8.0 / 1e9, cost(number(&flow["bytes"])?)?])
 }
 
 #[cfg(test)]
@@ -185,8 +187,8 @@ mod tests {
         assert!(iperf3(&json!({"end": {}}), &streams).is_err());
         let lost = iperf3(&report, &task(Kind::Datagrams, false)).unwrap();
         assert!(is_close(lost, [7.0, 1.5]));
-        let report = json!({"phases": [{"flows": [{"bytes_per_second": 1e9,
-            "sender_cpu_ns_per_byte": 0.25, "receiver_cpu_ns_per_byte": 0.5}]}]});
+        let report = json!({"phases": [{"flows": [{"bytes_per_second": 1e9, "bytes": 4e9}],
+            "cpu_here": {"process_seconds": 1.0}, "cpu_there": {"process_seconds": 2.0}}]});
         assert!(is_close(own(&report, &task(Kind::Streams, true)).unwrap(), [8.0, 0.75]));
     }
 

@@ -1,0 +1,81 @@
+//! The thread of a connection, whose processor time another thread reads, so that the measured loop does not.
+//!
+//! Left out: softirqs, which belong to no thread, and what they cost is the host's (`crate::evidence::host`).
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use plumb_sys::clock::{Clock, read_ns, thread_cpu_ns};
+use plumb_sys::process;
+
+/// One thread that works, or none yet.
+#[derive(Debug, Default)]
+pub(super) struct Worker {
+    /// Its number; 0 before it runs.
+    thread: AtomicU32,
+    /// What it had used at its end; 0 before.
+    used_ns: AtomicU64,
+}
+
+impl Worker {
+    /// Called by the thread itself, first.
+    pub(super) fn begin(&self) {
+        self.thread.store(process::thread_id(), Ordering::Release);
+    }
+
+    /// Called by the thread itself, last.
+    pub(super) fn end(&self) {
+        self.used_ns.store(read_ns(Clock::ThreadCpu).max(1), Ordering::Release);
+    }
+
+    /// What it has used so far.
+    pub(super) fn cpu_ns(&self) -> u64 {
+        let at_end = || Some(self.used_ns.load(Ordering::Acquire)).filter(|&ns| ns > 0);
+        let now = || match self.thread.load(Ordering::Acquire) {
+            0 => 0,
+            thread => thread_cpu_ns(thread).unwrap_or(0),
+        };
+        // It may end, and its number become another's, while its clock is read.
+        at_end().unwrap_or_else(|| {
+            let now = now();
+            at_end().unwrap_or(now)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn another_thread_reads_what_this_one_uses_while_it_works_and_after() {
+        let worker = Worker::default();
+        assert_eq!(worker.cpu_ns(), 0);
+        let (go, wait) = mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            let working = &worker;
+            scope.spawn(move || {
+                working.begin();
+                while read_ns(Clock::ThreadCpu) < 20_000_000 {
+                    std::hint::black_box(0);
+                }
+                wait.recv().unwrap();
+                working.end();
+            });
+            while worker.cpu_ns() < 20_000_000 {
+                std::thread::yield_now();
+            }
+            // This thread's own time is in none of it.
+            let (before, own) = (worker.cpu_ns(), read_ns(Clock::ThreadCpu));
+            while read_ns(Clock::ThreadCpu) < own + 100_000_000 {
+                std::hint::black_box(0);
+            }
+            assert!(worker.cpu_ns() < before + 50_000_000, "{before} {}", worker.cpu_ns());
+            go.send(()).unwrap();
+        });
+        let used = worker.cpu_ns();
+        assert!(used >= 20_000_000, "{used}");
+        assert_eq!(worker.cpu_ns(), used, "it has ended");
+    }
+}

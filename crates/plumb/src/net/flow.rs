@@ -1,0 +1,311 @@
+//! Bulk TCP in one direction: from the two sides' reports to what the document says of it.
+//!
+//! The receiver's count is the rate; where its report was lost, the sender's acknowledged bytes stand in and are
+//! marked. What ended before the time that counts has no rate, but keeps its totals. What a byte cost is the time of the
+//! threads of this direction only. Left out: words.
+
+use plumb_analysis::document::net::{NetFlow, NetInterval, NetPhase, NetWaits};
+use plumb_net::measure::live::Shares;
+use plumb_net::measure::report::{PartReport, StreamReport, TestReport};
+use plumb_net::measure::spec::{PartSpec, TestSpec};
+
+use super::digest::{seconds, window};
+
+/// The directions of a test.
+pub(super) fn all(spec: &TestSpec, here: &TestReport, there: Option<&TestReport>) -> Vec<NetFlow> {
+    let has = |is_up: bool| {
+        spec.parts.iter().any(|part| match part {
+            PartSpec::Streams(streams) => {
+                (0..streams.connections()).any(|index| streams.client_sends(index) == is_up)
+            }
+            _ => false,
+        })
+    };
+    let is_alone = has(true) != has(false);
+    [true, false]
+        .into_iter()
+        .filter(|is_up| has(*is_up))
+        .map(|is_up| flow(spec, is_up, is_alone, here, there))
+        .collect()
+}
+
+/// What a reader must know before believing the numbers of a direction.
+pub(super) fn flag(phase: &NetPhase, flow: &NetFlow) -> Option<String> {
+    let (name, direction) = (&phase.name, &flow.direction);
+    match flow.counted_by.as_str() {
+        "receiver" if flow.drained || phase.ended != "complete" => None,
+        "receiver" => Some(format!(
+            "{name}: some of what was sent had not arrived when the time for draining was over"
+        )),
+        _ => Some(format!(
+            "{name}: the receiver's count of {direction} is lost; what the sender saw acknowledged stands in \
+             for it"
+        )),
+    }
+}
+
+fn streams(report: &TestReport) -> impl Iterator<Item = &StreamReport> {
+    report.parts.iter().flat_map(|part| match part {
+        PartReport::Streams(streams) => streams.streams.as_slice(),
+        _ => &[],
+    })
+}
+
+/// One end of the connections of a direction.
+struct End<'a> {
+    report: &'a TestReport,
+    streams: Vec<&'a StreamReport>,
+    /// Where it came to the time that counts.
+    counted: Option<(usize, usize)>,
+}
+
+impl<'a> End<'a> {
+    fn of(report: &'a TestReport, spec: &TestSpec, is_up: bool) -> Option<Self> {
+        let streams: Vec<_> = streams(report).filter(|stream| stream.is_up == is_up).collect();
+        let counted = window(report, spec);
+        (!streams.is_empty()).then_some(Self { report, streams, counted })
+    }
+
+    fn counted(&self) -> Option<Counted<'_>> {
+        self.counted.map(|(from, to)| Counted { end: self, from, to })
+    }
+}
+
+/// One end in the time that counts.
+#[derive(Clone, Copy)]
+struct Counted<'a> {
+    end: &'a End<'a>,
+    from: usize,
+    to: usize,
+}
+
+/// What a stream had carried at a sample.
+type Count<'a> = dyn Fn(&StreamReport, usize) -> u64 + 'a;
+
+impl Counted<'_> {
+    fn seconds(self) -> f64 {
+        let moments = &self.end.report.moments;
+        seconds(moments[self.to].at_ns - moments[self.from].at_ns)
+    }
+
+    /// By how much something of one connection grew.
+    fn growth(self, stream: &StreamReport, count: &Count<'_>) -> u64 {
+        count(stream, self.to).saturating_sub(count(stream, self.from))
+    }
+
+    fn total(self, count: &Count<'_>) -> u64 {
+        self.end.streams.iter().map(|stream| self.growth(stream, count)).sum()
+    }
+
+    /// Time of the connections' own threads for each byte.
+    fn cpu_per_byte(self, bytes: u64) -> Option<f64> {
+        per_byte(self.total(&|stream, at| stream.samples.get(at).map_or(0, |s| s.cpu_ns)), bytes)
+            .filter(|&cost| cost > 0.0)
+    }
+
+    /// Time of the whole host in softirqs for each byte.
+    fn softirq_per_byte(self, bytes: u64) -> Option<f64> {
+        let moments = &self.end.report.moments;
+        let used = moments[self.to].host.since(&moments[self.from].host);
+        per_byte(used.host_softirq_ns, bytes)
+    }
+}
+
+fn per_byte(ns: u64, bytes: u64) -> Option<f64> {
+    (bytes > 0).then(|| ns as f64 / bytes as f64)
+}
+
+fn flow(
+    spec: &TestSpec,
+    is_up: bool,
+    is_alone: bool,
+    here: &TestReport,
+    there: Option<&TestReport>,
+) -> NetFlow {
+    let here = End::of(here, spec, is_up);
+    let there = there.and_then(|report| End::of(report, spec, is_up));
+    let (sender, receiver) = if is_up { (here, there) } else { (there, here) };
+    let taken =
+        |stream: &StreamReport, at: usize| stream.samples.get(at).map_or(0, |sample| sample.bytes);
+    let acked = |stream: &StreamReport, at: usize| {
+        stream.samples.get(at).map_or(0, |sample| sample.tcp.acked_bytes)
+    };
+    let (counted_by, end, count): (_, _, &Count<'_>) = match (&receiver, &sender) {
+        (Some(receiver), _) => ("receiver", Some(receiver), &taken),
+        (None, Some(sender)) => ("sender", Some(sender), &acked),
+        (None, None) => ("nobody", None, &taken),
+    };
+    let counted = end.and_then(End::counted);
+    let mut flow = NetFlow {
+        direction: if is_up { "up" } else { "down" }.to_owned(),
+        counted_by: if counted.is_some() { counted_by } else { "nobody" }.to_owned(),
+        streams: end.map_or(0, |end| u32::try_from(end.streams.len()).unwrap_or(u32::MAX)),
+        intervals: end.map(|end| intervals(end, count)).unwrap_or_default(),
+        ..NetFlow::default()
+    };
+    if let Some(counted) = counted {
+        flow.bytes = counted.total(count);
+        flow.seconds = counted.seconds();
+        flow.bytes_per_second = flow.bytes as f64 / flow.seconds;
+        flow.streams_bytes_per_second = counted
+            .end
+            .streams
+            .iter()
+            .map(|stream| counted.growth(stream, count) as f64 / flow.seconds)
+            .collect();
+    }
+    if let Some(receiver) = &receiver {
+        flow.received_bytes_total = receiver.streams.iter().map(|s| s.bytes_total).sum();
+        flow.drained = receiver.streams.iter().all(|stream| stream.is_drained);
+        if let Some(counted) = receiver.counted() {
+            flow.receiver_cpu_ns_per_byte = counted.cpu_per_byte(flow.bytes);
+            flow.receiver_softirq_ns_per_byte =
+                counted.softirq_per_byte(flow.bytes).filter(|_| is_alone);
+        }
+    }
+    if let Some(sender) = &sender {
+        flow.sent_bytes_total = sender.streams.iter().map(|stream| stream.bytes_total).sum();
+        if let Some(stream) = sender.streams.first() {
+            flow.congestion.clone_from(&stream.congestion);
+        }
+        if let Some(counted) = sender.counted() {
+            describe_sender(counted, &mut flow);
+            flow.sender_softirq_ns_per_byte =
+                counted.softirq_per_byte(flow.bytes).filter(|_| is_alone);
+        }
+    }
+    flow
+}
+
+fn describe_sender(sender: Counted<'_>, flow: &mut NetFlow) {
+    let tcp = |stream: &StreamReport, at: usize| {
+        stream.samples.get(at).map(|sample| sample.tcp).unwrap_or_default()
+    };
+    flow.retransmitted_segments =
+        sender.total(&|stream, at| u64::from(tcp(stream, at).retransmitted_segments));
+    flow.retransmitted_bytes = sender.total(&|stream, at| tcp(stream, at).retransmitted_bytes);
+    let streams = &sender.end.streams;
+    let samples =
+        || streams.iter().flat_map(|stream| (sender.from..=sender.to).map(|at| tcp(stream, at)));
+    flow.mss_bytes = samples().map(|tcp| tcp.mss_bytes).max().unwrap_or(0);
+    let least = samples().map(|tcp| tcp.rtt_min_us).filter(|&us| us > 0 && us < u32::MAX).min();
+    flow.rtt_min_ns = least.map_or(0.0, |us| f64::from(us) * 1e3);
+    let rtts: Vec<f64> =
+        samples().filter(|tcp| tcp.rtt_us > 0).map(|tcp| f64::from(tcp.rtt_us) * 1e3).collect();
+    if !rtts.is_empty() {
+        flow.rtt_mean_ns = rtts.iter().sum::<f64>() / rtts.len() as f64;
+    }
+    flow.sender_cpu_ns_per_byte = sender.cpu_per_byte(flow.bytes);
+    let all_us = sender.seconds() * 1e6 * streams.len() as f64;
+    let share = |us: u64| us as f64 / all_us;
+    let Shares { network, receive_window, send_buffer, application } = Shares::of(
+        share(sender.total(&|stream, at| tcp(stream, at).busy_us)),
+        share(sender.total(&|stream, at| tcp(stream, at).receive_window_us)),
+        share(sender.total(&|stream, at| tcp(stream, at).send_buffer_us)),
+    );
+    flow.waits = Some(NetWaits { network, receive_window, send_buffer, application });
+}
+
+fn intervals(end: &End<'_>, count: &Count<'_>) -> Vec<NetInterval> {
+    let counts = |at: usize| end.counted.is_some_and(|(first, last)| first < at && at <= last);
+    let sum = |at: usize| end.streams.iter().map(|stream| count(stream, at)).sum::<u64>();
+    (1..end.report.moments.len())
+        .map(|at| {
+            let (from, to) = (end.report.moments[at - 1].at_ns, end.report.moments[at].at_ns);
+            let bytes = sum(at).saturating_sub(sum(at - 1)) as f64;
+            NetInterval {
+                from_seconds: seconds(from),
+                to_seconds: seconds(to),
+                bytes_per_second: if to > from { bytes / seconds(to - from) } else { 0.0 },
+                counts: counts(at),
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use plumb_net::measure::report::{Moment, StreamSample, StreamsReport};
+    use plumb_net::measure::spec::{Direction, StreamsSpec};
+
+    use super::*;
+
+    fn spec(direction: Direction) -> TestSpec {
+        let streams = StreamsSpec {
+            direction,
+            streams: 1,
+            congestion: None,
+            window_bytes: None,
+            block_bytes: 1 << 17,
+            rate_bytes_per_second: None,
+        };
+        TestSpec {
+            warm_up_ns: 1_000_000_000,
+            duration_ns: 1_000_000_000,
+            interval_ns: 1_000_000_000,
+            drain_ns: 0,
+            parts: vec![PartSpec::Streams(streams)],
+        }
+    }
+
+    /// A side that read everything once a second: what each connection (whether it goes up, its bytes a second, its
+    /// thread's nanoseconds a second) did, and the process and the softirqs of the host much more.
+    fn side(readings: u64, connections: &[(bool, u64, u64)]) -> TestReport {
+        let moment = |second: u64| {
+            let mut moment = Moment { at_ns: second * 1_000_000_000, ..Moment::default() };
+            moment.host.process_ns = second * 900_000_000;
+            moment.host.host_softirq_ns = second * 300_000_000;
+            moment
+        };
+        let stream = |&(is_up, bytes, cpu_ns): &(bool, u64, u64)| StreamReport {
+            is_up,
+            samples: (0..readings)
+                .map(|second| StreamSample {
+                    bytes: second * bytes,
+                    cpu_ns: second * cpu_ns,
+                    ..StreamSample::default()
+                })
+                .collect(),
+            bytes_total: readings * bytes,
+            ..StreamReport::default()
+        };
+        let streams = connections.iter().map(stream).collect();
+        TestReport {
+            moments: (0..readings).map(moment).collect(),
+            parts: vec![PartReport::Streams(StreamsReport { streams })],
+            ..TestReport::default()
+        }
+    }
+
+    fn is_cost(found: Option<f64>, wanted: f64) -> bool {
+        found.is_some_and(|found| (found - wanted).abs() < 1e-9)
+    }
+
+    #[test]
+    fn a_byte_costs_what_the_threads_of_its_direction_used_and_no_other_time_of_the_process() {
+        let here = side(3, &[(true, 1_000_000, 500_000), (false, 4_000_000, 1_000_000)]);
+        let there = side(3, &[(true, 1_000_000, 250_000), (false, 4_000_000, 3_000_000)]);
+        let flows = all(&spec(Direction::Both), &here, Some(&there));
+        let [up, down] = flows.as_slice() else { panic!("{flows:?}") };
+        assert!(is_cost(up.sender_cpu_ns_per_byte, 0.5) && is_cost(up.receiver_cpu_ns_per_byte, 0.25));
+        assert!(is_cost(down.sender_cpu_ns_per_byte, 0.75));
+        assert!(is_cost(down.receiver_cpu_ns_per_byte, 0.25));
+        // Whose softirqs they were nobody knows.
+        for flow in &flows {
+            assert_eq!(flow.sender_softirq_ns_per_byte.or(flow.receiver_softirq_ns_per_byte), None);
+        }
+    }
+
+    #[test]
+    fn one_direction_alone_has_the_softirqs_of_both_hosts_beside_its_threads() {
+        let here = side(3, &[(false, 4_000_000, 1_000_000)]);
+        let flows = all(&spec(Direction::Down), &here, Some(&here));
+        let [down] = flows.as_slice() else { panic!("{flows:?}") };
+        assert!(is_cost(down.sender_softirq_ns_per_byte, 75.0), "{down:?}");
+        assert!(is_cost(down.receiver_softirq_ns_per_byte, 75.0));
+        // Clocks that could not be read are no cost of nothing.
+        let there = side(3, &[(false, 4_000_000, 0)]);
+        let flows = all(&spec(Direction::Down), &here, Some(&there));
+        assert_eq!(flows[0].sender_cpu_ns_per_byte, None);
+    }
+}
