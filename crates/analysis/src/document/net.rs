@@ -147,7 +147,8 @@ pub struct NetFlow {
     pub streams: u32,
     /// The senders' congestion control.
     pub congestion: String,
-    /// Whose count the rate is: `receiver`, or `sender` where the receiver's was lost.
+    /// Whose count the rate is: `receiver`, or `sender` where the receiver's was lost; `nobody` where it ended before the
+    /// time that counts, so that there is none.
     pub counted_by: String,
     /// Bytes that arrived in the time that counts.
     pub bytes: u64,

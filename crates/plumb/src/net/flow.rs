@@ -37,10 +37,23 @@ pub(super) fn flag(phase: &NetPhase, flow: &NetFlow) -> Option<String> {
         "receiver" => Some(format!(
             "{name}: some of what was sent had not arrived when the time for draining was over"
         )),
-        _ => Some(format!(
+        "sender" => Some(format!(
             "{name}: the receiver's count of {direction} is lost; what the sender saw acknowledged stands in \
              for it"
         )),
+        _ => Some(format!(
+            "{name}: {direction} ended before the time that counts, so it has no rate; {}",
+            totals(flow)
+        )),
+    }
+}
+
+/// What is known of a direction without a rate.
+fn totals(flow: &NetFlow) -> String {
+    match (flow.sent_bytes_total, flow.received_bytes_total) {
+        (0, 0) => "nothing is known of what came".to_owned(),
+        (sent, 0) => format!("its sender had sent {sent} B"),
+        (_, received) => format!("its receiver had taken {received} B"),
     }
 }
 
@@ -307,5 +320,38 @@ mod tests {
         let there = side(3, &[(false, 4_000_000, 0)]);
         let flows = all(&spec(Direction::Down), &here, Some(&there));
         assert_eq!(flows[0].sender_cpu_ns_per_byte, None);
+    }
+    #[test]
+    fn what_ended_before_the_time_that_counts_has_its_totals_and_no_rate() {
+        // The agent is gone, and here there is one reading, of the beginning.
+        let here = side(1, &[(false, 4_500_000, 1_000_000)]);
+        let flows = all(&spec(Direction::Down), &here, None);
+        let [down] = flows.as_slice() else { panic!("{flows:?}") };
+        assert_eq!((down.counted_by.as_str(), down.streams), ("nobody", 1));
+        assert_eq!((down.received_bytes_total, down.bytes), (4_500_000, 0));
+        assert!(down.bytes_per_second < 1.0 && down.receiver_cpu_ns_per_byte.is_none());
+        assert!(!down.intervals.iter().any(|interval| interval.counts));
+        let phase = NetPhase {
+            name: "down".to_owned(),
+            ended: "partial".to_owned(),
+            ..NetPhase::default()
+        };
+        let said = flag(&phase, down).unwrap();
+        assert!(said.contains("no rate") && said.contains("taken 4500000 B"), "{said}");
+        assert!(!said.contains("stands in"), "{said}");
+        // The other way, what this side sent is all that is known.
+        let here = side(1, &[(true, 4_500_000, 1_000_000)]);
+        let flows = all(&spec(Direction::Up), &here, None);
+        let said = flag(&phase, &flows[0]).unwrap();
+        assert!(said.contains("sent 4500000 B"), "{said}");
+    }
+
+    #[test]
+    fn a_count_that_is_lost_is_the_senders_and_says_so() {
+        let here = side(3, &[(true, 1_000_000, 500_000)]);
+        let flows = all(&spec(Direction::Up), &here, None);
+        assert_eq!(flows[0].counted_by, "sender");
+        let said = flag(&NetPhase::default(), &flows[0]).unwrap();
+        assert!(said.contains("stands in"), "{said}");
     }
 }

@@ -95,6 +95,10 @@ fn share(share: f64) -> String {
 
 fn put_flow(out: &mut String, flow: &NetFlow, named: bool, style: Style) {
     let which = if named { format!(" {}", flow.direction) } else { String::new() };
+    if flow.counted_by == "nobody" {
+        let text = format!("rate{which}: none, it ended before the time that counts");
+        return put(out, &text, Ink::Bad, COLUMN, style);
+    }
     let over = match flow.streams {
         1 => String::new(),
         n => format!(" over {n} streams"),
@@ -485,6 +489,18 @@ mod tests {
             let page = render(&NetDocument { mtu: Some(mtu), ..document() }, Style::plain(120));
             assert!(page.contains(part), "no '{part}' in\n{page}");
         }
+    }
+
+    #[test]
+    fn a_direction_without_time_that_counts_has_no_rate_on_the_page() {
+        let counted_by = "nobody".to_owned();
+        let flow = NetFlow { direction: "up".to_owned(), counted_by, ..Default::default() };
+        let phase =
+            NetPhase { name: "up".to_owned(), flows: vec![flow], ..Default::default() };
+        let page =
+            render(&NetDocument { phases: vec![phase], ..document() }, Style::plain(120));
+        assert!(page.contains("rate: none, it ended before the time that counts"), "{page}");
+        assert!(!page.contains("b/s"), "{page}");
     }
 
     #[test]
