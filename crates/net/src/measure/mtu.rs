@@ -86,11 +86,23 @@ pub enum MtuError {
         patience: Span,
     },
     /// It was told to stop.
-    #[error("the probe was called off")]
-    CalledOff,
+    #[error("{}", called_off(*bytes))]
+    CalledOff {
+        /// Bytes of the longest packet that was confirmed; 0 where none was.
+        bytes: usize,
+    },
     /// The kernel refused.
     #[error("probing the path's MTU failed: {0}")]
     Kernel(#[from] io::Error),
+}
+
+fn called_off(bytes: usize) -> String {
+    match bytes {
+        0 => "the search was called off before any packet was confirmed".to_owned(),
+        _ => format!(
+            "packets of {bytes} bytes arrive; the search was called off before it had found out about longer ones"
+        ),
+    }
 }
 
 /// Which length to try next: pure.
@@ -218,7 +230,7 @@ impl Prober<'_> {
     fn try_length(&mut self, length: usize) -> Result<Outcome, MtuError> {
         for _ in 0..TRIES {
             if self.stop.load(Ordering::Relaxed) {
-                return Err(MtuError::CalledOff);
+                return Err(MtuError::CalledOff { bytes: self.good });
             }
             if self.good > 0 && read_ns(Clock::MonotonicRaw) >= self.until_ns {
                 return Err(MtuError::Late { bytes: self.good, patience: self.patience });
@@ -374,6 +386,18 @@ mod tests {
             outcome
         });
         assert!(matches!(outcome, Err(MtuError::Late { bytes: 576, .. })), "{outcome:?}");
+    }
+
+    #[test]
+    fn a_search_that_is_called_off_says_what_had_arrived() {
+        let far = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let near = UdpSocket::bind("127.0.0.1:0").unwrap();
+        near.connect(far.local_addr().unwrap()).unwrap();
+        let stop = AtomicBool::new(true);
+        let outcome = probe(&near, &[4; 16], Span::from_secs(20), &stop);
+        assert!(matches!(outcome, Err(MtuError::CalledOff { bytes: 0 })), "{outcome:?}");
+        let said = MtuError::CalledOff { bytes: 1_280 }.to_string();
+        assert!(said.contains("packets of 1280 bytes arrive"), "{said}");
     }
 
     #[test]

@@ -347,7 +347,7 @@ impl Net {
         output: &Output,
     ) -> Result<Exit, Failure> {
         let error = measured.error.as_ref().map(of_client);
-        if measured.phases.is_empty() {
+        if measured.is_empty() {
             return Err(error.unwrap_or_else(|| Problem::trouble("nothing was measured")).into());
         }
         // What cannot be stored is printed nevertheless.
@@ -403,11 +403,11 @@ fn document(
     let estimate = estimate.as_ref();
     let phases: Vec<_> =
         measured.phases.iter().map(|phase| digest::phase(phase, estimate)).collect();
-    let facts_here = measured.phases.first().map(|phase| phase.outcome.here.host.clone());
-    let facts_there = measured
-        .phases
-        .iter()
-        .find_map(|phase| phase.outcome.there.as_ref().ok())
+    let outcomes =
+        || measured.phases.iter().map(|phase| &phase.outcome).chain(measured.search.as_ref());
+    let facts_here = outcomes().next().map(|outcome| outcome.here.host.clone());
+    let facts_there = outcomes()
+        .find_map(|outcome| outcome.there.as_ref().ok())
         .map(|report| report.host.clone());
     let (here, there) = (facts_here.unwrap_or_default(), facts_there.unwrap_or_default());
     let lost = measured.phases.iter().filter_map(|phase| phase.outcome.there.as_ref().err());
@@ -420,8 +420,9 @@ fn document(
         lost.map(|error| format!("the agent was lost {error}{kept}")).collect();
     problems.extend(measured.phases.iter().flat_map(digest::broken));
     problems.extend(phases.iter().filter_map(digest::cut));
-    problems.extend(measured.error.as_ref().map(ToString::to_string));
-    let ended = if phases.iter().any(|phase| phase.ended == "stopped") {
+    let error = measured.error.as_ref().filter(|_| !measured.is_stopped());
+    problems.extend(error.map(ToString::to_string));
+    let ended = if measured.is_stopped() || phases.iter().any(|phase| phase.ended == "stopped") {
         "stopped"
     } else if !problems.is_empty() || phases.iter().any(|phase| phase.ended == "partial") {
         "partial"

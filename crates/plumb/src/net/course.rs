@@ -88,10 +88,37 @@ pub struct Phase {
 pub struct Measured {
     /// What was found of the path's MTU.
     pub mtu: Option<MtuAccount>,
+    /// The test in which it was looked for.
+    pub search: Option<Outcome>,
     /// The phases, in order.
     pub phases: Vec<Phase>,
     /// What broke.
     pub error: Option<ClientError>,
+}
+
+impl Measured {
+    /// Whether there is nothing to show: no phase, and no search that found something or was cut.
+    pub fn is_empty(&self) -> bool {
+        let is_cut = matches!(self.error, Some(ClientError::Session(_) | ClientError::Stopped));
+        let has_found = |account: &MtuAccount| account.found.is_some() || is_cut;
+        self.phases.is_empty() && !self.mtu.as_ref().is_some_and(has_found)
+    }
+
+    /// Whether its user ended it before its time.
+    pub fn is_stopped(&self) -> bool {
+        matches!(self.error, Some(ClientError::Stopped))
+    }
+
+    /// What is known of a search, and why nothing comes after it, where nothing does.
+    fn note_search(&mut self, outcome: Outcome, is_stopped: bool) {
+        self.mtu = found(&outcome.here);
+        self.error = if is_stopped {
+            Some(ClientError::Stopped)
+        } else {
+            outcome.there.as_ref().err().map(|error| error.clone().into())
+        };
+        self.search = Some(outcome);
+    }
 }
 
 /// Shortest and longest warm-up that is chosen.
@@ -179,10 +206,9 @@ impl Wanted {
         let mut left = self.estimate();
         if let Some(patience) = self.mtu {
             match reached.client.run(address, &self.mtu_spec(patience), &mut |_| {}, is_stopped) {
-                Ok(outcome) => measured.mtu = found(&outcome.here),
+                Ok(outcome) => measured.note_search(outcome, is_stopped()),
                 Err(error @ (ClientError::Session(_) | ClientError::Stopped)) => {
                     measured.error = Some(error);
-                    return measured;
                 }
                 // Whatever keeps it from this test may let it do the others.
                 Err(error) => {
@@ -190,10 +216,11 @@ impl Wanted {
                     measured.mtu = Some(MtuAccount { error, ..MtuAccount::default() });
                 }
             }
-            if reached.client.is_over() || is_stopped() {
+            if measured.error.is_some() {
                 return measured;
             }
         }
+        let planned = self.steps().len() * usize::try_from(self.rounds).unwrap_or(usize::MAX);
         for round in 0..self.rounds {
             for step in self.steps() {
                 let spec = self.spec(step, round_trip);
@@ -206,17 +233,21 @@ impl Wanted {
                         if step == Step::Idle {
                             round_trip = median_round_trip(&outcome.here).unwrap_or(round_trip);
                         }
+                        let is_lost = outcome.there.is_err() && reached.client.is_over();
                         let phase = Phase { name, round, spec, outcome, fetched };
                         watcher.ended(&phase);
                         measured.phases.push(phase);
+                        if is_stopped() && measured.phases.len() < planned {
+                            measured.error = Some(ClientError::Stopped);
+                        }
+                        if is_lost || is_stopped() {
+                            return measured;
+                        }
                     }
                     Err(error) => {
                         measured.error = Some(error);
                         return measured;
                     }
-                }
-                if reached.client.is_over() || is_stopped() {
-                    return measured;
                 }
             }
         }
@@ -359,4 +390,42 @@ fn median_round_trip(report: &TestReport) -> Option<Span> {
         let path = Histogram::decode(&probes.path).ok().filter(|path| !path.is_empty())?;
         Some(Span::from_ns(path.quantile(0.5)))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use plumb_net::protocol::session::Fault;
+    use plumb_net::protocol::token::Token;
+
+    use super::*;
+
+    fn searched(there: Result<TestReport, SessionError>) -> Outcome {
+        let error = Some("packets of 1280 bytes arrive".to_owned());
+        let account = MtuAccount { error, ..MtuAccount::default() };
+        let here = TestReport { parts: vec![PartReport::Mtu(account)], ..TestReport::default() };
+        Outcome { here, there, token: Token([0; 16]), rate_max: None }
+    }
+
+    #[test]
+    fn a_search_that_is_cut_keeps_what_was_found_and_the_reason() {
+        let lost = SessionError { during: "running a test", fault: Fault::Closed };
+        let mut measured = Measured::default();
+        measured.note_search(searched(Err(lost.clone())), false);
+        let said = measured.error.as_ref().map(ToString::to_string);
+        assert_eq!(said, Some(lost.to_string()));
+        assert!(!measured.is_empty() && !measured.is_stopped());
+        let mut measured = Measured::default();
+        measured.note_search(searched(Err(lost)), true);
+        assert!(!measured.is_empty() && measured.is_stopped());
+        assert!(measured.mtu.unwrap().error.unwrap().contains("1280"));
+    }
+
+    #[test]
+    fn a_search_that_came_to_its_end_stops_nothing() {
+        let mut measured = Measured::default();
+        measured.note_search(searched(Ok(TestReport::default())), false);
+        assert!(measured.error.is_none());
+        // A failed search alone is nothing to show.
+        assert!(measured.is_empty());
+    }
 }

@@ -3,11 +3,12 @@
 //! Says `skipped:` where namespaces are not allowed, and fails for that under CI=true. Left out: how precise the
 //! figures are (`tools/net_settings.py`).
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use super::{Bench, PLUMB, document};
+use super::lost::{has_thread, with_descendants};
+use super::{Bench, PLUMB, daemon, document};
 
 /// A lab of the hosts a and b, which is taken down at the end.
 struct Lab {
@@ -31,12 +32,18 @@ impl Lab {
 
     /// What plumb says on a of the way to b, whose agent is started by `agent` there.
     fn net_with(&self, agent: &str, words: &[&str]) -> Value {
+        let line = self.line(agent, words);
+        document(&self.bench.fine(&line.iter().map(String::as_str).collect::<Vec<_>>()))
+    }
+
+    /// The words after plumb that measure on a the way to b.
+    fn line(&self, agent: &str, words: &[&str]) -> Vec<String> {
         let exec = ["link", "exec", "lab", "a", "--"];
         let known = self.bench.fine(&[&exec[..], &["getent", "ahostsv4", "b"]].concat());
         let address = known.split_whitespace().next().expect("b has an address");
         let via = format!("{PLUMB} link exec lab b -- {agent}");
         let net = [PLUMB, "net", "--via", &via, address, "--no-store", "--json"];
-        document(&self.bench.fine(&[&exec[..], &net[..], words].concat()))
+        [&exec[..], &net[..], words].concat().into_iter().map(str::to_owned).collect()
     }
 
     fn net(&self, words: &[&str]) -> Value {
@@ -139,5 +146,38 @@ fn the_longest_packet_of_a_path_is_found_whether_a_router_tells_it_or_not() {
         assert_eq!(answer["kernel_bytes"], if told { 1400 } else { 1500 }, "{answer}");
         let is_flagged = found["flags"].to_string().contains("longer than 1400 bytes vanish");
         assert_eq!(is_flagged, !told, "{}", found["flags"]);
+    }
+}
+
+#[test]
+fn a_search_for_the_longest_packet_that_is_cut_says_why_and_what_had_arrived() {
+    // Four round trips of 200 ms for each try of a length that vanishes: it goes on for long.
+    let Some(lab) = Lab::new(&["--delay", "100ms", "--mtu", "1400/silent"]) else { return };
+    for (signal, victim, code, ended) in
+        [("-INT", "net", 130, "stopped"), ("-KILL", "agent", 4, "partial")]
+    {
+        let words = ["--only", "idle", "--mtu=10min"];
+        let line = lab.line(&format!("{PLUMB} agent --stdio"), &words);
+        let line: Vec<_> = line.iter().map(String::as_str).collect();
+        let mut command = lab.bench.command(PLUMB, &line);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut sides = Vec::new();
+        daemon::until("both sides search", || {
+            sides = with_descendants(child.id());
+            sides.retain(|&process| has_thread(process, "measure"));
+            sides.len() == 2
+        });
+        let process = sides[usize::from(victim == "agent")].to_string();
+        assert!(Command::new("kill").args([signal, &process]).status().unwrap().success());
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{said}");
+        assert!(!said.contains("nothing was measured"), "{said}");
+        let found = document(std::str::from_utf8(&output.stdout).unwrap());
+        assert_eq!(found["ended"], ended, "{found}");
+        assert!(found["mtu"]["problem"].as_str().unwrap().contains("called off"), "{found}");
+        if victim == "agent" {
+            assert!(found["problems"].to_string().contains("control connection"), "{found}");
+        }
     }
 }

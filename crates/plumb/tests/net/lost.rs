@@ -21,8 +21,16 @@ fn child_with(parent: u32, word: &str) -> Option<u32> {
     })
 }
 
+/// A process and all that are below it, itself first.
+pub fn with_descendants(process: u32) -> Vec<u32> {
+    let path = format!("/proc/{process}/task/{process}/children");
+    let children = std::fs::read_to_string(path).unwrap_or_default();
+    let children = children.split_whitespace().filter_map(|child| child.parse().ok());
+    std::iter::once(process).chain(children.flat_map(with_descendants)).collect()
+}
+
 /// Whether a process has a thread of this name: what it is doing.
-fn has_thread(process: u32, name: &str) -> bool {
+pub fn has_thread(process: u32, name: &str) -> bool {
     let tasks = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
     tasks
         .filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok())

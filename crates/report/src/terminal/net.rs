@@ -3,7 +3,7 @@
 //! Left out: the readings of each connection, which are in the document.
 
 use plumb_analysis::document::net::{
-    NetCpu, NetDatagrams, NetDistribution, NetDocument, NetFlow, NetLossPlaces, NetMtu, NetOneWay,
+    NetDatagrams, NetDistribution, NetDocument, NetFlow, NetLossPlaces, NetMtu, NetOneWay,
     NetPhase, NetProbes, NetWaits,
 };
 use plumb_base::units::{Unit, significant};
@@ -20,10 +20,11 @@ const COLUMN: usize = 4;
 pub fn render(document: &NetDocument, style: Style) -> String {
     let mut out = String::new();
     let there = if document.there.name.is_empty() { "?" } else { &document.there.name };
-    let title = format!(
-        "{} at {} ({there}, Linux {})",
-        document.asked, document.address, document.there.kernel
-    );
+    let kernel = match document.there.kernel.as_str() {
+        "" => String::new(),
+        kernel => format!(", Linux {kernel}"),
+    };
+    let title = format!("{} at {} ({there}{kernel})", document.asked, document.address);
     put(&mut out, &title, Ink::Bold, 0, style);
     for phase in &document.phases {
         put_phase(&mut out, phase, document.phases.len(), style);
@@ -359,6 +360,8 @@ fn put_clocks(out: &mut String, document: &NetDocument, style: Style) {
 
 #[cfg(test)]
 mod tests {
+    use plumb_analysis::document::net::NetCpu;
+
     use super::*;
 
     fn document() -> NetDocument {
@@ -495,10 +498,8 @@ mod tests {
     fn a_direction_without_time_that_counts_has_no_rate_on_the_page() {
         let counted_by = "nobody".to_owned();
         let flow = NetFlow { direction: "up".to_owned(), counted_by, ..Default::default() };
-        let phase =
-            NetPhase { name: "up".to_owned(), flows: vec![flow], ..Default::default() };
-        let page =
-            render(&NetDocument { phases: vec![phase], ..document() }, Style::plain(120));
+        let phase = NetPhase { name: "up".to_owned(), flows: vec![flow], ..Default::default() };
+        let page = render(&NetDocument { phases: vec![phase], ..document() }, Style::plain(120));
         assert!(page.contains("rate: none, it ended before the time that counts"), "{page}");
         assert!(!page.contains("b/s"), "{page}");
     }
