@@ -9,6 +9,7 @@ pub mod delay;
 pub mod exchange;
 mod hall;
 pub mod latency;
+pub mod limits;
 pub mod live;
 pub mod mtu;
 pub mod quic;

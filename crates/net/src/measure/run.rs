@@ -11,16 +11,16 @@ use std::thread::{self, ScopedJoinHandle};
 
 use super::control::Control;
 use super::datagram::half::Half;
-use super::datagram::header;
 use super::exchange::half::{Requester, Responder};
 use super::latency::{Answerer, Asker, Schedule};
+use super::limits;
 use super::live::Progress;
 use super::mtu;
 use super::report::{
     DatagramsReport, Ended, Moment, PartReport, ProbesReport, StreamSample, StreamsReport,
     TestReport,
 };
-use super::spec::{DatagramsSpec, PartSpec, StreamsSpec, TestSpec};
+use super::spec::{PartSpec, StreamsSpec, TestSpec};
 use super::stream::{self, ConnectError, Lane, Plan};
 use crate::clock::{real_ahead_ns, steady_ns};
 use crate::evidence::counters;
@@ -33,16 +33,6 @@ use crate::secure::Fingerprint;
 const BEGIN_NS: u64 = 30_000_000_000;
 /// How much longer senders go on than what counts: the other side's beginning is later by the way of a message.
 const OVERRUN_NS: u64 = 250_000_000;
-/// Shortest time between two readings.
-const INTERVAL_MIN_NS: u64 = 10_000_000;
-/// Most readings of one test.
-const MOMENTS_MAX: u64 = 20_000;
-/// Most readings of connections in one report.
-const SAMPLES_MAX: u64 = 200_000;
-/// Most connections of one test, whatever an agent allows.
-pub const STREAMS_MAX: u16 = 256;
-/// Longest block of a stream.
-pub const BLOCK_MAX: u32 = 16 << 20;
 
 #[derive(Debug)]
 enum Part {
@@ -68,58 +58,12 @@ pub struct Course {
     parts: Vec<Part>,
 }
 
-/// Whether a test makes sense at all.
+/// Whether a test can be done at all.
 ///
 /// # Errors
-/// [`Refusal::Nonsense`], with what does not.
+/// [`Refusal::Nonsense`], with what cannot.
 pub fn check(spec: &TestSpec) -> Result<(), Refusal> {
-    let nonsense = |what: &str| Err(Refusal::Nonsense(what.to_owned()));
-    if spec.parts.is_empty() || spec.parts.len() > 8 {
-        return nonsense("it has no parts, or more than 8");
-    }
-    if spec.duration_ns == 0 || spec.interval_ns < INTERVAL_MIN_NS {
-        return nonsense("it lasts no time, or its interval is below 10 ms");
-    }
-    if spec.longest_ns() / spec.interval_ns > MOMENTS_MAX {
-        return nonsense("it has more than 20,000 intervals");
-    }
-    let connections: usize = spec.parts.iter().map(PartSpec::connections).sum();
-    if connections as u64 * (spec.longest_ns() / spec.interval_ns) > SAMPLES_MAX {
-        return nonsense("its report would have more than 200,000 readings of connections");
-    }
-    for part in &spec.parts {
-        match part {
-            PartSpec::Streams(streams)
-                if streams.streams == 0
-                    || streams.streams > STREAMS_MAX
-                    || streams.block_bytes == 0
-                    || streams.block_bytes > BLOCK_MAX =>
-            {
-                return nonsense("it has no streams or more than 256, or blocks beyond 16 MiB");
-            }
-            PartSpec::Probes(probes) if probes.per_second == 0 || probes.per_second > 100_000 => {
-                return nonsense("it has no probes a second, or more than 100,000");
-            }
-            PartSpec::Exchange(part) => {
-                part.check(spec).map_err(|error| Refusal::Nonsense(error.to_string()))?;
-            }
-            PartSpec::Datagrams(datagrams) if !is_sendable(datagrams) => {
-                return nonsense(
-                    "its datagrams have a rate below 1 kb/s or beyond 400 Gb/s, or no length from 40 to 65,507 \
-                     bytes",
-                );
-            }
-            _ => {}
-        }
-    }
-    Ok(())
-}
-
-fn is_sendable(datagrams: &DatagramsSpec) -> bool {
-    let rates = DatagramsSpec::RATE_MIN..=DatagramsSpec::RATE_MAX;
-    let lengths = header::LEN..=65_507;
-    rates.contains(&datagrams.rate_bits_per_second)
-        && lengths.contains(&usize::from(datagrams.datagram_bytes))
+    limits::check(spec).map_err(|error| Refusal::Nonsense(error.to_string()))
 }
 
 impl Course {

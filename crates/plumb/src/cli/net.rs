@@ -274,7 +274,6 @@ impl Net {
     /// What is measured, where it makes sense.
     fn wanted(&self) -> Result<Wanted, Problem> {
         let wanted = self.measure.wanted(self.exchange.parts());
-        wanted.check().map_err(|error| Problem::from_message(&error, Exit::Usage))?;
         if wanted.is_empty() {
             return Err(Problem::usage("nothing is left to measure")
                 .fix("leave --only, --idle or --probes away"));
@@ -284,6 +283,7 @@ impl Net {
             return Err(Problem::usage("no test sends datagrams at that rate")
                 .fix("give --udp a rate from 1kbit to 400gbit"));
         }
+        wanted.check().map_err(|error| Problem::from_message(&error, Exit::Usage))?;
         if self.measure.watch {
             watch::check()?;
         }

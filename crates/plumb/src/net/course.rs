@@ -9,6 +9,7 @@ use plumb_base::stats::histogram::Histogram;
 use plumb_base::time::Span;
 use plumb_net::client::{ClientError, Outcome};
 use plumb_net::clock::{sleep_until, steady_ns};
+use plumb_net::measure::limits;
 use plumb_net::measure::live::Progress;
 use plumb_net::measure::report::{MtuAccount, PartReport, TestReport};
 use plumb_net::measure::spec::{
@@ -166,11 +167,11 @@ impl Wanted {
     /// # Errors
     /// What cannot, and what to ask for instead.
     pub fn check(&self) -> Result<(), String> {
-        let check = |part: &ExchangePart| {
-            let spec = self.spec(Step::Exchange(part), Span::ZERO);
-            part.check(&spec).map_err(|error| error.to_string())
-        };
-        self.exchanges.iter().try_for_each(check)
+        // As long as it may become behind a long path.
+        let steps = self.steps().into_iter().map(|step| self.spec(step, WARM_UP_MAX));
+        let search = self.mtu.map(|patience| self.mtu_spec(patience));
+        let check = |spec: TestSpec| limits::check(&spec).map_err(|error| error.to_string());
+        search.into_iter().chain(steps).try_for_each(check)
     }
 
     /// Whether nothing would be measured.

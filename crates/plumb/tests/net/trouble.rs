@@ -72,6 +72,26 @@ fn a_paired_host_without_ssh_is_named_with_the_command_that_needs_none() {
 }
 
 #[test]
+fn what_no_test_may_ask_for_is_told_with_its_option_before_anything_is_started() {
+    let bench = Bench::new();
+    let started = bench.home().join("started");
+    let via = format!("touch {}", started.display());
+    for (words, parts) in [
+        (&["--interval", "1ms"][..], &["10 ms apart", "fix: give --interval"][..]),
+        (&["--block", "32Mi"], &["fix: give a --block"]),
+        (&["-t", "2h"], &["fix: give --interval"]),
+        (&["-P", "128", "-t", "10min"], &["connections", "fix: give --interval", "--streams"]),
+        (&["--probes", "10000", "-t", "10min"], &["fix: give --probes"]),
+        (&["--window", "2Gi"], &["fix: give a --window"]),
+    ] {
+        let output = bench.plumb(&[&["net", "--via", &via, "127.0.0.1"][..], words].concat());
+        told(&output, 2, parts);
+        assert!(!String::from_utf8_lossy(&output.stderr).contains("defect"), "{words:?}");
+    }
+    assert!(!started.exists());
+}
+
+#[test]
 fn an_agent_of_another_version_is_named_with_both_versions_and_the_way_out() {
     let bench = Bench::new();
     let mut hello = Hello::of_this_program("9.9.9 (later)");
