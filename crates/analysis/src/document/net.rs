@@ -160,6 +160,13 @@ pub struct NetFlow {
     pub intervals: Vec<NetInterval>,
     /// Bytes a second of each connection.
     pub streams_bytes_per_second: Vec<f64>,
+    /// Socket buffers that were asked for; null where the kernels were left to tune them.
+    pub window_bytes: Option<u64>,
+    /// The smallest send buffer of the senders at the end, as their kernel keeps it: twice what it took of what was asked
+    /// for; null where their report was lost.
+    pub send_buffer_bytes: Option<u64>,
+    /// The smallest receive buffer of the receivers, likewise.
+    pub receive_buffer_bytes: Option<u64>,
     /// All bytes that the senders handed to their kernel.
     pub sent_bytes_total: u64,
     /// All bytes that the receivers took, with the warm-up and what came after the end.

@@ -106,6 +106,10 @@ pub struct StreamReport {
     pub congestion: String,
     /// Bytes and connection state, one entry for each of the report's moments.
     pub samples: Vec<StreamSample>,
+    /// Its send buffer as its kernel keeps it, which is twice what can be asked for: SO_SNDBUF at the end.
+    pub send_buffer_bytes: u64,
+    /// Its receive buffer: SO_RCVBUF at the end.
+    pub receive_buffer_bytes: u64,
     /// All bytes sent or received, with the warm-up and what was drained after the end.
     pub bytes_total: u64,
     /// Whether a receiver came to the end of the stream, and a sender closed it with nothing left to send.

@@ -327,6 +327,10 @@ impl Lane {
         let text = |address: io::Result<SocketAddr>| {
             address.map_or_else(|_| String::new(), |address| address.to_string())
         };
+        let buffer = |which: IntOption| {
+            let bytes = socket::option(self.stream.as_fd(), which).unwrap_or(0);
+            u64::try_from(bytes).unwrap_or(0)
+        };
         StreamReport {
             index: self.index,
             sends: self.sends,
@@ -334,6 +338,8 @@ impl Lane {
             local: text(self.stream.local_addr()),
             remote: text(self.stream.peer_addr()),
             congestion: socket::congestion(self.stream.as_fd()).unwrap_or_default(),
+            send_buffer_bytes: buffer(IntOption::SendBuffer),
+            receive_buffer_bytes: buffer(IntOption::ReceiveBuffer),
             bytes_total: self.bytes.0.load(Ordering::Relaxed),
             samples,
             is_drained: outcome.is_drained,

@@ -140,6 +140,7 @@ pub fn flags(document: &NetDocument) -> Vec<String> {
         flags.extend(phase.exchange.as_ref().and_then(|exchange| exchange::flag(name, exchange)));
         flags.extend(datagrams::flags(name, &phase.datagrams));
         flags.extend(phase.flows.iter().filter_map(|each| flow::flag(phase, each)));
+        flags.extend(phase.flows.iter().flat_map(|each| flow::window_flags(phase, each)));
         if phase.overlapping_tests > 0 {
             flags.push(format!(
                 "{name}: the agent ran {} other test(s) for {:.1} s of it",

@@ -48,6 +48,32 @@ pub(super) fn flag(phase: &NetPhase, flow: &NetFlow) -> Option<String> {
     }
 }
 
+/// Buffers that are not as they were asked for.
+pub(super) fn window_flags(phase: &NetPhase, flow: &NetFlow) -> Vec<String> {
+    let Some(asked) = flow.window_bytes else { return Vec::new() };
+    let (name, direction) = (&phase.name, &flow.direction);
+    let sides = if direction == "up" { ["here", "there"] } else { ["there", "here"] };
+    let buffers = [
+        ("send", sides[0], flow.send_buffer_bytes, "net.core.wmem_max"),
+        ("receive", sides[1], flow.receive_buffer_bytes, "net.core.rmem_max"),
+    ];
+    let is_other = |found: u64| found > 0 && found != 2 * asked;
+    buffers
+        .into_iter()
+        .filter_map(|(which, side, found, setting)| {
+            let got = found.filter(|&found| is_other(found))? / 2;
+            let why = if got < asked {
+                format!("the kernel allows no more: raise {setting}")
+            } else {
+                "the kernel allows no less".to_owned()
+            };
+            Some(format!(
+                "{name}: a window of {asked} B was asked for, and the {which} buffer {side} has {got} B; {why}"
+            ))
+        })
+        .collect()
+}
+
 /// What is known of a direction without a rate.
 fn totals(flow: &NetFlow) -> String {
     match (flow.sent_bytes_total, flow.received_bytes_total) {
@@ -149,11 +175,18 @@ fn flow(
         (None, None) => ("nobody", None, &taken),
     };
     let counted = end.and_then(End::counted);
+    let window_bytes = spec.parts.iter().find_map(|part| match part {
+        PartSpec::Streams(streams) => streams.window_bytes.map(u64::from),
+        _ => None,
+    });
     let mut flow = NetFlow {
         direction: if is_up { "up" } else { "down" }.to_owned(),
         counted_by: if counted.is_some() { counted_by } else { "nobody" }.to_owned(),
         streams: end.map_or(0, |end| u32::try_from(end.streams.len()).unwrap_or(u32::MAX)),
         intervals: end.map(|end| intervals(end, count)).unwrap_or_default(),
+        window_bytes,
+        send_buffer_bytes: smallest(sender.as_ref(), |stream| stream.send_buffer_bytes),
+        receive_buffer_bytes: smallest(receiver.as_ref(), |stream| stream.receive_buffer_bytes),
         ..NetFlow::default()
     };
     if let Some(counted) = counted {
@@ -188,6 +221,10 @@ fn flow(
         }
     }
     flow
+}
+
+fn smallest(end: Option<&End<'_>>, bytes: impl Fn(&StreamReport) -> u64) -> Option<u64> {
+    end?.streams.iter().map(|stream| bytes(stream)).min()
 }
 
 fn describe_sender(sender: Counted<'_>, flow: &mut NetFlow) {
@@ -300,7 +337,9 @@ mod tests {
         let there = side(3, &[(true, 1_000_000, 250_000), (false, 4_000_000, 3_000_000)]);
         let flows = all(&spec(Direction::Both), &here, Some(&there));
         let [up, down] = flows.as_slice() else { panic!("{flows:?}") };
-        assert!(is_cost(up.sender_cpu_ns_per_byte, 0.5) && is_cost(up.receiver_cpu_ns_per_byte, 0.25));
+        assert!(
+            is_cost(up.sender_cpu_ns_per_byte, 0.5) && is_cost(up.receiver_cpu_ns_per_byte, 0.25)
+        );
         assert!(is_cost(down.sender_cpu_ns_per_byte, 0.75));
         assert!(is_cost(down.receiver_cpu_ns_per_byte, 0.25));
         // Whose softirqs they were nobody knows.
@@ -344,6 +383,39 @@ mod tests {
         let flows = all(&spec(Direction::Up), &here, None);
         let said = flag(&phase, &flows[0]).unwrap();
         assert!(said.contains("sent 4500000 B"), "{said}");
+    }
+
+    #[test]
+    fn a_window_that_a_kernel_cut_down_is_named_with_its_side_and_the_setting() {
+        let with = |direction, asked: u32, buffers: [u64; 2]| {
+            let mut spec = spec(direction);
+            if let PartSpec::Streams(streams) = &mut spec.parts[0] {
+                streams.window_bytes = Some(asked);
+            }
+            let mut here = side(3, &[(direction == Direction::Up, 1_000, 1_000)]);
+            if let PartReport::Streams(streams) = &mut here.parts[0] {
+                [streams.streams[0].send_buffer_bytes, streams.streams[0].receive_buffer_bytes] =
+                    buffers;
+            }
+            let flows = all(&spec, &here, Some(&here));
+            window_flags(&NetPhase::default(), &flows[0])
+        };
+        assert_eq!(with(Direction::Up, 100_000, [200_000, 200_000]), [""; 0]);
+        let said = with(Direction::Up, 64 << 20, [425_984, 128 << 20]);
+        assert_eq!(said.len(), 1, "{said:?}");
+        for part in ["67108864 B", "send buffer here has 212992 B", "net.core.wmem_max"] {
+            assert!(said[0].contains(part), "{said:?}");
+        }
+        let said = with(Direction::Up, 64 << 20, [128 << 20, 425_984]);
+        assert!(
+            said[0].contains("receive buffer there") && said[0].contains("rmem_max"),
+            "{said:?}"
+        );
+        let said = with(Direction::Down, 1, [4_608, 2]);
+        assert!(said[0].contains("send buffer there has 2304 B; the kernel allows no less"));
+        // Nobody asked.
+        let flows = all(&spec(Direction::Up), &side(3, &[(true, 1, 1)]), None);
+        assert_eq!(window_flags(&NetPhase::default(), &flows[0]), [""; 0]);
     }
 
     #[test]

@@ -136,6 +136,32 @@ fn a_measurement_is_one_valid_document_and_a_run_like_any_other() {
 }
 
 #[test]
+fn a_window_beyond_what_the_kernel_allows_is_flagged_and_one_within_it_is_what_the_sockets_have() {
+    let bench = Bench::new();
+    let via = agent();
+    let words = ["net", "--via", &via, "127.0.0.1", "--json", "--only", "up", "-t", "300ms"];
+    let measure = |window: &str| {
+        let more = ["--warm-up=100ms", "--probes", "0", "--no-store", "--window", window];
+        document(&bench.fine(&[&words[..], &more].concat()))
+    };
+    let found = measure("64Ki");
+    let flow = &found["phases"][0]["flows"][0];
+    assert_eq!(flow["window_bytes"], 65_536, "{flow}");
+    assert_eq!(
+        (&flow["send_buffer_bytes"], &flow["receive_buffer_bytes"]),
+        (&131_072.into(), &131_072.into())
+    );
+    assert!(!found["flags"].to_string().contains("a window of"), "{}", found["flags"]);
+    let limit = std::fs::read_to_string("/proc/sys/net/core/wmem_max").unwrap_or_default();
+    let limit: u64 = limit.trim().parse().unwrap_or(u64::MAX);
+    if limit < 1_000_000_000 {
+        let found = measure("1000000000");
+        let cut = format!("the send buffer here has {limit} B");
+        assert!(found["flags"].to_string().contains(&cut), "{}", found["flags"]);
+    }
+}
+
+#[test]
 fn paced_datagrams_are_a_phase_of_their_own_in_the_document_the_run_and_on_the_page() {
     let bench = Bench::new();
     let via = agent();
