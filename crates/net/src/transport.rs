@@ -84,6 +84,13 @@ impl Stream {
     }
 }
 
+/// Kills a program that was started as the leader of a process group, with everything that is in the group. Not after
+/// it was waited for: the number may be another's then.
+pub fn kill_group(leader: &Child) {
+    // Where there is no such group, there is nothing to end.
+    plumb_sys::process::kill_group(leader.id()).ok();
+}
+
 /// What happens to a driver: bytes, an end, or something of its own.
 #[derive(Debug)]
 pub enum Event<T> {

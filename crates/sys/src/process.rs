@@ -87,6 +87,19 @@ pub fn signal(pid: u32, signal: i32) -> io::Result<()> {
     Ok(())
 }
 
+/// killpg(3) with SIGKILL: every process of the group that `leader`, which is not waited for yet, has begun.
+///
+/// # Errors
+/// ESRCH where there is no such group.
+pub fn kill_group(leader: u32) -> io::Result<()> {
+    let unknown = || io::Error::from_raw_os_error(libc::ESRCH);
+    // 0 and 1 would be this process's own group, and everybody.
+    let group = libc::pid_t::try_from(leader).ok().filter(|&group| group > 1);
+    // SAFETY: takes plain numbers.
+    check(unsafe { libc::killpg(group.ok_or_else(unknown)?, libc::SIGKILL) })?;
+    Ok(())
+}
+
 /// kill(2) of every process that this one may end, itself excepted: of process 1 of a process namespace,
 /// of all that are in it.
 ///

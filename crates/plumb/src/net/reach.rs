@@ -2,15 +2,17 @@
 //!
 //! Left out: how a host is named (`super::place`).
 
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread;
+use std::time::Duration;
 
 use plumb_net::client::{Client, ClientError};
 use plumb_net::protocol::session::{Fault, Timing};
-use plumb_net::transport::Stream;
+use plumb_net::transport::{self, Stream};
 
 use super::paired;
 use super::place::{Place, Way};
@@ -20,6 +22,8 @@ use crate::problem::{Exit, Problem};
 pub const CACHED: &str = ".cache/plumb/plumb";
 /// Most of what the command says on standard error that is kept.
 const SAID_MAX: usize = 4 << 10;
+/// How long its last words are waited for.
+const SAID_LAST: Duration = Duration::from_secs(1);
 /// What the remote shell says when it has no plumb.
 const ABSENT: &str = "plumb-is-not-here";
 
@@ -35,24 +39,72 @@ pub struct Reached {
 #[derive(Debug)]
 struct Starter {
     child: Arc<Mutex<Child>>,
-    said: Option<JoinHandle<String>>,
+    /// Whether it leads a process group; ssh stays in plumb's, where it may ask for a password.
+    leads_group: bool,
+    said: Said,
+    is_ended: bool,
 }
 
 impl Starter {
-    /// What it said and how it ended; ends it if it has not.
+    fn start(mut command: Command, leads_group: bool) -> io::Result<Self> {
+        if leads_group {
+            command.process_group(0);
+        }
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn()?;
+        let said = Said::listen(child.stderr.take());
+        Ok(Self { child: Arc::new(Mutex::new(child)), leads_group, said, is_ended: false })
+    }
+
+    /// What it said and how it ended; ends it, and whatever it has started in its group, if it has not.
     fn end(&mut self) -> (Option<ExitStatus>, String) {
         let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.leads_group && !self.is_ended {
+            transport::kill_group(&child);
+        }
+        self.is_ended = true;
         child.kill().ok();
         let status = child.wait().ok();
         drop(child);
-        let said = self.said.take().and_then(|said| said.join().ok()).unwrap_or_default();
-        (status, said)
+        (status, self.said.end())
+    }
+}
+
+/// What a command says on standard error.
+#[derive(Debug)]
+struct Said {
+    text: Arc<Mutex<Vec<u8>>>,
+    /// Closed at its end.
+    over: Receiver<()>,
+}
+
+impl Said {
+    fn listen(stderr: Option<ChildStderr>) -> Self {
+        let text = Arc::<Mutex<Vec<u8>>>::default();
+        let (open, over) = mpsc::sync_channel(0);
+        if let Some(stderr) = stderr {
+            let kept = Arc::clone(&text);
+            thread::spawn(move || {
+                listen(stderr, &kept);
+                drop(open);
+            });
+        }
+        Self { text, over }
+    }
+
+    /// What there is, at its end or soon: whoever else holds it open may do so for good.
+    fn end(&self) -> String {
+        self.over.recv_timeout(SAID_LAST).ok();
+        let text = self.text.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&text).into_owned()
     }
 }
 
 impl Drop for Starter {
     fn drop(&mut self) {
-        self.end();
+        if !self.is_ended {
+            self.end();
+        }
     }
 }
 
@@ -85,7 +137,7 @@ fn command(place: &Place, ssh: &[String]) -> Result<Command, Problem> {
                 Problem::trouble("cannot find plumb's own program file").because(error)
             })?;
             let mut command = Command::new(program);
-            command.args(["agent", "--forward", host]).process_group(0);
+            command.args(["agent", "--forward", host]);
             command
         }
         Way::Namespace(name) => {
@@ -94,12 +146,11 @@ fn command(place: &Place, ssh: &[String]) -> Result<Command, Problem> {
             })?;
             let mut command = Command::new("ip");
             command.args(["netns", "exec", name]).arg(program).args(["agent", "--stdio"]);
-            command.process_group(0);
             command
         }
         Way::Via(line) => {
             let mut command = Command::new("sh");
-            command.arg("-c").arg(line).process_group(0);
+            command.arg("-c").arg(line);
             command
         }
     };
@@ -123,18 +174,15 @@ pub fn reach(place: &Place, ssh: &[String], program: &str) -> Result<Reached, Pr
 }
 
 fn start(place: &Place, ssh: &[String], program: &str) -> Result<Reached, Problem> {
-    let mut command = command(place, ssh)?;
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let command = command(place, ssh)?;
     let name = command.get_program().to_string_lossy().into_owned();
-    let mut child = command.spawn().map_err(|error| {
+    let leads_group = !matches!(place.way, Way::Ssh { .. });
+    let mut starter = Starter::start(command, leads_group).map_err(|error| {
         Problem::trouble(format!("cannot run '{name}' to start an agent there"))
             .because(error)
             .fix("install it, or give another command with --via")
     })?;
-    let said = child.stderr.take().map(|stderr| thread::spawn(move || listen(stderr)));
-    let child = Arc::new(Mutex::new(child));
-    let mut starter = Starter { child: Arc::clone(&child), said };
-    let stream = Stream::of_child(&child, &place.asked)
+    let stream = Stream::of_child(&starter.child, &place.asked)
         .map_err(|error| Problem::trouble("the agent's streams are gone").because(error))?;
     match Client::connect(stream, program, Timing::default()) {
         Ok(client) => Ok(Reached { client, starter }),
@@ -145,16 +193,15 @@ fn start(place: &Place, ssh: &[String], program: &str) -> Result<Reached, Proble
     }
 }
 
-/// The end of what a command says on standard error.
-fn listen(mut stderr: ChildStderr) -> String {
-    let mut said = Vec::new();
+/// Keeps the end of what comes, until nothing does.
+fn listen(mut stderr: ChildStderr, kept: &Mutex<Vec<u8>>) {
     let mut piece = [0; 1024];
     while let Ok(len @ 1..) = stderr.read(&mut piece) {
+        let mut said = kept.lock().unwrap_or_else(PoisonError::into_inner);
         said.extend_from_slice(&piece[..len]);
         let excess = said.len().saturating_sub(SAID_MAX);
         said.drain(..excess);
     }
-    String::from_utf8_lossy(&said).into_owned()
 }
 
 /// Why there is no agent, in the order of what is most telling.
@@ -230,9 +277,65 @@ pub fn of_client(error: &ClientError) -> Problem {
 
 #[cfg(test)]
 mod tests {
+    use plumb_net::clock::{sleep_until, steady_ns};
     use plumb_net::protocol::session::SessionError;
 
     use super::*;
+
+    /// A shell's script as a starter, and the number of the process that it wrote first on standard output.
+    fn started(script: &str) -> (Starter, u32) {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        let starter = Starter::start(command, true).unwrap();
+        let mut stdout = starter.child.lock().unwrap().stdout.take().unwrap();
+        let mut text = String::new();
+        while !text.ends_with('\n') {
+            let mut byte = [0];
+            stdout.read_exact(&mut byte).unwrap();
+            text.push(char::from(byte[0]));
+        }
+        // What it has said by then is read, however busy this host is.
+        let is_read = (0..6_000).any(|_| {
+            sleep_until(steady_ns() + 10_000_000);
+            !starter.said.text.lock().unwrap().is_empty()
+        });
+        assert!(is_read, "it said nothing");
+        (starter, text.trim().parse().unwrap())
+    }
+
+    /// Ends it elsewhere; fails where that takes longer than anything does.
+    fn ended(mut starter: Starter) -> String {
+        let (done, over) = mpsc::channel();
+        thread::spawn(move || done.send(starter.end().1));
+        over.recv_timeout(Duration::from_mins(1)).expect("it ends, whoever else lives on")
+    }
+
+    fn is_running(process: u32) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+    }
+
+    #[test]
+    fn what_a_command_has_started_ends_with_it_and_what_it_said_is_kept() {
+        let (starter, process) = started("sleep 600 & echo alas >&2; echo $!; wait");
+        assert!(is_running(process));
+        assert_eq!(ended(starter), "alas\n");
+        let is_gone = (0..6_000).any(|_| {
+            sleep_until(steady_ns() + 10_000_000);
+            !is_running(process)
+        });
+        assert!(is_gone, "{process} is left behind");
+    }
+
+    #[test]
+    fn who_left_the_group_with_its_standard_error_is_not_waited_for() {
+        // A process of another session says its own number, and stays.
+        let script = "setsid sh -c 'echo alas >&2; echo $$; exec sleep 600' & wait";
+        let (starter, process) = started(script);
+        assert_eq!(ended(starter), "alas\n");
+        assert!(is_running(process), "it was in no group of plumb's");
+        Command::new("kill").args(["-KILL", &process.to_string()]).status().unwrap();
+    }
 
     #[test]
     fn what_ssh_says_becomes_a_problem_with_a_fix() {
