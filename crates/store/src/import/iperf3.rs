@@ -4,6 +4,7 @@
 //! buffers. Left out: the intervals, which are counted at one end only.
 
 use plumb_base::units::Unit;
+use plumb_base::units::rate::Rate;
 use serde_json::Value;
 
 use super::draft::{Draft, Target};
@@ -27,12 +28,11 @@ pub fn parse(bytes: &[u8]) -> Result<RunData, ImportError> {
     let mut draft = Draft::new(Format::Iperf3);
     describe(&mut draft, start, end);
     let is_udp = start["test_start"]["protocol"].as_str() == Some("UDP");
-    let both_ways = end.get("sum_received_bidir_reverse").is_some();
-    for (suffix, direction) in [("", "forward"), ("_bidir_reverse", "reverse")] {
-        let mut factors = factors(start);
-        if both_ways {
-            factors = factors.with("direction", direction);
-        }
+    // With both directions at once the sums without a suffix are the client's own.
+    let is_reverse = start["test_start"]["reverse"].as_u64().is_some_and(|reverse| reverse != 0);
+    let alone = if is_reverse { "reverse" } else { "forward" };
+    for (suffix, direction) in [("", alone), ("_bidir_reverse", "reverse")] {
+        let factors = factors(start).with("direction", direction);
         let place = if is_local(start) { "local" } else { "remote" };
         let target = |response, unit| {
             Target::new(format!("throughput.{place}"), response, unit, factors.clone())
@@ -123,6 +123,10 @@ fn factors(start: &Value) -> Factors {
         Factors::default().with("mechanism", mechanism(start)).with("placement", "unknown");
     if let Some(size) = test["blksize"].as_u64().filter(|size| *size > 0) {
         factors = factors.with("size", size);
+    }
+    // Of each stream; 0 is no limit, and another question than any rate.
+    if let Some(rate) = test["target_bitrate"].as_u64().and_then(Rate::from_bits_per_second) {
+        factors = factors.with("rate", rate.to_string().as_str());
     }
     match test["num_streams"].as_u64() {
         Some(streams) if streams > 1 => factors.with("streams", streams),

@@ -309,7 +309,8 @@ fn a_full_log_gives_the_samples_that_sockperf_summarised() {
 fn iperf3_throughput_is_what_the_receiver_got() {
     let tcp = only_run("iperf3-tcp.json");
     let sent = 27_648_793_540.0 / 8.0;
-    let key = "throughput.local mechanism=tcp4 placement=unknown size=65536 [throughput]";
+    let key = "throughput.local direction=forward mechanism=tcp4 placement=unknown size=65536 \
+               [throughput]";
     let got = summary(&tcp, key).value;
     assert!(got < sent && got > 0.9 * sent, "{got}");
     assert_eq!(tcp.run.created_unix_ms, 1_795_230_985_000);
@@ -318,16 +319,37 @@ fn iperf3_throughput_is_what_the_receiver_got() {
     let udp = only_run("iperf3-udp.json");
     assert_values(
         &udp,
-        &[("throughput.local mechanism=udp4 placement=unknown size=32768 [delivered]", 1.0)],
+        &[(
+            "throughput.local direction=forward mechanism=udp4 placement=unknown rate=50mbit \
+             size=32768 [delivered]",
+            1.0,
+        )],
     );
     let reverse = only_run("iperf3-tcp-reverse.json");
     assert_values(
         &reverse,
         &[(
-            "throughput.local mechanism=tcp4 placement=unknown size=131072 streams=2 [throughput]",
+            "throughput.local direction=reverse mechanism=tcp4 placement=unknown size=131072 \
+             streams=2 [throughput]",
             30_691_453_331.853_374 / 8.0,
         )],
     );
+}
+
+#[test]
+fn iperf3_runs_of_another_direction_or_rate_are_other_cells() {
+    let document: serde_json::Value = serde_json::from_slice(&fixture("iperf3-udp.json")).unwrap();
+    let keys = |field: &str, value: u64| {
+        let mut document = document.clone();
+        document["start"]["test_start"][field] = value.into();
+        let run = iperf3::parse(document.to_string().as_bytes()).unwrap();
+        run.cells.iter().map(Cell::key).collect::<Vec<_>>()
+    };
+    let (usual, reverse) = (keys("reverse", 0), keys("reverse", 1));
+    let (slower, unlimited) = (keys("target_bitrate", 1_000_000), keys("target_bitrate", 0));
+    for other in [reverse, slower, unlimited] {
+        assert!(usual.iter().all(|key| !other.contains(key)), "{usual:?} {other:?}");
+    }
 }
 
 #[test]
@@ -363,22 +385,25 @@ fn both_directions_of_an_iperf3_run_are_cells() {
 
 #[test]
 fn iperf3_tells_both_directions_of_a_real_run_apart() {
-    let key = |mechanism: &str, size: u32, direction: &str| {
+    let key = |mechanism: &str, asked: &str, direction: &str| {
         format!(
             "throughput.local direction={direction} mechanism={mechanism} placement=unknown \
-             size={size} [throughput]"
+             {asked} [throughput]"
         )
     };
     let tcp = only_run("iperf3-tcp-bidir.json");
     assert_values(
         &tcp,
         &[
-            (&key("tcp4", 131_072, "forward"), 10_292_505_898.905_294 / 8.0),
-            (&key("tcp4", 131_072, "reverse"), 8_850_717_432.700_556 / 8.0),
+            (&key("tcp4", "size=131072", "forward"), 10_292_505_898.905_294 / 8.0),
+            (&key("tcp4", "size=131072", "reverse"), 8_850_717_432.700_556 / 8.0),
         ],
     );
     let udp = only_run("iperf3-udp-bidir.json");
-    assert_values(&udp, &[(&key("udp6", 1200, "reverse"), 19_992_321.719_934_735 / 8.0)]);
+    assert_values(
+        &udp,
+        &[(&key("udp6", "rate=20mbit size=1200", "reverse"), 19_992_321.719_934_735 / 8.0)],
+    );
 }
 
 #[test]
