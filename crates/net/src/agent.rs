@@ -27,6 +27,7 @@ use crate::protocol::token::Token;
 use crate::transport::{Event, Pump, Stream};
 
 mod addresses;
+mod budget;
 mod overlap;
 
 #[cfg(test)]
@@ -37,13 +38,13 @@ use overlap::Ledger;
 /// What an agent allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes a second that a test may send or have taken; none is no limit.
+    /// Bytes a second that a test may send, and as many that it may have taken; none is no limit.
     pub rate_max: Option<u64>,
     /// The longest test.
     pub duration_max: Span,
-    /// Connections of one test.
+    /// Streams of one test in each direction.
     pub streams_max: u16,
-    /// Probes a second.
+    /// Probes a second of one test.
     pub probes_max: u32,
     /// Clients at a time.
     pub peers_max: u32,
@@ -219,12 +220,12 @@ impl Agent {
         over: SyncSender<Event<Over>>,
     ) -> Result<(Ready, UnderWay), Refusal> {
         run::check(spec)?;
-        self.allow(spec)?;
+        let rate_max = budget::allow(spec, &self.limits)?;
         let trouble = |error: io::Error| Refusal::Trouble(error.to_string());
         let token = random_token().map_err(trouble)?;
         let place = Place::take(self)?;
         let control = Arc::<Control>::default();
-        let (rate_max, port) = (self.limits.rate_max, self.limits.data_port);
+        let port = self.limits.data_port;
         let (course, ports) =
             Course::offer(spec, token, rate_max, port, Arc::clone(&control)).map_err(trouble)?;
         let certificates = course.certificates();
@@ -265,43 +266,6 @@ impl Agent {
         })
     }
 
-    fn allow(&self, spec: &TestSpec) -> Result<(), Refusal> {
-        let Limits { duration_max, streams_max, probes_max, .. } = self.limits;
-        let within = |what: &str, asked: u64, allowed: u64| {
-            if asked <= allowed {
-                return Ok(());
-            }
-            Err(Refusal::Limit { what: what.to_owned(), asked, allowed })
-        };
-        let second = 1_000_000_000;
-        let longest_s = duration_max.as_ns() / second;
-        within("a length in seconds", spec.planned_ns().div_ceil(second), longest_s)?;
-        for part in &spec.parts {
-            match part {
-                PartSpec::Streams(streams) => {
-                    within(
-                        "a number of streams",
-                        u64::from(streams.streams),
-                        u64::from(streams_max),
-                    )?;
-                }
-                PartSpec::Probes(probes) => {
-                    let asked = u64::from(probes.per_second);
-                    within("a number of probes a second", asked, u64::from(probes_max))?;
-                }
-                // Whose rates are kept by the parts themselves, or looked at below.
-                PartSpec::Exchange(_) | PartSpec::Datagrams(_) | PartSpec::Mtu(_) => {}
-            }
-        }
-        if let Some(rate_max) = self.limits.rate_max {
-            for is_up in [true, false] {
-                let asked = paced_rate(spec, is_up, rate_max).saturating_mul(8);
-                within("a rate of datagrams in bits a second", asked, rate_max.saturating_mul(8))?;
-            }
-        }
-        Ok(())
-    }
-
     fn welcome(&self) -> Welcome {
         Welcome {
             program: self.program.clone(),
@@ -317,26 +281,6 @@ impl Agent {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Bytes a second of a direction, where a test sends datagrams in it: theirs, which have one rate only, and of its
-/// streams, which are held to the agent's, what they asked for.
-fn paced_rate(spec: &TestSpec, is_up: bool, rate_max: u64) -> u64 {
-    let (mut paced, mut others) = (0_u64, 0_u64);
-    for part in &spec.parts {
-        match part {
-            PartSpec::Datagrams(datagrams) if datagrams.is_up == is_up => {
-                paced = paced.saturating_add(datagrams.bytes_per_second());
-            }
-            PartSpec::Streams(streams) => {
-                let sends = (0..streams.connections()).any(|n| streams.client_sends(n) == is_up);
-                let asked = streams.rate_bytes_per_second.map_or(rate_max, |r| r.min(rate_max));
-                others = others.saturating_add(if sends { asked } else { 0 });
-            }
-            _ => {}
-        }
-    }
-    if paced > 0 { paced.saturating_add(others) } else { 0 }
 }
 
 /// Why a session ended that never had a connection.

@@ -291,10 +291,14 @@ fn datagrams_beyond_what_the_agent_allows_are_refused_with_the_limit() {
             other => panic!("{other:?}"),
         };
     let told = refused(vec![datagrams(false, 8_000_008)]);
-    assert!(told.contains("a rate of datagrams in bits a second of 8000000 at most"), "{told}");
+    assert!(
+        told.contains("a rate of datagrams and probes in bits a second of 8000000 at most"),
+        "{told}"
+    );
     let two = vec![datagrams(true, 5_000_000), datagrams(true, 5_000_000)];
     assert!(refused(two).contains("10000000 was asked for"));
-    // What streams may send counts as well.
+    // What streams may send counts as well, and so do probes.
+    assert!(refused(vec![datagrams(true, 8_000_000), probes()]).contains("was asked for"));
     refused(vec![streams(Direction::Both, 1), datagrams(true, 8_000)]);
     assert!(refused(vec![datagrams(true, 10)]).contains("1 kb/s"));
     let allowed = spec(vec![datagrams(true, 8_000_000), datagrams(false, 8_000_000)]);

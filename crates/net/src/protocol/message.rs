@@ -127,7 +127,8 @@ pub struct Ready {
     pub token: Token,
     /// Where each part is listened for; 0 for one that needs nothing.
     pub ports: Vec<u16>,
-    /// The most that the agent takes or sends in this test, in bytes a second.
+    /// The most that the agent takes or sends in each part of this test that has no rate of its own, in bytes a
+    /// second.
     pub rate_max: Option<u64>,
     /// What the agent's certificates of this test are known by: one for each part, where it encrypts.
     pub certificates: Vec<Option<Fingerprint>>,
@@ -139,7 +140,7 @@ pub enum Refusal {
     /// As many tests as it allows are under way.
     #[error(
         "the agent is busy: {running} tests run there and it allows {allowed}; try again later, or start it \
-         with a larger --tests"
+         with a larger --tests, and without --data-port"
     )]
     Busy {
         /// How many.
