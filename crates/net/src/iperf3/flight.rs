@@ -177,6 +177,11 @@ impl Flight {
         (sum(true), sum(false))
     }
 
+    /// All that was sent and received, with what was omitted.
+    pub fn moved(&self) -> u64 {
+        self.lanes.iter().map(|lane| lane.meter.count().bytes).sum()
+    }
+
     /// The first stream that ended before it was told to, and why.
     pub fn trouble(&self) -> Option<(u32, String)> {
         self.lanes.iter().find_map(|lane| Some((lane.id, lane.meter.trouble()?)))

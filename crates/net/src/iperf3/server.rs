@@ -23,6 +23,7 @@ use super::now;
 use super::record::{Overlap, Test};
 use super::session::Limits;
 
+mod allowance;
 pub mod conduct;
 
 /// Connections that have not said their cookie: more than these, and the oldest has to go.

@@ -6,6 +6,7 @@ use std::net::{TcpStream, UdpSocket};
 use std::time::Duration;
 
 use plumb_base::seed::Seed;
+use plumb_base::units::rate::Rate;
 use plumb_net::iperf3::message::{Cookie, Message, framed};
 use plumb_net::iperf3::parameters::{Direction, Extent, Parameters, Protocol};
 use plumb_net::iperf3::results::{Results, StreamResult};
@@ -201,6 +202,31 @@ fn nonsense_is_refused_at_once_and_the_next_client_is_served() {
         tries += 1;
         assert!(tries < 2_000, "{failure}");
     }
+}
+
+#[test]
+fn a_client_that_sends_faster_than_it_said_is_ended_as_iperf3_ends_it() {
+    let bitrate = Rate::from_bits_per_second(1_000_000);
+    let served = Served::with(1, Limits { bitrate, ..Limits::default() });
+    let mut control = ByHand::connect(&served, COOKIE);
+    control.expect(Message::ParameterExchange);
+    let parameters = Parameters { bitrate, ..Parameters::default() };
+    control.say(&framed(&parameters.to_json()));
+    control.expect(Message::CreateStreams);
+    let mut stream = ByHand::connect(&served, COOKIE).0;
+    control.expect(Message::TestStart);
+    control.expect(Message::TestRunning);
+    // Far more than five seconds' worth, and than any kernel has room for; the server hangs up before its end.
+    let block = vec![0; 1 << 16];
+    let mut sent = 0;
+    while sent < 64 << 20 && stream.write_all(&block).is_ok() {
+        sent += block.len();
+    }
+    // The protocol's error of the whole rate, which is number 27.
+    assert_eq!(control.rest()[..5], [0xFE, 0, 0, 0, 27]);
+    let test = last_test(served.end());
+    let why = test.error.expect("it was ended");
+    assert!(why.contains("which this server allows"), "{why}");
 }
 
 #[test]

@@ -15,6 +15,7 @@ use plumb_sys::clock::{self, Clock};
 use plumb_sys::inet::{self, Kind};
 use plumb_sys::{fd, socket, transport};
 
+use super::allowance::Allowance;
 use super::{Notice, Place, Shared};
 use crate::iperf3::flight::{Flight, Flow};
 use crate::iperf3::message::{Cookie, Fault};
@@ -76,6 +77,8 @@ struct Conduct<'a> {
     counted: Option<Instant>,
     /// Bytes received, and since when there have been no more.
     received: (u64, Instant),
+    /// What it may still move, where there is a limit.
+    allowance: Option<Allowance>,
     end: Option<Result<(), String>>,
 }
 
@@ -112,6 +115,7 @@ pub(super) fn conduct(
         tick: Instant::NEVER,
         counted: None,
         received: (0, begun),
+        allowance: None,
         end: None,
     };
     conduct.run(notices);
@@ -369,6 +373,11 @@ impl Conduct<'_> {
         self.counted = (omit > Span::ZERO).then(|| began + omit);
         self.tick = began + self.shared.interval;
         self.received = (0, began);
+        self.allowance = self.shared.limits.bitrate.map(|rate| {
+            let streams = u64::try_from(self.parameters.client_sends().len()).unwrap_or(u64::MAX);
+            let blocks = streams.saturating_mul(self.parameters.length.into());
+            Allowance::new(rate, blocks, began)
+        });
         self.flight = Some(flight);
         Ok(())
     }
@@ -377,6 +386,16 @@ impl Conduct<'_> {
     fn look(&mut self) {
         let Some(flight) = &mut self.flight else { return };
         let at = now();
+        let moved = flight.moved();
+        if let Some(allowance) = &mut self.allowance
+            && !allowance.take(moved, at)
+            && let Some(rate) = self.shared.limits.bitrate
+        {
+            flight.stop();
+            self.allowance = None;
+            let why = format!("more than {rate}, which this server allows, went over all streams");
+            return self.session.fail_driver(why, Fault::RATE);
+        }
         if let Some(from) = self.counted.filter(|from| at >= *from) {
             flight.tick(from, true);
             flight.end_omission(from);
