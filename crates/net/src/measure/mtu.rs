@@ -130,7 +130,7 @@ impl Search {
     }
 }
 
-/// Probes towards the connected peer, which answers as [`meeting::serve`] or a receiver does, for so long at most.
+/// Probes towards the connected peer, which answers as [`half::Half`] or a receiver does, for so long at most.
 ///
 /// # Errors
 /// [`MtuError`]; the socket is left with its don't-fragment setting.
@@ -349,6 +349,19 @@ mod tests {
         }
     }
 
+    /// Answers probes as the agent's side does, until told to stop; how many.
+    fn serve(socket: &UdpSocket, token: &Token, stop: &AtomicBool) -> u64 {
+        socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        let (mut buffer, mut answered) = (vec![0; 65_536], 0);
+        while !stop.load(Ordering::Relaxed) {
+            let Ok((len, from)) = socket.recv_from(&mut buffer) else { continue };
+            if let Some(reply) = meeting::answer(token, &buffer[..len]) {
+                answered += u64::from(socket.send_to(&reply, from).is_ok());
+            }
+        }
+        answered
+    }
+
     #[test]
     fn loopback_is_as_wide_as_a_packet_may_be_in_both_families() {
         for (at, expected) in [("127.0.0.1:0", 65_535), ("[::1]:0", 65_536)] {
@@ -357,11 +370,10 @@ mod tests {
             near.connect(far.local_addr().unwrap()).unwrap();
             let (token, stop) = ([4; 16], AtomicBool::new(false));
             let report = std::thread::scope(|scope| {
-                let serving =
-                    scope.spawn(|| meeting::serve(&far, &token, Span::from_secs(60), &stop));
+                let serving = scope.spawn(|| serve(&far, &token, &stop));
                 let report = probe(&near, &token, Span::from_secs(20), &stop).unwrap();
                 stop.store(true, Ordering::Relaxed);
-                assert!(serving.join().unwrap().unwrap() > 0);
+                assert!(serving.join().unwrap() > 0);
                 report
             });
             let loopback = std::fs::read_to_string("/sys/class/net/lo/mtu").unwrap();
@@ -380,7 +392,7 @@ mod tests {
         near.connect(far.local_addr().unwrap()).unwrap();
         let (token, stop) = ([4; 16], AtomicBool::new(false));
         let outcome = std::thread::scope(|scope| {
-            scope.spawn(|| meeting::serve(&far, &token, Span::from_secs(60), &stop));
+            scope.spawn(|| serve(&far, &token, &stop));
             let outcome = probe(&near, &token, Span::ZERO, &stop);
             stop.store(true, Ordering::Relaxed);
             outcome

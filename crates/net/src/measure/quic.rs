@@ -2,7 +2,7 @@
 //!
 //! The runtime stands between a clock read and the kernel here, as it does in every program that
 //! uses such a library; a figure of this file is one of the library as well. Left out: what is asked
-//! ([`super::transport`]).
+//! ([`super::exchange`]).
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -10,20 +10,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use plumb_sys::clock::{Clock, read_ns};
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{Connection, Endpoint, EndpointConfig, RecvStream, SendStream, TokioRuntime, VarInt};
 
+mod order;
+
 use super::exchange::turns::{Progress, Turns};
 use super::exchange::{self, ExchangeError, ExchangeReport, ExchangeSpec, Pacing};
-use super::tls::{self, TransportError};
-use super::transport::{
-    self, BLOCK_BYTES, Bulk, COUNT_BYTES, Count, ORDER_BYTES, Order, Standing, Transport,
-    TransportReport, TransportSpec,
-};
+use super::tls;
 use crate::clock::steady_ns;
 use crate::secure::identity::NAME;
 use crate::secure::{Fingerprint, Identity};
+use order::{ORDER_BYTES, Order};
 
 /// Connections that a server serves at a time.
 const CONNECTIONS_MAX: usize = 8;
@@ -33,6 +31,23 @@ const IDLE_MS: u32 = 5_000;
 const ALPN: &[u8] = b"plumb-measure";
 /// How often the server looks whether it should stop.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// The certificate or the runtime of this side, or a connection that did not stand.
+#[derive(Debug, thiserror::Error)]
+pub enum QuicError {
+    /// The connection.
+    #[error("QUIC to {address} did not stand ({error}); is its port open on the way?")]
+    Connect {
+        /// To where.
+        address: SocketAddr,
+        /// Why.
+        error: io::Error,
+    },
+    /// This side.
+    #[error("this side cannot begin ({0}); the session's certificate may be damaged")]
+    Setup(String),
+}
+
 /// The server of one session.
 #[derive(Debug)]
 pub struct Server {
@@ -45,10 +60,10 @@ pub struct Server {
 }
 
 /// What is done on connections, and what came of it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Service {
-    /// The only requests and responses that are served, and nothing else then.
-    agreed: Option<ExchangeSpec>,
+    /// The only requests and responses that are served.
+    agreed: ExchangeSpec,
     /// The most that they take and give, in bytes a second.
     bytes_per_second: Option<u64>,
     answered: Progress,
@@ -57,7 +72,8 @@ struct Service {
 }
 
 impl Server {
-    /// A server for one client on a socket.
+    /// A server of requests and responses of these sizes for one client on a socket, at no more than so many bytes a
+    /// second.
     ///
     /// # Errors
     /// A damaged identity.
@@ -66,8 +82,10 @@ impl Server {
         identity: &Identity,
         token: [u8; 16],
         client: IpAddr,
-    ) -> Result<Self, TransportError> {
-        let setup = |error: &dyn ToString| TransportError::Setup(error.to_string());
+        spec: &ExchangeSpec,
+        bytes_per_second: Option<u64>,
+    ) -> Result<Self, QuicError> {
+        let setup = |error: &dyn ToString| QuicError::Setup(error.to_string());
         let mut tls = tls::server_configuration(identity).map_err(|error| setup(&error))?;
         tls.alpn_protocols = vec![ALPN.to_vec()];
         let crypto = QuicServerConfig::try_from(tls).map_err(|error| setup(&error))?;
@@ -75,15 +93,13 @@ impl Server {
         configuration.transport_config(Arc::new(transport_configuration()));
         // The client does not move; an address that appears in the middle is not followed.
         configuration.migration(false);
-        Ok(Self { socket, configuration, token, client, service: Arc::default() })
-    }
-
-    /// Serves requests and responses of these sizes alone, at no more than so many bytes a second.
-    #[must_use]
-    pub fn for_exchange(mut self, spec: &ExchangeSpec, bytes_per_second: Option<u64>) -> Self {
-        let agreed = Some(spec.clone());
-        self.service = Arc::new(Service { agreed, bytes_per_second, ..Service::default() });
-        self
+        let service = Service {
+            agreed: spec.clone(),
+            bytes_per_second,
+            answered: Progress::default(),
+            is_over: AtomicBool::new(false),
+        };
+        Ok(Self { socket, configuration, token, client, service: Arc::new(service) })
     }
 
     /// Requests answered.
@@ -202,59 +218,31 @@ impl Service {
     ) -> io::Result<()> {
         let mut order = [0; ORDER_BYTES];
         receive.read_exact(&mut order).await.map_err(io::Error::other)?;
-        let order = Order::decode(&order, token)?;
-        if !self.has_agreed(order) {
-            let why = "another measurement was agreed on";
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
-        }
-        match order {
-            Order::Nothing => send.write_all(&[1]).await?,
+        match Order::decode(&order, token)? {
             Order::Over => {
                 send.write_all(&[1]).await?;
                 self.is_over.store(true, Ordering::Relaxed);
             }
             Order::Exchange { request_bytes, response_bytes } => {
-                let spec = ExchangeSpec {
-                    request_bytes,
-                    response_bytes,
-                    pacing: Pacing::Closed,
-                    warm_up_ns: 0,
-                    duration_ns: 1,
-                };
-                spec.check().map_err(io::Error::other)?;
-                self.answer(send, receive, &spec, deadline_ns).await?;
-            }
-            Order::Up => {
-                let (count, _) = drain(receive, deadline_ns).await?;
-                send.write_all(&count.encode()).await?;
-            }
-            Order::Down { duration_ns } => {
-                let cpu = read_ns(Clock::ThreadCpu);
-                pour(send, duration_ns).await?;
-                let cpu_ns = read_ns(Clock::ThreadCpu) - cpu;
-                send.write_all(&Count { cpu_ns, ..Count::default() }.encode()).await?;
+                let agreed = (self.agreed.request_bytes, self.agreed.response_bytes);
+                if agreed != (request_bytes, response_bytes) {
+                    let why = "another measurement was agreed on";
+                    return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+                }
+                self.answer(send, receive, deadline_ns).await?;
             }
         }
         send.finish().map_err(io::Error::other)
-    }
-
-    fn has_agreed(&self, order: Order) -> bool {
-        match (&self.agreed, order) {
-            (None, _) | (Some(_), Order::Over) => true,
-            (Some(spec), Order::Exchange { request_bytes, response_bytes }) => {
-                (spec.request_bytes, spec.response_bytes) == (request_bytes, response_bytes)
-            }
-            (Some(_), Order::Nothing | Order::Up | Order::Down { .. }) => false,
-        }
     }
 
     async fn answer(
         &self,
         send: &mut SendStream,
         receive: &mut RecvStream,
-        spec: &ExchangeSpec,
         deadline_ns: u64,
     ) -> io::Result<()> {
+        let spec = &self.agreed;
+        spec.check().map_err(io::Error::other)?;
         let mut request = vec![0_u8; spec.request_bytes as usize];
         let response = vec![0x61_u8; spec.response_bytes as usize];
         let (began_ns, mut bytes) = (steady_ns(), 0_u128);
@@ -281,50 +269,7 @@ async fn wait_until(until_ns: u64) {
     }
 }
 
-async fn pour(send: &mut SendStream, duration_ns: u64) -> io::Result<()> {
-    let block = vec![0x64_u8; BLOCK_BYTES];
-    let end = steady_ns() + duration_ns;
-    while steady_ns() < end {
-        send.write_all(&block).await?;
-    }
-    Ok(())
-}
-
-/// Counts until the end of the stream; with its last bytes.
-async fn drain(receive: &mut RecvStream, deadline_ns: u64) -> io::Result<(Count, Vec<u8>)> {
-    let mut block = vec![0_u8; BLOCK_BYTES];
-    let mut tail = Vec::with_capacity(COUNT_BYTES);
-    let cpu = read_ns(Clock::ThreadCpu);
-    let (mut bytes, mut first, mut last) = (0, None, 0);
-    while let Some(read) = receive.read(&mut block).await? {
-        last = steady_ns();
-        first.get_or_insert(last);
-        bytes += u64::try_from(read).unwrap_or(0);
-        transport::keep_last(&mut tail, &block[..read]);
-        if last > deadline_ns {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "bulk data beyond its deadline"));
-        }
-    }
-    let cpu_ns = read_ns(Clock::ThreadCpu) - cpu;
-    Ok((Count { bytes, duration_ns: last - first.unwrap_or(last), cpu_ns }, tail))
-}
-
-/// Measures QUIC against a [`Server`] whose certificate is pinned.
-///
-/// # Errors
-/// [`TransportError`].
-pub fn measure(
-    address: SocketAddr,
-    pinned: Fingerprint,
-    spec: &TransportSpec,
-) -> Result<TransportReport, TransportError> {
-    let client = Client { address, configuration: client_configuration(pinned)?, spec };
-    let runtime = runtime().map_err(|error| TransportError::Setup(error.to_string()))?;
-    runtime.block_on(client.measure())
-}
-
-/// The requests and responses of a spec alone, from a socket whose peer is ready; at the end the server is
-/// told that it is over.
+/// Asks what a spec says from a socket whose peer is ready; at the end the server is told that it is over.
 ///
 /// # Errors
 /// [`ExchangeError`].
@@ -332,20 +277,21 @@ pub fn ask(
     socket: UdpSocket,
     address: SocketAddr,
     pinned: Fingerprint,
-    spec: &TransportSpec,
+    token: [u8; 16],
+    spec: &ExchangeSpec,
     progress: &Progress,
     is_halted: &dyn Fn() -> bool,
 ) -> Result<ExchangeReport, ExchangeError> {
-    spec.exchange.check()?;
-    let other = |error: TransportError| ExchangeError::at_once(io::Error::other(error));
+    spec.check()?;
+    let other = |error: QuicError| ExchangeError::at_once(io::Error::other(error));
     let configuration = client_configuration(pinned).map_err(other)?;
-    let client = Client { address, configuration, spec };
+    let client = Client { address, configuration, token, spec };
     let runtime = runtime().map_err(ExchangeError::at_once)?;
     runtime.block_on(async {
         let runtime = Arc::new(TokioRuntime);
         let endpoint = Endpoint::new(EndpointConfig::default(), None, socket, runtime)
             .map_err(ExchangeError::at_once)?;
-        let asked = if spec.exchange.pacing == Pacing::Connect {
+        let asked = if spec.pacing == Pacing::Connect {
             client.ask_each(&endpoint, progress, is_halted).await
         } else {
             client.ask_over_one(&endpoint, progress, is_halted).await
@@ -356,8 +302,8 @@ pub fn ask(
     })
 }
 
-fn client_configuration(pinned: Fingerprint) -> Result<quinn::ClientConfig, TransportError> {
-    let setup = |error: &dyn ToString| TransportError::Setup(error.to_string());
+fn client_configuration(pinned: Fingerprint) -> Result<quinn::ClientConfig, QuicError> {
+    let setup = |error: &dyn ToString| QuicError::Setup(error.to_string());
     let mut tls = tls::client_configuration(pinned).map_err(|error| setup(&error))?;
     tls.alpn_protocols = vec![ALPN.to_vec()];
     let crypto = QuicClientConfig::try_from(tls).map_err(|error| setup(&error))?;
@@ -369,44 +315,22 @@ fn client_configuration(pinned: Fingerprint) -> Result<quinn::ClientConfig, Tran
 struct Client<'a> {
     address: SocketAddr,
     configuration: quinn::ClientConfig,
-    spec: &'a TransportSpec,
+    token: [u8; 16],
+    spec: &'a ExchangeSpec,
 }
 
 impl Client<'_> {
-    async fn measure(&self) -> Result<TransportReport, TransportError> {
-        let any: IpAddr = if self.address.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() };
-        let endpoint = Endpoint::client((any, 0).into())
-            .map_err(|error| TransportError::Setup(error.to_string()))?;
-        let mut standing = Vec::with_capacity(usize::from(self.spec.connections));
-        for _ in 0..self.spec.connections {
-            let (connection, stood) = self.connect(&endpoint).await?;
-            self.ask_nothing(&connection).await.map_err(broken)?;
-            connection.close(VarInt::from_u32(0), b"over");
-            standing.push(stood);
-        }
-        let (connection, _) = self.connect(&endpoint).await?;
-        let exchange = self.ask_exchange(&connection, &Progress::default(), &|| false).await?;
-        let up = self.ask_up(&connection).await.map_err(broken)?;
-        let down = self.ask_down(&connection).await.map_err(broken)?;
-        connection.close(VarInt::from_u32(0), b"over");
-        // The other side is told, or it has gone.
-        tokio::time::timeout(Duration::from_secs(1), endpoint.wait_idle()).await.ok();
-        Ok(TransportReport { transport: Transport::Quic, standing, exchange, up, down })
-    }
-
-    async fn connect(&self, endpoint: &Endpoint) -> Result<(Connection, Standing), TransportError> {
+    /// A connection, and how long it took to stand.
+    async fn connect(&self, endpoint: &Endpoint) -> Result<(Connection, u64), QuicError> {
         let address = self.address;
-        let fault = |error| TransportError::Connect { transport: Transport::Quic, address, error };
-        let cpu = read_ns(Clock::ThreadCpu);
+        let fault = |error| QuicError::Connect { address, error };
         let began = steady_ns();
         let connection = endpoint
             .connect_with(self.configuration.clone(), address, NAME)
             .map_err(|error| fault(io::Error::other(error)))?
             .await
             .map_err(|error| fault(error.into()))?;
-        let handshake_ns = steady_ns() - began;
-        let cpu_ns = read_ns(Clock::ThreadCpu) - cpu;
-        Ok((connection, Standing { connect_ns: 0, handshake_ns, cpu_ns }))
+        Ok((connection, steady_ns() - began))
     }
 
     async fn open(
@@ -415,14 +339,8 @@ impl Client<'_> {
         order: Order,
     ) -> io::Result<(SendStream, RecvStream)> {
         let (mut send, receive) = connection.open_bi().await?;
-        send.write_all(&order.encode(&self.spec.token)).await?;
+        send.write_all(&order.encode(&self.token)).await?;
         Ok((send, receive))
-    }
-
-    async fn ask_nothing(&self, connection: &Connection) -> io::Result<()> {
-        let (mut send, mut receive) = self.open(connection, Order::Nothing).await?;
-        send.finish().map_err(io::Error::other)?;
-        receive.read_exact(&mut [0]).await.map_err(io::Error::other)
     }
 
     /// Over one connection, whose standing is noted; then the server is told that it is over.
@@ -432,11 +350,11 @@ impl Client<'_> {
         progress: &Progress,
         is_halted: &dyn Fn() -> bool,
     ) -> Result<ExchangeReport, ExchangeError> {
-        let other = |error: TransportError| ExchangeError::at_once(io::Error::other(error));
-        let (connection, stood) = self.connect(endpoint).await.map_err(other)?;
+        let other = |error: QuicError| ExchangeError::at_once(io::Error::other(error));
+        let (connection, stood_ns) = self.connect(endpoint).await.map_err(other)?;
         let asked = self.ask_exchange(&connection, progress, is_halted).await;
         self.say_over(&connection).await;
-        Ok(exchange::with_connection(asked?, stood.handshake_ns))
+        Ok(exchange::with_connection(asked?, stood_ns))
     }
 
     /// Each over a connection of its own.
@@ -446,9 +364,9 @@ impl Client<'_> {
         progress: &Progress,
         is_halted: &dyn Fn() -> bool,
     ) -> Result<ExchangeReport, ExchangeError> {
-        let request = vec![0x71_u8; self.spec.exchange.request_bytes as usize];
-        let mut response = vec![0_u8; self.spec.exchange.response_bytes as usize];
-        let mut turns = Turns::new(&self.spec.exchange, progress);
+        let request = vec![0x71_u8; self.spec.request_bytes as usize];
+        let mut response = vec![0_u8; self.spec.response_bytes as usize];
+        let mut turns = Turns::new(self.spec, progress);
         while !is_halted()
             && let Some(due) = turns.due()
         {
@@ -474,13 +392,13 @@ impl Client<'_> {
         request: &[u8],
         response: &mut [u8],
     ) -> io::Result<u64> {
-        let (connection, stood) = self.connect(endpoint).await.map_err(io::Error::other)?;
+        let (connection, stood_ns) = self.connect(endpoint).await.map_err(io::Error::other)?;
         let (mut send, mut receive) = self.open(&connection, self.exchange_order()).await?;
         send.write_all(request).await?;
         send.finish().map_err(io::Error::other)?;
         receive.read_exact(response).await.map_err(io::Error::other)?;
         connection.close(VarInt::from_u32(0), b"over");
-        Ok(stood.handshake_ns)
+        Ok(stood_ns)
     }
 
     /// A server that does not hear it ends by its own deadline.
@@ -493,7 +411,7 @@ impl Client<'_> {
     }
 
     const fn exchange_order(&self) -> Order {
-        let ExchangeSpec { request_bytes, response_bytes, .. } = self.spec.exchange;
+        let ExchangeSpec { request_bytes, response_bytes, .. } = *self.spec;
         Order::Exchange { request_bytes, response_bytes }
     }
 
@@ -503,7 +421,7 @@ impl Client<'_> {
         progress: &Progress,
         is_halted: &dyn Fn() -> bool,
     ) -> Result<ExchangeReport, ExchangeError> {
-        let spec = &self.spec.exchange;
+        let spec = self.spec;
         spec.check()?;
         let (mut send, mut receive) =
             self.open(connection, self.exchange_order()).await.map_err(ExchangeError::at_once)?;
@@ -530,109 +448,92 @@ impl Client<'_> {
         send.finish().ok();
         Ok(report)
     }
-
-    async fn ask_up(&self, connection: &Connection) -> io::Result<Bulk> {
-        let (mut send, mut receive) = self.open(connection, Order::Up).await?;
-        let cpu = read_ns(Clock::ThreadCpu);
-        pour(&mut send, self.spec.bulk_ns).await?;
-        send.finish().map_err(io::Error::other)?;
-        let mut count = [0; COUNT_BYTES];
-        receive.read_exact(&mut count).await.map_err(io::Error::other)?;
-        // What is still under way is sent by this thread too, until the count has come.
-        let cpu_client_ns = read_ns(Clock::ThreadCpu) - cpu;
-        let Count { bytes, duration_ns, cpu_ns } = Count::decode(&count);
-        Ok(Bulk { bytes, duration_ns, cpu_client_ns, cpu_server_ns: cpu_ns })
-    }
-
-    async fn ask_down(&self, connection: &Connection) -> io::Result<Bulk> {
-        let order = Order::Down { duration_ns: self.spec.bulk_ns };
-        let (mut send, mut receive) = self.open(connection, order).await?;
-        let deadline_ns = steady_ns().saturating_add(self.spec.bulk_ns) + 30_000_000_000;
-        let (count, tail) = drain(&mut receive, deadline_ns).await?;
-        send.finish().map_err(io::Error::other)?;
-        let server = transport::last_count(&tail)?;
-        let Count { bytes, duration_ns, cpu_ns } = count;
-        let bytes = bytes.saturating_sub(u64::try_from(COUNT_BYTES).unwrap_or(0));
-        Ok(Bulk { bytes, duration_ns, cpu_client_ns: cpu_ns, cpu_server_ns: server.cpu_ns })
-    }
-}
-
-fn broken(error: io::Error) -> TransportError {
-    TransportError::Broken { transport: Transport::Quic, error }
 }
 
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
-    use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread;
 
-    use super::super::tls::tests::short_spec;
     use super::*;
 
+    const TOKEN: [u8; 16] = [7; 16];
+
+    fn spec() -> ExchangeSpec {
+        ExchangeSpec {
+            request_bytes: 64,
+            response_bytes: 48,
+            pacing: Pacing::Closed,
+            warm_up_ns: 1_000_000,
+            duration_ns: 50_000_000,
+        }
+    }
+
+    type Asked = Result<ExchangeReport, ExchangeError>;
+
+    /// From a socket of its own.
+    fn ask_at(
+        address: SocketAddr,
+        pinned: Fingerprint,
+        token: [u8; 16],
+        spec: &ExchangeSpec,
+    ) -> Asked {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        ask(socket, address, pinned, token, spec, &Progress::default(), &|| false)
+    }
+
+    /// What came of a test at a server for `client`, how many requests that answered, and how many it refused.
     fn with_server(
         identity: &Identity,
         client: Ipv4Addr,
-        test: impl FnOnce(SocketAddr) -> Result<TransportReport, TransportError>,
-    ) -> (Result<TransportReport, TransportError>, u64) {
+        test: impl FnOnce(SocketAddr) -> Asked,
+    ) -> (Asked, u64, u64) {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let address = socket.local_addr().unwrap();
-        let server = Server::new(socket, identity, [7; 16], IpAddr::V4(client)).unwrap();
+        let client = IpAddr::V4(client);
+        let server = Server::new(socket, identity, TOKEN, client, &spec(), None).unwrap();
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
-            let (server, stop, deadline) = (&server, &stop, steady_ns() + 60_000_000_000);
+            let (served, stop, deadline) = (&server, &stop, steady_ns() + 60_000_000_000);
             let running =
-                scope.spawn(move || server.run(deadline, || stop.load(Ordering::Relaxed)));
+                scope.spawn(move || served.run(deadline, || stop.load(Ordering::Relaxed)));
             let report = test(address);
             stop.store(true, Ordering::Relaxed);
-            (report, running.join().unwrap().unwrap())
+            let failed = running.join().unwrap().unwrap();
+            (report, server.answered(), failed)
         })
     }
 
     #[test]
-    fn quic_answers_the_same_questions_as_tcp() {
+    fn only_requests_that_were_agreed_on_with_the_token_and_the_certificate_are_answered() {
         let identity = Identity::generate().unwrap();
-        let spec = short_spec([7; 16]);
-        let (report, failed) = with_server(&identity, Ipv4Addr::LOCALHOST, |address| {
-            measure(address, identity.fingerprint(), &spec)
-        });
+        let pinned = identity.fingerprint();
+        let at =
+            |test: &dyn Fn(SocketAddr) -> Asked| with_server(&identity, Ipv4Addr::LOCALHOST, test);
+        let (report, answered, failed) = at(&|address| ask_at(address, pinned, TOKEN, &spec()));
         let report = report.unwrap();
-        assert_eq!((report.standing.len(), failed), (3, 0));
-        assert!(report.standing.iter().all(|stood| stood.handshake_ns > 0 && stood.cpu_ns > 0));
-        assert!(report.exchange.answered > 0);
-        for bulk in [report.up, report.down] {
-            assert!(bulk.duration_ns > 0 && bulk.cpu_client_ns > 0 && bulk.cpu_server_ns > 0);
-            assert!(bulk.bytes > 0, "{bulk:?}");
-            assert_eq!(bulk.bytes % u64::try_from(BLOCK_BYTES).unwrap(), 0);
-        }
-    }
-
-    #[test]
-    fn another_certificate_or_a_wrong_token_is_refused() {
-        let identity = Identity::generate().unwrap();
-        let spec = short_spec([7; 16]);
-        let (report, _) = with_server(&identity, Ipv4Addr::LOCALHOST, |address| {
-            measure(address, Fingerprint::of(b"another"), &spec)
-        });
-        assert!(matches!(report, Err(TransportError::Connect { .. })), "{report:?}");
-        let wrong = short_spec([8; 16]);
-        let (report, failed) = with_server(&identity, Ipv4Addr::LOCALHOST, |address| {
-            measure(address, identity.fingerprint(), &wrong)
-        });
-        assert!(matches!(report, Err(TransportError::Broken { .. })), "{report:?}");
-        assert_eq!(failed, 1);
+        assert!(report.answered > 0 && answered >= report.answered, "{report:?} {answered}");
+        assert_eq!(failed, 0);
+        let other = Fingerprint::of(b"another");
+        let longer = ExchangeSpec { response_bytes: 49, ..spec() };
+        let (report, answered, _) = at(&|address| ask_at(address, other, TOKEN, &spec()));
+        assert!(report.is_err() && answered == 0, "{report:?}");
+        let (report, answered, failed) = at(&|address| ask_at(address, pinned, [8; 16], &spec()));
+        assert!(report.is_err() && answered == 0 && failed >= 1, "{report:?} {failed}");
+        let (report, answered, failed) = at(&|address| ask_at(address, pinned, TOKEN, &longer));
+        assert!(report.is_err() && answered == 0 && failed >= 1, "{report:?} {failed}");
     }
 
     #[test]
     fn a_port_that_has_not_shown_that_it_hears_us_is_sent_one_retry_and_no_more() {
         let identity = Identity::generate().unwrap();
         let pinned = identity.fingerprint();
-        let (report, _) = with_server(&identity, Ipv4Addr::LOCALHOST, |address| {
+        let (report, ..) = with_server(&identity, Ipv4Addr::LOCALHOST, |address| {
             // The first datagram of a client, sent again from a port that never answers.
             let middle = UdpSocket::bind("127.0.0.1:0").unwrap();
             middle.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
             let at = middle.local_addr().unwrap();
-            thread::spawn(move || measure(at, pinned, &short_spec([7; 16])));
+            thread::spawn(move || ask_at(at, pinned, TOKEN, &spec()));
             let mut buffer = [0; 2_000];
             let asked = middle.recv(&mut buffer).unwrap();
             let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -645,7 +546,7 @@ mod tests {
                 assert!(length < asked, "{length} bytes for {asked}");
                 assert!(silent.recv(&mut answer).is_err(), "and nothing after it");
             }
-            measure(address, pinned, &short_spec([7; 16]))
+            ask_at(address, pinned, TOKEN, &spec())
         });
         assert!(report.is_ok(), "{report:?}");
     }
@@ -654,7 +555,7 @@ mod tests {
     fn an_address_that_did_not_ask_hears_nothing() {
         let identity = Identity::generate().unwrap();
         let elsewhere = Ipv4Addr::new(127, 0, 0, 9);
-        let (report, failed) = with_server(&identity, elsewhere, |address| {
+        let (report, answered, failed) = with_server(&identity, elsewhere, |address| {
             let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
             // What looks like a QUIC Initial of version 1 at full size.
             let mut initial = vec![0_u8; 1_200];
@@ -662,9 +563,9 @@ mod tests {
             stranger.send_to(&initial, address).unwrap();
             stranger.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
             assert!(stranger.recv(&mut [0; 2_000]).is_err(), "nothing comes back");
-            measure(address, identity.fingerprint(), &short_spec([7; 16]))
+            ask_at(address, identity.fingerprint(), TOKEN, &spec())
         });
-        assert!(report.is_err());
+        assert!(report.is_err() && answered == 0);
         assert!(failed >= 1);
     }
 }

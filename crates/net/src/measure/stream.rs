@@ -4,7 +4,7 @@
 //! the receiver reads on to the end of the stream. Left out: when everything is read (`super::run`).
 
 use std::io::{self, Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -513,12 +513,4 @@ pub const fn with_port(address: SocketAddr, port: u16) -> SocketAddr {
     let mut address = address;
     address.set_port(port);
     address
-}
-
-/// Whether an address is of this host alone.
-pub const fn is_loopback(ip: IpAddr) -> bool {
-    match ip {
-        IpAddr::V4(ip) => ip.is_loopback(),
-        IpAddr::V6(ip) => ip.is_loopback(),
-    }
 }

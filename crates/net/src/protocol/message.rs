@@ -181,9 +181,6 @@ pub enum Refusal {
     /// No report is kept under this token.
     #[error("the agent keeps no report of that test; it was fetched already, or its time is over")]
     NoReport,
-    /// Nobody may ask without showing who they are.
-    #[error("the agent does not know this client; pair with it first")]
-    NotPaired,
 }
 
 #[cfg(test)]

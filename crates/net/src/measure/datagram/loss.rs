@@ -47,9 +47,4 @@ impl Located {
             receiver_host: receiver.drops,
         }
     }
-
-    /// The lost share of what was numbered.
-    pub fn share(&self, sender: &SenderReport) -> f64 {
-        if sender.count == 0 { 0.0 } else { self.lost as f64 / sender.count as f64 }
-    }
 }

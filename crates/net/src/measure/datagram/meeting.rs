@@ -24,8 +24,6 @@ const REPEAT_NS: u64 = 100_000_000;
 const WAIT: Duration = Duration::from_millis(20);
 /// The same for a side that is about to send, whose beginning this may make later.
 const WAIT_TO_SEND: Duration = Duration::from_millis(1);
-/// The longest datagram of IPv4.
-const DATAGRAM_MAX: usize = 65_535;
 
 /// Two sides that did not meet.
 #[derive(Debug, thiserror::Error)]
@@ -191,35 +189,6 @@ pub fn stay(socket: &UdpSocket, token: &Token, goes_on: &dyn Fn() -> bool) -> io
         }
     }
     Ok(())
-}
-
-/// Answers announcements and probes until told to stop or `patience` ends; how many were answered. An
-/// unconnected socket answers whoever shows the token.
-pub fn serve(
-    socket: &UdpSocket,
-    token: &Token,
-    patience: Span,
-    stop: &AtomicBool,
-) -> io::Result<u64> {
-    let begun = read_ns(Clock::MonotonicRaw);
-    socket.set_read_timeout(Some(WAIT))?;
-    let connected = socket.peer_addr().is_ok();
-    let mut answered = 0;
-    let mut buffer = vec![0; DATAGRAM_MAX];
-    while !stop.load(Ordering::Relaxed) && read_ns(Clock::MonotonicRaw) - begun <= patience.as_ns()
-    {
-        match socket.recv_from(&mut buffer) {
-            Ok((len, from)) => {
-                let Some(reply) = answer(token, &buffer[..len]) else { continue };
-                let sent =
-                    if connected { socket.send(&reply) } else { socket.send_to(&reply, from) };
-                answered += u64::from(sent.is_ok());
-            }
-            Err(error) if is_passing(&error) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(answered)
 }
 
 /// Errors that say "not now", or that an earlier datagram came to nothing.

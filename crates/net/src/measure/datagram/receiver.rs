@@ -44,8 +44,6 @@ pub struct Progress {
     pub bytes: AtomicU64,
     /// Ends the stream soon.
     pub stop: AtomicBool,
-    /// How many the sender sent in all, when the control connection says so before a datagram does.
-    pub final_count: AtomicU64,
 }
 
 impl Progress {
@@ -55,7 +53,6 @@ impl Progress {
             datagrams: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             stop: AtomicBool::new(false),
-            final_count: AtomicU64::new(NEVER),
         }
     }
 
@@ -225,7 +222,6 @@ pub fn receive(
         if progress.is_stopped() {
             break Ending::Stopped;
         }
-        stream.hear_count(progress.final_count.load(Ordering::Relaxed), now);
         if let Some(ending) = stream.ending(now, begun) {
             break ending;
         }

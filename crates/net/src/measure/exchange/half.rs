@@ -21,7 +21,7 @@ use crate::measure::control::Control;
 use crate::measure::datagram::meeting;
 use crate::measure::spec::{ExchangePart, TestSpec};
 use crate::measure::stream::{self, ConnectError};
-use crate::measure::transport::{Transport, TransportSpec};
+use crate::measure::transport::Transport;
 use crate::measure::{quic, tls};
 use crate::protocol::token::{TOKEN_BYTES, Token};
 use crate::secure::{Fingerprint, Identity};
@@ -195,8 +195,7 @@ impl Requester {
         }
         let pinned = self.pin()?;
         let own = socket.try_clone().map_err(ExchangeError::at_once)?;
-        let whole = TransportSpec { exchange: spec, ..TransportSpec::with_token(*token) };
-        quic::ask(own, self.address, pinned, &whole, &self.progress, &is_halted)
+        quic::ask(own, self.address, pinned, *token, &spec, &self.progress, &is_halted)
     }
 }
 
@@ -422,9 +421,9 @@ impl Responder {
             return datagram::answer(socket, token, &spec, self.bounds());
         };
         let answered = socket.try_clone().map_err(|error| error.to_string()).and_then(|socket| {
-            let server = quic::Server::new(socket, &key.identity, *token, client.ip());
+            let (identity, client) = (&key.identity, client.ip());
+            let server = quic::Server::new(socket, identity, *token, client, &spec, self.rate_max);
             let server = server.map_err(|error| error.to_string())?;
-            let server = server.for_exchange(&spec, self.rate_max);
             let failed = server.run(u64::MAX, is_over).map_err(|error| error.to_string())?;
             Ok((server.answered(), failed))
         });
@@ -437,13 +436,13 @@ impl Responder {
     }
 }
 
-/// Nothing there yet, and no end either.
 /// Whether the other side has closed the connection.
 fn is_parting(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
     matches!(error.kind(), UnexpectedEof | ConnectionReset | ConnectionAborted | BrokenPipe)
 }
 
+/// Nothing there yet, and no end either.
 fn is_waiting(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
