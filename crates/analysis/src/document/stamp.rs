@@ -36,8 +36,10 @@ pub struct StampReflected {
     pub short: u64,
     /// Questions not sealed with the key.
     pub unsealed: u64,
-    /// Questions above the rate.
+    /// Questions above the rate, or beyond what a session may have.
     pub limited: u64,
+    /// Answers of another reflector, or datagrams from a port where one is.
+    pub looped: u64,
     /// Answers that the kernel did not take.
     pub unsent: u64,
 }

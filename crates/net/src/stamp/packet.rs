@@ -16,7 +16,9 @@
 //! length        44         44               112           112
 //! ```
 //!
-//! Everything between is zero, and not looked at. Left out: what follows the packet ([`super::tlv`]).
+//! Everything between is zero. It is looked at only to tell an answer from a question ([`is_answer`]): a sender of
+//! TWAMP Light has padding from byte 14 on, which may be anything. Left out: what follows the packet
+//! ([`super::tlv`]).
 
 use super::seal::{self, Key};
 
@@ -194,6 +196,27 @@ impl Answer {
     }
 }
 
+/// Whether a packet is what a reflector writes, and no question: it has a time of reception where a question has
+/// nothing, and zeros where the padding of a sender that has any would go on.
+///
+/// Whoever answers those talks without end to another who does.
+pub fn is_answer(key: Option<&Key>, packet: &[u8]) -> bool {
+    let at = layout(key);
+    let end = if key.is_some() { SEALED_LEN - seal::LEN } else { OPEN_LEN };
+    let is_zero = |from: usize, to: usize| {
+        packet.get(from..to).is_some_and(|bytes| bytes.iter().all(|&byte| byte == 0))
+    };
+    let between = [
+        (at.session + 2, at.received),
+        (at.received + 8, at.its_sequence),
+        (at.its_sequence + 4, at.its_time),
+        (at.its_time + 8, at.its_error),
+        (at.its_error + 2, at.its_ttl),
+        (at.its_ttl + 1, end),
+    ];
+    !is_zero(at.received, at.received + 8) && between.iter().all(|&(from, to)| is_zero(from, to))
+}
+
 fn put<const N: usize>(packet: &mut [u8], at: usize, bytes: [u8; N]) {
     packet[at..at + N].copy_from_slice(&bytes);
 }
@@ -276,6 +299,25 @@ mod tests {
                 prop_assert_eq!(Answer::read(key, &bytes).is_err(), short || key.is_some());
             }
         }
+    }
+
+    #[test]
+    fn an_answer_is_told_from_a_question_whatever_its_padding() {
+        let question = Question { sequence: 1, time: u64::MAX, error: 3, session: u16::MAX };
+        let answer = Answer { received: 1, question, ..Answer::default() };
+        for key in [None, Some(&Key::new(b"x"))] {
+            let mut bytes = vec![0; len(key)];
+            question.write(key, &mut bytes);
+            assert!(!is_answer(key, &bytes));
+            answer.write(key, &mut bytes);
+            assert!(is_answer(key, &bytes));
+            // As TWAMP Light pads: the same byte throughout, or any.
+            for padding in [0x55, 0xff] {
+                bytes[layout(key).session..].fill(padding);
+                assert!(!is_answer(key, &bytes));
+            }
+        }
+        assert!(!is_answer(None, &[1; 20]), "nor is half a packet one");
     }
 
     #[test]

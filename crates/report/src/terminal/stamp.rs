@@ -180,6 +180,7 @@ fn put_reflected(out: &mut String, reflected: &StampReflected, style: Style) {
         (reflected.short, "too short for this mode"),
         (reflected.unsealed, "not sealed with this key"),
         (reflected.limited, "above the rate"),
+        (reflected.looped, "answers of another reflector, or from a port where one is"),
         (reflected.unsent, "answered, but not taken by the kernel"),
     ];
     for (count, what) in odd.into_iter().filter(|(count, _)| *count > 0) {

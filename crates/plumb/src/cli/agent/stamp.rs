@@ -19,6 +19,11 @@ use crate::cli::net::stamp::read_key;
 use crate::cli::output::{Failure, Output};
 use crate::problem::{Exit, Problem};
 
+/// The agent's other modes, which answer no questions.
+const OTHERS: [&str; 4] = ["stdio", "listen", "http", "forward"];
+/// How many senders may have their whole rate at once, unless the total is given.
+const SENDERS_AT_ONCE: u32 = 5;
+
 /// How a STAMP reflector answers.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "STAMP (RFC 8762)")]
@@ -28,24 +33,33 @@ pub struct StampReflector {
     #[arg(group = "mode")]
     stamp: Option<String>,
     /// Answer only packets sealed with the bytes of this file: the authenticated mode
-    #[arg(long, value_name = "FILE", requires = "stamp")]
+    #[arg(long, value_name = "FILE", requires = "stamp", conflicts_with_all = OTHERS)]
     key: Option<PathBuf>,
     /// Copy the questions' numbers instead of numbering the answers
-    #[arg(long, requires = "stamp")]
+    #[arg(long, requires = "stamp", conflicts_with_all = OTHERS)]
     stateless: bool,
     /// Write times as PTP does, not as NTP
-    #[arg(long, requires = "stamp")]
+    #[arg(long, requires = "stamp", conflicts_with_all = OTHERS)]
     ptp: bool,
-    /// The most answers a second to one sender
-    #[arg(long, value_name = "N", requires = "stamp", default_value_t = 10_000)]
+    /// The most answers a second to one sender: an IPv4 address, or the /64 network of an IPv6 one
+    #[arg(long, value_name = "N", requires = "stamp", conflicts_with_all = OTHERS, default_value_t = 10_000)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     answers_max: u32,
+    /// The most answers a second in all [default: five times as many as to one sender]
+    #[arg(long, value_name = "N", requires = "stamp", conflicts_with_all = OTHERS)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=5_000_000))]
+    answers_total: Option<u32>,
 }
 
 impl StampReflector {
     /// Where to answer, where anything is to be answered.
     pub fn place(&self) -> Option<&str> {
         self.stamp.as_deref()
+    }
+
+    /// Answers a second in all.
+    fn rate_all(&self) -> u32 {
+        self.answers_total.unwrap_or(self.answers_max.saturating_mul(SENDERS_AT_ONCE))
     }
 
     /// Answers until told to stop, and prints how often.
@@ -57,13 +71,13 @@ impl StampReflector {
         let address = address::parse(place, default)?;
         let key = self.key.as_deref().map(read_key).transpose()?;
         let authenticated = key.is_some();
-        let least = Conduct::default().rate_all;
         let conduct = Conduct {
             stateful: !self.stateless,
             key,
             format: if self.ptp { Format::Ptp } else { Format::Ntp },
             rate_each: self.answers_max,
-            rate_all: self.answers_max.max(least),
+            rate_all: self.rate_all(),
+            ..Conduct::default()
         };
         let socket = UdpSocket::bind(address).map_err(|error| of_bind(address, error))?;
         let address = socket.local_addr().unwrap_or(address);
@@ -94,7 +108,7 @@ fn of_bind(address: SocketAddr, error: io::Error) -> Problem {
 }
 
 fn document(address: SocketAddr, authenticated: bool, counts: Counts) -> StampDocument {
-    let Counts { answered, short, unsealed, limited, unsent } = counts;
+    let Counts { answered, short, unsealed, limited, looped, unsent } = counts;
     StampDocument {
         schema: SCHEMA.to_owned(),
         role: "reflector".to_owned(),
@@ -102,6 +116,32 @@ fn document(address: SocketAddr, authenticated: bool, counts: Counts) -> StampDo
         authenticated,
         ended: "complete".to_owned(),
         session: None,
-        reflected: Some(StampReflected { answered, short, unsealed, limited, unsent }),
+        reflected: Some(StampReflected { answered, short, unsealed, limited, looped, unsent }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Words {
+        #[command(flatten)]
+        agent: super::super::Agent,
+    }
+
+    fn rate_all(words: &str) -> u32 {
+        let words = ["agent", "--stamp"].into_iter().chain(words.split_whitespace());
+        let words = Words::try_parse_from(words).expect("it parses");
+        words.agent.stamp.rate_all()
+    }
+
+    #[test]
+    fn the_total_goes_with_the_limit_of_one_sender_unless_it_is_given() {
+        assert_eq!(rate_all(""), Conduct::default().rate_all);
+        assert_eq!(rate_all("--answers-max 100"), 500);
+        assert_eq!(rate_all("--answers-max 100 --answers-total 50"), 50);
     }
 }
