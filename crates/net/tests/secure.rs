@@ -423,7 +423,7 @@ fn sessions_are_limited_and_the_limit_is_named() {
         let [one, other] = [paired(listener, agent), paired(listener, agent)];
         let mut first = one.connect(agent).unwrap();
         let second = one.connect(agent).unwrap();
-        assert_eq!(refusal(one.connect(agent)), Refusal::Busy { limit: 2 });
+        assert_eq!(refusal(one.connect(agent)), Refusal::BusyWithPeer { limit: 2 });
         let third = other.connect(agent).unwrap();
         assert_eq!(refusal(other.connect(agent)), Refusal::Busy { limit: 3 });
         echo(&mut first, b"undisturbed");

@@ -98,7 +98,10 @@ pub enum Refusal {
     )]
     TokenSpoilt,
     /// As many as it serves at a time.
-    #[error("the agent serves as many clients as it may ({limit}); wait for one to end")]
+    #[error(
+        "the agent serves as many clients as it may ({limit}); wait for one to end, or start it with a larger \
+         --peers"
+    )]
     Busy {
         /// Its limit.
         limit: u32,
@@ -117,6 +120,17 @@ pub enum Refusal {
     /// Something is wrong over there.
     #[error("the agent has trouble of its own; look at what it prints there")]
     Trouble,
+    /// As many as it serves of one client at a time.
+    #[error(
+        "the agent serves this host {limit} times already, which is all it may; wait for one to end"
+    )]
+    BusyWithPeer {
+        /// Its limit.
+        limit: u32,
+    },
+    /// So many came at once that this one had to make room.
+    #[error("too many connections come to the agent at once; try again")]
+    Crowded,
 }
 
 /// A message could not be exchanged.

@@ -63,6 +63,14 @@ impl Default for Limits {
     }
 }
 
+impl Limits {
+    /// Those of so many sessions at a time.
+    pub fn of_clients(sessions: usize) -> Self {
+        let usual = Self::default();
+        Self { sessions, sessions_per_peer: usual.sessions_per_peer.min(sessions), ..usual }
+    }
+}
+
 /// What happened to a connection, for whoever watches the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -398,16 +406,17 @@ impl Listener {
         let sessions = table.values().filter_map(|entry| entry.session);
         let total = sessions.clone().count();
         let of_peer = sessions.filter(|session| *session == fingerprint).count();
-        let reached = [(total, self.limits.sessions), (of_peer, self.limits.sessions_per_peer)]
-            .into_iter()
-            .find(|(count, limit)| count >= limit);
-        if let Some((_, limit)) = reached {
-            return Err(Refusal::Busy { limit: narrow(limit) });
+        let Limits { sessions, sessions_per_peer, .. } = self.limits;
+        if of_peer >= sessions_per_peer {
+            return Err(Refusal::BusyWithPeer { limit: narrow(sessions_per_peer) });
+        }
+        if total >= sessions {
+            return Err(Refusal::Busy { limit: narrow(sessions) });
         }
         match table.get_mut(&id) {
             Some(entry) if !entry.is_ended => entry.session = Some(fingerprint),
             // Its place was given away while it was judged; it may come again.
-            _ => return Err(Refusal::Busy { limit: narrow(self.limits.strangers) }),
+            _ => return Err(Refusal::Crowded),
         }
         Ok(())
     }

@@ -20,10 +20,10 @@ pub mod http;
 pub mod listen;
 pub mod stamp;
 
-/// Clients of a daemon at a time.
-const PEERS_MAX: u32 = 16;
-/// Tests of a daemon at a time.
-const TESTS_MAX: u32 = 4;
+/// The modes that measure nothing between hosts, and so have no limits of tests.
+const WITHOUT_TESTS: [&str; 3] = ["http", "stamp", "forward"];
+/// The modes that nobody else can come to.
+const NOT_LISTENING: [&str; 4] = ["stdio", "http", "stamp", "forward"];
 /// How long a daemon keeps a report for a client that went away.
 const KEPT: Span = Span::from_secs(300);
 
@@ -52,7 +52,7 @@ pub struct Agent {
     #[arg(group = "mode")]
     listen: Option<String>,
     /// Take one pairing: print a token that is good once, for ten minutes
-    #[arg(long, requires = "listen")]
+    #[arg(long, requires = "listen", conflicts_with_all = NOT_LISTENING)]
     pair: bool,
     /// Be a web server with one page and its images [default: 127.0.0.1:8480]
     #[arg(long, value_name = "ADDR:PORT", num_args = 0..=1, default_missing_value = "")]
@@ -71,31 +71,55 @@ pub struct Agent {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Limits")]
 pub struct LimitOptions {
-    /// The most that a test may send or have taken: 100mbit [default: no limit]
+    /// The most that a test may send, and have taken: 100mbit [default: no limit]
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
+    #[arg(conflicts_with_all = WITHOUT_TESTS)]
     rate_max: Option<Rate>,
     /// The longest test
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_span)]
+    #[arg(conflicts_with_all = WITHOUT_TESTS)]
     duration_max: Span,
-    /// The most connections of one test
+    /// The most streams of one test in each direction
     #[arg(long, value_name = "N", default_value_t = 128)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(conflicts_with_all = WITHOUT_TESTS)]
     streams_max: u16,
+    /// Clients of a daemon at a time
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(requires = "listen", conflicts_with_all = NOT_LISTENING)]
+    peers: u16,
+    /// Tests of a daemon at a time
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(requires = "listen", conflicts_with_all = NOT_LISTENING, conflicts_with = "data_port")]
+    tests: u16,
     /// Take data at this port instead of any, UDP at those after it too; allows one test at a time
     #[arg(long, value_name = "PORT", default_value_t = 0)]
+    #[arg(conflicts_with_all = WITHOUT_TESTS)]
     data_port: u16,
 }
 
 impl LimitOptions {
-    /// The limits, of an agent that serves so many clients and tests at a time.
-    pub fn limits(&self, peers_max: u32, tests_max: u32, kept: Span) -> Limits {
+    /// The limits of a daemon.
+    fn of_daemon(&self) -> Limits {
+        Limits {
+            peers_max: self.peers.into(),
+            tests_max: if self.data_port == 0 { self.tests.into() } else { 1 },
+            kept: KEPT,
+            ..self.of_one()
+        }
+    }
+
+    /// Those of an agent whose only client started it: nobody can come back to that process.
+    fn of_one(&self) -> Limits {
         Limits {
             rate_max: self.rate_max.map(|rate| rate.bits_per_second().div_ceil(8)),
             duration_max: self.duration_max,
             streams_max: self.streams_max,
-            peers_max,
-            tests_max: if self.data_port == 0 { tests_max } else { 1 },
-            kept,
+            peers_max: 1,
+            tests_max: 1,
+            kept: Span::ZERO,
             data_port: self.data_port,
             ..Limits::default()
         }
@@ -118,21 +142,69 @@ impl Agent {
             return forward::forward(host);
         }
         if let Some(place) = &self.listen {
-            let limits = self.limits.limits(PEERS_MAX, TESTS_MAX, KEPT);
-            let agent = Server::new(VERSION, limits, Timing::default());
-            return listen::listen(place, self.pair, agent, output);
+            let agent = Server::new(VERSION, self.limits.of_daemon(), Timing::default());
+            let clients = self.limits.peers.into();
+            return listen::listen(place, self.pair, clients, agent, output);
         }
         if !self.stdio {
             return Err(Problem::usage("nothing says how this agent is reached")
                 .fix("choose one of --stdio, --listen, --http, --stamp and --iperf3")
                 .into());
         }
-        // Whoever started it is its only client, and nobody can come back to this process.
-        let limits = self.limits.limits(1, 1, Span::ZERO);
-        let agent = Server::new(VERSION, limits, Timing::default());
+        let agent = Server::new(VERSION, self.limits.of_one(), Timing::default());
         agent.serve(Stream::of_standard_streams()).map_err(|error| {
             Problem::from_message(&format!("the agent's session ended {error}"), Exit::Trouble)
         })?;
         Ok(Exit::Fine)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Words {
+        #[command(flatten)]
+        agent: Agent,
+    }
+
+    fn parse(words: &str) -> Result<Agent, clap::Error> {
+        let words = ["agent"].into_iter().chain(words.split_whitespace());
+        Words::try_parse_from(words).map(|words| words.agent)
+    }
+
+    #[test]
+    fn the_limits_of_a_daemon_are_what_is_given() {
+        let limits = |words| parse(words).expect("it parses").limits.of_daemon();
+        let usual = limits("--listen");
+        assert_eq!((usual.peers_max, usual.tests_max), (16, 4));
+        let given = limits("--listen --peers 40 --tests 9 --rate-max 8kbit");
+        assert_eq!((given.peers_max, given.tests_max, given.rate_max), (40, 9, Some(1_000)));
+        assert_eq!(limits("--listen --data-port 7000").tests_max, 1);
+    }
+
+    #[test]
+    fn an_option_that_its_mode_does_not_know_is_refused() {
+        for words in [
+            "--http --rate-max 1mbit",
+            "--http --data-port 7000",
+            "--stamp --rate-max 1mbit",
+            "--stamp --duration-max 1s",
+            "--stdio --pair",
+            "--stdio --tests 2",
+            "--stdio --peers 2",
+            "--listen --data-port 7000 --tests 2",
+            "--stdio --ptp",
+            "--listen --answers-max 7",
+            "--http --answers-total 7",
+        ] {
+            assert!(parse(words).is_err(), "{words}");
+        }
+        for words in ["--stdio --rate-max 1mbit --data-port 7000", "--listen --pair --tests 2"] {
+            assert!(parse(words).is_ok(), "{words}");
+        }
     }
 }

@@ -159,7 +159,7 @@ impl Friend {
         let mut made = None;
         until("a session is free", || {
             match connect::connect(&self.identity, &self.peers(), &self.agent) {
-                Err(ConnectError::Refused(Refusal::Busy { .. })) => false,
+                Err(ConnectError::Refused(Refusal::BusyWithPeer { .. })) => false,
                 other => made.insert(other.unwrap()).peer().is_ok(),
             }
         });

@@ -70,20 +70,21 @@ impl Sessions<'_> {
     }
 }
 
-/// Listens on `place` until it is stopped; with `pairs`, takes one pairing.
+/// Listens on `place` until it is stopped, for so many clients at a time; with `pairs`, takes one pairing.
 ///
 /// # Errors
 /// The address is not to be had, or this host has no key.
 pub fn listen(
     place: &str,
     pairs: bool,
+    clients: usize,
     agent: Arc<Agent>,
     output: &Output,
 ) -> Result<Exit, Failure> {
     let address = address::parse(place, address::any(DEFAULT_PORT))?;
     let fault = |error: &dyn ToString| Problem::from_message(&error.to_string(), Exit::Trouble);
     let identity = keys::identity()?;
-    let listener = Listener::bind(address, &identity, keys::peers()?, Limits::default())
+    let listener = Listener::bind(address, &identity, keys::peers()?, Limits::of_clients(clients))
         .map_err(|error| fault(&error))?;
     let address = listener.address().map_err(|error| fault(&error))?;
     let token = pairs.then(Token::generate).transpose().map_err(|error| fault(&error))?;
