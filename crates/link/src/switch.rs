@@ -83,13 +83,23 @@ impl Switch {
         self.scratch = arrived;
     }
 
+    /// Passes on a frame that has come over a line, and learns who lives there.
     fn pass_on(&mut self, from: usize, now: Instant, packet: Packet, pool: &mut Pool) {
         let Ok(frame) = ethernet::Frame::parse(pool.bytes(&packet)) else {
             pool.free(packet);
             return;
         };
-        let (source, destination) = (frame.source(), frame.destination());
-        self.learn(now, source, from);
+        self.learn(now, frame.source(), from);
+        self.send_on(from, now, packet, pool);
+    }
+
+    /// Sends a frame that belongs to a port out of the others that should have it.
+    fn send_on(&mut self, from: usize, now: Instant, packet: Packet, pool: &mut Pool) {
+        let Ok(frame) = ethernet::Frame::parse(pool.bytes(&packet)) else {
+            pool.free(packet);
+            return;
+        };
+        let destination = frame.destination();
         let known = self.addresses.get(&destination).filter(|(_, seen)| *seen + REMEMBERED > now);
         if let Some((port, _)) = known.filter(|_| !destination.is_group()) {
             let port = usize::from(*port);
@@ -97,17 +107,29 @@ impl Switch {
             if port == from {
                 pool.free(packet);
             } else {
-                self.lines[port].inject(now, usize::from(FAR.0), packet, pool);
+                self.hand_to(port, now, packet, pool);
             }
             return;
         }
         for port in (0..self.lines.len()).filter(|port| *port != from) {
             match copy(&packet, pool) {
-                Some(copy) => self.lines[port].inject(now, usize::from(FAR.0), copy, pool),
+                Some(copy) => self.hand_to(port, now, copy, pool),
                 None => self.starved += 1,
             }
         }
         pool.free(packet);
+    }
+
+    /// Hands a frame to a port's line. Where the line's end at the switch turns it away and tells its sender, what
+    /// it says is here at once, and goes on at once: no event of any hop would come to fetch it.
+    ///
+    /// Nobody is learned from it. It bears the address of whom the frame was for, and a frame that was
+    /// flooded may be turned away at ports where that one does not live.
+    fn hand_to(&mut self, port: usize, now: Instant, packet: Packet, pool: &mut Pool) {
+        self.lines[port].inject(now, usize::from(FAR.0), packet, pool);
+        while let Some(Due { at, packet }) = self.lines[port].egress(FAR).pop_front() {
+            self.send_on(port, at, packet, pool);
+        }
     }
 
     fn learn(&mut self, now: Instant, source: MacAddr, port: usize) {
@@ -208,6 +230,9 @@ fn copy(packet: &Packet, pool: &mut Pool) -> Option<Packet> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+    use plumb_wire::compose::{Link as Addresses, Path};
     use plumb_wire::machine::Machine as _;
     use plumb_wire::packet::Frames;
 
@@ -230,7 +255,11 @@ mod tests {
 
     impl Rig {
         fn new(ports: usize) -> Self {
-            let spec: LinkSpec = "rate=8mbit,delay=1ms".parse().expect("a link");
+            Self::of("rate=8mbit,delay=1ms", ports)
+        }
+
+        fn of(line: &str, ports: usize) -> Self {
+            let spec: LinkSpec = line.parse().expect("a link");
             let switch = Switch::new(&vec![spec; ports], Instant::ORIGIN).expect("a switch");
             Self { switch, pool: Pool::new(Frames { count: 64, size: 2_048, large: 0 }) }
         }
@@ -298,6 +327,62 @@ mod tests {
         let deadline = rig.switch.deadline();
         assert!(deadline.is_some_and(|deadline| deadline > ms(100) && deadline <= ms(104)));
         assert_eq!(rig.receive(ms(150))[2], [104, 105]);
+    }
+
+    /// A datagram that may not be cut, of `len` bytes without headers.
+    fn datagram(from: u8, to: u8, v6: bool, len: usize) -> Vec<u8> {
+        let address = |n: u8| -> IpAddr {
+            if v6 {
+                Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, n.into()).into()
+            } else {
+                Ipv4Addr::new(10, 77, 0, n).into()
+            }
+        };
+        let path = match (address(from), address(to)) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => Path::new(from, to),
+            (IpAddr::V6(from), IpAddr::V6(to)) => Path::new(from, to),
+            _ => unreachable!("both are of one family"),
+        };
+        let mac = |n| MacAddr([2, 0, 0, 0, 0, n]);
+        let link = Some(Addresses::new(mac(from), mac(to)));
+        Path { link, ..path }.udp(1, 2, &vec![7; len])
+    }
+
+    #[test]
+    fn whoever_sends_what_is_too_long_for_a_line_is_told_and_nobody_need_send_more() {
+        let ports = 3_u8;
+        let pairs = (0..ports).flat_map(|from| (0..ports).map(move |to| (from, to)));
+        for (from, to) in pairs.filter(|(from, to)| from != to) {
+            for (v6, is_known) in [(false, true), (true, true), (false, false), (true, false)] {
+                let mut rig = Rig::of("delay=1ms|delay=1ms,mtu=1300", ports.into());
+                if is_known {
+                    for host in 0..ports {
+                        rig.send(ms(0), host.into(), &frame(host, 0xff));
+                    }
+                    rig.receive(ms(50));
+                }
+                rig.send(ms(100), from.into(), &datagram(from, to, v6, 1_400));
+                let mut told = vec![Vec::new(); ports.into()];
+                while let Some(deadline) = rig.switch.deadline() {
+                    for (port, due) in rig.receive(deadline).into_iter().enumerate() {
+                        told[port].extend(due);
+                    }
+                }
+                let case = format!("from {from} to {to}, IPv6 {v6}, known {is_known}");
+                // Of those to whom it is flooded, each line answers.
+                let answers = if is_known { 1 } else { usize::from(ports) - 1 };
+                for (port, told) in told.iter().enumerate() {
+                    let expected =
+                        if port == usize::from(from) { vec![102; answers] } else { Vec::new() };
+                    assert_eq!(told, &expected, "{case}: port {port}");
+                }
+                assert_eq!(rig.pool.available().0, 64, "{case}");
+                // And where the other one lives is still what it was.
+                rig.send(ms(200), from.into(), &datagram(from, to, v6, 100));
+                let reached = rig.receive(ms(250));
+                assert_eq!(reached[usize::from(to)], [202], "{case}");
+            }
+        }
     }
 
     #[test]
