@@ -23,6 +23,17 @@ pub fn make(spec: &DelaySpec, stream: Stream) -> Delay {
 }
 
 impl Delay {
+    /// Becomes what a description asks for, and goes on among its random draws; a list that is
+    /// another one begins at its first.
+    pub fn retune(&mut self, spec: &DelaySpec) {
+        use DelayDistribution::Replayed;
+        match (&self.distribution, &spec.distribution) {
+            (Replayed { delays: old, .. }, Replayed { delays: new, .. }) if old == new => {}
+            _ => self.next = 0,
+        }
+        self.distribution = spec.distribution.clone();
+    }
+
     /// The next frame's delay: whole picoseconds, at most 213 days.
     #[inline]
     pub fn draw(&mut self) -> Span {

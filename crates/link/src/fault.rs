@@ -32,6 +32,10 @@ pub trait Fault: std::fmt::Debug + Send {
         out: &mut Vec<(Instant, Frame)>,
         context: &mut Context<'_>,
     );
+
+    /// Becomes what `spec` says, where that is a fault of this kind; whether it is. What it has counted, the state
+    /// that it is in and its place among its random draws stay.
+    fn retune(&mut self, spec: &FaultSpec) -> bool;
 }
 
 /// The fault that a description asks for.

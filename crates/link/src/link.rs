@@ -179,6 +179,9 @@ impl Network for Link {
         if spec.hops.len() != self.spec.hops.len() {
             return Err(SpecError::Hops { now: self.spec.hops.len(), asked: spec.hops.len() });
         }
+        if spec.seed != self.spec.seed {
+            return Err(SpecError::Seed { now: self.spec.seed.0, asked: spec.seed.0 });
+        }
         let now = self.advance(now, pool);
         for (number, way) in self.ways.iter_mut().enumerate() {
             for (index, hop) in way.hops.iter_mut().enumerate() {

@@ -85,6 +85,10 @@ pub trait Queue: std::fmt::Debug + Send {
     /// Empties it into `out`, judging none: for another discipline that takes its place while a link runs.
     fn drain(&mut self, out: &mut Vec<Frame>);
 
+    /// Changes how much may wait: what finds no room any more is discarded, and everything else that the discipline
+    /// knows stays as it is.
+    fn set_limit(&mut self, limit: Limit, context: &mut Context<'_>);
+
     /// When [`Queue::handle_deadline`] is due, if the discipline does anything by the clock alone.
     fn deadline(&self) -> Option<Instant> {
         None

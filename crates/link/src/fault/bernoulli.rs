@@ -9,6 +9,7 @@ use super::Fault;
 use crate::chance::Chance;
 use crate::context::{Context, Reason};
 use crate::frame::Frame;
+use crate::spec::FaultSpec;
 
 #[derive(Debug)]
 pub(super) struct Bernoulli {
@@ -35,5 +36,11 @@ impl Fault for Bernoulli {
         } else {
             out.push((at, frame));
         }
+    }
+
+    fn retune(&mut self, spec: &FaultSpec) -> bool {
+        let FaultSpec::Loss(share) = spec else { return false };
+        self.loss = Chance::new(*share);
+        true
     }
 }

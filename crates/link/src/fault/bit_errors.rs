@@ -10,6 +10,7 @@ use super::Fault;
 use crate::chance::Chance;
 use crate::context::{Context, Reason};
 use crate::frame::Frame;
+use crate::spec::FaultSpec;
 
 #[derive(Debug)]
 pub(super) struct BitErrors {
@@ -57,6 +58,12 @@ impl Fault for BitErrors {
         } else {
             out.push((at, frame));
         }
+    }
+
+    fn retune(&mut self, spec: &FaultSpec) -> bool {
+        let FaultSpec::BitErrors(rate) = spec else { return false };
+        (self.rate, self.known) = (*rate, None);
+        true
     }
 }
 

@@ -13,6 +13,7 @@ use super::{Fault, settle_checksum};
 use crate::chance::{Chance, below};
 use crate::context::Context;
 use crate::frame::Frame;
+use crate::spec::FaultSpec;
 
 #[derive(Debug)]
 pub(super) struct Corrupt {
@@ -49,5 +50,11 @@ impl Fault for Corrupt {
             }
         }
         out.push((at, frame));
+    }
+
+    fn retune(&mut self, spec: &FaultSpec) -> bool {
+        let FaultSpec::Corrupt(share) = spec else { return false };
+        self.chance = Chance::new(*share);
+        true
     }
 }

@@ -9,6 +9,7 @@ use super::Fault;
 use crate::chance::Chance;
 use crate::context::Context;
 use crate::frame::Frame;
+use crate::spec::FaultSpec;
 
 #[derive(Debug)]
 pub(super) struct Duplicate {
@@ -34,5 +35,11 @@ impl Fault for Duplicate {
             if self.chance.strikes(&mut self.stream) { context.duplicate(&frame) } else { None };
         out.push((at, frame));
         out.extend(copy.map(|copy| (at, copy)));
+    }
+
+    fn retune(&mut self, spec: &FaultSpec) -> bool {
+        let FaultSpec::Duplicate(share) = spec else { return false };
+        self.chance = Chance::new(*share);
+        true
     }
 }

@@ -10,6 +10,7 @@ use super::Fault;
 use crate::chance::Chance;
 use crate::context::{Context, Reason};
 use crate::frame::Frame;
+use crate::spec::FaultSpec;
 
 /// The chain's four probabilities.
 #[derive(Clone, Copy, Debug)]
@@ -61,5 +62,12 @@ impl Fault for GilbertElliott {
         } else {
             out.push((at, frame));
         }
+    }
+
+    fn retune(&mut self, spec: &FaultSpec) -> bool {
+        let FaultSpec::GilbertElliott { p, r, loss_good, loss_bad } = spec else { return false };
+        (self.to_bad, self.to_good) = (Chance::new(*p), Chance::new(*r));
+        (self.loss_good, self.loss_bad) = (Chance::new(*loss_good), Chance::new(*loss_bad));
+        true
     }
 }

@@ -9,6 +9,7 @@ use plumb_base::time::Instant;
 use super::Fault;
 use crate::context::{Context, Reason};
 use crate::frame::Frame;
+use crate::spec::FaultSpec;
 
 #[derive(Debug)]
 pub(super) struct Listed {
@@ -44,5 +45,15 @@ impl Fault for Listed {
         } else {
             out.push((at, frame));
         }
+    }
+
+    fn retune(&mut self, spec: &FaultSpec) -> bool {
+        let FaultSpec::Listed(numbers) = spec else { return false };
+        let seen = self.seen;
+        *self = Self::new(numbers.clone());
+        // Those that have passed have passed.
+        self.next = self.sorted.partition_point(|number| *number <= seen);
+        self.seen = seen;
+        true
     }
 }

@@ -1,4 +1,4 @@
-//! Every n-th frame lost, counted from the link's start.
+//! Every n-th frame lost, counted from the link's start, or from when there was such a fault.
 //!
 //! Left out: any randomness.
 
@@ -7,6 +7,7 @@ use plumb_base::time::Instant;
 use super::Fault;
 use crate::context::{Context, Reason};
 use crate::frame::Frame;
+use crate::spec::FaultSpec;
 
 #[derive(Debug)]
 pub(super) struct Periodic {
@@ -30,11 +31,16 @@ impl Fault for Periodic {
         context: &mut Context<'_>,
     ) {
         self.seen += 1;
-        if self.seen == self.every {
-            self.seen = 0;
+        if self.every > 0 && self.seen.is_multiple_of(self.every) {
             context.discard(frame, Reason::Lost);
         } else {
             out.push((at, frame));
         }
+    }
+
+    fn retune(&mut self, spec: &FaultSpec) -> bool {
+        let FaultSpec::Periodic(every) = spec else { return false };
+        self.every = *every;
+        true
     }
 }

@@ -9,6 +9,7 @@ use super::Fault;
 use crate::chance::Chance;
 use crate::context::Context;
 use crate::frame::Frame;
+use crate::spec::FaultSpec;
 
 #[derive(Debug)]
 pub(super) struct Reorder {
@@ -37,5 +38,11 @@ impl Fault for Reorder {
         } else {
             out.push((at, frame));
         }
+    }
+
+    fn retune(&mut self, spec: &FaultSpec) -> bool {
+        let FaultSpec::Reorder { share, by } = spec else { return false };
+        (self.chance, self.by) = (Chance::new(*share), *by);
+        true
     }
 }

@@ -11,6 +11,7 @@ use super::{Fault, settle_checksum};
 use crate::chance::{Chance, below};
 use crate::context::Context;
 use crate::frame::Frame;
+use crate::spec::FaultSpec;
 
 #[derive(Debug)]
 pub(super) struct Truncate {
@@ -47,5 +48,11 @@ impl Fault for Truncate {
             context.changes.truncated += u64::from(frame.count);
         }
         out.push((at, frame));
+    }
+
+    fn retune(&mut self, spec: &FaultSpec) -> bool {
+        let FaultSpec::Truncate(share) = spec else { return false };
+        self.chance = Chance::new(*share);
+        true
     }
 }

@@ -7,6 +7,7 @@ use plumb_base::time::{Instant, Span};
 use super::Fault;
 use crate::context::{Context, Reason};
 use crate::frame::Frame;
+use crate::spec::FaultSpec;
 
 /// The last `lasting` of each `every` since `start`, so that a link begins undisturbed.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +46,12 @@ impl Fault for Clog {
         context.changes.held += u64::from(frame.count) * u64::from(end.is_some());
         out.push((end.unwrap_or(at), frame));
     }
+
+    fn retune(&mut self, spec: &FaultSpec) -> bool {
+        let FaultSpec::Clog { every, lasting } = spec else { return false };
+        self.0 = Window::new(self.0.start, *every, *lasting);
+        true
+    }
 }
 
 /// Frames in the window are lost.
@@ -64,6 +71,12 @@ impl Fault for Blackout {
             None => out.push((at, frame)),
         }
     }
+
+    fn retune(&mut self, spec: &FaultSpec) -> bool {
+        let FaultSpec::Blackout { every, lasting } = spec else { return false };
+        self.0 = Window::new(self.0.start, *every, *lasting);
+        true
+    }
 }
 
 /// Every frame is lost.
@@ -79,5 +92,9 @@ impl Fault for Partition {
         context: &mut Context<'_>,
     ) {
         context.discard(frame, Reason::Dark);
+    }
+
+    fn retune(&mut self, spec: &FaultSpec) -> bool {
+        matches!(spec, FaultSpec::Partition)
     }
 }

@@ -13,7 +13,7 @@ use crate::line::Line;
 use crate::queue::{self, Limit};
 use crate::rate;
 use crate::rate::bucket::Bucket;
-use crate::spec::DirectionSpec;
+use crate::spec::{DirectionSpec, FaultSpec, RateSpec};
 use crate::{delay, fault};
 
 /// What a hop must know of the link around it.
@@ -32,6 +32,11 @@ pub(crate) struct Surroundings {
 pub(crate) struct Made {
     pub spec: DirectionSpec,
     pub limit: Limit,
+    /// When the link began: what comes by the clock is counted from it.
+    start: Instant,
+    /// Faults and queues that there have been, each with random draws of its own.
+    faults: usize,
+    queues: usize,
 }
 
 impl Hop {
@@ -40,27 +45,39 @@ impl Hop {
         let limit = spec.limit(surroundings.round_trip);
         Self {
             policer: spec.policer.map(|bucket| Bucket::new(bucket, now)),
-            queue: make_queue(spec, limit, surroundings.seed),
+            queue: make_queue(spec, limit, 0, surroundings.seed),
             server: rate::make(&spec.rate, now),
             sending: None,
             held: Line::default(),
-            faults: make_faults(spec, now, surroundings.seed),
+            faults: spec
+                .faults
+                .iter()
+                .enumerate()
+                .map(|(number, one)| make_fault(one, number, now, surroundings.seed))
+                .collect(),
             struck: [Vec::new(), Vec::new()],
-            delay: make_delay(spec, surroundings.seed),
+            delay: delay::make(&spec.delay, surroundings.seed.stream("delay")),
             least_delay: spec.delay.least(),
             in_order: !spec.delay.may_overtake,
             line: Line::default(),
             last_due: Instant::ORIGIN,
             next: Instant::NEVER,
             account: Account::new(surroundings.medium, now),
-            made: Made { spec: spec.clone(), limit },
+            made: Made {
+                spec: spec.clone(),
+                limit,
+                start: now,
+                faults: spec.faults.len(),
+                queues: 1,
+            },
         }
     }
 
     /// Becomes what `spec` says from `now` on.
     ///
     /// What is left of a frame that is being sent goes at the new rate. Frames that wait move to a
-    /// queue of another kind or limit in their order, and what finds no room there is dropped.
+    /// queue of another kind in their order, and what finds no room is dropped. What comes by the clock keeps to the
+    /// link's start, and what is drawn goes on among its draws.
     pub fn set(
         &mut self,
         now: Instant,
@@ -69,30 +86,69 @@ impl Hop {
         pool: &mut Pool,
     ) {
         let limit = spec.limit(surroundings.round_trip);
-        let old = std::mem::replace(&mut self.made, Made { spec: spec.clone(), limit });
-        if old.spec.rate != spec.rate {
-            let old_server = std::mem::replace(&mut self.server, rate::make(&spec.rate, now));
+        let old = std::mem::replace(&mut self.made.spec, spec.clone());
+        let old_limit = std::mem::replace(&mut self.made.limit, limit);
+        if old.rate != spec.rate {
+            let start = match spec.rate {
+                RateSpec::OnOff { .. } => self.made.start,
+                _ => now,
+            };
+            let old_server = std::mem::replace(&mut self.server, rate::make(&spec.rate, start));
             if let Some(sending) = &mut self.sending {
                 let bits = u64::from(sending.frame.wire_len) * 8;
                 let left = old_server.remaining(now, sending.finish, bits);
                 sending.finish = self.server.finish(now, left);
             }
         }
-        if old.spec.policer != spec.policer {
+        if old.policer != spec.policer {
             self.policer = spec.policer.map(|bucket| Bucket::new(bucket, now));
         }
-        if old.spec.queue != spec.queue || old.limit != limit {
-            self.move_queue(now, make_queue(spec, limit, surroundings.seed), pool);
+        if old.queue.with_limit(spec.queue.limit()) != spec.queue {
+            let queue = make_queue(spec, limit, self.made.queues, surroundings.seed);
+            self.made.queues += 1;
+            self.move_queue(now, queue, pool);
+        } else if old_limit != limit {
+            self.account.on_queue(now, self.queue.backlog().frames);
+            let before = self.account.discarded();
+            self.queue.set_limit(limit, &mut self.account.context(pool));
+            self.account.on_queue_discards(now, before);
         }
-        if old.spec.faults != spec.faults {
-            self.faults = make_faults(spec, now, surroundings.seed);
+        if old.faults != spec.faults {
+            self.change_faults(&old.faults, &spec.faults, surroundings.seed);
         }
-        if old.spec.delay != spec.delay {
-            self.delay = make_delay(spec, surroundings.seed);
+        if old.delay != spec.delay {
+            self.delay.retune(&spec.delay);
             self.least_delay = spec.delay.least();
             self.in_order = !spec.delay.may_overtake;
         }
         self.reckon();
+    }
+
+    /// A fault that stays what it was, or of its kind, stays with all that it knows.
+    fn change_faults(&mut self, old: &[FaultSpec], new: &[FaultSpec], seed: Seed) {
+        let mut former: Vec<_> = std::mem::take(&mut self.faults).into_iter().map(Some).collect();
+        let mut faults: Vec<_> = new
+            .iter()
+            .map(|spec| {
+                let mut same = old.iter().zip(&mut former);
+                same.find(|(was, fault)| *was == spec && fault.is_some())?.1.take()
+            })
+            .collect();
+        for (fault, spec) in faults.iter_mut().zip(new).filter(|(fault, _)| fault.is_none()) {
+            for left in &mut former {
+                if left.as_mut().is_some_and(|left| left.retune(spec)) {
+                    *fault = left.take();
+                    break;
+                }
+            }
+        }
+        for (fault, spec) in faults.into_iter().zip(new) {
+            let fault = fault.unwrap_or_else(|| {
+                self.made.faults += 1;
+                make_fault(spec, self.made.faults - 1, self.made.start, seed)
+            });
+            self.faults.push(fault);
+        }
     }
 
     fn move_queue(&mut self, now: Instant, queue: Box<dyn queue::Queue>, pool: &mut Pool) {
@@ -109,15 +165,25 @@ impl Hop {
     }
 }
 
-fn make_queue(spec: &DirectionSpec, limit: Limit, seed: Seed) -> Box<dyn queue::Queue> {
-    queue::make(&spec.queue, limit, seed.stream("queue"))
+fn make_queue(
+    spec: &DirectionSpec,
+    limit: Limit,
+    number: usize,
+    seed: Seed,
+) -> Box<dyn queue::Queue> {
+    queue::make(&spec.queue, limit, seed.stream(&label("queue", number)))
 }
 
-fn make_faults(spec: &DirectionSpec, now: Instant, seed: Seed) -> Vec<Box<dyn fault::Fault>> {
-    let make = |(i, one)| fault::make(one, now, seed.stream(&format!("fault {i}")));
-    spec.faults.iter().enumerate().map(make).collect()
+fn make_fault(
+    spec: &FaultSpec,
+    number: usize,
+    start: Instant,
+    seed: Seed,
+) -> Box<dyn fault::Fault> {
+    fault::make(spec, start, seed.stream(&format!("fault {number}")))
 }
 
-fn make_delay(spec: &DirectionSpec, seed: Seed) -> delay::Delay {
-    delay::make(&spec.delay, seed.stream("delay"))
+/// Draws of one that took the place of another are not those of the first.
+fn label(name: &str, number: usize) -> String {
+    if number == 0 { name.to_owned() } else { format!("{name} {number}") }
 }

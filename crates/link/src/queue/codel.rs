@@ -220,6 +220,12 @@ impl Queue for CoDel {
         self.fifo.drain(out);
         self.backlog = Backlog::default();
     }
+
+    fn set_limit(&mut self, limit: Limit, context: &mut Context<'_>) {
+        self.limit = limit;
+        self.fifo.shrink(limit, context);
+        self.backlog = self.fifo.backlog();
+    }
 }
 
 #[cfg(test)]

@@ -42,4 +42,9 @@ impl Queue for DropTail {
     fn drain(&mut self, out: &mut Vec<Frame>) {
         self.fifo.drain(out);
     }
+
+    fn set_limit(&mut self, limit: Limit, context: &mut Context<'_>) {
+        self.limit = limit;
+        self.fifo.shrink(limit, context);
+    }
 }

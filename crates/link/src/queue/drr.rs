@@ -119,6 +119,13 @@ impl Queue for Drr {
         self.backlog = Backlog::default();
         out.sort_by_key(|frame| frame.arrived);
     }
+
+    fn set_limit(&mut self, limit: Limit, context: &mut Context<'_>) {
+        self.limit = limit;
+        while self.limit.is_exceeded(self.backlog) {
+            self.drop_from_longest(context);
+        }
+    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,8 @@
 
 use std::collections::VecDeque;
 
-use super::Backlog;
+use super::{Backlog, Limit};
+use crate::context::{Context, Reason};
 use crate::frame::Frame;
 
 /// First in, first out.
@@ -33,6 +34,14 @@ impl Fifo {
         let frame = self.frames.pop_back()?;
         self.backlog.remove(&frame);
         Some(frame)
+    }
+
+    /// Discards what came last until no more waits than may.
+    pub(super) fn shrink(&mut self, limit: Limit, context: &mut Context<'_>) {
+        while limit.is_exceeded(self.backlog) {
+            let Some(frame) = self.pop_back() else { return };
+            context.discard(frame, Reason::Full);
+        }
     }
 
     #[inline]

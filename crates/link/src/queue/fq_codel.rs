@@ -137,6 +137,13 @@ impl Queue for FqCoDel {
         self.backlog = Backlog::default();
         out.sort_by_key(|frame| frame.arrived);
     }
+
+    fn set_limit(&mut self, limit: Limit, context: &mut Context<'_>) {
+        self.limit = limit;
+        while self.limit.is_exceeded(self.backlog) {
+            self.drop_from_fattest(context);
+        }
+    }
 }
 
 /// The queue of a hash: its share of the range, as evenly as the hash is spread.

@@ -169,6 +169,11 @@ impl Queue for Pie {
         self.fifo.drain(out);
     }
 
+    fn set_limit(&mut self, limit: Limit, context: &mut Context<'_>) {
+        self.limit = limit;
+        self.fifo.shrink(limit, context);
+    }
+
     fn deadline(&self) -> Option<Instant> {
         self.due
     }

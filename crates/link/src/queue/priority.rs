@@ -61,6 +61,13 @@ impl Queue for Priority {
         }
         out.sort_by_key(|frame| frame.arrived);
     }
+
+    fn set_limit(&mut self, limit: Limit, context: &mut Context<'_>) {
+        self.limit = limit;
+        for fifo in &mut self.bands {
+            fifo.shrink(limit, context);
+        }
+    }
 }
 
 #[cfg(test)]

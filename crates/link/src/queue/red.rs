@@ -145,6 +145,11 @@ impl Queue for Red {
     fn drain(&mut self, out: &mut Vec<Frame>) {
         self.fifo.drain(out);
     }
+
+    fn set_limit(&mut self, limit: Limit, context: &mut Context<'_>) {
+        self.limit = limit;
+        self.fifo.shrink(limit, context);
+    }
 }
 
 #[cfg(test)]

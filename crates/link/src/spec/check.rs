@@ -38,6 +38,14 @@ pub enum SpecError {
         /// Hops asked for.
         asked: usize,
     },
+    /// Other random draws than the link runs with.
+    #[error("the link's random draws come from seed {now} for as long as it runs; start a new link for {asked}")]
+    Seed {
+        /// The seed it has.
+        now: u64,
+        /// The one asked for.
+        asked: u64,
+    },
     /// A direction that cannot be.
     #[error("hop {hop} {direction}: {fault}")]
     Direction {

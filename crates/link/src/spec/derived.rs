@@ -81,6 +81,16 @@ impl QueueSpec {
     }
 }
 
+impl QueueSpec {
+    /// The same with another limit.
+    #[must_use]
+    pub fn with_limit(self, limit: LimitSpec) -> Self {
+        let mut queue = self;
+        *queue.limit_mut() = limit;
+        queue
+    }
+}
+
 impl DelaySpec {
     /// A delay that is always the same.
     pub const fn constant(delay: Span) -> Self {

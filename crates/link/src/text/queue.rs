@@ -120,7 +120,7 @@ impl QueueSpec {
         })
     }
 
-    fn limit_mut(&mut self) -> &mut LimitSpec {
+    pub(crate) fn limit_mut(&mut self) -> &mut LimitSpec {
         match self {
             Self::DropTail { limit }
             | Self::Red { limit, .. }
