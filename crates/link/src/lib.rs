@@ -27,6 +27,7 @@ pub mod report;
 mod router;
 pub mod schedule;
 pub mod spec;
+pub mod steered;
 pub mod switch;
 pub mod text;
 pub mod trace;

@@ -176,12 +176,7 @@ impl Network for Link {
 
     fn set(&mut self, now: Instant, spec: &LinkSpec, pool: &mut Pool) -> Result<(), SpecError> {
         spec.check()?;
-        if spec.hops.len() != self.spec.hops.len() {
-            return Err(SpecError::Hops { now: self.spec.hops.len(), asked: spec.hops.len() });
-        }
-        if spec.seed != self.spec.seed {
-            return Err(SpecError::Seed { now: self.spec.seed.0, asked: spec.seed.0 });
-        }
+        self.spec.check_becomes(spec)?;
         let now = self.advance(now, pool);
         for (number, way) in self.ways.iter_mut().enumerate() {
             for (index, hop) in way.hops.iter_mut().enumerate() {

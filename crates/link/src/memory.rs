@@ -34,6 +34,27 @@ pub struct Need {
     pub bytes: u64,
 }
 
+/// Memory that a network has for its frames while it runs: what it becomes must do with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allowance {
+    /// Bytes of the longest frame.
+    pub frame_len: u32,
+    /// Bytes of memory that each lies in.
+    pub frame_size: u32,
+    /// Bytes in all, of one line.
+    pub bytes: u64,
+}
+
+impl Allowance {
+    /// Whether it is enough for a link.
+    ///
+    /// # Errors
+    /// [`SpecError::Memory`] with the estimate.
+    pub fn check(&self, spec: &LinkSpec) -> Result<(), SpecError> {
+        spec.check_memory(self.frame_len, self.frame_size, self.bytes)
+    }
+}
+
 impl LinkSpec {
     /// What frames of `frame_len` bytes may need, each in `frame_size` bytes of memory.
     pub fn need(&self, frame_len: u32, frame_size: u32) -> Need {

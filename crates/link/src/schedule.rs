@@ -1,19 +1,23 @@
 //! A schedule: what a link becomes, and when, as lines of `WHEN CHANGE`: `5s rate=1mbit`, `90s down loss=2%`.
 //!
-//! Times count from the link's beginning, and each change comes on top of those before it. Blank lines and what follows a
+//! Times count from the link's beginning, and each change comes on top of whatever the link is by then. Blank lines and what follows a
 //! `#` are passed over. Left out: who looks at the clock.
 
 use plumb_base::time::Span;
 use plumb_base::units::quantity::{QuantityError, parse_span};
 
 use crate::spec::LinkSpec;
-use crate::text::{Files, TextError};
+use crate::text::{Contents, Files, TextError};
 
 /// What a link becomes, and when: in order of time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Schedule {
     /// Not empty.
     pub steps: Vec<Step>,
+    /// The link after each step, where nothing else changes it.
+    pub links: Vec<LinkSpec>,
+    /// What the files contain that the steps name.
+    pub contents: Contents,
 }
 
 /// One change.
@@ -21,8 +25,8 @@ pub struct Schedule {
 pub struct Step {
     /// When, since the beginning.
     pub at: Span,
-    /// The whole link from then on.
-    pub spec: LinkSpec,
+    /// The change, as [`LinkSpec::changed`] reads it: it comes on top of whatever the link then is.
+    pub change: String,
 }
 
 /// Why a file is no schedule.
@@ -88,7 +92,8 @@ impl Schedule {
         files: &dyn Files,
     ) -> Result<Self, ScheduleError> {
         let file = || file.to_owned();
-        let mut steps: Vec<Step> = Vec::new();
+        let (mut steps, mut links) = (Vec::<Step>::new(), Vec::<LinkSpec>::new());
+        let mut contents = Contents::default();
         for (index, text) in content.lines().enumerate() {
             let line = index + 1;
             let text = text.split('#').next().unwrap_or_default().trim();
@@ -103,21 +108,26 @@ impl Schedule {
                 line,
                 error,
             })?;
-            let before = steps.last().map_or((Span::ZERO, base), |step| (step.at, &step.spec));
-            if at < before.0 {
+            if steps.last().is_some_and(|before| at < before.at) {
                 return Err(ScheduleError::Backwards { file: file(), line });
             }
-            let spec = before.1.changed(change, files).map_err(|error| ScheduleError::Change {
+            let before = links.last().unwrap_or(base);
+            let changed = contents.add(change, files).and_then(|()| {
+                let after = before.changed(change, &contents)?;
+                before.check_becomes(&after)?;
+                Ok(after)
+            });
+            links.push(changed.map_err(|error| ScheduleError::Change {
                 file: file(),
                 line,
                 error: Box::new(error),
-            })?;
-            steps.push(Step { at, spec });
+            })?);
+            steps.push(Step { at, change: change.trim().to_owned() });
         }
         if steps.is_empty() {
             Err(ScheduleError::Empty { file: file() })
         } else {
-            Ok(Self { steps })
+            Ok(Self { steps, links, contents })
         }
     }
 }
@@ -140,11 +150,10 @@ mod tests {
             ["rate=1mbit,delay=5ms", "rate=1mbit,delay=5ms|rate=1mbit,delay=5ms,loss=2%"]
                 .map(|text| text.parse().expect("a link"))
                 .into();
-        let steps = links
-            .into_iter()
-            .zip([5, 90])
-            .map(|(spec, secs)| Step { at: Span::from_secs(secs), spec });
-        assert_eq!(schedule.steps, steps.collect::<Vec<_>>());
+        assert_eq!(schedule.links, links);
+        let step =
+            |secs, change: &str| Step { at: Span::from_secs(secs), change: change.to_owned() };
+        assert_eq!(schedule.steps, [step(5, "rate=1mbit"), step(90, "down loss=2%")]);
     }
 
     #[test]
@@ -161,5 +170,6 @@ mod tests {
             error("5s rate=0\n").contains("line 1 of the schedule 'changes': rate: '0' is zero")
         );
         assert!(error("5s hop 2 rate=1mbit\n").contains("from 1"));
+        assert!(error("5s preset no-such\n").contains("line 1"));
     }
 }

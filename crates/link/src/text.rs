@@ -7,15 +7,18 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use plumb_base::seed::Seed;
+use plumb_base::time::Span;
 use plumb_base::units::quantity::QuantityError;
 
 use crate::preset::Preset;
-use crate::spec::{DirectionSpec, HopSpec, LinkSpec, SpecError};
-use crate::trace::TraceError;
+use crate::spec::{DirectionSpec, HopSpec, LinkSpec, SpecError, Trace};
+use crate::trace::{TraceError, parse_delays};
 
 mod change;
+mod contents;
 mod delay;
 mod direction;
 mod fault;
@@ -25,6 +28,9 @@ mod value;
 
 #[cfg(test)]
 mod tests;
+
+pub use change::{Named, files_of};
+pub use contents::Contents;
 
 #[cfg(test)]
 pub(crate) use tests::any_link;
@@ -36,6 +42,28 @@ pub trait Files {
     /// # Errors
     /// Why it cannot be read.
     fn read(&self, name: &str) -> Result<String, String>;
+
+    /// The opportunities to send that a file contains.
+    ///
+    /// # Errors
+    /// It cannot be read, or is no trace.
+    fn trace(&self, name: &str) -> Result<Trace, TextError> {
+        let content = self.read(name).map_err(|why| unread("rate", name, why))?;
+        Ok(Trace::parse(name, &content)?)
+    }
+
+    /// The delays that a file contains.
+    ///
+    /// # Errors
+    /// It cannot be read, or has no delays.
+    fn delays(&self, name: &str) -> Result<Arc<[Span]>, TextError> {
+        let content = self.read(name).map_err(|why| unread("delay", name, why))?;
+        Ok(parse_delays(name, &content)?)
+    }
+}
+
+fn unread(key: &'static str, file: &str, why: String) -> TextError {
+    TextError::File { key, file: file.to_owned(), why }
 }
 
 /// For texts that name no files.

@@ -157,6 +157,20 @@ impl LinkSpec {
         remarks
     }
 
+    /// Whether a link that runs as this may become that one.
+    ///
+    /// # Errors
+    /// [`SpecError::Hops`], [`SpecError::Seed`].
+    pub fn check_becomes(&self, that: &Self) -> Result<(), SpecError> {
+        if that.hops.len() != self.hops.len() {
+            return Err(SpecError::Hops { now: self.hops.len(), asked: that.hops.len() });
+        }
+        if that.seed != self.seed {
+            return Err(SpecError::Seed { now: self.seed.0, asked: that.seed.0 });
+        }
+        Ok(())
+    }
+
     /// Every direction with the number of its hop, from 1, and its name.
     pub fn directions(&self) -> impl Iterator<Item = (&DirectionSpec, usize, &'static str)> {
         self.hops

@@ -9,8 +9,9 @@ use plumb_base::units::quantity::format_span;
 use super::direction::Given;
 use super::{Files, TextError, value};
 use crate::spec::{DelayDistribution, DelaySpec};
-use crate::trace::parse_delays;
 
+/// What stands before the name of a file of delays.
+pub const REPLAY: &str = "replay:";
 const FORMS: &str = "uniform, normal or pareto";
 const SHAPE: &str = "a number above 1 with up to three decimals: 2.5";
 /// The shape of a Pareto distribution when none is given.
@@ -44,14 +45,9 @@ pub fn apply(
 }
 
 fn read(text: &str, files: &dyn Files) -> Result<DelayDistribution, TextError> {
-    if let Some(name) = text.strip_prefix("replay:") {
+    if let Some(name) = text.strip_prefix(REPLAY) {
         let file = value::file("delay", name)?;
-        let content = files.read(&file).map_err(|why| TextError::File {
-            key: "delay",
-            file: file.clone(),
-            why,
-        })?;
-        let delays = parse_delays(&file, &content)?;
+        let delays = files.delays(&file)?;
         return Ok(DelayDistribution::Replayed { file, delays });
     }
     if let Some((min, max)) = text.split_once("..") {

@@ -51,7 +51,7 @@ pub(super) struct Given<'a> {
 }
 
 impl<'a> Given<'a> {
-    fn read(text: &'a str) -> Result<Self, TextError> {
+    pub fn read(text: &'a str) -> Result<Self, TextError> {
         let mut pairs: Vec<(&'static str, &'a str)> = Vec::new();
         for part in text.split(',').map(str::trim) {
             if part.is_empty() || part == "plain" {

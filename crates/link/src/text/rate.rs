@@ -6,7 +6,10 @@ use plumb_base::units::quantity::format_span;
 
 use super::direction::Given;
 use super::{Files, TextError, value};
-use crate::spec::{BucketSpec, RateSpec, Trace};
+use crate::spec::{BucketSpec, RateSpec};
+
+/// What stands before the name of a trace.
+pub const TRACE: &str = "trace:";
 
 /// `old` with what is given.
 pub fn apply(old: &RateSpec, given: &Given<'_>, files: &dyn Files) -> Result<RateSpec, TextError> {
@@ -55,16 +58,10 @@ fn read(text: &str, files: &dyn Files) -> Result<RateSpec, TextError> {
     if matches!(text, "unlimited" | "none") {
         return Ok(RateSpec::Unlimited);
     }
-    let Some(name) = text.strip_prefix("trace:") else {
+    let Some(name) = text.strip_prefix(TRACE) else {
         return value::rate("rate", text).map(RateSpec::Constant);
     };
-    let file = value::file("rate", name)?;
-    let content = files.read(&file).map_err(|why| TextError::File {
-        key: "rate",
-        file: file.clone(),
-        why,
-    })?;
-    Ok(RateSpec::Trace(Trace::parse(&file, &content)?))
+    Ok(RateSpec::Trace(files.trace(&value::file("rate", name)?)?))
 }
 
 /// Appends what [`apply`] makes the same rate of.

@@ -142,7 +142,7 @@ fn delay() -> impl Strategy<Value = DelaySpec> {
             DelayDistribution::Pareto { scale, shape_thousandths }
         }),
         "d[a-z,]{0,5}".prop_map(|file| DelayDistribution::Replayed {
-            delays: crate::trace::parse_delays(&file, DELAYS).unwrap(),
+            delays: parse_delays(&file, DELAYS).unwrap(),
             file,
         }),
     ];

@@ -14,7 +14,6 @@ use plumb_host::gateway::Gateway;
 use plumb_link::context::Reason;
 use plumb_link::report::DirectionReport;
 
-use super::control::Asked;
 use super::course::State;
 
 /// What does not change while a link runs.
@@ -28,8 +27,6 @@ pub struct About {
     pub hosts: Vec<String>,
     /// When it began, by the clock that only rises.
     pub began_ns: u64,
-    /// What it is asked to be.
-    pub asked: Arc<Asked>,
     /// Its gateway.
     pub gateway: Option<Arc<Gateway>>,
     /// What a reader must know from the start.
@@ -39,7 +36,6 @@ pub struct About {
 /// The document of a link in a state; `ended` is its command's exit code and how many processes that
 /// one left.
 pub fn document(about: &About, state: &State, ended: Option<(i32, u64)>) -> LinkDocument {
-    let (spec, changes) = about.asked.now();
     let gateway = about.gateway.as_ref().map(|gateway| {
         let counts = gateway.counts();
         LinkGateway {
@@ -58,20 +54,21 @@ pub fn document(about: &About, state: &State, ended: Option<(i32, u64)>) -> Link
         name: about.name.clone(),
         command: about.command.clone(),
         hosts: about.hosts.clone(),
-        link: spec.to_string(),
-        changes,
+        link: state.asked.to_string(),
+        changes: state.changes,
         seconds: monotonic_ns().saturating_sub(about.began_ns) as f64 / 1e9,
         exit: ended.map(|(code, _)| code),
         left: ended.map_or(0, |(_, left)| left),
         faithful: state.driver.is_faithful()
             && state.network.violations.is_empty()
+            && state.refusals.is_empty()
             && gateway.as_ref().is_none_or(|gateway| gateway.no_room == 0),
         directions: state.network.directions.iter().map(direction).collect(),
         router_errors: state.network.routers.errors_sent,
         driver: driver(&state.driver),
         gateway,
         violations: state.network.violations.iter().map(ToString::to_string).collect(),
-        flags: about.flags.clone(),
+        flags: about.flags.iter().chain(&state.refusals).cloned().collect(),
     }
 }
 

@@ -3,24 +3,29 @@
 //! One question a connection, a line of JSON each way. Left out: finding each other
 //! (`plumb_host::lab::Registry`).
 
+use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use plumb_analysis::document::link::LinkDocument;
 use plumb_host::lab::Doors;
-use plumb_link::spec::LinkSpec;
+use plumb_link::spec::SpecError;
+use plumb_link::text::{Contents, Files, Named, TextError, files_of};
 use serde::{Deserialize, Serialize};
 
 use super::course::Talk;
-use super::room::Room;
 use crate::problem::Problem;
 
 /// How long the other side may take for a line: it has it ready.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Longest line, in bytes.
-const LINE_MAX: u64 = 1 << 20;
+/// Longest line, in bytes: files as JSON, where a character may become six.
+const LINE_MAX: u64 = 6 * FILES_MAX as u64 + (1 << 20);
+/// Most bytes of files with a change: an hour of a trace of a hundred megabits a second.
+const FILES_MAX: usize = 32 << 20;
+
+/// What is answered when there is nobody to ask any more.
+const ENDED: &str = "the link has ended";
 
 /// A question.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -30,12 +35,50 @@ pub enum Question {
     Show,
     /// What is it asked to be now, as text?
     Text,
-    /// Become this text.
-    Set(String),
+    /// Change so.
+    Change(Changes),
     /// The namespaces of the host of this name.
     Enter(String),
     /// End.
     Down,
+}
+
+/// Changes to a link that runs, and what their files contain: it cannot read those of who asks.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Changes {
+    /// One after the other, as `plumb_link::spec::LinkSpec::changed` reads them.
+    pub texts: Vec<String>,
+    /// By their names.
+    pub files: BTreeMap<String, String>,
+}
+
+impl Changes {
+    /// With the files that they name, read here.
+    ///
+    /// # Errors
+    /// A change or a file that cannot be read, or files too long to be sent.
+    pub fn new(texts: Vec<String>, files: &dyn Files) -> Result<Self, TextError> {
+        let mut changes = Self { texts, files: BTreeMap::new() };
+        let mut room = FILES_MAX;
+        for text in &changes.texts {
+            for Named::Trace(name) | Named::Delays(name) in files_of(text)? {
+                let unread = |why| TextError::File { key: "file", file: name.clone(), why };
+                let content = files.read(&name).map_err(unread)?;
+                let left = room.checked_sub(content.len());
+                let too_long =
+                    || format!("a link that runs takes {} MiB of files at once", FILES_MAX >> 20);
+                room = left.ok_or_else(|| unread(too_long()))?;
+                changes.files.insert(name, content);
+            }
+        }
+        Ok(changes)
+    }
+}
+
+impl Files for Changes {
+    fn read(&self, name: &str) -> Result<String, String> {
+        self.files.get(name).cloned().ok_or_else(|| "it was not sent".to_owned())
+    }
 }
 
 /// An answer.
@@ -52,50 +95,10 @@ pub enum Answer {
     No(String),
 }
 
-/// The link that is shared by everybody who may change it: its text, and how often it changed.
-#[derive(Debug)]
-pub struct Asked {
-    inner: Mutex<(LinkSpec, u64)>,
-    room: Room,
-}
-
-impl Asked {
-    /// As it begins.
-    pub fn new(spec: LinkSpec, room: Room) -> Self {
-        Self { inner: Mutex::new((spec, 0)), room }
-    }
-
-    /// As it is asked to be, and how often that changed.
-    pub fn now(&self) -> (LinkSpec, u64) {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Changes the link that runs, and remembers it where that succeeds.
-    ///
-    /// # Errors
-    /// What the link has against it, or that there is no room for it.
-    pub fn set(&self, talk: &dyn Talk, spec: LinkSpec) -> Result<(), String> {
-        self.room.check(&spec).map_err(|error| {
-            format!("{error}; or start a link so: room for frames is made at its beginning")
-        })?;
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        match talk.set(spec.clone()) {
-            Some(Ok(())) => {
-                *inner = (spec, inner.1 + 1);
-                Ok(())
-            }
-            Some(Err(error)) => Err(error.to_string()),
-            None => Err("the link has ended".to_owned()),
-        }
-    }
-}
-
 /// What answers need.
 pub struct Desk {
     /// The link.
     pub talk: Box<dyn Talk>,
-    /// What it is asked to be.
-    pub asked: Arc<Asked>,
     /// Ways into each host.
     pub doors: Vec<(String, Doors)>,
     /// How it is, as a document.
@@ -135,7 +138,8 @@ impl Desk {
     fn serve(&self, stream: &UnixStream) -> io::Result<Question> {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        let question: Question = read_line(stream)?;
+        // Nothing follows a question, and files may come with it.
+        let question: Question = read_line(stream, 1 << 16)?;
         let doors = match &question {
             Question::Enter(host) => self.doors.iter().find(|(name, _)| name == host),
             _ => None,
@@ -143,10 +147,13 @@ impl Desk {
         let answer = match &question {
             Question::Show => match (self.show)() {
                 Some(document) => Answer::State(Box::new(document)),
-                None => Answer::No("the link has ended".to_owned()),
+                None => Answer::No(ENDED.to_owned()),
             },
-            Question::Text => Answer::Text(self.asked.now().0.to_string()),
-            Question::Set(text) => self.set(text),
+            Question::Text => match self.talk.state() {
+                Some(state) => Answer::Text(state.asked.to_string()),
+                None => Answer::No(ENDED.to_owned()),
+            },
+            Question::Change(changes) => self.change(changes),
             Question::Enter(host) if doors.is_none() => {
                 let names: Vec<&str> = self.doors.iter().map(|(name, _)| name.as_str()).collect();
                 let known = names.join(", ");
@@ -161,15 +168,20 @@ impl Desk {
         Ok(question)
     }
 
-    fn set(&self, text: &str) -> Answer {
-        // Files that the text names were read where it was written.
-        let spec = match text.parse::<LinkSpec>() {
-            Ok(spec) => spec,
+    fn change(&self, changes: &Changes) -> Answer {
+        // Understood here, so that the link's own thread need not.
+        let texts = changes.texts.iter().map(String::as_str);
+        let contents = match Contents::of(texts, changes) {
+            Ok(contents) => contents,
             Err(error) => return Answer::No(error.to_string()),
         };
-        match self.asked.set(&*self.talk, spec) {
-            Ok(()) => Answer::Done,
-            Err(why) => Answer::No(why),
+        match self.talk.change(changes.texts.clone(), contents) {
+            Some(Ok(spec)) => Answer::Text(spec.to_string()),
+            Some(Err(error @ TextError::Spec(SpecError::Memory { .. }))) => Answer::No(format!(
+                "{error}; or start a link so: room for frames is made at its beginning"
+            )),
+            Some(Err(error)) => Answer::No(error.to_string()),
+            None => Answer::No(ENDED.to_owned()),
         }
     }
 }
@@ -185,8 +197,10 @@ pub fn ask(stream: &UnixStream, question: &Question) -> Result<Answer, Problem> 
             .fix("it may be ending: 'plumb link list' shows those that run")
     };
     stream.set_read_timeout(Some(PATIENCE)).map_err(silent)?;
+    stream.set_write_timeout(Some(PATIENCE)).map_err(silent)?;
     write_line(stream, question).map_err(silent)?;
-    match read_line(stream).map_err(silent)? {
+    // Byte by byte, as descriptors may come with what follows the line.
+    match read_line(stream, 1).map_err(silent)? {
         Answer::No(why) => Err(Problem::from_message(&why, crate::problem::Exit::Usage)),
         answer => Ok(answer),
     }
@@ -209,9 +223,8 @@ fn write_line<T: Serialize>(mut stream: &UnixStream, value: &T) -> io::Result<()
     stream.write_all(line.as_bytes())
 }
 
-fn read_line<T: for<'a> Deserialize<'a>>(stream: &UnixStream) -> io::Result<T> {
-    // Byte by byte, as descriptors may come with what follows the line.
-    let mut reader = BufReader::with_capacity(1, stream.take(LINE_MAX));
+fn read_line<T: for<'a> Deserialize<'a>>(stream: &UnixStream, ahead: usize) -> io::Result<T> {
+    let mut reader = BufReader::with_capacity(ahead, stream.take(LINE_MAX));
     let mut line = String::new();
     reader.read_line(&mut line)?;
     if line.is_empty() {

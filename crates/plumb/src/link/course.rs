@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use plumb_base::time::Instant;
-use plumb_host::clock::Timeline;
+use plumb_host::clock::{Timeline, monotonic_ns};
 use plumb_host::device::{Device, DeviceError};
 use plumb_host::emulate::{
     Control, DriverReport, Emulator, Inside, Interface, Options, take_precedence,
@@ -14,7 +14,10 @@ use plumb_host::emulate::{
 use plumb_host::lab::Seats;
 use plumb_link::network::Network;
 use plumb_link::report::NetworkReport;
-use plumb_link::spec::{LinkSpec, SpecError};
+use plumb_link::schedule::Schedule;
+use plumb_link::spec::LinkSpec;
+use plumb_link::steered::Steered;
+use plumb_link::text::{Contents, TextError};
 use plumb_wire::machine::Port;
 
 use super::room::Room;
@@ -30,32 +33,54 @@ pub struct State {
     pub driver: DriverReport,
     /// What it did.
     pub network: NetworkReport,
+    /// What it is asked to be.
+    pub asked: LinkSpec,
+    /// How often that changed.
+    pub changes: u64,
+    /// What of its schedule it has refused, and why.
+    pub refusals: Vec<String>,
+}
+
+/// What a link shall be: at first, later, and how much memory its frames have.
+#[derive(Debug)]
+pub struct Asked {
+    /// As it begins.
+    pub spec: LinkSpec,
+    /// What it becomes, counted from its beginning.
+    pub schedule: Option<Schedule>,
+    /// For its frames.
+    pub room: Room,
 }
 
 /// A link that runs.
 #[derive(Debug)]
 pub struct Course<N: Network> {
-    control: Control<Inside<N>>,
+    control: Control<Inside<Steered<N>>>,
     thread: JoinHandle<Result<(), DeviceError>>,
+    began_ns: u64,
 }
 
 impl<N: Network + Send + 'static> Course<N> {
     /// Starts it on a thread of its own, which measures its precision first, and returns when frames
-    /// pass. `make` makes the network from the medium's moment of origin.
+    /// pass. `make` makes the network that begins as asked, from its moment of origin: all that counts from a
+    /// link's beginning counts from there.
     ///
     /// # Errors
     /// There are no more threads or descriptors.
     pub fn start(
-        make: impl FnOnce(Instant) -> Result<N, Problem>,
+        make: impl FnOnce(&LinkSpec, Instant) -> Result<N, Problem>,
+        asked: Asked,
         devices: Vec<End>,
         interfaces: Vec<Interface>,
-        room: Room,
         timeline: Timeline,
         options: Options,
         seats: Option<Seats>,
     ) -> Result<Self, Problem> {
         let cannot = |error| Problem::trouble("cannot start the link's driver").because(error);
-        let network = make(timeline.now())?;
+        let (start, began_ns) = (timeline.now(), monotonic_ns());
+        let network = make(&asked.spec, start)?;
+        let Asked { spec, schedule, room } = asked;
+        let network = Steered::new(network, spec, start, schedule, room.allowance());
         let (tell, told) = mpsc::sync_channel(1);
         let drive = move || {
             // Refused, it runs where the kernel likes, and its lateness shows it.
@@ -80,7 +105,12 @@ impl<N: Network + Send + 'static> Course<N> {
             std::thread::Builder::new().name("link".to_owned()).spawn(drive).map_err(cannot)?;
         let gone = |_| Problem::trouble("the link's driver ended before it began");
         let control = told.recv().map_err(gone)?.map_err(cannot)?;
-        Ok(Self { control, thread })
+        Ok(Self { control, thread, began_ns })
+    }
+
+    /// When it began, by the clock that only rises.
+    pub fn began_ns(&self) -> u64 {
+        self.began_ns
     }
 
     /// A way to talk to it from any thread.
@@ -112,7 +142,7 @@ impl<N: Network + Send + 'static> Course<N> {
 /// A way to talk to a link that runs.
 #[derive(Debug)]
 pub struct Handle<N: Network> {
-    control: Control<Inside<N>>,
+    control: Control<Inside<Steered<N>>>,
 }
 
 impl<N: Network> Clone for Handle<N> {
@@ -126,16 +156,19 @@ pub trait Talk: Send + Sync {
     /// How it is; none once it has ended.
     fn state(&self) -> Option<State>;
 
-    /// Becomes what `spec` says; the inner result is the network's.
-    fn set(&self, spec: LinkSpec) -> Option<Result<(), SpecError>>;
+    /// Changes by all of `changes` or by none; what it then is, or why it is not. None once it has ended.
+    fn change(&self, changes: Vec<String>, files: Contents) -> Option<Result<LinkSpec, TextError>>;
 }
 
 impl<N: Network + Send + 'static> Handle<N> {
     /// As [`Talk::state`].
     pub fn state(&self) -> Option<State> {
-        let ask = |inside: &mut Inside<N>| State {
+        let ask = |inside: &mut Inside<Steered<N>>| State {
             driver: inside.report(),
             network: inside.network.report(inside.now),
+            asked: inside.network.spec().clone(),
+            changes: inside.network.changes(),
+            refusals: inside.network.refusals().iter().map(ToString::to_string).collect(),
         };
         self.control.ask(ask).ok()
     }
@@ -146,7 +179,12 @@ impl<N: Network + Send + 'static> Talk for Handle<N> {
         Self::state(self)
     }
 
-    fn set(&self, spec: LinkSpec) -> Option<Result<(), SpecError>> {
-        self.control.set(spec).ok()
+    fn change(&self, changes: Vec<String>, files: Contents) -> Option<Result<LinkSpec, TextError>> {
+        let ask = move |inside: &mut Inside<Steered<N>>| {
+            let Inside { now, network, pool, .. } = inside;
+            let changes = changes.iter().map(String::as_str);
+            network.change(*now, changes, &files, pool).cloned()
+        };
+        self.control.ask(ask).ok()
     }
 }

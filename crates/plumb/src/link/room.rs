@@ -4,6 +4,7 @@
 //! at the beginning: the rest is address space until frames lie in it. Left out: the estimate
 //! (`plumb_link::memory`).
 
+use plumb_link::memory::Allowance;
 use plumb_link::spec::{LinkSpec, SpecError};
 use plumb_wire::packet::{Frames, Pool};
 
@@ -68,13 +69,10 @@ impl Room {
         Pool::reserve(frames, self.written)
     }
 
-    /// Whether there is room for what a link that runs shall become.
-    ///
-    /// # Errors
-    /// [`SpecError::Memory`].
-    pub fn check(&self, spec: &LinkSpec) -> Result<(), SpecError> {
-        let bytes = u64::from(self.count) * u64::from(self.frame_size);
-        spec.check_memory(self.frame_len, self.frame_size, bytes / self.lines)
+    /// What there is for each line of whatever the link becomes while it runs.
+    pub fn allowance(&self) -> Allowance {
+        let bytes = u64::from(self.count) * u64::from(self.frame_size) / self.lines;
+        Allowance { frame_len: self.frame_len, frame_size: self.frame_size, bytes }
     }
 }
 
@@ -100,7 +98,7 @@ mod tests {
     #[test]
     fn a_link_that_runs_becomes_only_what_its_room_is_enough_for() {
         let small: LinkSpec = "rate=1mbit,delay=10ms".parse().unwrap();
-        let room = Room::new(&[&small], 1_500, 2).unwrap();
+        let room = Room::new(&[&small], 1_500, 2).unwrap().allowance();
         room.check(&small).unwrap();
         let large: LinkSpec = "rate=10gbit,delay=1s".parse().unwrap();
         assert!(room.check(&large).is_err());
@@ -112,7 +110,7 @@ mod tests {
         let room = Room::new(&[&plain], 1_500, 1).unwrap();
         for delay in ["30ms", "1s", "1h"] {
             let long: LinkSpec = format!("delay={delay}").parse().unwrap();
-            room.check(&long).unwrap();
+            room.allowance().check(&long).unwrap();
             let own = Room::new(&[&long], 1_500, 1).unwrap();
             assert_eq!((own.written, u64::from(room.written)), (room.written, LEAST));
         }

@@ -34,12 +34,11 @@ use super::ways::Ways;
 use super::words_inside;
 use crate::cli::output::{Failure, Output};
 use crate::link::account::{self, About};
-use crate::link::control::{Asked, Desk};
-use crate::link::course::{Course, Handle, Talk};
+use crate::link::control::Desk;
+use crate::link::course::{Asked, Course, Handle};
 use crate::link::live::Live;
 use crate::link::names;
 use crate::link::room::Room;
-use crate::link::timetable;
 use crate::problem::{Exit, Problem};
 
 /// How often the line on standard error changes.
@@ -164,31 +163,31 @@ impl Behind {
             }
             None => (None, self.ways.far(far, timeline)?),
         };
+        let link = spec.to_string();
         let course = Course::start(
-            |start| Link::new(&spec, Medium::Ethernet, start).map_err(|error| of_spec(&error)),
+            |spec, start| {
+                Link::new(spec, Medium::Ethernet, start).map_err(|error| of_spec(&error))
+            },
+            Asked { spec, schedule: plan.schedule, room: plan.room },
             vec![near, far],
             interfaces,
-            plan.room,
             timeline,
             self.ways.options(),
             self.ways.seats(),
         )?;
-        let asked = Arc::new(Asked::new(spec, plan.room));
         let about = Arc::new(About {
             name: self.name_inside(),
             command: self.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
             hosts: vec!["near".to_owned(), "far".to_owned()],
-            began_ns: monotonic_ns(),
-            asked: Arc::clone(&asked),
+            began_ns: course.began_ns(),
             gateway: gateway.clone(),
             flags,
         });
-        plan.keep(&about.asked, Box::new(course.handle()))?;
         let published = self.publish(&course.handle(), &about, &bed)?;
         if self.command.is_empty() {
-            output.remark(&welcome(&about, &bed, self.inside.outside.is_some()));
+            output.remark(&welcome(&about, &link, &bed, self.inside.outside.is_some()));
         }
-        let command = self.command_inside(&about, &bed, &contained, output.json);
+        let command = self.command_inside(&link, &bed, &contained, output.json);
         let live = self.start_live(&course.handle(), &about, output);
         let ended = run(&contained, &bed, command, &self.program());
         if let Some(live) = live {
@@ -228,7 +227,6 @@ impl Behind {
         let (shown, about_shown) = (handle.clone(), Arc::clone(about));
         let desk = Desk {
             talk: Box::new(handle.clone()),
-            asked: Arc::clone(&about.asked),
             doors,
             show: Box::new(move || Some(account::document(&about_shown, &shown.state()?, None))),
             down: Box::new(lab::end_heir),
@@ -247,7 +245,7 @@ impl Behind {
     /// environment.
     fn command_inside(
         &self,
-        about: &About,
+        link: &str,
         bed: &TestBed,
         contained: &Contained,
         json: bool,
@@ -263,7 +261,7 @@ impl Behind {
             }
         }
         let far: Vec<String> = bed.addresses().map(|(_, far, _)| far.to_string()).collect();
-        command.env("PLUMB_LINK", about.asked.now().0.to_string());
+        command.env("PLUMB_LINK", link);
         command.env("PLUMB_LINK_FAR_ADDR", far.join(","));
         if let Some(far) = bed.b() {
             let process = if contained.has_own_proc { 1 } else { contained.process_outside };
@@ -409,7 +407,8 @@ pub struct Plan {
     pub room: Room,
     /// The least of any direction, where one was given.
     mtu_least: Option<u32>,
-    schedule: Option<Schedule>,
+    /// What the link becomes.
+    pub schedule: Option<Schedule>,
 }
 
 impl Plan {
@@ -419,7 +418,7 @@ impl Plan {
     /// No room for it, or a schedule that cannot be read.
     pub fn new(spec: &LinkSpec, ways: &Ways, lines: u64) -> Result<Self, Problem> {
         let schedule = ways.schedule(spec)?;
-        let later = schedule.iter().flat_map(|schedule| &schedule.steps).map(|step| &step.spec);
+        let later = schedule.iter().flat_map(|schedule| &schedule.links);
         let specs: Vec<&LinkSpec> = std::iter::once(spec).chain(later).collect();
         let mtu = specs.iter().map(|spec| device_mtu(spec)).max().unwrap_or(MTU);
         let mtu_least = specs.iter().filter_map(|spec| mtus(spec).min()).min();
@@ -434,16 +433,6 @@ impl Plan {
             "an MTU of {mtu} is less than the {MTU_MIN_IPV6} that IPv6 needs: larger packets of IPv6 do not \
              cross, and those who send them need not make them smaller"
         ))
-    }
-
-    /// Keeps the schedule, where there is one, from now on.
-    ///
-    /// # Errors
-    /// There are no more threads.
-    pub fn keep(self, asked: &Arc<Asked>, talk: Box<dyn Talk>) -> Result<(), Problem> {
-        let Some(schedule) = self.schedule else { return Ok(()) };
-        timetable::keep(schedule, Arc::clone(asked), talk)
-            .map_err(|error| Problem::trouble("cannot keep the schedule").because(error))
     }
 }
 
@@ -462,7 +451,7 @@ fn far_side(bed: &TestBed) -> Result<&lab::Namespace, Problem> {
     bed.b().ok_or_else(|| Problem::trouble("the far side of the link has no namespace"))
 }
 
-fn welcome(about: &About, bed: &TestBed, has_gateway: bool) -> String {
+fn welcome(about: &About, link: &str, bed: &TestBed, has_gateway: bool) -> String {
     let list = |address: &dyn Fn((IpAddr, IpAddr, u8)) -> String| {
         bed.addresses().map(address).collect::<Vec<_>>().join("  ")
     };
@@ -470,7 +459,7 @@ fn welcome(about: &About, bed: &TestBed, has_gateway: bool) -> String {
     let mut lines = vec![
         "a shell behind a link: all of it ends with this shell".to_owned(),
         String::new(),
-        format!("  link   {}", about.asked.now().0),
+        format!("  link   {link}"),
         format!("  here   {}  on plumb0", list(&|(near, _, bits)| format!("{near}/{bits}"))),
         format!("  far    {}", list(&|(_, far, bits)| format!("{far}/{bits}"))),
     ];

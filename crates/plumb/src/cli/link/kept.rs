@@ -11,7 +11,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
 
 use clap::Args;
-use plumb_host::clock::{Stopwatch, Timeline, monotonic_ns};
+use plumb_host::clock::{Stopwatch, Timeline};
 use plumb_host::device::Wait;
 use plumb_host::device::tap::{Offload, Settings, Tap};
 use plumb_host::emulate::Interface;
@@ -30,8 +30,8 @@ use super::ways::Ways;
 use super::words_inside;
 use crate::cli::output::{Failure, Output};
 use crate::link::account::{self, About};
-use crate::link::control::{Answer, Asked, Desk, Question, ask};
-use crate::link::course::{Course, Talk};
+use crate::link::control::{Answer, Desk, Question, ask};
+use crate::link::course::{Asked, Course, Talk};
 use crate::link::names;
 use crate::problem::{Exit, Problem};
 
@@ -217,10 +217,10 @@ impl Up {
             });
         }
         let course = Course::start(
-            |start| make(&spec, start).map_err(|error| of_spec(&error)),
+            |spec, start| make(spec, start).map_err(|error| of_spec(&error)),
+            Asked { spec, schedule: plan.schedule, room: plan.room },
             devices,
             interfaces,
-            plan.room,
             timeline,
             self.ways.options(),
             self.ways.seats(),
@@ -229,12 +229,10 @@ impl Up {
             name: self.name.clone(),
             command: Vec::new(),
             hosts: self.hosts.clone(),
-            began_ns: monotonic_ns(),
-            asked: Arc::new(Asked::new(spec, plan.room)),
+            began_ns: course.began_ns(),
             gateway: None,
             flags,
         });
-        plan.keep(&about.asked, Box::new(course.handle()))?;
         let (down, taken_down) = std::sync::mpsc::channel();
         let published = self.publish(course.handle(), &about, &hosts, down)?;
         output.bytes(READY.as_bytes())?;
@@ -285,7 +283,6 @@ impl Up {
         let (shown, about_shown) = (handle.clone(), Arc::clone(about));
         let desk = Desk {
             talk: Box::new(handle),
-            asked: Arc::clone(&about.asked),
             doors: doors?,
             show: Box::new(move || Some(account::document(&about_shown, &shown.state()?, None))),
             down: Box::new(move || {

@@ -7,22 +7,30 @@ use plumb_analysis::document::links::{self, LinksDocument};
 use plumb_host::lab::Registry;
 use plumb_report::terminal;
 
-use super::shape::Shape;
+use super::shape::{OwnFiles, Sides, of_text};
 use crate::cli::output::{Failure, Output};
-use crate::link::control::{Answer, Question, ask, wait_for_end};
+use crate::link::control::{Answer, Changes, Question, ask, wait_for_end};
 use crate::problem::{Exit, Problem};
 
 /// Change a link while it runs; what is in flight stays so
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "Examples:
+#[command(after_help = "\
+Changes are of every hop; 'hop N' before one keeps it to that hop, in a file for --schedule too.
+
+Examples:
   plumb link set lab --rate 56kbit
   plumb link set 4711 --up loss=5% --down delay=100ms
+  plumb link set 4711 --up 'hop 2 rate=1mbit'
+  plumb link set 4711 'hop 2 queue=fq-codel,limit=1000packets'
   plumb link set 4711 --preset lossy")]
 pub struct Set {
     /// Its name: 'plumb link list' shows them
     name: String,
+    /// Any change: rate=1mbit,loss=1%, or 'hop 2 up rate=1mbit'
+    #[arg(value_name = "CHANGE")]
+    changes: Vec<String>,
     #[command(flatten)]
-    shape: Shape,
+    sides: Sides,
 }
 
 impl Set {
@@ -31,19 +39,19 @@ impl Set {
     /// # Errors
     /// No such link runs; it cannot become that.
     pub fn perform(self, output: &Output) -> Result<Exit, Failure> {
-        if self.shape.is_empty() {
+        let texts: Vec<String> = self.sides.changes()?.into_iter().chain(self.changes).collect();
+        if texts.is_empty() {
             return Err(Problem::usage("nothing to change was given")
                 .fix(format!("say what: plumb link set {} --rate 1mbit", self.name))
                 .into());
         }
         let registry = Registry::of_user().map_err(Problem::from)?;
-        let connect = || registry.connect(&self.name).map_err(Problem::from);
-        let Answer::Text(text) = ask(&connect()?, &Question::Text)? else {
+        let stream = registry.connect(&self.name).map_err(Problem::from)?;
+        let changes = Changes::new(texts, &OwnFiles).map_err(|error| of_text(&error))?;
+        let Answer::Text(text) = ask(&stream, &Question::Change(changes))? else {
             return Err(strange().into());
         };
-        let spec = self.shape.change(super::shape::parse(&text)?)?;
-        ask(&connect()?, &Question::Set(spec.to_string()))?;
-        output.remark(&format!("{} is now {spec}", self.name));
+        output.remark(&format!("{} is now {text}", self.name));
         Ok(Exit::Fine)
     }
 }

@@ -11,9 +11,9 @@ use plumb_link::text::Files;
 
 use crate::problem::{Exit, Problem};
 
-/// The link that is asked for.
+/// What a link that runs may be asked for too.
 #[derive(Clone, Debug, Default, Args)]
-pub struct Shape {
+pub struct Sides {
     /// Begin with a link of a kind: 4g, dsl, geo-satellite, …; other options change it
     #[arg(long, value_name = "NAME", help_heading = "The link")]
     preset: Option<String>,
@@ -44,6 +44,13 @@ pub struct Shape {
     /// More for the way back
     #[arg(long, value_name = "TEXT", help_heading = "The link")]
     down: Vec<String>,
+}
+
+/// The link that is asked for.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Shape {
+    #[command(flatten)]
+    sides: Sides,
     /// One more hop behind a router: rate=100mbit,delay=5ms, or UP|DOWN
     #[arg(long = "hop", value_name = "TEXT", help_heading = "The link")]
     hops: Vec<String>,
@@ -52,15 +59,20 @@ pub struct Shape {
     seed: Option<u64>,
 }
 
-impl Shape {
-    /// Whether nothing was asked for.
-    pub fn is_empty(&self) -> bool {
-        self.preset.is_none()
-            && self.both().is_empty()
-            && self.up.is_empty()
-            && self.down.is_empty()
-            && self.hops.is_empty()
-            && self.seed.is_none()
+impl Sides {
+    /// Changes to a link that runs, in their order: `plumb_link::spec::LinkSpec::changed` says what each means.
+    ///
+    /// # Errors
+    /// There is no such preset.
+    pub fn changes(&self) -> Result<Vec<String>, Problem> {
+        let mut changes = Vec::new();
+        if let Some(name) = &self.preset {
+            changes.push(format!("preset {}", preset(name)?.name));
+        }
+        changes.extend(Some(self.both()).filter(|both| !both.is_empty()));
+        changes.extend(self.up.iter().map(|text| format!("up {text}")));
+        changes.extend(self.down.iter().map(|text| format!("down {text}")));
+        Ok(changes)
     }
 
     /// What the options for both directions say, as text.
@@ -77,29 +89,21 @@ impl Shape {
         let given = options.into_iter().filter_map(|(key, value)| Some((key, value.as_ref()?)));
         given.map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
     }
+}
 
+impl Shape {
     /// The link.
     ///
     /// # Errors
     /// A part that cannot be read, or a link that cannot be.
     pub fn spec(&self) -> Result<LinkSpec, Problem> {
-        let base = match &self.preset {
+        let Sides { preset: kind, up, down, .. } = &self.sides;
+        let mut base = match kind {
             Some(name) => parse(preset(name)?.text)?,
             None => LinkSpec { hops: Vec::new(), seed: Seed(0) },
         };
-        self.change(base)
-    }
-
-    /// The link that `base` becomes by what is asked for.
-    ///
-    /// # Errors
-    /// As [`Shape::spec`].
-    pub fn change(&self, mut base: LinkSpec) -> Result<LinkSpec, Problem> {
-        if let Some(name) = &self.preset {
-            base = LinkSpec { seed: base.seed, ..parse(preset(name)?.text)? };
-        }
-        let both = self.both();
-        let plain = both.is_empty() && self.up.is_empty() && self.down.is_empty();
+        let both = self.sides.both();
+        let plain = both.is_empty() && up.is_empty() && down.is_empty();
         // Hops alone are the whole link; anything else is of a first hop before them.
         if base.hops.is_empty() && (!plain || self.hops.is_empty()) {
             let wire = DirectionSpec::default();
@@ -107,7 +111,7 @@ impl Shape {
         }
         if let Some(first) = base.hops.first_mut() {
             for (name, direction, own) in
-                [("up", &mut first.up, &self.up), ("down", &mut first.down, &self.down)]
+                [("up", &mut first.up, up), ("down", &mut first.down, down)]
             {
                 apply(direction, &both, None)?;
                 for text in own {
@@ -152,7 +156,8 @@ fn apply(direction: &mut DirectionSpec, text: &str, name: Option<&str>) -> Resul
     })
 }
 
-fn of_text(error: &plumb_link::text::TextError) -> Problem {
+/// A text that is no link, or no change of one.
+pub fn of_text(error: &plumb_link::text::TextError) -> Problem {
     Problem::from_message(&error.to_string(), Exit::Usage)
 }
 
