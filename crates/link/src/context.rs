@@ -28,13 +28,15 @@ pub enum Reason {
     TooLong,
     /// Its hops were used up at a router.
     Expired,
+    /// It was to be cut, and is no packet that can be.
+    Malformed,
     /// There was no memory for it: no frame of the pool was free.
     NoMemory,
 }
 
 impl Reason {
     /// Every reason, in the order of a report.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Full,
         Self::Early,
         Self::Policed,
@@ -43,6 +45,7 @@ impl Reason {
         Self::Dark,
         Self::TooLong,
         Self::Expired,
+        Self::Malformed,
         Self::NoMemory,
     ];
 
@@ -57,6 +60,7 @@ impl Reason {
             Self::Dark => "dark",
             Self::TooLong => "too_long",
             Self::Expired => "expired",
+            Self::Malformed => "malformed",
             Self::NoMemory => "no_memory",
         }
     }

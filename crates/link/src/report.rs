@@ -9,7 +9,7 @@ use std::ops::AddAssign;
 use plumb_base::stats::histogram::Histogram;
 use plumb_base::time::{Instant, Span};
 
-use crate::context::{Changes, Discards};
+use crate::context::{Changes, Discards, Reason};
 use crate::queue::Limit;
 
 /// Frames, and bytes as the rate counts them.
@@ -30,6 +30,8 @@ pub struct NetworkReport {
     pub directions: Vec<DirectionReport>,
     /// What routers did beside passing frames on.
     pub routers: Routers,
+    /// Copies of frames for several ports of a switch that were not made for want of memory.
+    pub starved: u64,
     /// Laws that do not hold: always empty, or there is a fault in plumb.
     pub violations: Vec<Violation>,
 }
@@ -180,7 +182,13 @@ impl NetworkReport {
     /// A report that has checked itself.
     pub(crate) fn new(at: Instant, directions: Vec<DirectionReport>, routers: Routers) -> Self {
         let violations = directions.iter().flat_map(DirectionReport::violations).collect();
-        Self { at, directions, routers, violations }
+        Self { at, directions, routers, starved: 0, violations }
+    }
+
+    /// Frames that were lost inside because there was no memory for them, which no model asked for.
+    pub fn no_memory(&self) -> u64 {
+        let lost = self.directions.iter().map(|one| one.discards.of(Reason::NoMemory).0);
+        self.starved + lost.sum::<u64>()
     }
 
     /// What went no further anywhere, in all.

@@ -52,11 +52,6 @@ impl Switch {
         Ok(Self { lines, addresses, clock: start, scratch, starved: 0 })
     }
 
-    /// Copies of frames for several ports that were not made for want of memory.
-    pub fn starved(&self) -> u64 {
-        self.starved
-    }
-
     /// One port's line becomes what `spec` says.
     ///
     /// # Errors
@@ -205,7 +200,7 @@ impl Network for Switch {
                 direction
             }));
         }
-        NetworkReport::new(at, directions, routers)
+        NetworkReport { starved: self.starved, ..NetworkReport::new(at, directions, routers) }
     }
 
     fn clear(&mut self, pool: &mut Pool) {
@@ -383,6 +378,17 @@ mod tests {
                 assert_eq!(reached[usize::from(to)], [202], "{case}");
             }
         }
+    }
+
+    #[test]
+    fn copies_that_there_is_no_memory_for_are_reported() {
+        let mut rig = Rig::new(3);
+        rig.pool = Pool::new(Frames { count: 2, size: 2_048, large: 0 });
+        rig.send(ms(0), 0, &frame(1, 0xff));
+        // One to copy, one copy.
+        assert_eq!(rig.receive(ms(50)).concat().len(), 1);
+        let report = rig.switch.report(ms(50));
+        assert_eq!((report.starved, report.no_memory()), (1, 1));
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub struct LinkDocument {
     /// Processes that the command left running, which were ended.
     pub left: u64,
     /// Whether the link was what it says: nothing late beyond the tolerance, nothing lost that was not
-    /// meant to be, no flow to the outside turned away for want of room, and every account in balance.
+    /// meant to be, no line of its schedule refused, no flow to the outside turned away for want of room, and every account in balance.
     pub faithful: bool,
     /// One entry a hop and direction.
     pub directions: Vec<LinkDirection>,
@@ -42,6 +42,9 @@ pub struct LinkDocument {
     pub gateway: Option<LinkGateway>,
     /// Errors that routers between the hops sent to who sent a frame that could not go on.
     pub router_errors: u64,
+    /// Frames lost inside the link because there was no memory for them: by no model.
+    #[serde(default)]
+    pub no_memory: u64,
     /// Laws of conservation that the accounts break: a bug of plumb, if ever there is any.
     pub violations: Vec<String>,
     /// What a reader must know.

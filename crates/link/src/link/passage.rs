@@ -6,14 +6,15 @@
 use plumb_base::time::{Instant, Span};
 use plumb_wire::machine::timed::Due;
 use plumb_wire::packet::{Packet, Pool, Segments};
-use plumb_wire::segment::{Checksums, Uncut, segment};
+use plumb_wire::segment::{self, Checksums, segment};
 
 use super::Link;
 use crate::context::Reason;
 use crate::frame::Frame;
 use crate::hop::Hop;
+use crate::router::Verdict;
 use crate::router::error::{self, Error};
-use crate::router::{Verdict, fragments};
+use crate::router::fragments::{self, Uncut};
 use crate::spec::{DelayDistribution, DirectionSpec, QueueSpec, RateSpec};
 
 /// How long a super-segment may be on the wire and still be carried whole: what a frame behind it would wait for it
@@ -90,11 +91,11 @@ impl Link {
         match segment(packet, self.medium, Checksums::Partial, pool, &mut pieces) {
             Ok(()) => {}
             // It says that it is one and is none: it is what it is.
-            Err((mut packet, Uncut::Impossible)) => {
+            Err((mut packet, segment::Uncut::Impossible)) => {
                 packet.meta.segments = None;
                 pieces.push(packet);
             }
-            Err((packet, Uncut::NoMemory)) => {
+            Err((packet, segment::Uncut::NoMemory)) => {
                 let mut frame = self.frame(now, way, packet, count, pool);
                 let hop = &mut self.ways[way].hops[0];
                 frame.wire_len = wire_len(&frame, hop.spec().overhead);
@@ -161,9 +162,12 @@ impl Link {
             }
             Verdict::Divisible => match self.cut(now, (way, index), frame, mtu, pool) {
                 Ok(()) => return,
-                Err(whole) => {
+                Err((whole, why)) => {
                     frame = whole;
-                    Reason::NoMemory
+                    match why {
+                        Uncut::Malformed => Reason::Malformed,
+                        Uncut::NoMemory => Reason::NoMemory,
+                    }
                 }
             },
             Verdict::Passes | Verdict::Vanishes => Reason::TooLong,
@@ -179,11 +183,12 @@ impl Link {
         frame: Frame,
         mtu: u32,
         pool: &mut Pool,
-    ) -> Result<(), Frame> {
+    ) -> Result<(), (Frame, Uncut)> {
         let Frame { packet, wire_len: len, count, flow, entered, arrived } = frame;
         let mut pieces = Vec::new();
-        if let Err(packet) = fragments::cut(packet, mtu as usize, self.medium, pool, &mut pieces) {
-            return Err(Frame { packet, wire_len: len, count, flow, entered, arrived });
+        let cut = fragments::cut(packet, mtu as usize, self.medium, pool, &mut pieces);
+        if let Err((packet, why)) = cut {
+            return Err((Frame { packet, wire_len: len, count, flow, entered, arrived }, why));
         }
         self.routed.fragmented += 1;
         self.routed.fragments += pieces.len() as u64;

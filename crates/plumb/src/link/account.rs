@@ -61,10 +61,12 @@ pub fn document(about: &About, state: &State, ended: Option<(i32, u64)>) -> Link
         left: ended.map_or(0, |(_, left)| left),
         faithful: state.driver.is_faithful()
             && state.network.violations.is_empty()
+            && state.network.no_memory() == 0
             && state.refusals.is_empty()
             && gateway.as_ref().is_none_or(|gateway| gateway.no_room == 0),
         directions: state.network.directions.iter().map(direction).collect(),
         router_errors: state.network.routers.errors_sent,
+        no_memory: state.network.no_memory(),
         driver: driver(&state.driver),
         gateway,
         violations: state.network.violations.iter().map(ToString::to_string).collect(),

@@ -38,6 +38,13 @@ pub fn render(document: &LinkDocument, whole: bool, style: Style) -> String {
         );
         put(&mut out, &text, Ink::Bad, 2, style);
     }
+    if document.no_memory > 0 {
+        let text = format!(
+            "Frames lost inside the link because there was no memory for them: {}.",
+            document.no_memory
+        );
+        put(&mut out, &text, Ink::Bad, 2, style);
+    }
     if document.left > 0 {
         let text = match document.left {
             1 => "1 process that the command left running was ended.".to_owned(),

@@ -196,3 +196,23 @@ fn no_error_is_sent_about_an_error_nor_a_thousand_and_one_in_a_second() {
     assert_eq!((report.routers.errors_sent, report.routers.errors_withheld), (50, 351));
     assert_eq!(report.directions[2].discards.of(Reason::Expired).0, 401);
 }
+
+#[test]
+fn what_cannot_be_cut_is_malformed_and_what_finds_no_memory_is_that() {
+    let mut whole = path(false, 64).udp(1, 2, &[7; 1_400]);
+    whole[20..22].copy_from_slice(&FragmentField::WHOLE.0.to_be_bytes());
+    // It says that it is longer than it is.
+    let mut short = whole.clone();
+    short.truncate(1_000);
+    for (frame, frames, reason) in [(short, 8, Reason::Malformed), (whole, 2, Reason::NoMemory)] {
+        let mut rig = Rig::new("mtu=600");
+        rig.pool = Pool::new(Frames { count: frames, size: 2_048, large: 0 });
+        rig.send(rig.start, NEAR, &frame);
+        let report = rig.link.report(rig.start);
+        assert_eq!(report.directions[0].discards.of(reason).0, 1, "{reason:?}");
+        assert_eq!(report.discarded().frames, 1);
+        assert_eq!(report.no_memory(), u64::from(reason == Reason::NoMemory));
+        assert_eq!(report.violations, []);
+        assert_eq!(rig.pool.available().0, usize::try_from(frames).unwrap());
+    }
+}
