@@ -150,7 +150,7 @@ impl Hop {
             self.account.on_queue_discards(now, before);
             let Some(frame) = frame else { return };
             self.account.on_departure(now, &frame);
-            let finish = self.server.finish(now, u64::from(frame.wire_len) * 8);
+            let finish = self.server.finish(now, self.made.bits(&frame));
             if finish <= now {
                 self.leave(now, frame, pool);
             } else {

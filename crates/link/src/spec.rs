@@ -91,6 +91,9 @@ pub struct Trace {
     pub opportunities: std::sync::Arc<[Opportunity]>,
     /// After how long it begins again; not before the last opportunity.
     pub period: Span,
+    /// Whether a frame costs what mahimahi counts of it: its IP packet and the four bytes that a TUN device puts before
+    /// one, instead of the frame.
+    pub of_packets: bool,
 }
 
 /// One opportunity to send.

@@ -1,7 +1,8 @@
 //! Traces from files: when how much may be sent, and how long frames travel.
 //!
 //! Two forms of the first: mahimahi's, a line of whole milliseconds for each opportunity to send 1,504 bytes
-//! (Netravali et al. 2015), and plumb's own, lines of `SECONDS BYTES`. Blank lines and what follows a `#` are
+//! (Netravali et al. 2015), which are an IP packet of 1,500 as a TUN device gives it; and plumb's own, lines of
+//! `SECONDS BYTES` of frames. Blank lines and what follows a `#` are
 //! passed over. Left out: reading files.
 
 use plumb_base::time::Span;
@@ -9,8 +10,11 @@ use plumb_base::units::quantity::{QuantityError, parse_span};
 
 use crate::spec::{Opportunity, Trace};
 
-/// Bytes of one of mahimahi's opportunities.
+/// Bytes of one of mahimahi's opportunities: `LinkQueue::PACKET_SIZE`, a packet of 1,500 bytes and [`TUN`].
 const MAHIMAHI_BYTES: u64 = 1_504;
+
+/// Bytes that a TUN device puts before a packet (`struct tun_pi`), which mahimahi counts with it.
+pub(crate) const TUN: u64 = 4;
 
 /// Why a file is no trace.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -106,7 +110,8 @@ impl Trace {
         if opportunities.iter().all(|here| here.bytes == 0) {
             return Err(TraceError::NoBytes { file });
         }
-        Ok(Self { file, opportunities: opportunities.into(), period })
+        let of_packets = fields_before == Some(1);
+        Ok(Self { file, opportunities: opportunities.into(), period, of_packets })
     }
 }
 
@@ -169,8 +174,10 @@ mod tests {
             opportunities("0\n2\n2\n5\n"),
             [(0, 1_504), (2_000_000, 3_008), (5_000_000, 1_504)]
         );
+        assert!(Trace::parse("t", "5\n").unwrap().of_packets);
         let own = "# seconds bytes\n0.000001 64\n\n0.5 1500 # and on\n";
         assert_eq!(opportunities(own), [(1_000, 64), (500_000_000, 1_500)]);
+        assert!(!Trace::parse("t", own).unwrap().of_packets);
     }
 
     #[test]

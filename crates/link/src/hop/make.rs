@@ -5,15 +5,18 @@
 
 use plumb_base::seed::Seed;
 use plumb_base::time::{Instant, Span};
+use plumb_wire::ethernet;
 use plumb_wire::medium::Medium;
 use plumb_wire::packet::Pool;
 
 use super::{Account, Hop};
+use crate::frame::Frame;
 use crate::line::Line;
 use crate::queue::{self, Limit};
 use crate::rate;
 use crate::rate::bucket::Bucket;
 use crate::spec::{DirectionSpec, FaultSpec, RateSpec};
+use crate::trace::TUN;
 use crate::{delay, fault};
 
 /// What a hop must know of the link around it.
@@ -32,11 +35,31 @@ pub(crate) struct Surroundings {
 pub(crate) struct Made {
     pub spec: DirectionSpec,
     pub limit: Limit,
+    medium: Medium,
     /// When the link began: what comes by the clock is counted from it.
     start: Instant,
     /// Faults and queues that there have been, each with random draws of its own.
     faults: usize,
     queues: usize,
+}
+
+impl Made {
+    /// Bits that the rate is spent on for a frame.
+    #[inline]
+    pub fn bits(&self, frame: &Frame) -> u64 {
+        let bytes = u64::from(frame.wire_len);
+        8 * match &self.spec.rate {
+            RateSpec::Trace(trace) if trace.of_packets => {
+                let header = match self.medium {
+                    Medium::Ethernet => ethernet::HEADER_LEN as u64,
+                    Medium::Ip => 0,
+                };
+                let count = u64::from(frame.count);
+                bytes.saturating_sub(header * count) + TUN * count
+            }
+            _ => bytes,
+        }
+    }
 }
 
 impl Hop {
@@ -66,6 +89,7 @@ impl Hop {
             made: Made {
                 spec: spec.clone(),
                 limit,
+                medium: surroundings.medium,
                 start: now,
                 faults: spec.faults.len(),
                 queues: 1,
@@ -86,6 +110,7 @@ impl Hop {
         pool: &mut Pool,
     ) {
         let limit = spec.limit(surroundings.round_trip);
+        let bits_left_of = self.sending.as_ref().map(|sending| self.made.bits(&sending.frame));
         let old = std::mem::replace(&mut self.made.spec, spec.clone());
         let old_limit = std::mem::replace(&mut self.made.limit, limit);
         if old.rate != spec.rate {
@@ -94,8 +119,7 @@ impl Hop {
                 _ => now,
             };
             let old_server = std::mem::replace(&mut self.server, rate::make(&spec.rate, start));
-            if let Some(sending) = &mut self.sending {
-                let bits = u64::from(sending.frame.wire_len) * 8;
+            if let (Some(sending), Some(bits)) = (&mut self.sending, bits_left_of) {
                 let left = old_server.remaining(now, sending.finish, bits);
                 sending.finish = self.server.finish(now, left);
             }

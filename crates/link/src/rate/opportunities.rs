@@ -86,6 +86,7 @@ mod tests {
                 .map(|(ms, bytes)| Opportunity { at: Span::from_ms(*ms), bytes: *bytes })
                 .collect(),
             period: Span::from_ms(period_ms),
+            of_packets: false,
         }
     }
 

@@ -138,3 +138,22 @@ fn moments(draw: impl Fn(f64) -> usize) -> (f64, f64) {
     });
     (sum / f64::from(n), square / f64::from(n))
 }
+
+#[test]
+fn a_full_packet_takes_one_of_mahimahis_opportunities() {
+    // One a millisecond, each for 1,504 bytes: an IP packet of 1,500 and the four of a TUN device.
+    let trace = crate::spec::Trace::parse("t", "1\n").unwrap();
+    for (medium, header) in [(Medium::Ethernet, 14), (Medium::Ip, 0)] {
+        let mut spec: LinkSpec = "rate=8mbit".parse().unwrap();
+        spec.hops[0].up.rate = crate::spec::RateSpec::Trace(trace.clone());
+        let mut rig = Rig::of(&spec, medium);
+        for number in 0..3 {
+            rig.send(rig.start, NEAR, &numbered(number, 1_500 + header));
+        }
+        assert_eq!(rig.spans(Span::from_ms(10), FAR), [1, 2, 3].map(Span::from_ms), "{medium:?}");
+        // One byte more needs a second one.
+        let now = rig.start + Span::from_ms(10);
+        rig.send(now, NEAR, &numbered(3, 1_501 + header));
+        assert_eq!(rig.spans(Span::from_ms(20), FAR), [Span::from_ms(11)], "{medium:?}");
+    }
+}
