@@ -140,6 +140,9 @@ pub enum TextError {
     /// A file that is no trace.
     #[error(transparent)]
     Trace(#[from] TraceError),
+    /// A hop, or a direction of one, of which nothing is said.
+    #[error("a hop or a direction of one is empty; write 'plain' for a wire that does nothing")]
+    Empty,
     /// More than two directions in a hop.
     #[error("'{hop}' has more than two directions; a hop is DIRECTION, or UP|DOWN")]
     Directions {
@@ -185,6 +188,9 @@ impl HopSpec {
     /// # Errors
     /// [`TextError`] says which part is wrong and what could have been written.
     pub fn parse(text: &str, files: &dyn Files) -> Result<Self, TextError> {
+        if text.split('|').any(|direction| direction.trim().is_empty()) {
+            return Err(TextError::Empty);
+        }
         match text.split('|').collect::<Vec<_>>()[..] {
             [both] => {
                 let both = DirectionSpec::parse(both, files)?;

@@ -71,8 +71,10 @@ pub struct Bed {
 const FRAMES: Frames = Frames { count: 32_768, size: 2_048, large: 256 };
 
 fn spec(task: &Task) -> LinkSpec {
-    let rate = task.rate.map_or_else(String::new, |bits| format!("rate={bits},"));
-    let text = format!("{rate}delay={}us,limit={}", task.delay_us, task.limit);
+    // Nothing waits where there is no rate.
+    let rate =
+        task.rate.map_or_else(String::new, |bits| format!(",rate={bits},limit={}", task.limit));
+    let text = format!("delay={}us{rate}", task.delay_us);
     text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 

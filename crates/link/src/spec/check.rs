@@ -90,6 +90,11 @@ pub enum DirectionFault {
     /// A queue of nothing.
     #[error("a queue limited at zero drops everything; allow at least 1packet")]
     Limit,
+    /// A queue where nothing ever waits.
+    #[error(
+        "the queue that is asked for would limit nothing: frames wait for a rate, and this direction has none; give it rate=, or leave queue= and limit= out"
+    )]
+    QueueWithoutRate,
     /// Parameters of a queue that contradict each other or are out of range.
     #[error("the queue's {0}")]
     Queue(&'static str),
@@ -200,6 +205,9 @@ impl DirectionSpec {
             return Err(DirectionFault::Limit);
         }
         check_queue(&self.queue).map_err(DirectionFault::Queue)?;
+        if self.rate == RateSpec::Unlimited && self.queue != QueueSpec::default() {
+            return Err(DirectionFault::QueueWithoutRate);
+        }
         self.faults.iter().try_for_each(check_fault)?;
         check_delay(&self.delay.distribution)?;
         match self.mtu {

@@ -136,6 +136,13 @@ mod tests {
     }
 
     #[test]
+    fn a_queue_goes_with_its_rate() {
+        assert_eq!(changed("rate=1mbit,queue=codel", "rate=none"), same("plain"));
+        assert!(changed("delay=1ms", "queue=codel").contains("limit nothing"));
+        assert!(changed("rate=1mbit", "rate=none,queue=codel").contains("limit nothing"));
+    }
+
+    #[test]
     fn a_preset_is_the_whole_link_but_its_seed() {
         let lossy = Preset::named("lossy").expect("there is one").text;
         let spec: LinkSpec = lossy.parse().expect("a link");

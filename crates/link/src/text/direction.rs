@@ -110,7 +110,10 @@ impl DirectionSpec {
         let given = Given::read(text)?;
         let rate = rate::apply(&self.rate, &given, files)?;
         let delay = delay::apply(&self.delay, &given, files)?;
-        let queue = queue::apply(self.queue, &given)?;
+        // A queue goes with the rate that it is for.
+        let goes = rate == RateSpec::Unlimited && self.rate != RateSpec::Unlimited;
+        let queue = if goes { QueueSpec::default() } else { self.queue };
+        let queue = queue::apply(queue, &given)?;
         let faults = fault::apply(&self.faults, &given)?;
         let overhead = given.read_with("overhead", value::whole)?.unwrap_or(self.overhead);
         let policer = given.read_with("police", policer)?.unwrap_or(self.policer);

@@ -163,9 +163,10 @@ fn any_direction() -> impl Strategy<Value = DirectionSpec> {
         proptest::option::of(mtu),
     )
         .prop_map(|(rate, overhead, queue, policer, faults, delay, mtu)| DirectionSpec {
+            // Nothing waits where there is no rate.
+            queue: if rate == RateSpec::Unlimited { QueueSpec::default() } else { queue },
             rate,
             overhead,
-            queue,
             policer,
             faults,
             delay,
@@ -247,6 +248,11 @@ fn what_is_wrong_is_explained_with_what_would_be_right() {
         ("queue=codel,flows=5", "belongs to queue=fq-codel, drr"),
         ("limit=64", "64packets"),
         ("limit=0packets", "at least 1packet"),
+        ("limit=64packets", "hop 1 up: the queue that is asked for would limit nothing"),
+        ("rate=1mbit;delay=5ms|queue=codel", "hop 2 down: the queue"),
+        ("rate=1mbit;", "write 'plain'"),
+        ("rate=1mbit|", "write 'plain'"),
+        ("", "write 'plain'"),
         ("mtu=67", "IPv4 needs 68"),
         ("rate=1mbit,rate=2mbit", "given twice"),
         ("rat=1mbit", "did you mean rate?"),
