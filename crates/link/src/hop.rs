@@ -48,6 +48,8 @@ pub(crate) struct Hop {
 #[derive(Debug)]
 struct Sending {
     frame: Frame,
+    /// What the rate is spent on for it.
+    bits: u64,
     begun: Instant,
     finish: Instant,
 }
@@ -126,7 +128,7 @@ impl Hop {
             self.account.on_queue_discards(now, before);
         }
         if let Some(sending) = self.sending.take_if(|sending| sending.finish <= now) {
-            self.account.busy += sending.finish.saturating_since(sending.begun);
+            self.account.used += sending.bits;
             self.leave(sending.finish, sending.frame, pool);
         }
         self.begin(now, pool);
@@ -150,11 +152,13 @@ impl Hop {
             self.account.on_queue_discards(now, before);
             let Some(frame) = frame else { return };
             self.account.on_departure(now, &frame);
-            let finish = self.server.finish(now, self.made.bits(&frame));
+            let bits = self.made.bits(&frame);
+            let finish = self.server.finish(now, bits);
             if finish <= now {
+                self.account.used += if self.made.mean > 0 { bits } else { 0 };
                 self.leave(now, frame, pool);
             } else {
-                self.sending = Some(Sending { frame, begun: now, finish });
+                self.sending = Some(Sending { frame, bits, begun: now, finish });
             }
         }
     }

@@ -89,8 +89,10 @@ pub struct DirectionReport {
     pub queue_lengths: Histogram,
     /// Nanoseconds that frames waited which were then sent.
     pub sojourns: Histogram,
-    /// How long something was being sent.
-    pub busy: Span,
+    /// Bits that were sent while the rate was limited.
+    pub used_bits: f64,
+    /// Those that it would have let through in this time.
+    pub offered_bits: f64,
     pub(crate) law: Law,
 }
 
@@ -138,9 +140,10 @@ pub enum Violation {
 }
 
 impl DirectionReport {
-    /// The share of the time in which something was being sent.
-    pub fn utilisation(&self) -> f64 {
-        self.busy.as_secs_f64() / self.elapsed.as_secs_f64().max(f64::MIN_POSITIVE)
+    /// The share that was used of what the rate offered; `None` where it was never limited.
+    pub fn utilisation(&self) -> Option<f64> {
+        // A bucket that was full lets more through at first than its rate does.
+        (self.offered_bits > 0.0).then(|| (self.used_bits / self.offered_bits).min(1.0))
     }
 
     /// Frames that waited on average, over time.

@@ -78,8 +78,8 @@ pub struct LinkDirection {
     pub in_flight: u64,
     /// Bits in a second that left, on average over the whole time.
     pub bits_per_second: f64,
-    /// Share of the time in which it was sending; 0 where the rate is not limited.
-    pub utilisation: f64,
+    /// Share that was used of what the rate offered; null where it is not limited.
+    pub utilisation: Option<f64>,
     /// Frames that a frame found in the queue: the middle of them.
     pub queue_p50: u64,
     /// The same, of 99 in 100 at most.

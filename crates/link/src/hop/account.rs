@@ -4,7 +4,7 @@
 //! Left out: the checks ([`crate::report`]).
 
 use plumb_base::stats::histogram::Histogram;
-use plumb_base::time::{Instant, Span};
+use plumb_base::time::Instant;
 use plumb_wire::medium::Medium;
 use plumb_wire::packet::Pool;
 
@@ -21,7 +21,10 @@ pub(crate) struct Account {
     pub discards: Discards,
     pub marked: u64,
     pub changes: Changes,
-    pub busy: Span,
+    /// Bits sent while the rate was limited, and what it offered until it last changed: bits times picoseconds in a second.
+    pub used: u64,
+    pub offered: u128,
+    pub offered_until: Instant,
     /// What the queue took, and gave or dropped.
     pub queue_in: Sums,
     pub queue_out: Sums,
@@ -43,7 +46,9 @@ impl Account {
             discards: Discards::default(),
             marked: 0,
             changes: Changes::default(),
-            busy: Span::ZERO,
+            used: 0,
+            offered: 0,
+            offered_until: now,
             queue_in: Sums::default(),
             queue_out: Sums::default(),
             length_integral: 0,
@@ -64,6 +69,17 @@ impl Account {
             marked: &mut self.marked,
             changes: &mut self.changes,
         }
+    }
+
+    /// A rate of so many bits a second, 0 where it was not limited, has been there until `now`.
+    pub fn on_rate(&mut self, now: Instant, mean: u64) {
+        self.offered += self.offered_since(now, mean);
+        self.offered_until = now;
+    }
+
+    /// What that rate has offered since it was made.
+    pub fn offered_since(&self, now: Instant, mean: u64) -> u128 {
+        u128::from(now.saturating_since(self.offered_until).as_ps()) * u128::from(mean)
     }
 
     #[inline]

@@ -36,6 +36,8 @@ pub(crate) struct Made {
     pub spec: DirectionSpec,
     pub limit: Limit,
     medium: Medium,
+    /// Bits a second that the rate offers in the long run; 0 where it is not limited.
+    pub mean: u64,
     /// When the link began: what comes by the clock is counted from it.
     start: Instant,
     /// Faults and queues that there have been, each with random draws of its own.
@@ -90,6 +92,7 @@ impl Hop {
                 spec: spec.clone(),
                 limit,
                 medium: surroundings.medium,
+                mean: mean(spec),
                 start: now,
                 faults: spec.faults.len(),
                 queues: 1,
@@ -114,6 +117,8 @@ impl Hop {
         let old = std::mem::replace(&mut self.made.spec, spec.clone());
         let old_limit = std::mem::replace(&mut self.made.limit, limit);
         if old.rate != spec.rate {
+            self.account.on_rate(now, self.made.mean);
+            self.made.mean = mean(spec);
             let start = match spec.rate {
                 RateSpec::OnOff { .. } => self.made.start,
                 _ => now,
@@ -187,6 +192,10 @@ impl Hop {
         }
         self.account.on_queue_discards(now, before);
     }
+}
+
+fn mean(spec: &DirectionSpec) -> u64 {
+    spec.rate.mean().map_or(0, plumb_base::units::rate::Rate::bits_per_second)
 }
 
 fn make_queue(

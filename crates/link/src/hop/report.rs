@@ -17,9 +17,11 @@ impl Hop {
         let backlog = self.queue.backlog();
         let (held, line) = (count(&self.held), count(&self.line));
         let sending = self.sending.as_ref();
-        let under_way = sending.map_or(plumb_base::time::Span::ZERO, |sending| {
-            now.min(sending.finish).saturating_since(sending.begun)
+        let under_way = sending.map_or(0.0, |sending| {
+            let span = |to: Instant| to.saturating_since(sending.begun).as_ps() as f64;
+            sending.bits as f64 * span(now.min(sending.finish)) / span(sending.finish).max(1.0)
         });
+        let offered = account.offered + account.offered_since(now, self.made.mean);
         DirectionReport {
             name,
             text: self.made.spec.to_string(),
@@ -35,7 +37,8 @@ impl Hop {
             in_flight: Tally { frames: held.frames + line.frames, bytes: held.bytes + line.bytes },
             queue_lengths: account.lengths.clone(),
             sojourns: account.sojourns.clone(),
-            busy: account.busy + under_way,
+            used_bits: account.used as f64 + under_way,
+            offered_bits: offered as f64 / crate::rate::SECOND as f64,
             law: account.law(now, backlog.frames),
         }
     }

@@ -86,10 +86,12 @@ pub fn list(documents: &[LinkDocument], style: Style) -> String {
 fn directions(out: &mut String, directions: &[LinkDirection], style: Style) {
     for direction in directions {
         put(out, &format!("{}: asked {}", direction.name, direction.asked), Ink::Plain, 2, style);
+        let busy = direction.utilisation.map_or_else(String::new, |share| {
+            format!(", {:.1} % of the rate used", share * 100.0)
+        });
         let got = format!(
-            "got {}, {:.1} % busy; {} frames in, {} out, waited {} (median), {} (99 %), {} (worst)",
+            "got {}{busy}; {} frames in, {} out, waited {} (median), {} (99 %), {} (worst)",
             rate(direction.bits_per_second),
-            direction.utilisation * 100.0,
             direction.frames_in,
             direction.frames_out,
             us(direction.sojourn_us_p50),

@@ -63,7 +63,7 @@ fn frames_that_come_as_fast_as_they_are_sent_never_wait() {
     let up = &report.directions[0];
     assert_eq!(up.sojourns.max(), 0);
     assert_eq!(up.queue_lengths.max(), 0);
-    assert!((up.utilisation() - 1.0).abs() < 1e-9, "{}", up.utilisation());
+    assert!((up.utilisation().unwrap() - 1.0).abs() < 1e-9, "{:?}", up.utilisation());
 }
 
 /// Mean wait in the queue, in service times, at load `rho`; `size` draws a frame's length from its mean.
@@ -156,4 +156,54 @@ fn a_full_packet_takes_one_of_mahimahis_opportunities() {
         rig.send(now, NEAR, &numbered(3, 1_501 + header));
         assert_eq!(rig.spans(Span::from_ms(20), FAR), [Span::from_ms(11)], "{medium:?}");
     }
+}
+
+#[test]
+fn a_rate_is_as_busy_as_it_is_used_of_whatever_kind_it_is() {
+    let trace = crate::spec::Trace::parse("t", "0.001 1000\n").unwrap();
+    for (text, expected) in [
+        ("rate=8mbit", Some(0.1)),
+        ("rate=8mbit,burst=64KiB", Some(0.1)),
+        ("rate=16mbit,on=100ms,off=100ms", Some(0.1)),
+        ("rate=trace", Some(0.1)),
+        ("plain", None),
+    ] {
+        let mut spec: LinkSpec = text.replace("rate=trace", "rate=1mbit").parse().unwrap();
+        if text == "rate=trace" {
+            spec.hops[0].up.rate = crate::spec::RateSpec::Trace(trace.clone());
+        }
+        let mut rig = Rig::of(&spec, Medium::Ethernet);
+        for number in 0..100 {
+            let now = rig.start + Span::from_ms(u64::from(number) * 10);
+            rig.send(now, NEAR, &numbered(number, 1_000));
+            rig.receive(now, FAR);
+        }
+        let report = rig.link.report(rig.start + Span::from_secs(1));
+        let got = report.directions[0].utilisation();
+        // At the end a pause may hold some back.
+        let close = |got: f64, expected: f64| (got - expected).abs() < 0.01;
+        let is_so = match (got, expected) {
+            (Some(got), Some(expected)) => close(got, expected),
+            (got, expected) => got == expected,
+        };
+        assert!(is_so, "{text}: {got:?}");
+    }
+}
+
+#[test]
+fn what_a_rate_offers_is_counted_through_its_changes() {
+    let mut rig = Rig::new("rate=8mbit");
+    rig.send(rig.start, NEAR, &numbered(1, 1_000));
+    for (ms, text) in [(10, "plain"), (20, "rate=16mbit")] {
+        let now = rig.start + Span::from_ms(ms);
+        rig.receive(now, FAR);
+        rig.link.set(now, &text.parse().unwrap(), &mut rig.pool).unwrap();
+        rig.send(now, NEAR, &numbered(2, 1_000));
+    }
+    let now = rig.start + Span::from_ms(30);
+    rig.receive(now, FAR);
+    let report = rig.link.report(now);
+    let up = &report.directions[0];
+    // What was sent at no rate counts on neither side.
+    assert!((up.used_bits - 16_000.0).abs() < 1e-6 && (up.offered_bits - 240_000.0).abs() < 1e-6);
 }
