@@ -42,6 +42,15 @@ pub struct LinkDocument {
     pub gateway: Option<LinkGateway>,
     /// Errors that routers between the hops sent to who sent a frame that could not go on.
     pub router_errors: u64,
+    /// Errors that they did not send: by their limit of a thousand a second, or because nobody may be told.
+    #[serde(default)]
+    pub router_errors_withheld: u64,
+    /// Packets that they cut into fragments.
+    #[serde(default)]
+    pub fragmented: u64,
+    /// The fragments.
+    #[serde(default)]
+    pub fragments: u64,
     /// Frames lost inside the link because there was no memory for them: by no model.
     #[serde(default)]
     pub no_memory: u64,
@@ -72,6 +81,18 @@ pub struct LinkDirection {
     pub marked: u64,
     /// Frames that arrived twice.
     pub duplicated: u64,
+    /// Frames sent later than others behind them.
+    #[serde(default)]
+    pub reordered: u64,
+    /// Frames delivered with a bit changed.
+    #[serde(default)]
+    pub corrupted: u64,
+    /// Frames delivered cut short.
+    #[serde(default)]
+    pub truncated: u64,
+    /// Frames held while the wire was clogged.
+    #[serde(default)]
+    pub held: u64,
     /// Frames that wait in the queue now.
     pub waiting: u64,
     /// Frames on the wire now.
@@ -80,6 +101,9 @@ pub struct LinkDirection {
     pub bits_per_second: f64,
     /// Share that was used of what the rate offered; null where it is not limited.
     pub utilisation: Option<f64>,
+    /// Frames that waited on average, over time.
+    #[serde(default)]
+    pub queue_mean: f64,
     /// Frames that a frame found in the queue: the middle of them.
     pub queue_p50: u64,
     /// The same, of 99 in 100 at most.

@@ -14,6 +14,7 @@ pub fn render(document: &LinkDocument, whole: bool, style: Style) -> String {
     put(&mut out, &title, Ink::Bold, 0, style);
     if whole {
         directions(&mut out, &document.directions, style);
+        routers(&mut out, document, style);
     }
     put_driver(&mut out, &document.driver, whole, style);
     if let (Some(gateway), true) = (&document.gateway, whole) {
@@ -86,28 +87,53 @@ pub fn list(documents: &[LinkDocument], style: Style) -> String {
 fn directions(out: &mut String, directions: &[LinkDirection], style: Style) {
     for direction in directions {
         put(out, &format!("{}: asked {}", direction.name, direction.asked), Ink::Plain, 2, style);
-        let busy = direction.utilisation.map_or_else(String::new, |share| {
-            format!(", {:.1} % of the rate used", share * 100.0)
-        });
+        let busy = direction
+            .utilisation
+            .map_or_else(String::new, |share| format!(", {:.1} % of the rate used", share * 100.0));
         let got = format!(
-            "got {}{busy}; {} frames in, {} out, waited {} (median), {} (99 %), {} (worst)",
+            "got {}{busy}; {} frames in, {} out, waited {} (median), {} (99 %), {} (worst); {:.1} in the queue on \
+             average",
             rate(direction.bits_per_second),
             direction.frames_in,
             direction.frames_out,
             us(direction.sojourn_us_p50),
             us(direction.sojourn_us_p99),
             us(direction.sojourn_us_max),
+            direction.queue_mean,
         );
         put(out, &got, Ink::Plain, 4, style);
         let mut ended: Vec<String> =
             direction.discarded.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
-        let others = [("marked", direction.marked), ("twice", direction.duplicated)];
+        let others = [
+            ("marked", direction.marked),
+            ("twice", direction.duplicated),
+            ("reordered", direction.reordered),
+            ("corrupted", direction.corrupted),
+            ("truncated", direction.truncated),
+            ("held", direction.held),
+        ];
         ended.extend(
             others.iter().filter(|(_, n)| *n > 0).map(|(name, count)| format!("{count} {name}")),
         );
         if !ended.is_empty() {
             put(out, &ended.join(", "), Ink::Plain, 4, style);
         }
+    }
+}
+
+/// What routers did, where they did anything.
+fn routers(out: &mut String, document: &LinkDocument, style: Style) {
+    let LinkDocument { router_errors, router_errors_withheld, fragmented, fragments, .. } =
+        document;
+    if router_errors + router_errors_withheld > 0 {
+        let text = format!(
+            "Errors told to senders of what could not go on: {router_errors}; not told: {router_errors_withheld}."
+        );
+        put(out, &text, Ink::Plain, 2, style);
+    }
+    if *fragmented > 0 {
+        let text = format!("Packets cut into fragments: {fragmented}, into {fragments}.");
+        put(out, &text, Ink::Plain, 2, style);
     }
 }
 
