@@ -35,6 +35,9 @@ use plan::{Busy, Plan};
 /// Bytes of an IP packet that the bed carries.
 const MTU: u32 = 1_500;
 
+/// Frames that are there from the beginning: others take memory once they are used.
+const LEAST: u32 = 16_384;
+
 /// What a check found.
 #[derive(Clone, Debug)]
 pub struct Outcome {
@@ -64,6 +67,16 @@ pub enum CheckFault {
     /// A device.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// Longer than one may wait.
+    #[error(
+        "a check of this link would take about {needed}, which a time of {time} does not allow; allow more, or check one that is shorter or faster"
+    )]
+    Long {
+        /// How long it would.
+        needed: Span,
+        /// How long was asked for.
+        time: Span,
+    },
     /// The driver.
     #[error("the link's driver cannot run: {0}")]
     Driver(String),
@@ -74,13 +87,18 @@ pub enum CheckFault {
 /// # Errors
 /// No namespaces, no TUN, no such link.
 pub fn check(spec: &LinkSpec, options: Options, time: Span) -> Result<Outcome, CheckFault> {
+    let ways = Way::both(spec);
+    let plans = ways.each_ref().map(|way| plan::plan(way, time));
+    let needed = plan::needed(&plans);
+    if needed > plan::allowed(time) {
+        return Err(CheckFault::Long { needed, time });
+    }
     let begun = Timeline::begin(Stopwatch::new(None));
     let start = begun.now();
     let (bed, mut devices) = taps(LinkOptions { mtu: MTU, offloads: true, neighbours: true })?;
     silence(&bed, &mut devices)?;
-    let driven = Driven::start(spec.clone(), &bed, devices, options)?;
-    let ways = Way::both(spec);
-    let plans = ways.each_ref().map(|way| plan::plan(way, time));
+    let frames = plan::frames(spec, &plans);
+    let driven = Driven::start(spec.clone(), frames, &bed, devices, options)?;
     let sparse = exchange(&bed, Some(&plans[0].sparse), Some(&plans[1].sparse))?;
     let busy = keep_busy(&bed, &plans)?;
     let driver = driven.finish()?;
@@ -115,9 +133,8 @@ fn silence(bed: &TestBed, devices: &mut [Tap; 2]) -> Result<(), CheckFault> {
 /// Keeps each way busy: one after the other, or both at once where they are slow.
 fn keep_busy(bed: &TestBed, plans: &[Plan; 2]) -> Result<[Option<Seen>; 2], CheckFault> {
     let [up, down] = plans.each_ref().map(|plan| plan.busy.as_ref().ok());
-    let is_slow = |busy: Option<&Busy>| busy.is_none_or(|busy| busy.is_slow);
     let traffic = |busy: Option<&'_ Busy>| busy.map(|busy| busy.traffic.clone());
-    let seen = if is_slow(up) && is_slow(down) {
+    let seen = if plan::are_together(plans) {
         exchange(bed, traffic(up).as_ref(), traffic(down).as_ref())?
     } else {
         let [first, _] = exchange(bed, traffic(up).as_ref(), None)?;
@@ -137,6 +154,7 @@ struct Driven {
 impl Driven {
     fn start(
         spec: LinkSpec,
+        frames: u32,
         bed: &TestBed,
         devices: [Tap; 2],
         options: Options,
@@ -152,7 +170,8 @@ impl Driven {
             let timeline = Timeline::begin(Stopwatch::new(None));
             let begin = || {
                 let link = Link::new(&spec, Medium::Ethernet, timeline.now())?;
-                let pool = Pool::new(Frames { count: 16_384, large: 256, ..Frames::default() });
+                let room = Frames { count: frames, large: 256, ..Frames::default() };
+                let pool = Pool::reserve(room, LEAST);
                 Emulator::new(link, devices.into(), pool, timeline, options).map_err(driver)
             };
             let mut emulator = match begin() {

@@ -5,6 +5,7 @@
 
 use plumb_base::time::Span;
 use plumb_link::queue::Limit;
+use plumb_link::spec::{FaultSpec, LinkSpec};
 
 use super::expect::{Bottleneck, Way, sending, wire_len};
 use super::traffic::{PAYLOAD_MIN, Traffic};
@@ -21,6 +22,9 @@ const FRAMES: (u64, u64) = (40, 60_000);
 const MARGIN: Span = Span::from_ms(150);
 /// Below this rate both ways are kept busy at the same time, so that each has longer.
 const SLOW: u64 = 2_000_000;
+
+/// Frames beside those of the check: what devices and the driver have in hand, and what the kernel says of itself.
+const IN_HAND: usize = 16_384;
 
 /// What is sent one way.
 #[derive(Clone, Debug)]
@@ -44,6 +48,46 @@ pub struct Busy {
     pub skipped: usize,
     /// Whether it is so slow that both ways are kept busy at once.
     pub is_slow: bool,
+}
+
+/// Whether both ways are kept busy at once.
+pub fn are_together(plans: &[Plan; 2]) -> bool {
+    plans.iter().all(|plan| plan.busy.as_ref().ok().is_none_or(|busy| busy.is_slow))
+}
+
+/// How long a check takes at most, its last datagrams waited for as where they are lost.
+pub fn needed(plans: &[Plan; 2]) -> Span {
+    let longest =
+        |traffic: &Traffic| traffic.moments.last().copied().unwrap_or_default() + traffic.patience;
+    let sparse = plans.each_ref().map(|plan| longest(&plan.sparse));
+    let busy = plans
+        .each_ref()
+        .map(|plan| plan.busy.as_ref().map_or(Span::ZERO, |busy| longest(&busy.traffic)));
+    let [up, down] = busy;
+    sparse[0].max(sparse[1]) + if are_together(plans) { up.max(down) } else { up + down }
+}
+
+/// How long it may take that shall take about `time`: a few frames of the slowest links need more.
+pub fn allowed(time: Span) -> Span {
+    time * 3 + Span::from_secs(10)
+}
+
+/// Frames that may be inside the link at once: no more than are sent, those that it doubles, and some in hand.
+pub fn frames(spec: &LinkSpec, plans: &[Plan; 2]) -> u32 {
+    let copies = |way: usize| -> u32 {
+        let faults = spec
+            .hops
+            .iter()
+            .flat_map(|hop| if way == 0 { &hop.up.faults } else { &hop.down.faults });
+        let copies = faults.filter(|fault| matches!(fault, FaultSpec::Duplicate(_))).count();
+        u32::try_from(copies.min(3)).expect("at most 3")
+    };
+    let of = |traffic: fn(&Plan) -> usize| -> usize {
+        plans.iter().enumerate().map(|(way, plan)| traffic(plan) << copies(way)).sum()
+    };
+    let sparse = of(|plan| plan.sparse.moments.len());
+    let busy = of(|plan| plan.busy.as_ref().map_or(0, |busy| busy.traffic.moments.len()));
+    u32::try_from(sparse.max(busy) + IN_HAND).unwrap_or(u32::MAX)
 }
 
 /// For one way, in about so much time for all of the check.
@@ -123,7 +167,6 @@ fn travel(way: &Way<'_>, payload: usize) -> Span {
 #[cfg(test)]
 mod tests {
     use plumb_link::preset::PRESETS;
-    use plumb_link::spec::LinkSpec;
 
     use super::*;
 
@@ -133,14 +176,13 @@ mod tests {
         for preset in &PRESETS {
             let spec: LinkSpec = preset.spec();
             let plans = Way::both(&spec).map(|way| plan(&way, time));
-            let longest = |traffic: &Traffic| *traffic.moments.last().unwrap() + traffic.patience;
-            let sparse = plans.iter().map(|plan| longest(&plan.sparse)).max().unwrap();
-            let busy = plans.each_ref().map(|plan| plan.busy.as_ref().unwrap());
-            let (up, down) = (longest(&busy[0].traffic), longest(&busy[1].traffic));
-            let together = busy.iter().all(|busy| busy.is_slow);
-            let busy = if together { up.max(down) } else { up + down };
+            assert!(plans.iter().all(|plan| plan.busy.is_ok()));
             // The last datagrams are waited for only where they are lost.
-            assert!(sparse + busy < Span::from_secs(6), "{}: {sparse} + {busy}", preset.name);
+            let needed = needed(&plans);
+            assert!(needed < Span::from_secs(6), "{}: {needed}", preset.name);
+            let shortest = Span::from_ms(500);
+            let plans = Way::both(&spec).map(|way| plan(&way, shortest));
+            assert!(super::needed(&plans) < allowed(shortest), "{}", preset.name);
         }
     }
 
@@ -161,5 +203,46 @@ mod tests {
                 assert!(busy.traffic.moments.len() >= 5, "{}", preset.name);
             }
         }
+    }
+
+    #[test]
+    fn there_is_room_for_every_datagram_that_may_be_inside_at_once() {
+        let time = Span::from_secs(60);
+        for text in [
+            // 24,534 frames of 214 bytes each way are under way.
+            "rate=3500kbit,mtu=200,delay=12s",
+            "rate=100mbit,delay=2s,duplicate=100%",
+            "rate=10gbit",
+        ] {
+            let spec: LinkSpec = text.parse().unwrap();
+            let plans = Way::both(&spec).map(|way| plan(&way, time));
+            let payload = plans[0].busy.as_ref().unwrap().traffic.payload;
+            let flying = |way: usize| {
+                let busy = plans[way].busy.as_ref().unwrap();
+                let rate = busy.bottleneck.rate.bits_per_second();
+                let len = wire_len(payload, busy.bottleneck.overhead);
+                let delay = spec.hops[0].up.delay.mean();
+                let product = u128::from(rate) * u128::from(delay.as_ps());
+                let product = product / 8 / 1_000_000_000_000 / u128::from(len);
+                product.min(busy.traffic.moments.len() as u128)
+            };
+            let copies = if text.contains("duplicate") { 2 } else { 1 };
+            let inside = (flying(0) + flying(1)) * copies;
+            let room = u128::from(frames(&spec, &plans));
+            assert!(room > inside, "{text}: {room} for {inside}");
+            assert!(room < 1 << 19, "{text}: {room}");
+        }
+    }
+
+    #[test]
+    fn a_check_that_takes_longer_than_one_may_wait_is_known_before_it_begins() {
+        let longer = |text: &str, secs: u64| {
+            let (spec, time): (LinkSpec, _) = (text.parse().unwrap(), Span::from_secs(secs));
+            needed(&Way::both(&spec).map(|way| plan(&way, time))) > allowed(time)
+        };
+        assert!(longer("delay=1h", 1));
+        assert!(longer("rate=1mbit,delay=30s", 5));
+        assert!(!longer("rate=3500kbit,mtu=200,delay=12s", 60));
+        assert!(!longer("rate=10mbit,delay=1s", 5));
     }
 }

@@ -1,11 +1,13 @@
 //! A link seen from outside: datagrams of plain kernel sockets, sent and received by the same clock.
 //!
 //! Nothing of plumb's own stack or driver takes part: an independent sender notes when it sends, the
-//! kernel when each datagram is received. Left out: what was to be expected, and what follows.
+//! kernel when each datagram is received, in real time, which is all that the kernel has for it. Moments are waited for by
+//! the clock that only rises, and where real time was set meanwhile there is no result. Left out: what was to be expected, and what follows.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use plumb_base::time::Span;
@@ -25,6 +27,14 @@ pub const HEADERS: usize = 14 + 20 + 8;
 const RECEIVE_BUFFER: i32 = 32 << 20;
 /// The last stretch before a moment is spun, in nanoseconds.
 const SPIN: u64 = 60_000;
+/// A smaller step of real time is one that would be seen in no delay.
+const SET_MIN: u64 = 50_000;
+/// How often the clocks are compared while datagrams are sent, in nanoseconds.
+const COMPARED: u64 = 50_000_000;
+/// How late a sender may be that is still waited for: one that died says nothing.
+const LATE: Span = Span::from_secs(30);
+/// The moment of a sender's end, before there is one.
+const SENDING: u64 = u64::MAX;
 /// No room in a device's queue.
 const ENOBUFS: i32 = 105;
 
@@ -84,6 +94,11 @@ pub enum CheckError {
         /// The kernel's answer.
         source: io::Error,
     },
+    /// The clock of real time was set.
+    #[error(
+        "the machine's clock was set by {0} while the check ran, so that no delay can be told; run it again"
+    )]
+    ClockSet(Span),
     /// A thread died.
     #[error("a thread of the check ended early, which is a bug of plumb")]
     Thread,
@@ -101,12 +116,23 @@ pub fn exchange(
 ) -> Result<[Seen; 2], CheckError> {
     let (near, far) = (bed.in_a(near_socket)??, bed.in_b(far_socket)??);
     let (to_far, to_near) = (address(&far)?, address(&near)?);
-    thread::scope(|scope| {
-        let receivers = [(up, &far), (down, &near)].map(|(traffic, socket)| {
-            traffic.map(|traffic| scope.spawn(|| receive(socket, traffic)))
+    let clocks = Clocks::read();
+    let ended = [const { AtomicU64::new(SENDING) }; 2];
+    let [up_ended, down_ended] = &ended;
+    let seen = thread::scope(|scope| -> Result<_, CheckError> {
+        let receivers = [(up, &far, up_ended), (down, &near, down_ended)];
+        let receivers = receivers.map(|(traffic, socket, ended)| {
+            traffic.map(|traffic| scope.spawn(move || receive(socket, traffic, ended)))
         });
-        let senders = [(up, &near, to_far), (down, &far, to_near)].map(|(traffic, socket, to)| {
-            traffic.map(|traffic| scope.spawn(move || send(socket, to, traffic)))
+        let senders = [(up, &near, to_far, up_ended), (down, &far, to_near, down_ended)];
+        let senders = senders.map(|(traffic, socket, to, ended)| {
+            traffic.map(|traffic| {
+                scope.spawn(move || {
+                    let sent = send(socket, to, traffic);
+                    ended.store(read_ns(Clock::Monotonic), Ordering::Release);
+                    sent
+                })
+            })
         });
         let mut seen = [Seen::default(), Seen::default()];
         for (seen, sender) in seen.iter_mut().zip(senders) {
@@ -121,7 +147,39 @@ pub fn exchange(
             }
         }
         Ok(seen)
-    })
+    })?;
+    clocks.check(&Clocks::read())?;
+    Ok(seen)
+}
+
+/// What real time was when the clock that only rises was read, and how far apart the two may have been read.
+#[derive(Clone, Copy, Debug)]
+struct Clocks {
+    rising: u64,
+    real: u64,
+    apart: u64,
+}
+
+impl Clocks {
+    /// The best of a few tries: one between whose readings this thread was put aside is worth little.
+    fn read() -> Self {
+        let tries = (0..8).map(|_| {
+            let before = read_ns(Clock::Monotonic);
+            let real = read_ns(Clock::Realtime);
+            let apart = read_ns(Clock::Monotonic).saturating_sub(before);
+            Self { rising: before, real, apart }
+        });
+        tries.min_by_key(|tried| tried.apart).expect("eight tries")
+    }
+
+    /// Whether real time went on as it should from here to there: it may be steered by a thousandth, and not be set.
+    fn check(&self, later: &Self) -> Result<(), CheckError> {
+        let gone = later.rising.saturating_sub(self.rising);
+        let should = self.real.saturating_add(gone);
+        let allowed = gone / 1_000 + self.apart + later.apart + SET_MIN;
+        let by = should.abs_diff(later.real);
+        if by > allowed { Err(CheckError::ClockSet(Span::from_ns(by))) } else { Ok(()) }
+    }
 }
 
 fn near_socket() -> Result<UdpSocket, CheckError> {
@@ -158,14 +216,21 @@ fn send(socket: &UdpSocket, to: SocketAddr, traffic: &Traffic) -> Result<Vec<Sen
     socket.connect(to).map_err(fault)?;
     let mut payload = vec![0; traffic.payload.max(PAYLOAD_MIN)];
     let mut sent = Vec::with_capacity(traffic.moments.len());
-    let start = read_ns(Clock::Realtime);
+    let mut clocks = Clocks::read();
+    let start = read_ns(Clock::Monotonic);
     for (number, moment) in (0_u32..).zip(&traffic.moments) {
         let due = start + moment.as_ns();
-        let begun = wait_until(due);
-        if begun > start + traffic.until.as_ns() {
+        if due > clocks.rising + COMPARED {
+            // While there is time before the next one.
+            let now = Clocks::read();
+            clocks.check(&now)?;
+            clocks = now;
+        }
+        if wait_until(due) > start + traffic.until.as_ns() {
             break;
         }
         payload[..4].copy_from_slice(&number.to_be_bytes());
+        let begun = read_ns(Clock::Realtime);
         match socket.send(&payload) {
             Ok(_) => {}
             // A device's queue is full: as lost as if the link had lost it, and its driver counts it.
@@ -180,7 +245,7 @@ fn send(socket: &UdpSocket, to: SocketAddr, traffic: &Traffic) -> Result<Vec<Sen
 /// Waits, asleep and then spinning; the time it then is.
 fn wait_until(due: u64) -> u64 {
     loop {
-        let now = read_ns(Clock::Realtime);
+        let now = read_ns(Clock::Monotonic);
         match due.saturating_sub(now) {
             0 => return now,
             left if left > SPIN => {
@@ -192,14 +257,22 @@ fn wait_until(due: u64) -> u64 {
 }
 
 /// What comes, and how much found no room.
-fn receive(socket: &UdpSocket, traffic: &Traffic) -> Result<(Vec<Received>, u32), CheckError> {
-    let last = traffic.moments.last().copied().unwrap_or_default().min(traffic.until);
-    let end = read_ns(Clock::Realtime) + (last + traffic.patience).as_ns();
+fn receive(
+    socket: &UdpSocket,
+    traffic: &Traffic,
+    ended: &AtomicU64,
+) -> Result<(Vec<Received>, u32), CheckError> {
+    // From the sender's own end on, however late that one was: it ends by itself, at `until` at the latest.
+    let worst = read_ns(Clock::Monotonic) + (traffic.until + traffic.patience + LATE).as_ns();
+    let is_over = || match ended.load(Ordering::Acquire) {
+        SENDING => read_ns(Clock::Monotonic) >= worst,
+        ended => read_ns(Clock::Monotonic) >= ended + traffic.patience.as_ns(),
+    };
     let mut received = Vec::with_capacity(traffic.moments.len());
     let mut missing: std::collections::BTreeSet<u32> =
         (0_u32..).zip(&traffic.moments).map(|(number, _)| number).collect();
     let mut buffer = vec![0; traffic.payload.max(PAYLOAD_MIN)];
-    while !missing.is_empty() && read_ns(Clock::Realtime) < end {
+    while !missing.is_empty() && !is_over() {
         match receive_stamped(socket.as_fd(), &mut buffer) {
             Ok((len, at)) => {
                 if let Some(number) = buffer[..len].first_chunk() {
@@ -219,4 +292,28 @@ fn receive(socket: &UdpSocket, traffic: &Traffic) -> Result<(Vec<Received>, u32)
 
 fn is_patience(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_set_is_noticed_and_one_that_is_steered_or_read_late_is_not() {
+        let second = 1_000_000_000;
+        let clocks = |rising: u64, real: u64, apart| Clocks { rising, real, apart };
+        let begin = clocks(5 * second, 100 * second, 100);
+        for (real, apart, set) in [
+            (110 * second, 100, false),
+            (110 * second + 5_000_000, 100, false),
+            (110 * second + 20_000_000, 100, true),
+            (109 * second, 100, true),
+            (110 * second + 20_000_000, 30_000_000, false),
+            (90 * second, 100, true),
+        ] {
+            let result = begin.check(&clocks(15 * second, real, apart));
+            assert_eq!(result.is_err(), set, "{real} {apart}: {result:?}");
+        }
+        Clocks::read().check(&Clocks::read()).unwrap();
+    }
 }

@@ -74,6 +74,7 @@ impl Check {
 fn problem(fault: CheckFault) -> Problem {
     match fault {
         CheckFault::Spec(error) => of_spec(&error),
+        error @ CheckFault::Long { .. } => Problem::from_message(&error.to_string(), Exit::Usage),
         CheckFault::Taps(error) => of_taps(error),
         CheckFault::Lab(error) => error.into(),
         error => Problem::trouble("the check could not be finished").because(error),
