@@ -58,6 +58,15 @@ pub enum LabError {
         /// The kernel's answer.
         source: io::Error,
     },
+    /// There are as many process or mount namespaces as this user may have.
+    #[error(
+        "there are as many process or mount namespaces as this user may have: {source}; raise \
+         /proc/sys/user/max_pid_namespaces and max_mnt_namespaces, which may be 0 here"
+    )]
+    TooManyTrees {
+        /// The kernel's answer.
+        source: io::Error,
+    },
     /// A user namespace was asked for too late.
     #[error(
         "this process has several threads, and the kernel gives a user namespace only to a process \
@@ -102,6 +111,14 @@ impl LabError {
             io::ErrorKind::PermissionDenied => Self::NotPermitted { source },
             io::ErrorKind::StorageFull => Self::TooMany { source },
             _ => Self::refused("make a network namespace", source),
+        }
+    }
+
+    /// A process namespace that the kernel does not give.
+    fn no_tree(source: io::Error) -> Self {
+        match source.kind() {
+            io::ErrorKind::StorageFull => Self::TooManyTrees { source },
+            _ => Self::refused("make a process namespace", source),
         }
     }
 

@@ -47,8 +47,7 @@ pub fn contain(
     arguments: impl FnOnce(RawFd) -> Vec<OsString>,
 ) -> Result<ExitStatus, LabError> {
     become_root()?;
-    namespace::leave_processes_and_mounts()
-        .map_err(|error| LabError::refused("make a process namespace", error))?;
+    namespace::leave_processes_and_mounts().map_err(LabError::no_tree)?;
     let refused = |error| LabError::refused("start the test bed's own process", error);
     let (lifeline, _held) = fd::pipe().map_err(refused)?;
     fd::set_inheritable(lifeline.as_fd(), true).map_err(refused)?;

@@ -80,6 +80,7 @@ fn without_tun_or_namespaces_there_is_no_link_and_the_reason_is_said() {
     for (script, told) in [
         ("mount -t tmpfs none /dev/net", "modprobe tun"),
         ("echo 0 > /proc/sys/user/max_net_namespaces", "max_net_namespaces"),
+        ("echo 0 > /proc/sys/user/max_pid_namespaces", "max_pid_namespaces"),
     ] {
         let Some((code, said)) = spoilt(&bench, script) else { return };
         assert_eq!(code, Some(4), "{script}: {said}");
