@@ -7,8 +7,8 @@ use plumb_base::units::quantity::format_span;
 use plumb_base::units::rate::Rate;
 
 use super::{
-    BucketSpec, DelayDistribution, DirectionSpec, FaultSpec, LimitSpec, LinkSpec, MtuSpec,
-    QueueSpec, RateSpec,
+    BucketSpec, DelayDistribution, DirectionSpec, FaultSpec, LimitSpec, LinkSpec, QueueSpec,
+    RateSpec,
 };
 
 /// The fastest link.
@@ -39,7 +39,9 @@ pub enum SpecError {
         asked: usize,
     },
     /// Other random draws than the link runs with.
-    #[error("the link's random draws come from seed {now} for as long as it runs; start a new link for {asked}")]
+    #[error(
+        "the link's random draws come from seed {now} for as long as it runs; start a new link for {asked}"
+    )]
     Seed {
         /// The seed it has.
         now: u64,
@@ -149,14 +151,23 @@ impl LinkSpec {
 
     /// What is possible but perhaps not meant: a sentence each.
     pub fn remarks(&self) -> Vec<String> {
+        let small = |direction: &DirectionSpec| {
+            direction.mtu.map(|mtu| mtu.bytes).filter(|bytes| *bytes < LEAST_MTU_V6)
+        };
+        let told = |hop: usize, ways: &str, mtu: u32| {
+            format!(
+                "hop {hop} {ways}: an MTU of {mtu} is less than the {LEAST_MTU_V6} that IPv6 needs (RFC 8200 §5): \
+                 larger packets of IPv6 do not cross, and those who send them need not make them smaller"
+            )
+        };
         let mut remarks = Vec::new();
-        for (direction, hop, name) in self.directions() {
-            if let Some(MtuSpec { bytes, .. }) = direction.mtu
-                && bytes < LEAST_MTU_V6
-            {
-                remarks.push(format!(
-                    "hop {hop} {name}: an MTU of {bytes} is below IPv6's least of {LEAST_MTU_V6} (RFC 8200 §5): longer IPv6 packets are dropped"
-                ));
+        for (number, hop) in (1..).zip(&self.hops) {
+            match (small(&hop.up), small(&hop.down)) {
+                (Some(up), Some(down)) if up == down => remarks.push(told(number, "both ways", up)),
+                (up, down) => {
+                    remarks.extend(up.map(|mtu| told(number, "up", mtu)));
+                    remarks.extend(down.map(|mtu| told(number, "down", mtu)));
+                }
             }
         }
         remarks

@@ -263,5 +263,15 @@ fn what_is_wrong_is_explained_with_what_would_be_right() {
         let error = error(text);
         assert!(error.contains(said), "{text}: {error}");
     }
-    assert_eq!(LinkSpec::parse("mtu=576", &NoFiles).unwrap().remarks().len(), 2);
+}
+
+#[test]
+fn an_mtu_that_ipv6_cannot_do_with_is_remarked_with_its_place() {
+    let places = |text: &str| -> Vec<String> {
+        let remarks = LinkSpec::parse(text, &NoFiles).unwrap().remarks();
+        remarks.iter().map(|remark| remark.split(':').next().unwrap().to_owned()).collect()
+    };
+    assert_eq!(places("mtu=576"), ["hop 1 both ways"]);
+    assert_eq!(places("plain;mtu=1280|mtu=1279"), ["hop 2 down"]);
+    assert_eq!(places("mtu=600|mtu=700"), ["hop 1 up", "hop 1 down"]);
 }

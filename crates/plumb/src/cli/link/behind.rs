@@ -17,7 +17,6 @@ use std::time::Duration;
 
 use clap::Args;
 use plumb_host::clock::{Stopwatch, Timeline, monotonic_ns};
-use plumb_host::device::MTU_MIN_IPV6;
 use plumb_host::emulate::{self, Interface};
 use plumb_host::gateway::{self, Gateway, Outside, Targets};
 use plumb_host::lab::{
@@ -147,7 +146,7 @@ impl Behind {
     ) -> Result<Exit, Failure> {
         let contained = Contained::begin(lifeline, Signals::PassOn).map_err(Problem::from)?;
         let mut flags = self.ways.warnings();
-        flags.extend(plan.warnings());
+        flags.extend(plan.remarks.iter().cloned());
         let timeline = Timeline::begin(Stopwatch::new(None));
         let options = LinkOptions { mtu: plan.mtu, offloads: true, neighbours: true };
         let (bed, [near, far]) = emulate::taps(options).map_err(of_taps)?;
@@ -165,9 +164,7 @@ impl Behind {
         };
         let link = spec.to_string();
         let course = Course::start(
-            |spec, start| {
-                Link::new(spec, Medium::Ethernet, start).map_err(|error| of_spec(&error))
-            },
+            |spec, start| Link::new(spec, Medium::Ethernet, start).map_err(|error| of_spec(&error)),
             Asked { spec, schedule: plan.schedule, room: plan.room },
             vec![near, far],
             interfaces,
@@ -405,8 +402,8 @@ pub struct Plan {
     pub mtu: u32,
     /// For the frames.
     pub room: Room,
-    /// The least of any direction, where one was given.
-    mtu_least: Option<u32>,
+    /// What a reader must know about what was asked for.
+    pub remarks: Vec<String>,
     /// What the link becomes.
     pub schedule: Option<Schedule>,
 }
@@ -421,18 +418,14 @@ impl Plan {
         let later = schedule.iter().flat_map(|schedule| &schedule.links);
         let specs: Vec<&LinkSpec> = std::iter::once(spec).chain(later).collect();
         let mtu = specs.iter().map(|spec| device_mtu(spec)).max().unwrap_or(MTU);
-        let mtu_least = specs.iter().filter_map(|spec| mtus(spec).min()).min();
+        let mut remarks: Vec<String> = Vec::new();
+        for remark in specs.iter().flat_map(|spec| spec.remarks()) {
+            if !remarks.contains(&remark) {
+                remarks.push(remark);
+            }
+        }
         let room = Room::new(&specs, mtu, lines).map_err(|error| of_spec(&error))?;
-        Ok(Self { mtu, room, mtu_least, schedule })
-    }
-
-    /// What a reader must know about what was asked for.
-    pub fn warnings(&self) -> Option<String> {
-        let mtu = self.mtu_least.filter(|&mtu| mtu < MTU_MIN_IPV6)?;
-        Some(format!(
-            "an MTU of {mtu} is less than the {MTU_MIN_IPV6} that IPv6 needs: larger packets of IPv6 do not \
-             cross, and those who send them need not make them smaller"
-        ))
+        Ok(Self { mtu, room, remarks, schedule })
     }
 }
 

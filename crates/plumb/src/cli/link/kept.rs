@@ -198,7 +198,7 @@ impl Up {
     ) -> Result<Exit, Failure> {
         let options = LinkOptions { mtu: plan.mtu, offloads: true, neighbours: true };
         let mut flags = self.ways.warnings();
-        flags.extend(plan.warnings());
+        flags.extend(plan.remarks.iter().cloned());
         let timeline = Timeline::begin(Stopwatch::new(None));
         let (hosts, taps) = self.make_hosts(options)?;
         if let Err(error) = show_text(Path::new("/etc/hosts"), &hosts_text(&hosts)) {
