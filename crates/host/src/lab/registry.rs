@@ -109,13 +109,13 @@ impl Registry {
     }
 
     /// Takes a name, and listens under it until what is returned is dropped. `process` is the number of
-    /// this process outside, which tells others whether it still lives.
+    /// this process outside, which tells others whether it still lives. What a killed one has left of this name is
+    /// removed before, by [`Registry::remove_stale`]: whoever publishes may see no process outside.
     ///
     /// # Errors
     /// It is no name, or another has it.
     pub fn publish(&self, name: &str, process: u32) -> Result<Published, RegistryError> {
         Self::check(name)?;
-        self.remove_stale();
         let path = self.directory.join(name);
         // Bound under a name of its own first: nobody shall find it before it listens.
         let making = self.directory.join(format!(".{name}.{process}"));
@@ -143,14 +143,14 @@ impl Registry {
 
     /// The names of all that run, in order.
     pub fn names(&self) -> Vec<String> {
-        self.remove_stale();
-        let mut names: Vec<String> =
-            self.files().into_iter().filter(|name| !name.starts_with('.')).collect();
+        let is_one = |name: &String| !name.starts_with('.') && is_heard(&self.directory.join(name));
+        let mut names: Vec<String> = self.files().into_iter().filter(is_one).collect();
         names.sort_unstable();
         names
     }
 
-    /// Removes the sockets of those that have ended without doing so; how many.
+    /// Removes the sockets of those that have ended without doing so; how many. Not from inside a tree of processes of
+    /// its own, where those that are making theirs cannot be seen.
     pub fn remove_stale(&self) -> usize {
         let is_stale = |name: &String| {
             // One that is being made does not listen yet.
@@ -226,6 +226,11 @@ mod tests {
         drop(UnixListener::bind(directory.path().join(".made.4294967295")).unwrap());
         let own = format!(".making.{}", std::process::id());
         drop(UnixListener::bind(directory.path().join(&own)).unwrap());
+        assert_eq!(registry.names(), Vec::<String>::new(), "nobody is heard");
+        assert_eq!(registry.files().len(), 3, "and nothing removed by looking");
+        // Nor by taking a name: others that are making theirs may not be seen from there.
+        drop(registry.publish("other", 1).unwrap());
+        assert_eq!(registry.files().len(), 3);
         assert_eq!(registry.remove_stale(), 2);
         assert_eq!(registry.files(), [own]);
     }

@@ -114,6 +114,7 @@ impl Up {
     /// Starts the keeper, and waits until the lab is there.
     fn start(&self, spec: &LinkSpec, output: &Output) -> Result<Exit, Failure> {
         let registry = Registry::of_user().map_err(Problem::from)?;
+        registry.remove_stale();
         if registry.names().contains(&self.name) {
             return Err(Problem::from(lab::RegistryError::Taken(self.name.clone())).into());
         }
