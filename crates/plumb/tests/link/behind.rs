@@ -133,6 +133,53 @@ fn a_link_is_changed_and_shown_while_it_runs_and_taken_down_by_name() {
 }
 
 #[test]
+fn a_link_with_traces_and_hops_is_changed_by_what_is_sent_to_it() {
+    let Some(bench) = Bench::new() else { return };
+    let file = |name: &str, text: &str| {
+        let path = bench.directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (first, second) = (file("first", "1\n2\n"), file("second", "0.001 1514\n"));
+    let delays = file("delays", "5ms\n");
+    let schedule = file("schedule", "1ms hop 2 delay=7ms\n1h hop 1 loss=3%\n");
+    let up = format!("rate=trace:{first}");
+    let words = ["--name", "traced", "--up", &up, "--hop", "delay=1ms", "--schedule", &schedule];
+    let command = ["--isolated", "--", "sleep", "1000"];
+    let mut child = bench.link(&[words.as_slice(), &command].concat()).spawn().unwrap();
+    wait_for("the name", || bench.names() == ["traced"]);
+    let state =
+        || -> Value { serde_json::from_str(&bench.said(&["show", "traced", "--json"])).unwrap() };
+    wait_for("the first line", || state()["changes"] == 1);
+    // Its own trace stays, another and delays come with the change, and its files may be gone then.
+    bench.said(&["set", "traced", "--loss", "1%"]);
+    let traced = format!("hop 1 up rate=trace:{second}");
+    bench.said(&["set", "traced", &traced, "--down", &format!("hop 2 delay=replay:{delays}")]);
+    for gone in [&first, &second, &delays] {
+        std::fs::remove_file(gone).unwrap();
+    }
+    bench.said(&["set", "traced", "--up", "hop 2 rate=3mbit"]);
+    let (code, said) = bench.failed(&["set", "traced", "hop 3 rate=3mbit"]);
+    assert!(code == Some(2) && said.contains("from 1"), "{said}");
+    let (code, said) = bench.failed(&["set", "traced", "--up", &up]);
+    assert!(code == Some(2) && said.contains("cannot be read"), "{said}");
+    let document = state();
+    let link = document["link"].as_str().unwrap().to_owned();
+    let [one, two] = link.split(';').collect::<Vec<_>>()[..] else { panic!("{link}") };
+    assert!(
+        one.starts_with(&format!("rate=trace:{second}")) && one.contains("loss=0.01"),
+        "{link}"
+    );
+    let (up, down) = two.split_once('|').unwrap();
+    assert!(up.contains("rate=3mbit") && up.contains("delay=7ms"), "{link}");
+    assert!(down.contains("loss=0.01") && down.contains("delay=replay:"), "{link}");
+    assert_eq!(document["changes"], 4);
+    assert!(is_valid("plumb.link-1.json", &document), "{document}");
+    bench.said(&["down", "traced"]);
+    assert_eq!(child.wait().unwrap().code(), Some(143));
+}
+
+#[test]
 fn what_crosses_is_recorded_at_either_end() {
     let Some(bench) = Bench::new() else { return };
     if !installed("ping") || !installed("tshark") {

@@ -28,6 +28,9 @@ fn what_cannot_be_done_is_said_with_its_fix_before_anything_is_made() {
         (&["--limit", "0", "--rate", "1mbit"], "64packets"),
         (&["--delay", "-25ms"], "25ms"),
         (&["--rate", "400tbit"], "1tbit"),
+        (&["--queue", "codel"], "limit nothing"),
+        (&["--limit", "64packets", "--delay", "5ms"], "limit nothing"),
+        (&["--hop", ""], "plain"),
     ] {
         let (code, said) = bench.failed(&[words, &["--isolated", "--", "true"]].concat());
         assert_eq!(code, Some(2), "{words:?}: {said}");
@@ -45,6 +48,10 @@ fn what_cannot_be_done_is_said_with_its_fix_before_anything_is_made() {
     assert!(code == Some(2) && said.contains("two hosts are called 'a'"), "{said}");
     let (code, said) = bench.failed(&["set", "nobody", "--rate", "1mbit"]);
     assert!(code == Some(2) && said.contains("no link 'nobody' is running"), "{said}");
+    for option in ["--seed", "--hop"] {
+        let (code, said) = bench.failed(&["set", "nobody", option, "1"]);
+        assert!(code == Some(2) && said.contains(option), "{said}");
+    }
 }
 
 #[test]
@@ -126,7 +133,7 @@ fn an_mtu_below_ipv6s_least_is_given_with_a_word_about_it() {
     let Some(bench) = Bench::new() else { return };
     let (code, said) = bench.failed(&["--mtu", "1279", "--isolated", "--", "true"]);
     assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("an MTU of 1279 is less than the 1280"), "{said}");
+    assert!(said.contains("hop 1 both ways: an MTU of 1279 is less than the 1280"), "{said}");
     let (_, said) = bench.failed(&["--mtu", "1280", "--isolated", "--", "true"]);
     assert!(!said.contains("an MTU of"), "{said}");
 }
