@@ -633,5 +633,6 @@ mod tests {
         assert_eq!(batch_for(2_000.0, 2_000.0), 1);
         assert_eq!(batch_for(2_000.0, 300.0), 7);
         assert_eq!(batch_for(2_000.0, 1e-9), 1 << 20);
+        assert_eq!(batch_for(f64::INFINITY, 300.0), 1 << 20);
     }
 }

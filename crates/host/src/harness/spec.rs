@@ -420,7 +420,8 @@ pub enum OrchestratorSays {
 /// Facts of a launch that are known once it is open.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LaunchFacts {
-    /// What was set and what the kernel made of it: `congestion`, `sndbuf`, `rcvbuf`, …
+    /// What was set and what the kernel made of it: `congestion`, `sndbuf`, `rcvbuf`, …; without a
+    /// channel, what the clock resolves here: `resolution_ns`, `read_cost_ns`.
     pub facts: BTreeMap<String, String>,
 }
 

@@ -121,7 +121,7 @@ impl Talk {
 /// Clocks and kernel calls need no peer.
 fn without_channel(spec: &LaunchSpec, mut talk: Talk) -> io::Result<()> {
     let watch = Stopwatch::new(spec.ticks_per_ns);
-    talk.say(&WorkerSays::Ready(LaunchFacts::default()))?;
+    talk.say(&WorkerSays::Ready(LaunchFacts { facts: watch.measure().facts() }))?;
     let cpus: Vec<u32> = spec.cpu_local.into_iter().collect();
     let mut checksums = Checksums::default();
     talk.serve(|block| {

@@ -27,7 +27,8 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// Calibrates the counter, then measures read cost and offset on every CPU that the cells use.
+    /// Calibrates the counter, then measures its resolution, its read cost and its offset on every CPU
+    /// that the cells use.
     pub(super) fn calibrate(cells: &[CellPlan]) -> Result<Self, Problem> {
         let calibration = clock::calibrate(CALIBRATION);
         let mut this = Self { calibration, topology: Topology::machine(), notes: BTreeMap::new() };
@@ -91,33 +92,23 @@ impl Clock {
         let mut launch = Launch::start(&super::program()?, &spec, &mut abort).map_err(|error| {
             Problem::trouble(format!("cannot calibrate the clock on CPU {cpu}")).because(error)
         })?;
-        let name = if self.calibration.ticks_per_ns.is_some() { "tsc" } else { "monotonic-raw" };
-        let clock = || name.to_owned();
-        let mut tasks = vec![
-            ("resolution_ns", Task::ClockResolution { clock: clock() }),
-            ("read_cost_ns", Task::ClockReadCost { clock: clock() }),
-        ];
-        if cpu != first && name == "tsc" {
-            let task = Task::ClockOffset { clock: clock(), cpu: first };
-            tasks.push(("offset_ns", task));
+        for (what, value) in std::mem::take(&mut launch.facts.facts) {
+            self.note(&format!("clock.cpu{cpu}.{what}"), &value);
         }
-        for (what, task) in tasks {
+        if cpu != first && self.calibration.ticks_per_ns.is_some() {
             let spec = BlockSpec {
-                task,
+                task: Task::ClockOffset { clock: "tsc".to_owned(), cpu: first },
                 duration_ns: Span::from_ms(3).as_ns(),
                 samples_max: 2_000,
                 samples_kept: 2_000,
                 injected_ns: 0,
             };
-            // A clock that cannot be measured so is described by the notes that are there.
-            let Ok(report) = launch.measure(&spec, Span::from_secs(10), &mut abort) else {
-                continue;
-            };
-            let sorted = quantile::sorted(&report.samples);
-            let p = if what == "resolution_ns" { 0.0 } else { 0.5 };
-            if !sorted.is_empty() {
-                let value = quantile::of_sorted(&sorted, p);
-                self.note(&format!("clock.cpu{cpu}.{what}"), &format!("{value:.2}"));
+            // An offset that cannot be measured is described by the notes that are there.
+            if let Ok(report) = launch.measure(&spec, Span::from_secs(10), &mut abort)
+                && !report.samples.is_empty()
+            {
+                let median = quantile::of_sorted(&quantile::sorted(&report.samples), 0.5);
+                self.note(&format!("clock.cpu{cpu}.offset_ns"), &format!("{median:.2}"));
             }
         }
         drop(launch.finish());
