@@ -344,15 +344,25 @@ impl Answerer {
         Ok(self.socket.local_addr()?.port())
     }
 
-    /// Answers until the test is halted or over; `deadline_ns` says when that is, once it is known.
-    pub fn work(&self, deadline_ns: impl Fn() -> u64, control: &Control) -> AnswersReport {
+    /// Answers until the test is halted, or over once every probe has been heard; `planned_ns` and `deadline_ns`
+    /// say when it is over and when it has to be, as soon as that is known.
+    pub fn work(
+        &self,
+        planned_ns: impl Fn() -> u64,
+        deadline_ns: impl Fn() -> u64,
+        control: &Control,
+    ) -> AnswersReport {
         let mut report = AnswersReport::default();
         let mut seen = Seen::new(self.schedule.count);
         let mut buffer = vec![0; DATAGRAM_MAX];
         // Twice, because the path may duplicate them.
         let mut answers_left = 2 * self.schedule.count;
-        let mut peer = None;
+        let (mut heard, mut peer) = (0_u64, None);
         while !control.is_halted() && steady_ns() < deadline_ns() {
+            // Where one is lost, the other side says when nothing more comes.
+            if heard >= self.schedule.count && steady_ns() >= planned_ns() {
+                break;
+            }
             let received = match peer {
                 None => self.first(&mut buffer),
                 Some(_) => datagram::receive_stamped(self.socket.as_fd(), &mut buffer)
@@ -375,6 +385,7 @@ impl Answerer {
             {
                 peer = Some(from);
             }
+            heard += u64::from(arrival != Arrival::Again);
             let counts = u64::from(sequence >= self.schedule.first);
             match arrival {
                 Arrival::Again => report.duplicated += counts,
@@ -405,5 +416,39 @@ impl Answerer {
     fn first(&self, buffer: &mut [u8]) -> io::Result<(usize, Option<u64>, Option<SocketAddr>)> {
         let (len, from) = self.socket.recv_from(buffer)?;
         Ok((len, None, Some(from)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_heard_every_probe_ends_by_itself_when_the_test_is_over_and_no_sooner() {
+        let schedule = Schedule { period_ns: 1_000_000, first: 1, count: 3 };
+        let token = Token([7; TOKEN_BYTES]);
+        let answerer = Answerer::bind(token, schedule, 0).unwrap();
+        let asker = UdpSocket::bind("127.0.0.1:0").unwrap();
+        asker.connect(("127.0.0.1", answerer.port().unwrap())).unwrap();
+        asker.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        let (control, over_ns) = (Control::default(), AtomicU64::new(u64::MAX));
+        let deadline_ns = steady_ns() + 60_000_000_000;
+        std::thread::scope(|scope| {
+            let answering = scope.spawn(|| {
+                answerer.work(|| over_ns.load(Ordering::Acquire), || deadline_ns, &control)
+            });
+            let mut bytes = [0; DATAGRAM_MIN];
+            for sequence in 0..schedule.count {
+                bytes[..TOKEN_BYTES].copy_from_slice(&token.0);
+                put(&mut bytes, SEQUENCE, sequence);
+                asker.send(&bytes).unwrap();
+                asker.recv(&mut bytes).unwrap();
+            }
+            assert!(!answering.is_finished());
+            over_ns.store(0, Ordering::Release);
+            let report = answering.join().unwrap();
+            assert_eq!((report.received, report.answered), (2, 2), "{report:?}");
+            assert!(steady_ns() < deadline_ns, "it waited for the other side's word");
+        });
     }
 }

@@ -309,9 +309,12 @@ impl<'scope> Working<'scope> {
         for part in &course.parts {
             own.push(match part {
                 Part::Answerer(answerer) => Working::spawn(&working, scope, move || {
-                    let deadline =
-                        || control.began_ns().map_or(u64::MAX, |began| course.deadline_ns(began));
-                    PartReport::Answers(answerer.work(deadline, control))
+                    let from_begin = |after: fn(&Course, u64) -> u64| {
+                        control.began_ns().map_or(u64::MAX, |began| after(course, began))
+                    };
+                    let planned = || from_begin(|course, began| began + course.spec.planned_ns());
+                    let deadline = || from_begin(Course::deadline_ns);
+                    PartReport::Answers(answerer.work(planned, deadline, control))
                 }),
                 Part::Responder(responder) => Working::spawn(&working, scope, move || {
                     let deadline =
