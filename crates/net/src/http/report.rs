@@ -33,9 +33,9 @@ pub struct PageReport {
     pub url: String,
     /// The address that it was fetched from.
     pub address: String,
-    /// Whether every byte was compared with what it has to be.
+    /// Whether every byte of at least one visit was compared with what it has to be, and of every other.
     pub is_verified: bool,
-    /// Whether the server's certificate was checked, where there is one.
+    /// Whether the server's certificate was checked, where a visit saw one.
     pub is_server_proven: bool,
     /// The seed of the order.
     pub seed: u64,
@@ -112,20 +112,37 @@ pub fn measure(
             }
         }
     }
-    let is_encrypted = ways.iter().any(|(_, report)| report.is_encrypted);
+    let ways: Vec<WayReport> = ways.into_iter().map(|(_, report)| report).collect();
+    // What nobody brought was not looked at.
+    let mut seen = ways.iter().filter(|way| !way.visits.is_empty()).peekable();
+    let is_verified = target.is_plumb && seen.peek().is_some();
+    let is_server_proven = trust != Trust::Anybody && seen.any(|way| way.is_encrypted);
     PageReport {
         url: target.to_string(),
         address: address.to_string(),
-        is_verified: target.is_plumb,
-        is_server_proven: is_encrypted && trust != Trust::Anybody,
+        is_verified,
+        is_server_proven,
         seed: spec.seed.0,
-        ways: ways.into_iter().map(|(_, report)| report).collect(),
+        ways,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_is_verified_where_nothing_came() {
+        // A port that was free a moment ago, and that nobody listens at.
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap();
+        drop(socket);
+        let target = Target::parse(&address.to_string()).unwrap();
+        let spec = PageSpec { ways: vec![Way::OneEach, Way::KeepAlive], visits: 2, seed: Seed(1) };
+        let report = measure(&target, address, Trust::Anybody, &spec, |_| true);
+        assert!(!report.is_verified && !report.is_server_proven, "{report:?}");
+        assert!(report.ways.iter().all(|way| way.visits.is_empty() && way.error.is_some()));
+    }
 
     #[test]
     fn quantiles_are_of_the_visits() {

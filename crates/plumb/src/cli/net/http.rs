@@ -78,17 +78,24 @@ impl HttpOptions {
         if output.progress {
             output.erase_line();
         }
+        let is_interrupted = plumb_host::stop::requests() > 0;
+        // A way that a server does not speak is a result; none at all is trouble.
+        if report.ways.iter().all(|way| way.visits.is_empty()) {
+            if is_interrupted {
+                return Err(Problem::from_message(
+                    "interrupted before any visit that counts; nothing is known of the page",
+                    Exit::Interrupted,
+                )
+                .into());
+            }
+            return Err(failure(&report, &target).into());
+        }
         if output.json {
             output.document(&report)?;
         } else {
             output.page(&render(&report, output))?;
         }
-        if plumb_host::stop::requests() > 0 {
-            return Ok(Exit::Interrupted);
-        }
-        // A way that a server does not speak is a result; none at all is trouble.
-        let all_failed = report.ways.iter().all(|way| way.visits.is_empty());
-        Ok(if all_failed { Exit::Trouble } else { Exit::Fine })
+        Ok(if is_interrupted { Exit::Interrupted } else { Exit::Fine })
     }
 
     fn ways(&self) -> Result<Vec<Way>, Problem> {
@@ -130,6 +137,30 @@ fn choose(target: &Target) -> Result<SocketAddr, Problem> {
         .ok_or_else(|| Problem::trouble(format!("'{}' has no address", target.host)))
 }
 
+/// Why no way brought the page, with the reason of each, or the one that they share.
+fn failure(report: &PageReport, target: &Target) -> Problem {
+    let PageReport { url, address, ways, .. } = report;
+    let errors: Vec<(&str, &str)> =
+        ways.iter().filter_map(|way| Some((way.way.as_str(), way.error.as_deref()?))).collect();
+    let shared = errors.first().map(|(_, error)| *error).unwrap_or_default();
+    let (why, own_fix) = if errors.iter().all(|(_, error)| *error == shared) {
+        let (reason, fix) = shared.split_once("; ").map_or((shared, None), |(a, b)| (a, Some(b)));
+        (reason.to_owned(), fix)
+    } else {
+        let each = errors.iter().map(|(way, error)| format!("{way}: {error}"));
+        (each.collect::<Vec<_>>().join(". "), None)
+    };
+    let fix = match own_fix {
+        _ if target.is_plumb => {
+            "start 'plumb agent --http ADDRESS' there, look whether a firewall lets its port through, or give a \
+             whole URL for a server of another kind"
+        }
+        Some(fix) => fix,
+        None => "look whether a browser or curl can fetch it from this host",
+    };
+    Problem::trouble(format!("no way brought {url} from {address}")).because(why).fix(fix)
+}
+
 fn render(report: &PageReport, output: &Output) -> String {
     let style = output.style;
     let visit = report.ways.iter().find_map(|way| way.visits.first());
@@ -162,16 +193,11 @@ fn render(report: &PageReport, output: &Output) -> String {
         ]);
     }
     let visits = report.ways.iter().map(|way| way.visits.len()).max().unwrap_or(0);
-    if visits > 0 {
-        out += &text::render(&table, style);
-    }
+    out += &text::render(&table, style);
     for way in &report.ways {
         if let Some(error) = &way.error {
             out += &put(output, Ink::Warn, &format!("{}: {error}", name(way)));
         }
-    }
-    if visits == 0 {
-        return out;
     }
     out += &put(
         output,
