@@ -5,16 +5,19 @@
 use schemars::{JsonSchema, schema_for};
 use serde_json::{Value, json};
 
+use crate::document::agent::{self, AgentDocument};
 use crate::document::check::{self, CheckDocument};
 use crate::document::compare::{self, CompareDocument};
 use crate::document::doctor::{self, DoctorDocument};
 use crate::document::explain::{self, ExplainDocument};
+use crate::document::http::{self, HttpDocument};
 use crate::document::iperf3::{self, Iperf3Document};
 use crate::document::link::{self, LinkDocument};
 use crate::document::link_check::{self, LinkCheckDocument};
 use crate::document::links::{self, LinksDocument};
 use crate::document::list::{self, ListDocument};
 use crate::document::net::{self, NetDocument};
+use crate::document::pair::{self, PairDocument};
 use crate::document::runs::{self, RunsDocument};
 use crate::document::selftest::{self, SelftestDocument};
 use crate::document::stack::{self, StackDocument};
@@ -50,6 +53,9 @@ pub fn all() -> Vec<Published> {
         published::<LinkCheckDocument>(link_check::SCHEMA),
         published::<LinksDocument>(links::SCHEMA),
         published::<NetDocument>(net::SCHEMA),
+        published::<HttpDocument>(http::SCHEMA),
+        published::<AgentDocument>(agent::SCHEMA),
+        published::<PairDocument>(pair::SCHEMA),
     ]
 }
 

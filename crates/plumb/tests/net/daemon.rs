@@ -83,6 +83,7 @@ impl Daemon {
         let stdout = child.stdout.take().unwrap();
         let said = serde_json::Deserializer::from_reader(stdout).into_iter::<Value>().next();
         let said = said.expect("the agent says where it listens").unwrap();
+        assert_eq!(crate::schema_faults("plumb.agent-1", &said), [] as [String; 0]);
         let text = |name: &str| said[name].as_str().unwrap().to_owned();
         Self { child, address: text("address").parse().unwrap(), token: text("token"), _home: home }
     }

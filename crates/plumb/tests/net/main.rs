@@ -11,6 +11,7 @@ mod hosts;
 mod lost;
 mod nat;
 mod noise;
+mod page;
 mod ssh;
 mod strangers;
 mod trouble;

@@ -5,21 +5,14 @@
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 
+use plumb_analysis::document::agent::{AgentDocument, SCHEMA};
 use plumb_net::http::DEFAULT_PORT;
 use plumb_net::http::server::{Limits, Server};
-use serde::Serialize;
 
 use super::address;
 use crate::cli::keys;
 use crate::cli::output::{Failure, Output};
 use crate::problem::{Exit, Problem};
-
-/// What a program that starts the server needs to know.
-#[derive(Debug, Serialize)]
-struct Serving {
-    address: SocketAddr,
-    fingerprint: String,
-}
 
 /// Serves on `place` until it is stopped.
 ///
@@ -35,7 +28,13 @@ pub fn serve(place: &str, output: &Output) -> Result<Exit, Failure> {
     let address = server.address().map_err(|error| fault(&error))?;
     let fingerprint = server.fingerprint().to_string();
     if output.json {
-        output.document(&Serving { address, fingerprint })?;
+        output.document(&AgentDocument {
+            schema: SCHEMA.to_owned(),
+            mode: "http".to_owned(),
+            address: address.to_string(),
+            fingerprint,
+            token: None,
+        })?;
     } else {
         output.page(&format!(
             "One page with 12 images, 40 kB in all, until Ctrl-C:\n  http://{address}/   HTTP/1.1 and \

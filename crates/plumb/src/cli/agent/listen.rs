@@ -3,27 +3,17 @@
 //! Left out: who is let in (`plumb_net::secure::listener`), and what is done for them
 //! (`plumb_net::agent`).
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
+use plumb_analysis::document::agent::{AgentDocument, SCHEMA};
 use plumb_net::agent::Agent;
 use plumb_net::secure::greeting::Refusal;
 use plumb_net::secure::{DEFAULT_PORT, Event, Limits, Listener, SecureStream, Service, Token};
-use serde::Serialize;
 
 use super::address;
 use crate::cli::keys;
 use crate::cli::output::{Failure, Output, stderr_line};
 use crate::problem::{Exit, Problem};
-
-/// What a program that starts the agent needs to know.
-#[derive(Debug, Serialize)]
-struct Listening {
-    address: SocketAddr,
-    fingerprint: String,
-    /// The token of a pairing, where one was asked for.
-    token: Option<String>,
-}
 
 /// Serves sessions and says what happens.
 struct Sessions<'a> {
@@ -94,7 +84,13 @@ pub fn listen(
         listener.open_pairing(token);
     }
     if output.json {
-        output.document(&Listening { address, fingerprint, token: shown })?;
+        output.document(&AgentDocument {
+            schema: SCHEMA.to_owned(),
+            mode: "listen".to_owned(),
+            address: address.to_string(),
+            fingerprint,
+            token: shown,
+        })?;
     } else {
         let mut page = format!("Listening on {address} until Ctrl-C, with the key {fingerprint}\n");
         if let Some(token) = shown {

@@ -5,6 +5,7 @@
 use std::net::SocketAddr;
 
 use clap::Args;
+use plumb_analysis::document::http::{HttpDocument, HttpVisit, HttpWay, SCHEMA};
 use plumb_base::seed::Seed;
 use plumb_base::units::Unit;
 use plumb_net::http::client::{Visit, Way};
@@ -91,7 +92,7 @@ impl HttpOptions {
             return Err(failure(&report, &target).into());
         }
         if output.json {
-            output.document(&report)?;
+            output.document(&document(report, is_interrupted))?;
         } else {
             output.page(&render(&report, output))?;
         }
@@ -135,6 +136,29 @@ fn choose(target: &Target) -> Result<SocketAddr, Problem> {
         .copied()
         .or(first)
         .ok_or_else(|| Problem::trouble(format!("'{}' has no address", target.host)))
+}
+
+fn document(report: PageReport, is_interrupted: bool) -> HttpDocument {
+    let PageReport { url, address, is_verified, is_server_proven, seed, ways } = report;
+    let ended = if is_interrupted { "interrupted" } else { "complete" };
+    let visit = |visit: &Visit| {
+        let Visit { total_ns, connected_ns, page_ns, cpu_ns, connections, objects, bytes } = *visit;
+        HttpVisit { total_ns, connected_ns, page_ns, cpu_ns, connections, objects, bytes }
+    };
+    let way = |way: WayReport| {
+        let WayReport { way, is_encrypted, visits, error } = way;
+        HttpWay { way, is_encrypted, visits: visits.iter().map(visit).collect(), error }
+    };
+    HttpDocument {
+        schema: SCHEMA.to_owned(),
+        url,
+        address,
+        is_verified,
+        is_server_proven,
+        seed,
+        ended: ended.to_owned(),
+        ways: ways.into_iter().map(way).collect(),
+    }
 }
 
 /// Why no way brought the page, with the reason of each, or the one that they share.

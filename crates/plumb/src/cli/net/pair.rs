@@ -2,21 +2,14 @@
 //!
 //! Left out: the proofs, which are `plumb_net::secure`'s.
 
+use plumb_analysis::document::pair::{PairDocument, SCHEMA};
 use plumb_net::secure::token::NoToken;
 use plumb_net::secure::{ConnectError, Remote, SecureStream, connect};
-use serde::Serialize;
 
 use crate::cli::agent::address;
 use crate::cli::keys;
 use crate::cli::output::{Failure, Output};
 use crate::problem::{Exit, Problem};
-
-/// What `--json` says of a pairing.
-#[derive(Debug, Serialize)]
-struct Paired {
-    agent: String,
-    fingerprint: String,
-}
 
 /// The agent that `host` names, with its port.
 ///
@@ -53,7 +46,7 @@ pub fn pair(host: &str, token: &str, output: &Output) -> Result<Exit, Failure> {
             .map_err(|error| problem(&error))?;
     let (agent, fingerprint) = (remote.name, fingerprint.to_string());
     if output.json {
-        output.document(&Paired { agent, fingerprint })?;
+        output.document(&PairDocument { schema: SCHEMA.to_owned(), agent, fingerprint })?;
     } else {
         output.page(&format!(
             "Paired with {agent}, whose key is {fingerprint}.\nMeasure with it:\n  plumb net tls:{host}\n"

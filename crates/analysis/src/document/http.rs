@@ -1,0 +1,62 @@
+//! A page fetched over every version of HTTP, `plumb.http/1`.
+//!
+//! Left out: fetching it; the command line fills this in.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The name of this document's shape.
+pub const SCHEMA: &str = "plumb.http/1";
+
+/// A page, and every visit.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct HttpDocument {
+    /// Always `plumb.http/1`.
+    pub schema: String,
+    /// The page's URL.
+    pub url: String,
+    /// The address and port that it was fetched from.
+    pub address: String,
+    /// Whether every byte of every visit was compared with what it has to be.
+    pub is_verified: bool,
+    /// Whether the server's certificate was checked, where a visit saw one.
+    pub is_server_proven: bool,
+    /// The seed of the order.
+    pub seed: u64,
+    /// `complete`, or `interrupted`.
+    pub ended: String,
+    /// One entry for each way.
+    pub ways: Vec<HttpWay>,
+}
+
+/// One way to fetch it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct HttpWay {
+    /// `one-each`, `keep-alive`, `pipelined`, `http2` or `http3`.
+    pub way: String,
+    /// Whether everything was encrypted.
+    pub is_encrypted: bool,
+    /// Every visit that counts, in order.
+    pub visits: Vec<HttpVisit>,
+    /// Why there are no more, where that is so.
+    pub error: Option<String>,
+}
+
+/// One visit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct HttpVisit {
+    /// From the first connection attempt to the last byte of the last object.
+    pub total_ns: u64,
+    /// Until the first connection could be used, encryption included.
+    pub connected_ns: u64,
+    /// Until the whole of the page itself was there.
+    pub page_ns: u64,
+    /// Processor time of the client.
+    pub cpu_ns: u64,
+    /// Connections that it took.
+    pub connections: u32,
+    /// Objects, the page included.
+    pub objects: u32,
+    /// Bytes of all bodies.
+    pub bytes: u64,
+}
