@@ -41,7 +41,7 @@ fn what_cannot_be_done_is_said_with_its_fix_before_anything_is_made() {
     let (code, said) = bench.failed(&["--isolated", "--", "/etc/passwd"]);
     assert!(code == Some(126) && said.contains("cannot start '/etc/passwd'"), "{said}");
     let (code, said) = bench.failed(&["--isolated", "--pcap", "/no/dir/x", "--", "true"]);
-    assert!(code == Some(2) && said.contains("cannot write /no/dir/x"), "{said}");
+    assert!(code == Some(2) && said.contains("write the recording /no/dir/x"), "{said}");
     let (code, said) = bench.failed(&["up", "lab", "--hosts", "a"]);
     assert!(code == Some(2) && said.contains("--hosts a,b"), "{said}");
     let (code, said) = bench.failed(&["up", "lab", "--hosts", "a,a"]);
