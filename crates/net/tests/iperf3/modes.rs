@@ -4,7 +4,7 @@ use plumb_base::time::Span;
 use plumb_base::units::rate::Rate;
 use plumb_net::iperf3::client::ClientError;
 use plumb_net::iperf3::control::ControlError;
-use plumb_net::iperf3::parameters::{Direction, Protocol};
+use plumb_net::iperf3::parameters::{Direction, Extent, Protocol};
 use plumb_net::iperf3::record::Test;
 use plumb_net::iperf3::report::Report;
 use plumb_net::iperf3::session::Limits;
@@ -64,7 +64,10 @@ pub fn assert_sound(words: &str, test: &Test) {
     }
     let report = serde_json::to_value(Report::of(test)).unwrap();
     let received = report["end"]["sum_received"]["bits_per_second"].as_f64().unwrap();
-    assert!(received > 0.0, "{words}: {report}");
+    // iperf3 reads no more once all is sent, and large buffers may still hold all of a number of bytes.
+    let may_be_held = test.parameters.protocol == Protocol::Tcp
+        && !matches!(test.parameters.extent, Extent::Seconds(_));
+    assert!(received > 0.0 || may_be_held, "{words}: {report}");
 }
 
 /// What holds where both sides drain: nothing is between the two counts.
