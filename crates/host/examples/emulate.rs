@@ -13,12 +13,14 @@ use plumb_host::emulate::Precision;
 mod bed;
 #[path = "emulate/measure.rs"]
 mod measure;
+#[path = "emulate/witness.rs"]
+mod witness;
 
 use bed::{Bed, Wire};
 
 const USAGE: &str = "usage: emulate MEASURE --wire tap|tap-plain|packet|xdp|tbf|none|bare [--precision busy|hybrid|timer]
     [--rate BITS] [--delay MICROSECONDS] [--limit 1MB|64p|1bdp] [--seconds N] [--size BYTES] [--load SHARE]
-    [--congestion NAME] [--window BYTES] [--burst SEGMENTS]
+    [--congestion NAME] [--window BYTES] [--burst SEGMENTS] [--acknowledge each]
   delay      one-way delay error of datagrams that load a link of --rate to --load; over `bare`,
              how late a thread is that only spins
   rate       what a link of --rate carries when it is offered more
@@ -46,6 +48,8 @@ pub(crate) struct Task {
     pub(crate) congestion: Option<String>,
     /// Most segments that Linux hands to the device at once.
     pub(crate) burst: Option<u32>,
+    /// Whether the receiver of a stream acknowledges each segment at once.
+    pub(crate) acknowledges_each: bool,
 }
 
 fn main() {
@@ -56,14 +60,22 @@ fn main() {
         return measure::bare(&task);
     }
     let bed = Bed::new(&task);
+    let mut delays = None;
     match measure.as_str() {
-        "delay" => measure::delay(&bed, &task),
+        "delay" => delays = Some(measure::delay(&bed, &task)),
         "rate" => measure::rate(&bed, &task),
         "datagrams" => measure::datagrams(&bed, &task),
         "stream" => measure::stream(&bed, &task),
         _ => println!("{USAGE}"),
     }
-    bed.end(measure, &task);
+    let left = bed.end();
+    if let Some(delays) = delays {
+        let taken = left.as_ref().map_or(&[][..], |left| &left.taken);
+        measure::tell_delay(&task, &delays, taken);
+    }
+    if let Some(left) = left {
+        left.tell(measure, &task);
+    }
 }
 
 fn parse(arguments: &[String]) -> Task {
@@ -79,6 +91,7 @@ fn parse(arguments: &[String]) -> Task {
         window: None,
         congestion: None,
         burst: None,
+        acknowledges_each: false,
     };
     for pair in arguments.chunks(2) {
         let [name, value] = pair else { panic!("{pair:?} needs a value\n{USAGE}") };
@@ -98,6 +111,7 @@ fn parse(arguments: &[String]) -> Task {
             "--size" => task.size = number(value),
             "--load" => task.load = number(value),
             "--window" => task.window = Some(number(value)),
+            "--acknowledge" => task.acknowledges_each = value == "each",
             "--burst" => task.burst = Some(number(value)),
             "--congestion" => task.congestion = Some(value.clone()),
             _ => panic!("{name} is no option\n{USAGE}"),

@@ -11,7 +11,9 @@ use plumb_host::clock::{Stopwatch, Timeline, calibrate};
 use plumb_host::device::packet::{PacketDevice, PacketOptions, Receive};
 use plumb_host::device::xdp::{XdpDevice, XdpOptions};
 use plumb_host::device::{Device, DeviceCounters, Wait};
-use plumb_host::emulate::{Control, DriverReport, Emulator, Inside, Interface, Options, taps};
+use plumb_host::emulate::{
+    Control, DriverReport, Emulator, Inside, Interface, Options, Precision, taps,
+};
 use plumb_host::lab::{Far, LinkOptions, Namespace, TestBed};
 use plumb_link::link::Link;
 use plumb_link::spec::LinkSpec;
@@ -21,6 +23,7 @@ use plumb_wire::medium::Medium;
 use plumb_wire::packet::{Frames, Pool};
 
 use crate::Task;
+use crate::witness::{self, Taken, Watched};
 
 /// What is between the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,9 +60,11 @@ impl Wire {
 }
 
 /// What the driver's thread had to say at its end.
-struct Left {
+pub struct Left {
     report: DriverReport,
     counters: Vec<DeviceCounters>,
+    /// When its CPU was taken from it; of one that never sleeps.
+    pub taken: Vec<Taken>,
 }
 
 /// Two namespaces, and what is between them.
@@ -124,11 +129,18 @@ impl Bed {
         assert!(self.bed.in_a(limit).unwrap().success(), "ip link set");
     }
 
-    /// Stops the driver, and prints what it has to say.
-    pub fn end(self, measure: &str, task: &Task) {
-        let Some((control, thread)) = self.driver else { return };
+    /// Stops the driver; what it has to say.
+    pub fn end(self) -> Option<Left> {
+        let (control, thread) = self.driver?;
         control.stop();
-        let Left { report, counters } = thread.join().unwrap();
+        Some(thread.join().unwrap())
+    }
+}
+
+impl Left {
+    /// Prints it.
+    pub fn tell(self, measure: &str, task: &Task) {
+        let Self { report, counters, .. } = self;
         let late = |p: f64| report.punctuality.lateness.quantile(p);
         println!(
             "{{\"driver\":\"{measure}\",\"wire\":\"{:?}\",\"precision\":\"{}\",\"margin_ns\":{},\"tolerance_ns\":{},\"frames\":{},\
@@ -200,6 +212,7 @@ fn drive<D: Device + Send + 'static>(
         let timeline = Timeline::begin(watch);
         let link = Link::new(&spec, Medium::Ethernet, timeline.now()).unwrap();
         let options = Options { precision, ..Options::default() };
+        let devices = devices.into_iter().map(Watched).collect();
         let mut emulator = Emulator::new(link, devices, pool, timeline, options).unwrap();
         for (port, interface) in (0..).zip(interfaces) {
             emulator.watch(Port(port), interface);
@@ -208,7 +221,9 @@ fn drive<D: Device + Send + 'static>(
         emulator.run().unwrap();
         let report = emulator.inside().report();
         let counters = emulator.devices().iter().map(Device::counters).collect();
-        Left { report, counters }
+        // A sleep is a look that comes late, too.
+        let taken = if precision == Precision::Busy { witness::taken() } else { Vec::new() };
+        Left { report, counters, taken }
     });
     affinity::bind(&[first]).unwrap();
     (hears.recv().unwrap(), thread)

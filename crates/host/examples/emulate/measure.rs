@@ -19,6 +19,7 @@ use plumb_sys::socket::{IntOption, congestion, set_congestion, set_option};
 
 use crate::Task;
 use crate::bed::Bed;
+use crate::witness::{self, Taken};
 
 /// Bytes of Ethernet, IPv4 and UDP headers.
 const HEADERS: usize = 14 + 20 + 8;
@@ -50,133 +51,200 @@ fn pair(bed: &Bed) -> (UdpSocket, UdpSocket) {
 /// A datagram whose sending took longer, in nanoseconds, was disturbed: when it entered is not known.
 const DISTURBED: u64 = 20_000;
 
-/// Sends at `load` of the rate; what each datagram took beyond what the model says, from before its
-/// sending to the moment at which the kernel has it at the other end.
-pub fn delay(bed: &Bed, task: &Task) {
-    let real = || read_ns(Clock::Realtime);
+/// What became of the datagrams of a measurement of delay.
+pub struct Delays {
+    /// When each was sent, at the earliest and at the latest.
+    sent: Vec<(u64, u64)>,
+    /// When the kernel had it at the other end.
+    arrived: Vec<Option<u64>>,
+}
+
+/// Sends at `load` of the rate, and notes when each datagram was sent, and when the kernel had it at the
+/// other end.
+pub fn delay(bed: &Bed, task: &Task) -> Delays {
     let (near, far) = pair(bed);
     stamp_receptions(far.as_fd()).unwrap();
     let mut pace = Pace::new(task);
     let mut payload = vec![0; task.size.max(16)];
     let mut buffer = vec![0; 65_536];
-    let mut errors = Vec::new();
+    let mut delays = Delays { sent: Vec::new(), arrived: Vec::new() };
     let mut arrived = 0;
-    let end = after(real(), task.seconds);
+    let end = after(witness::now(), task.seconds);
     let grace = task.delay_us * 1_000 + 200_000_000;
     loop {
-        let at = real();
-        if at >= end + grace || (at >= end && arrived == pace.due.len()) {
+        let at = witness::now();
+        if at >= end + grace || (at >= end && arrived == delays.sent.len()) {
             break;
         }
         if at < end && pace.is_time(at) {
-            payload[..8].copy_from_slice(&(pace.due.len() as u64).to_le_bytes());
-            let begun = real();
+            payload[..8].copy_from_slice(&(delays.sent.len() as u64).to_le_bytes());
+            let begun = witness::now();
             if near.send(&payload).is_ok() {
-                pace.sent(begun, real());
+                delays.sent.push((begun, witness::now()));
+                delays.arrived.push(None);
+                pace.sent(begun);
             }
         }
         match receive_stamped(far.as_fd(), &mut buffer) {
             Ok((_, at)) => {
                 arrived += 1;
                 let number = u64::from_le_bytes(buffer[..8].try_into().unwrap());
-                if let Some(due) = pace.due[usize::try_from(number).unwrap()] {
-                    errors.push((at.unwrap() as f64 - due) / 1e3);
-                }
+                delays.arrived[usize::try_from(number).unwrap()] = at;
             }
             Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock, "{error}"),
         }
     }
-    tell_delay(task, &pace, errors);
+    delays
 }
 
 /// The same without any network: a thread on the driver's CPU that spins until each moment is
 /// there. What it is late by is what this machine takes from whoever spins.
 pub fn bare(task: &Task) {
     let mut pace = Pace::new(task);
-    let begin = now();
+    let begin = witness::now();
     let end = after(begin, task.seconds);
-    let (tell, told) = std::sync::mpsc::channel::<f64>();
+    let (tell, told) = std::sync::mpsc::channel::<u64>();
+    let relay_task = task.clone();
     let relay = std::thread::spawn(move || {
         let cpus = affinity::allowed_cpus().unwrap();
         affinity::bind(&[cpus[cpus.len() - 1]]).unwrap();
-        let mut errors = Vec::new();
+        let mut model = Model::new(&relay_task);
         let mut waiting = std::collections::VecDeque::new();
+        let mut arrived = Vec::new();
         let mut is_over = false;
         while !is_over || !waiting.is_empty() {
+            let at = witness::look();
             match told.try_recv() {
-                Ok(due) => waiting.push_back(due),
+                Ok(sent) => waiting.push_back(model.due(sent)),
                 Err(TryRecvError::Empty) => {}
                 Err(TryRecvError::Disconnected) => is_over = true,
             }
-            let at = now() as f64;
             while waiting.front().is_some_and(|due| *due <= at) {
-                errors.extend(waiting.pop_front().map(|due| (at - due) / 1e3));
+                waiting.pop_front();
+                arrived.push(Some(at));
             }
         }
-        errors
+        (arrived, witness::taken())
     });
     affinity::bind(&affinity::allowed_cpus().unwrap()[..1]).unwrap();
-    while now() < end {
-        if pace.is_time(now()) {
-            let begun = now();
-            pace.sent(begun, now());
-            tell.send(pace.due.last().copied().flatten().unwrap_or(begun as f64)).unwrap();
+    let mut sent = Vec::new();
+    while witness::now() < end {
+        let at = witness::now();
+        if pace.is_time(at) {
+            pace.sent(at);
+            sent.push((at, at));
+            tell.send(at).unwrap();
         }
     }
     drop(tell);
-    tell_delay(task, &pace, relay.join().unwrap());
+    let (arrived, taken) = relay.join().unwrap();
+    tell_delay(task, &Delays { sent, arrived }, &taken);
 }
 
-/// When datagrams are sent, and when the model of the link delivers them.
+/// When datagrams are sent.
 struct Pace {
     interval: f64,
-    wire_ns: f64,
-    delay_ns: f64,
     next: f64,
-    /// When the model's link is free again.
-    free: f64,
-    /// When each is due, in nanoseconds; absent where its sending was disturbed.
-    due: Vec<Option<f64>>,
 }
 
 impl Pace {
     fn new(task: &Task) -> Self {
-        let bits = (task.size + HEADERS) as f64 * 8.0;
-        let wire_ns = task.rate.map_or(0.0, |rate| bits * 1e9 / rate as f64);
-        let interval = if wire_ns > 0.0 { wire_ns / task.load } else { 50_000.0 };
-        let delay_ns = task.delay_us as f64 * 1e3;
-        Self { interval, wire_ns, delay_ns, next: 0.0, free: 0.0, due: Vec::new() }
+        let wire = Model::new(task).wire;
+        let interval =
+            if wire > Span::ZERO { wire.as_ps() as f64 / 1e3 / task.load } else { 50_000.0 };
+        Self { interval, next: 0.0 }
     }
 
     fn is_time(&self, at: u64) -> bool {
         at as f64 >= self.next
     }
 
-    /// One was sent between these two moments.
-    fn sent(&mut self, begun: u64, done: u64) {
-        let is_disturbed = done - begun > DISTURBED;
-        let entered = if is_disturbed { done } else { begun } as f64;
-        self.free = self.free.max(entered) + self.wire_ns;
-        self.due.push((!is_disturbed).then_some(self.free + self.delay_ns));
+    fn sent(&mut self, at: u64) {
         // What was missed is not made up for: it would queue.
-        self.next = (self.next + self.interval).max(begun as f64);
+        self.next = (self.next + self.interval).max(at as f64);
     }
 }
 
-fn tell_delay(task: &Task, pace: &Pace, mut errors: Vec<f64>) {
-    errors.sort_by(f64::total_cmp);
-    let q = |p| quantile::of_sorted(&errors, p);
+/// When the model of the link delivers what enters.
+struct Model {
+    wire: Span,
+    delay: Span,
+    /// When the link is free again, and the remainder that is no whole nanosecond.
+    free: (u64, Span),
+}
+
+impl Model {
+    fn new(task: &Task) -> Self {
+        let bits = (task.size + HEADERS) as u64 * 8;
+        let wire =
+            task.rate.map_or(Span::ZERO, |rate| Span::from_ps(bits * 1_000_000_000_000 / rate));
+        Self { wire, delay: Span::from_us(task.delay_us), free: (0, Span::ZERO) }
+    }
+
+    /// The nanosecond at which it comes out.
+    fn due(&mut self, entered: u64) -> u64 {
+        let (free, rest) = self.free.max((entered, Span::ZERO));
+        let left = rest + self.wire;
+        self.free = (free + left.as_ns(), left - Span::from_ns(left.as_ns()));
+        self.free.0 + self.delay.as_ns()
+    }
+}
+
+/// From one nanosecond to another, in microseconds; negative where the other was earlier.
+fn microseconds(from: u64, to: u64) -> f64 {
+    if to < from { -microseconds(to, from) } else { (to - from) as f64 / 1e3 }
+}
+
+/// What datagrams took beyond what the model says, in microseconds: of all, and of those in whose way the
+/// machine gave the driver its CPU. A datagram that was sent, or was due, while the CPU was taken is not of
+/// the latter; for those behind it, it enters when the CPU is back.
+pub fn tell_delay(task: &Task, delays: &Delays, taken: &[Taken]) {
+    let during = |at: u64| {
+        let next = taken.partition_point(|taken| taken.end <= at);
+        taken.get(next).filter(|taken| taken.begin <= at)
+    };
+    let (mut blind, mut told) = (Model::new(task), Model::new(task));
+    let (mut all, mut given) = (Vec::new(), Vec::new());
+    let mut disturbed = 0;
+    for (&(begun, done), arrived) in delays.sent.iter().zip(&delays.arrived) {
+        let is_disturbed = done - begun > DISTURBED;
+        disturbed += u64::from(is_disturbed);
+        let entered = if is_disturbed { done } else { begun };
+        let away = during(entered);
+        let due = told.due(away.map_or(entered, |taken| taken.end));
+        let blind_due = blind.due(entered);
+        let Some(arrived) = *arrived else { continue };
+        if is_disturbed {
+            continue;
+        }
+        all.push(microseconds(blind_due, arrived));
+        if away.is_none() && during(due).is_none() {
+            given.push(microseconds(due, arrived));
+        }
+    }
+    all.sort_by(f64::total_cmp);
+    given.sort_by(f64::total_cmp);
+    let q = |p| quantile::of_sorted(&all, p);
+    let given_q = |p| quantile::of_sorted(&given, p);
+    let taken_ns: u64 = taken.iter().map(|taken| taken.end - taken.begin).sum();
     println!(
-        "{{\"measure\":\"delay\",\"wire\":\"{:?}\",\"sent\":{},\"disturbed\":{},\"received\":{},\"min_us\":{:.2},\"p50_us\":{:.2},\"p99_us\":{:.2},\"p999_us\":{:.2},\"max_us\":{:.2}}}",
+        "{{\"measure\":\"delay\",\"wire\":\"{:?}\",\"sent\":{},\"disturbed\":{disturbed},\"received\":{},\
+         \"min_us\":{:.2},\"p50_us\":{:.2},\"p99_us\":{:.2},\"p999_us\":{:.2},\"max_us\":{:.2},\
+         \"taken\":{},\"taken_share\":{:.5},\"given\":{},\"given_p50_us\":{:.2},\"given_p99_us\":{:.2},\"given_p999_us\":{:.2}}}",
         task.wire,
-        pace.due.len(),
-        pace.due.iter().filter(|due| due.is_none()).count(),
-        errors.len(),
-        errors[0],
+        delays.sent.len(),
+        all.len(),
+        all[0],
         q(0.5),
         q(0.99),
         q(0.999),
-        errors[errors.len() - 1],
+        all[all.len() - 1],
+        taken.len(),
+        taken_ns as f64 / 1e9 / task.seconds,
+        given.len(),
+        given_q(0.5),
+        given_q(0.99),
+        given_q(0.999),
     );
 }
 
@@ -271,7 +339,7 @@ pub fn stream(bed: &Bed, task: &Task) {
         }
     };
     clamp(listener.as_fd());
-    let seconds = task.seconds;
+    let (seconds, acknowledges_each) = (task.seconds, task.acknowledges_each);
     // The slow start, and the queue's filling, are not what is asked.
     let warm = 2.0 + 40.0 * task.delay_us as f64 * 2e-6;
     let receiver = std::thread::spawn(move || {
@@ -281,6 +349,10 @@ pub fn stream(bed: &Bed, task: &Task) {
         let (mut first, mut count) = (None, 0_u64);
         loop {
             let len = stream.read(&mut buffer).unwrap();
+            if acknowledges_each {
+                // Linux takes it back by itself.
+                set_option(stream.as_fd(), IntOption::QuickAck, 1).unwrap();
+            }
             // Linux forgets the limit whenever it learns what segments cost in memory (since 6.9).
             clamp(stream.as_fd());
             let at = now();
