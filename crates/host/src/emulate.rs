@@ -302,6 +302,7 @@ impl<N: Network, D: Device> Emulator<N, D> {
         let is_near = left.is_some_and(|left| left <= margin);
         if is_near || may_come || self.options.precision == Precision::Busy {
             std::hint::spin_loop();
+            self.inside.account.on_idle();
             return Ok(());
         }
         let asleep = left.map_or(HEARTBEAT, |left| (left - margin).min(HEARTBEAT));

@@ -321,7 +321,7 @@ impl fmt::Display for Row<'_> {
         let Event { name, wire, figure, target, .. } = self.event;
         let interval =
             format!("[{:.4}, {:.4}] {}", self.interval.lo, self.interval.hi, figure.unit());
-        write!(f, "{name:<32} {wire:<10} {:>10.4}  {interval:<22}", self.median)?;
+        write!(f, "{name:<34} {wire:<10} {:>10.4}  {interval:<22}", self.median)?;
         if let (Some(target), Some(verdict)) = (target, self.verdict) {
             write!(f, " {target} {verdict}")?;
         }

@@ -10,8 +10,9 @@ use plumb_base::stats::histogram::Histogram;
 use plumb_base::time::{Instant, Span};
 use plumb_sys::clock::{Clock, read_ns};
 
-/// A driver that is away for longer than this, beyond any wait of its own, is noticed to have been. Shorter
-/// absences show in the lateness of frames.
+/// A driver that had something to do and is away for longer than this, beyond any wait of its own, is noticed
+/// to have been. Where it had nothing to do, the tolerance is enough: an idle turn takes a microsecond or two.
+/// Shorter absences show in the lateness of frames.
 pub const ABSENCE_MIN: Span = Span::from_ms(1);
 
 /// How punctual a driver was so far.
@@ -77,8 +78,10 @@ pub(super) struct Account {
     asleep_until: Option<Instant>,
     /// Whether it was, before the last look.
     slept: bool,
-    /// How long before the last look it did not look, its own sleep left out.
-    away: Span,
+    /// Whether it did nothing but look in its last turn.
+    was_idle: bool,
+    /// How long before the last look it did not look, its own sleep left out, where that is an absence.
+    absent: Span,
     /// How long it did not look in all.
     unseen: Span,
     schedule: Option<File>,
@@ -105,7 +108,8 @@ impl Account {
             last_look: now,
             asleep_until: None,
             slept: false,
-            away: Span::ZERO,
+            was_idle: false,
+            absent: Span::ZERO,
             unseen: Span::ZERO,
             schedule,
             waited_before,
@@ -119,12 +123,21 @@ impl Account {
     pub(super) fn on_look(&mut self, now: Instant) {
         self.slept = self.asleep_until.is_some();
         let expected = self.asleep_until.take().unwrap_or(self.last_look);
-        self.away = now.saturating_since(expected.max(self.last_look));
+        let away = now.saturating_since(expected.max(self.last_look));
         self.unseen = now.saturating_since(self.last_look);
-        if self.away > ABSENCE_MIN {
-            self.absences.add(self.away);
+        let was_idle = std::mem::take(&mut self.was_idle);
+        let is_absence = away > if was_idle { self.tolerance.min(ABSENCE_MIN) } else { ABSENCE_MIN };
+        self.absent = if is_absence { away } else { Span::ZERO };
+        if is_absence {
+            self.absences.add(away);
         }
         self.last_look = now;
+    }
+
+    /// The driver found nothing to do in this turn, and looks again at once.
+    #[inline]
+    pub(super) fn on_idle(&mut self) {
+        self.was_idle = true;
     }
 
     /// Frames have come in since the last look. To be told after they were seen to: the kernel may be asked.
@@ -141,8 +154,7 @@ impl Account {
 
     /// `waited` is how long the driver was ready to run and had no CPU since it was last asked.
     fn judge_entry(&mut self, frames: usize, waited: Span) {
-        let absent = if self.away > ABSENCE_MIN { self.away } else { Span::ZERO };
-        let late = waited.min(self.unseen).max(absent);
+        let late = waited.min(self.unseen).max(self.absent);
         if late > self.tolerance {
             self.entered_late += frames as u64;
             self.entered_late_worst = self.entered_late_worst.max(late);
@@ -269,6 +281,27 @@ mod tests {
         assert_eq!(punctuality.entered_late, 2);
         assert_eq!(punctuality.entered_late_worst, Span::from_ms(100));
         assert_eq!(punctuality.found_asleep, 5, "those that it slept before, late or not");
+    }
+
+    #[test]
+    fn an_idle_driver_that_does_not_look_for_longer_than_the_tolerance_was_absent_and_a_busy_one_was_not() {
+        let mut account = account();
+        account.on_idle();
+        account.on_look(at(100));
+        account.on_entered(1);
+        assert_eq!(account.punctuality().absences, Sizes::default(), "as long as the tolerance");
+        account.on_look(at(400));
+        account.on_entered(1);
+        assert_eq!(account.punctuality().absences, Sizes::default(), "it had something to do");
+        account.on_idle();
+        account.on_look(at(700));
+        account.on_entered(2);
+        // Once: the turn that follows is not an idle one.
+        account.on_look(at(1_000));
+        let punctuality = account.punctuality();
+        let taken = Span::from_us(300);
+        assert_eq!(punctuality.absences, Sizes { count: 1, total: taken, worst: taken });
+        assert_eq!((punctuality.entered_late, punctuality.entered_late_worst), (2, taken));
     }
 
     #[test]
