@@ -134,12 +134,19 @@ impl Drop for Server {
 }
 
 fn is_bound(tables: &[String], port: u16) -> bool {
+    tables.iter().any(|table| awaits(&std::fs::read_to_string(table).unwrap_or_default(), port))
+}
+
+/// Whether a socket of the kernel's table awaits connections or datagrams there: what is left of the
+/// connections of an earlier server does not.
+fn awaits(table: &str, port: u16) -> bool {
+    const LISTENS: &str = "0A";
+    const UNCONNECTED: &str = "07";
     let suffix = format!(":{port:04X}");
-    tables.iter().any(|table| {
-        let table = std::fs::read_to_string(table).unwrap_or_default();
-        table
-            .lines()
-            .any(|line| line.split_whitespace().nth(1).is_some_and(|a| a.ends_with(&suffix)))
+    table.lines().any(|line| {
+        let mut words = line.split_whitespace().skip(1);
+        let is_there = words.next().is_some_and(|address| address.ends_with(&suffix));
+        is_there && words.nth(1).is_some_and(|state| [LISTENS, UNCONNECTED].contains(&state))
     })
 }
 
@@ -199,6 +206,21 @@ fn qperf_figure(text: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_port_is_awaited_by_who_listens_and_by_a_bound_datagram_socket_and_not_by_old_connections()
+    {
+        let line = |state: &str| {
+            format!(
+                "  sl  local_address rem_address   st\n   0: 02004E0A:14B5 01004E0A:C350 {state} 0:0\n"
+            )
+        };
+        assert!(awaits(&line("0A"), 5301));
+        assert!(awaits(&line("07"), 5301));
+        assert!(!awaits(&line("06"), 5301), "TIME_WAIT");
+        assert!(!awaits(&line("01"), 5301), "established");
+        assert!(!awaits(&line("0A"), 50_000), "the other side's port");
+    }
 
     #[test]
     fn the_peers_own_words_are_understood() {

@@ -126,7 +126,8 @@ impl Account {
         let away = now.saturating_since(expected.max(self.last_look));
         self.unseen = now.saturating_since(self.last_look);
         let was_idle = std::mem::take(&mut self.was_idle);
-        let is_absence = away > if was_idle { self.tolerance.min(ABSENCE_MIN) } else { ABSENCE_MIN };
+        let is_absence =
+            away > if was_idle { self.tolerance.min(ABSENCE_MIN) } else { ABSENCE_MIN };
         self.absent = if is_absence { away } else { Span::ZERO };
         if is_absence {
             self.absences.add(away);
@@ -284,7 +285,8 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_driver_that_does_not_look_for_longer_than_the_tolerance_was_absent_and_a_busy_one_was_not() {
+    fn an_idle_driver_that_does_not_look_for_longer_than_the_tolerance_was_absent_and_a_busy_one_was_not()
+     {
         let mut account = account();
         account.on_idle();
         account.on_look(at(100));
