@@ -7,7 +7,7 @@
 //! sees. Nothing listens but in the private namespace. There is room for so many flows; a new one
 //! beyond that takes the place of the one that can best be spared, and where none can, it is dropped.
 //! Left out: what is neither TCP nor UDP (an echo request to an address outside is dropped and
-//! counted), and UDP datagrams whose first one comes in fragments.
+//! counted).
 
 mod datagram;
 mod engine;

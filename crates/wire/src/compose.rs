@@ -401,14 +401,18 @@ mod tests {
     }
 
     #[test]
-    fn fragments_cover_their_datagram_and_only_a_whole_one_has_ports() {
+    fn fragments_cover_their_datagram_and_only_a_whole_one_or_for_sockets_the_first_has_ports() {
         let payload: Vec<u8> = (0..100).collect();
         for path in paths() {
             let fragments = path.fragments(9, Protocol::UDP, &payload, 48);
             let mut covered = Vec::new();
-            for frame in &fragments {
+            for (index, frame) in fragments.iter().enumerate() {
                 covered.extend(transport(frame));
                 assert_eq!(FiveTuple::of_frame(frame).unwrap().source_port, 0);
+                // 0, 1, 2, 3 at the front are both ports.
+                let sockets = FiveTuple::of_sockets(frame).unwrap();
+                let ports = if index == 0 { (0x0001, 0x0203) } else { (0, 0) };
+                assert_eq!((sockets.source_port, sockets.destination_port), ports);
             }
             assert_eq!((covered, fragments.len()), (payload.clone(), 3));
         }
@@ -421,6 +425,7 @@ mod tests {
         let frame = path.extended(&[options, options], Protocol::UDP, &[0, 5, 0, 6, 0, 8, 0, 0]);
         let flow = FiveTuple::of_frame(&frame).unwrap();
         assert_eq!((flow.source_port, flow.destination_port), (5, 6));
+        assert_eq!(FiveTuple::of_sockets(&frame), Some(flow));
     }
 
     #[test]

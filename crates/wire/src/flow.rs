@@ -10,7 +10,7 @@ use crate::protocol::Protocol;
 use crate::{ipv4, ipv6};
 
 /// Who sends to whom, over which transport. Ports are 0 where there are none, and in fragments:
-/// only the first has them, and all must belong to one flow.
+/// only the first has them, and all must belong to one flow. [`FiveTuple::of_sockets`] reads them there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FiveTuple {
     /// Who sends.
@@ -29,10 +29,22 @@ impl FiveTuple {
     /// The flow of an Ethernet frame; `None` for other than IP, and for what is malformed.
     #[inline]
     pub fn of_frame(bytes: &[u8]) -> Option<Self> {
+        Self::of_ethernet(bytes, Ports::Whole)
+    }
+
+    /// The same with the ports of a datagram's first fragment too: between which sockets the whole
+    /// of it is.
+    #[inline]
+    pub fn of_sockets(bytes: &[u8]) -> Option<Self> {
+        Self::of_ethernet(bytes, Ports::First)
+    }
+
+    #[inline]
+    fn of_ethernet(bytes: &[u8], ports: Ports) -> Option<Self> {
         let frame = Frame::parse(bytes).ok()?;
         match frame.ether_type() {
-            EtherType::IPV4 => Self::of_v4(&ipv4::Packet::parse(frame.payload()).ok()?),
-            EtherType::IPV6 => Self::of_v6(&ipv6::Packet::parse(frame.payload()).ok()?),
+            EtherType::IPV4 => Self::v4(&ipv4::Packet::parse(frame.payload()).ok()?, ports),
+            EtherType::IPV6 => Self::v6(&ipv6::Packet::parse(frame.payload()).ok()?, ports),
             _ => None,
         }
     }
@@ -50,8 +62,14 @@ impl FiveTuple {
     /// The flow of an IPv4 packet; `None` when its transport's ports are cut off.
     #[inline]
     pub fn of_v4(packet: &ipv4::Packet<'_>) -> Option<Self> {
-        let payload =
-            if packet.fragment_field().is_fragment() { None } else { Some(packet.payload()) };
+        Self::v4(packet, Ports::Whole)
+    }
+
+    #[inline]
+    fn v4(packet: &ipv4::Packet<'_>, of: Ports) -> Option<Self> {
+        let field = packet.fragment_field();
+        let has_ports = of.are_in(field.offset(), field.more());
+        let payload = has_ports.then(|| packet.payload());
         let (source_port, destination_port) = ports(packet.protocol(), payload)?;
         let (source, destination) = (packet.source().into(), packet.destination().into());
         let protocol = packet.protocol();
@@ -62,15 +80,20 @@ impl FiveTuple {
     /// transport's ports cut off.
     #[inline]
     pub fn of_v6(packet: &ipv6::Packet<'_>) -> Option<Self> {
+        Self::v6(packet, Ports::Whole)
+    }
+
+    #[inline]
+    fn v6(packet: &ipv6::Packet<'_>, of: Ports) -> Option<Self> {
         let mut extensions = packet.extensions();
-        let mut is_fragment = false;
+        let mut has_ports = true;
         for extension in extensions.by_ref() {
             if let Extension::Fragment(fragment) = extension.ok()? {
-                is_fragment = !fragment.is_atomic();
+                has_ports = of.are_in(fragment.offset, fragment.more);
             }
         }
         let protocol = extensions.protocol();
-        let payload = if is_fragment { None } else { Some(extensions.payload()) };
+        let payload = has_ports.then(|| extensions.payload());
         let (source_port, destination_port) = ports(protocol, payload)?;
         let (source, destination) = (packet.source().into(), packet.destination().into());
         Some(Self { source, destination, protocol, source_port, destination_port })
@@ -99,6 +122,23 @@ impl FiveTuple {
     }
 }
 
+/// Which packets' ports count.
+#[derive(Clone, Copy, Debug)]
+enum Ports {
+    /// Those of whole datagrams.
+    Whole,
+    /// Those of first fragments too.
+    First,
+}
+
+impl Ports {
+    /// Whether a packet has them: what is at the front of a datagram, and, for some, all of it.
+    #[inline]
+    const fn are_in(self, offset: u16, more: bool) -> bool {
+        offset == 0 && (!more || matches!(self, Self::First))
+    }
+}
+
 #[inline]
 fn halves(address: IpAddr) -> [u64; 2] {
     let bits = match address {
@@ -109,7 +149,7 @@ fn halves(address: IpAddr) -> [u64; 2] {
     [u64::from_be_bytes([a, b, c, d, e, f, g, h]), u64::from_be_bytes(low)]
 }
 
-/// The ports at the front of a transport's header; `payload` is `None` in a fragment.
+/// The ports at the front of a transport's header; `payload` is `None` where they do not count.
 #[inline]
 fn ports(protocol: Protocol, payload: Option<&[u8]>) -> Option<(u16, u16)> {
     match (protocol, payload) {

@@ -26,7 +26,9 @@ const DEPTH_MAX: u32 = 4;
 
 /// Reads `bytes` as an Ethernet frame, and what it carries.
 pub fn any_frame(bytes: &[u8]) {
-    let _ = FiveTuple::of_frame(bytes);
+    let (flow, sockets) = (FiveTuple::of_frame(bytes), FiveTuple::of_sockets(bytes));
+    // They may differ in what only a first fragment has.
+    assert!(sockets.is_none() || flow.is_some());
     let Ok(frame) = Frame::parse(bytes) else { return };
     assert_written(frame.header_len(), bytes, |out| frame.header().emit(out));
     match frame.ether_type() {

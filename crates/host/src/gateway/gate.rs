@@ -54,12 +54,12 @@ impl<D: Device> Gate<D> {
     /// Whether the device gets the packet; where not, it is with the engine, or ends.
     fn passes(&self, packet: &Packet, pool: &Pool) -> bool {
         let bytes = pool.bytes(packet);
-        let Some(flow) = FiveTuple::of_frame(bytes) else { return true };
+        let Some(flow) = FiveTuple::of_sockets(bytes) else { return true };
         if is_for_many(flow.destination) {
             return true;
         }
         let verdict = match flow.protocol {
-            // A later fragment: its first one has the ports.
+            // A later fragment, which waits with the kernel for its first one: that has the ports.
             Protocol::TCP | Protocol::UDP if flow.destination_port == 0 => Verdict::Pass,
             Protocol::TCP if !begins(bytes) => Verdict::Pass,
             Protocol::TCP => self.table.on_syn(flow),

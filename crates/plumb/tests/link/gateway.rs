@@ -1,9 +1,9 @@
 //! The way out of a link: TCP, UDP and names, through the gateway.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, Shutdown, TcpListener, UdpSocket};
+use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, TcpListener, UdpSocket};
 
-use crate::bench::{Bench, installed};
+use crate::bench::{Bench, installed, skip};
 
 /// A server of this machine that gives back, the other way round, what it is sent, once per connection.
 fn reverser() -> u16 {
@@ -26,10 +26,14 @@ fn reverser() -> u16 {
 
 /// The port of this machine's loopback at which datagrams are answered with themselves.
 fn udp_echo() -> u16 {
-    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    echo(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap())
+}
+
+/// Answers datagrams with themselves from now on, at which port.
+fn echo(socket: UdpSocket) -> u16 {
     let port = socket.local_addr().unwrap().port();
     std::thread::spawn(move || {
-        let mut bytes = [0; 2_048];
+        let mut bytes = [0; 65_536];
         while let Ok((len, from)) = socket.recv_from(&mut bytes) {
             socket.send_to(&bytes[..len], from).unwrap();
         }
@@ -183,6 +187,35 @@ assert all(peer == ('10.77.0.2', {port}) for _, peer in got), got
 print([int(data) for data, _ in got] == list(range(50)))"
     );
     assert_eq!(bench.said(&["--delay", "5ms", "--", "python3", "-c", &script]), "True\n");
+}
+
+#[test]
+fn a_flow_may_begin_with_a_datagram_that_comes_in_fragments() {
+    let Some(bench) = Bench::new() else { return };
+    if !installed("python3") {
+        return;
+    }
+    let mut places = vec![("AF_INET", "10.77.0.2", udp_echo())];
+    match UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)) {
+        Ok(socket) => places.push(("AF_INET6", "fd77::2", echo(socket))),
+        Err(error) => {
+            skip(&format!("no IPv6 here: {error}"));
+        }
+    }
+    for (family, address, port) in places {
+        // Each list is a flow of its own; what follows at once may come first.
+        let script = format!(
+            "import socket, os
+for sizes in ([4000], [4000, 100, 9000], [1473]):
+    s = socket.socket(socket.{family}, socket.SOCK_DGRAM); s.settimeout(20)
+    sent = [os.urandom(size) for size in sizes]
+    for data in sent: s.sendto(data, ('{address}', {port}))
+    assert sorted(s.recv(65536) for _ in sent) == sorted(sent), sizes
+print('echoed')"
+        );
+        let words = ["--delay", "5ms", "--", "python3", "-c", &script];
+        assert_eq!(bench.said(&words), "echoed\n", "{family}");
+    }
 }
 
 #[test]
