@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::JoinHandle;
 
 use plumb_base::time::Span;
-use plumb_sys::epoll::{Epoll, Interest};
+use plumb_sys::epoll::{Epoll, Event, Interest};
 use plumb_sys::fd;
 use plumb_wire::flow::FiveTuple;
 use plumb_wire::protocol::Protocol;
@@ -185,11 +185,20 @@ impl Hub {
         self.token
     }
 
-    /// Waits for something else; for nothing where absent.
-    pub(super) fn rewatch(&mut self, fd: BorrowedFd<'_>, token: u64, interest: Option<Interest>) {
-        match interest {
-            Some(interest) => self.epoll.change(fd, token, interest).ok(),
-            None => self.epoll.remove(fd).ok(),
+    /// Waits for something else than before; where absent, not even for a failure, which is told
+    /// without being asked for.
+    pub(super) fn rewatch(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        token: u64,
+        [before, interest]: [Option<Interest>; 2],
+    ) {
+        // Refused only for want of memory: see `watch`.
+        match (before, interest) {
+            (Some(_), Some(interest)) => self.epoll.change(fd, token, interest).ok(),
+            (None, Some(interest)) => self.epoll.add(fd, token, interest).ok(),
+            (Some(_), None) => self.epoll.remove(fd).ok(),
+            (None, None) => None,
         };
     }
 
@@ -227,15 +236,8 @@ impl Engine {
             for event in &events {
                 if event.token == WAKE {
                     fd::read(wake.as_fd(), &mut [0; 8]).ok();
-                    continue;
-                }
-                let Some(&thing) = self.hub.things.get(&event.token) else { continue };
-                match thing {
-                    Thing::Listener(place) => self.streams.accept(place, &mut self.hub),
-                    Thing::Stream(flow) => self.streams.handle(flow, &mut self.hub),
-                    Thing::Datagrams(flow, side) => {
-                        self.datagrams.handle(flow, side, &mut self.hub);
-                    }
+                } else {
+                    self.handle(*event);
                 }
             }
             while let Ok(held) = self.held.try_recv() {
@@ -251,6 +253,16 @@ impl Engine {
 }
 
 impl Engine {
+    /// Something has happened to a descriptor.
+    fn handle(&mut self, event: Event) {
+        let Some(&thing) = self.hub.things.get(&event.token) else { return };
+        match thing {
+            Thing::Listener(place) => self.streams.accept(place, &mut self.hub),
+            Thing::Stream(flow) => self.streams.handle(flow, event, &mut self.hub),
+            Thing::Datagrams(flow, side) => self.datagrams.handle(flow, side, &mut self.hub),
+        }
+    }
+
     /// A packet has been held.
     fn take(&mut self, Held { flow, frame }: Held) {
         let is_new = flow.protocol == Protocol::TCP || !self.datagrams.knows(flow);

@@ -22,6 +22,9 @@ pub(super) enum Side {
     Outside,
 }
 
+/// Both.
+pub(super) const SIDES: [Side; 2] = [Side::Inside, Side::Outside];
+
 /// One direction.
 #[derive(Debug, Default)]
 struct Direction {
@@ -41,6 +44,8 @@ pub(super) struct Relay {
     outside: TcpStream,
     up: Direction,
     down: Direction,
+    /// Sides that have ended both ways, which they report for as long as they are waited for.
+    hung_up: [bool; 2],
 }
 
 impl Relay {
@@ -49,7 +54,8 @@ impl Relay {
         // What one side sends small shall leave the other as small and as soon.
         inside.set_nodelay(true).ok();
         outside.set_nodelay(true).ok();
-        Self { inside, outside, up: Direction::default(), down: Direction::default() }
+        let (up, down) = (Direction::default(), Direction::default());
+        Self { inside, outside, up, down, hung_up: [false; 2] }
     }
 
     pub(super) fn fd(&self, side: Side) -> BorrowedFd<'_> {
@@ -70,6 +76,19 @@ impl Relay {
         Ok((self.up.bytes - before.0, self.down.bytes - before.1))
     }
 
+    /// A side reports an error, or that it has ended both ways.
+    ///
+    /// # Errors
+    /// The error, after which both sides shall be reset.
+    pub(super) fn on_failed(&mut self, side: Side) -> io::Result<()> {
+        let (stream, hung_up) = match side {
+            Side::Inside => (&self.inside, &mut self.hung_up[0]),
+            Side::Outside => (&self.outside, &mut self.hung_up[1]),
+        };
+        *hung_up = true;
+        stream.take_error()?.map_or(Ok(()), Err)
+    }
+
     /// Whether both directions have ended.
     pub(super) fn is_over(&self) -> bool {
         self.up.told && self.down.told
@@ -80,16 +99,17 @@ impl Relay {
         usize::from(self.up.ended) + usize::from(self.down.ended)
     }
 
-    /// What a side is waited for; `None` where nothing more can come of it.
+    /// What a side is waited for: where for nothing else, for its failure; `None` where that is known.
     pub(super) fn interest(&self, side: Side) -> Option<Interest> {
-        let (from, to) = match side {
-            Side::Inside => (&self.up, &self.down),
-            Side::Outside => (&self.down, &self.up),
+        let (from, to, hung_up) = match side {
+            Side::Inside => (&self.up, &self.down, self.hung_up[0]),
+            Side::Outside => (&self.down, &self.up, self.hung_up[1]),
         };
         let read = !from.ended && from.pending.is_empty();
         let write = !to.pending.is_empty();
-        // A socket that has ended both ways would be reported for ever.
-        if from.ended && to.told { None } else { Some(Interest { read, write }) }
+        // It has ended both ways, as it says itself or as both ends have been carried.
+        let is_over = hung_up || (from.ended && to.told);
+        (read || write || !is_over).then_some(Interest { read, write })
     }
 
     /// Ends both sides by a reset.
@@ -97,6 +117,14 @@ impl Relay {
         for stream in [&self.inside, &self.outside] {
             inet::reset_on_close(stream.as_fd()).ok();
         }
+    }
+}
+
+#[cfg(test)]
+impl Relay {
+    /// Whether bytes wait for room in either direction.
+    pub(super) fn is_held_up(&self) -> bool {
+        !self.up.pending.is_empty() || !self.down.pending.is_empty()
     }
 }
 

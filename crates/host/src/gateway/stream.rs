@@ -8,14 +8,14 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use plumb_base::time::Span;
-use plumb_sys::epoll::Interest;
+use plumb_sys::epoll::{Event, Interest};
 use plumb_sys::inet::{self, Kind};
 use plumb_wire::flow::FiveTuple;
 use plumb_wire::protocol::Protocol;
 
 use super::engine::{Hub, Thing};
 use super::eviction::{ATTEMPT_MIN, Candidate, HALF_ENDED_MAX, IDLE_MIN, Reason, is_silent};
-use super::relay::{Relay, Side};
+use super::relay::{Relay, SIDES};
 
 /// How long a connection may say nothing: RFC 5382 §5 asks translators for at least this.
 const IDLE_MAX: Span = Span::from_ms((2 * 3_600 + 4 * 60) * 1_000);
@@ -92,7 +92,7 @@ impl Streams {
     }
 
     /// Something has happened to a connection.
-    pub(super) fn handle(&mut self, flow: FiveTuple, hub: &mut Hub) {
+    pub(super) fn handle(&mut self, flow: FiveTuple, event: Event, hub: &mut Hub) {
         let Some(mut entry) = self.entries.remove(&flow) else { return };
         entry.used_ns = hub.now_ns;
         match entry.connection {
@@ -103,8 +103,14 @@ impl Streams {
             Connection::Stands { .. } => {
                 self.entries.insert(flow, entry);
             }
-            Connection::Carried { relay, tokens, watched } => {
-                self.carry(flow, relay, tokens, watched, hub);
+            Connection::Carried { mut relay, tokens, watched } => {
+                let outcome = relay.pump(&mut hub.scratch).and_then(|bytes| {
+                    let sides = SIDES.into_iter().zip(tokens);
+                    let failed = sides.filter(|(_, token)| event.failed && *token == event.token);
+                    failed.map(|(side, _)| side).try_for_each(|side| relay.on_failed(side))?;
+                    Ok(bytes)
+                });
+                self.carry(flow, relay, tokens, watched, outcome.ok(), hub);
             }
         }
     }
@@ -208,45 +214,51 @@ impl Streams {
             return;
         }
         hub.table.count(|counts| counts.connections += 1);
-        let relay = Relay::new(inside, outside);
-        let tokens = [Side::Inside, Side::Outside]
-            .map(|side| hub.watch(relay.fd(side), Thing::Stream(flow), Interest::default()));
-        self.carry(flow, relay, tokens, [Some(Interest::default()); 2], hub);
+        self.begin_to_carry(flow, Relay::new(inside, outside), hub);
     }
 
+    fn begin_to_carry(&mut self, flow: FiveTuple, mut relay: Relay, hub: &mut Hub) {
+        let nothing = Interest::default();
+        let tokens = SIDES.map(|side| hub.watch(relay.fd(side), Thing::Stream(flow), nothing));
+        let carried = relay.pump(&mut hub.scratch).ok();
+        self.carry(flow, relay, tokens, [Some(nothing); 2], carried, hub);
+    }
+
+    /// Carries on with a connection, or ends it, after so many bytes of it were carried; by a reset where
+    /// a side has failed.
     fn carry(
         &mut self,
         flow: FiveTuple,
-        mut relay: Relay,
+        relay: Relay,
         tokens: [u64; 2],
         mut watched: [Option<Interest>; 2],
+        carried: Option<(u64, u64)>,
         hub: &mut Hub,
     ) {
-        let outcome = relay.pump(&mut hub.scratch);
-        let ended = match &outcome {
-            Ok((up, down)) => {
+        let ended = match carried {
+            Some((up, down)) => {
                 hub.table.count(|counts| {
                     counts.bytes_up += up;
                     counts.bytes_down += down;
                 });
                 relay.is_over()
             }
-            Err(_) => true,
+            None => true,
         };
         if ended {
-            for (side, token) in [Side::Inside, Side::Outside].into_iter().zip(tokens) {
+            for (side, token) in SIDES.into_iter().zip(tokens) {
                 hub.unwatch(relay.fd(side), token);
             }
             hub.table.forget(flow);
-            if outcome.is_err() {
+            if carried.is_none() {
                 relay.reset();
             }
             return;
         }
-        for (index, side) in [Side::Inside, Side::Outside].into_iter().enumerate() {
+        for (index, side) in SIDES.into_iter().enumerate() {
             let wanted = relay.interest(side);
             if wanted != watched[index] {
-                hub.rewatch(relay.fd(side), tokens[index], wanted);
+                hub.rewatch(relay.fd(side), tokens[index], [watched[index], wanted]);
                 watched[index] = wanted;
             }
         }
@@ -354,12 +366,14 @@ impl Streams {
             (own, end)
         };
         let ((inside, program), (outside, server)) = (pair(), pair());
-        let relay = Relay::new(inside, outside);
-        let watched = [Some(Interest::default()); 2];
-        let tokens = [Side::Inside, Side::Outside]
-            .map(|side| hub.watch(relay.fd(side), Thing::Stream(flow), Interest::default()));
-        self.carry(flow, relay, tokens, watched, hub);
+        self.begin_to_carry(flow, Relay::new(inside, outside), hub);
         [program, server]
+    }
+
+    /// Whether bytes of a connection wait for room in either direction.
+    pub(super) fn is_held_up(&self, flow: FiveTuple) -> bool {
+        let connection = self.entries.get(&flow).map(|entry| &entry.connection);
+        matches!(connection, Some(Connection::Carried { relay, .. }) if relay.is_held_up())
     }
 
     pub(super) fn knows(&self, flow: FiveTuple) -> bool {

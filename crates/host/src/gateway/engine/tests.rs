@@ -84,6 +84,20 @@ impl World {
         self.engine.datagrams.handle(flow, Side::Inside, &mut self.engine.hub);
     }
 
+    /// Lets it do what there is to do, once; whether there was something within a while.
+    fn turn(&mut self) -> bool {
+        self.turn_within(20)
+    }
+
+    fn turn_within(&mut self, ms: i32) -> bool {
+        let mut events = Vec::new();
+        self.engine.hub.epoll.wait(&mut events, ms).unwrap();
+        for event in &events {
+            self.engine.handle(*event);
+        }
+        !events.is_empty()
+    }
+
     fn wait(&mut self, ns: u64) {
         self.engine.hub.now_ns += ns;
     }
@@ -143,7 +157,7 @@ fn a_connection_of_which_one_half_has_ended_goes_before_any_that_is_idle_but_not
     // The end is there once the other side has read it.
     world.ends[0][1].set_nonblocking(true).unwrap();
     loop {
-        world.engine.streams.handle(half, &mut world.engine.hub);
+        world.turn();
         if let Ok(0) = io::Read::read(&mut world.ends[0][1], &mut [0; 1]) {
             break;
         }
@@ -170,6 +184,76 @@ fn an_attempt_that_nobody_answers_goes_when_nothing_else_can() {
     let late = world.begin(Protocol::UDP);
     assert!(!world.has(attempt) && world.has(late) && world.has(stands));
     assert_eq!((world.evicted(Reason::Unanswered), world.no_room()), (1, 1));
+}
+
+/// Turns that are more than enough for anything here.
+const TURNS: usize = 3_000;
+
+#[test]
+fn a_reset_after_an_end_is_told_to_the_other_side() {
+    // Whose end comes first, and who is reset: the program's, or the server's.
+    for [ends, hears] in [[0, 1], [1, 0]] {
+        let mut world = World::new(2);
+        let flow = world.stand().unwrap();
+        let mut socket = world.ends.remove(0).map(Some);
+        let one = socket[ends].take().unwrap();
+        let mut other = socket[hears].take().unwrap();
+        one.shutdown(std::net::Shutdown::Write).unwrap();
+        other.set_nonblocking(true).unwrap();
+        let told = |world: &mut World, other: &mut std::net::TcpStream| {
+            world.turn();
+            io::Read::read(other, &mut [0; 1]).is_ok_and(|len| len == 0)
+        };
+        assert!((0..TURNS).any(|_| told(&mut world, &mut other)));
+        // It has not read this when it is closed, and so resets.
+        io::Write::write_all(&mut other, b"x").unwrap();
+        one.set_nonblocking(true).unwrap();
+        let came = |world: &mut World| {
+            world.turn();
+            one.peek(&mut [0; 1]).is_ok_and(|len| len == 1)
+        };
+        assert!((0..TURNS).any(|_| came(&mut world)));
+        drop(one);
+        let reset = |world: &mut World| {
+            world.turn();
+            other.take_error().unwrap().is_some()
+        };
+        assert!((0..TURNS).any(|_| reset(&mut world)), "side {hears} is not told");
+        assert!(!world.has(flow) && world.engine.hub.things.is_empty());
+    }
+}
+
+#[test]
+fn a_connection_that_has_ended_keeps_nobody_busy_while_its_bytes_wait_for_room() {
+    let mut world = World::new(2);
+    let flow = world.stand().unwrap();
+    let [mut program, mut server] = world.ends.remove(0);
+    program.shutdown(std::net::Shutdown::Write).unwrap();
+    program.set_nonblocking(true).unwrap();
+    server.set_nonblocking(true).unwrap();
+    let (mut sent, part) = (0, vec![7; 32 << 10]);
+    while !world.engine.streams.is_held_up(flow) {
+        match io::Write::write(&mut server, &part) {
+            Ok(len) => sent += len,
+            Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
+        }
+        // For good, and not only until the kernel has taken on what it was given.
+        while world.turn_within(2) {}
+    }
+    drop(server);
+    assert!((0..TURNS).any(|_| !world.turn()), "it never rests");
+    let (mut got, mut bytes) = (0, vec![0; 64 << 10]);
+    for _ in 0..TURNS {
+        match io::Read::read(&mut program, &mut bytes) {
+            Ok(0) => break,
+            Ok(len) => got += len,
+            Err(_) => {
+                world.turn();
+            }
+        }
+    }
+    assert_eq!(got, sent);
+    assert!(!world.has(flow) && world.engine.hub.things.is_empty());
 }
 
 #[derive(Clone, Copy, Debug)]
