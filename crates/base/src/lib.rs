@@ -4,6 +4,7 @@
 //! Deliberately left out: anything that knows what is measured, or where.
 #![forbid(unsafe_code)]
 
+pub mod cpu_list;
 pub mod seed;
 pub mod stats;
 pub mod time;

@@ -7,7 +7,6 @@
 use std::collections::BTreeMap;
 
 pub mod cgroup;
-pub mod cpu_list;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod kernel;

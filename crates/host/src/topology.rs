@@ -6,7 +6,8 @@
 
 use std::fmt;
 
-use crate::environment::cpu_list;
+use plumb_base::cpu_list;
+
 use crate::environment::tree::Tree;
 
 /// Where the two sides of a measurement run, relative to one another.

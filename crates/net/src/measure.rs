@@ -15,6 +15,7 @@ pub mod mtu;
 pub mod quic;
 pub mod report;
 pub mod run;
+pub mod seat;
 pub mod spec;
 pub mod standstill;
 pub mod stream;

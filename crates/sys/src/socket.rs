@@ -134,6 +134,11 @@ pub enum IntOption {
     BusyPoll,
     /// SO_RCVLOWAT: bytes that must wait before a receiver is woken.
     LowWater,
+    /// SO_INCOMING_CPU: the CPU on which the kernel last took in a packet of this flow; −1 before.
+    IncomingCpu,
+    /// SO_INCOMING_NAPI_ID: the kernel's number of the receive queue by which a packet of this flow last came; 0
+    /// where no queue of a device is polled for it, as on a loopback.
+    IncomingQueue,
 }
 
 impl IntOption {
@@ -152,6 +157,8 @@ impl IntOption {
             Self::SendBufferForce => (libc::SOL_SOCKET, libc::SO_SNDBUFFORCE),
             Self::BusyPoll => (libc::SOL_SOCKET, libc::SO_BUSY_POLL),
             Self::LowWater => (libc::SOL_SOCKET, libc::SO_RCVLOWAT),
+            Self::IncomingCpu => (libc::SOL_SOCKET, libc::SO_INCOMING_CPU),
+            Self::IncomingQueue => (libc::SOL_SOCKET, libc::SO_INCOMING_NAPI_ID),
         }
     }
 }

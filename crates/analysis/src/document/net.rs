@@ -138,6 +138,19 @@ pub struct NetPhase {
     pub evidence: Vec<NetEvidence>,
 }
 
+/// Where the thread of a connection ran.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NetSeat {
+    /// The CPU that took in the flow's packets when the thread was seated; null where the kernel did not say, or the
+    /// test ended before.
+    pub served_by: Option<u32>,
+    /// The kernel's number of the device's receive queue that the packets came by; null where it has none, as between
+    /// two namespaces.
+    pub queue: Option<u32>,
+    /// The CPUs that the thread was bound to for that; empty where it was left to the scheduler.
+    pub bound_to: Vec<u32>,
+}
+
 /// Bulk TCP in one direction.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NetFlow {
@@ -167,6 +180,10 @@ pub struct NetFlow {
     pub send_buffer_bytes: Option<u64>,
     /// The smallest receive buffer of the receivers, likewise.
     pub receive_buffer_bytes: Option<u64>,
+    /// Where the senders' threads ran, one entry for each connection; empty where their report was lost.
+    pub sender_seats: Vec<NetSeat>,
+    /// The same of the receivers' threads.
+    pub receiver_seats: Vec<NetSeat>,
     /// All bytes that the senders handed to their kernel.
     pub sent_bytes_total: u64,
     /// All bytes that the receivers took, with the warm-up and what came after the end.

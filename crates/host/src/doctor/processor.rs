@@ -2,9 +2,10 @@
 //!
 //! Left out: what else runs on it (`super::noise`).
 
+use plumb_base::cpu_list;
+
 use super::{Check, Question};
 use crate::environment::cgroup::control_group;
-use crate::environment::cpu_list;
 use crate::environment::processor::{frequency_settings, hypervisor, turbo};
 use crate::environment::tree::Tree;
 use crate::topology::{Placement, Topology};

@@ -3,7 +3,9 @@
 //! Version 1, version 2 and both at once; the tightest limit from here up to the root counts, as
 //! the kernel applies them all. Left out: the group's path, which can name users and machines.
 
-use super::{Facts, cpu_list};
+use plumb_base::cpu_list;
+
+use super::Facts;
 use crate::environment::tree::Tree;
 
 const MOUNT: &str = "sys/fs/cgroup";

@@ -4,7 +4,8 @@
 
 use std::fmt::Write;
 
-use super::cpu_list;
+use plumb_base::cpu_list;
+
 use super::tree::Tree;
 
 /// A temporary tree; it goes when this is dropped.

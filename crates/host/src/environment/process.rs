@@ -2,9 +2,10 @@
 //!
 //! Left out: its CPUs' relations (`crate::topology`) and its control group (`super::cgroup`).
 
+use plumb_base::cpu_list;
 use plumb_sys::probe::{self, Limit};
 
-use super::{Facts, cpu_list, field, noise};
+use super::{Facts, field, noise};
 
 pub(super) fn read(facts: &mut Facts) {
     let status = facts.tree.text("proc/self/status");

@@ -4,7 +4,9 @@
 
 use std::collections::BTreeSet;
 
-use super::{Facts, cpu_list, field};
+use plumb_base::cpu_list;
+
+use super::{Facts, field};
 use crate::environment::tree::Tree;
 
 const CPU: &str = "sys/devices/system/cpu";

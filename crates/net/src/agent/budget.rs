@@ -114,6 +114,7 @@ mod tests {
     use plumb_base::time::Span;
 
     use super::*;
+    use crate::measure::seat::Seating;
     use crate::measure::spec::{DatagramsSpec, Direction, StreamsSpec};
 
     fn limits(rate_max: u64) -> Limits {
@@ -139,6 +140,7 @@ mod tests {
             window_bytes: None,
             block_bytes: 1,
             rate_bytes_per_second: None,
+            seating: Seating::Queue,
         })
     }
 

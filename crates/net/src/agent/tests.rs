@@ -12,6 +12,7 @@ use crate::measure::datagram::receiver::Ending;
 use crate::measure::exchange::Pacing;
 use crate::measure::live::Progress;
 use crate::measure::report::{DatagramsReport, Ended, PartReport};
+use crate::measure::seat::Seating;
 use crate::measure::spec::{
     DatagramsSpec, Direction, ExchangePart, MtuSpec, ProbesSpec, StreamsSpec,
 };
@@ -59,6 +60,7 @@ fn streams(direction: Direction, streams: u16) -> PartSpec {
         window_bytes: None,
         block_bytes: 1 << 16,
         rate_bytes_per_second: None,
+        seating: Seating::Queue,
     })
 }
 

@@ -157,6 +157,7 @@ fn check_datagrams(datagrams: &DatagramsSpec) -> Result<(), LimitError> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::seat::Seating;
     use super::*;
     use crate::measure::spec::Direction;
 
@@ -170,6 +171,7 @@ mod tests {
             window_bytes: None,
             block_bytes: 1 << 17,
             rate_bytes_per_second: None,
+            seating: Seating::Queue,
         }
     }
 

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::exchange::{ExchangeReport, ResponsesReport};
+use super::seat::Seat;
 use crate::evidence::host::{HostFacts, HostReading};
 use crate::evidence::tcp::TcpSample;
 use crate::measure::datagram::receiver::ReceiverReport;
@@ -114,6 +115,8 @@ pub struct StreamReport {
     pub bytes_total: u64,
     /// Whether a receiver came to the end of the stream, and a sender closed it with nothing left to send.
     pub is_drained: bool,
+    /// Where this end's thread ran.
+    pub seat: Seat,
     /// What went wrong.
     pub error: Option<String>,
 }

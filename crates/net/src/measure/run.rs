@@ -455,6 +455,7 @@ impl Course {
             deadline_ns,
             block_bytes: usize::try_from(streams.block_bytes).unwrap_or(1 << 17),
             take_max: self.rate_max.map(|rate| (rate / u64::from(streams.streams.max(1))).max(1)),
+            seating: streams.seating,
             control: Arc::clone(&self.control),
         }
     }

@@ -5,6 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::exchange::{ExchangeError, ExchangeSpec, Pacing, datagram};
+use super::seat::Seating;
 use super::transport::Transport;
 
 /// One test.
@@ -96,6 +97,8 @@ pub struct StreamsSpec {
     pub block_bytes: u32,
     /// The most that all senders of a direction together send, in bytes a second; none is no limit.
     pub rate_bytes_per_second: Option<u64>,
+    /// Who chooses the CPUs of the threads, at both ends.
+    pub seating: Seating,
 }
 
 impl StreamsSpec {

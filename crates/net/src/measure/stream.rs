@@ -7,7 +7,7 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use plumb_sys::epoll::{Epoll, Interest};
@@ -19,6 +19,7 @@ use super::control::Control;
 use super::datagram::meeting::MeetingError;
 use super::hall::Hall;
 use super::report::{StreamReport, StreamSample};
+use super::seat::{Seat, Seating};
 use super::spec::StreamsSpec;
 use super::worker::Worker;
 use crate::clock::{sleep_until, steady_ns};
@@ -36,6 +37,8 @@ const EARLY_NS: u64 = 2_000_000_000;
 /// How long to wait for the word that a test was stopped, and how often to look for it.
 const WORD_NS: u64 = 1_000_000_000;
 const WORD_LOOK_NS: u64 = 20_000_000;
+/// How long after its beginning a thread is seated: its flow's packets come by then.
+const SEAT_NS: u64 = 50_000_000;
 /// After how long a blocked call looks whether the test is over.
 const LOOK: Duration = Duration::from_millis(100);
 const LOOK_NS: u64 = 100_000_000;
@@ -144,6 +147,8 @@ pub struct Plan {
     pub block_bytes: usize,
     /// Bytes a second that a receiver takes at most.
     pub take_max: Option<u64>,
+    /// Who chooses the threads' CPUs.
+    pub seating: Seating,
     /// Whether the test is to end.
     pub control: Arc<Control>,
 }
@@ -183,6 +188,7 @@ pub struct Lane {
     send_max: Option<u64>,
     bytes: Counter,
     worker: Worker,
+    seat: OnceLock<Seat>,
     outcome: Mutex<Outcome>,
 }
 
@@ -213,8 +219,8 @@ impl Lane {
             }
         }
         let outcome = Mutex::default();
-        let (bytes, worker) = (Counter::default(), Worker::default());
-        Ok(Self { index, sends, is_up, stream, send_max, bytes, worker, outcome })
+        let (bytes, worker, seat) = (Counter::default(), Worker::default(), OnceLock::new());
+        Ok(Self { index, sends, is_up, stream, send_max, bytes, worker, seat, outcome })
     }
 
     /// Sends or takes until the end.
@@ -237,7 +243,12 @@ impl Lane {
         let block = &block[..one_call(block.len(), self.send_max)];
         let socket = self.stream.as_fd();
         let mut total = 0_u64;
-        while steady_ns() < plan.end_ns && !plan.control.is_halted() {
+        loop {
+            let now = steady_ns();
+            if now >= plan.end_ns || plan.control.is_halted() {
+                break;
+            }
+            self.sit(plan, now);
             match socket::send(socket, block) {
                 Ok(sent) => {
                     total += sent as u64;
@@ -281,7 +292,16 @@ impl Lane {
             if now >= plan.deadline_ns || plan.control.is_halted() {
                 return Ok(Outcome::default());
             }
+            self.sit(plan, now);
             plan.keep(plan.take_max, total, plan.deadline_ns);
+        }
+    }
+
+    /// Seats this thread, once, when it is time.
+    #[inline]
+    fn sit(&self, plan: &Plan, now_ns: u64) {
+        if now_ns >= plan.began_ns.saturating_add(SEAT_NS) {
+            self.seat.get_or_init(|| Seat::take(self.stream.as_fd(), plan.seating));
         }
     }
 
@@ -343,6 +363,7 @@ impl Lane {
             bytes_total: self.bytes.0.load(Ordering::Relaxed),
             samples,
             is_drained: outcome.is_drained,
+            seat: self.seat.get().cloned().unwrap_or_default(),
             error: outcome.error,
         }
     }

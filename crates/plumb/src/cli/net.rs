@@ -14,6 +14,7 @@ use plumb_base::units::{Unit, parse_bytes};
 use plumb_host::{clock, environment, stop};
 use plumb_net::client::Client;
 use plumb_net::measure::live::Progress;
+use plumb_net::measure::seat::Seating;
 use plumb_net::measure::spec::{DatagramsSpec, Direction, ExchangePart};
 use plumb_report::terminal;
 use plumb_store::sqlite::Mode;
@@ -103,6 +104,22 @@ pub struct ReachOptions {
     ipv6: bool,
 }
 
+/// Who chooses the CPUs of the threads that move the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Pin {
+    Queue,
+    None,
+}
+
+impl From<Pin> for Seating {
+    fn from(pin: Pin) -> Self {
+        match pin {
+            Pin::Queue => Self::Queue,
+            Pin::None => Self::Free,
+        }
+    }
+}
+
 /// What is measured.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Measuring")]
@@ -132,6 +149,10 @@ pub struct MeasureOptions {
     /// Bytes of one write and of one read
     #[arg(long, value_name = "BYTES", default_value = "128Ki", value_parser = parse_bytes)]
     block: u64,
+    /// CPUs of the connections' threads: 'queue' beside the one that serves the flow's receive queue, if the device has
+    /// queues; 'none' as the scheduler likes
+    #[arg(long, value_name = "BY", value_enum, default_value_t = Pin::Queue)]
+    pin: Pin,
     /// Send no faster: 100mbit [default: as fast as it goes]
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     rate: Option<Rate>,
@@ -236,6 +257,7 @@ impl MeasureOptions {
                 rate_bits_per_second: rate.bits_per_second(),
                 datagram_bytes: self.udp_size,
             }),
+            seating: self.pin.into(),
             probes_per_second: self.probes,
             probe_bytes: self.probe_size,
             rounds: self.rounds,

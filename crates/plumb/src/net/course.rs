@@ -12,6 +12,7 @@ use plumb_net::clock::{sleep_until, steady_ns};
 use plumb_net::measure::limits;
 use plumb_net::measure::live::Progress;
 use plumb_net::measure::report::{MtuAccount, PartReport, TestReport};
+use plumb_net::measure::seat::Seating;
 use plumb_net::measure::spec::{
     DatagramsSpec, Direction, ExchangePart, MtuSpec, PartSpec, ProbesSpec, StreamsSpec, TestSpec,
 };
@@ -48,6 +49,8 @@ pub struct Wanted {
     pub block_bytes: u32,
     /// The most that is sent, in bytes a second.
     pub rate_bytes_per_second: Option<u64>,
+    /// Who chooses the CPUs of the connections' threads.
+    pub seating: Seating,
     /// How long finding the path's MTU may take; none does not look for it.
     pub mtu: Option<Span>,
     /// Paced datagrams in place of bulk TCP.
@@ -277,6 +280,7 @@ impl Wanted {
                 window_bytes: self.window_bytes,
                 block_bytes: self.block_bytes,
                 rate_bytes_per_second: self.rate_bytes_per_second,
+                seating: self.seating,
             })),
             Step::Exchange(part) => parts.push(PartSpec::Exchange(part.clone())),
         }

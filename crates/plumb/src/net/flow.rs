@@ -4,7 +4,7 @@
 //! marked. What ended before the time that counts has no rate, but keeps its totals. What a byte cost is the time of the
 //! threads of this direction only. Left out: words.
 
-use plumb_analysis::document::net::{NetFlow, NetInterval, NetPhase, NetWaits};
+use plumb_analysis::document::net::{NetFlow, NetInterval, NetPhase, NetSeat, NetWaits};
 use plumb_net::measure::live::Shares;
 use plumb_net::measure::report::{PartReport, StreamReport, TestReport};
 use plumb_net::measure::spec::{PartSpec, TestSpec};
@@ -187,6 +187,8 @@ fn flow(
         window_bytes,
         send_buffer_bytes: smallest(sender.as_ref(), |stream| stream.send_buffer_bytes),
         receive_buffer_bytes: smallest(receiver.as_ref(), |stream| stream.receive_buffer_bytes),
+        sender_seats: seats(sender.as_ref()),
+        receiver_seats: seats(receiver.as_ref()),
         ..NetFlow::default()
     };
     if let Some(counted) = counted {
@@ -221,6 +223,18 @@ fn flow(
         }
     }
     flow
+}
+
+/// Where each connection's thread ran at one end.
+fn seats(end: Option<&End<'_>>) -> Vec<NetSeat> {
+    let streams = end.iter().flat_map(|end| &end.streams);
+    streams
+        .map(|stream| NetSeat {
+            served_by: stream.seat.incoming,
+            queue: stream.seat.queue,
+            bound_to: stream.seat.bound.clone(),
+        })
+        .collect()
 }
 
 fn smallest(end: Option<&End<'_>>, bytes: impl Fn(&StreamReport) -> u64) -> Option<u64> {
@@ -276,6 +290,7 @@ fn intervals(end: &End<'_>, count: &Count<'_>) -> Vec<NetInterval> {
 #[cfg(test)]
 mod tests {
     use plumb_net::measure::report::{Moment, StreamSample, StreamsReport};
+    use plumb_net::measure::seat::Seating;
     use plumb_net::measure::spec::{Direction, StreamsSpec};
 
     use super::*;
@@ -288,6 +303,7 @@ mod tests {
             window_bytes: None,
             block_bytes: 1 << 17,
             rate_bytes_per_second: None,
+            seating: Seating::Queue,
         };
         TestSpec {
             warm_up_ns: 1_000_000_000,

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use plumb_net::clock::{sleep_until, steady_ns};
+use plumb_net::measure::seat::Seating;
 use plumb_net::measure::spec::{Direction, PartSpec, ProbesSpec, StreamsSpec, TestSpec};
 use plumb_net::protocol::frame::frame;
 use plumb_net::protocol::hello::Hello;
@@ -30,6 +31,7 @@ fn spec() -> TestSpec {
         window_bytes: None,
         block_bytes: 1 << 16,
         rate_bytes_per_second: None,
+        seating: Seating::Queue,
     };
     TestSpec {
         warm_up_ns: 0,
