@@ -124,7 +124,7 @@ impl DirectionSpec {
     }
 
     /// From a frame's last bit until it leaves, all but one in ten thousand.
-    fn longest_flight(&self) -> Span {
+    pub fn longest_flight(&self) -> Span {
         let delay = match &self.delay.distribution {
             DelayDistribution::Constant(delay) => *delay,
             DelayDistribution::Uniform { max, .. } => *max,

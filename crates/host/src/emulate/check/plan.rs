@@ -5,7 +5,7 @@
 
 use plumb_base::time::Span;
 use plumb_link::queue::Limit;
-use plumb_link::spec::{FaultSpec, LinkSpec};
+use plumb_link::spec::{DelayDistribution, DirectionSpec, FaultSpec, LinkSpec, RateSpec};
 
 use super::expect::{Bottleneck, Way, sending, wire_len};
 use super::traffic::{PAYLOAD_MIN, Traffic};
@@ -14,7 +14,7 @@ use super::traffic::{PAYLOAD_MIN, Traffic};
 pub const PROBE: usize = 18;
 /// Longest standing queue that the busy sender makes, which no management of queues minds.
 const STANDING: Span = Span::from_ms(3);
-/// How often the busy sender sends what has become due.
+/// How often the busy sender sends what has become due, where the queue has room for as much.
 const STEP: Span = Span::from_us(250);
 /// Frames of the busy sender at the least, where the time allows it, and at the most.
 const FRAMES: (u64, u64) = (40, 60_000);
@@ -25,6 +25,9 @@ const SLOW: u64 = 2_000_000;
 
 /// Frames beside those of the check: what devices and the driver have in hand, and what the kernel says of itself.
 const IN_HAND: usize = 16_384;
+
+/// By what part of the time between them sparse datagrams may come closer.
+const CLOSER: u64 = 16;
 
 /// What is sent one way.
 #[derive(Clone, Debug)]
@@ -92,7 +95,7 @@ pub fn frames(spec: &LinkSpec, plans: &[Plan; 2]) -> u32 {
 
 /// For one way, in about so much time for all of the check.
 pub fn plan(way: &Way<'_>, time: Span) -> Plan {
-    let travel = travel(way, PROBE);
+    let (travel, around) = travel(way, PROBE);
     let one = way.serialisation(PROBE).unwrap_or(Span::from_ms(10));
     // Neither does one wait for the other in a queue, nor is one held up by another's longer delay.
     let held_up = if way.may_overtake() { Span::ZERO } else { way.spread() };
@@ -103,7 +106,9 @@ pub fn plan(way: &Way<'_>, time: Span) -> Plan {
         payload: PROBE,
         moments: (0..count).map(|number| apart * number).collect(),
         until: apart * count + MARGIN,
+        slack: apart / CLOSER,
         patience: travel + MARGIN,
+        quiet: around + MARGIN,
     };
     Plan { sparse, apart, busy: busy(way, time) }
 }
@@ -120,7 +125,7 @@ fn busy(way: &Way<'_>, time: Span) -> Result<Busy, &'static str> {
     let len = wire_len(payload, bottleneck.overhead);
     let skipped = bottleneck.burst.div_ceil(len);
     let each = sending(bottleneck.rate, len);
-    let standing = standing(&bottleneck, len);
+    let (standing, step) = (standing(&bottleneck, len), step(&bottleneck, len));
     let count = (bytes / len).clamp(3, FRAMES.1);
     if skipped > FRAMES.1 {
         return Err("its burst is longer than the check");
@@ -128,18 +133,22 @@ fn busy(way: &Way<'_>, time: Span) -> Result<Busy, &'static str> {
     let at_once = skipped + standing;
     let paced = (0..count).map(|number| {
         let due = (each * number).as_ps();
-        Span::from_ps(due - due % STEP.as_ps())
+        Span::from_ps(due - due % step.as_ps())
     });
     let moments: Vec<Span> =
         std::iter::repeat_n(Span::ZERO, usize::try_from(at_once).expect("at most 60,000"))
             .chain(paced)
             .collect();
     let last = each * (count + standing);
+    let (travel, around) = travel(way, payload);
+    let waiting = each * (standing + 1);
     let traffic = Traffic {
         payload,
         moments,
         until: last + last / 2 + MARGIN,
-        patience: travel(way, payload) + each * (standing + 1) + MARGIN,
+        slack: each * standing,
+        patience: travel + waiting + MARGIN,
+        quiet: around + waiting + MARGIN,
     };
     let skipped = usize::try_from(skipped).expect("at most 60,000");
     Ok(Busy { traffic, bottleneck, skipped, is_slow })
@@ -148,20 +157,57 @@ fn busy(way: &Way<'_>, time: Span) -> Result<Busy, &'static str> {
 /// Frames that shall always wait: short of any early drop, and far from the limit.
 fn standing(bottleneck: &Bottleneck, len: u64) -> u64 {
     let each = sending(bottleneck.rate, len).as_ps().max(1);
-    let limit = match bottleneck.limit {
-        Limit::Frames(frames) => frames / 4,
-        Limit::Bytes(bytes) => bytes / len / 4,
-    };
+    let room = room(bottleneck, len);
     let early = bottleneck.early.map_or(u64::MAX, |bytes| bytes / len / 2);
-    (STANDING.as_ps() / each).min(limit).min(early).max(2)
+    // Two, for one to wait while the other is sent; or one, where there is no room for more.
+    let least = room.saturating_sub(1).clamp(1, 2);
+    (STANDING.as_ps() / each).min(room / 4).min(early).max(least)
 }
 
-/// How long a datagram may travel when nothing else is sent.
-fn travel(way: &Way<'_>, payload: usize) -> Span {
+/// Time for which the busy sender sends at once: no more than a part of what the queue has room for.
+fn step(bottleneck: &Bottleneck, len: u64) -> Span {
+    let each = sending(bottleneck.rate, len);
+    let early = bottleneck.early.map_or(u64::MAX, |bytes| bytes / len);
+    let frames = (room(bottleneck, len).min(early) / 4).clamp(1, FRAMES.1);
+    STEP.min(each * frames).max(Span::from_ps(1))
+}
+
+/// Frames that may wait before a hop.
+fn room(bottleneck: &Bottleneck, len: u64) -> u64 {
+    match bottleneck.limit {
+        Limit::Frames(frames) => frames,
+        Limit::Bytes(bytes) => bytes / len,
+    }
+}
+
+/// How long a datagram may travel when nothing else is sent, and how much of that may vary: with delays, with
+/// what is held back for others to overtake it, and with pauses of a rate.
+fn travel(way: &Way<'_>, payload: usize) -> (Span, Span) {
     let one = way.serialisation(payload).unwrap_or(Span::from_ms(100));
-    let delay: Span =
-        way.hops.iter().map(|hop| hop.delay.mean()).fold(Span::ZERO, |sum, delay| sum + delay);
-    one + delay + way.spread()
+    let flight = |hop: &&DirectionSpec| hop.longest_flight() + longest_pause(&hop.rate);
+    let constant = |hop: &&DirectionSpec| match hop.delay.distribution {
+        DelayDistribution::Constant(delay) => delay,
+        _ => Span::ZERO,
+    };
+    let sum = |spans: &dyn Fn(&&DirectionSpec) -> Span| {
+        way.hops.iter().map(spans).fold(one, |sum, span| sum + span)
+    };
+    let travel = sum(&flight);
+    (travel, travel.saturating_sub(sum(&constant)))
+}
+
+/// The longest time for which nothing leaves, whatever waits.
+fn longest_pause(rate: &RateSpec) -> Span {
+    match rate {
+        RateSpec::Unlimited | RateSpec::Constant(_) | RateSpec::Bucket(_) => Span::ZERO,
+        RateSpec::OnOff { off, .. } => *off,
+        RateSpec::Trace(trace) => {
+            let moments = || trace.opportunities.iter().map(|opportunity| opportunity.at);
+            let again = moments().next().map(|first| trace.period + first);
+            let gaps = moments().zip(moments().skip(1).chain(again));
+            gaps.map(|(one, next)| next.saturating_sub(one)).max().unwrap_or_default()
+        }
+    }
 }
 
 #[cfg(test)]
@@ -187,22 +233,62 @@ mod tests {
     }
 
     #[test]
-    fn the_busy_sender_leaves_room_in_the_queue_and_sends_at_the_rate() {
-        for preset in &PRESETS {
-            let spec: LinkSpec = preset.spec();
+    fn the_busy_sender_leaves_room_in_the_queue_at_every_step_and_sends_at_the_rate() {
+        let presets = PRESETS.iter().map(|preset| preset.text);
+        let others = [
+            "rate=1gbit",
+            "rate=10gbit",
+            "rate=100mbit,limit=10packets",
+            "rate=20mbit,delay=5ms,limit=4packets",
+            "rate=1mbit,limit=2packets",
+            "rate=1mbit,delay=1ms,limit=4KiB",
+        ];
+        for text in presets.chain(others) {
+            let spec: LinkSpec = text.parse().unwrap();
             for way in Way::both(&spec) {
                 let busy = plan(&way, Span::from_secs(5)).busy.unwrap();
                 let len = wire_len(busy.traffic.payload, busy.bottleneck.overhead);
-                let at_once = busy.traffic.moments.iter().filter(|at| **at < STEP).count() as u64;
-                let room = match busy.bottleneck.limit {
-                    Limit::Frames(frames) => frames * len,
-                    Limit::Bytes(bytes) => bytes,
-                };
-                assert!(at_once * len <= room || at_once <= 3, "{} {}", preset.name, way.name);
+                let each = sending(busy.bottleneck.rate, len).as_ns_f64();
+                let room = room(&busy.bottleneck, len) as f64;
+                // Beside the one that is being sent; a bucket has those that it lets pass at once sent.
+                let mut waiting = -1.0 - busy.skipped as f64;
+                let (mut before, mut most) = (Span::ZERO, 0.0_f64);
+                for moment in &busy.traffic.moments {
+                    let gone = moment.saturating_sub(before).as_ns_f64() / each;
+                    let floor = if *moment > Span::ZERO { -1.0 } else { waiting };
+                    waiting = (waiting - gone).max(floor) + 1.0;
+                    before = *moment;
+                    most = most.max(waiting);
+                }
+                let (most, name) = (most.ceil(), way.name);
+                assert!(most <= room / 2.0 + 1.0, "{text} {name}: {most} of {room}");
+                assert!(most <= room.max(1.0), "{text} {name}: {most} of {room}");
                 assert!(busy.traffic.moments.is_sorted());
-                assert!(busy.traffic.moments.len() >= 5, "{}", preset.name);
+                assert!(busy.traffic.moments.len() >= 5, "{text}");
             }
         }
+    }
+
+    #[test]
+    fn a_datagram_is_waited_for_as_long_as_anything_may_hold_it_back() {
+        for (text, held) in [
+            ("delay=5ms,reorder=1%/5s", 5_005),
+            ("delay=5ms,clog=10s/2s", 2_005),
+            ("delay=10ms..700ms", 700),
+            ("rate=1mbit,on=100ms,off=3s,delay=1ms", 3_001),
+        ] {
+            let spec: LinkSpec = text.parse().unwrap();
+            let plan = plan(&Way::both(&spec)[0], Span::from_secs(5));
+            assert!(
+                plan.sparse.patience > Span::from_ms(held),
+                "{text}: {:?}",
+                plan.sparse.patience
+            );
+        }
+        let spec: LinkSpec = "reorder=1%/1h".parse().unwrap();
+        let time = Span::from_secs(5);
+        let plans = Way::both(&spec).map(|way| plan(&way, time));
+        assert!(needed(&plans) > allowed(time), "nobody waits for an hour");
     }
 
     #[test]

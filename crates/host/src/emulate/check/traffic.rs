@@ -47,8 +47,14 @@ pub struct Traffic {
     pub moments: Vec<Span>,
     /// Datagrams whose time has not come by then are not sent any more.
     pub until: Span,
+    /// How late the sender may be and still catch up: when it is later, all that follows is sent by as
+    /// much later, so that it never sends more at once than what would fill the link again.
+    pub slack: Span,
     /// How long to wait for the last, after it was sent.
     pub patience: Span,
+    /// For how long nothing may come before what is missing then counts as lost: a link whose driver was
+    /// put aside is behind by that, and has not lost what it still sends.
+    pub quiet: Span,
 }
 
 /// A datagram that was sent: the clock before and after, in nanoseconds of real time.
@@ -217,18 +223,21 @@ fn send(socket: &UdpSocket, to: SocketAddr, traffic: &Traffic) -> Result<Vec<Sen
     let mut payload = vec![0; traffic.payload.max(PAYLOAD_MIN)];
     let mut sent = Vec::with_capacity(traffic.moments.len());
     let mut clocks = Clocks::read();
-    let start = read_ns(Clock::Monotonic);
+    let begin = read_ns(Clock::Monotonic);
+    let mut pace = Pace { start: begin, slack: traffic.slack.as_ns() };
     for (number, moment) in (0_u32..).zip(&traffic.moments) {
-        let due = start + moment.as_ns();
+        let due = pace.due(*moment);
         if due > clocks.rising + COMPARED {
             // While there is time before the next one.
             let now = Clocks::read();
             clocks.check(&now)?;
             clocks = now;
         }
-        if wait_until(due) > start + traffic.until.as_ns() {
+        let now = wait_until(due);
+        if now > begin + traffic.until.as_ns() {
             break;
         }
+        pace.keep(due, now);
         payload[..4].copy_from_slice(&number.to_be_bytes());
         let begun = read_ns(Clock::Realtime);
         match socket.send(&payload) {
@@ -240,6 +249,24 @@ fn send(socket: &UdpSocket, to: SocketAddr, traffic: &Traffic) -> Result<Vec<Sen
         sent.push(Sent { begun, done: read_ns(Clock::Realtime) });
     }
     Ok(sent)
+}
+
+/// When datagrams are due, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    start: u64,
+    slack: u64,
+}
+
+impl Pace {
+    fn due(&self, moment: Span) -> u64 {
+        self.start + moment.as_ns()
+    }
+
+    /// What was due is sent now: later than one may catch up with, the rest is due later too.
+    fn keep(&mut self, due: u64, now: u64) {
+        self.start += now.saturating_sub(due).saturating_sub(self.slack);
+    }
 }
 
 /// Waits, asleep and then spinning; the time it then is.
@@ -263,18 +290,27 @@ fn receive(
     ended: &AtomicU64,
 ) -> Result<(Vec<Received>, u32), CheckError> {
     // From the sender's own end on, however late that one was: it ends by itself, at `until` at the latest.
-    let worst = read_ns(Clock::Monotonic) + (traffic.until + traffic.patience + LATE).as_ns();
-    let is_over = || match ended.load(Ordering::Acquire) {
-        SENDING => read_ns(Clock::Monotonic) >= worst,
-        ended => read_ns(Clock::Monotonic) >= ended + traffic.patience.as_ns(),
+    let begin = read_ns(Clock::Monotonic);
+    let worst = begin + (traffic.until + traffic.patience + LATE).as_ns();
+    let is_over = |last: u64| {
+        let now = read_ns(Clock::Monotonic);
+        match ended.load(Ordering::Acquire) {
+            SENDING => now >= worst,
+            ended => {
+                let rest = (ended + traffic.patience.as_ns()).max(last + traffic.quiet.as_ns());
+                now >= rest.min(worst)
+            }
+        }
     };
+    let mut last = begin;
     let mut received = Vec::with_capacity(traffic.moments.len());
     let mut missing: std::collections::BTreeSet<u32> =
         (0_u32..).zip(&traffic.moments).map(|(number, _)| number).collect();
     let mut buffer = vec![0; traffic.payload.max(PAYLOAD_MIN)];
-    while !missing.is_empty() && !is_over() {
+    while !missing.is_empty() && !is_over(last) {
         match receive_stamped(socket.as_fd(), &mut buffer) {
             Ok((len, at)) => {
+                last = read_ns(Clock::Monotonic);
                 if let Some(number) = buffer[..len].first_chunk() {
                     let number = u32::from_be_bytes(*number);
                     let at = at.unwrap_or_else(|| read_ns(Clock::Realtime));
@@ -297,6 +333,65 @@ fn is_patience(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn traffic(count: u64) -> Traffic {
+        Traffic {
+            payload: PAYLOAD_MIN,
+            moments: (0..count).map(|number| Span::from_ms(1) * number).collect(),
+            until: Span::from_secs(10),
+            slack: Span::from_ms(3),
+            patience: Span::from_ms(5),
+            quiet: Span::from_secs(20),
+        }
+    }
+
+    #[test]
+    fn what_a_link_still_sends_is_waited_for_however_far_behind_it_is() {
+        let local = (std::net::Ipv4Addr::LOCALHOST, 0);
+        let (link, receiver) = (UdpSocket::bind(local).unwrap(), UdpSocket::bind(local).unwrap());
+        receiver.set_read_timeout(Some(std::time::Duration::from_millis(20))).unwrap();
+        let traffic = traffic(50);
+        let to = receiver.local_addr().unwrap();
+        let ended = AtomicU64::new(read_ns(Clock::Monotonic));
+        let (received, _) = thread::scope(|scope| {
+            let receiver = scope.spawn(|| receive(&receiver, &traffic, &ended).unwrap());
+            // The sender ended long ago, and what it sent comes half a second later.
+            sleep_ns(500_000_000);
+            for number in 0..50_u32 {
+                let payload = [number.to_be_bytes(), [0; 4]].concat();
+                link.send_to(&payload, to).unwrap();
+                sleep_ns(2_000_000);
+            }
+            receiver.join().unwrap()
+        });
+        assert_eq!(received.len(), 50);
+    }
+
+    #[test]
+    fn what_does_not_come_is_waited_for_no_longer_than_that() {
+        let receiver = UdpSocket::bind((std::net::Ipv4Addr::LOCALHOST, 0)).unwrap();
+        receiver.set_read_timeout(Some(std::time::Duration::from_millis(1))).unwrap();
+        let traffic = Traffic { quiet: Span::from_ms(5), ..traffic(50) };
+        let ended = AtomicU64::new(read_ns(Clock::Monotonic));
+        let before = read_ns(Clock::Monotonic);
+        assert_eq!(receive(&receiver, &traffic, &ended).unwrap(), (Vec::new(), 0));
+        // It would not end before the sender may have died otherwise.
+        assert!(read_ns(Clock::Monotonic) - before < LATE.as_ns());
+    }
+
+    #[test]
+    fn a_sender_that_was_put_aside_catches_up_with_what_the_link_has_sent_and_no_more() {
+        let (ms, moment) = (1_000_000, |ms| Span::from_ms(ms));
+        let mut pace = Pace { start: 7 * ms, slack: 3 * ms };
+        pace.keep(pace.due(moment(100)), 109 * ms);
+        assert_eq!(pace.due(moment(101)), 108 * ms, "two milliseconds late is within the slack");
+        // Half a second later than due.
+        pace.keep(pace.due(moment(101)), 608 * ms);
+        assert_eq!(pace.due(moment(104)), 608 * ms, "three milliseconds' worth at once");
+        assert_eq!(pace.due(moment(105)), 609 * ms);
+        pace.keep(pace.due(moment(105)), 609 * ms);
+        assert_eq!(pace.due(moment(106)), 610 * ms);
+    }
 
     #[test]
     fn a_clock_that_is_set_is_noticed_and_one_that_is_steered_or_read_late_is_not() {
