@@ -8,6 +8,8 @@ use std::thread::JoinHandle;
 
 use plumb_base::time::{Instant, Span};
 use plumb_link::link::Link;
+use plumb_link::network::Network as _;
+use plumb_link::report::NetworkReport;
 use plumb_link::spec::{LinkSpec, SpecError};
 use plumb_wire::machine::Port;
 use plumb_wire::medium::Medium;
@@ -21,6 +23,7 @@ use crate::device::tap::Tap;
 use crate::device::{Device as _, DeviceError};
 use crate::lab::{LabError, LinkOptions, TestBed, set_sysctl};
 
+mod dropped;
 mod expect;
 mod judge;
 mod plan;
@@ -29,6 +32,7 @@ mod traffic;
 pub use judge::{Line, Verdict};
 pub use traffic::{CheckError, Received, Seen, Sent, Traffic, exchange};
 
+use dropped::Dropped;
 use expect::Way;
 use plan::{Busy, Plan};
 
@@ -101,10 +105,12 @@ pub fn check(spec: &LinkSpec, options: Options, time: Span) -> Result<Outcome, C
     let driven = Driven::start(spec.clone(), frames, &bed, devices, options)?;
     let sparse = exchange(&bed, Some(&plans[0].sparse), Some(&plans[1].sparse))?;
     let busy = keep_busy(&bed, &plans)?;
-    let driver = driven.finish()?;
+    let (driver, network) = driven.finish()?;
+    let dropped = Dropped::both(&network, &driver);
     let mut lines = Vec::new();
     for (index, way) in ways.iter().enumerate() {
-        lines.extend(judge::judge(way, &plans[index], &sparse[index], busy[index].as_ref()));
+        let (sparse, busy) = (&sparse[index], busy[index].as_ref());
+        lines.extend(judge::judge(way, &plans[index], sparse, busy, dropped[index]));
     }
     Ok(Outcome { lines, driver, took: begun.now().saturating_since(start) })
 }
@@ -194,8 +200,9 @@ impl Driven {
         Ok(Self { control, thread })
     }
 
-    fn finish(self) -> Result<DriverReport, CheckFault> {
-        let report = self.control.report();
+    fn finish(self) -> Result<(DriverReport, NetworkReport), CheckFault> {
+        let report =
+            self.control.ask(|inside| (inside.report(), inside.network.report(inside.now)));
         self.control.stop();
         let ended = self.thread.join();
         ended.map_err(|_| CheckFault::Driver("it has a bug".to_owned()))??;

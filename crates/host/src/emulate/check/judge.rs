@@ -8,6 +8,7 @@ use plumb_base::time::Span;
 use plumb_base::units::{Unit, significant};
 use plumb_link::spec::DelayDistribution;
 
+use super::dropped::Dropped;
 use super::expect::{Way, sending, wire_len};
 use super::plan::{Busy, PROBE, Plan};
 use super::traffic::{Seen, Sent};
@@ -70,11 +71,17 @@ pub struct Line {
     pub numbers: Vec<(&'static str, f64)>,
 }
 
-/// Every line of one way: of its sparse datagrams, and of its busy ones.
-pub fn judge(way: &Way<'_>, plan: &Plan, sparse: &Seen, busy: Option<&Seen>) -> Vec<Line> {
+/// Every line of one way: of its sparse datagrams, and of its busy ones, beside what the link itself dropped.
+pub fn judge(
+    way: &Way<'_>,
+    plan: &Plan,
+    sparse: &Seen,
+    busy: Option<&Seen>,
+    dropped: Dropped,
+) -> Vec<Line> {
     let mut lines = vec![delay(way, sparse), rate(way, plan, busy)];
     lines.extend(jitter(way, sparse));
-    lines.push(loss(way, plan, sparse, busy));
+    lines.push(loss(way, plan, [Some(sparse), busy], dropped));
     lines.push(order(way, plan, sparse));
     lines
 }
@@ -267,9 +274,9 @@ fn jitter(way: &Way<'_>, sparse: &Seen) -> Option<Line> {
     })
 }
 
-fn loss(way: &Way<'_>, plan: &Plan, sparse: &Seen, busy: Option<&Seen>) -> Line {
+fn loss(way: &Way<'_>, plan: &Plan, [sparse, busy]: [Option<&Seen>; 2], dropped: Dropped) -> Line {
     let busy = busy.zip(plan.busy.as_ref().ok().map(|busy| busy.traffic.payload));
-    let groups = std::iter::once((sparse, PROBE)).chain(busy);
+    let groups = sparse.map(|sparse| (sparse, PROBE)).into_iter().chain(busy);
     let (mut sent, mut lost, mut expected, mut inflation) = (0.0, 0.0, 0.0, 1.0_f64);
     for (seen, payload) in groups {
         let model = match way.loss(payload) {
@@ -295,21 +302,34 @@ fn loss(way: &Way<'_>, plan: &Plan, sparse: &Seen, busy: Option<&Seen>) -> Line 
     let (share, got) = (expected / sent, lost / sent);
     let (lo, hi) = wilson(got, sent / inflation);
     // A share of nothing is exact: a single frame lost is one too many.
-    let is_fine = if share <= 0.0 { lost < 0.5 } else { (lo..=hi).contains(&share) };
-    Line {
-        verdict: Verdict::of(is_fine),
-        got: format!("{} ({lost} of {sent})", Unit::Share.format(got, 3)),
-        note: format!(
-            "99.9 % interval {} to {}",
-            Unit::Share.format(lo, 2),
-            Unit::Share.format(hi, 2)
+    let is_fine = |lost: f64| {
+        let (lo, hi) = wilson(lost / sent, sent / inflation);
+        if share <= 0.0 { lost < 0.5 } else { (lo..=hi).contains(&share) }
+    };
+    let verdict = match Verdict::of(is_fine(lost)) {
+        Verdict::Off if is_fine((lost - dropped.total() as f64).max(0.0)) => Verdict::Untested,
+        verdict => verdict,
+    };
+    let Dropped { by_queues, by_driver } = dropped;
+    let (low, high) = (Unit::Share.format(lo, 2), Unit::Share.format(hi, 2));
+    let note = match verdict {
+        Verdict::Untested => format!(
+            "queues dropped {by_queues} and the driver {by_driver}, which no loss was asked to"
         ),
+        _ => format!("99.9 % interval {low} to {high}"),
+    };
+    Line {
+        verdict,
+        got: format!("{} ({lost} of {sent})", Unit::Share.format(got, 3)),
+        note,
         numbers: vec![
             ("asked_share", share),
             ("got_share", got),
             ("interval_lo", lo),
             ("interval_hi", hi),
             ("datagrams", sent),
+            ("dropped_by_queues", by_queues as f64),
+            ("dropped_by_driver", by_driver as f64),
         ],
         ..line(way, "loss", Unit::Share.format(share, 3).to_string())
     }

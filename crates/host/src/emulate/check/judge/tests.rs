@@ -23,10 +23,15 @@ fn seen(n: u32, apart_ns: u64, mut travel: impl FnMut(u32) -> Option<u64>) -> Se
 }
 
 fn verdict(link: &str, what: &str, sparse: &Seen) -> Verdict {
+    verdict_beside(link, what, sparse, Dropped::default())
+}
+
+/// The same where the link says that it dropped frames.
+fn verdict_beside(link: &str, what: &str, sparse: &Seen, dropped: Dropped) -> Verdict {
     let spec: LinkSpec = link.parse().unwrap();
     let way = &Way::both(&spec)[0];
     let plan = plan(way, Span::from_secs(5));
-    let lines = judge(way, &plan, sparse, None);
+    let lines = judge(way, &plan, sparse, None, dropped);
     lines.into_iter().find(|line| line.what == what).unwrap().verdict
 }
 
@@ -138,6 +143,22 @@ fn a_rate_behind_delays_that_vary_is_told_without_choosing_among_them() {
 fn what_the_receiver_could_not_take_is_no_loss_of_the_link() {
     let full = Seen { overrun: 3, ..seen(50, 1_000_000, |n| (n > 3).then_some(1_000_000)) };
     assert_eq!(verdict("delay=1ms", "loss", &full), Verdict::Untested);
+}
+
+#[test]
+fn what_a_full_queue_or_the_driver_dropped_is_no_loss_and_excuses_no_other() {
+    let lossy = |every: u32| seen(2_000, 1_000_000, move |n| (n % every != 0).then_some(1_000_000));
+    let loss = |link: &str, seen: &Seen, by_queues, by_driver| {
+        verdict_beside(link, "loss", seen, Dropped { by_queues, by_driver })
+    };
+    // Forty of two thousand.
+    assert_eq!(loss("delay=1ms", &lossy(50), 30, 10), Verdict::Untested);
+    assert_eq!(loss("delay=1ms", &lossy(50), 0, 40), Verdict::Untested);
+    assert_eq!(loss("delay=1ms", &lossy(50), 30, 9), Verdict::Off, "one is missing still");
+    assert_eq!(loss("delay=1ms,loss=2%", &lossy(10), 160, 0), Verdict::Untested);
+    assert_eq!(loss("delay=1ms,loss=2%", &lossy(10), 60, 0), Verdict::Off);
+    assert_eq!(loss("delay=1ms,loss=10%", &lossy(50), 40, 0), Verdict::Off, "too little was lost");
+    assert_eq!(loss("delay=1ms,loss=2%", &lossy(50), 5, 5), Verdict::Ok);
 }
 
 #[test]
