@@ -1,8 +1,9 @@
 //! Every preset measured from outside, in real time, with plain kernel sockets.
 //!
 //! A line may be off only where the link's own driver says that it was late, lost frames, or did not get a
-//! CPU: this machine may be doing other things. Says `skipped:` where namespaces or TUN are not allowed, and
-//! fails for that under CI=true. Left out: what a link does beyond what a check measures.
+//! CPU: this machine may be doing other things. Then it is asked again. Says `skipped:` where it never was
+//! left alone, and where namespaces or TUN are not allowed, and fails for the latter under CI=true. Left out:
+//! what a link does beyond what a check measures.
 
 #![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 
@@ -15,12 +16,21 @@ use plumb_link::preset::PRESETS;
 /// cannot know.
 const WITHOUT_CPU: Span = Span::from_ms(1);
 
+/// How often a link is asked while its driver says that it was disturbed.
+const TRIES: usize = 4;
+
 /// Whether the driver's own report explains that something is off.
 fn is_excused(outcome: &Outcome) -> bool {
     let punctuality = &outcome.driver.punctuality;
     !outcome.driver.is_faithful()
         || punctuality.absences.count > 0
         || punctuality.waited_for_cpu.is_none_or(|waited| waited > WITHOUT_CPU)
+}
+
+/// What is off of these.
+fn off(outcome: &Outcome, what: &[&str]) -> Vec<Line> {
+    let is_off = |line: &&Line| line.verdict == Verdict::Off && what.contains(&line.what);
+    outcome.lines.iter().filter(is_off).cloned().collect()
 }
 
 #[expect(clippy::print_stdout, reason = "a test that cannot run says so, and shows what it saw")]
@@ -45,16 +55,23 @@ fn run(link: &str, time: Span) -> Option<Outcome> {
 #[test]
 fn every_preset_is_what_it_says_or_says_why_it_was_not() {
     for preset in &PRESETS {
-        let Some(outcome) = run(preset.text, Span::from_ms(2_000)) else { return };
-        assert!(outcome.took < Span::from_secs(6), "{}: {}", preset.name, outcome.took);
-        let off = |what: &[&str]| {
-            let is_off = |line: &&Line| line.verdict == Verdict::Off && what.contains(&line.what);
-            outcome.lines.iter().filter(is_off).cloned().collect::<Vec<_>>()
-        };
-        // What the model decides by itself, however late anybody is.
-        assert_eq!(off(&["order"]), [], "{}", preset.name);
-        if !is_excused(&outcome) {
-            assert_eq!(off(&["delay", "rate", "jitter", "loss"]), [], "{}", preset.name);
+        let mut is_told = false;
+        for _ in 0..TRIES {
+            let Some(outcome) = run(preset.text, Span::from_ms(2_000)) else { return };
+            // What the model decides by itself, however late anybody is.
+            assert_eq!(off(&outcome, &["order"]), [], "{}", preset.name);
+            let off = off(&outcome, &["delay", "rate", "jitter", "loss"]);
+            is_told = off.is_empty();
+            assert!(is_told || is_excused(&outcome), "{}: {off:?}", preset.name);
+            if is_told {
+                break;
+            }
+        }
+        if !is_told {
+            println!(
+                "skipped: {}: this machine disturbed the link {TRIES} times, and some of it was off",
+                preset.name
+            );
         }
     }
 }
@@ -64,7 +81,7 @@ fn a_link_that_loses_delays_and_reorders_is_found_to() {
     let link = "rate=20mbit,delay=5ms,loss=10%,reorder=20%/9ms";
     // A driver without a CPU lets queues overflow, and says so: then it is asked again.
     let mut outcome = None;
-    for _ in 0..5 {
+    for _ in 0..TRIES {
         let Some(latest) = run(link, Span::from_ms(2_000)) else { return };
         let is_final = !is_excused(&latest);
         outcome = Some(latest);
