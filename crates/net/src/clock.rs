@@ -1,7 +1,11 @@
 //! The clocks of this side: one that never steps for everything that is measured, and moments for sessions.
 //!
+//! Moments count from the first that this process asked for: a [`Span`] holds 213 days, and hosts stay up for years.
+//!
 //! The kernel stamps what it receives by the real-time clock, which may step; [`steady_of_real`] brings such a
 //! stamp over to the steady clock with two reads taken at once. Left out: the clocks' difference between two hosts.
+
+use std::sync::OnceLock;
 
 use plumb_base::time::{Instant, Span};
 use plumb_sys::clock::{self, Clock};
@@ -14,7 +18,14 @@ pub fn steady_ns() -> u64 {
 
 /// The same as a moment, for sessions and deadlines.
 pub fn now() -> Instant {
-    Instant::after_origin(Span::from_ns(steady_ns()))
+    static ORIGIN: OnceLock<u64> = OnceLock::new();
+    moment(&ORIGIN, steady_ns())
+}
+
+/// What a clock shows, as a moment since what it showed when it was first asked.
+pub(crate) fn moment(origin: &OnceLock<u64>, shown_ns: u64) -> Instant {
+    let origin_ns = *origin.get_or_init(|| shown_ns);
+    Instant::after_origin(Span::from_ns(shown_ns.saturating_sub(origin_ns)))
 }
 
 /// When, by the steady clock, the real-time clock showed `real_ns`, if that was a moment ago.
@@ -54,6 +65,18 @@ pub fn sleep_until(until_ns: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn moments_keep_their_distance_on_a_host_that_has_been_up_for_years() {
+        const YEARS_NS: u64 = 10 * 365 * 24 * 3_600 * 1_000_000_000;
+        let origin = OnceLock::new();
+        let first = moment(&origin, YEARS_NS);
+        let second = moment(&origin, YEARS_NS + 1_500);
+        assert_eq!(second - first, Span::from_ns(1_500));
+        assert!(second + Span::from_secs(3_600) < Instant::NEVER);
+        // Another thread may have read the clock before, and asked after.
+        assert_eq!(moment(&origin, YEARS_NS - 7), first);
+    }
 
     #[test]
     fn the_real_time_clock_stays_as_far_ahead_as_it_was_while_nobody_sets_it() {

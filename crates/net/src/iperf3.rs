@@ -6,8 +6,12 @@
 //! end counts as received. Left out: SCTP, multipath TCP, files as a source, and the password, which
 //! the protocol sends without saying whom it is talking to.
 
-use plumb_base::time::{Instant, Span};
-use plumb_sys::clock::{self, Clock};
+use std::sync::OnceLock;
+
+use plumb_base::time::Instant;
+use plumb_sys::clock::{Clock, read_ns};
+
+use crate::clock::moment;
 
 pub mod client;
 pub mod control;
@@ -30,9 +34,10 @@ pub const PORT: u16 = 5201;
 /// How this program names itself where the protocol asks for a version.
 pub const VERSION: &str = concat!("plumb ", env!("CARGO_PKG_VERSION"));
 
-/// What the clock of this process says: CLOCK_MONOTONIC, since it began.
+/// What the clock of this process says: CLOCK_MONOTONIC, since it was first asked.
 pub(crate) fn now() -> Instant {
-    Instant::after_origin(Span::from_ns(clock::read_ns(Clock::Monotonic)))
+    static ORIGIN: OnceLock<u64> = OnceLock::new();
+    moment(&ORIGIN, read_ns(Clock::Monotonic))
 }
 
 /// The number that the protocol gives to the stream at `index`, counted from 0: 1, 3, 4, 5, ….

@@ -30,6 +30,7 @@ use super::seal::Key;
 use super::sender::Stop;
 use super::timestamp::{ErrorEstimate, Format};
 use super::tlv;
+use crate::clock;
 use crate::measure::datagram::meeting::is_passing;
 
 /// Sessions that are told apart at once.
@@ -46,7 +47,7 @@ const SLOT_BYTES: usize = 65_536;
 /// How long one call waits at most, so that a stop is seen.
 const WAIT: Duration = Duration::from_millis(50);
 /// How old what the kernel says about its clock may be.
-const ESTIMATE_AGE_NS: u64 = 1_000_000_000;
+const ESTIMATE_AGE: Span = Span::from_secs(1);
 
 /// How a reflector answers.
 #[derive(Clone, Debug)]
@@ -318,7 +319,7 @@ pub fn serve(socket: &UdpSocket, conduct: Conduct, stop: Stop<'_>) -> io::Result
     set_ttl(fd, v6, u8::MAX)?;
     socket.set_read_timeout(Some(WAIT))?;
     let mut estimate = ErrorEstimate::here(conduct.format);
-    let mut estimated_ns = read_ns(Clock::MonotonicRaw);
+    let mut estimated = clock::now();
     let mut reflector = Reflector::new(conduct, local.port());
     let mut batch = ReceiveBatch::new(SLOTS, SLOT_BYTES);
     while !stop() {
@@ -327,8 +328,7 @@ pub fn serve(socket: &UdpSocket, conduct: Conduct, stop: Stop<'_>) -> io::Result
             Err(error) if is_passing(&error) => 0,
             Err(error) => return Err(error),
         };
-        let now_ns = read_ns(Clock::MonotonicRaw);
-        let now = Instant::after_origin(Span::from_ns(now_ns));
+        let now = clock::now();
         for index in 0..came {
             let arrival = batch.arrival(index);
             let Some(from) = arrival.from.filter(|_| !arrival.cut_off) else { continue };
@@ -345,9 +345,9 @@ pub fn serve(socket: &UdpSocket, conduct: Conduct, stop: Stop<'_>) -> io::Result
                 reflector.counts.unsent += 1;
             }
         }
-        if now_ns.saturating_sub(estimated_ns) > ESTIMATE_AGE_NS {
+        if now.saturating_since(estimated) > ESTIMATE_AGE {
             estimate = ErrorEstimate::here(reflector.conduct.format);
-            estimated_ns = now_ns;
+            estimated = now;
         }
     }
     Ok(reflector.counts)

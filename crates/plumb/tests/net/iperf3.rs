@@ -46,15 +46,15 @@ fn read_by_theirs(text: &str) -> Option<Value> {
 }
 
 /// A server under way, which ends with this.
-struct Server {
+pub struct Server {
     child: Child,
     /// Kept open, so that it may go on talking.
     _said: BufReader<ChildStderr>,
-    port: String,
+    pub port: String,
 }
 
 impl Server {
-    fn start() -> Self {
+    pub fn start() -> Self {
         let mut child = Command::new(PLUMB)
             .args(["agent", "--iperf3", "127.0.0.1:0"])
             .stdin(Stdio::null())

@@ -15,6 +15,7 @@ mod page;
 mod ssh;
 mod strangers;
 mod trouble;
+mod uptime;
 mod web;
 
 use std::path::Path;

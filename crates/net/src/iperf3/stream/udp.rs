@@ -1,13 +1,13 @@
 //! The loops of a stream of numbered datagrams, and what is said before the first.
 //!
-//! A datagram begins with the sender's monotonic clock in seconds and microseconds and its number from
+//! A datagram begins with the sender's clock in seconds and microseconds, from whatever origin, and its number from
 //! 1, all with the highest byte first. Left out: what the numbers tell
 //! ([`crate::measure::datagram::account`]).
 
 use std::io;
 use std::os::fd::AsFd;
 
-use plumb_base::time::{Instant, Span};
+use plumb_base::time::Span;
 use plumb_sys::{socket, timer};
 
 use super::{Goal, Meter, Pace, Socket, Switch, block, is_pause};
@@ -32,8 +32,8 @@ pub fn is_answer(datagram: &[u8]) -> bool {
 /// What stands before the filler of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The sender's clock.
-    pub sent: Instant,
+    /// What the sender's clock showed: since it started, since 1970, or since anything else.
+    pub sent_us: u64,
     /// The datagram's number; of a narrow one the lower 32 bits.
     pub number: u64,
 }
@@ -42,8 +42,8 @@ impl Header {
     /// Writes it, with a number of 64 bits where `wide`.
     #[inline]
     pub fn write(self, bytes: &mut [u8], wide: bool) {
-        let us = self.sent.since_origin().as_ns() / 1_000;
-        // Seconds since the machine started, and less than a million.
+        let us = self.sent_us;
+        // Seconds, and less than a million.
         let part = |value: u64| u32::try_from(value).unwrap_or(u32::MAX).to_be_bytes();
         bytes[..4].copy_from_slice(&part(us / 1_000_000));
         bytes[4..8].copy_from_slice(&part(us % 1_000_000));
@@ -64,7 +64,7 @@ impl Header {
         };
         let us = word(0)? * 1_000_000 + word(4)?;
         let number = if wide { word(8)? << 32 | word(12)? } else { word(8)? };
-        Some(Self { sent: Instant::after_origin(Span::from_us(us)), number })
+        Some(Self { sent_us: us, number })
     }
 }
 
@@ -77,9 +77,9 @@ struct Jitter {
 
 impl Jitter {
     #[inline]
-    fn add(&mut self, sent: Instant, received: Instant) {
-        let ns = |moment: Instant| moment.since_origin().as_ns().cast_signed();
-        let transit = ns(received).wrapping_sub(ns(sent));
+    fn add(&mut self, sent_us: u64, received_ns: u64) {
+        // 32 bits of seconds are less than 63 bits of nanoseconds.
+        let transit = received_ns.cast_signed().wrapping_sub((sent_us * 1_000).cast_signed());
         if let Some(before) = self.transit_ns.replace(transit) {
             let difference = transit.wrapping_sub(before).unsigned_abs() as f64;
             self.ns += (difference - self.ns) / 16.0;
@@ -122,7 +122,8 @@ pub fn send(
         number += 1;
         // The same number until it is sent: what never left is no loss of the path.
         loop {
-            Header { sent: now(), number }.write(&mut datagram, wide);
+            let sent_us = now().since_origin().as_ns() / 1_000;
+            Header { sent_us, number }.write(&mut datagram, wide);
             match socket::send(socket.as_fd(), &datagram) {
                 Ok(sent) => {
                     meter.add_bytes(sent);
@@ -185,7 +186,7 @@ pub fn receive(
         let Some(header) = Header::read(datagram, wide) else { continue };
         // The first is number 1. How often the lower 32 bits have wrapped the account knows, at either width.
         account.record(low(header.number).wrapping_sub(1));
-        jitter.add(header.sent, received);
+        jitter.add(header.sent_us, received.since_origin().as_ns());
         meter.add_bytes(len);
         meter.set_account(&account, jitter.span());
         meter.set_last(received);
@@ -210,11 +211,11 @@ mod tests {
 
     #[test]
     fn a_header_is_read_as_it_is_written_in_both_widths() {
-        let sent = Instant::after_origin(Span::from_us(1_234_567_890));
+        let sent_us = 1_234_567_890;
         for (wide, number) in [(false, 7), (true, 1 << 40)] {
             let mut bytes = [0xAA; 32];
-            Header { sent, number }.write(&mut bytes, wide);
-            assert_eq!(Header::read(&bytes, wide), Some(Header { sent, number }));
+            Header { sent_us, number }.write(&mut bytes, wide);
+            assert_eq!(Header::read(&bytes, wide), Some(Header { sent_us, number }));
             assert_eq!(bytes[..8], [0, 0, 0x04, 0xD2, 0, 0x08, 0xAA, 0x52]);
         }
         assert_eq!(Header::read(&[0; 11], false), None);
@@ -231,19 +232,22 @@ mod tests {
 
     #[test]
     fn a_steady_stream_has_no_jitter_however_the_clocks_disagree() {
-        let mut jitter = Jitter::default();
-        for ms in 0..100 {
-            let sent = Instant::after_origin(Span::from_ms(1_000_000 + ms));
-            jitter.add(sent, Instant::after_origin(Span::from_ms(5 + ms)));
+        // A sender that started just now, one that has been up for a year, one that tells the time since 1970.
+        for origin_s in [1_000, 31_536_000, 1_790_000_000_u64] {
+            let mut jitter = Jitter::default();
+            let mut add = |ms: u64, late_us: u64| {
+                jitter
+                    .add(origin_s * 1_000_000 + ms * 1_000, (5 + ms) * 1_000_000 + late_us * 1_000);
+                jitter.span()
+            };
+            let steady = (0..100).map(|ms| add(ms, 0)).last();
+            assert_eq!(steady, Some(Span::ZERO));
+            // A transit that alternates by 160 µs comes near it (RFC 3550: gain of 1/16).
+            let found = (100..300).map(|ms| add(ms, 160 * (ms % 2))).last().unwrap();
+            assert!(
+                found > Span::from_us(155) && found <= Span::from_us(160),
+                "{origin_s}: {found}"
+            );
         }
-        assert_eq!(jitter.span(), Span::ZERO);
-        // A transit that alternates by 160 µs comes near it (RFC 3550: gain of 1/16).
-        for ms in 0..200 {
-            let late = Span::from_us(160 * (ms % 2));
-            let sent = Instant::after_origin(Span::from_ms(1_000_100 + ms));
-            jitter.add(sent, Instant::after_origin(Span::from_ms(105 + ms)) + late);
-        }
-        let found = jitter.span();
-        assert!(found > Span::from_us(155) && found <= Span::from_us(160), "{found}");
     }
 }
