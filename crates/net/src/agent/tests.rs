@@ -192,6 +192,35 @@ fn an_exchange_that_is_stopped_ends_at_once_on_both_sides() {
 
 #[test]
 fn nothing_is_asked_of_whom_the_agents_certificate_does_not_name() {
+#[test]
+fn an_agent_that_is_held_back_by_its_rate_ends_with_the_test_all_the_same() {
+    // After one request, the next is due in minutes.
+    let limits = Limits { rate_max: Some(400), ..Limits::default() };
+    let agent = Agent::new("test", limits, timing());
+    let (mut client, served) = join(&agent);
+    for transport in [Transport::Tcp, Transport::Udp, Transport::Tls, Transport::Quic] {
+        for pacing in [Pacing::Closed, Pacing::Connect] {
+            if transport == Transport::Udp && pacing == Pacing::Connect {
+                continue;
+            }
+            let (request_bytes, response_bytes) =
+                if transport == Transport::Udp { (50_000, 50_000) } else { (1 << 18, 64) };
+            let part = ExchangePart { transport, request_bytes, response_bytes, pacing };
+            let spec = TestSpec { drain_ns: 0, ..spec(vec![PartSpec::Exchange(part)]) };
+            let began = now();
+            let outcome = client.run(HERE, &spec, &mut |_| {}, &|| false).unwrap();
+            let what = format!("{transport:?} {pacing:?}");
+            let there = outcome.there.unwrap();
+            let PartReport::Responses(answered) = &there.parts[0] else { panic!("{what}") };
+            assert!(answered.answered <= 2, "{what}: {answered:?}");
+            assert!(now().saturating_since(began) < Span::from_secs(100), "{what}");
+        }
+    }
+    client.leave();
+    assert_eq!(served.join().unwrap(), Ok(()));
+    assert_eq!(agent.busy(), (0, 0));
+}
+
     use crate::secure::Fingerprint;
     for transport in [Transport::Tls, Transport::Quic] {
         for forged in [None, Some(Fingerprint::of(b"another"))] {

@@ -6,6 +6,7 @@
 //! exchange itself is done in its loops. Left out: how the two sides find each other ([`half`]), and
 //! encryption ([`super::tls`], [`super::quic`]).
 
+use std::fmt;
 use std::io::{self, Read, Write};
 
 use plumb_base::stats::histogram::Histogram;
@@ -28,6 +29,8 @@ use turns::{Progress, Turns};
 pub const MESSAGE_BYTES_MAX: u32 = 1 << 20;
 /// Most requests a second that may be asked for.
 pub const PER_SECOND_MAX: u32 = 1_000_000;
+/// After how long who waits for its rate looks whether the test is over.
+const LOOK_NS: u64 = 100_000_000;
 
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -206,30 +209,48 @@ pub(super) fn with_connection(report: ExchangeReport, connect_ns: u64) -> Exchan
 }
 
 /// What the answering side must not go beyond.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bounds {
+#[derive(Clone, Copy)]
+pub struct Bounds<'a> {
     /// When to give up, by the steady clock; none where somebody else sees to it.
     pub deadline_ns: Option<u64>,
     /// The most that it takes or gives, in bytes a second.
     pub bytes_per_second: Option<u64>,
+    /// Whether the test is over, which ends a wait for the rate.
+    pub is_over: &'a dyn Fn() -> bool,
 }
 
-impl Bounds {
+impl fmt::Debug for Bounds<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { deadline_ns, bytes_per_second, is_over: _ } = self;
+        let mut shown = f.debug_struct("Bounds");
+        shown.field("deadline_ns", deadline_ns).field("bytes_per_second", bytes_per_second);
+        shown.finish_non_exhaustive()
+    }
+}
+
+impl Bounds<'_> {
     /// A deadline only.
     pub const fn until(deadline_ns: u64) -> Self {
-        Self { deadline_ns: Some(deadline_ns), bytes_per_second: None }
+        Self { deadline_ns: Some(deadline_ns), bytes_per_second: None, is_over: &|| false }
     }
 
     /// Whether there is time for another; waits as the rate demands after `bytes` since `began_ns`.
     fn allow(&self, began_ns: u64, bytes: u64) -> io::Result<()> {
+        let over =
+            || Err(io::Error::new(io::ErrorKind::TimedOut, "the test went on beyond its deadline"));
         if let Some(rate) = self.bytes_per_second {
             let due = u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1));
-            sleep_until(began_ns.saturating_add(u64::try_from(due).unwrap_or(u64::MAX)));
+            let due_ns = began_ns.saturating_add(u64::try_from(due).unwrap_or(u64::MAX));
+            // One message at a low rate may be due long after the test.
+            while steady_ns() < due_ns {
+                if (self.is_over)() {
+                    return over();
+                }
+                sleep_until(due_ns.min(steady_ns() + LOOK_NS));
+            }
         }
         match self.deadline_ns {
-            Some(deadline) if steady_ns() >= deadline => {
-                Err(io::Error::new(io::ErrorKind::TimedOut, "the test went on beyond its deadline"))
-            }
+            Some(deadline) if steady_ns() >= deadline => over(),
             _ => Ok(()),
         }
     }
@@ -242,7 +263,7 @@ impl Bounds {
 pub fn answer_in_turn(
     stream: &mut (impl Read + Write),
     spec: &ExchangeSpec,
-    bounds: Bounds,
+    bounds: Bounds<'_>,
     answered: &mut u64,
 ) -> io::Result<()> {
     let checked = spec.check();

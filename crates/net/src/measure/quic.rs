@@ -6,8 +6,8 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
@@ -64,8 +64,11 @@ pub struct Server {
 struct Service {
     /// The only requests and responses that are served.
     agreed: ExchangeSpec,
-    /// The most that they take and give, in bytes a second.
+    /// The most that they take and give, in bytes a second, over all connections.
     bytes_per_second: Option<u64>,
+    /// When the first came, and bytes since.
+    began_ns: OnceLock<u64>,
+    bytes: AtomicU64,
     answered: Progress,
     /// The client says that it is done.
     is_over: AtomicBool,
@@ -96,6 +99,8 @@ impl Server {
         let service = Service {
             agreed: spec.clone(),
             bytes_per_second,
+            began_ns: OnceLock::new(),
+            bytes: AtomicU64::new(0),
             answered: Progress::default(),
             is_over: AtomicBool::new(false),
         };
@@ -166,8 +171,10 @@ impl Server {
             }));
         }
         endpoint.close(VarInt::from_u32(0), b"over");
+        // Who waits for its rate ends with the runtime.
+        let until = tokio::time::Instant::now() + Duration::from_secs(1);
         for task in tasks {
-            let outcome = tokio::time::timeout(Duration::from_secs(1), task).await;
+            let outcome = tokio::time::timeout_at(until, task).await;
             failed += u64::from(!matches!(outcome, Ok(Ok(Ok(())))));
         }
         failed
@@ -245,19 +252,25 @@ impl Service {
         spec.check().map_err(io::Error::other)?;
         let mut request = vec![0_u8; spec.request_bytes as usize];
         let response = vec![0x61_u8; spec.response_bytes as usize];
-        let (began_ns, mut bytes) = (steady_ns(), 0_u128);
+        let size = u64::from(spec.request_bytes) + u64::from(spec.response_bytes);
         while steady_ns() < deadline_ns {
             let Some(first) = receive.read(&mut request).await? else { return Ok(()) };
             receive.read_exact(&mut request[first..]).await.map_err(io::Error::other)?;
+            if let Some(rate) = self.bytes_per_second {
+                self.keep(rate, size).await;
+            }
             send.write_all(&response).await?;
             self.answered.add_one();
-            if let Some(rate) = self.bytes_per_second {
-                bytes += u128::from(spec.request_bytes) + u128::from(spec.response_bytes);
-                let after = bytes * 1_000_000_000 / u128::from(rate.max(1));
-                wait_until(began_ns + u64::try_from(after).unwrap_or(u64::MAX / 2)).await;
-            }
         }
         Err(io::Error::new(io::ErrorKind::TimedOut, "the test went on beyond its deadline"))
+    }
+
+    /// Waits until so many bytes more are due; a client does not get more by connecting again.
+    async fn keep(&self, rate: u64, size: u64) {
+        let began_ns = *self.began_ns.get_or_init(steady_ns);
+        let before = self.bytes.fetch_add(size, Ordering::Relaxed);
+        let due_ns = u128::from(before) * 1_000_000_000 / u128::from(rate.max(1));
+        wait_until(began_ns.saturating_add(u64::try_from(due_ns).unwrap_or(u64::MAX))).await;
     }
 }
 

@@ -121,7 +121,7 @@ pub fn answer(
     socket: &UdpSocket,
     token: &Token,
     spec: &ExchangeSpec,
-    bounds: Bounds,
+    bounds: Bounds<'_>,
 ) -> ResponsesReport {
     let mut report = ResponsesReport::default();
     let mut buffer = vec![0; BYTES_MAX as usize];

@@ -319,7 +319,7 @@ impl Responder {
             Door::Met(listener, stream) if self.part.pacing == Pacing::Connect => {
                 self.answer_each(listener, stream, is_over)
             }
-            Door::Met(_, stream) => self.answer_stream(stream, control),
+            Door::Met(_, stream) => self.answer_stream(stream, control, is_over),
             Door::Socket(socket) => self.answer_datagrams(socket, control, is_over),
             // It is not asked to work before it has met.
             Door::Listener(_) => ResponsesReport::default(),
@@ -331,19 +331,23 @@ impl Responder {
         report
     }
 
-    const fn bounds(&self) -> Bounds {
-        Bounds { deadline_ns: None, bytes_per_second: self.rate_max }
+    fn bounds<'a>(&self, is_over: &'a dyn Fn() -> bool) -> Bounds<'a> {
+        Bounds { deadline_ns: None, bytes_per_second: self.rate_max, is_over }
     }
 
-    fn answer_stream(&self, mut stream: &TcpStream, control: &Control) -> ResponsesReport {
-        let spec = self.part.within(&self.test);
+    fn answer_stream(
+        &self,
+        mut stream: &TcpStream,
+        control: &Control,
+        is_over: impl Fn() -> bool,
+    ) -> ResponsesReport {
+        let (spec, bounds) = (self.part.within(&self.test), self.bounds(&is_over));
         let mut report = ResponsesReport::default();
         let count = &mut report.answered;
         let outcome = match &self.key {
-            None => super::answer_in_turn(&mut stream, &spec, self.bounds(), count),
-            Some(key) => tls::accept(stream, &key.configuration).and_then(|mut secure| {
-                super::answer_in_turn(&mut secure, &spec, self.bounds(), count)
-            }),
+            None => super::answer_in_turn(&mut stream, &spec, bounds, count),
+            Some(key) => tls::accept(stream, &key.configuration)
+                .and_then(|mut secure| super::answer_in_turn(&mut secure, &spec, bounds, count)),
         };
         stream.shutdown(Shutdown::Both).ok();
         let is_end = |error: &io::Error| is_parting(error) && control.is_ended_on_purpose(true);
@@ -359,7 +363,10 @@ impl Responder {
     ) -> ResponsesReport {
         let spec = self.part.within(&self.test);
         let (mut request, response) = (spec.request(), spec.response());
-        let bounds = self.bounds();
+        // The first connection stays until the client is done: its end is the end.
+        let is_gone = || !matches!(leash.peek(&mut [0]), Err(error) if is_waiting(&error));
+        let is_over = || is_over() || is_gone();
+        let bounds = self.bounds(&is_over);
         let size = u64::from(spec.request_bytes) + u64::from(spec.response_bytes);
         let (began_ns, mut bytes) = (steady_ns(), 0);
         let mut serve = |mut stream: TcpStream| {
@@ -387,11 +394,7 @@ impl Responder {
         let outcome = leash
             .set_nonblocking(true)
             .and_then(|()| leash.peer_addr())
-            // The first connection stays until the client is done: its end is the end.
-            .and_then(|client| {
-                let is_gone = || !matches!(leash.peek(&mut [0]), Err(error) if is_waiting(&error));
-                each::answer(listener, client.ip(), &mut serve, || is_over() || is_gone())
-            });
+            .and_then(|client| each::answer(listener, client.ip(), &mut serve, is_over));
         match outcome {
             Ok((answered, strange)) => {
                 ResponsesReport { answered, strange, ..ResponsesReport::default() }
@@ -418,7 +421,7 @@ impl Responder {
             return broken("its socket cannot wait".to_owned());
         }
         let Some(key) = &self.key else {
-            return datagram::answer(socket, token, &spec, self.bounds());
+            return datagram::answer(socket, token, &spec, self.bounds(&is_over));
         };
         let answered = socket.try_clone().map_err(|error| error.to_string()).and_then(|socket| {
             let (identity, client) = (&key.identity, client.ip());

@@ -43,9 +43,9 @@ fn with_answers(
 ) -> (Asked, io::Result<u64>) {
     let (near, far) = pair();
     thread::scope(|scope| {
-        let bounds = Bounds::until(steady_ns() + 60_000_000_000);
         let answering = scope.spawn(move || {
             let mut answered = 0;
+            let bounds = Bounds::until(steady_ns() + 60_000_000_000);
             answer_in_turn(&mut &far, spec, bounds, &mut answered).map(|()| answered)
         });
         let report = ask(&near);
@@ -154,7 +154,8 @@ fn a_limit_on_the_rate_holds_the_answering_side_back() {
         let spec = &spec;
         let answering = scope.spawn(move || {
             let mut answered = 0;
-            let bounds = Bounds { deadline_ns: None, bytes_per_second: Some(110_000) };
+            let (bytes_per_second, is_over) = (Some(110_000), &|| false);
+            let bounds = Bounds { deadline_ns: None, bytes_per_second, is_over };
             answer_in_turn(&mut &far, spec, bounds, &mut answered).unwrap();
             answered
         });
