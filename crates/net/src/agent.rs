@@ -233,11 +233,7 @@ impl Agent {
         self.state().shelf.begin(now(), token, now() + longest);
         let (agent, running) = (Arc::clone(self), Arc::clone(&control));
         let is_abandoned = Arc::<AtomicBool>::default();
-        // Other halves tell of no progress, and end with their connections or by their own time.
-        let is_told = spec
-            .parts
-            .iter()
-            .all(|part| matches!(part, PartSpec::Streams(_) | PartSpec::Probes(_)));
+        let is_told = tells_of_its_client(spec);
         let (is_alone, mut standstill) = (Arc::clone(&is_abandoned), Standstill::new(now(), spec));
         let work = move || {
             let mut report = course.run(&mut |progress| {
@@ -281,6 +277,17 @@ impl Agent {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether a test whose client is gone ends as soon as nothing shows any more that somebody is there.
+fn tells_of_its_client(spec: &TestSpec) -> bool {
+    // The halves of other parts tell of no progress, and end with their connections or by their own time. But nothing
+    // else ends datagrams, and nobody has to take them for an hour who has asked for them once.
+    let sends = |part: &PartSpec| matches!(part, PartSpec::Datagrams(part) if !part.is_up);
+    let tells = |part: &PartSpec| {
+        matches!(part, PartSpec::Streams(_) | PartSpec::Probes(_) | PartSpec::Datagrams(_))
+    };
+    spec.parts.iter().all(tells) || spec.parts.iter().any(sends)
 }
 
 /// Why a session ended that never had a connection.

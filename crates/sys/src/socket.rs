@@ -139,6 +139,16 @@ pub enum IntOption {
     /// SO_INCOMING_NAPI_ID: the kernel's number of the receive queue by which a packet of this flow last came; 0
     /// where no queue of a device is polled for it, as on a loopback.
     IncomingQueue,
+    /// SO_KEEPALIVE: whether a silent connection is asked for a sign of life.
+    KeepAlive,
+    /// TCP_KEEPIDLE: seconds of silence before that.
+    KeepAliveIdle,
+    /// TCP_KEEPINTVL: seconds between two such questions.
+    KeepAliveInterval,
+    /// TCP_KEEPCNT: questions without an answer after which the connection is broken.
+    KeepAliveCount,
+    /// TCP_USER_TIMEOUT: milliseconds after which what nobody acknowledged breaks the connection.
+    UserTimeout,
 }
 
 impl IntOption {
@@ -159,6 +169,11 @@ impl IntOption {
             Self::LowWater => (libc::SOL_SOCKET, libc::SO_RCVLOWAT),
             Self::IncomingCpu => (libc::SOL_SOCKET, libc::SO_INCOMING_CPU),
             Self::IncomingQueue => (libc::SOL_SOCKET, libc::SO_INCOMING_NAPI_ID),
+            Self::KeepAlive => (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
+            Self::KeepAliveIdle => (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE),
+            Self::KeepAliveInterval => (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL),
+            Self::KeepAliveCount => (libc::IPPROTO_TCP, libc::TCP_KEEPCNT),
+            Self::UserTimeout => (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT),
         }
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::*;
 use crate::client::{Client, ClientError};
 use crate::measure::datagram::loss::Located;
+use crate::measure::datagram::meeting;
 use crate::measure::datagram::receiver::Ending;
 use crate::measure::exchange::Pacing;
 use crate::measure::live::Progress;
@@ -18,6 +19,7 @@ use crate::measure::spec::{
 };
 use crate::measure::transport::Transport;
 use crate::protocol::session::Fault;
+use crate::protocol::shelf::Found;
 
 const HERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
@@ -191,8 +193,6 @@ fn an_exchange_that_is_stopped_ends_at_once_on_both_sides() {
 }
 
 #[test]
-fn nothing_is_asked_of_whom_the_agents_certificate_does_not_name() {
-#[test]
 fn an_agent_that_is_held_back_by_its_rate_ends_with_the_test_all_the_same() {
     // After one request, the next is due in minutes.
     let limits = Limits { rate_max: Some(400), ..Limits::default() };
@@ -221,6 +221,8 @@ fn an_agent_that_is_held_back_by_its_rate_ends_with_the_test_all_the_same() {
     assert_eq!(agent.busy(), (0, 0));
 }
 
+#[test]
+fn nothing_is_asked_of_whom_the_agents_certificate_does_not_name() {
     use crate::secure::Fingerprint;
     for transport in [Transport::Tls, Transport::Quic] {
         for forged in [None, Some(Fingerprint::of(b"another"))] {
@@ -452,6 +454,53 @@ fn a_report_survives_the_loss_of_its_connection_until_it_is_fetched() {
     match again.fetch(outcome.token, Span::from_secs(5)) {
         Err(ClientError::Refused(Refusal::NoReport)) => {}
         other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_client_that_has_vanished_is_not_sent_datagrams_for_long_and_its_report_is_kept() {
+    let agent = Agent::new("test", Limits::default(), timing());
+    let mut long = spec(vec![datagrams(false, 8_000_000)]);
+    long.duration_ns = 300_000_000_000;
+    let (sender, _over) = std::sync::mpsc::sync_channel(4);
+    let (ready, test) = agent.prepare(1, &long, sender).unwrap();
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    socket.connect((Ipv4Addr::LOCALHOST, ready.ports[0])).unwrap();
+    let patience = Span::from_secs(20);
+    meeting::announce(&socket, &ready.token.0, 0, patience, &AtomicBool::new(false)).unwrap();
+    test.control.begin();
+    let began = now();
+    // From now on it is silent, and nothing refuses what is sent to it.
+    test.is_abandoned.store(true, Ordering::Relaxed);
+    while agent.busy().1 > 0 {
+        assert!(now().saturating_since(began) < Span::from_secs(100), "it goes on sending");
+        crate::clock::sleep_until(steady_ns() + 10_000_000);
+    }
+    let Found::Report(report) = agent.state().shelf.find(now(), ready.token) else { panic!() };
+    let sent = stream_of(&report, 0).sender.as_ref().unwrap();
+    assert!(sent.cut_short && sent.count > 0, "{sent:?}");
+    assert_eq!(report.ended, Ended::Stopped);
+}
+
+#[test]
+fn datagrams_go_on_without_a_control_connection_while_probes_show_that_the_client_is_there() {
+    let agent = Agent::new("test", Limits::default(), timing());
+    let (ours, theirs) = wires();
+    let _served = serve(&agent, theirs);
+    let cut = ours.try_clone().unwrap();
+    let mut client = Client::connect(Stream::of_tcp(ours).unwrap(), "test", timing()).unwrap();
+    let mut spec = spec(vec![datagrams(true, 8_000_000), datagrams(false, 8_000_000), probes()]);
+    // Longer than either side waits for a sign of the other.
+    spec.duration_ns = 5_000_000_000;
+    let watch = &mut |_| drop(cut.shutdown(std::net::Shutdown::Both));
+    let outcome = client.run(HERE, &spec, watch, &|| false).unwrap();
+    assert!(outcome.there.is_err());
+    let (mut again, _served) = join(&agent);
+    let there = again.fetch(outcome.token, Span::from_secs(5)).unwrap();
+    for (side, index) in [(&outcome.here, 0), (&there, 1)] {
+        assert_eq!(side.ended, Ended::Complete);
+        let sent = stream_of(side, index).sender.as_ref().unwrap();
+        assert!(!sent.cut_short && Some(sent.count) == sent.planned, "{sent:?}");
     }
 }
 

@@ -29,6 +29,9 @@ pub struct Progress {
     pub down_bytes: u64,
     /// Probes and requests answered so far.
     pub answered: u64,
+    /// Of all these, what shows that the other side is there: not the datagrams that this side sends, which nobody
+    /// acknowledges.
+    pub shown: u64,
     /// What the senders of this side had waited for.
     pub waits: Waits,
     /// Round trips so far, of those that count.

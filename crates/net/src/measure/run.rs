@@ -262,9 +262,11 @@ impl Course {
         for (bytes, is_up) in self.lanes().map(|lane| lane.progress()) {
             *if is_up { &mut progress.up_bytes } else { &mut progress.down_bytes } += bytes;
         }
+        let mut only_sent = 0;
         for half in self.halves() {
             let bytes = half.count().bytes;
             *if half.is_up() { &mut progress.up_bytes } else { &mut progress.down_bytes } += bytes;
+            only_sent += if half.is_up() == self.is_agent { 0 } else { bytes };
         }
         for part in &self.parts {
             progress.answered += match part {
@@ -277,6 +279,8 @@ impl Course {
                 _ => 0,
             };
         }
+        let all = progress.up_bytes + progress.down_bytes + progress.answered;
+        progress.shown = all - only_sent;
         progress
     }
 }

@@ -1,5 +1,5 @@
 //! Whether anything of a test still gets through: a test whose control connection is lost goes on for as long as it
-//! does.
+//! does. Datagrams that are only sent are no sign of that, for a client that has vanished takes them as well.
 //!
 //! Pure: the moment is an argument. Left out: ending it.
 
@@ -11,10 +11,10 @@ use super::spec::TestSpec;
 /// How long nothing may move.
 const PATIENCE: Span = Span::from_secs(3);
 
-/// What has been carried, and since when no more.
+/// What has shown that the other side is there, and since when nothing more has.
 #[derive(Clone, Copy, Debug)]
 pub struct Standstill {
-    carried: u64,
+    shown: u64,
     since: Instant,
     patience: Span,
 }
@@ -24,18 +24,17 @@ impl Standstill {
     pub fn new(now: Instant, spec: &TestSpec) -> Self {
         // Progress is told of at every interval only.
         let patience = PATIENCE.max(Span::from_ns(spec.interval_ns) * 2);
-        Self { carried: 0, since: now, patience }
+        Self { shown: 0, since: now, patience }
     }
 
     /// Takes in how far the test is.
     pub fn note(&mut self, now: Instant, progress: &Progress) {
-        let carried = progress.up_bytes + progress.down_bytes + progress.answered;
-        if carried > self.carried {
-            (self.carried, self.since) = (carried, now);
+        if progress.shown > self.shown {
+            (self.shown, self.since) = (progress.shown, now);
         }
     }
 
-    /// Whether nothing has moved for so long that nothing will.
+    /// Whether nothing has got through for so long that nothing will.
     pub fn has_lasted(&self, now: Instant) -> bool {
         now > self.since + self.patience
     }
@@ -61,8 +60,8 @@ mod tests {
         let mut quick = Standstill::new(at(0), &spec(Span::from_ms(200)));
         let mut slow = Standstill::new(at(0), &spec(Span::from_secs(10)));
         for standstill in [&mut quick, &mut slow] {
-            standstill.note(at(5), &Progress { down_bytes: 7, ..Progress::default() });
-            standstill.note(at(8), &Progress { down_bytes: 7, ..Progress::default() });
+            standstill.note(at(5), &Progress { shown: 7, ..Progress::default() });
+            standstill.note(at(8), &Progress { shown: 7, ..Progress::default() });
             assert!(!standstill.has_lasted(at(8)));
         }
         assert!(quick.has_lasted(at(9)) && !slow.has_lasted(at(25)) && slow.has_lasted(at(26)));

@@ -63,6 +63,37 @@ fn datagram(number: u32, len: usize) -> Vec<u8> {
     bytes
 }
 
+/// Whether the kernel asks one end of a connection's other end for signs of life: its timer is 2 then
+/// (proc_net_tcp.rst).
+fn is_watched(near: u16, far: u16) -> bool {
+    ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| {
+        let text = std::fs::read_to_string(table).unwrap_or_default();
+        text.lines().any(|line| {
+            let mut fields = line.split_whitespace().skip(1);
+            let mut has_port = |port: u16| {
+                let end = fields.next().unwrap_or_default();
+                end.ends_with(&format!(":{port:04X}"))
+            };
+            has_port(near)
+                && has_port(far)
+                && fields.nth(2).is_some_and(|timer| timer.starts_with("02:"))
+        })
+    })
+}
+
+#[test]
+fn a_client_that_vanishes_is_found_out_by_its_control_connection() {
+    let served = Served::alone();
+    let mut control = ByHand::connect(&served, COOKIE);
+    control.expect(Message::ParameterExchange);
+    let (server, client) = (served.addresses[0].port(), control.0.local_addr().unwrap().port());
+    let found = (0..4_000).any(|_| {
+        std::thread::park_timeout(Duration::from_millis(5));
+        is_watched(server, client)
+    });
+    assert!(found, "nobody would notice that it is gone");
+}
+
 #[test]
 fn duplicates_and_late_datagrams_are_counted_as_what_they_are() {
     let served = Served::alone();

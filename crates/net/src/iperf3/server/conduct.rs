@@ -13,7 +13,8 @@ use std::sync::mpsc::{Receiver, Sender};
 use plumb_base::time::{Instant, Span};
 use plumb_sys::clock::{self, Clock};
 use plumb_sys::inet::{self, Kind};
-use plumb_sys::{fd, socket, transport};
+use plumb_sys::socket::{self, IntOption};
+use plumb_sys::{fd, transport};
 
 use super::allowance::Allowance;
 use super::{Notice, Place, Shared};
@@ -37,6 +38,12 @@ const QUIET: Span = Span::from_ms(500);
 const QUIET_DATAGRAMS: Span = Span::from_ms(100);
 /// How long a receiver may get nothing before its test is given up.
 const SILENCE: Span = Span::from_secs(120);
+
+/// A client that is silent for so long is asked whether it is there, and again, so often.
+const ALIVE_SECONDS: i32 = 5;
+const ALIVE_QUESTIONS: i32 = 2;
+/// After how long a client that acknowledges nothing is gone: what its test sends ends with it.
+const GONE_MS: i32 = 15_000;
 
 /// What a test has been given.
 #[derive(Debug)]
@@ -94,7 +101,8 @@ pub(super) fn conduct(
     let begun = now();
     shared.note_begin(seat.id, begun);
     let failed = |why: String| Notice::Failed { client, why };
-    let local = match control.set_nodelay(true).and_then(|()| control.local_addr()) {
+    let ready = control.set_nodelay(true).and_then(|()| watch_over(&control));
+    let local = match ready.and_then(|()| control.local_addr()) {
         Ok(local) => local,
         Err(error) => {
             shared.note_end(seat.id, now());
@@ -446,6 +454,20 @@ impl Conduct<'_> {
         (self.tick, self.counted) = (Instant::NEVER, None);
         self.session.finished(now(), &results);
     }
+}
+
+/// Lets the kernel find out when the client is gone without a word: datagrams are sent to it as long as it seems there.
+fn watch_over(control: &TcpStream) -> io::Result<()> {
+    for (option, value) in [
+        (IntOption::KeepAliveIdle, ALIVE_SECONDS),
+        (IntOption::KeepAliveInterval, ALIVE_SECONDS),
+        (IntOption::KeepAliveCount, ALIVE_QUESTIONS),
+        (IntOption::UserTimeout, GONE_MS),
+        (IntOption::KeepAlive, 1),
+    ] {
+        socket::set_option(control.as_fd(), option, value)?;
+    }
+    Ok(())
 }
 
 /// Whether two addresses are one host's: IPv4 may be written as IPv6.
