@@ -2,13 +2,17 @@
 //!
 //! Moments count from the first that this process asked for: a [`Span`] holds 213 days, and hosts stay up for years.
 //!
-//! The kernel stamps what it receives by the real-time clock, which may step; [`steady_of_real`] brings such a
-//! stamp over to the steady clock with two reads taken at once. Left out: the clocks' difference between two hosts.
+//! The kernel stamps what it receives by the real-time clock, which may step: [`stamps`]. Left out: the clocks'
+//! difference between two hosts.
 
 use std::sync::OnceLock;
 
 use plumb_base::time::{Instant, Span};
 use plumb_sys::clock::{self, Clock};
+
+pub mod stamps;
+
+use stamps::Reading;
 
 /// Nanoseconds of CLOCK_MONOTONIC_RAW: never set, never slewed.
 #[inline]
@@ -28,30 +32,12 @@ pub(crate) fn moment(origin: &OnceLock<u64>, shown_ns: u64) -> Instant {
     Instant::after_origin(Span::from_ns(shown_ns.saturating_sub(origin_ns)))
 }
 
-/// When, by the steady clock, the real-time clock showed `real_ns`, if that was a moment ago.
-///
-/// None when it lies in the future or more than a minute back: then the real-time clock was set meanwhile.
-#[inline]
-pub fn steady_of_real(real_ns: u64) -> Option<u64> {
-    let real_now = clock::read_ns(Clock::Realtime);
-    let steady_now = steady_ns();
-    let age = real_now.checked_sub(real_ns)?;
-    if age < 60_000_000_000 { steady_now.checked_sub(age) } else { None }
-}
-
 /// By how much the real-time clock is ahead of the steady one: it grows by what the former is set forward, and by what
 /// is slewed, at most 0.5 ms a second.
 ///
 /// The closest of some readings, because anything may come between the two.
 pub fn real_ahead_ns() -> i64 {
-    const TRIES: u32 = 4;
-    let reading = |_| {
-        let before = steady_ns();
-        let real = clock::read_ns(Clock::Realtime);
-        let gap = steady_ns().saturating_sub(before);
-        (gap, real.wrapping_sub(before + gap / 2).cast_signed())
-    };
-    (0..TRIES).map(reading).min_by_key(|(gap, _)| *gap).map_or(0, |(_, ahead)| ahead)
+    Reading::closest().ahead_ns()
 }
 
 /// Sleeps until the steady clock shows `until_ns`, or a signal was handled; returns at once when that is past.
@@ -84,18 +70,5 @@ mod tests {
         sleep_until(steady_ns() + 5_000_000);
         // A thousandth of the time, and what reading takes.
         assert!((real_ahead_ns() - before).abs() < 2_000_000);
-    }
-
-    #[test]
-    fn a_stamp_of_the_real_time_clock_lands_between_two_reads_of_the_steady_one() {
-        let before = steady_ns();
-        let real = clock::read_ns(Clock::Realtime);
-        let after = steady_ns();
-        let steady = steady_of_real(real).unwrap();
-        // Both clocks are read one after the other, and may run apart by a few parts in a million.
-        let slack = 1_000_000;
-        assert!(before - slack <= steady && steady <= after + slack, "{before} {steady} {after}");
-        assert_eq!(steady_of_real(real + 3_600_000_000_000), None);
-        assert_eq!(steady_of_real(real - 3_600_000_000_000), None);
     }
 }

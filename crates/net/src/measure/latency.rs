@@ -19,7 +19,8 @@ use super::control::Control;
 use super::live::{RoundTrips, Tally};
 use super::report::{AnswersReport, Exchange, ProbesReport};
 use super::spec::{ProbesSpec, TestSpec};
-use crate::clock::{sleep_until, steady_ns, steady_of_real};
+use crate::clock::stamps::Stamps;
+use crate::clock::{sleep_until, steady_ns};
 use crate::protocol::token::{TOKEN_BYTES, Token};
 
 /// Bytes of the token, its number and the three stamps that travel; the fourth is its reception.
@@ -222,6 +223,7 @@ impl Asker {
         let mut answers: Vec<Answer> = Vec::with_capacity(room);
         let mut report = ProbesReport::default();
         let mut seen = Seen::new(self.schedule.count);
+        let mut stamps = Stamps::begin();
         let mut buffer = vec![0; DATAGRAM_MAX];
         let mut heard = 0_u64;
         let (mut longest_ns, mut linger_until) = (0_u64, None);
@@ -232,8 +234,10 @@ impl Asker {
                 && let Some(arrival) = self.check(&buffer[..len], &mut seen)
             {
                 let sent_ns = number_at(&buffer, SENT);
-                // The clock of the kernel's stamps may be set at any moment: nothing comes before it was sent.
-                let stamped = real_ns.and_then(steady_of_real).filter(|&ns| ns >= sent_ns);
+                stamps.look();
+                // Nothing comes before it was sent.
+                let stamped = real_ns.and_then(|stamp_ns| stamps.steady_ns(stamp_ns));
+                let stamped = stamped.filter(|&ns| ns >= sent_ns);
                 let received_ns = stamped.unwrap_or(read_ns).min(read_ns);
                 let exchange = Exchange {
                     sequence: number_at(&buffer, SEQUENCE),
@@ -354,6 +358,7 @@ impl Answerer {
     ) -> AnswersReport {
         let mut report = AnswersReport::default();
         let mut seen = Seen::new(self.schedule.count);
+        let mut stamps = Stamps::begin();
         let mut buffer = vec![0; DATAGRAM_MAX];
         // Twice, because the path may duplicate them.
         let mut answers_left = 2 * self.schedule.count;
@@ -399,7 +404,9 @@ impl Answerer {
                 continue;
             }
             answers_left -= 1;
-            let received_ns = real_ns.and_then(steady_of_real).unwrap_or(read_ns).min(read_ns);
+            stamps.look();
+            let stamped = real_ns.and_then(|stamp_ns| stamps.steady_ns(stamp_ns));
+            let received_ns = stamped.unwrap_or(read_ns).min(read_ns);
             put(bytes, RECEIVED_THERE, received_ns);
             let now = steady_ns();
             put(bytes, SENT_THERE, now);

@@ -92,7 +92,8 @@ fn describe_sender(sent: &SenderReport, said: &mut NetDatagrams) {
 fn describe_receiver(came: &ReceiverReport, said: &mut NetDatagrams) {
     let tally = &came.tally;
     said.received = Some(tally.unique);
-    let span_ns = came.last_ns.zip(came.first_ns).map_or(0, |(last, first)| last - first);
+    let both = came.last_ns.zip(came.first_ns);
+    let span_ns = both.map_or(0, |(last, first)| last.saturating_sub(first));
     said.seconds = seconds(span_ns);
     said.bytes_per_second = came.rate_bits_per_second / 8.0;
     (said.loss_runs, said.loss_run_max) = (tally.loss_runs, tally.loss_run_max);

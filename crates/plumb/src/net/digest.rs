@@ -193,7 +193,7 @@ fn cpu(report: &TestReport, spec: &TestSpec) -> Option<NetCpu> {
     let (from, to) = (&report.moments[from], &report.moments[to]);
     let used = to.host.since(&from.host);
     Some(NetCpu {
-        wall_seconds: seconds(to.at_ns - from.at_ns),
+        wall_seconds: seconds(to.at_ns.saturating_sub(from.at_ns)),
         process_seconds: seconds(used.process_ns),
         user_seconds: seconds(used.user_ns),
         system_seconds: seconds(used.system_ns),

@@ -124,7 +124,7 @@ type Count<'a> = dyn Fn(&StreamReport, usize) -> u64 + 'a;
 impl Counted<'_> {
     fn seconds(self) -> f64 {
         let moments = &self.end.report.moments;
-        seconds(moments[self.to].at_ns - moments[self.from].at_ns)
+        seconds(moments[self.to].at_ns.saturating_sub(moments[self.from].at_ns))
     }
 
     /// By how much something of one connection grew.

@@ -24,6 +24,7 @@ use super::header::{Header, Kind, Token};
 use super::jitter::Jitter;
 use super::meeting;
 use super::trace::Trace;
+use crate::clock::stamps::Stamps;
 
 /// Datagrams, or joined ones, of one call.
 const SLOTS: usize = 32;
@@ -207,10 +208,10 @@ pub fn receive(
     let ending = loop {
         match batch.receive(fd, true) {
             Ok(came) => {
-                let clocks = Clocks::read();
+                let read_ns = stream.stamps.look();
                 stream.calls += 1;
                 for index in 0..came {
-                    stream.handle(&batch.arrival(index), clocks);
+                    stream.handle(&batch.arrival(index), read_ns);
                 }
                 progress.datagrams.store(stream.account.unique(), Ordering::Relaxed);
                 progress.bytes.store(stream.bytes, Ordering::Relaxed);
@@ -230,32 +231,10 @@ pub fn receive(
     Ok(stream.into_report(ending, u64::from(overflow), buffer_bytes, drops_before))
 }
 
-/// This host's two clocks read together: the kernel dates datagrams by the one, and everything else here is of
-/// the other.
-#[derive(Clone, Copy, Debug)]
-struct Clocks {
-    monotonic_ns: u64,
-    realtime_ns: u64,
-}
-
-impl Clocks {
-    fn read() -> Self {
-        let realtime_ns = read_ns(Clock::Realtime);
-        Self { monotonic_ns: read_ns(Clock::MonotonicRaw), realtime_ns }
-    }
-
-    /// A moment of the real-time clock, a little while ago, by the monotonic one.
-    fn monotonic(self, realtime_ns: Option<u64>) -> u64 {
-        // What lies further back than a buffer holds is of before the clock was set.
-        const LONGEST_NS: u64 = 60_000_000_000;
-        let ago = realtime_ns.and_then(|at| self.realtime_ns.checked_sub(at));
-        self.monotonic_ns - ago.filter(|&ago| ago < LONGEST_NS).unwrap_or(0).min(self.monotonic_ns)
-    }
-}
-
 struct Stream<'a> {
     socket: &'a UdpSocket,
     expectation: &'a Expectation,
+    stamps: Stamps,
     account: Account,
     jitter: Jitter,
     trace: Trace,
@@ -276,6 +255,7 @@ impl<'a> Stream<'a> {
         Self {
             socket,
             expectation,
+            stamps: Stamps::begin(),
             account: Account::new(expectation.count_max),
             jitter: Jitter::default(),
             trace: Trace::new(),
@@ -292,8 +272,10 @@ impl<'a> Stream<'a> {
     }
 
     #[inline]
-    fn handle(&mut self, arrival: &Arrival<'_>, clocks: Clocks) {
-        let at_ns = clocks.monotonic(arrival.at_ns);
+    fn handle(&mut self, arrival: &Arrival<'_>, read_ns: u64) {
+        // Without a stamp that can be believed, it came when it was read.
+        let stamped = arrival.at_ns.and_then(|stamp_ns| self.stamps.steady_ns(stamp_ns));
+        let at_ns = stamped.unwrap_or(read_ns);
         match arrival.segment_bytes {
             Some(size) if size < arrival.bytes.len() => {
                 self.joined = true;
@@ -386,7 +368,8 @@ impl<'a> Stream<'a> {
         buffer_bytes: u64,
         drops_before: Drops,
     ) -> ReceiverReport {
-        let span_ns = self.last_ns.zip(self.first_ns).map_or(0, |(last, first)| last - first);
+        let both = self.last_ns.zip(self.first_ns);
+        let span_ns = both.map_or(0, |(last, first)| last.saturating_sub(first));
         let after_first = (self.bytes - self.first_bytes) as f64 * 8.0;
         ReceiverReport {
             ending,
@@ -408,6 +391,65 @@ impl<'a> Stream<'a> {
             drops: Drops::read().since(drops_before),
             foreign: self.foreign,
             calls: self.calls,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::stamps::Reading;
+
+    #[test]
+    fn a_clock_that_is_set_in_the_middle_changes_neither_rate_nor_delay_nor_jitter() {
+        const MS: u64 = 1_000_000;
+        // What the real-time clock is ahead, and what it is set by after half of the datagrams.
+        let ahead_ns = 7_000_000_000 * MS / 1_000;
+        for set_by_ns in [0, 5_000 * MS, 59_000 * MS, 3_600_000 * MS] {
+            for is_back in [false, true] {
+                let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+                let expectation = Expectation::new([3; 16], 0, None, Span::from_secs(10));
+                let mut stream = Stream::new(&socket, &expectation);
+                let began_ns = 100_000 * MS;
+                let reading = |steady_ns: u64, is_set: bool| {
+                    let real_ns = steady_ns + ahead_ns;
+                    let set_ns = if is_back { real_ns - set_by_ns } else { real_ns + set_by_ns };
+                    Reading { steady_ns, real_ns: if is_set { set_ns } else { real_ns } }
+                };
+                stream.stamps = Stamps::after(reading(began_ns, false));
+                for number in 0..1_000_u32 {
+                    // One a millisecond; each comes 3 ms later, and is read 0.5 ms after that.
+                    let sent_ns = began_ns + u64::from(number) * MS;
+                    let (came_ns, read_ns) = (sent_ns + 3 * MS, sent_ns + 3 * MS + MS / 2);
+                    // The one at which it is set waits with the stamp of before.
+                    let stamp_ns = reading(came_ns, number > 500).real_ns;
+                    stream.stamps.note(reading(read_ns, number >= 500));
+                    let mut bytes = [0; 100];
+                    let header = Header { sent_ns, ..Header::of(Kind::Data, 0, number, 0) };
+                    header.write(&[3; 16], &mut bytes);
+                    let arrival = Arrival {
+                        bytes: &bytes,
+                        cut_off: false,
+                        from: None,
+                        at_ns: Some(stamp_ns),
+                        overflow: None,
+                        segment_bytes: None,
+                        ttl: None,
+                        to: None,
+                    };
+                    stream.handle(&arrival, read_ns);
+                }
+                let report = stream.into_report(Ending::Complete, 0, 0, Drops::default());
+                let what = format!("set by {set_by_ns} ns, back: {is_back}");
+                let span_ns = report.last_ns.unwrap() - report.first_ns.unwrap();
+                assert_eq!(span_ns, 999 * MS, "{what}");
+                assert!(report.jitter_ns < MS as f64, "{what}: {}", report.jitter_ns);
+                let trace = &report.trace;
+                for sample in trace.samples.iter().chain(&trace.least).chain(&trace.greatest) {
+                    let transit_ns = sample.transit_ns.unsigned_abs();
+                    assert!((3 * MS..=4 * MS).contains(&transit_ns), "{what}: {sample:?}");
+                }
+            }
         }
     }
 }
