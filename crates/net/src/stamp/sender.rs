@@ -20,6 +20,7 @@ use super::report::{Reply, StampReport};
 use super::seal::Key;
 use super::timestamp::{ErrorEstimate, Format};
 use super::tlv::{self, Flagged};
+use crate::clock::stamps::Stamps;
 use crate::measure::datagram::account::{Account, Verdict};
 use crate::measure::datagram::meeting::is_passing;
 
@@ -31,6 +32,11 @@ const SLEEP_NS_MAX: u64 = 20_000_000;
 /// Shorter waits are spun.
 const SPIN_NS: u64 = 5_000;
 const SLOTS: usize = 16;
+/// The last answer is waited for as long as so many of the longest trip take.
+const TRIPS: u64 = 4;
+/// So many times the least patience where nothing has come yet, and at most.
+const PATIENCE_SILENT: u64 = 5;
+const PATIENCE_MOST: u64 = 10;
 
 /// What is asked.
 #[derive(Clone, Debug)]
@@ -47,7 +53,8 @@ pub struct Plan {
     pub format: Format,
     /// Bytes of extra padding, in a TLV; none without.
     pub padding: usize,
-    /// How long to wait for answers after the last question.
+    /// How long to wait for answers after the last question, at least; longer where trips are long, and where nothing
+    /// has come yet.
     pub patience: Span,
 }
 
@@ -190,6 +197,8 @@ struct Hearing<'a> {
     sent: &'a [Moment],
     account: Account,
     replies: Vec<Reply>,
+    /// The longest trip so far.
+    longest_ns: Option<u64>,
     unsealed: u64,
     foreign: u64,
     flagged_tlvs: Flagged,
@@ -202,6 +211,7 @@ impl<'a> Hearing<'a> {
             sent,
             account: Account::new(u64::from(count)),
             replies: Vec::with_capacity(sent.len()),
+            longest_ns: None,
             unsealed: 0,
             foreign: 0,
             flagged_tlvs: Flagged::default(),
@@ -217,13 +227,13 @@ impl<'a> Hearing<'a> {
     ) -> io::Result<()> {
         let slot = self.plan.packet().len() + 1;
         let mut batch = ReceiveBatch::new(SLOTS, slot);
+        let mut stamps = Stamps::begin();
         let mut last_ns = None;
         loop {
             match batch.receive(socket.as_fd(), true) {
                 Ok(came) => {
-                    let real = read_ns(Clock::Realtime);
-                    let steady = read_ns(Clock::MonotonicRaw);
-                    (0..came).for_each(|index| self.one(&batch.arrival(index), real, steady));
+                    stamps.look();
+                    (0..came).for_each(|index| self.one(&batch.arrival(index), &stamps));
                 }
                 Err(error) if is_passing(&error) => {}
                 Err(error) => return Err(error),
@@ -234,13 +244,25 @@ impl<'a> Hearing<'a> {
             let now = read_ns(Clock::MonotonicRaw);
             let complete = self.account.unique() >= asked.load(Ordering::Relaxed);
             let since = now - *last_ns.get_or_insert(now);
-            if complete || stop() || since > self.plan.patience.as_ns() {
+            if complete || stop() || since > self.patience_ns() {
                 return Ok(());
             }
         }
     }
 
-    fn one(&mut self, arrival: &Arrival<'_>, real_ns: u64, steady_ns: u64) {
+    /// How long to wait after the last question, as far as is known.
+    fn patience_ns(&self) -> u64 {
+        let least = self.plan.patience.as_ns();
+        match self.longest_ns {
+            None => least.saturating_mul(PATIENCE_SILENT),
+            Some(longest_ns) => {
+                let most = least.saturating_mul(PATIENCE_MOST);
+                longest_ns.saturating_mul(TRIPS).clamp(least, most)
+            }
+        }
+    }
+
+    fn one(&mut self, arrival: &Arrival<'_>, stamps: &Stamps) {
         let (answer, tlvs) = match Answer::read(self.plan.key.as_ref(), arrival.bytes) {
             Ok(read) => read,
             Err(Malformed::Unsealed) => {
@@ -269,15 +291,17 @@ impl<'a> Hearing<'a> {
             return;
         }
         self.flagged_tlvs += Flagged::of(tlvs);
-        // How long the answer lay in the socket, by the clock that dated it; at most since it was asked for.
-        let elapsed_most = steady_ns.saturating_sub(sent_steady_ns);
-        let lain = arrival.at_ns.and_then(|at| real_ns.checked_sub(at)).unwrap_or(0);
-        let lain = lain.min(elapsed_most);
+        // Where its stamp is not to be believed, it came when it was read; and not before it was asked for.
+        let read = stamps.last();
+        let stamped = arrival.at_ns.and_then(|stamp_ns| stamps.steady_ns(stamp_ns));
+        let came_ns = stamped.filter(|&at| at >= sent_steady_ns).unwrap_or(read.steady_ns);
+        let elapsed_ns = came_ns.saturating_sub(sent_steady_ns);
+        self.longest_ns = self.longest_ns.max(Some(elapsed_ns));
         self.replies.push(Reply {
             answer,
             sent_unix_ns,
-            received_unix_ns: arrival.at_ns.unwrap_or(real_ns),
-            elapsed_ns: elapsed_most - lain,
+            received_unix_ns: arrival.at_ns.unwrap_or(read.real_ns),
+            elapsed_ns,
             ttl: arrival.ttl,
         });
     }
@@ -325,6 +349,26 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn an_answer_after_more_than_a_second_is_late_and_not_lost() {
+        let far = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let near = UdpSocket::bind("127.0.0.1:0").unwrap();
+        near.connect(far.local_addr().unwrap()).unwrap();
+        let stop = AtomicBool::new(false);
+        let plan = Plan { count: 3, spacing: Span::from_ms(1), ..Plan::default() };
+        std::thread::scope(|scope| {
+            let serving = scope.spawn(|| {
+                // All questions have come long before.
+                timer::sleep_ns(1_500_000_000);
+                serve(&far, Conduct::default(), &|| stop.load(Ordering::Relaxed))
+            });
+            let report = run(&near, &plan, &|| false).unwrap();
+            stop.store(true, Ordering::Relaxed);
+            serving.join().unwrap().unwrap();
+            assert_eq!((report.sent, report.tally.unique, report.tally.lost), (3, 3, 0));
+        });
     }
 
     #[test]
