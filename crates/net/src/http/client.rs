@@ -1,16 +1,18 @@
 //! The client: one visit fetches the page, finds its images, and fetches them, in one of five ways.
 //!
 //! Its time runs from the first connection attempt until the last byte of the last object; the name is
-//! resolved before. The three ways of HTTP/1.1 use blocking sockets; HTTP/2 and HTTP/3 come with their
+//! resolved before, and whom to trust is read before the first. The three ways of HTTP/1.1 use blocking sockets; HTTP/2 and HTTP/3 come with their
 //! libraries and their runtime, as they do in every program that uses those. Left out: what the visits mean
 //! together ([`super::report`]).
 
 use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
 use plumb_base::time::Span;
 use plumb_sys::clock::{Clock, read_ns};
+use rustls::ClientConfig;
 use serde::{Deserialize, Serialize};
 
 use super::page::STANDARD;
@@ -72,6 +74,15 @@ impl Way {
         }
     }
 
+    /// What is spoken, as TLS names it (ALPN).
+    const fn protocol(self) -> &'static [u8] {
+        match self {
+            Self::OneEach | Self::KeepAlive | Self::Pipelined => b"http/1.1",
+            Self::Http2 => b"h2",
+            Self::Http3 => b"h3",
+        }
+    }
+
     /// The way of a name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|way| way.name() == name)
@@ -115,12 +126,14 @@ pub struct Client {
     target: Target,
     address: SocketAddr,
     trust: Trust,
+    /// Its side of TLS, once it was needed.
+    tls: OnceLock<ClientConfig>,
 }
 
 impl Client {
     /// A client that fetches from one address of the target.
     pub fn new(target: Target, address: SocketAddr, trust: Trust) -> Self {
-        Self { target, address, trust }
+        Self { target, address, trust, tls: OnceLock::new() }
     }
 
     /// What it fetches.
@@ -133,14 +146,16 @@ impl Client {
     /// # Errors
     /// [`HttpError`]; of plumb's server also when a byte is not what it should be.
     pub fn visit(&self, way: Way) -> Result<Visit, HttpError> {
+        let is_encrypted = self.target.is_encrypted || way == Way::Http3;
+        let tls = if is_encrypted { Some(self.encryption(way)?) } else { None };
         let began_cpu = read_ns(Clock::ThreadCpu);
         let began = steady_ns();
         let haul = match way {
-            Way::OneEach => one_each::fetch(self),
-            Way::KeepAlive => keep_alive::fetch(self),
-            Way::Pipelined => pipelined::fetch(self),
-            Way::Http2 => block_on(h2::fetch(self)),
-            Way::Http3 => block_on(h3::fetch(self)),
+            Way::OneEach => one_each::fetch(self, tls),
+            Way::KeepAlive => keep_alive::fetch(self, tls),
+            Way::Pipelined => pipelined::fetch(self, tls),
+            Way::Http2 => block_on(h2::fetch(self, tls)),
+            Way::Http3 => block_on(h3::fetch(self, tls)),
         }?;
         let cpu_ns = read_ns(Clock::ThreadCpu) - began_cpu;
         self.verify(&haul)?;
@@ -154,6 +169,19 @@ impl Client {
             objects: u32::try_from(haul.objects.len()).unwrap_or(u32::MAX),
             bytes: u64::try_from(bytes).unwrap_or(u64::MAX),
         })
+    }
+
+    /// This side of TLS for one visit. The system's authorities are read once, which no visit's time includes.
+    fn encryption(&self, way: Way) -> Result<Arc<ClientConfig>, HttpError> {
+        let known = if let Some(known) = self.tls.get() {
+            known
+        } else {
+            let read = self.trust.configuration()?;
+            self.tls.get_or_init(|| read)
+        };
+        let mut configuration = known.clone();
+        configuration.alpn_protocols = vec![way.protocol().to_vec()];
+        Ok(Arc::new(configuration))
     }
 
     /// The images that a page names.

@@ -23,11 +23,12 @@ pub enum Trust {
 }
 
 impl Trust {
-    /// The client's side of TLS 1.3, without resumption: every connection is a whole one.
+    /// The client's side of TLS 1.3, without resumption: every connection is a whole one. What is spoken over it is for
+    /// the caller to add. Reading the system's authorities takes some milliseconds.
     ///
     /// # Errors
     /// Without authorities where they are needed.
-    pub fn configuration(self, protocol: &[u8]) -> Result<ClientConfig, HttpError> {
+    pub fn configuration(self) -> Result<ClientConfig, HttpError> {
         let setup = |error: rustls::Error| HttpError::Setup(error.to_string());
         let builder = ClientConfig::builder_with_provider(verifier::provider())
             .with_protocol_versions(&[&rustls::version::TLS13])
@@ -44,7 +45,6 @@ impl Trust {
                 .with_no_client_auth(),
         };
         configuration.resumption = rustls::client::Resumption::disabled();
-        configuration.alpn_protocols = vec![protocol.to_vec()];
         Ok(configuration)
     }
 }

@@ -36,11 +36,8 @@ pub(super) struct Connector {
 
 impl Connector {
     /// For one visit, which begins now.
-    pub(super) fn new(client: &Client) -> Result<Self, HttpError> {
-        let configuration =
-            client.target.is_encrypted.then(|| client.trust.configuration(b"http/1.1"));
-        let configuration = configuration.transpose()?.map(Arc::new);
-        Ok(Self { deadline: clock::now() + VISIT_MAX, configuration })
+    pub(super) fn new(configuration: Option<Arc<ClientConfig>>) -> Self {
+        Self { deadline: clock::now() + VISIT_MAX, configuration }
     }
 
     /// Connects, and encrypts where that is asked for.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use ::h2::client::{self, SendRequest};
 use bytes::Bytes;
+use rustls::ClientConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
@@ -14,15 +15,15 @@ use super::{Client, Haul, refusal};
 use crate::clock::steady_ns;
 use crate::http::{BODY_BYTES_MAX, HEAD_BYTES_MAX, HttpError};
 
-pub(super) async fn fetch(client: &Client) -> Result<Haul, HttpError> {
+pub(super) async fn fetch(
+    client: &Client,
+    tls: Option<Arc<ClientConfig>>,
+) -> Result<Haul, HttpError> {
     let socket = connect_tcp(client)?;
     socket.set_nonblocking(true)?;
     let socket = TcpStream::from_std(socket)?;
-    if !client.target.is_encrypted {
-        return fetch_over(client, socket).await;
-    }
-    let configuration = Arc::new(client.trust.configuration(b"h2")?);
-    let connector = tokio_rustls::TlsConnector::from(configuration);
+    let Some(tls) = tls else { return fetch_over(client, socket).await };
+    let connector = tokio_rustls::TlsConnector::from(tls);
     let stream = connector.connect(server_name(client)?, socket).await;
     let stream = stream.map_err(|error| refusal::of_tls(&error, "HTTP/2"))?;
     if stream.get_ref().1.alpn_protocol() != Some(b"h2") {

@@ -12,6 +12,7 @@ use h3_quinn::OpenStreams;
 use http::{HeaderMap, Request, Uri};
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{Endpoint, VarInt};
+use rustls::ClientConfig;
 
 use super::{Client, Haul, refusal};
 use crate::clock::steady_ns;
@@ -22,11 +23,14 @@ const IDLE_MS: u32 = 10_000;
 /// Turns that the tasks of a connection get to end it.
 const GOODBYE_TURNS: usize = 8;
 
-pub(super) async fn fetch(client: &Client) -> Result<Haul, HttpError> {
+pub(super) async fn fetch(
+    client: &Client,
+    tls: Option<Arc<ClientConfig>>,
+) -> Result<Haul, HttpError> {
     let any: IpAddr = if client.address.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() };
     let endpoint = Endpoint::client((any, 0).into())?;
-    let tls = client.trust.configuration(b"h3")?;
     let setup = |error: &dyn ToString| HttpError::Setup(error.to_string());
+    let tls = tls.ok_or_else(|| setup(&"HTTP/3 is always encrypted"))?;
     let crypto = QuicClientConfig::try_from(tls).map_err(|error| setup(&error))?;
     let mut configuration = quinn::ClientConfig::new(Arc::new(crypto));
     let mut transport = quinn::TransportConfig::default();

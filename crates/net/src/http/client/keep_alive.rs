@@ -3,13 +3,17 @@
 //! A server that closes after an answer is connected to again, and the connections are counted. Left out:
 //! several connections at once.
 
+use std::sync::Arc;
+
+use rustls::ClientConfig;
+
 use super::connection::Connector;
 use super::{Client, Haul};
 use crate::clock::steady_ns;
 use crate::http::HttpError;
 
-pub(super) fn fetch(client: &Client) -> Result<Haul, HttpError> {
-    let connector = Connector::new(client)?;
+pub(super) fn fetch(client: &Client, tls: Option<Arc<ClientConfig>>) -> Result<Haul, HttpError> {
+    let connector = Connector::new(tls);
     let mut haul = Haul::default();
     let mut paths = vec![client.target.path.clone()];
     let mut connection = None;

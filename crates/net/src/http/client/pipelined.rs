@@ -2,13 +2,17 @@
 //!
 //! Left out: servers that close in between; they do not pipeline, which is said.
 
+use std::sync::Arc;
+
+use rustls::ClientConfig;
+
 use super::connection::Connector;
 use super::{Client, Haul};
 use crate::clock::steady_ns;
 use crate::http::HttpError;
 
-pub(super) fn fetch(client: &Client) -> Result<Haul, HttpError> {
-    let mut connection = Connector::new(client)?.connect(client)?;
+pub(super) fn fetch(client: &Client, tls: Option<Arc<ClientConfig>>) -> Result<Haul, HttpError> {
+    let mut connection = Connector::new(tls).connect(client)?;
     let mut haul = Haul { connected_ns: steady_ns(), connections: 1, ..Haul::default() };
     let path = client.target.path.clone();
     connection.ask(client, [path.as_str()], false)?;
