@@ -15,6 +15,7 @@ pub mod evidence;
 pub mod http;
 pub mod iperf3;
 pub mod measure;
+mod origin;
 pub mod protocol;
 pub mod secure;
 pub mod stamp;

@@ -7,6 +7,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -216,6 +217,29 @@ fn a_request_that_trickles_is_ended_by_its_deadline() {
                 break;
             }
         }
+    });
+}
+
+#[test]
+fn a_connection_of_http3_that_asks_for_nothing_is_ended_however_often_it_pings() {
+    let limits = Limits { step: Duration::from_millis(300), ..Limits::default() };
+    with_server(limits, |address, _, counts| {
+        let mut tls = Trust::Anybody.configuration().unwrap();
+        tls.alpn_protocols = vec![b"h3".to_vec()];
+        let crypto = quinn::crypto::rustls::QuicClientConfig::try_from(tls).unwrap();
+        let mut configuration = quinn::ClientConfig::new(Arc::new(crypto));
+        let mut transport = quinn::TransportConfig::default();
+        transport.keep_alive_interval(Some(Duration::from_millis(20)));
+        configuration.transport_config(Arc::new(transport));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let endpoint = quinn::Endpoint::client(([127, 0, 0, 1], 0).into()).unwrap();
+            let connecting = endpoint.connect_with(configuration, address, "plumb").unwrap();
+            let connection = connecting.await.unwrap();
+            let ended = tokio::time::timeout(Duration::from_secs(30), connection.closed()).await;
+            assert!(ended.is_ok(), "it is held for ever");
+        });
+        eventually("it counts as failed", || counts.failed.load(Ordering::Relaxed) == 1);
     });
 }
 

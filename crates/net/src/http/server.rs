@@ -15,6 +15,7 @@ use rustls::ServerConfig;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
+use crate::origin::origin;
 use crate::secure::verifier;
 use crate::secure::{Fingerprint, Identity};
 
@@ -34,7 +35,7 @@ const HTTP2_PREFACE: u8 = b'P';
 pub struct Limits {
     /// Connections at a time.
     pub connections: usize,
-    /// Of them, from one address.
+    /// Of them, from one address of IPv4, or 64 bits of IPv6.
     pub connections_per_address: usize,
     /// How long a handshake, a request's head or the writing of an answer may take, and how long a
     /// connection may be idle.
@@ -79,7 +80,7 @@ struct Shared {
     open: Arc<OpenConnections>,
 }
 
-/// Connections that are open, by address.
+/// Connections that are open, by where they come from.
 #[derive(Debug, Default)]
 struct OpenConnections {
     total: AtomicUsize,
@@ -244,6 +245,7 @@ async fn serve(stream: TcpStream, acceptor: TlsAcceptor, shared: &Shared) -> io:
 impl Shared {
     /// A place for one more connection, where there is one.
     fn enter(&self, address: IpAddr) -> Option<Place> {
+        let address = origin(address);
         let mut by_address = self.open.by_address.lock().unwrap_or_else(PoisonError::into_inner);
         let here = by_address.entry(address).or_default();
         let total = self.open.total.load(Ordering::Relaxed);
@@ -291,5 +293,24 @@ impl Drop for Place {
                 by_address.remove(&self.address);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_of_ipv6_has_no_more_places_than_one_address_of_ipv4() {
+        let limits = Limits { connections_per_address: 2, ..Limits::default() };
+        let shared = Shared { limits, counts: Arc::default(), open: Arc::default() };
+        let enter = |ip: &str| shared.enter(ip.parse().unwrap());
+        let held = [enter("2001:db8:0:7::1"), enter("2001:db8:0:7::2")];
+        assert!(held.iter().all(Option::is_some));
+        assert!(enter("2001:db8:0:7::3").is_none());
+        assert!(enter("2001:db8:0:8::1").is_some());
+        drop(held);
+        assert!(enter("2001:db8:0:7::3").is_some());
+        assert!(shared.open.by_address.lock().unwrap().is_empty());
     }
 }

@@ -32,6 +32,7 @@ use super::timestamp::{ErrorEstimate, Format};
 use super::tlv;
 use crate::clock;
 use crate::measure::datagram::meeting::is_passing;
+use crate::origin::origin;
 
 /// Sessions that are told apart at once.
 const SESSIONS_MAX: usize = 1024;
@@ -140,17 +141,6 @@ struct Session {
 struct Sender {
     heard: Instant,
     bucket: Bucket,
-}
-
-/// What a sender cannot change at will: the address, or the network that a host of IPv6 has.
-fn sender(ip: IpAddr) -> IpAddr {
-    match ip.to_canonical() {
-        IpAddr::V6(v6) => {
-            let network = u128::from(v6) & !u128::from(u64::MAX);
-            IpAddr::V6(network.into())
-        }
-        v4 @ IpAddr::V4(_) => v4,
-    }
 }
 
 /// The entry of a bounded table, if need be in the place of the one that was not heard for longest.
@@ -279,7 +269,7 @@ impl Reflector {
         let Self { conduct, senders, sessions, .. } = self;
         let fresh = || Sender { heard: now, bucket: Bucket::default() };
         let sender =
-            entry(senders, SENDERS_MAX, sender(from.ip()), |sender: &Sender| sender.heard, fresh);
+            entry(senders, SENDERS_MAX, origin(from.ip()), |sender: &Sender| sender.heard, fresh);
         sender.heard = now;
         if !sender.bucket.take(now, conduct.rate_each) || !self.all.take(now, conduct.rate_all) {
             return None;

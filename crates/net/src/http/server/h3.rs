@@ -70,8 +70,9 @@ async fn serve(incoming: quinn::Incoming, shared: &Shared) -> io::Result<()> {
     let building = builder.build::<_, Bytes>(h3_quinn::Connection::new(connection));
     let mut connection = shared.in_time(async { building.await.map_err(io::Error::other) }).await?;
     loop {
-        // The transport's own time for silence ends this.
-        match connection.accept().await {
+        // The transport's own time for silence does not end a client that asks for nothing but signs of life.
+        let next = shared.in_time(async { Ok(connection.accept().await) }).await?;
+        match next {
             Ok(Some(request)) => {
                 shared.count_request();
                 let shared = shared.clone();
