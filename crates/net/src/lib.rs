@@ -20,3 +20,4 @@ pub mod protocol;
 pub mod secure;
 pub mod stamp;
 pub mod transport;
+pub mod zone;

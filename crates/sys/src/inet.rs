@@ -38,6 +38,18 @@ pub fn socket(v6: bool, kind: Kind) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
+/// if_indextoname(3): the name of an interface in this network namespace.
+pub fn interface_name(index: u32) -> io::Result<String> {
+    let mut name = [0_u8; libc::IF_NAMESIZE];
+    // SAFETY: `name` has room for the longest name and its end.
+    let found = unsafe { libc::if_indextoname(index, name.as_mut_ptr().cast()) };
+    if found.is_null() {
+        return Err(io::Error::last_os_error());
+    }
+    let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
+    Ok(String::from_utf8_lossy(&name[..end]).into_owned())
+}
+
 /// SO_REUSEADDR, then bind(2).
 pub fn bind(fd: &OwnedFd, address: SocketAddr) -> io::Result<()> {
     set(fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;

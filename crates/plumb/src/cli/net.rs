@@ -16,6 +16,7 @@ use plumb_net::client::Client;
 use plumb_net::measure::live::Progress;
 use plumb_net::measure::seat::Seating;
 use plumb_net::measure::spec::{DatagramsSpec, Direction, ExchangePart};
+use plumb_net::zone::zoned;
 use plumb_report::terminal;
 use plumb_store::sqlite::Mode;
 
@@ -331,7 +332,7 @@ impl Net {
         };
         let estimate = wanted.estimate();
         let seconds = estimate.as_secs_f64().ceil();
-        let title = format!("{} at {}", place.asked, address.ip());
+        let title = format!("{} at {}", place.asked, zoned(address));
         output.remark(&format!("{title}: about {seconds:.0} s"));
         let created_unix_ms = clock::unix_ms();
         let began_ns = clock::monotonic_ns();
@@ -455,7 +456,7 @@ fn document(
     let mut document = NetDocument {
         schema: SCHEMA.to_owned(),
         asked: place.asked.clone(),
-        address: address.ip().to_string(),
+        address: zoned(address),
         ended: ended.to_owned(),
         problems,
         here: digest::host(&here, VERSION),

@@ -5,6 +5,8 @@
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _, UdpSocket};
 use std::process::{Command, Stdio};
 
+use plumb_net::zone::zoned;
+
 use crate::problem::Problem;
 
 /// How an agent is started or reached.
@@ -122,7 +124,7 @@ pub fn resolve(name: &str, family: Family) -> Result<SocketAddr, Problem> {
     })?;
     let found: Vec<SocketAddr> = found.collect();
     found.iter().copied().find(|address| family.takes(address.ip())).ok_or_else(|| {
-        let others: Vec<String> = found.iter().map(|address| address.ip().to_string()).collect();
+        let others: Vec<String> = found.iter().map(|&address| zoned(address)).collect();
         Problem::usage(format!("'{bare}' has no address of that family"))
             .because(format!("its addresses are {}", others.join(", ")))
             .fix("leave -4 or -6 away")
