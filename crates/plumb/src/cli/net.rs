@@ -276,22 +276,24 @@ impl Net {
             return show(run, global, output);
         }
         if let Some(page) = &self.page.http {
+            self.alone("--http", page, "the page alone: plumb net --http URL")?;
             return self.page.perform(page, output);
         }
         if let Some(target) = self.stamp.target() {
-            if let Some(host) = &self.host {
-                return Err(Problem::usage(format!(
-                    "both '{host}' and --stamp {target} are named"
-                ))
-                .fix("name the reflector alone: plumb net --stamp HOST")
-                .into());
-            }
+            self.alone("--stamp", target, "the reflector alone: plumb net --stamp HOST")?;
             return self.stamp.perform(target, output);
         }
         if let (Some(token), Some(host)) = (&self.pair, &self.host) {
             return pair::pair(host.strip_prefix("tls:").unwrap_or(host), token, output);
         }
         self.between_hosts(global, output)
+    }
+
+    /// What has a target of its own goes nowhere else.
+    fn alone(&self, option: &str, target: &str, instead: &str) -> Result<(), Problem> {
+        let Some(host) = &self.host else { return Ok(()) };
+        let why = format!("both '{host}' and {option} {target} are named");
+        Err(Problem::usage(why).fix(format!("name {instead}")))
     }
 
     /// What is measured, where it makes sense.

@@ -120,6 +120,12 @@ fn fetched(bench: &Bench, url: &str, pin: &str) -> Vec<(String, Value)> {
 }
 
 #[test]
+fn a_host_beside_a_page_is_refused_and_not_passed_over() {
+    let bench = Bench::new();
+    bench.refused(&["net", "127.0.0.1", "--http", "127.0.0.1:9"], &["both", "--http", "fix:"]);
+}
+
+#[test]
 fn plumb_fetches_the_whole_page_from_apache_in_every_way_of_tcp() {
     if !Path::new(APACHE).exists() || !has("openssl", "version") {
         return skip("apache2-bin or openssl is not installed; run 'make setup'");
