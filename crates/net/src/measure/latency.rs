@@ -158,7 +158,7 @@ impl Asker {
             socket,
             token,
             schedule,
-            datagram_bytes: usize::from(datagram_bytes).clamp(DATAGRAM_MIN, DATAGRAM_MAX),
+            datagram_bytes: clamped(datagram_bytes),
             answered: Box::default(),
             is_sent: AtomicBool::new(false),
         })
@@ -308,6 +308,11 @@ impl Exchange {
     }
 }
 
+/// A length that a probe may have.
+fn clamped(datagram_bytes: u16) -> usize {
+    usize::from(datagram_bytes).clamp(DATAGRAM_MIN, DATAGRAM_MAX)
+}
+
 fn prepare(socket: &UdpSocket) -> io::Result<()> {
     socket.set_read_timeout(Some(LOOK))?;
     socket::set_option(socket.as_fd(), socket::IntOption::ReceiveBuffer, BUFFER_BYTES).ok();
@@ -320,19 +325,26 @@ pub struct Answerer {
     socket: UdpSocket,
     token: Token,
     schedule: Schedule,
+    datagram_bytes: usize,
     answered: AtomicU64,
 }
 
 impl Answerer {
-    /// A socket for whoever shows the token; `port` 0 is any.
+    /// A socket for whoever shows the token in probes of so many bytes; `port` 0 is any.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn bind(token: Token, schedule: Schedule, port: u16) -> io::Result<Self> {
+    pub fn bind(
+        token: Token,
+        schedule: Schedule,
+        datagram_bytes: u16,
+        port: u16,
+    ) -> io::Result<Self> {
         let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port))
             .or_else(|_| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)))?;
         prepare(&socket)?;
-        Ok(Self { socket, token, schedule, answered: AtomicU64::new(0) })
+        let datagram_bytes = clamped(datagram_bytes);
+        Ok(Self { socket, token, schedule, datagram_bytes, answered: AtomicU64::new(0) })
     }
 
     /// Answers so far.
@@ -376,7 +388,8 @@ impl Answerer {
             let Ok((len, real_ns, from)) = received else { continue };
             let read_ns = steady_ns();
             let bytes = &mut buffer[..len];
-            if len < DATAGRAM_MIN || !self.token.opens(bytes) {
+            // A longer one would be answered by more than the agent has allowed.
+            if len != self.datagram_bytes || !self.token.opens(bytes) {
                 report.strange += 1;
                 continue;
             }
@@ -434,7 +447,7 @@ mod tests {
     fn who_has_heard_every_probe_ends_by_itself_when_the_test_is_over_and_no_sooner() {
         let schedule = Schedule { period_ns: 1_000_000, first: 1, count: 3 };
         let token = Token([7; TOKEN_BYTES]);
-        let answerer = Answerer::bind(token, schedule, 0).unwrap();
+        let answerer = Answerer::bind(token, schedule, 0, 0).unwrap();
         let asker = UdpSocket::bind("127.0.0.1:0").unwrap();
         asker.connect(("127.0.0.1", answerer.port().unwrap())).unwrap();
         asker.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
@@ -445,6 +458,10 @@ mod tests {
                 answerer.work(|| over_ns.load(Ordering::Acquire), || deadline_ns, &control)
             });
             let mut bytes = [0; DATAGRAM_MIN];
+            // Longer than was said, which is not answered: the first answer is to the first of the others.
+            let mut longer = [0; DATAGRAM_MAX];
+            longer[..TOKEN_BYTES].copy_from_slice(&token.0);
+            asker.send(&longer).unwrap();
             for sequence in 0..schedule.count {
                 bytes[..TOKEN_BYTES].copy_from_slice(&token.0);
                 put(&mut bytes, SEQUENCE, sequence);
@@ -455,6 +472,7 @@ mod tests {
             over_ns.store(0, Ordering::Release);
             let report = answering.join().unwrap();
             assert_eq!((report.received, report.answered), (2, 2), "{report:?}");
+            assert_eq!((report.strange, report.duplicated), (1, 0), "{report:?}");
             assert!(steady_ns() < deadline_ns, "it waited for the other side's word");
         });
     }

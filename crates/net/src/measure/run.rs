@@ -98,8 +98,8 @@ impl Course {
                     (Part::Listener(listener, streams), port)
                 }
                 PartSpec::Probes(probes) => {
-                    let schedule = Schedule::of(spec, probes);
-                    let answerer = Answerer::bind(token, schedule, udp_port())?;
+                    let (schedule, bytes) = (Schedule::of(spec, probes), probes.datagram_bytes);
+                    let answerer = Answerer::bind(token, schedule, bytes, udp_port())?;
                     let port = answerer.port()?;
                     (Part::Answerer(answerer), port)
                 }
