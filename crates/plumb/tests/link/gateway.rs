@@ -33,7 +33,7 @@ fn udp_echo() -> u16 {
 fn echo(socket: UdpSocket) -> u16 {
     let port = socket.local_addr().unwrap().port();
     std::thread::spawn(move || {
-        let mut bytes = [0; 65_536];
+        let mut bytes = vec![0; 65_536];
         while let Ok((len, from)) = socket.recv_from(&mut bytes) {
             socket.send_to(&bytes[..len], from).unwrap();
         }
