@@ -22,16 +22,32 @@ pub fn recorded<'a, D: Device>(
     taken: impl IntoIterator<Item = &'a Path>,
     timeline: Timeline,
 ) -> Result<Recorder<D>, Problem> {
-    if let Some(taken) = taken.into_iter().find(|taken| is_same(taken, path)) {
-        return Err(Problem::usage(format!("a recording in {} would destroy it", path.display()))
-            .because(format!("it is {}, which this command uses already", taken.display()))
-            .fix("name another file for the recording"));
-    }
+    check_apart("recording", path, taken)?;
     Recorder::new(device, path, What::Both, timeline).map_err(|error| {
         Problem::usage(format!("cannot write the recording {}", path.display()))
             .because(error)
             .fix("name a file in a directory that exists and that you may write to")
     })
+}
+
+/// Finds out whether a recording, or whatever `what` is, would be made over a file that the command uses.
+///
+/// # Errors
+/// It would.
+pub fn check_apart<'a>(
+    what: &str,
+    path: &Path,
+    taken: impl IntoIterator<Item = &'a Path>,
+) -> Result<(), Problem> {
+    match taken.into_iter().find(|taken| is_same(taken, path)) {
+        Some(taken) => {
+            let path = path.display();
+            Err(Problem::usage(format!("a {what} in {path} would destroy it"))
+                .because(format!("it is {}, which this command uses already", taken.display()))
+                .fix(format!("name another file for the {what}")))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Whether both names lead to one file with contents of its own: a terminal or a null device has none.

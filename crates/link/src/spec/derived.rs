@@ -21,6 +21,21 @@ impl LinkSpec {
             .iter()
             .fold(Span::ZERO, |sum, hop| sum + hop.up.delay.mean() + hop.down.delay.mean())
     }
+
+    /// The names of the files that it came from: its traces, and the delays that it replays.
+    pub fn files(&self) -> impl Iterator<Item = &str> {
+        self.hops.iter().flat_map(|hop| [&hop.up, &hop.down]).flat_map(|direction| {
+            let rate = match &direction.rate {
+                RateSpec::Trace(trace) => Some(trace.file.as_str()),
+                _ => None,
+            };
+            let delay = match &direction.delay.distribution {
+                DelayDistribution::Replayed { file, .. } => Some(file.as_str()),
+                _ => None,
+            };
+            rate.into_iter().chain(delay)
+        })
+    }
 }
 
 impl DirectionSpec {

@@ -55,6 +55,40 @@ fn what_cannot_be_done_is_said_with_its_fix_before_anything_is_made() {
 }
 
 #[test]
+fn nothing_is_written_over_a_file_that_the_link_reads_or_writes_otherwise() {
+    let Some(bench) = Bench::new() else { return };
+    let at = |name: &str| bench.directory.path().join(name).to_str().unwrap().to_owned();
+    let precious = [("trace", "1\n2\n"), ("delays", "1ms\n2ms\n"), ("later", "4\n")];
+    let schedule = format!("5s rate=trace:{}\n", at("later"));
+    let all = || precious.into_iter().chain([("schedule", schedule.as_str())]);
+    for (name, content) in all() {
+        std::fs::write(at(name), content).unwrap();
+    }
+    let (rate, delay) =
+        (format!("rate=trace:{}", at("trace")), format!("delay=replay:{}", at("delays")));
+    let schedule_file = at("schedule");
+    let link = ["--up", &rate, "--down", &delay, "--schedule", &schedule_file];
+    for option in ["--pcap", "--pcap-far", "--report"] {
+        for (name, content) in all() {
+            let file = at(name);
+            let words = [&link[..], &[option, &file, "--isolated", "--", "true"]].concat();
+            let (code, said) = bench.failed(&words);
+            assert!(code == Some(2) && said.contains("would destroy it"), "{words:?}: {said}");
+            assert_eq!(std::fs::read_to_string(at(name)).unwrap(), content, "{words:?}");
+        }
+    }
+    let words = ["up", "spared", "--hosts", "a,b", "--up", &rate, "--pcap", &at("trace")];
+    let (code, said) = bench.failed(&words);
+    assert!(code == Some(2) && said.contains("would destroy it"), "{said}");
+    for option in ["--pcap", "--pcap-far"] {
+        let both = at("both");
+        let words = [option, &both, "--report", &both, "--isolated", "--", "true"];
+        let (code, said) = bench.failed(&words);
+        assert!(code == Some(2) && said.contains("would destroy it"), "{words:?}: {said}");
+    }
+}
+
+#[test]
 fn a_directory_of_somebody_else_is_not_trusted_with_names() {
     let Some(bench) = Bench::new() else { return };
     let open = bench.directory.path().join("plumb");

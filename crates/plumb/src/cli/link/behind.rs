@@ -19,6 +19,7 @@ use clap::Args;
 use plumb_host::clock::{Stopwatch, Timeline, monotonic_ns};
 use plumb_host::emulate::{self, Interface};
 use plumb_host::gateway::{self, Gateway, Outside, Targets};
+use plumb_host::harness::remote::{OUTER_ADDRESS, OUTER_FAR, OUTER_LINK};
 use plumb_host::lab::{
     self, Companion, Contained, Doors, Ended, LinkOptions, Registry, Signals, TestBed,
 };
@@ -39,6 +40,7 @@ use crate::link::live::Live;
 use crate::link::names;
 use crate::link::room::Room;
 use crate::problem::{Exit, Problem};
+use crate::recording::check_apart;
 
 /// How often the line on standard error changes.
 const LIVE_EVERY: Duration = Duration::from_millis(500);
@@ -104,17 +106,18 @@ impl Behind {
         let plan = Plan::new(&spec, &self.ways, 1)?;
         match self.inside.inside {
             Some(lifeline) => self.run_inside(spec, plan, lifeline, output),
-            None => Ok(exit(self.keep()?)),
+            None => Ok(exit(self.keep(&plan)?)),
         }
     }
 
     /// The keeper: everything that must be done outside, then waiting.
-    fn keep(&self) -> Result<ExitStatus, Problem> {
+    fn keep(&self, plan: &Plan) -> Result<ExitStatus, Problem> {
         if let Some(name) = &self.name {
             Registry::check(name)?;
         }
         if let Some(path) = &self.report {
             check_writable(path)?;
+            check_apart("report", path, plan.files.iter().map(PathBuf::as_path))?;
         }
         let registry = Registry::of_user()?;
         registry.remove_stale();
@@ -154,13 +157,14 @@ impl Behind {
             Interface::watch(bed.a(), TestBed::NEAR_DEVICE).map_err(Problem::from)?,
             Interface::watch(far_side(&bed)?, TestBed::FAR_DEVICE).map_err(Problem::from)?,
         ];
-        let near = self.ways.near(near, timeline)?;
+        let taken: Vec<PathBuf> = plan.files.iter().chain(&self.report).cloned().collect();
+        let near = self.ways.near(near, &taken, timeline)?;
         let (gateway, far) = match self.inside.outside {
             Some(socket) => {
                 let (gateway, gate) = open_gateway(&bed, socket, far, &mut flags)?;
-                (Some(Arc::new(gateway)), self.ways.far(gate, timeline)?)
+                (Some(Arc::new(gateway)), self.ways.far(gate, &taken, timeline)?)
             }
-            None => (None, self.ways.far(far, timeline)?),
+            None => (None, self.ways.far(far, &taken, timeline)?),
         };
         let link = spec.to_string();
         let course = Course::start(
@@ -258,12 +262,11 @@ impl Behind {
             }
         }
         let far: Vec<String> = bed.addresses().map(|(_, far, _)| far.to_string()).collect();
-        command.env("PLUMB_LINK", link);
-        command.env("PLUMB_LINK_FAR_ADDR", far.join(","));
+        command.env(OUTER_LINK, link);
+        command.env(OUTER_ADDRESS, far.join(","));
         if let Some(far) = bed.b() {
             let process = if contained.has_own_proc { 1 } else { contained.process_outside };
-            command
-                .env("PLUMB_LINK_FAR", format!("/proc/{process}/fd/{}", far.as_fd().as_raw_fd()));
+            command.env(OUTER_FAR, format!("/proc/{process}/fd/{}", far.as_fd().as_raw_fd()));
         }
         if json {
             // Standard output is the document's alone.
@@ -406,6 +409,8 @@ pub struct Plan {
     pub remarks: Vec<String>,
     /// What the link becomes.
     pub schedule: Option<Schedule>,
+    /// The files that all this was read from.
+    pub files: Vec<PathBuf>,
 }
 
 impl Plan {
@@ -425,7 +430,8 @@ impl Plan {
             }
         }
         let room = Room::new(&specs, mtu, lines).map_err(|error| of_spec(&error))?;
-        Ok(Self { mtu, room, remarks, schedule })
+        let files = ways.files_read(&specs);
+        Ok(Self { mtu, room, remarks, schedule, files })
     }
 }
 

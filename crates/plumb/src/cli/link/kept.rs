@@ -15,6 +15,7 @@ use plumb_host::clock::{Stopwatch, Timeline};
 use plumb_host::device::Wait;
 use plumb_host::device::tap::{Offload, Settings, Tap};
 use plumb_host::emulate::Interface;
+use plumb_host::harness::remote::OUTER_LINK;
 use plumb_host::lab::{
     self, Contained, Doors, Host, LinkOptions, Published, Registry, Signals, show_text,
 };
@@ -212,8 +213,8 @@ impl Up {
             interfaces
                 .push(Interface::watch(&host.namespace, Host::DEVICE).map_err(Problem::from)?);
             devices.push(match index {
-                0 => self.ways.near(tap, timeline)?,
-                index if index == last => self.ways.far(tap, timeline)?,
+                0 => self.ways.near(tap, &plan.files, timeline)?,
+                index if index == last => self.ways.far(tap, &plan.files, timeline)?,
                 _ => Box::new(tap),
             });
         }
@@ -342,7 +343,7 @@ impl Exec {
         let mut command = Command::new(&program);
         command.args(words).env("PLUMB_LINK_HOST", &self.host);
         if let Answer::Text(text) = text {
-            command.env("PLUMB_LINK", text);
+            command.env(OUTER_LINK, text);
         }
         let status = doors.run(&mut command).map_err(Problem::from)?;
         let status = status.map_err(|error| super::behind::not_started(&program, &error))?;

@@ -100,17 +100,26 @@ impl Ways {
         warnings
     }
 
-    /// The device of the near end, recorded where that was asked for.
+    /// The files that are read for a link that is one of `specs` after the other.
+    pub fn files_read(&self, specs: &[&LinkSpec]) -> Vec<PathBuf> {
+        let named = specs.iter().flat_map(|spec| spec.files()).map(PathBuf::from);
+        self.schedule.iter().cloned().chain(named).collect()
+    }
+
+    /// The device of the near end, recorded where that was asked for; `taken` are files that the
+    /// command uses otherwise.
     ///
     /// # Errors
-    /// The file cannot be made, or is one that the link uses already.
+    /// The file cannot be made, or is one that the command uses already.
     pub fn near<D: Device + Send + 'static>(
         &self,
         device: D,
+        taken: &[PathBuf],
         timeline: Timeline,
     ) -> Result<End, Problem> {
+        let taken = taken.iter().map(PathBuf::as_path);
         match &self.pcap {
-            Some(path) => Ok(Box::new(recorded(device, path, self.schedule.as_deref(), timeline)?)),
+            Some(path) => Ok(Box::new(recorded(device, path, taken, timeline)?)),
             None => Ok(Box::new(device)),
         }
     }
@@ -122,13 +131,12 @@ impl Ways {
     pub fn far<D: Device + Send + 'static>(
         &self,
         device: D,
+        taken: &[PathBuf],
         timeline: Timeline,
     ) -> Result<End, Problem> {
+        let taken = taken.iter().chain(&self.pcap).map(PathBuf::as_path);
         match &self.pcap_far {
-            Some(path) => {
-                let taken = [self.schedule.as_deref(), self.pcap.as_deref()];
-                Ok(Box::new(recorded(device, path, taken.into_iter().flatten(), timeline)?))
-            }
+            Some(path) => Ok(Box::new(recorded(device, path, taken, timeline)?)),
             None => Ok(Box::new(device)),
         }
     }
