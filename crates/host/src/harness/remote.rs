@@ -26,9 +26,15 @@ pub const OUTER_FAR: &str = "PLUMB_LINK_FAR";
 /// Names the addresses at that link's far side, in words apart.
 pub const OUTER_ADDRESS: &str = "PLUMB_LINK_FAR_ADDR";
 
-/// The text of the link that this process runs behind, if it runs behind one.
+/// The text of the link that this process runs behind, if it runs behind one that can be measured: one
+/// whose far side is told too. On a host of a lab there is none, as there any other host may be it.
 pub fn outer_link() -> Option<String> {
-    std::env::var(OUTER_LINK).ok().filter(|text| !text.is_empty())
+    outer_of(|name| std::env::var(name).ok())
+}
+
+fn outer_of(variable: impl Fn(&str) -> Option<String>) -> Option<String> {
+    let told = |name: &str| variable(name).filter(|value| !value.is_empty());
+    told(OUTER_FAR).and(told(OUTER_ADDRESS)).and(told(OUTER_LINK))
 }
 
 /// Bytes that a receiver may use however small its window is: the kernel's own default for other
@@ -272,6 +278,16 @@ fn far_addresses(words: &str) -> (Option<Ipv4Addr>, Option<Ipv6Addr>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_link_without_a_far_side_is_none_that_can_be_measured() {
+        let all = [OUTER_LINK, OUTER_FAR, OUTER_ADDRESS];
+        let without = |absent: &str| {
+            outer_of(|name| Some(if name == absent { String::new() } else { format!("of {name}") }))
+        };
+        assert_eq!(without("nothing"), Some(format!("of {OUTER_LINK}")));
+        assert!(all.into_iter().all(|absent| without(absent).is_none()));
+    }
 
     #[test]
     fn addresses_are_told_apart_by_version_however_they_are_written() {

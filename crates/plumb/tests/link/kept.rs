@@ -1,9 +1,10 @@
 //! Labs that stay.
 
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::Stdio;
 
-use crate::bench::{Bench, installed, wait_for};
+use crate::bench::{Bench, PLUMB, installed, wait_for};
 
 #[test]
 fn hosts_of_a_lab_find_each_other_by_name_until_it_is_taken_down() {
@@ -60,6 +61,20 @@ fn a_command_on_a_host_is_killed_with_the_exec_that_runs_it_and_not_only_with_th
         bench.failed(&["exec", "orphans", "b", "--", "sh", "-c", &lives]).0 == Some(1)
     });
     bench.said(&["down", "orphans"]);
+}
+
+#[test]
+fn what_is_measured_behind_a_link_is_that_link_and_on_a_host_of_a_lab_whatever_one_asks_for() {
+    let Some(bench) = Bench::new() else { return };
+    let plan = ["plumb", "run", "latency.remote", "--quick", "--plan"];
+    let behind = bench.said(&[&["--delay", "1ms", "--isolated", "--"], &plan[..]].concat());
+    assert!(behind.contains("\"outer\""), "{behind}");
+    bench.said(&["up", "ground", "--hosts", "a,b"]);
+    let path = format!("PATH={}:/usr/bin:/bin", Path::new(PLUMB).parent().unwrap().display());
+    let words = [&["exec", "ground", "a", "--", "env", &path], &plan[..]].concat();
+    let said = bench.said(&words);
+    assert!(said.contains("\"veth\"") && !said.contains("\"outer\""), "{said}");
+    bench.said(&["down", "ground"]);
 }
 
 #[test]
