@@ -25,12 +25,15 @@ const IDLE_MAX: Span = Span::from_ms(120_000);
 const IDLE_MAX_DNS: Span = Span::from_ms(10_000);
 /// Datagrams of one turn, so that no flow keeps the others waiting.
 const DATAGRAMS: usize = 32;
+const READ: Interest = Interest { read: true, write: false };
 
 #[derive(Debug)]
 struct Entry {
     inside: UdpSocket,
     outside: UdpSocket,
     tokens: [u64; 2],
+    /// Of questions to resolvers, whom they are put to now.
+    resolver: Option<usize>,
     used_ns: u64,
     /// Datagrams that came from inside.
     asked: u64,
@@ -46,6 +49,23 @@ impl Entry {
             return Some(Reason::Over);
         }
         is_silent(now_ns, self.used_ns, IDLE_MIN).then_some(Reason::Idle)
+    }
+
+    /// Turns to the resolver of the question that was read last, so many bytes long. A flow whose
+    /// questions are under way with one stays with it: what that one still has to say would be lost.
+    fn put_question(&mut self, flow: FiveTuple, len: usize, hub: &mut Hub) {
+        let Some(before) = self.resolver else { return };
+        let is_in_use = self.asked > 0 && !is_silent(hub.now_ns, self.used_ns, IDLE_MIN);
+        let Hub { questions, scratch, now_ns, .. } = hub;
+        let resolver = questions.ask(&scratch[..len], is_in_use.then_some(before), *now_ns);
+        if resolver == before {
+            return;
+        }
+        // Without a socket for it the one before is asked again.
+        if let Ok((outside, token)) = open_outside(flow, resolver, hub) {
+            hub.unwatch(self.outside.as_fd(), self.tokens[1]);
+            (self.outside, self.tokens[1], self.resolver) = (outside, token, Some(resolver));
+        }
     }
 }
 
@@ -76,19 +96,32 @@ impl Datagrams {
     /// Something has come on one side of a flow.
     pub(super) fn handle(&mut self, flow: FiveTuple, side: Side, hub: &mut Hub) {
         let Some(entry) = self.entries.get_mut(&flow) else { return };
-        entry.used_ns = hub.now_ns;
-        let (from, to, count) = match side {
-            Side::Inside => (&entry.inside, &entry.outside, &mut entry.asked),
-            Side::Outside => (&entry.outside, &entry.inside, &mut entry.answered),
-        };
         for _ in 0..DATAGRAMS {
+            let from = match side {
+                Side::Inside => &entry.inside,
+                Side::Outside => &entry.outside,
+            };
             let len = match socket::receive(from.as_fd(), &mut hub.scratch, false) {
                 Ok(len) => len,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 // An error that a datagram sent earlier has come back with.
                 Err(_) => continue,
             };
-            *count += 1;
+            let to = match side {
+                Side::Inside => {
+                    entry.put_question(flow, len, hub);
+                    entry.asked += 1;
+                    &entry.outside
+                }
+                Side::Outside => {
+                    if let Some(resolver) = entry.resolver {
+                        hub.questions.on_answer(&hub.scratch[..len], resolver);
+                    }
+                    entry.answered += 1;
+                    &entry.inside
+                }
+            };
+            entry.used_ns = hub.now_ns;
             if socket::send(to.as_fd(), &hub.scratch[..len]).is_ok() {
                 hub.table.count(|counts| match side {
                     Side::Inside => counts.bytes_up += len as u64,
@@ -96,6 +129,7 @@ impl Datagrams {
                 });
             }
         }
+        entry.used_ns = hub.now_ns;
     }
 
     /// Whether it has sockets for a flow.
@@ -145,19 +179,23 @@ impl Datagrams {
 }
 
 fn open(flow: FiveTuple, hub: &mut Hub) -> io::Result<Entry> {
-    let target = hub.target(destination(flow));
     let inside = inet::socket(flow.destination.is_ipv6(), Kind::Datagram)?;
     inet::bind(&inside, destination(flow))?;
     inet::connect(inside.as_fd(), (flow.source, flow.source_port).into())?;
+    let resolver = hub.targets.is_resolver(destination(flow)).then_some(0);
+    let (outside, token) = open_outside(flow, 0, hub)?;
+    let tokens = [hub.watch(inside.as_fd(), Thing::Datagrams(flow, Side::Inside), READ), token];
+    let (inside, used_ns) = (inside.into(), hub.now_ns);
+    Ok(Entry { inside, outside, tokens, resolver, used_ns, asked: 0, answered: 0 })
+}
+
+/// The socket outside of a flow whose questions, if it has any, are put to this resolver.
+fn open_outside(flow: FiveTuple, resolver: usize, hub: &mut Hub) -> io::Result<(UdpSocket, u64)> {
+    let target = hub.targets.outside(destination(flow), resolver);
     let outside = hub.outside.socket(target.is_ipv6(), Kind::Datagram)?;
     inet::connect(outside.as_fd(), target)?;
-    let read = Interest { read: true, write: false };
-    let tokens = [
-        hub.watch(inside.as_fd(), Thing::Datagrams(flow, Side::Inside), read),
-        hub.watch(outside.as_fd(), Thing::Datagrams(flow, Side::Outside), read),
-    ];
-    let (inside, outside) = (inside.into(), outside.into());
-    Ok(Entry { inside, outside, tokens, used_ns: hub.now_ns, asked: 0, answered: 0 })
+    let token = hub.watch(outside.as_fd(), Thing::Datagrams(flow, Side::Outside), READ);
+    Ok((outside.into(), token))
 }
 
 #[cfg(test)]
@@ -191,6 +229,7 @@ mod tests {
             inside: socket(),
             outside: socket(),
             tokens: [1, 2],
+            resolver: None,
             used_ns: 0,
             asked,
             answered,

@@ -23,9 +23,10 @@ use super::eviction::Candidate;
 use super::gate::{Gate, Held};
 use super::outside::Outside;
 use super::relay::Side;
+use super::resolver::Questions;
 use super::stream::Streams;
 use super::table::{Counts, Table};
-use super::target::{DNS_PORT, Targets};
+use super::target::Targets;
 use crate::clock::monotonic_ns;
 use crate::device::Device;
 use crate::lab::{LabError, Namespace};
@@ -108,10 +109,10 @@ impl Gateway {
             table: Arc::clone(&table),
             tap: settings.tap,
             outside: settings.outside,
+            questions: Questions::new(&settings.targets.resolvers),
             targets: settings.targets,
             things: BTreeMap::new(),
             token: WAKE,
-            turn: 0,
             now_ns: monotonic_ns(),
             scratch: vec![0; SCRATCH],
         };
@@ -158,23 +159,15 @@ pub(super) struct Hub {
     pub(super) table: Arc<Table>,
     tap: OwnedFd,
     pub(super) outside: Outside,
-    targets: Targets,
+    pub(super) targets: Targets,
+    pub(super) questions: Questions,
     pub(super) things: BTreeMap<u64, Thing>,
     token: u64,
-    /// Counts questions about names, so that another resolver is asked where one is silent.
-    turn: usize,
     pub(super) now_ns: u64,
     pub(super) scratch: Vec<u8>,
 }
 
 impl Hub {
-    /// Where what is sent to a place goes.
-    pub(super) fn target(&mut self, place: SocketAddr) -> SocketAddr {
-        let target = self.targets.outside(place, self.turn);
-        self.turn += usize::from(place.port() == DNS_PORT);
-        target
-    }
-
     /// Waits for a descriptor from now on; by which token.
     pub(super) fn watch(&mut self, fd: BorrowedFd<'_>, thing: Thing, interest: Interest) -> u64 {
         self.token += 1;
@@ -316,6 +309,9 @@ impl Hub {
     /// With room for so many flows, beside a helper of its own, and a TAP that nobody reads.
     pub(super) fn lone(most: usize) -> Self {
         use plumb_sys::{inet, pass, socket};
+
+        use super::resolver::Resolvers;
+        let targets = Targets { far: Vec::new(), resolvers: Resolvers::of("") };
         let (own, its) = socket::pair(socket::Kind::SeqPacket).unwrap();
         std::thread::spawn(move || {
             let mut request = [0; 2];
@@ -330,10 +326,10 @@ impl Hub {
             table: Arc::new(Table::new(most)),
             tap: fd::eventfd().unwrap(),
             outside: Outside::new(own),
-            targets: Targets { far: Vec::new(), resolvers: Vec::new() },
+            questions: Questions::new(&targets.resolvers),
+            targets,
             things: BTreeMap::new(),
             token: WAKE,
-            turn: 0,
             now_ns: 0,
             scratch: vec![0; SCRATCH],
         }

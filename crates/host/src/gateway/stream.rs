@@ -79,7 +79,7 @@ impl Streams {
     /// A first segment has come: asks outside.
     pub(super) fn begin(&mut self, flow: FiveTuple, frame: Vec<u8>, hub: &mut Hub) {
         hub.table.on_released(flow);
-        let target = hub.target(destination(flow));
+        let target = hub.targets.outside(destination(flow), hub.questions.answering());
         match connect(target, hub) {
             Ok(outside) => {
                 let write = Interest { read: false, write: true };

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, TcpListener, UdpSocket};
 
-use crate::bench::{Bench, installed, skip};
+use crate::bench::{Bench, PLUMB, installed, skip, text};
 
 /// A server of this machine that gives back, the other way round, what it is sent, once per connection.
 fn reverser() -> u16 {
@@ -244,4 +244,87 @@ fn names_are_asked_through_the_link() {
     assert_eq!(bench.said(&["--", "sh", "-c", script]), "nameserver 10.77.0.2\n");
     let outside = std::fs::read_to_string("/etc/resolv.conf").unwrap();
     assert!(!outside.contains("10.77.0.2"), "{outside}");
+}
+
+/// Runs a script behind a link in whose outer network two resolvers answer with addresses of their own:
+/// 192.0.2.1 and 192.0.2.2, the first one only where it is not dead. What it prints; none where that
+/// cannot be.
+fn beside_two_resolvers(bench: &Bench, is_first_dead: bool, inside: &str) -> Option<String> {
+    let conf = bench.directory.path().join("resolv.conf");
+    std::fs::write(&conf, "nameserver 127.0.0.1\nnameserver 127.0.0.2\n").unwrap();
+    let ask = "import socket
+def question(name):
+    return b'\\x12\\x34\\1\\0\\0\\1' + bytes(6) + bytes([len(name)]) + name + b'\\0\\0\\1\\0\\1'
+def flow(timeout):
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(timeout)
+    s.connect(('10.77.0.2', 53))
+    return s
+def ask(s, name):
+    s.send(question(name))
+    try: return socket.inet_ntoa(s.recv(512)[-4:])
+    except TimeoutError: return None
+";
+    let script = bench.directory.path().join("inside.py");
+    std::fs::write(&script, format!("{ask}{inside}")).unwrap();
+    let dead = if is_first_dead { "1" } else { "" };
+    let outside = format!(
+        "import socket, subprocess, threading
+def serve(number):
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(('127.0.0.%d' % number, 53))
+    def answer():
+        while True:
+            q, who = s.recvfrom(512)
+            if '{dead}' == str(number): continue
+            head = q[:2] + b'\\x81\\x80\\0\\1\\0\\1' + bytes(4)
+            record = b'\\xc0\\x0c\\0\\1\\0\\1' + bytes(5) + b'\\4' + bytes([192, 0, 2, number])
+            s.sendto(head + q[12:] + record, who)
+    threading.Thread(target=answer, daemon=True).start()
+serve(1); serve(2)
+words = ['{PLUMB}', 'link', '--delay', '1ms', '--', 'python3', '{}']
+raise SystemExit(subprocess.run(words).returncode)",
+        script.display()
+    );
+    let setup = format!(
+        "mount --bind '{}' /etc/resolv.conf && ip link set lo up && exec python3 -c \"$0\"",
+        conf.display()
+    );
+    let output = std::process::Command::new("unshare")
+        .args(["--user", "--map-root-user", "--net", "--mount", "sh", "-c", &setup, &outside])
+        .env("XDG_RUNTIME_DIR", bench.directory.path())
+        .output()
+        .unwrap();
+    let said = text(&output.stderr);
+    if said.contains("unshare failed") || said.contains("mount point does not exist") {
+        skip("user namespaces are not allowed here, or there is no resolv.conf");
+        return None;
+    }
+    assert!(output.status.success(), "{said}");
+    Some(text(&output.stdout))
+}
+
+#[test]
+fn names_are_asked_of_the_first_resolver_however_often() {
+    let Some(bench) = Bench::new() else { return };
+    if !installed("python3") || !installed("unshare") {
+        return;
+    }
+    let inside = "one = flow(20)
+print({ask(one, b'same%d' % n) for n in range(6)} | {ask(flow(20), b'own%d' % n) for n in range(6)})";
+    let Some(said) = beside_two_resolvers(&bench, false, inside) else { return };
+    assert_eq!(said, "{'192.0.2.1'}\n");
+}
+
+#[test]
+fn where_the_first_resolver_is_silent_the_next_is_asked_from_the_same_port_or_another() {
+    let Some(bench) = Bench::new() else { return };
+    if !installed("python3") || !installed("unshare") {
+        return;
+    }
+    let inside = "one = flow(1)
+print(ask(one, b'same'))
+print(next(filter(None, (ask(one, b'same') for n in range(20)))))
+print(ask(flow(1), b'own'))
+print(next(filter(None, (ask(flow(1), b'own') for n in range(20)))))";
+    let Some(said) = beside_two_resolvers(&bench, true, inside) else { return };
+    assert_eq!(said, "None\n192.0.2.2\nNone\n192.0.2.2\n");
 }

@@ -18,7 +18,7 @@ use std::time::Duration;
 use clap::Args;
 use plumb_host::clock::{Stopwatch, Timeline, monotonic_ns};
 use plumb_host::emulate::{self, Interface};
-use plumb_host::gateway::{self, Gateway, Outside, Targets};
+use plumb_host::gateway::{self, Gateway, Outside, Resolvers, Targets};
 use plumb_host::harness::remote::{OUTER_ADDRESS, OUTER_FAR, OUTER_LINK};
 use plumb_host::lab::{
     self, Companion, Contained, Doors, Ended, LinkOptions, Registry, Signals, TestBed,
@@ -369,7 +369,7 @@ fn open_gateway(
         inside: far_side(bed)?.try_clone().map_err(Problem::from)?,
         tap,
         outside,
-        targets: Targets { far: addresses, resolvers: gateway::resolvers(&conf) },
+        targets: Targets { far: addresses, resolvers: Resolvers::of(&conf) },
     };
     if let Err(error) = show_resolver(&names::resolv_conf(&conf, TestBed::FAR_V4.into())) {
         flags.push(format!("names cannot be looked up behind the link: {error}"));
