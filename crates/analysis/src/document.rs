@@ -42,6 +42,9 @@ pub const RUN_SCHEMA: &str = "plumb.run/1";
 /// The note that names the link that a whole run was measured behind: its text.
 pub const OUTER_LINK: &str = "link.outer";
 
+/// The note that says what that link was at the run's end, where it changed meanwhile: its text.
+pub const OUTER_LINK_AFTER: &str = "link.outer.after";
+
 /// A whole run, summarised.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunDocument {

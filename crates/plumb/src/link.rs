@@ -8,5 +8,6 @@ pub mod control;
 pub mod course;
 pub mod live;
 pub mod names;
+pub mod outer;
 pub mod room;
 pub mod timetable;

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 
+use plumb_analysis::document::OUTER_LINK_AFTER;
 use plumb_base::time::Span;
 use plumb_host::clock::monotonic_ns;
 use plumb_host::harness::launcher::{Launch, LaunchError};
@@ -16,7 +17,9 @@ use plumb_store::record::{self, CellStatus, RunStatus};
 use plumb_store::sqlite::Store;
 use rand::seq::SliceRandom;
 
+use crate::experiment::path::is_outer;
 use crate::experiment::{CellPlan, LaunchGroup};
+use crate::link::outer;
 use crate::plan::Plan;
 use crate::problem::{Exit, Problem};
 
@@ -251,7 +254,10 @@ impl Execution<'_> {
             Err(error) => return Ok(Err(error)),
         };
         let pinned = plan.is_pinned();
-        let flags = self.flags.of(&report, pinned);
+        let mut flags = self.flags.of(&report, pinned);
+        if is_outer(&self.ledger.plan(cell).factors) && outer::changed().is_some() {
+            flags.push(flags::LINK_CHANGED.to_owned());
+        }
         if report.parts.is_empty() {
             let silence = flags::silence(&flags);
             self.keep(visit, cell, report, flags)?;
@@ -373,6 +379,12 @@ impl Execution<'_> {
         let mut notes = self.ledger.facts();
         notes.insert("stopped_by".to_owned(), stopped_by.to_owned());
         notes.insert("elapsed".to_owned(), self.elapsed().to_string());
+        if let Some(link) = outer::changed() {
+            self.watcher.note(&format!(
+                "the link that this was measured behind changed meanwhile; it is now {link}"
+            ));
+            notes.insert(OUTER_LINK_AFTER.to_owned(), link);
+        }
         self.store.update_run(&self.id, status, &notes)?;
         Ok(Outcome { run_id: self.id, status, stopped_by: stopped_by.to_owned() })
     }

@@ -4,7 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use plumb_analysis::document::{CellResult, OUTER_LINK, RunDocument, Trust, Unavailable};
+use plumb_analysis::document::{
+    CellResult, OUTER_LINK, OUTER_LINK_AFTER, RunDocument, Trust, Unavailable,
+};
 use plumb_base::time::Span;
 use plumb_base::units::quantity::{parse_rate, parse_span};
 use plumb_base::units::rate::Rate;
@@ -98,9 +100,17 @@ fn amount(word: &str) -> u64 {
 /// Which link the whole run was behind, and for which results that matters; none where there was none.
 pub fn outer_link(document: &RunDocument) -> Option<String> {
     let link = name::link(document.notes.get(OUTER_LINK)?);
+    let changed = document.notes.get(OUTER_LINK_AFTER).map(|after| {
+        format!(
+            " It changed while this was measured, and was in the end: {}. Blocks over it after that \
+             are flagged 'link-changed'.",
+            name::link(after)
+        )
+    });
     Some(format!(
         "Measured behind a link: {link}. What goes to its far side crosses it; what stays on this \
-         host does not."
+         host does not.{}",
+        changed.unwrap_or_default()
     ))
 }
 

@@ -26,7 +26,10 @@ pub const OUTER_FAR: &str = "PLUMB_LINK_FAR";
 /// Names the addresses at that link's far side, in words apart.
 pub const OUTER_ADDRESS: &str = "PLUMB_LINK_FAR_ADDR";
 
-/// The text of the link that this process runs behind, if it runs behind one that can be measured: one
+/// Names the socket at which that link answers questions about itself: a path.
+pub const OUTER_CONTROL: &str = "PLUMB_LINK_CONTROL";
+
+/// The text of the link that this process runs behind, as it began, if it runs behind one that can be measured: one
 /// whose far side is told too. On a host of a lab there is none, as there any other host may be it.
 pub fn outer_link() -> Option<String> {
     outer_of(|name| std::env::var(name).ok())
@@ -90,7 +93,7 @@ impl Site {
     ) -> Result<Self, OpenError> {
         let mut site = match &path.wire {
             Wire::Veth => Self::veth(path)?,
-            Wire::Outer => Self::outer()?,
+            Wire::Outer(text) => Self::outer(text)?,
             Wire::Link(text) => Self::link(text, path, launch, cpus)?,
             Wire::Routers(routers) => Self::routers(*routers, path)?,
         };
@@ -204,8 +207,8 @@ impl Site {
         Ok(Self { chain: Some(chain), ..Self::on(ground, facts) })
     }
 
-    /// The link that this process runs behind already.
-    fn outer() -> Result<Self, OpenError> {
+    /// The link that this process runs behind already, which is this one now.
+    fn outer(text: &str) -> Result<Self, OpenError> {
         let variable = |name: &str| -> Result<OsString, OpenError> {
             std::env::var_os(name).filter(|value| !value.is_empty()).ok_or_else(|| {
                 OpenError::Unavailable(format!(
@@ -217,14 +220,13 @@ impl Site {
         let far = File::open(variable(OUTER_FAR)?).attempt("open the outer link's far side")?;
         let addresses = variable(OUTER_ADDRESS)?;
         let addresses = far_addresses(&addresses.to_string_lossy());
-        let text = variable(OUTER_LINK)?.to_string_lossy().into_owned();
         let ground = Ground::Apart(Apart {
             near: None,
             far: Namespace::from(std::os::fd::OwnedFd::from(far)),
             far_v4: addresses.0,
             far_v6: addresses.1,
         });
-        Ok(Self::on(ground, BTreeMap::from([("link".to_owned(), text)])))
+        Ok(Self::on(ground, BTreeMap::from([("link".to_owned(), text.to_owned())])))
     }
 }
 

@@ -97,8 +97,8 @@ pub struct DeviceOptions {
 pub enum Wire {
     /// A virtual Ethernet, and nothing else.
     Veth,
-    /// The link that plumb itself runs behind.
-    Outer,
+    /// The link that plumb itself runs behind, by its text.
+    Outer(String),
     /// An emulated link, by its text.
     Link(String),
     /// So many of Linux's own routers, a namespace each, with a virtual Ethernet between neighbours.

@@ -189,6 +189,13 @@ pub struct Published {
     path: PathBuf,
 }
 
+impl Published {
+    /// Where the listener is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
 impl Drop for Published {
     fn drop(&mut self) {
         fs::remove_file(&self.path).ok();

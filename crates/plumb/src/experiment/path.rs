@@ -7,7 +7,6 @@ use std::fmt::Write as _;
 use plumb_base::time::Span;
 use plumb_base::units::quantity::parse_rate;
 use plumb_host::harness::remote::emulator::Disk;
-use plumb_host::harness::remote::outer_link;
 use plumb_host::harness::spec::{DeviceOptions, PathSpec, Wire};
 use plumb_link::preset::{PRESETS, Preset as Named};
 use plumb_link::spec::LinkSpec;
@@ -15,6 +14,7 @@ use plumb_store::record::{Factors, Level};
 
 use super::Exclusion;
 use super::factor::{Domain, Factor, Reader, always, keep, words};
+use crate::link::outer::outer_link;
 use crate::plan::Preset;
 
 /// What stands between the two sides.
@@ -69,6 +69,11 @@ const OUTER_PREFIX: &str = "outer:";
 pub(crate) fn outer_level() -> Level {
     outer_link()
         .map_or_else(|| OUTER.into(), |text| format!("{OUTER_PREFIX} {text}").as_str().into())
+}
+
+/// Whether a cell is measured over that link.
+pub(crate) fn is_outer(factors: &Factors) -> bool {
+    factors.text(LINK.name).is_some_and(|link| link.starts_with(OUTER))
 }
 
 /// MTU of both hosts' devices unless an experiment says otherwise: Ethernet's (RFC 894).
@@ -127,7 +132,8 @@ pub(crate) fn of(factors: &Factors) -> Result<Option<PathSpec>, Exclusion> {
             let (round_trip_ns, rate) = expected.unwrap_or_default();
             let name = OUTER.to_owned();
             let device = DeviceOptions::default();
-            Ok(Some(PathSpec { name, wire: Wire::Outer, mtu: MTU, round_trip_ns, rate, device }))
+            let wire = Wire::Outer(text);
+            Ok(Some(PathSpec { name, wire, mtu: MTU, round_trip_ns, rate, device }))
         }
         name => link(name, name, MTU).map(Some),
     }

@@ -6,7 +6,6 @@
 use plumb_analysis::ladder::METROPOLITAN;
 use plumb_base::time::Span;
 use plumb_base::units::Unit;
-use plumb_host::harness::remote::outer_link;
 use plumb_host::harness::spec::{Subject, Task, VisitsSpec};
 use plumb_host::local::mechanism::Wake;
 use plumb_net::http::client::Way;
@@ -16,6 +15,7 @@ use super::factor::{Domain, Factor, Reader, always, keep, words};
 use super::path::{self, LINK, LOOPBACK, OUTER, VETH};
 use super::remote::NEAR_PLACEMENT;
 use super::{Exclusion, Experiment, Form, LaunchGroup, Response, Setting, local};
+use crate::link::outer::outer_link;
 use crate::plan::Preset;
 
 /// A page over every version of HTTP.

@@ -33,14 +33,23 @@ const ENDED: &str = "the link has ended";
 pub enum Question {
     /// How is it?
     Show,
-    /// What is it asked to be now, as text?
-    Text,
+    /// What is it asked to be now?
+    Present,
     /// Change so.
     Change(Changes),
     /// The namespaces of the host of this name.
     Enter(String),
     /// End.
     Down,
+}
+
+/// What a link is asked to be at a moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Present {
+    /// As text.
+    pub link: String,
+    /// How often it has changed.
+    pub changes: u64,
 }
 
 /// Changes to a link that runs, and what their files contain: it cannot read those of who asks.
@@ -91,6 +100,8 @@ pub enum Answer {
     State(Box<LinkDocument>),
     /// The link as text.
     Text(String),
+    /// What it is asked to be.
+    Present(Present),
     /// No, and why.
     No(String),
 }
@@ -149,8 +160,8 @@ impl Desk {
                 Some(document) => Answer::State(Box::new(document)),
                 None => Answer::No(ENDED.to_owned()),
             },
-            Question::Text => match self.talk.state() {
-                Some(state) => Answer::Text(state.asked.to_string()),
+            Question::Present => match self.talk.present() {
+                Some(present) => Answer::Present(present),
                 None => Answer::No(ENDED.to_owned()),
             },
             Question::Change(changes) => self.change(changes),

@@ -20,6 +20,7 @@ use plumb_link::steered::Steered;
 use plumb_link::text::{Contents, TextError};
 use plumb_wire::machine::Port;
 
+use super::control::Present;
 use super::room::Room;
 use crate::problem::Problem;
 
@@ -156,6 +157,9 @@ pub trait Talk: Send + Sync {
     /// How it is; none once it has ended.
     fn state(&self) -> Option<State>;
 
+    /// What it is asked to be: all that is cheap to know. None once it has ended.
+    fn present(&self) -> Option<Present>;
+
     /// Changes by all of `changes` or by none; what it then is, or why it is not. None once it has ended.
     fn change(&self, changes: Vec<String>, files: Contents) -> Option<Result<LinkSpec, TextError>>;
 }
@@ -177,6 +181,14 @@ impl<N: Network + Send + 'static> Handle<N> {
 impl<N: Network + Send + 'static> Talk for Handle<N> {
     fn state(&self) -> Option<State> {
         Self::state(self)
+    }
+
+    fn present(&self) -> Option<Present> {
+        let ask = |inside: &mut Inside<Steered<N>>| {
+            (inside.network.spec().clone(), inside.network.changes())
+        };
+        let (spec, changes) = self.control.ask(ask).ok()?;
+        Some(Present { link: spec.to_string(), changes })
     }
 
     fn change(&self, changes: Vec<String>, files: Contents) -> Option<Result<LinkSpec, TextError>> {

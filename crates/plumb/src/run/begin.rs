@@ -6,7 +6,6 @@ use plumb_analysis::compare;
 use plumb_analysis::document::OUTER_LINK;
 use plumb_base::seed::Seed;
 use plumb_host::harness::canary;
-use plumb_host::harness::remote::outer_link;
 use plumb_host::{clock, environment};
 use plumb_store::record::{Cell, CellStatus, Run, RunData, RunStatus};
 use plumb_store::sqlite::Store;
@@ -15,6 +14,7 @@ use super::calibration::Clock;
 use super::flags::Flags;
 use super::ledger::Ledger;
 use crate::experiment::{Action, CellPlan};
+use crate::link::outer::outer_link;
 use crate::plan::Plan;
 use crate::problem::Problem;
 

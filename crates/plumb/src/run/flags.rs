@@ -53,6 +53,10 @@ impl Flags {
     }
 }
 
+/// Flags a block over the link that plumb runs behind once that one is another than at the beginning,
+/// which the cell is named by.
+pub(super) const LINK_CHANGED: &str = "link-changed";
+
 /// What was lost, of a block in which nothing got through.
 pub(super) fn silence(flags: &[String]) -> Option<String> {
     let reason = |flag: &String| {

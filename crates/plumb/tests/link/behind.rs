@@ -214,3 +214,41 @@ fn a_schedule_changes_the_link_when_its_time_has_come() {
     bench.said(&["down", "timed"]);
     assert_eq!(child.wait().unwrap().code(), Some(143));
 }
+
+/// A run over the link that it is behind, as JSON, in a script that has it as `measure`.
+fn measured(bench: &Bench, script: &str) -> Value {
+    let store = bench.directory.path().join("store");
+    let measure = "measure() { plumb run latency.remote --quick --set mechanism=udp4 --set size=64 \
+                   --set placement=same-cpu --launches 1 --json; }";
+    let script = format!("cd '{}'; {measure}\n{script}", bench.directory.path().display());
+    let words = ["--name", "moving", "--delay", "1ms", "--isolated", "--", "sh", "-c", &script];
+    let output = bench.link(&words).env("PLUMB_STORE", &store).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(!document["results"].as_array().unwrap().is_empty(), "{document}");
+    document
+}
+
+#[test]
+fn a_run_is_named_by_the_link_as_it_was_when_the_run_began() {
+    let Some(bench) = Bench::new() else { return };
+    let document = measured(&bench, "plumb link set moving --delay 7ms; measure");
+    assert_eq!(document["notes"]["link.outer"], "delay=7ms");
+    assert_eq!(document["notes"]["link.outer.after"], Value::Null);
+    assert_eq!(document["results"][0]["factors"]["link"], "outer: delay=7ms");
+}
+
+#[test]
+fn a_run_whose_link_changes_meanwhile_says_so_and_flags_what_it_measured_then() {
+    let Some(bench) = Bench::new() else { return };
+    let script = "(measure > run.json; touch over) &
+        while [ ! -e over ]; do
+            plumb link set moving --delay 2ms; plumb link set moving --delay 3ms
+        done 2> /dev/null
+        cat run.json";
+    let document = measured(&bench, script);
+    let after = document["notes"]["link.outer.after"].as_str().unwrap();
+    assert!(after.starts_with("delay="), "{document}");
+    let flags = document["results"][0]["flags"].to_string();
+    assert!(flags.contains("link-changed"), "{document}");
+}

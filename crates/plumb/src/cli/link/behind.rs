@@ -19,7 +19,7 @@ use clap::Args;
 use plumb_host::clock::{Stopwatch, Timeline, monotonic_ns};
 use plumb_host::emulate::{self, Interface};
 use plumb_host::gateway::{self, Gateway, Outside, Resolvers, Targets};
-use plumb_host::harness::remote::{OUTER_ADDRESS, OUTER_FAR, OUTER_LINK};
+use plumb_host::harness::remote::{OUTER_ADDRESS, OUTER_CONTROL, OUTER_FAR, OUTER_LINK};
 use plumb_host::lab::{
     self, Companion, Contained, Doors, Ended, LinkOptions, Registry, Signals, TestBed,
 };
@@ -188,7 +188,10 @@ impl Behind {
         if self.command.is_empty() {
             output.remark(&welcome(&about, &link, &bed, self.inside.outside.is_some()));
         }
-        let command = self.command_inside(&link, &bed, &contained, output.json);
+        let mut command = self.command_inside(&link, &bed, &contained, output.json);
+        if let Some(published) = &published {
+            command.env(OUTER_CONTROL, published.path());
+        }
         let live = self.start_live(&course.handle(), &about, output);
         let ended = run(&contained, &bed, command, &self.program());
         if let Some(live) = live {

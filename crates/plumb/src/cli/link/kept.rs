@@ -330,7 +330,7 @@ impl Exec {
     pub fn perform(self) -> Result<Exit, Failure> {
         let registry = Registry::of_user().map_err(Problem::from)?;
         let connect = || registry.connect(&self.name).map_err(Problem::from);
-        let text = ask(&connect()?, &Question::Text)?;
+        let present = ask(&connect()?, &Question::Present)?;
         let stream = connect()?;
         ask(&stream, &Question::Enter(self.host.clone()))?;
         let doors = Doors::take(&stream).map_err(|error| {
@@ -342,8 +342,8 @@ impl Exec {
         let program = words.next().unwrap_or_else(shell);
         let mut command = Command::new(&program);
         command.args(words).env("PLUMB_LINK_HOST", &self.host);
-        if let Answer::Text(text) = text {
-            command.env(OUTER_LINK, text);
+        if let Answer::Present(present) = present {
+            command.env(OUTER_LINK, present.link);
         }
         let status = doors.run(&mut command).map_err(Problem::from)?;
         let status = status.map_err(|error| super::behind::not_started(&program, &error))?;
