@@ -26,7 +26,7 @@ mod world;
 pub use bed::{Far, LinkOptions, TestBed};
 pub use chain::Chain;
 pub use companion::{Companion, adopt};
-pub use contained::{Contained, Ended, Signals, contain, end_heir};
+pub use contained::{Contained, Ended, Signals, contain, end_heir, end_others};
 pub use doors::{Doors, leave_session};
 pub use hosts::Host;
 pub use link::{Link, LinkChange, LinkStats, Offload, VethEnd};

@@ -11,3 +11,4 @@ pub mod names;
 pub mod outer;
 pub mod room;
 pub mod timetable;
+pub mod trouble;

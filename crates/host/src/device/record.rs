@@ -4,6 +4,7 @@
 //! completed in the copy; a super-segment is one long packet. Left out: the format
 //! (`plumb_wire::pcapng`), and rings of files.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -32,6 +33,26 @@ pub enum What {
     Sent,
 }
 
+/// What becomes of a device whose recording cannot be written any more.
+enum OnFailure {
+    /// It fails too.
+    Fail,
+    /// It goes on, and somebody is told.
+    Tell(Box<dyn FnOnce(&DeviceError) + Send>),
+    /// It went on.
+    Told,
+}
+
+impl fmt::Debug for OnFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Fail => "Fail",
+            Self::Tell(_) => "Tell",
+            Self::Told => "Told",
+        })
+    }
+}
+
 /// A device, and the file that its packets are recorded in.
 ///
 /// What is not written yet is written when nothing happens, and when the recorder is dropped.
@@ -48,6 +69,9 @@ pub struct Recorder<D> {
     scratch: Vec<u8>,
     flushed: Instant,
     recorded: u64,
+    /// Bytes of the file, of whole packets.
+    written: u64,
+    on_failure: OnFailure,
 }
 
 impl<D: Device> Recorder<D> {
@@ -63,6 +87,7 @@ impl<D: Device> Recorder<D> {
         pcapng::interface(&mut buffer, link_type, device.name(), 0);
         // Whoever cannot be written to says so now.
         file.write_all(&buffer)?;
+        let written = buffer.len() as u64;
         buffer.clear();
         let now = timeline.now();
         let origin_ns = clock::read_ns(Clock::Realtime).saturating_sub(now.since_origin().as_ns());
@@ -77,7 +102,17 @@ impl<D: Device> Recorder<D> {
             scratch: Vec::new(),
             flushed: now,
             recorded: 0,
+            written,
+            on_failure: OnFailure::Fail,
         })
+    }
+
+    /// Has packets pass unrecorded once the file takes no more, as of a full disk, instead of failing;
+    /// `tell` hears of that when it happens. What was written before stays a whole recording.
+    #[must_use]
+    pub fn go_on_unrecorded(mut self, tell: impl FnOnce(&DeviceError) + Send + 'static) -> Self {
+        self.on_failure = OnFailure::Tell(Box::new(tell));
+        self
     }
 
     /// Packets recorded.
@@ -93,22 +128,15 @@ impl<D: Device> Recorder<D> {
     /// Writes what is not written yet.
     ///
     /// # Errors
-    /// When the file takes no more.
+    /// When the file takes no more, unless it goes on then.
     pub fn flush(&mut self) -> Result<(), DeviceError> {
-        if self.buffer.is_empty() {
-            return Ok(());
-        }
-        let result = self.file.write_all(&self.buffer);
-        // Not to be tried again, half written as it may be.
-        self.buffer.clear();
-        result.map_err(|source| DeviceError::Io {
-            what: "write the recording",
-            name: self.path.display().to_string(),
-            source,
-        })
+        self.write_out()
     }
 
     fn record(&mut self, at: Instant, direction: Direction, packets: &[Packet], pool: &Pool) {
+        if matches!(self.on_failure, OnFailure::Told) {
+            return;
+        }
         let time_ns = self.origin_ns.saturating_add(at.since_origin().as_ns());
         for packet in packets {
             let mut bytes = pool.bytes(packet);
@@ -124,10 +152,41 @@ impl<D: Device> Recorder<D> {
     }
 }
 
+impl<D> Recorder<D> {
+    fn write_out(&mut self) -> Result<(), DeviceError> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        let result = self.file.write_all(&self.buffer);
+        // Not to be tried again, half written as it may be.
+        let len = self.buffer.len() as u64;
+        self.buffer.clear();
+        let Err(source) = result else {
+            self.written += len;
+            return Ok(());
+        };
+        let name = self.path.display().to_string();
+        let error = DeviceError::Io { what: "write the recording", name, source };
+        match std::mem::replace(&mut self.on_failure, OnFailure::Told) {
+            OnFailure::Fail => {
+                self.on_failure = OnFailure::Fail;
+                return Err(error);
+            }
+            OnFailure::Tell(tell) => {
+                // Without the part of a packet. A pipe keeps it, and has no length.
+                self.file.set_len(self.written).ok();
+                tell(&error);
+            }
+            OnFailure::Told => {}
+        }
+        Ok(())
+    }
+}
+
 impl<D> Drop for Recorder<D> {
     fn drop(&mut self) {
-        // Nobody is left to be told; `flush` tells.
-        let _ = self.file.write_all(&self.buffer);
+        // Who wants to hear of an error calls `flush`, or is told.
+        let _ = self.write_out();
     }
 }
 
@@ -274,6 +333,36 @@ mod tests {
         // 0x1234 + 0x0005 + 0x1000 = 0x2239, complemented.
         assert_eq!(record.bytes, [0xaa, 0xbb, 0x12, 0x34, 0xdd, 0xc6, 0x10, 0x00]);
         pool.free_all(&mut batch);
+    }
+
+    #[test]
+    fn a_device_goes_on_without_a_recording_that_takes_no_more_where_that_was_asked_for() {
+        let mut pool = Pool::new(Frames::default());
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for goes_on in [true, false] {
+            let (say, said) = std::sync::mpsc::channel();
+            let mut recorder = recorder(file.path(), What::Sent);
+            if goes_on {
+                recorder = recorder.go_on_unrecorded(move |error| {
+                    say.send(error.to_string()).unwrap();
+                });
+            }
+            let mut batch = vec![pool.packet_of(b"frame").unwrap()];
+            recorder.transmit(&mut batch, &mut pool).unwrap();
+            recorder.flush().unwrap();
+            // The same file, for reading alone.
+            recorder.file = File::open(file.path()).unwrap();
+            for _ in 0..3 {
+                recorder.receive(Instant::ORIGIN, &mut batch, 8, &mut pool).unwrap();
+                recorder.transmit(&mut batch, &mut pool).unwrap();
+                assert_eq!(recorder.flush().is_ok(), goes_on);
+            }
+            assert_eq!(said.try_iter().count(), usize::from(goes_on), "once");
+            assert_eq!(recorder.recorded(), if goes_on { 2 } else { 4 });
+            drop(recorder);
+            let bytes = std::fs::read(file.path()).unwrap();
+            assert_eq!(Reader::new(&bytes).unwrap().count(), 1);
+        }
     }
 
     #[test]

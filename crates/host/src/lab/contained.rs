@@ -143,6 +143,12 @@ pub fn end_heir() {
     signal::end_heir();
 }
 
+/// Ends every process of the tree but its root, which this is one of, as one does that obeys nobody:
+/// SIGKILL.
+pub fn end_others() {
+    process::kill_all_others().ok();
+}
+
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {

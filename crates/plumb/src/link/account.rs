@@ -15,6 +15,7 @@ use plumb_link::context::Reason;
 use plumb_link::report::DirectionReport;
 
 use super::course::State;
+use super::trouble::Troubles;
 
 /// What does not change while a link runs.
 #[derive(Debug)]
@@ -31,6 +32,8 @@ pub struct About {
     pub gateway: Option<Arc<Gateway>>,
     /// What a reader must know from the start.
     pub flags: Vec<String>,
+    /// What has gone wrong since.
+    pub troubles: Troubles,
 }
 
 /// The document of a link in a state; `ended` is its command's exit code and how many processes that
@@ -73,7 +76,13 @@ pub fn document(about: &About, state: &State, ended: Option<(i32, u64)>) -> Link
         driver: driver(&state.driver),
         gateway,
         violations: state.network.violations.iter().map(ToString::to_string).collect(),
-        flags: about.flags.iter().chain(&state.refusals).cloned().collect(),
+        flags: about
+            .flags
+            .iter()
+            .chain(&state.refusals)
+            .cloned()
+            .chain(about.troubles.texts())
+            .collect(),
     }
 }
 

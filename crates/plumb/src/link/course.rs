@@ -2,7 +2,7 @@
 //!
 //! Left out: where its devices come from.
 
-use std::sync::mpsc;
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 
 use plumb_base::time::Instant;
@@ -59,7 +59,24 @@ pub struct Course<N: Network> {
     control: Control<Inside<Steered<N>>>,
     thread: JoinHandle<Result<(), DeviceError>>,
     began_ns: u64,
+    /// Says why it has ended where nobody asked for that; taken by who listens.
+    early: Option<Receiver<String>>,
 }
+
+/// Tells of the end of a driver that has a bug.
+#[derive(Debug)]
+struct Alarm(Sender<String>);
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.send(BUG.to_owned()).ok();
+        }
+    }
+}
+
+/// Why a driver ended that panicked.
+const BUG: &str = "its driver has a bug, which it has named";
 
 impl<N: Network + Send + 'static> Course<N> {
     /// Starts it on a thread of its own, which measures its precision first, and returns when frames
@@ -83,7 +100,9 @@ impl<N: Network + Send + 'static> Course<N> {
         let Asked { spec, schedule, room } = asked;
         let network = Steered::new(network, spec, start, schedule, room.allowance());
         let (tell, told) = mpsc::sync_channel(1);
+        let (alarm, early) = mpsc::channel();
         let drive = move || {
+            let alarm = Alarm(alarm);
             // Refused, it runs where the kernel likes, and its lateness shows it.
             seats.and_then(|seats| seats.take_own().ok());
             take_precedence();
@@ -100,13 +119,38 @@ impl<N: Network + Send + 'static> Course<N> {
                 emulator.watch(Port(port), interface);
             }
             tell.send(Ok(emulator.control())).ok();
-            emulator.run()
+            let ended = emulator.run();
+            if let Err(error) = &ended {
+                alarm.0.send(error.to_string()).ok();
+            }
+            ended
         };
         let thread =
             std::thread::Builder::new().name("link".to_owned()).spawn(drive).map_err(cannot)?;
         let gone = |_| Problem::trouble("the link's driver ended before it began");
         let control = told.recv().map_err(gone)?.map_err(cannot)?;
-        Ok(Self { control, thread, began_ns })
+        Ok(Self { control, thread, began_ns, early: Some(early) })
+    }
+
+    /// Has `tell` hear why the link has ended, should it before [`Course::finish`]: at once, on a thread
+    /// of its own.
+    ///
+    /// # Errors
+    /// There are no more threads.
+    pub fn on_early_end(
+        &mut self,
+        tell: impl FnOnce(&str) + Send + 'static,
+    ) -> Result<(), Problem> {
+        let Some(early) = self.early.take() else { return Ok(()) };
+        let listen = move || {
+            if let Ok(why) = early.recv() {
+                tell(&why);
+            }
+        };
+        let spawned = std::thread::Builder::new().name("early end".to_owned()).spawn(listen);
+        spawned
+            .map(drop)
+            .map_err(|error| Problem::trouble("cannot watch over the link's driver").because(error))
     }
 
     /// When it began, by the clock that only rises.
@@ -135,7 +179,7 @@ impl<N: Network + Send + 'static> Course<N> {
         match ended {
             Ok(Ok(())) => state.ok_or_else(|| failed("its driver does not answer".to_owned())),
             Ok(Err(error)) => Err(failed(error.to_string())),
-            Err(_) => Err(failed("its driver has a bug, which it has named".to_owned())),
+            Err(_) => Err(failed(BUG.to_owned())),
         }
     }
 }

@@ -3,7 +3,9 @@
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use crate::bench::{Bench, PLUMB, installed, skip, text};
+use plumb_wire::capture::Reader;
+
+use crate::bench::{Bench, PLUMB, installed, skip, text, wait_for};
 
 #[test]
 fn what_cannot_be_done_is_said_with_its_fix_before_anything_is_made() {
@@ -98,12 +100,16 @@ fn a_directory_of_somebody_else_is_not_trusted_with_names() {
     assert!(!output.status.success() && said.contains("not this user's alone"), "{said}");
 }
 
-/// Runs a script as root of namespaces of its own, in which it may spoil what it likes; none where
-/// that is not allowed.
+/// Runs a script, and a link at its end, as root of namespaces of its own, in which it may spoil what it
+/// likes; none where that is not allowed.
 fn spoilt(bench: &Bench, script: &str) -> Option<(Option<i32>, String)> {
-    let script = format!("{script}\nexec \"$0\" link --isolated -- true");
+    scripted(bench, &format!("{script}\nexec \"$0\" link --isolated -- true"))
+}
+
+/// The same of a script alone, whose `$0` is this program.
+fn scripted(bench: &Bench, script: &str) -> Option<(Option<i32>, String)> {
     let output = Command::new("unshare")
-        .args(["--user", "--map-root-user", "--mount", "sh", "-c", &script, PLUMB])
+        .args(["--user", "--map-root-user", "--mount", "sh", "-c", script, PLUMB])
         .env("XDG_RUNTIME_DIR", bench.directory.path())
         .output()
         .unwrap();
@@ -215,4 +221,55 @@ fn a_driver_that_spins_has_a_cpu_of_its_own() {
     let beside = bench.said(&["--isolated", "--", "sh", "-c", script]);
     let count = |said: &str| said.lines().last().unwrap().parse::<usize>().unwrap();
     assert_eq!(count(&alone) + 1, count(&beside), "{alone}{beside}");
+}
+
+#[test]
+fn a_link_outlives_its_recording_which_stays_whole_and_both_are_told() {
+    let Some(bench) = Bench::new() else { return };
+    if !installed("ping") {
+        return;
+    }
+    let place = bench.directory.path().display().to_string();
+    let script = format!(
+        "mkdir '{place}/full' && mount -t tmpfs -o size=128k none '{place}/full' && cd '{place}/full' &&
+        \"$0\" link --isolated --pcap seen --report ../report.json -- \\
+            ping -q -c 400 -s 1400 -i 0.001 10.77.0.2
+        code=$?; cp seen ..; exit $code"
+    );
+    let Some((code, said)) = scripted(&bench, &script) else { return };
+    assert_eq!(code, Some(0), "{said}");
+    // At once, and once more at the end.
+    assert_eq!(said.matches("a recording has ended before the link").count(), 2, "{said}");
+    let report = std::fs::read(bench.directory.path().join("report.json")).unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&report).unwrap();
+    assert!(report["flags"].to_string().contains("No space left"), "{report}");
+    let bytes = std::fs::read(bench.directory.path().join("seen")).unwrap();
+    let records: Result<Vec<_>, _> = Reader::new(&bytes).unwrap().collect();
+    assert!((1..800).contains(&records.unwrap().len()));
+}
+
+#[test]
+fn a_link_that_ends_early_says_so_at_once_and_ends_a_command_that_does_not_obey_too() {
+    let Some(bench) = Bench::new() else { return };
+    if !installed("ip") {
+        return;
+    }
+    for script in
+        ["ip link del plumb0; exec sleep 1000", "trap '' TERM; ip link del plumb0; sleep 1000"]
+    {
+        let (code, said) = bench.failed(&["--isolated", "--", "sh", "-c", script]);
+        assert_eq!(code, Some(4), "{script}: {said}");
+        let told = said.find("the link has ended (").unwrap_or_else(|| panic!("{said}"));
+        assert!(said[told..].contains("the link ended before the command did"), "{said}");
+    }
+    bench.said(&["up", "cut", "--hosts", "a,b"]);
+    let mut exec = bench.link(&["exec", "cut", "a", "--", "sleep", "1000"]).spawn().unwrap();
+    bench.failed(&["exec", "cut", "b", "--", "ip", "link", "del", "plumb0"]);
+    let mut code = None;
+    wait_for("what ran in the lab to end", || {
+        code = exec.try_wait().unwrap();
+        code.is_some()
+    });
+    assert!(!code.unwrap().success());
+    wait_for("the lab to be gone", || bench.names().is_empty());
 }

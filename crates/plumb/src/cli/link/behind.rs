@@ -32,18 +32,21 @@ use super::finish::{Finish, check_writable, finish};
 use super::shape::Shape;
 use super::ways::Ways;
 use super::words_inside;
-use crate::cli::output::{Failure, Output};
+use crate::cli::output::{Failure, Output, stderr_line};
 use crate::link::account::{self, About};
 use crate::link::control::Desk;
 use crate::link::course::{Asked, Course, Handle};
 use crate::link::live::Live;
 use crate::link::names;
 use crate::link::room::Room;
+use crate::link::trouble::Troubles;
 use crate::problem::{Exit, Problem};
 use crate::recording::check_apart;
 
 /// How often the line on standard error changes.
 const LIVE_EVERY: Duration = Duration::from_millis(500);
+/// How long a command may take that is asked to end because the link has.
+const OBEY_MAX: Duration = Duration::from_secs(5);
 /// What the shells of the world say of a command that they do not find.
 const NOT_FOUND: u8 = 127;
 /// The same of one that may not be run.
@@ -157,17 +160,19 @@ impl Behind {
             Interface::watch(bed.a(), TestBed::NEAR_DEVICE).map_err(Problem::from)?,
             Interface::watch(far_side(&bed)?, TestBed::FAR_DEVICE).map_err(Problem::from)?,
         ];
+        let told = output.clone();
+        let troubles = Troubles::told(move |text| told.remark(text));
         let taken: Vec<PathBuf> = plan.files.iter().chain(&self.report).cloned().collect();
-        let near = self.ways.near(near, &taken, timeline)?;
+        let near = self.ways.near(near, &taken, timeline, &troubles)?;
         let (gateway, far) = match self.inside.outside {
             Some(socket) => {
                 let (gateway, gate) = open_gateway(&bed, socket, far, &mut flags)?;
-                (Some(Arc::new(gateway)), self.ways.far(gate, &taken, timeline)?)
+                (Some(Arc::new(gateway)), self.ways.far(gate, &taken, timeline, &troubles)?)
             }
-            None => (None, self.ways.far(far, &taken, timeline)?),
+            None => (None, self.ways.far(far, &taken, timeline, &troubles)?),
         };
         let link = spec.to_string();
-        let course = Course::start(
+        let mut course = Course::start(
             |spec, start| Link::new(spec, Medium::Ethernet, start).map_err(|error| of_spec(&error)),
             Asked { spec, schedule: plan.schedule, room: plan.room },
             vec![near, far],
@@ -183,7 +188,9 @@ impl Behind {
             began_ns: course.began_ns(),
             gateway: gateway.clone(),
             flags,
+            troubles,
         });
+        course.on_early_end(end_command)?;
         let published = self.publish(&course.handle(), &about, &bed)?;
         if self.command.is_empty() {
             output.remark(&welcome(&about, &link, &bed, self.inside.outside.is_some()));
@@ -330,6 +337,16 @@ impl Ticker {
         self.stop.send(()).ok();
         self.thread.join().ok();
     }
+}
+
+/// Ends the command of a link that has ended: nothing that it waits for can come any more.
+fn end_command(why: &str) {
+    stderr_line(&format!("the link has ended ({why}), and ends its command"));
+    lab::end_heir();
+    // Nobody ever says anything: this waits, and the process ends meanwhile where the command obeys.
+    let (_held, silent) = std::sync::mpsc::channel::<()>();
+    silent.recv_timeout(OBEY_MAX).ok();
+    lab::end_others();
 }
 
 /// Runs the command in the near side, and ends what it leaves.

@@ -34,6 +34,7 @@ use crate::link::account::{self, About};
 use crate::link::control::{Answer, Desk, Question, ask};
 use crate::link::course::{Asked, Course, Talk};
 use crate::link::names;
+use crate::link::trouble::Troubles;
 use crate::problem::{Exit, Problem};
 
 /// What a lab says when it is there.
@@ -206,6 +207,8 @@ impl Up {
         if let Err(error) = show_text(Path::new("/etc/hosts"), &hosts_text(&hosts)) {
             flags.push(format!("hosts are not found by name: {error}"));
         }
+        // Whoever asks how it does is told: nobody else is there.
+        let troubles = Troubles::told(|_| ());
         let mut devices = Vec::new();
         let mut interfaces = Vec::new();
         let last = taps.len() - 1;
@@ -213,12 +216,12 @@ impl Up {
             interfaces
                 .push(Interface::watch(&host.namespace, Host::DEVICE).map_err(Problem::from)?);
             devices.push(match index {
-                0 => self.ways.near(tap, &plan.files, timeline)?,
-                index if index == last => self.ways.far(tap, &plan.files, timeline)?,
+                0 => self.ways.near(tap, &plan.files, timeline, &troubles)?,
+                index if index == last => self.ways.far(tap, &plan.files, timeline, &troubles)?,
                 _ => Box::new(tap),
             });
         }
-        let course = Course::start(
+        let mut course = Course::start(
             |spec, start| make(spec, start).map_err(|error| of_spec(&error)),
             Asked { spec, schedule: plan.schedule, room: plan.room },
             devices,
@@ -234,8 +237,14 @@ impl Up {
             began_ns: course.began_ns(),
             gateway: None,
             flags,
+            troubles,
         });
         let (down, taken_down) = std::sync::mpsc::channel();
+        let ended = down.clone();
+        // A lab whose hosts hear nothing of each other any more is none.
+        course.on_early_end(move |_| {
+            ended.send(()).ok();
+        })?;
         let published = self.publish(course.handle(), &about, &hosts, down)?;
         output.bytes(READY.as_bytes())?;
         contained.stay(&taken_down);

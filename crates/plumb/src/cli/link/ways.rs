@@ -2,7 +2,7 @@
 //!
 //! Left out: the link itself (`super::shape`).
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use plumb_host::clock::Timeline;
@@ -15,6 +15,7 @@ use plumb_link::spec::LinkSpec;
 use super::shape::OwnFiles;
 use crate::link::course::End;
 use crate::link::timetable;
+use crate::link::trouble::Troubles;
 use crate::problem::Problem;
 use crate::recording::recorded;
 
@@ -116,12 +117,10 @@ impl Ways {
         device: D,
         taken: &[PathBuf],
         timeline: Timeline,
+        troubles: &Troubles,
     ) -> Result<End, Problem> {
         let taken = taken.iter().map(PathBuf::as_path);
-        match &self.pcap {
-            Some(path) => Ok(Box::new(recorded(device, path, taken, timeline)?)),
-            None => Ok(Box::new(device)),
-        }
+        end(device, self.pcap.as_deref(), taken, timeline, troubles)
     }
 
     /// That of the far end.
@@ -133,11 +132,25 @@ impl Ways {
         device: D,
         taken: &[PathBuf],
         timeline: Timeline,
+        troubles: &Troubles,
     ) -> Result<End, Problem> {
         let taken = taken.iter().chain(&self.pcap).map(PathBuf::as_path);
-        match &self.pcap_far {
-            Some(path) => Ok(Box::new(recorded(device, path, taken, timeline)?)),
-            None => Ok(Box::new(device)),
-        }
+        end(device, self.pcap_far.as_deref(), taken, timeline, troubles)
     }
+}
+
+/// A device, recorded at `path` where there is one. The link outlives a recording that a full disk ends.
+fn end<'a, D: Device + Send + 'static>(
+    device: D,
+    path: Option<&Path>,
+    taken: impl IntoIterator<Item = &'a Path>,
+    timeline: Timeline,
+    troubles: &Troubles,
+) -> Result<End, Problem> {
+    let Some(path) = path else { return Ok(Box::new(device)) };
+    let troubles = troubles.clone();
+    let recorder = recorded(device, path, taken, timeline)?;
+    Ok(Box::new(recorder.go_on_unrecorded(move |error| {
+        troubles.add(format!("a recording has ended before the link: {error}"));
+    })))
 }
