@@ -78,7 +78,6 @@ impl Default for Options {
 pub struct Emulator<N, D> {
     inside: Inside<N>,
     devices: Vec<D>,
-    interfaces: Vec<Option<Interface>>,
     timeline: Timeline,
     options: Options,
     ear: Ear<Inside<N>>,
@@ -129,7 +128,6 @@ impl<N: Network, D: Device> Emulator<N, D> {
         };
         Ok(Self {
             inside,
-            interfaces: devices.iter().map(|_| None).collect(),
             devices,
             timeline,
             options,
@@ -144,7 +142,7 @@ impl<N: Network, D: Device> Emulator<N, D> {
 
     /// Counts what the kernel loses at the interface of a port as lost.
     pub fn watch(&mut self, port: Port, interface: Interface) {
-        self.interfaces[usize::from(port.0)] = Some(interface);
+        self.ear.watch(port, interface);
     }
 
     /// A way to talk to it while it runs.
@@ -154,15 +152,20 @@ impl<N: Network, D: Device> Emulator<N, D> {
 
     /// What it shows, up to date.
     pub fn inside(&mut self) -> &mut Inside<N> {
-        for (index, device) in self.devices.iter().enumerate() {
-            let counters = device.counters();
-            let overrun = self.interfaces[index].as_mut().map_or(0, Interface::overrun);
-            self.inside.losses[index] = Losses {
-                received: counters.rx_dropped + counters.rx_malformed + overrun,
-                sent: counters.tx_dropped,
-            };
+        self.count_losses();
+        for (port, overrun) in self.ear.overruns() {
+            self.inside.losses[usize::from(port.0)].received += overrun;
         }
         &mut self.inside
+    }
+
+    /// Asks the devices what they have lost.
+    fn count_losses(&mut self) {
+        for (device, losses) in self.devices.iter().zip(&mut self.inside.losses) {
+            let counters = device.counters();
+            let received = counters.rx_dropped + counters.rx_malformed;
+            *losses = Losses { received, sent: counters.tx_dropped };
+        }
     }
 
     /// The devices.
@@ -191,12 +194,14 @@ impl<N: Network, D: Device> Emulator<N, D> {
         }
     }
 
-    /// Does what was asked.
+    /// Does what was asked. What the kernel lost before the devices is added by whoever asks: it is a
+    /// question to the kernel for each, and frames wait meanwhile.
     #[cold]
     fn listen(&mut self) {
         self.read_clock();
+        self.count_losses();
         for job in self.ear.jobs() {
-            job(self.inside());
+            job(&mut self.inside);
         }
     }
 

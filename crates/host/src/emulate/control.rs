@@ -11,6 +11,10 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use plumb_sys::fd;
+use plumb_wire::machine::Port;
+
+use super::inside::DriverReport;
+use super::interface::Interface;
 
 /// The emulator has ended, and does nothing more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,6 +30,8 @@ struct Shared<E> {
     pending: AtomicBool,
     stopped: AtomicBool,
     wake: OwnedFd,
+    /// Read by whoever asks, on its own thread: the kernel takes its time for an answer.
+    interfaces: Mutex<Vec<(Port, Interface)>>,
 }
 
 /// A way to talk to an emulator that runs; `E` is what it lets others see.
@@ -73,10 +79,27 @@ impl<E> Control<E> {
         answered.recv().map_err(|_| Ended)
     }
 
+    /// Adds to what a driver has told what the kernel lost before its devices, which the driver does not
+    /// wait for.
+    pub fn complete(&self, report: &mut DriverReport) {
+        for (port, frames) in self.shared.overruns() {
+            if let Some(losses) = report.losses.get_mut(usize::from(port.0)) {
+                losses.received += frames;
+            }
+        }
+    }
+
     fn wake(&self) {
         self.shared.pending.store(true, Ordering::Release);
         // It can only be full, and then it wakes too.
         let _ = fd::write(self.shared.wake.as_fd(), &1_u64.to_ne_bytes());
+    }
+}
+
+impl<E> Shared<E> {
+    fn overruns(&self) -> Vec<(Port, u64)> {
+        let mut interfaces = self.interfaces.lock().unwrap_or_else(PoisonError::into_inner);
+        interfaces.iter_mut().map(|(port, interface)| (*port, interface.overrun())).collect()
     }
 }
 
@@ -98,12 +121,25 @@ impl<E> Ear<E> {
         let wake = fd::eventfd()?;
         fd::set_nonblocking(wake.as_fd(), true)?;
         let (pending, stopped) = (AtomicBool::new(false), AtomicBool::new(false));
-        let shared = Shared { jobs: Mutex::new(Some(Vec::new())), pending, stopped, wake };
+        let (jobs, interfaces) = (Mutex::new(Some(Vec::new())), Mutex::default());
+        let shared = Shared { jobs, pending, stopped, wake, interfaces };
         Ok(Self { shared: Arc::new(shared) })
     }
 
     pub(super) fn control(&self) -> Control<E> {
         Control { shared: Arc::clone(&self.shared) }
+    }
+
+    /// Counts what the kernel loses at the interface of a port as lost.
+    pub(super) fn watch(&self, port: Port, interface: Interface) {
+        let mut interfaces = self.shared.interfaces.lock().unwrap_or_else(PoisonError::into_inner);
+        interfaces.retain(|(watched, _)| *watched != port);
+        interfaces.push((port, interface));
+    }
+
+    /// What the kernel lost at each interface.
+    pub(super) fn overruns(&self) -> Vec<(Port, u64)> {
+        self.shared.overruns()
     }
 
     /// What a sleep must be ended by.

@@ -62,7 +62,8 @@ impl Losses {
 }
 
 impl<N: Network> Inside<N> {
-    /// How it went so far.
+    /// How it went so far: through a [`Control`] without what the kernel lost before the devices, which
+    /// [`Control::complete`] adds.
     pub fn report(&self) -> DriverReport {
         DriverReport {
             precision: self.precision,
@@ -89,7 +90,9 @@ impl<N: Network + 'static> Control<Inside<N>> {
     /// # Errors
     /// [`Ended`].
     pub fn report(&self) -> Result<DriverReport, Ended> {
-        self.ask(|inside| inside.report())
+        let mut report = self.ask(|inside| inside.report())?;
+        self.complete(&mut report);
+        Ok(report)
     }
 }
 

@@ -218,7 +218,9 @@ impl<N: Network + Send + 'static> Handle<N> {
             changes: inside.network.changes(),
             refusals: inside.network.refusals().iter().map(ToString::to_string).collect(),
         };
-        self.control.ask(ask).ok()
+        let mut state = self.control.ask(ask).ok()?;
+        self.control.complete(&mut state.driver);
+        Some(state)
     }
 }
 
