@@ -1,7 +1,8 @@
-//! SIGKILLs at random moments, to the link, to the command, or to both: nothing remains but a name at
-//! most, and that until the next link.
+//! SIGKILLs at random moments, to the link or the lab, to the command, or to both: nothing remains but a
+//! name at most, and that until the next link.
 //!
-//! Forty in the ordinary run; as many as `PLUMB_LINK_KILLS` says where it is set.
+//! In a user namespace of its own, where the kernel counts network namespaces, those included that
+//! nobody can see any more. Forty in the ordinary run; as many as `PLUMB_LINK_KILLS` says where it is set.
 
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
@@ -10,18 +11,24 @@ use std::time::Duration;
 use plumb_base::seed::Seed;
 use rand::RngExt as _;
 
-use crate::bench::{Bench, wait_for};
+use crate::bench::{Bench, installed, skip, text, wait_for};
+
+/// Says to this program that it is the one in a user namespace of its own.
+const ROLE: &str = "PLUMB_TEST_KILLS";
+/// How many network namespaces the users of a user namespace may have, which is asked at each new one.
+const LIMIT: &str = "/proc/sys/user/max_net_namespaces";
+/// As many as a link takes.
+const NAMESPACES: u32 = 3;
 
 /// Kills in the ordinary run.
 const KILLS: u32 = 40;
 /// The longest time to let a link live: a little more than it takes to be there.
 const LIFE_MAX_MS: u64 = 500;
 
-/// What a link can leave: processes, by their mark in the environment; mounts; devices; sockets.
+/// What a link can leave: processes, by their mark in the environment; mounts; devices.
 #[derive(Debug, PartialEq, Eq)]
 struct Left {
     processes: Vec<u32>,
-    namespaces: BTreeSet<String>,
     devices: BTreeSet<String>,
     mounts: String,
 }
@@ -45,26 +52,70 @@ fn lives(process: u32) -> bool {
     state.is_some_and(|state| !matches!(state, "Z" | "X"))
 }
 
-fn network(process: u32) -> Option<String> {
-    let link = std::fs::read_link(format!("/proc/{process}/ns/net")).ok()?;
-    Some(link.to_string_lossy().into_owned())
+/// Whether a process is a lab's keeper, with which all of it ends.
+fn is_keeper(process: u32) -> bool {
+    let line = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+    let line = String::from_utf8_lossy(&line);
+    line.contains("--keeper=") && !line.contains("--inside=")
+}
+
+fn kill(processes: &[u32]) {
+    let numbers = processes.iter().map(u32::to_string);
+    Command::new("kill").arg("-KILL").args(numbers).stderr(Stdio::null()).status().unwrap();
+}
+
+/// Waits until there are no network namespaces of this user namespace any more: there is room for one
+/// link's, and for no more.
+fn expect_no_namespaces(bench: &Bench) {
+    let limit = std::fs::read_to_string(LIMIT).unwrap();
+    std::fs::write(LIMIT, NAMESPACES.to_string()).unwrap();
+    // The kernel takes its time to let one go.
+    wait_for("every network namespace to be gone", || {
+        bench.failed(&["--isolated", "--", "true"]).0 == Some(0)
+    });
+    std::fs::write(LIMIT, limit).unwrap();
 }
 
 fn left(mark: &str) -> Left {
     let processes = processes(mark);
-    let namespaces = processes.iter().filter_map(|&process| network(process)).collect();
     let entries = std::fs::read_dir("/sys/class/net").unwrap().flatten();
     let devices = entries
         .map(|entry| entry.file_name().into_string().unwrap())
         .filter(|name| name.starts_with("plumb"))
         .collect();
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
-    Left { processes, namespaces, devices, mounts }
+    Left { processes, devices, mounts }
 }
 
 #[test]
 fn whoever_is_killed_whenever_nothing_is_left_after_the_next_clean() {
+    if !installed("unshare") {
+        return;
+    }
+    let output = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "kills::the_one_who_kills", "--nocapture"])
+        .env(ROLE, "kills")
+        .output()
+        .unwrap();
+    let said = text(&output.stdout) + &text(&output.stderr);
+    if said.contains("unshare failed") {
+        skip("user namespaces are not allowed here");
+        return;
+    }
+    println!("{said}");
+    assert!(output.status.success());
+}
+
+/// Does nothing when it runs as one of the tests.
+#[test]
+fn the_one_who_kills() {
+    if std::env::var_os(ROLE).is_none() {
+        return;
+    }
     let Some(bench) = Bench::new() else { return };
+    expect_no_namespaces(&bench);
     let kills = std::env::var("PLUMB_LINK_KILLS").ok().and_then(|text| text.parse().ok());
     let kills: u32 = kills.unwrap_or(KILLS);
     let seed = Seed(4_711);
@@ -75,9 +126,16 @@ fn whoever_is_killed_whenever_nothing_is_left_after_the_next_clean() {
     let before = left(&mark);
     let mut seen = BTreeSet::new();
     for number in 0..kills {
+        let lab = format!("lab{number}");
         let script = "sleep 1000 & setsid sleep 1000 & sleep 1000";
+        let is_lab = dice.random_range(0..4) == 0;
+        let words: &[&str] = if is_lab {
+            &["up", &lab, "--hosts", "a,b,c", "--delay", "1ms"]
+        } else {
+            &["--delay", "1ms", "--", "sh", "-c", script]
+        };
         let mut link = bench
-            .link(&["--delay", "1ms", "--", "sh", "-c", script])
+            .link(words)
             .env(key, value)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -97,13 +155,15 @@ fn whoever_is_killed_whenever_nothing_is_left_after_the_next_clean() {
             _ => processes(&mark),
         };
         seen.extend(processes(&mark));
-        let numbers = victims.iter().map(u32::to_string);
-        Command::new("kill").arg("-KILL").args(numbers).stderr(Stdio::null()).status().unwrap();
+        kill(&victims);
         // A helper or a sleeper alone is not the link: end that too.
-        Command::new("kill").args(["-KILL", &link.id().to_string()]).status().unwrap();
+        kill(&[link.id()]);
         link.wait().unwrap();
         wait_for(&format!("everything of kill {number} to end"), || {
-            seen.extend(processes(&mark));
+            let now = processes(&mark);
+            // A lab outlives the command that made it.
+            kill(&now.iter().copied().filter(|&one| is_keeper(one)).collect::<Vec<u32>>());
+            seen.extend(now);
             seen.retain(|&process| lives(process));
             seen.is_empty()
         });
@@ -115,4 +175,5 @@ fn whoever_is_killed_whenever_nothing_is_left_after_the_next_clean() {
     bench.said(&["clean"]);
     assert_eq!(bench.names(), Vec::<String>::new());
     assert_eq!(left(&mark), before);
+    expect_no_namespaces(&bench);
 }
