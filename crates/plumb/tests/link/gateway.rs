@@ -135,14 +135,14 @@ print(answered.count(True), first.recv(9))"
     let words = ["--stats", "--report", report.to_str().unwrap(), "--", "python3", "-c", &script];
     let words: Vec<String> =
         words.iter().map(|word| format!("'{}'", word.replace('\'', "'\\''"))).collect();
-    let limited = format!("ulimit -n 256; exec '{}' link {}", crate::bench::PLUMB, words.join(" "));
+    let limited = format!("ulimit -n 256; exec '{}' link {}", PLUMB, words.join(" "));
     let output = std::process::Command::new("sh")
         .args(["-c", &limited])
         .env("XDG_RUNTIME_DIR", bench.directory.path())
         .output()
         .unwrap();
-    let said = crate::bench::text(&output.stderr);
-    assert_eq!(crate::bench::text(&output.stdout), "70 b'again'\n", "{said}");
+    let said = text(&output.stderr);
+    assert_eq!(text(&output.stdout), "70 b'again'\n", "{said}");
     assert!(said.contains("flows made room for new ones"), "{said}");
     let document: serde_json::Value =
         serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();
