@@ -201,8 +201,11 @@ impl Driven {
     }
 
     fn finish(self) -> Result<(DriverReport, NetworkReport), CheckFault> {
-        let report =
-            self.control.ask(|inside| (inside.report(), inside.network.report(inside.now)));
+        let ask = |inside: &mut Inside<Link>| (inside.report(), inside.network.report(inside.now));
+        let report = self.control.ask(ask).map(|(mut driver, network)| {
+            self.control.complete(&mut driver);
+            (driver, network)
+        });
         self.control.stop();
         let ended = self.thread.join();
         ended.map_err(|_| CheckFault::Driver("it has a bug".to_owned()))??;
