@@ -107,16 +107,16 @@ pub struct ReachOptions {
 
 /// Who chooses the CPUs of the threads that move the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Pin {
+enum Threads {
     Queue,
-    None,
+    Free,
 }
 
-impl From<Pin> for Seating {
-    fn from(pin: Pin) -> Self {
-        match pin {
-            Pin::Queue => Self::Queue,
-            Pin::None => Self::Free,
+impl From<Threads> for Seating {
+    fn from(seat: Threads) -> Self {
+        match seat {
+            Threads::Queue => Self::Queue,
+            Threads::Free => Self::Free,
         }
     }
 }
@@ -151,9 +151,9 @@ pub struct MeasureOptions {
     #[arg(long, value_name = "BYTES", default_value = "128Ki", value_parser = parse_bytes)]
     block: u64,
     /// CPUs of the connections' threads: 'queue' beside the one that serves the flow's receive queue, if the device has
-    /// queues; 'none' as the scheduler likes
-    #[arg(long, value_name = "BY", value_enum, default_value_t = Pin::Queue)]
-    pin: Pin,
+    /// queues; 'free' as the scheduler likes
+    #[arg(long, value_name = "BY", value_enum, default_value_t = Threads::Queue)]
+    seat: Threads,
     /// Send no faster: 100mbit [default: as fast as it goes]
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     rate: Option<Rate>,
@@ -258,7 +258,7 @@ impl MeasureOptions {
                 rate_bits_per_second: rate.bits_per_second(),
                 datagram_bytes: self.udp_size,
             }),
-            seating: self.pin.into(),
+            seating: self.seat.into(),
             probes_per_second: self.probes,
             probe_bytes: self.probe_size,
             rounds: self.rounds,
