@@ -22,6 +22,8 @@ use bed::Bed;
 use launch::{Outcome, launch};
 
 const PORT: u16 = 5301;
+/// sockperf's server does not listen where connections of an earlier one are not yet forgotten.
+const EXCHANGE_PORT: u16 = 5302;
 
 /// What is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use serde_json::Value;
 
 use super::bed::{Bed, SERVER};
-use super::{Kind, PORT, Program, Task};
+use super::{EXCHANGE_PORT, Kind, PORT, Program, Task};
 use crate::race::Options;
 use crate::race::contest::{Cpus, Placement};
 use crate::race::peer::{Server, percentile_us, run_client};
@@ -37,7 +37,9 @@ pub(super) fn launch(
     let Lines { server, client } = lines(program, task, &options.plumb, &agent, options.seconds);
     let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     let _server = server
-        .map(|line| Server::start_in(&bed.far.words(&far, words(&line)), &bed.far.tables(), PORT))
+        .map(|line| {
+            Server::start_in(&bed.far.words(&far, words(&line)), &bed.far.tables(), port(task))
+        })
         .transpose()?;
     // What follows a bar is one word of the client's: the command that starts the other side.
     let mut client: Vec<String> = match client.split_once('|') {
@@ -47,6 +49,11 @@ pub(super) fn launch(
     client = bed.near.words(&near, client);
     let text = run_client(&near, &client, options.seconds + 30)?;
     outcome(program, task, &text).with_context(|| format!("{client:?} said {text}"))
+}
+
+/// Where a task's server listens.
+fn port(task: &Task) -> u16 {
+    if task.kind == Kind::Exchange { EXCHANGE_PORT } else { PORT }
 }
 
 fn lines(program: Program, task: &Task, plumb: &Path, agent: &str, seconds: u32) -> Lines {
@@ -79,8 +86,10 @@ fn lines(program: Program, task: &Task, plumb: &Path, agent: &str, seconds: u32)
             client: format!("iperf3 -c {SERVER} -p {PORT} -J -t {seconds} {words}"),
         },
         (Program::Peer, Kind::Exchange) => Lines {
-            server: Some(format!("sockperf server -i {SERVER} -p {PORT} {words}")),
-            client: format!("sockperf ping-pong -i {SERVER} -p {PORT} -m 64 -t {seconds} {words}"),
+            server: Some(format!("sockperf server -i {SERVER} -p {EXCHANGE_PORT} {words}")),
+            client: format!(
+                "sockperf ping-pong -i {SERVER} -p {EXCHANGE_PORT} -m 64 -t {seconds} {words}"
+            ),
         },
     }
 }
