@@ -84,7 +84,10 @@ pub struct NetClocks {
 pub struct NetMtu {
     /// Bytes of the longest IP packet that arrives; null where that was not found out.
     pub path_bytes: Option<u64>,
-    /// Bytes of a datagram's data in it.
+    /// Bytes of the longest IP packet that was seen to arrive: the path may take longer ones where `path_bytes` is null.
+    #[serde(default)]
+    pub arrived_bytes: Option<u64>,
+    /// Bytes of a datagram's data in the longest packet.
     pub payload_bytes: Option<u64>,
     /// What this host's kernel believes of the path afterwards; null where it does not say.
     pub kernel_bytes: Option<u64>,

@@ -56,6 +56,17 @@ pub struct MtuReport {
     pub kernel_bytes: Option<u64>,
 }
 
+/// How far a search has come, whatever becomes of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Searched {
+    /// Bytes of the longest IP packet that was confirmed; 0 before the first.
+    pub arrived_bytes: u64,
+    /// Probes sent.
+    pub probes: u64,
+    /// Lengths on which nobody said anything.
+    pub silent: u64,
+}
+
 /// A path that was not found out about.
 #[derive(Debug, thiserror::Error)]
 pub enum MtuError {
@@ -130,7 +141,8 @@ impl Search {
     }
 }
 
-/// Probes towards the connected peer, which answers as [`half::Half`] or a receiver does, for so long at most.
+/// Probes towards the connected peer, which answers as [`half::Half`] or a receiver does, for so long at most; tells
+/// how far it has come.
 ///
 /// # Errors
 /// [`MtuError`]; the socket is left with its don't-fragment setting.
@@ -139,6 +151,7 @@ pub fn probe(
     token: &Token,
     patience: Span,
     stop: &AtomicBool,
+    searched: &mut Searched,
 ) -> Result<MtuReport, MtuError> {
     let v6 = socket.peer_addr()?.is_ipv6();
     probe_path_mtu(socket.as_fd(), v6)?;
@@ -154,12 +167,11 @@ pub fn probe(
         buffer: vec![0; most],
         limited_at: usize::MAX,
         told_at: usize::MAX,
-        probes: 0,
+        searched,
         patience,
         until_ns: read_ns(Clock::MonotonicRaw).saturating_add(patience.as_ns()),
         good: 0,
     };
-    let mut silent = 0;
     if prober.try_length(least)? != Outcome::Confirmed {
         return Err(MtuError::Silence { bytes: least });
     }
@@ -169,7 +181,7 @@ pub fn probe(
             Outcome::Confirmed => search.good = length,
             Outcome::Refused => search.bad = length,
             Outcome::Silent => {
-                silent += 1;
+                prober.searched.silent += 1;
                 search.bad = length;
                 if prober.try_length(search.good)? != Outcome::Confirmed {
                     return Err(MtuError::Outage { bytes: search.good });
@@ -177,16 +189,19 @@ pub fn probe(
             }
         }
     }
-    let bytes = |count: usize| u64::try_from(count).unwrap_or(0);
     Ok(MtuReport {
-        path_bytes: bytes(search.good),
-        payload_bytes: bytes(search.good - headers),
+        path_bytes: counted(search.good),
+        payload_bytes: counted(search.good - headers),
         limited_here: prober.limited_at == search.bad,
         told_by_router: prober.told_at != usize::MAX,
-        probes: prober.probes,
-        silent,
+        probes: prober.searched.probes,
+        silent: prober.searched.silent,
         kernel_bytes: kernel_mtu(socket.peer_addr()?).ok().map(u64::from),
     })
+}
+
+fn counted(bytes: usize) -> u64 {
+    u64::try_from(bytes).unwrap_or(0)
 }
 
 /// What the kernel believes of the path to an address.
@@ -219,7 +234,7 @@ struct Prober<'a> {
     buffer: Vec<u8>,
     limited_at: usize,
     told_at: usize,
-    probes: u64,
+    searched: &'a mut Searched,
     patience: Span,
     until_ns: u64,
     /// The longest that was confirmed.
@@ -243,6 +258,7 @@ impl Prober<'_> {
                 Outcome::Silent => {}
                 Outcome::Confirmed => {
                     self.good = self.good.max(length);
+                    self.searched.arrived_bytes = counted(self.good);
                     return Ok(Outcome::Confirmed);
                 }
                 Outcome::Refused => return Ok(Outcome::Refused),
@@ -263,7 +279,7 @@ impl Prober<'_> {
         for _ in 0..2 {
             match self.socket.send(&self.buffer[..payload]) {
                 Ok(_) => {
-                    self.probes += 1;
+                    self.searched.probes += 1;
                     return Ok(true);
                 }
                 Err(error) if error.raw_os_error() == Some(TOO_LONG) => refused += 1,
@@ -289,7 +305,7 @@ impl Prober<'_> {
             match self.socket.recv(&mut answer) {
                 Ok(len) => {
                     let Some(header) = Header::read(self.token, &answer[..len]) else { continue };
-                    let payload = u64::try_from(length - self.headers).unwrap_or(0);
+                    let payload = counted(length - self.headers);
                     if header.kind == Kind::ProbeHeard && header.intended_ns == payload {
                         if header.sequence == self.sequence {
                             let round_trip = read_ns(Clock::MonotonicRaw) - sent_ns;
@@ -371,7 +387,13 @@ mod tests {
             let (token, stop) = ([4; 16], AtomicBool::new(false));
             let report = std::thread::scope(|scope| {
                 let serving = scope.spawn(|| serve(&far, &token, &stop));
-                let report = probe(&near, &token, Span::from_secs(20), &stop).unwrap();
+                let mut searched = Searched::default();
+                let report =
+                    probe(&near, &token, Span::from_secs(20), &stop, &mut searched).unwrap();
+                assert_eq!(
+                    (searched.arrived_bytes, searched.probes),
+                    (report.path_bytes, report.probes)
+                );
                 stop.store(true, Ordering::Relaxed);
                 assert!(serving.join().unwrap() > 0);
                 report
@@ -391,13 +413,15 @@ mod tests {
         let near = UdpSocket::bind("127.0.0.1:0").unwrap();
         near.connect(far.local_addr().unwrap()).unwrap();
         let (token, stop) = ([4; 16], AtomicBool::new(false));
+        let mut searched = Searched::default();
         let outcome = std::thread::scope(|scope| {
             scope.spawn(|| serve(&far, &token, &stop));
-            let outcome = probe(&near, &token, Span::ZERO, &stop);
+            let outcome = probe(&near, &token, Span::ZERO, &stop, &mut searched);
             stop.store(true, Ordering::Relaxed);
             outcome
         });
         assert!(matches!(outcome, Err(MtuError::Late { bytes: 576, .. })), "{outcome:?}");
+        assert_eq!((searched.arrived_bytes, searched.silent), (576, 0), "{searched:?}");
     }
 
     #[test]
@@ -406,7 +430,8 @@ mod tests {
         let near = UdpSocket::bind("127.0.0.1:0").unwrap();
         near.connect(far.local_addr().unwrap()).unwrap();
         let stop = AtomicBool::new(true);
-        let outcome = probe(&near, &[4; 16], Span::from_secs(20), &stop);
+        let patience = Span::from_secs(20);
+        let outcome = probe(&near, &[4; 16], patience, &stop, &mut Searched::default());
         assert!(matches!(outcome, Err(MtuError::CalledOff { bytes: 0 })), "{outcome:?}");
         let said = MtuError::CalledOff { bytes: 1_280 }.to_string();
         assert!(said.contains("packets of 1280 bytes arrive"), "{said}");
@@ -417,7 +442,10 @@ mod tests {
         let far = UdpSocket::bind("127.0.0.1:0").unwrap();
         let near = UdpSocket::bind("127.0.0.1:0").unwrap();
         near.connect(far.local_addr().unwrap()).unwrap();
-        let outcome = probe(&near, &[4; 16], Span::from_secs(20), &AtomicBool::new(false));
+        let mut searched = Searched::default();
+        let going = AtomicBool::new(false);
+        let outcome = probe(&near, &[4; 16], Span::from_secs(20), &going, &mut searched);
         assert!(matches!(outcome, Err(MtuError::Silence { bytes: 576 })), "{outcome:?}");
+        assert_eq!((searched.arrived_bytes, searched.probes), (0, u64::from(TRIES)));
     }
 }

@@ -13,7 +13,7 @@ use crate::evidence::host::{HostFacts, HostReading};
 use crate::evidence::tcp::TcpSample;
 use crate::measure::datagram::receiver::ReceiverReport;
 use crate::measure::datagram::sender::SenderReport;
-use crate::measure::mtu::MtuReport;
+use crate::measure::mtu::{MtuReport, Searched};
 
 /// One side's report on a test.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -222,6 +222,9 @@ pub struct DatagramSample {
 pub struct MtuAccount {
     /// What was found, on the side that probed.
     pub found: Option<MtuReport>,
+    /// How far the search came, on the side that probed: it is told nobody else.
+    #[serde(skip)]
+    pub searched: Searched,
     /// Probes and farewells answered, on the other.
     pub confirmed: u64,
     /// Why nothing was found.

@@ -428,8 +428,8 @@ fn document(
     let estimate = estimate.as_ref();
     let phases: Vec<_> =
         measured.phases.iter().map(|phase| digest::phase(phase, estimate)).collect();
-    let outcomes =
-        || measured.phases.iter().map(|phase| &phase.outcome).chain(measured.search.as_ref());
+    let searched = measured.search.as_ref().map(|search| &search.outcome);
+    let outcomes = || measured.phases.iter().map(|phase| &phase.outcome).chain(searched);
     let facts_here = outcomes().next().map(|outcome| outcome.here.host.clone());
     let facts_there = outcomes()
         .find_map(|outcome| outcome.there.as_ref().ok())
@@ -522,7 +522,10 @@ fn store(
         command: std::env::args().collect::<Vec<_>>().join(" "),
         code_version: VERSION.to_owned(),
     };
-    let Some(data) = record::run(header, document, &measured.phases) else { return Ok(()) };
+    let Some(data) = record::run(header, document, measured) else {
+        output.remark("nothing was counted, so nothing is stored");
+        return Ok(());
+    };
     store.insert(&data)?;
     document.run = Some(id.clone());
     let json = serde_json::to_string(document)

@@ -87,13 +87,22 @@ pub struct Phase {
     pub fetched: Option<SessionError>,
 }
 
+/// The test in which the path's MTU was looked for.
+#[derive(Debug)]
+pub struct Search {
+    /// What came of it.
+    pub outcome: Outcome,
+    /// How long it took.
+    pub took: Span,
+}
+
 /// Everything that was measured, and why it ended before its time.
 #[derive(Debug, Default)]
 pub struct Measured {
     /// What was found of the path's MTU.
     pub mtu: Option<MtuAccount>,
     /// The test in which it was looked for.
-    pub search: Option<Outcome>,
+    pub search: Option<Search>,
     /// The phases, in order.
     pub phases: Vec<Phase>,
     /// What broke.
@@ -114,14 +123,15 @@ impl Measured {
     }
 
     /// What is known of a search, and why nothing comes after it, where nothing does.
-    fn note_search(&mut self, outcome: Outcome, is_stopped: bool) {
+    fn note_search(&mut self, search: Search, is_stopped: bool) {
+        let outcome = &search.outcome;
         self.mtu = found(&outcome.here);
         self.error = if is_stopped {
             Some(ClientError::Stopped)
         } else {
             outcome.there.as_ref().err().map(|error| error.clone().into())
         };
-        self.search = Some(outcome);
+        self.search = Some(search);
     }
 }
 
@@ -209,8 +219,12 @@ impl Wanted {
         let mut round_trip = Span::ZERO;
         let mut left = self.estimate();
         if let Some(patience) = self.mtu {
+            let began_ns = steady_ns();
             match reached.client.run(address, &self.mtu_spec(patience), &mut |_| {}, is_stopped) {
-                Ok(outcome) => measured.note_search(outcome, is_stopped()),
+                Ok(outcome) => {
+                    let took = Span::from_ns(steady_ns().saturating_sub(began_ns));
+                    measured.note_search(Search { outcome, took }, is_stopped());
+                }
                 Err(error @ (ClientError::Session(_) | ClientError::Stopped)) => {
                     measured.error = Some(error);
                 }
@@ -404,11 +418,12 @@ mod tests {
 
     use super::*;
 
-    fn searched(there: Result<TestReport, SessionError>) -> Outcome {
+    fn searched(there: Result<TestReport, SessionError>) -> Search {
         let error = Some("packets of 1280 bytes arrive".to_owned());
         let account = MtuAccount { error, ..MtuAccount::default() };
         let here = TestReport { parts: vec![PartReport::Mtu(account)], ..TestReport::default() };
-        Outcome { here, there, token: Token([0; 16]), rate_max: None }
+        let outcome = Outcome { here, there, token: Token([0; 16]), rate_max: None };
+        Search { outcome, took: Span::from_ms(1) }
     }
 
     #[test]

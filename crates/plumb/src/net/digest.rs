@@ -70,11 +70,20 @@ pub fn host(facts: &HostFacts, program: &str) -> NetHost {
 
 /// What the document says of the path's MTU.
 pub fn mtu(account: &MtuAccount) -> NetMtu {
+    let searched = account.searched;
+    let arrived_bytes = Some(searched.arrived_bytes).filter(|&bytes| bytes > 0);
     let Some(found) = &account.found else {
-        return NetMtu { problem: account.error.clone(), ..NetMtu::default() };
+        return NetMtu {
+            arrived_bytes,
+            silent: searched.silent,
+            probes: searched.probes,
+            problem: account.error.clone(),
+            ..NetMtu::default()
+        };
     };
     NetMtu {
         path_bytes: Some(found.path_bytes),
+        arrived_bytes,
         payload_bytes: Some(found.payload_bytes),
         kernel_bytes: found.kernel_bytes,
         limited_here: found.limited_here,

@@ -5,14 +5,15 @@
 use std::collections::BTreeMap;
 
 use plumb_analysis::document::net::{
-    NetCpu, NetDatagrams, NetDocument, NetFlow, NetOneWay, NetPhase,
+    NetCpu, NetDatagrams, NetDocument, NetFlow, NetMtu, NetOneWay, NetPhase,
 };
+use plumb_base::time::Span;
 use plumb_base::units::Unit;
 use plumb_store::record::{
     Better, Block, Cell, CellStatus, Effort, Factors, Launch, Run, RunData, RunStatus, SideCpu,
 };
 
-use super::course::Phase;
+use super::course::{Measured, Phase};
 use super::digest::asked;
 use super::exchange::{self, Value};
 
@@ -35,10 +36,13 @@ pub struct Header {
 pub const TITLE: &str = "net";
 
 /// All of a measurement as a run; None when nothing was measured.
-pub fn run(header: Header, document: &NetDocument, phases: &[Phase]) -> Option<RunData> {
+pub fn run(header: Header, document: &NetDocument, measured: &Measured) -> Option<RunData> {
     let mut shelf = Shelf::default();
-    for (said, measured) in document.phases.iter().zip(phases) {
-        shelf.add(said, measured);
+    if let (Some(mtu), Some(search)) = (&document.mtu, &measured.search) {
+        shelf.add_search(mtu, search.took);
+    }
+    for (said, phase) in document.phases.iter().zip(&measured.phases) {
+        shelf.add(said, phase);
     }
     if shelf.cells.is_empty() {
         return None;
@@ -161,6 +165,33 @@ impl Shelf {
                 block.counters = counters;
                 self.put(response, block);
             }
+        }
+    }
+
+    /// The longest packet that arrives, or the longest that was seen to before the search was cut.
+    fn add_search(&mut self, mtu: &NetMtu, took: Span) {
+        let Some(bytes) = mtu.path_bytes.or(mtu.arrived_bytes) else { return };
+        let response = Response {
+            experiment: "net.mtu",
+            name: "longest_packet",
+            unit: Unit::Bytes,
+            better: Better::Higher,
+            factors: Factors::default().with("direction", "up"),
+        };
+        let ended = if mtu.path_bytes.is_some() { "complete" } else { "partial" };
+        let said = NetPhase {
+            seconds: took.as_secs_f64(),
+            ended: ended.to_owned(),
+            ..NetPhase::default()
+        };
+        let mut block = block(&said, vec![bytes as f64]);
+        block.counters =
+            BTreeMap::from([("probes".to_owned(), mtu.probes), ("silent".to_owned(), mtu.silent)]);
+        self.put(response, block);
+        if mtu.path_bytes.is_none()
+            && let Some(cell) = self.cells.last_mut()
+        {
+            cell.status = CellStatus::Done("partial".to_owned());
         }
     }
 
@@ -294,7 +325,7 @@ fn median(delays: &NetOneWay) -> f64 {
 }
 
 fn block(said: &NetPhase, samples: Vec<f64>) -> Block {
-    let ns = |seconds: f64| plumb_base::time::Span::from_secs_f64(seconds).as_ns();
+    let ns = |seconds: f64| Span::from_secs_f64(seconds).as_ns();
     let side = |cpu: Option<&NetCpu>| {
         cpu.map_or_else(SideCpu::default, |cpu| SideCpu {
             process_ns: ns(cpu.process_seconds),
@@ -341,6 +372,27 @@ mod tests {
         let rate = NetInterval { counts: true, bytes_per_second: 1e6, ..NetInterval::default() };
         shelf.add_flow(&said, &NetFlow { intervals: vec![rate], bytes: 1_000_000, ..flow });
         (shelf.cells, shelf.blocks)
+    }
+
+    #[test]
+    fn a_search_that_was_cut_is_a_partial_cell_of_what_arrived_and_one_without_any_is_none() {
+        let stored = |mtu: NetMtu| {
+            let mut shelf = Shelf::default();
+            shelf.add_search(&mtu, Span::from_ms(1_500));
+            let block = shelf.blocks.first().cloned();
+            shelf.cells.first().map(|cell| {
+                let block = block.expect("a cell has its block");
+                (cell.status.clone(), block.samples, block.flags, block.effort.wall_ns)
+            })
+        };
+        let cut = NetMtu { arrived_bytes: Some(1_280), ..NetMtu::default() };
+        let partial = "partial".to_owned();
+        let wanted =
+            (CellStatus::Done(partial.clone()), vec![1_280.0], vec![partial], 1_500_000_000);
+        assert_eq!(stored(cut.clone()), Some(wanted));
+        let whole = stored(NetMtu { path_bytes: Some(1_500), ..cut }).expect("a cell");
+        assert_eq!((whole.1, whole.2), (vec![1_500.0], Vec::new()));
+        assert_eq!(stored(NetMtu::default()), None);
     }
 
     #[test]

@@ -32,7 +32,7 @@ impl Lab {
 
     /// What plumb says on a of the way to b, whose agent is started by `agent` there.
     fn net_with(&self, agent: &str, words: &[&str]) -> Value {
-        let line = self.line(agent, words);
+        let line = self.line(agent, &[&["--no-store"][..], words].concat());
         document(&self.bench.fine(&line.iter().map(String::as_str).collect::<Vec<_>>()))
     }
 
@@ -42,7 +42,7 @@ impl Lab {
         let known = self.bench.fine(&[&exec[..], &["getent", "ahostsv4", "b"]].concat());
         let address = known.split_whitespace().next().expect("b has an address");
         let via = format!("{PLUMB} link exec lab b -- {agent}");
-        let net = [PLUMB, "net", "--via", &via, address, "--no-store", "--json"];
+        let net = [PLUMB, "net", "--via", &via, address, "--json"];
         [&exec[..], &net[..], words].concat().into_iter().map(str::to_owned).collect()
     }
 
@@ -150,7 +150,7 @@ fn the_longest_packet_of_a_path_is_found_whether_a_router_tells_it_or_not() {
 }
 
 #[test]
-fn a_search_for_the_longest_packet_that_is_cut_says_why_and_what_had_arrived() {
+fn a_search_for_the_longest_packet_that_is_cut_says_why_and_is_stored_with_what_had_arrived() {
     // Four round trips of 200 ms for each try of a length that vanishes: it goes on for long.
     let Some(lab) = Lab::new(&["--delay", "100ms", "--mtu", "1400/silent"]) else { return };
     for (signal, victim, code, ended) in
@@ -167,6 +167,9 @@ fn a_search_for_the_longest_packet_that_is_cut_says_why_and_what_had_arrived() {
             sides.retain(|&process| has_thread(process, "measure"));
             sides.len() == 2
         });
+        // The search tries longer ones when the shortest has arrived.
+        let before = lab.dropped("up");
+        daemon::until("a longer packet has vanished", || lab.dropped("up") > before);
         let process = sides[usize::from(victim == "agent")].to_string();
         assert!(Command::new("kill").args([signal, &process]).status().unwrap().success());
         let output = child.wait_with_output().unwrap();
@@ -179,5 +182,19 @@ fn a_search_for_the_longest_packet_that_is_cut_says_why_and_what_had_arrived() {
         if victim == "agent" {
             assert!(found["problems"].to_string().contains("control connection"), "{found}");
         }
+        let arrived = found["mtu"]["arrived_bytes"].as_u64().unwrap();
+        assert!((576..=1_400).contains(&arrived), "{found}");
+        assert!(found["mtu"]["probes"].as_u64().unwrap() > 1, "{found}");
+        // What was measured is a run like any other, and marked.
+        let run = found["run"].as_str().unwrap();
+        assert!(lab.bench.fine(&["runs"]).contains(run), "{found}");
+        let again = document(&lab.bench.fine(&["net", "--show", run, "--json"]));
+        assert_eq!((&again["mtu"], &again["ended"]), (&found["mtu"], &found["ended"]));
+        let shown = document(&lab.bench.fine(&["show", run, "--json"]));
+        let results = shown["results"].as_array().unwrap();
+        assert_eq!(results.len(), 1, "{shown}");
+        assert_eq!(results[0]["experiment"], "net.mtu", "{shown}");
+        assert_eq!(results[0]["summary"]["max"].as_f64(), Some(arrived as f64), "{shown}");
+        assert!(results[0].to_string().contains("partial"), "{shown}");
     }
 }

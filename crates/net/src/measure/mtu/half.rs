@@ -76,7 +76,8 @@ impl Half {
     pub fn work(&self, deadline_ns: impl Fn() -> u64, control: &Control) -> MtuAccount {
         let mut account = MtuAccount::default();
         if self.asks {
-            match probe(&self.socket, &self.token.0, self.patience, control.halted()) {
+            let (token, searched) = (&self.token.0, &mut account.searched);
+            match probe(&self.socket, token, self.patience, control.halted(), searched) {
                 Ok(found) => account.found = Some(found),
                 Err(error) => account.error = Some(error.to_string()),
             }
