@@ -10,6 +10,7 @@ pub mod evidence;
 pub mod exchange;
 mod flow;
 pub mod install;
+pub mod page;
 pub mod paired;
 pub mod place;
 pub mod reach;

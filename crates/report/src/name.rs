@@ -79,6 +79,9 @@ pub fn response(name: &str) -> &str {
         "kernel" => "the kernel's share of CPU time",
         "time" => "time a buffer",
         "page" => "the whole page with its images",
+        "page-ready" => "until its first connection can be used",
+        "page-itself" => "the page without its images",
+        "client-cpu" => "CPU time of a visit, client",
         other => other,
     }
 }
@@ -266,6 +269,8 @@ fn of_hosts(factor: &str, level: &str) -> Option<&'static str> {
         ("way", "keep-alive") => "kept alive",
         ("way", "http2") => "HTTP/2",
         ("way", "http3") => "HTTP/3",
+        ("encryption", "tls") => "encrypted",
+        ("encryption", "none") => "in the clear",
         ("tweak", "none") => "nothing",
         ("tweak", "pinned") => "bound to CPUs",
         ("tweak", "locked") => "locked memory",

@@ -13,6 +13,15 @@ pub const SCHEMA: &str = "plumb.http/1";
 pub struct HttpDocument {
     /// Always `plumb.http/1`.
     pub schema: String,
+    /// The run in the store that holds it; null where it was not stored.
+    #[serde(default)]
+    pub run: Option<String>,
+    /// When it began, in milliseconds since 1970 UTC.
+    #[serde(default)]
+    pub created_unix_ms: i64,
+    /// How long it took, in seconds.
+    #[serde(default)]
+    pub seconds: f64,
     /// The page's URL.
     pub url: String,
     /// The address and port that it was fetched from.
@@ -42,6 +51,22 @@ pub struct HttpWay {
     pub error: Option<String>,
 }
 
+impl HttpWay {
+    /// A quantile of something of the visits; none without visits.
+    pub fn quantile(&self, share: f64, of: impl Fn(&HttpVisit) -> u64) -> Option<u64> {
+        let mut values: Vec<u64> = self.visits.iter().map(of).collect();
+        values.sort_unstable();
+        let last = values.len().checked_sub(1)?;
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a share of a length is within it"
+        )]
+        let index = (last as f64 * share.clamp(0.0, 1.0)).round() as usize;
+        values.get(index).copied()
+    }
+}
+
 /// One visit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HttpVisit {
@@ -59,4 +84,20 @@ pub struct HttpVisit {
     pub objects: u32,
     /// Bytes of all bodies.
     pub bytes: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_of_the_visits() {
+        let visits = [5, 1, 4, 2, 3].map(|total_ns| HttpVisit { total_ns, ..HttpVisit::default() });
+        let mut way = HttpWay { visits: visits.to_vec(), ..HttpWay::default() };
+        let total = |visit: &HttpVisit| visit.total_ns;
+        assert_eq!(way.quantile(0.5, total), Some(3));
+        assert_eq!((way.quantile(0.0, total), way.quantile(1.0, total)), (Some(1), Some(5)));
+        way.visits.clear();
+        assert_eq!(way.quantile(0.5, total), None);
+    }
 }

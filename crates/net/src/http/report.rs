@@ -56,22 +56,6 @@ pub struct WayReport {
     pub error: Option<String>,
 }
 
-impl WayReport {
-    /// A quantile of something of the visits; none without visits.
-    pub fn quantile(&self, share: f64, of: impl Fn(&Visit) -> u64) -> Option<u64> {
-        let mut values: Vec<u64> = self.visits.iter().map(of).collect();
-        values.sort_unstable();
-        let last = values.len().checked_sub(1)?;
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "a share of a length is within it"
-        )]
-        let index = (last as f64 * share.clamp(0.0, 1.0)).round() as usize;
-        values.get(index).copied()
-    }
-}
-
 /// Measures a page at one address. `progress` is told of each round and says whether to go on.
 pub fn measure(
     target: &Target,
@@ -142,21 +126,5 @@ mod tests {
         let report = measure(&target, address, Trust::Anybody, &spec, |_| true);
         assert!(!report.is_verified && !report.is_server_proven, "{report:?}");
         assert!(report.ways.iter().all(|way| way.visits.is_empty() && way.error.is_some()));
-    }
-
-    #[test]
-    fn quantiles_are_of_the_visits() {
-        let visits = [5, 1, 4, 2, 3].map(|total_ns| Visit { total_ns, ..Visit::default() });
-        let mut report = WayReport {
-            way: "one-each".to_owned(),
-            is_encrypted: false,
-            visits: visits.to_vec(),
-            error: None,
-        };
-        let total = |visit: &Visit| visit.total_ns;
-        assert_eq!(report.quantile(0.5, total), Some(3));
-        assert_eq!((report.quantile(0.0, total), report.quantile(1.0, total)), (Some(1), Some(5)));
-        report.visits.clear();
-        assert_eq!(report.quantile(0.5, total), None);
     }
 }

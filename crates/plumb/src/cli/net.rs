@@ -11,27 +11,26 @@ use plumb_base::time::Span;
 use plumb_base::units::quantity::{parse_rate, parse_span};
 use plumb_base::units::rate::Rate;
 use plumb_base::units::{Unit, parse_bytes};
-use plumb_host::{clock, environment, stop};
+use plumb_host::{clock, stop};
 use plumb_net::client::Client;
 use plumb_net::measure::live::Progress;
 use plumb_net::measure::seat::Seating;
 use plumb_net::measure::spec::{DatagramsSpec, Direction, ExchangePart};
 use plumb_net::zone::zoned;
 use plumb_report::terminal;
-use plumb_store::sqlite::Mode;
 
 use super::output::{Failure, Output};
-use super::{Global, VERSION, stored};
+use super::{Global, VERSION};
 use crate::net::course::{Measured, Paced, Wanted, Watcher};
 use crate::net::place::{Family, Place, Way, choose, resolve, ssh_host};
 use crate::net::reach::{Reached, of_client, reach};
-use crate::net::record::{self, Header};
-use crate::net::{clocks, digest, install};
+use crate::net::{clocks, digest, install, record};
 use crate::problem::{Exit, Problem};
 use watch::{Seat, Watch};
 
 pub mod exchange;
 pub mod http;
+mod kept;
 pub mod pair;
 pub mod stamp;
 mod watch;
@@ -273,11 +272,12 @@ impl Net {
     /// The host is not reached, or nothing could be measured.
     pub fn perform(self, global: &Global, output: &Output) -> Result<Exit, Failure> {
         if let Some(run) = &self.show {
-            return show(run, global, output);
+            return kept::show(run, global, output);
         }
         if let Some(page) = &self.page.http {
             self.alone("--http", page, "the page alone: plumb net --http URL")?;
-            return self.page.perform(page, output);
+            let keeping = (!self.measure.no_store).then_some(global);
+            return self.page.perform(page, keeping, output);
         }
         if let Some(target) = self.stamp.target() {
             self.alone("--stamp", target, "the reflector alone: plumb net --stamp HOST")?;
@@ -379,7 +379,8 @@ impl Net {
         let stored = if self.measure.no_store {
             Ok(())
         } else {
-            store(global, output, &mut document, measured)
+            let run = |header, document: &NetDocument| record::run(header, document, measured);
+            kept::keep(global, output, &mut document, run)
         };
         let printed = print(&document, error, output);
         stored?;
@@ -482,57 +483,6 @@ fn document(
         ))
     }));
     document
-}
-
-/// Prints a stored measurement.
-fn show(run: &str, global: &Global, output: &Output) -> Result<Exit, Failure> {
-    let store = stored::open(global, Mode::Read)?;
-    let id = store.find(run).map_err(Problem::from)?;
-    let kept = store.evidence(&id, SCHEMA).map_err(Problem::from)?.ok_or_else(|| {
-        Problem::usage(format!("{id} was not measured by 'plumb net'"))
-            .fix(format!("look at it with: plumb show {id}"))
-    })?;
-    let document: NetDocument = serde_json::from_str(&kept).map_err(|error| {
-        Problem::trouble(format!("the evidence of {id} cannot be read")).because(error)
-    })?;
-    if output.json {
-        output.document(&document)?;
-    } else {
-        output.page(&terminal::net::render(&document, output.style))?;
-    }
-    Ok(Exit::Fine)
-}
-
-/// Stores the measurement as a run, with the document as its evidence.
-fn store(
-    global: &Global,
-    output: &Output,
-    document: &mut NetDocument,
-    measured: &Measured,
-) -> Result<(), Problem> {
-    let mut store = stored::open(global, Mode::Write)?;
-    let random = clock::entropy().map_err(|error| {
-        Problem::trouble("cannot read random bits from /dev/urandom").because(error)
-    })?;
-    let id = store.new_run_id(record::TITLE, document.created_unix_ms, random)?;
-    let header = Header {
-        id: id.clone(),
-        created_unix_ms: document.created_unix_ms,
-        provenance: environment::capture(),
-        command: std::env::args().collect::<Vec<_>>().join(" "),
-        code_version: VERSION.to_owned(),
-    };
-    let Some(data) = record::run(header, document, measured) else {
-        output.remark("nothing was counted, so nothing is stored");
-        return Ok(());
-    };
-    store.insert(&data)?;
-    document.run = Some(id.clone());
-    let json = serde_json::to_string(document)
-        .map_err(|error| Problem::trouble("cannot write the evidence as JSON").because(error))?;
-    store.keep_evidence(&id, SCHEMA, &json)?;
-    output.remark(&format!("stored as {id}"));
-    Ok(())
 }
 
 fn print(document: &NetDocument, error: Option<Problem>, output: &Output) -> Result<Exit, Failure> {

@@ -35,8 +35,26 @@ pub struct Header {
 /// The title of such runs.
 pub const TITLE: &str = "net";
 
+impl Header {
+    /// The run itself, with what else is to be said of it.
+    pub fn into_run(self, notes: BTreeMap<String, String>, seed: u64) -> Run {
+        Run {
+            id: self.id,
+            title: TITLE.to_owned(),
+            created_unix_ms: self.created_unix_ms,
+            // A measurement that was cut short cannot be taken up again: its evidence is of one time.
+            status: RunStatus::Complete,
+            plan_toml: String::new(),
+            seed,
+            code_version: self.code_version,
+            provenance: self.provenance,
+            notes,
+        }
+    }
+}
+
 /// All of a measurement as a run; None when nothing was measured.
-pub fn run(header: Header, document: &NetDocument, measured: &Measured) -> Option<RunData> {
+pub fn run(mut header: Header, document: &NetDocument, measured: &Measured) -> Option<RunData> {
     let mut shelf = Shelf::default();
     if let (Some(mtu), Some(search)) = (&document.mtu, &measured.search) {
         shelf.add_search(mtu, search.took);
@@ -54,14 +72,14 @@ pub fn run(header: Header, document: &NetDocument, measured: &Measured) -> Optio
         group: format!("host={}", document.asked),
         started_ns: 0,
     });
-    let mut provenance = header.provenance;
+    let provenance = &mut header.provenance;
     provenance.insert("net.there.kernel".to_owned(), document.there.kernel.clone());
     provenance.insert("net.there.processor".to_owned(), document.there.processor.clone());
     provenance.insert("net.there.program".to_owned(), document.there.program.clone());
     let mut notes = BTreeMap::from([
         ("net.host".to_owned(), document.asked.clone()),
         ("net.address".to_owned(), document.address.clone()),
-        ("net.command".to_owned(), header.command),
+        ("net.command".to_owned(), header.command.clone()),
         ("net.ended".to_owned(), document.ended.clone()),
     ]);
     if !document.problems.is_empty() {
@@ -69,18 +87,7 @@ pub fn run(header: Header, document: &NetDocument, measured: &Measured) -> Optio
     }
     let is_whole = document.ended == "complete";
     Some(RunData {
-        run: Run {
-            id: header.id,
-            title: TITLE.to_owned(),
-            created_unix_ms: header.created_unix_ms,
-            // A measurement that was cut short cannot be taken up again: its evidence is of one time.
-            status: RunStatus::Complete,
-            plan_toml: String::new(),
-            seed: 0,
-            code_version: header.code_version,
-            provenance,
-            notes,
-        },
+        run: header.into_run(notes, 0),
         cells: shelf
             .cells
             .into_iter()

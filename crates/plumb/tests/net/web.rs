@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::daemon::until;
 use crate::hosts::skip;
-use crate::{Bench, PLUMB, document};
+use crate::{Bench, PLUMB, document, schema_faults};
 
 const APACHE: &str = "/usr/sbin/apache2";
 const MODULES: &str = "/usr/lib/apache2/modules";
@@ -160,6 +160,51 @@ fn server(bench: &Bench) -> (Running, SocketAddr) {
     let said = serde_json::Deserializer::from_reader(stdout).into_iter::<Value>().next();
     let said = said.expect("the server says where it is").unwrap();
     (process, said["address"].as_str().unwrap().parse().unwrap())
+}
+
+#[test]
+fn a_page_that_was_measured_is_a_run_that_is_listed_shown_reported_and_compared() {
+    let bench = Bench::new();
+    let (_server, address) = server(&bench);
+    let address = address.to_string();
+    let words = ["net", "--http", &address, "--visits", "25", "--json"];
+    let found = document(&bench.fine(&words));
+    assert_eq!(schema_faults("plumb.http-1", &found), [] as [String; 0]);
+    let run = found["run"].as_str().unwrap();
+    assert!(bench.fine(&["runs"]).contains(run), "{run}");
+    let again = document(&bench.fine(&["net", "--show", run, "--json"]));
+    assert_eq!(again, found);
+    assert!(bench.fine(&["net", "--show", run]).contains("whole page"));
+    let shown = document(&bench.fine(&["show", run, "--json"]));
+    assert_eq!(schema_faults("plumb.run-1", &shown), [] as [String; 0]);
+    let results = shown["results"].as_array().unwrap();
+    let ways = found["ways"].as_array().unwrap();
+    assert_eq!((ways.len(), results.len()), (5, 20), "{shown}");
+    for way in ways {
+        let mut totals: Vec<u64> = way["visits"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|visit| visit["total_ns"].as_u64().unwrap())
+            .collect();
+        totals.sort_unstable();
+        let is_it =
+            |it: &&Value| (&it["factors"]["way"], &it["response"]) == (&way["way"], &"page".into());
+        let median = results.iter().find(is_it).unwrap()["summary"]["median"].as_f64().unwrap();
+        // Histograms round to a thousandth.
+        let middle = totals[12] as f64;
+        assert!((median - middle).abs() <= 0.002 * middle, "{median} {totals:?}");
+    }
+    assert!(bench.fine(&["show", run]).contains("HTTP/2"));
+    assert!(bench.fine(&["report", run]).contains("net.http"));
+    bench.fine(&[&words[..], &["--no-store"]].concat());
+    bench.fine(&words);
+    let compared = bench.plumb(&["compare", run, "last", "--json"]);
+    let compared = document(std::str::from_utf8(&compared.stdout).unwrap());
+    assert_eq!(compared["rows"].as_array().unwrap().len(), 20, "{compared}");
+    let listed = document(&bench.fine(&["runs", "--json"]));
+    assert_eq!(listed["runs"].as_array().unwrap().len(), 2, "one was not to be stored: {listed}");
+    bench.refused(&["rerun", run], &["plumb net --http", "fix:"]);
 }
 
 #[test]

@@ -1,13 +1,15 @@
 //! `plumb net --http`: one page and its images over every version of HTTP.
 //!
-//! Left out: fetching, which is `plumb_net::http`'s.
+//! Left out: fetching, which is `plumb_net::http`'s, and the run that is stored (`crate::net::page`).
 
 use std::net::SocketAddr;
 
 use clap::Args;
 use plumb_analysis::document::http::{HttpDocument, HttpVisit, HttpWay, SCHEMA};
 use plumb_base::seed::Seed;
+use plumb_base::time::Span;
 use plumb_base::units::Unit;
+use plumb_host::{clock, stop};
 use plumb_net::http::client::{Visit, Way};
 use plumb_net::http::report::{self, PageReport, PageSpec, VISITS_MAX, WayReport};
 use plumb_net::http::target::Target;
@@ -16,7 +18,10 @@ use plumb_net::secure::Fingerprint;
 use plumb_report::table::{Table, text};
 use plumb_report::terminal::Ink;
 
+use super::kept;
+use crate::cli::Global;
 use crate::cli::output::{Failure, Output};
+use crate::net::page;
 use crate::problem::{Exit, Problem};
 
 /// How a page is measured.
@@ -49,12 +54,17 @@ pub struct HttpOptions {
 }
 
 impl HttpOptions {
-    /// Measures the page at `page`.
+    /// Measures the page at `url`, prints what came of it, and keeps it where a store is named.
     ///
     /// # Errors
-    /// No such page or host, and no way that brings it.
-    pub fn perform(&self, page: &str, output: &Output) -> Result<Exit, Failure> {
-        let target = Target::parse(page)
+    /// No such page or host, no way that brings it, or the store's.
+    pub fn perform(
+        &self,
+        url: &str,
+        keeping: Option<&Global>,
+        output: &Output,
+    ) -> Result<Exit, Failure> {
+        let target = Target::parse(url)
             .map_err(|error| Problem::from_message(&error.to_string(), Exit::Usage))?;
         let ways = self.ways()?;
         let trust = match self.pin {
@@ -65,21 +75,23 @@ impl HttpOptions {
         };
         let address = choose(&target)?;
         let seed =
-            Seed(plumb_host::clock::entropy().map_err(|error| {
+            Seed(clock::entropy().map_err(|error| {
                 Problem::trouble("the system gives no random seed").because(error)
             })?);
         let spec = PageSpec { ways, visits: self.visits, seed };
-        plumb_host::stop::listen().ok();
+        stop::listen().ok();
+        let created_unix_ms = clock::unix_ms();
+        let began_ns = clock::monotonic_ns();
         let report = report::measure(&target, address, trust, &spec, |round| {
             if output.progress {
                 output.draw_line(&format!("visits: {round} of {} of each way", spec.visits));
             }
-            plumb_host::stop::requests() == 0
+            stop::requests() == 0
         });
         if output.progress {
             output.erase_line();
         }
-        let is_interrupted = plumb_host::stop::requests() > 0;
+        let is_interrupted = stop::requests() > 0;
         // A way that a server does not speak is a result; none at all is trouble.
         if report.ways.iter().all(|way| way.visits.is_empty()) {
             if is_interrupted {
@@ -91,11 +103,20 @@ impl HttpOptions {
             }
             return Err(failure(&report, &target).into());
         }
+        let seconds = Span::from_ns(clock::monotonic_ns() - began_ns).as_secs_f64();
+        let mut document =
+            HttpDocument { created_unix_ms, seconds, ..document(report, is_interrupted) };
+        // What cannot be stored is printed nevertheless.
+        let stored = match keeping {
+            Some(global) => kept::keep(global, output, &mut document, page::run),
+            None => Ok(()),
+        };
         if output.json {
-            output.document(&document(report, is_interrupted))?;
+            output.document(&document)?;
         } else {
-            output.page(&render(&report, output))?;
+            output.page(&render(&document, output))?;
         }
+        stored?;
         Ok(if is_interrupted { Exit::Interrupted } else { Exit::Fine })
     }
 
@@ -158,6 +179,7 @@ fn document(report: PageReport, is_interrupted: bool) -> HttpDocument {
         seed,
         ended: ended.to_owned(),
         ways: ways.into_iter().map(way).collect(),
+        ..HttpDocument::default()
     }
 }
 
@@ -185,7 +207,8 @@ fn failure(report: &PageReport, target: &Target) -> Problem {
     Problem::trouble(format!("no way brought {url} from {address}")).because(why).fix(fix)
 }
 
-fn render(report: &PageReport, output: &Output) -> String {
+/// The page for people.
+pub fn render(report: &HttpDocument, output: &Output) -> String {
     let style = output.style;
     let visit = report.ways.iter().find_map(|way| way.visits.first());
     let size = visit.map_or_else(String::new, |visit| {
@@ -202,7 +225,7 @@ fn render(report: &PageReport, output: &Output) -> String {
         "#connections??",
     ]);
     for way in report.ways.iter().filter(|way| !way.visits.is_empty()) {
-        let time = |share, of: fn(&Visit) -> u64| {
+        let time = |share, of: fn(&HttpVisit) -> u64| {
             let ns = way.quantile(share, of);
             ns.map_or("–".to_owned(), |ns| Unit::Nanoseconds.format(ns as f64, 3).to_string())
         };
@@ -244,7 +267,7 @@ fn render(report: &PageReport, output: &Output) -> String {
     out
 }
 
-fn name(way: &WayReport) -> String {
+fn name(way: &HttpWay) -> String {
     let name = Way::from_name(&way.way).map_or(way.way.as_str(), |way| way.summary());
     let is_extra = way.is_encrypted && way.way != Way::Http3.name();
     if is_extra { format!("{name}, TLS 1.3") } else { name.to_owned() }
