@@ -101,14 +101,14 @@ fn others(factors: &Factors, factor: &str) -> Factors {
     if factor == "mechanism" { others.without("congestion") } else { others }
 }
 
-/// What the cells of two runs are matched by. The link that a run was behind is no reason for two cells
-/// not to be compared, only to say so.
+/// What the cells of two runs are matched by. The link that a run was behind, or the host that it went to, is no
+/// reason for two cells not to be compared, only to say so.
 fn key(cell: &Cell) -> String {
-    let is_outer = cell.factors.text("link").is_some_and(|link| link.starts_with("outer"));
-    if !is_outer {
+    let link = cell.factors.text("link").unwrap_or_default();
+    let Some(which) = ["outer", "host"].into_iter().find(|which| link.starts_with(which)) else {
         return cell.key();
-    }
-    Cell { factors: cell.factors.clone().with("link", "outer"), ..cell.clone() }.key()
+    };
+    Cell { factors: cell.factors.clone().with("link", which), ..cell.clone() }.key()
 }
 
 /// One side's cells: all that were planned, and those that have numbers, by the key to match.

@@ -20,6 +20,7 @@ pub mod check;
 pub mod compare;
 pub mod doctor;
 pub mod explain;
+pub mod host;
 pub mod http;
 pub mod iperf3;
 pub mod link;

@@ -34,8 +34,8 @@ pub(crate) use end::{
 };
 pub(crate) use ground::Ground;
 use mechanism::Mechanism;
-pub(crate) use tcp::connected_pair;
-pub(crate) use udp::UdpEnd;
+pub(crate) use tcp::{connected_pair, facts_of, set_options};
+pub(crate) use udp::{UdpEnd, set_datagram_options};
 
 /// Something to do with a channel whose type is known at compile time, so that no call between
 /// two clock reads goes through a table.

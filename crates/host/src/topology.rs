@@ -27,11 +27,13 @@ pub enum Placement {
     OtherCpu,
     /// Wherever the kernel puts them.
     Scheduler,
+    /// Each on the first CPU that it may use on a host of its own.
+    OwnHost,
 }
 
 impl Placement {
     /// Every placement.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::SameCpu,
         Self::Smt,
         Self::SameCache,
@@ -39,6 +41,7 @@ impl Placement {
         Self::OtherSocket,
         Self::OtherCpu,
         Self::Scheduler,
+        Self::OwnHost,
     ];
 
     /// What [`Placement::OtherCpu`] stands for, best first.
@@ -54,6 +57,7 @@ impl Placement {
             Self::OtherSocket => "other-socket",
             Self::OtherCpu => "other-cpu",
             Self::Scheduler => "scheduler",
+            Self::OwnHost => "own-host",
         }
     }
 
@@ -166,9 +170,11 @@ impl Topology {
         &self.online
     }
 
-    /// The placements that exist here, [`Placement::OtherCpu`] left out as it is one of the others.
+    /// The placements that exist here, [`Placement::OtherCpu`] left out as it is one of the others, and
+    /// [`Placement::OwnHost`], which needs another host.
     pub fn placements(&self) -> Vec<Placement> {
-        let real = Placement::ALL.into_iter().filter(|place| *place != Placement::OtherCpu);
+        let here = |place: &Placement| !matches!(place, Placement::OtherCpu | Placement::OwnHost);
+        let real = Placement::ALL.into_iter().filter(here);
         real.filter(|placement| self.pair(*placement).is_ok()).collect()
     }
 
@@ -220,6 +226,10 @@ impl Topology {
             Placement::SameCpu => {
                 self.cpus.first().map(|cpu| CpuPair { local: Some(cpu.id), peer: Some(cpu.id) })
             }
+            // The other one's is known there.
+            Placement::OwnHost => {
+                self.cpus.first().map(|cpu| CpuPair { local: Some(cpu.id), peer: None })
+            }
             _ => self.cpus.iter().find_map(|local| {
                 let peer = self.cpus.iter().find(|peer| relation(local, peer) == placement)?;
                 Some(CpuPair { local: Some(local.id), peer: Some(peer.id) })
@@ -259,7 +269,10 @@ impl Topology {
                 format!("every two cores of one socket share a cache{within}: use same-cache")
             }
             Placement::OtherSocket => format!("there is one socket{within}"),
-            Placement::SameCpu | Placement::OtherCpu | Placement::Scheduler => {
+            Placement::SameCpu
+            | Placement::OtherCpu
+            | Placement::Scheduler
+            | Placement::OwnHost => {
                 format!("no such pair of CPUs{within}")
             }
         }

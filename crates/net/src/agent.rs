@@ -26,7 +26,7 @@ use crate::protocol::shelf::Shelf;
 use crate::protocol::token::Token;
 use crate::transport::{Event, Pump, Stream};
 
-mod addresses;
+pub mod addresses;
 mod budget;
 mod overlap;
 

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use plumb_host::harness;
+use plumb_net::agent::addresses;
 
 use crate::mirror;
 use crate::net::web;
@@ -165,6 +166,9 @@ pub fn main() -> ExitCode {
         Some("__outside") => return link::outside(arguments.get(2)),
         Some("__source") => return ExitCode::from(harness::streams::source::main()),
         Some(harness::visits::WORD) => return ExitCode::from(harness::visits::main(web::serve)),
+        Some(harness::steward::WORD) => {
+            return ExitCode::from(harness::steward::main(VERSION, addresses::of_this_host));
+        }
         Some("__share") => return ExitCode::from(harness::streams::share::main()),
         Some("__link") => return ExitCode::from(harness::remote::emulator::main()),
         _ => {}

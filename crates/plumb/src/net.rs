@@ -8,6 +8,7 @@ pub mod datagrams;
 pub mod digest;
 pub mod evidence;
 pub mod exchange;
+pub mod far;
 mod flow;
 pub mod install;
 pub mod page;

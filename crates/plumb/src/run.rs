@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use plumb_analysis::document::OUTER_LINK_AFTER;
+use plumb_analysis::document::{OUTER_LINK_AFTER, host};
 use plumb_base::time::Span;
 use plumb_host::clock::monotonic_ns;
 use plumb_host::harness::launcher::{Launch, LaunchError};
@@ -17,9 +17,10 @@ use plumb_store::record::{self, CellStatus, RunStatus};
 use plumb_store::sqlite::Store;
 use rand::seq::SliceRandom;
 
-use crate::experiment::path::is_outer;
+use crate::experiment::path::{is_host, is_outer};
 use crate::experiment::{CellPlan, LaunchGroup};
 use crate::link::outer;
+use crate::net::far;
 use crate::plan::Plan;
 use crate::problem::{Exit, Problem};
 
@@ -108,6 +109,7 @@ pub fn execute(request: Request<'_>, watcher: &mut dyn Watcher) -> Result<Outcom
         ledger,
         flags,
         began_ns: monotonic_ns(),
+        lost: None,
     };
     run.watcher.started(&run.id, run.time_left(), run.blocks_planned());
     let stopped_by = run.rounds()?;
@@ -123,6 +125,8 @@ enum Stopped {
     Budget,
     /// The user asked.
     User,
+    /// The other host is no longer reached.
+    HostLost,
 }
 
 /// One visit of a launch to a cell.
@@ -146,6 +150,8 @@ struct Execution<'a> {
     ledger: Ledger,
     flags: Flags,
     began_ns: u64,
+    /// Why the other host is no longer reached.
+    lost: Option<String>,
 }
 
 impl Execution<'_> {
@@ -314,6 +320,11 @@ impl Execution<'_> {
             LaunchError::Io(source) => Err(Problem::trouble("cannot start a measuring process")
                 .because(source)
                 .fix("see the limits on processes and open files: ulimit -a")),
+            other if self.is_host_lost(cells) => {
+                let why = self.lost.clone().unwrap_or_default();
+                self.watcher.note(&format!("{other}; {why}"));
+                Ok(Some(Stopped::HostLost))
+            }
             other if self.ledger.count_failure(group) < FAILURES_MAX => {
                 self.watcher.note(&format!("a launch failed and will be tried again: {other}"));
                 Ok(None)
@@ -324,6 +335,17 @@ impl Execution<'_> {
                 self.give_up(cells, &CellStatus::Failed(other.to_string()))
             }
         }
+    }
+
+    /// Whether these cells go to another host, and that is no longer reached.
+    fn is_host_lost(&mut self, cells: &[usize]) -> bool {
+        let goes = |cell: &usize| is_host(&self.ledger.plan(*cell).factors);
+        if !cells.iter().any(goes) {
+            return false;
+        }
+        let found = far::find_again();
+        self.lost = found.err().map(|problem| problem.what);
+        self.lost.is_some()
     }
 
     /// Closes cells without (further) numbers.
@@ -375,8 +397,10 @@ impl Execution<'_> {
                 (RunStatus::Interrupted, "the budget was spent before every cell had its turn")
             }
             Stopped::User => (RunStatus::Interrupted, "the user asked to stop"),
+            Stopped::HostLost => (RunStatus::Interrupted, "the other host is no longer reached"),
         };
         let mut notes = self.ledger.facts();
+        notes.extend(self.lost.clone().map(|why| (host::LOST.to_owned(), why)));
         notes.insert("stopped_by".to_owned(), stopped_by.to_owned());
         notes.insert("elapsed".to_owned(), self.elapsed().to_string());
         if let Some(link) = outer::changed() {
@@ -391,7 +415,13 @@ impl Execution<'_> {
 
     fn launch_spec(&mut self, cell: usize) -> Result<LaunchSpec, String> {
         let group = self.ledger.plan(cell).group();
-        let pair = self.clock.pair(&group)?;
+        let mut pair = self.clock.pair(&group)?;
+        if let Some(host) = group.subject.other_host()
+            && pair.local.is_some()
+        {
+            // A CPU of that host, which knows its own by numbers of its own.
+            pair.peer = host.cpus.first().copied();
+        }
         let seed = self.seed.derive(&format!("launch {}", self.ledger.launches)).0;
         Ok(LaunchSpec {
             subject: group.subject,

@@ -91,7 +91,7 @@ fn head(document: &RunDocument, title: &str) -> String {
         escape(title),
         escape(&origin::subtitle(document)),
     );
-    if let Some(sentence) = section::outer_link(document) {
+    if let Some(sentence) = section::surroundings(document) {
         html += &format!("<p class=\"box warn\">{}</p>", escape(&sentence));
     }
     html += "<div class=\"tiles\">";

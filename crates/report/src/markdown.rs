@@ -11,7 +11,8 @@ use crate::{headline, section, verdict};
 /// Headline, trust, one table an experiment and response, claims, and how to repeat it.
 pub fn run(document: &RunDocument) -> String {
     let mut text = format!("## {}\n\n", headline::title(document));
-    for sentence in section::outer_link(document).into_iter().chain(headline::sentences(document)) {
+    for sentence in section::surroundings(document).into_iter().chain(headline::sentences(document))
+    {
         text += &format!("{sentence}\n\n");
     }
     text += &format!("{}\n\n", section::trust(&document.trust));

@@ -133,6 +133,7 @@ pub fn placement(name: &str) -> &str {
         "other-cpu" => "other CPU",
         "other-socket" => "other socket",
         "scheduler" => "left to the scheduler",
+        "own-host" => "a CPU of each host",
         other => other,
     }
 }
@@ -203,6 +204,9 @@ pub fn level(factor: &str, value: &Value) -> String {
 pub fn link(text: &str) -> String {
     if text.starts_with("outer:") {
         return "outer link".to_owned();
+    }
+    if let Some(name) = text.strip_prefix("host: ") {
+        return format!("host {name}");
     }
     if text == METROPOLITAN {
         return "metropolitan".to_owned();

@@ -5,9 +5,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use plumb_analysis::document::{
-    CellResult, OUTER_LINK, OUTER_LINK_AFTER, RunDocument, Trust, Unavailable,
+    CellResult, OUTER_LINK, OUTER_LINK_AFTER, RunDocument, Trust, Unavailable, host,
 };
 use plumb_base::time::Span;
+use plumb_base::units::Unit;
 use plumb_base::units::quantity::{parse_rate, parse_span};
 use plumb_base::units::rate::Rate;
 use serde_json::Value;
@@ -97,8 +98,36 @@ fn amount(word: &str) -> u64 {
     rate.or_else(|_| parse_span(word).map(Span::as_ps)).unwrap_or(0)
 }
 
+/// What the whole run was measured behind or against, beside this machine; none where there was nothing.
+pub fn surroundings(document: &RunDocument) -> Option<String> {
+    let all: Vec<String> = outer_link(document).into_iter().chain(other_host(document)).collect();
+    (!all.is_empty()).then(|| all.join(" "))
+}
+
+/// Which other host the run was measured against, as that host has told it.
+fn other_host(document: &RunDocument) -> Option<String> {
+    let note = |name: &str| document.notes.get(name).map(String::as_str);
+    let name = note(host::NAME)?;
+    let told = [
+        note(host::ADDRESS).map(|address| format!("at {address}")),
+        note(host::PROCESSOR).map(|model| format!("with {model}")),
+        note(host::KERNEL).map(|kernel| format!("kernel {kernel}")),
+        note(host::CONGESTION).map(|congestion| format!("{congestion} by default")),
+        note(host::VERSION).map(|version| format!("plumb {version}")),
+    ];
+    let told: Vec<String> = told.into_iter().flatten().collect();
+    let connected = note(host::ROUND_TRIP).and_then(|ns| ns.parse::<f64>().ok());
+    let connected = connected.map_or_else(String::new, |ns| {
+        format!(" A connection to it took {} when this began.", Unit::Nanoseconds.format(ns, 3))
+    });
+    let lost = note(host::LOST).map_or_else(String::new, |why| {
+        format!(" It was lost before the end: {why}. What was measured until then is here.")
+    });
+    Some(format!("Measured against host {name} {}.{connected}{lost}", told.join(", ")))
+}
+
 /// Which link the whole run was behind, and for which results that matters; none where there was none.
-pub fn outer_link(document: &RunDocument) -> Option<String> {
+fn outer_link(document: &RunDocument) -> Option<String> {
     let link = name::link(document.notes.get(OUTER_LINK)?);
     let changed = document.notes.get(OUTER_LINK_AFTER).map(|after| {
         format!(

@@ -124,6 +124,7 @@ fn place(measured: &Measured<'_>) -> String {
     let link = link(measured);
     // Which one that was is told once, and its text is long.
     let link = if link.starts_with("outer:") { "the outer link" } else { link };
+    let link = if link.starts_with("host:") { "the other host" } else { link };
     format!("{link}, {placement}")
 }
 

@@ -125,6 +125,7 @@ fn over<'a>(cell: &'a Measured<'_>) -> &'a str {
 fn fact(cell: &Measured<'_>, name: &str) -> String {
     let path = link(cell);
     let path = if path.starts_with("outer") { "outer" } else { path };
+    let path = if path.starts_with("host:") { "host" } else { path };
     format!("channel.{} over {path}.{name}", way(cell))
 }
 

@@ -5,8 +5,8 @@
 
 use plumb_store::record::Run;
 
-use crate::document::OUTER_LINK;
 use crate::document::compare::Difference;
+use crate::document::{OUTER_LINK, host};
 
 /// Facts that are conditions of the moment: nobody set them, and they are never twice the same.
 const PASSING: [&str; 6] = [
@@ -25,7 +25,7 @@ fn is_setting(key: &str) -> bool {
     !PASSING.contains(&key) && !key.starts_with(PASSING_BELOW)
 }
 
-/// Settings that differ, the outer link and the program's version among them, by their names.
+/// Settings that differ, the outer link, the other host and the program's version among them, by their names.
 pub fn differences(a: &Run, b: &Run) -> Vec<Difference> {
     let mut keys: Vec<&String> = a.provenance.keys().chain(b.provenance.keys()).collect();
     keys.sort();
@@ -39,6 +39,11 @@ pub fn differences(a: &Run, b: &Run) -> Vec<Difference> {
         .filter_map(|key| difference(key, a.provenance.get(key), b.provenance.get(key)))
         .collect();
     found.extend(difference(OUTER_LINK, a.notes.get(OUTER_LINK), b.notes.get(OUTER_LINK)));
+    let mut notes: Vec<&String> = a.notes.keys().chain(b.notes.keys()).collect();
+    notes.sort();
+    notes.dedup();
+    let of_host = notes.into_iter().filter(|name| host::is_setting(name));
+    found.extend(of_host.filter_map(|key| difference(key, a.notes.get(key), b.notes.get(key))));
     found.extend(difference("code", Some(&a.code_version), Some(&b.code_version)));
     found
 }

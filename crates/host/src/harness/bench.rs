@@ -13,12 +13,12 @@ use plumb_sys::timer;
 use super::canary::Canary;
 use super::control::{PeerReport, PeerTask, Role};
 use super::effort::{CpuReading, KernelTimes};
+use super::partner::Peer;
 use super::payload;
 use super::sampler;
 use super::spec::{
     BlockReport, BlockSpec, ChannelSpec, LaunchSpec, NOTHING_DELIVERED, Subject, Task,
 };
-use super::worker::Peer;
 use crate::clock::{ClockQuality, Stopwatch};
 use crate::local::mechanism::{Carries, Mechanism};
 use crate::local::{End, Fault, Mark, SLACK};
@@ -100,7 +100,9 @@ impl<'a, E: End> Bench<'a, E> {
         channel: &ChannelSpec,
     ) -> Self {
         let watch = Stopwatch::new(launch.ticks_per_ns);
-        let cpus: Vec<u32> = launch.cpu_local.into_iter().chain(launch.cpu_peer).collect();
+        // The peer's CPU is this host's only where the peer is.
+        let theirs = launch.cpu_peer.filter(|_| !peer.is_apart());
+        let cpus: Vec<u32> = launch.cpu_local.into_iter().chain(theirs).collect();
         Self {
             end,
             peer,
@@ -186,7 +188,10 @@ impl<'a, E: End> Bench<'a, E> {
             let mut probe = Tracepoints::new(self, &self.launch)?;
             return self.breakdown(spec, size, &mut probe);
         }
-        let mut probe = breakdown::Edges::new(self.peer.page.clone());
+        let Some(page) = self.peer.page().cloned() else {
+            return Err(Trouble::Impossible("nobody looks into another host".to_owned()));
+        };
+        let mut probe = breakdown::Edges::new(page);
         self.breakdown(spec, size, &mut probe)
     }
 
@@ -228,13 +233,17 @@ impl<'a, E: End> Bench<'a, E> {
         }
         self.prepare(size)?;
         self.begin(Role::Sink, 0)?;
+        self.peer.set_count(1)?;
         let one_ns = self.pilot(spec, |bench| bench.transfer(1).map(drop))?;
-        let count = self.messages_for(spec, one_ns)?;
+        // Where no clock is shared the first message of a transfer only begins it.
+        let least = if self.is_timed_there() { 2 } else { 1 };
+        let count = self.messages_for(spec, one_ns)?.max(least);
         self.finish_sink()?;
 
         let samples_max = usize::try_from(spec.samples_max).unwrap_or(usize::MAX);
         let mut samples: Vec<(u64, u64)> = Vec::with_capacity(samples_max);
         self.begin(Role::Sink, 0)?;
+        self.peer.set_count(count)?;
         let effort = self.effort();
         let duration = self.watch.ticks(spec.duration_ns as f64);
         let mut empty = 0;
@@ -248,7 +257,10 @@ impl<'a, E: End> Bench<'a, E> {
                 Err(Fault::TimedOut) if E::LOSSY => None,
                 Err(fault) => return Err(fault.into()),
             };
-            samples.push(transfer_sample(t0, arrived));
+            samples.push(match arrived {
+                Some(arrived) if self.is_timed_there() => self.timed_there(arrived),
+                arrived => transfer_sample(t0, arrived),
+            });
             empty += u32::from(arrived.is_none());
             if empty as usize == samples.len() {
                 give_up_after(empty, size)?;
@@ -280,6 +292,7 @@ impl<'a, E: End> Bench<'a, E> {
             if E::LOSSY { bench.acked_message() } else { bench.transfer(1).map(drop) }
         };
         self.begin(role, 0)?;
+        self.peer.set_count(1)?;
         let one_ns = self.pilot(spec, exchange)?;
         self.finish_sink()?;
         self.begin(role, 0)?;
@@ -363,9 +376,9 @@ impl<'a, E: End> Bench<'a, E> {
 
     /// Starts the peer on its part, in which it spins for so long at each message.
     fn begin(&mut self, role: Role, delay_ns: u64) -> Result<(), Trouble> {
-        self.peer.page.set_delay_ticks(self.watch.ticks(delay_ns as f64));
-        self.peer.page.set_stop(false);
-        self.peer.page.set_last(0);
+        self.peer.set_delay_ns(delay_ns)?;
+        self.peer.set_stop(false)?;
+        self.peer.set_last(0)?;
         self.done = 0;
         // What the pilot counted is not the block's.
         self.lost = 0;
@@ -381,7 +394,7 @@ impl<'a, E: End> Bench<'a, E> {
         if E::LOSSY {
             self.finish_lossy()?;
         } else {
-            self.peer.page.set_last(self.done + 1);
+            self.peer.set_last(self.done + 1)?;
             self.round_trip(false)?;
             if self.rx[..self.size] != self.tx[..self.size] {
                 self.corrupted += 1;
@@ -395,7 +408,8 @@ impl<'a, E: End> Bench<'a, E> {
         if E::LOSSY {
             self.finish_lossy()?;
         } else {
-            self.peer.page.set_last(self.done + 1);
+            self.peer.set_last(self.done + 1)?;
+            self.peer.set_count(1)?;
             self.transfer(1)?;
         }
         self.peer_done()
@@ -403,8 +417,18 @@ impl<'a, E: End> Bench<'a, E> {
 
     /// Ends a task on a lossy channel: the mark ends it at once, the stop flag at the next tick.
     fn finish_lossy(&mut self) -> Result<(), Trouble> {
-        self.peer.page.set_stop(true);
+        self.peer.set_stop(true)?;
         Ok(self.end.send_mark(Mark { value: 0xFFFF_FFFF, at: 0 })?)
+    }
+
+    /// Whether transfers are timed by the peer alone, whose clock is another.
+    fn is_timed_there(&self) -> bool {
+        E::LOSSY && self.peer.is_apart()
+    }
+
+    /// The ticks of such a transfer and the messages after its first, from whose arrival the peer has timed it.
+    fn timed_there(&self, arrived: Arrived) -> (u64, u64) {
+        (self.watch.ticks(arrived.at as f64), arrived.messages.get() - 1)
     }
 
     fn peer_done(&mut self) -> Result<PeerReport, Trouble> {

@@ -3,8 +3,9 @@
 use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 
+use plumb_sys::fd;
 use serde::{Deserialize, Serialize};
 
 use super::frame;
@@ -38,6 +39,8 @@ pub(crate) struct Attach {
     pub(crate) cpu: Option<u32>,
     /// Rate of the time-stamp counter.
     pub(crate) ticks_per_ns: Option<f64>,
+    /// Whether the worker is on another host: then no counter is shared with it.
+    pub(crate) is_apart: bool,
     /// Seed of the launch.
     pub(crate) seed: u64,
 }
@@ -155,6 +158,16 @@ impl Control {
     /// Over a connected stream socket.
     pub(crate) fn new(fd: OwnedFd) -> Self {
         Self { file: File::from(fd) }
+    }
+
+    /// Whether something is said, or the other side is gone, within some milliseconds.
+    pub(crate) fn is_said_within(&self, timeout_ms: i32) -> io::Result<bool> {
+        fd::poll_readable(self.file.as_fd(), timeout_ms)
+    }
+
+    /// The same socket once more.
+    pub(crate) fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { file: self.file.try_clone()? })
     }
 
     /// Says something.

@@ -48,6 +48,8 @@ pub struct Launch {
 
 /// Longest time to open a channel and start both processes.
 const OPEN_DEADLINE: Span = Span::from_secs(10);
+/// The same where the peer is on another host: a login, a greeting, and whoever does not let a connection through.
+const OPEN_DEADLINE_FAR: Span = Span::from_secs(60);
 
 impl Launch {
     /// Starts a fresh worker from `program` and opens the channel.
@@ -73,7 +75,8 @@ impl Launch {
         let mut launch =
             Self { child, orders: Some(orders), answers, facts: LaunchFacts::default() };
         launch.say(&OrchestratorSays::Launch(spec.clone()))?;
-        match launch.hear(OPEN_DEADLINE, abort)? {
+        let deadline = spec.subject.other_host().map_or(OPEN_DEADLINE, |_| OPEN_DEADLINE_FAR);
+        match launch.hear(deadline, abort)? {
             WorkerSays::Ready(facts) => {
                 launch.facts = facts;
                 Ok(launch)

@@ -17,11 +17,12 @@ use plumb_wire::medium::Medium;
 use super::bench::Bench;
 use super::control::{AttachMirror, Control, PeerToWorker, WorkerToPeer};
 use super::page::Page;
+use super::partner::Peer;
 use super::spec::{
     ChannelSpec, LaunchFacts, LaunchSpec, MirrorDevice, MirrorSpec, MirrorStack, SocketOptions,
     WorkerSays,
 };
-use super::worker::{PATIENCE_LOSSY_TICKS, Peer, Talk, start_peer};
+use super::worker::{PATIENCE_LOSSY_TICKS, Talk, start_peer};
 use crate::device::{Wait, tap};
 use crate::local::mechanism::{Mechanism, Wake};
 use crate::local::{Attempt as _, Ground, OpenError, Setup, UdpEnd, Watch};
@@ -119,7 +120,7 @@ pub(super) fn work(spec: &LaunchSpec, mirror: &MirrorSpec, mut talk: Talk) -> io
         None => talk.serve(|block| replay::measure(&mut peer, spec, block))?,
     }
     // A peer that is gone already has quit.
-    drop(peer.control.say(&WorkerToPeer::Quit));
+    drop(peer.say(WorkerToPeer::Quit));
     peer.wait()
 }
 
@@ -154,7 +155,7 @@ fn open(spec: &LaunchSpec, mirror: &MirrorSpec) -> Result<(Client, Peer), OpenEr
     drop((page_fd, theirs));
     let mut peer = Peer::new(Control::new(own), page, child);
     let broken = |source| OpenError::Io { what: "hand the test bed to the mirror", source };
-    match peer.control.say(&attach).and_then(|()| peer.control.hear()).map_err(broken)? {
+    match peer.say(attach).and_then(|()| peer.hear()).map_err(broken)? {
         PeerToWorker::Attached => {}
         PeerToWorker::Unavailable(reason) => return Err(OpenError::Unavailable(reason)),
         PeerToWorker::Failed(reason) => return Err(broken(io::Error::other(reason))),

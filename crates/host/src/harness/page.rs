@@ -8,11 +8,12 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use plumb_sys::fd;
 use plumb_sys::map::SharedMap;
 
+use super::steward::word::Steer;
 use crate::local::PAGE_STOP;
 
 const PAGE: usize = 4096;
 const COUNT: usize = 64;
-const DELAY_TICKS: usize = 128;
+const DELAY_NS: usize = 128;
 const LAST: usize = 192;
 const PROBING: usize = 256;
 
@@ -49,20 +50,10 @@ impl Page {
         self.map.double_word(LAST).load(Acquire)
     }
 
-    /// Decides which operation is the last, before it is begun.
-    pub(crate) fn set_last(&self, last: u64) {
-        self.map.double_word(LAST).store(last, Release);
-    }
-
     /// Whether the peer of a lossy channel should leave its task.
     #[inline]
     pub(crate) fn stop(&self) -> bool {
         self.map.word(PAGE_STOP).load(Acquire) != 0
-    }
-
-    /// Asks the peer of a lossy channel to leave its task at the next mark or tick; or not.
-    pub(crate) fn set_stop(&self, stop: bool) {
-        self.map.word(PAGE_STOP).store(u32::from(stop), Release);
     }
 
     /// Whether a mirror should time packets at its edges.
@@ -83,20 +74,20 @@ impl Page {
         self.map.double_word(COUNT).load(Acquire)
     }
 
-    /// Sets the messages of the next transfer, before its first is sent.
+    /// How long the peer spins after each message: an injected delay, or a slow receiver.
     #[inline]
-    pub(crate) fn set_count(&self, count: u64) {
-        self.map.double_word(COUNT).store(count, Release);
+    pub(crate) fn delay_ns(&self) -> u64 {
+        self.map.double_word(DELAY_NS).load(Acquire)
     }
 
-    /// Ticks that the peer spins after each message: an injected delay, or a slow receiver.
+    /// Writes one of its words.
     #[inline]
-    pub(crate) fn delay_ticks(&self) -> u64 {
-        self.map.double_word(DELAY_TICKS).load(Acquire)
-    }
-
-    /// Sets the peer's spin.
-    pub(crate) fn set_delay_ticks(&self, ticks: u64) {
-        self.map.double_word(DELAY_TICKS).store(ticks, Release);
+    pub(crate) fn steer(&self, steer: Steer) {
+        match steer {
+            Steer::Last(last) => self.map.double_word(LAST).store(last, Release),
+            Steer::Count(count) => self.map.double_word(COUNT).store(count, Release),
+            Steer::Stop(stop) => self.map.word(PAGE_STOP).store(u32::from(stop), Release),
+            Steer::DelayNs(ns) => self.map.double_word(DELAY_NS).store(ns, Release),
+        }
     }
 }

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use plumb_base::time::Span;
 use plumb_sys::fd;
 use plumb_sys::pages::Pages;
 
@@ -97,13 +98,14 @@ impl Service {
         let size = usize::try_from(task.size).map_err(io::Error::other)?;
         let ack = usize::try_from(task.ack).map_err(io::Error::other)?;
         let watch = Stopwatch::new(self.attach.ticks_per_ns);
-        let delay_ticks = match self.page.delay_ticks() {
+        let delay_ticks = match self.page.delay_ns() {
             0 => 0,
-            wanted => watch.spin_argument(wanted).max(1),
+            ns => watch.spin_argument(watch.ticks(ns as f64)).max(1),
         };
         Ok(Part {
             page: self.page.clone(),
             watch,
+            is_apart: self.attach.is_apart,
             delay_ticks,
             tx: payload::pattern(self.attach.seed, size.max(ack)),
             rx: Pages::filled(1, size.max(ack) + SLACK),
@@ -159,6 +161,7 @@ impl Service {
 struct Part {
     page: Page,
     watch: Stopwatch,
+    is_apart: bool,
     delay_ticks: u64,
     tx: Pages,
     rx: Pages,
@@ -258,12 +261,15 @@ impl Part {
         mut on_message: impl FnMut(&mut Self),
     ) -> Result<(), Fault> {
         let mut delivered = 0;
-        let mut last_at = 0;
+        let (mut first_at, mut last_at) = (0, 0);
         let mut answered: Option<(u64, Mark)> = None;
         loop {
             match end.receive_any(&mut self.rx, self.size)? {
                 Received::Message => {
                     last_at = self.watch.end();
+                    if delivered == 0 {
+                        first_at = last_at;
+                    }
                     delivered += 1;
                     on_message(self);
                 }
@@ -272,7 +278,7 @@ impl Part {
                         Some((last, answer)) if last == question.value => answer,
                         _ => Mark {
                             value: question.value << 32 | std::mem::take(&mut delivered),
-                            at: std::mem::take(&mut last_at),
+                            at: self.told(first_at, std::mem::take(&mut last_at)),
                         },
                     };
                     answered = Some((question.value, answer));
@@ -283,6 +289,15 @@ impl Part {
                 }
             }
         }
+    }
+
+    /// When the last message came, for whose counter is the same; how long after the first, in nanoseconds, for
+    /// others.
+    fn told(&self, first_at: u64, last_at: u64) -> u64 {
+        if !self.is_apart {
+            return last_at;
+        }
+        Span::from_secs_f64(self.watch.ns(last_at.saturating_sub(first_at)) * 1e-9).as_ns()
     }
 
     fn check<E: End>(&mut self, end: &mut E) -> Result<(), Fault> {

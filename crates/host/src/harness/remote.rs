@@ -1,5 +1,5 @@
 //! What stands between the two ends of a remote channel: two namespaces, and the network that the
-//! launch asked for.
+//! launch asked for; or the way to another host.
 //!
 //! The worker makes it, and holds it as long as the launch lasts. Left out: the channel's sockets,
 //! which are opened as any others (`crate::local`), and how a link is emulated.
@@ -9,9 +9,10 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::spec::{BlockReport, DeviceOptions, LaunchSpec, PathSpec, RemoteSpec, Wire};
+use super::spec::{BlockReport, DeviceOptions, HostSpec, LaunchSpec, PathSpec, RemoteSpec, Wire};
+use super::steward::reach::{Reached, Shared};
 use crate::lab::{Chain, Far, LinkOptions, Namespace, Offload, TestBed, become_root, set_sysctl};
-use crate::local::ground::{Apart, Ground, lack};
+use crate::local::ground::{Apart, Ground, OtherHost, lack};
 use crate::local::{Attempt as _, OpenError};
 
 pub(super) mod crossing;
@@ -96,6 +97,8 @@ impl Site {
             Wire::Outer(text) => Self::outer(text)?,
             Wire::Link(text) => Self::link(text, path, launch, cpus)?,
             Wire::Routers(routers) => Self::routers(*routers, path)?,
+            // Its devices are as they are.
+            Wire::Host(host) => return Self::host(host, launch),
         };
         site.facts.insert("mtu".to_owned(), path.mtu.to_string());
         Ok(site)
@@ -205,6 +208,21 @@ impl Site {
         });
         let facts = BTreeMap::from([("link".to_owned(), format!("{routers} of Linux's routers"))]);
         Ok(Self { chain: Some(chain), ..Self::on(ground, facts) })
+    }
+
+    /// Another host, where a steward is started for this launch.
+    fn host(spec: &HostSpec, launch: &LaunchSpec) -> Result<Self, OpenError> {
+        let reached = Reached::reach(spec).map_err(|error| OpenError::Io {
+            what: "reach the other host",
+            source: std::io::Error::other(error),
+        })?;
+        let steward = Shared::new(reached);
+        let ground = Ground::Host(Box::new(OtherHost {
+            steward,
+            spec: spec.clone(),
+            launch: launch.clone(),
+        }));
+        Ok(Self::on(ground, BTreeMap::from([("link".to_owned(), format!("host: {}", spec.name))])))
     }
 
     /// The link that this process runs behind already, which is this one now.

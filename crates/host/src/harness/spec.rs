@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::local::mechanism::{Mechanism, Wake};
 
+pub use super::steward::reach::HostSpec;
 pub use super::streams::{StreamsSpec, Tweaks};
 pub use super::visits::VisitsSpec;
 
@@ -46,6 +47,24 @@ pub enum Subject {
 }
 
 impl Subject {
+    /// What is crossed, where anything is.
+    pub fn path(&self) -> Option<&PathSpec> {
+        match self {
+            Self::Remote(remote) => Some(&remote.path),
+            Self::Streams(streams) => streams.path.as_ref(),
+            Self::Visits(visits) => visits.path.as_ref(),
+            Self::Alone | Self::Channel(_) | Self::Mirror(_) => None,
+        }
+    }
+
+    /// The other host, where the far process is on one.
+    pub fn other_host(&self) -> Option<&HostSpec> {
+        match &self.path()?.wire {
+            Wire::Host(host) => Some(host),
+            _ => None,
+        }
+    }
+
     /// The channel, where it is one.
     pub fn channel(&self) -> Option<&ChannelSpec> {
         match self {
@@ -72,7 +91,7 @@ pub struct PathSpec {
     pub name: String,
     /// What it is.
     pub wire: Wire,
-    /// MTU of both sides' devices, in bytes.
+    /// MTU of both sides' devices, in bytes; of another host's it is not asked.
     pub mtu: u32,
     /// About how long a small message and its answer take, in nanoseconds.
     pub round_trip_ns: u64,
@@ -91,7 +110,7 @@ pub struct DeviceOptions {
     pub coalescing: Option<bool>,
 }
 
-/// What stands between two namespaces.
+/// What stands between two namespaces, or between two hosts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Wire {
@@ -103,6 +122,8 @@ pub enum Wire {
     Link(String),
     /// So many of Linux's own routers, a namespace each, with a virtual Ethernet between neighbours.
     Routers(u8),
+    /// Whatever there is between this host and another real one.
+    Host(HostSpec),
 }
 
 impl RemoteSpec {

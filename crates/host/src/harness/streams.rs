@@ -6,23 +6,26 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::TcpStream;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::process::Child;
 use std::sync::Arc;
 
 use plumb_sys::socket::{self, IntOption, Kind};
-use plumb_sys::{affinity, fd};
+use plumb_sys::{affinity, clock, fd};
 use serde::{Deserialize, Serialize};
 
+use super::bench::Trouble;
 use super::control::Control;
 use super::effort::KernelTimes;
 use super::remote::Site;
 use super::spec::{ChannelSpec, LaunchFacts, LaunchSpec, PathSpec, SocketOptions, WorkerSays};
+use super::steward::reach::Shared;
+use super::steward::word::{Ask, Tell};
 use super::worker::{SELF, Talk, others, start_peer, told};
 use crate::clock::Stopwatch;
 use crate::local::mechanism::{Mechanism, Wake};
-use crate::local::{Attempt as _, OpenError, Setup, Watch, connected_pair};
+use crate::local::{Attempt as _, Ground, OpenError, Setup, Watch, connected_pair, set_options};
 
 mod receiver;
 pub mod share;
@@ -92,68 +95,147 @@ pub(super) fn work(
 
 /// The process that sends, as the worker knows it; killed when forgotten.
 #[derive(Debug)]
-struct Source {
-    control: Control,
-    child: Child,
+pub(super) struct Source(Bond);
+
+/// What it is held by.
+#[derive(Debug)]
+enum Bond {
+    /// A process of this one's own.
+    Here { control: Control, child: Child },
+    /// A process of a steward's.
+    There(Shared),
 }
 
 impl Source {
+    /// Starts it with the far ends.
+    pub(super) fn start(
+        far: Vec<OwnedFd>,
+        cpus: Vec<u32>,
+        tweaks: Tweaks,
+        seed: u64,
+    ) -> Result<Self, OpenError> {
+        let (own, theirs) = socket::pair(Kind::Stream).attempt("make a socket to the sender")?;
+        for fd in far.iter().chain([&theirs]) {
+            fd::set_inheritable(fd.as_fd(), true).attempt("hand a descriptor over")?;
+        }
+        let child = start_peer(Path::new(SELF), source::WORD, &theirs)
+            .attempt("start the sender's process")?;
+        let mut this = Self(Bond::Here { control: Control::new(own), child });
+        let fds = far.iter().map(AsRawFd::as_raw_fd).collect();
+        let attach = WorkerToSource::Attach(Attach { fds, cpus, tweaks, seed });
+        drop((far, theirs));
+        let broken = |source| OpenError::Io { what: "hand the streams to the sender", source };
+        match this.say(attach).and_then(|()| this.hear()).map_err(broken)? {
+            SourceToWorker::Attached => Ok(this),
+            SourceToWorker::Refused(reason) => Err(OpenError::Unavailable(reason)),
+            _ => Err(broken(io::ErrorKind::InvalidData.into())),
+        }
+    }
+
+    /// Says something to it.
+    pub(super) fn say(&mut self, message: WorkerToSource) -> io::Result<()> {
+        match &mut self.0 {
+            Bond::Here { control, .. } => control.say(&message),
+            Bond::There(steward) => steward.lock().say(&Ask::ToSource(message)),
+        }
+    }
+
+    /// Hears something from it; an error when it is gone.
+    fn hear(&mut self) -> io::Result<SourceToWorker> {
+        match &mut self.0 {
+            Bond::Here { control, .. } => control.hear(),
+            Bond::There(steward) => match steward.lock().hear()? {
+                Tell::FromSource(message) => Ok(message),
+                Tell::Failed(reason) => Ok(SourceToWorker::Failed(reason)),
+                other => Err(io::Error::other(format!("the other host said {other:?}"))),
+            },
+        }
+    }
+
+    /// Its control socket once more, for who listens while another speaks.
+    pub(super) fn ear(&self) -> io::Result<Control> {
+        match &self.0 {
+            Bond::Here { control, .. } => control.try_clone(),
+            Bond::There(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// Whether it is on another host.
+    fn is_apart(&self) -> bool {
+        matches!(self.0, Bond::There(_))
+    }
+
+    /// CPU time that it has used so far; none of a process of another host, which says itself in the end.
+    fn cpu_ns(&self) -> Result<Option<u64>, Trouble> {
+        let Bond::Here { child, .. } = &self.0 else { return Ok(None) };
+        let gone = |error| Trouble::Broken(format!("the sender is gone: {error}"));
+        clock::process_cpu_ns(child.id()).map(Some).map_err(gone)
+    }
+
     /// Has it end, and waits until it is gone.
     fn end(&mut self) -> io::Result<()> {
         // One that is gone already has ended.
-        drop(self.control.say(&WorkerToSource::Quit));
-        self.child.wait().map(drop)
+        drop(self.say(WorkerToSource::Quit));
+        match &mut self.0 {
+            Bond::Here { child, .. } => child.wait().map(drop),
+            // Who forgets the steward waits for it.
+            Bond::There(_) => Ok(()),
+        }
     }
 }
 
 impl Drop for Source {
     fn drop(&mut self) {
-        // It may have ended by itself; either way it is reaped here.
-        drop(self.child.kill());
-        drop(self.child.wait());
+        if let Bond::Here { child, .. } = &mut self.0 {
+            // It may have ended by itself; either way it is reaped here.
+            drop(child.kill());
+            drop(child.wait());
+        }
     }
 }
 
 /// Makes the network, connects every stream, and starts the process that sends.
 fn open(launch: &LaunchSpec, spec: &StreamsSpec, allowed: &[u32]) -> Result<Receiver, OpenError> {
-    let (own_cpus, source_cpus) = seats(launch, spec, allowed)?;
+    let own_cpus = seats(spec, launch.cpu_local, allowed)?;
     let site = match &spec.path {
         Some(path) => Site::over(path, launch, &others(launch, allowed))?,
         None => Site::loopback(),
     };
-    let (own, theirs) = socket::pair(Kind::Stream).attempt("make a socket to the sender")?;
+    if spec.cpus.is_some() {
+        // Not before: a steward on this very machine is to have all the CPUs that it may use.
+        affinity::bind(&own_cpus).attempt("run on some CPUs alone")?;
+    }
     let mut facts = site.facts.clone();
-    let (sockets, far) = connections(launch, spec, &site, &own, &mut facts)?;
-    for fd in far.iter().chain([&theirs]) {
-        fd::set_inheritable(fd.as_fd(), true).attempt("hand a descriptor over")?;
+    let mut cpus = own_cpus;
+    let (sockets, source) = if let Ground::Host(host) = &site.ground {
+        let mut steward = host.steward.lock();
+        let sockets = steward.open_streams(launch, spec, host.any_address()?)?;
+        facts.extend(steward.facts.clone());
+        drop(steward);
+        for socket in &sockets {
+            prepare(spec, socket.as_fd())?;
+        }
+        (sockets, Source(Bond::There(host.steward.clone())))
+    } else {
+        let theirs = seats(spec, launch.cpu_peer, allowed)?;
+        cpus.extend(&theirs);
+        let (sockets, far) = connections(launch, spec, &site, &mut facts)?;
+        (sockets, Source::start(far, theirs, spec.tweaks, launch.seed)?)
+    };
+    if let Some(socket) = sockets.first() {
+        let bytes = socket::option(socket.as_fd(), IntOption::ReceiveBuffer);
+        facts.insert("rcvbuf".to_owned(), bytes.attempt("read a socket's buffer")?.to_string());
     }
-    let child =
-        start_peer(Path::new(SELF), source::WORD, &theirs).attempt("start the sender's process")?;
-    let mut source = Source { control: Control::new(own), child };
-    let attach = WorkerToSource::Attach(Attach {
-        fds: far.iter().map(AsRawFd::as_raw_fd).collect(),
-        cpus: source_cpus.clone(),
-        tweaks: spec.tweaks,
-        seed: launch.seed,
-    });
-    drop((far, theirs));
-    let broken = |source| OpenError::Io { what: "hand the streams to the sender", source };
-    match source.control.say(&attach).and_then(|()| source.control.hear()).map_err(broken)? {
-        SourceToWorker::Attached => {}
-        SourceToWorker::Refused(reason) => return Err(OpenError::Unavailable(reason)),
-        _ => return Err(broken(io::ErrorKind::InvalidData.into())),
-    }
-    let mut cpus: Vec<u32> = own_cpus.into_iter().chain(source_cpus).collect();
     cpus.sort_unstable();
     cpus.dedup();
-    let slowed = match spec.cpu_percent {
-        100.. => Vec::new(),
-        _ if cpus.is_empty() => allowed.to_vec(),
-        _ => cpus.clone(),
-    };
+    let slowed = slowed(spec, &cpus, allowed);
     if !slowed.is_empty() {
         // Whether it may be done at all is to be known before a block is begun.
         drop(Share::leave(&slowed, spec.cpu_percent)?);
+        if let Ground::Host(host) = &site.ground {
+            host.steward.lock().share(true)?;
+            host.steward.lock().share(false)?;
+        }
     }
     // Last, so that nothing that was started inherits it.
     spec.tweaks.take().map_err(OpenError::Unavailable)?;
@@ -170,15 +252,24 @@ fn open(launch: &LaunchSpec, spec: &StreamsSpec, allowed: &[u32]) -> Result<Rece
     })
 }
 
-/// The CPUs of both processes; none where the scheduler may choose. This one takes its own.
-fn seats(
-    launch: &LaunchSpec,
+/// The CPUs of which a part is taken away, where a process that may use some is to have less of them.
+pub(super) fn slowed(spec: &StreamsSpec, cpus: &[u32], allowed: &[u32]) -> Vec<u32> {
+    match spec.cpu_percent {
+        100.. => Vec::new(),
+        _ if cpus.is_empty() => allowed.to_vec(),
+        _ => cpus.to_vec(),
+    }
+}
+
+/// The CPUs of a process: the first so many where the streams name a number, the launch's one otherwise, and none
+/// where the scheduler may choose.
+pub(super) fn seats(
     spec: &StreamsSpec,
+    cpu: Option<u32>,
     allowed: &[u32],
-) -> Result<(Vec<u32>, Vec<u32>), OpenError> {
+) -> Result<Vec<u32>, OpenError> {
     let Some(count) = spec.cpus.map(usize::from) else {
-        let one = |cpu: Option<u32>| cpu.into_iter().collect();
-        return Ok((one(launch.cpu_local), one(launch.cpu_peer)));
+        return Ok(cpu.into_iter().collect());
     };
     let Some(chosen) = allowed.get(..count).filter(|chosen| !chosen.is_empty()) else {
         return Err(OpenError::Unavailable(format!(
@@ -186,8 +277,15 @@ fn seats(
             allowed.len()
         )));
     };
-    affinity::bind(chosen).attempt("run on some CPUs alone")?;
-    Ok((chosen.to_vec(), chosen.to_vec()))
+    Ok(chosen.to_vec())
+}
+
+/// Sets the options of a stream between two hosts on one of its ends.
+pub(super) fn prepare(spec: &StreamsSpec, fd: BorrowedFd<'_>) -> Result<(), OpenError> {
+    let fd = fd.try_clone_to_owned().attempt("duplicate a socket")?;
+    // Buffers are set below, whatever the host allows others.
+    set_options(&SocketOptions { buffer: None, ..spec.options.clone() }, &fd)?;
+    spec.options.buffer.map_or(Ok(()), |bytes| set_buffers(&fd, bytes))
 }
 
 /// Every stream's near end, and its far end to hand over.
@@ -195,11 +293,11 @@ fn connections(
     launch: &LaunchSpec,
     spec: &StreamsSpec,
     site: &Site,
-    control: &OwnedFd,
     facts: &mut BTreeMap<String, String>,
 ) -> Result<(Vec<TcpStream>, Vec<OwnedFd>), OpenError> {
-    let watch_fd = control.try_clone().attempt("duplicate a socket")?;
-    let watch = Watch::new(Arc::new(watch_fd), u32::MAX, None);
+    // Nobody waits while they are made.
+    let (nobody, _) = socket::pair(Kind::Stream).attempt("make a socket")?;
+    let watch = Watch::new(Arc::new(nobody), u32::MAX, None);
     // Buffers are set below, whatever the host allows others.
     let options = SocketOptions { buffer: None, ..spec.options.clone() };
     let channel = ChannelSpec { mechanism: Mechanism::Tcp4, wake: Wake::Block, options };
@@ -213,12 +311,8 @@ fn connections(
             set_buffers(&there, bytes)?;
         }
         facts.extend(handover.facts.iter().map(|(name, fact)| ((*name).to_owned(), fact.clone())));
-        for (name, fd, option) in
-            [("sndbuf", &there, IntOption::SendBuffer), ("rcvbuf", &here, IntOption::ReceiveBuffer)]
-        {
-            let bytes = socket::option(fd.as_fd(), option).attempt("read a socket's buffer")?;
-            facts.insert(name.to_owned(), bytes.to_string());
-        }
+        let bytes = socket::option(there.as_fd(), IntOption::SendBuffer);
+        facts.insert("sndbuf".to_owned(), bytes.attempt("read a socket's buffer")?.to_string());
         near.push(TcpStream::from(here));
         far.push(there);
     }

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io::{self, BufRead as _, BufReader, Write as _};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use plumb_base::time::Span;
@@ -20,11 +20,12 @@ use super::effort::{CpuReading, KernelTimes};
 use super::remote::Site;
 use super::sampler;
 use super::spec::{BlockReport, BlockSpec, LaunchFacts, LaunchSpec, PathSpec, Task, WorkerSays};
+use super::steward::reach::Shared;
 use super::worker::{SELF, Talk, others, told};
 use crate::clock::Stopwatch;
-use crate::local::{Attempt as _, OpenError};
+use crate::local::{Attempt as _, Ground, OpenError};
 
-/// The hidden subcommand that serves the page: it is given an address, and prints the one that it has.
+/// The hidden subcommand that serves the page: it is given an address, and who alone may ask where that is not everybody, and prints the one that it has.
 pub const WORD: &str = "__web";
 
 /// What is visited, and how.
@@ -48,8 +49,13 @@ impl VisitsSpec {
 /// come.
 pub type Fetch = fn(SocketAddr, &str) -> Result<u64, String>;
 
-/// Serves the page at an address until the process ends, once it has been told where that is; or why it cannot.
-pub type Serve = fn(SocketAddr, &mut dyn FnMut(SocketAddr) -> io::Result<()>) -> Result<(), String>;
+/// Serves the page at an address until the process ends, to one guest where one is named, once it has been told where
+/// that is; or why it cannot.
+pub type Serve = fn(
+    SocketAddr,
+    Option<IpAddr>,
+    &mut dyn FnMut(SocketAddr) -> io::Result<()>,
+) -> Result<(), String>;
 
 /// Runs the process that serves, as it is given; its exit code.
 pub fn main(serve: Serve) -> u8 {
@@ -57,7 +63,9 @@ pub fn main(serve: Serve) -> u8 {
         process::die_with_parent().map_err(|error| error.to_string())?;
         signal::ignore_keyboard_interrupt().map_err(|error| error.to_string())?;
         let address = std::env::args().nth(2).and_then(|text| text.parse().ok());
-        serve(address.ok_or("no address is given")?, &mut |address| say(&address))
+        let guest = std::env::args().nth(3).map(|text| text.parse()).transpose();
+        let guest = guest.map_err(|_| "the guest has no address")?;
+        serve(address.ok_or("no address is given")?, guest, &mut |address| say(&address))
     };
     match begin() {
         Ok(()) => 0,
@@ -104,24 +112,37 @@ fn facts(site: &Site, spec: &VisitsSpec) -> BTreeMap<String, String> {
 
 /// The server's process; killed when forgotten.
 #[derive(Debug)]
-struct Server {
-    child: Child,
-    address: SocketAddr,
+pub(super) struct Server {
+    bond: Bond,
+    pub(super) address: SocketAddr,
+}
+
+/// What it is held by.
+#[derive(Debug)]
+enum Bond {
+    /// A process of this one's own.
+    Here(Child),
+    /// A process of a steward's.
+    There(Shared),
 }
 
 impl Server {
     /// CPU time that it has used.
-    fn cpu_ns(&self) -> Result<u64, Trouble> {
-        let gone = |error| Trouble::Broken(format!("the web server is gone: {error}"));
-        clock::process_cpu_ns(self.child.id()).map_err(gone)
+    pub(super) fn cpu_ns(&self) -> io::Result<u64> {
+        match &self.bond {
+            Bond::Here(child) => clock::process_cpu_ns(child.id()),
+            Bond::There(steward) => steward.lock().server_cpu_ns(),
+        }
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself; either way it is reaped here.
-        drop(self.child.kill());
-        drop(self.child.wait());
+        if let Bond::Here(child) = &mut self.bond {
+            // It may have ended by itself; either way it is reaped here.
+            drop(child.kill());
+            drop(child.wait());
+        }
     }
 }
 
@@ -147,11 +168,17 @@ fn open(
         None => Site::loopback(),
     };
     site.forget_connections()?;
-    let address = site.ground.far(false)?;
     let cpu = launch.cpu_peer;
-    let started = site.ground.in_far(|| start(address, cpu))?;
-    let server = started.attempt("start the web server")?;
-    let cpus = launch.cpu_local.into_iter().chain(cpu).collect();
+    let mut cpus: Vec<u32> = launch.cpu_local.into_iter().collect();
+    let server = if let Ground::Host(host) = &site.ground {
+        let address = host.steward.lock().open_visits(launch, host.any_address()?)?;
+        Server { bond: Bond::There(host.steward.clone()), address }
+    } else {
+        cpus.extend(cpu);
+        let address = site.ground.far(false)?;
+        let started = site.ground.in_far(|| start(address, cpu, None))?;
+        started.attempt("start the web server")?
+    };
     Ok(Visitor {
         site,
         server,
@@ -163,14 +190,19 @@ fn open(
     })
 }
 
-/// Starts the server where this thread is, on a CPU of its own, and waits for its address.
-fn start(address: SocketAddr, cpu: Option<u32>) -> io::Result<Server> {
+/// Starts the server where this thread is, on a CPU of its own, for all or for one guest, and waits for its address.
+pub(super) fn start(
+    address: SocketAddr,
+    cpu: Option<u32>,
+    guest: Option<IpAddr>,
+) -> io::Result<Server> {
     let own = affinity::allowed_cpus()?;
     if let Some(cpu) = cpu {
         affinity::bind(&[cpu])?;
     }
     let spawned = Command::new(SELF)
         .args([WORD, &address.to_string()])
+        .args(guest.map(|guest| guest.to_string()))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -179,7 +211,7 @@ fn start(address: SocketAddr, cpu: Option<u32>) -> io::Result<Server> {
     let mut child = spawned?;
     let said = child.stdout.take().map(first_line).transpose();
     let unspecified = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-    let mut server = Server { child, address: unspecified };
+    let mut server = Server { bond: Bond::Here(child), address: unspecified };
     let said = said?.unwrap_or_default();
     let said = said.trim();
     // Whatever is no address is the reason why there is none.
@@ -215,7 +247,8 @@ impl Visitor {
         let most = usize::try_from(block.samples_max).unwrap_or(usize::MAX).max(1);
         let mut samples = Vec::with_capacity(most.min(1 << 16));
         self.kernel.begin();
-        let server_cpu_ns = self.server.cpu_ns()?;
+        let gone = |error: io::Error| Trouble::Broken(format!("the web server is gone: {error}"));
+        let server_cpu_ns = self.server.cpu_ns().map_err(gone)?;
         let cpu = CpuReading::now();
         let begin = self.watch.begin();
         loop {
@@ -228,7 +261,8 @@ impl Visitor {
         let wall_ns = self.watch.ns(self.watch.end().wrapping_sub(begin));
         let mut report = BlockReport { batch: 1, ..BlockReport::default() };
         report.effort.local = CpuReading::now().since(cpu);
-        report.effort.peer.process_ns = self.server.cpu_ns()?.saturating_sub(server_cpu_ns);
+        report.effort.peer.process_ns =
+            self.server.cpu_ns().map_err(gone)?.saturating_sub(server_cpu_ns);
         (report.effort.softirq_ns, report.effort.steal_ns) = self.kernel.since_begin();
         report.effort.wall_ns = Span::from_secs_f64(wall_ns * 1e-9).as_ns();
         report.effort.operations = samples.len() as u64;

@@ -4,29 +4,27 @@
 //! orchestrator sleeps while it measures. Left out: how each thing is timed (`super::bench` over
 //! channels, `super::calls` and `super::clocks` without one).
 
-use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
-use plumb_sys::socket::Kind;
-use plumb_sys::{affinity, fd, process, signal, socket, timer};
+use plumb_sys::{affinity, process, signal, timer};
 
 use super::bench::{Bench, Trouble};
 use super::checksums::Checksums;
-use super::control::{Attach, Control, PeerReport, PeerTask, PeerToWorker, WorkerToPeer};
-use super::page::Page;
+use super::control::{Attach, WorkerToPeer};
+use super::partner::{Peer, Ties};
 use super::remote::{Site, crossing};
 use super::spec::{
-    BlockReport, BlockSpec, ChannelSpec, LaunchFacts, LaunchSpec, OrchestratorSays, Subject,
+    BlockReport, BlockSpec, ChannelSpec, LaunchFacts, LaunchSpec, OrchestratorSays, Subject, Wire,
     WorkerSays,
 };
 use super::visits::Fetch;
 use super::{calls, clocks, frame};
 use crate::clock::Stopwatch;
-use crate::local::{Channel, End, Handover, OpenError, Setup, Visitor, Watch, visit};
+use crate::local::{Attempt as _, Channel, End, Ground, OpenError, Setup, Visitor, Watch, visit};
 
 /// How often blocking calls are interrupted to look around.
 pub(crate) const TICK_US: u32 = 20_000;
@@ -36,6 +34,9 @@ const LONGEST_DATAGRAM: u64 = 1 << 16;
 
 /// Ticks after which a datagram counts as lost.
 pub(super) const PATIENCE_LOSSY_TICKS: u32 = 3;
+
+/// The same on a way between two hosts, of whose rate nothing is known.
+const PATIENCE_FAR_TICKS: u32 = 15;
 
 /// Runs a worker over standard input and output, which fetches pages as it is given; its exit code.
 pub fn main(fetch: Fetch) -> u8 {
@@ -135,41 +136,6 @@ fn without_channel(spec: &LaunchSpec, mut talk: Talk) -> io::Result<()> {
     })
 }
 
-/// What ties a worker to its peer beside the channel: a page and a control socket.
-struct Ties {
-    page: Page,
-    page_fd: OwnedFd,
-    own: OwnedFd,
-    theirs: OwnedFd,
-}
-
-impl Ties {
-    fn new() -> Result<Self, OpenError> {
-        let (page, page_fd) = Page::create().map_err(broken("share a page with the peer"))?;
-        let (own, theirs) =
-            socket::pair(Kind::Stream).map_err(broken("make a socket to the peer"))?;
-        Ok(Self { page, page_fd, own, theirs })
-    }
-
-    fn watch(&self, patience: u32) -> Result<Watch, OpenError> {
-        let fd = self.own.try_clone().map_err(broken("duplicate a socket"))?;
-        Ok(Watch::new(Arc::new(fd), patience, None))
-    }
-
-    /// Starts the peer with everything that it inherits.
-    fn start_peer(&self, handover: &Handover) -> Result<Child, OpenError> {
-        for fd in handover.fds.iter().chain([&self.page_fd, &self.theirs]) {
-            fd::set_inheritable(fd.as_fd(), true).map_err(broken("hand a descriptor over"))?;
-        }
-        start_peer(Path::new(SELF), "__peer", &self.theirs)
-            .map_err(broken("start the peer process"))
-    }
-}
-
-fn broken(what: &'static str) -> impl FnOnce(io::Error) -> OpenError {
-    move |source| OpenError::Io { what, source }
-}
-
 /// One channel's launch.
 struct Session {
     spec: LaunchSpec,
@@ -202,7 +168,7 @@ impl Visitor for Session {
         })?;
         drop(bench);
         // A peer that is gone already has quit.
-        drop(peer.control.say(&WorkerToPeer::Quit));
+        drop(peer.say(WorkerToPeer::Quit));
         peer.wait()
     }
 }
@@ -210,49 +176,38 @@ impl Visitor for Session {
 impl Session {
     /// Opens the channel, starts the peer and has it take over the other end.
     fn open<C: Channel>(&self) -> Result<(C::Local, Peer), OpenError> {
-        let ties = Ties::new()?;
         let patience = if C::Local::LOSSY { self.lossy_ticks() } else { self.patience_ticks() };
+        if let Ground::Host(host) = &self.site.ground {
+            let connection = host.steward.lock().connection();
+            let connection = connection.attempt("watch over the connection to the other host")?;
+            let watch = Watch::new(Arc::new(connection), patience, None);
+            let (end, handover) = C::open(&self.setup(&watch))?;
+            let mut peer = Peer::there(host.steward.clone());
+            peer.facts = host.steward.lock().facts.clone();
+            peer.facts.extend(handover.facts.into_iter().map(|(k, v)| (k.to_owned(), v)));
+            return Ok((end, peer));
+        }
+        let ties = Ties::new()?;
         let watch = ties.watch(patience)?;
-        let setup = Setup {
-            channel: &self.channel,
-            watch: &watch,
-            ground: &self.site.ground,
-            seed: self.spec.seed,
-        };
-        let (mut end, handover) = C::open(&setup)?;
+        let (mut end, handover) = C::open(&self.setup(&watch))?;
         let child = ties.start_peer(&handover)?;
         end.meet(child.id());
-        let peer = self.hand_over(ties, handover, child)?;
+        let attach = Attach {
+            channel: self.channel.clone(),
+            fds: Vec::new(),
+            numbers: Vec::new(),
+            page_fd: 0,
+            cpu: self.spec.cpu_peer,
+            ticks_per_ns: self.spec.ticks_per_ns,
+            is_apart: false,
+            seed: self.spec.seed,
+        };
+        let peer = ties.hand_over(handover, child, attach)?;
         Ok((end, peer))
     }
 
-    /// Has the peer take over its end of the channel.
-    fn hand_over(&self, ties: Ties, handover: Handover, child: Child) -> Result<Peer, OpenError> {
-        let attach = WorkerToPeer::Attach(Attach {
-            channel: self.channel.clone(),
-            fds: handover.fds.iter().map(AsRawFd::as_raw_fd).collect(),
-            numbers: handover.numbers,
-            page_fd: ties.page_fd.as_raw_fd(),
-            cpu: self.spec.cpu_peer,
-            ticks_per_ns: self.spec.ticks_per_ns,
-            seed: self.spec.seed,
-        });
-        let Ties { page, page_fd, own, theirs } = ties;
-        drop((handover.fds, page_fd, theirs));
-        let facts = handover.facts.into_iter().map(|(k, v)| (k.to_owned(), v)).collect();
-        let mut peer = Peer::new(Control::new(own), page, child);
-        peer.facts = facts;
-        let answer = peer.control.say(&attach).and_then(|()| peer.control.hear());
-        match answer.map_err(broken("hand the channel to the peer"))? {
-            PeerToWorker::Attached => Ok(peer),
-            PeerToWorker::Unavailable(reason) => Err(OpenError::Unavailable(reason)),
-            PeerToWorker::Failed(reason) => {
-                Err(broken("attach the peer")(io::Error::other(reason)))
-            }
-            PeerToWorker::Armed | PeerToWorker::Done(_) => {
-                Err(broken("attach the peer")(io::Error::from(io::ErrorKind::InvalidData)))
-            }
-        }
+    fn setup<'a>(&'a self, watch: &'a Watch) -> Setup<'a> {
+        Setup { channel: &self.channel, watch, ground: &self.site.ground, seed: self.spec.seed }
     }
 
     /// Ticks after which a datagram counts as lost: several of the path's own round trips.
@@ -260,7 +215,12 @@ impl Session {
         let Subject::Remote(remote) = &self.spec.subject else { return PATIENCE_LOSSY_TICKS };
         let exchange = remote.path.exchange_ns(LONGEST_DATAGRAM, LONGEST_DATAGRAM);
         let ticks = exchange.saturating_mul(3) / (u64::from(TICK_US) * 1_000);
-        PATIENCE_LOSSY_TICKS.saturating_add(u32::try_from(ticks).unwrap_or(u32::MAX))
+        let least = match &remote.path.wire {
+            // What rate it has is not known.
+            Wire::Host(_) => PATIENCE_FAR_TICKS,
+            _ => PATIENCE_LOSSY_TICKS,
+        };
+        least.saturating_add(u32::try_from(ticks).unwrap_or(u32::MAX))
     }
 
     fn patience_ticks(&self) -> u32 {
@@ -282,63 +242,6 @@ pub(super) fn told(error: OpenError) -> WorkerSays {
     match error {
         OpenError::Unavailable(reason) => WorkerSays::Unavailable(reason),
         broken @ OpenError::Io { .. } => WorkerSays::Failed(broken.to_string()),
-    }
-}
-
-/// The peer process as the worker knows it; killed when forgotten.
-#[derive(Debug)]
-pub(crate) struct Peer {
-    pub(crate) control: Control,
-    pub(crate) page: Page,
-    child: Child,
-    pub(super) facts: BTreeMap<String, String>,
-}
-
-impl Peer {
-    pub(super) fn new(control: Control, page: Page, child: Child) -> Self {
-        Self { control, page, child, facts: BTreeMap::new() }
-    }
-
-    /// Starts it on its part of a task.
-    pub(super) fn begin(&mut self, task: PeerTask) -> Result<(), Trouble> {
-        self.control.say(&WorkerToPeer::Begin(task))?;
-        match self.control.hear()? {
-            PeerToWorker::Armed => Ok(()),
-            other => Err(out_of_turn(&other)),
-        }
-    }
-
-    /// Its report, once its part is done.
-    pub(super) fn done(&mut self) -> Result<PeerReport, Trouble> {
-        match self.control.hear()? {
-            PeerToWorker::Done(report) => Ok(*report),
-            other => Err(out_of_turn(&other)),
-        }
-    }
-
-    /// Its process.
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// Waits until it is gone.
-    pub(super) fn wait(&mut self) -> io::Result<()> {
-        self.child.wait().map(drop)
-    }
-}
-
-fn out_of_turn(message: &PeerToWorker) -> Trouble {
-    Trouble::Broken(match message {
-        PeerToWorker::Failed(reason) => format!("the peer failed: {reason}"),
-        other => format!("the peer said {other:?} out of turn"),
-    })
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        // It may have ended by itself; either way it is reaped here.
-        drop(self.child.kill());
-        drop(self.child.wait());
     }
 }
 

@@ -7,6 +7,7 @@ use plumb_sys::socket::{self, IntOption, Kind};
 use super::end::{Attempt, Channel, Handover, OpenError, Setup};
 use super::message::{MessageEnd, UnixQueue};
 use super::stream::{SocketCalls, StreamEnd};
+use crate::harness::spec::SocketOptions;
 
 /// SOCK_STREAM.
 #[derive(Debug)]
@@ -18,7 +19,9 @@ impl Channel for SocketpairStream {
 
     fn open(setup: &Setup<'_>) -> Result<(Self::Local, Handover), OpenError> {
         let (here, there) = socket::pair(Kind::Stream).attempt("make a socket pair")?;
-        set_buffers(setup, [&here, &there])?;
+        for fd in [&here, &there] {
+            set_buffers(&setup.channel.options, fd)?;
+        }
         Ok((StreamEnd::new(setup, here, None)?, Handover::of([there])))
     }
 
@@ -64,14 +67,12 @@ impl Channel for SocketpairSeqpacket {
     }
 }
 
-/// Sets the buffers asked for on both sockets.
-pub(crate) fn set_buffers(setup: &Setup<'_>, sockets: [&OwnedFd; 2]) -> Result<(), OpenError> {
-    let Some(bytes) = setup.channel.options.buffer else { return Ok(()) };
+/// Sets the buffers asked for on a socket.
+pub(crate) fn set_buffers(options: &SocketOptions, fd: &OwnedFd) -> Result<(), OpenError> {
+    let Some(bytes) = options.buffer else { return Ok(()) };
     let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
-    for fd in sockets {
-        for option in [IntOption::SendBuffer, IntOption::ReceiveBuffer] {
-            socket::set_option(fd.as_fd(), option, bytes).attempt("set a socket buffer")?;
-        }
+    for option in [IntOption::SendBuffer, IntOption::ReceiveBuffer] {
+        socket::set_option(fd.as_fd(), option, bytes).attempt("set a socket buffer")?;
     }
     Ok(())
 }
@@ -81,7 +82,9 @@ pub(crate) fn open_messages(
     setup: &Setup<'_>,
     (here, there): (OwnedFd, OwnedFd),
 ) -> Result<(MessageEnd<UnixQueue>, Handover), OpenError> {
-    set_buffers(setup, [&here, &there])?;
+    for fd in [&here, &there] {
+        set_buffers(&setup.channel.options, fd)?;
+    }
     let part_max = part_max(&here)?;
     let local = MessageEnd::new(setup, UnixQueue(here), part_max)?;
     let mut handover = Handover::of([there]);

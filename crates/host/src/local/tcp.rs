@@ -10,8 +10,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use plumb_sys::socket::{self, IntOption};
 
 use super::end::{Attempt, Channel, Handover, OpenError, Setup};
+use super::ground::Ground;
 use super::socketpair::set_buffers;
 use super::stream::{SocketCalls, StreamEnd};
+use crate::harness::spec::SocketOptions;
 
 /// TCP over IPv4.
 #[derive(Debug)]
@@ -48,7 +50,14 @@ impl Channel for Tcp6 {
 }
 
 fn open(setup: &Setup<'_>, ipv6: bool) -> Result<(StreamEnd<SocketCalls>, Handover), OpenError> {
-    let (here, handover) = connected_pair(setup, ipv6)?;
+    let (here, handover) = match setup.ground {
+        Ground::Host(host) => {
+            let here = host.open(setup, ipv6, false)?;
+            let facts = facts(&here).attempt("read the socket's options")?;
+            (here, Handover { facts, ..Handover::default() })
+        }
+        _ => connected_pair(setup, ipv6)?,
+    };
     let options = &setup.channel.options;
     let local = StreamEnd::new(setup, here, None)?.with_quickack(options.quickack);
     Ok((local.with_window(options.window), handover))
@@ -72,25 +81,26 @@ pub(crate) fn connected_pair(
     let here = setup.ground.in_near(|| TcpStream::connect(address))?.attempt("connect")?;
     let (there, _) = listener.accept().attempt("accept")?;
     let (here, there) = (OwnedFd::from(here), OwnedFd::from(there));
-    set_buffers(setup, [&here, &there])?;
-    let options = &setup.channel.options;
     for fd in [&here, &there] {
-        socket::set_option(fd.as_fd(), IntOption::NoDelay, i32::from(options.nodelay))
-            .attempt("set TCP_NODELAY")?;
-        if let Some(us) = options.busy_poll_us {
-            let us = i32::try_from(us).unwrap_or(i32::MAX);
-            socket::set_option(fd.as_fd(), IntOption::BusyPoll, us).attempt("set SO_BUSY_POLL")?;
-        }
-        if let Some(name) = &options.congestion {
-            socket::set_congestion(fd.as_fd(), name).map_err(|error| refused(name, &error))?;
-        }
-    }
-    if let Some(window) = options.window {
-        set_window(&here, window)?;
-        set_window(&there, window)?;
+        set_options(&setup.channel.options, fd)?;
     }
     let facts = facts(&here).attempt("read the socket's options")?;
     Ok((here, Handover { fds: vec![there], numbers: Vec::new(), facts }))
+}
+
+/// Sets a launch's options on a connected socket.
+pub(crate) fn set_options(options: &SocketOptions, fd: &OwnedFd) -> Result<(), OpenError> {
+    set_buffers(options, fd)?;
+    socket::set_option(fd.as_fd(), IntOption::NoDelay, i32::from(options.nodelay))
+        .attempt("set TCP_NODELAY")?;
+    if let Some(us) = options.busy_poll_us {
+        let us = i32::try_from(us).unwrap_or(i32::MAX);
+        socket::set_option(fd.as_fd(), IntOption::BusyPoll, us).attempt("set SO_BUSY_POLL")?;
+    }
+    if let Some(name) = &options.congestion {
+        socket::set_congestion(fd.as_fd(), name).map_err(|error| refused(name, &error))?;
+    }
+    options.window.map_or(Ok(()), |window| set_window(fd, window))
 }
 
 /// Bounds the window that a socket offers, and gives it a buffer that never bounds it first.
@@ -124,6 +134,11 @@ fn refused(name: &str, error: &io::Error) -> OpenError {
         "this kernel does not offer the congestion control '{name}' ({error}); \
          see net.ipv4.tcp_available_congestion_control"
     ))
+}
+
+/// What the kernel made of a socket's options.
+pub(crate) fn facts_of(fd: &OwnedFd) -> Result<Vec<(&'static str, String)>, OpenError> {
+    facts(fd).attempt("read the socket's options")
 }
 
 fn facts(fd: &OwnedFd) -> io::Result<Vec<(&'static str, String)>> {

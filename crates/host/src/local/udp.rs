@@ -18,6 +18,7 @@ use super::end::{
 };
 use super::ground::Ground;
 use super::socketpair::set_buffers;
+use crate::harness::spec::SocketOptions;
 
 /// UDP over IPv4.
 #[derive(Debug)]
@@ -63,20 +64,31 @@ const PMTUDISC_DONT: i32 = 0;
 const PMTUDISC_PROBE: i32 = 3;
 
 fn open(setup: &Setup<'_>, ipv6: bool, limit: usize) -> Result<(UdpEnd, Handover), OpenError> {
-    let (here, there) = connected_pair(setup.ground, ipv6)?;
-    if let Some(allowed) = setup.channel.options.fragments {
-        let discover = if allowed { PMTUDISC_DONT } else { PMTUDISC_PROBE };
-        for fd in [&here, &there] {
-            socket::set_option(fd.as_fd(), IntOption::MtuDiscover, discover)
-                .attempt("set IP_MTU_DISCOVER")?;
+    let (here, there) = match setup.ground {
+        Ground::Host(host) => (host.open(setup, ipv6, true)?, None),
+        ground => {
+            let (here, there) = connected_pair(ground, ipv6)?;
+            (here, Some(there))
         }
+    };
+    for fd in there.iter().chain([&here]) {
+        set_datagram_options(&setup.channel.options, fd)?;
     }
-    set_buffers(setup, [&here, &there])?;
     let buffer =
         socket::option(here.as_fd(), IntOption::ReceiveBuffer).attempt("read SO_RCVBUF")?;
-    let mut handover = Handover::of([there]);
+    let mut handover = Handover::of(Vec::from_iter(there));
     handover.facts.push(("rcvbuf", buffer.to_string()));
     Ok((UdpEnd::new(setup, here, limit)?, handover))
+}
+
+/// Sets a launch's options on a socket.
+pub(crate) fn set_datagram_options(options: &SocketOptions, fd: &OwnedFd) -> Result<(), OpenError> {
+    if let Some(allowed) = options.fragments {
+        let discover = if allowed { PMTUDISC_DONT } else { PMTUDISC_PROBE };
+        socket::set_option(fd.as_fd(), IntOption::MtuDiscover, discover)
+            .attempt("set IP_MTU_DISCOVER")?;
+    }
+    set_buffers(options, fd)
 }
 
 fn attach(setup: &Setup<'_>, mut handover: Handover, limit: usize) -> Result<UdpEnd, OpenError> {

@@ -101,7 +101,9 @@ fn open_stream(
     let there = UnixStream::connect_addr(address).attempt("connect to a Unix socket")?;
     let (here, _) = listener.accept().attempt("accept on a Unix socket")?;
     let (here, there) = (OwnedFd::from(here), OwnedFd::from(there));
-    set_buffers(setup, [&here, &there])?;
+    for fd in [&here, &there] {
+        set_buffers(&setup.channel.options, fd)?;
+    }
     Ok((StreamEnd::new(setup, here, None)?, Handover::of([there])))
 }
 

@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 const ADDRESSES_MAX: usize = 32;
 
 /// All of them as text, IPv4 first.
-pub(super) fn of_this_host() -> Vec<String> {
+pub fn of_this_host() -> Vec<String> {
     let read = |name: &str| {
         fs::read_to_string(format!("/proc/thread-self/net/{name}")).unwrap_or_default()
     };

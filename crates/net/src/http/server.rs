@@ -37,6 +37,8 @@ pub struct Limits {
     pub connections: usize,
     /// Of them, from one address of IPv4, or 64 bits of IPv6.
     pub connections_per_address: usize,
+    /// Who alone may ask; everybody where nobody is named.
+    pub guest: Option<IpAddr>,
     /// How long a handshake, a request's head or the writing of an answer may take, and how long a
     /// connection may be idle.
     pub step: Duration,
@@ -44,7 +46,12 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { connections: 256, connections_per_address: 128, step: Duration::from_secs(10) }
+        Self {
+            connections: 256,
+            connections_per_address: 128,
+            guest: None,
+            step: Duration::from_secs(10),
+        }
     }
 }
 
@@ -245,6 +252,10 @@ async fn serve(stream: TcpStream, acceptor: TlsAcceptor, shared: &Shared) -> io:
 impl Shared {
     /// A place for one more connection, where there is one.
     fn enter(&self, address: IpAddr) -> Option<Place> {
+        if !self.is_welcome(address) {
+            self.counts.turned_away.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
         let address = origin(address);
         let mut by_address = self.open.by_address.lock().unwrap_or_else(PoisonError::into_inner);
         let here = by_address.entry(address).or_default();
@@ -260,6 +271,11 @@ impl Shared {
         self.open.total.fetch_add(1, Ordering::Relaxed);
         self.counts.connections.fetch_add(1, Ordering::Relaxed);
         Some(Place { shared: self.clone(), address })
+    }
+
+    /// Whether an address may be sent anything at all.
+    fn is_welcome(&self, address: IpAddr) -> bool {
+        self.limits.guest.is_none_or(|guest| guest.to_canonical() == address.to_canonical())
     }
 
     /// What a step gives, unless it takes too long.

@@ -5,7 +5,7 @@ use plumb_store::record::RunStatus;
 use plumb_store::sqlite::Mode;
 
 use super::output::{Failure, Output};
-use super::run::{Options, measure};
+use super::run::{Options, measure, require_host};
 use super::{Global, stored};
 use crate::plan::{Chosen, Plan};
 use crate::problem::{Exit, Problem};
@@ -32,6 +32,7 @@ impl Rerun {
     /// # Errors
     /// No such run, a run without a plan, or trouble while measuring.
     pub fn perform(self, global: &Global, output: &Output) -> Result<Exit, Failure> {
+        self.options.other.ask()?;
         let store = stored::open(global, Mode::Read)?;
         let id = store.find(&self.run).map_err(Problem::from)?;
         let run = store.header(&id).map_err(Problem::from)?;
@@ -51,6 +52,7 @@ impl Rerun {
         }
         let plan = Plan::from_toml(&run.plan_toml, &format!("the plan of {id}"))?;
         let mut plan = plan.with_chosen(&Chosen::parse(&self.options.set)?)?;
+        require_host(&plan, &run, &format!("plumb rerun {id}"))?;
         plan.seed = plan.seed.or(Some(run.seed));
         if let Some(preset) = self.options.preset() {
             plan.limits = preset.limits();

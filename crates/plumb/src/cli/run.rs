@@ -6,17 +6,19 @@
 use std::path::Path;
 
 use clap::Args;
-use plumb_analysis::document::{RunDocument, build};
+use plumb_analysis::document::{RunDocument, build, host};
 use plumb_base::time::Span;
 use plumb_host::stop;
 use plumb_host::topology::Topology;
-use plumb_store::record::{RunData, RunStatus};
+use plumb_store::record::{Run as Header, RunData, RunStatus};
 use plumb_store::sqlite::Mode;
 
 use super::output::{Failure, Output};
 use super::progress;
 use super::{Global, show, stored};
+use crate::experiment::path::is_host_level;
 use crate::experiment::{CellPlan, expand};
+use crate::net::far;
 use crate::plan::{Chosen, Estimate, Plan, Preset, duration};
 use crate::problem::{Exit, Problem};
 use crate::run as executor;
@@ -27,6 +29,7 @@ use crate::run as executor;
   plumb run latency.local --quick
   plumb run latency.local --set mechanism=pipe,tcp4 --set size=64,4Ki --set placement=same-cpu
   plumb run ipc --quick --budget 5m
+  plumb run latency.remote --quick --host user@host         between this host and another one
   plumb run ipc --plan > mine.toml       then edit it, and: plumb run mine.toml
   plumb run --resume last
 
@@ -78,6 +81,50 @@ pub struct Options {
     /// Print the plan as TOML, and measure nothing
     #[arg(long, conflicts_with = "json")]
     pub plan: bool,
+    /// The other host, where one is named
+    #[command(flatten)]
+    pub other: OtherHostOptions,
+}
+
+/// The other host of what has two.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Another host")]
+pub struct OtherHostOptions {
+    /// Measure what varies 'link' between this host and this other one: user@host, [address]:port or netns:NAME
+    #[arg(long, value_name = "HOST")]
+    pub host: Option<String>,
+    /// The command that runs another one there, instead of ssh: 'ip netns exec blue', 'docker exec -i box'
+    #[arg(long, value_name = "CMD")]
+    pub via: Option<String>,
+    /// The address that data goes to, instead of the host's own
+    #[arg(long, value_name = "ADDRESS")]
+    pub to: Option<String>,
+    /// The ssh program with its options
+    #[arg(long, value_name = "CMD", default_value = "ssh", env = "PLUMB_SSH")]
+    pub ssh: String,
+}
+
+impl OtherHostOptions {
+    /// Has this process go there, if a host is named.
+    ///
+    /// # Errors
+    /// How to reach it is said, and not which host.
+    pub fn ask(&self) -> Result<(), Problem> {
+        if self.host.is_none() && self.via.is_none() {
+            return match &self.to {
+                Some(_) => Err(Problem::usage("--to names an address of no host")
+                    .fix("name the host with --host")),
+                None => Ok(()),
+            };
+        }
+        far::ask(far::Asked {
+            host: self.host.clone(),
+            via: self.via.clone(),
+            to: self.to.clone(),
+            ssh: self.ssh.split_whitespace().map(str::to_owned).collect(),
+        });
+        Ok(())
+    }
 }
 
 fn parse_budget(text: &str) -> Result<Span, String> {
@@ -135,6 +182,7 @@ impl Run {
 /// # Errors
 /// No such experiment, study or file; a plan at fault; levels that do not exist.
 pub fn plan_of(what: &str, options: &Options) -> Result<Plan, Problem> {
+    options.other.ask()?;
     let chosen = Chosen::parse(&options.set)?;
     let path = Path::new(what);
     let is_file = path.extension().is_some_and(|extension| extension == "toml") || path.is_file();
@@ -188,6 +236,7 @@ fn resume(
     global: &Global,
     output: &Output,
 ) -> Result<Exit, Failure> {
+    options.other.ask()?;
     let store = stored::open(global, Mode::Read)?;
     let data = stored::load(&store, text)?;
     drop(store);
@@ -199,6 +248,7 @@ fn resume(
             .into());
     }
     let plan = Plan::from_toml(&data.run.plan_toml, &format!("the plan of {id}"))?;
+    require_host(&plan, &data.run, &format!("plumb run --resume {id}"))?;
     let (data, exit) = execute(options.limit(plan), Some(id), global, output)?;
     report(&data, output)?;
     Ok(measured_any(&data, exit, output))
@@ -214,6 +264,13 @@ pub fn execute(
     global: &Global,
     output: &Output,
 ) -> Result<(RunData, Exit), Failure> {
+    if far::is_asked() && !goes_to_host(&plan) {
+        return Err(Problem::usage("nothing of this plan goes to another host")
+            .because("--host is for experiments that vary 'link', at the level 'host'")
+            .fix("leave --host out, add --set link=host, or choose one such as latency.remote")
+            .into());
+    }
+    far::find()?;
     let cells = expand(&plan, &Topology::machine())?;
     let mut store = stored::open(global, Mode::Write)?;
     foretell(&plan, &cells, output);
@@ -226,15 +283,49 @@ pub fn execute(
     let data = store.load(&outcome.run_id).map_err(Problem::from)?;
     let exit = match outcome.status {
         RunStatus::Interrupted | RunStatus::Running => {
+            let options = data.run.notes.get(host::OPTIONS).map_or("", String::as_str);
+            let finish = format!("plumb run --resume {} {options}", outcome.run_id);
             output.remark(&format!(
-                "stopped: {}; finish it with: plumb run --resume {}",
-                outcome.stopped_by, outcome.run_id
+                "stopped: {}; finish it with: {}",
+                outcome.stopped_by,
+                finish.trim_end()
             ));
-            if stop::requests() > 0 { Exit::Interrupted } else { Exit::Fine }
+            let is_lost = data.run.notes.contains_key(host::LOST);
+            match (stop::requests() > 0, is_lost) {
+                (true, _) => Exit::Interrupted,
+                (false, true) => Exit::Trouble,
+                (false, false) => Exit::Fine,
+            }
         }
         _ => Exit::Fine,
     };
     Ok((data, exit))
+}
+
+/// Whether a plan, or what it leaves out on account of it, concerns another host.
+fn goes_to_host(plan: &Plan) -> bool {
+    let is_excluded = |id: &str| ["host.mtu", "host.coalescing"].contains(&id);
+    has_host_level(plan) || plan.experiments.iter().any(|planned| is_excluded(&planned.id))
+}
+
+fn has_host_level(plan: &Plan) -> bool {
+    let links = plan.experiments.iter().filter_map(|planned| planned.factors.get("link"));
+    links.flatten().any(|link| is_host_level(&link.to_string()))
+}
+
+/// Refuses to measure a stored run again without the host that it was measured against.
+///
+/// # Errors
+/// No host is named, and what was is told.
+pub fn require_host(plan: &Plan, run: &Header, command: &str) -> Result<(), Problem> {
+    if far::is_asked() || !has_host_level(plan) {
+        return Ok(());
+    }
+    let name = run.notes.get(host::NAME).map_or("another host", String::as_str);
+    let options = run.notes.get(host::OPTIONS).map_or("--host user@host", String::as_str);
+    Err(Problem::usage(format!("{} was measured against {name}", run.id))
+        .because("which host that is now, and how it is reached, is said anew each time")
+        .fix(format!("name it: {command} {options}")))
 }
 
 /// Says how much there is to measure and how long it will take.

@@ -50,7 +50,7 @@ impl Show {
 /// A run as a page: the ladder where it is one, the tables otherwise; then claims and ranks.
 pub fn page(document: &RunDocument, style: Style) -> String {
     if !document.ladder.is_empty() {
-        let mut text = terminal::summary::outer_link(document, style);
+        let mut text = terminal::summary::surroundings(document, style);
         text.push_str(&terminal::ladder::render(&document.ladder, style));
         text.push_str(&terminal::summary::unavailable(&document.unavailable, style));
         text.push_str(&terminal::summary::trust(&document.trust, style));

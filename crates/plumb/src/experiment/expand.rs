@@ -8,7 +8,7 @@ use plumb_base::time::Span;
 use plumb_host::topology::{Placement, Topology};
 use plumb_store::record::{Factors, Level};
 
-use super::path::{self, LINK, OUTER};
+use super::path::{self, HOST, LINK, OUTER};
 use super::resolve::RESPONSE;
 use super::{Action, CellPlan, Domain, Exclusion, Experiment, Form, Response, Setting, clock};
 use crate::plan::{Plan, PlannedExperiment};
@@ -149,6 +149,7 @@ fn actual(domain: Domain, name: &str, level: &Level, topology: &Topology) -> Vec
             vec![best.name().into()]
         }
         (_, Level::Text(word)) if name == LINK.name && word == OUTER => vec![path::outer_level()],
+        (_, Level::Text(word)) if name == LINK.name && word == HOST => vec![path::host_level()],
         _ => vec![level.clone()],
     }
 }

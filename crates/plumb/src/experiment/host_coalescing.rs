@@ -11,7 +11,7 @@ use super::bulk::{self, APART, CONTROL, RECEIVER_CPU, SENDER_CPU, STREAMED};
 use super::factor::{Domain, Factor, always, keep, words};
 use super::latency::LATENCY;
 use super::path::VETH;
-use super::{Experiment, Form, local, remote};
+use super::{Experiment, Form, local, path, remote};
 
 /// Throughput and latency against batching at the receiver.
 pub static HOST_COALESCING: Experiment = Experiment {
@@ -23,9 +23,14 @@ pub static HOST_COALESCING: Experiment = Experiment {
     factors: &[RECEIVE, APART, CONTROL],
     responses: &[STREAMED, SENDER_CPU, RECEIVER_CPU, LATENCY],
     form: |setting| {
+        if let Err(exclusion) =
+            path::as_devices_are("switch it with 'ethtool -K DEVICE gro on|off'")
+        {
+            return Form::Excluded(exclusion);
+        }
         let receive = setting.factors.text(RECEIVE.name).unwrap_or("each");
         let busy_poll_us = (receive == "busy-poll").then_some(BUSY_POLL_US);
-        let path = path(matches!(receive, "joined" | "busy-poll"));
+        let path = veth(matches!(receive, "joined" | "busy-poll"));
         let set = |options: &mut SocketOptions| options.busy_poll_us = busy_poll_us;
         if setting.response == LATENCY.name {
             if receive == "low-water" {
@@ -52,7 +57,7 @@ const BUSY_POLL_US: u32 = 50;
 const LOW_WATER: u32 = 32 << 10;
 
 /// A virtual Ethernet that carries packets and nothing longer.
-fn path(coalescing: bool) -> PathSpec {
+fn veth(coalescing: bool) -> PathSpec {
     PathSpec {
         name: format!("{VETH}, {}", if coalescing { "joined" } else { "each" }),
         wire: Wire::Veth,

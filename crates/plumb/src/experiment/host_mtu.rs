@@ -10,7 +10,7 @@ use plumb_store::record::Better;
 
 use super::bulk::{self, APART, CONTROL, RECEIVER_CPU, SENDER_CPU, STREAMED};
 use super::factor::{Domain, Factor, Reader, always, keep, numbers, words};
-use super::{Experiment, Response, local};
+use super::{Experiment, Form, Response, local, path};
 use crate::plan::Preset;
 
 /// Throughput and the cost of a packet against its size.
@@ -52,6 +52,10 @@ pub static HOST_MTU: Experiment = Experiment {
         RECEIVER_CPU,
     ],
     form: |setting| {
+        if let Err(exclusion) = path::as_devices_are("set the MTU with 'ip link set DEVICE mtu N'")
+        {
+            return Form::Excluded(exclusion);
+        }
         let mtu = bulk::number(setting.factors, MTU.name);
         let cuts = setting.factors.text("segmentation") == Some("on");
         let path = PathSpec {

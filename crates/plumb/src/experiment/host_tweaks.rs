@@ -34,7 +34,12 @@ pub static HOST_TWEAKS: Experiment = Experiment {
         let tweak = setting.factors.text(TWEAK.name).unwrap_or("none");
         let has = |name: &str| tweak == name || tweak == "all";
         let placement = if has("pinned") {
-            let place = setting.topology.resolve(Placement::OtherCpu);
+            let two = if path::is_host(setting.factors) {
+                Placement::OwnHost
+            } else {
+                Placement::OtherCpu
+            };
+            let place = setting.topology.resolve(two);
             place.map_err(|lack| Exclusion::Lacking(lack.to_string()))
         } else {
             Ok(Placement::Scheduler)

@@ -9,7 +9,7 @@ use plumb_host::topology::Placement;
 use plumb_store::record::{Factors, Level};
 
 use super::factor::{Domain, Factor, always, keep, numbers, words};
-use super::{Exclusion, LaunchGroup, Setting};
+use super::{Exclusion, LaunchGroup, Setting, path};
 use crate::plan::Preset;
 
 /// The ten message sizes of the local tables, in bytes (Zhao 2014).
@@ -29,7 +29,8 @@ pub(crate) const MECHANISM: Factor = Factor {
 /// Where the two processes run.
 pub(crate) const PLACEMENT: Factor = Factor {
     name: "placement",
-    meaning: "where the two processes run; other-cpu is the best of the others here",
+    meaning: "where the two processes run; other-cpu is the best of the others here, own-host the first CPU of each of \
+              two hosts",
     domain: Domain::Words(&[
         "same-cpu",
         "other-cpu",
@@ -38,6 +39,7 @@ pub(crate) const PLACEMENT: Factor = Factor {
         "same-socket",
         "other-socket",
         "scheduler",
+        "own-host",
     ]),
     levels: |preset| match preset {
         Preset::Quick | Preset::Default => words(&["same-cpu", "other-cpu"]),
@@ -153,12 +155,24 @@ pub(crate) fn place(setting: &Setting<'_>, wake: Wake) -> Result<Placement, Excl
     let Some(placement) = Placement::from_name(name) else {
         return Err(Exclusion::Impossible(format!("there is no placement '{name}'")));
     };
+    let is_apart = path::is_host(setting.factors);
+    let is_for_two = matches!(placement, Placement::OwnHost | Placement::Scheduler);
+    if is_apart && !is_for_two {
+        return Err(Exclusion::Impossible(format!(
+            "the CPUs of two hosts are no {name}: choose placement own-host or scheduler"
+        )));
+    }
+    if !is_apart && placement == Placement::OwnHost {
+        return Err(Exclusion::Impossible(
+            "both processes are on one host: own-host is for link=host alone".to_owned(),
+        ));
+    }
     if wake == Wake::Spin && placement == Placement::SameCpu {
         return Err(Exclusion::Impossible(
             "two processes that spin on one CPU only wait for each other's time slice".to_owned(),
         ));
     }
-    if wake == Wake::Spin && setting.topology.allowed().len() < 2 {
+    if wake == Wake::Spin && !is_apart && setting.topology.allowed().len() < 2 {
         return Err(Exclusion::Lacking(
             "spinning needs two CPUs, and one is allowed here".to_owned(),
         ));

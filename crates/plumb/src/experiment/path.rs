@@ -15,12 +15,13 @@ use plumb_store::record::{Factors, Level};
 use super::Exclusion;
 use super::factor::{Domain, Factor, Reader, always, keep, words};
 use crate::link::outer::outer_link;
+use crate::net::far;
 use crate::plan::Preset;
 
 /// What stands between the two sides.
 pub(crate) const LINK: Factor = Factor {
     name: "link",
-    meaning: "what stands between the two hosts; outer is the link that plumb itself runs behind",
+    meaning: "what stands between the two hosts; outer is the link that plumb itself runs behind, host the host of --host",
     domain: Domain::Read(&Reader { parse, describe }),
     levels: |preset| match (outer_link(), preset) {
         (Some(_), _) => words(&[OUTER]),
@@ -62,6 +63,10 @@ pub(crate) const LOOPBACK: &str = "loopback";
 pub(crate) const VETH: &str = "veth";
 /// The link that plumb runs behind.
 pub(crate) const OUTER: &str = "outer";
+/// Another host, reached by `--host`.
+pub(crate) const HOST: &str = "host";
+/// What a cell's level begins with that was measured against one: its name follows.
+const HOST_PREFIX: &str = "host:";
 /// What a cell's level begins with that was measured over it: the link's text follows.
 const OUTER_PREFIX: &str = "outer:";
 
@@ -69,6 +74,35 @@ const OUTER_PREFIX: &str = "outer:";
 pub(crate) fn outer_level() -> Level {
     outer_link()
         .map_or_else(|| OUTER.into(), |text| format!("{OUTER_PREFIX} {text}").as_str().into())
+}
+
+/// The level of cells measured against the other host: it says which one that is.
+pub(crate) fn host_level() -> Level {
+    far::found().map_or_else(
+        || HOST.into(),
+        |host| format!("{HOST_PREFIX} {}", host.spec.name).as_str().into(),
+    )
+}
+
+/// Whether a level of the factor is another host.
+pub(crate) fn is_host_level(level: &str) -> bool {
+    level == HOST || level.starts_with(HOST_PREFIX)
+}
+
+/// Whether a setting is measured against another host.
+pub(crate) fn is_host(factors: &Factors) -> bool {
+    factors.text(LINK.name).is_some_and(is_host_level)
+}
+
+/// Why something that is between two namespaces of one host is not measured when another host was asked for.
+pub(crate) fn as_devices_are(what: &str) -> Result<(), Exclusion> {
+    if !far::is_asked() {
+        return Ok(());
+    }
+    Err(Exclusion::Lacking(format!(
+        "plumb does not change the devices of real hosts: {what} on both, then run host.peak with the same --host, or \
+         leave --host out to measure it over a virtual Ethernet"
+    )))
 }
 
 /// Whether a cell is measured over that link.
@@ -85,7 +119,8 @@ const SMALL_FRAME: u64 = 128;
 /// Reads a level of the factor: a word, the name of a preset, or a link's text, which is kept in its
 /// one form.
 fn parse(text: &str) -> Result<Level, String> {
-    if matches!(text, LOOPBACK | VETH | OUTER)
+    if matches!(text, LOOPBACK | VETH | OUTER | HOST)
+        || text.strip_prefix(HOST_PREFIX).is_some_and(|name| name.starts_with(' '))
         || text.strip_prefix(OUTER_PREFIX).is_some_and(|text| text.starts_with(' '))
         || Named::named(text).is_some()
     {
@@ -99,7 +134,7 @@ fn parse(text: &str) -> Result<Level, String> {
 }
 
 fn describe() -> String {
-    let mut all = format!("{LOOPBACK}, {VETH}, {OUTER}");
+    let mut all = format!("{LOOPBACK}, {VETH}, {OUTER}, {HOST}");
     for preset in &PRESETS {
         // Writing to a string cannot fail.
         let _ = write!(all, ", {}", preset.name);
@@ -134,6 +169,21 @@ pub(crate) fn of(factors: &Factors) -> Result<Option<PathSpec>, Exclusion> {
             let device = DeviceOptions::default();
             let wire = Wire::Outer(text);
             Ok(Some(PathSpec { name, wire, mtu: MTU, round_trip_ns, rate, device }))
+        }
+        host if is_host_level(host) => {
+            let Some(host) = far::found() else {
+                return Err(Exclusion::Lacking(
+                    "no other host was named: name it with --host user@host, or choose another link".to_owned(),
+                ));
+            };
+            Ok(Some(PathSpec {
+                name: HOST.to_owned(),
+                wire: Wire::Host(host.spec.clone()),
+                mtu: MTU,
+                round_trip_ns: host.round_trip.as_ns(),
+                rate: None,
+                device: DeviceOptions::default(),
+            }))
         }
         name => link(name, name, MTU).map(Some),
     }
@@ -171,7 +221,9 @@ mod tests {
 
     #[test]
     fn a_link_is_a_word_a_preset_or_a_text_in_its_one_form() {
-        for text in [VETH, LOOPBACK, OUTER, "arpanet", "lan-1g", METROPOLITAN, LOSSY] {
+        for text in
+            [VETH, LOOPBACK, OUTER, HOST, "host: me@b", "arpanet", "lan-1g", METROPOLITAN, LOSSY]
+        {
             assert_eq!(parse(text), Ok(text.into()));
         }
         assert_eq!(

@@ -6,9 +6,13 @@
 
 use std::collections::BTreeMap;
 
+use plumb_host::topology::Placement;
 use plumb_store::record::{Factors, Level};
 
+use super::local::PLACEMENT;
+use super::path::{HOST, LINK, is_host_level};
 use super::{Domain, Experiment, Factor};
+use crate::net::far;
 use crate::plan::{PlannedExperiment, Preset};
 use crate::problem::Problem;
 
@@ -94,6 +98,7 @@ fn rest(
         };
         factors.insert(factor.name.to_owned(), levels);
     }
+    seat_on_own_hosts(request, driver, &mut factors);
     let responses = request.chosen.get(RESPONSE).or_else(|| request.proposed.get(RESPONSE));
     if let Some(responses) = responses {
         factors.insert(RESPONSE.to_owned(), responses.clone());
@@ -101,8 +106,40 @@ fn rest(
     factors
 }
 
-/// The levels of a factor, chosen, proposed or the preset's.
+/// Places processes on two hosts as processes on two hosts can be, unless the user has placed them.
+fn seat_on_own_hosts(
+    request: &Request,
+    driver: &Factors,
+    factors: &mut BTreeMap<String, Vec<Level>>,
+) {
+    if request.chosen.contains_key(PLACEMENT.name) {
+        return;
+    }
+    let is_host = |level: &Level| matches!(level, Level::Text(text) if is_host_level(text));
+    let links: Vec<Level> = match (driver.text(LINK.name), factors.get(LINK.name)) {
+        (Some(link), _) => vec![link.into()],
+        (None, links) => links.cloned().unwrap_or_default(),
+    };
+    let (some, all) = (links.iter().any(is_host), links.iter().all(is_host));
+    let Some(places) = factors.get_mut(PLACEMENT.name).filter(|_| some) else { return };
+    let own = Level::from(Placement::OwnHost.name());
+    if all {
+        places.retain(|place| *place == own || *place == Placement::Scheduler.name().into());
+    }
+    if places.is_empty() || (!all && !places.contains(&own)) {
+        places.push(own);
+    }
+}
+
+/// The levels of a factor, chosen, proposed or the preset's; of the link the other host, where one was named.
 fn open_levels(request: &Request, factor: &Factor, preset: Preset) -> Vec<Level> {
+    if factor.name == LINK.name
+        && far::is_asked()
+        && !request.chosen.contains_key(factor.name)
+        && let Ok(host) = factor.domain.parse(factor.name, HOST)
+    {
+        return vec![host];
+    }
     request
         .chosen
         .get(factor.name)
@@ -161,7 +198,7 @@ impl FactorKind {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::{factor, latency};
+    use crate::experiment::{factor, latency, remote, scaling_lan};
 
     #[test]
     fn mechanisms_of_one_size_are_planned_at_it_and_share_a_plan() {
@@ -193,6 +230,28 @@ mod tests {
         request.chosen.insert("congestion".to_owned(), factor::words(&["reno"]));
         let problem = resolve(&request, Preset::Quick).unwrap_err();
         assert!(problem.what.contains("congestion"), "{problem}");
+    }
+
+    #[test]
+    fn processes_on_two_hosts_are_placed_on_a_cpu_of_each_unless_the_user_places_them() {
+        let own = Level::from("own-host");
+        let placed = |experiment, links: &[&str], places: Option<&[&str]>| {
+            let mut request = Request::bare(experiment);
+            request.chosen.insert("link".to_owned(), factor::words(links));
+            if let Some(places) = places {
+                request.chosen.insert("placement".to_owned(), factor::words(places));
+            }
+            let plans = resolve(&request, Preset::Quick).unwrap();
+            plans.iter().flat_map(|plan| plan.factors["placement"].clone()).collect::<Vec<_>>()
+        };
+        // The link is the first factor of one of them, and another one of the other.
+        for experiment in [&scaling_lan::SCALING_LAN, &remote::LATENCY_REMOTE] {
+            assert_eq!(placed(experiment, &["host"], None), [own.clone()]);
+            let both = placed(experiment, &["host", "veth"], None);
+            assert!(both.contains(&own) && both.contains(&"same-cpu".into()), "{both:?}");
+            assert_eq!(placed(experiment, &["host"], Some(&["scheduler"])), ["scheduler".into()]);
+            assert!(!placed(experiment, &["veth"], None).contains(&own));
+        }
     }
 
     #[test]

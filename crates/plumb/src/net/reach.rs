@@ -25,7 +25,7 @@ const SAID_MAX: usize = 4 << 10;
 /// How long its last words are waited for.
 const SAID_LAST: Duration = Duration::from_secs(1);
 /// What the remote shell says when it has no plumb.
-const ABSENT: &str = "plumb-is-not-here";
+pub(super) const ABSENT: &str = "plumb-is-not-here";
 
 /// An agent that was started for this measurement, and the session with it.
 #[derive(Debug)]
@@ -121,16 +121,7 @@ impl Reached {
 fn command(place: &Place, ssh: &[String]) -> Result<Command, Problem> {
     let command = match &place.way {
         Way::Ssh { target, port } => {
-            let Some((program, options)) = ssh.split_first() else {
-                return Err(Problem::usage("--ssh names no program").fix("leave it away"));
-            };
-            let mut command = Command::new(program);
-            command.args(options).args(["-T", "-o", "ConnectTimeout=10"]);
-            if let Some(port) = port {
-                command.arg("-p").arg(port.to_string());
-            }
-            command.arg("--").arg(target).arg(remote_shell());
-            command
+            leading(target, *port, ssh, &[], &shell(Some("agent"), "--stdio"))?
         }
         Way::Paired(host) => {
             let program = std::env::current_exe().map_err(|error| {
@@ -157,11 +148,36 @@ fn command(place: &Place, ssh: &[String]) -> Result<Command, Problem> {
     Ok(command)
 }
 
-/// The copy that `--install` made goes first, because it is of this version.
-fn remote_shell() -> String {
+/// An ssh that runs a script there.
+///
+/// # Errors
+/// No program is named for it.
+pub(super) fn leading(
+    target: &str,
+    port: Option<u16>,
+    ssh: &[String],
+    options: &[&str],
+    script: &str,
+) -> Result<Command, Problem> {
+    let Some((program, own)) = ssh.split_first() else {
+        return Err(Problem::usage("--ssh names no program").fix("leave it away"));
+    };
+    let mut command = Command::new(program);
+    command.args(own).args(["-T", "-o", "ConnectTimeout=10"]).args(options);
+    if let Some(port) = port {
+        command.arg("-p").arg(port.to_string());
+    }
+    command.arg("--").arg(target).arg(script);
+    Ok(command)
+}
+
+/// A script that runs a subcommand of plumb there. The copy that `--install` made goes first, because it is of this
+/// version.
+pub(super) fn shell(subcommand: Option<&str>, last: &str) -> String {
+    let words = subcommand.map_or_else(|| last.to_owned(), |first| format!("{first} {last}"));
     format!(
-        "sh -c 'test -x \"$HOME/{CACHED}\" && exec \"$HOME/{CACHED}\" agent --stdio; \
-         command -v plumb >/dev/null 2>&1 && exec plumb agent --stdio; echo {ABSENT} >&2; exit 127'"
+        "sh -c 'test -x \"$HOME/{CACHED}\" && exec \"$HOME/{CACHED}\" {words}; \
+         command -v plumb >/dev/null 2>&1 && exec plumb {words}; echo {ABSENT} >&2; exit 127'"
     )
 }
 
@@ -210,9 +226,6 @@ fn explain(place: &Place, error: &ClientError, status: Option<ExitStatus>, said:
     if let (Way::Paired(_), Some((_, what))) = (&place.way, said.split_once("error: ")) {
         return in_its_words(what);
     }
-    let asked = &place.asked;
-    let lower = said.to_lowercase();
-    let has = |words: &[&str]| words.iter().any(|word| lower.contains(word));
     let last = said.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or_default();
     let ended = matches!(
         error,
@@ -222,39 +235,60 @@ fn explain(place: &Place, error: &ClientError, status: Option<ExitStatus>, said:
         let problem = of_client(error);
         return if last.is_empty() { problem } else { problem.because(last) };
     }
-    if has(&["could not resolve", "name or service not known"]) {
-        return Problem::usage(format!("the host '{asked}' is not known"))
-            .because(last)
-            .fix("check the name, or give an address");
-    }
-    if has(&["connection refused"]) {
-        return Problem::trouble(format!("'{asked}' refuses connections"))
-            .because(last)
-            .fix("start sshd there, name its port as host:port, or reach an agent with --via");
-    }
-    if has(&["timed out", "no route to host", "network is unreachable"]) {
-        return Problem::trouble(format!("'{asked}' does not answer"))
-            .because(last)
-            .fix("check that it is up and that no firewall is between");
-    }
-    if has(&["permission denied", "host key verification failed"]) {
-        return Problem::trouble(format!("'{asked}' does not let you in"))
-            .because(last)
-            .fix(format!("make this work first: ssh {asked} true"));
-    }
-    if has(&["cannot open network namespace"]) {
-        return Problem::usage(format!("there is no such network namespace: '{asked}'"))
-            .because(last)
-            .fix("'ip netns list' shows them");
-    }
-    let is_absent = status.and_then(|status| status.code()) == Some(127);
-    if is_absent || has(&[ABSENT, "command not found"]) {
-        return Problem::trouble(format!("there is no plumb on '{asked}'"))
-            .because("neither its search path nor ~/.cache/plumb has it")
-            .fix(format!("let plumb copy itself there: plumb net {asked} --install"));
+    if let Some(problem) = of_words(place, status.and_then(|status| status.code()), said) {
+        return problem;
     }
     let problem = of_client(error);
     if last.is_empty() { problem } else { problem.because(last) }
+}
+
+/// What keeps a command from leading there, by what it has said and how it ended; none where neither tells.
+pub(super) fn of_words(place: &Place, status: Option<i32>, said: &str) -> Option<Problem> {
+    let asked = &place.asked;
+    let lower = said.to_lowercase();
+    let has = |words: &[&str]| words.iter().any(|word| lower.contains(word));
+    let last = said.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or_default();
+    if has(&["could not resolve", "name or service not known"]) {
+        return Some(
+            Problem::usage(format!("the host '{asked}' is not known"))
+                .because(last)
+                .fix("check the name, or give an address"),
+        );
+    }
+    let trouble = |what: String, fix: String| Some(Problem::trouble(what).because(last).fix(fix));
+    if has(&["connection refused"]) {
+        return trouble(
+            format!("'{asked}' refuses connections"),
+            "start sshd there, name its port as host:port, or reach an agent with --via".to_owned(),
+        );
+    }
+    if has(&["timed out", "no route to host", "network is unreachable"]) {
+        return trouble(
+            format!("'{asked}' does not answer"),
+            "check that it is up and that no firewall is between".to_owned(),
+        );
+    }
+    if has(&["permission denied", "host key verification failed"]) {
+        return trouble(
+            format!("'{asked}' does not let you in"),
+            format!("make this work first: ssh {asked} true"),
+        );
+    }
+    if has(&["cannot open network namespace"]) {
+        return Some(
+            Problem::usage(format!("there is no such network namespace: '{asked}'"))
+                .because(last)
+                .fix("'ip netns list' shows them"),
+        );
+    }
+    if status == Some(127) || has(&[ABSENT, "command not found"]) {
+        return Some(
+            Problem::trouble(format!("there is no plumb on '{asked}'"))
+                .because("neither its search path nor ~/.cache/plumb has it")
+                .fix(format!("let plumb copy itself there: plumb net {asked} --install")),
+        );
+    }
+    None
 }
 
 /// A problem as plumb prints it.

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use plumb_base::time::Span;
-use plumb_host::harness::spec::{Subject, Task, Wire};
+use plumb_host::harness::spec::{Task, Wire};
 
 use super::Limits;
 use crate::experiment::{Action, CellPlan, LaunchGroup};
@@ -98,13 +98,7 @@ impl Round {
 }
 
 fn has_link(group: &LaunchGroup) -> bool {
-    let path = match &group.subject {
-        Subject::Remote(remote) => Some(&remote.path),
-        Subject::Streams(streams) => streams.path.as_ref(),
-        Subject::Visits(visits) => visits.path.as_ref(),
-        _ => None,
-    };
-    path.is_some_and(|path| matches!(path.wire, Wire::Link(_)))
+    group.subject.path().is_some_and(|path| matches!(path.wire, Wire::Link(_)))
 }
 
 /// Time that a block spends waiting for datagrams that were lost.

@@ -15,6 +15,7 @@ use super::flags::Flags;
 use super::ledger::Ledger;
 use crate::experiment::{Action, CellPlan};
 use crate::link::outer::outer_link;
+use crate::net::far;
 use crate::plan::Plan;
 use crate::problem::Problem;
 
@@ -76,12 +77,20 @@ fn provenance() -> BTreeMap<String, String> {
     facts
 }
 
-/// What is known before anything is measured: the clock, and the link that all of this runs behind.
+/// What is known before anything is measured: the clock, the link that all of this runs behind, and the other host.
 fn notes(clock: &Clock) -> BTreeMap<String, String> {
     let mut notes = clock.notes();
+    notes.extend(surroundings());
+    notes
+}
+
+/// The link that all of this runs behind, and the other host.
+fn surroundings() -> BTreeMap<String, String> {
+    let mut notes = BTreeMap::new();
     if let Some(link) = outer_link() {
         notes.insert(OUTER_LINK.to_owned(), link);
     }
+    notes.extend(far::found().map(|host| host.notes.clone()).unwrap_or_default());
     notes
 }
 
@@ -106,7 +115,7 @@ fn refuse_other_settings(run: &Run) -> Result<(), Problem> {
     let now = Run {
         code_version: CODE_VERSION.to_owned(),
         provenance: provenance(),
-        notes: outer_link().map(|link| (OUTER_LINK.to_owned(), link)).into_iter().collect(),
+        notes: surroundings(),
         ..run.clone()
     };
     let differences = compare::differences(run, &now);

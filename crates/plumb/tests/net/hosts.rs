@@ -44,6 +44,12 @@ impl Hosts {
         format!("nsenter --net=/proc/{}/ns/net", self.holder.id())
     }
 
+    /// Leaves the far host without a name by which it could be entered.
+    pub fn forget_far(&mut self) {
+        self.holder.kill().ok();
+        self.holder.wait().ok();
+    }
+
     /// What gives an agent's standard streams there, not over the network between the two.
     pub fn via(&self) -> String {
         format!("{} {PLUMB} agent --stdio", self.enter_far())
@@ -98,7 +104,6 @@ impl Hosts {
 
 impl Drop for Hosts {
     fn drop(&mut self) {
-        self.holder.kill().ok();
-        self.holder.wait().ok();
+        self.forget_far();
     }
 }

@@ -1,5 +1,5 @@
-//! `plumb net` as its users run it: over an agent's standard streams, between namespaces, over ssh; and an agent among
-//! strangers.
+//! `plumb net` as its users run it: over an agent's standard streams, between namespaces, over ssh; an agent among
+//! strangers; and experiments against another host.
 //!
 //! Left out: the protocol and the engines, which `plumb-net` tests, and how precise the figures are
 //! (`tools/net_settings.py`).
@@ -7,6 +7,7 @@
 #![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod daemon;
+mod far;
 mod hosts;
 mod lost;
 mod nat;

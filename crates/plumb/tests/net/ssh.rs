@@ -143,5 +143,15 @@ fn the_three_commands_of_the_readme_lead_from_a_clone_to_a_first_result_over_ssh
     let again = ["net", "root@10.77.0.2:2222", "--ssh", &ssh, "--only", "idle", "--idle", "300ms"];
     let output = hosts.plumb(&again);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    // The copy is what the experiments' far processes are started from as well.
+    let run =
+        ["run", "latency.remote", "--quick", "--launches", "1", "--set", "mechanism=tcp4,udp4"];
+    let there = ["--set", "size=64", "--host", "root@10.77.0.2:2222", "--ssh", &ssh];
+    let output = hosts.plumb(&[&run[..], &there].concat());
+    let measured = String::from_utf8_lossy(&output.stdout);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{measured}\n{said}\n{}", sshd.said());
+    let told = measured.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(told.contains("Measured against host root@10.77.0.2:2222 at 10.77.0.2"), "{measured}");
     println!("{script}\n{page}");
 }

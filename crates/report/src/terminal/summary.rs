@@ -15,7 +15,7 @@ use crate::{name, study, value};
 
 /// Results by experiment and response, then what was not measured, then the trust statement.
 pub fn render(document: &RunDocument, style: Style) -> String {
-    let mut out = outer_link(document, style);
+    let mut out = surroundings(document, style);
     let mut told: BTreeSet<&str> = BTreeSet::new();
     for section in section::sections(&document.results) {
         if told.insert(section.experiment) {
@@ -47,9 +47,9 @@ pub fn render(document: &RunDocument, style: Style) -> String {
 }
 
 /// The link that the run was behind, before anything else; empty where there was none.
-pub fn outer_link(document: &RunDocument, style: Style) -> String {
+pub fn surroundings(document: &RunDocument, style: Style) -> String {
     let mut out = String::new();
-    if let Some(sentence) = section::outer_link(document) {
+    if let Some(sentence) = section::surroundings(document) {
         put(&mut out, &sentence, Ink::Warn, 0, style);
         out.push('\n');
     }

@@ -14,7 +14,7 @@ const MARKS_MAX: u32 = 100;
 /// What a transfer delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Arrived {
-    /// The counter when the last of it had arrived.
+    /// The counter when the last of it had arrived; of datagrams from another host, nanoseconds since the first had.
     pub(super) at: u64,
     /// How many messages it was.
     pub(super) messages: NonZeroU64,
@@ -47,10 +47,10 @@ impl<E: End> Bench<'_, E> {
         Ok(())
     }
 
-    /// One transfer of `count` messages and its acknowledgement: what arrived, if anything did.
+    /// One transfer of `count` messages, which the peer has been told, and its acknowledgement: what arrived, if
+    /// anything did.
     #[inline]
     pub(super) fn transfer(&mut self, count: u64) -> Result<Option<Arrived>, Fault> {
-        self.peer.page.set_count(count);
         if E::LOSSY {
             return self.transfer_lossy(count);
         }

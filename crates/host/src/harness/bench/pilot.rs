@@ -63,6 +63,7 @@ impl<E: End> Bench<'_, E> {
         )]
         let mut count = (spec.duration_ns as f64 / acked_ns).clamp(1.0, 16.0) as u64;
         loop {
+            self.peer.set_count(count)?;
             let start = self.watch.begin();
             match self.transfer(count) {
                 Err(Fault::TimedOut) if E::LOSSY => {}

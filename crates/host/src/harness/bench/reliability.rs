@@ -32,6 +32,7 @@ impl<E: End> Bench<'_, E> {
             _ => u64::MAX,
         };
         self.begin(Role::Sink, 0)?;
+        self.peer.set_count(1)?;
         let one_ns = self.pilot(spec, |bench| bench.transfer(1).map(drop))?;
         self.finish_sink()?;
         #[expect(
@@ -44,7 +45,7 @@ impl<E: End> Bench<'_, E> {
         // The pilot numbered its messages; the check expects the pattern, or numbers from 1.
         self.tx = payload::pattern(self.seed, self.size);
         self.end.prepare(&self.tx, &mut self.rx)?;
-        self.peer.page.set_count(count);
+        self.peer.set_count(count)?;
         self.begin(Role::Check, pause_ns)?;
         self.number = 0;
         let effort = self.effort();

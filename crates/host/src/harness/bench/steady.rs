@@ -47,7 +47,7 @@ impl<E: End> Bench<'_, E> {
             }
         }
         let mut report = self.report(&effort, messages);
-        self.peer.page.set_stop(true);
+        self.peer.set_stop(true)?;
         loop {
             self.end.receive(&mut self.rx, self.size)?;
             if self.rx[0] == 1 {

@@ -61,7 +61,10 @@ impl Tracepoints {
         }
         let unavailable = |e: crate::trace::TraceUnavailable| Trouble::Impossible(e.to_string());
         let hit_ns = ProbeCost::measure_hit_ns(here, bench.watch).map_err(unavailable)?;
-        let shape = Shape { worker: std::process::id(), peer: bench.peer.pid() };
+        let Some(peer) = bench.peer.pid() else {
+            return Err(Trouble::Impossible("nobody looks into another host".to_owned()));
+        };
+        let shape = Shape { worker: std::process::id(), peer };
         Ok(Self {
             shape,
             cpus: vec![here, there],

@@ -7,9 +7,9 @@ use crate::harness::bench::Trouble;
 use crate::harness::canary::Canary;
 use crate::harness::control::{PeerTask, PeerToWorker, Role, WorkerToPeer};
 use crate::harness::effort::KernelTimes;
+use crate::harness::partner::Peer;
 use crate::harness::sampler;
 use crate::harness::spec::{BlockReport, BlockSpec, LaunchSpec, Task};
-use crate::harness::worker::Peer;
 
 /// Measures one block of a replay.
 pub(super) fn measure(
@@ -27,9 +27,9 @@ pub(super) fn measure(
     let start = watch.begin();
     let (duration_ns, samples_max) = (spec.duration_ns, spec.samples_max);
     let role = Role::Replay { cold, duration_ns, samples_max };
-    peer.control.say(&WorkerToPeer::Begin(PeerTask { role, size: frame, ack: 0 }))?;
+    peer.say(WorkerToPeer::Begin(PeerTask { role, size: frame, ack: 0 }))?;
     let done = loop {
-        match peer.control.hear()? {
+        match peer.hear()? {
             PeerToWorker::Armed => {}
             PeerToWorker::Done(report) => break *report,
             PeerToWorker::Unavailable(why) | PeerToWorker::Failed(why) => {

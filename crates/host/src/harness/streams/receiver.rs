@@ -18,7 +18,7 @@ use plumb_sys::socket::{self, IntOption};
 use plumb_sys::timer;
 
 use super::share::Share;
-use super::source::{LAST, SourceToWorker, WorkerToSource};
+use super::source::{LAST, Note, SourceToWorker, WorkerToSource};
 use super::tweaks::{Buffer, thread};
 use super::{Source, StreamsSpec};
 use crate::clock::Stopwatch;
@@ -28,6 +28,7 @@ use crate::harness::effort::{CpuReading, KernelTimes};
 use crate::harness::remote::Site;
 use crate::harness::spec::{BlockReport, BlockSpec, CpuUse, PartReport, Task};
 use crate::harness::{payload, sampler};
+use crate::local::Ground;
 
 /// Intervals of a block: enough to find its warm-up.
 const INTERVALS: u64 = 40;
@@ -62,7 +63,8 @@ struct Mark {
     ticks: u64,
     bytes: u64,
     receiver_cpu_ns: u64,
-    sender_cpu_ns: u64,
+    /// None of a process of another host.
+    sender_cpu_ns: Option<u64>,
 }
 
 /// What a block was, apart from its samples.
@@ -90,8 +92,8 @@ impl Receiver {
         let packets = self.site.packets_received();
         let Course { marks, mut report, received } = self.course(block, size, &mut buffers)?;
         let packets = packets.zip(self.site.packets_received());
-        let (messages, sender) = match self.source.control.hear()? {
-            SourceToWorker::Stopped { messages, cpu } => (messages, cpu),
+        let (messages, (sender, notes)) = match self.source.hear()? {
+            SourceToWorker::Stopped { messages, cpu, notes } => (messages, (cpu, notes)),
             SourceToWorker::Failed(reason) => {
                 return Err(Trouble::Broken(format!("the sender failed: {reason}")));
             }
@@ -113,7 +115,10 @@ impl Receiver {
             report.counters.insert("packets".to_owned(), packets);
         }
         self.site.tell(&mut report);
-        self.fill(&marks, packets_a_byte, block, &mut report);
+        self.fill(&marks, packets_a_byte, &costs_of(&notes, size), block, &mut report);
+        if share.is_some() {
+            self.share_there(false)?;
+        }
         drop(share);
         report.effort.canary_ns = canary.after();
         Ok(report)
@@ -127,7 +132,6 @@ impl Receiver {
         buffers: &mut [Buffer],
     ) -> Result<Course, Trouble> {
         let tallies: Vec<Tally> = buffers.iter().map(|_| Tally::default()).collect();
-        let sender = self.source.child.id();
         let mut marks = Vec::with_capacity(usize::try_from(INTERVALS).unwrap_or(0) + 1);
         std::thread::scope(|scope| {
             let receivers = match self.receivers(scope, &tallies, buffers) {
@@ -137,7 +141,7 @@ impl Receiver {
                     return Err(Trouble::Broken(format!("cannot receive: {error}")));
                 }
             };
-            let outcome = self.watch_over(block, size, sender, &tallies, &receivers, &mut marks);
+            let outcome = self.watch_over(block, size, &tallies, &receivers, &mut marks);
             if outcome.is_err() {
                 self.give_up();
             }
@@ -179,14 +183,14 @@ impl Receiver {
         &mut self,
         block: &BlockSpec,
         size: usize,
-        sender: u32,
         tallies: &[Tally],
         receivers: &[ScopedJoinHandle<'_, io::Result<u64>>],
         marks: &mut Vec<Mark>,
     ) -> Result<BlockReport, Trouble> {
         self.set_low_water(self.spec.low_water)?;
-        self.source.control.say(&WorkerToSource::Begin { size: size as u64 })?;
-        match self.source.control.hear()? {
+        let note_every_ns = self.source.is_apart().then_some(block.duration_ns / PARTS as u64);
+        self.source.say(WorkerToSource::Begin { size: size as u64, note_every_ns })?;
+        match self.source.hear()? {
             SourceToWorker::Begun => {}
             SourceToWorker::Failed(reason) => {
                 return Err(Trouble::Broken(format!("the sender failed: {reason}")));
@@ -196,11 +200,11 @@ impl Receiver {
         self.kernel.begin();
         let (ticks, cpu) = (timer::ticks(), CpuReading::now());
         let interval = self.watch.ticks((block.duration_ns / INTERVALS) as f64).max(1);
-        let first = self.mark(sender, tallies)?;
+        let first = self.mark(tallies)?;
         marks.push(first);
         for index in 1..=INTERVALS {
             self.sleep_until(first.ticks.wrapping_add(interval * index));
-            marks.push(self.mark(sender, tallies)?);
+            marks.push(self.mark(tallies)?);
             if receivers.iter().any(ScopedJoinHandle::is_finished) {
                 return Err(Trouble::Broken("a stream ended before its time".to_owned()));
             }
@@ -216,7 +220,7 @@ impl Receiver {
         report.counters.insert("interruptions".to_owned(), interruptions);
         // What remains may be less than the mark.
         self.set_low_water(self.spec.low_water.and(Some(1)))?;
-        self.source.control.say(&WorkerToSource::Stop)?;
+        self.source.say(WorkerToSource::Stop)?;
         Ok(report)
     }
 
@@ -225,7 +229,16 @@ impl Receiver {
             return Ok(None);
         }
         let share = Share::leave(&self.slowed, self.spec.cpu_percent);
-        share.map(Some).map_err(|error| Trouble::Broken(error.to_string()))
+        let share = share.map_err(|error| Trouble::Broken(error.to_string()))?;
+        self.share_there(true)?;
+        Ok(Some(share))
+    }
+
+    /// The same on another host, where the sender is on one.
+    fn share_there(&self, is_taken: bool) -> Result<(), Trouble> {
+        let Ground::Host(host) = &self.site.ground else { return Ok(()) };
+        let shared = host.steward.lock().share(is_taken);
+        shared.map_err(|error| Trouble::Broken(error.to_string()))
     }
 
     fn set_low_water(&self, bytes: Option<u32>) -> Result<(), Trouble> {
@@ -246,9 +259,8 @@ impl Receiver {
         }
     }
 
-    fn mark(&self, sender: u32, tallies: &[Tally]) -> Result<Mark, Trouble> {
-        let sender_cpu_ns = clock::process_cpu_ns(sender)
-            .map_err(|error| Trouble::Broken(format!("the sender is gone: {error}")))?;
+    fn mark(&self, tallies: &[Tally]) -> Result<Mark, Trouble> {
+        let sender_cpu_ns = self.source.cpu_ns()?;
         Ok(Mark {
             ticks: self.watch.end(),
             bytes: tallies.iter().map(|tally| tally.0.load(Relaxed)).sum(),
@@ -285,6 +297,7 @@ impl Receiver {
         &self,
         marks: &[Mark],
         packets_a_byte: Option<f64>,
+        costs: &[f64],
         block: &BlockSpec,
         report: &mut BlockReport,
     ) {
@@ -305,7 +318,11 @@ impl Receiver {
         let bytes = |a: Mark, b: Mark| (b.bytes - a.bytes) as f64;
         let seconds = |a: Mark, b: Mark| self.watch.ns(b.ticks.wrapping_sub(a.ticks)) * 1e-9;
         let of = |ns: u64, before: u64| ns.saturating_sub(before) as f64;
-        let sender = |a: Mark, b: Mark| of(b.sender_cpu_ns, a.sender_cpu_ns);
+        // What is not known is no number, and left out below.
+        let sender = |a: Mark, b: Mark| match (b.sender_cpu_ns, a.sender_cpu_ns) {
+            (Some(now), Some(before)) => of(now, before),
+            _ => f64::NAN,
+        };
         let receiver = |a: Mark, b: Mark| of(b.receiver_cpu_ns, a.receiver_cpu_ns);
         let mut add = |response: &str, samples: Vec<f64>| {
             report.parts.push(PartReport {
@@ -317,7 +334,14 @@ impl Receiver {
             });
         };
         add("throughput", each(&|a, b| bytes(a, b) / seconds(a, b)));
-        add("sender-cpu", each(&|a, b| bytes(a, b) / (sender(a, b) * 1e-9)));
+        if self.source.is_apart() {
+            // Without the parts in which the streams began.
+            let intervals = rates.len().max(1);
+            let first = (warmup * costs.len()).div_ceil(intervals).min(costs.len());
+            add("sender-cpu", costs[first..].to_vec());
+        } else {
+            add("sender-cpu", each(&|a, b| bytes(a, b) / (sender(a, b) * 1e-9)));
+        }
         add("receiver-cpu", each(&|a, b| bytes(a, b) / (receiver(a, b) * 1e-9)));
         if let Some(packets) = packets_a_byte {
             add("packets", each(&|a, b| packets * bytes(a, b) / seconds(a, b)));
@@ -340,6 +364,16 @@ fn ends(marks: usize) -> impl Iterator<Item = usize> {
     let intervals = marks.saturating_sub(1);
     let parts = PARTS.min(intervals);
     (0..=parts).filter(move |_| parts > 0).map(move |part| intervals * part / parts)
+}
+
+/// Bytes for each second of CPU between two notes of a sender and the next.
+fn costs_of(notes: &[Note], size: usize) -> Vec<f64> {
+    let between = |pair: &[Note]| {
+        let messages = pair[1].messages.saturating_sub(pair[0].messages);
+        let ns = pair[1].cpu_ns.saturating_sub(pair[0].cpu_ns);
+        messages as f64 * size as f64 / (ns as f64 * 1e-9)
+    };
+    notes.windows(2).map(between).filter(|value| value.is_finite()).collect()
 }
 
 /// The kernel's share of the CPU time of both processes.

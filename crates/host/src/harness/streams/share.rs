@@ -39,14 +39,14 @@ type Answer = Result<(), String>;
 
 /// The process as the worker knows it; killed when forgotten.
 #[derive(Debug)]
-pub(super) struct Share {
+pub(in crate::harness) struct Share {
     #[expect(dead_code, reason = "held, not read")]
     process: Subordinate,
 }
 
 impl Share {
     /// Leaves this percentage of each of these CPUs to others, from when it returns.
-    pub(super) fn leave(cpus: &[u32], percent: u8) -> Result<Self, OpenError> {
+    pub(in crate::harness) fn leave(cpus: &[u32], percent: u8) -> Result<Self, OpenError> {
         let mut process = Subordinate::start(WORD, "start the process that takes CPU time away")?;
         let broken = |source| OpenError::Io { what: "take CPU time away", source };
         process.control.say(&Orders { cpus: cpus.to_vec(), percent }).map_err(broken)?;

@@ -6,9 +6,10 @@
 use std::io;
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
+use plumb_sys::clock::{self, Clock};
 use plumb_sys::{affinity, fd, socket};
 use serde::{Deserialize, Serialize};
 
@@ -28,13 +29,15 @@ pub(super) const LAST: u8 = 1;
 
 /// What the worker says.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum WorkerToSource {
+pub(crate) enum WorkerToSource {
     /// Take over the far ends.
     Attach(Attach),
     /// Send messages of this size on every stream.
     Begin {
         /// In bytes.
         size: u64,
+        /// How often to note what was sent and what that has cost, for who cannot read this process' CPU clock.
+        note_every_ns: Option<u64>,
     },
     /// Send one message more on every stream, the last.
     Stop,
@@ -44,20 +47,20 @@ pub(super) enum WorkerToSource {
 
 /// All that the sender needs.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Attach {
+pub(crate) struct Attach {
     /// The far ends' inherited descriptors by number.
-    pub(super) fds: Vec<i32>,
+    pub(crate) fds: Vec<i32>,
     /// The CPUs to run on; any where empty.
-    pub(super) cpus: Vec<u32>,
+    pub(crate) cpus: Vec<u32>,
     /// What it asks of the kernel for itself.
-    pub(super) tweaks: Tweaks,
+    pub(crate) tweaks: Tweaks,
     /// Seed of the launch.
-    pub(super) seed: u64,
+    pub(crate) seed: u64,
 }
 
 /// What the sender says.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum SourceToWorker {
+pub(crate) enum SourceToWorker {
     /// It has the far ends.
     Attached,
     /// This host does not allow it.
@@ -70,10 +73,29 @@ pub(super) enum SourceToWorker {
         messages: Vec<u64>,
         /// CPU time since it began.
         cpu: CpuUse,
+        /// What was noted meanwhile.
+        notes: Vec<Note>,
     },
     /// Something broke.
     Failed(String),
 }
+
+/// What was sent so far, and what it has cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Note {
+    /// Messages of all streams.
+    pub(crate) messages: u64,
+    /// CPU time of the process.
+    pub(crate) cpu_ns: u64,
+}
+
+/// Most of them: many times what a block is told to have.
+const NOTES_MAX: usize = 1_000;
+
+/// Messages of one stream so far, on a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Tally(AtomicU64);
 
 /// Runs a sender whose control socket is the inherited descriptor that the second argument names; its exit
 /// code.
@@ -95,9 +117,9 @@ fn serve(control_fd: OwnedFd) -> io::Result<()> {
         return control.say(&SourceToWorker::Refused(reason));
     }
     control.say(&SourceToWorker::Attached)?;
-    while let WorkerToSource::Begin { size } = control.hear()? {
-        let answer = match send_all(&attach, &sockets, size, &mut control) {
-            Ok((messages, cpu)) => SourceToWorker::Stopped { messages, cpu },
+    while let WorkerToSource::Begin { size, note_every_ns } = control.hear()? {
+        let answer = match send_all(&attach, &sockets, size, note_every_ns, &mut control) {
+            Ok(stopped) => stopped,
             Err(error) => SourceToWorker::Failed(error.to_string()),
         };
         control.say(&answer)?;
@@ -105,13 +127,14 @@ fn serve(control_fd: OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Sends on every stream until told to stop: messages of each, and the CPU time of all.
+/// Sends on every stream until told to stop: what it says of that.
 fn send_all(
     attach: &Attach,
     sockets: &[TcpStream],
     size: u64,
+    note_every_ns: Option<u64>,
     control: &mut Control,
-) -> io::Result<(Vec<u64>, CpuUse)> {
+) -> io::Result<SourceToWorker> {
     let size = usize::try_from(size).map_err(io::Error::other)?;
     let pattern = payload::pattern(attach.seed, size);
     let mut buffers = Vec::with_capacity(sockets.len());
@@ -121,13 +144,14 @@ fn send_all(
         buffers.push(buffer);
     }
     let stop = AtomicBool::new(false);
+    let tallies: Vec<Tally> = sockets.iter().map(|_| Tally::default()).collect();
     std::thread::scope(|scope| {
         let mut senders = Vec::with_capacity(sockets.len());
-        for (socket, buffer) in sockets.iter().zip(&mut buffers) {
+        for ((socket, buffer), tally) in sockets.iter().zip(&mut buffers).zip(&tallies) {
             let (stop, tweaks) = (&stop, attach.tweaks);
             let send = move || {
                 tweaks.take_in_thread()?;
-                send(socket.as_fd(), buffer.bytes_mut(), stop)
+                send(socket.as_fd(), buffer.bytes_mut(), &tally.0, stop)
             };
             let sender = thread("sender").spawn_scoped(scope, send);
             match sender {
@@ -141,7 +165,13 @@ fn send_all(
         }
         // Threads and their stacks are made by now.
         let before = CpuReading::now();
-        let told = control.say(&SourceToWorker::Begun).and_then(|()| control.hear());
+        let mut notes = Vec::new();
+        let told = control.say(&SourceToWorker::Begun).and_then(|()| {
+            if let Some(every) = note_every_ns {
+                note(&tallies, every, control, &mut notes)?;
+            }
+            control.hear()
+        });
         stop.store(true, Relaxed);
         if !matches!(told, Ok(WorkerToSource::Stop)) {
             give_up(sockets);
@@ -150,8 +180,29 @@ fn send_all(
             sender.join().unwrap_or_else(|_| Err(io::Error::other("a sending thread panicked")))
         });
         let messages = joined.collect::<io::Result<Vec<u64>>>()?;
-        Ok((messages, CpuReading::now().since(before)))
+        let cpu = CpuReading::now().since(before);
+        Ok(SourceToWorker::Stopped { messages, cpu, notes })
     })
+}
+
+/// Notes what was sent and what it has cost, at even intervals, until the worker says something.
+fn note(
+    tallies: &[Tally],
+    every_ns: u64,
+    control: &Control,
+    notes: &mut Vec<Note>,
+) -> io::Result<()> {
+    let every_ms = i32::try_from(every_ns.div_ceil(1_000_000)).unwrap_or(i32::MAX);
+    while notes.len() < NOTES_MAX {
+        let messages = tallies.iter().map(|tally| tally.0.load(Relaxed)).sum();
+        notes.push(Note { messages, cpu_ns: clock::read_ns(Clock::ProcessCpu) });
+        match control.is_said_within(every_ms) {
+            Ok(true) => return Ok(()),
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+            Ok(false) | Err(_) => {}
+        }
+    }
+    Ok(())
 }
 
 fn give_up(sockets: &[TcpStream]) {
@@ -162,7 +213,12 @@ fn give_up(sockets: &[TcpStream]) {
 }
 
 /// Sends messages until told to stop, and one more, the last; how many.
-fn send(fd: BorrowedFd<'_>, message: &mut [u8], stop: &AtomicBool) -> io::Result<u64> {
+fn send(
+    fd: BorrowedFd<'_>,
+    message: &mut [u8],
+    tally: &AtomicU64,
+    stop: &AtomicBool,
+) -> io::Result<u64> {
     let mut messages = 0;
     loop {
         let is_last = stop.load(Relaxed);
@@ -176,6 +232,7 @@ fn send(fd: BorrowedFd<'_>, message: &mut [u8], stop: &AtomicBool) -> io::Result
             }
         }
         messages += 1;
+        tally.store(messages, Relaxed);
         if is_last {
             return Ok(messages);
         }

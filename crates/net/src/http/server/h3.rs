@@ -44,6 +44,10 @@ pub(super) fn configuration(
 
 pub(super) async fn accept(endpoint: Endpoint, shared: Shared) {
     while let Some(incoming) = endpoint.accept().await {
+        if !shared.is_welcome(incoming.remote_address().ip()) {
+            incoming.ignore();
+            continue;
+        }
         if !incoming.remote_address_validated() {
             // What cannot be asked again is not answered at all.
             if let Err(error) = incoming.retry() {

@@ -1,0 +1,254 @@
+//! Experiments between this host and another one: from the command to a stored result, in bad company, and when one of the
+//! two is gone.
+//!
+//! The other host is a namespace, entered by a command; `super::ssh` goes there by ssh. Left out: how precise the figures are.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use plumb_host::harness::steward::WORD;
+use serde_json::Value;
+
+use crate::daemon::until;
+use crate::hosts::{Hosts, skip};
+use crate::{Bench, PLUMB, document};
+
+/// Few and short, as a test needs it.
+const SHORT: [&str; 6] = ["--quick", "--launches", "1", "--seed", "7", "--json"];
+
+/// What is measured of an experiment against the far host.
+fn measured(hosts: &Hosts, experiment: &str, more: &[&str]) -> Value {
+    let via = hosts.enter_far();
+    let words = ["run", experiment, "--host", "far", "--via", &via];
+    let output = hosts.plumb(&[&words[..], &SHORT, more].concat());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{experiment} {more:?}: {said}");
+    document(&String::from_utf8_lossy(&output.stdout))
+}
+
+/// Every cell's value by these factors; all of them are against the far host.
+fn values(found: &Value, factors: &[&str]) -> Vec<(String, f64)> {
+    let results = found["results"].as_array().unwrap();
+    let value = |result: &Value| {
+        assert_eq!(result["factors"]["link"], "host: far", "{result}");
+        let level = |name: &&str| result["factors"][*name].to_string().replace('"', "");
+        let mut words: Vec<String> = factors.iter().map(level).collect();
+        words.push(result["response"].as_str().unwrap().to_owned());
+        (words.join(" "), result["summary"]["median"].as_f64().unwrap_or(0.0))
+    };
+    results.iter().map(value).collect()
+}
+
+fn assert_all(found: &Value, factors: &[&str], expected: &[&str]) {
+    let mut values = values(found, factors);
+    values.sort_by(|a, b| a.0.cmp(&b.0));
+    let names: Vec<&str> = values.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, expected, "{}", found["unavailable"]);
+    assert!(values.iter().all(|(_, value)| *value > 0.0), "{values:?}");
+}
+
+/// Processes of plumb in the far host, by their hidden words; none of them is this test's own.
+fn processes(hosts: &Hosts, word: &str) -> Vec<u32> {
+    let inode = |path: PathBuf| std::fs::metadata(path).map(|data| data.ino()).ok();
+    let far = hosts.bed.in_b(|| inode("/proc/thread-self/ns/net".into())).unwrap();
+    let of_far = |process: &Path| {
+        let words = std::fs::read(process.join("cmdline")).unwrap_or_default();
+        let program = std::fs::read_link(process.join("exe")).unwrap_or_default();
+        words.split(|byte| *byte == 0).nth(1) == Some(word.as_bytes())
+            && program == Path::new(PLUMB)
+            && inode(process.join("ns/net")) == far
+    };
+    let entries = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    let found = entries.map(|entry| entry.path()).filter(|path| of_far(path));
+    found.filter_map(|path| path.file_name()?.to_str()?.parse().ok()).collect()
+}
+
+fn kill(process: u32) {
+    Command::new("kill").args(["-KILL", &process.to_string()]).status().unwrap();
+}
+
+/// The first process of this kind, once there is one.
+fn awaited(hosts: &Hosts, word: &str) -> u32 {
+    let mut found = Vec::new();
+    until(&format!("there is a {word}"), || {
+        found = processes(hosts, word);
+        !found.is_empty()
+    });
+    found[0]
+}
+
+#[test]
+fn messages_and_transfers_of_both_protocols_and_versions_cross_to_another_host() {
+    let Some(hosts) = Hosts::new() else { return };
+    let all = ["--set", "mechanism=tcp4,tcp6,udp4,udp6", "--set", "size=64,64Ki"];
+    let found = measured(&hosts, "latency.remote", &all);
+    let factors = ["mechanism", "size", "placement"];
+    let mut expected = Vec::new();
+    for mechanism in ["tcp4", "tcp6", "udp4", "udp6"] {
+        expected.extend(["64", "65536"].map(|size| format!("{mechanism} {size} own-host latency")));
+    }
+    let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
+    assert_all(&found, &factors, &expected);
+    let notes = &found["notes"];
+    for note in ["host.name", "host.plumb", "host.kernel.release", "host.cpu.model", "host.cpus"] {
+        assert!(notes[note].as_str().is_some_and(|text| !text.is_empty()), "{note}: {notes}");
+    }
+    assert!(notes["host.address"].as_str().unwrap().contains("10.77.0.2"), "{notes}");
+    assert!(notes["host.round_trip_ns"].as_str().unwrap().parse::<u64>().unwrap() > 0);
+
+    let some = ["--set", "mechanism=tcp4,udp4", "--set", "size=4Ki"];
+    let found = measured(&hosts, "throughput.remote", &some);
+    let expected =
+        ["tcp4 throughput", "tcp4 throughput-acked", "udp4 throughput", "udp4 throughput-acked"];
+    assert_all(&found, &["mechanism"], &expected);
+
+    let page = hosts.plumb(&["show", "last"]);
+    let page =
+        String::from_utf8_lossy(&page.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(page.contains("Measured against host far at 10.77.0.2"), "{page}");
+    let again = hosts.plumb(&["rerun", "last"]);
+    let said = String::from_utf8_lossy(&again.stderr);
+    assert_eq!(again.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("was measured against far") && said.contains("--host far --via"),
+        "{said}"
+    );
+    until("nothing is left there", || processes(&hosts, WORD).is_empty());
+    assert!(processes(&hosts, "__peer").is_empty());
+}
+
+#[test]
+fn streams_and_pages_cross_to_another_host_with_what_they_cost_both() {
+    let Some(hosts) = Hosts::new() else { return };
+    let found = measured(&hosts, "scaling.lan", &[]);
+    let expected = ["receiver-cpu", "sender-cpu", "throughput"];
+    assert_all(&found, &[], &expected.map(|name| name));
+    let found = measured(&hosts, "scaling.smp", &["--set", "cpus=1", "--set", "streams=3"]);
+    assert_all(&found, &["streams"], &["3 receiver-cpu", "3 sender-cpu", "3 throughput"]);
+    let found = measured(&hosts, "scaling.http", &["--set", "way=keep-alive,http2,http3"]);
+    assert_all(&found, &["way"], &["http2 page", "http3 page", "keep-alive page"]);
+    let found =
+        measured(&hosts, "host.peak", &["--set", "cpu-share=100", "--set", "response=kernel"]);
+    assert_all(&found, &["cpu-share"], &["100 kernel"]);
+}
+
+#[test]
+fn what_would_change_the_devices_of_a_real_host_is_left_out_and_says_what_to_do() {
+    let Some(hosts) = Hosts::new() else { return };
+    let via = hosts.enter_far();
+    let words = ["run", "host.mtu", "--quick", "--host", "far", "--via", &via, "--json"];
+    let output = hosts.plumb(&words);
+    let found = document(&String::from_utf8_lossy(&output.stdout));
+    assert!(found["results"].as_array().unwrap().is_empty());
+    let told = found["unavailable"].to_string();
+    assert!(told.contains("does not change the devices") && told.contains("ip link set"), "{told}");
+}
+
+#[test]
+fn a_host_that_is_not_there_or_not_plumb_is_named_with_its_fix() {
+    let bench = Bench::new();
+    let run = |more: &[&str], told: &[&str]| {
+        bench.refused(&[&["run", "latency.remote", "--quick"][..], more].concat(), told);
+    };
+    run(&["--host", "no-such-host.invalid"], &["is not known", "fix:"]);
+    run(&["--host", "tls:box"], &["an agent that listens", "--via"]);
+    run(&["--host", "a b"], &["is no host", "fix:"]);
+    run(&["--to", "10.0.0.1"], &["of no host", "--host"]);
+    run(&["--via", "exit 127;"], &["there is no plumb", "--install"]);
+    run(&["--via", "exit 3;"], &["took up the work", "ended with 3"]);
+    let older = "echo \"error: unrecognized subcommand '__steward'\" >&2; exit 2;";
+    run(
+        &["--host", "box", "--via", older],
+        &["'box' has another plumb", "plumb net box --install"],
+    );
+    let skewed = "printf 'hello\\nplumb-steward 1 0.0.1 (abc)\\n';";
+    run(&["--host", "box", "--via", skewed], &["another plumb: 0.0.1 (abc)", "--install"]);
+    let refused = "echo 'ssh: connect to host x port 22: Connection refused' >&2; exit 255;";
+    run(&["--via", refused], &["refuses connections", "fix:"]);
+    let local = ["run", "latency.local", "--quick", "--host", "box"];
+    bench.refused(&local, &["nothing of this plan goes to another host", "--set link=host"]);
+    // Without a host the level is no result, and says what would make it one.
+    let output = bench.plumb(&["run", "latency.remote", "--quick", "--set", "link=host", "--json"]);
+    let found = document(&String::from_utf8_lossy(&output.stdout));
+    assert!(found["unavailable"].to_string().contains("--host user@host"), "{found}");
+}
+
+#[test]
+fn an_address_that_no_data_gets_to_is_told_apart_from_a_host_that_is_not_reached() {
+    let Some(hosts) = Hosts::new() else { return };
+    let via = hosts.enter_far();
+    let refused = |to: &str| {
+        let words =
+            ["run", "latency.remote", "--quick", "--host", "far", "--via", &via, "--to", to];
+        let output = hosts.plumb(&words);
+        assert_eq!(output.status.code(), Some(4));
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    // Here nobody listens at the port that is told there.
+    let said = refused("127.0.0.1");
+    assert!(said.contains("no data gets to 'far'") && said.contains("refuses"), "{said}");
+    let said = refused("10.77.0.99");
+    assert!(said.contains("no data gets to 'far'") && said.contains("fix:"), "{said}");
+}
+
+#[test]
+fn whichever_process_is_killed_nothing_is_left_on_the_other_host() {
+    let Some(hosts) = Hosts::new() else { return };
+    let via = hosts.enter_far();
+    let words = ["run", "latency.remote", "--paper", "--host", "far", "--via", &via];
+    let words = [&words[..], &["--set", "mechanism=tcp4", "--set", "size=64"]].concat();
+    let mut run = hosts.start(&words);
+    awaited(&hosts, "__peer");
+    run.kill().unwrap();
+    run.wait().unwrap();
+    until("all of them are gone", || {
+        processes(&hosts, "__peer").is_empty() && processes(&hosts, WORD).is_empty()
+    });
+    let mut run = hosts.start(&words);
+    awaited(&hosts, "__peer");
+    let steward = awaited(&hosts, WORD);
+    let peers = processes(&hosts, "__peer");
+    kill(steward);
+    until("its peer is gone with the steward", || {
+        let now = processes(&hosts, "__peer");
+        peers.iter().all(|peer| !now.contains(peer))
+    });
+    run.kill().unwrap();
+    run.wait().unwrap();
+}
+
+#[test]
+fn a_peer_that_is_killed_costs_a_launch_and_a_host_that_vanishes_ends_the_run_with_what_it_has() {
+    let Some(mut hosts) = Hosts::new() else { return };
+    let via = hosts.enter_far();
+    let words = ["run", "latency.remote", "--paper", "--host", "far", "--via", &via, "--json"];
+    let words = [&words[..], &["--set", "mechanism=tcp4", "--set", "size=64"]].concat();
+    let blocks = |hosts: &Hosts| -> i64 {
+        let found = hosts.plumb(&["show", "last", "--json"]);
+        let text = String::from_utf8_lossy(&found.stdout).into_owned();
+        let found: Value = serde_json::from_str(&text).unwrap_or_default();
+        found["trust"]["blocks"].as_i64().unwrap_or(0)
+    };
+    let run = hosts.start(&words);
+    until("something is stored", || blocks(&hosts) > 0);
+    kill(awaited(&hosts, "__peer"));
+    let before = blocks(&hosts);
+    until("it goes on with another launch", || blocks(&hosts) > before + 1);
+    hosts.forget_far();
+    for steward in processes(&hosts, WORD) {
+        kill(steward);
+    }
+    let output = run.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() {
+        // A machine so fast that the run was over first has nothing to show here.
+        return skip("the run ended before its host did");
+    }
+    assert_eq!(output.status.code(), Some(4), "{said}");
+    assert!(said.contains("no longer reached") && said.contains("--resume"), "{said}");
+    let found = document(&String::from_utf8_lossy(&output.stdout));
+    assert_eq!(found["run"]["status"], "interrupted", "{found}");
+    assert!(found["notes"]["host.lost"].as_str().is_some(), "{}", found["notes"]);
+    assert!(!found["results"].as_array().unwrap().is_empty());
+}
