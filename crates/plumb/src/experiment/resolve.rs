@@ -115,7 +115,6 @@ fn seat_on_own_hosts(
     if request.chosen.contains_key(PLACEMENT.name) {
         return;
     }
-    let is_host = |level: &Level| matches!(level, Level::Text(text) if is_host_level(text));
     let links: Vec<Level> = match (driver.text(LINK.name), factors.get(LINK.name)) {
         (Some(link), _) => vec![link.into()],
         (None, links) => links.cloned().unwrap_or_default(),
@@ -136,6 +135,8 @@ fn open_levels(request: &Request, factor: &Factor, preset: Preset) -> Vec<Level>
     if factor.name == LINK.name
         && far::is_asked()
         && !request.chosen.contains_key(factor.name)
+        // A stored plan that names it already says what else it wants.
+        && !request.proposed.get(factor.name).is_some_and(|links| links.iter().any(is_host))
         && let Ok(host) = factor.domain.parse(factor.name, HOST)
     {
         return vec![host];
@@ -146,6 +147,11 @@ fn open_levels(request: &Request, factor: &Factor, preset: Preset) -> Vec<Level>
         .or_else(|| request.proposed.get(factor.name))
         .cloned()
         .unwrap_or_else(|| (factor.levels)(preset))
+}
+
+/// Whether a level of the link is another host.
+fn is_host(level: &Level) -> bool {
+    matches!(level, Level::Text(text) if is_host_level(text))
 }
 
 fn without(factors: &BTreeMap<String, Vec<Level>>, name: &str) -> BTreeMap<String, Vec<Level>> {
@@ -246,7 +252,7 @@ mod tests {
         };
         // The link is the first factor of one of them, and another one of the other.
         for experiment in [&scaling_lan::SCALING_LAN, &remote::LATENCY_REMOTE] {
-            assert_eq!(placed(experiment, &["host"], None), [own.clone()]);
+            assert_eq!(placed(experiment, &["host"], None), factor::words(&["own-host"]));
             let both = placed(experiment, &["host", "veth"], None);
             assert!(both.contains(&own) && both.contains(&"same-cpu".into()), "{both:?}");
             assert_eq!(placed(experiment, &["host"], Some(&["scheduler"])), ["scheduler".into()]);

@@ -226,27 +226,24 @@ fn explain(place: &Place, error: &ReachError) -> Problem {
                 if last.is_empty() { format!("nothing came within {patience}") } else { last };
             problem.because(why).fix("check that it is up and that no firewall is between")
         }
-        ReachError::Ended { status, said } => {
-            of_words(place, *status, said).map(unattended).unwrap_or_else(|| {
-                // One that has no stewards calls the word unknown.
-                if said.contains(WORD) {
-                    return skew(asked, "an older version");
-                }
-                let last = last_line(said);
-                let how = status
-                    .map_or_else(|| "was killed".to_owned(), |code| format!("ended with {code}"));
-                let why = if last.is_empty() {
-                    format!("the command that leads there {how}")
-                } else {
-                    last
-                };
-                Problem::trouble(format!("nothing on '{asked}' took up the work"))
-                    .because(why)
-                    .fix("see whether the command that leads there runs another one there")
-            })
-        }
+        ReachError::Ended { status, said } => match of_words(place, *status, said) {
+            Some(problem) => unattended(problem),
+            // One that has no stewards calls the word unknown.
+            None if said.contains(WORD) => skew(asked, "an older version"),
+            None => ended(asked, *status, said),
+        },
         ReachError::Skew { theirs, .. } => skew(asked, theirs),
     }
+}
+
+/// A command that led to no plumb, whatever the reason.
+fn ended(asked: &str, status: Option<i32>, said: &str) -> Problem {
+    let how = status.map_or_else(|| "was killed".to_owned(), |code| format!("ended with {code}"));
+    let last = last_line(said);
+    let why = if last.is_empty() { format!("the command that leads there {how}") } else { last };
+    Problem::trouble(format!("nothing on '{asked}' took up the work"))
+        .because(why)
+        .fix("see whether the command that leads there runs another one there")
 }
 
 /// A login that asks for nothing: at each launch there would be nobody to answer.

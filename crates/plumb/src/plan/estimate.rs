@@ -98,7 +98,7 @@ impl Round {
 }
 
 fn has_link(group: &LaunchGroup) -> bool {
-    group.subject.path().is_some_and(|path| matches!(path.wire, Wire::Link(_)))
+    group.subject.path().is_some_and(|path| matches!(path.wire, Wire::Link(_) | Wire::Host(_)))
 }
 
 /// Time that a block spends waiting for datagrams that were lost.

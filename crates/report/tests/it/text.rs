@@ -133,9 +133,31 @@ fn a_run_behind_a_link_says_so_before_anything_else() {
     assert!(head(&plumb_report::html::report(&document)));
     assert!(markdown::run(&document).contains(told));
     document.notes.insert("link.outer.after".to_owned(), "delay=7ms".to_owned());
-    let told = section::outer_link(&document).unwrap();
+    let told = section::surroundings(&document).unwrap();
     assert!(told.contains("It changed while this was measured, and was in the end: delay=7ms."));
     document.notes.remove("link.outer");
     assert!(!head(&plumb_report::html::report(&document)));
-    assert_eq!(section::outer_link(&document), None);
+    assert_eq!(section::surroundings(&document), None);
+}
+
+#[test]
+fn a_run_against_another_host_says_which_and_what_that_is() {
+    let mut document = small();
+    for (name, value) in [
+        ("host.name", "me@b"),
+        ("host.address", "10.0.0.2"),
+        ("host.cpu.model", "EPYC"),
+        ("host.kernel.release", "6.1"),
+        ("host.plumb", "0.1.0 (abc)"),
+        ("host.round_trip_ns", "80000"),
+    ] {
+        document.notes.insert(name.to_owned(), value.to_owned());
+    }
+    let told = section::surroundings(&document).unwrap();
+    let expected = "Measured against host me@b at 10.0.0.2, with EPYC, kernel 6.1, plumb 0.1.0 (abc). A \
+                    connection to it took 80.0 µs when this began.";
+    assert_eq!(told, expected);
+    document.notes.insert("host.lost".to_owned(), "'me@b' does not answer".to_owned());
+    let told = section::surroundings(&document).unwrap();
+    assert!(told.contains("lost before the end: 'me@b' does not answer"), "{told}");
 }
