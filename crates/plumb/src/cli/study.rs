@@ -21,6 +21,7 @@ use crate::problem::{Exit, Problem};
 #[command(after_help = "Examples:
   plumb study stack --quick              how long a packet is in the stack; writes stack.html
   plumb study ipc --quick -o today.html
+  plumb study scaling --quick --host user@host      what crosses a network, between this host and that one
 
 A study stands for a published document: its experiments are measured anew, each of its claims gets
 a verdict, and the report is one self-contained page.")]
