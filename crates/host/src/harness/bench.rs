@@ -257,10 +257,7 @@ impl<'a, E: End> Bench<'a, E> {
                 Err(Fault::TimedOut) if E::LOSSY => None,
                 Err(fault) => return Err(fault.into()),
             };
-            samples.push(match arrived {
-                Some(arrived) if self.is_timed_there() => self.timed_there(arrived),
-                arrived => transfer_sample(t0, arrived),
-            });
+            samples.push(self.sample(t0, arrived));
             empty += u32::from(arrived.is_none());
             if empty as usize == samples.len() {
                 give_up_after(empty, size)?;
@@ -419,16 +416,6 @@ impl<'a, E: End> Bench<'a, E> {
     fn finish_lossy(&mut self) -> Result<(), Trouble> {
         self.peer.set_stop(true)?;
         Ok(self.end.send_mark(Mark { value: 0xFFFF_FFFF, at: 0 })?)
-    }
-
-    /// Whether transfers are timed by the peer alone, whose clock is another.
-    fn is_timed_there(&self) -> bool {
-        E::LOSSY && self.peer.is_apart()
-    }
-
-    /// The ticks of such a transfer and the messages after its first, from whose arrival the peer has timed it.
-    fn timed_there(&self, arrived: Arrived) -> (u64, u64) {
-        (self.watch.ticks(arrived.at as f64), arrived.messages.get() - 1)
     }
 
     fn peer_done(&mut self) -> Result<PeerReport, Trouble> {

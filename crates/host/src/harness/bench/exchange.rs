@@ -4,7 +4,7 @@
 
 use std::num::NonZeroU64;
 
-use super::Bench;
+use super::{Bench, transfer_sample};
 use crate::harness::payload;
 use crate::local::{End, Fault, Mark, Received};
 
@@ -89,6 +89,22 @@ impl<E: End> Bench<'_, E> {
         }
         self.lost += count;
         Err(Fault::TimedOut)
+    }
+
+    /// Whether transfers are timed by the peer alone, whose clock is another.
+    pub(super) fn is_timed_there(&self) -> bool {
+        E::LOSSY && self.peer.is_apart()
+    }
+
+    /// The ticks of a transfer and its messages; of one that the peer has timed, from its first message's arrival, the
+    /// messages after that.
+    pub(super) fn sample(&self, began: u64, arrived: Option<Arrived>) -> (u64, u64) {
+        match arrived {
+            Some(arrived) if self.is_timed_there() => {
+                (self.watch.ticks(arrived.at as f64), arrived.messages.get() - 1)
+            }
+            arrived => transfer_sample(began, arrived),
+        }
     }
 
     /// One message and its one-byte acknowledgement on a lossy channel.
