@@ -5,7 +5,7 @@
 
 use super::Limits;
 use crate::measure::latency::{DATAGRAM_MAX, DATAGRAM_MIN};
-use crate::measure::spec::{PartSpec, ProbesSpec, TestSpec};
+use crate::measure::spec::{MtuSpec, PartSpec, ProbesSpec, TestSpec};
 use crate::protocol::message::Refusal;
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -25,7 +25,8 @@ pub(super) fn allow(spec: &TestSpec, limits: &Limits) -> Result<Option<u64>, Ref
         match part {
             PartSpec::Streams(part) => streams += u64::from(part.streams),
             PartSpec::Probes(part) => probes += u64::from(part.per_second),
-            PartSpec::Exchange(_) | PartSpec::Datagrams(_) | PartSpec::Mtu(_) => {}
+            PartSpec::Mtu(_) => probes += u64::from(MtuSpec::PER_SECOND_MAX),
+            PartSpec::Exchange(_) | PartSpec::Datagrams(_) => {}
         }
     }
     within("a number of streams", streams, u64::from(limits.streams_max))?;
@@ -78,8 +79,9 @@ impl Way {
                     way.streams = way.streams.saturating_add(asked);
                     way.elastic += 1;
                 }
-                PartSpec::Exchange(_) => way.elastic += 1,
-                PartSpec::Datagrams(_) | PartSpec::Streams(_) | PartSpec::Mtu(_) => {}
+                // What comes back of a search is less than what is sent.
+                PartSpec::Exchange(_) | PartSpec::Mtu(_) => way.elastic += 1,
+                PartSpec::Datagrams(_) | PartSpec::Streams(_) => {}
             }
         }
         way
@@ -187,6 +189,20 @@ mod tests {
         assert!(told.contains("streams of 5 at most, and 6"), "{told}");
         let told = refusal(vec![probes(600, 64); 2], &limits);
         assert!(told.contains("1000 at most, and 1200"), "{told}");
+    }
+
+    #[test]
+    fn a_search_for_the_longest_packet_counts_as_probes_and_shares_the_rate() {
+        let search = || PartSpec::Mtu(MtuSpec { patience_ns: SECOND_NS });
+        let few = Limits { probes_max: MtuSpec::PER_SECOND_MAX, ..limits(1_000_000) };
+        assert_eq!(allow(&spec(vec![search()]), &few), Ok(Some(1_000_000)));
+        let told = refusal(vec![search(), probes(1, 64)], &few);
+        assert!(told.contains("probes a second of 200 at most, and 201"), "{told}");
+        let beside = vec![search(), streams(Direction::Up, 1), probes(1_000, 200)];
+        assert_eq!(allow(&spec(beside), &limits(1_000_000)), Ok(Some(400_000)));
+        let short = Limits { duration_max: Span::from_ns(SECOND_NS / 2), ..Limits::default() };
+        let told = refusal(vec![search()], &short);
+        assert!(told.contains("length in seconds"), "{told}");
     }
 
     #[test]

@@ -2,10 +2,12 @@
 //!
 //! Left out: what one agent allows on top of it (`crate::agent::Limits`).
 
+use plumb_base::time::Span;
+
 use super::datagram::header;
 use super::exchange::ExchangeError;
 use super::latency::PROBES_MAX;
-use super::spec::{DatagramsSpec, PartSpec, ProbesSpec, StreamsSpec, TestSpec};
+use super::spec::{DatagramsSpec, MtuSpec, PartSpec, ProbesSpec, StreamsSpec, TestSpec};
 
 /// Most parts of a test.
 const PARTS_MAX: usize = 8;
@@ -83,6 +85,14 @@ pub enum LimitError {
         "paced datagrams go at 1 kb/s to 400 Gb/s and have 40 to 65,507 bytes; change --udp or --udp-size"
     )]
     Datagrams,
+    /// Longer than the test that it is a part of.
+    #[error(
+        "looking for the longest packet takes no longer than its test, which lasts {test}; give a shorter --mtu"
+    )]
+    Search {
+        /// How long the test lasts.
+        test: Span,
+    },
 }
 
 /// Whether a test can be done at all.
@@ -117,7 +127,7 @@ pub fn check(spec: &TestSpec) -> Result<(), LimitError> {
         PartSpec::Probes(probes) => check_probes(spec, probes),
         PartSpec::Exchange(part) => Ok(part.check(spec)?),
         PartSpec::Datagrams(datagrams) => check_datagrams(datagrams),
-        PartSpec::Mtu(_) => Ok(()),
+        PartSpec::Mtu(search) => check_search(spec, *search),
     })
 }
 
@@ -153,6 +163,15 @@ fn check_datagrams(datagrams: &DatagramsSpec) -> Result<(), LimitError> {
     let is_sendable = rates.contains(&datagrams.rate_bits_per_second)
         && lengths.contains(&usize::from(datagrams.datagram_bytes));
     is_sendable.then_some(()).ok_or(LimitError::Datagrams)
+}
+
+/// What goes on after its test is in nobody's plan.
+fn check_search(spec: &TestSpec, search: MtuSpec) -> Result<(), LimitError> {
+    let test = Span::from_ns(spec.planned_ns());
+    if search.patience_ns > spec.planned_ns() {
+        return Err(LimitError::Search { test });
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -206,6 +225,15 @@ mod tests {
         let dense = TestSpec { interval_ns: 1_000_000, ..spec(4, vec![probes(200)]) };
         assert!(said(&dense).contains("--interval 10ms"), "{}", said(&dense));
         assert!(said(&spec(0, vec![probes(200)])).contains("--time"));
+    }
+
+    #[test]
+    fn a_search_for_the_longest_packet_that_outlasts_its_test_is_refused() {
+        // A second of warm-up and four that count.
+        let search = |patience_ns| spec(4, vec![PartSpec::Mtu(MtuSpec { patience_ns })]);
+        assert!(check(&search(5 * SECOND)).is_ok());
+        let told = said(&search(5 * SECOND + 1));
+        assert!(told.contains("--mtu") && told.contains("5.00 s"), "{told}");
     }
 
     /// The number that stands before a word's unit.

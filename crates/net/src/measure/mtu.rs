@@ -14,13 +14,17 @@ use std::time::Duration;
 use plumb_base::time::Span;
 use plumb_sys::clock::{Clock, read_ns};
 use plumb_sys::datagram::{path_mtu, probe_path_mtu};
+use plumb_sys::timer::sleep_ns;
 use serde::{Deserialize, Serialize};
 
 use super::datagram::header::{Header, Kind, LEN, Token};
 use super::datagram::meeting;
+use super::spec::MtuSpec;
 
 pub mod half;
 
+/// How soon it is seen that a search is called off.
+const LOOK_NS: u64 = 20_000_000;
 /// Tries until silence is believed.
 const TRIES: u32 = 4;
 /// Bounds of how long one try waits, which is four round trips.
@@ -56,6 +60,17 @@ pub struct MtuReport {
     pub kernel_bytes: Option<u64>,
 }
 
+/// What a search keeps to.
+#[derive(Clone, Copy, Debug)]
+pub struct Within<'a> {
+    /// How long it may take; the first probe is sent and waited for in any case.
+    pub patience: Span,
+    /// The most that is sent, in bytes of payload a second; none is no limit.
+    pub rate_max: Option<u64>,
+    /// Set when it is to end.
+    pub stop: &'a AtomicBool,
+}
+
 /// How far a search has come, whatever becomes of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Searched {
@@ -72,7 +87,8 @@ pub struct Searched {
 pub enum MtuError {
     /// Not even the shortest was confirmed.
     #[error(
-        "no probe of {bytes} bytes came back: UDP between the hosts is filtered, or the far side has ended"
+        "no probe of {bytes} bytes came back: UDP between the hosts is filtered, the path takes longer than --mtu \
+         waits, or the far side has ended"
     )]
     Silence {
         /// Bytes of the whole packet.
@@ -141,16 +157,15 @@ impl Search {
     }
 }
 
-/// Probes towards the connected peer, which answers as [`half::Half`] or a receiver does, for so long at most; tells
-/// how far it has come.
+/// Probes towards the connected peer, which answers as [`half::Half`] or a receiver does; tells how far it has
+/// come.
 ///
 /// # Errors
 /// [`MtuError`]; the socket is left with its don't-fragment setting.
 pub fn probe(
     socket: &UdpSocket,
     token: &Token,
-    patience: Span,
-    stop: &AtomicBool,
+    within: Within<'_>,
     searched: &mut Searched,
 ) -> Result<MtuReport, MtuError> {
     let v6 = socket.peer_addr()?.is_ipv6();
@@ -160,7 +175,7 @@ pub fn probe(
     let mut prober = Prober {
         socket,
         token,
-        stop,
+        within,
         headers,
         wait: WAIT_FIRST,
         sequence: 0,
@@ -168,8 +183,8 @@ pub fn probe(
         limited_at: usize::MAX,
         told_at: usize::MAX,
         searched,
-        patience,
-        until_ns: read_ns(Clock::MonotonicRaw).saturating_add(patience.as_ns()),
+        until_ns: read_ns(Clock::MonotonicRaw).saturating_add(within.patience.as_ns()),
+        next_ns: 0,
         good: 0,
     };
     if prober.try_length(least)? != Outcome::Confirmed {
@@ -227,7 +242,7 @@ enum Outcome {
 struct Prober<'a> {
     socket: &'a UdpSocket,
     token: &'a Token,
-    stop: &'a AtomicBool,
+    within: Within<'a>,
     headers: usize,
     wait: Span,
     sequence: u32,
@@ -235,8 +250,9 @@ struct Prober<'a> {
     limited_at: usize,
     told_at: usize,
     searched: &'a mut Searched,
-    patience: Span,
     until_ns: u64,
+    /// When the next probe may be sent.
+    next_ns: u64,
     /// The longest that was confirmed.
     good: usize,
 }
@@ -244,12 +260,7 @@ struct Prober<'a> {
 impl Prober<'_> {
     fn try_length(&mut self, length: usize) -> Result<Outcome, MtuError> {
         for _ in 0..TRIES {
-            if self.stop.load(Ordering::Relaxed) {
-                return Err(MtuError::CalledOff { bytes: self.good });
-            }
-            if self.good > 0 && read_ns(Clock::MonotonicRaw) >= self.until_ns {
-                return Err(MtuError::Late { bytes: self.good, patience: self.patience });
-            }
+            self.await_turn(length)?;
             if !self.send(length)? {
                 self.limited_at = length;
                 return Ok(Outcome::Refused);
@@ -264,7 +275,46 @@ impl Prober<'_> {
                 Outcome::Refused => return Ok(Outcome::Refused),
             }
         }
+        // Silence that was not listened to for long enough proves nothing.
+        if read_ns(Clock::MonotonicRaw) >= self.until_ns {
+            return Err(self.late(length));
+        }
         Ok(Outcome::Silent)
+    }
+
+    /// Waits until another probe keeps to the rates.
+    fn await_turn(&self, length: usize) -> Result<(), MtuError> {
+        loop {
+            if self.within.stop.load(Ordering::Relaxed) {
+                return Err(MtuError::CalledOff { bytes: self.good });
+            }
+            let now = read_ns(Clock::MonotonicRaw);
+            if self.searched.probes > 0 && now.max(self.next_ns) >= self.until_ns {
+                return Err(self.late(length));
+            }
+            let left = self.next_ns.saturating_sub(now);
+            if left == 0 {
+                return Ok(());
+            }
+            sleep_ns(left.min(LOOK_NS));
+        }
+    }
+
+    /// Its time is over while this length is tried.
+    const fn late(&self, length: usize) -> MtuError {
+        match self.good {
+            0 => MtuError::Silence { bytes: length },
+            bytes => MtuError::Late { bytes, patience: self.within.patience },
+        }
+    }
+
+    /// How long after a probe of so much payload the next may follow.
+    fn spacing_ns(&self, payload: usize) -> u64 {
+        const SECOND_NS: u64 = 1_000_000_000;
+        let rate = self.within.rate_max.unwrap_or(u64::MAX).max(1);
+        let bytes_ns = u128::from(counted(payload)) * u128::from(SECOND_NS) / u128::from(rate);
+        let least_ns = SECOND_NS / u64::from(MtuSpec::PER_SECOND_MAX);
+        u64::try_from(bytes_ns).unwrap_or(u64::MAX).max(least_ns)
     }
 
     /// Sends one probe; false where this host's interface takes none so long.
@@ -280,6 +330,8 @@ impl Prober<'_> {
             match self.socket.send(&self.buffer[..payload]) {
                 Ok(_) => {
                     self.searched.probes += 1;
+                    let now = read_ns(Clock::MonotonicRaw);
+                    self.next_ns = now.saturating_add(self.spacing_ns(payload));
                     return Ok(true);
                 }
                 Err(error) if error.raw_os_error() == Some(TOO_LONG) => refused += 1,
@@ -293,7 +345,10 @@ impl Prober<'_> {
 
     fn await_answer(&mut self, length: usize) -> io::Result<Outcome> {
         let sent_ns = read_ns(Clock::MonotonicRaw);
-        let until_ns = sent_ns + self.wait.as_ns();
+        let mut until_ns = sent_ns + self.wait.as_ns();
+        if self.searched.probes > 1 {
+            until_ns = until_ns.min(self.until_ns);
+        }
         let mut answer = [0; LEN];
         loop {
             let now = read_ns(Clock::MonotonicRaw);
@@ -365,6 +420,10 @@ mod tests {
         }
     }
 
+    fn within(seconds: u64, stop: &AtomicBool) -> Within<'_> {
+        Within { patience: Span::from_secs(seconds), rate_max: None, stop }
+    }
+
     /// Answers probes as the agent's side does, until told to stop; how many.
     fn serve(socket: &UdpSocket, token: &Token, stop: &AtomicBool) -> u64 {
         socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
@@ -388,8 +447,7 @@ mod tests {
             let report = std::thread::scope(|scope| {
                 let serving = scope.spawn(|| serve(&far, &token, &stop));
                 let mut searched = Searched::default();
-                let report =
-                    probe(&near, &token, Span::from_secs(20), &stop, &mut searched).unwrap();
+                let report = probe(&near, &token, within(20, &stop), &mut searched).unwrap();
                 assert_eq!(
                     (searched.arrived_bytes, searched.probes),
                     (report.path_bytes, report.probes)
@@ -416,7 +474,7 @@ mod tests {
         let mut searched = Searched::default();
         let outcome = std::thread::scope(|scope| {
             scope.spawn(|| serve(&far, &token, &stop));
-            let outcome = probe(&near, &token, Span::ZERO, &stop, &mut searched);
+            let outcome = probe(&near, &token, within(0, &stop), &mut searched);
             stop.store(true, Ordering::Relaxed);
             outcome
         });
@@ -430,8 +488,7 @@ mod tests {
         let near = UdpSocket::bind("127.0.0.1:0").unwrap();
         near.connect(far.local_addr().unwrap()).unwrap();
         let stop = AtomicBool::new(true);
-        let patience = Span::from_secs(20);
-        let outcome = probe(&near, &[4; 16], patience, &stop, &mut Searched::default());
+        let outcome = probe(&near, &[4; 16], within(20, &stop), &mut Searched::default());
         assert!(matches!(outcome, Err(MtuError::CalledOff { bytes: 0 })), "{outcome:?}");
         let said = MtuError::CalledOff { bytes: 1_280 }.to_string();
         assert!(said.contains("packets of 1280 bytes arrive"), "{said}");
@@ -444,8 +501,44 @@ mod tests {
         near.connect(far.local_addr().unwrap()).unwrap();
         let mut searched = Searched::default();
         let going = AtomicBool::new(false);
-        let outcome = probe(&near, &[4; 16], Span::from_secs(20), &going, &mut searched);
+        let outcome = probe(&near, &[4; 16], within(20, &going), &mut searched);
         assert!(matches!(outcome, Err(MtuError::Silence { bytes: 576 })), "{outcome:?}");
         assert_eq!((searched.arrived_bytes, searched.probes), (0, u64::from(TRIES)));
+    }
+
+    #[test]
+    fn a_search_sends_no_more_than_its_rate_allows_and_ends_in_its_time() {
+        let far = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let near = UdpSocket::bind("127.0.0.1:0").unwrap();
+        near.connect(far.local_addr().unwrap()).unwrap();
+        let (token, stop) = ([4; 16], AtomicBool::new(false));
+        // A packet of 16 KiB would take all of it, and shorter ones come before.
+        let patience = Span::from_ms(1_500);
+        let within = Within { patience, rate_max: Some(10_000), stop: &stop };
+        let mut searched = Searched::default();
+        let began_ns = read_ns(Clock::MonotonicRaw);
+        let (outcome, bytes) = std::thread::scope(|scope| {
+            let serving = scope.spawn(|| {
+                far.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+                let (mut buffer, mut bytes) = (vec![0; 65_536], Vec::new());
+                while !stop.load(Ordering::Relaxed) {
+                    let Ok((len, from)) = far.recv_from(&mut buffer) else { continue };
+                    bytes.push(len);
+                    if let Some(reply) = meeting::answer(&token, &buffer[..len]) {
+                        far.send_to(&reply, from).unwrap();
+                    }
+                }
+                bytes
+            });
+            let outcome = probe(&near, &token, within, &mut searched);
+            stop.store(true, Ordering::Relaxed);
+            (outcome, serving.join().unwrap())
+        });
+        let took = Span::from_ns(read_ns(Clock::MonotonicRaw) - began_ns);
+        assert!(matches!(outcome, Err(MtuError::Late { .. })), "{outcome:?}");
+        // All but the last, after which nothing more is sent, had to be paid for with time.
+        let paid: usize = bytes[..bytes.len() - 1].iter().sum();
+        assert!(paid as f64 <= 10_000.0 * took.as_secs_f64(), "{bytes:?} in {took}");
+        assert!(searched.arrived_bytes >= 576 && bytes.len() > 1, "{searched:?}");
     }
 }

@@ -162,7 +162,7 @@ impl Course {
                     Part::Datagrams(Half::connect(address, token, spec, datagrams, &control)?)
                 }
                 PartSpec::Mtu(mtu) => {
-                    let half = mtu::half::Half::connect(address, token, mtu)
+                    let half = mtu::half::Half::connect(address, token, mtu, rate_max)
                         .map_err(|source| ConnectError::of(address, source))?;
                     Part::Mtu(half)
                 }

@@ -209,3 +209,8 @@ pub struct MtuSpec {
     /// How long it may take.
     pub patience_ns: u64,
 }
+
+impl MtuSpec {
+    /// Most packets a second, however soon each is answered: as many as other probes are by usual.
+    pub const PER_SECOND_MAX: u32 = 200;
+}

@@ -335,7 +335,11 @@ impl Net {
         let estimate = wanted.estimate();
         let seconds = estimate.as_secs_f64().ceil();
         let title = format!("{} at {}", place.asked, zoned(address));
-        output.remark(&format!("{title}: about {seconds:.0} s"));
+        // Longer than usual is mostly not needed.
+        let search = wanted.mtu.filter(|&time| time > MTU_USUAL).map_or_else(String::new, |time| {
+            format!(", with up to {time} to find the longest packet")
+        });
+        output.remark(&format!("{title}: about {seconds:.0} s{search}"));
         let created_unix_ms = clock::unix_ms();
         let began_ns = clock::monotonic_ns();
         let stoppable = stop::listen().is_ok();

@@ -143,6 +143,8 @@ const EXCHANGE_WARM_UP: Span = Span::from_ms(500);
 /// Round trips that slow start and its aftermath may take.
 const WARM_UP_ROUND_TRIPS: u64 = 15;
 
+/// What the time is called in which the longest packet is looked for.
+const SEARCH: &str = "longest packet";
 /// How long the two sides of a search may need to part.
 const FAREWELL: Span = Span::from_secs(2);
 
@@ -165,8 +167,12 @@ pub trait Watcher {
 }
 
 impl Wanted {
-    /// About how long all of it takes.
+    /// About how long all of it takes, with all the time that looking for the longest packet may.
     pub fn estimate(&self) -> Span {
+        self.mtu.unwrap_or_default() + self.phases_estimate()
+    }
+
+    fn phases_estimate(&self) -> Span {
         let usual = if self.udp.is_some() { Span::ZERO } else { WARM_UP_MIN };
         let under_load = self.time + self.warm_up.unwrap_or(usual) + Span::from_ms(400);
         let idle = if self.probes_per_second > 0 { self.idle } else { Span::ZERO };
@@ -217,10 +223,11 @@ impl Wanted {
     ) -> Measured {
         let mut measured = Measured::default();
         let mut round_trip = Span::ZERO;
-        let mut left = self.estimate();
+        let mut left = self.phases_estimate();
         if let Some(patience) = self.mtu {
             let began_ns = steady_ns();
-            match reached.client.run(address, &self.mtu_spec(patience), &mut |_| {}, is_stopped) {
+            let mut tell = |progress| watcher.read(SEARCH, &progress, left);
+            match reached.client.run(address, &self.mtu_spec(patience), &mut tell, is_stopped) {
                 Ok(outcome) => {
                     let took = Span::from_ns(steady_ns().saturating_sub(began_ns));
                     measured.note_search(Search { outcome, took }, is_stopped());
@@ -424,6 +431,35 @@ mod tests {
         let here = TestReport { parts: vec![PartReport::Mtu(account)], ..TestReport::default() };
         let outcome = Outcome { here, there, token: Token([0; 16]), rate_max: None };
         Search { outcome, took: Span::from_ms(1) }
+    }
+
+    #[test]
+    fn the_time_that_a_search_may_take_is_in_the_time_that_is_announced() {
+        let mut wanted = Wanted {
+            idle: Span::from_secs(2),
+            time: Span::from_secs(4),
+            warm_up: None,
+            interval: Span::from_ms(200),
+            drain: Span::from_secs(10),
+            directions: vec![Direction::Down],
+            exchanges: Vec::new(),
+            streams: 1,
+            congestion: None,
+            window_bytes: None,
+            block_bytes: 1 << 17,
+            rate_bytes_per_second: None,
+            seating: Seating::Queue,
+            mtu: None,
+            udp: None,
+            probes_per_second: 200,
+            probe_bytes: 64,
+            rounds: 3,
+        };
+        let without = wanted.estimate();
+        wanted.mtu = Some(Span::from_secs(30));
+        // Once, however often the phases are measured.
+        assert_eq!(wanted.estimate(), without + Span::from_secs(30));
+        assert!(wanted.check().is_ok(), "the test of the search lasts as long");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use plumb_base::time::Span;
 
-use super::probe;
+use super::{Within, probe};
 use crate::clock::steady_ns;
 use crate::measure::control::Control;
 use crate::measure::datagram::header::{Header, Kind, LEN};
@@ -35,6 +35,8 @@ pub struct Half {
     socket: UdpSocket,
     token: Token,
     patience: Span,
+    /// The most that is sent, in bytes a second.
+    rate_max: Option<u64>,
     asks: bool,
 }
 
@@ -46,21 +48,28 @@ impl Half {
     pub fn offer(token: Token, spec: &MtuSpec, port: u16) -> io::Result<Self> {
         let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port))
             .or_else(|_| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)))?;
-        Ok(Self { socket, token, patience: Span::from_ns(spec.patience_ns), asks: false })
+        let patience = Span::from_ns(spec.patience_ns);
+        Ok(Self { socket, token, patience, rate_max: None, asks: false })
     }
 
-    /// The client's side, towards the agent's.
+    /// The client's side, towards the agent's, which takes so many bytes a second.
     ///
     /// # Errors
     /// The kernel's: no route to the address, for one.
-    pub fn connect(address: SocketAddr, token: Token, spec: &MtuSpec) -> io::Result<Self> {
+    pub fn connect(
+        address: SocketAddr,
+        token: Token,
+        spec: &MtuSpec,
+        rate_max: Option<u64>,
+    ) -> io::Result<Self> {
         let any: IpAddr = match address {
             SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
         let socket = UdpSocket::bind((any, 0))?;
         socket.connect(address)?;
-        Ok(Self { socket, token, patience: Span::from_ns(spec.patience_ns), asks: true })
+        let patience = Span::from_ns(spec.patience_ns);
+        Ok(Self { socket, token, patience, rate_max, asks: true })
     }
 
     /// Where it listens.
@@ -76,8 +85,9 @@ impl Half {
     pub fn work(&self, deadline_ns: impl Fn() -> u64, control: &Control) -> MtuAccount {
         let mut account = MtuAccount::default();
         if self.asks {
-            let (token, searched) = (&self.token.0, &mut account.searched);
-            match probe(&self.socket, token, self.patience, control.halted(), searched) {
+            let within =
+                Within { patience: self.patience, rate_max: self.rate_max, stop: control.halted() };
+            match probe(&self.socket, &self.token.0, within, &mut account.searched) {
                 Ok(found) => account.found = Some(found),
                 Err(error) => account.error = Some(error.to_string()),
             }
