@@ -39,11 +39,12 @@ pub struct LinkProperty {
     pub way: String,
     /// `delay`, `rate`, `jitter`, `loss` or `order`.
     pub property: String,
-    /// `ok`, `off`, or `untested` where it cannot be told from outside or in this time.
+    /// `ok`, `off`, or `untested` where it cannot be told from outside or in this time, or where the link's driver counted
+    /// lateness that explains as much: `late_frames` and `late_ns_worst` are among the numbers then.
     pub status: String,
     /// What was asked for.
     pub asked: String,
-    /// What was got; empty when untested.
+    /// What was got; empty where nothing can be told.
     pub got: String,
     /// By what that is judged, or why it is untested.
     pub note: String,

@@ -16,7 +16,8 @@ use plumb_wire::medium::Medium;
 use plumb_wire::packet::{Frames, Pool};
 
 use super::{
-    Control, DriverReport, Emulator, Inside, Interface, Options, TapsError, take_precedence, taps,
+    Control, DriverReport, Emulator, Inside, Interface, Options, Punctuality, TapsError,
+    take_precedence, taps,
 };
 use crate::clock::{Stopwatch, Timeline};
 use crate::device::tap::Tap;
@@ -26,10 +27,12 @@ use crate::lab::{LabError, LinkOptions, TestBed, set_sysctl};
 mod dropped;
 mod expect;
 mod judge;
+mod lateness;
 mod plan;
 mod traffic;
 
 pub use judge::{Line, Verdict};
+pub use lateness::Lateness;
 pub use traffic::{CheckError, Received, Seen, Sent, Traffic, exchange};
 
 use dropped::Dropped;
@@ -103,8 +106,8 @@ pub fn check(spec: &LinkSpec, options: Options, time: Span) -> Result<Outcome, C
     silence(&bed, &mut devices)?;
     let frames = plan::frames(spec, &plans);
     let driven = Driven::start(spec.clone(), frames, &bed, devices, options)?;
-    let sparse = exchange(&bed, Some(&plans[0].sparse), Some(&plans[1].sparse))?;
-    let busy = keep_busy(&bed, &plans)?;
+    let sparse = observe(&driven, &bed, Some(&plans[0].sparse), Some(&plans[1].sparse))?;
+    let busy = keep_busy(&driven, &bed, &plans)?;
     let (driver, network) = driven.finish()?;
     let dropped = Dropped::both(&network, &driver);
     let mut lines = Vec::new();
@@ -136,15 +139,32 @@ fn silence(bed: &TestBed, devices: &mut [Tap; 2]) -> Result<(), CheckFault> {
     Ok(())
 }
 
+/// As [`exchange`], with how late the driver said meanwhile that it was.
+fn observe(
+    driven: &Driven,
+    bed: &TestBed,
+    up: Option<&Traffic>,
+    down: Option<&Traffic>,
+) -> Result<[Seen; 2], CheckFault> {
+    let before = driven.punctuality()?;
+    let seen = exchange(bed, up, down)?;
+    let lateness = Lateness::between(&before, &driven.punctuality()?);
+    Ok(seen.map(|seen| Seen { lateness: lateness.clone(), ..seen }))
+}
+
 /// Keeps each way busy: one after the other, or both at once where they are slow.
-fn keep_busy(bed: &TestBed, plans: &[Plan; 2]) -> Result<[Option<Seen>; 2], CheckFault> {
+fn keep_busy(
+    driven: &Driven,
+    bed: &TestBed,
+    plans: &[Plan; 2],
+) -> Result<[Option<Seen>; 2], CheckFault> {
     let [up, down] = plans.each_ref().map(|plan| plan.busy.as_ref().ok());
     let traffic = |busy: Option<&'_ Busy>| busy.map(|busy| busy.traffic.clone());
     let seen = if plan::are_together(plans) {
-        exchange(bed, traffic(up).as_ref(), traffic(down).as_ref())?
+        observe(driven, bed, traffic(up).as_ref(), traffic(down).as_ref())?
     } else {
-        let [first, _] = exchange(bed, traffic(up).as_ref(), None)?;
-        let [_, second] = exchange(bed, None, traffic(down).as_ref())?;
+        let [first, _] = observe(driven, bed, traffic(up).as_ref(), None)?;
+        let [_, second] = observe(driven, bed, None, traffic(down).as_ref())?;
         [first, second]
     };
     let [first, second] = seen;
@@ -198,6 +218,14 @@ impl Driven {
         let gone = |_| CheckFault::Driver("it ended before it began".to_owned());
         let control = told.recv().map_err(gone)??;
         Ok(Self { control, thread })
+    }
+
+    /// How punctual the driver was so far.
+    fn punctuality(&self) -> Result<Punctuality, CheckFault> {
+        let report = self.control.report();
+        report
+            .map(|report| report.punctuality)
+            .map_err(|ended| CheckFault::Driver(ended.to_string()))
     }
 
     fn finish(self) -> Result<(DriverReport, NetworkReport), CheckFault> {

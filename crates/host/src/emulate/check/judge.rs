@@ -10,6 +10,7 @@ use plumb_link::spec::DelayDistribution;
 
 use super::dropped::Dropped;
 use super::expect::{Way, sending, wire_len};
+use super::lateness::Lateness;
 use super::plan::{Busy, PROBE, Plan};
 use super::traffic::{Seen, Sent};
 
@@ -22,7 +23,7 @@ const SENDING_MAX: u64 = 100_000;
 /// By how much a rate may err.
 const RATE_BOUND: f64 = 0.001;
 /// How late a frame may be told, which a rate's error is made of, in nanoseconds.
-const LATENESS: f64 = 50_000.0;
+const LATENESS: u64 = 50_000;
 /// Two-sided 99.9 %.
 const CONFIDENCE: f64 = 0.999;
 
@@ -33,7 +34,7 @@ pub enum Verdict {
     Ok,
     /// Not as asked.
     Off,
-    /// It cannot be told from outside, or not in this time.
+    /// It cannot be told from outside, or not in this time, or not of a link whose driver says that it was late.
     Untested,
 }
 
@@ -124,7 +125,11 @@ fn delay(way: &Way<'_>, sparse: &Seen) -> Line {
             signed(at(0.999))
         );
         let note = format!("at most {DELAY_BOUND} in the middle, never early");
-        return Line { verdict: Verdict::of(is_fine), got, note, numbers, ..line };
+        let relieved = sparse.lateness.relieve(&errors);
+        let is_excused = errors[0] >= EARLY_BOUND
+            && quantile::of_sorted(&relieved, 0.5) <= DELAY_BOUND.as_ns_f64();
+        let line = Line { verdict: Verdict::of(is_fine), got, note, numbers, ..line };
+        return excuse(line, is_excused, &sparse.lateness);
     }
     let n = errors.len() as f64;
     let average = errors.iter().sum::<f64>() / n;
@@ -134,7 +139,25 @@ fn delay(way: &Way<'_>, sparse: &Seen) -> Line {
     let is_fine = average.abs() <= reach + DELAY_BOUND.as_ns_f64();
     let got = format!("{} from the mean", signed(average));
     let note = format!("at most {} for {n} draws", signed(reach + DELAY_BOUND.as_ns_f64()));
-    Line { verdict: Verdict::of(is_fine), got, note, numbers, ..line }
+    let relieved = sparse.lateness.relieve(&errors).iter().sum::<f64>() / n;
+    let is_excused = average > 0.0 && relieved <= reach + DELAY_BOUND.as_ns_f64();
+    let line = Line { verdict: Verdict::of(is_fine), got, note, numbers, ..line };
+    excuse(line, is_excused, &sparse.lateness)
+}
+
+/// A line that is off is untested instead where the link's own driver counted lateness that explains as much: what the
+/// link does when its driver is in time is not known then.
+fn excuse(mut line: Line, is_excused: bool, lateness: &Lateness) -> Line {
+    let worst_ns = lateness.latest().next().unwrap_or(0);
+    if line.verdict != Verdict::Off || !is_excused || worst_ns == 0 {
+        return line;
+    }
+    let figure = lateness.figure(LATENESS);
+    line.verdict = Verdict::Untested;
+    line.note = format!("{}, but the link's driver may be why: meanwhile it {figure}", line.note);
+    line.numbers.push(("late_frames", lateness.frames_beyond(LATENESS) as f64));
+    line.numbers.push(("late_ns_worst", worst_ns as f64));
+    line
 }
 
 /// Nanoseconds by which each undisturbed datagram came later than `expected`, sorted.
@@ -169,9 +192,9 @@ fn rate(way: &Way<'_>, plan: &Plan, seen: Option<&Seen>) -> Line {
     let got = kept.frames as f64 * len * 8.0 / (kept.ns / 1e9);
     let error = got / asked - 1.0;
     // Each stretch begins and ends at a moment that is told late, or varies by itself.
-    let vagueness = LATENESS + 0.5 * way.spread().as_ns_f64();
+    let vagueness = LATENESS as f64 + 0.5 * way.spread().as_ns_f64();
     let bound = RATE_BOUND + 3.0 * (2.0 * kept.stretches as f64).sqrt() * vagueness / kept.ns;
-    Line {
+    let line = Line {
         verdict: Verdict::of(error.abs() <= bound),
         got: format!("{} ({:+.3} %)", format_rate(got), error * 100.0),
         note: format!(
@@ -188,7 +211,13 @@ fn rate(way: &Way<'_>, plan: &Plan, seen: Option<&Seen>) -> Line {
             ("frames", kept.frames as f64),
         ],
         ..line
-    }
+    };
+    let ideal_ns = kept.frames as f64 * len * 8.0 / asked * 1e9;
+    let longer_ns = kept.ns - ideal_ns;
+    let vague_ns = seen.lateness.vagueness_ns(kept.stretches) as f64;
+    // A link that frames did not reach in time was idle, and none is the faster for that.
+    let idle_ns = if longer_ns > 0.0 { seen.lateness.idle_ns() as f64 } else { 0.0 };
+    excuse(line, longer_ns.abs() - vague_ns - idle_ns <= bound * ideal_ns, &seen.lateness)
 }
 
 /// Frames that the slowest hop is known to have sent one right after the other.
@@ -265,13 +294,16 @@ fn jitter(way: &Way<'_>, sparse: &Seen) -> Option<Line> {
     });
     // Kolmogorov's distribution: √(ln(2 / α) / 2) / √n, for α of 0.1 %.
     let critical = ((2.0 / (1.0 - CONFIDENCE)).ln() / 2.0).sqrt() / n.sqrt();
-    Some(Line {
+    let line = Line {
         verdict: Verdict::of(distance <= critical),
         got: format!("distance {}", significant(distance, 2)),
         note: format!("Kolmogorov–Smirnov; at most {} for {n} draws", significant(critical, 2)),
         numbers: vec![("distance", distance), ("critical", critical), ("datagrams", n)],
         ..line
-    })
+    };
+    // Each draw that was told late may be anywhere.
+    let late = sparse.lateness.frames_beyond(LATENESS) as f64;
+    Some(excuse(line, distance - late / n <= critical, &sparse.lateness))
 }
 
 fn loss(way: &Way<'_>, plan: &Plan, [sparse, busy]: [Option<&Seen>; 2], dropped: Dropped) -> Line {
@@ -368,7 +400,11 @@ fn order(way: &Way<'_>, plan: &Plan, sparse: &Seen) -> Line {
     let (lo, hi) = wilson(overtaken as f64 / arrived, arrived);
     let is_fine = if share <= 0.0 { overtaken == 0 } else { (lo..=hi).contains(&share) };
     let note = format!("datagrams {} apart", plan.apart);
-    Line { verdict: Verdict::of(is_fine), got, note, numbers, ..line }
+    let late = sparse.lateness.frames_beyond(LATENESS) as f64 / arrived;
+    // A driver that is late hands over in order all the same, but what it takes in at once is not apart any more.
+    let is_excused = share > 0.0 && lo - late <= share && share <= hi + late;
+    let line = Line { verdict: Verdict::of(is_fine), got, note, numbers, ..line };
+    excuse(line, is_excused, &sparse.lateness)
 }
 
 /// Datagrams that came after one that was sent later, and by how many of these at most

@@ -16,6 +16,7 @@ use plumb_sys::datagram::{force_receive_buffer, receive_stamped, stamp_reception
 use plumb_sys::socket::{IntOption, receive_drops, set_option};
 use plumb_sys::timer::{set_slack_ns, sleep_ns};
 
+use super::lateness::Lateness;
 use crate::lab::{LabError, TestBed};
 
 /// Bytes of a datagram that are used: its number.
@@ -84,6 +85,8 @@ pub struct Seen {
     pub received: Vec<Received>,
     /// Datagrams that reached the receiving socket and found no room there.
     pub overrun: u32,
+    /// How late the link's driver says that it was meanwhile, where it was asked.
+    pub lateness: Lateness,
 }
 
 /// Why nothing was seen.

@@ -19,7 +19,7 @@ fn seen(n: u32, apart_ns: u64, mut travel: impl FnMut(u32) -> Option<u64>) -> Se
         })
         .collect();
     received.sort_by_key(|received| received.at);
-    Seen { sent, received, overrun: 0 }
+    Seen { sent, received, ..Seen::default() }
 }
 
 fn verdict(link: &str, what: &str, sparse: &Seen) -> Verdict {
@@ -43,6 +43,69 @@ fn a_delay_is_as_asked_in_the_middle_and_never_early() {
     let early =
         seen(200, 5_000_000, |number| Some(if number == 7 { 9_990_000 } else { 10_030_000 }));
     assert_eq!(verdict("delay=10ms", "delay", &early), Verdict::Off);
+}
+
+/// Frames that the driver handed over late, by so many nanoseconds.
+fn handed_over(late: &[(u64, u64)]) -> Lateness {
+    Lateness { handed_over: late.to_vec(), ..Lateness::default() }
+}
+
+fn of(link: &str, what: &str, sparse: &Seen) -> Line {
+    let spec: LinkSpec = link.parse().unwrap();
+    let way = &Way::both(&spec)[0];
+    let lines = judge(way, &plan(way, Span::from_secs(5)), sparse, None, Dropped::default());
+    lines.into_iter().find(|line| line.what == what).unwrap()
+}
+
+#[test]
+fn a_delay_that_a_late_driver_alone_explains_is_untested_with_the_figure_and_any_other_is_off() {
+    let late = |ns: u64, lateness| {
+        let seen = seen(200, 5_000_000, move |_| Some(10_000_000 + ns));
+        of("delay=10ms", "delay", &Seen { lateness, ..seen })
+    };
+    // Every frame was handed over late by most of what is seen.
+    let line = late(5_000_000, handed_over(&[(4_900_000, 200)]));
+    assert_eq!(line.verdict, Verdict::Untested, "{line:?}");
+    assert!(line.note.contains("handed 200 frames over more than 50.0 µs late"), "{}", line.note);
+    assert!(line.numbers.contains(&("late_frames", 200.0)), "{line:?}");
+    assert!(line.numbers.contains(&("late_ns_worst", 4_900_000.0)), "{line:?}");
+    // Those that entered late.
+    let entered =
+        Lateness { entered: 150, entered_worst_ns: 5_000_000, ..handed_over(&[(9, 200)]) };
+    assert_eq!(late(5_000_000, entered).verdict, Verdict::Untested);
+    // The link itself is off by more than that, or the driver was late with too few.
+    assert_eq!(late(5_000_000, handed_over(&[(4_700_000, 200)])).verdict, Verdict::Off);
+    assert_eq!(late(5_000_000, handed_over(&[(9_000_000, 90), (9, 110)])).verdict, Verdict::Off);
+    assert_eq!(late(5_000_000, Lateness::default()).verdict, Verdict::Off);
+    // What comes early is no late driver's doing.
+    let early =
+        seen(200, 5_000_000, |number| Some(if number == 7 { 9_990_000 } else { 11_000_000 }));
+    let early = Seen { lateness: handed_over(&[(5_000_000, 200)]), ..early };
+    assert_eq!(of("delay=10ms", "delay", &early).verdict, Verdict::Off);
+    // What is in time needs no excuse.
+    assert_eq!(late(30_000, handed_over(&[(5_000_000, 3)])).verdict, Verdict::Ok);
+}
+
+#[test]
+fn jitter_and_its_mean_are_untested_where_as_many_draws_as_are_wrong_were_told_late() {
+    let mut stream = Seed(3).stream("late draws");
+    let draws: Vec<u64> = (0..300)
+        .map(|n| {
+            20_000_000
+                + stream.random_range(0..20_000_000)
+                + if n % 3 == 0 { 30_000_000 } else { 0 }
+        })
+        .collect();
+    let told = |lateness| Seen {
+        lateness,
+        ..seen(300, 90_000_000, |number| Some(draws[usize::try_from(number).unwrap()]))
+    };
+    for what in ["jitter", "delay"] {
+        let verdict = |lateness| of("delay=20ms..40ms", what, &told(lateness)).verdict;
+        assert_eq!(verdict(Lateness::default()), Verdict::Off, "{what}");
+        assert_eq!(verdict(handed_over(&[(30_000_000, 4)])), Verdict::Off, "{what}");
+        assert_eq!(verdict(handed_over(&[(30_000_000, 100)])), Verdict::Untested, "{what}");
+    }
 }
 
 #[test]
@@ -81,6 +144,11 @@ fn order_is_off_when_it_is_not_kept_and_when_it_is_kept_but_should_not_be() {
 
 /// What a link of `rate` shows of a busy sender: each frame leaves when those before it have, `stretch` times as slow.
 fn busy(link: &str, stretch: f64) -> Line {
+    busy_beside(link, stretch, Lateness::default())
+}
+
+/// The same while the driver says that it was late.
+fn busy_beside(link: &str, stretch: f64, lateness: Lateness) -> Line {
     let spec: LinkSpec = link.parse().unwrap();
     let way = &Way::both(&spec)[0];
     let plan = plan(way, Span::from_secs(5));
@@ -88,7 +156,7 @@ fn busy(link: &str, stretch: f64) -> Line {
     let bottleneck = plan.busy.as_ref().unwrap().bottleneck;
     let wire = wire_len(traffic.payload, bottleneck.overhead) as f64;
     let each = wire * 8e9 / bottleneck.rate.bits_per_second() as f64 * stretch;
-    let (mut free, mut seen) = (0.0_f64, Seen::default());
+    let (mut free, mut seen) = (0.0_f64, Seen { lateness, ..Seen::default() });
     for (number, moment) in (0..).zip(&traffic.moments) {
         let begun = moment.as_ns_f64() + 1e6;
         free = free.max(begun) + each;
@@ -108,6 +176,27 @@ fn a_rate_is_told_from_one_that_is_a_hundredth_slower() {
         assert!(error.abs() < 1e-4, "{line:?}");
         assert_eq!(busy(link, 1.01).verdict, Verdict::Off, "{link}");
     }
+}
+
+#[test]
+fn a_rate_that_the_time_without_a_driver_explains_is_untested_and_a_rate_that_is_off_by_more_is_off()
+ {
+    // The busy part of a hundredth more than a second: ten milliseconds were lost.
+    let link = "rate=10mbit";
+    let idle = |away_ns| Lateness {
+        entered: 400,
+        entered_worst_ns: 3_000_000,
+        away_ns,
+        ..handed_over(&[(1_000, 800)])
+    };
+    let line = busy_beside(link, 1.01, idle(20_000_000));
+    assert_eq!(line.verdict, Verdict::Untested, "{line:?}");
+    assert!(line.note.contains("took 400 in late, by 3.00 ms at most"), "{}", line.note);
+    assert_eq!(busy_beside(link, 1.01, idle(1_000_000)).verdict, Verdict::Off);
+    assert_eq!(busy_beside(link, 1.2, idle(20_000_000)).verdict, Verdict::Off);
+    // No link is the faster for frames that reach it late.
+    assert_eq!(busy_beside(link, 0.995, idle(20_000_000)).verdict, busy(link, 0.995).verdict);
+    assert_eq!(busy_beside(link, 1.0, idle(20_000_000)).verdict, Verdict::Ok);
 }
 
 /// The same with delays of one to five milliseconds, in order.
