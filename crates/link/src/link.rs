@@ -16,7 +16,7 @@ use crate::flow::Classifier;
 use crate::frame::Frame;
 use crate::hop::{Hop, Surroundings};
 use crate::network::Network;
-use crate::report::{NetworkReport, Routers};
+use crate::report::{DirectionReport, NetworkReport, Routers};
 use crate::router::Router;
 use crate::spec::{DirectionSpec, LinkSpec, SpecError};
 
@@ -111,6 +111,34 @@ impl Link {
         }
     }
 
+    /// Up to when it can tell: what is due until then and has not been seen to is still inside.
+    fn known_until(&self, now: Instant) -> Instant {
+        self.clock.max(now.min(self.next()))
+    }
+
+    /// As [`Network::hand_over`], of its directions; up to when.
+    pub(crate) fn fill(
+        &mut self,
+        now: Instant,
+        is_changed: bool,
+        directions: &mut [DirectionReport],
+    ) -> Instant {
+        let at = self.known_until(now);
+        let last = self.spec.hops.len() - 1;
+        for (number, both) in directions.chunks_exact_mut(2).enumerate() {
+            for ((way, form), index) in self.ways.iter_mut().zip(both).zip([number, last - number])
+            {
+                way.hops[index].hand_over(at, is_changed, form);
+            }
+        }
+        at
+    }
+
+    /// What its routers did.
+    pub(crate) const fn routed(&self) -> Routers {
+        self.routed
+    }
+
     /// What it is.
     pub fn spec(&self) -> &LinkSpec {
         &self.spec
@@ -190,8 +218,7 @@ impl Network for Link {
     }
 
     fn report(&self, now: Instant) -> NetworkReport {
-        // What is due until then and has not been seen to is still inside.
-        let at = self.clock.max(now.min(self.next()));
+        let at = self.known_until(now);
         let mut directions = Vec::new();
         for number in 0..self.spec.hops.len() {
             let names = [format!("hop {} up", number + 1), format!("hop {} down", number + 1)];
@@ -202,6 +229,12 @@ impl Network for Link {
             }
         }
         NetworkReport::new(at, directions, self.routed)
+    }
+
+    fn hand_over(&mut self, now: Instant, is_changed: bool, form: &mut NetworkReport) {
+        form.at = self.fill(now, is_changed, &mut form.directions);
+        form.routers = self.routed;
+        form.check();
     }
 
     fn clear(&mut self, pool: &mut Pool) {

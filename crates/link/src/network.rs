@@ -39,6 +39,11 @@ pub trait Network: Timed + Machine {
     /// What it did up to the last moment that it was told of, with the laws checked.
     fn report(&self, now: Instant) -> NetworkReport;
 
+    /// The same into a [`NetworkReport::form`] of an earlier report, without a copy of what may be long: its empty
+    /// distributions are exchanged for those of what happened since it was last done. Those of every report after that
+    /// begin there too. Its texts are made anew where the network `is_changed` since.
+    fn hand_over(&mut self, now: Instant, is_changed: bool, form: &mut NetworkReport);
+
     /// Gives every frame inside back to the pool, unaccounted: the end.
     fn clear(&mut self, pool: &mut Pool);
 }

@@ -184,8 +184,34 @@ impl DirectionReport {
 impl NetworkReport {
     /// A report that has checked itself.
     pub(crate) fn new(at: Instant, directions: Vec<DirectionReport>, routers: Routers) -> Self {
-        let violations = directions.iter().flat_map(DirectionReport::violations).collect();
-        Self { at, directions, routers, starved: 0, violations }
+        let mut report = Self { at, directions, routers, starved: 0, violations: Vec::new() };
+        report.check();
+        report
+    }
+
+    /// Finds the laws that do not hold.
+    pub(crate) fn check(&mut self) {
+        self.violations.clear();
+        self.violations.extend(self.directions.iter().flat_map(DirectionReport::violations));
+    }
+
+    /// The same with empty distributions, for [`crate::network::Network::hand_over`].
+    #[must_use]
+    pub fn form(&self) -> Self {
+        let mut form = self.clone();
+        for direction in &mut form.directions {
+            direction.queue_lengths = direction.queue_lengths.empty_like();
+            direction.sojourns = direction.sojourns.empty_like();
+        }
+        form
+    }
+
+    /// Adds the distributions of an earlier report to those of what happened since.
+    pub fn add_earlier(&mut self, earlier: &Self) {
+        for (direction, earlier) in self.directions.iter_mut().zip(&earlier.directions) {
+            direction.queue_lengths.merge(&earlier.queue_lengths);
+            direction.sojourns.merge(&earlier.sojourns);
+        }
     }
 
     /// Frames that were lost inside because there was no memory for them, which no model asked for.

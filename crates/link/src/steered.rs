@@ -163,6 +163,11 @@ impl<N: Network> Network for Steered<N> {
         self.network.report(self.next_step().map_or(now, |step| now.min(step)))
     }
 
+    fn hand_over(&mut self, now: Instant, is_changed: bool, form: &mut NetworkReport) {
+        let until = self.next_step().map_or(now, |step| now.min(step));
+        self.network.hand_over(until, is_changed, form);
+    }
+
     fn clear(&mut self, pool: &mut Pool) {
         self.network.clear(pool);
     }

@@ -203,6 +203,19 @@ impl Network for Switch {
         NetworkReport { starved: self.starved, ..NetworkReport::new(at, directions, routers) }
     }
 
+    fn hand_over(&mut self, now: Instant, is_changed: bool, form: &mut NetworkReport) {
+        (form.at, form.routers, form.starved) = (self.clock, Routers::default(), self.starved);
+        let mut rest = form.directions.as_mut_slice();
+        for line in &mut self.lines {
+            let own = 2 * line.spec().hops.len();
+            let Some((directions, others)) = rest.split_at_mut_checked(own) else { break };
+            form.at = form.at.max(line.fill(now, is_changed, directions));
+            form.routers += line.routed();
+            rest = others;
+        }
+        form.check();
+    }
+
     fn clear(&mut self, pool: &mut Pool) {
         for line in &mut self.lines {
             line.clear(pool);

@@ -12,6 +12,7 @@ pub mod epoll;
 pub mod ethtool;
 pub mod fd;
 pub mod futex;
+pub mod heap;
 pub mod huge;
 pub mod inet;
 pub mod interface;

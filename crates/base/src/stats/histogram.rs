@@ -53,6 +53,12 @@ impl Histogram {
         self.inner.add(&other.inner).expect("a growing histogram takes every other");
     }
 
+    /// An empty one that takes every value that this one has without growing.
+    #[must_use]
+    pub fn empty_like(&self) -> Self {
+        Self { inner: hdrhistogram::Histogram::new_from(&self.inner) }
+    }
+
     /// Number of samples.
     pub fn len(&self) -> u64 {
         self.inner.len()

@@ -76,6 +76,15 @@ impl<N: Network> Inside<N> {
     }
 }
 
+impl<N: Network> Inside<N> {
+    /// The same into a [`DriverReport::form`], without a copy of what may be long: its empty distribution is exchanged
+    /// for that of what happened since it was last done. That of every report after that begins there too.
+    pub fn hand_over(&mut self, form: &mut DriverReport) {
+        self.account.hand_over(&mut form.punctuality);
+        form.losses.clone_from(&self.losses);
+    }
+}
+
 impl<N: Network + 'static> Control<Inside<N>> {
     /// Makes the network what `spec` says from now on; what is in flight stays so.
     ///
@@ -97,6 +106,19 @@ impl<N: Network + 'static> Control<Inside<N>> {
 }
 
 impl DriverReport {
+    /// The same with an empty distribution, for [`Inside::hand_over`].
+    #[must_use]
+    pub fn form(&self) -> Self {
+        let mut form = self.clone();
+        form.punctuality.lateness = form.punctuality.lateness.empty_like();
+        form
+    }
+
+    /// Adds the distribution of an earlier report to that of what happened since.
+    pub fn add_earlier(&mut self, earlier: &Self) {
+        self.punctuality.lateness.merge(&earlier.punctuality.lateness);
+    }
+
     /// Whether the emulation was what it says: no deadline missed, nothing lost that was not meant to
     /// be, no frame that may have entered late, and the machine awake throughout.
     pub fn is_faithful(&self) -> bool {

@@ -191,22 +191,40 @@ impl Account {
 
     /// How things stand.
     pub(super) fn punctuality(&self) -> Punctuality {
-        let waited = self.schedule.as_ref().and_then(waited_for_cpu);
-        let suspended = jump(self.suspended_before, suspended_ns());
-        let waited_for_cpu =
-            waited.zip(self.waited_before).map(|(now, before)| now.saturating_sub(before));
-        Punctuality {
-            frames: self.frames,
+        let mut punctuality = Punctuality {
+            frames: 0,
             lateness: self.lateness.clone(),
             tolerance: self.tolerance,
-            missed: self.missed,
-            absences: self.absences,
-            entered_late: self.entered_late,
-            entered_late_worst: self.entered_late_worst,
-            found_asleep: self.found_asleep,
-            waited_for_cpu,
-            suspended,
-        }
+            missed: Sizes::default(),
+            absences: Sizes::default(),
+            entered_late: 0,
+            entered_late_worst: Span::ZERO,
+            found_asleep: 0,
+            waited_for_cpu: None,
+            suspended: Span::ZERO,
+        };
+        self.fill(&mut punctuality);
+        punctuality
+    }
+
+    /// The same into a form, whose empty distribution is exchanged for that of what happened since the last time.
+    pub(super) fn hand_over(&mut self, form: &mut Punctuality) {
+        std::mem::swap(&mut self.lateness, &mut form.lateness);
+        self.fill(form);
+    }
+
+    /// Everything that is counted.
+    fn fill(&self, punctuality: &mut Punctuality) {
+        let waited = self.schedule.as_ref().and_then(waited_for_cpu);
+        punctuality.frames = self.frames;
+        punctuality.missed = self.missed;
+        punctuality.absences = self.absences;
+        punctuality.entered_late = self.entered_late;
+        punctuality.entered_late_worst = self.entered_late_worst;
+        punctuality.found_asleep = self.found_asleep;
+        punctuality.waited_for_cpu =
+            waited.zip(self.waited_before).map(|(now, before)| now.saturating_sub(before));
+        punctuality.suspended = jump(self.suspended_before, suspended_ns());
     }
 }
 

@@ -7,6 +7,7 @@ use plumb_wire::packet::Frames;
 use super::*;
 use crate::report::Violation;
 
+mod accounts;
 mod closed_form;
 mod laws;
 mod passage;

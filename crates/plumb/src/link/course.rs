@@ -3,6 +3,7 @@
 //! Left out: where its devices come from.
 
 use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use plumb_base::time::Instant;
@@ -42,6 +43,49 @@ pub struct State {
     pub refusals: Vec<String>,
 }
 
+impl State {
+    /// All of it.
+    fn of<N: Network>(inside: &mut Inside<Steered<N>>) -> Self {
+        Self {
+            driver: inside.report(),
+            network: inside.network.report(inside.now),
+            asked: inside.network.spec().clone(),
+            changes: inside.network.changes(),
+            refusals: refusals(inside),
+        }
+    }
+
+    /// The same with empty distributions, for [`State::fill`].
+    fn form(&self) -> Self {
+        Self { driver: self.driver.form(), network: self.network.form(), ..self.clone() }
+    }
+
+    /// What is known now, its distributions since this was last done: by the driver, whose frames wait meanwhile, so that
+    /// nothing is copied that may be long, and no memory asked for but where the link became another.
+    fn fill<N: Network>(&mut self, inside: &mut Inside<Steered<N>>) {
+        let is_changed = self.changes != inside.network.changes();
+        inside.hand_over(&mut self.driver);
+        inside.network.hand_over(inside.now, is_changed, &mut self.network);
+        if is_changed {
+            self.asked = inside.network.spec().clone();
+            self.changes = inside.network.changes();
+        }
+        if self.refusals.len() != inside.network.refusals().len() {
+            self.refusals = refusals(inside);
+        }
+    }
+
+    /// Adds the distributions of what was known before.
+    fn add_earlier(&mut self, earlier: &Self) {
+        self.driver.add_earlier(&earlier.driver);
+        self.network.add_earlier(&earlier.network);
+    }
+}
+
+fn refusals<N: Network>(inside: &Inside<Steered<N>>) -> Vec<String> {
+    inside.network.refusals().iter().map(ToString::to_string).collect()
+}
+
 /// What a link shall be: at first, later, and how much memory its frames have.
 #[derive(Debug)]
 pub struct Asked {
@@ -57,6 +101,7 @@ pub struct Asked {
 #[derive(Debug)]
 pub struct Course<N: Network> {
     control: Control<Inside<Steered<N>>>,
+    known: Arc<Mutex<State>>,
     thread: JoinHandle<Result<(), DeviceError>>,
     began_ns: u64,
     /// Says why it has ended where nobody asked for that; taken by who listens.
@@ -118,7 +163,7 @@ impl<N: Network + Send + 'static> Course<N> {
                 let port = u16::try_from(index).expect("as many interfaces as devices");
                 emulator.watch(Port(port), interface);
             }
-            tell.send(Ok(emulator.control())).ok();
+            tell.send(Ok((emulator.control(), State::of(emulator.inside())))).ok();
             let ended = emulator.run();
             if let Err(error) = &ended {
                 alarm.0.send(error.to_string()).ok();
@@ -128,8 +173,9 @@ impl<N: Network + Send + 'static> Course<N> {
         let thread =
             std::thread::Builder::new().name("link".to_owned()).spawn(drive).map_err(cannot)?;
         let gone = |_| Problem::trouble("the link's driver ended before it began");
-        let control = told.recv().map_err(gone)?.map_err(cannot)?;
-        Ok(Self { control, thread, began_ns, early: Some(early) })
+        let (control, state) = told.recv().map_err(gone)?.map_err(cannot)?;
+        let known = Arc::new(Mutex::new(state));
+        Ok(Self { control, known, thread, began_ns, early: Some(early) })
     }
 
     /// Has `tell` hear why the link has ended, should it before [`Course::finish`]: at once, on a thread
@@ -160,7 +206,7 @@ impl<N: Network + Send + 'static> Course<N> {
 
     /// A way to talk to it from any thread.
     pub fn handle(&self) -> Handle<N> {
-        Handle { control: self.control.clone() }
+        Handle { control: self.control.clone(), known: Arc::clone(&self.known) }
     }
 
     /// Ends it; how it was at the end.
@@ -188,11 +234,13 @@ impl<N: Network + Send + 'static> Course<N> {
 #[derive(Debug)]
 pub struct Handle<N: Network> {
     control: Control<Inside<Steered<N>>>,
+    /// What the driver told last, with the distributions of all that it told.
+    known: Arc<Mutex<State>>,
 }
 
 impl<N: Network> Clone for Handle<N> {
     fn clone(&self) -> Self {
-        Self { control: self.control.clone() }
+        Self { control: self.control.clone(), known: Arc::clone(&self.known) }
     }
 }
 
@@ -211,15 +259,17 @@ pub trait Talk: Send + Sync {
 impl<N: Network + Send + 'static> Handle<N> {
     /// As [`Talk::state`].
     pub fn state(&self) -> Option<State> {
-        let ask = |inside: &mut Inside<Steered<N>>| State {
-            driver: inside.report(),
-            network: inside.network.report(inside.now),
-            asked: inside.network.spec().clone(),
-            changes: inside.network.changes(),
-            refusals: inside.network.refusals().iter().map(ToString::to_string).collect(),
+        // One after the other: what the driver tells one is to be known by all.
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut form = known.form();
+        let ask = |inside: &mut Inside<Steered<N>>| {
+            form.fill(inside);
+            form
         };
         let mut state = self.control.ask(ask).ok()?;
+        state.add_earlier(&known);
         self.control.complete(&mut state.driver);
+        known.clone_from(&state);
         Some(state)
     }
 }

@@ -4,6 +4,8 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::Stdio;
 
+use serde_json::Value;
+
 use crate::bench::{Bench, PLUMB, installed, wait_for};
 
 #[test]
@@ -91,4 +93,36 @@ fn three_hosts_hear_each_other_through_a_switch_whose_lines_are_as_asked() {
         assert!(said.contains("2 received") && least >= 20.0, "{said}");
     }
     bench.said(&["down", "net"]);
+}
+
+#[test]
+fn every_look_at_a_link_tells_of_all_of_its_frames_and_of_what_it_has_become() {
+    let Some(bench) = Bench::new() else { return };
+    if !installed("ping") {
+        return;
+    }
+    bench.said(&["up", "seen", "--hosts", "a,b", "--rate", "100mbit", "--delay", "1ms"]);
+    let count = |distribution: &Value| -> u64 {
+        distribution.as_array().unwrap().iter().map(|step| step[1].as_u64().unwrap()).sum()
+    };
+    for round in 1..=3 {
+        let delay = format!("{round}ms");
+        bench.said(&["set", "seen", "--delay", &delay]);
+        bench.said(&["exec", "seen", "a", "--", "ping", "-q", "-c", "20", "-i", "0.001", "b"]);
+        // Twice, the second time with little that is new.
+        for _ in 0..2 {
+            let shown: Value =
+                serde_json::from_str(&bench.said(&["show", "seen", "--json"])).unwrap();
+            let frames = shown["driver"]["frames"].as_u64().unwrap();
+            assert!(frames >= 40 * round, "{shown}");
+            assert_eq!(count(&shown["driver"]["lateness_us"]), frames, "{shown}");
+            for direction in shown["directions"].as_array().unwrap() {
+                let left = direction["frames_out"].as_u64().unwrap();
+                assert!(count(&direction["sojourns_us"]) >= left.max(20 * round), "{direction}");
+                let asked = direction["asked"].as_str().unwrap();
+                assert!(asked.contains(&format!("delay={delay}")), "{direction}");
+            }
+        }
+    }
+    bench.said(&["down", "seen"]);
 }
