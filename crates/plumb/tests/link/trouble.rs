@@ -249,6 +249,42 @@ fn a_link_outlives_its_recording_which_stays_whole_and_both_are_told() {
 }
 
 #[test]
+fn a_limit_on_files_ends_the_recording_alone_whether_its_signal_is_ignored_or_would_kill() {
+    let Some(bench) = Bench::new() else { return };
+    if !installed("ping") {
+        return;
+    }
+    let place = bench.directory.path();
+    // What becomes of the command's own file is as it would be without a link: 25 is SIGXFSZ.
+    for (before, ending) in [("", "ended with 153"), ("trap '' 25;", "ended with 1")] {
+        let script = format!(
+            "{before} cd '{}' && ulimit -f 256 && exec \"$0\" link --isolated --pcap seen --report report.json -- \
+                sh -c 'ping -q -c 400 -s 1400 -i 0.001 10.77.0.2; head -c 1000000 /dev/zero > own; \
+                       echo ended with $?; ping -q -c 3 -i 0.001 10.77.0.2'",
+            place.display()
+        );
+        let mut command = Command::new("sh");
+        command.args(["-c", &script, PLUMB]).env("XDG_RUNTIME_DIR", place);
+        let output = command.output().unwrap();
+        let (told, said) = (text(&output.stdout), text(&output.stderr));
+        assert_eq!(output.status.code(), Some(0), "{before}: {said}{told}");
+        assert!(told.lines().any(|line| line == ending), "{before}: {said}{told}");
+        // The link went on: nothing of it is missing before the end, or after.
+        assert!(told.contains("400 received") && told.contains("3 received"), "{before}: {told}");
+        // At once, and once more at the end.
+        let ended = "a recording has ended before the link";
+        assert_eq!(said.matches(ended).count(), 2, "{before}: {said}");
+        assert!(said.contains("File too large"), "{before}: {said}");
+        let report = std::fs::read(place.join("report.json")).unwrap();
+        let report: serde_json::Value = serde_json::from_slice(&report).unwrap();
+        assert!(report["flags"].to_string().contains("File too large"), "{report}");
+        let bytes = std::fs::read(place.join("seen")).unwrap();
+        let records: Result<Vec<_>, _> = Reader::new(&bytes).unwrap().collect();
+        assert!((1..806).contains(&records.unwrap().len()), "{before}");
+    }
+}
+
+#[test]
 fn a_link_that_ends_early_says_so_at_once_and_ends_a_command_that_does_not_obey_too() {
     let Some(bench) = Bench::new() else { return };
     if !installed("ip") {
