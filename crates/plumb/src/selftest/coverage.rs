@@ -1,5 +1,7 @@
 //! Coverage: how often the interval of the median holds the true median of simulated cells.
 
+use std::num::NonZero;
+
 use plumb_analysis::document::selftest::SelftestCheck;
 use plumb_base::seed::Seed;
 use plumb_base::stats::hierarchy::Hierarchy;
@@ -36,7 +38,7 @@ pub(super) fn check(
             let interval = interval(shape, &limits, seed);
             interval.is_some_and(|i| (i.lo..=i.hi).contains(&shape.median()))
         };
-        let hits = (0..TRIALS).filter(covers).count() as u64;
+        let hits = count(TRIALS, &covers);
         checks.push(rate(
             &format!("coverage.{}", shape.name()),
             format!("95 % intervals hold the true median of {} samples", shape.name()),
@@ -57,6 +59,18 @@ pub(super) fn check(
     Ok(checks)
 }
 
+/// How many of the trials do, tried on all CPUs: each has a seed of its own, whoever tries it.
+fn count(trials: u64, does: &(impl Fn(&u64) -> bool + Sync)) -> u64 {
+    let hands = std::thread::available_parallelism().map_or(1, NonZero::get);
+    std::thread::scope(|scope| {
+        let share = |hand| move || (hand as u64..trials).step_by(hands).filter(does).count();
+        let started: Vec<_> = (1..hands).map(|hand| scope.spawn(share(hand))).collect();
+        let own = share(0)();
+        let others = started.into_iter().map(|hand| hand.join().expect("trials do not panic"));
+        (own + others.sum::<usize>()) as u64
+    })
+}
+
 /// The interval at which a run stops measuring a cell.
 fn interval(shape: Shape, limits: &Limits, seed: Seed) -> Option<Interval> {
     let [least, most] = [limits.launches_min, limits.launches_max].map(|count| count as usize);
@@ -71,4 +85,22 @@ fn interval(shape: Shape, limits: &Limits, seed: Seed) -> Option<Interval> {
         }
     }
     last
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_trial_is_tried_once_however_many_try() {
+        let tried = std::sync::Mutex::new(Vec::new());
+        let is_third = |trial: &u64| {
+            tried.lock().expect("nobody panicked").push(*trial);
+            trial.is_multiple_of(3)
+        };
+        assert_eq!(count(1_000, &is_third), 334);
+        let mut tried = tried.into_inner().expect("nobody panicked");
+        tried.sort_unstable();
+        assert!(tried.into_iter().eq(0..1_000));
+    }
 }
