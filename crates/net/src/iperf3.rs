@@ -1,7 +1,7 @@
 //! iperf3's protocol, as client and as server: what it measures, its messages, its report.
 //!
 //! Written from a description of the protocol and checked against the program itself. The messages and
-//! the server's session are pure; the engines are a thread for each stream on blocking sockets. Where
+//! the server's session are pure; the engines are threads on plain sockets, one for each stream as far as there are CPUs. Where
 //! the protocol leaves the receiver's count open, the receiver drains first: what was sent before the
 //! end counts as received. Left out: SCTP, multipath TCP, files as a source, and the password, which
 //! the protocol sends without saying whom it is talking to.

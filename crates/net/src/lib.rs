@@ -2,8 +2,8 @@
 //! each side does meanwhile.
 //!
 //! `protocol` is pure: messages, sessions and their deadlines, without a socket. `agent` and `client` drive it
-//! over anything that reads and writes. The engines (`measure`) use plain blocking sockets, a thread for each, so
-//! that nothing is between a clock read and the kernel; `evidence` is what each side saw meanwhile. Left out:
+//! over anything that reads and writes. The engines (`measure`) use plain sockets and threads, so that
+//! nothing is between a clock read and the kernel; `evidence` is what each side saw meanwhile. Left out:
 //! namespaces and emulated links (`plumb-host`), storing and drawing (`plumb`).
 
 #![forbid(unsafe_code)]
@@ -11,6 +11,7 @@
 pub mod agent;
 pub mod client;
 pub mod clock;
+mod crew;
 pub mod evidence;
 pub mod http;
 pub mod iperf3;

@@ -152,6 +152,9 @@ pub struct NetSeat {
     pub queue: Option<u32>,
     /// The CPUs that the thread was bound to for that; empty where it was left to the scheduler.
     pub bound_to: Vec<u32>,
+    /// Connections that the thread served, this one included: more than one where there are more of them than CPUs.
+    #[serde(default)]
+    pub served: u32,
 }
 
 /// Bulk TCP in one direction.

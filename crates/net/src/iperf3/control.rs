@@ -184,9 +184,12 @@ impl Control {
         }
     }
 
-    /// Tells the server that this client has been stopped.
+    /// Tells the server that this client has been stopped, and waits a little for the server's end: only then is it
+    /// free for the next test.
     pub fn terminate(mut self) {
-        self.say(Message::ClientTerminate, Span::from_secs(1)).ok();
+        if self.say(Message::ClientTerminate, Span::from_secs(1)).is_ok() {
+            self.read(&mut [0; 1], Span::from_ms(500)).ok();
+        }
     }
 }
 

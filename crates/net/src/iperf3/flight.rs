@@ -1,4 +1,4 @@
-//! A test while its data flows: a worker for each stream, looked at once an interval, drained at the end.
+//! A test while its data flows: workers for its streams, looked at once an interval, drained at the end.
 //!
 //! Both sides have one. Left out: who says when it begins and ends ([`super::client`], [`super::server`]).
 
@@ -15,7 +15,9 @@ use plumb_sys::{process, socket, timer};
 use super::now;
 use super::parameters::{Parameters, Protocol};
 use super::record::{Extent, Interval, Record, StreamRecord};
+use super::stream::tcp::Shared;
 use super::stream::{Count, Goal, Meter, Socket, Switch, tcp, udp};
+use crate::crew;
 
 /// Most intervals that are kept, over all streams: some 20 MB.
 const INTERVALS_MAX: usize = 1 << 17;
@@ -38,6 +40,8 @@ pub struct Flow {
 #[derive(Debug)]
 pub struct Flight {
     lanes: Vec<Lane>,
+    /// Threads that send, then threads that receive.
+    threads: [Vec<JoinHandle<()>>; 2],
     switch: Arc<Switch>,
     began: Instant,
     /// When what is counted began.
@@ -50,7 +54,7 @@ pub struct Flight {
     truncated: bool,
 }
 
-/// One stream and its worker.
+/// One stream.
 #[derive(Debug)]
 struct Lane {
     id: u32,
@@ -59,7 +63,6 @@ struct Lane {
     addresses: (SocketAddr, SocketAddr),
     socket: Arc<Socket>,
     meter: Arc<Meter>,
-    worker: Option<JoinHandle<()>>,
     /// What was there when counting began.
     base: (Count, u64),
     /// What was there when the last interval began.
@@ -75,7 +78,7 @@ struct Lane {
 }
 
 impl Flight {
-    /// Starts a worker for each stream. `answers` is set on a server.
+    /// Starts the streams' workers. `answers` is set on a server.
     ///
     /// # Errors
     /// The kernel's: a socket that cannot be set, or no more threads.
@@ -90,6 +93,7 @@ impl Flight {
         let usage = process::usage()?;
         let mut flight = Self {
             lanes: Vec::with_capacity(flows.len()),
+            threads: Default::default(),
             switch,
             began,
             counted: began,
@@ -101,11 +105,76 @@ impl Flight {
         };
         for flow in flows {
             flow.socket.limit_waits()?;
-            let mut lane = Lane::new(flow)?;
-            lane.start(parameters, &flight.switch, goal, answers)?;
-            flight.lanes.push(lane);
+            flight.lanes.push(Lane::new(flow)?);
+        }
+        let shared = Shared {
+            parameters: Arc::clone(parameters),
+            switch: Arc::clone(&flight.switch),
+            goal: Arc::clone(goal),
+        };
+        match parameters.protocol {
+            Protocol::Tcp => flight.start_streams(&shared)?,
+            Protocol::Udp => flight.start_datagrams(&shared, answers)?,
         }
         Ok(flight)
+    }
+
+    fn start_streams(&mut self, shared: &Shared) -> io::Result<()> {
+        for sends in [true, false] {
+            let lanes = self.lanes.iter().filter(|lane| lane.sends == sends);
+            let workers = lanes.map(|lane| lane.worker(shared)).collect::<io::Result<Vec<_>>>()?;
+            for (crew, number) in crew::deal(workers).into_iter().zip(1..) {
+                let parameters = Arc::clone(&shared.parameters);
+                self.start(sends, number, move || {
+                    let mut crew = crew;
+                    crew::serve(&mut crew, &mut tcp::buffer(&parameters, sends));
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Datagrams keep their times best in threads of their own.
+    fn start_datagrams(&mut self, shared: &Shared, answers: bool) -> io::Result<()> {
+        for index in 0..self.lanes.len() {
+            let Some(lane) = self.lanes.get(index) else { break };
+            let (sends, number) = (lane.sends, lane.id);
+            let (socket, meter) = (Arc::clone(&lane.socket), Arc::clone(&lane.meter));
+            let Shared { parameters, switch, goal } = shared.clone();
+            self.start(sends, number, move || {
+                let result = if sends {
+                    udp::send(&socket, &parameters, &meter, &switch, &goal)
+                } else {
+                    udp::receive(&socket, &parameters, &meter, &switch, &goal, answers)
+                };
+                meter.end(result.as_ref().copied(), &switch, &goal);
+            })?;
+        }
+        Ok(())
+    }
+
+    fn start(
+        &mut self,
+        sends: bool,
+        number: u32,
+        work: impl FnOnce() + Send + 'static,
+    ) -> io::Result<()> {
+        let name = format!("iperf3-{number}");
+        let thread = std::thread::Builder::new().name(name).spawn(work)?;
+        self.threads[usize::from(!sends)].push(thread);
+        Ok(())
+    }
+
+    /// Waits for the threads that send, or that receive: they have been told to end.
+    fn join(&mut self, sends: bool) {
+        for thread in std::mem::take(&mut self.threads[usize::from(!sends)]) {
+            if thread.join().is_err() {
+                for lane in self.lanes.iter().filter(|lane| lane.sends == sends && !lane.is_over())
+                {
+                    lane.meter.set_trouble("its worker panicked".to_owned());
+                }
+            }
+        }
     }
 
     /// When data began to flow.
@@ -189,15 +258,14 @@ impl Flight {
 
     /// Whether no worker is left.
     pub fn is_over(&self) -> bool {
-        self.lanes.iter().all(Lane::is_over)
+        let ended = |thread: &JoinHandle<()>| thread.is_finished();
+        self.lanes.iter().all(Lane::is_over) || self.threads.iter().flatten().all(ended)
     }
 
     /// Stops sending, and tells receivers of TCP that no more comes. What was sent is on its way.
     pub fn stop(&mut self) {
         self.switch.stop();
-        for lane in self.lanes.iter_mut().filter(|lane| lane.sends) {
-            lane.join();
-        }
+        self.join(true);
         self.ended.get_or_insert_with(now);
     }
 
@@ -241,7 +309,7 @@ impl Flight {
     pub fn finish(mut self, parameters: &Parameters) -> Record {
         self.stop();
         self.switch.turn_off();
-        self.lanes.iter_mut().for_each(Lane::join);
+        self.join(false);
         let ended = self.ended.unwrap_or(self.interval).max(self.counted);
         let last = self.lanes.iter().filter(|lane| !lane.sends).map(|lane| lane.meter.last()).max();
         let last = last.unwrap_or(ended).max(ended);
@@ -274,7 +342,8 @@ impl Drop for Flight {
     /// Leaves no worker behind, however the test ended.
     fn drop(&mut self) {
         self.switch.turn_off();
-        self.lanes.iter_mut().for_each(Lane::join);
+        self.join(true);
+        self.join(false);
     }
 }
 
@@ -286,7 +355,6 @@ impl Lane {
             addresses: flow.socket.addresses()?,
             socket: Arc::new(flow.socket),
             meter: Arc::default(),
-            worker: None,
             base: Default::default(),
             earlier: Default::default(),
             before: Default::default(),
@@ -299,37 +367,9 @@ impl Lane {
         })
     }
 
-    fn start(
-        &mut self,
-        parameters: &Arc<Parameters>,
-        switch: &Arc<Switch>,
-        goal: &Arc<Goal>,
-        answers: bool,
-    ) -> io::Result<()> {
-        let (parameters, switch, goal) = (parameters.clone(), switch.clone(), goal.clone());
-        let (socket, meter, sends) = (self.socket.clone(), self.meter.clone(), self.sends);
-        let work = move || {
-            let result = match (&*socket, sends) {
-                (Socket::Tcp(_), true) => tcp::send(&socket, &parameters, &meter, &switch, &goal),
-                (Socket::Tcp(_), false) => {
-                    tcp::receive(&socket, &parameters, &meter, &switch, &goal)
-                }
-                (Socket::Udp(_), true) => udp::send(&socket, &parameters, &meter, &switch, &goal),
-                (Socket::Udp(_), false) => {
-                    udp::receive(&socket, &parameters, &meter, &switch, &goal, answers)
-                }
-            };
-            // Once it is stopping the other side may close as it likes.
-            if let Err(error) = result
-                && !switch.is_stopping()
-            {
-                meter.set_trouble(error.to_string());
-            }
-            goal.bell.ring();
-        };
-        let name = format!("iperf3-{}", self.id);
-        self.worker = Some(std::thread::Builder::new().name(name).spawn(work)?);
-        Ok(())
+    fn worker(&self, shared: &Shared) -> io::Result<tcp::Worker> {
+        let (socket, meter) = (Arc::clone(&self.socket), Arc::clone(&self.meter));
+        tcp::Worker::new(socket, meter, self.sends, shared.clone())
     }
 
     /// Looks at what the connection says of itself, of a TCP sender.
@@ -363,15 +403,7 @@ impl Lane {
     }
 
     fn is_over(&self) -> bool {
-        self.worker.as_ref().is_none_or(JoinHandle::is_finished)
-    }
-
-    fn join(&mut self) {
-        if let Some(worker) = self.worker.take()
-            && worker.join().is_err()
-        {
-            self.meter.set_trouble("its worker panicked".to_owned());
-        }
+        self.meter.is_over()
     }
 
     fn record(self, counted: Instant, ended: Instant) -> StreamRecord {

@@ -7,13 +7,14 @@ use std::io;
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use plumb_base::time::{Instant, Span};
 use plumb_base::units::rate::Rate;
 use plumb_sys::pages::Pages;
 use plumb_sys::{fd, timer};
 
+use crate::clock::steady_ns;
 use crate::measure::datagram::account::Account;
 
 pub mod tcp;
@@ -121,6 +122,7 @@ pub struct Meter {
     duplicates: AtomicU64,
     jitter_ns: AtomicU64,
     last_ns: AtomicU64,
+    is_over: AtomicBool,
     trouble: Mutex<Option<String>>,
 }
 
@@ -176,6 +178,23 @@ impl Meter {
     /// Why the worker ended before it was told to.
     pub fn trouble(&self) -> Option<String> {
         self.trouble.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+
+    /// Its worker has ended.
+    pub fn end(&self, result: Result<(), &io::Error>, switch: &Switch, goal: &Goal) {
+        // Once it is stopping the other side may close as it likes.
+        if let Err(error) = result
+            && !switch.is_stopping()
+        {
+            self.set_trouble(error.to_string());
+        }
+        self.is_over.store(true, Ordering::Release);
+        goal.bell.ring();
+    }
+
+    /// Whether its worker has ended.
+    pub fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
     }
 
     /// Notes why it ended.
@@ -334,6 +353,12 @@ impl Pace {
     /// So many bytes were sent.
     pub const fn sent(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
+    }
+
+    /// What the steady clock shows when the next byte is due; none where it is.
+    pub fn due_ns(&self) -> Option<u64> {
+        let ahead = self.due().saturating_since(super::now());
+        (ahead > Span::ZERO).then(|| steady_ns().saturating_add(ahead.as_ns()))
     }
 
     /// Sleeps until the next byte is due, but no longer than a tick; whether it is.

@@ -117,6 +117,8 @@ pub struct StreamReport {
     pub is_drained: bool,
     /// Where this end's thread ran.
     pub seat: Seat,
+    /// Connections that this thread served, this one included; 0 where it never ran.
+    pub served_with: u16,
     /// What went wrong.
     pub error: Option<String>,
 }

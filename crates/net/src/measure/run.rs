@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, ScopedJoinHandle};
 
+use super::carry;
 use super::control::Control;
 use super::datagram::half::Half;
 use super::exchange::half::{Requester, Responder};
@@ -23,6 +24,7 @@ use super::report::{
 use super::spec::{PartSpec, StreamsSpec, TestSpec};
 use super::stream::{self, ConnectError, Lane, Plan};
 use crate::clock::{real_ahead_ns, steady_ns};
+use crate::crew;
 use crate::evidence::counters;
 use crate::evidence::host::{HostFacts, HostReading};
 use crate::protocol::message::{Ready, Refusal};
@@ -353,10 +355,14 @@ impl<'scope> Working<'scope> {
                 }
                 Part::Lanes(lanes, streams) => {
                     let plan = course.plan(streams, began_ns, deadline_ns);
-                    for lane in lanes {
+                    let senders = lanes.iter().filter(|lane| lane.sends());
+                    let receivers = lanes.iter().filter(|lane| !lane.sends());
+                    let crews = [crew::deal(senders.collect()), crew::deal(receivers.collect())];
+                    for crew in crews.into_iter().flatten() {
                         let plan = plan.clone();
                         Working::spawn(&working, scope, move || {
-                            lane.work(&plan);
+                            let lanes: Vec<&Lane> = crew.into_iter().map(Arc::as_ref).collect();
+                            carry::carry(&lanes, &plan);
                             PartReport::Streams(StreamsReport::default())
                         });
                     }

@@ -87,7 +87,7 @@ impl Direction {
 pub struct StreamsSpec {
     /// Which way.
     pub direction: Direction,
-    /// Connections a direction, a thread each.
+    /// Connections a direction, a thread each as far as there are CPUs.
     pub streams: u16,
     /// Congestion control of the senders; none leaves the host's.
     pub congestion: Option<String>,

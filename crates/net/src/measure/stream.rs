@@ -1,17 +1,16 @@
-//! Bulk TCP: connections, a thread each, that send or take as much as goes.
+//! Bulk TCP: connections that send or take as much as goes.
 //!
-//! The receiver's count is the truth; after the end of the time that counts the sender closes its direction and
-//! the receiver reads on to the end of the stream. Left out: when everything is read (`super::run`).
+//! The receiver's count is the truth. Left out: the calls on them (`super::carry`), and when everything is read
+//! (`super::run`).
 
 use std::io::{self, Read as _, Write as _};
-use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use plumb_sys::epoll::{Epoll, Interest};
-use plumb_sys::pages::Pages;
 use plumb_sys::socket::{self, IntOption};
 use plumb_sys::{fd, inet};
 
@@ -22,7 +21,8 @@ use super::report::{StreamReport, StreamSample};
 use super::seat::{Seat, Seating};
 use super::spec::StreamsSpec;
 use super::worker::Worker;
-use crate::clock::{sleep_until, steady_ns};
+use crate::clock::steady_ns;
+use crate::crew;
 use crate::evidence::tcp::TcpSample;
 use crate::protocol::token::{TOKEN_BYTES, Token};
 
@@ -32,16 +32,6 @@ pub(super) const PREAMBLE_BYTES: usize = TOKEN_BYTES + 2;
 const ACCEPTED: u8 = 0x06;
 /// How long making a connection and its preamble may take.
 const CONNECT: Duration = Duration::from_secs(10);
-/// How much before its planned end a sender may end, whose beginning may have been earlier.
-const EARLY_NS: u64 = 2_000_000_000;
-/// How long to wait for the word that a test was stopped, and how often to look for it.
-const WORD_NS: u64 = 1_000_000_000;
-const WORD_LOOK_NS: u64 = 20_000_000;
-/// How long after its beginning a thread is seated: its flow's packets come by then.
-const SEAT_NS: u64 = 50_000_000;
-/// After how long a blocked call looks whether the test is over.
-const LOOK: Duration = Duration::from_millis(100);
-const LOOK_NS: u64 = 100_000_000;
 
 /// Why the connections of a test could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -134,7 +124,7 @@ impl ConnectError {
     }
 }
 
-/// When a connection's thread does what.
+/// When a connection does what.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// When the test began, by the steady clock.
@@ -153,29 +143,18 @@ pub struct Plan {
     pub control: Arc<Control>,
 }
 
-impl Plan {
-    /// Waits until `total` bytes are due at a rate, in bytes a second, but not beyond a time or the test's end.
-    fn keep(&self, rate: Option<u64>, total: u64, until_ns: u64) {
-        let Some(rate) = rate else { return };
-        let due_ns = u128::from(total) * 1_000_000_000 / u128::from(rate.max(1));
-        let due_ns = u64::try_from(due_ns).unwrap_or(u64::MAX);
-        let due_ns = self.began_ns.saturating_add(due_ns).min(until_ns);
-        while steady_ns() < due_ns && !self.control.is_halted() {
-            sleep_until(due_ns.min(steady_ns() + LOOK_NS));
-        }
-    }
-}
-
-/// Bytes of a call at a rate: a fiftieth of a second's at most, so that a slow rate is no row of bursts.
-fn one_call(block_bytes: usize, rate: Option<u64>) -> usize {
-    let due = rate.map_or(u64::MAX, |rate| (rate / 50).max(1));
-    usize::try_from(due).map_or(block_bytes, |due| due.min(block_bytes))
-}
-
 /// A counter with a cache line of its own, so that threads do not slow each other down.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Counter(AtomicU64);
+pub(super) struct Counter(AtomicU64);
+
+impl Counter {
+    /// Sets it; one thread alone does.
+    #[inline]
+    pub(super) fn set(&self, count: u64) {
+        self.0.store(count, Ordering::Relaxed);
+    }
+}
 
 /// One connection of a test, at one end.
 #[derive(Debug)]
@@ -183,19 +162,22 @@ pub struct Lane {
     index: u16,
     sends: bool,
     is_up: bool,
-    stream: TcpStream,
+    pub(super) stream: TcpStream,
     /// Bytes a second that it sends at most.
-    send_max: Option<u64>,
-    bytes: Counter,
-    worker: Worker,
-    seat: OnceLock<Seat>,
+    pub(super) send_max: Option<u64>,
+    pub(super) bytes: Counter,
+    pub(super) worker: Worker,
+    pub(super) seat: OnceLock<Seat>,
     outcome: Mutex<Outcome>,
 }
 
+/// How a connection ended.
 #[derive(Clone, Debug, Default)]
-struct Outcome {
-    is_drained: bool,
-    error: Option<String>,
+pub(super) struct Outcome {
+    /// Whether everything that was sent has come.
+    pub(super) is_drained: bool,
+    /// What broke it.
+    pub(super) error: Option<String>,
 }
 
 impl Lane {
@@ -204,8 +186,8 @@ impl Lane {
         let sends = is_up == is_client;
         let each = |rate: u64| (rate / u64::from(spec.streams.max(1))).max(1);
         let send_max = spec.rate_bytes_per_second.filter(|_| sends).map(each);
-        stream.set_read_timeout(Some(LOOK))?;
-        stream.set_write_timeout(Some(LOOK))?;
+        stream.set_read_timeout(Some(crew::LOOK))?;
+        stream.set_write_timeout(Some(crew::LOOK))?;
         if sends {
             if let Some(name) = &spec.congestion {
                 socket::set_congestion(stream.as_fd(), name).map_err(|error| {
@@ -223,112 +205,15 @@ impl Lane {
         Ok(Self { index, sends, is_up, stream, send_max, bytes, worker, seat, outcome })
     }
 
-    /// Sends or takes until the end.
-    pub fn work(&self, plan: &Plan) {
-        self.worker.begin();
-        let outcome = if self.sends { self.send(plan) } else { self.take(plan) };
-        let outcome = outcome
-            .unwrap_or_else(|error| Outcome { is_drained: false, error: Some(error.to_string()) });
-        if !outcome.is_drained {
-            // What is under way is of no use to anybody; an end would promise that it was all.
-            inet::reset_on_close(self.stream.as_fd()).ok();
-        }
-        self.stream.shutdown(Shutdown::Both).ok();
-        *self.outcome.lock().unwrap_or_else(PoisonError::into_inner) = outcome;
-        self.worker.end();
-    }
-
-    fn send(&self, plan: &Plan) -> io::Result<Outcome> {
-        let block = incompressible(plan.block_bytes);
-        let block = &block[..one_call(block.len(), self.send_max)];
-        let socket = self.stream.as_fd();
-        let mut total = 0_u64;
-        loop {
-            let now = steady_ns();
-            if now >= plan.end_ns || plan.control.is_halted() {
-                break;
-            }
-            self.sit(plan, now);
-            match socket::send(socket, block) {
-                Ok(sent) => {
-                    total += sent as u64;
-                    self.bytes.0.store(total, Ordering::Relaxed);
-                }
-                Err(error) if is_pause(&error) => {}
-                Err(error) => return Err(error),
-            }
-            plan.keep(self.send_max, total, plan.end_ns);
-        }
-        self.stream.shutdown(Shutdown::Write)?;
-        // The receiver closes when it has read everything.
-        let mut rest = [0_u8; 64];
-        while steady_ns() < plan.deadline_ns && !plan.control.is_halted() {
-            match socket::receive(socket, &mut rest, true) {
-                Ok(0) => return Ok(Outcome { is_drained: true, error: None }),
-                Ok(_) => {}
-                Err(error) if is_pause(&error) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(Outcome::default())
-    }
-
-    fn take(&self, plan: &Plan) -> io::Result<Outcome> {
-        let mut block = Pages::filled(1, plan.block_bytes);
-        let block = &mut block[..one_call(plan.block_bytes, plan.take_max)];
-        let socket = self.stream.as_fd();
-        let mut total = 0_u64;
-        loop {
-            match socket::receive(socket, block, true) {
-                Ok(0) => return Self::end(plan),
-                Ok(taken) => {
-                    total += taken as u64;
-                    self.bytes.0.store(total, Ordering::Relaxed);
-                }
-                Err(error) if is_pause(&error) => {}
-                Err(error) => return Err(error),
-            }
-            let now = steady_ns();
-            if now >= plan.deadline_ns || plan.control.is_halted() {
-                return Ok(Outcome::default());
-            }
-            self.sit(plan, now);
-            plan.keep(plan.take_max, total, plan.deadline_ns);
-        }
-    }
-
-    /// Seats this thread, once, when it is time.
-    #[inline]
-    fn sit(&self, plan: &Plan, now_ns: u64) {
-        if now_ns >= plan.began_ns.saturating_add(SEAT_NS) {
-            self.seat.get_or_init(|| Seat::take(self.stream.as_fd(), plan.seating));
-        }
-    }
-
-    /// What the end of a stream means: before its time, the sender was stopped, or is gone.
-    fn end(plan: &Plan) -> io::Result<Outcome> {
-        let is_early = || {
-            let counted = plan.end_ns.saturating_sub(EARLY_NS);
-            steady_ns() < counted && !plan.control.is_halted()
-        };
-        // Who stopped it says so over the control connection, which may be later.
-        let until_ns = steady_ns() + WORD_NS;
-        while is_early() && steady_ns() < until_ns {
-            sleep_until(steady_ns() + WORD_LOOK_NS);
-        }
-        if is_early() {
-            return Err(io::Error::new(
-                io::ErrorKind::UnexpectedEof,
-                "its sender closed it before the time was over, as when it is killed",
-            ));
-        }
-        Ok(Outcome { is_drained: true, error: None })
-    }
-
     /// Bytes and processor time so far, and the state of the connection.
     pub fn sample(&self) -> StreamSample {
         let (bytes, cpu_ns) = (self.bytes.0.load(Ordering::Relaxed), self.worker.cpu_ns());
         StreamSample { bytes, cpu_ns, tcp: TcpSample::read(self.stream.as_fd()) }
+    }
+
+    /// Notes how it ended.
+    pub(super) fn conclude(&self, outcome: Outcome) {
+        *self.outcome.lock().unwrap_or_else(PoisonError::into_inner) = outcome;
     }
 
     /// Whether this end sends.
@@ -364,6 +249,7 @@ impl Lane {
             samples,
             is_drained: outcome.is_drained,
             seat: self.seat.get().cloned().unwrap_or_default(),
+            served_with: u16::try_from(self.worker.served()).unwrap_or(u16::MAX),
             error: outcome.error,
         }
     }
@@ -375,20 +261,6 @@ pub(super) fn is_pause(error: &io::Error) -> bool {
         error.kind(),
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
     )
-}
-
-/// Bytes that nothing on the way can make fewer: xorshift64*, always the same.
-fn incompressible(len: usize) -> Pages {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut bytes = Pages::filled(0, len);
-    for word in bytes.chunks_mut(8) {
-        state ^= state >> 12;
-        state ^= state << 25;
-        state ^= state >> 27;
-        let random = state.wrapping_mul(0x2545_f491_4f6c_dd1d).to_le_bytes();
-        word.copy_from_slice(&random[..word.len()]);
-    }
-    bytes
 }
 
 /// Makes all connections of a test: the client's half.

@@ -1,6 +1,6 @@
 //! The thread of a connection, whose processor time another thread reads, so that the measured loop does not.
 //!
-//! Left out: softirqs, which belong to no thread, and what they cost is the host's (`crate::evidence::host`).
+//! Where a thread serves several connections, each has an equal part of its time: the sum is what counts. Left out: softirqs, which belong to no thread, and what they cost is the host's (`crate::evidence::host`).
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -12,19 +12,31 @@ use plumb_sys::process;
 pub(super) struct Worker {
     /// Its number; 0 before it runs.
     thread: AtomicU32,
+    /// Connections that it serves; 0 before it runs.
+    served: AtomicU64,
     /// What it had used at its end; 0 before.
     used_ns: AtomicU64,
 }
 
 impl Worker {
-    /// Called by the thread itself, first.
-    pub(super) fn begin(&self) {
+    /// Called by the thread itself, first, with how many connections it serves.
+    pub(super) fn begin(&self, served: usize) {
+        self.served.store(served as u64, Ordering::Relaxed);
         self.thread.store(process::thread_id(), Ordering::Release);
     }
 
     /// Called by the thread itself, last.
     pub(super) fn end(&self) {
-        self.used_ns.store(read_ns(Clock::ThreadCpu).max(1), Ordering::Release);
+        self.used_ns.store(self.share(read_ns(Clock::ThreadCpu)).max(1), Ordering::Release);
+    }
+
+    /// How many connections its thread serves; 0 before it runs.
+    pub(super) fn served(&self) -> u64 {
+        self.served.load(Ordering::Relaxed)
+    }
+
+    fn share(&self, thread_ns: u64) -> u64 {
+        thread_ns / self.served().max(1)
     }
 
     /// What it has used so far.
@@ -32,7 +44,7 @@ impl Worker {
         let at_end = || Some(self.used_ns.load(Ordering::Acquire)).filter(|&ns| ns > 0);
         let now = || match self.thread.load(Ordering::Acquire) {
             0 => 0,
-            thread => thread_cpu_ns(thread).unwrap_or(0),
+            thread => self.share(thread_cpu_ns(thread).unwrap_or(0)),
         };
         // It may end, and its number become another's, while its clock is read.
         at_end().unwrap_or_else(|| {
@@ -56,7 +68,7 @@ mod tests {
         std::thread::scope(|scope| {
             let working = &worker;
             scope.spawn(move || {
-                working.begin();
+                working.begin(1);
                 while read_ns(Clock::ThreadCpu) < 20_000_000 {
                     std::hint::black_box(0);
                 }
@@ -77,5 +89,23 @@ mod tests {
         let used = worker.cpu_ns();
         assert!(used >= 20_000_000, "{used}");
         assert_eq!(worker.cpu_ns(), used, "it has ended");
+    }
+    #[test]
+    fn connections_of_one_thread_have_equal_parts_of_its_time() {
+        let workers = [Worker::default(), Worker::default(), Worker::default()];
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for worker in &workers {
+                    worker.begin(3);
+                }
+                while read_ns(Clock::ThreadCpu) < 30_000_000 {
+                    std::hint::black_box(0);
+                }
+                workers.iter().for_each(Worker::end);
+            });
+        });
+        let used = workers.each_ref().map(Worker::cpu_ns);
+        let sum: u64 = used.iter().sum();
+        assert!((30_000_000..60_000_000).contains(&sum), "{used:?}");
     }
 }

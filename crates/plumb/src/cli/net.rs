@@ -136,7 +136,7 @@ pub struct MeasureOptions {
     /// Measure only these, in this order; 'both' is both at once
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
     only: Vec<Only>,
-    /// TCP connections a direction, a thread each
+    /// TCP connections a direction, a thread each as far as there are CPUs
     #[arg(long, short = 'P', value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=256))]
     streams: u16,

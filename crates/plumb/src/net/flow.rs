@@ -233,6 +233,7 @@ fn seats(end: Option<&End<'_>>) -> Vec<NetSeat> {
             served_by: stream.seat.incoming,
             queue: stream.seat.queue,
             bound_to: stream.seat.bound.clone(),
+            served: stream.served_with.into(),
         })
         .collect()
 }

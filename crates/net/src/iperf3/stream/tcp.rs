@@ -1,106 +1,178 @@
-//! The loops of a stream of bytes: one that sends blocks, one that receives.
+//! A stream of bytes, a call at a time: one end sends blocks, the other receives.
 //!
-//! Left out: connecting, and everything that is set on the socket before.
+//! Left out: connecting, everything that is set on the socket before, and whose turn it is (`crate::crew`).
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use plumb_sys::pages::Pages;
 use plumb_sys::{fd, socket, splice, transport};
 
-use super::{Goal, Meter, Pace, Socket, Switch, block, is_pause};
+use super::{Goal, Meter, Pace, Socket, Switch, is_pause};
+use crate::crew::{Member, Next};
 use crate::iperf3::now;
 use crate::iperf3::parameters::Parameters;
 
-/// Sends until it is told to stop, the goal is reached, or the other side is gone.
-///
-/// # Errors
-/// The kernel's, of the connection.
-pub fn send(
-    socket: &Socket,
-    parameters: &Parameters,
-    meter: &Meter,
-    switch: &Switch,
-    goal: &Goal,
-) -> io::Result<()> {
-    let bytes = block(parameters.length as usize, parameters.repeating);
-    let pages = if parameters.zerocopy { Some(pages(&bytes)?) } else { None };
-    let mut pace = Pace::new(parameters.bitrate, now());
-    let burst = parameters.burst.max(1);
-    let mut blocks = 0_u32;
-    let mut rest = 0_usize;
-    let to = socket.as_fd();
-    while !switch.is_stopping() {
-        if rest == 0 {
-            if let Some(pace) = &pace
-                && blocks.is_multiple_of(burst)
-                && !pace.wait()
-            {
-                continue;
-            }
-            rest = goal.take(bytes.len());
-            if rest == 0 {
-                return Ok(());
-            }
-            blocks = blocks.wrapping_add(1);
+/// What all streams of a test share.
+#[derive(Clone, Debug)]
+pub struct Shared {
+    /// What is to be done.
+    pub parameters: Arc<Parameters>,
+    /// Whether to go on.
+    pub switch: Arc<Switch>,
+    /// How much is left.
+    pub goal: Arc<Goal>,
+}
+
+/// Bytes of a thread's buffer: a sender's block, or what a receiver has room for.
+pub fn buffer(parameters: &Parameters, sends: bool) -> Pages {
+    let block = parameters.length as usize;
+    if sends {
+        super::block(block, parameters.repeating)
+    } else {
+        Pages::filled(1, block.max(128 << 10))
+    }
+}
+
+/// The rest of a sender's block, and when the next is due.
+#[derive(Debug)]
+struct Outgoing {
+    /// What the kernel sends from without copying it.
+    pages: Option<OwnedFd>,
+    pace: Option<Pace>,
+    blocks: u32,
+    rest: usize,
+}
+
+/// One end of a stream at work.
+#[derive(Debug)]
+pub struct Worker {
+    socket: Arc<Socket>,
+    meter: Arc<Meter>,
+    shared: Shared,
+    outgoing: Option<Outgoing>,
+    is_over: bool,
+}
+
+impl Worker {
+    /// A worker that has not begun; its pace, if it has one, begins now.
+    ///
+    /// # Errors
+    /// The kernel's: there is no memory that it can send from.
+    pub fn new(
+        socket: Arc<Socket>,
+        meter: Arc<Meter>,
+        sends: bool,
+        shared: Shared,
+    ) -> io::Result<Self> {
+        let parameters = &shared.parameters;
+        let outgoing = || -> io::Result<Outgoing> {
+            let block = || buffer(parameters, true);
+            let pages = parameters.zerocopy.then(|| pages(&block())).transpose()?;
+            let pace = Pace::new(parameters.bitrate, now());
+            Ok(Outgoing { pages, pace, blocks: 0, rest: 0 })
+        };
+        let outgoing = sends.then(outgoing).transpose()?;
+        Ok(Self { socket, meter, shared, outgoing, is_over: false })
+    }
+
+    /// Sends until it is told to stop, the goal is reached, or the other side is gone.
+    fn send(&mut self, block: &[u8]) -> io::Result<Next> {
+        let Shared { parameters, switch, goal } = &self.shared;
+        let Some(outgoing) = &mut self.outgoing else { return Ok(Next::Over) };
+        if switch.is_stopping() {
+            return Ok(Next::Over);
         }
-        let sent = match &pages {
-            None => socket::send(to, &bytes[bytes.len() - rest..]),
-            Some(pages) => splice::sendfile(to, pages.as_fd(), (bytes.len() - rest) as u64, rest),
+        if outgoing.rest == 0 {
+            if let Some(pace) = &outgoing.pace
+                && outgoing.blocks.is_multiple_of(parameters.burst.max(1))
+                && let Some(due_ns) = pace.due_ns()
+            {
+                return Ok(Next::At(due_ns));
+            }
+            outgoing.rest = goal.take(block.len());
+            if outgoing.rest == 0 {
+                return Ok(Next::Over);
+            }
+            outgoing.blocks = outgoing.blocks.wrapping_add(1);
+        }
+        let (to, gone) = (self.socket.as_fd(), block.len() - outgoing.rest);
+        let sent = match &outgoing.pages {
+            None => socket::send(to, &block[gone..]),
+            Some(pages) => splice::sendfile(to, pages.as_fd(), gone as u64, outgoing.rest),
         };
         match sent {
             Ok(sent) => {
-                rest -= sent;
-                meter.add_bytes(sent);
-                if let Some(pace) = &mut pace {
+                outgoing.rest -= sent;
+                self.meter.add_bytes(sent);
+                if let Some(pace) = &mut outgoing.pace {
                     pace.sent(sent);
                 }
             }
             Err(error) if is_pause(&error) => {}
             Err(error) => return Err(error),
         }
+        Ok(Next::Socket)
     }
-    Ok(())
-}
 
-/// Memory that the kernel can send from without copying it.
-fn pages(bytes: &[u8]) -> io::Result<std::os::fd::OwnedFd> {
-    let file = fd::memory_file(c"plumb-iperf3", bytes.len() as u64)?;
-    fd::write_at(file.as_fd(), bytes, 0)?;
-    Ok(file)
-}
-
-/// Receives until the other side has ended, or everybody is told to stop.
-///
-/// # Errors
-/// The kernel's, of the connection.
-pub fn receive(
-    socket: &Socket,
-    parameters: &Parameters,
-    meter: &Meter,
-    switch: &Switch,
-    goal: &Goal,
-) -> io::Result<()> {
-    let mut buffer = Pages::filled(1, (parameters.length as usize).max(128 << 10));
-    let from = socket.as_fd();
-    let skip = parameters.skip_copy;
-    loop {
-        match one(from, &mut buffer, skip) {
-            Ok(0) => return Ok(()),
+    /// Receives until the other side has ended, or everybody is told to stop.
+    fn receive(&self, buffer: &mut [u8]) -> io::Result<Next> {
+        let Shared { parameters, switch, goal } = &self.shared;
+        match one(self.socket.as_fd(), buffer, parameters.skip_copy) {
+            Ok(0) => return Ok(Next::Over),
             Ok(received) => {
-                meter.add_bytes(received);
+                self.meter.add_bytes(received);
                 goal.received(received);
                 if switch.is_stopping() {
-                    meter.set_last(now());
+                    self.meter.set_last(now());
                 }
             }
             Err(error) if is_pause(&error) => {}
             Err(error) => return Err(error),
         }
-        if switch.is_off() {
-            return Ok(());
+        Ok(if switch.is_off() { Next::Over } else { Next::Socket })
+    }
+}
+
+impl Member for Worker {
+    fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    fn reads(&self) -> bool {
+        self.outgoing.is_none()
+    }
+
+    #[inline]
+    fn turn(&mut self, buffer: &mut [u8]) -> Next {
+        let next = if self.outgoing.is_some() { self.send(buffer) } else { self.receive(buffer) };
+        match next {
+            Ok(Next::Over) => self.end(Ok(())),
+            Ok(next) => return next,
+            Err(error) => self.end(Err(&error)),
+        }
+        Next::Over
+    }
+
+    fn give_up(&mut self, error: &io::Error) {
+        self.end(Err(error));
+    }
+}
+
+impl Worker {
+    fn end(&mut self, result: Result<(), &io::Error>) {
+        if !std::mem::replace(&mut self.is_over, true) {
+            self.meter.end(result, &self.shared.switch, &self.shared.goal);
         }
     }
+}
+
+/// Memory that the kernel can send from without copying it.
+fn pages(bytes: &[u8]) -> io::Result<OwnedFd> {
+    let file = fd::memory_file(c"plumb-iperf3", bytes.len() as u64)?;
+    fd::write_at(file.as_fd(), bytes, 0)?;
+    Ok(file)
 }
 
 #[inline]
