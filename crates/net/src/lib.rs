@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
+mod alignment;
 pub mod client;
 pub mod clock;
 mod crew;

@@ -10,6 +10,7 @@ use std::io::Write;
 
 use anyhow::{Context, bail};
 use plumb_base::stats::hierarchy::{self, Hierarchy, Pairing, Ratio};
+use rand::RngExt as _;
 
 use super::Options;
 use super::contest::{self, Cpus};
@@ -21,6 +22,8 @@ mod launch;
 use bed::Bed;
 use launch::{Outcome, launch};
 
+/// Of both programs' senders, whatever this host's own is.
+const CONGESTION: &str = "cubic";
 const PORT: u16 = 5301;
 /// sockperf's server does not listen where connections of an earlier one are not yet forgotten.
 const EXCHANGE_PORT: u16 = 5302;
@@ -78,8 +81,8 @@ fn tasks() -> Vec<Task> {
                 let engine = if is_own { "own " } else { "" };
                 tasks.push(Task {
                     name: format!("{engine}tcp, {streams} stream(s), {way}"),
-                    words: format!("-P {streams}{word}"),
-                    own: format!("-P {streams} --only {way}"),
+                    words: format!("-C {CONGESTION} -P {streams}{word}"),
+                    own: format!("-C {CONGESTION} -P {streams} --only {way}"),
                     kind: Kind::Streams,
                     is_own,
                 });
@@ -129,8 +132,9 @@ pub fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<bool> {
         out,
         "{} launches of each side, in turn; client and server on CPU {cpus}, a veth between.\n\
          The peer is iperf3, and sockperf for requests and responses (exchange). Rates are the receiver's;\n\
-         processor time is both programs', as each says itself; round trips are whole ones.\n",
-        options.launches
+         processor time is both programs', as each says itself; round trips are whole ones. Senders use {CONGESTION};\n\
+         which program is first in a pair is drawn (seed {}).\n",
+        options.launches, SEED.0
     )?;
     writeln!(
         out,
@@ -153,7 +157,8 @@ pub fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<bool> {
     Ok(miss == 0)
 }
 
-/// Every launch of a task: plumb's, then iperf3's.
+/// Every launch of a task. Which program is first is drawn each time: this machine has periods of its own, and turns
+/// that come back regularly would share them.
 fn race(
     task: &Task,
     bed: &Bed,
@@ -161,9 +166,10 @@ fn race(
     options: &Options,
 ) -> anyhow::Result<[Vec<Outcome>; 2]> {
     let mut outcomes = [Vec::new(), Vec::new()];
-    for round in 0..options.launches {
+    let mut chance = SEED.stream(&task.name);
+    for _ in 0..options.launches {
         let mut order = [Program::Plumb, Program::Peer];
-        if round % 2 == 1 {
+        if chance.random_bool(0.5) {
             order.reverse();
         }
         for program in order {

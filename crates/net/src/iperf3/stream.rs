@@ -134,6 +134,12 @@ impl Meter {
         self.bytes.store(sum, Ordering::Relaxed);
     }
 
+    /// Bytes so far.
+    #[inline]
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
     /// Sets the number of datagrams; only the worker calls it.
     #[inline]
     pub fn set_packets(&self, packets: u64) {

@@ -12,6 +12,7 @@ use plumb_sys::{inet, socket};
 
 use super::seat::{Seat, Seating};
 use super::stream::{Lane, Outcome, Plan, is_pause};
+use crate::alignment;
 use crate::clock::steady_ns;
 use crate::crew::{self, Member, Next};
 
@@ -34,7 +35,10 @@ pub(super) fn carry(lanes: &[&Lane], plan: &Plan) {
     }
     let mut carriers: Vec<Carrier<'_>> =
         lanes.iter().map(|lane| Carrier { lane, plan, total: 0, phase: Phase::Moving }).collect();
-    crew::serve(&mut carriers, &mut incompressible(plan.block_bytes));
+    let sends = lanes.first().is_some_and(|lane| lane.sends());
+    let mut buffer =
+        if sends { incompressible(plan.block_bytes) } else { alignment::buffer(plan.block_bytes) };
+    crew::serve(&mut carriers, &mut buffer);
 }
 
 /// Bytes that nothing on the way can make fewer: xorshift64*, always the same.
@@ -85,7 +89,7 @@ impl Carrier<'_> {
         if due_ns > now_ns {
             return Ok(Next::At(due_ns));
         }
-        match socket::send(lane.stream.as_fd(), one_call(block, lane.send_max)) {
+        match socket::send(lane.stream.as_fd(), one_call(self.rest(block), lane.send_max)) {
             Ok(sent) => self.moved(sent),
             Err(error) if is_pause(&error) => {}
             Err(error) => return Err(error),
@@ -106,8 +110,9 @@ impl Carrier<'_> {
 
     fn take(&mut self, buffer: &mut [u8]) -> io::Result<Next> {
         let (lane, plan) = (self.lane, self.plan);
-        let len = one_call(buffer, plan.take_max).len();
-        match socket::receive(lane.stream.as_fd(), &mut buffer[..len], true) {
+        let place = alignment::place(self.total, buffer);
+        let len = one_call(place, plan.take_max).len();
+        match socket::receive(lane.stream.as_fd(), &mut place[..len], true) {
             Ok(0) => {
                 self.phase = Phase::Listening(steady_ns() + WORD_NS);
                 return self.listen();
@@ -141,6 +146,12 @@ impl Carrier<'_> {
             io::ErrorKind::UnexpectedEof,
             "its sender closed it before the time was over, as when it is killed",
         ))
+    }
+
+    /// What is left to send of the block under way.
+    fn rest<'b>(&self, block: &'b [u8]) -> &'b [u8] {
+        let gone = self.total.checked_rem(block.len() as u64).unwrap_or(0);
+        usize::try_from(gone).ok().and_then(|gone| block.get(gone..)).unwrap_or(block)
     }
 
     fn is_late(&self) -> bool {

@@ -10,6 +10,7 @@ use plumb_sys::pages::Pages;
 use plumb_sys::{fd, socket, splice, transport};
 
 use super::{Goal, Meter, Pace, Socket, Switch, is_pause};
+use crate::alignment;
 use crate::crew::{Member, Next};
 use crate::iperf3::now;
 use crate::iperf3::parameters::Parameters;
@@ -31,7 +32,7 @@ pub fn buffer(parameters: &Parameters, sends: bool) -> Pages {
     if sends {
         super::block(block, parameters.repeating)
     } else {
-        Pages::filled(1, block.max(128 << 10))
+        alignment::buffer(block.max(128 << 10))
     }
 }
 
@@ -119,7 +120,8 @@ impl Worker {
     /// Receives until the other side has ended, or everybody is told to stop.
     fn receive(&self, buffer: &mut [u8]) -> io::Result<Next> {
         let Shared { parameters, switch, goal } = &self.shared;
-        match one(self.socket.as_fd(), buffer, parameters.skip_copy) {
+        let place = alignment::place(self.meter.bytes(), buffer);
+        match one(self.socket.as_fd(), place, parameters.skip_copy) {
             Ok(0) => return Ok(Next::Over),
             Ok(received) => {
                 self.meter.add_bytes(received);
