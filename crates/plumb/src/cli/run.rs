@@ -90,8 +90,12 @@ pub struct Options {
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Another host")]
 pub struct OtherHostOptions {
-    /// Measure what varies 'link' between this host and this other one: user@host, [address]:port or netns:NAME
-    #[arg(long, value_name = "HOST")]
+    /// The other host.
+    #[arg(
+        long,
+        value_name = "HOST",
+        help = "Measure what varies 'link' between this host and this other one: user@host, [address]:port or netns:NAME"
+    )]
     pub host: Option<String>,
     /// The command that runs another one there, instead of ssh: 'ip netns exec blue', 'docker exec -i box'
     #[arg(long, value_name = "CMD")]
