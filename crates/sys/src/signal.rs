@@ -214,7 +214,7 @@ pub fn ignore_keyboard_interrupt() -> io::Result<()> {
     if old == libc::SIG_ERR { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Kills this process with SIGKILL: for tests of what a crash leaves behind.
+/// Kills this process with SIGKILL: nothing of it is left to do, and its children that die with their parent do.
 pub fn kill_self() {
     // SAFETY: takes plain numbers.
     unsafe { libc::raise(libc::SIGKILL) };

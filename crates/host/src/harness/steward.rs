@@ -42,6 +42,8 @@ use word::{Ask, ChannelTask, Door, Presence, STEWARD, StreamsTask, Tell, VisitsT
 /// The hidden subcommand that runs it.
 pub const WORD: &str = "__steward";
 
+/// How long it may take to end by itself once the worker is gone.
+const LEAVING: Span = Span::from_secs(2);
 /// How long the worker's line, and its first words, are waited for.
 const GREETING: Span = Span::from_secs(30);
 /// How long calibrating this host's counter takes.
@@ -122,6 +124,9 @@ fn listen(mut orders: File, tell: Sender<Event>, is_left: Arc<AtomicBool>) -> io
         is_left.store(true, Relaxed);
         // Nobody hears it only when the process is about to end.
         drop(tell.send(Event::Left));
+        plumb_sys::timer::sleep_ns(LEAVING.as_ns());
+        // It still waits for who it started, or for somebody to read what it says. They die with it.
+        signal::kill_self();
     };
     std::thread::Builder::new().name("orders".to_owned()).spawn(hear).map(drop)
 }

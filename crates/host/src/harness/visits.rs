@@ -246,9 +246,9 @@ impl Visitor {
         let canary = Canary::before(self.watch, block);
         let most = usize::try_from(block.samples_max).unwrap_or(usize::MAX).max(1);
         let mut samples = Vec::with_capacity(most.min(1 << 16));
-        self.kernel.begin();
         let gone = |error: io::Error| Trouble::Broken(format!("the web server is gone: {error}"));
         let server_cpu_ns = self.server.cpu_ns().map_err(gone)?;
+        self.kernel.begin();
         let cpu = CpuReading::now();
         let begin = self.watch.begin();
         loop {
@@ -261,9 +261,9 @@ impl Visitor {
         let wall_ns = self.watch.ns(self.watch.end().wrapping_sub(begin));
         let mut report = BlockReport { batch: 1, ..BlockReport::default() };
         report.effort.local = CpuReading::now().since(cpu);
+        (report.effort.softirq_ns, report.effort.steal_ns) = self.kernel.since_begin();
         report.effort.peer.process_ns =
             self.server.cpu_ns().map_err(gone)?.saturating_sub(server_cpu_ns);
-        (report.effort.softirq_ns, report.effort.steal_ns) = self.kernel.since_begin();
         report.effort.wall_ns = Span::from_secs_f64(wall_ns * 1e-9).as_ns();
         report.effort.operations = samples.len() as u64;
         sampler::summarise(&samples, 1.0, block, &mut report);

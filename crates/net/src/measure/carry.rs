@@ -39,6 +39,10 @@ pub(super) fn carry(lanes: &[&Lane], plan: &Plan) {
     let mut buffer =
         if sends { incompressible(plan.block_bytes) } else { alignment::buffer(plan.block_bytes) };
     crew::serve(&mut carriers, &mut buffer);
+    // Until all have ended, the thread works for all.
+    for lane in lanes {
+        lane.worker.end();
+    }
 }
 
 /// Bytes that nothing on the way can make fewer: xorshift64*, always the same.
@@ -192,7 +196,6 @@ impl Carrier<'_> {
         }
         stream.shutdown(Shutdown::Both).ok();
         self.lane.conclude(outcome);
-        self.lane.worker.end();
         self.phase = Phase::Over;
         Next::Over
     }

@@ -119,7 +119,8 @@ fn look(asked: &Asked) -> Result<OtherHost, Problem> {
     }
     let mut round_trip: Option<Span> = None;
     let mut refusal = None;
-    for address in candidates {
+    let mut candidates = candidates.into_iter().peekable();
+    while let Some(address) = candidates.next() {
         match reached.knock(address) {
             Ok(took) => {
                 let family = if address.is_ipv4() { &mut spec.v4 } else { &mut spec.v6 };
@@ -128,6 +129,10 @@ fn look(asked: &Asked) -> Result<OtherHost, Problem> {
             }
             Err(reason) => {
                 refusal.get_or_insert(reason);
+                if candidates.peek().is_some() {
+                    // That steward still waits for who did not get through; a new one does not.
+                    reached = Reached::reach(&spec).map_err(|error| explain(&place, &error))?;
+                }
             }
         }
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use plumb_base::time::Span;
-use plumb_sys::fd;
+use plumb_sys::{fd, timer};
 
 use super::word::Token;
 use crate::clock::monotonic_ns;
@@ -57,8 +57,10 @@ pub(super) fn bind<S>(
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
-    let opened = bind(SocketAddr::new(at, 0)).or_else(|_| bind(SocketAddr::new(any, 0)));
-    opened.attempt("open a socket for the other host")
+    let is_elsewhere = TcpListener::bind(SocketAddr::new(at, 0))
+        .is_err_and(|error| error.kind() == io::ErrorKind::AddrNotAvailable);
+    let at = if is_elsewhere { any } else { at };
+    bind(SocketAddr::new(at, 0)).attempt("open a socket for the other host")
 }
 
 /// Who has connected and not shown everything yet.
@@ -103,8 +105,18 @@ pub(super) fn admit(
         look(is_left, until_ns)?;
         // Whatever it is that failed: nobody came.
         drop(fd::poll_readable(listener.as_fd(), LOOK_MS));
-        while let Ok((stream, _)) = listener.accept() {
-            if stream.set_nonblocking(true).is_ok() && callers.len() < PENDING_MAX {
+        // The others wait in the listener's queue.
+        while callers.len() < PENDING_MAX {
+            let stream = match listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                // No descriptor is left, for now.
+                Err(_) => {
+                    timer::sleep_ns(u64::from(LOOK_MS.unsigned_abs()) * 1_000_000);
+                    break;
+                }
+            };
+            if stream.set_nonblocking(true).is_ok() {
                 let until_ns = monotonic_ns() + SHOW_MAX.as_ns();
                 callers.push(Caller { stream, bytes: [0; SHOWN], len: 0, until_ns });
             }

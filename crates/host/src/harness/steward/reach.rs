@@ -98,7 +98,9 @@ const CONNECT: Duration = Duration::from_secs(5);
 const BEYOND: Span = Span::from_secs(5);
 /// How often a datagram is sent until one has arrived.
 const AGAIN: Span = Span::from_ms(50);
-/// Bytes of standard error that are told.
+/// How long reading it may take.
+const SAYING: Span = Span::from_secs(1);
+/// Bytes of the end of standard error that are told.
 const SAID_MAX: usize = 4 << 10;
 /// Times that the way is measured.
 const KNOCKS: u32 = 3;
@@ -176,7 +178,7 @@ impl Reached {
             status = self.child.try_wait().ok().flatten();
             plumb_sys::timer::sleep_ns(2_000_000);
         }
-        drop(self.child.kill());
+        self.kill();
         let said = self.said();
         if is_silent {
             return ReachError::Silent { patience: GREETING, said };
@@ -184,16 +186,29 @@ impl Reached {
         ReachError::Ended { status: status.and_then(|status| status.code()), said }
     }
 
+    /// Kills the command and all that it has begun: a shell need not become its last command.
+    fn kill(&mut self) {
+        // The number of one that was waited for may be another's.
+        if let Ok(None) = self.child.try_wait() {
+            drop(process::kill_group(self.child.id()));
+        }
+    }
+
     /// What there is on standard error, without waiting for more.
     fn said(&mut self) -> String {
         let mut text = Vec::new();
         if let Some(mut stderr) = self.stderr.take() {
-            let mut piece = [0; 512];
-            while text.len() < SAID_MAX
-                && fd::poll_readable(stderr.as_fd(), 100).unwrap_or(false)
-                && let Ok(len @ 1..) = stderr.read(&mut piece)
-            {
+            let (mut piece, until) = ([0; 512], monotonic_ns() + SAYING.as_ns());
+            while monotonic_ns() < until {
+                match fd::poll_readable(stderr.as_fd(), 100) {
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                    Ok(true) => {}
+                    Ok(false) | Err(_) => break,
+                }
+                let Ok(len @ 1..) = stderr.read(&mut piece) else { break };
                 text.extend_from_slice(&piece[..len]);
+                // A banner comes before what matters.
+                text.drain(..text.len().saturating_sub(SAID_MAX));
             }
         }
         String::from_utf8_lossy(&text).trim().to_owned()
@@ -249,6 +264,9 @@ impl Reached {
     fn hear_any<T: for<'de> Deserialize<'de>>(&mut self) -> io::Result<T> {
         let until = monotonic_ns().saturating_add(self.patience.as_ns());
         word::wait(self.control.as_fd(), until)?;
+        // Nor may the rest of it take longer than its beginning.
+        let channel = std::os::unix::net::UnixStream::from(self.connection()?);
+        channel.set_read_timeout(Some(self.patience.into()))?;
         frame::read(&mut self.control)?.ok_or_else(|| {
             io::Error::new(io::ErrorKind::UnexpectedEof, "the connection to the other host ended")
         })
@@ -434,7 +452,7 @@ impl Drop for Reached {
         while word::wait(self.control.as_fd(), until).is_ok()
             && matches!(self.control.read(&mut rest), Ok(1..))
         {}
-        drop(self.child.kill());
+        self.kill();
         drop(self.child.wait());
     }
 }
