@@ -12,6 +12,7 @@ pub mod gateway;
 pub mod harness;
 pub mod lab;
 pub mod local;
+pub mod said;
 pub mod stop;
 pub mod topology;
 pub mod trace;

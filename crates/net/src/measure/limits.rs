@@ -176,22 +176,13 @@ fn check_search(spec: &TestSpec, search: MtuSpec) -> Result<(), LimitError> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::seat::Seating;
     use super::*;
     use crate::measure::spec::Direction;
 
     const SECOND: u64 = 1_000_000_000;
 
     fn streams() -> StreamsSpec {
-        StreamsSpec {
-            direction: Direction::Both,
-            streams: 1,
-            congestion: None,
-            window_bytes: None,
-            block_bytes: 1 << 17,
-            rate_bytes_per_second: None,
-            seating: Seating::Queue,
-        }
+        StreamsSpec::one(Direction::Both)
     }
 
     fn spec(seconds: u64, parts: Vec<PartSpec>) -> TestSpec {

@@ -102,6 +102,19 @@ pub struct StreamsSpec {
 }
 
 impl StreamsSpec {
+    /// One stream as fast as it goes, with whatever the hosts choose.
+    pub const fn one(direction: Direction) -> Self {
+        Self {
+            direction,
+            streams: 1,
+            congestion: None,
+            window_bytes: None,
+            block_bytes: 1 << 17,
+            rate_bytes_per_second: None,
+            seating: Seating::Queue,
+        }
+    }
+
     /// Connections of all directions.
     pub fn connections(&self) -> usize {
         usize::from(self.streams) * if self.direction == Direction::Both { 2 } else { 1 }

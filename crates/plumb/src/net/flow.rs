@@ -291,21 +291,12 @@ fn intervals(end: &End<'_>, count: &Count<'_>) -> Vec<NetInterval> {
 #[cfg(test)]
 mod tests {
     use plumb_net::measure::report::{Moment, StreamSample, StreamsReport};
-    use plumb_net::measure::seat::Seating;
     use plumb_net::measure::spec::{Direction, StreamsSpec};
 
     use super::*;
 
     fn spec(direction: Direction) -> TestSpec {
-        let streams = StreamsSpec {
-            direction,
-            streams: 1,
-            congestion: None,
-            window_bytes: None,
-            block_bytes: 1 << 17,
-            rate_bytes_per_second: None,
-            seating: Seating::Queue,
-        };
+        let streams = StreamsSpec::one(direction);
         TestSpec {
             warm_up_ns: 1_000_000_000,
             duration_ns: 1_000_000_000,

@@ -2,14 +2,12 @@
 //!
 //! Left out: how a host is named (`super::place`).
 
-use std::io::{self, Read as _};
+use std::io;
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{self, Receiver};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
-use std::time::Duration;
 
+use plumb_host::said::Said;
 use plumb_net::client::{Client, ClientError};
 use plumb_net::protocol::session::{Fault, Timing};
 use plumb_net::transport::{self, Stream};
@@ -20,10 +18,6 @@ use crate::problem::{Exit, Problem};
 
 /// Where `--install` puts the program, below the home directory there.
 pub const CACHED: &str = ".cache/plumb/plumb";
-/// Most of what the command says on standard error that is kept.
-const SAID_MAX: usize = 4 << 10;
-/// How long its last words are waited for.
-const SAID_LAST: Duration = Duration::from_secs(1);
 /// What the remote shell says when it has no plumb.
 pub(super) const ABSENT: &str = "plumb-is-not-here";
 
@@ -67,36 +61,6 @@ impl Starter {
         let status = child.wait().ok();
         drop(child);
         (status, self.said.end())
-    }
-}
-
-/// What a command says on standard error.
-#[derive(Debug)]
-struct Said {
-    text: Arc<Mutex<Vec<u8>>>,
-    /// Closed at its end.
-    over: Receiver<()>,
-}
-
-impl Said {
-    fn listen(stderr: Option<ChildStderr>) -> Self {
-        let text = Arc::<Mutex<Vec<u8>>>::default();
-        let (open, over) = mpsc::sync_channel(0);
-        if let Some(stderr) = stderr {
-            let kept = Arc::clone(&text);
-            thread::spawn(move || {
-                listen(stderr, &kept);
-                drop(open);
-            });
-        }
-        Self { text, over }
-    }
-
-    /// What there is, at its end or soon: whoever else holds it open may do so for good.
-    fn end(&self) -> String {
-        self.over.recv_timeout(SAID_LAST).ok();
-        let text = self.text.lock().unwrap_or_else(PoisonError::into_inner);
-        String::from_utf8_lossy(&text).into_owned()
     }
 }
 
@@ -209,17 +173,6 @@ fn start(place: &Place, ssh: &[String], program: &str) -> Result<Reached, Proble
     }
 }
 
-/// Keeps the end of what comes, until nothing does.
-fn listen(mut stderr: ChildStderr, kept: &Mutex<Vec<u8>>) {
-    let mut piece = [0; 1024];
-    while let Ok(len @ 1..) = stderr.read(&mut piece) {
-        let mut said = kept.lock().unwrap_or_else(PoisonError::into_inner);
-        said.extend_from_slice(&piece[..len]);
-        let excess = said.len().saturating_sub(SAID_MAX);
-        said.drain(..excess);
-    }
-}
-
 /// Why there is no agent, in the order of what is most telling.
 fn explain(place: &Place, error: &ClientError, status: Option<ExitStatus>, said: &str) -> Problem {
     // The command that carries a session over TLS has said it in plumb's own words.
@@ -311,6 +264,11 @@ pub fn of_client(error: &ClientError) -> Problem {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read as _;
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
     use plumb_net::clock::{sleep_until, steady_ns};
     use plumb_net::protocol::session::SessionError;
 
@@ -331,7 +289,7 @@ mod tests {
         // What it has said by then is read, however busy this host is.
         let is_read = (0..6_000).any(|_| {
             sleep_until(steady_ns() + 10_000_000);
-            !starter.said.text.lock().unwrap().is_empty()
+            !starter.said.so_far().is_empty()
         });
         assert!(is_read, "it said nothing");
         (starter, text.trim().parse().unwrap())

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use plumb_net::clock::{sleep_until, steady_ns};
-use plumb_net::measure::seat::Seating;
 use plumb_net::measure::spec::{Direction, PartSpec, ProbesSpec, StreamsSpec, TestSpec};
 use plumb_net::protocol::frame::frame;
 use plumb_net::protocol::hello::Hello;
@@ -24,15 +23,7 @@ const CROWD_MAX_KIB: u64 = 64 << 10;
 
 fn spec() -> TestSpec {
     let probes = ProbesSpec { per_second: 200, datagram_bytes: 64 };
-    let streams = StreamsSpec {
-        direction: Direction::Up,
-        streams: 1,
-        congestion: None,
-        window_bytes: None,
-        block_bytes: 1 << 16,
-        rate_bytes_per_second: None,
-        seating: Seating::Queue,
-    };
+    let streams = StreamsSpec { block_bytes: 1 << 16, ..StreamsSpec::one(Direction::Up) };
     TestSpec {
         warm_up_ns: 0,
         duration_ns: 300_000_000,

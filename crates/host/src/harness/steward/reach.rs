@@ -9,13 +9,13 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, ChildStderr, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use plumb_base::time::Span;
+use plumb_sys::process;
 use plumb_sys::socket::{self, Kind};
-use plumb_sys::{fd, process};
 use serde::{Deserialize, Serialize};
 
 use super::door::{self, PATIENCE};
@@ -27,6 +27,7 @@ use crate::clock::{entropy, monotonic_ns};
 use crate::harness::frame;
 use crate::harness::spec::{LaunchSpec, StreamsSpec};
 use crate::local::{Attempt as _, OpenError, Setup, set_options};
+use crate::said::Said;
 
 /// Another host, and how it is reached.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -98,10 +99,6 @@ const CONNECT: Duration = Duration::from_secs(5);
 const BEYOND: Span = Span::from_secs(5);
 /// How often a datagram is sent until one has arrived.
 const AGAIN: Span = Span::from_ms(50);
-/// How long reading it may take.
-const SAYING: Span = Span::from_secs(1);
-/// Bytes of the end of standard error that are told.
-const SAID_MAX: usize = 4 << 10;
 /// Times that the way is measured.
 const KNOCKS: u32 = 3;
 
@@ -110,7 +107,7 @@ const KNOCKS: u32 = 3;
 pub struct Reached {
     child: Child,
     control: File,
-    stderr: Option<ChildStderr>,
+    said: Said,
     presence: Presence,
     /// What was said while something else was waited for.
     early: VecDeque<Tell>,
@@ -141,11 +138,11 @@ impl Reached {
         let mut child = command.spawn().map_err(failed)?;
         // It holds the other end of the socket, which otherwise never closed.
         drop(command);
-        let stderr = child.stderr.take();
+        let said = Said::listen(child.stderr.take());
         let mut this = Self {
             child,
             control: File::from(own),
-            stderr,
+            said,
             presence: Presence::default(),
             early: VecDeque::new(),
             patience: GREETING,
@@ -179,7 +176,7 @@ impl Reached {
             plumb_sys::timer::sleep_ns(2_000_000);
         }
         self.kill();
-        let said = self.said();
+        let said = self.said.end().trim().to_owned();
         if is_silent {
             return ReachError::Silent { patience: GREETING, said };
         }
@@ -192,26 +189,6 @@ impl Reached {
         if let Ok(None) = self.child.try_wait() {
             drop(process::kill_group(self.child.id()));
         }
-    }
-
-    /// What there is on standard error, without waiting for more.
-    fn said(&mut self) -> String {
-        let mut text = Vec::new();
-        if let Some(mut stderr) = self.stderr.take() {
-            let (mut piece, until) = ([0; 512], monotonic_ns() + SAYING.as_ns());
-            while monotonic_ns() < until {
-                match fd::poll_readable(stderr.as_fd(), 100) {
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                    Ok(true) => {}
-                    Ok(false) | Err(_) => break,
-                }
-                let Ok(len @ 1..) = stderr.read(&mut piece) else { break };
-                text.extend_from_slice(&piece[..len]);
-                // A banner comes before what matters.
-                text.drain(..text.len().saturating_sub(SAID_MAX));
-            }
-        }
-        String::from_utf8_lossy(&text).trim().to_owned()
     }
 
     /// The host, as it says itself.
