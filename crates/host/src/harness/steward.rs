@@ -361,3 +361,51 @@ fn broken(source: io::Error) -> OpenError {
 fn out_of_turn() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "asked out of turn")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A steward whose worker says nothing, and where it answers.
+    fn waiting(silence: Span) -> (Steward, io::PipeReader) {
+        let (answers, write) = io::pipe().unwrap();
+        let (tell, events) = mpsc::channel();
+        let steward = Steward {
+            answers: File::from(OwnedFd::from(write)),
+            events,
+            tell,
+            is_left: Arc::default(),
+            ward: Ward::Nobody,
+            guest: None,
+            silence,
+        };
+        (steward, answers)
+    }
+
+    #[test]
+    fn a_worker_that_is_silent_for_longer_than_any_block_lasts_is_not_waited_for() {
+        // Its connection is open all the while, as that of a host that has vanished is.
+        let (steward, _answers) = waiting(Span::from_ms(20));
+        let (done, over) = mpsc::channel();
+        std::thread::spawn(move || done.send(steward.run().is_ok()));
+        assert_eq!(over.recv_timeout(Duration::from_mins(1)), Ok(true));
+    }
+
+    #[test]
+    fn how_long_a_worker_may_be_silent_follows_from_how_long_its_blocks_may_last() {
+        let (mut steward, _answers) = waiting(GREETING);
+        steward.expect(Span::from_secs(40).as_ns());
+        assert_eq!(steward.silence, Span::from_secs(110));
+    }
+
+    #[test]
+    fn what_is_asked_before_anything_was_started_ends_the_session() {
+        for ask in [Ask::ServerCpu, Ask::Share(true), Ask::Steer(word::Steer::Last(1))] {
+            let (mut steward, answers) = waiting(GREETING);
+            let outcome = steward.obey(ask);
+            drop(steward);
+            let said: Option<Tell> = frame::read(&mut File::from(OwnedFd::from(answers))).unwrap();
+            assert!(outcome.is_err() || matches!(said, Some(Tell::Failed(_))), "{said:?}");
+        }
+    }
+}
