@@ -79,6 +79,18 @@ pub struct RunDocument {
     pub ratios: Vec<Ratio>,
 }
 
+impl RunDocument {
+    /// The command that measures it again; none where another tool has measured it.
+    pub fn repeated_by(&self) -> Option<String> {
+        if self.run.plan.is_empty() {
+            return self.notes.get(host::COMMAND).cloned();
+        }
+        let options =
+            self.notes.get(host::OPTIONS).map_or(String::new(), |text| format!(" {text}"));
+        Some(format!("plumb rerun {}{options}", self.run.id))
+    }
+}
+
 /// Identity and state of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunHeader {

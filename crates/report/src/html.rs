@@ -62,12 +62,14 @@ fn page(document: &RunDocument, first: Vec<Part>) -> String {
             part.body
         );
     }
+    let repeated = document.repeated_by().map_or_else(String::new, |command| {
+        format!(" Repeat it with <code>{}</code>.", escape(&command))
+    });
     page += &format!(
-        "</main><footer><p>Made by plumb {} from run {}. \
-         Repeat it with <code>plumb rerun {}</code>.</footer></body></html>\n",
+        "</main><footer><p>Made by plumb {} from run {}.{}</footer></body></html>\n",
         escape(&document.run.code),
         escape(&document.run.id),
-        escape(&document.run.id),
+        repeated,
     );
     page
 }

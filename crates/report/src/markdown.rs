@@ -38,7 +38,10 @@ pub fn run(document: &RunDocument) -> String {
         text += &verdict::claims(&document.claims).to_markdown();
         text.push('\n');
     }
-    text + &format!("Repeat it with `plumb rerun {}`.\n", document.run.id)
+    if let Some(command) = document.repeated_by() {
+        text += &format!("Repeat it with `{command}`.\n");
+    }
+    text
 }
 
 /// The verdict and one row a cell.

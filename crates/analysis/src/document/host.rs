@@ -20,6 +20,8 @@ pub const KERNEL: &str = "host.kernel.release";
 pub const PROCESSOR: &str = "host.cpu.model";
 /// The congestion control that its sockets have unless told otherwise.
 pub const CONGESTION: &str = "host.net.ipv4.tcp_congestion_control";
+/// The command that measured a run without a plan, and does so again.
+pub const COMMAND: &str = "net.command";
 /// Why the run ended early, where the host was no longer reached.
 pub const LOST: &str = "host.lost";
 

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use plumb_analysis::document::host;
 use plumb_analysis::document::http::{HttpDocument, HttpVisit, HttpWay};
 use plumb_base::units::Unit;
 use plumb_store::record::{
@@ -34,7 +35,7 @@ pub fn run(header: Header, document: &HttpDocument) -> Option<RunData> {
     let mut notes = BTreeMap::from([
         ("net.host".to_owned(), document.url.clone()),
         ("net.address".to_owned(), document.address.clone()),
-        ("net.command".to_owned(), header.command.clone()),
+        (host::COMMAND.to_owned(), header.command.clone()),
         ("net.ended".to_owned(), document.ended.clone()),
     ]);
     let failed = |way: &HttpWay| Some(format!("{}: {}", way.way, way.error.as_ref()?));

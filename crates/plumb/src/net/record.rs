@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use plumb_analysis::document::host;
 use plumb_analysis::document::net::{
     NetCpu, NetDatagrams, NetDocument, NetFlow, NetMtu, NetOneWay, NetPhase,
 };
@@ -79,7 +80,7 @@ pub fn run(mut header: Header, document: &NetDocument, measured: &Measured) -> O
     let mut notes = BTreeMap::from([
         ("net.host".to_owned(), document.asked.clone()),
         ("net.address".to_owned(), document.address.clone()),
-        ("net.command".to_owned(), header.command.clone()),
+        (host::COMMAND.to_owned(), header.command.clone()),
         ("net.ended".to_owned(), document.ended.clone()),
     ]);
     if !document.problems.is_empty() {

@@ -197,7 +197,9 @@ fn a_page_that_was_measured_is_a_run_that_is_listed_shown_reported_and_compared(
         assert!((median - middle).abs() <= 0.002 * middle, "{median} {totals:?}");
     }
     assert!(bench.fine(&["show", run]).contains("HTTP/2"));
-    assert!(bench.fine(&["report", run]).contains("net.http"));
+    let page = bench.fine(&["report", run]);
+    assert!(page.contains("net.http") && page.contains("Repeat it with"), "{page}");
+    assert!(page.contains("plumb net --http") && !page.contains("plumb rerun"), "{page}");
     bench.fine(&[&words[..], &["--no-store"]].concat());
     bench.fine(&words);
     let compared = bench.plumb(&["compare", run, "last", "--json"]);

@@ -23,13 +23,19 @@ pub(super) fn subtitle(document: &RunDocument) -> String {
 /// Machine, notes, plan and the command that repeats the run.
 pub(super) fn machine(document: &RunDocument) -> Vec<Part> {
     let run = &document.run;
-    let mut body = format!(
-        "<p>Everything needed to repeat this run is stored with it: <code>plumb rerun {}</code>. \
-         On another machine, save the plan below as <code>plan.toml</code> and use \
-         <code>plumb run plan.toml --seed {}</code>; then <code>plumb compare</code> the two.",
-        element::escape(&run.id),
-        run.seed,
-    );
+    let repeated = document.repeated_by().map(|command| element::escape(&command));
+    let mut body = match repeated {
+        None => "<p>Another tool has measured this: plumb cannot repeat it.".to_owned(),
+        Some(command) if run.plan.is_empty() => format!(
+            "<p>Measure it again with <code>{command}</code>; then <code>plumb compare</code> the two."
+        ),
+        Some(command) => format!(
+            "<p>Everything needed to repeat this run is stored with it: <code>{command}</code>. \
+             On another machine, save the plan below as <code>plan.toml</code> and use \
+             <code>plumb run plan.toml --seed {}</code>; then <code>plumb compare</code> the two.",
+            run.seed,
+        ),
+    };
     let mut facts = Table::with_heads(&["fact", "value"]);
     let header = [
         ("run", &run.id),
@@ -52,8 +58,10 @@ pub(super) fn machine(document: &RunDocument) -> Vec<Part> {
     }
     let title = format!("The machine: {} settings", settings.rows.len());
     body += &details(&title, &table(&settings, "The machine"));
-    let plan = format!("<pre tabindex=\"0\">{}</pre>", element::escape(&run.plan));
-    body += &details("The plan", &plan);
+    if !run.plan.is_empty() {
+        let plan = format!("<pre tabindex=\"0\">{}</pre>", element::escape(&run.plan));
+        body += &details("The plan", &plan);
+    }
     vec![part("origin", "Machine, plan, and how to repeat it", body)]
 }
 
