@@ -67,6 +67,9 @@ pub struct StampSession {
     pub unsealed: u64,
     /// Datagrams that were no answer of this session.
     pub foreign: u64,
+    /// Answers without a session, as of a reflector that knows none (RFC 8762; RFC 8972 §3).
+    #[serde(default)]
+    pub sessionless: u64,
     /// Round trips without the reflector's stay.
     pub round_trip: Option<StampSpread>,
     /// How long the reflector kept each.

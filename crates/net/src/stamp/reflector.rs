@@ -305,6 +305,7 @@ pub fn serve(socket: &UdpSocket, conduct: Conduct, stop: Stop<'_>) -> io::Result
     if v6 {
         // Of IPv4 senders, where the socket takes both.
         let _ = notice(fd, false, Notice::Ttl);
+        let _ = set_ttl(fd, false, u8::MAX);
     }
     set_ttl(fd, v6, u8::MAX)?;
     socket.set_read_timeout(Some(WAIT))?;
@@ -343,11 +344,14 @@ pub fn serve(socket: &UdpSocket, conduct: Conduct, stop: Stop<'_>) -> io::Result
     Ok(reflector.counts)
 }
 
-/// Nothing is sent from a group's address, nor from one of IPv4 in a socket of IPv6.
+/// Nothing is sent from a group's address.
 fn answers_from(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(v4) => !(v4.is_multicast() || v4.is_broadcast() || v4.is_unspecified()),
-        IpAddr::V6(v6) => !v6.is_multicast() && v6.to_ipv4_mapped().is_none(),
+        IpAddr::V6(v6) => match v6.to_ipv4_mapped() {
+            Some(v4) => answers_from(v4.into()),
+            None => !v6.is_multicast(),
+        },
     }
 }
 

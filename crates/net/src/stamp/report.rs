@@ -89,6 +89,8 @@ pub struct StampReport {
     pub unsealed: u64,
     /// Datagrams that were no answer of this session.
     pub foreign: u64,
+    /// Answers without a session, as of a reflector that knows none (RFC 8762; RFC 8972 §3).
+    pub sessionless: u64,
     /// Round trips without the reflector's stay.
     pub round_trip: Option<Spread>,
     /// How long the reflector kept each.
@@ -141,6 +143,7 @@ impl StampReport {
             tally,
             unsealed: 0,
             foreign: 0,
+            sessionless: 0,
             round_trip: Spread::of(&trips),
             dwell: Spread::of(&dwells),
             forward: ways.map(|ways| ways.0),

@@ -32,6 +32,8 @@ const SLEEP_NS_MAX: u64 = 20_000_000;
 /// Shorter waits are spun.
 const SPIN_NS: u64 = 5_000;
 const SLOTS: usize = 16;
+/// The session of answers of a reflector that knows none.
+const NO_SESSION: u16 = 0;
 /// The last answer is waited for as long as so many of the longest trip take.
 const TRIPS: u64 = 4;
 /// So many times the least patience where nothing has come yet, and at most.
@@ -122,6 +124,7 @@ pub fn run(socket: &UdpSocket, plan: &Plan, stop: Stop<'_>) -> io::Result<StampR
     let mut report = StampReport::new(asked, tally, &hearing.replies, here);
     report.unsealed = hearing.unsealed;
     report.foreign = hearing.foreign;
+    report.sessionless = hearing.sessionless;
     report.flagged_tlvs = hearing.flagged_tlvs;
     report.cut_short = asked < u64::from(count);
     Ok(report)
@@ -201,6 +204,7 @@ struct Hearing<'a> {
     longest_ns: Option<u64>,
     unsealed: u64,
     foreign: u64,
+    sessionless: u64,
     flagged_tlvs: Flagged,
 }
 
@@ -214,6 +218,7 @@ impl<'a> Hearing<'a> {
             longest_ns: None,
             unsealed: 0,
             foreign: 0,
+            sessionless: 0,
             flagged_tlvs: Flagged::default(),
         }
     }
@@ -244,7 +249,8 @@ impl<'a> Hearing<'a> {
             let now = read_ns(Clock::MonotonicRaw);
             let complete = self.account.unique() >= asked.load(Ordering::Relaxed);
             let since = now - *last_ns.get_or_insert(now);
-            if complete || stop() || since > self.patience_ns() {
+            let patience_ns = if stop() { self.farewell_ns() } else { self.patience_ns() };
+            if complete || since > patience_ns {
                 return Ok(());
             }
         }
@@ -260,6 +266,12 @@ impl<'a> Hearing<'a> {
                 longest_ns.saturating_mul(TRIPS).clamp(least, most)
             }
         }
+    }
+
+    /// How long to wait for what is under way when told to stop: as long as any answer took, and not at all where none
+    /// has come.
+    fn farewell_ns(&self) -> u64 {
+        self.longest_ns.map_or(0, |longest_ns| longest_ns.saturating_mul(2).min(self.patience_ns()))
     }
 
     fn one(&mut self, arrival: &Arrival<'_>, stamps: &Stamps) {
@@ -281,7 +293,7 @@ impl<'a> Hearing<'a> {
         // Only what was asked, with the very time that was written, is an answer.
         let is_ours = sent_steady_ns > 0
             && answer.question.time == self.plan.format.write(sent_unix_ns)
-            && answer.question.session == self.plan.session;
+            && [self.plan.session, NO_SESSION].contains(&answer.question.session);
         if !is_ours {
             self.foreign += 1;
             return;
@@ -290,6 +302,7 @@ impl<'a> Hearing<'a> {
         if !matches!(verdict, Verdict::InOrder | Verdict::Late { .. }) {
             return;
         }
+        self.sessionless += u64::from(answer.question.session != self.plan.session);
         self.flagged_tlvs += Flagged::of(tlvs);
         // Where its stamp is not to be believed, it came when it was read; and not before it was asked for.
         let read = stamps.last();
@@ -349,6 +362,81 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_reflector_of_both_versions_answers_from_where_it_was_asked_with_all_hops_left() {
+        let far = UdpSocket::bind("[::]:0").unwrap();
+        let near = UdpSocket::bind("127.0.0.1:0").unwrap();
+        // Any address of the loopback is this host's, and its answers would leave from another one.
+        near.connect(("127.0.0.9", far.local_addr().unwrap().port())).unwrap();
+        let stop = AtomicBool::new(false);
+        let plan = Plan { count: 3, spacing: Span::from_ms(1), ..Plan::default() };
+        std::thread::scope(|scope| {
+            let reflect = || serve(&far, Conduct::default(), &|| stop.load(Ordering::Relaxed));
+            let serving = scope.spawn(reflect);
+            let report = run(&near, &plan, &|| false).unwrap();
+            stop.store(true, Ordering::Relaxed);
+            serving.join().unwrap().unwrap();
+            assert_eq!((report.tally.unique, report.ttl_backward), (3, Some(255)), "{report:?}");
+        });
+    }
+
+    #[test]
+    fn answers_of_a_reflector_that_knows_no_sessions_are_answers() {
+        let far = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let near = UdpSocket::bind("127.0.0.1:0").unwrap();
+        near.connect(far.local_addr().unwrap()).unwrap();
+        let plan = Plan { count: 2, session: 77, spacing: Span::from_ms(1), ..Plan::default() };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for session in [0, 78] {
+                    let mut bytes = [0; 1_000];
+                    let (len, from) = far.recv_from(&mut bytes).unwrap();
+                    let (question, _) = Question::read(None, &bytes[..len]).unwrap();
+                    let question = Question { session, ..question };
+                    Answer { question, ..Answer::default() }.write(None, &mut bytes);
+                    far.send_to(&bytes[..len], from).unwrap();
+                }
+            });
+            let report = run(&near, &plan, &|| false).unwrap();
+            // The second is another session's.
+            assert_eq!((report.tally.unique, report.sessionless, report.foreign), (1, 1, 1));
+        });
+    }
+
+    #[test]
+    fn a_stop_waits_for_what_is_under_way_and_does_not_call_it_lost() {
+        let far = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let near = UdpSocket::bind("127.0.0.1:0").unwrap();
+        near.connect(far.local_addr().unwrap()).unwrap();
+        let (stop, over) = (AtomicBool::new(false), AtomicBool::new(false));
+        let plan = Plan { count: 100_000, spacing: Span::from_ms(2), ..Plan::default() };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // Each is answered half a second after it came; asked to stop when the first is.
+                far.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
+                let mut waiting = std::collections::VecDeque::new();
+                let mut bytes = [0; 1_000];
+                while !over.load(Ordering::Relaxed) {
+                    if let Ok((len, from)) = far.recv_from(&mut bytes) {
+                        let (question, _) = Question::read(None, &bytes[..len]).unwrap();
+                        waiting.push_back((read_ns(Clock::MonotonicRaw), question, len, from));
+                    }
+                    let due = |at: u64| read_ns(Clock::MonotonicRaw) - at > 500_000_000;
+                    while waiting.front().is_some_and(|&(at, ..)| due(at)) {
+                        let (_, question, len, from) = waiting.pop_front().unwrap();
+                        Answer { question, ..Answer::default() }.write(None, &mut bytes);
+                        far.send_to(&bytes[..len], from).unwrap();
+                        stop.store(true, Ordering::Relaxed);
+                    }
+                }
+            });
+            let report = run(&near, &plan, &|| stop.load(Ordering::Relaxed)).unwrap();
+            over.store(true, Ordering::Relaxed);
+            assert!(report.cut_short && report.sent > 1, "{report:?}");
+            assert_eq!(report.tally.lost, 0, "{} of {}", report.tally.unique, report.sent);
+        });
     }
 
     #[test]

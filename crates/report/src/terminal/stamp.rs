@@ -85,6 +85,13 @@ fn put_session(out: &mut String, session: &StampSession, style: Style) {
     if let Some(text) = hops(session) {
         line(out, "hops", &text, Ink::Plain, style);
     }
+    if session.sessionless > 0 {
+        let text = format!(
+            "{} answers without a session, which this reflector does not know",
+            session.sessionless
+        );
+        line(out, "", &text, Ink::Plain, style);
+    }
     let odd = [
         (session.unsealed, "answers not sealed with this key"),
         (session.foreign, "datagrams that answer nothing asked"),

@@ -234,6 +234,7 @@ fn document(address: SocketAddr, plan: &Plan, report: &StampReport) -> StampDocu
         reordered: report.tally.reordered,
         unsealed: report.unsealed,
         foreign: report.foreign,
+        sessionless: report.sessionless,
         round_trip: report.round_trip.as_ref().map(spread),
         dwell: report.dwell.as_ref().map(spread),
         forward: report.forward.as_ref().map(way),
