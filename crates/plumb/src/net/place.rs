@@ -2,7 +2,7 @@
 //!
 //! Left out: starting it (`super::reach`).
 
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _, UdpSocket};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs as _, UdpSocket};
 use std::process::{Command, Stdio};
 
 use plumb_net::zone::zoned;
@@ -52,7 +52,7 @@ impl Place {
         let wrong = |why: &str| {
             Problem::usage(format!("'{asked}' is no host"))
                 .because(why)
-                .fix("write user@host, host, [address]:port tls:host or netns:NAME")
+                .fix("write user@host, host, [address]:port, tls:host or netns:NAME")
         };
         if let Some(host) = asked.strip_prefix("tls:") {
             let way = Way::Paired(host.to_owned());
@@ -117,18 +117,37 @@ impl Family {
 /// No such name, or no address of the family.
 pub fn resolve(name: &str, family: Family) -> Result<SocketAddr, Problem> {
     let bare = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(name);
-    let found = (bare, 0).to_socket_addrs().map_err(|error| {
-        Problem::usage(format!("the host '{bare}' is not known"))
-            .because(error)
-            .fix("check the name, or give an address")
-    })?;
+    let found = (bare, 0).to_socket_addrs().map_err(|error| unknown(bare, error))?;
     let found: Vec<SocketAddr> = found.collect();
+    if let Some(SocketAddr::V6(address)) = found.first()
+        && address.ip().is_unicast_link_local()
+        && address.scope_id() == 0
+    {
+        return Err(Problem::usage(format!("on which link '{bare}' is is not said"))
+            .because("every link may have a host of that address")
+            .fix(format!(
+                "add the interface that leads there: '{bare}%eth0'; 'ip link' shows them"
+            )));
+    }
     found.iter().copied().find(|address| family.takes(address.ip())).ok_or_else(|| {
         let others: Vec<String> = found.iter().map(|&address| zoned(address)).collect();
         Problem::usage(format!("'{bare}' has no address of that family"))
             .because(format!("its addresses are {}", others.join(", ")))
             .fix("leave -4 or -6 away")
     })
+}
+
+/// A name without an address.
+fn unknown(name: &str, error: std::io::Error) -> Problem {
+    match name.split_once('%') {
+        Some((address, zone)) if address.parse::<Ipv6Addr>().is_ok() => {
+            Problem::usage(format!("there is no interface '{zone}' that leads to '{name}'"))
+                .fix("'ip link' shows the interfaces of this host")
+        }
+        _ => Problem::usage(format!("the host '{name}' is not known"))
+            .because(error)
+            .fix("check the name, or give an address"),
+    }
 }
 
 /// The host that ssh would go to, by its own configuration.

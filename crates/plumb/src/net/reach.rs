@@ -191,8 +191,19 @@ fn explain(place: &Place, error: &ClientError, status: Option<ExitStatus>, said:
     if let Some(problem) = of_words(place, status.and_then(|status| status.code()), said) {
         return problem;
     }
-    let problem = of_client(error);
-    if last.is_empty() { problem } else { problem.because(last) }
+    let is_closed =
+        matches!(error, ClientError::Session(session) if matches!(session.fault, Fault::Closed));
+    match (status.and_then(|status| status.code()), &place.way) {
+        (Some(code), Way::Via(_)) if is_closed => {
+            let problem = Problem::trouble(format!("the command of --via ended with {code}, and no agent answered"))
+                .fix("see what it does by itself: it has to give the standard streams of 'plumb agent --stdio'");
+            if last.is_empty() { problem } else { problem.because(last) }
+        }
+        _ => {
+            let problem = of_client(error);
+            if last.is_empty() { problem } else { problem.because(last) }
+        }
+    }
 }
 
 /// What keeps a command from leading there, by what it has said and how it ended; none where neither tells.

@@ -207,6 +207,10 @@ fn what_is_not_there_is_named_with_its_fix() {
     bench.refused(&["net", "--via", "echo hello", "127.0.0.1"], &["is not plumb", "hello"]);
     let refused = "echo 'ssh: connect to host x port 22: Connection refused' >&2; exit 255";
     bench.refused(&["net", "--via", refused, "127.0.0.1"], &["refuses connections", "fix:"]);
+    let ended = ["net", "--via", "echo no such box >&2; exit 3", "127.0.0.1"];
+    bench.refused(&ended, &["ended with 3", "no agent answered", "no such box", "fix:"]);
+    bench.refused(&["net", "fe80::1"], &["on which link", "fe80::1%eth0"]);
+    bench.refused(&["net", "--iperf3", "127.0.0.1:7"], &["127.0.0.1 --port 7"]);
     bench.refused(&["net", "-oProxyCommand=x"], &["unexpected argument"]);
     bench.refused(&["net", "--via", &agent(), "127.0.0.1", "--watch"], &["no terminal", "fix:"]);
     let words = ["net", "--via", &agent(), "127.0.0.1", "--only", "up", "-C", "nosuchcc"];

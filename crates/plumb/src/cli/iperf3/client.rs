@@ -337,8 +337,12 @@ fn problem(options: &Options, error: &ClientError) -> Problem {
         ClientError::Stopped => Problem { exit: Exit::Interrupted, ..problem },
         ClientError::Parameters(_) => Problem { exit: Exit::Usage, ..problem },
         ClientError::Dial { error: DialError::Unknown { .. }, .. } => {
-            Problem { exit: Exit::Usage, ..problem }
-                .fix("write the name as 'getent hosts' knows it")
+            let named = host.rsplit_once(':').filter(|(name, _)| !name.contains(':'));
+            let named = named.and_then(|(name, port)| Some((name, port.parse::<u16>().ok()?)));
+            Problem { exit: Exit::Usage, ..problem }.fix(match named {
+                Some((name, port)) => format!("give the port by itself: {name} --port {port}"),
+                None => "write the name as 'getent hosts' knows it".to_owned(),
+            })
         }
         ClientError::Dial { error: DialError::Connect { .. }, .. } => problem.fix(format!(
             "start a server there: plumb agent --iperf3 :{port}, or iperf3 -s -p {port}"
