@@ -1,6 +1,7 @@
-//! The real world in safe code: clock, environment, harness and local mechanisms.
+//! The real world in safe code: clock, environment, harness, local mechanisms, devices, test beds, emulation, gateway and
+//! traces.
 //!
-//! The only crate that reads a clock. Left out: plans, stores and findings.
+//! Of all crates only this one and plumb-net read clocks. Left out: plans, stores and findings.
 #![forbid(unsafe_code)]
 
 pub mod clock;

@@ -20,7 +20,7 @@ use crate::trace::{TraceError, parse_delays};
 mod change;
 mod contents;
 mod delay;
-mod direction;
+pub mod direction;
 mod fault;
 mod queue;
 mod rate;

@@ -3,7 +3,8 @@
 //!
 //! `protocol` is pure: messages, sessions and their deadlines, without a socket. `agent` and `client` drive it
 //! over anything that reads and writes. The engines (`measure`) use plain sockets and threads, so that
-//! nothing is between a clock read and the kernel; `evidence` is what each side saw meanwhile. Left out:
+//! nothing is between a clock read and the kernel; `evidence` is what each side saw meanwhile. `secure` is who may
+//! use an agent; `iperf3`, `stamp` and `http` are engines of their own. Left out:
 //! namespaces and emulated links (`plumb-host`), storing and drawing (`plumb`).
 
 #![forbid(unsafe_code)]

@@ -46,7 +46,7 @@ pub mod stored;
 pub mod study;
 pub mod variants;
 
-/// Measures what it costs one program to talk to another on this machine.
+/// Measures what it costs one program to talk to another, on this machine or on another.
 #[derive(Debug, Parser)]
 #[command(
     name = "plumb",
@@ -56,6 +56,7 @@ pub mod variants;
     after_help = "Examples:
   plumb                                  the ladder: every boundary of this machine, in 20 s
   plumb run latency.local --quick        one experiment
+  plumb net user@host                    what is between this host and another
   plumb compare last~1 last              is today slower than yesterday?
   plumb report last -o ladder.html       one page to show around
   plumb help method                      why the numbers can be trusted

@@ -1,4 +1,5 @@
-//! Measurements between two hosts: reaching an agent, the phases of a measurement, and what is made of them.
+//! Measurements between two hosts: reaching an agent or a steward (`far`), the phases of a measurement, pages (`page`,
+//! `web`), and what is made of them.
 //!
 //! Left out: the agent, its protocol and the engines (`plumb_net`), and words for people (`plumb_report`).
 

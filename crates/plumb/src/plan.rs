@@ -1,6 +1,7 @@
 //! Plans: what to measure, how often and for how long, as a value and as TOML.
 //!
-//! A plan is complete in itself: it is stored with its run, and `plumb rerun` needs nothing else.
+//! A plan is complete in itself: it is stored with its run, and `plumb rerun` needs nothing else but the
+//! other host, where there was one.
 //! Left out: what the factors mean and which cells they make (`crate::experiment`).
 
 use std::collections::BTreeMap;

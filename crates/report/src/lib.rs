@@ -1,4 +1,4 @@
-//! From findings to pages: figures, terminal text, HTML, Markdown and CSV.
+//! From findings to pages: figures, terminal text, HTML, Markdown, CSV and metrics for Prometheus.
 //!
 //! Pure: a document goes in, a string comes out. Left out: any measured literal, any reading of
 //! the environment (colour, width and character set arrive in [`terminal::Style`]), any file.

@@ -1,4 +1,5 @@
-//! The experiments of study `stack`: their figures, and the sentences that say what was found.
+//! The experiments of the studies `stack`, `gigabit` and `scaling`, and `path.length`: their figures, and the sentences that
+//! say what was found.
 //!
 //! What is published stands beside what is measured, out of the claims of the run. Left out: the
 //! verdicts themselves (`crate::verdict`).

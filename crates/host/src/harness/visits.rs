@@ -1,6 +1,6 @@
 //! Visits: a page with its images, fetched again and again from a server in a process of its own.
 //!
-//! The worker fetches and times, the server has the other CPU and, over a path, the other namespace. What
+//! The worker fetches and times, the server has the other CPU and, over a path, the other namespace or host. What
 //! speaks HTTP is the program's own, which this crate does not know. Left out: messages of one
 //! connection (`super::bench`).
 

@@ -1,4 +1,4 @@
-//! TCP over loopback or between two namespaces, IPv4 and IPv6.
+//! TCP over loopback, between two namespaces or to another host, IPv4 and IPv6.
 //!
 //! Congestion control is set on every socket and recorded, because the host's default shapes the
 //! result; so is TCP_NODELAY.

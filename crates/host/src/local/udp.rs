@@ -1,4 +1,4 @@
-//! UDP over loopback or between two namespaces, IPv4 and IPv6; longer messages are cut into datagrams by the application.
+//! UDP over loopback, between two namespaces or to another host, IPv4 and IPv6; longer messages are cut into datagrams by the application.
 //!
 //! A message that fits one datagram is sent bare. A longer one is sent in parts, each behind a
 //! header of its own; a message of which a part is lost never completes, which is what the

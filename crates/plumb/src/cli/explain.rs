@@ -114,7 +114,6 @@ fn explained_by(store: &Store, data: &RunData) -> Option<RunData> {
 
 /// What to measure: the run's rungs that can be broken down, or those of the preset.
 fn plan_for(data: &RunData, options: &Options) -> Result<Plan, Problem> {
-    options.other.ask()?;
     let preset = options.preset().or(Some(Preset::Quick));
     let mut words = options.set.clone();
     if words.is_empty() {

@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::Global;
 use super::output::{Failure, Output};
-use super::run::{Options, measure, plan_of};
+use super::run::{Options, OtherHostOptions, measure, plan_of};
 use crate::problem::Exit;
 
 /// Climb the ladder: what it costs to cross each boundary of this machine, in under 20 seconds
@@ -13,6 +13,7 @@ use crate::problem::Exit;
   plumb ladder
   plumb ladder --set size=4Ki --set mechanism=pipe,unix-stream,tcp4
   plumb ladder --remote
+  plumb ladder --host user@host          its last rungs over the network to that host
   plumb ladder --paper")]
 pub struct Ladder {
     /// Climb on: a LAN, a metropolitan and a wide-area network, emulated, in under a minute
@@ -20,6 +21,8 @@ pub struct Ladder {
     remote: bool,
     #[command(flatten)]
     options: Options,
+    #[command(flatten)]
+    other: OtherHostOptions,
 }
 
 impl Ladder {
@@ -28,8 +31,9 @@ impl Ladder {
     /// # Errors
     /// Trouble while measuring.
     pub fn perform(self, global: &Global, output: &Output) -> Result<Exit, Failure> {
-        let mut plan =
-            plan_of(if self.remote { "ladder.remote" } else { "ladder" }, &self.options)?;
+        self.other.ask()?;
+        let climbs_on = self.remote || self.other.is_named();
+        let mut plan = plan_of(if climbs_on { "ladder.remote" } else { "ladder" }, &self.options)?;
         // A ladder all the same: its title is what shows it as one.
         "ladder".clone_into(&mut plan.title);
         measure(plan, &self.options, global, output)

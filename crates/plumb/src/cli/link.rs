@@ -27,8 +27,9 @@ pub mod ways;
 The command runs in a network of its own: device plumb0 with 10.77.0.1 and fd77::1, and the link
 behind it. Its TCP and UDP reach the network outside through a gateway at the far end (10.77.0.2 and
 fd77::2, which are this machine's own loopback); ping reaches the far end alone. No root is needed
-where the kernel gives user namespaces and /dev/net/tun, no kernel module, and nothing is left behind:
-what the command leaves running when it ends, daemons too, is ended with it, and told.
+where the kernel gives user namespaces and /dev/net/tun, no kernel module, and nothing is left: what
+the command leaves running when it ends, daemons too, is ended with it, and told.
+'plumb help links' has all that a TEXT may say, the presets, and what the command can read of its link.
 
 Examples:
   plumb link --rate 10mbit --delay 25ms --loss 0.1% --queue fq-codel -- curl https://example.org

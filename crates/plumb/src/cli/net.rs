@@ -42,7 +42,8 @@ const MTU_USUAL: Span = Span::from_secs(1);
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 HOST is what ssh takes: a name, user@host, an address with its zone, [address]:port for another port of ssh.
-plumb must be there; --install copies it. netns:NAME is a network namespace of this host. Data goes to the
+plumb must be there; --install copies it. netns:NAME is a network namespace of this host,
+tls:host the agent that listens there, once paired. Data goes to the
 host's own address, to a port that its agent opens for the test.
 
 Examples:
@@ -55,6 +56,7 @@ Examples:
   plumb net --via 'docker exec -i box plumb agent --stdio' 172.17.0.2
   plumb net host --pair TOKEN            once, with the token of 'plumb agent --listen --pair'
   plumb net tls:host                     then, with the agent that listens there
+  plumb net --iperf3 --help              tests with iperf3's servers, with options of its own
   plumb net --http https://example.org/  a page and its images over every version of HTTP
   plumb net --stamp router               round trips and one-way delays with any STAMP reflector
   plumb net netns:blue --to 10.0.0.2 --json")]
@@ -130,10 +132,10 @@ pub struct MeasureOptions {
     /// How long latency is measured idle; 0s leaves it away
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = span_or_none)]
     idle: Span,
-    /// Time before it counts [default: 1 s, more where the round trip is long]
+    /// Time before it counts [default: 1 s, more where the idle phase found a long round trip; 0.5 s of requests, none of --udp]
     #[arg(long, value_name = "TIME", value_parser = span_or_none)]
     warm_up: Option<Span>,
-    /// Measure only these, in this order; 'both' is both at once
+    /// Measure only these: idle first, then the directions in this order; 'both' is both at once
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
     only: Vec<Only>,
     /// TCP connections a direction, a thread each as far as there are CPUs
@@ -150,7 +152,7 @@ pub struct MeasureOptions {
     #[arg(long, value_name = "BYTES", default_value = "128Ki", value_parser = parse_bytes)]
     block: u64,
     /// CPUs of the connections' threads: 'queue' beside the one that serves the flow's receive queue, if the device has
-    /// queues; 'free' as the scheduler likes
+    /// queues; 'free' as the scheduler likes. A thread that serves several connections is always free
     #[arg(long, value_name = "BY", value_enum, default_value_t = Threads::Queue)]
     seat: Threads,
     /// Send no faster: 100mbit [default: as fast as it goes]

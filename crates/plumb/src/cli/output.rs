@@ -1,6 +1,7 @@
 //! Standard output and standard error: where results go, where remarks go, and how both look.
 //!
-//! The only file of the program that writes to either. Left out: what is written.
+//! All of the program's words go through it; besides, only a screen that is watched (`net::watch::terminal`) and streams
+//! that are passed on (`agent::forward`) are written. Left out: what is written.
 
 use std::io::{self, IsTerminal, Write};
 

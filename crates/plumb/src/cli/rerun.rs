@@ -1,11 +1,12 @@
 //! `plumb rerun`: repeat a run from what is stored of it.
 
 use clap::Args;
+use plumb_analysis::document::host;
 use plumb_store::record::RunStatus;
 use plumb_store::sqlite::Mode;
 
 use super::output::{Failure, Output};
-use super::run::{Options, measure, require_host};
+use super::run::{Options, OtherHostOptions, measure, require_host};
 use super::{Global, stored};
 use crate::plan::{Chosen, Plan};
 use crate::problem::{Exit, Problem};
@@ -17,13 +18,16 @@ use crate::problem::{Exit, Problem};
   plumb rerun ladder-20261121-7f3a && plumb compare ladder-20261121-7f3a last
 
 The plan is the stored one; the seed is too, so that the random order is the same, unless --seed
-gives another.")]
+gives another. A run against another host needs --host again; what 'plumb net' measured is repeated
+by its own command.")]
 pub struct Rerun {
     /// A run: its id, the beginning of it, last or last~N
     #[arg(value_name = "RUN")]
     run: String,
     #[command(flatten)]
     options: Options,
+    #[command(flatten)]
+    other: OtherHostOptions,
 }
 
 impl Rerun {
@@ -32,7 +36,7 @@ impl Rerun {
     /// # Errors
     /// No such run, a run without a plan, or trouble while measuring.
     pub fn perform(self, global: &Global, output: &Output) -> Result<Exit, Failure> {
-        self.options.other.ask()?;
+        self.other.ask()?;
         let store = stored::open(global, Mode::Read)?;
         let id = store.find(&self.run).map_err(Problem::from)?;
         let run = store.header(&id).map_err(Problem::from)?;
@@ -44,7 +48,7 @@ impl Rerun {
                 .into());
         };
         if run.plan_toml.is_empty() {
-            let command = run.notes.get("net.command").map_or("plumb net HOST", String::as_str);
+            let command = run.notes.get(host::COMMAND).map_or("plumb net HOST", String::as_str);
             return Err(Problem::usage(format!("{id} was not measured by a plan"))
                 .because("it was measured between two hosts")
                 .fix(format!("measure it again with: {command}"))

@@ -55,6 +55,8 @@ pub struct Run {
     resume: Option<String>,
     #[command(flatten)]
     options: Options,
+    #[command(flatten)]
+    other: OtherHostOptions,
 }
 
 /// What every command that measures takes.
@@ -81,9 +83,6 @@ pub struct Options {
     /// Print the plan as TOML, and measure nothing
     #[arg(long, conflicts_with = "json")]
     pub plan: bool,
-    /// The other host, where one is named
-    #[command(flatten)]
-    pub other: OtherHostOptions,
 }
 
 /// The other host of what has two.
@@ -109,12 +108,17 @@ pub struct OtherHostOptions {
 }
 
 impl OtherHostOptions {
+    /// Whether a host is named.
+    pub const fn is_named(&self) -> bool {
+        self.host.is_some() || self.via.is_some()
+    }
+
     /// Has this process go there, if a host is named.
     ///
     /// # Errors
     /// How to reach it is said, and not which host.
     pub fn ask(&self) -> Result<(), Problem> {
-        if self.host.is_none() && self.via.is_none() {
+        if !self.is_named() {
             return match &self.to {
                 Some(_) => Err(Problem::usage("--to names an address of no host")
                     .fix("name the host with --host")),
@@ -173,6 +177,7 @@ impl Run {
     /// # Errors
     /// A request that cannot be met, or trouble while measuring.
     pub fn perform(self, global: &Global, output: &Output) -> Result<Exit, Failure> {
+        self.other.ask()?;
         if let Some(text) = &self.resume {
             return resume(text, &self.options, global, output);
         }
@@ -186,7 +191,6 @@ impl Run {
 /// # Errors
 /// No such experiment, study or file; a plan at fault; levels that do not exist.
 pub fn plan_of(what: &str, options: &Options) -> Result<Plan, Problem> {
-    options.other.ask()?;
     let chosen = Chosen::parse(&options.set)?;
     let path = Path::new(what);
     let is_file = path.extension().is_some_and(|extension| extension == "toml") || path.is_file();
@@ -240,7 +244,6 @@ fn resume(
     global: &Global,
     output: &Output,
 ) -> Result<Exit, Failure> {
-    options.other.ask()?;
     let store = stored::open(global, Mode::Read)?;
     let data = stored::load(&store, text)?;
     drop(store);

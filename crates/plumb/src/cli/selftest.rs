@@ -18,7 +18,7 @@ use crate::selftest;
   plumb selftest
   plumb selftest --seed 7 --json
 
-Takes about a minute and a half. Exit code 1 when a check fails: then this machine, or this
+Takes about two minutes. Exit code 1 when a check fails: then this machine, or this
 plumb, is not to be trusted with comparisons; try again on a quiet machine first.")]
 pub struct Selftest {
     /// Seed of every random choice
@@ -38,7 +38,7 @@ impl Selftest {
                 Problem::trouble("cannot read random bits from /dev/urandom").because(error)
             })?,
         };
-        output.remark(&format!("self-test with seed {seed}: about a minute and a half"));
+        output.remark(&format!("self-test with seed {seed}: about two minutes"));
         let bar = bar(output);
         let document = selftest::run(Seed(seed), &mut |what, share| {
             if let Some(bar) = &bar {

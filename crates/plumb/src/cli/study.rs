@@ -11,7 +11,7 @@ use plumb_report::html;
 use super::Global;
 use super::export::{check_writable, write_file};
 use super::output::{Failure, Output};
-use super::run::{Options, execute, measured_any, plan_of, report};
+use super::run::{Options, OtherHostOptions, execute, measured_any, plan_of, report};
 use crate::experiment::Study as Known;
 use crate::plan::Preset;
 use crate::problem::{Exit, Problem};
@@ -34,6 +34,8 @@ pub struct Study {
     output: Option<PathBuf>,
     #[command(flatten)]
     options: Options,
+    #[command(flatten)]
+    other: OtherHostOptions,
 }
 
 impl Study {
@@ -42,6 +44,7 @@ impl Study {
     /// # Errors
     /// No such study, trouble while measuring, or a file that cannot be written.
     pub fn perform(self, global: &Global, output: &Output) -> Result<Exit, Failure> {
+        self.other.ask()?;
         let Some(study) = Known::from_id(&self.name) else {
             return Err(Problem::usage(format!("there is no study '{}'", self.name))
                 .because("a study is a whole document re-tested; one experiment is plumb run's")

@@ -7,7 +7,7 @@ use plumb_store::record::Level;
 use super::Global;
 use super::compare::{CompareOptions, print};
 use super::output::{Failure, Output};
-use super::run::{Options, execute, plan_of};
+use super::run::{Options, OtherHostOptions, execute, plan_of};
 use crate::experiment::Experiment;
 use crate::experiment::resolve::domain;
 use crate::plan::Chosen;
@@ -30,6 +30,8 @@ pub struct Ab {
     #[command(flatten)]
     options: Options,
     #[command(flatten)]
+    other: OtherHostOptions,
+    #[command(flatten)]
     compare: CompareOptions,
 }
 
@@ -39,6 +41,7 @@ impl Ab {
     /// # Errors
     /// A factor without exactly two levels, or trouble while measuring.
     pub fn perform(mut self, global: &Global, output: &Output) -> Result<Exit, Failure> {
+        self.other.ask()?;
         let experiment = Experiment::find(&self.experiment)?;
         let (name, texts) = self.check_factor()?;
         let levels = levels(experiment, &name, &texts)?;

@@ -1,4 +1,4 @@
-//! The factor `link`: what stands between two network namespaces.
+//! The factor `link`: what stands between two network namespaces, or between this host and another.
 //!
 //! Left out: making it, which the worker does.
 

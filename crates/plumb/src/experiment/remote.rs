@@ -1,7 +1,7 @@
-//! `latency.remote` and `throughput.remote`: a channel between two network namespaces, and what
-//! experiments over such a path have in common.
+//! `latency.remote` and `throughput.remote`: a channel between two network namespaces or two hosts,
+//! and what experiments over such a path have in common.
 //!
-//! Left out: what stands between the namespaces (`super::path`).
+//! Left out: what stands between them (`super::path`).
 
 use plumb_base::time::Span;
 use plumb_host::harness::spec::{ChannelSpec, PathSpec, RemoteSpec, SocketOptions, Subject, Task};

@@ -103,7 +103,7 @@ pub static SCALING: Study = Study {
 /// Interprocess communication, after Zhao (2014).
 pub static IPC: Study = Study {
     id: "ipc",
-    summary: "benchmarking interprocess communication (Zhao 2014): every local experiment",
+    summary: "benchmarking interprocess communication (Zhao 2014): within one machine, between hosts, over routers",
     requests: || bare("ipc"),
     limits: None,
 };

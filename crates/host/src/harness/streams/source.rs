@@ -1,7 +1,7 @@
 //! The process that sends: a thread for each stream, which writes one message after another until told to
 //! stop; the last message of a stream begins with a one.
 //!
-//! It never times anything. Left out: connecting, which the worker has done.
+//! It never times anything. Left out: connecting, which the worker or a steward has done.
 
 use std::io;
 use std::net::TcpStream;
