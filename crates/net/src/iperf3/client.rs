@@ -13,7 +13,7 @@ use plumb_sys::clock::{self, Clock};
 use plumb_sys::epoll::{Epoll, Interest};
 use plumb_sys::{socket, tcp_info, timer, transport};
 
-use super::control::{Control, ControlError};
+use super::control::{Control, ControlError, NAP, Stop};
 use super::dial::{self, DialError, Family};
 use super::flight::{Flight, Flow};
 use super::message::{COOKIE_LEN, Cookie, Message, REPORT_MAX};
@@ -157,11 +157,17 @@ impl From<ParametersError> for Failure {
 }
 
 fn control_at(stage: &'static str) -> impl FnOnce(ControlError) -> ClientError {
-    move |error| ClientError::Control { stage, error }
+    move |error| match error {
+        ControlError::Stopped => ClientError::Stopped,
+        error => ClientError::Control { stage, error },
+    }
 }
 
 fn dial_at(stage: &'static str) -> impl FnOnce(DialError) -> ClientError {
-    move |error| ClientError::Dial { stage, error }
+    move |error| match error {
+        DialError::Stopped => ClientError::Stopped,
+        error => ClientError::Dial { stage, error },
+    }
 }
 
 fn system_at(stage: &'static str) -> impl FnOnce(io::Error) -> ClientError {
@@ -174,13 +180,13 @@ fn system_at(stage: &'static str) -> impl FnOnce(io::Error) -> ClientError {
 /// Whatever ended it early, with what was measured until then.
 pub fn run(
     options: &Options,
-    stop: &mut dyn FnMut() -> bool,
+    stop: Stop<'_>,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Test, Failure> {
     // Before anybody is bothered with what cannot be.
     agreed(options, 0)?;
     let stage = "asking for a test";
-    let (mut control, server) = ask(options)?;
+    let (mut control, server) = ask(options, stop)?;
     let (local, remote) = control.connection.addresses().map_err(system_at(stage))?;
     let segment = transport::max_segment(control.connection.as_fd()).unwrap_or(0);
     let parameters = agreed(options, segment)?;
@@ -215,12 +221,12 @@ pub fn run(
 }
 
 /// The control connection and its cookie.
-struct Line {
-    connection: Control,
+struct Line<'a> {
+    connection: Control<'a>,
     cookie: Cookie,
 }
 
-impl Line {
+impl Line<'_> {
     fn expect(&mut self, message: Message, wait: Span) -> Result<(), ControlError> {
         self.connection.expect(message, wait)
     }
@@ -228,11 +234,11 @@ impl Line {
 
 /// Connects, and asks for a test. iperf3's server closes its listener after each test and opens another:
 /// whoever comes between is cut off or refused, so it is tried a few times.
-fn ask(options: &Options) -> Result<(Line, SocketAddr), ClientError> {
+fn ask<'a>(options: &Options, stop: Stop<'a>) -> Result<(Line<'a>, SocketAddr), ClientError> {
     let stage = "asking for a test";
     let mut pauses = PAUSES.into_iter();
     loop {
-        let asked = connect(options).and_then(|(mut line, server)| {
+        let asked = connect(options, stop).and_then(|(mut line, server)| {
             line.expect(Message::ParameterExchange, WAIT).map_err(control_at(stage))?;
             Ok((line, server))
         });
@@ -257,19 +263,20 @@ fn is_between_tests(error: &ClientError) -> bool {
     }
 }
 
-fn connect(options: &Options) -> Result<(Line, SocketAddr), ClientError> {
+fn connect<'a>(options: &Options, stop: Stop<'a>) -> Result<(Line<'a>, SocketAddr), ClientError> {
     let stage = "connecting to the server";
     let addresses =
         dial::resolve(&options.host, options.port, options.family).map_err(dial_at(stage))?;
     let cookie = cookie().map_err(system_at(stage))?;
     let mut last = None;
     for address in addresses {
-        match dial::tcp(address, options.bind, None, options.patience) {
+        match dial::tcp(address, options.bind, None, options.patience, stop) {
             Ok(stream) => {
                 let connection =
-                    Control::begin(stream, &cookie, WAIT).map_err(control_at(stage))?;
+                    Control::begin(stream, &cookie, WAIT, stop).map_err(control_at(stage))?;
                 return Ok((Line { connection, cookie }, address));
             }
+            Err(DialError::Stopped) => return Err(ClientError::Stopped),
             // A name with several addresses is reachable if one of them is.
             Err(error) => last = Some(error),
         }
@@ -301,21 +308,24 @@ fn agreed(options: &Options, segment: u32) -> Result<Parameters, ParametersError
 fn perform(
     options: &Options,
     server: SocketAddr,
-    line: &mut Line,
+    line: &mut Line<'_>,
     test: &mut Test,
-    stop: &mut dyn FnMut() -> bool,
+    stop: Stop<'_>,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<(), ClientError> {
     let parameters = Arc::new(test.parameters.clone());
     let stage = "agreeing on the parameters";
     line.connection.tell(&parameters.to_json(), WAIT).map_err(control_at(stage))?;
     line.expect(Message::CreateStreams, WAIT_LONG).map_err(control_at(stage))?;
-    let flows = streams(options, server, line, &parameters)?;
+    let flows = streams(options, server, line, &parameters, stop)?;
     test.buffers = flows.first().map_or([0; 2], |flow| dial::buffers(flow.socket.as_fd()));
     let stage = "waiting for the server to start";
     line.expect(Message::TestStart, WAIT_LONG).map_err(control_at(stage))?;
     line.expect(Message::TestRunning, WAIT).map_err(control_at(stage))?;
     let goal = Arc::new(Goal::new(parameters.bytes()).map_err(system_at(stage))?);
+    if parameters.omit_seconds == 0 {
+        goal.begin();
+    }
     let mut flight = Flight::begin(flows, &parameters, &goal, false).map_err(system_at(stage))?;
     let mut watch = Watch { options, parameters: &parameters, goal: &goal, stop, progress };
     let ran = watch.run(&mut flight, &mut line.connection);
@@ -341,7 +351,7 @@ fn perform(
 }
 
 /// Stops sending, tells the server, and receives what is still on its way.
-fn end(flight: &mut Flight, control: &mut Control) -> Result<(), ClientError> {
+fn end(flight: &mut Flight, control: &mut Control<'_>) -> Result<(), ClientError> {
     let stage = "ending the test";
     let rtt = tcp_info::read(control.as_fd())
         .map_or(Span::ZERO, |facts| Span::from_us(facts.rtt_us.into()));
@@ -359,8 +369,9 @@ fn end(flight: &mut Flight, control: &mut Control) -> Result<(), ClientError> {
 fn streams(
     options: &Options,
     server: SocketAddr,
-    line: &Line,
+    line: &Line<'_>,
     parameters: &Parameters,
+    stop: Stop<'_>,
 ) -> Result<Vec<Flow>, ClientError> {
     let stage = "connecting the streams";
     let mut flows = Vec::new();
@@ -369,14 +380,14 @@ fn streams(
         let socket = match parameters.protocol {
             Protocol::Tcp => {
                 let wait = options.patience;
-                let stream = dial::tcp(server, options.bind, Some(parameters), wait)
+                let stream = dial::tcp(server, options.bind, Some(parameters), wait, stop)
                     .map_err(dial_at(stage))?;
                 send_all(&stream, line.cookie.bytes()).map_err(system_at(stage))?;
                 Socket::Tcp(stream)
             }
             Protocol::Udp => {
                 let socket = dial::udp(server, options.bind, parameters).map_err(dial_at(stage))?;
-                greet(&socket, id, server.port())?;
+                greet(&socket, id, server.port(), stop)?;
                 Socket::Udp(socket)
             }
         };
@@ -393,7 +404,7 @@ fn send_all(stream: &std::net::TcpStream, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Says hello until it is answered: either may be lost on the way.
-fn greet(stream: &UdpSocket, id: u32, port: u16) -> Result<(), ClientError> {
+fn greet(stream: &UdpSocket, id: u32, port: u16, stop: Stop<'_>) -> Result<(), ClientError> {
     let stage = "connecting the streams";
     let mut buffer = [0; 128];
     let mut wait = Span::ZERO;
@@ -407,13 +418,16 @@ fn greet(stream: &UdpSocket, id: u32, port: u16) -> Result<(), ClientError> {
             if left < Span::from_ms(1) {
                 break;
             }
-            stream.set_read_timeout(Some(left.into())).map_err(system_at(stage))?;
+            if stop() {
+                return Err(ClientError::Stopped);
+            }
+            stream.set_read_timeout(Some(left.min(NAP).into())).map_err(system_at(stage))?;
             match socket::receive(stream.as_fd(), &mut buffer, true) {
                 Ok(len) if udp::is_answer(&buffer[..len]) => return Ok(()),
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(system_at(stage)(error)),
             }
         }
@@ -426,16 +440,13 @@ struct Watch<'a> {
     options: &'a Options,
     parameters: &'a Parameters,
     goal: &'a Goal,
-    stop: &'a mut dyn FnMut() -> bool,
+    stop: Stop<'a>,
     progress: &'a mut dyn FnMut(Progress),
 }
 
-/// The longest sleep: after it the user is asked again.
-const NAP: Span = Span::from_ms(100);
-
 impl Watch<'_> {
     /// Returns at the end of the test.
-    fn run(&mut self, flight: &mut Flight, control: &mut Control) -> Result<(), ClientError> {
+    fn run(&mut self, flight: &mut Flight, control: &mut Control<'_>) -> Result<(), ClientError> {
         const CONTROL: u64 = 0;
         let stage = "running the test";
         let epoll = Epoll::new().map_err(system_at(stage))?;
@@ -460,6 +471,7 @@ impl Watch<'_> {
             if let Some(from) = counted.filter(|from| at >= *from) {
                 flight.tick(from, true);
                 flight.end_omission(from);
+                self.goal.begin();
                 (counted, before, tick) = (None, (0, 0, from), from + self.options.interval);
             }
             if at >= tick {
@@ -519,16 +531,16 @@ impl Watch<'_> {
 }
 
 /// What the server said while nothing was expected of it.
-fn spoken(control: &mut Control, stage: &'static str) -> ClientError {
+fn spoken(control: &mut Control<'_>, stage: &'static str) -> ClientError {
     let error = match control.hear(WAIT) {
         Ok(message) => ControlError::Unexpected(message),
         Err(error) => error,
     };
-    ClientError::Control { stage, error }
+    control_at(stage)(error)
 }
 
 /// Why a stream broke: the server may say so itself, a moment later.
-fn broken(control: &mut Control, id: u32, why: String) -> ClientError {
+fn broken(control: &mut Control<'_>, id: u32, why: String) -> ClientError {
     match control.hear(Span::from_ms(500)) {
         Err(error @ (ControlError::Refused(_) | ControlError::Terminated)) => {
             ClientError::Control { stage: "running the test", error }

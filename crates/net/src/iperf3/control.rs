@@ -3,6 +3,7 @@
 //! Left out: what is said when ([`super::client`]), and the server's side, which is a state machine
 //! ([`super::session`]).
 
+use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -16,6 +17,9 @@ use super::now;
 /// Why nothing more can be said or heard.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
+    /// The user does not want to wait for it any more.
+    #[error("stopped by its user")]
+    Stopped,
     /// Nothing came in time.
     #[error("the server said nothing for {0}")]
     Deadline(Span),
@@ -45,20 +49,37 @@ pub enum ControlError {
     Frame(#[from] FrameError),
 }
 
+/// Whether the user wants the end; asked many times a second.
+pub type Stop<'a> = &'a dyn Fn() -> bool;
+
+/// The longest that a call waits before the user is asked again.
+pub(super) const NAP: Span = Span::from_ms(100);
+
 /// The connection.
-#[derive(Debug)]
-pub struct Control {
+pub struct Control<'a> {
     stream: TcpStream,
+    stop: Stop<'a>,
 }
 
-impl Control {
+impl fmt::Debug for Control<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Control").field("stream", &self.stream).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Control<'a> {
     /// Over a connection that is made, on which the cookie goes first.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn begin(stream: TcpStream, cookie: &Cookie, wait: Span) -> Result<Self, ControlError> {
+    pub fn begin(
+        stream: TcpStream,
+        cookie: &Cookie,
+        wait: Span,
+        stop: Stop<'a>,
+    ) -> Result<Self, ControlError> {
         stream.set_nodelay(true)?;
-        let mut control = Self { stream };
+        let mut control = Self { stream, stop };
         control.write(cookie.bytes(), wait)?;
         Ok(control)
     }
@@ -103,7 +124,10 @@ impl Control {
             if left < Span::from_ms(1) {
                 return Err(ControlError::Deadline(wait));
             }
-            self.stream.set_read_timeout(Some(left.into()))?;
+            if (self.stop)() {
+                return Err(ControlError::Stopped);
+            }
+            self.stream.set_read_timeout(Some(left.min(NAP).into()))?;
             match self.stream.read(&mut bytes[filled..]) {
                 Ok(0) => return Err(ControlError::Closed),
                 Ok(read) => filled += read,
@@ -178,6 +202,7 @@ impl Control {
     /// Says goodbye, and waits a little for the server's end. Everything has been said by then, so
     /// nothing of it can fail.
     pub fn end(mut self, wait: Span) {
+        self.stop = &|| false;
         if self.say(Message::Done, wait).is_ok() {
             self.stream.shutdown(std::net::Shutdown::Write).ok();
             self.read(&mut [0; 1], wait).ok();
@@ -187,13 +212,14 @@ impl Control {
     /// Tells the server that this client has been stopped, and waits a little for the server's end: only then is it
     /// free for the next test.
     pub fn terminate(mut self) {
+        self.stop = &|| false;
         if self.say(Message::ClientTerminate, Span::from_secs(1)).is_ok() {
             self.read(&mut [0; 1], Span::from_ms(500)).ok();
         }
     }
 }
 
-impl AsFd for Control {
+impl AsFd for Control<'_> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }
@@ -208,11 +234,12 @@ mod tests {
     const WAIT: Span = Span::from_secs(5);
 
     /// A control connection to a server that says these bytes and ends.
-    fn with(bytes: &[u8]) -> Control {
+    fn with(bytes: &[u8]) -> Control<'static> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut server, _) = listener.accept().unwrap();
-        let control = Control::begin(stream, &Cookie::received([b'a'; 37]), WAIT).unwrap();
+        let control =
+            Control::begin(stream, &Cookie::received([b'a'; 37]), WAIT, &|| false).unwrap();
         server.read_exact(&mut [0; 37]).unwrap();
         server.write_all(bytes).unwrap();
         control
@@ -248,8 +275,23 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let _server = listener.accept().unwrap();
-        let mut control = Control::begin(stream, &Cookie::received([b'a'; 37]), WAIT).unwrap();
+        let mut control =
+            Control::begin(stream, &Cookie::received([b'a'; 37]), WAIT, &|| false).unwrap();
         let error = control.hear(Span::from_ms(30)).unwrap_err();
         assert!(error.to_string().contains("said nothing for 30.0 ms"), "{error}");
+    }
+
+    #[test]
+    fn a_stop_ends_every_wait_long_before_its_deadline() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let _server = listener.accept().unwrap();
+        let asked = std::cell::Cell::new(0);
+        let stop = || asked.replace(asked.get() + 1) > 2;
+        let cookie = Cookie::received([b'a'; 37]);
+        let mut control = Control::begin(stream, &cookie, WAIT, &stop).unwrap();
+        // Whoever does not ask waits for an hour.
+        let error = control.hear(Span::from_secs(3_600)).unwrap_err();
+        assert!(matches!(error, ControlError::Stopped), "{error}");
     }
 }

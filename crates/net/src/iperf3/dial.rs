@@ -13,6 +13,7 @@ use plumb_sys::inet::{self, Kind};
 use plumb_sys::socket::{self, IntOption};
 use plumb_sys::{fd, transport};
 
+use super::control::{NAP, Stop};
 use super::now;
 use super::parameters::{Parameters, Protocol};
 
@@ -51,6 +52,17 @@ pub enum DialError {
         /// The kernel's word.
         why: io::Error,
     },
+    /// This side's own address is refused.
+    #[error("cannot send from {address}: {why}")]
+    Source {
+        /// Which.
+        address: IpAddr,
+        /// The kernel's word.
+        why: io::Error,
+    },
+    /// The user does not want to wait for it any more.
+    #[error("stopped by its user")]
+    Stopped,
     /// An option that the kernel refuses.
     #[error("cannot set {what} of a stream to {value}: {why}")]
     Option {
@@ -92,6 +104,7 @@ pub fn tcp(
     from: Option<IpAddr>,
     parameters: Option<&Parameters>,
     wait: Span,
+    stop: Stop<'_>,
 ) -> Result<TcpStream, DialError> {
     let fail = |why| DialError::Connect { address: to, why };
     let socket = inet::socket(to.is_ipv6(), Kind::Stream).map_err(fail)?;
@@ -99,12 +112,15 @@ pub fn tcp(
         prepare(socket.as_fd(), to.is_ipv6(), parameters)?;
     }
     if let Some(from) = from {
-        inet::bind(&socket, source(from, to)).map_err(fail)?;
+        inet::bind(&socket, source(from, to))
+            .map_err(|why| DialError::Source { address: from, why })?;
     }
     match inet::connect(socket.as_fd(), to) {
         Ok(()) => {}
         Err(error) if inet::is_in_progress(&error) => {
-            await_connection(&socket, wait).map_err(fail)?;
+            if !await_connection(&socket, wait, stop).map_err(fail)? {
+                return Err(DialError::Stopped);
+            }
         }
         Err(error) => return Err(fail(error)),
     }
@@ -129,7 +145,8 @@ pub fn udp(
     let socket = inet::socket(to.is_ipv6(), Kind::Datagram).map_err(fail)?;
     prepare(socket.as_fd(), to.is_ipv6(), parameters)?;
     if let Some(from) = from {
-        inet::bind(&socket, source(from, to)).map_err(fail)?;
+        inet::bind(&socket, source(from, to))
+            .map_err(|why| DialError::Source { address: from, why })?;
     }
     inet::connect(socket.as_fd(), to).map_err(fail)?;
     fd::set_nonblocking(socket.as_fd(), false).map_err(fail)?;
@@ -146,7 +163,8 @@ fn source(from: IpAddr, to: SocketAddr) -> SocketAddr {
     }
 }
 
-fn await_connection(socket: &OwnedFd, wait: Span) -> io::Result<()> {
+/// Whether there is an answer; none where the user does not want to wait for it.
+fn await_connection(socket: &OwnedFd, wait: Span, stop: Stop<'_>) -> io::Result<bool> {
     let deadline = now() + wait;
     let epoll = Epoll::new()?;
     epoll.add(socket.as_fd(), 0, Interest { read: false, write: true })?;
@@ -157,13 +175,16 @@ fn await_connection(socket: &OwnedFd, wait: Span) -> io::Result<()> {
             let why = format!("no answer within {wait}; a firewall may be dropping it");
             return Err(io::Error::new(io::ErrorKind::TimedOut, why));
         }
-        let ms = i32::try_from(left.as_ns().div_ceil(1_000_000)).unwrap_or(i32::MAX);
+        if stop() {
+            return Ok(false);
+        }
+        let ms = i32::try_from(left.min(NAP).as_ns().div_ceil(1_000_000)).unwrap_or(i32::MAX);
         match epoll.wait(&mut events, ms) {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
             _ => {}
         }
         if events.iter().any(|event| event.writable || event.failed) {
-            return Ok(());
+            return Ok(true);
         }
     }
 }
@@ -262,7 +283,7 @@ mod tests {
     fn a_refused_port_is_told_with_its_address() {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let to = SocketAddr::from(([127, 0, 0, 1], port));
-        let error = tcp(to, None, None, WAIT).unwrap_err().to_string();
+        let error = tcp(to, None, None, WAIT, &|| false).unwrap_err().to_string();
         assert!(error.contains(&to.to_string()) && error.contains("refused"), "{error}");
     }
 
@@ -277,12 +298,22 @@ mod tests {
             ..Parameters::default()
         };
         let from = Some(IpAddr::from([127, 0, 0, 1]));
-        let stream = tcp(to, from, Some(&parameters), WAIT).unwrap();
+        let stream = tcp(to, from, Some(&parameters), WAIT, &|| false).unwrap();
         assert!(transport::max_segment(stream.as_fd()).unwrap() <= 1_000);
         assert!(stream.nodelay().unwrap());
         let parameters =
             Parameters { congestion: Some("nonsense".to_owned()), ..Parameters::default() };
-        let error = tcp(to, None, Some(&parameters), WAIT).unwrap_err().to_string();
+        let error = tcp(to, None, Some(&parameters), WAIT, &|| false).unwrap_err().to_string();
         assert!(error.contains("'nonsense'") || error.contains("nonsense"), "{error}");
+    }
+
+    #[test]
+    fn an_address_of_another_host_to_send_from_is_told_as_this_sides_fault() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let foreign = Some(IpAddr::from([192, 0, 2, 77]));
+        let error =
+            tcp(listener.local_addr().unwrap(), foreign, None, WAIT, &|| false).unwrap_err();
+        assert!(matches!(error, DialError::Source { .. }), "{error}");
+        assert!(error.to_string().contains("192.0.2.77"), "{error}");
     }
 }

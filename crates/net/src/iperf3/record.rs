@@ -167,8 +167,8 @@ impl Record {
     pub fn account_for(&mut self, theirs: &Results) {
         for stream in self.streams.iter_mut().filter(|stream| !stream.sends) {
             let sent = theirs.stream(stream.id).map_or(0, |theirs| theirs.packets);
-            // Of TCP there are none.
-            if stream.count.packets > 0 && sent > stream.count.packets {
+            // Of TCP nobody counts any. Where none has come, all were lost.
+            if sent > stream.count.packets {
                 let behind = i64::try_from(sent - stream.count.packets).unwrap_or(i64::MAX);
                 stream.count.lost = stream.count.lost.saturating_add(behind);
                 stream.count.packets = sent;
@@ -203,6 +203,40 @@ impl Record {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn where_no_datagram_came_all_that_were_sent_are_lost() {
+        let stream = |id, packets, lost| StreamRecord {
+            id,
+            socket: 0,
+            sends: false,
+            local: SocketAddr::from(([127, 0, 0, 1], 1)),
+            remote: SocketAddr::from(([127, 0, 0, 1], 2)),
+            count: Count { packets, lost, ..Count::default() },
+            retransmits: None,
+            duration: Span::ZERO,
+            window: Extent::default(),
+            offered: Extent::default(),
+            rtt_us: Extent::default(),
+            reordering: 0,
+            drained: true,
+            trouble: None,
+            intervals: Vec::new(),
+        };
+        let mut record = Record {
+            streams: vec![stream(1, 0, 0), stream(3, 10, 2)],
+            cpu_percent: [0.0; 3],
+            cpu_s: [0.0; 2],
+            congestion: None,
+            duration: Span::ZERO,
+            truncated: false,
+        };
+        let sent = |id, packets| StreamResult { id, packets, ..StreamResult::default() };
+        let theirs = Results { streams: vec![sent(1, 40), sent(3, 12)], ..Results::default() };
+        record.account_for(&theirs);
+        let counts = record.streams.iter().map(|stream| (stream.count.packets, stream.count.lost));
+        assert_eq!(counts.collect::<Vec<_>>(), [(40, 40), (12, 4)]);
+    }
 
     #[test]
     fn an_extent_knows_its_least_most_and_mean() {

@@ -501,10 +501,19 @@ fn datagrams(sides: &[&Sides<'_>]) -> Figures {
     let (sent, received) = (sent(Protocol::Udp, sides), received(Protocol::Udp, sides));
     // Where the sender's word is missing, what came is what is known.
     let known = if sent.packets > Some(0) { &sent } else { &received };
-    let lost = received.lost_packets.unwrap_or(0);
+    let lost = sides.iter().filter_map(|side| lost(side)).fold(0, i64::saturating_add);
     let jitter = received.jitter_ms.unwrap_or(0.0) / 1e3;
     let figures = Figures::of(0.0, known.end, known.bytes, local);
     figures.with_datagrams(known.packets.unwrap_or(0), lost, jitter)
+}
+
+/// Datagrams of a stream that did not come, by the receiver's word. One that nothing reached knows of no loss.
+fn lost(side: &Sides<'_>) -> Option<i64> {
+    let (received, sent) = (side.received?, side.sent.map_or(0, |sent| sent.packets));
+    if received.packets == 0 {
+        return Some(i64::try_from(sent).unwrap_or(i64::MAX));
+    }
+    Some(received.errors)
 }
 
 #[cfg(test)]

@@ -297,7 +297,7 @@ impl Door<'_> {
             self.tests.retain(|test| !test.is_finished());
             let mut over = false;
             for said in heard.try_iter() {
-                over |= matches!(said, Notice::Ended(_));
+                over |= matches!(said, Notice::Ended(_) | Notice::Failed { .. });
                 notice(said);
             }
             if one_off && over {

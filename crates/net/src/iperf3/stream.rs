@@ -277,9 +277,12 @@ impl AsFd for Bell {
     }
 }
 
-/// How many bytes a test is to move, over all its streams; without end where nobody said.
+/// How many bytes a test is to move, over all its streams, from when it counts on; without end where nobody said.
 #[derive(Debug)]
 pub struct Goal {
+    bytes: u64,
+    /// What no stream has taken on yet.
+    left_to_take: AtomicU64,
     left_to_send: AtomicU64,
     left_to_receive: AtomicU64,
     /// Rings when one of both is reached, or a worker ends.
@@ -292,38 +295,45 @@ impl Goal {
     /// # Errors
     /// The kernel's: there are no descriptors left.
     pub fn new(bytes: Option<u64>) -> io::Result<Self> {
-        let bytes = bytes.unwrap_or(u64::MAX);
+        let all = || AtomicU64::new(u64::MAX);
         Ok(Self {
-            left_to_send: AtomicU64::new(bytes),
-            left_to_receive: AtomicU64::new(bytes),
+            bytes: bytes.unwrap_or(u64::MAX),
+            left_to_take: all(),
+            left_to_send: all(),
+            left_to_receive: all(),
             bell: Bell::new()?,
         })
     }
 
-    /// How many of so many bytes may still be sent. They are then taken.
+    /// Counts from here on: until then there is no end.
+    pub fn begin(&self) {
+        for left in [&self.left_to_receive, &self.left_to_send, &self.left_to_take] {
+            left.store(self.bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// How many of so many bytes may still be taken on by a stream, which then sends them.
     #[inline]
     pub fn take(&self, bytes: usize) -> usize {
-        let left = self.left_to_send.load(Ordering::Relaxed);
-        // Where nobody said, nothing is shared between streams.
-        if left == u64::MAX {
-            return bytes;
-        }
-        let taken = |left: u64| Some(left.saturating_sub(bytes as u64));
-        let order = Ordering::Relaxed;
-        let before = self.left_to_send.fetch_update(order, order, taken).unwrap_or(0);
+        let before = spend(&self.left_to_take, bytes).unwrap_or(u64::MAX);
         usize::try_from(before.min(bytes as u64)).unwrap_or(bytes)
+    }
+
+    /// So many bytes were sent.
+    #[inline]
+    pub fn sent(&self, bytes: usize) {
+        self.moved(&self.left_to_send, bytes);
     }
 
     /// So many bytes came.
     #[inline]
     pub fn received(&self, bytes: usize) {
-        let order = Ordering::Relaxed;
-        if self.left_to_receive.load(order) == u64::MAX {
-            return;
-        }
-        let taken = |left: u64| Some(left.saturating_sub(bytes as u64));
-        let before = self.left_to_receive.fetch_update(order, order, taken).unwrap_or(0);
-        if before > 0 && before <= bytes as u64 {
+        self.moved(&self.left_to_receive, bytes);
+    }
+
+    #[inline]
+    fn moved(&self, left: &AtomicU64, bytes: usize) {
+        if spend(left, bytes).is_some_and(|before| before > 0 && before <= bytes as u64) {
             self.bell.ring();
         }
     }
@@ -335,10 +345,20 @@ impl Goal {
     }
 }
 
+/// Takes so many off what is left: how much that was. None where there is no end: nothing is shared between streams then.
+#[inline]
+fn spend(left: &AtomicU64, bytes: usize) -> Option<u64> {
+    if left.load(Ordering::Relaxed) == u64::MAX {
+        return None;
+    }
+    let less = |left: u64| Some(left.saturating_sub(bytes as u64));
+    left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).ok()
+}
+
 /// Holds a sender to a rate: by when a number of bytes may be sent, counted from the beginning.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    ps_per_byte: u64,
+    bits_per_second: u64,
     bytes: u64,
     began: Instant,
 }
@@ -346,14 +366,13 @@ pub struct Pace {
 impl Pace {
     /// A pace that begins now; `None` is none.
     pub fn new(rate: Option<Rate>, began: Instant) -> Option<Self> {
-        let bits = rate?.bits_per_second();
-        // The fraction matters only beyond 100 Tb/s.
-        Some(Self { ps_per_byte: 8_000_000_000_000 / bits.min(8_000_000_000_000), bytes: 0, began })
+        Some(Self { bits_per_second: rate?.bits_per_second().max(1), bytes: 0, began })
     }
 
     /// When the next byte is due.
     pub fn due(&self) -> Instant {
-        self.began + Span::from_ps(self.bytes.saturating_mul(self.ps_per_byte))
+        let ps = u128::from(self.bytes) * 8_000_000_000_000 / u128::from(self.bits_per_second);
+        self.began + Span::from_ps(u64::try_from(ps).unwrap_or(u64::MAX))
     }
 
     /// So many bytes were sent.
@@ -406,11 +425,21 @@ mod tests {
     #[test]
     fn a_goal_is_shared_exactly_and_rings_once_it_is_received() {
         let goal = Goal::new(Some(250)).unwrap();
+        assert_eq!(goal.take(1_000), 1_000, "what does not count has no end");
+        goal.sent(1_000);
+        goal.begin();
         assert_eq!(
             [goal.take(100), goal.take(100), goal.take(100), goal.take(100)],
             [100, 100, 50, 0]
         );
+        // All is taken on, and not yet sent.
+        goal.sent(249);
+        assert!(!goal.bell.wait(0).unwrap() && !goal.is_reached());
+        goal.sent(1);
+        assert!(goal.bell.wait(0).unwrap() && goal.is_reached());
         let goal = Goal::new(Some(250)).unwrap();
+        goal.received(1_000);
+        goal.begin();
         goal.received(249);
         assert!(!goal.bell.wait(0).unwrap() && !goal.is_reached());
         goal.received(10);

@@ -131,5 +131,5 @@ pub fn client(port: u16, words: &str) -> Options {
 
 /// Runs a client to its end.
 pub fn run(options: &Options) -> Result<Test, Failure> {
-    client::run(options, &mut || false, &mut |_| {})
+    client::run(options, &|| false, &mut |_| {})
 }

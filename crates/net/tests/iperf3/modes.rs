@@ -98,9 +98,26 @@ fn what_one_side_sends_the_other_counts_in_every_mode() {
 #[test]
 fn a_number_of_bytes_is_sent_exactly() {
     let served = Served::alone();
-    let test = run(&client(served.port(), "-n 12345678 -P 3")).unwrap();
-    let bytes: u64 = test.record.unwrap().streams.iter().map(|stream| stream.count.bytes).sum();
-    assert_eq!(bytes, 12_345_678);
+    // With small buffers a block takes many calls, and each stream ends its own.
+    for words in ["-n 12345678 -P 3", "-n 12345678 -P 8 -w 8192"] {
+        let test = run(&client(served.port(), words)).unwrap();
+        let streams = test.record.unwrap().streams;
+        let bytes: u64 = streams.iter().map(|stream| stream.count.bytes).sum();
+        assert_eq!(bytes, 12_345_678, "{words}");
+    }
+}
+
+#[test]
+fn what_is_omitted_takes_nothing_off_a_number_of_bytes() {
+    let served = Served::alone();
+    for words in ["-n 5M -O 1 -b 40M", "-n 5M -O 1 -b 40M -R", "-u -n 1M -O 1 -b 20M"] {
+        let options = client(served.port(), words);
+        let asked = options.parameters.bytes().unwrap();
+        let test = run(&options).unwrap();
+        let counted: u64 =
+            test.record.unwrap().streams.iter().map(|stream| stream.count.bytes).sum();
+        assert!(counted >= asked, "{words}: {counted} of {asked}");
+    }
 }
 
 #[test]
@@ -221,13 +238,14 @@ fn what_a_server_does_not_allow_is_refused_with_its_reason() {
 #[test]
 fn a_user_who_stops_a_test_gets_what_there_is_and_the_server_is_free_again() {
     let served = Served::alone();
-    let mut asked = 0;
-    let mut stop = || {
-        asked += 1;
-        asked > 5
-    };
-    let options = client(served.port(), "-t 60 -b 80M");
-    let failure = plumb_net::iperf3::client::run(&options, &mut stop, &mut |_| {}).unwrap_err();
+    let served_port = served.port();
+    // Until data flows nobody may be asked: counted from the first progress on.
+    let asked = std::cell::Cell::new(0);
+    let flows = std::cell::Cell::new(false);
+    let stop = || flows.get() && asked.replace(asked.get() + 1) > 5;
+    let options = client(served_port, "-t 60 -b 80M");
+    let mut progress = |_| flows.set(true);
+    let failure = plumb_net::iperf3::client::run(&options, &stop, &mut progress).unwrap_err();
     assert!(matches!(failure.error, ClientError::Stopped));
     let partial = failure.partial.unwrap();
     assert!(partial.record.is_some() && partial.error.is_some());

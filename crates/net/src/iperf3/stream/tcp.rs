@@ -107,6 +107,7 @@ impl Worker {
             Ok(sent) => {
                 outgoing.rest -= sent;
                 self.meter.add_bytes(sent);
+                goal.sent(sent);
                 if let Some(pace) = &mut outgoing.pace {
                     pace.sent(sent);
                 }

@@ -128,6 +128,7 @@ pub fn send(
                 Ok(sent) => {
                     meter.add_bytes(sent);
                     meter.set_packets(number);
+                    goal.sent(sent);
                     break;
                 }
                 Err(error) if is_pause(&error) || is_passing(&error) => {

@@ -2,6 +2,7 @@
 //!
 //! Left out: the page that people read (`super::page`).
 
+use std::io;
 use std::net::IpAddr;
 
 use clap::Args;
@@ -300,7 +301,7 @@ impl Client {
                 output.remark(&page::progress(&progress));
             }
         };
-        let result = client::run(&options, &mut || stop::requests() > 0, &mut show);
+        let result = client::run(&options, &|| stop::requests() > 0, &mut show);
         match result {
             Ok(test) => {
                 print(&test, output)?;
@@ -344,9 +345,18 @@ fn problem(options: &Options, error: &ClientError) -> Problem {
                 None => "write the name as 'getent hosts' knows it".to_owned(),
             })
         }
-        ClientError::Dial { error: DialError::Connect { .. }, .. } => problem.fix(format!(
-            "start a server there: plumb agent --iperf3 :{port}, or iperf3 -s -p {port}"
-        )),
+        ClientError::Dial { error: DialError::Source { .. }, .. } => {
+            Problem { exit: Exit::Usage, ..problem }
+                .fix("name an address of this host after --bind, as 'ip address' shows them")
+        }
+        ClientError::Dial { error: DialError::Connect { why, .. }, .. } => match why.kind() {
+            io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::TimedOut => problem.fix(format!(
+                "start a server there: plumb agent --iperf3 :{port}, or iperf3 -s -p {port}"
+            )),
+            _ => problem.fix("check the address and the route to it: ip route get ADDRESS"),
+        },
         ClientError::Control { error: ControlError::Busy, .. } => {
             problem.fix("wait for its test to end; 'plumb agent --iperf3 --tests 4' takes several")
         }

@@ -173,7 +173,9 @@ fn each(test: &Test, report: &Report) -> Vec<String> {
             let of = figures.receiver.as_ref().or(figures.udp.as_ref())?;
             let client_sends = stream.sends != (test.role == Role::Server);
             let way = if client_sends { "up" } else { "down" };
-            Some(format!("stream {} {way}: {}", stream.id, rate(of.bits_per_second)))
+            // Of datagrams only what was sent is told for each.
+            let sent = if figures.receiver.is_none() && of.sender { " sent" } else { "" };
+            Some(format!("stream {} {way}: {}{sent}", stream.id, rate(of.bits_per_second)))
         })
         .collect()
 }

@@ -73,9 +73,8 @@ fn both(v4: Ipv4Addr, v6: Ipv6Addr, port: u16) -> Place {
 fn parse_place(text: &str) -> Result<Place, String> {
     let fault =
         || format!("'{text}' is no address to listen on: write 10.0.0.1, [::1]:5201 or :5201");
-    if let Some(port) = text.strip_prefix(':').or_else(|| text.strip_prefix("*:"))
-        && let Ok(port) = port.parse()
-    {
+    let bare = text.strip_prefix(':').or_else(|| text.strip_prefix("*:")).unwrap_or(text);
+    if let Ok(port) = bare.parse() {
         return Ok(both(Ipv4Addr::UNSPECIFIED, Ipv6Addr::UNSPECIFIED, port));
     }
     if let Ok(address) = text.parse::<IpAddr>() {
