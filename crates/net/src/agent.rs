@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::io::{self, Read as _};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,6 +14,7 @@ use std::thread;
 use plumb_base::time::Span;
 
 use crate::clock::{now, steady_ns};
+use crate::measure::bind::Bind;
 use crate::measure::control::Control;
 use crate::measure::report::{Overlap, TestReport};
 use crate::measure::run::{self, Course};
@@ -54,6 +56,8 @@ pub struct Limits {
     pub kept: Span,
     /// The port that data is taken at; 0 is any. One other than 0 allows one test at a time.
     pub data_port: u16,
+    /// The only address that data is taken at; none is the one that the client goes to, or any.
+    pub data_address: Option<IpAddr>,
 }
 
 impl Default for Limits {
@@ -67,6 +71,7 @@ impl Default for Limits {
             tests_max: 8,
             kept: Span::from_secs(300),
             data_port: 0,
+            data_address: None,
         }
     }
 }
@@ -169,8 +174,8 @@ impl Agent {
                     session.handle_closed();
                 }
             }
-            Action::Prepare { test, spec } => {
-                let outcome = self.prepare(test, &spec, pump.sender());
+            Action::Prepare { test, spec, to } => {
+                let outcome = self.prepare(test, &spec, to, pump.sender());
                 let outcome = outcome.map(|(ready, test)| {
                     *under_way = Some(test);
                     ready
@@ -217,6 +222,7 @@ impl Agent {
         self: &Arc<Self>,
         test: u32,
         spec: &TestSpec,
+        to: Option<IpAddr>,
         over: SyncSender<Event<Over>>,
     ) -> Result<(Ready, UnderWay), Refusal> {
         run::check(spec)?;
@@ -226,8 +232,10 @@ impl Agent {
         let place = Place::take(self)?;
         let control = Arc::<Control>::default();
         let port = self.limits.data_port;
+        let at = self.limits.data_address;
+        let at = at.map_or_else(|| Bind::asked(to, port), |only| Bind::only(only, port));
         let (course, ports) =
-            Course::offer(spec, token, rate_max, port, Arc::clone(&control)).map_err(trouble)?;
+            Course::offer(spec, token, rate_max, at, Arc::clone(&control)).map_err(trouble)?;
         let certificates = course.certificates();
         let longest = Span::from_ns(spec.longest_ns()) + self.timing.start + self.timing.answer;
         self.state().shelf.begin(now(), token, now() + longest);

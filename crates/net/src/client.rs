@@ -126,7 +126,7 @@ impl Client {
         watch: &mut dyn FnMut(Progress),
         is_stopped: &dyn Fn() -> bool,
     ) -> Result<Outcome, ClientError> {
-        let ready = self.request(spec)?;
+        let ready = self.request(spec, address)?;
         let control = Arc::<Control>::default();
         let course = self.open(address, spec, &ready, &control, is_stopped)?;
         let over = self.pump.sender();
@@ -189,8 +189,8 @@ impl Client {
         Ok(Outcome { here, there, token: ready.token, rate_max: ready.rate_max })
     }
 
-    fn request(&mut self, spec: &TestSpec) -> Result<Ready, ClientError> {
-        if !self.session.request(now(), spec) {
+    fn request(&mut self, spec: &TestSpec, address: SocketAddr) -> Result<Ready, ClientError> {
+        if !self.session.request(now(), spec, Some(address.ip())) {
             return Err(self.farewell().into());
         }
         loop {

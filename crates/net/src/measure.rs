@@ -3,6 +3,7 @@
 //! An engine runs on both sides at once, each with its own half. Left out: agreeing on a test
 //! (`crate::protocol`), and what the numbers mean together.
 
+pub mod bind;
 mod carry;
 pub mod control;
 pub mod datagram;

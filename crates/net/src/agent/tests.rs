@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::client::{Client, ClientError};
+use crate::measure::bind::Bind;
 use crate::measure::datagram::loss::Located;
 use crate::measure::datagram::meeting;
 use crate::measure::datagram::receiver::Ending;
@@ -21,7 +22,7 @@ use crate::measure::transport::Transport;
 use crate::protocol::session::Fault;
 use crate::protocol::shelf::Found;
 
-const HERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+const HERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 fn timing() -> Timing {
     Timing {
@@ -229,7 +230,8 @@ fn nothing_is_asked_of_whom_the_agents_certificate_does_not_name() {
             let spec = spec(vec![exchange(transport, Pacing::Closed)]);
             let (token, control) = (Token([5; 16]), Arc::<Control>::default());
             let theirs = Arc::clone(&control);
-            let (agent, ports) = Course::offer(&spec, token, None, 0, theirs).unwrap();
+            let (agent, ports) =
+                Course::offer(&spec, token, None, Bind::default(), theirs).unwrap();
             let ready = Ready { test: 1, token, ports, rate_max: None, certificates: vec![forged] };
             let report = thread::scope(|scope| {
                 let serving = scope.spawn(|| agent.run(&mut |_| {}));
@@ -463,7 +465,7 @@ fn a_client_that_has_vanished_is_not_sent_datagrams_for_long_and_its_report_is_k
     let mut long = spec(vec![datagrams(false, 8_000_000)]);
     long.duration_ns = 300_000_000_000;
     let (sender, _over) = std::sync::mpsc::sync_channel(4);
-    let (ready, test) = agent.prepare(1, &long, sender).unwrap();
+    let (ready, test) = agent.prepare(1, &long, None, sender).unwrap();
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     socket.connect((Ipv4Addr::LOCALHOST, ready.ports[0])).unwrap();
     let patience = Span::from_secs(20);
@@ -576,7 +578,7 @@ fn what_does_not_show_the_token_gets_nothing_and_changes_nothing() {
     let agent = Agent::new("test", Limits::default(), timing());
     let spec = spec(vec![streams(Direction::Up, 1), probes()]);
     let (sender, _over) = std::sync::mpsc::sync_channel(4);
-    let (ready, test) = agent.prepare(1, &spec, sender).unwrap();
+    let (ready, test) = agent.prepare(1, &spec, None, sender).unwrap();
     let wrong = [0xaa; 64];
     let mut stranger = TcpStream::connect((Ipv4Addr::LOCALHOST, ready.ports[0])).unwrap();
     stranger.set_read_timeout(Some(Duration::from_secs(10))).unwrap();

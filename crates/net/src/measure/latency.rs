@@ -15,6 +15,7 @@ use std::time::Duration;
 use plumb_base::stats::histogram::Histogram;
 use plumb_sys::{datagram, socket, timer};
 
+use super::bind::Bind;
 use super::control::Control;
 use super::live::{RoundTrips, Tally};
 use super::report::{AnswersReport, Exchange, ProbesReport};
@@ -330,7 +331,7 @@ pub struct Answerer {
 }
 
 impl Answerer {
-    /// A socket for whoever shows the token in probes of so many bytes; `port` 0 is any.
+    /// A socket for whoever shows the token in probes of so many bytes.
     ///
     /// # Errors
     /// The kernel's.
@@ -338,10 +339,9 @@ impl Answerer {
         token: Token,
         schedule: Schedule,
         datagram_bytes: u16,
-        port: u16,
+        at: Bind,
     ) -> io::Result<Self> {
-        let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port))
-            .or_else(|_| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)))?;
+        let socket = at.open(UdpSocket::bind)?;
         prepare(&socket)?;
         let datagram_bytes = clamped(datagram_bytes);
         Ok(Self { socket, token, schedule, datagram_bytes, answered: AtomicU64::new(0) })
@@ -447,7 +447,7 @@ mod tests {
     fn who_has_heard_every_probe_ends_by_itself_when_the_test_is_over_and_no_sooner() {
         let schedule = Schedule { period_ns: 1_000_000, first: 1, count: 3 };
         let token = Token([7; TOKEN_BYTES]);
-        let answerer = Answerer::bind(token, schedule, 0, 0).unwrap();
+        let answerer = Answerer::bind(token, schedule, 0, Bind::default()).unwrap();
         let asker = UdpSocket::bind("127.0.0.1:0").unwrap();
         asker.connect(("127.0.0.1", answerer.port().unwrap())).unwrap();
         asker.set_read_timeout(Some(Duration::from_secs(30))).unwrap();

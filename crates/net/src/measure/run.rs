@@ -5,10 +5,11 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, ScopedJoinHandle};
 
+use super::bind::Bind;
 use super::carry;
 use super::control::Control;
 use super::datagram::half::Half;
@@ -25,7 +26,7 @@ use super::spec::{PartSpec, StreamsSpec, TestSpec};
 use super::stream::{self, ConnectError, Lane, Plan};
 use crate::clock::{real_ahead_ns, steady_ns};
 use crate::crew;
-use crate::evidence::counters;
+use crate::evidence::counters::{self, Counters};
 use crate::evidence::host::{HostFacts, HostReading};
 use crate::protocol::message::{Ready, Refusal};
 use crate::protocol::token::Token;
@@ -58,6 +59,8 @@ pub struct Course {
     rate_max: Option<u64>,
     is_agent: bool,
     parts: Vec<Part>,
+    /// What was read of the host before the test: of the client's side, as its test begins at once.
+    before: Option<(HostFacts, Counters)>,
 }
 
 /// Whether a test can be done at all.
@@ -69,8 +72,8 @@ pub fn check(spec: &TestSpec) -> Result<(), Refusal> {
 }
 
 impl Course {
-    /// The agent's side: sockets that wait, and the port of each part. `port` 0 is any; parts that need a UDP port
-    /// each take `port` and those after it.
+    /// The agent's side: sockets that wait, and the port of each part. Parts that need a UDP port each take the port of
+    /// `at` and those after it, if it names one.
     ///
     /// # Errors
     /// The kernel's.
@@ -78,14 +81,14 @@ impl Course {
         spec: &TestSpec,
         token: Token,
         rate_max: Option<u64>,
-        port: u16,
+        at: Bind,
         control: Arc<Control>,
     ) -> io::Result<(Self, Vec<u16>)> {
         let mut ports = Vec::new();
         let mut parts = Vec::new();
         let mut udp_parts = 0_u16;
-        let mut udp_port = || {
-            let next = if port == 0 { 0 } else { port.saturating_add(udp_parts) };
+        let mut udp_at = || {
+            let next = at.after(udp_parts);
             udp_parts += 1;
             next
         };
@@ -95,28 +98,28 @@ impl Course {
                     let mut streams = streams.clone();
                     let asked = streams.rate_bytes_per_second;
                     streams.rate_bytes_per_second = smaller(asked, rate_max);
-                    let listener = stream::listen(&streams, port)?;
+                    let listener = stream::listen(&streams, at)?;
                     let port = listener.local_addr()?.port();
                     (Part::Listener(listener, streams), port)
                 }
                 PartSpec::Probes(probes) => {
                     let (schedule, bytes) = (Schedule::of(spec, probes), probes.datagram_bytes);
-                    let answerer = Answerer::bind(token, schedule, bytes, udp_port())?;
+                    let answerer = Answerer::bind(token, schedule, bytes, udp_at())?;
                     let port = answerer.port()?;
                     (Part::Answerer(answerer), port)
                 }
                 PartSpec::Exchange(part) => {
-                    let responder = Responder::bind(part, spec, token, rate_max, port)?;
+                    let responder = Responder::bind(part, spec, token, rate_max, at)?;
                     let port = responder.port()?;
                     (Part::Responder(Box::new(responder)), port)
                 }
                 PartSpec::Datagrams(datagrams) => {
-                    let half = Half::offer(token, spec, datagrams, udp_port())?;
+                    let half = Half::offer(token, spec, datagrams, udp_at())?;
                     let port = half.port()?;
                     (Part::Datagrams(half), port)
                 }
                 PartSpec::Mtu(mtu) => {
-                    let half = mtu::half::Half::offer(token, mtu, udp_port())?;
+                    let half = mtu::half::Half::offer(token, mtu, udp_at())?;
                     let port = half.port()?;
                     (Part::Mtu(half), port)
                 }
@@ -125,7 +128,8 @@ impl Course {
             ports.push(port);
         }
         let spec = spec.clone();
-        Ok((Self { spec, token, control, rate_max, is_agent: true, parts }, ports))
+        let course = Self { spec, token, control, rate_max, is_agent: true, parts, before: None };
+        Ok((course, ports))
     }
 
     /// The client's side: everything connected to the agent's ports.
@@ -171,7 +175,9 @@ impl Course {
             });
         }
         let spec = spec.clone();
-        Ok(Self { spec, token, control, rate_max: None, is_agent: false, parts })
+        // Reading takes milliseconds, by which the first of what counts would be late.
+        let before = Some((HostFacts::read(), counters::read()));
+        Ok(Self { spec, token, control, rate_max: None, is_agent: false, parts, before })
     }
 
     /// What this side's certificates are known by, one for each part that has one.
@@ -196,7 +202,8 @@ impl Course {
 
     /// Measures from the beginning, for which it waits, to the end; `watch` is told at every interval.
     pub fn run(mut self, watch: &mut dyn FnMut(Progress)) -> TestReport {
-        let host = HostFacts::read();
+        let early = self.before.take();
+        let (host, before) = early.map_or_else(|| (HostFacts::read(), None), |(h, c)| (h, Some(c)));
         let until_ns = steady_ns() + BEGIN_NS;
         if let Err(error) = self.take_connections(until_ns) {
             let halted = error.kind() == io::ErrorKind::Interrupted;
@@ -204,11 +211,12 @@ impl Course {
             let ended = if halted { Ended::Stopped } else { Ended::Broken(why) };
             return TestReport { host, ended, ..TestReport::default() };
         }
-        let before = counters::read();
+        let before = before.unwrap_or_else(counters::read);
         let course = &self;
         let mut report = thread::scope(|scope| {
             // Answers do not wait for the beginning: a probe may overtake it.
-            let working = Working { course, left: AtomicUsize::new(0) };
+            let (left, lack) = (AtomicUsize::new(0), OnceLock::new());
+            let working = Working { course, left, lack };
             working.answer_and_measure(scope, until_ns, watch)
         });
         report.host = host;
@@ -296,6 +304,8 @@ struct Working<'a> {
     course: &'a Course,
     /// Threads that have not come to their end.
     left: AtomicUsize,
+    /// Why a thread could not be started.
+    lack: OnceLock<io::Error>,
 }
 
 /// The thread of one part that gives a report of its own.
@@ -385,7 +395,14 @@ impl<'scope> Working<'scope> {
         // A search is over when it has found what it looks for; whatever else ends early, the client knows why.
         let is_told = course.is_agent && course.parts.iter().any(|p| !matches!(p, Part::Mtu(_)));
         let is_stopped = at_ns < course.spec.planned_ns() && control.is_ended_on_purpose(is_told);
-        course.conclude(moments, samples, own, is_stopped)
+        let mut report = course.conclude(moments, samples, own, is_stopped);
+        if let Some(error) = working.lack.get() {
+            // That it was stopped then is what came of it.
+            report.ended = Ended::Broken(format!(
+                "a thread of the test could not be started: {error}; see 'ulimit -u' and pids.max of the control group"
+            ));
+        }
+        report
     }
 
     fn spawn(
@@ -403,7 +420,8 @@ impl<'scope> Working<'scope> {
             report
         };
         let spawned = thread::Builder::new().name("measure".to_owned()).spawn_scoped(scope, all);
-        if spawned.is_err() {
+        if let Err(error) = &spawned {
+            working.lack.set(io::Error::new(error.kind(), error.to_string())).ok();
             // A test with a thread too few measures something else than was asked for.
             working.left.fetch_sub(1, Ordering::AcqRel);
             control.halt();
@@ -422,7 +440,7 @@ impl<'scope> Working<'scope> {
         let mut samples: Vec<Vec<StreamSample>> = course.lanes().map(|_| Vec::new()).collect();
         let mut moments = Vec::new();
         let (mut due_ns, deadline_ns) = (began_ns, course.deadline_ns(began_ns));
-        // One reading at the end of what counts, whatever the interval.
+        // One reading each at the beginning and at the end of what counts, whatever the interval.
         loop {
             let is_done = self.left.load(Ordering::Acquire) == 0;
             course.pass_on_halt();
@@ -441,8 +459,9 @@ impl<'scope> Working<'scope> {
                 moments.push(Moment { at_ns, host, real_ahead_ns: real_ahead_ns() });
                 watch(progress);
                 let next = (at_ns / course.spec.interval_ns + 1) * course.spec.interval_ns;
-                let next = if at_ns < planned_ns { next.min(planned_ns) } else { next };
-                due_ns = began_ns + next;
+                let edges = [course.spec.warm_up_ns, planned_ns].into_iter();
+                let edge = edges.filter(|&edge| edge > at_ns).min().unwrap_or(u64::MAX);
+                due_ns = began_ns + next.min(edge);
             }
             if is_done {
                 return (moments, samples);

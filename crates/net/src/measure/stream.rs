@@ -4,16 +4,18 @@
 //! (`super::run`).
 
 use std::io::{self, Read as _, Write as _};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use plumb_sys::epoll::{Epoll, Interest};
 use plumb_sys::socket::{self, IntOption};
 use plumb_sys::{fd, inet};
 
+use super::bind::Bind;
 use super::control::Control;
 use super::datagram::meeting::MeetingError;
 use super::hall::Hall;
@@ -32,6 +34,9 @@ pub(super) const PREAMBLE_BYTES: usize = TOKEN_BYTES + 2;
 const ACCEPTED: u8 = 0x06;
 /// How long making a connection and its preamble may take.
 const CONNECT: Duration = Duration::from_secs(10);
+
+/// Connections that are made at the same time.
+const AT_ONCE: usize = 32;
 
 /// Why the connections of a test could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -279,7 +284,35 @@ pub fn connect(
         Lane::new(index, spec, true, stream).map(Arc::new)
     };
     let named = |error| ConnectError::of(address, error);
-    (0..spec.connections()).map(|index| one(index).map_err(named)).collect()
+    let all: Vec<usize> = (0..spec.connections()).collect();
+    let mut lanes = Vec::with_capacity(all.len());
+    for some in all.chunks(AT_ONCE) {
+        for made in at_once(some, &one) {
+            lanes.push(made.map_err(named)?);
+        }
+    }
+    Ok(lanes)
+}
+
+/// Does the same for several at once: each waits for round trips.
+fn at_once<T: Send>(
+    all: &[usize],
+    one: &(impl Fn(usize) -> io::Result<T> + Sync),
+) -> Vec<io::Result<T>> {
+    if let [only] = all {
+        return vec![one(*only)];
+    }
+    let in_thread = || thread::Builder::new().name("connect".to_owned());
+    thread::scope(|scope| {
+        let begun: Vec<_> =
+            all.iter().map(|&each| in_thread().spawn_scoped(scope, move || one(each))).collect();
+        let ended = |thread: thread::ScopedJoinHandle<'_, io::Result<T>>| {
+            thread
+                .join()
+                .unwrap_or_else(|_| Err(io::Error::other("the thread that connects ended")))
+        };
+        begun.into_iter().map(|begun| begun.and_then(ended)).collect()
+    })
 }
 
 /// Connects within the time that there is for it.
@@ -339,14 +372,12 @@ fn set_window(socket: &OwnedFd, spec: &StreamsSpec) -> io::Result<()> {
     socket::set_option(socket.as_fd(), IntOption::ReceiveBuffer, bytes)
 }
 
-/// Where the connections of a test are taken: the agent's half. `port` 0 is any.
+/// Where the connections of a test are taken: the agent's half.
 ///
 /// # Errors
 /// The kernel's.
-pub fn listen(spec: &StreamsSpec, port: u16) -> io::Result<TcpListener> {
-    // Both families where the host has IPv6: an IPv4 client is then seen as a mapped address.
-    let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, port))
-        .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)))?;
+pub fn listen(spec: &StreamsSpec, at: Bind) -> io::Result<TcpListener> {
+    let listener = at.open(TcpListener::bind)?;
     listener.set_nonblocking(true)?;
     let socket = OwnedFd::from(listener);
     set_window(&socket, spec)?;

@@ -149,7 +149,7 @@ impl Side for ClientSession {
                         0 => self.leave(now),
                         1 | 2 => drop(self.fetch(now, TOKEN, Span::from_secs(5))),
                         3 => {}
-                        _ => drop(self.request(now, &spec())),
+                        _ => drop(self.request(now, &spec(), None)),
                     }
                 }
                 Wish::Ready(_) => match random.random_range(0..4_u8) {
@@ -168,7 +168,7 @@ impl Side for ClientSession {
             0 => drop(self.stop(now)),
             1 => drop(self.start(now)),
             2 => drop(self.fetch(now, TOKEN, Span::from_secs(5))),
-            _ => drop(self.request(now, &spec())),
+            _ => drop(self.request(now, &spec(), None)),
         }
     }
 }

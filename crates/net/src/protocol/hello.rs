@@ -7,9 +7,9 @@
 /// What every hello begins with.
 pub const MAGIC: [u8; 8] = *b"plumbnet";
 /// The oldest version of the protocol that this program speaks.
-pub const VERSION_OLDEST: u16 = 6;
+pub const VERSION_OLDEST: u16 = 7;
 /// The newest version of the protocol that this program speaks.
-pub const VERSION_NEWEST: u16 = 6;
+pub const VERSION_NEWEST: u16 = 7;
 /// Longest hello that is read.
 pub const HELLO_MAX: usize = 512;
 /// Longest text of a program's version.

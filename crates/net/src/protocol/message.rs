@@ -3,6 +3,8 @@
 //! A variant's place is its name on the wire (postcard): new ones are added at the end, and none is taken
 //! away within a version. Left out: who may say what when (`super::session`).
 
+use std::net::IpAddr;
+
 use serde::{Deserialize, Serialize};
 
 use super::token::Token;
@@ -26,6 +28,8 @@ pub enum Message {
         test: u32,
         /// The test.
         spec: Box<TestSpec>,
+        /// Where its data will go, by the client's view: the agent's own address unless it is translated on the way.
+        to: Option<IpAddr>,
     },
     /// Agent: ready.
     Ready(Ready),

@@ -2,6 +2,8 @@
 //!
 //! Left out: what it does (`plumb_net::agent`).
 
+use std::net::{IpAddr, SocketAddr};
+
 use clap::{ArgGroup, Args};
 use plumb_base::time::Span;
 use plumb_base::units::quantity::{parse_rate, parse_span};
@@ -142,7 +144,9 @@ impl Agent {
             return forward::forward(host);
         }
         if let Some(place) = &self.listen {
-            let agent = Server::new(VERSION, self.limits.of_daemon(), Timing::default());
+            let place = listen::address(place)?;
+            let limits = Limits { data_address: only(place), ..self.limits.of_daemon() };
+            let agent = Server::new(VERSION, limits, Timing::default());
             let clients = self.limits.peers.into();
             return listen::listen(place, self.pair, clients, agent, output);
         }
@@ -157,6 +161,12 @@ impl Agent {
         })?;
         Ok(Exit::Fine)
     }
+}
+
+/// The address that data is taken at, where a daemon listens at one alone. One of a single link is none without it.
+fn only(place: SocketAddr) -> Option<IpAddr> {
+    let is_linked = matches!(place, SocketAddr::V6(v6) if v6.ip().is_unicast_link_local());
+    Some(place.ip()).filter(|address| !address.is_unspecified() && !is_linked)
 }
 
 #[cfg(test)]

@@ -233,7 +233,7 @@ impl Talk {
     pub fn request(&mut self, test: u32, spec: &TestSpec) -> Ready {
         let mut made = None;
         until("a test is free", || {
-            assert!(self.say(&Message::Request { test, spec: Box::new(spec.clone()) }));
+            assert!(self.say(&Message::Request { test, spec: Box::new(spec.clone()), to: None }));
             match self.hear() {
                 Some(Message::Ready(ready)) => made.insert(ready).test == test,
                 Some(Message::Refused(message::Refusal::Busy { .. })) => false,

@@ -48,9 +48,17 @@ fn frames() -> Vec<Vec<u8>> {
     let ready = Ready { test: 1, token, ports: vec![9], rate_max: None, certificates: vec![None] };
     let messages = [
         Message::Welcome(Welcome::default()),
-        Message::Request { test: 1, spec: Box::new(spec()) },
-        Message::Request { test: 2, spec: Box::new(TestSpec { duration_ns: 0, ..spec() }) },
-        Message::Request { test: 3, spec: Box::new(TestSpec { duration_ns: u64::MAX, ..spec() }) },
+        Message::Request { test: 1, spec: Box::new(spec()), to: None },
+        Message::Request {
+            test: 2,
+            spec: Box::new(TestSpec { duration_ns: 0, ..spec() }),
+            to: None,
+        },
+        Message::Request {
+            test: 3,
+            spec: Box::new(TestSpec { duration_ns: u64::MAX, ..spec() }),
+            to: None,
+        },
         Message::Ready(ready),
         Message::Start { test: 1 },
         Message::Stop { test: 1 },

@@ -208,7 +208,7 @@ fn at_state(state: usize, daemon: &Daemon, friend: &Friend) -> (Talk, Vec<TcpStr
         1 => assert!(talk.send(&hello[..9])),
         _ => drop(talk.greet()),
     }
-    let request = Message::Request { test: 1, spec: Box::new(spec()) };
+    let request = Message::Request { test: 1, spec: Box::new(spec()), to: None };
     match state {
         3 => assert!(talk.send(&frame(&request.encode())[..7])),
         // It goes while the agent makes ready.

@@ -203,6 +203,29 @@ fn link_local_addresses_with_a_zone_are_measured_and_one_without_is_named() {
 }
 
 #[test]
+fn an_agent_answers_from_the_address_that_it_was_asked_at_whichever_its_kernel_would_choose() {
+    let Some(hosts) = Hosts::new() else { return };
+    // A second address of each version: answers would leave from the first.
+    hosts.ip(false, "addr add 10.77.0.99/24 dev plumb1");
+    hosts.ip(false, "addr add fd77::99/64 dev plumb1 nodad preferred_lft 0");
+    let via = hosts.via();
+    for address in ["10.77.0.99", "fd77::99"] {
+        let what = ["--only", "idle", "--exchange", "udp,quic", "--mtu=2s"];
+        let words = [&["net", "--via", &via, address, "--json"][..], &what, &QUICK].concat();
+        let output = hosts.plumb(&words);
+        told(&output, 0, &[]);
+        let result = found(&output);
+        let probes = &result["phases"][0]["probes"];
+        assert_eq!(probes["answered"], probes["sent"], "{address}: {probes}");
+        assert!(result["mtu"]["path_bytes"].as_u64().is_some(), "{address}: {}", result["mtu"]);
+        let paced = ["net", "--via", &via, address, "--json", "--only", "up", "--udp", "1mbit"];
+        let output = hosts.plumb(&[&paced[..], &QUICK].concat());
+        told(&output, 0, &[]);
+        assert_eq!(found(&output)["phases"][0]["datagrams"][0]["lost"], 0, "{address}");
+    }
+}
+
+#[test]
 fn a_path_that_loses_everything_in_the_middle_of_a_test_leaves_a_marked_result() {
     let Some(hosts) = Hosts::new() else { return };
     let via = hosts.via();

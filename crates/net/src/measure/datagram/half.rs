@@ -16,6 +16,7 @@ use super::meeting::{self, MeetingError};
 use super::receiver::{self, Ending, Expectation, Prepared, Progress};
 use super::sender::{self, Plan};
 use crate::clock::steady_ns;
+use crate::measure::bind::Bind;
 use crate::measure::control::Control;
 use crate::measure::report::{DatagramSample, DatagramsReport};
 use crate::measure::spec::{DatagramsSpec, TestSpec};
@@ -44,7 +45,7 @@ pub struct Half {
 }
 
 impl Half {
-    /// The agent's side, for whoever shows the token; `port` 0 is any.
+    /// The agent's side, for whoever shows the token.
     ///
     /// # Errors
     /// The kernel's.
@@ -52,10 +53,9 @@ impl Half {
         token: Token,
         test: &TestSpec,
         spec: &DatagramsSpec,
-        port: u16,
+        at: Bind,
     ) -> io::Result<Self> {
-        let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port))
-            .or_else(|_| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)))?;
+        let socket = at.open(UdpSocket::bind)?;
         Self::new(socket, token, test, spec, spec.is_up)
     }
 

@@ -17,6 +17,7 @@ use super::turns::Progress;
 use super::{Bounds, ExchangeError, ExchangeReport, Pacing, ResponsesReport};
 use super::{ask_in_turn, datagram, each, open, with_connection};
 use crate::clock::steady_ns;
+use crate::measure::bind::Bind;
 use crate::measure::control::Control;
 use crate::measure::datagram::meeting;
 use crate::measure::spec::{ExchangePart, TestSpec};
@@ -234,7 +235,7 @@ enum Door {
 }
 
 impl Responder {
-    /// A socket for whoever shows the token; `port` 0 is any.
+    /// A socket for whoever shows the token.
     ///
     /// # Errors
     /// The kernel's; without randomness for a key.
@@ -243,7 +244,7 @@ impl Responder {
         test: &TestSpec,
         token: Token,
         rate_max: Option<u64>,
-        port: u16,
+        at: Bind,
     ) -> io::Result<Self> {
         let key = match part.transport {
             Transport::Tls | Transport::Quic => Some(Key::generate()?),
@@ -251,15 +252,11 @@ impl Responder {
         };
         let door = match part.transport {
             Transport::Tcp | Transport::Tls => {
-                let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, port))
-                    .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)))?;
+                let listener = at.open(TcpListener::bind)?;
                 listener.set_nonblocking(true)?;
                 Door::Listener(listener)
             }
-            Transport::Udp | Transport::Quic => Door::Socket(
-                UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port))
-                    .or_else(|_| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)))?,
-            ),
+            Transport::Udp | Transport::Quic => Door::Socket(at.open(UdpSocket::bind)?),
         };
         let (part, test) = (part.clone(), test.clone());
         Ok(Self { part, test, token, rate_max, key, door })

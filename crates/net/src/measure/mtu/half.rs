@@ -12,6 +12,7 @@ use plumb_base::time::Span;
 
 use super::{Within, probe};
 use crate::clock::steady_ns;
+use crate::measure::bind::Bind;
 use crate::measure::control::Control;
 use crate::measure::datagram::header::{Header, Kind, LEN};
 use crate::measure::datagram::meeting;
@@ -41,13 +42,12 @@ pub struct Half {
 }
 
 impl Half {
-    /// The agent's side; `port` 0 is any.
+    /// The agent's side.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn offer(token: Token, spec: &MtuSpec, port: u16) -> io::Result<Self> {
-        let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port))
-            .or_else(|_| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)))?;
+    pub fn offer(token: Token, spec: &MtuSpec, at: Bind) -> io::Result<Self> {
+        let socket = at.open(UdpSocket::bind)?;
         let patience = Span::from_ns(spec.patience_ns);
         Ok(Self { socket, token, patience, rate_max: None, asks: false })
     }

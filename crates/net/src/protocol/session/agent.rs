@@ -3,6 +3,7 @@
 //! Left out: limits over all clients, which the driver knows, and the shelf.
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 
 use plumb_base::time::{Instant, Span};
 
@@ -28,6 +29,8 @@ pub enum Action {
         test: u32,
         /// The test.
         spec: Box<TestSpec>,
+        /// Where its data will go, by the client's view.
+        to: Option<IpAddr>,
     },
     /// Begin the test that is ready; say [`AgentSession::finished`] when it is over.
     Begin,
@@ -121,9 +124,9 @@ impl AgentSession {
         let timing = self.line.timing;
         match (self.state, message) {
             (State::Over, _) => {}
-            (State::Idle, Message::Request { test, spec }) => {
+            (State::Idle, Message::Request { test, spec, to }) => {
                 let longest = Span::from_ns(spec.longest_ns());
-                self.actions.push_back(Action::Prepare { test, spec });
+                self.actions.push_back(Action::Prepare { test, spec, to });
                 self.enter(now, State::Preparing { test, longest }, timing.answer);
             }
             (State::Idle, Message::Fetch { token }) => {

@@ -3,6 +3,7 @@
 //! Left out: the measuring itself, and coming back after a lost connection, which is a new session.
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 
 use plumb_base::time::{Instant, Span};
 
@@ -91,15 +92,15 @@ impl ClientSession {
         }
     }
 
-    /// Asks for a test. False when another is under way.
-    pub fn request(&mut self, now: Instant, spec: &TestSpec) -> bool {
+    /// Asks for a test whose data goes to this address. False when another is under way.
+    pub fn request(&mut self, now: Instant, spec: &TestSpec, to: Option<IpAddr>) -> bool {
         if self.state != State::Idle {
             return false;
         }
         self.tests = self.tests.wrapping_add(1).max(1);
         let test = self.tests;
         let longest = Span::from_ns(spec.longest_ns());
-        self.line.say(now, &Message::Request { test, spec: Box::new(spec.clone()) });
+        self.line.say(now, &Message::Request { test, spec: Box::new(spec.clone()), to });
         self.enter(now, State::Requested { test, longest }, self.line.timing.answer);
         true
     }

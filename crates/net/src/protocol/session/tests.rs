@@ -95,7 +95,7 @@ impl Pair {
             if let Some(action) = self.client.poll_action() {
                 match action {
                     Wish::Send(bytes) => self.carry(0, &bytes),
-                    Wish::Welcomed(_) => assert!(self.client.request(self.now, &spec())),
+                    Wish::Welcomed(_) => assert!(self.client.request(self.now, &spec(), None)),
                     Wish::Ready(_) => assert!(self.client.start(self.now)),
                     Wish::Reported(_) => {
                         self.reports += 1;
@@ -242,7 +242,7 @@ pub(crate) fn agent_in(state: usize) -> AgentSession {
         return session;
     }
     session.handle_bytes(at(0), &frame(&Hello::of_this_program("client").encode()));
-    let request = Message::Request { test: 1, spec: Box::new(spec()) };
+    let request = Message::Request { test: 1, spec: Box::new(spec()), to: None };
     let steps: [&dyn Fn(&mut AgentSession); 5] = [
         &|session| session.handle_message(at(0), request.clone()),
         &|session| session.prepared(at(0), Ok(ready(1))),
@@ -270,7 +270,7 @@ pub(crate) fn client_in(state: usize) -> ClientSession {
             session.handle_bytes(at(0), &frame(&Hello::of_this_program("agent").encode()));
         },
         &|session| session.handle_message(at(0), Message::Welcome(Welcome::default())),
-        &|session| assert!(session.request(at(0), &spec())),
+        &|session| assert!(session.request(at(0), &spec(), None)),
         &|session| session.handle_message(at(0), Message::Ready(ready(1))),
         &|session| assert!(session.start(at(0))),
         &|session| assert!(session.stop(at(0))),
@@ -287,7 +287,7 @@ pub(crate) const CLIENT_STATES: usize = 7;
 pub(crate) fn messages() -> Vec<Message> {
     vec![
         Message::Welcome(Welcome::default()),
-        Message::Request { test: 1, spec: Box::new(spec()) },
+        Message::Request { test: 1, spec: Box::new(spec()), to: None },
         Message::Ready(ready(1)),
         Message::Ready(ready(2)),
         Message::Start { test: 1 },

@@ -3,6 +3,7 @@
 //! Left out: who is let in (`plumb_net::secure::listener`), and what is done for them
 //! (`plumb_net::agent`).
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use plumb_analysis::document::agent::{AgentDocument, SCHEMA};
@@ -60,18 +61,25 @@ impl Sessions<'_> {
     }
 }
 
-/// Listens on `place` until it is stopped, for so many clients at a time; with `pairs`, takes one pairing.
+/// Where to listen.
+///
+/// # Errors
+/// It is no address.
+pub fn address(place: &str) -> Result<SocketAddr, Problem> {
+    address::parse(place, address::any(DEFAULT_PORT))
+}
+
+/// Listens on `address` until it is stopped, for so many clients at a time; with `pairs`, takes one pairing.
 ///
 /// # Errors
 /// The address is not to be had, or this host has no key.
 pub fn listen(
-    place: &str,
+    address: SocketAddr,
     pairs: bool,
     clients: usize,
     agent: Arc<Agent>,
     output: &Output,
 ) -> Result<Exit, Failure> {
-    let address = address::parse(place, address::any(DEFAULT_PORT))?;
     let fault = |error: &dyn ToString| Problem::from_message(&error.to_string(), Exit::Trouble);
     let identity = keys::identity()?;
     let listener = Listener::bind(address, &identity, keys::peers()?, Limits::of_clients(clients))

@@ -72,7 +72,10 @@ pub fn keep<D: Document>(
         id: id.clone(),
         created_unix_ms,
         provenance: environment::capture(),
-        command: std::env::args().collect::<Vec<_>>().join(" "),
+        command: std::env::args_os()
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect::<Vec<_>>()
+            .join(" "),
         code_version: VERSION.to_owned(),
     };
     let Some(data) = run(header, document) else {
