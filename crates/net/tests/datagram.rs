@@ -3,7 +3,7 @@
 
 use std::io;
 use std::net::UdpSocket;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use plumb_base::time::Span;
@@ -11,7 +11,7 @@ use plumb_base::units::rate::Rate;
 use plumb_net::measure::datagram::header::{Header, Kind, Token};
 use plumb_net::measure::datagram::loss::Located;
 use plumb_net::measure::datagram::receiver::{
-    Ending, Expectation, Progress, ReceiverReport, prepare, receive,
+    Ending, Expectation, Progress, ReceiverReport, prepare, receive, receive_planned,
 };
 use plumb_net::measure::datagram::sender::{Plan, SendError, SenderReport, send};
 
@@ -200,6 +200,41 @@ fn a_sender_that_vanishes_leaves_a_report_of_what_came() {
     let came = receive(&far, prepared, &expectation, &Progress::new()).unwrap();
     assert_eq!((came.ending, came.count), (Ending::Idle, None));
     assert_eq!((came.tally.unique, came.tally.lost), (3, 2));
+}
+
+#[test]
+fn what_comes_after_a_long_silence_is_counted_while_the_sender_is_to_send() {
+    let (near, far) = (socket("127.0.0.1:0"), socket("127.0.0.1:0"));
+    near.connect(far.local_addr().unwrap()).unwrap();
+    let idle = Span::from_ns(1);
+    let expectation = Expectation { idle, ..Expectation::new(TOKEN, 1, None, Span::from_secs(60)) };
+    let prepared = prepare(&far, &expectation).unwrap();
+    let progress = Progress::new();
+    // Asked once in each silence.
+    let silences = AtomicU64::new(0);
+    let due_ns = || {
+        let asked = silences.fetch_add(1, Ordering::Relaxed);
+        (asked > 2).then_some(u64::MAX)
+    };
+    let say = |kind, sequence, count| {
+        near.send(&Header::of(kind, 1, sequence, count).to_bytes(&TOKEN)).unwrap();
+    };
+    let came = std::thread::scope(|scope| {
+        let receiving =
+            scope.spawn(|| receive_planned(&far, prepared, &expectation, &progress, &due_ns));
+        let silence = |beyond: u64| {
+            while silences.load(Ordering::Relaxed) < beyond && !receiving.is_finished() {
+                std::thread::yield_now();
+            }
+        };
+        silence(5);
+        say(Kind::Data, 0, 0);
+        silence(silences.load(Ordering::Relaxed) + 5);
+        say(Kind::Data, 1, 0);
+        say(Kind::End, 0, 2);
+        receiving.join().unwrap().unwrap()
+    });
+    assert_eq!((came.ending, came.tally.unique, came.count), (Ending::Complete, 2, Some(2)));
 }
 
 #[test]

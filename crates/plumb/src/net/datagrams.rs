@@ -186,6 +186,19 @@ pub fn flags(phase: &str, datagrams: &[NetDatagrams]) -> Vec<String> {
                 "{phase}: the sender of {direction} sent {sent} of {planned} datagrams, because {why}"
             ));
         }
+        let ending = match stream.ending.as_str() {
+            "idle" => Some(format!(
+                "{phase}: nothing came to the receiver of {direction} any more, nor the sender's word that it had \
+                 ended, so all that it heard nothing of counts as lost: the path was cut, or the sender is gone; \
+                 check both and measure again"
+            )),
+            "deadline" => Some(format!(
+                "{phase}: the receiver of {direction} ran out of time before it knew that all had come, so what \
+                 came later counts as lost; measure again, with fewer datagrams a second or a longer time"
+            )),
+            _ => None,
+        };
+        flags.extend(ending);
         if stream.received.is_none() {
             flags.push(format!(
                 "{phase}: the receiver's count of {direction} is lost, so what arrived is not known"
@@ -197,4 +210,29 @@ pub fn flags(phase: &str, datagrams: &[NetDatagrams]) -> Vec<String> {
         }
     }
     flags
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_receiver_that_did_not_hear_the_end_is_flagged() {
+        let of = |ending: &str| {
+            let stream = NetDatagrams {
+                direction: "up".to_owned(),
+                planned: Some(10),
+                sent: Some(10),
+                received: Some(5),
+                ending: ending.to_owned(),
+                ..NetDatagrams::default()
+            };
+            flags("udp-up", &[stream])
+        };
+        for ending in ["complete", "grace", "stopped", ""] {
+            assert_eq!(of(ending), [""; 0], "{ending}");
+        }
+        assert!(of("idle")[0].contains("the path was cut"), "{:?}", of("idle"));
+        assert!(of("deadline")[0].contains("ran out of time"), "{:?}", of("deadline"));
+    }
 }

@@ -13,7 +13,7 @@ use plumb_base::time::Span;
 use plumb_base::units::rate::Rate;
 
 use super::meeting::{self, MeetingError};
-use super::receiver::{self, Ending, Expectation, Prepared, Progress};
+use super::receiver::{self, Expectation, Prepared, Progress};
 use super::sender::{self, Plan};
 use crate::clock::steady_ns;
 use crate::measure::bind::Bind;
@@ -26,7 +26,7 @@ use crate::protocol::token::Token;
 const PATIENCE: Span = Span::from_secs(5);
 /// The only stream of its socket.
 const STREAM: u16 = 0;
-/// A receiver waits for a next datagram for so many of their periods, if that is longer than its usual time.
+/// A receiver waits for the end for so many periods of its datagrams, if that is longer than its usual time.
 const PERIODS: u64 = 4;
 
 /// One side of a stream.
@@ -175,18 +175,17 @@ impl Half {
         control: &Control,
         report: &mut DatagramsReport,
     ) -> Result<(), String> {
-        loop {
-            let came = receiver::receive(&self.socket, prepared, &self.expectation, &self.progress)
-                .map_err(|error| format!("receiving datagrams failed: {error}"))?;
-            // Nothing can come before the test begins.
-            let since = control.began_ns().map_or(0, |began| steady_ns().saturating_sub(began));
-            let is_early = since < self.expectation.idle.as_ns();
-            if came.ending == Ending::Idle && came.first_ns.is_none() && is_early {
-                continue;
-            }
-            report.receiver = Some(came);
-            return Ok(());
-        }
+        let due_ns = || control.began_ns().map(|began| began.saturating_add(self.planned.as_ns()));
+        let came = receiver::receive_planned(
+            &self.socket,
+            prepared,
+            &self.expectation,
+            &self.progress,
+            &due_ns,
+        );
+        let came = came.map_err(|error| format!("receiving datagrams failed: {error}"))?;
+        report.receiver = Some(came);
+        Ok(())
     }
 
     fn send(&self, control: &Control, report: &mut DatagramsReport) -> Result<(), String> {

@@ -1,7 +1,7 @@
 //! Receives one stream: blocks for the first datagram, takes all that have come by one call, and counts.
 //!
 //! The end is the receiver's: once the sender has said how many there were, it waits for the last of them, or until
-//! none has come for a grace period. Probes, announcements and ends are answered meanwhile, each with forty bytes.
+//! none has come for a grace period. Silence ends nothing while the sender is to send: a path may come back. Probes, announcements and ends are answered meanwhile, each with forty bytes.
 //! A kernel that can joins what came together (UDP_GRO); each is counted by itself all the same. Left out: who
 //! may send, which [`super::meeting`] decides.
 
@@ -80,7 +80,7 @@ pub struct Expectation {
     pub count_max: u64,
     /// The rate of the payload, which the buffer is chosen for.
     pub rate: Option<Rate>,
-    /// How long to wait for the first datagram, and in the middle for a next one.
+    /// How long to wait for a next datagram where the sender is to have ended.
     pub idle: Span,
     /// How long to wait for stragglers after the end.
     pub grace: Span,
@@ -188,7 +188,7 @@ pub fn prepare(socket: &UdpSocket, expectation: &Expectation) -> io::Result<Prep
     Ok(Prepared { buffer_bytes, overflow_before, drops_before: Drops::read() })
 }
 
-/// Receives one stream until it ends.
+/// Receives one stream until it ends, from whoever may send for as long as they please: any silence may be the end.
 ///
 /// # Errors
 /// The kernel's; a silent or stopped sender is no error but an [`Ending`].
@@ -198,13 +198,28 @@ pub fn receive(
     expectation: &Expectation,
     progress: &Progress,
 ) -> io::Result<ReceiverReport> {
+    receive_planned(socket, prepared, expectation, progress, &|| Some(0))
+}
+
+/// Receives one stream until it ends, of a sender that is to send until `due_ns` by the steady clock: `None` before it
+/// has begun. Nothing but the end of all allowed time, or a stop, ends the stream before.
+///
+/// # Errors
+/// The kernel's; a silent or stopped sender is no error but an [`Ending`].
+pub fn receive_planned(
+    socket: &UdpSocket,
+    prepared: Prepared,
+    expectation: &Expectation,
+    progress: &Progress,
+    due_ns: &dyn Fn() -> Option<u64>,
+) -> io::Result<ReceiverReport> {
     let Prepared { buffer_bytes, overflow_before, drops_before } = prepared;
     // Whoever met over this socket meanwhile may have had another patience.
     socket.set_read_timeout(Some(WAIT))?;
     let fd = socket.as_fd();
     let mut stream = Stream::new(socket, expectation);
     let mut batch = ReceiveBatch::new(SLOTS, SLOT_BYTES);
-    let begun = read_ns(Clock::MonotonicRaw);
+    let mut begun = read_ns(Clock::MonotonicRaw);
     let ending = loop {
         match batch.receive(fd, true) {
             Ok(came) => {
@@ -223,7 +238,11 @@ pub fn receive(
         if progress.is_stopped() {
             break Ending::Stopped;
         }
-        if let Some(ending) = stream.ending(now, begun) {
+        let due_ns = due_ns();
+        if due_ns.is_none() && stream.last_ns.is_none() {
+            begun = now;
+        }
+        if let Some(ending) = stream.ending(now, begun, due_ns) {
             break ending;
         }
     };
@@ -341,7 +360,7 @@ impl<'a> Stream<'a> {
         };
     }
 
-    fn ending(&self, now_ns: u64, begun_ns: u64) -> Option<Ending> {
+    fn ending(&self, now_ns: u64, begun_ns: u64, due_ns: Option<u64>) -> Option<Ending> {
         let since = |moment: u64| now_ns.saturating_sub(moment);
         let complete = self.count.is_some_and(|count| self.account.unique() >= count);
         let quiet_since = self.ended_ns.unwrap_or(begun_ns).max(self.last_ns.unwrap_or(0));
@@ -352,11 +371,12 @@ impl<'a> Stream<'a> {
             return Some(Ending::Deadline);
         }
         let heard = self.last_ns.unwrap_or(begun_ns);
-        match self.ended_ns {
-            Some(ended) if since(ended.max(heard)) > self.expectation.grace.as_ns() => {
+        let idle = self.expectation.idle.as_ns();
+        match (self.ended_ns, due_ns) {
+            (Some(ended), _) if since(ended.max(heard)) > self.expectation.grace.as_ns() => {
                 Some(Ending::Grace)
             }
-            None if since(heard) > self.expectation.idle.as_ns() => Some(Ending::Idle),
+            (None, Some(due)) if since(heard.max(due)) > idle => Some(Ending::Idle),
             _ => None,
         }
     }
@@ -399,6 +419,30 @@ impl<'a> Stream<'a> {
 mod tests {
     use super::*;
     use crate::clock::stamps::Reading;
+
+    #[test]
+    fn silence_ends_no_stream_whose_sender_is_still_to_send() {
+        const SECOND: u64 = 1_000_000_000;
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        // A minute of datagrams, of which none came from the tenth second to the sixteenth.
+        let expectation = Expectation::new([3; 16], 0, None, Span::from_secs(70));
+        let (begun, due) = (100 * SECOND, Some(160 * SECOND));
+        let mut stream = Stream::new(&socket, &expectation);
+        stream.last_ns = Some(110 * SECOND);
+        for second in 110..=160 {
+            assert_eq!(stream.ending(second * SECOND, begun, due), None, "at {second} s");
+        }
+        assert_eq!(stream.ending(165 * SECOND + 1, begun, due), Some(Ending::Idle));
+        // Nor one that is not known to have begun, in all the time that is allowed.
+        assert_eq!(stream.ending(169 * SECOND, begun, None), None);
+        assert_eq!(stream.ending(170 * SECOND + 1, begun, None), Some(Ending::Deadline));
+        // Nor one of which nothing has come at all.
+        stream.last_ns = None;
+        assert_eq!(stream.ending(160 * SECOND, begun, due), None);
+        // The sender's own word ends it, whatever was planned.
+        (stream.last_ns, stream.ended_ns) = (Some(110 * SECOND), Some(120 * SECOND));
+        assert_eq!(stream.ending(121 * SECOND, begun, due), Some(Ending::Grace));
+    }
 
     #[test]
     fn a_clock_that_is_set_in_the_middle_changes_neither_rate_nor_delay_nor_jitter() {
