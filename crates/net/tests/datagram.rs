@@ -39,7 +39,8 @@ fn stream(near: &UdpSocket, far: &UdpSocket, plan: &Plan) -> (SenderReport, Rece
     std::thread::scope(|scope| {
         let receiving = scope.spawn(|| receive(far, prepared, &expectation, &Progress::new()));
         let sent = send(near, plan, &Progress::new()).unwrap();
-        (sent, receiving.join().unwrap().unwrap())
+        assert!(sent.broke.is_none(), "{sent:?}");
+        (sent.report, receiving.join().unwrap().unwrap())
     })
 }
 
@@ -152,12 +153,15 @@ fn a_relay_that_drops_doubles_and_swaps_is_told_exactly() {
 }
 
 #[test]
-fn a_port_that_nobody_listens_on_ends_the_stream_with_its_name() {
+fn a_port_that_nobody_listens_on_ends_the_stream_with_its_name_and_what_was_sent() {
     let near = socket("127.0.0.1:0");
     let closed = socket("127.0.0.1:0").local_addr().unwrap();
     near.connect(closed).unwrap();
-    let outcome = send(&near, &plan(100, Some(10), 5000), &Progress::new());
-    assert!(matches!(outcome, Err(SendError::Unreachable { .. })), "{outcome:?}");
+    let sent = send(&near, &plan(100, Some(10), 5000), &Progress::new()).unwrap();
+    let Some(SendError::Unreachable { sent: count }) = sent.broke else { panic!("{sent:?}") };
+    let report = sent.report;
+    assert!(count > 0 && report.count == count && report.count < report.planned.unwrap());
+    assert!(report.cut_short && !report.end_heard && report.unreachable >= 64, "{report:?}");
 }
 
 #[test]
@@ -251,7 +255,7 @@ fn both_sides_stop_when_told_to() {
             std::thread::yield_now();
         }
         sending.stop.store(true, Ordering::Relaxed);
-        let sent = sent.join().unwrap().unwrap();
+        let sent = sent.join().unwrap().unwrap().report;
         assert!(sent.cut_short && sent.count < sent.planned.unwrap());
         let came = came.join().unwrap().unwrap();
         assert_eq!((came.ending, came.tally.unique), (Ending::Complete, sent.count));

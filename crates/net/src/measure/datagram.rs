@@ -9,6 +9,7 @@
 //! | how long each took, by two clocks | [`trace`] |
 //! | who may be sent to | [`meeting`] |
 //! | sending; receiving | [`sender`]; [`receiver`] |
+//! | when refusals mean that nobody is there | `refusals` |
 //! | where the lost ones were lost | [`drops`], [`loss`] |
 //! | all of that as one side of a test | [`half`] |
 //!
@@ -24,5 +25,6 @@ pub mod loss;
 pub mod meeting;
 pub mod pace;
 pub mod receiver;
+mod refusals;
 pub mod sender;
 pub mod trace;

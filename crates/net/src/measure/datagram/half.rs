@@ -201,7 +201,8 @@ impl Half {
             segmentation: true,
         };
         let sent = sender::send(&self.socket, &plan, &self.progress);
-        report.sender = Some(sent.map_err(|error| error.to_string())?);
-        Ok(())
+        let sent = sent.map_err(|error| error.to_string())?;
+        report.sender = Some(sent.report);
+        sent.broke.map_or(Ok(()), |error| Err(error.to_string()))
     }
 }

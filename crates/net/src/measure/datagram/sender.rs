@@ -2,8 +2,9 @@
 //!
 //! One thread: sleeps until the next call is due, writes the times into the datagrams that are, and hands them over
 //! by one call, cut up by the kernel (UDP_SEGMENT) where several leave at once and the path lets it. The queue of
-//! this host's device is asked to refuse what it drops (IP_RECVERR), so that a loss there is known here. Nothing
-//! is sent twice but the end. Left out: who may be sent to ([`super::meeting`]).
+//! this host's device is asked to refuse what it drops (IP_RECVERR), so that a loss there is known here. What waited for
+//! room in the socket has the time of after the wait. Nothing is sent twice but the end. Left out: who may be sent to
+//! ([`super::meeting`]).
 
 use std::io;
 use std::net::UdpSocket;
@@ -23,13 +24,12 @@ use super::drops::Drops;
 use super::header::{self, Header, Kind, Token};
 use super::pace::{BATCH_MAX, Pace};
 use super::receiver::Progress;
+use super::refusals::Refusals;
 
 /// Bytes that one call hands over to be cut up: what a datagram of IPv4 holds, less its headers.
 const SEGMENTED_MAX: usize = 65_000;
 /// The longest payload of UDP over IPv4; IPv6 takes twenty bytes more.
 const DATAGRAM_MAX: usize = 65_507;
-/// Refusals by the far host or a router after which nobody is there.
-const UNREACHABLE_MAX: u64 = 64;
 /// Shorter waits are spun, because waking takes as long.
 const SPIN_NS: u64 = 5_000;
 /// How long one sleep lasts at most, so that a stop is seen.
@@ -129,15 +129,20 @@ pub struct SenderReport {
     pub drops: Drops,
 }
 
+/// What became of a stream that was begun.
+#[derive(Debug)]
+pub struct Sent {
+    /// What was sent, up to its end or to where it broke.
+    pub report: SenderReport,
+    /// What broke it off.
+    pub broke: Option<SendError>,
+}
+
 /// Sends one stream over a connected socket.
 ///
 /// # Errors
-/// [`SendError`]; where some had been sent, the receiver's report says which came.
-pub fn send(
-    socket: &UdpSocket,
-    plan: &Plan,
-    progress: &Progress,
-) -> Result<SenderReport, SendError> {
+/// [`SendError`] where nothing could be sent at all.
+pub fn send(socket: &UdpSocket, plan: &Plan, progress: &Progress) -> Result<Sent, SendError> {
     if !(header::LEN..=DATAGRAM_MAX).contains(&plan.datagram_bytes) {
         return Err(SendError::Length { bytes: plan.datagram_bytes });
     }
@@ -151,19 +156,22 @@ pub fn send(
     let _ = timer::set_slack_ns(1);
     let drops_before = Drops::read();
     let mut course = Course::new(socket, plan, progress);
-    course.run()?;
-    course.outlet.cut_up(socket, false)?;
+    let ran = course.run();
+    // Whatever broke it off, the receiver waits for how many there were.
+    let uncut = course.outlet.cut_up(socket, false);
     let end_ns = read_ns(Clock::MonotonicRaw);
     course.sample_queue();
-    let end_heard = course.say_end()?;
+    let said = course.say_end();
     let mut report = course.report;
     report.end_ns = end_ns;
-    report.end_heard = end_heard;
+    report.end_heard = matches!(said, Ok(true));
+    report.cut_short |= ran.is_err();
     report.late_p50_ns = course.lateness.quantile(0.5);
     report.late_p99_ns = course.lateness.quantile(0.99);
     report.late_max_ns = course.lateness.max();
     report.drops = Drops::read().since(drops_before);
-    Ok(report)
+    let broke = ran.and(uncut.map_err(SendError::from)).and(said.map_err(SendError::from)).err();
+    Ok(Sent { report, broke })
 }
 
 /// The memory that calls are made from: slots of one datagram, or of several that the kernel cuts apart.
@@ -173,6 +181,8 @@ struct Outlet {
     per_slot: usize,
     /// Datagrams filled in, from the first slot on.
     filled: usize,
+    /// The number of the first of them.
+    first: u64,
 }
 
 impl Outlet {
@@ -184,7 +194,7 @@ impl Outlet {
         };
         let slots = (2 * batch).div_ceil(per_slot);
         let batch = SendBatch::new(slots, per_slot * datagram_bytes);
-        Self { batch, datagram_bytes, per_slot, filled: 0 }
+        Self { batch, datagram_bytes, per_slot, filled: 0, first: 0 }
     }
 
     fn is_cut_up(&self) -> bool {
@@ -202,11 +212,19 @@ impl Outlet {
         }
     }
 
-    /// Writes the headers of `count` datagrams.
+    /// Writes the headers of `count` datagrams from the `next`-th on.
     #[inline]
     fn fill(&mut self, plan: &Plan, pace: &Pace, next: u64, count: u64, now_ns: u64) {
-        self.filled = 0;
-        for number in next..next + count {
+        self.first = next;
+        self.filled = usize::try_from(count).unwrap_or(0);
+        self.stamp(plan, pace, 0, now_ns);
+    }
+
+    /// Writes the headers of what is filled in from a slot on: it leaves now.
+    #[inline]
+    fn stamp(&mut self, plan: &Plan, pace: &Pace, slot: usize, now_ns: u64) {
+        for index in slot * self.per_slot..self.filled {
+            let number = self.first + index as u64;
             let header = Header {
                 kind: Kind::Data,
                 stream: plan.stream,
@@ -214,11 +232,10 @@ impl Outlet {
                 intended_ns: if plan.rate.is_some() { pace.due_ns(number) } else { now_ns },
                 sent_ns: now_ns,
             };
-            let (slot, place) = (self.filled / self.per_slot, self.filled % self.per_slot);
+            let (slot, place) = (index / self.per_slot, index % self.per_slot);
             let start = place * self.datagram_bytes;
             header.write(&plan.token, &mut self.batch.slot(slot)[start..]);
             self.batch.set_len(slot, start + self.datagram_bytes);
-            self.filled += 1;
         }
     }
 
@@ -245,6 +262,7 @@ struct Course<'a> {
     outlet: Outlet,
     deadline_ns: u64,
     lateness: Histogram,
+    refusals: Refusals,
     report: SenderReport,
 }
 
@@ -280,8 +298,17 @@ impl<'a> Course<'a> {
             cut_short: false,
             drops: Drops::default(),
         };
-        let lateness = Histogram::new();
-        Self { socket, plan, progress, pace, outlet, deadline_ns, lateness, report }
+        Self {
+            socket,
+            plan,
+            progress,
+            pace,
+            outlet,
+            deadline_ns,
+            lateness: Histogram::new(),
+            refusals: Refusals::default(),
+            report,
+        }
     }
 
     fn run(&mut self) -> Result<(), SendError> {
@@ -296,14 +323,8 @@ impl<'a> Course<'a> {
             };
             let due = self.pace.allowance(next, count, now_ns);
             self.outlet.fill(self.plan, &self.pace, next, due, now_ns);
-            if self.plan.rate.is_some() {
-                for number in next..next + due {
-                    self.lateness.record(now_ns.saturating_sub(self.pace.due_ns(number)));
-                }
-            }
-            let sent = self.transmit(now_ns)?;
-            self.report.count += sent;
-            (last_call_ns, last_sent) = (now_ns, sent);
+            last_call_ns = self.transmit(now_ns)?;
+            last_sent = self.report.count - next;
             self.progress.datagrams.store(self.report.count, Ordering::Relaxed);
             let bytes = self.report.count * self.report.datagram_bytes;
             self.progress.bytes.store(bytes, Ordering::Relaxed);
@@ -329,53 +350,66 @@ impl<'a> Course<'a> {
         }
     }
 
-    /// Hands over everything that is filled in; how many datagrams were, or were refused for good.
+    /// Hands over everything that is filled in, and counts what the kernel took or refused for good; when it was
+    /// stamped last.
     fn transmit(&mut self, now_ns: u64) -> Result<u64, SendError> {
-        let (mut slot, mut done) = (0, 0_usize);
+        let (mut slot, mut stamped_ns) = (0, now_ns);
         while slot < self.outlet.slots() {
             self.report.calls += 1;
             let end = self.outlet.slots();
             match self.outlet.batch.send(self.socket.as_fd(), slot, end) {
                 Ok(sent) => {
-                    let datagrams: usize =
-                        (slot..slot + sent).map(|slot| self.outlet.datagrams_in(slot)).sum();
-                    done += datagrams;
+                    let taken = (slot..slot + sent).map(|slot| self.outlet.datagrams_in(slot));
+                    let taken: usize = taken.sum();
+                    self.take(taken, stamped_ns);
                     slot += sent;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.report.waits += 1;
                     self.sample_queue();
                     fd::poll_writable(self.socket.as_fd(), 20).or_else(excuse_interrupt)?;
-                    if read_ns(Clock::MonotonicRaw) > self.deadline_ns || self.progress.is_stopped()
-                    {
+                    stamped_ns = read_ns(Clock::MonotonicRaw);
+                    if stamped_ns > self.deadline_ns || self.progress.is_stopped() {
                         break;
                     }
+                    // The kernel did not have them meanwhile.
+                    self.outlet.stamp(self.plan, &self.pace, slot, stamped_ns);
                 }
                 Err(error) if is_full(&error) => {
-                    let datagrams = self.outlet.datagrams_in(slot);
-                    self.report.refused += u64::try_from(datagrams).unwrap_or(0);
-                    done += datagrams;
+                    let datagrams = self.outlet.datagrams_in(slot) as u64;
+                    self.report.refused += datagrams;
+                    self.report.count += datagrams;
                     slot += 1;
                 }
                 Err(error) if self.outlet.is_cut_up() && forbids_cutting(&error) => {
-                    self.stop_cutting_up(slot, now_ns)?;
+                    self.stop_cutting_up(slot, stamped_ns)?;
                     slot = 0;
                 }
                 Err(error) => self.excuse(error)?,
             }
         }
-        Ok(u64::try_from(done).unwrap_or(0))
+        Ok(stamped_ns)
+    }
+
+    /// The kernel took the next so many.
+    #[inline]
+    fn take(&mut self, datagrams: usize, stamped_ns: u64) {
+        let next = self.report.count;
+        self.report.count += datagrams as u64;
+        if self.plan.rate.is_some() {
+            for number in next..self.report.count {
+                self.lateness.record(stamped_ns.saturating_sub(self.pace.due_ns(number)));
+            }
+        }
     }
 
     /// From here on every datagram is a message of its own: the path's MTU, or a device, allows nothing else.
     fn stop_cutting_up(&mut self, slot: usize, now_ns: u64) -> io::Result<()> {
         self.outlet.cut_up(self.socket, false)?;
-        let done = slot * self.outlet.per_slot;
-        let left = u64::try_from(self.outlet.filled - done).unwrap_or(0);
-        let next = self.report.count + u64::try_from(done).unwrap_or(0);
+        let left = (self.outlet.filled - slot * self.outlet.per_slot) as u64;
         let batch = usize::try_from(self.pace.batch()).unwrap_or(1);
         self.outlet = Outlet::new(self.plan.datagram_bytes, batch, false);
-        self.outlet.fill(self.plan, &self.pace, next, left, now_ns);
+        self.outlet.fill(self.plan, &self.pace, self.report.count, left, now_ns);
         self.report.segmentation = false;
         Ok(())
     }
@@ -391,7 +425,7 @@ impl<'a> Course<'a> {
             return Err(error.into());
         }
         self.report.unreachable += 1;
-        if self.report.unreachable < UNREACHABLE_MAX {
+        if !self.refusals.note(read_ns(Clock::MonotonicRaw)) {
             return Ok(());
         }
         Err(if is_too_long(&error) {
@@ -471,3 +505,61 @@ fn is_from_afar(error: &io::Error) -> bool {
 const EMSGSIZE: i32 = 90;
 const ENOBUFS: i32 = 105;
 const EHOSTDOWN: i32 = 112;
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixDatagram;
+
+    use super::*;
+
+    /// Fills in a batch while the kernel takes nothing, and hands it over once it does; what came of it, and the stamp
+    /// from before. None where the kernel took it before it was asked to wait.
+    fn wait_for_room() -> Option<(Header, u64, u64, SenderReport)> {
+        // Local datagrams wait for their reader as others do for a slow device.
+        let (near, far) = UnixDatagram::pair().unwrap();
+        near.set_nonblocking(true).unwrap();
+        while near.send(&[0; 64]).is_ok() {}
+        let near = UdpSocket::from(OwnedFd::from(near));
+        let rate = Rate::from_bits_per_second(1_000_000);
+        let duration = Span::from_secs(600);
+        let plan = Plan {
+            token: [3; 16],
+            stream: 0,
+            datagram_bytes: 100,
+            rate,
+            duration,
+            segmentation: false,
+        };
+        let progress = Progress::new();
+        let mut course = Course::new(&near, &plan, &progress);
+        let stamped_ns = read_ns(Clock::MonotonicRaw);
+        course.outlet.fill(&plan, &course.pace, 0, 1, stamped_ns);
+        let header = std::thread::scope(|scope| {
+            let reading = scope.spawn(|| {
+                let mut buffer = [0; 200];
+                loop {
+                    let len = far.recv(&mut buffer).unwrap();
+                    if let Some(header) = Header::read(&plan.token, &buffer[..len]) {
+                        break header;
+                    }
+                }
+            });
+            course.transmit(stamped_ns).unwrap();
+            reading.join().unwrap()
+        });
+        let late_ns = course.lateness.max();
+        (course.report.waits > 0).then_some((header, stamped_ns, late_ns, course.report))
+    }
+
+    #[test]
+    fn what_waited_for_room_leaves_with_the_time_of_after_the_wait() {
+        let waited = (0..1_000).find_map(|_| wait_for_room());
+        let (header, stamped_ns, late_ns, report) = waited.expect("a full queue is waited for");
+        assert!(header.sent_ns > stamped_ns, "{header:?} {stamped_ns}");
+        // It was due at the start, and left so much later; the histogram's grain is a part in some hundreds.
+        let late = header.sent_ns - header.intended_ns;
+        assert!(late_ns >= late - late / 100, "{late_ns} {late}");
+        assert_eq!((report.count, report.refused), (1, 0));
+    }
+}
