@@ -35,6 +35,15 @@ impl Segment {
         let elapsed = super::difference(near_ns, self.from_ns) as f64;
         self.offset_ns + self.drift_ppm * 1e-6 * elapsed
     }
+
+    /// The offset is not further than this from [`Self::offset_at`] at a moment of the near clock: every drift that the
+    /// exchanges allow leads further away from them.
+    pub fn bound_at(&self, near_ns: u64) -> f64 {
+        let before = super::difference(self.from_ns, near_ns);
+        let after = super::difference(near_ns, self.to_ns);
+        let open = (self.drift_ppm_max - self.drift_ppm_min) * 1e-6;
+        self.bound_ns + open * before.max(after).max(0) as f64
+    }
 }
 
 /// A moment at which a clock was set.
@@ -105,7 +114,20 @@ impl Estimate {
         self.segment_at(near_ns).offset_at(near_ns)
     }
 
-    /// The bound on the offset over the whole time: none where the clock is known to be the same.
+    /// The bound on the offset at a moment of the near clock, which grows with the time to the nearest exchange.
+    pub fn bound_at(&self, near_ns: u64) -> f64 {
+        let after = self.segments.partition_point(|segment| segment.from_ns <= near_ns);
+        let segment = &self.segments[after.saturating_sub(1)];
+        let own = segment.bound_at(near_ns);
+        // Between two stretches nobody knows whether the clock had been set already.
+        let next = self.segments.get(after).filter(|_| after > 0 && near_ns > segment.to_ns);
+        next.map_or(own, |next| {
+            let apart = (next.offset_at(near_ns) - segment.offset_at(near_ns)).abs();
+            own.max(apart + next.bound_at(near_ns))
+        })
+    }
+
+    /// The bound on the offset over the time of the exchanges: none where the clock is known to be the same.
     pub fn bound_ns(&self) -> f64 {
         self.segments.iter().map(|segment| segment.bound_ns).fold(0.0, f64::max)
     }

@@ -4,7 +4,7 @@ use plumb_base::stats::quantile;
 use serde::{Deserialize, Serialize};
 
 use super::{Estimate, Exchange};
-use crate::measure::datagram::trace::Sample;
+use crate::measure::datagram::trace::{Sample, Trace};
 
 /// The delays of one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -54,6 +54,23 @@ pub fn one_way(estimate: &Estimate, exchanges: &[Exchange]) -> Option<(OneWay, O
 }
 
 impl Estimate {
+    /// The delays of those datagrams that were sampled, and the least and the greatest of all: there where the near
+    /// side sent them, back where it received. `None` without any.
+    pub fn one_way(&self, trace: &Trace, is_there: bool) -> Option<OneWay> {
+        let samples = trace.samples.iter().chain(&trace.least).chain(&trace.greatest);
+        let (mut delays_ns, mut bound_ns) = (Vec::new(), 0.0_f64);
+        for sample in samples {
+            let (delay_ns, near_ns) = if is_there {
+                (self.forward_delay_ns(sample), sample.sent_ns)
+            } else {
+                (self.backward_delay_ns(sample), received_ns(sample))
+            };
+            delays_ns.push(delay_ns);
+            bound_ns = bound_ns.max(self.bound_at(near_ns));
+        }
+        OneWay::of(&delays_ns, bound_ns)
+    }
+
     /// How long a datagram took that the near side sent and the far side received.
     pub fn forward_delay_ns(&self, sample: &Sample) -> f64 {
         sample.transit_ns as f64 - self.offset_at(sample.sent_ns)
@@ -61,7 +78,11 @@ impl Estimate {
 
     /// How long a datagram took that the far side sent and the near side received.
     pub fn backward_delay_ns(&self, sample: &Sample) -> f64 {
-        let received_ns = sample.sent_ns.wrapping_add(sample.transit_ns.cast_unsigned());
-        sample.transit_ns as f64 + self.offset_at(received_ns)
+        sample.transit_ns as f64 + self.offset_at(received_ns(sample))
     }
+}
+
+/// By the receiver's clock.
+const fn received_ns(sample: &Sample) -> u64 {
+    sample.sent_ns.wrapping_add(sample.transit_ns.cast_unsigned())
 }

@@ -101,6 +101,20 @@ proptest! {
     }
 
     #[test]
+    fn the_truth_is_within_the_bound_before_and_after_the_exchanges_too(
+        world in worlds(), beyond_s in 0.0..600.0_f64,
+    ) {
+        let estimate = Estimate::new(&world.exchanges(), Clocks::Apart).unwrap();
+        let segment = estimate.segments[0];
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "minutes")]
+        let beyond_ns = (beyond_s * 1e9) as u64;
+        for near in [segment.from_ns - beyond_ns, segment.to_ns + beyond_ns] {
+            let error = estimate.offset_at(near) - world.offset_at(near as f64);
+            prop_assert!(error.abs() <= estimate.bound_at(near) + 4.0, "{error} {segment:?}");
+        }
+    }
+
+    #[test]
     fn without_jitter_offset_and_drift_are_exact_but_for_the_asymmetry(
         mut world in worlds(), quiet in Just(0.0)
     ) {
@@ -231,6 +245,39 @@ fn delays_above_the_least_do_not_depend_on_the_asymmetry() {
         assert!((way.least_ns - 25e6).abs() < 0.2e6, "each is half of the round trip: {way:?}");
     }
     assert!((there.least_ns - 20e6).abs() <= there.bound_ns);
+}
+
+#[test]
+fn datagrams_long_after_the_exchanges_are_bounded_by_the_drift_that_these_leave_open() {
+    use crate::measure::datagram::trace::Trace;
+    let world = World { count: 20, ..wide_area() };
+    let estimate = Estimate::new(&world.exchanges(), Clocks::Apart).unwrap();
+    let segment = estimate.segments[0];
+    let mut trace = Trace::new();
+    let sent_ns = segment.to_ns + 60_000_000_000;
+    #[expect(clippy::cast_possible_truncation, reason = "hours")]
+    let ahead_ns = world.offset_at(sent_ns as f64).round() as i64;
+    trace.record(sent_ns, sent_ns.wrapping_add(ahead_ns.cast_unsigned()) + 20_000_000);
+    let delays = estimate.one_way(&trace, true).unwrap();
+    let open_ns = (segment.drift_ppm_max - segment.drift_ppm_min) * 60_000.0;
+    assert!(open_ns > 1e6, "{segment:?}");
+    assert!((delays.bound_ns - segment.bound_ns - open_ns).abs() < 1e3, "{delays:?} {segment:?}");
+    assert!((delays.least_ns - 20e6).abs() <= delays.bound_ns, "{delays:?}");
+    // While they lasted, the bound is theirs.
+    assert!((estimate.bound_at(segment.to_ns) - segment.bound_ns).abs() < 1e-6);
+}
+
+#[test]
+fn where_a_clock_was_set_between_two_exchanges_the_bound_holds_the_step() {
+    let size = 5e9;
+    // One exchange at a time, so that there is a moment between two.
+    let world = World { step: Some((600, size)), every_ns: 200e6, ..wide_area() };
+    let estimate = Estimate::new(&world.exchanges(), Clocks::Apart).unwrap();
+    let [before, after] = estimate.segments.as_slice() else { panic!("{estimate:?}") };
+    assert!(before.to_ns < after.from_ns, "{estimate:?}");
+    let between = u64::midpoint(before.to_ns, after.from_ns);
+    assert!(estimate.bound_at(between) >= 0.9 * size, "{estimate:?}");
+    assert!(estimate.bound_at(before.from_ns) < 1e9 && estimate.bound_at(after.to_ns) < 1e9);
 }
 
 #[test]
