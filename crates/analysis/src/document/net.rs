@@ -139,6 +139,12 @@ pub struct NetPhase {
     pub overlapping_seconds: f64,
     /// Readings of the connections, at every interval and on both sides.
     pub evidence: Vec<NetEvidence>,
+    /// Readings of the streams of datagrams, likewise.
+    #[serde(default)]
+    pub datagram_evidence: Vec<NetDatagramEvidence>,
+    /// Readings of both hosts, at the same moments.
+    #[serde(default)]
+    pub host_evidence: Vec<NetHostEvidence>,
 }
 
 /// Where the thread of a connection ran.
@@ -265,7 +271,7 @@ pub struct NetDatagrams {
     pub seconds: f64,
     /// Bytes of payload a second that arrived in it.
     pub bytes_per_second: f64,
-    /// The same for every interval.
+    /// The same for every interval, with those before and after the time that counts.
     pub intervals: Vec<NetInterval>,
     /// Those that were numbered and never arrived; null where either is not known.
     pub lost: Option<u64>,
@@ -301,6 +307,72 @@ pub struct NetDatagrams {
     /// How the receiver ended: `complete`, `grace` (no more came after the end), `idle` (nor an end), `deadline`,
     /// `stopped`; empty where its report was lost.
     pub ending: String,
+    /// Processor time of the thread that sends for each byte of payload that it sent in the time that counts, in
+    /// nanoseconds; null where it is not known.
+    #[serde(default)]
+    pub sender_cpu_ns_per_byte: Option<f64>,
+    /// The same for each datagram.
+    #[serde(default)]
+    pub sender_cpu_ns_per_datagram: Option<f64>,
+    /// Processor time of the thread that receives for each byte of payload that it received in the time that counts.
+    #[serde(default)]
+    pub receiver_cpu_ns_per_byte: Option<f64>,
+    /// The same for each datagram.
+    #[serde(default)]
+    pub receiver_cpu_ns_per_datagram: Option<f64>,
+    /// Time that all processors of the sending host spent in softirqs, for whatever program, for each byte that was sent, in
+    /// nanoseconds. Null where both directions share it.
+    #[serde(default)]
+    pub sender_softirq_ns_per_byte: Option<f64>,
+    /// The same of the receiving host, for each byte that it received.
+    #[serde(default)]
+    pub receiver_softirq_ns_per_byte: Option<f64>,
+    /// What else the sender saw; null where its report was lost.
+    #[serde(default)]
+    pub sender: Option<NetDatagramSender>,
+    /// What else the receiver saw; null where its report was lost.
+    #[serde(default)]
+    pub receiver: Option<NetDatagramReceiver>,
+}
+
+/// What a sender of datagrams saw beside how many there were.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct NetDatagramSender {
+    /// Half of them left no later than this after their time, in nanoseconds.
+    pub late_p50_ns: f64,
+    /// Datagrams that leave by one call at this rate.
+    pub batch: u64,
+    /// Calls.
+    pub calls: u64,
+    /// Whether the kernel cut calls up into datagrams (UDP_SEGMENT).
+    pub segmentation: bool,
+    /// The most bytes seen in this host's own queues, as its kernel counts them.
+    pub queued_bytes_max: u64,
+    /// Refusals by the far host or a router (ICMP).
+    pub unreachable: u64,
+    /// Whether the receiver said that it heard the end.
+    pub end_heard: bool,
+}
+
+/// What a receiver of datagrams saw beside what came.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct NetDatagramReceiver {
+    /// Its socket's buffer, as its kernel keeps it: twice what it took of what was asked for.
+    pub buffer_bytes: u64,
+    /// The buffer that was asked for.
+    pub buffer_asked_bytes: u64,
+    /// Calls that received something.
+    pub calls: u64,
+    /// Whether the kernel joined datagrams (UDP_GRO).
+    pub joined: bool,
+    /// Datagrams that its socket had no room for, copies included; joined ones count once.
+    pub overflowed: u64,
+    /// Datagrams that were not of this stream.
+    pub foreign: u64,
+    /// Those with a number that was never to be sent.
+    pub impossible: u64,
+    /// How many were reordered by 1, 2, 3, 4 to 7, 8 to 15 later ones and so on.
+    pub reordered_extents: Vec<u64>,
 }
 
 /// Where lost datagrams were lost.
@@ -359,6 +431,24 @@ pub struct NetProbes {
     pub one_way_up: Option<NetOneWay>,
     /// One way down.
     pub one_way_down: Option<NetOneWay>,
+    /// What the answering side saw; null where its report was lost.
+    #[serde(default)]
+    pub there: Option<NetAnswers>,
+}
+
+/// Probes, as the side that answers saw them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct NetAnswers {
+    /// Probes that came there, each counted once: all but the last are of the time that counts.
+    pub received: u64,
+    /// Probes that came there again.
+    pub duplicated: u64,
+    /// Probes that came there after a later one.
+    pub reordered: u64,
+    /// Answers that the kernel there took.
+    pub answered: u64,
+    /// Datagrams without the test's token, which were not answered, from the beginning on.
+    pub strange: u64,
 }
 
 /// Requests from here, and the other host's responses.
@@ -463,6 +553,54 @@ pub struct NetEvidence {
     pub at_seconds: f64,
     /// Bytes handed to the kernel or taken from it so far.
     pub bytes: u64,
+    /// Processor time of the thread that sends or receives so far, in nanoseconds; null in documents of before it was
+    /// kept.
+    #[serde(default)]
+    pub cpu_ns: Option<u64>,
     /// TCP_INFO; each name ends in its unit, or is a count; 1 and 0 for yes and no.
     pub tcp: BTreeMap<String, f64>,
+}
+
+/// One reading of one end of a stream of datagrams.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NetDatagramEvidence {
+    /// `here` or `there`.
+    pub side: String,
+    /// `up`, from here to there, or `down`.
+    pub direction: String,
+    /// When, in nanoseconds since the test began on that side.
+    pub at_ns: u64,
+    /// Datagrams sent, or different ones received, so far.
+    pub datagrams: u64,
+    /// Their bytes of payload.
+    pub bytes: u64,
+    /// Processor time of the thread that sends or receives so far, in nanoseconds.
+    pub cpu_ns: u64,
+}
+
+/// One reading of one host: processor time so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NetHostEvidence {
+    /// `here` or `there`.
+    pub side: String,
+    /// When, in nanoseconds since the test began on that side.
+    pub at_ns: u64,
+    /// plumb's process, in nanoseconds.
+    pub process_ns: u64,
+    /// Of it, in user mode.
+    pub user_ns: u64,
+    /// Of it, in the kernel.
+    pub system_ns: u64,
+    /// Its voluntary context switches.
+    pub switches_voluntary: u64,
+    /// Its involuntary context switches.
+    pub switches_involuntary: u64,
+    /// All processors of the host, doing anything: of every program there, as all that follows.
+    pub host_busy_ns: u64,
+    /// All processors of the host, in softirqs.
+    pub host_softirq_ns: u64,
+    /// All processors of the host, in interrupts.
+    pub host_irq_ns: u64,
+    /// Taken from the host by its hypervisor.
+    pub host_steal_ns: u64,
 }

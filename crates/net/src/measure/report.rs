@@ -178,10 +178,11 @@ pub struct Exchange {
     pub received_ns: u64,
 }
 
-/// Probes, as the side that answers saw them; all of them, with those of the warm-up.
+/// Probes, as the side that answers saw them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AnswersReport {
-    /// Datagrams that came with the token and are in the time that counts, each counted once.
+    /// Datagrams that came with the token and are in the time that counts, as all that follow but the strange ones and
+    /// those without room; each counted once.
     pub received: u64,
     /// Those that came again.
     pub duplicated: u64,
@@ -217,6 +218,8 @@ pub struct DatagramSample {
     pub datagrams: u64,
     /// Their bytes of payload.
     pub bytes: u64,
+    /// Processor time of the thread that sends or receives them: CLOCK_THREAD_CPUTIME_ID.
+    pub cpu_ns: u64,
 }
 
 /// The longest packet that arrives, as one side saw it.

@@ -1,4 +1,4 @@
-//! The thread of a connection, whose processor time another thread reads, so that the measured loop does not.
+//! The thread of a connection or of a stream of datagrams, whose processor time another thread reads, so that the measured loop does not.
 //!
 //! Where a thread serves several connections, each has an equal part of its time: the sum is what counts. Left out: softirqs, which belong to no thread, and what they cost is the host's (`crate::evidence::host`).
 

@@ -5,18 +5,19 @@
 
 use std::collections::BTreeMap;
 
-use plumb_analysis::document::net::{NetDatagrams, NetInterval, NetLossPlaces, NetOneWay};
+use plumb_analysis::document::net::{
+    NetDatagramReceiver, NetDatagramSender, NetDatagrams, NetInterval, NetLossPlaces,
+};
 use plumb_net::measure::datagram::drops::Drops;
 use plumb_net::measure::datagram::loss::Located;
 use plumb_net::measure::datagram::receiver::{Ending, ReceiverReport};
 use plumb_net::measure::datagram::sender::SenderReport;
-use plumb_net::measure::datagram::trace::Trace;
-use plumb_net::measure::delay::{Estimate, OneWay};
+use plumb_net::measure::delay::Estimate;
 use plumb_net::measure::report::{DatagramsReport, PartReport, TestReport};
 use plumb_net::measure::spec::{DatagramsSpec, PartSpec, TestSpec};
 
 use super::clocks;
-use super::digest::seconds;
+use super::digest::{seconds, window};
 
 /// Every stream of datagrams of a phase.
 pub fn of(
@@ -29,11 +30,22 @@ pub fn of(
         PartSpec::Datagrams(datagrams) => Some((index, datagrams)),
         _ => None,
     });
+    let is_alone = streams.clone().count() == 1;
     streams
         .map(|(index, datagrams)| {
             let (here, there) = (account(here, index), there.and_then(|r| account(r, index)));
             let (from, to) = if datagrams.is_up { (here, there) } else { (there, here) };
-            stream(datagrams, from, to, estimate)
+            let mut said = stream(datagrams, from, to, estimate);
+            said.intervals = to.map(|to| intervals(spec, to)).unwrap_or_default();
+            let cost = from.map(|from| Cost::of(spec, from)).unwrap_or_default();
+            said.sender_cpu_ns_per_byte = cost.cpu_ns_per_byte;
+            said.sender_cpu_ns_per_datagram = cost.cpu_ns_per_datagram;
+            said.sender_softirq_ns_per_byte = cost.softirq_ns_per_byte.filter(|_| is_alone);
+            let cost = to.map(|to| Cost::of(spec, to)).unwrap_or_default();
+            said.receiver_cpu_ns_per_byte = cost.cpu_ns_per_byte;
+            said.receiver_cpu_ns_per_datagram = cost.cpu_ns_per_datagram;
+            said.receiver_softirq_ns_per_byte = cost.softirq_ns_per_byte.filter(|_| is_alone);
+            said
         })
         .collect()
 }
@@ -67,9 +79,9 @@ fn stream(
     }
     if let Some(came) = came {
         describe_receiver(came, &mut said);
-        said.one_way = estimate.and_then(|estimate| one_way(estimate, &came.trace, spec.is_up));
+        let delays = estimate.and_then(|estimate| estimate.one_way(&came.trace, spec.is_up));
+        said.one_way = delays.map(|delays| clocks::said(&delays));
     }
-    said.intervals = to.map(intervals).unwrap_or_default();
     said.sent = said.sent.or_else(|| came.and_then(|came| came.count));
     if let (Some(sent), Some(received)) = (said.sent, said.received) {
         let lost = sent.saturating_sub(received);
@@ -87,6 +99,15 @@ fn describe_sender(sent: &SenderReport, said: &mut NetDatagrams) {
     said.late_max_ns = Some(sent.late_max_ns as f64);
     said.sender_waits = Some(sent.waits);
     said.cut_short = sent.cut_short;
+    said.sender = Some(NetDatagramSender {
+        late_p50_ns: sent.late_p50_ns as f64,
+        batch: sent.batch,
+        calls: sent.calls,
+        segmentation: sent.segmentation,
+        queued_bytes_max: sent.queued_bytes_max,
+        unreachable: sent.unreachable,
+        end_heard: sent.end_heard,
+    });
 }
 
 fn describe_receiver(came: &ReceiverReport, said: &mut NetDatagrams) {
@@ -108,6 +129,42 @@ fn describe_receiver(came: &ReceiverReport, said: &mut NetDatagrams) {
         Ending::Stopped => "stopped",
     };
     ending.clone_into(&mut said.ending);
+    said.receiver = Some(NetDatagramReceiver {
+        buffer_bytes: came.buffer_bytes,
+        buffer_asked_bytes: came.buffer_asked_bytes,
+        calls: came.calls,
+        joined: came.joined,
+        overflowed: came.overflow,
+        foreign: came.foreign,
+        impossible: tally.impossible,
+        reordered_extents: tally.extents.clone(),
+    });
+}
+
+/// What one end used in the time that counts, for what it sent or received in it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cost {
+    cpu_ns_per_byte: Option<f64>,
+    cpu_ns_per_datagram: Option<f64>,
+    softirq_ns_per_byte: Option<f64>,
+}
+
+impl Cost {
+    fn of(spec: &TestSpec, (report, account): Account<'_>) -> Self {
+        let Some((from, to)) = window(report, spec) else { return Self::default() };
+        let sample = |at: usize| account.samples.get(at).copied();
+        let Some((first, last)) = sample(from).zip(sample(to)) else { return Self::default() };
+        let each = |ns: u64, count: u64| (count > 0).then(|| ns as f64 / count as f64);
+        let cpu_ns = last.cpu_ns.saturating_sub(first.cpu_ns);
+        let of_cpu = |count: u64| each(cpu_ns, count).filter(|&cost| cost > 0.0);
+        let bytes = last.bytes.saturating_sub(first.bytes);
+        let host = report.moments[to].host.since(&report.moments[from].host);
+        Self {
+            cpu_ns_per_byte: of_cpu(bytes),
+            cpu_ns_per_datagram: of_cpu(last.datagrams.saturating_sub(first.datagrams)),
+            softirq_ns_per_byte: each(host.host_softirq_ns, bytes),
+        }
+    }
 }
 
 fn places(located: &Located) -> NetLossPlaces {
@@ -136,34 +193,23 @@ fn drops(drops: &Drops) -> BTreeMap<String, u64> {
     grew.map(|(name, count)| (name.to_owned(), count)).collect()
 }
 
-/// The delays of those that were sampled, and the least and the greatest of all.
-fn one_way(estimate: &Estimate, trace: &Trace, is_up: bool) -> Option<NetOneWay> {
-    let samples = trace.samples.iter().chain(&trace.least).chain(&trace.greatest);
-    let delays: Vec<f64> = samples
-        .map(|sample| {
-            if is_up {
-                estimate.forward_delay_ns(sample)
-            } else {
-                estimate.backward_delay_ns(sample)
-            }
-        })
-        .collect();
-    OneWay::of(&delays, estimate.bound_ns()).map(|delays| clocks::said(&delays))
-}
-
-fn intervals((report, account): Account<'_>) -> Vec<NetInterval> {
+/// Between every two readings: those of the time that counts are as for bulk TCP, each by the reading that ends it.
+fn intervals(spec: &TestSpec, (report, account): Account<'_>) -> Vec<NetInterval> {
+    let counted = window(report, spec);
+    let counts = |at: usize| counted.is_some_and(|(first, last)| first < at && at <= last);
     let readings = report.moments.iter().zip(&account.samples);
     let readings: Vec<_> = readings.map(|(moment, sample)| (moment.at_ns, sample.bytes)).collect();
     readings
         .windows(2)
-        .filter(|pair| pair[1].0 > pair[0].0)
-        .map(|pair| {
+        .enumerate()
+        .filter(|(_, pair)| pair[1].0 > pair[0].0)
+        .map(|(index, pair)| {
             let bytes = pair[1].1.saturating_sub(pair[0].1) as f64;
             NetInterval {
                 from_seconds: seconds(pair[0].0),
                 to_seconds: seconds(pair[1].0),
                 bytes_per_second: bytes / seconds(pair[1].0 - pair[0].0),
-                counts: true,
+                counts: counts(index + 1),
             }
         })
         .collect()
@@ -214,7 +260,96 @@ pub fn flags(phase: &str, datagrams: &[NetDatagrams]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use plumb_net::evidence::host::HostReading;
+    use plumb_net::measure::report::{DatagramSample, Moment};
+
     use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn spec() -> TestSpec {
+        let datagrams =
+            DatagramsSpec { is_up: true, rate_bits_per_second: 8_000_000, datagram_bytes: 1_000 };
+        TestSpec {
+            warm_up_ns: 0,
+            duration_ns: SECOND,
+            interval_ns: SECOND / 5,
+            drain_ns: 10 * SECOND,
+            parts: vec![PartSpec::Datagrams(datagrams)],
+        }
+    }
+
+    /// An end that read everything five times a second for three: a thousand datagrams in the first, none after, and
+    /// its thread and the host's softirqs went on.
+    fn end() -> TestReport {
+        let moments = (0..=15_u64).map(|number| {
+            let host =
+                HostReading { host_softirq_ns: number * 40_000_000, ..HostReading::default() };
+            // A reading is a little late.
+            let at_ns = number * SECOND / 5 + if number > 0 { 30_000 } else { 0 };
+            Moment { at_ns, host, ..Moment::default() }
+        });
+        let samples = (0..=15_u64).map(|number| {
+            let datagrams = number.min(5) * 200;
+            DatagramSample { datagrams, bytes: datagrams * 1_000, cpu_ns: number * 1_000_000 }
+        });
+        let account = DatagramsReport {
+            is_up: true,
+            samples: samples.collect(),
+            ..DatagramsReport::default()
+        };
+        TestReport {
+            moments: moments.collect(),
+            parts: vec![PartReport::Datagrams(Box::new(account))],
+            ..TestReport::default()
+        }
+    }
+
+    #[test]
+    fn only_the_time_of_the_stream_counts_among_its_intervals() {
+        let (here, there) = (end(), end());
+        let streams = of(&spec(), &here, Some(&there), None);
+        let counted: Vec<f64> = streams[0]
+            .intervals
+            .iter()
+            .filter(|interval| interval.counts)
+            .map(|interval| interval.bytes_per_second)
+            .collect();
+        assert_eq!((streams[0].intervals.len(), counted.len()), (15, 5));
+        assert!(counted.iter().all(|rate| (rate - 1e6).abs() < 1e3), "{counted:?}");
+    }
+
+    #[test]
+    fn a_datagram_costs_what_the_thread_of_its_side_used_in_the_time_that_counts() {
+        let (here, there) = (end(), end());
+        let streams = of(&spec(), &here, Some(&there), None);
+        let said = &streams[0];
+        let is = |found: Option<f64>, wanted: f64| {
+            assert!(found.is_some_and(|found| (found - wanted).abs() < 1e-9), "{found:?} {wanted}");
+        };
+        is(said.sender_cpu_ns_per_datagram, 5_000.0);
+        is(said.sender_cpu_ns_per_byte, 5.0);
+        is(said.receiver_cpu_ns_per_datagram, 5_000.0);
+        is(said.receiver_cpu_ns_per_byte, 5.0);
+        is(said.sender_softirq_ns_per_byte, 200.0);
+        is(said.receiver_softirq_ns_per_byte, 200.0);
+        // A side whose report is lost has no cost, and two directions no softirqs of their own.
+        let said = &of(&spec(), &here, None, None)[0];
+        assert_eq!(
+            (said.receiver_cpu_ns_per_byte, said.receiver_softirq_ns_per_byte),
+            (None, None)
+        );
+        let mut both = spec();
+        both.parts.push(both.parts[0].clone());
+        let (mut here, mut there) = (end(), end());
+        for report in [&mut here, &mut there] {
+            report.parts.push(report.parts[0].clone());
+        }
+        for said in of(&both, &here, Some(&there), None) {
+            is(said.sender_cpu_ns_per_byte, 5.0);
+            assert_eq!(said.sender_softirq_ns_per_byte.or(said.receiver_softirq_ns_per_byte), None);
+        }
+    }
 
     #[test]
     fn a_receiver_that_did_not_hear_the_end_is_flagged() {

@@ -3,7 +3,7 @@
 //! Left out: each kind of load (`super::flow`, `super::datagrams`, `super::exchange`), and the page.
 
 use plumb_analysis::document::net::{
-    NetCpu, NetDistribution, NetDocument, NetHost, NetMtu, NetPhase, NetProbes,
+    NetAnswers, NetCpu, NetDistribution, NetDocument, NetHost, NetMtu, NetPhase, NetProbes,
 };
 use plumb_base::stats::histogram::Histogram;
 use plumb_net::evidence::host::HostFacts;
@@ -40,11 +40,21 @@ pub fn phase(phase: &Phase, estimate: Option<&Estimate>) -> NetPhase {
         counters_there: there.map(|report| report.counters.clone()).unwrap_or_default(),
         overlapping_tests: overlap.tests,
         overlapping_seconds: seconds(overlap.during_ns),
-        evidence: evidence::of(here, "here")
-            .into_iter()
-            .chain(there.into_iter().flat_map(|report| evidence::of(report, "there")))
-            .collect(),
+        evidence: of_both(here, there, evidence::of),
+        datagram_evidence: of_both(here, there, evidence::of_datagrams),
+        host_evidence: of_both(here, there, evidence::of_host),
     }
+}
+
+/// What both sides noted, this one's first.
+fn of_both<T>(
+    here: &TestReport,
+    there: Option<&TestReport>,
+    of: impl Fn(&TestReport, &str) -> Vec<T>,
+) -> Vec<T> {
+    let mut all = of(here, "here");
+    all.extend(there.into_iter().flat_map(|report| of(report, "there")));
+    all
 }
 
 /// What the document says of a host.
@@ -262,6 +272,13 @@ fn probes(
         round_trips_per_minute: mean_of_most(&application).map(|mean_ns| 60e9 / mean_ns),
         one_way_up,
         one_way_down,
+        there: answers.map(|answers| NetAnswers {
+            received: answers.received,
+            duplicated: answers.duplicated,
+            reordered: answers.reordered,
+            answered: answers.answered,
+            strange: answers.strange,
+        }),
     })
 }
 
@@ -296,4 +313,39 @@ pub(super) fn distribution(encoded: &[u8]) -> Option<NetDistribution> {
         p999_ns: at(0.999),
         max_ns: histogram.max() as f64,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use plumb_net::measure::spec::ProbesSpec;
+
+    use super::*;
+
+    #[test]
+    fn what_the_answering_side_saw_of_the_probes_is_in_the_document() {
+        let spec = TestSpec {
+            warm_up_ns: 0,
+            duration_ns: 1_000_000_000,
+            interval_ns: 1_000_000_000,
+            drain_ns: 0,
+            parts: vec![PartSpec::Probes(ProbesSpec { per_second: 10, datagram_bytes: 64 })],
+        };
+        let of = |part| TestReport { parts: vec![part], ..TestReport::default() };
+        let asked = ProbesReport { sent: 10, answered: 8, ..ProbesReport::default() };
+        let here = of(PartReport::Probes(Box::new(asked)));
+        let there = of(PartReport::Answers(AnswersReport {
+            received: 9,
+            duplicated: 2,
+            reordered: 3,
+            answered: 11,
+            strange: 4,
+            overflowed: 0,
+        }));
+        let said = probes(&spec, &here, Some(&there), None).unwrap();
+        let wanted =
+            NetAnswers { received: 9, duplicated: 2, reordered: 3, answered: 11, strange: 4 };
+        assert_eq!(said.there, Some(wanted));
+        assert_eq!((said.lost_up, said.lost_down), (Some(1), Some(1)));
+        assert_eq!(probes(&spec, &here, None, None).unwrap().there, None);
+    }
 }

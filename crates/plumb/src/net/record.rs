@@ -230,7 +230,8 @@ impl Shelf {
             .with("load", said.name.as_str())
             .with("rate", asked.as_str())
             .with("size", u64::from(stream.datagram_bytes));
-        let rates = stream.intervals.iter().map(|interval| interval.bytes_per_second).collect();
+        let counted = stream.intervals.iter().filter(|interval| interval.counts);
+        let rates = counted.map(|interval| interval.bytes_per_second).collect();
         let counters = BTreeMap::from([
             ("sent".to_owned(), stream.sent.unwrap_or(0)),
             ("received".to_owned(), stream.received.unwrap_or(0)),
@@ -254,6 +255,35 @@ impl Shelf {
         }
         let delay = stream.one_way.as_ref().map(median);
         put("one_way", Unit::Nanoseconds, Better::Lower, delay.into_iter().collect());
+        let costs = [
+            ("cpu.sender", stream.sender_cpu_ns_per_byte),
+            ("cpu.receiver", stream.receiver_cpu_ns_per_byte),
+            ("cpu.sender.datagram", stream.sender_cpu_ns_per_datagram),
+            ("cpu.receiver.datagram", stream.receiver_cpu_ns_per_datagram),
+            ("softirq.sender", stream.sender_softirq_ns_per_byte),
+            ("softirq.receiver", stream.receiver_softirq_ns_per_byte),
+        ];
+        self.add_costs(said, &factors, costs);
+    }
+
+    /// What a byte, or a datagram, cost each side.
+    fn add_costs<const N: usize>(
+        &mut self,
+        said: &NetPhase,
+        factors: &Factors,
+        costs: [(&str, Option<f64>); N],
+    ) {
+        for (name, cost) in costs {
+            let Some(cost) = cost else { continue };
+            let response = Response {
+                experiment: "net.cpu",
+                name,
+                unit: Unit::Nanoseconds,
+                better: Better::Lower,
+                factors: factors.clone(),
+            };
+            self.put(response, block(said, vec![cost]));
+        }
     }
 
     fn add_flow(&mut self, said: &NetPhase, flow: &NetFlow) {
@@ -290,17 +320,7 @@ impl Shelf {
             ("softirq.sender", flow.sender_softirq_ns_per_byte),
             ("softirq.receiver", flow.receiver_softirq_ns_per_byte),
         ];
-        for (name, cost) in costs {
-            let Some(cost) = cost else { continue };
-            let response = Response {
-                experiment: "net.cpu",
-                name,
-                unit: Unit::Nanoseconds,
-                better: Better::Lower,
-                factors: factors.clone(),
-            };
-            self.put(response, block(said, vec![cost]));
-        }
+        self.add_costs(said, &factors, costs);
     }
 
     fn put(&mut self, response: Response<'_>, mut block: Block) {
@@ -401,6 +421,43 @@ mod tests {
         let whole = stored(NetMtu { path_bytes: Some(1_500), ..cut }).expect("a cell");
         assert_eq!((whole.1, whole.2), (vec![1_500.0], Vec::new()));
         assert_eq!(stored(NetMtu::default()), None);
+    }
+
+    #[test]
+    fn datagrams_are_stored_by_what_counts_of_them_and_with_what_they_cost() {
+        let interval = |counts, bytes_per_second| NetInterval {
+            counts,
+            bytes_per_second,
+            ..NetInterval::default()
+        };
+        let stream = NetDatagrams {
+            direction: "up".to_owned(),
+            datagram_bytes: 1_000,
+            received: Some(100),
+            intervals: vec![
+                interval(true, 1e6),
+                interval(true, 2e6),
+                interval(false, 0.0),
+                interval(false, 0.0),
+                interval(false, 0.0),
+            ],
+            sender_cpu_ns_per_byte: Some(2.5),
+            sender_cpu_ns_per_datagram: Some(2_500.0),
+            receiver_softirq_ns_per_byte: Some(0.5),
+            ..NetDatagrams::default()
+        };
+        let mut shelf = Shelf::default();
+        shelf.add_datagrams(&NetPhase::default(), &stream);
+        let stored = |experiment: &str, response: &str| {
+            let mut found = shelf.cells.iter().zip(&shelf.blocks);
+            let is = |cell: &Cell| cell.experiment == experiment && cell.response == response;
+            found.find(|(cell, _)| is(cell)).map(|(_, block)| block.samples.clone())
+        };
+        assert_eq!(stored("net.udp", "received"), Some(vec![1e6, 2e6]));
+        assert_eq!(stored("net.cpu", "cpu.sender"), Some(vec![2.5]));
+        assert_eq!(stored("net.cpu", "cpu.sender.datagram"), Some(vec![2_500.0]));
+        assert_eq!(stored("net.cpu", "cpu.receiver"), None);
+        assert_eq!(stored("net.cpu", "softirq.receiver"), Some(vec![0.5]));
     }
 
     #[test]

@@ -182,6 +182,17 @@ fn put_datagrams(out: &mut String, stream: &NetDatagrams, named: bool, style: St
     if let Some(delay) = &stream.one_way {
         put(out, &format!("their way: {}", one_way(delay)), Ink::Plain, COLUMN, style);
     }
+    if let Some(receiver) = &stream.receiver {
+        // The kernel keeps twice what it takes of what is asked for.
+        let (took, asked) = (receiver.buffer_bytes / 2, receiver.buffer_asked_bytes);
+        if took < asked {
+            let text = format!(
+                "receive buffer{which}: {took} B of {asked} B asked for, as net.core.rmem_max allows"
+            );
+            let ink = if receiver.overflowed > 0 { Ink::Warn } else { Ink::Plain };
+            put(out, &text, ink, COLUMN, style);
+        }
+    }
 }
 
 fn places(places: &NetLossPlaces) -> String {
@@ -257,6 +268,21 @@ fn put_probes(out: &mut String, probes: &NetProbes, style: Style) {
     };
     let ink = if probes.lost > 0 { Ink::Warn } else { Ink::Plain };
     put(out, &lost, ink, COLUMN, style);
+    let there = probes.there.clone().unwrap_or_default();
+    let parts: Vec<String> = [
+        ("doubled on the way up", there.duplicated),
+        // An answer to each copy: what the way down doubled is beyond these.
+        ("doubled on the way down", probes.duplicated.saturating_sub(there.duplicated)),
+        ("out of order on the way up", there.reordered),
+        ("out of order when back", probes.reordered),
+    ]
+    .into_iter()
+    .filter(|(_, count)| *count > 0)
+    .map(|(what, count)| format!("{count} {what}"))
+    .collect();
+    if !parts.is_empty() {
+        put(out, &format!("probes: {}", parts.join(", ")), Ink::Warn, COLUMN, style);
+    }
 }
 
 fn one_way(delay: &NetOneWay) -> String {
@@ -267,31 +293,70 @@ fn one_way(delay: &NetOneWay) -> String {
 }
 
 fn put_cost(out: &mut String, phase: &NetPhase, style: Style) {
-    let mut costs = Vec::new();
-    for flow in &phase.flows {
-        let sides = if flow.direction == "up" { ["here", "there"] } else { ["there", "here"] };
-        let named =
-            if phase.flows.len() > 1 { format!("{} ", flow.direction) } else { String::new() };
-        if let Some(cost) = flow.sender_cpu_ns_per_byte {
-            costs.push(format!("{named}sending {} {}", sides[0], per_gigabyte(cost)));
-        }
-        if let Some(cost) = flow.receiver_cpu_ns_per_byte {
-            costs.push(format!("{named}receiving {} {}", sides[1], per_gigabyte(cost)));
+    let costs = Costs::all(phase);
+    let mut parts = Vec::new();
+    for each in &costs {
+        let sides = if each.direction == "up" { ["here", "there"] } else { ["there", "here"] };
+        let named = if costs.len() > 1 { format!("{} ", each.direction) } else { String::new() };
+        for (what, side, cost, datagram) in [
+            ("sending", sides[0], each.sender, each.sender_datagram),
+            ("receiving", sides[1], each.receiver, each.receiver_datagram),
+        ] {
+            let Some(cost) = cost else { continue };
+            let datagram = datagram.map_or_else(String::new, |ns| format!(" ({} each)", span(ns)));
+            parts.push(format!("{named}{what} {side} {}{datagram}", per_gigabyte(cost)));
         }
     }
-    if costs.is_empty() {
+    if parts.is_empty() {
         return;
     }
-    let text = format!("processor: {}{}", costs.join(", "), softirqs(phase));
+    let text = format!("processor: {}{}", parts.join(", "), softirqs(phase, &costs));
     put(out, &text, Ink::Plain, COLUMN, style);
 }
 
+/// What a byte cost in one direction, in nanoseconds.
+struct Costs<'a> {
+    direction: &'a str,
+    sender: Option<f64>,
+    receiver: Option<f64>,
+    /// For each datagram, where it is datagrams.
+    sender_datagram: Option<f64>,
+    receiver_datagram: Option<f64>,
+    sender_softirq: Option<f64>,
+    receiver_softirq: Option<f64>,
+}
+
+impl<'a> Costs<'a> {
+    /// Of every direction of a phase.
+    fn all(phase: &'a NetPhase) -> Vec<Self> {
+        let flows = phase.flows.iter().map(|flow| Self {
+            direction: &flow.direction,
+            sender: flow.sender_cpu_ns_per_byte,
+            receiver: flow.receiver_cpu_ns_per_byte,
+            sender_datagram: None,
+            receiver_datagram: None,
+            sender_softirq: flow.sender_softirq_ns_per_byte,
+            receiver_softirq: flow.receiver_softirq_ns_per_byte,
+        });
+        let datagrams = phase.datagrams.iter().map(|stream| Self {
+            direction: &stream.direction,
+            sender: stream.sender_cpu_ns_per_byte,
+            receiver: stream.receiver_cpu_ns_per_byte,
+            sender_datagram: stream.sender_cpu_ns_per_datagram,
+            receiver_datagram: stream.receiver_cpu_ns_per_datagram,
+            sender_softirq: stream.sender_softirq_ns_per_byte,
+            receiver_softirq: stream.receiver_softirq_ns_per_byte,
+        });
+        flows.chain(datagrams).collect()
+    }
+}
+
 /// Time in softirqs, which is of whole hosts: for each byte, where one direction had it for itself.
-fn softirqs(phase: &NetPhase) -> String {
+fn softirqs(phase: &NetPhase, costs: &[Costs<'_>]) -> String {
     let each = |side: &str| {
-        let [flow] = phase.flows.as_slice() else { return None };
-        let sends = (flow.direction == "up") == (side == "here");
-        if sends { flow.sender_softirq_ns_per_byte } else { flow.receiver_softirq_ns_per_byte }
+        let [alone] = costs else { return None };
+        let sends = (alone.direction == "up") == (side == "here");
+        if sends { alone.sender_softirq } else { alone.receiver_softirq }
     };
     let sides = [("here", &phase.cpu_here), ("there", &phase.cpu_there)];
     let parts: Vec<String> = sides
@@ -360,7 +425,7 @@ fn put_clocks(out: &mut String, document: &NetDocument, style: Style) {
 
 #[cfg(test)]
 mod tests {
-    use plumb_analysis::document::net::NetCpu;
+    use plumb_analysis::document::net::{NetAnswers, NetCpu, NetDatagramReceiver};
 
     use super::*;
 
@@ -450,12 +515,24 @@ mod tests {
             duplicated: 1,
             jitter_ns: 12_300.0,
             one_way: Some(NetOneWay { least_ns: 1e7, ..Default::default() }),
+            sender_cpu_ns_per_byte: Some(1.5),
+            sender_cpu_ns_per_datagram: Some(2_100.0),
+            receiver: Some(NetDatagramReceiver {
+                buffer_bytes: 425_984,
+                buffer_asked_bytes: 4_000_000,
+                ..Default::default()
+            }),
             ..Default::default()
         };
         let lost = NetDatagrams { direction: "up".to_owned(), ..Default::default() };
         let phase = NetPhase {
             name: "udp-both".to_owned(),
             datagrams: vec![stream, lost],
+            cpu_there: Some(NetCpu {
+                wall_seconds: 4.0,
+                host_softirq_seconds: 0.4,
+                ..Default::default()
+            }),
             ..Default::default()
         };
         let document = NetDocument { phases: vec![phase], ..document() };
@@ -467,11 +544,28 @@ mod tests {
             "out of order: 2 (by 3 at most), doubled: 1, jitter 12.3 µs",
             "their way: p50 10.0 ms",
             "asked for in 0 B each, what came is not known",
+            "receive buffer down: 212992 B of 4000000 B asked for, as net.core.rmem_max allows",
+            "down sending there 1.50 s/GB (2.10 µs each); softirqs of the whole host: there 10% of a processor",
         ] {
             assert!(page.contains(part), "no '{part}' in\n{page}");
         }
         let narrow = render(&document, Style::plain(40));
         assert!(narrow.lines().all(|line| line.chars().count() <= 40), "{narrow}");
+    }
+
+    #[test]
+    fn probes_that_came_twice_or_late_are_told_by_direction_and_others_are_not() {
+        let with = |duplicated, there| {
+            let mut document = document();
+            let probes = document.phases[0].probes.as_mut().unwrap();
+            (probes.duplicated, probes.there) = (duplicated, Some(there));
+            render(&document, Style::plain(120))
+        };
+        let quiet = with(0, NetAnswers { received: 198, answered: 198, ..Default::default() });
+        assert!(!quiet.contains("doubled") && !quiet.contains("out of order"), "{quiet}");
+        let loud = with(5, NetAnswers { duplicated: 2, reordered: 7, ..Default::default() });
+        let wanted = "probes: 2 doubled on the way up, 3 doubled on the way down, 7 out of order on the way up";
+        assert!(loud.contains(wanted), "{loud}");
     }
 
     #[test]

@@ -20,6 +20,7 @@ use crate::measure::bind::Bind;
 use crate::measure::control::Control;
 use crate::measure::report::{DatagramSample, DatagramsReport};
 use crate::measure::spec::{DatagramsSpec, TestSpec};
+use crate::measure::worker::Worker;
 use crate::protocol::token::Token;
 
 /// How long the client announces itself.
@@ -41,6 +42,7 @@ pub struct Half {
     /// What the socket had counted before, where this side receives.
     prepared: Option<Prepared>,
     progress: Progress,
+    worker: Worker,
     samples: Mutex<Vec<DatagramSample>>,
 }
 
@@ -103,6 +105,7 @@ impl Half {
             expectation,
             prepared,
             progress: Progress::new(),
+            worker: Worker::default(),
             samples: Mutex::default(),
         })
     }
@@ -134,11 +137,12 @@ impl Half {
         self.spec.is_up
     }
 
-    /// Datagrams so far, sent or received by this side.
+    /// Datagrams so far, sent or received by this side, and the time of its thread.
     pub fn count(&self) -> DatagramSample {
         DatagramSample {
             datagrams: self.progress.datagrams.load(Ordering::Relaxed),
             bytes: self.progress.bytes.load(Ordering::Relaxed),
+            cpu_ns: self.worker.cpu_ns(),
         }
     }
 
@@ -155,12 +159,14 @@ impl Half {
 
     /// Sends from the beginning of the test, or receives until all have come; until halted.
     pub fn work(&self, control: &Control) -> DatagramsReport {
+        self.worker.begin(1);
         let mut report = DatagramsReport { is_up: self.spec.is_up, ..DatagramsReport::default() };
         let error = match self.prepared {
             Some(prepared) => self.receive(prepared, control, &mut report).err(),
             None => self.send(control, &mut report).err(),
         };
         report.error = error;
+        self.worker.end();
         report
     }
 

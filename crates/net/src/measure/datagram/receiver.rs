@@ -159,8 +159,10 @@ pub struct ReceiverReport {
     pub overflow: u64,
     /// Whether the kernel joined datagrams, each such drop then being of one or more.
     pub joined: bool,
-    /// Bytes of the socket's buffer.
+    /// Bytes of the socket's buffer as its kernel keeps it: twice what it took of what was asked for.
     pub buffer_bytes: u64,
+    /// Bytes that were asked for.
+    pub buffer_asked_bytes: u64,
     /// What else this host dropped meanwhile.
     pub drops: Drops,
     /// Datagrams that were not of this stream.
@@ -408,6 +410,7 @@ impl<'a> Stream<'a> {
             overflow,
             joined: self.joined,
             buffer_bytes,
+            buffer_asked_bytes: self.expectation.buffer_bytes() as u64,
             drops: Drops::read().since(drops_before),
             foreign: self.foreign,
             calls: self.calls,
