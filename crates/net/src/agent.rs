@@ -30,11 +30,13 @@ use crate::transport::{Event, Pump, Stream};
 
 pub mod addresses;
 mod budget;
+mod neighbours;
 mod overlap;
 
 #[cfg(test)]
 mod tests;
 
+use neighbours::Neighbours;
 use overlap::Ledger;
 
 /// What an agent allows.
@@ -243,14 +245,19 @@ impl Agent {
         let is_abandoned = Arc::<AtomicBool>::default();
         let is_told = tells_of_its_client(spec);
         let (is_alone, mut standstill) = (Arc::clone(&is_abandoned), Standstill::new(now(), spec));
+        let process = neighbours::own_process();
         let work = move || {
+            let mut neighbours = None;
             let mut report = course.run(&mut |progress| {
+                let show = || Neighbours::open(process, running.began_ns()?).into();
+                neighbours = neighbours.take().or_else(show);
+                neighbours.iter_mut().for_each(Neighbours::hear);
                 standstill.note(now(), &progress);
                 if is_told && is_alone.load(Ordering::Relaxed) && standstill.has_lasted(now()) {
                     running.halt();
                 }
             });
-            report.overlap = agent.overlap_of(&running);
+            report.overlap = agent.overlap_of(&running, neighbours);
             drop(place);
             let kept = agent.limits.kept;
             if kept > Span::ZERO {
@@ -264,10 +271,11 @@ impl Agent {
         Ok((ready, UnderWay { token, control, is_abandoned }))
     }
 
-    fn overlap_of(&self, control: &Control) -> Overlap {
-        control.began_ns().map_or_else(Overlap::default, |began_ns| {
-            self.state().ledger.close(began_ns, steady_ns())
-        })
+    fn overlap_of(&self, control: &Control, neighbours: Option<Neighbours>) -> Overlap {
+        let Some(began_ns) = control.began_ns() else { return Overlap::default() };
+        let ended_ns = steady_ns();
+        let elsewhere = neighbours.map(|neighbours| neighbours.close(ended_ns)).unwrap_or_default();
+        self.state().ledger.close(began_ns, ended_ns, &elsewhere)
     }
 
     fn welcome(&self) -> Welcome {

@@ -20,8 +20,13 @@ impl Ledger {
         self.running.push(began_ns);
     }
 
-    /// Notes that a test has ended, and says with which others it overlapped.
-    pub(super) fn close(&mut self, began_ns: u64, ended_ns: u64) -> Overlap {
+    /// Notes that a test has ended, and says with which others it overlapped: these of other agents among them.
+    pub(super) fn close(
+        &mut self,
+        began_ns: u64,
+        ended_ns: u64,
+        elsewhere: &[(u64, u64)],
+    ) -> Overlap {
         if let Some(place) = self.running.iter().position(|&began| began == began_ns) {
             self.running.swap_remove(place);
         }
@@ -31,6 +36,7 @@ impl Ledger {
             .iter()
             .copied()
             .chain(running)
+            .chain(elsewhere.iter().copied())
             .map(|(from, to)| (from.max(began_ns), to.min(ended_ns)))
             .filter(|(from, to)| from < to)
             .collect();
@@ -57,9 +63,9 @@ mod tests {
         for began in [0, 40, 50] {
             ledger.open(began);
         }
-        assert_eq!(ledger.close(40, 60), Overlap { tests: 2, during_ns: 20 });
-        assert_eq!(ledger.close(50, 90), Overlap { tests: 2, during_ns: 40 });
-        assert_eq!(ledger.close(0, 100), Overlap { tests: 2, during_ns: 50 });
+        assert_eq!(ledger.close(40, 60, &[]), Overlap { tests: 2, during_ns: 20 });
+        assert_eq!(ledger.close(50, 90, &[]), Overlap { tests: 2, during_ns: 40 });
+        assert_eq!(ledger.close(0, 100, &[]), Overlap { tests: 2, during_ns: 50 });
         assert!(ledger.running.is_empty() && ledger.over.is_empty());
     }
 
@@ -67,8 +73,16 @@ mod tests {
     fn a_test_alone_overlaps_with_nothing() {
         let mut ledger = Ledger::default();
         ledger.open(5);
-        assert_eq!(ledger.close(5, 10), Overlap::default());
+        assert_eq!(ledger.close(5, 10, &[]), Overlap::default());
         ledger.open(11);
-        assert_eq!(ledger.close(11, 20), Overlap::default());
+        assert_eq!(ledger.close(11, 20, &[]), Overlap::default());
+    }
+
+    #[test]
+    fn tests_of_other_agents_count_as_far_as_they_ran_beside_it() {
+        let mut ledger = Ledger::default();
+        ledger.open(10);
+        let elsewhere = [(0, 5), (0, 15), (12, 20), (30, 99)];
+        assert_eq!(ledger.close(10, 40, &elsewhere), Overlap { tests: 3, during_ns: 20 });
     }
 }

@@ -179,3 +179,29 @@ fn a_path_that_dies_in_the_middle_leaves_two_half_open_connections_that_both_sid
     assert!(!found["phases"][0]["flows"].as_array().unwrap().is_empty(), "{found}");
     daemon.settles(before);
 }
+
+#[test]
+fn clients_with_an_agent_each_on_one_host_are_told_that_they_shared_it() {
+    let Some(hosts) = Hosts::new() else { return };
+    let via = hosts.via();
+    let words = |time| {
+        let what = ["--only", "up", "--mtu=0s", "--rate", "20mbit", "--no-store", "--json"];
+        let words = [&["net", "--via", &via, "10.77.0.2", "-t", time, "--warm-up=0s"], &what[..]];
+        words.concat()
+    };
+    let first = hosts.start(&words("5s"));
+    let list = || std::fs::read_to_string("/proc/thread-self/net/unix").unwrap();
+    until("the first test runs", || hosts.bed.in_b(list).unwrap().contains("@plumb.test."));
+    let second = hosts.plumb(&words("500ms"));
+    let first = first.wait_with_output().unwrap();
+    for output in [second, first] {
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        let found = document(std::str::from_utf8(&output.stdout).unwrap());
+        let phase = &found["phases"][0];
+        assert_eq!(phase["overlapping_tests"], 1, "{phase}");
+        assert!(phase["overlapping_seconds"].as_f64().unwrap() > 0.0);
+        assert!(found["flags"].to_string().contains("other test(s)"), "{}", found["flags"]);
+    }
+    assert!(!hosts.bed.in_b(list).unwrap().contains("@plumb.test."), "nothing is left");
+}
