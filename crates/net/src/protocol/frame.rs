@@ -73,6 +73,12 @@ impl Deframer {
         Ok(Some(&self.pending[start..start + len]))
     }
 
+    /// Bytes of the frame that has begun to come, once its length has.
+    pub fn announced(&self) -> Option<usize> {
+        let (header, _) = self.pending().split_first_chunk::<HEADER_BYTES>()?;
+        usize::try_from(u32::from_le_bytes(*header)).ok()
+    }
+
     /// Bytes that came and were not handed out.
     pub fn pending(&self) -> &[u8] {
         &self.pending[self.taken..]

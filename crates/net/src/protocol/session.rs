@@ -47,6 +47,14 @@ impl Default for Timing {
     }
 }
 
+impl Timing {
+    /// How long so many bytes may be on their way, beside what an answer may take: a control connection carries at least
+    /// 100 kb/s.
+    fn of_bytes(bytes: usize) -> Span {
+        Span::from_us(80) * u64::try_from(bytes).unwrap_or(u64::MAX / 80_000_000)
+    }
+}
+
 /// Why a session ended before its time, and what it was doing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("while {during}: {fault}")]

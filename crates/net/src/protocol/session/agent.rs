@@ -182,8 +182,8 @@ impl AgentSession {
     /// The test is over, and this is its report.
     pub fn finished(&mut self, now: Instant, report: TestReport) {
         let (State::Running { test } | State::Prepared { test, .. }) = self.state else { return };
-        self.line.say(now, &Message::Report { test, report: Box::new(report) });
-        self.enter(now, State::Reporting { test }, self.line.timing.answer);
+        let within = self.report(now, test, Box::new(report));
+        self.enter(now, State::Reporting { test }, within);
     }
 
     /// What the shelf holds of the report that was asked for.
@@ -192,8 +192,8 @@ impl AgentSession {
         let timing = self.line.timing;
         match found {
             Found::Report(report) => {
-                self.line.say(now, &Message::Report { test: 0, report });
-                self.enter(now, State::Reporting { test: 0 }, timing.answer);
+                let within = self.report(now, 0, report);
+                self.enter(now, State::Reporting { test: 0 }, within);
             }
             Found::Nothing => {
                 self.line.say(now, &Message::Refused(Refusal::NoReport));
@@ -203,6 +203,13 @@ impl AgentSession {
                 self.state = State::Fetching { token, again: Some(now + LOOK_AGAIN) };
             }
         }
+    }
+
+    /// Sends a report: how long it may be on its way and be acknowledged.
+    fn report(&mut self, now: Instant, test: u32, report: Box<TestReport>) -> Span {
+        self.line.say(now, &Message::Report { test, report });
+        let bytes = self.line.out.back().map_or(0, Vec::len);
+        self.line.timing.answer + Timing::of_bytes(bytes)
     }
 
     /// Refuses whoever is there, and ends.
@@ -265,6 +272,12 @@ impl AgentSession {
     /// Whether nothing more happens.
     pub fn is_over(&self) -> bool {
         self.state == State::Over
+    }
+
+    /// When the state has lasted too long.
+    #[cfg(test)]
+    pub(crate) const fn deadline_of_state(&self) -> Instant {
+        self.until
     }
 
     /// What it is doing, for errors and logs.

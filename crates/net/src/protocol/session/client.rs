@@ -75,6 +75,8 @@ pub struct ClientSession {
     state: State,
     since: Instant,
     until: Instant,
+    /// The same without the time of a report that has begun to come.
+    due: Instant,
     actions: VecDeque<Action>,
     tests: u32,
 }
@@ -87,6 +89,7 @@ impl ClientSession {
             state: State::Hello,
             since: now,
             until: now + timing.hello,
+            due: now + timing.hello,
             actions: VecDeque::new(),
             tests: 0,
         }
@@ -156,6 +159,12 @@ impl ClientSession {
                 Ok(Heard::Message(message)) => self.handle_message(now, message),
                 Err(fault) => self.fail(fault),
             }
+        }
+        if self.state.takes_report()
+            && let Some(bytes) = self.line.deframer.announced()
+        {
+            // Once for each report, however long it takes: its length was refused if it cannot be.
+            self.until = self.due + Timing::of_bytes(bytes);
         }
     }
 
@@ -255,6 +264,7 @@ impl ClientSession {
         self.state = state;
         self.since = now;
         self.until = now + within;
+        self.due = self.until;
     }
 
     fn fail(&mut self, fault: Fault) {

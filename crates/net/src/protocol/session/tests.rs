@@ -305,6 +305,30 @@ pub(crate) fn messages() -> Vec<Message> {
 }
 
 #[test]
+fn a_long_report_has_the_time_that_a_slow_path_needs_and_no_more() {
+    // Three megabytes, of which a few have come, at the client that has asked for them to be sent.
+    let bytes = [&3_000_000_u32.to_le_bytes()[..], &[0; 100]].concat();
+    let mut session = client_in(6);
+    let Timing { answer, silence, .. } = Timing::default();
+    let mut now = Instant::ORIGIN;
+    session.handle_bytes(now, &bytes);
+    let end = now + answer + Span::from_secs(240);
+    while now < end {
+        assert!(!session.is_over(), "{now:?}");
+        now += silence.min(end - now) / 2 + Span::from_ms(1);
+        session.handle_bytes(now, &[0]);
+        session.handle_timeout(now);
+    }
+    assert!(session.is_over());
+    // The agent gives as much to be read and acknowledged.
+    let counters = (0..40_000).map(|number| (format!("{number:040}"), 1)).collect();
+    let report = TestReport { counters, ..TestReport::default() };
+    let mut session = agent_in(4);
+    session.finished(at(0), report);
+    assert!(session.deadline_of_state() > at(0) + answer + Span::from_secs(100));
+}
+
+#[test]
 fn every_message_in_every_state_is_taken_or_ends_the_session_with_its_name() {
     for state in 0..AGENT_STATES {
         for message in messages() {
