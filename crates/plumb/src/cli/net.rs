@@ -38,6 +38,36 @@ mod watch;
 /// How long finding the path's MTU may take, unless it is said.
 const MTU_USUAL: Span = Span::from_secs(1);
 
+/// What is of measurements with an agent, and of nothing else.
+const OF_AGENTS: [&str; 26] = [
+    "via",
+    "to",
+    "install",
+    "time",
+    "idle",
+    "warm_up",
+    "only",
+    "streams",
+    "congestion",
+    "window",
+    "block",
+    "seat",
+    "rate",
+    "udp",
+    "udp_size",
+    "mtu",
+    "probes",
+    "probe_size",
+    "interval",
+    "drain",
+    "rounds",
+    "watch",
+    "exchange",
+    "request",
+    "response",
+    "connect_each",
+];
+
 /// Measure what is between this host and another: rate, latency idle and under load, loss, and cost
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
@@ -73,6 +103,7 @@ pub struct Net {
     measure: MeasureOptions,
     /// Pair with the agent that listens on HOST, by the token that it printed
     #[arg(long, value_name = "TOKEN", requires = "host", help_heading = "Reaching it")]
+    #[arg(conflicts_with_all = OF_AGENTS)]
     pair: Option<String>,
     #[command(flatten)]
     exchange: exchange::ExchangeOptions,
@@ -279,14 +310,15 @@ impl Net {
         if let Some(page) = &self.page.http {
             self.alone("--http", page, "the page alone: plumb net --http URL")?;
             let keeping = (!self.measure.no_store).then_some(global);
-            return self.page.perform(page, keeping, output);
+            return self.page.perform(page, self.family(), keeping, output);
         }
         if let Some(target) = self.stamp.target() {
             self.alone("--stamp", target, "the reflector alone: plumb net --stamp HOST")?;
-            return self.stamp.perform(target, output);
+            return self.stamp.perform(target, self.family(), output);
         }
         if let (Some(token), Some(host)) = (&self.pair, &self.host) {
-            return pair::pair(host.strip_prefix("tls:").unwrap_or(host), token, output);
+            let host = host.strip_prefix("tls:").unwrap_or(host);
+            return pair::pair(host, self.family(), token, output);
         }
         self.between_hosts(global, output)
     }
@@ -304,6 +336,13 @@ impl Net {
         if wanted.is_empty() {
             return Err(Problem::usage("nothing is left to measure")
                 .fix("leave --only, --idle or --probes away"));
+        }
+        if wanted.udp.is_some() && wanted.directions.is_empty() {
+            return Err(Problem::usage("--udp is of a direction, and none is to be measured")
+                .because(
+                    "with --exchange or --only, directions are measured where --only names them",
+                )
+                .fix("add --only down,up, or leave --udp away"));
         }
         let rates = DatagramsSpec::RATE_MIN..=DatagramsSpec::RATE_MAX;
         if wanted.udp.is_some_and(|paced| !rates.contains(&paced.rate_bits_per_second)) {

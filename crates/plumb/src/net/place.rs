@@ -102,6 +102,22 @@ pub enum Family {
 }
 
 impl Family {
+    /// Of the addresses of a name those of the family that is wanted.
+    ///
+    /// # Errors
+    /// It has none of it.
+    pub fn of(self, name: &str, found: &[SocketAddr]) -> Result<Vec<SocketAddr>, Problem> {
+        let wanted: Vec<SocketAddr> =
+            found.iter().copied().filter(|address| self.takes(address.ip())).collect();
+        if wanted.is_empty() && !found.is_empty() {
+            let others: Vec<String> = found.iter().map(|&address| zoned(address)).collect();
+            return Err(Problem::usage(format!("'{name}' has no address of that family"))
+                .because(format!("its addresses are {}", others.join(", ")))
+                .fix("leave -4 or -6 away"));
+        }
+        Ok(wanted)
+    }
+
     const fn takes(self, ip: IpAddr) -> bool {
         match self {
             Self::Any => true,
@@ -129,11 +145,9 @@ pub fn resolve(name: &str, family: Family) -> Result<SocketAddr, Problem> {
                 "add the interface that leads there: '{bare}%eth0'; 'ip link' shows them"
             )));
     }
-    found.iter().copied().find(|address| family.takes(address.ip())).ok_or_else(|| {
-        let others: Vec<String> = found.iter().map(|&address| zoned(address)).collect();
-        Problem::usage(format!("'{bare}' has no address of that family"))
-            .because(format!("its addresses are {}", others.join(", ")))
-            .fix("leave -4 or -6 away")
+    let wanted = family.of(bare, &found)?;
+    wanted.first().copied().ok_or_else(|| {
+        Problem::usage(format!("'{bare}' has no address")).fix("check the name, or give an address")
     })
 }
 

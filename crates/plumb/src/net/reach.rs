@@ -2,11 +2,12 @@
 //!
 //! Left out: how a host is named (`super::place`).
 
-use std::io;
+use std::io::{self, IsTerminal as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use plumb_base::time::Span;
 use plumb_host::said::Said;
 use plumb_net::client::{Client, ClientError};
 use plumb_net::protocol::session::{Fault, Timing};
@@ -18,6 +19,8 @@ use crate::problem::{Exit, Problem};
 
 /// Where `--install` puts the program, below the home directory there.
 pub const CACHED: &str = ".cache/plumb/plumb";
+/// How long a person may take to answer what ssh asks.
+const ASKED: Span = Span::from_secs(120);
 /// What the remote shell says when it has no plumb.
 pub(super) const ABSENT: &str = "plumb-is-not-here";
 
@@ -164,13 +167,21 @@ fn start(place: &Place, ssh: &[String], program: &str) -> Result<Reached, Proble
     })?;
     let stream = Stream::of_child(&starter.child, &place.asked)
         .map_err(|error| Problem::trouble("the agent's streams are gone").because(error))?;
-    match Client::connect(stream, program, Timing::default()) {
+    match Client::connect(stream, program, timing(place)) {
         Ok(client) => Ok(Reached { client, starter }),
         Err(error) => {
             let (status, said) = starter.end();
             Err(explain(place, &error, status, &said))
         }
     }
+}
+
+/// How long each thing may take. A person at a terminal may be asked by ssh whether it is the right host, for a password
+/// and more; a host that is not there ends ssh itself long before.
+fn timing(place: &Place) -> Timing {
+    let usual = Timing::default();
+    let may_be_asked = matches!(place.way, Way::Ssh { .. }) && io::stdin().is_terminal();
+    Timing { hello: if may_be_asked { ASKED } else { usual.hello }, ..usual }
 }
 
 /// Why there is no agent, in the order of what is most telling.
@@ -185,7 +196,15 @@ fn explain(place: &Place, error: &ClientError, status: Option<ExitStatus>, said:
         ClientError::Session(session) if matches!(session.fault, Fault::Closed | Fault::Hello(_))
     );
     if !ended {
-        let problem = of_client(error);
+        let is_late = matches!(error, ClientError::Session(session) if matches!(session.fault, Fault::Late(_)));
+        let problem = match &place.way {
+            // It leads a group of its own, to which the terminal is closed.
+            Way::Via(_) if is_late => of_client(error).fix(
+                "the command of --via may ask for nothing, as no terminal is open to it: give it a key that needs no \
+                 password; or the other side hangs",
+            ),
+            _ => of_client(error),
+        };
         return if last.is_empty() { problem } else { problem.because(last) };
     }
     if let Some(problem) = of_words(place, status.and_then(|status| status.code()), said) {

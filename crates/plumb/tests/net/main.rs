@@ -210,6 +210,11 @@ fn what_is_not_there_is_named_with_its_fix() {
     let ended = ["net", "--via", "echo no such box >&2; exit 3", "127.0.0.1"];
     bench.refused(&ended, &["ended with 3", "no agent answered", "no such box", "fix:"]);
     bench.refused(&["net", "fe80::1"], &["on which link", "fe80::1%eth0"]);
+    let both = ["net", "--via", "false", "127.0.0.1", "--exchange", "tcp", "--udp", "1mbit"];
+    bench.refused(&both, &["--udp is of a direction", "--only down,up"]);
+    bench.refused(&["net", "--stamp", "127.0.0.1", "-6"], &["no address of that family"]);
+    bench.refused(&["net", "--http", "127.0.0.1", "-6"], &["no address of that family"]);
+    bench.refused(&["net", "--stamp", "127.0.0.1", "-t", "30s"], &["cannot be used with"]);
     bench.refused(&["net", "--iperf3", "127.0.0.1:7"], &["127.0.0.1 --port 7"]);
     bench.refused(&["net", "-oProxyCommand=x"], &["unexpected argument"]);
     bench.refused(&["net", "--via", &agent(), "127.0.0.1", "--watch"], &["no terminal", "fix:"]);

@@ -22,6 +22,7 @@ use super::kept;
 use crate::cli::Global;
 use crate::cli::output::{Failure, Output};
 use crate::net::page;
+use crate::net::place::Family;
 use crate::problem::{Exit, Problem};
 
 /// How a page is measured.
@@ -29,6 +30,7 @@ use crate::problem::{Exit, Problem};
 pub struct HttpOptions {
     /// Measure one page and its images over every version of HTTP: a URL, or a host where `plumb agent --http` runs
     #[arg(long, value_name = "URL|HOST", help_heading = "A page")]
+    #[arg(conflicts_with_all = super::OF_AGENTS)]
     pub http: Option<String>,
     /// Only these ways: one-each, keep-alive, pipelined, http2, http3 [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "http")]
@@ -61,6 +63,7 @@ impl HttpOptions {
     pub fn perform(
         &self,
         url: &str,
+        family: Family,
         keeping: Option<&Global>,
         output: &Output,
     ) -> Result<Exit, Failure> {
@@ -73,7 +76,7 @@ impl HttpOptions {
             None if self.insecure || target.is_plumb => Trust::Anybody,
             None => Trust::Web,
         };
-        let address = choose(&target)?;
+        let address = choose(&target, family)?;
         let seed =
             Seed(clock::entropy().map_err(|error| {
                 Problem::trouble("the system gives no random seed").because(error)
@@ -141,12 +144,13 @@ impl HttpOptions {
 }
 
 /// The first address of the target that takes a connection; of those that do not, the first.
-fn choose(target: &Target) -> Result<SocketAddr, Problem> {
+fn choose(target: &Target, family: Family) -> Result<SocketAddr, Problem> {
     let addresses = target.resolve().map_err(|error| {
         Problem::trouble(format!("'{}' has no address", target.host))
             .because(error)
             .fix("check the spelling, or write the address itself")
     })?;
+    let addresses = family.of(&target.host, &addresses)?;
     let patience = std::time::Duration::from_secs(3);
     let answers =
         |address: &&SocketAddr| std::net::TcpStream::connect_timeout(address, patience).is_ok();

@@ -9,13 +9,14 @@ use plumb_net::secure::{ConnectError, Remote, SecureStream, connect};
 use crate::cli::agent::address;
 use crate::cli::keys;
 use crate::cli::output::{Failure, Output};
+use crate::net::place::Family;
 use crate::problem::{Exit, Problem};
 
 /// The agent that `host` names, with its port.
 ///
 /// # Errors
 /// A name without an address.
-pub fn remote(host: &str) -> Result<Remote, Problem> {
+pub fn remote(host: &str, family: Family) -> Result<Remote, Problem> {
     let (host, port) = address::host_and_port(host, plumb_net::secure::DEFAULT_PORT)?;
     let fault = |error: &dyn ToString| {
         Problem::trouble(format!("'{host}' has no address"))
@@ -24,6 +25,7 @@ pub fn remote(host: &str) -> Result<Remote, Problem> {
     };
     let found = std::net::ToSocketAddrs::to_socket_addrs(&(host.as_str(), port));
     let addresses: Vec<_> = found.map_err(|error| fault(&error))?.collect();
+    let addresses = family.of(&host, &addresses)?;
     if addresses.is_empty() {
         return Err(fault(&"the resolver knows none"));
     }
@@ -36,11 +38,11 @@ pub fn remote(host: &str) -> Result<Remote, Problem> {
 ///
 /// # Errors
 /// The agent refuses, or is not there.
-pub fn pair(host: &str, token: &str, output: &Output) -> Result<Exit, Failure> {
+pub fn pair(host: &str, family: Family, token: &str, output: &Output) -> Result<Exit, Failure> {
     let token = token
         .parse()
         .map_err(|error: NoToken| Problem::from_message(&error.to_string(), Exit::Usage))?;
-    let remote = remote(host)?;
+    let remote = remote(host, family)?;
     let fingerprint =
         connect::pair(&keys::identity()?, &keys::peers()?, &remote, &keys::own_name(), &token)
             .map_err(|error| problem(&error))?;
@@ -60,7 +62,7 @@ pub fn pair(host: &str, token: &str, output: &Output) -> Result<Exit, Failure> {
 /// # Errors
 /// It was not, refuses, or is not there.
 pub fn connect(host: &str) -> Result<SecureStream, Problem> {
-    let remote = remote(host)?;
+    let remote = remote(host, Family::Any)?;
     connect::connect(&keys::identity()?, &keys::peers()?, &remote).map_err(|error| problem(&error))
 }
 

@@ -23,6 +23,7 @@ use plumb_report::terminal;
 
 use crate::cli::agent::address::host_and_port;
 use crate::cli::output::{Failure, Output};
+use crate::net::place::Family;
 use crate::problem::{Exit, Problem};
 
 /// Keys of fewer bytes are found by trying.
@@ -40,7 +41,7 @@ const SPACING_MAX: Span = Span::from_secs(3_600);
 #[command(next_help_heading = "STAMP (RFC 8762)")]
 pub struct StampSender {
     /// Ask a STAMP reflector instead, which may be a router's: nothing of plumb is needed there
-    #[arg(long, value_name = "HOST[:PORT]")]
+    #[arg(long, value_name = "HOST[:PORT]", conflicts_with_all = super::OF_AGENTS)]
     stamp: Option<String>,
     /// How many questions [default: 100]
     #[arg(long, value_name = "N", requires = "stamp")]
@@ -85,8 +86,8 @@ impl StampSender {
     ///
     /// # Errors
     /// An unknown host, no key, or nothing answered.
-    pub fn perform(&self, target: &str, output: &Output) -> Result<Exit, Failure> {
-        let address = resolve(target)?;
+    pub fn perform(&self, target: &str, family: Family, output: &Output) -> Result<Exit, Failure> {
+        let address = resolve(target, family)?;
         let key = self.key.as_deref().map(read_key).transpose()?;
         let plan = Plan {
             count: self.questions()?,
@@ -140,16 +141,16 @@ fn session_id() -> Result<u16, Problem> {
 }
 
 /// The address of `host`, `host:port`, `[address]:port` or an address alone, with a zone or without.
-fn resolve(target: &str) -> Result<SocketAddr, Problem> {
+fn resolve(target: &str, family: Family) -> Result<SocketAddr, Problem> {
     let (host, port) = host_and_port(target, stamp::PORT)?;
     let unknown = || {
         Problem::usage(format!("the host '{host}' is not known")).fix(
             "check the name, or give an address; a link-local one with its zone, as fe80::1%eth0",
         )
     };
-    let mut addresses =
-        (host.as_str(), port).to_socket_addrs().map_err(|error| unknown().because(error))?;
-    addresses.next().ok_or_else(unknown)
+    let found = (host.as_str(), port).to_socket_addrs();
+    let found: Vec<SocketAddr> = found.map_err(|error| unknown().because(error))?.collect();
+    family.of(&host, &found)?.first().copied().ok_or_else(unknown)
 }
 
 fn connect(address: SocketAddr) -> Result<UdpSocket, Problem> {
@@ -312,12 +313,12 @@ mod tests {
 
     #[test]
     fn targets_are_taken_as_people_write_them() {
-        assert_eq!(resolve("127.0.0.1").unwrap().to_string(), "127.0.0.1:862");
-        assert_eq!(resolve("127.0.0.1:8620").unwrap().to_string(), "127.0.0.1:8620");
-        assert_eq!(resolve("::1").unwrap().to_string(), "[::1]:862");
-        assert_eq!(resolve("[::1]:8620").unwrap().to_string(), "[::1]:8620");
-        assert!(resolve("127.0.0.1:99999").is_err());
-        assert!(resolve("no-such-host.invalid").is_err());
+        assert_eq!(resolve("127.0.0.1", Family::Any).unwrap().to_string(), "127.0.0.1:862");
+        assert_eq!(resolve("127.0.0.1:8620", Family::Any).unwrap().to_string(), "127.0.0.1:8620");
+        assert_eq!(resolve("::1", Family::Any).unwrap().to_string(), "[::1]:862");
+        assert_eq!(resolve("[::1]:8620", Family::Any).unwrap().to_string(), "[::1]:8620");
+        assert!(resolve("127.0.0.1:99999", Family::Any).is_err());
+        assert!(resolve("no-such-host.invalid", Family::Any).is_err());
     }
 
     #[test]
