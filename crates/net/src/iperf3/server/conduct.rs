@@ -201,8 +201,31 @@ impl Conduct<'_> {
             why: format!("the control connection broke: {error}"),
             fault: Fault::CLOSED,
         };
-        self.control.set_write_timeout(Some(Span::from_secs(10).into())).map_err(broken)?;
-        (&self.control).write_all(bytes).map_err(broken)
+        self.control.set_write_timeout(Some(NAP.into())).map_err(broken)?;
+        // All of it has a time, however little is read at once: 10 s, and those of a path of 100 kb/s.
+        let least = Span::from_us(80) * u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        let mut until = now() + Span::from_secs(10) + least;
+        let mut is_stopping = false;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            if !is_stopping && self.shared.stopping.load(Ordering::Relaxed) {
+                (is_stopping, until) = (true, until.min(now() + Span::from_secs(1)));
+            }
+            if now() >= until {
+                return Err(broken(io::ErrorKind::TimedOut.into()));
+            }
+            match (&self.control).write(rest) {
+                Ok(0) => return Err(broken(io::ErrorKind::WriteZero.into())),
+                Ok(written) => rest = rest.get(written..).unwrap_or_default(),
+                Err(error) => match error.kind() {
+                    io::ErrorKind::WouldBlock
+                    | io::ErrorKind::TimedOut
+                    | io::ErrorKind::Interrupted => {}
+                    _ => return Err(broken(error)),
+                },
+            }
+        }
+        Ok(())
     }
 
     /// Waits for the client's next bytes, for so long at most.
