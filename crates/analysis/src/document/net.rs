@@ -511,12 +511,12 @@ pub struct NetDistribution {
     pub mean_ns: f64,
     /// Half are no longer.
     pub p50_ns: f64,
-    /// Nine in ten.
-    pub p90_ns: f64,
-    /// Ninety-nine in a hundred.
-    pub p99_ns: f64,
-    /// 999 in a thousand.
-    pub p999_ns: f64,
+    /// Nine in ten; null where fewer than 36 are too few to say.
+    pub p90_ns: Option<f64>,
+    /// Ninety-nine in a hundred; null where fewer than 368 are too few to say.
+    pub p99_ns: Option<f64>,
+    /// 999 in a thousand; null where fewer than 3,688 are too few to say.
+    pub p999_ns: Option<f64>,
     /// The longest.
     pub max_ns: f64,
 }

@@ -6,6 +6,7 @@ use plumb_analysis::document::net::{
     NetAnswers, NetCpu, NetDistribution, NetDocument, NetHost, NetMtu, NetPhase, NetProbes,
 };
 use plumb_base::stats::histogram::Histogram;
+use plumb_base::stats::quantile::samples_needed;
 use plumb_net::evidence::host::HostFacts;
 use plumb_net::measure::delay::Estimate;
 use plumb_net::measure::report::{
@@ -146,8 +147,9 @@ pub fn flags(document: &NetDocument) -> Vec<String> {
             if probes.refused.values().sum::<u64>() > 0 {
                 flags.push(format!("{name}: this host's kernel refused some probes"));
             }
-            let late = probes.lateness.as_ref().map_or(0.0, |lateness| lateness.p99_ns);
-            let whole = probes.application.as_ref().map_or(f64::INFINITY, |whole| whole.p99_ns);
+            let late = probes.lateness.as_ref().and_then(|late| late.p99_ns).unwrap_or(0.0);
+            let whole = probes.application.as_ref().and_then(|whole| whole.p99_ns);
+            let whole = whole.unwrap_or(f64::INFINITY);
             if late > 0.2 * whole {
                 flags.push(format!(
                     "{name}: probes left late (one in a hundred by {:.2} ms or more), so what an application \
@@ -162,7 +164,7 @@ pub fn flags(document: &NetDocument) -> Vec<String> {
         flags.extend(phase.flows.iter().flat_map(|each| flow::window_flags(phase, each)));
         if phase.overlapping_tests > 0 {
             flags.push(format!(
-                "{name}: the agent ran {} other test(s) for {:.1} s of it",
+                "{name}: {} other test(s) ran on the agent's host for {:.1} s of it",
                 phase.overlapping_tests, phase.overlapping_seconds
             ));
         }
@@ -302,15 +304,17 @@ fn mean_of_most(histogram: &Histogram) -> Option<f64> {
 pub(super) fn distribution(encoded: &[u8]) -> Option<NetDistribution> {
     let histogram = Histogram::decode(encoded).ok().filter(|histogram| !histogram.is_empty())?;
     let at = |p: f64| histogram.quantile(p) as f64;
+    // Rule 13: what so few cannot tell is not told.
+    let told = |p: f64| (histogram.len() >= samples_needed(p, 0.95)).then(|| at(p));
     let sum: f64 = histogram.iter_recorded().map(|(value, n)| value as f64 * n as f64).sum();
     Some(NetDistribution {
         n: histogram.len(),
         min_ns: histogram.min() as f64,
         mean_ns: sum / histogram.len() as f64,
         p50_ns: at(0.5),
-        p90_ns: at(0.9),
-        p99_ns: at(0.99),
-        p999_ns: at(0.999),
+        p90_ns: told(0.9),
+        p99_ns: told(0.99),
+        p999_ns: told(0.999),
         max_ns: histogram.max() as f64,
     })
 }

@@ -71,8 +71,9 @@ fn responses(report: &TestReport) -> Option<&ResponsesReport> {
 
 /// What a reader must know before believing the numbers of a phase.
 pub(super) fn flag(name: &str, exchange: &NetExchange) -> Option<String> {
-    let late = exchange.lateness.as_ref().map_or(0.0, |lateness| lateness.p99_ns);
-    let whole = exchange.latency.as_ref().map_or(f64::INFINITY, |latency| latency.p99_ns);
+    let late = exchange.lateness.as_ref().and_then(|late| late.p99_ns).unwrap_or(0.0);
+    let whole = exchange.latency.as_ref().and_then(|latency| latency.p99_ns);
+    let whole = whole.unwrap_or(f64::INFINITY);
     (late > 0.2 * whole).then(|| {
         format!(
             "{name}: requests left late (one in a hundred by {:.2} ms or more), and their times include that",

@@ -227,15 +227,20 @@ fn waited(waits: &NetWaits) -> String {
     parts.join(", ")
 }
 
+/// The median, and of the percentiles those that so many can tell.
+fn quantiles(times: &NetDistribution) -> String {
+    let mut text = format!("p50 {}", span(times.p50_ns));
+    for (name, value) in [("p99", times.p99_ns), ("p99.9", times.p999_ns)] {
+        if let Some(value) = value {
+            text += &format!(", {name} {}", span(value));
+        }
+    }
+    text
+}
+
 fn put_probes(out: &mut String, probes: &NetProbes, style: Style) {
-    let said = |distribution: &NetDistribution| {
-        format!(
-            "p50 {}, p99 {}, most {}",
-            span(distribution.p50_ns),
-            span(distribution.p99_ns),
-            span(distribution.max_ns)
-        )
-    };
+    let said =
+        |times: &NetDistribution| format!("{}, most {}", quantiles(times), span(times.max_ns));
     match &probes.path {
         Some(path) => {
             let text = format!("latency: {} (least {})", said(path), span(path.min_ns));
@@ -430,7 +435,7 @@ mod tests {
     use super::*;
 
     fn document() -> NetDocument {
-        let path = NetDistribution { n: 10, p50_ns: 2e7, p99_ns: 3e7, ..Default::default() };
+        let path = NetDistribution { n: 10, p50_ns: 2e7, p99_ns: Some(3e7), ..Default::default() };
         let probes = NetProbes {
             sent: 200,
             answered: 198,

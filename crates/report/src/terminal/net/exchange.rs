@@ -47,12 +47,8 @@ pub(super) fn put_exchange(out: &mut String, exchange: &NetExchange, style: Styl
     let text = format!("rate: {rate} requests a second for {:.1} s", exchange.seconds);
     put(out, &text, Ink::Plain, COLUMN, style);
     if let Some(lateness) = exchange.lateness.as_ref().filter(|lateness| lateness.n > 0) {
-        let text = format!(
-            "left late by: p50 {}, p99 {}, most {}",
-            span(lateness.p50_ns),
-            span(lateness.p99_ns),
-            span(lateness.max_ns)
-        );
+        let most = span(lateness.max_ns);
+        let text = format!("left late by: {}, most {most}", super::quantiles(lateness));
         put(out, &text, Ink::Plain, COLUMN, style);
     }
     if let Some(connect) = &exchange.connect {
@@ -81,14 +77,8 @@ pub(super) fn put_exchange(out: &mut String, exchange: &NetExchange, style: Styl
 }
 
 fn quantiles(times: &NetDistribution) -> String {
-    format!(
-        "p50 {}, p99 {}, p99.9 {}, most {}, least {}",
-        span(times.p50_ns),
-        span(times.p99_ns),
-        span(times.p999_ns),
-        span(times.max_ns),
-        span(times.min_ns)
-    )
+    let (most, least) = (span(times.max_ns), span(times.min_ns));
+    format!("{}, most {most}, least {least}", super::quantiles(times))
 }
 
 #[cfg(test)]
@@ -100,8 +90,8 @@ mod tests {
             n: 9,
             min_ns: 1.8e4,
             p50_ns: 2.13e4,
-            p99_ns: 4e4,
-            p999_ns: 8e4,
+            p99_ns: Some(4e4),
+            p999_ns: Some(8e4),
             max_ns: 1.2e6,
             ..Default::default()
         };
