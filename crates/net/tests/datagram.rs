@@ -153,6 +153,24 @@ fn a_relay_that_drops_doubles_and_swaps_is_told_exactly() {
 }
 
 #[test]
+fn what_the_senders_queue_dropped_later_is_not_lost_on_the_path() {
+    let (near, far) = (socket("127.0.0.1:0"), socket("127.0.0.1:0"));
+    near.connect(far.local_addr().unwrap()).unwrap();
+    let (mut sent, mut came) = stream(&near, &far, &plan(100, Some(1), 50));
+    let count = came.tally.unique;
+    (sent.count, sent.refused, came.overflow) = (count + 100, 10, 5);
+    // How much its count grew, those refused included; and what is then lost there and on the path.
+    for (grew, places) in
+        [(None, (10, 85)), (Some(10), (10, 85)), (Some(70), (70, 25)), (Some(1_000), (95, 0))]
+    {
+        sent.queue_dropped = grew;
+        let located = Located::new(&sent, &came);
+        assert_eq!((located.sender_queue, located.path), places, "{grew:?}");
+        assert_eq!((located.lost, located.receiver_buffer), (100, 5));
+    }
+}
+
+#[test]
 fn a_port_that_nobody_listens_on_ends_the_stream_with_its_name_and_what_was_sent() {
     let near = socket("127.0.0.1:0");
     let closed = socket("127.0.0.1:0").local_addr().unwrap();

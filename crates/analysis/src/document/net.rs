@@ -378,7 +378,8 @@ pub struct NetDatagramReceiver {
 /// Where lost datagrams were lost.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NetLossPlaces {
-    /// Refused by the queue of the sender's own device.
+    /// Refused by the queue of the sender's own device, or dropped by it later, as far as its count of everybody's packets
+    /// grew.
     pub sender_queue: u64,
     /// Between the two sockets.
     pub path: u64,

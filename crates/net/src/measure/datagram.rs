@@ -10,7 +10,7 @@
 //! | who may be sent to | [`meeting`] |
 //! | sending; receiving | [`sender`]; [`receiver`] |
 //! | when refusals mean that nobody is there | `refusals` |
-//! | where the lost ones were lost | [`drops`], [`loss`] |
+//! | where the lost ones were lost | [`drops`], `qdisc`, [`loss`] |
 //! | all of that as one side of a test | [`half`] |
 //!
 //! All times are nanoseconds of the CLOCK_MONOTONIC_RAW of the host that read them: no clock that is set enters
@@ -24,6 +24,7 @@ pub mod jitter;
 pub mod loss;
 pub mod meeting;
 pub mod pace;
+mod qdisc;
 pub mod receiver;
 mod refusals;
 pub mod sender;

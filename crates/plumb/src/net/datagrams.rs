@@ -88,7 +88,12 @@ fn stream(
         said.lost = Some(lost);
         said.loss = Some(if sent > 0 { lost as f64 / sent as f64 } else { 0.0 });
     }
-    said.lost_at = sent.zip(came).map(|(sent, came)| places(&Located::new(sent, came)));
+    said.lost_at = sent.zip(came).map(|(sent, came)| {
+        let mut places = places(&Located::new(sent, came));
+        let dropped = sent.queue_dropped.filter(|&count| count > 0);
+        places.sender_host.extend(dropped.map(|count| ("queue".to_owned(), count)));
+        places
+    });
     said
 }
 

@@ -2,7 +2,7 @@
 //! namespace.
 //!
 //! The counts are of everybody's datagrams, not of one test's: they bound what happened here, and say where to
-//! look. Left out: the queueing disciplines of devices, and what routers drop.
+//! look. Left out: the queueing disciplines of devices (`super::qdisc`), and what routers drop.
 
 use std::fs;
 

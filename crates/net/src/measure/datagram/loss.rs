@@ -1,7 +1,8 @@
 //! Where the lost datagrams of a stream were lost, from what its two sides saw.
 //!
 //! Exact where a kernel says it of this socket: refused by the queue of the sender's device, and dropped for want of
-//! room in the receiver's buffer. What neither kernel knows of was lost between them; what the counters of both
+//! room in the receiver's buffer. What that queue took and dropped later is counted with everybody's packets: as many of
+//! the rest were lost there as its count grew. What neither kernel knows of was lost between them; what the counters of both
 //! hosts say about everybody's packets is beside it, and bounds how much of that was on the hosts after all.
 
 use serde::{Deserialize, Serialize};
@@ -15,7 +16,7 @@ use super::sender::SenderReport;
 pub struct Located {
     /// Numbered datagrams that never arrived, in all.
     pub lost: u64,
-    /// Refused by the queue of the sender's own device.
+    /// Refused by the queue of the sender's own device, or dropped by it later.
     pub sender_queue: u64,
     /// Without room in the receiver's socket.
     pub receiver_buffer: u64,
@@ -34,9 +35,11 @@ impl Located {
     /// Divides what was lost.
     pub fn new(sender: &SenderReport, receiver: &ReceiverReport) -> Self {
         let lost = sender.count.saturating_sub(receiver.tally.unique);
-        let sender_queue = sender.refused.min(lost);
+        let refused = sender.refused.min(lost);
         // A copy that found no room lost nothing, so there may be more such drops than losses.
-        let receiver_buffer = receiver.overflow.min(lost - sender_queue);
+        let receiver_buffer = receiver.overflow.min(lost - refused);
+        let dropped_later = sender.queue_dropped.unwrap_or(0).saturating_sub(sender.refused);
+        let sender_queue = refused + dropped_later.min(lost - refused - receiver_buffer);
         Self {
             lost,
             sender_queue,

@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use super::drops::Drops;
 use super::header::{self, Header, Kind, Token};
 use super::pace::{BATCH_MAX, Pace};
+use super::qdisc;
 use super::receiver::Progress;
 use super::refusals::Refusals;
 
@@ -127,6 +128,9 @@ pub struct SenderReport {
     pub cut_short: bool,
     /// What else this host dropped meanwhile.
     pub drops: Drops,
+    /// Packets, of everybody's, that the queueing discipline of the device towards the receiver dropped meanwhile, those
+    /// refused among them; `None` where the kernel does not say.
+    pub queue_dropped: Option<u64>,
 }
 
 /// What became of a stream that was begun.
@@ -155,6 +159,7 @@ pub fn send(socket: &UdpSocket, plan: &Plan, progress: &Progress) -> Result<Sent
     // This thread's own wish; without it sleeps are 50 µs longer.
     let _ = timer::set_slack_ns(1);
     let drops_before = Drops::read();
+    let dropped_before = qdisc::drops_towards_peer(socket);
     let mut course = Course::new(socket, plan, progress);
     let ran = course.run();
     // Whatever broke it off, the receiver waits for how many there were.
@@ -170,6 +175,9 @@ pub fn send(socket: &UdpSocket, plan: &Plan, progress: &Progress) -> Result<Sent
     report.late_p99_ns = course.lateness.quantile(0.99);
     report.late_max_ns = course.lateness.max();
     report.drops = Drops::read().since(drops_before);
+    // The end was in the same queue behind all of them.
+    let dropped = qdisc::drops_towards_peer(socket).zip(dropped_before);
+    report.queue_dropped = dropped.map(|(after, before)| after.saturating_sub(before));
     let broke = ran.and(uncut.map_err(SendError::from)).and(said.map_err(SendError::from)).err();
     Ok(Sent { report, broke })
 }
@@ -297,6 +305,7 @@ impl<'a> Course<'a> {
             end_heard: false,
             cut_short: false,
             drops: Drops::default(),
+            queue_dropped: None,
         };
         Self {
             socket,
