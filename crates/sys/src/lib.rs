@@ -5,6 +5,7 @@
 #![expect(unsafe_code, reason = "this crate is the fence: every other crate forbids unsafe code")]
 
 pub mod affinity;
+pub mod alarm;
 pub mod bpf;
 pub mod clock;
 pub mod datagram;
