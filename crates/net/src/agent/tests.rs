@@ -178,8 +178,10 @@ fn every_transport_carries_requests_and_responses_at_every_pace() {
 fn an_exchange_that_is_stopped_ends_at_once_on_both_sides() {
     let agent = Agent::new("test", Limits::default(), timing());
     let (mut client, _served) = join(&agent);
-    for transport in [Transport::Tcp, Transport::Udp, Transport::Tls, Transport::Quic] {
-        let mut long = spec(vec![exchange(transport, Pacing::Closed)]);
+    let transports = [Transport::Tcp, Transport::Udp, Transport::Tls, Transport::Quic];
+    let paces = [Pacing::Closed, Pacing::Open { per_second: 500 }];
+    for (transport, pacing) in transports.iter().flat_map(|each| paces.map(|pace| (*each, pace))) {
+        let mut long = spec(vec![exchange(transport, pacing)]);
         long.duration_ns = 60_000_000_000;
         let answered = std::cell::Cell::new(0);
         let mut watch = |progress: Progress| answered.set(progress.answered);
@@ -200,7 +202,7 @@ fn an_agent_that_is_held_back_by_its_rate_ends_with_the_test_all_the_same() {
     let agent = Agent::new("test", limits, timing());
     let (mut client, served) = join(&agent);
     for transport in [Transport::Tcp, Transport::Udp, Transport::Tls, Transport::Quic] {
-        for pacing in [Pacing::Closed, Pacing::Connect] {
+        for pacing in [Pacing::Closed, Pacing::Open { per_second: 500 }, Pacing::Connect] {
             if transport == Transport::Udp && pacing == Pacing::Connect {
                 continue;
             }

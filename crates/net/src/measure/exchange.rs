@@ -16,11 +16,14 @@ pub mod datagram;
 pub mod each;
 pub mod half;
 pub mod open;
-mod samples;
+pub(super) mod samples;
+pub(super) mod schedule;
 pub mod turns;
 
 #[cfg(test)]
-mod tests;
+pub(super) mod relay;
+#[cfg(test)]
+pub(super) mod tests;
 
 use crate::clock::{sleep_until, steady_ns};
 use turns::{Progress, Turns};
@@ -64,7 +67,8 @@ pub enum Pacing {
 /// What came of it, as the side that asked saw it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ExchangeReport {
-    /// Requests that were due in the time that counts.
+    /// Requests that were due in the time that counts; of datagrams of a test that was ended early, those whose
+    /// response could have come.
     pub due: u64,
     /// Of them, those that were answered.
     pub answered: u64,
@@ -73,12 +77,13 @@ pub struct ExchangeReport {
     /// From the due time (at closed loop: from the sending) until the whole response was read.
     /// Nanoseconds, HdrHistogram V2.
     pub latency: Vec<u8>,
-    /// How late requests were given to the kernel, at open loop. Nanoseconds, HdrHistogram V2.
+    /// How late requests had been given to the kernel, at open loop. Nanoseconds, HdrHistogram V2.
     pub lateness: Vec<u8>,
     /// Time until a connection could be used, with its encryption: of each, or of the one.
     /// Nanoseconds, HdrHistogram V2.
     pub connect: Vec<u8>,
-    /// Time that counted.
+    /// Time that counted: what was asked for, and more where that did not suffice; at open loop until the last response
+    /// was read, without the least that any took.
     pub counted_ns: u64,
     /// Processor time of the threads that asked, without interrupts.
     pub cpu_ns: u64,
@@ -119,6 +124,17 @@ pub enum ExchangeError {
         /// What had been measured.
         partial: Box<ExchangeReport>,
     },
+    /// Requests at a rate that is not carried.
+    #[error(
+        "only {after} responses had come when the time for what is under way was over: the path or a host does not \
+         carry so many; ask for fewer a second, or wait longer for them (--drain)"
+    )]
+    Unfinished {
+        /// Responses until then.
+        after: u64,
+        /// What had been measured.
+        partial: Box<ExchangeReport>,
+    },
 }
 
 impl ExchangeError {
@@ -132,7 +148,9 @@ impl ExchangeError {
         let error = Some(self.to_string());
         match self {
             Self::Spec(_) => ExchangeReport { error, ..ExchangeReport::default() },
-            Self::Connection { partial, .. } => ExchangeReport { error, ..*partial },
+            Self::Connection { partial, .. } | Self::Unfinished { partial, .. } => {
+                ExchangeReport { error, ..*partial }
+            }
         }
     }
 }
@@ -174,8 +192,7 @@ impl ExchangeSpec {
     }
 }
 
-/// Asks over anything that reads and writes, with one request under way at a time. At a rate, one that is
-/// held up by the one before leaves late, and its time counts from when it was due.
+/// Asks over anything that reads and writes, each request after the response to the one before.
 ///
 /// # Errors
 /// [`ExchangeError`].
@@ -188,7 +205,6 @@ pub fn ask_in_turn(
     let (request, mut response) = (spec.request(), spec.response());
     let mut turns = Turns::new(spec, progress);
     while let Some(due) = turns.due() {
-        turns.wait(due);
         let asked = stream
             .write_all(&request)
             .and_then(|()| stream.flush())

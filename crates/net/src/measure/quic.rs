@@ -14,6 +14,7 @@ use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{Connection, Endpoint, EndpointConfig, RecvStream, SendStream, TokioRuntime, VarInt};
 
 mod order;
+mod paced;
 
 use super::exchange::turns::{Progress, Turns};
 use super::exchange::{self, ExchangeError, ExchangeReport, ExchangeSpec, Pacing};
@@ -283,6 +284,7 @@ async fn wait_until(until_ns: u64) {
 }
 
 /// Asks what a spec says from a socket whose peer is ready; at the end the server is told that it is over.
+/// `is_over` says whether the time for all of that has passed.
 ///
 /// # Errors
 /// [`ExchangeError`].
@@ -293,7 +295,7 @@ pub fn ask(
     token: [u8; 16],
     spec: &ExchangeSpec,
     progress: &Progress,
-    is_halted: &dyn Fn() -> bool,
+    is_over: &dyn Fn() -> bool,
 ) -> Result<ExchangeReport, ExchangeError> {
     spec.check()?;
     let other = |error: QuicError| ExchangeError::at_once(io::Error::other(error));
@@ -305,9 +307,9 @@ pub fn ask(
         let endpoint = Endpoint::new(EndpointConfig::default(), None, socket, runtime)
             .map_err(ExchangeError::at_once)?;
         let asked = if spec.pacing == Pacing::Connect {
-            client.ask_each(&endpoint, progress, is_halted).await
+            client.ask_each(&endpoint, progress, is_over).await
         } else {
-            client.ask_over_one(&endpoint, progress, is_halted).await
+            client.ask_over_one(&endpoint, progress, is_over).await
         };
         // The other side is told, or it has gone.
         tokio::time::timeout(Duration::from_secs(1), endpoint.wait_idle()).await.ok();
@@ -361,11 +363,11 @@ impl Client<'_> {
         &self,
         endpoint: &Endpoint,
         progress: &Progress,
-        is_halted: &dyn Fn() -> bool,
+        is_over: &dyn Fn() -> bool,
     ) -> Result<ExchangeReport, ExchangeError> {
         let other = |error: QuicError| ExchangeError::at_once(io::Error::other(error));
         let (connection, stood_ns) = self.connect(endpoint).await.map_err(other)?;
-        let asked = self.ask_exchange(&connection, progress, is_halted).await;
+        let asked = self.ask_exchange(&connection, progress, is_over).await;
         self.say_over(&connection).await;
         Ok(exchange::with_connection(asked?, stood_ns))
     }
@@ -375,12 +377,12 @@ impl Client<'_> {
         &self,
         endpoint: &Endpoint,
         progress: &Progress,
-        is_halted: &dyn Fn() -> bool,
+        is_over: &dyn Fn() -> bool,
     ) -> Result<ExchangeReport, ExchangeError> {
         let request = vec![0x71_u8; self.spec.request_bytes as usize];
         let mut response = vec![0_u8; self.spec.response_bytes as usize];
         let mut turns = Turns::new(self.spec, progress);
-        while !is_halted()
+        while !is_over()
             && let Some(due) = turns.due()
         {
             match self.ask_once(endpoint, &request, &mut response).await {
@@ -432,22 +434,36 @@ impl Client<'_> {
         &self,
         connection: &Connection,
         progress: &Progress,
-        is_halted: &dyn Fn() -> bool,
+        is_over: &dyn Fn() -> bool,
     ) -> Result<ExchangeReport, ExchangeError> {
         let spec = self.spec;
         spec.check()?;
         let (mut send, mut receive) =
             self.open(connection, self.exchange_order()).await.map_err(ExchangeError::at_once)?;
+        let asked = if let Pacing::Open { per_second } = spec.pacing {
+            paced::ask(&mut send, &mut receive, spec, per_second, progress, is_over).await
+        } else {
+            self.ask_in_turn(&mut send, &mut receive, progress, is_over).await
+        };
+        let report = asked?;
+        send.finish().ok();
+        Ok(report)
+    }
+
+    async fn ask_in_turn(
+        &self,
+        send: &mut SendStream,
+        receive: &mut RecvStream,
+        progress: &Progress,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<ExchangeReport, ExchangeError> {
+        let spec = self.spec;
         let request = vec![0x71_u8; spec.request_bytes as usize];
         let mut response = vec![0_u8; spec.response_bytes as usize];
         let mut turns = Turns::new(spec, progress);
-        while !is_halted()
+        while !is_over()
             && let Some(due) = turns.due()
         {
-            if turns.is_paced() {
-                wait_until(due).await;
-                turns.note_start(due, steady_ns());
-            }
             let asked = async {
                 send.write_all(&request).await?;
                 receive.read_exact(&mut response).await.map_err(io::Error::other)
@@ -457,9 +473,7 @@ impl Client<'_> {
             }
             turns.answered(due);
         }
-        let report = turns.conclude();
-        send.finish().ok();
-        Ok(report)
+        Ok(turns.conclude())
     }
 }
 
@@ -469,6 +483,8 @@ mod tests {
     use std::thread;
 
     use super::*;
+    use crate::measure::exchange::relay;
+    use crate::measure::exchange::tests::held_up_by_the_path_alone;
 
     const TOKEN: [u8; 16] = [7; 16];
 
@@ -535,6 +551,21 @@ mod tests {
         assert!(report.is_err() && answered == 0 && failed >= 1, "{report:?} {failed}");
         let (report, answered, failed) = at(&|address| ask_at(address, pinned, TOKEN, &longer));
         assert!(report.is_err() && answered == 0 && failed >= 1, "{report:?} {failed}");
+    }
+
+    #[test]
+    fn a_stream_carries_as_many_at_a_time_as_are_under_way() {
+        let identity = Identity::generate().unwrap();
+        let pacing = Pacing::Open { per_second: 100 };
+        let paced = ExchangeSpec { pacing, duration_ns: 500_000_000, warm_up_ns: 0, ..spec() };
+        let each_way_ns = 50_000_000;
+        let (report, answered, failed) = with_server(&identity, Ipv4Addr::LOCALHOST, |server| {
+            let relay = relay::Datagrams::before(server, each_way_ns, |_| false);
+            ask_at(relay.address, identity.fingerprint(), TOKEN, &paced)
+        });
+        let report = report.unwrap();
+        assert_eq!((report.due, report.answered, answered, failed), (50, 50, 50, 0), "{report:?}");
+        held_up_by_the_path_alone(&report, 2 * each_way_ns);
     }
 
     #[test]

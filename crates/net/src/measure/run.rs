@@ -35,7 +35,7 @@ use crate::secure::Fingerprint;
 /// How long the agent waits for all connections and the start of a test.
 const BEGIN_NS: u64 = 30_000_000_000;
 /// How much longer senders go on than what counts: the other side's beginning is later by the way of a message.
-const OVERRUN_NS: u64 = 250_000_000;
+pub(super) const OVERRUN_NS: u64 = 250_000_000;
 
 #[derive(Debug)]
 enum Part {

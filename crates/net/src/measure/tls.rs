@@ -5,14 +5,21 @@
 //! ([`super::exchange`]).
 
 use std::io::{self, Read, Write};
+use std::net::TcpStream;
 use std::sync::Arc;
 
+use plumb_base::time::{Instant, Span};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection, StreamOwned};
 
+use crate::secure::deadline::DeadlineStream;
+use crate::secure::halves::{self, SecureReader, SecureWriter};
 use crate::secure::identity::NAME;
 use crate::secure::verifier::{self, KeyHolder};
 use crate::secure::{Fingerprint, Identity};
+
+/// How long one step of a connection in two halves may take: longer than any test, which ends it.
+const STEP_MAX: Span = Span::from_secs(2 * 3_600);
 
 /// TLS 1.3 without tickets: every handshake is a whole one.
 pub(super) fn server_configuration(identity: &Identity) -> Result<ServerConfig, rustls::Error> {
@@ -60,4 +67,15 @@ pub(super) fn client_configuration(pinned: Fingerprint) -> Result<ClientConfig, 
         .with_no_client_auth();
     configuration.resumption = rustls::client::Resumption::disabled();
     Ok(configuration)
+}
+
+/// A client's connection in two halves, so that one thread writes while another reads.
+pub(super) fn split(
+    secure: StreamOwned<ClientConnection, &TcpStream>,
+) -> io::Result<(SecureReader, SecureWriter)> {
+    let (connection, socket) = secure.into_parts();
+    let half =
+        || Ok::<_, io::Error>(DeadlineStream::new(socket.try_clone()?, Instant::NEVER, STEP_MAX));
+    let (reader, writer, _) = halves::split(connection.into(), half()?, half()?)?;
+    Ok((reader, writer))
 }

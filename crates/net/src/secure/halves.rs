@@ -22,7 +22,14 @@ struct Shared {
     connection: Mutex<Connection>,
     /// Held from the encryption of bytes until the kernel has them: records leave in their order. Taken
     /// before the connection, never after it.
-    output: Mutex<DeadlineStream>,
+    output: Mutex<Output>,
+}
+
+/// Where records leave by, and room for them.
+#[derive(Debug)]
+struct Output {
+    socket: DeadlineStream,
+    records: Vec<u8>,
 }
 
 /// The half that reads.
@@ -48,14 +55,15 @@ pub struct Closer {
 }
 
 /// Takes a connection apart.
-pub(super) fn split(
+pub(crate) fn split(
     connection: Connection,
     reading: DeadlineStream,
     writing: DeadlineStream,
 ) -> io::Result<(SecureReader, SecureWriter, Closer)> {
     let socket = reading.socket().try_clone()?;
+    let output = Output { socket: writing, records: Vec::with_capacity(READ_BYTES) };
     let shared =
-        Arc::new(Shared { connection: Mutex::new(connection), output: Mutex::new(writing) });
+        Arc::new(Shared { connection: Mutex::new(connection), output: Mutex::new(output) });
     let reader = SecureReader {
         shared: Arc::clone(&shared),
         socket: reading,
@@ -74,16 +82,17 @@ impl Shared {
     /// Encrypts what `make` writes, and sends it.
     fn send(&self, make: impl FnOnce(&mut Connection) -> io::Result<usize>) -> io::Result<usize> {
         let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut records = Vec::new();
+        let Output { socket, records } = &mut *output;
+        records.clear();
         let taken = {
             let mut connection = self.connection();
             let taken = make(&mut connection)?;
             while connection.wants_write() {
-                connection.write_tls(&mut records)?;
+                connection.write_tls(records)?;
             }
             taken
         };
-        output.write_all(&records)?;
+        socket.write_all(records)?;
         Ok(taken)
     }
 }
@@ -123,6 +132,20 @@ impl Read for SecureReader {
                 }
             }
         }
+    }
+}
+
+impl SecureWriter {
+    /// Says that nothing more comes.
+    ///
+    /// # Errors
+    /// The connection's.
+    pub fn say_goodbye(&mut self) -> io::Result<()> {
+        let goodbye = self.shared.send(|connection| {
+            connection.send_close_notify();
+            Ok(0)
+        });
+        goodbye.map(drop)
     }
 }
 

@@ -158,7 +158,7 @@ pub fn flags(document: &NetDocument) -> Vec<String> {
                 ));
             }
         }
-        flags.extend(phase.exchange.as_ref().and_then(|exchange| exchange::flag(name, exchange)));
+        flags.extend(phase.exchange.iter().flat_map(|exchange| exchange::flags(name, exchange)));
         flags.extend(datagrams::flags(name, &phase.datagrams));
         flags.extend(phase.flows.iter().filter_map(|each| flow::flag(phase, each)));
         flags.extend(phase.flows.iter().flat_map(|each| flow::window_flags(phase, each)));

@@ -11,6 +11,9 @@ use plumb_store::record::{Better, Factors};
 
 use super::digest::{distribution, seconds};
 
+/// The least part of the rate of an open loop that passes for all of it.
+const CARRIED_LEAST: f64 = 0.95;
+
 /// What the document says of a phase's requests and responses.
 pub(super) fn said(
     spec: &TestSpec,
@@ -70,16 +73,29 @@ fn responses(report: &TestReport) -> Option<&ResponsesReport> {
 }
 
 /// What a reader must know before believing the numbers of a phase.
-pub(super) fn flag(name: &str, exchange: &NetExchange) -> Option<String> {
+pub(super) fn flags(name: &str, exchange: &NetExchange) -> Vec<String> {
     let late = exchange.lateness.as_ref().and_then(|late| late.p99_ns).unwrap_or(0.0);
     let whole = exchange.latency.as_ref().and_then(|latency| latency.p99_ns);
     let whole = whole.unwrap_or(f64::INFINITY);
-    (late > 0.2 * whole).then(|| {
+    let late = (late > 0.2 * whole).then(|| {
         format!(
             "{name}: requests left late (one in a hundred by {:.2} ms or more), and their times include that",
             late / 1e6
         )
-    })
+    });
+    let slow = exchange.per_second.filter(|&per_second| {
+        // One more, because a rate seldom fills the time to its end.
+        let carried = exchange.answered + exchange.lost + 1;
+        (carried as f64) < CARRIED_LEAST * f64::from(per_second) * exchange.seconds
+    });
+    let slow = slow.map(|per_second| {
+        format!(
+            "{name}: {:.0} requests a second were answered, not {per_second}: the path or a host carries no more, and \
+             times are those of waiting for it",
+            exchange.requests_per_second
+        )
+    });
+    late.into_iter().chain(slow).collect()
 }
 
 /// One thing of a phase that is stored.
@@ -137,4 +153,38 @@ pub(super) fn kept(phase: &NetPhase, here: &TestReport) -> Vec<Kept> {
         }
     }
     kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_that_was_not_carried_is_said_and_one_that_was_is_not() {
+        let carried = NetExchange {
+            pacing: "open".to_owned(),
+            per_second: Some(1_000),
+            due: 4_000,
+            answered: 3_990,
+            lost: 10,
+            seconds: 4.0,
+            requests_per_second: 997.5,
+            ..NetExchange::default()
+        };
+        assert!(flags("exchange udp", &carried).is_empty());
+        let slow = NetExchange { seconds: 8.0, requests_per_second: 498.75, ..carried.clone() };
+        let said = flags("exchange udp", &slow);
+        assert!(said.len() == 1 && said[0].contains("499 requests a second"), "{said:?}");
+        // One a second, of which one and a half seconds have one.
+        let seldom = NetExchange {
+            per_second: Some(1),
+            answered: 1,
+            lost: 0,
+            seconds: 1.5,
+            ..carried.clone()
+        };
+        assert!(flags("exchange tcp", &seldom).is_empty());
+        let closed = NetExchange { per_second: None, seconds: 8.0, ..carried };
+        assert!(flags("exchange tcp", &closed).is_empty());
+    }
 }

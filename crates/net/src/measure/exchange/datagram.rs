@@ -1,31 +1,36 @@
-//! Requests and responses in datagrams, one under way at a time; each shows the session's token and its number.
+//! Requests and responses in datagrams; each shows the session's token and its number.
 //!
 //! A response is never longer than its request and goes only to the one address that has shown the token. What
-//! does not come back in time is lost, and the next request is sent. Left out: how the two sides met
-//! ([`super::super::datagram::meeting`]).
+//! does not come back in time is lost: one after another, the next request is sent then; at even times ([`paced`]) no
+//! request waits for any other. Left out: how the two sides met ([`super::super::datagram::meeting`]).
 
 use std::io;
 use std::net::UdpSocket;
+use std::os::fd::AsFd as _;
 use std::time::Duration;
 
+use plumb_sys::socket::{IntOption, set_option};
+
+mod paced;
+mod patience;
+
 use super::turns::{Progress, Turns};
-use super::{Bounds, ExchangeError, ExchangeReport, ExchangeSpec, ResponsesReport};
+use super::{Bounds, ExchangeError, ExchangeReport, ExchangeSpec, Pacing, ResponsesReport};
 use crate::clock::steady_ns;
 use crate::measure::datagram::header::{Header, Kind, LEN, Token};
 use crate::measure::datagram::meeting::{self, is_passing};
+use patience::{Overdue, Patience};
 
 /// Bytes of the shortest request and response: token and number.
 pub const BYTES_MIN: u32 = 40;
 /// Bytes of the longest: what one datagram of IPv4 carries.
 pub const BYTES_MAX: u32 = 65_507;
-/// How long a response is waited for, as long as nothing is known of the path, and at most.
-const PATIENCE_NS: u64 = 1_000_000_000;
-/// And at least.
-const PATIENCE_MIN_NS: u64 = 50_000_000;
 /// How often the end is said where nobody says that it was heard.
 const ENDS: u32 = 5;
+/// Room for datagrams that come while nobody reads.
+const BUFFER_BYTES: i32 = 1 << 20;
 
-/// Asks over a connected socket whose peer is ready.
+/// Asks over a connected socket whose peer is ready; `is_over` says whether the time for it has passed.
 ///
 /// # Errors
 /// [`ExchangeError`].
@@ -34,42 +39,82 @@ pub fn ask(
     token: &Token,
     spec: &ExchangeSpec,
     progress: &Progress,
-    is_halted: impl Fn() -> bool,
+    is_over: &dyn Fn() -> bool,
 ) -> Result<ExchangeReport, ExchangeError> {
     spec.check()?;
+    // Whatever the kernel allows.
+    set_option(socket.as_fd(), IntOption::ReceiveBuffer, BUFFER_BYTES).ok();
+    match spec.pacing {
+        Pacing::Open { per_second } => {
+            paced::ask(socket, token, spec, per_second, progress, is_over)
+        }
+        Pacing::Closed | Pacing::Connect => ask_in_turn(socket, token, spec, progress, is_over),
+    }
+}
+
+fn ask_in_turn(
+    socket: &UdpSocket,
+    token: &Token,
+    spec: &ExchangeSpec,
+    progress: &Progress,
+    is_over: &dyn Fn() -> bool,
+) -> Result<ExchangeReport, ExchangeError> {
     let mut request = spec.request();
     let mut buffer = vec![0; BYTES_MAX as usize];
-    let mut patience_ns = PATIENCE_NS;
-    let wait = |ns: u64| socket.set_read_timeout(Some(Duration::from_nanos(ns)));
-    wait(patience_ns).map_err(ExchangeError::at_once)?;
+    let mut patience = Patience::begin(socket).map_err(ExchangeError::at_once)?;
+    let mut overdue = Overdue::default();
     let mut turns = Turns::new(spec, progress);
-    let (mut sequence, mut longest_ns) = (0_u32, 0);
+    let mut sequence = 0_u32;
     while let Some(due) = turns.due() {
-        turns.wait(due);
         sequence = sequence.wrapping_add(1);
         Header::of(Kind::Data, 0, sequence, 0).write(token, &mut request);
-        match exchange(socket, token, &request, sequence, &mut buffer) {
-            Ok(true) => longest_ns = longest_ns.max(turns.answered(due)),
-            Ok(false) => {
+        let mut came = exchange(socket, token, &request, sequence, &mut buffer);
+        // Whatever else comes does not make the wait begin anew.
+        while let Ok(Came::Other(number)) = came {
+            if let Some(began) = number.and_then(|number| overdue.take(number)) {
+                patience.came_late(turns.found(began));
+            }
+            came = match patience.wait_on(due) {
+                Ok(true) => listen(socket, token, sequence, &mut buffer),
+                Ok(false) => Ok(Came::Nothing),
+                Err(error) => Err(error),
+            };
+        }
+        match came {
+            Ok(Came::Response) => patience.came(turns.answered(due)),
+            // Shut down by whoever ends the test.
+            Err(_) if is_over() => {
                 turns.lost(due);
-                let patience = (4 * longest_ns).clamp(PATIENCE_MIN_NS, PATIENCE_NS);
-                if longest_ns > 0 && patience != patience_ns {
-                    patience_ns = patience;
-                    if let Err(error) = wait(patience_ns) {
-                        return Err(turns.broken(error));
-                    }
-                }
-                if is_halted() {
+                break;
+            }
+            Err(error) => return Err(turns.broken(error)),
+            Ok(Came::Nothing | Came::Other(_)) => {
+                turns.lost(due);
+                overdue.note(sequence, due);
+                patience.lost();
+                if is_over() {
                     break;
                 }
             }
-            Err(error) => return Err(turns.broken(error)),
+        }
+        if let Err(error) = patience.settle() {
+            return Err(turns.broken(error));
         }
     }
     Ok(turns.conclude())
 }
 
-/// Whether the response came in time.
+/// What came back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Came {
+    /// The response that was waited for.
+    Response,
+    /// Something else: a response of this number, or nothing of this test.
+    Other(Option<u32>),
+    /// Nothing in time, or the word that nothing will come.
+    Nothing,
+}
+
 #[inline]
 fn exchange(
     socket: &UdpSocket,
@@ -77,25 +122,29 @@ fn exchange(
     request: &[u8],
     sequence: u32,
     buffer: &mut [u8],
-) -> io::Result<bool> {
+) -> io::Result<Came> {
     match socket.send(request) {
-        Err(error) if is_passing(&error) => return Ok(false),
+        Err(error) if is_passing(&error) => return Ok(Came::Nothing),
         other => other?,
     };
-    loop {
-        match socket.recv(buffer) {
-            // Shut down by whoever ends the test.
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(len) => {
-                let header = Header::read(token, &buffer[..len]);
-                if header.is_some_and(|it| it.kind == Kind::Data && it.sequence == sequence) {
-                    return Ok(true);
-                }
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if is_passing(&error) => return Ok(false),
-            Err(error) => return Err(error),
+    listen(socket, token, sequence, buffer)
+}
+
+/// One datagram, or none within the time that the socket waits.
+#[inline]
+fn listen(socket: &UdpSocket, token: &Token, sequence: u32, buffer: &mut [u8]) -> io::Result<Came> {
+    match socket.recv(buffer) {
+        // Shut down by whoever ends the test.
+        Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+        Ok(len) => {
+            let header = Header::read(token, &buffer[..len]);
+            let number = header.filter(|it| it.kind == Kind::Data).map(|it| it.sequence);
+            let is_own = number == Some(sequence);
+            Ok(if is_own { Came::Response } else { Came::Other(number) })
         }
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(Came::Other(None)),
+        Err(error) if is_passing(&error) => Ok(Came::Nothing),
+        Err(error) => Err(error),
     }
 }
 
@@ -124,6 +173,8 @@ pub fn answer(
     bounds: Bounds<'_>,
 ) -> ResponsesReport {
     let mut report = ResponsesReport::default();
+    // Whatever the kernel allows: at a rate, more than one request may be there.
+    set_option(socket.as_fd(), IntOption::ReceiveBuffer, BUFFER_BYTES).ok();
     let mut buffer = vec![0; BYTES_MAX as usize];
     let mut response = spec.response();
     let (expected, each) = (spec.request_bytes as usize, u64::from(spec.request_bytes) * 2);
@@ -162,3 +213,6 @@ pub fn answer(
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -20,6 +20,7 @@ use crate::clock::steady_ns;
 use crate::measure::bind::Bind;
 use crate::measure::control::Control;
 use crate::measure::datagram::meeting;
+use crate::measure::run::OVERRUN_NS;
 use crate::measure::spec::{ExchangePart, TestSpec};
 use crate::measure::stream::{self, ConnectError};
 use crate::measure::transport::Transport;
@@ -33,6 +34,9 @@ const ANNOUNCE: Span = Span::from_secs(5);
 const ADMIT: Span = Span::from_secs(40);
 /// How long a single step of a short connection may take.
 const STEP_MAX: Duration = Duration::from_secs(5);
+
+/// How long before a test's connections are cut this side stops waiting by itself.
+const PARTING_NS: u64 = 150_000_000;
 
 /// The side that asks.
 #[derive(Debug)]
@@ -128,6 +132,7 @@ impl Requester {
     ) -> Result<ExchangeReport, ExchangeError> {
         let (spec, progress) = (self.part.within(&self.test), &self.progress);
         let is_halted = || control.is_halted();
+        let is_over = self.is_over(control);
         let is_encrypted = self.part.transport == Transport::Tls;
         let configuration = if is_encrypted { Some(self.configuration()?) } else { None };
         let asked = match (self.part.pacing, configuration) {
@@ -144,9 +149,27 @@ impl Requester {
             }
             (Pacing::Closed, None) => ask_in_turn(&mut stream, &spec, progress)
                 .map(|report| with_connection(report, connect_ns)),
-            (Pacing::Open { per_second }, None) => open::ask(stream, &spec, per_second, progress)
-                .map(|report| with_connection(report, connect_ns)),
-            (Pacing::Closed | Pacing::Open { .. }, Some(configuration)) => {
+            (Pacing::Open { per_second }, None) => {
+                let close = || drop(stream.shutdown(Shutdown::Both));
+                open::Line { reader: stream, writer: stream, close }
+                    .ask(&spec, per_second, progress, &is_over)
+                    .map(|report| with_connection(report, connect_ns))
+            }
+            (Pacing::Open { per_second }, Some(configuration)) => {
+                let began = steady_ns();
+                let secure =
+                    tls::connect(stream, &configuration).map_err(ExchangeError::at_once)?;
+                let stood_ns = connect_ns + steady_ns() - began;
+                let (mut reader, mut writer) =
+                    tls::split(secure).map_err(ExchangeError::at_once)?;
+                let close = || drop(stream.shutdown(Shutdown::Both));
+                let report = open::Line { reader: &mut reader, writer: &mut writer, close }
+                    .ask(&spec, per_second, progress, &is_over)?;
+                // As below.
+                writer.say_goodbye().ok();
+                Ok(with_connection(report, stood_ns))
+            }
+            (Pacing::Closed, Some(configuration)) => {
                 let began = steady_ns();
                 let mut secure =
                     tls::connect(stream, &configuration).map_err(ExchangeError::at_once)?;
@@ -160,6 +183,14 @@ impl Requester {
         };
         stream.shutdown(Shutdown::Write).ok();
         asked
+    }
+
+    /// Whether the test was halted, or the time for what is still under way has passed.
+    fn is_over<'a>(&self, control: &'a Control) -> impl Fn() -> bool + use<'a> {
+        let long_ns = self.test.planned_ns().saturating_add(OVERRUN_NS - PARTING_NS);
+        let long_ns = long_ns.saturating_add(self.test.drain_ns);
+        let until_ns = control.began_ns().map_or(u64::MAX, |began| began.saturating_add(long_ns));
+        move || control.is_halted() || steady_ns() >= until_ns
     }
 
     fn configuration(&self) -> Result<Arc<rustls::ClientConfig>, ExchangeError> {
@@ -188,15 +219,19 @@ impl Requester {
         let (spec, token) = (self.part.within(&self.test), &self.token.0);
         meeting::announce(socket, token, 0, ANNOUNCE, control.halted())
             .map_err(|error| ExchangeError::at_once(io::Error::other(error)))?;
-        let is_halted = || control.is_halted();
+        let is_over = self.is_over(control);
         if self.part.transport == Transport::Udp {
-            let asked = datagram::ask(socket, token, &spec, &self.progress, is_halted);
+            let asked = datagram::ask(socket, token, &spec, &self.progress, &is_over);
             datagram::end(socket, token);
             return asked;
         }
         let pinned = self.pin()?;
         let own = socket.try_clone().map_err(ExchangeError::at_once)?;
-        quic::ask(own, self.address, pinned, *token, &spec, &self.progress, &is_halted)
+        let is_halted = || control.is_halted();
+        // One after another, nothing is under way when the time is over, and no clock is read to know that.
+        let is_paced = matches!(self.part.pacing, Pacing::Open { .. });
+        let is_over: &dyn Fn() -> bool = if is_paced { &is_over } else { &is_halted };
+        quic::ask(own, self.address, pinned, *token, &spec, &self.progress, is_over)
     }
 }
 

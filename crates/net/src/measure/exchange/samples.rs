@@ -11,19 +11,19 @@ const ROOM_MAX: u64 = 4_000_000;
 
 /// A histogram with a buffer before it, so that taking a sample is one write.
 #[derive(Debug)]
-pub(super) struct Samples {
+pub(in super::super) struct Samples {
     waiting: Vec<u64>,
     histogram: Histogram,
 }
 
 impl Samples {
     /// For any number of them.
-    pub(super) fn new() -> Self {
+    pub(in super::super) fn new() -> Self {
         Self::with_room(ROOM)
     }
 
     /// For a loop that must not stop to empty its buffer before so many.
-    pub(super) fn of(count: u64) -> Self {
+    pub(in super::super) fn of(count: u64) -> Self {
         Self::with_room(usize::try_from(count.clamp(1, ROOM_MAX)).unwrap_or(ROOM))
     }
 
@@ -35,7 +35,7 @@ impl Samples {
     }
 
     #[inline]
-    pub(super) fn take(&mut self, ns: u64) {
+    pub(in super::super) fn take(&mut self, ns: u64) {
         if self.waiting.len() == self.waiting.capacity() {
             self.empty();
         }
@@ -49,7 +49,7 @@ impl Samples {
     }
 
     /// All of them, encoded; nothing where there are none.
-    pub(super) fn encode(mut self) -> Vec<u8> {
+    pub(in super::super) fn encode(mut self) -> Vec<u8> {
         self.empty();
         if self.histogram.is_empty() { Vec::new() } else { self.histogram.encode() }
     }

@@ -1,11 +1,14 @@
 //! Requests and responses over loopback, without a session around them.
 
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
 use std::thread;
 
 use plumb_base::stats::histogram::Histogram;
 
 use super::*;
+use crate::measure::tls;
+use crate::secure::Identity;
 
 fn spec(pacing: Pacing) -> ExchangeSpec {
     ExchangeSpec {
@@ -20,19 +23,14 @@ fn spec(pacing: Pacing) -> ExchangeSpec {
 fn ask(stream: &TcpStream, spec: &ExchangeSpec) -> Result<ExchangeReport, ExchangeError> {
     let progress = Progress::default();
     match spec.pacing {
-        Pacing::Open { per_second } => open::ask(stream, spec, per_second, &progress),
+        Pacing::Open { per_second } => line(stream).ask(spec, per_second, &progress, &|| false),
         Pacing::Closed | Pacing::Connect => ask_in_turn(&mut &*stream, spec, &progress),
     }
 }
 
-fn pair() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let (far, _) = listener.accept().unwrap();
-    for stream in [&near, &far] {
-        stream.set_nodelay(true).unwrap();
-    }
-    (near, far)
+fn line(stream: &TcpStream) -> open::Line<&TcpStream, &TcpStream, impl Fn() + Sync> {
+    let close = || drop(stream.shutdown(Shutdown::Both));
+    open::Line { reader: stream, writer: stream, close }
 }
 
 type Asked = Result<ExchangeReport, ExchangeError>;
@@ -41,7 +39,7 @@ fn with_answers(
     spec: &ExchangeSpec,
     ask: impl FnOnce(&TcpStream) -> Asked,
 ) -> (Asked, io::Result<u64>) {
-    let (near, far) = pair();
+    let (near, far) = relay::connected();
     thread::scope(|scope| {
         let answering = scope.spawn(move || {
             let mut answered = 0;
@@ -81,55 +79,131 @@ fn at_open_loop_as_many_are_sent_as_are_due() {
     assert_eq!((report.due, report.answered), (200, 200));
     assert_eq!(answered.unwrap(), 240);
     assert_eq!(decoded(&report.lateness).len(), 200);
-    let in_turn = |stream: &TcpStream| ask_in_turn(&mut &*stream, &spec, &Progress::default());
-    let (report, answered) = with_answers(&spec, in_turn);
-    let report = report.unwrap();
-    assert_eq!((report.due, report.answered), (200, 200));
-    assert_eq!(answered.unwrap(), 240);
-    assert_eq!(decoded(&report.lateness).len(), 200);
+    assert_eq!(report.cpu_requests, 240);
+}
+
+#[test]
+fn the_time_that_counts_lasts_until_the_last_response_was_read() {
+    let spec = ExchangeSpec { warm_up_ns: 0, ..spec(Pacing::Open { per_second: 1_000 }) };
+    let (near, mut far) = relay::connected();
+    let began = steady_ns();
+    let report = thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut request = [0; 100];
+            for index in 1..=100 {
+                far.read_exact(&mut request).unwrap();
+                // A quarter of the rate.
+                sleep_until(began + index * 4_000_000);
+                far.write_all(&[0; 1_000]).unwrap();
+            }
+        });
+        ask(&near, &spec).unwrap()
+    });
+    let took = steady_ns() - began;
+    assert_eq!((report.due, report.answered), (100, 100));
+    let counted = report.counted_ns;
+    assert!(counted > 3 * spec.duration_ns && counted < took, "{counted} ns of {took}");
+    let (report, _) = with_answers(&spec, |stream| ask(stream, &spec));
+    assert!(report.unwrap().counted_ns >= spec.duration_ns, "what is asked for counts as a whole");
+}
+
+#[test]
+fn what_the_time_did_not_suffice_for_is_said_to_be_too_much() {
+    let spec = ExchangeSpec { warm_up_ns: 0, ..spec(Pacing::Open { per_second: 1_000 }) };
+    let (near, mut far) = relay::connected();
+    let error = thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut request = [0; 100];
+            for _ in 0..7 {
+                far.read_exact(&mut request).unwrap();
+                far.write_all(&[0; 1_000]).unwrap();
+            }
+        });
+        line(&near).ask(&spec, 1_000, &Progress::default(), &|| true).unwrap_err()
+    });
+    assert!(matches!(error, ExchangeError::Unfinished { .. }), "{error}");
+    assert!(error.to_string().contains("fewer a second"), "{error}");
+    let report = error.into_partial();
+    assert!(report.answered <= 7 && report.answered <= report.due, "{report:?}");
 }
 
 #[test]
 fn a_stall_counts_for_every_request_that_it_held_up() {
     let spec = ExchangeSpec { warm_up_ns: 0, ..spec(Pacing::Open { per_second: 1_000 }) };
     let stall_ns = 60_000_000;
-    for in_turn in [false, true] {
-        let (near, mut far) = pair();
-        let report = thread::scope(|scope| {
-            scope.spawn(move || {
-                let mut request = [0; 100];
-                for index in 0..100 {
-                    far.read_exact(&mut request).unwrap();
-                    if index == 20 {
-                        sleep_until(steady_ns() + stall_ns);
-                    }
-                    far.write_all(&[0; 1_000]).unwrap();
+    let (near, mut far) = relay::connected();
+    let report = thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut request = [0; 100];
+            for index in 0..100 {
+                far.read_exact(&mut request).unwrap();
+                if index == 20 {
+                    sleep_until(steady_ns() + stall_ns);
                 }
-            });
-            if in_turn {
-                ask_in_turn(&mut &near, &spec, &Progress::default()).unwrap()
-            } else {
-                ask(&near, &spec).unwrap()
+                far.write_all(&[0; 1_000]).unwrap();
             }
         });
-        let latency = decoded(&report.latency);
-        assert_eq!(latency.len(), 100);
-        // Sixty were due while the server stood still; on average they waited half of it.
-        let long = latency.iter_recorded().filter(|(ns, _)| *ns >= stall_ns / 6);
-        let long: u64 = long.map(|(_, count)| count).sum();
-        assert!(long >= 45, "{long} of 100 show the stall");
-    }
+        ask(&near, &spec).unwrap()
+    });
+    let latency = decoded(&report.latency);
+    assert_eq!(latency.len(), 100);
+    // Sixty were due while the server stood still; on average they waited half of it.
+    let long = latency.iter_recorded().filter(|(ns, _)| *ns >= stall_ns / 6);
+    let long: u64 = long.map(|(_, count)| count).sum();
+    assert!(long >= 45, "{long} of 100 show the stall");
+}
+
+#[test]
+fn an_encrypted_connection_carries_as_many_at_a_time_as_are_under_way() {
+    let spec = ExchangeSpec {
+        warm_up_ns: 0,
+        duration_ns: 500_000_000,
+        ..spec(Pacing::Open { per_second: 100 })
+    };
+    let each_way_ns = 50_000_000;
+    let (near, far) = relay::stream(each_way_ns);
+    let identity = Identity::generate().unwrap();
+    let accepting = Arc::new(tls::server_configuration(&identity).unwrap());
+    let connecting = Arc::new(tls::client_configuration(identity.fingerprint()).unwrap());
+    let (report, answered) = thread::scope(|scope| {
+        let spec = &spec;
+        let answering = scope.spawn(move || {
+            let mut answered = 0;
+            let bounds = Bounds::until(steady_ns() + 60_000_000_000);
+            let mut secure = tls::accept(&far, &accepting)?;
+            answer_in_turn(&mut secure, spec, bounds, &mut answered).map(|()| answered)
+        });
+        let (mut reader, mut writer) =
+            tls::split(tls::connect(&near, &connecting).unwrap()).unwrap();
+        let close = || drop(near.shutdown(Shutdown::Both));
+        let line = open::Line { reader: &mut reader, writer: &mut writer, close };
+        let report = line.ask(spec, 100, &Progress::default(), &|| false).unwrap();
+        writer.say_goodbye().unwrap();
+        (report, answering.join().unwrap())
+    });
+    assert_eq!((report.due, report.answered, answered.unwrap()), (50, 50, 50));
+    held_up_by_the_path_alone(&report, 2 * each_way_ns);
+}
+
+/// One after another, they would have taken a round trip each, and most of them would have waited for that.
+pub(in super::super) fn held_up_by_the_path_alone(report: &ExchangeReport, round_trip_ns: u64) {
+    let latency = decoded(&report.latency);
+    let in_turn_ns = report.due * round_trip_ns;
+    assert!(latency.min() >= round_trip_ns * 99 / 100, "{} ns", latency.min());
+    let (half, counted) = (latency.quantile(0.5), report.counted_ns);
+    assert!(half < in_turn_ns / 4, "half of them took {half} ns or more");
+    assert!(counted < in_turn_ns * 3 / 4, "all of them took {counted} ns");
 }
 
 #[test]
 fn a_server_that_goes_away_ends_the_test_with_its_place_and_what_was_measured() {
     for pacing in [Pacing::Closed, Pacing::Open { per_second: 100 }] {
-        let (near, far) = pair();
+        let (near, far) = relay::connected();
         drop(far);
         let error = ask(&near, &spec(pacing)).unwrap_err();
         assert!(matches!(error, ExchangeError::Connection { after: 0, .. }), "{error}");
     }
-    let (near, mut far) = pair();
+    let (near, mut far) = relay::connected();
     let spec = ExchangeSpec { warm_up_ns: 0, ..spec(Pacing::Closed) };
     let error = thread::scope(|scope| {
         scope.spawn(move || {
@@ -149,7 +223,7 @@ fn a_server_that_goes_away_ends_the_test_with_its_place_and_what_was_measured() 
 #[test]
 fn a_limit_on_the_rate_holds_the_answering_side_back() {
     let spec = ExchangeSpec { warm_up_ns: 0, ..spec(Pacing::Closed) };
-    let (near, far) = pair();
+    let (near, far) = relay::connected();
     let (report, answered) = thread::scope(|scope| {
         let spec = &spec;
         let answering = scope.spawn(move || {

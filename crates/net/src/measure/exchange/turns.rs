@@ -1,6 +1,6 @@
-//! The requests of one thread, one under way at a time: when each begins, what counts, and what came of all.
+//! The requests of one thread, each after the one before: when each begins, what counts, and what came of all.
 //!
-//! Left out: what carries them.
+//! Left out: what carries them, and requests at times of their own ([`super::schedule`]).
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use plumb_sys::clock::{Clock, read_ns};
 
 use super::samples::Samples;
-use super::{ExchangeError, ExchangeReport, ExchangeSpec, Pacing};
-use crate::clock::{sleep_until, steady_ns};
+use super::{ExchangeError, ExchangeReport, ExchangeSpec};
+use crate::clock::steady_ns;
 
 /// How many were answered so far, for others to look at: a cache line of its own.
 #[derive(Debug, Default)]
@@ -23,7 +23,7 @@ impl Progress {
     }
 
     #[inline]
-    pub(super) fn set(&self, count: u64) {
+    pub(in super::super) fn set(&self, count: u64) {
         self.0.store(count, Ordering::Relaxed);
     }
 
@@ -33,22 +33,12 @@ impl Progress {
     }
 }
 
-/// Even times.
-#[derive(Clone, Copy, Debug)]
-struct Beat {
-    start_ns: u64,
-    per_second: u64,
-    index: u64,
-}
-
 /// The requests of one thread.
 #[derive(Debug)]
 pub struct Turns<'a> {
     counted_from: u64,
     end: u64,
-    beat: Option<Beat>,
     latency: Samples,
-    lateness: Samples,
     connect: Samples,
     /// Processor time of this thread when what counts began.
     cpu_from: Option<u64>,
@@ -62,20 +52,12 @@ pub struct Turns<'a> {
 impl<'a> Turns<'a> {
     /// Those of a spec, from now on.
     pub fn new(spec: &ExchangeSpec, progress: &'a Progress) -> Self {
-        let (latency, lateness, connect) = (Samples::new(), Samples::new(), Samples::new());
+        let (latency, connect) = (Samples::new(), Samples::new());
         let start_ns = steady_ns();
-        let beat = match spec.pacing {
-            Pacing::Open { per_second } => {
-                Some(Beat { start_ns, per_second: u64::from(per_second.max(1)), index: 0 })
-            }
-            Pacing::Closed | Pacing::Connect => None,
-        };
         Self {
             counted_from: start_ns + spec.warm_up_ns,
             end: start_ns + spec.end_ns(),
-            beat,
             latency,
-            lateness,
             connect,
             cpu_from: None,
             due: 0,
@@ -86,55 +68,24 @@ impl<'a> Turns<'a> {
         }
     }
 
-    /// When the next request is due: now, or a moment of the rate; none when the time is over.
+    /// When the next request begins, which is now; none when the time is over.
     #[inline]
     pub fn due(&mut self) -> Option<u64> {
-        let mut due = match &mut self.beat {
-            None => steady_ns(),
-            Some(beat) => {
-                beat.index += 1;
-                beat.start_ns + (beat.index - 1) * 1_000_000_000 / beat.per_second
-            }
-        };
+        let mut due = steady_ns();
         if due >= self.end {
             return None;
         }
         if due >= self.counted_from {
             if self.cpu_from.is_none() {
                 self.cpu_from = Some(read_ns(Clock::ThreadCpu));
-                due = if self.beat.is_none() { steady_ns() } else { due };
+                due = steady_ns();
             }
             self.due += 1;
         }
         Some(due)
     }
 
-    /// Whether requests have times of their own to wait for.
-    pub const fn is_paced(&self) -> bool {
-        self.beat.is_some()
-    }
-
-    /// Waits for a request's time, where it has one.
-    #[inline]
-    pub fn wait(&mut self, due: u64) {
-        if self.beat.is_some() {
-            let mut now = steady_ns();
-            while now < due {
-                sleep_until(due);
-                now = steady_ns();
-            }
-            self.note_start(due, now);
-        }
-    }
-
-    /// A request with a time of its own begins now.
-    pub fn note_start(&mut self, due: u64, now: u64) {
-        if due >= self.counted_from {
-            self.lateness.take(now.saturating_sub(due));
-        }
-    }
-
-    /// The whole response has been read; how long that took since it was due.
+    /// The whole response has been read; how long that took since the request began.
     #[inline]
     pub fn answered(&mut self, due: u64) -> u64 {
         let took_ns = steady_ns().saturating_sub(due);
@@ -161,6 +112,14 @@ impl<'a> Turns<'a> {
         }
     }
 
+    /// The response to one that was taken for lost has come after all; how long that took.
+    pub fn found(&mut self, due: u64) -> u64 {
+        if due >= self.counted_from {
+            self.lost = self.lost.saturating_sub(1);
+        }
+        self.answered(due)
+    }
+
     /// What came of them.
     pub fn conclude(self) -> ExchangeReport {
         let counted_ns = steady_ns().saturating_sub(self.counted_from);
@@ -170,7 +129,7 @@ impl<'a> Turns<'a> {
             answered: self.answered,
             lost: self.lost,
             latency: self.latency.encode(),
-            lateness: self.lateness.encode(),
+            lateness: Vec::new(),
             connect: self.connect.encode(),
             counted_ns,
             cpu_ns,

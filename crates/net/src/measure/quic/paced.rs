@@ -1,0 +1,135 @@
+//! Requests at even times over one stream of QUIC, whatever comes back: one half sends, the other reads.
+//!
+//! The runtime's own timer counts in milliseconds, so a timer of the kernel's wakes who sends. Left out: how the
+//! stream came to be.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use plumb_sys::alarm::Alarm;
+use plumb_sys::clock::{Clock, read_ns};
+use quinn::{RecvStream, SendStream};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use crate::clock::steady_ns;
+use crate::measure::exchange::open::finish;
+use crate::measure::exchange::samples::Samples;
+use crate::measure::exchange::schedule::{Answers, Schedule};
+use crate::measure::exchange::turns::Progress;
+use crate::measure::exchange::{ExchangeError, ExchangeReport, ExchangeSpec};
+
+/// After how long it is looked whether the test is over.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Asks at even times; `is_over` says whether the time for it has passed.
+pub(super) async fn ask(
+    send: &mut SendStream,
+    receive: &mut RecvStream,
+    spec: &ExchangeSpec,
+    per_second: u32,
+    progress: &Progress,
+    is_over: &dyn Fn() -> bool,
+) -> Result<ExchangeReport, ExchangeError> {
+    let alarm = Alarm::new().and_then(registered).map_err(ExchangeError::at_once)?;
+    let request = vec![0x71_u8; spec.request_bytes as usize];
+    let mut response = vec![0_u8; spec.response_bytes as usize];
+    let mut schedule = Schedule::new(spec, per_second);
+    let mut answers = Answers::of(&schedule);
+    let mut lateness = Samples::of(schedule.counted());
+    let cpu = read_ns(Clock::ThreadCpu);
+    schedule.begin();
+    let outcome = {
+        let sending = send_due(send, &request, &alarm, &schedule, &mut lateness);
+        let receiving = receive_due(receive, &mut response, &schedule, &mut answers, progress);
+        until_answered(sending, receiving, over(is_over)).await
+    };
+    let cpu_ns = read_ns(Clock::ThreadCpu) - cpu;
+    finish(&schedule, outcome, answers, lateness, cpu_ns, is_over)
+}
+
+/// Until everything is received, or anything breaks, or it is over.
+async fn until_answered(
+    sending: impl Future<Output = io::Result<()>>,
+    receiving: impl Future<Output = io::Result<()>>,
+    over: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let (mut sending, mut receiving, mut over) = (pin!(sending), pin!(receiving), pin!(over));
+    let mut is_sent = false;
+    poll_fn(|context| {
+        if let Poll::Ready(received) = receiving.as_mut().poll(context) {
+            return Poll::Ready(received);
+        }
+        if !is_sent && let Poll::Ready(sent) = sending.as_mut().poll(context) {
+            is_sent = true;
+            if sent.is_err() {
+                return Poll::Ready(sent);
+            }
+        }
+        over.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
+    })
+    .await
+}
+
+async fn over(is_over: &dyn Fn() -> bool) {
+    while !is_over() {
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+async fn send_due(
+    send: &mut SendStream,
+    request: &[u8],
+    alarm: &AsyncFd<Alarm>,
+    schedule: &Schedule,
+    lateness: &mut Samples,
+) -> io::Result<()> {
+    for index in 0..schedule.total() {
+        let due = schedule.due_ns(index);
+        if steady_ns() >= due {
+            // Whoever is behind lets the connection send what it has, and read.
+            tokio::task::yield_now().await;
+        } else {
+            wait_until(alarm, due).await?;
+        }
+        send.write_all(request).await?;
+        if schedule.counts(index) {
+            lateness.take(steady_ns().saturating_sub(due));
+        }
+    }
+    Ok(())
+}
+
+#[expect(deprecated, reason = "safe for an alarm, which owns its descriptor until it is dropped")]
+fn registered(alarm: Alarm) -> io::Result<AsyncFd<Alarm>> {
+    AsyncFd::with_interest(alarm, Interest::READABLE)
+}
+
+async fn wait_until(alarm: &AsyncFd<Alarm>, until_ns: u64) -> io::Result<()> {
+    loop {
+        let left_ns = until_ns.saturating_sub(steady_ns());
+        if left_ns == 0 {
+            return Ok(());
+        }
+        alarm.get_ref().set(left_ns)?;
+        alarm.readable().await?.clear_ready();
+    }
+}
+
+async fn receive_due(
+    receive: &mut RecvStream,
+    response: &mut [u8],
+    schedule: &Schedule,
+    answers: &mut Answers,
+    progress: &Progress,
+) -> io::Result<()> {
+    for index in 0..schedule.total() {
+        receive.read_exact(response).await.map_err(io::Error::other)?;
+        answers.take(schedule, index, steady_ns());
+        progress.set(answers.all());
+    }
+    Ok(())
+}
