@@ -85,8 +85,9 @@ impl Schedule {
         cpu_ns: u64,
     ) -> ExchangeReport {
         let from_ns = self.start_ns + self.warm_up_ns;
+        let carried_ns = answers.last_ns.saturating_sub(answers.least_ns);
         let until_ns =
-            if is_whole { answers.last_ns.max(from_ns + self.duration_ns) } else { steady_ns() };
+            if is_whole { carried_ns.max(from_ns + self.duration_ns) } else { steady_ns() };
         ExchangeReport {
             due: judged.saturating_sub(self.warm_up),
             answered: answers.counted,
@@ -148,6 +149,35 @@ impl Answers {
 mod tests {
     use super::*;
     use crate::measure::exchange::Pacing;
+
+    fn counted_ns(response_ns: impl Fn(u64) -> u64) -> u64 {
+        let spec = ExchangeSpec {
+            request_bytes: 1,
+            response_bytes: 1,
+            pacing: Pacing::Open { per_second: 1_000 },
+            warm_up_ns: 0,
+            duration_ns: 1_000_000_000,
+        };
+        let mut schedule = Schedule::new(&spec, 1_000);
+        schedule.start_ns = 7;
+        let mut answers = Answers::of(&schedule);
+        for index in 0..schedule.total() {
+            answers.take(&schedule, index, 7 + response_ns(index));
+        }
+        let report = schedule.conclude(1_000, true, answers, Samples::new(), 0);
+        assert_eq!((report.due, report.answered), (1_000, 1_000));
+        report.counted_ns
+    }
+
+    #[test]
+    fn a_rate_that_is_carried_counts_as_planned_over_any_delay_and_a_slower_one_for_as_long_as_it_took()
+     {
+        for delay_ns in [0, 300_000_000, 4_000_000_000] {
+            assert_eq!(counted_ns(|index| index * 1_000_000 + delay_ns), 1_000_000_000);
+            let slow_ns = counted_ns(|index| index * 4_000_000 + delay_ns);
+            assert_eq!(slow_ns, 999 * 4_000_000);
+        }
+    }
 
     #[test]
     fn as_many_are_due_by_a_moment_as_have_their_time_before_it() {
