@@ -11,6 +11,7 @@ agree with the link's own count within 2 %.
 usage: tools/net_floor.py [PLUMB] [RATE,DELAY,PRECISION ...]
 """
 
+import atexit
 import json
 import os
 import shutil
@@ -128,6 +129,7 @@ def main():
         return
     plumb = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else "target/release/plumb")
     os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="plumb-floor-")
+    atexit.register(shutil.rmtree, os.environ["XDG_RUNTIME_DIR"], True)
     print("link                    | up us: kernels     link      % | down us: kernels    link      % |  both %  datagrams")
     for index, link in enumerate(sys.argv[2:] or LINKS):
         rate, delay, precision = link.split(",")

@@ -12,8 +12,10 @@ usage: tools/net_ping.py [PLUMB] [RATE,DELAY ...]      as root, for the raw sock
        tools/net_ping.py --echo ADDRESS SECONDS         only the echoes: milliseconds, one a line
 """
 
+import atexit
 import json
 import os
+import shutil
 import socket
 import struct
 import subprocess
@@ -106,6 +108,7 @@ def main():
         return
     plumb = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else "target/release/plumb")
     os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="plumb-ping-")
+    atexit.register(shutil.rmtree, os.environ["XDG_RUNTIME_DIR"], True)
     print("link                | p50 ms: plumb     ICMP       % | p99 ms: plumb     ICMP       % | echoes/s")
     for number, link in enumerate(sys.argv[2:] or LINKS):
         rate, delay = link.split(",")

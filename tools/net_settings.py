@@ -12,6 +12,7 @@ its ratio to the link's less 1; of losses both counts.
 usage: tools/net_settings.py [PLUMB] [SETTING ...]
 """
 
+import atexit
 import json
 import os
 import shutil
@@ -270,6 +271,7 @@ def main():
     plumb = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else "target/release/plumb")
     chosen = [int(n) for n in sys.argv[2:]] or range(1, len(SETTINGS) + 1)
     os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="plumb-net-")
+    atexit.register(shutil.rmtree, os.environ["XDG_RUNTIME_DIR"], True)
     print(" # setting               |  TCP Mb/s      % | idle ms      % |  up ms      % | down ms      %"
           " | loaded ms      % | UDP came      % | lost/dropped: probes    UDP")
     for number in chosen:
