@@ -3,8 +3,16 @@
 CARGO ?= cargo
 ARGS ?=
 DIST ?= target/dist
+FUZZ ?= frame packet every_parser capture host
+FUZZ_SECONDS ?= 60
+FUZZ_DIR := crates/fuzz/targets
+HOST = $(shell rustc -vV | sed -n 's/^host: //p')
+# What cargo-fuzz passes: coverage counters and compared values for libFuzzer.
+COVERAGE = --cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+  -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+  -Cllvm-args=-sanitizer-coverage-trace-compares
 
-.PHONY: help run test check race race-stack race-link race-net schema dist setup
+.PHONY: help run test check race race-stack race-link race-net fuzz schema dist setup
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -17,10 +25,11 @@ setup: ## install what tests and races need, when that is allowed
 	tools/setup.sh
 
 test: setup ## every test
-	$(CARGO) test --workspace
+	$(CARGO) test --workspace --no-fail-fast
 
 check: ## formatting, lints, documentation links and the rules of the house
 	$(CARGO) fmt --all --check
+	rustfmt --edition 2024 --check crates/experiments/src/*/*.rs
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(CARGO) doc --workspace --no-deps --document-private-items --quiet
 	$(CARGO) xtask tidy
@@ -35,12 +44,21 @@ race-stack: setup ## plumb's stack against Linux's and smoltcp's, as mirrors; AR
 
 race-link: setup ## plumb's link against what it promises, and Linux's and mininet's beside it; ARGS="--only rate"
 	-CI=false tools/setup.sh mn=mininet
-	$(CARGO) build --release -p plumb-host --example emulate
+	$(CARGO) build --release -p plumb-netdev --example emulate
 	$(CARGO) xtask race-link $(ARGS)
 
 race-net: setup ## plumb's client and agent against iperf3's and sockperf's, between two namespaces; ARGS="--only tcp"
 	$(CARGO) build --release
 	$(CARGO) xtask race-net $(ARGS)
+
+fuzz: ## libFuzzer on the packet parsers and a whole host, with a nightly toolchain; FUZZ="host" FUZZ_SECONDS=600
+	@$(CARGO) +nightly --version >/dev/null 2>&1 || { \
+	  echo "make fuzz needs a nightly toolchain: rustup toolchain install nightly"; \
+	  echo "on stable, run the same checks with: cargo test -p plumb-fuzz"; exit 1; }
+	RUSTFLAGS="$(COVERAGE)" $(CARGO) +nightly build --release --target $(HOST) --manifest-path $(FUZZ_DIR)/Cargo.toml --target-dir $(FUZZ_DIR)/target
+	@for target in $(FUZZ); do mkdir -p $(FUZZ_DIR)/corpus/$$target $(FUZZ_DIR)/artifacts && \
+	  $(FUZZ_DIR)/target/$(HOST)/release/$$target -max_total_time=$(FUZZ_SECONDS) -max_len=65536 \
+	    -artifact_prefix=$(FUZZ_DIR)/artifacts/ $(FUZZ_DIR)/corpus/$$target || exit 1; done
 
 schema: ## write docs/schema from the types, after a document changed its shape
 	PLUMB_WRITE_SCHEMAS=1 $(CARGO) test -p plumb-analysis published_schemas

@@ -187,7 +187,7 @@ def plumb_fetches(lab, table, server, port, is_encrypted, ways, visits, objects)
     scheme = "https" if is_encrypted else "http"
     lab.wait_for(port)
     report = json.loads(run(*lab.on("a", lab.plumb, "net", "--http", f"{scheme}://{lab.address}:{port}/", "--insecure",
-                                    "--visits", str(visits), "--http-ways", ",".join(ways), "--json")))
+                                    "--visits", str(visits), "--http-modes", ",".join(ways), "--json")))
     size = sum(map(len, objects.values()))
     for way in report["ways"]:
         name = way["way"] + (" TLS" if is_encrypted and way["way"] != "http3" else "")

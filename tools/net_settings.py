@@ -218,7 +218,7 @@ def loaded(lab, delay, rate, figures):
     """The bytes of TCP against the link's; the round trip under load, and by the link's accounts; bytes a second."""
     before, _ = lab.counted()
     with Accounts(lab.plumb, lab.name) as accounts:
-        document = lab.net("--only", "down", "--warm-up", f"{WARM_UP}s", "-t", f"{LOADED}s", "--drain", "30s")
+        document = lab.net("--only", "down", "--warm-up", f"{WARM_UP}s", "-t", f"{LOADED}s", "--drain-timeout", "30s")
     after, _ = lab.counted()
     began, ended = accounts.of_load(WARM_UP, LOADED)
     flow, probes = document["phases"][0]["flows"][0], document["phases"][0]["probes"]

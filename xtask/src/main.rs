@@ -1,6 +1,4 @@
 //! `cargo xtask CHORE`: the chores of the project from the command line.
-//!
-//! Left out: the chores themselves (`xtask::tidy`, `xtask::race`).
 #![forbid(unsafe_code)]
 
 use std::io::Write;
@@ -12,6 +10,7 @@ use anyhow::Context;
 const USAGE: &str = "usage: cargo xtask CHORE
 
   tidy                 check what the compiler cannot: arrows, file shape, links, words
+  stats [FOLDER] [--details]  lines, names, import cycles and long functions, per crate and in all
   race [OPTIONS]       plumb against sockperf, iperf3 and qperf on the same CPUs
   race-stack [OPTIONS] plumb's stack against Linux's and smoltcp's
   race-link [OPTIONS]  plumb's emulated link against what it promises, and Linux's beside it
@@ -47,21 +46,31 @@ fn run(arguments: &[String], out: &mut dyn Write) -> anyhow::Result<bool> {
             writeln!(out, "tidy: {} finding(s)", findings.len())?;
             Ok(findings.is_empty())
         }
+        Some(("stats", rest)) => {
+            let folder = rest.iter().find(|argument| *argument != "--details");
+            let root = folder.map_or(root, PathBuf::from);
+            let stats = xtask::stats::WorkspaceStats::measure(&root)?;
+            write!(out, "{stats}")?;
+            if rest.iter().any(|argument| argument == "--details") {
+                write!(out, "{}", stats.details())?;
+            }
+            Ok(true)
+        }
         Some(("race", rest)) => {
-            let options = xtask::race::Options::parse(rest, &root)?;
-            xtask::race::run(&options, out)
+            let options = xtask::peer_bench::BenchOptions::parse(rest, &root)?;
+            xtask::peer_bench::run(&options, out)
         }
         Some(("race-stack", rest)) => {
-            let options = xtask::race::Options::parse(rest, &root)?;
-            xtask::race::stack::run(&options, out)
+            let options = xtask::peer_bench::BenchOptions::parse(rest, &root)?;
+            xtask::peer_bench::stack::run(&options, out)
         }
         Some(("race-link", rest)) => {
-            let options = xtask::race::Options::parse(rest, &root)?;
-            xtask::race::link::run(&options, out)
+            let options = xtask::peer_bench::BenchOptions::parse(rest, &root)?;
+            xtask::peer_bench::link::run(&options, out)
         }
         Some(("race-net", rest)) => {
-            let options = xtask::race::Options::parse(rest, &root)?;
-            xtask::race::net::run(&options, out)
+            let options = xtask::peer_bench::BenchOptions::parse(rest, &root)?;
+            xtask::peer_bench::net::run(&options, out)
         }
         _ => anyhow::bail!("no such chore\n\n{USAGE}"),
     }

@@ -1,24 +1,23 @@
 //! Tidy: the rules of the house that neither the compiler nor clippy can check.
 //!
-//! Reads the tree and reports; it changes nothing. Left out: formatting (rustfmt), lints (clippy),
-//! advisories (cargo-deny), and whether a published schema matches its type (a test of
-//! `plumb-analysis`).
+//! Reads the tree and reports; it changes nothing.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
-use anyhow::{Context, bail};
+use crate::files::{ProjectFile, project_files};
+use crate::stats::WorkspaceStats;
 
-mod arrows;
-mod licences;
-mod prose;
+mod dependencies;
+mod experiment_ids;
+mod forbidden_words;
+mod licenses;
+mod pages;
 mod source;
-mod words;
 
 /// One thing that is out of order, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
+pub struct TidyFinding {
     /// Path relative to the root of the workspace.
     pub path: String,
     /// Line, counted from 1; 0 when the whole file is meant.
@@ -27,13 +26,13 @@ pub struct Finding {
     pub message: String,
 }
 
-impl Finding {
-    fn new(file: &File, line: usize, message: impl Into<String>) -> Self {
+impl TidyFinding {
+    fn new(file: &ProjectFile, line: usize, message: impl Into<String>) -> Self {
         Self { path: file.path.clone(), line, message: message.into() }
     }
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for TidyFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {
             0 => write!(f, "{}: {}", self.path, self.message),
@@ -42,67 +41,41 @@ impl fmt::Display for Finding {
     }
 }
 
-/// A text file of the project.
-#[derive(Clone, Debug)]
-struct File {
-    path: String,
-    text: String,
-}
-
-impl File {
-    fn has_extension(&self, extension: &str) -> bool {
-        Path::new(&self.path).extension().is_some_and(|e| e == extension)
-    }
-
-    /// Lines with their numbers, counted from 1.
-    fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
-        self.text.lines().enumerate().map(|(index, line)| (index + 1, line))
-    }
-}
-
 /// Every finding of every rule, in the order of paths.
 ///
 /// # Errors
 ///
 /// When git or cargo cannot be run, or a file cannot be read.
-pub fn check(root: &Path) -> anyhow::Result<Vec<Finding>> {
+pub fn check(root: &Path) -> anyhow::Result<Vec<TidyFinding>> {
     let files = project_files(root)?;
-    let mut findings = arrows::check(root, &files)?;
-    findings.extend(licences::check(root, &files)?);
+    let mut findings = dependencies::check(root, &files)?;
+    findings.extend(licenses::check(root, &files)?);
     findings.extend(source::check(&files));
-    findings.extend(prose::check(root, &files));
-    findings.extend(words::check(&files));
+    findings.extend(experiment_ids::check(&files));
+    findings.extend(pages::check(root, &files));
+    findings.extend(forbidden_words::check(&files));
+    findings.extend(cycles_across_folders(&WorkspaceStats::measure(root)?));
     findings.sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));
     Ok(findings)
 }
 
-/// Every text file that git tracks or would track; binary files are passed over.
-fn project_files(root: &Path) -> anyhow::Result<Vec<File>> {
-    let listing = Command::new("git")
-        .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
-        .current_dir(root)
-        .output()
-        .context("git could not be run; tidy asks it which files belong to the project")?;
-    if !listing.status.success() {
-        bail!("git ls-files failed: {}", String::from_utf8_lossy(&listing.stderr).trim());
-    }
-    let listing = String::from_utf8(listing.stdout).context("a path is not UTF-8")?;
-    let mut files = Vec::new();
-    for path in listing.split('\0').filter(|path| !path.is_empty()) {
-        let full: PathBuf = root.join(path);
-        if !full.is_file() {
-            continue;
-        }
-        let bytes = std::fs::read(&full).with_context(|| format!("{path} cannot be read"))?;
-        if let Ok(text) = String::from_utf8(bytes) {
-            files.push(File { path: path.to_owned(), text });
-        }
-    }
-    files.sort_by(|a, b| a.path.cmp(&b.path));
-    Ok(files)
-}
+/// Cycles that are left, by their first file: the list may only shrink.
+const KNOWN: &[&str] = &[
+    "crates/analysis/src/breakdown.rs",
+    "crates/link/src/queue.rs",
+    "crates/net/src/measure/request_response/endpoint.rs",
+];
 
-#[cfg(test)]
-fn file(path: &str, text: &str) -> File {
-    File { path: path.to_owned(), text: text.to_owned() }
+/// Files of several folders that import each other: none of them can be read or moved without the others.
+fn cycles_across_folders(stats: &WorkspaceStats) -> Vec<TidyFinding> {
+    let is_known =
+        |files: &[String]| files.first().is_some_and(|file| KNOWN.contains(&file.as_str()));
+    let cycles =
+        stats.cycles.iter().filter(|cycle| cycle.across_folders && !is_known(&cycle.files));
+    let finding = |files: &[String]| TidyFinding {
+        path: files.first().cloned().unwrap_or_default(),
+        line: 0,
+        message: format!("imports go in a circle across folders: {}", files.join(", ")),
+    };
+    cycles.map(|cycle| finding(&cycle.files)).collect()
 }

@@ -1,6 +1,4 @@
 //! The project is tidy: the same check as `cargo xtask tidy`, as an ordinary test.
-//!
-//! Left out: the rules themselves (`xtask::tidy`), which have tests of their own.
 
 use std::path::Path;
 

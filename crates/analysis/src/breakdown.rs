@@ -9,7 +9,7 @@ use plumb_base::stats::distribution::student_quantile;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::summary::{CONFIDENCE, LAUNCHES_NEEDED, Measured, rounded};
+use crate::summary::{CONFIDENCE, LAUNCHES_NEEDED, MeasuredCell, rounded};
 
 /// The response that no probe accounts for; a cell with it has been broken down.
 pub const UNEXPLAINED: &str = "unexplained";
@@ -22,7 +22,7 @@ pub const PROBED: &str = "rtt-probed";
 
 /// One round trip in parts, in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Breakdown {
+pub struct BreakdownSummary {
     /// Experiment id.
     pub experiment: String,
     /// Every factor; sizes in bytes.
@@ -30,18 +30,18 @@ pub struct Breakdown {
     /// The parts in the order of the message's path; what is unexplained is apart.
     pub parts: Vec<PartMean>,
     /// What no part explains.
-    pub unexplained: Mean,
+    pub unexplained: MeanEstimate,
     /// Its share of the sum, 0–1.
-    pub unexplained_share: Mean,
+    pub unexplained_share: MeanEstimate,
     /// The sum of the parts' means and of what is unexplained.
     pub sum: f64,
     /// The whole round trip with the probes off, without its slowest fiftieth as the parts are; null
     /// where it was not measured.
-    pub whole: Option<Mean>,
+    pub whole: Option<MeanEstimate>,
     /// The whole round trip with the probes on, likewise.
-    pub probed: Option<Mean>,
+    pub probed: Option<MeanEstimate>,
     /// What the probes cost, as a share of the whole; the parts are corrected for it.
-    pub probe_cost: Option<Mean>,
+    pub probe_cost: Option<MeanEstimate>,
     /// Launches behind it.
     pub launches: u64,
 }
@@ -61,7 +61,7 @@ pub struct PartMean {
 
 /// A mean with its interval.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Mean {
+pub struct MeanEstimate {
     /// The mean over launches, each with the same weight.
     pub mean: f64,
     /// 95 % interval over launches; null with fewer than three.
@@ -69,7 +69,7 @@ pub struct Mean {
 }
 
 /// Every round trip that was broken down, in the order of its cells.
-pub fn breakdowns(measured: &[Measured<'_>]) -> Vec<Breakdown> {
+pub fn breakdowns(measured: &[MeasuredCell<'_>]) -> Vec<BreakdownSummary> {
     let mut seen = BTreeSet::new();
     let mut found = Vec::new();
     for cell in measured {
@@ -77,7 +77,7 @@ pub fn breakdowns(measured: &[Measured<'_>]) -> Vec<Breakdown> {
         if !seen.insert(key.clone()) {
             continue;
         }
-        let group: Vec<&Measured<'_>> = measured
+        let group: Vec<&MeasuredCell<'_>> = measured
             .iter()
             .filter(|other| (other.cell.experiment.as_str(), other.cell.factors.to_string()) == key)
             .collect();
@@ -87,20 +87,20 @@ pub fn breakdowns(measured: &[Measured<'_>]) -> Vec<Breakdown> {
 }
 
 /// The parts of one setting; none where nothing says what is unexplained.
-fn breakdown(group: &[&Measured<'_>]) -> Option<Breakdown> {
+fn breakdown(group: &[&MeasuredCell<'_>]) -> Option<BreakdownSummary> {
     let of = |response: &str, slowest: f64| {
         let cell = group.iter().find(|cell| cell.cell.response == response)?;
         Some(cell.means_by_round(slowest)).filter(|means| !means.is_empty())
     };
     let first = group.first()?;
-    if group.iter().any(|cell| cell.cell.response == STRETCH) {
+    if group.iter().any(|cell| cell.cell.response == IN_STACK_RESPONSE) {
         return None;
     }
     let unexplained = of(UNEXPLAINED, 0.0)?;
     let parts: Vec<(&str, BTreeMap<u32, f64>)> = group
         .iter()
         .map(|cell| (cell.cell.response.as_str(), cell.means_by_round(0.0)))
-        .filter(|(name, means)| !APART.contains(name) && !means.is_empty())
+        .filter(|(name, means)| !NON_PART_RESPONSES.contains(name) && !means.is_empty())
         .collect();
     let sums: BTreeMap<u32, f64> = unexplained
         .iter()
@@ -113,7 +113,7 @@ fn breakdown(group: &[&Measured<'_>]) -> Option<Breakdown> {
     let sum = parts.iter().filter_map(|(_, means)| mean(means.values().copied()));
     let sum = unexplained_mean.mean + sum.map(|part| part.mean).sum::<f64>();
     let parts = parts.iter().filter_map(|(name, means)| {
-        let Mean { mean, ci95 } = mean(means.values().copied())?;
+        let MeanEstimate { mean, ci95 } = mean(means.values().copied())?;
         (mean > 0.0).then(|| PartMean {
             part: (*name).to_owned(),
             mean,
@@ -121,19 +121,22 @@ fn breakdown(group: &[&Measured<'_>]) -> Option<Breakdown> {
             share: rounded(mean / sum),
         })
     });
-    let (whole, probed) = (of(WHOLE, SLOWEST), of(PROBED, SLOWEST));
+    let (whole, probed) = (of(WHOLE, TRIMMED_SHARE), of(PROBED, TRIMMED_SHARE));
     let cost = whole.as_ref().zip(probed.as_ref()).and_then(|(off, on)| {
         let paired = on.iter().filter_map(|(round, on)| Some(on / off.get(round)? - 1.0));
         mean(paired)
     });
     let shares = unexplained.iter().filter_map(|(round, rest)| Some(rest / sums.get(round)?));
     let unexplained_share = mean(shares)?;
-    Some(Breakdown {
+    Some(BreakdownSummary {
         experiment: first.cell.experiment.clone(),
         factors: crate::summary::factors(first.cell),
         parts: parts.collect(),
-        unexplained_share: Mean { ci95: unexplained_share.ci95.map(positive), ..unexplained_share },
-        unexplained: Mean { ci95: unexplained_mean.ci95.map(positive), ..unexplained_mean },
+        unexplained_share: MeanEstimate {
+            ci95: unexplained_share.ci95.map(positive),
+            ..unexplained_share
+        },
+        unexplained: MeanEstimate { ci95: unexplained_mean.ci95.map(positive), ..unexplained_mean },
         sum: rounded(sum),
         whole: whole.and_then(|means| mean(means.values().copied())),
         probed: probed.and_then(|means| mean(means.values().copied())),
@@ -144,13 +147,13 @@ fn breakdown(group: &[&Measured<'_>]) -> Option<Breakdown> {
 
 /// The share of round trips that is left out as somebody else's doing: the parts come without it, so
 /// the whole must be taken without it too.
-const SLOWEST: f64 = 0.02;
+const TRIMMED_SHARE: f64 = 0.02;
 
 /// Responses that are not parts.
-const APART: [&str; 3] = [UNEXPLAINED, WHOLE, PROBED];
+const NON_PART_RESPONSES: [&str; 3] = [UNEXPLAINED, WHOLE, PROBED];
 
 /// The response of an experiment that looks at one stretch of a round trip, not at all of it.
-const STRETCH: &str = "stack";
+const IN_STACK_RESPONSE: &str = "stack";
 
 /// An interval of what cannot be negative.
 fn positive([low, high]: [f64; 2]) -> [f64; 2] {
@@ -158,7 +161,7 @@ fn positive([low, high]: [f64; 2]) -> [f64; 2] {
 }
 
 /// The mean of launches and Student's interval around it; none of nothing, nor of what is no number.
-fn mean(launches: impl Iterator<Item = f64>) -> Option<Mean> {
+fn mean(launches: impl Iterator<Item = f64>) -> Option<MeanEstimate> {
     let values: Vec<f64> = launches.filter(|value| value.is_finite()).collect();
     let count = values.len() as f64;
     if values.is_empty() {
@@ -171,17 +174,17 @@ fn mean(launches: impl Iterator<Item = f64>) -> Option<Mean> {
         let half = student_quantile(f64::midpoint(1.0, CONFIDENCE), count - 1.0) * error;
         [rounded(mean - half), rounded(mean + half)]
     });
-    Some(Mean { mean: rounded(mean), ci95 })
+    Some(MeanEstimate { mean: rounded(mean), ci95 })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{Synthetic, local};
-    use crate::summary::measured;
+    use crate::fixture::{SyntheticRun, local};
+    use crate::summary::measured_cells;
 
-    fn synthetic() -> Synthetic {
-        let mut synthetic = Synthetic::new(5);
+    fn synthetic() -> SyntheticRun {
+        let mut synthetic = SyntheticRun::new(5);
         let factors = || local("tcp4", "same-cpu", 64);
         for (part, ns) in [("send-path", 2_000.0), ("wake-up", 1_000.0), ("unexplained", 250.0)] {
             synthetic.measure("breakdown.local", part, factors(), ns);
@@ -195,7 +198,7 @@ mod tests {
     #[test]
     fn parts_and_the_unexplained_sum_to_the_whole() {
         let synthetic = synthetic();
-        let found = breakdowns(&measured(&synthetic.data));
+        let found = breakdowns(&measured_cells(&synthetic.data));
         assert_eq!(found.len(), 1);
         let found = &found[0];
         let sum = found.parts.iter().map(|part| part.mean).sum::<f64>() + found.unexplained.mean;
@@ -209,7 +212,7 @@ mod tests {
     #[test]
     fn parts_keep_the_order_of_their_cells_and_those_that_never_occur_are_left_out() {
         let synthetic = synthetic();
-        let found = breakdowns(&measured(&synthetic.data));
+        let found = breakdowns(&measured_cells(&synthetic.data));
         let names: Vec<&str> = found[0].parts.iter().map(|part| part.part.as_str()).collect();
         assert_eq!(names, ["send-path", "wake-up"]);
     }
@@ -217,7 +220,7 @@ mod tests {
     #[test]
     fn the_cost_of_probing_is_the_round_trip_with_over_the_one_without() {
         let synthetic = synthetic();
-        let cost = breakdowns(&measured(&synthetic.data))[0].probe_cost.clone().unwrap();
+        let cost = breakdowns(&measured_cells(&synthetic.data))[0].probe_cost.clone().unwrap();
         let [low, high] = cost.ci95.unwrap();
         assert!(low < 0.1 && 0.1 < high && (cost.mean - 0.1).abs() < 0.01, "{cost:?}");
     }
@@ -229,15 +232,15 @@ mod tests {
         for block in synthetic.data.blocks.iter_mut().filter(|block| block.cell == whole) {
             block.samples[7] = 5e6;
         }
-        let found = &breakdowns(&measured(&synthetic.data))[0];
+        let found = &breakdowns(&measured_cells(&synthetic.data))[0];
         let whole = found.whole.as_ref().unwrap().mean;
         assert!((found.sum / whole - 1.0).abs() < 0.02, "{whole} {}", found.sum);
     }
 
     #[test]
     fn a_cell_that_was_not_broken_down_has_no_parts() {
-        let mut synthetic = Synthetic::new(6);
+        let mut synthetic = SyntheticRun::new(6);
         synthetic.measure("latency.local", "latency", local("pipe", "same-cpu", 64), 1_000.0);
-        assert!(breakdowns(&measured(&synthetic.data)).is_empty());
+        assert!(breakdowns(&measured_cells(&synthetic.data)).is_empty());
     }
 }

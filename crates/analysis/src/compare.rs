@@ -1,31 +1,32 @@
 //! Comparisons: every cell of two runs, or of two levels of a factor within one, with a verdict.
 //!
 //! Rule 16: the effect first, then one of four verdicts, and how much more it would take. Left
-//! out: estimating ratios ([`crate::contrast`]) and the terminal's table (report).
+//! out: estimating ratios ([`crate::cost_ratio`]) and the terminal's table (report).
 
 use std::collections::BTreeMap;
 
-use plumb_base::stats::hierarchy::Pairing;
+use plumb_base::stats::hierarchy::LaunchPairing;
 use plumb_base::stats::means;
 use plumb_base::stats::rank::holm;
-use plumb_store::record::{Cell, CellStatus, Factors, Level, Run, RunData, RunStatus};
+use plumb_store::record::{Cell, CellStatus, FactorLevel, Factors, RunData, RunRecord, RunStatus};
 
 use crate::document::OUTER_LINK;
 use crate::document::build::{instant, trust};
 use crate::document::compare::{
-    CellName, CompareDocument, ComparedCell, Difference, Estimate, SCHEMA, Side, Tally,
+    CellName, CompareDocument, ComparedCell, ComparedSide, ComparisonCounts, MedianEstimate,
+    SCHEMA, SettingDifference,
 };
-use crate::summary::{self, Measured};
+use crate::summary::{self, MeasuredCell};
 
-mod machine;
+mod machine_speed;
 mod markdown;
 mod settings;
 mod verdict;
 
 pub use markdown::markdown;
-pub use settings::differences;
+pub use settings::setting_differences;
 
-use verdict::{Bar, Trial, Verdict};
+use verdict::{CellComparison, ComparisonVerdict, VerdictThresholds};
 
 /// Costs within this share of each other are practically equal, unless the user says otherwise.
 pub const MARGIN_DEFAULT: f64 = 0.02;
@@ -36,66 +37,67 @@ const LOST_NAMED: usize = 5;
 /// Compares two runs cell by cell, B against A, as unpaired launches.
 ///
 /// `margin` is a share such as [`MARGIN_DEFAULT`].
-pub fn runs(a: &RunData, b: &RunData, margin: f64) -> CompareDocument {
-    let (cells_a, cells_b) = (summary::measured(a), summary::measured(b));
+pub fn compare_runs(a: &RunData, b: &RunData, margin: f64) -> CompareDocument {
+    let (cells_a, cells_b) = (summary::measured_cells(a), summary::measured_cells(b));
     let mut warnings = vec![
         "unpaired: the runs were measured apart, so drift between them counts as a difference"
             .to_owned(),
     ];
-    warnings.extend([a, b].into_iter().filter_map(distrust));
-    warnings.extend([a, b].into_iter().filter_map(imported));
-    warnings.extend(different_links(&a.run, &b.run));
+    warnings.extend([a, b].into_iter().filter_map(trust_warning));
+    warnings.extend([a, b].into_iter().filter_map(imported_warning));
+    warnings.extend(link_warning(&a.run, &b.run));
     let sides = (side(&a.run, a.run.id.clone()), side(&b.run, b.run.id.clone()));
-    let differences = differences(&a.run, &b.run);
-    let mut comparison = Comparison::new(margin, Pairing::Unpaired, warnings);
+    let differences = setting_differences(&a.run, &b.run);
+    let mut comparison = ComparisonBuilder::new(margin, LaunchPairing::Unpaired, warnings);
     // What somebody changed on purpose is not to be explained away by what it did to the canary.
     comparison.same_machine = differences.iter().all(|difference| difference.key == "code");
     let names = |data: &RunData| -> Vec<(String, Cell)> {
-        data.cells.iter().map(|cell| (key(cell), cell.clone())).collect()
+        data.cells.iter().map(|cell| (match_key(cell), cell.clone())).collect()
     };
     comparison.compare(
-        &Group { cells: names(a), measured: by_key(&cells_a, key) },
-        &Group { cells: names(b), measured: by_key(&cells_b, key) },
+        &SideCells { cells: names(a), measured: by_key(&cells_a, match_key) },
+        &SideCells { cells: names(b), measured: by_key(&cells_b, match_key) },
     );
     comparison.document(sides.0, sides.1, differences)
 }
 
 /// Compares two levels of one factor within a run, paired by the rounds that interleaved them.
-pub fn within(
+pub fn compare_levels(
     data: &RunData,
     factor: &str,
-    level_a: &Level,
-    level_b: &Level,
+    level_a: &FactorLevel,
+    level_b: &FactorLevel,
     margin: f64,
 ) -> CompareDocument {
-    let measured = summary::measured(data);
+    let measured = summary::measured_cells(data);
     let rest = |cell: &Cell| {
-        let factors = others(&cell.factors, factor);
+        let factors = factors_without(&cell.factors, factor);
         format!("{} {factors} [{}]", cell.experiment, cell.response)
     };
-    let group = |level: &Level| {
+    let group = |level: &FactorLevel| {
         let has = |cell: &Cell| cell.factors.level(factor) == Some(level);
         let chosen = measured.iter().filter(|measured| has(measured.cell));
         let planned = data.cells.iter().filter(|cell| has(cell));
-        Group {
+        SideCells {
             cells: planned
                 .map(|cell| {
-                    let bare = Cell { factors: others(&cell.factors, factor), ..cell.clone() };
+                    let bare =
+                        Cell { factors: factors_without(&cell.factors, factor), ..cell.clone() };
                     (rest(cell), bare)
                 })
                 .collect(),
             measured: chosen.map(|measured| (rest(measured.cell), measured)).collect(),
         }
     };
-    let side_of = |level: &Level| side(&data.run, format!("{factor}={level}"));
-    let warnings = distrust(data).into_iter().collect();
-    let mut comparison = Comparison::new(margin, Pairing::Paired, warnings);
+    let side_of = |level: &FactorLevel| side(&data.run, format!("{factor}={level}"));
+    let warnings = trust_warning(data).into_iter().collect();
+    let mut comparison = ComparisonBuilder::new(margin, LaunchPairing::Paired, warnings);
     comparison.compare(&group(level_a), &group(level_b));
     comparison.document(side_of(level_a), side_of(level_b), Vec::new())
 }
 
 /// What two cells that differ in one factor have in common.
-fn others(factors: &Factors, factor: &str) -> Factors {
+fn factors_without(factors: &Factors, factor: &str) -> Factors {
     let others = factors.clone().without(factor);
     // TCP has a congestion control and a pipe has none, and still they are to be compared.
     if factor == "mechanism" { others.without("congestion") } else { others }
@@ -103,7 +105,7 @@ fn others(factors: &Factors, factor: &str) -> Factors {
 
 /// What the cells of two runs are matched by. The link that a run was behind, or the host that it went to, is no
 /// reason for two cells not to be compared, only to say so.
-fn key(cell: &Cell) -> String {
+fn match_key(cell: &Cell) -> String {
     let link = cell.factors.text("link").unwrap_or_default();
     let Some(which) = ["outer", "host"].into_iter().find(|which| link.starts_with(which)) else {
         return cell.key();
@@ -112,19 +114,19 @@ fn key(cell: &Cell) -> String {
 }
 
 /// One side's cells: all that were planned, and those that have numbers, by the key to match.
-struct Group<'a> {
+struct SideCells<'a> {
     cells: Vec<(String, Cell)>,
-    measured: BTreeMap<String, &'a Measured<'a>>,
+    measured: BTreeMap<String, &'a MeasuredCell<'a>>,
 }
 
 fn by_key<'a>(
-    measured: &'a [Measured<'a>],
+    measured: &'a [MeasuredCell<'a>],
     key: fn(&Cell) -> String,
-) -> BTreeMap<String, &'a Measured<'a>> {
+) -> BTreeMap<String, &'a MeasuredCell<'a>> {
     measured.iter().map(|measured| (key(measured.cell), measured)).collect()
 }
 
-fn distrust(data: &RunData) -> Option<String> {
+fn trust_warning(data: &RunData) -> Option<String> {
     let trust = trust(data);
     (!trust.trusted).then(|| {
         format!(
@@ -134,14 +136,14 @@ fn distrust(data: &RunData) -> Option<String> {
     })
 }
 
-fn imported(data: &RunData) -> Option<String> {
+fn imported_warning(data: &RunData) -> Option<String> {
     (data.run.status == RunStatus::Imported).then(|| {
         format!("{} was measured by another tool: its cells carry no verdict", data.run.id)
     })
 }
 
 /// What differs most between two runs, where it does.
-fn different_links(a: &Run, b: &Run) -> Option<String> {
+fn link_warning(a: &RunRecord, b: &RunRecord) -> Option<String> {
     let [of_a, of_b] = [a, b].map(|run| run.notes.get(OUTER_LINK));
     let told = |link: Option<&String>| {
         link.map_or_else(|| "no link".to_owned(), |link| format!("the link {link}"))
@@ -158,8 +160,8 @@ fn different_links(a: &Run, b: &Run) -> Option<String> {
     })
 }
 
-fn side(run: &Run, label: String) -> Side {
-    Side {
+fn side(run: &RunRecord, label: String) -> ComparedSide {
+    ComparedSide {
         run: run.id.clone(),
         label,
         created: instant(run.created_unix_ms),
@@ -168,22 +170,22 @@ fn side(run: &Run, label: String) -> Side {
 }
 
 /// A comparison being made.
-struct Comparison {
+struct ComparisonBuilder {
     margin: f64,
-    pairing: Pairing,
+    pairing: LaunchPairing,
     /// Whether both sides were measured apart, but on one machine with the same settings.
     same_machine: bool,
     warnings: Vec<String>,
     rows: Vec<ComparedCell>,
-    verdicts: Vec<Verdict>,
+    verdicts: Vec<ComparisonVerdict>,
     /// What A measured and B tried to, in vain, in words.
     lost: Vec<String>,
     only_in_a: Vec<CellName>,
     only_in_b: Vec<CellName>,
 }
 
-impl Comparison {
-    fn new(margin: f64, pairing: Pairing, warnings: Vec<String>) -> Self {
+impl ComparisonBuilder {
+    fn new(margin: f64, pairing: LaunchPairing, warnings: Vec<String>) -> Self {
         Self {
             margin,
             pairing,
@@ -197,12 +199,12 @@ impl Comparison {
         }
     }
 
-    fn compare(&mut self, a: &Group<'_>, b: &Group<'_>) {
+    fn compare(&mut self, a: &SideCells<'_>, b: &SideCells<'_>) {
         let mut matches = Vec::new();
         let mut imported = Vec::new();
         for (key, cell) in &a.cells {
             if a.measured.contains_key(key) {
-                self.lost.extend(self.loss(b, key));
+                self.lost.extend(self.lost_cell(b, key));
             }
             match (a.measured.get(key), b.measured.get(key)) {
                 (Some(left), Some(right)) => matches.push((cell, *left, *right)),
@@ -218,23 +220,26 @@ impl Comparison {
                 self.only_in_b.push(name(cell, a, key));
             }
         }
-        let trials: Vec<Trial> =
-            matches.iter().map(|(_, left, right)| Trial::new(left, right, self.pairing)).collect();
+        let trials: Vec<CellComparison> = matches
+            .iter()
+            .map(|(_, left, right)| CellComparison::new(left, right, self.pairing))
+            .collect();
         // Holm's step-down over every cell that can be judged: the chance of one false
         // "faster" or "slower" in the whole table stays at 5 %.
-        let judged: Vec<f64> = trials.iter().filter_map(Trial::p).collect();
+        let judged: Vec<f64> = trials.iter().filter_map(CellComparison::p).collect();
         let mut adjusted = holm(&judged).into_iter();
         for ((cell, left, right), trial) in matches.into_iter().zip(trials) {
             let p = trial.p().and_then(|_| adjusted.next());
-            let slowdown = if self.same_machine { machine::slowdown(left, right) } else { None };
-            let bar = Bar { p_adjusted: p, margin: self.margin, slowdown };
+            let slowdown =
+                if self.same_machine { machine_speed::slowdown(left, right) } else { None };
+            let bar = VerdictThresholds { p_adjusted: p, margin: self.margin, slowdown };
             let (verdict, row) = trial.row(cell, left, right, bar);
             self.verdicts.push(verdict);
             self.rows.push(row);
         }
         for (cell, other) in imported {
             if let Some(row) = verdict::imported_row(cell, other) {
-                self.verdicts.push(Verdict::Inconclusive { may_be_slower: true });
+                self.verdicts.push(ComparisonVerdict::Inconclusive { may_be_slower: true });
                 self.rows.push(row);
             }
         }
@@ -242,29 +247,35 @@ impl Comparison {
 
     /// Why B has no numbers, or not all, of a cell that it planned. That a level of a factor does not exist here
     /// is known of it; that something does not exist any more is a loss.
-    fn loss(&self, b: &Group<'_>, key: &str) -> Option<String> {
+    fn lost_cell(&self, b: &SideCells<'_>, key: &str) -> Option<String> {
         let (_, cell) = b.cells.iter().find(|(candidate, _)| candidate == key)?;
         let is_lost = match &cell.status {
             CellStatus::Failed(_) => true,
-            CellStatus::Unavailable(_) => self.pairing == Pairing::Unpaired,
+            CellStatus::Unavailable(_) => self.pairing == LaunchPairing::Unpaired,
             CellStatus::Open | CellStatus::Done(_) => !b.measured.contains_key(key),
         };
         let name = || format!("{} {} [{}]", cell.experiment, cell.factors, cell.response);
-        is_lost.then(|| format!("{}: {}", name(), summary::absence(&cell.status).1))
+        is_lost.then(|| format!("{}: {}", name(), summary::missing_reason(&cell.status).1))
     }
 
-    fn document(self, a: Side, b: Side, differences: Vec<Difference>) -> CompareDocument {
-        let mut tally = Tally::default();
+    fn document(
+        self,
+        a: ComparedSide,
+        b: ComparedSide,
+        differences: Vec<SettingDifference>,
+    ) -> CompareDocument {
+        let mut tally = ComparisonCounts::default();
         for verdict in &self.verdicts {
             match verdict {
-                Verdict::Faster => tally.faster += 1,
-                Verdict::Slower => tally.slower += 1,
-                Verdict::Equivalent => tally.equivalent += 1,
-                Verdict::Inconclusive { .. } => tally.inconclusive += 1,
+                ComparisonVerdict::Faster => tally.faster += 1,
+                ComparisonVerdict::Slower => tally.slower += 1,
+                ComparisonVerdict::Equivalent => tally.equivalent += 1,
+                ComparisonVerdict::Inconclusive { .. } => tally.inconclusive += 1,
             }
         }
-        let open =
-            |verdict: &Verdict| matches!(verdict, Verdict::Inconclusive { may_be_slower: true });
+        let open = |verdict: &ComparisonVerdict| {
+            matches!(verdict, ComparisonVerdict::Inconclusive { may_be_slower: true })
+        };
         let (verdict, exit_code) = if tally.slower > 0 {
             ("slower", 1)
         } else if self.rows.is_empty() || !self.lost.is_empty() || self.verdicts.iter().any(open) {
@@ -287,8 +298,8 @@ impl Comparison {
             a,
             b,
             pairing: match self.pairing {
-                Pairing::Paired => "paired".to_owned(),
-                Pairing::Unpaired => "unpaired".to_owned(),
+                LaunchPairing::Paired => "paired".to_owned(),
+                LaunchPairing::Unpaired => "unpaired".to_owned(),
             },
             margin: self.margin,
             method: verdict::method(self.margin, self.pairing),
@@ -306,12 +317,11 @@ impl Comparison {
 }
 
 /// A cell that only one side measured, with the reason that the other side has.
-fn name(cell: &Cell, other: &Group<'_>, key: &str) -> CellName {
-    let reason = other
-        .cells
-        .iter()
-        .find(|(candidate, _)| candidate == key)
-        .map_or_else(|| "not in its plan".to_owned(), |(_, cell)| summary::absence(&cell.status).1);
+fn name(cell: &Cell, other: &SideCells<'_>, key: &str) -> CellName {
+    let reason = other.cells.iter().find(|(candidate, _)| candidate == key).map_or_else(
+        || "not in its plan".to_owned(),
+        |(_, cell)| summary::missing_reason(&cell.status).1,
+    );
     CellName {
         experiment: cell.experiment.clone(),
         factors: summary::factors(cell),
@@ -320,9 +330,9 @@ fn name(cell: &Cell, other: &Group<'_>, key: &str) -> CellName {
     }
 }
 
-fn estimate(cell: &Measured<'_>) -> Estimate {
+fn estimate(cell: &MeasuredCell<'_>) -> MedianEstimate {
     let ends = cell.interval().map(|i| [summary::rounded(i.lo), summary::rounded(i.hi)]);
-    Estimate {
+    MedianEstimate {
         median: Some(cell.median()).filter(|median| median.is_finite()).map(summary::rounded),
         ci95: ends,
         launches: cell.launches.len() as u64,
@@ -332,11 +342,11 @@ fn estimate(cell: &Measured<'_>) -> Estimate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{Design, Synthetic, local};
+    use crate::fixture::{SyntheticDesign, SyntheticRun, local};
 
     /// Four mechanisms with these cost factors.
-    fn run(seed: u64, factors: [f64; 4], design: Design) -> RunData {
-        let mut synthetic = Synthetic::new(seed);
+    fn run(seed: u64, factors: [f64; 4], design: SyntheticDesign) -> RunData {
+        let mut synthetic = SyntheticRun::new(seed);
         synthetic.design = design;
         for (mechanism, factor) in ["pipe", "tcp4", "udp4", "unix-stream"].into_iter().zip(factors)
         {
@@ -352,14 +362,15 @@ mod tests {
 
     #[test]
     fn the_four_verdicts_are_told_apart() {
-        let design = Design::default();
+        let design = SyntheticDesign::default();
         let a = run(1, [1.0; 4], design);
         let b = run(2, [1.2, 0.8, 1.0, 1.0], design);
-        let document = runs(&a, &b, MARGIN_DEFAULT);
+        let document = compare_runs(&a, &b, MARGIN_DEFAULT);
         assert_eq!(verdicts(&document), ["slower", "faster", "equivalent", "equivalent"]);
         assert_eq!((document.verdict.as_str(), document.exit_code), ("slower", 1));
-        let noisy = Design { launch_sd: 0.1, rounds: 5, ..design };
-        let document = runs(&run(3, [1.0; 4], noisy), &run(4, [1.0; 4], noisy), MARGIN_DEFAULT);
+        let noisy = SyntheticDesign { launch_sd: 0.1, rounds: 5, ..design };
+        let document =
+            compare_runs(&run(3, [1.0; 4], noisy), &run(4, [1.0; 4], noisy), MARGIN_DEFAULT);
         assert!(verdicts(&document).iter().all(|verdict| *verdict == "inconclusive"));
         assert_eq!(document.exit_code, 3);
         assert!(document.rows.iter().any(|row| row.more_launches.is_some()));
@@ -367,63 +378,68 @@ mod tests {
 
     #[test]
     fn a_difference_that_the_canary_shares_is_the_machines() {
-        let a = run(1, [1.0; 4], Design::default());
-        let mut b = run(2, [1.2, 1.2, 1.02, 1.0], Design::default());
+        let a = run(1, [1.0; 4], SyntheticDesign::default());
+        let mut b = run(2, [1.2, 1.2, 1.02, 1.0], SyntheticDesign::default());
         for block in &mut b.blocks {
             block.effort.canary_ns *= if block.cell == 1 { 1.15 } else { 1.0 };
         }
-        let document = runs(&a, &b, 0.01);
+        let document = compare_runs(&a, &b, 0.01);
         assert_eq!(verdicts(&document)[..2], ["inconclusive", "slower"]);
         assert!(document.rows[0].why.contains("15% slower"), "{}", document.rows[0].why);
         assert!((document.rows[1].machine.unwrap() - 1.0).abs() < 0.05);
         // What nobody set differs between any two runs.
         let [free, governor] = ["memory.available", "cpu.frequency.governor"].map(str::to_owned);
         b.run.provenance.insert(free, "23785732 kB".to_owned());
-        assert_eq!(runs(&a, &b, 0.01), document);
+        assert_eq!(compare_runs(&a, &b, 0.01), document);
         b.run.provenance.insert(governor, "powersave".to_owned());
-        let document = runs(&a, &b, 0.01);
+        let document = compare_runs(&a, &b, 0.01);
         assert_eq!(verdicts(&document)[..2], ["slower", "slower"], "a setting was changed");
         assert_eq!(document.rows[0].machine, None);
     }
 
     #[test]
     fn a_gain_that_is_the_machines_may_hide_a_loss() {
-        let a = run(1, [1.0; 4], Design::default());
-        let mut b = run(2, [0.9, 0.7, 1.0, 1.0], Design::default());
+        let a = run(1, [1.0; 4], SyntheticDesign::default());
+        let mut b = run(2, [0.9, 0.7, 1.0, 1.0], SyntheticDesign::default());
         for block in &mut b.blocks {
             block.effort.canary_ns *= if block.cell <= 2 { 0.8 } else { 1.0 };
         }
-        let document = runs(&a, &b, MARGIN_DEFAULT);
+        let document = compare_runs(&a, &b, MARGIN_DEFAULT);
         assert_eq!(verdicts(&document)[..2], ["inconclusive"; 2]);
         assert_eq!(document.exit_code, 3, "0.9 on a machine that is faster by a fifth");
         b.cells.remove(0);
-        assert_eq!(runs(&a, &b, MARGIN_DEFAULT).exit_code, 0, "0.7 on it is no loss");
+        assert_eq!(compare_runs(&a, &b, MARGIN_DEFAULT).exit_code, 0, "0.7 on it is no loss");
     }
 
     #[test]
     fn what_fails_after_it_worked_is_no_success() {
-        let a = run(1, [1.0; 4], Design::default());
-        let mut b = run(2, [0.5; 4], Design::default());
+        let a = run(1, [1.0; 4], SyntheticDesign::default());
+        let mut b = run(2, [0.5; 4], SyntheticDesign::default());
         b.blocks.retain(|block| block.cell != 1);
         for status in [
             CellStatus::Failed("died (signal: 11)".to_owned()),
             CellStatus::Unavailable("no pipes here".to_owned()),
             CellStatus::Open,
         ] {
-            let why = summary::absence(&status).1;
+            let why = summary::missing_reason(&status).1;
             b.cells[0].status = status;
-            let document = runs(&a, &b, MARGIN_DEFAULT);
+            let document = compare_runs(&a, &b, MARGIN_DEFAULT);
             assert_eq!((document.verdict.as_str(), document.exit_code), ("inconclusive", 3));
             assert!(document.warnings.iter().any(|warning| warning.contains(&why)), "{why}");
         }
         b.cells.remove(0);
-        assert_eq!(runs(&a, &b, MARGIN_DEFAULT).exit_code, 0, "what is not planned is not missed");
+        assert_eq!(
+            compare_runs(&a, &b, MARGIN_DEFAULT).exit_code,
+            0,
+            "what is not planned is not missed"
+        );
     }
 
     #[test]
     fn zeros_are_judged_by_rank_and_by_no_margin_of_nothing() {
         let share = |zeros: [f64; 5]| {
-            let mut data = run(1, [1.0; 4], Design { rounds: 5, ..Design::default() });
+            let mut data =
+                run(1, [1.0; 4], SyntheticDesign { rounds: 5, ..SyntheticDesign::default() });
             data.cells.truncate(1);
             data.blocks.retain(|block| block.cell == 1);
             for (block, loss) in data.blocks.iter_mut().zip(zeros.iter().cycle()) {
@@ -432,16 +448,17 @@ mod tests {
             data
         };
         let none = share([0.0; 5]);
-        let some = runs(&none, &share([0.004, 0.003, 0.005, 0.004, 0.004]), MARGIN_DEFAULT);
+        let some = compare_runs(&none, &share([0.004, 0.003, 0.005, 0.004, 0.004]), MARGIN_DEFAULT);
         assert_eq!((verdicts(&some), some.exit_code), (vec!["slower"], 1));
-        let open = runs(&none, &share([0.0, 0.0, 0.0, 0.004, 0.0]), MARGIN_DEFAULT);
+        let open = compare_runs(&none, &share([0.0, 0.0, 0.0, 0.004, 0.0]), MARGIN_DEFAULT);
         assert_eq!((verdicts(&open), open.exit_code), (vec!["inconclusive"], 3));
     }
 
     #[test]
     fn an_improvement_alone_exits_with_zero() {
-        let design = Design::default();
-        let document = runs(&run(1, [1.0; 4], design), &run(2, [0.5; 4], design), MARGIN_DEFAULT);
+        let design = SyntheticDesign::default();
+        let document =
+            compare_runs(&run(1, [1.0; 4], design), &run(2, [0.5; 4], design), MARGIN_DEFAULT);
         assert_eq!(verdicts(&document), ["faster"; 4]);
         assert_eq!((document.verdict.as_str(), document.exit_code), ("not slower", 0));
         assert!((document.geometric_mean.unwrap() - 0.5).abs() < 0.01);
@@ -449,8 +466,10 @@ mod tests {
 
     #[test]
     fn a_real_difference_below_the_margin_is_never_called_slower() {
-        let design = Design { launch_sd: 0.001, spread: 0.02, ..Design::default() };
-        let document = runs(&run(1, [1.0; 4], design), &run(2, [1.01; 4], design), MARGIN_DEFAULT);
+        let design =
+            SyntheticDesign { launch_sd: 0.001, spread: 0.02, ..SyntheticDesign::default() };
+        let document =
+            compare_runs(&run(1, [1.0; 4], design), &run(2, [1.01; 4], design), MARGIN_DEFAULT);
         assert_eq!(verdicts(&document), ["equivalent"; 4]);
         let row = &document.rows[0];
         assert!(row.ci95.unwrap()[0] > 1.0, "the interval excludes 1: {row:?}");
@@ -458,11 +477,14 @@ mod tests {
 
     #[test]
     fn equal_runs_are_seldom_called_different() {
-        let design = Design { rounds: 5, samples: 50, launch_sd: 0.03, spread: 0.05 };
+        let design = SyntheticDesign { rounds: 5, samples: 50, launch_sd: 0.03, spread: 0.05 };
         let mut tables = 0;
         for seed in 0..100 {
-            let document =
-                runs(&run(2 * seed, [1.0; 4], design), &run(2 * seed + 1, [1.0; 4], design), 0.02);
+            let document = compare_runs(
+                &run(2 * seed, [1.0; 4], design),
+                &run(2 * seed + 1, [1.0; 4], design),
+                0.02,
+            );
             let tally = document.tally;
             tables += u64::from(tally.faster + tally.slower > 0);
         }
@@ -474,26 +496,26 @@ mod tests {
     #[test]
     fn throughput_that_fell_is_slower() {
         let made = |seed, rate| {
-            let mut synthetic = Synthetic::new(seed);
+            let mut synthetic = SyntheticRun::new(seed);
             let factors = local("pipe", "same-cpu", 65_536);
             synthetic.measure("throughput.local", "throughput", factors, rate);
             synthetic.data
         };
-        let document = runs(&made(1, 2e9), &made(2, 1e9), 0.02);
+        let document = compare_runs(&made(1, 2e9), &made(2, 1e9), 0.02);
         assert_eq!(verdicts(&document), ["slower"]);
         assert!((document.rows[0].ratio.unwrap() - 2.0).abs() < 0.05);
     }
 
     #[test]
     fn cells_of_one_side_are_listed_with_the_reason() {
-        let design = Design::default();
+        let design = SyntheticDesign::default();
         let mut a = run(1, [1.0; 4], design);
         let b = run(2, [1.0; 4], design);
         a.blocks.retain(|block| block.cell != 1);
         a.cells[0].status = CellStatus::Unavailable("no pipes".to_owned());
         a.cells.remove(3);
         a.blocks.retain(|block| block.cell != 4);
-        let document = runs(&a, &b, 0.02);
+        let document = compare_runs(&a, &b, 0.02);
         assert_eq!(document.rows.len(), 2);
         let reasons: Vec<_> = document.only_in_b.iter().map(|cell| cell.reason.as_str()).collect();
         assert_eq!(reasons, ["no pipes", "not in its plan"]);
@@ -501,13 +523,18 @@ mod tests {
 
     #[test]
     fn levels_of_a_factor_are_compared_paired_and_without_it() {
-        let mut synthetic = Synthetic::new(1);
+        let mut synthetic = SyntheticRun::new(1);
         for (wake, median) in [("block", 1000.0), ("spin", 500.0)] {
             let factors = local("tcp4", "same-cache", 64).with("wake", wake);
             synthetic.measure("latency.local", "latency", factors, median);
         }
-        let document =
-            within(&synthetic.data, "wake", &Level::from("block"), &Level::from("spin"), 0.02);
+        let document = compare_levels(
+            &synthetic.data,
+            "wake",
+            &FactorLevel::from("block"),
+            &FactorLevel::from("spin"),
+            0.02,
+        );
         assert_eq!(document.pairing, "paired");
         assert_eq!(verdicts(&document), ["faster"]);
         assert!(!document.rows[0].factors.contains_key("wake"));
@@ -518,7 +545,7 @@ mod tests {
     #[test]
     fn cells_over_different_outer_links_are_compared_and_the_links_are_told() {
         let behind = |seed, link: &str, median| {
-            let mut synthetic = Synthetic::new(seed);
+            let mut synthetic = SyntheticRun::new(seed);
             let level = format!("outer: {link}");
             let factors = local("tcp4", "same-cpu", 64).with("link", level.as_str());
             synthetic.measure("latency.remote", "latency", factors, median);
@@ -526,13 +553,13 @@ mod tests {
             synthetic.data
         };
         let (near, far) = (behind(1, "delay=1ms", 1e6), behind(2, "delay=9ms", 9e6));
-        let document = runs(&near, &far, 0.02);
+        let document = compare_runs(&near, &far, 0.02);
         assert_eq!(verdicts(&document), ["slower"]);
         let warning = document.warnings.iter().find(|warning| warning.contains("different links"));
         let warning = warning.unwrap();
         assert!(warning.contains("delay=1ms") && warning.contains("delay=9ms"), "{warning}");
         assert!(document.differences.iter().any(|difference| difference.key == OUTER_LINK));
-        let same = runs(&near, &behind(3, "delay=1ms", 1e6), 0.02);
+        let same = compare_runs(&near, &behind(3, "delay=1ms", 1e6), 0.02);
         assert!(!same.warnings.iter().any(|warning| warning.contains("different links")));
         assert!(same.differences.iter().all(|difference| difference.key != OUTER_LINK));
     }
@@ -540,29 +567,29 @@ mod tests {
     #[test]
     fn a_share_that_rises_from_zero_is_shown_by_rank() {
         let made = |seed, share| {
-            let mut synthetic = Synthetic::new(seed);
+            let mut synthetic = SyntheticRun::new(seed);
             synthetic.constant("reliability", "lost", local("udp4", "same-cpu", 1024), share);
             synthetic.data
         };
-        let document = runs(&made(1, 0.0), &made(2, 0.5), 0.02);
+        let document = compare_runs(&made(1, 0.0), &made(2, 0.5), 0.02);
         assert_eq!(verdicts(&document), ["slower"]);
-        let same = runs(&made(1, 0.0), &made(2, 0.0), 0.02);
+        let same = compare_runs(&made(1, 0.0), &made(2, 0.0), 0.02);
         assert_eq!(verdicts(&same), ["equivalent"]);
     }
 
     #[test]
     fn nothing_in_common_is_inconclusive_and_says_so() {
-        let document = runs(&Synthetic::new(1).data, &Synthetic::new(2).data, 0.02);
+        let document = compare_runs(&SyntheticRun::new(1).data, &SyntheticRun::new(2).data, 0.02);
         assert_eq!(document.exit_code, 3);
         assert!(document.warnings.iter().any(|warning| warning.starts_with("nothing compared")));
     }
 
     #[test]
     fn the_markdown_table_is_stable() {
-        let design = Design::default();
+        let design = SyntheticDesign::default();
         let mut b = run(2, [1.2, 0.8, 1.0, 1.0], design);
         b.run.provenance.insert("cpu.model".to_owned(), "other | model".to_owned());
-        let document = runs(&run(1, [1.0; 4], design), &b, MARGIN_DEFAULT);
+        let document = compare_runs(&run(1, [1.0; 4], design), &b, MARGIN_DEFAULT);
         insta::assert_snapshot!(markdown(&document));
     }
 }

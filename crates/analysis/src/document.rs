@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::breakdown::Breakdown;
-use crate::ladder::Rung;
+use crate::breakdown::BreakdownSummary;
+use crate::ladder::LadderRung;
 use crate::rank::RankTable;
-use crate::ratio::Ratio;
+use crate::ratio::MeasuredRatio;
 
 pub mod agent;
 pub mod build;
@@ -20,7 +20,7 @@ pub mod check;
 pub mod compare;
 pub mod doctor;
 pub mod explain;
-pub mod host;
+pub mod host_notes;
 pub mod http;
 pub mod iperf3;
 pub mod link;
@@ -58,35 +58,38 @@ pub struct RunDocument {
     /// Facts about the measurement: calibration, why it stopped.
     pub notes: BTreeMap<String, String>,
     /// Whether the run is to be trusted, and why not.
-    pub trust: Trust,
+    pub trust: RunTrust,
     /// One entry for each measured cell.
     pub results: Vec<CellResult>,
     /// Cells without numbers, each with its reason.
-    pub unavailable: Vec<Unavailable>,
+    pub unavailable: Vec<UnavailableCell>,
     /// Verdicts on published claims.
     pub claims: Vec<ClaimVerdict>,
+    /// Verdicts on statements of our own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub expectations: Vec<ExpectationVerdict>,
     /// Mechanisms in order of their medians, beside the published order where there is one.
     #[serde(default)]
     pub ranks: Vec<RankTable>,
     /// What it costs to cross each boundary, cheapest first; empty unless this run is a ladder.
     #[serde(default)]
-    pub ladder: Vec<Rung>,
+    pub ladder: Vec<LadderRung>,
     /// Where round trips go, one entry for each that was broken down.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub breakdowns: Vec<Breakdown>,
+    pub breakdowns: Vec<BreakdownSummary>,
     /// Costs of one stack or way over those of another at the same setting.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub ratios: Vec<Ratio>,
+    pub ratios: Vec<MeasuredRatio>,
 }
 
 impl RunDocument {
     /// The command that measures it again; none where another tool has measured it.
-    pub fn repeated_by(&self) -> Option<String> {
+    pub fn repeat_command(&self) -> Option<String> {
         if self.run.plan.is_empty() {
-            return self.notes.get(host::COMMAND).cloned();
+            return self.notes.get(host_notes::COMMAND).cloned();
         }
         let options =
-            self.notes.get(host::OPTIONS).map_or(String::new(), |text| format!(" {text}"));
+            self.notes.get(host_notes::OPTIONS).map_or(String::new(), |text| format!(" {text}"));
         Some(format!("plumb rerun {}{options}", self.run.id))
     }
 }
@@ -112,7 +115,7 @@ pub struct RunHeader {
 
 /// Rule 10's judgement of the whole run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Trust {
+pub struct RunTrust {
     /// Blocks measured.
     pub blocks: u64,
     /// Blocks disturbed by steal, migration, a slow canary or page faults.
@@ -137,7 +140,7 @@ pub struct CellResult {
     /// `lower` or `higher`.
     pub better: String,
     /// The distribution, with its interval.
-    pub summary: Summary,
+    pub summary: SampleSummary,
     /// CPU nanoseconds per operation; null where nothing was recorded.
     pub cpu: CpuCost,
     /// Totals of everything counted.
@@ -146,11 +149,18 @@ pub struct CellResult {
     pub flags: Vec<String>,
 }
 
+impl CellResult {
+    /// The level of a factor, where it is a word.
+    pub fn text(&self, factor: &str) -> Option<&str> {
+        self.factors.get(factor).and_then(serde_json::Value::as_str)
+    }
+}
+
 /// Five-number summary, percentiles and interval, all in the cell's unit.
 ///
 /// A number is null when the sample cannot support it; the reason is in the cell's flags.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Summary {
+pub struct SampleSummary {
     /// Fresh pairs of processes behind it.
     pub launches: u64,
     /// Samples.
@@ -178,7 +188,7 @@ pub struct Summary {
     /// 95 % interval of the median over launches.
     pub ci95: Option<[f64; 2]>,
     /// Centres and shares of the modes, when there is more than one.
-    pub modes: Vec<Mode>,
+    pub modes: Vec<DistributionMode>,
     /// A few dozen evenly spaced quantiles (p, value), for figures.
     pub quantiles: Vec<[f64; 2]>,
     /// The median of every launch, in launch order, for figures.
@@ -187,7 +197,7 @@ pub struct Summary {
 
 /// One mode of a distribution.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Mode {
+pub struct DistributionMode {
     /// Where it peaks.
     pub value: f64,
     /// Share of the samples nearest to it.
@@ -215,7 +225,7 @@ pub struct CpuCost {
 
 /// A cell without numbers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Unavailable {
+pub struct UnavailableCell {
     /// Experiment id.
     pub experiment: String,
     /// Every factor.
@@ -241,6 +251,9 @@ pub struct ClaimVerdict {
     pub source: String,
     /// The historical figure, where the document gives one.
     pub historical: Option<String>,
+    /// The published numbers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub published: Vec<PublishedNumber>,
     /// `holds`, `does not hold` or `not decided`.
     pub verdict: String,
     /// The effect that decided, in words with numbers.
@@ -248,6 +261,44 @@ pub struct ClaimVerdict {
     /// Ratio or difference behind the verdict, and its 95 % interval, where there is one.
     pub estimate: Option<f64>,
     /// The interval.
+    pub ci95: Option<[f64; 2]>,
+    /// What it would take to decide; empty when decided.
+    pub needs: String,
+}
+
+/// A published number, beside what is measured here.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PublishedNumber {
+    /// What it is of.
+    pub label: String,
+    /// The number.
+    pub value: f64,
+    /// `ns`, `B/s`, `B`, `count` or `share`; a ratio is a count.
+    pub unit: String,
+    /// Table, figure or section.
+    pub place: String,
+    /// The estimate as a multiple of it, where both are the same quantity.
+    pub ratio: Option<f64>,
+}
+
+/// A verdict on a statement of our own.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ExpectationVerdict {
+    /// Stable id.
+    pub id: String,
+    /// The experiment that tests it.
+    pub experiment: String,
+    /// What is expected, in one sentence.
+    pub statement: String,
+    /// What it rests on.
+    pub basis: String,
+    /// `holds`, `does not hold` or `not decided`.
+    pub verdict: String,
+    /// The effect that decided, in words with numbers.
+    pub effect: String,
+    /// Ratio or quantity behind the verdict.
+    pub estimate: Option<f64>,
+    /// Its 95 % interval.
     pub ci95: Option<[f64; 2]>,
     /// What it would take to decide; empty when decided.
     pub needs: String,

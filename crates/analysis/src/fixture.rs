@@ -1,20 +1,22 @@
-//! Synthetic runs whose truth is known, for the tests of this crate.
-//!
-//! Left out: anything that looks like a real machine's distribution.
+//! Synthetic runs whose truth is known, for tests.
+#![expect(clippy::unwrap_used, reason = "only tests call it")]
 
 use std::collections::BTreeMap;
 
-use plumb_base::seed::{Seed, Stream};
-use plumb_base::stats::simulate::normal;
+use plumb_base::seed::{RandomStream, Seed};
+use plumb_base::stats::simulation::normal;
 use plumb_base::time::Span;
 use plumb_store::record::{
-    Better, Block, Cell, CellStatus, Effort, Factors, Launch, Run, RunData, RunStatus, SideCpu,
+    Better, BlockUsage, Cell, CellStatus, Factors, LaunchRecord, RunData, RunRecord, RunStatus,
+    SampleBlock, SideCpu,
 };
 
 /// How cells are measured.
 #[derive(Clone, Copy, Debug)]
-pub struct Design {
+pub struct SyntheticDesign {
+    /// Launches of each cell.
     pub rounds: u32,
+    /// Samples of a launch.
     pub samples: usize,
     /// Relative standard deviation of samples within a launch.
     pub spread: f64,
@@ -22,7 +24,7 @@ pub struct Design {
     pub launch_sd: f64,
 }
 
-impl Default for Design {
+impl Default for SyntheticDesign {
     fn default() -> Self {
         Self { rounds: 10, samples: 400, spread: 0.05, launch_sd: 0.005 }
     }
@@ -30,15 +32,18 @@ impl Default for Design {
 
 /// A run being made up.
 #[derive(Debug)]
-pub struct Synthetic {
+pub struct SyntheticRun {
+    /// Its records.
     pub data: RunData,
-    pub design: Design,
-    stream: Stream,
+    /// How the next cells are measured.
+    pub design: SyntheticDesign,
+    stream: RandomStream,
 }
 
-impl Synthetic {
+impl SyntheticRun {
+    /// A run without cells.
     pub fn new(seed: u64) -> Self {
-        let run = Run {
+        let run = RunRecord {
             id: format!("synthetic-{seed}"),
             title: "synthetic".to_owned(),
             created_unix_ms: 1_795_000_000_000,
@@ -51,7 +56,7 @@ impl Synthetic {
         };
         Self {
             data: RunData { run, cells: vec![], launches: vec![], blocks: vec![] },
-            design: Design::default(),
+            design: SyntheticDesign::default(),
             stream: Seed(seed).stream("synthetic"),
         }
     }
@@ -105,10 +110,10 @@ impl Synthetic {
     }
 
     /// Adds a launch with one block of these samples.
-    pub fn block(&mut self, cell: i64, round: u32, samples: Vec<f64>) -> &mut Block {
+    pub fn block(&mut self, cell: i64, round: u32, samples: Vec<f64>) -> &mut SampleBlock {
         let id = i64::try_from(self.data.launches.len()).unwrap() + 1;
         let group = format!("cell {cell}");
-        self.data.launches.push(Launch { id, round, group, started_ns: id * 1_000_000 });
+        self.data.launches.push(LaunchRecord { id, round, group, started_ns: id * 1_000_000 });
         let n = samples.len() as u64;
         let side = |cpu_ns: u64| SideCpu {
             process_ns: cpu_ns * n,
@@ -119,7 +124,7 @@ impl Synthetic {
         };
         let mean = samples.iter().sum::<f64>() / n.max(1) as f64;
         let wall = Span::from_secs_f64(2.0 * mean * 1e-9).as_ns();
-        self.data.blocks.push(Block {
+        self.data.blocks.push(SampleBlock {
             cell,
             launch: id,
             pass: 0,
@@ -129,13 +134,13 @@ impl Synthetic {
             samples,
             histogram: Vec::new(),
             histogram_scale: 0.001,
-            effort: Effort {
+            effort: BlockUsage {
                 local: side(wall / 4),
                 peer: side(wall / 5),
                 canary_ns: 600_000.0,
                 wall_ns: wall * n,
                 operations: n,
-                ..Effort::default()
+                ..BlockUsage::default()
             },
             counters: BTreeMap::from([("short_reads".to_owned(), 1)]),
             flags: Vec::new(),

@@ -10,10 +10,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::document::{CellResult, RunDocument};
+use crate::registry::{Registry, RungLabel};
 
 /// One rung: one boundary crossed, one way. Times are in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Rung {
+pub struct LadderRung {
     /// What is crossed: `clock read`, `empty system call`, `pipe`.
     pub label: String,
     /// Experiment id.
@@ -54,17 +55,22 @@ pub struct Rung {
 ///
 /// Rungs of the same boundary at several placements stay together, ordered by median; boundaries
 /// are ordered by their cheapest rung.
-pub fn rungs(document: &RunDocument) -> Vec<Rung> {
-    let call = empty_call(&document.results);
-    let mut rungs: Vec<Rung> =
-        document.results.iter().filter_map(|result| rung(result, call)).collect();
+pub fn rungs(registry: &Registry, document: &RunDocument) -> Vec<LadderRung> {
+    let labelled: Vec<(RungLabel, &CellResult)> = document
+        .results
+        .iter()
+        .filter_map(|result| Some((label(registry, result)?, result)))
+        .collect();
+    let call = empty_call(&labelled);
+    let mut rungs: Vec<LadderRung> =
+        labelled.into_iter().filter_map(|(label, result)| rung(label, result, call)).collect();
     let mut cheapest: BTreeMap<String, f64> = BTreeMap::new();
     for rung in &rungs {
         let best = cheapest.entry(rung.label.clone()).or_insert(f64::INFINITY);
         *best = best.min(rung.median);
     }
     rungs.sort_by(|a, b| {
-        let best = |rung: &Rung| cheapest.get(&rung.label).copied().unwrap_or(f64::INFINITY);
+        let best = |rung: &LadderRung| cheapest.get(&rung.label).copied().unwrap_or(f64::INFINITY);
         best(a)
             .total_cmp(&best(b))
             .then_with(|| a.label.cmp(&b.label))
@@ -74,26 +80,23 @@ pub fn rungs(document: &RunDocument) -> Vec<Rung> {
     rungs
 }
 
-/// The median of the cheapest call that enters the kernel and does nothing there.
-pub fn empty_call(results: &[CellResult]) -> Option<f64> {
-    ["getpid", "getppid", "getuid"].into_iter().find_map(|call| {
-        results
-            .iter()
-            .find(|result| {
-                result.experiment == "call.kernel"
-                    && word(result, "call") == Some(call)
-                    && word(result, "via") == Some("syscall")
-            })
-            .and_then(|result| result.summary.median)
-    })
+/// The median of the preferred call that enters the kernel and does nothing there.
+fn empty_call(labelled: &[(RungLabel, &CellResult)]) -> Option<f64> {
+    let calls = labelled.iter().filter_map(|(label, result)| Some((label.empty_call?, result)));
+    calls.min_by_key(|(preference, _)| *preference).and_then(|(_, result)| result.summary.median)
 }
 
-fn word<'a>(result: &'a CellResult, factor: &str) -> Option<&'a str> {
+/// The boundary of a result; none when the result is no rung.
+fn label(registry: &Registry, result: &CellResult) -> Option<RungLabel> {
+    let rung = registry.find(&result.experiment)?.rung?;
+    (result.unit == Unit::Nanoseconds.name()).then(|| rung(result)).flatten()
+}
+
+fn factor_text<'a>(result: &'a CellResult, factor: &str) -> Option<&'a str> {
     result.factors.get(factor).and_then(serde_json::Value::as_str)
 }
 
-fn rung(result: &CellResult, empty_call: Option<f64>) -> Option<Rung> {
-    let label = label(result)?;
+fn rung(label: RungLabel, result: &CellResult, empty_call: Option<f64>) -> Option<LadderRung> {
     let median = result.summary.median?;
     let crossings = if result.response == "latency" { 2.0 } else { 1.0 };
     let one = |cost: Option<f64>| cost.map(|cost| cost / crossings);
@@ -105,12 +108,12 @@ fn rung(result: &CellResult, empty_call: Option<f64>) -> Option<Rung> {
         _ => None,
     };
     let calls = empty_call.filter(|call| *call > 0.0).map(|call| median / call);
-    Some(Rung {
-        label,
+    Some(LadderRung {
+        label: label.text,
         experiment: result.experiment.clone(),
         response: result.response.clone(),
-        placement: word(result, "placement").map(str::to_owned),
-        wake: word(result, "wake").map(str::to_owned),
+        placement: factor_text(result, "placement").map(str::to_owned),
+        wake: factor_text(result, "wake").map(str::to_owned),
         size: result.factors.get("size").and_then(serde_json::Value::as_i64),
         median,
         ci95: result.summary.ci95,
@@ -121,46 +124,9 @@ fn rung(result: &CellResult, empty_call: Option<f64>) -> Option<Rung> {
         cpu_softirq: one(cpu.softirq),
         idle_share,
         calls,
-        sentence: sentence(result, median, calls),
+        sentence: sentence(result, label.is_remote, median, calls),
         flags: result.flags.clone(),
     })
-}
-
-/// The boundary of a result; none when the result is no rung.
-fn label(result: &CellResult) -> Option<String> {
-    if result.unit != Unit::Nanoseconds.name() {
-        return None;
-    }
-    match (result.experiment.as_str(), result.response.as_str()) {
-        ("clock.resolution", "read-cost") => {
-            Some(format!("clock read, {}", word(result, "clock").unwrap_or("unnamed")))
-        }
-        ("call.kernel", _) => {
-            let call = word(result, "call").unwrap_or("unnamed");
-            Some(match word(result, "via") {
-                Some("vdso") => format!("{call}, vDSO"),
-                Some("syscall") => format!("{call}, system call"),
-                Some(via) => format!("{call}, {via}"),
-                None => call.to_owned(),
-            })
-        }
-        ("latency.local", "latency") => word(result, "mechanism").map(str::to_owned),
-        ("latency.remote", "latency") => {
-            let mechanism = word(result, "mechanism")?;
-            Some(format!("{mechanism}, {}", network(word(result, "link")?)))
-        }
-        _ => None,
-    }
-}
-
-/// The kind of network that a link of the ladder stands for; another link's own name.
-fn network(link: &str) -> &str {
-    match link {
-        "lan-1g" => "LAN",
-        METROPOLITAN => "metropolitan",
-        "transatlantic" => "wide area",
-        link => link,
-    }
 }
 
 /// The link of a metropolitan network: 1 Gb/s over some 400 km of fibre (ITU-T G.652: 4.9 µs a
@@ -168,8 +134,8 @@ fn network(link: &str) -> &str {
 pub const METROPOLITAN: &str = "rate=1gbit,queue=drop-tail,limit=1bdp,delay=2ms";
 
 /// Where the time goes, in one short sentence made of the result's own numbers.
-fn sentence(result: &CellResult, median: f64, calls: Option<f64>) -> String {
-    let mut parts: Vec<String> = trip(result, median).into_iter().collect();
+fn sentence(result: &CellResult, is_remote: bool, median: f64, calls: Option<f64>) -> String {
+    let mut parts: Vec<String> = time_split_text(result, is_remote, median).into_iter().collect();
     // The empty call itself is the unit.
     if let Some(calls) = calls.filter(|calls| (calls - 1.0).abs() > 1e-9) {
         parts.push(format!("{} empty calls", times(calls)));
@@ -190,9 +156,10 @@ const ALL_CPU: f64 = 0.1;
 /// What a trip of median length is made of: the CPU time of both sides, and what is left.
 ///
 /// The median and not the mean wall time, which one long interruption would fill with waiting.
-fn trip(result: &CellResult, median: f64) -> Option<String> {
+fn time_split_text(result: &CellResult, is_remote: bool, median: f64) -> Option<String> {
     let cpu = &result.cpu;
-    let (local, peer) = (cpu.local?, cpu.peer.filter(|_| word(result, "mechanism").is_some())?);
+    let (local, peer) =
+        (cpu.local?, cpu.peer.filter(|_| factor_text(result, "mechanism").is_some())?);
     let both = local + peer;
     if median <= 0.0 || both <= 0.0 {
         return None;
@@ -205,10 +172,10 @@ fn trip(result: &CellResult, median: f64) -> Option<String> {
         });
     // Costs are of a round trip, the median of one way.
     let share = both / 2.0 / median;
-    let told = match (word(result, "placement"), word(result, "wake")) {
+    let told = match (factor_text(result, "placement"), factor_text(result, "wake")) {
         _ if (share - 1.0).abs() <= ALL_CPU => "all CPU time".to_owned(),
         _ if share > 1.0 => "both sides at once for a while".to_owned(),
-        _ if result.experiment == "latency.remote" => {
+        _ if is_remote => {
             format!("{} the network", percent(1.0 - share))
         }
         (Some("same-cpu"), _) => {
@@ -231,7 +198,7 @@ fn times(ratio: f64) -> String {
 }
 
 /// Says how much dearer a rung is than the same boundary crossed on one CPU.
-fn add_placement_contrast(rungs: &mut [Rung]) {
+fn add_placement_contrast(rungs: &mut [LadderRung]) {
     let on_one_cpu: BTreeMap<String, f64> = rungs
         .iter()
         .filter(|rung| rung.placement.as_deref() == Some("same-cpu"))
@@ -247,76 +214,6 @@ fn add_placement_contrast(rungs: &mut [Rung]) {
     }
 }
 
-fn key(rung: &Rung) -> String {
+fn key(rung: &LadderRung) -> String {
     format!("{} {:?} {:?}", rung.label, rung.wake, rung.size)
-}
-
-#[cfg(test)]
-mod tests {
-    use plumb_store::record::Factors;
-
-    use super::*;
-    use crate::document::build;
-    use crate::fixture::{Synthetic, local};
-
-    fn document() -> RunDocument {
-        let mut synthetic = Synthetic::new(1);
-        let call = |call: &str, via: &str| Factors::default().with("call", call).with("via", via);
-        synthetic.measure("latency.local", "latency", local("tcp4", "same-cache", 64), 20_000.0);
-        synthetic.measure("latency.local", "latency", local("tcp4", "same-cpu", 64), 4_000.0);
-        synthetic.measure("latency.local", "latency", local("pipe", "same-cpu", 64), 1_000.0);
-        synthetic.measure("call.kernel", "call", call("getpid", "syscall"), 100.0);
-        synthetic.measure("call.kernel", "call", call("clock-gettime", "vdso"), 20.0);
-        synthetic.data.run.title = "ladder".to_owned();
-        build(&synthetic.data)
-    }
-
-    #[test]
-    fn rungs_climb_from_the_cheapest_boundary_and_keep_placements_together() {
-        let document = document();
-        let order: Vec<(&str, Option<&str>)> = document
-            .ladder
-            .iter()
-            .map(|rung| (rung.label.as_str(), rung.placement.as_deref()))
-            .collect();
-        assert_eq!(
-            order,
-            [
-                ("clock-gettime, vDSO", None),
-                ("getpid, system call", None),
-                ("pipe", Some("same-cpu")),
-                ("tcp4", Some("same-cpu")),
-                ("tcp4", Some("same-cache")),
-            ]
-        );
-        assert!((document.ladder[2].calls.unwrap() - 10.0).abs() < 0.2);
-    }
-
-    #[test]
-    fn cpu_times_are_of_one_crossing_and_the_sentence_says_who_ran() {
-        // The fixture charges a quarter of the round trip here and a fifth to the peer.
-        let rung = &document().ladder[4];
-        assert!((rung.cpu_local.unwrap() / 5_000.0 - 1.0).abs() < 0.02, "{rung:?}");
-        assert!((rung.idle_share.unwrap() - 0.55).abs() < 0.01);
-        assert_eq!(
-            rung.sentence,
-            "55% an idle CPU waking up (75% in the kernel), 200 empty calls, 5.0 × one CPU."
-        );
-    }
-
-    #[test]
-    fn sides_that_run_at_once_are_told_so() {
-        let mut document = document();
-        let result = &mut document.results[0];
-        result.cpu.peer = result.cpu.wall;
-        let told = &rungs(&document)[4].sentence;
-        assert!(told.contains("both sides at once for a while"), "{told}");
-    }
-
-    #[test]
-    fn a_result_without_a_median_is_no_rung() {
-        let mut document = document();
-        document.results[2].summary.median = None;
-        assert!(rungs(&document).iter().all(|rung| rung.label != "pipe"));
-    }
 }

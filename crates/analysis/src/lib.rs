@@ -4,13 +4,14 @@
 pub mod breakdown;
 pub mod claim;
 pub mod compare;
-pub mod contrast;
+pub mod cost_ratio;
 pub mod document;
 pub mod ladder;
-pub mod pipe;
 pub mod rank;
 pub mod ratio;
+pub mod registry;
 pub mod summary;
+pub mod windowed_link;
 
-#[cfg(test)]
-mod fixture;
+#[cfg(any(test, feature = "fixture"))]
+pub mod fixture;

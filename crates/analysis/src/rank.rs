@@ -8,9 +8,9 @@ use plumb_store::record::Better;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::claim::published::{self, ZHAO};
-use crate::contrast::{Contrast, within_run};
-use crate::summary::{Measured, rounded};
+use crate::cost_ratio::{CostRatio, within_run};
+use crate::registry::{MechanismOrder, PublishedRanking, Registry};
+use crate::summary::{MeasuredCell, rounded};
 
 /// Mechanisms ordered by one response at one size, placement and wake mode.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -62,12 +62,12 @@ pub struct PublishedOrder {
     /// The local mechanisms it ranks, best first.
     pub order: Vec<String>,
     /// Each pair of that order, judged today.
-    pub relations: Vec<Relation>,
+    pub relations: Vec<RankRelation>,
 }
 
 /// One published relation, "`faster` beats `slower`", and whether it holds here.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Relation {
+pub struct RankRelation {
     /// The mechanism published as the better one.
     pub faster: String,
     /// The mechanism published as the worse one.
@@ -80,15 +80,12 @@ pub struct Relation {
     pub ci95: Option<[f64; 2]>,
 }
 
-/// Experiments whose mechanisms are ranked.
-const RANKED: [&str; 2] = ["latency.local", "throughput.local"];
-
 /// Costs within this share of each other are practically equal.
 const MARGIN: f64 = 0.02;
 
 /// What the mechanisms of one table have in common, in the order of the tables.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
+struct RankKey {
     experiment: String,
     response: String,
     placement: String,
@@ -99,17 +96,18 @@ struct Key {
 /// A rank table for every response, size, placement and wake mode with at least two mechanisms.
 ///
 /// A mechanism measured with several congestion controls is ranked by the first of them.
-pub fn tables(measured: &[Measured<'_>]) -> Vec<RankTable> {
-    let mut groups: BTreeMap<Key, BTreeMap<&str, &Measured<'_>>> = BTreeMap::new();
+pub fn tables(registry: &Registry, measured: &[MeasuredCell<'_>]) -> Vec<RankTable> {
+    let mut groups: BTreeMap<RankKey, BTreeMap<&str, &MeasuredCell<'_>>> = BTreeMap::new();
     for found in measured {
         let factors = &found.cell.factors;
         let (Some(mechanism), Some(size)) = (factors.text("mechanism"), factors.int("size")) else {
             continue;
         };
-        if !RANKED.contains(&found.cell.experiment.as_str()) || found.median().is_nan() {
+        let ranking = registry.find(&found.cell.experiment).and_then(|known| known.ranking);
+        if ranking.is_none() || found.median().is_nan() {
             continue;
         }
-        let key = Key {
+        let key = RankKey {
             experiment: found.cell.experiment.clone(),
             response: found.cell.response.clone(),
             placement: factors.text("placement").unwrap_or("unknown").to_owned(),
@@ -119,17 +117,29 @@ pub fn tables(measured: &[Measured<'_>]) -> Vec<RankTable> {
         groups.entry(key).or_default().entry(mechanism).or_insert(found);
     }
     let several = groups.into_iter().filter(|(_, group)| group.len() > 1);
-    several.map(|(key, group)| table(key, &group)).collect()
+    several
+        .filter_map(|(key, group)| {
+            let ranking = registry.find(&key.experiment)?.ranking?;
+            Some(rank_table(key, &group, ranking))
+        })
+        .collect()
 }
 
-fn table(key: Key, group: &BTreeMap<&str, &Measured<'_>>) -> RankTable {
-    let mut ordered: Vec<(&str, &Measured<'_>, f64)> =
+fn rank_table(
+    key: RankKey,
+    group: &BTreeMap<&str, &MeasuredCell<'_>>,
+    ranking: PublishedRanking,
+) -> RankTable {
+    let mut ordered: Vec<(&str, &MeasuredCell<'_>, f64)> =
         group.iter().map(|(name, cell)| (*name, *cell, cell.median())).collect();
     ordered.sort_by(|a, b| match a.1.cell.better {
         Better::Lower => a.2.total_cmp(&b.2),
         Better::Higher => b.2.total_cmp(&a.2),
     });
-    let order = published::order(&key.response, key.size);
+    let order = ranking
+        .orders
+        .iter()
+        .find(|order| order.response == key.response && order.size == key.size);
     let best = ordered.first().map_or(f64::NAN, |first| first.2);
     let ranks = ranks(&ordered);
     let rows = ordered
@@ -147,8 +157,9 @@ fn table(key: Key, group: &BTreeMap<&str, &Measured<'_>>) -> RankTable {
                 median: rounded(*median),
                 ci95: cell.interval().map(|i| [rounded(i.lo), rounded(i.hi)]),
                 ratio_to_best: rounded(cost),
-                published_rank: order.and_then(|order| place(order, mechanism)),
-                rank_among_published: order.and_then(|order| among(order, mechanism, group)),
+                published_rank: order.and_then(|order| published_rank(order, mechanism)),
+                rank_among_published: order
+                    .and_then(|order| rank_among_published(order, mechanism, group)),
             }
         })
         .collect();
@@ -160,7 +171,7 @@ fn table(key: Key, group: &BTreeMap<&str, &Measured<'_>>) -> RankTable {
         placement: key.placement,
         wake: key.wake,
         rows,
-        published: order.map(|order| judged(order, group)),
+        published: order.map(|order| judge_order(ranking.source, order, group)),
     }
 }
 
@@ -168,7 +179,7 @@ fn table(key: Key, group: &BTreeMap<&str, &Measured<'_>>) -> RankTable {
 /// interval of its cost over that first one contains 1.
 ///
 /// Ties are against the first, not the neighbour: a chain of neighbours may span a real difference.
-fn ranks(ordered: &[(&str, &Measured<'_>, f64)]) -> Vec<u32> {
+fn ranks(ordered: &[(&str, &MeasuredCell<'_>, f64)]) -> Vec<u32> {
     let mut ranks: Vec<u32> = Vec::with_capacity(ordered.len());
     let mut first = 0;
     let mut rank = 1;
@@ -184,22 +195,22 @@ fn ranks(ordered: &[(&str, &Measured<'_>, f64)]) -> Vec<u32> {
 }
 
 /// Whether the second of a contrast costs more, beyond its interval.
-fn beats(contrast: Option<Contrast>) -> bool {
+fn beats(contrast: Option<CostRatio>) -> bool {
     contrast.is_some_and(|contrast| contrast.interval.lo > 1.0)
 }
 
-fn place(order: &published::Order, mechanism: &str) -> Option<u32> {
+fn published_rank(order: &MechanismOrder, mechanism: &str) -> Option<u32> {
     let index = order.mechanisms.iter().position(|name| *name == mechanism)?;
     u32::try_from(index + 1).ok()
 }
 
 /// One more than the number of published mechanisms that beat this one today.
-fn among(
-    order: &published::Order,
+fn rank_among_published(
+    order: &MechanismOrder,
     mechanism: &str,
-    group: &BTreeMap<&str, &Measured<'_>>,
+    group: &BTreeMap<&str, &MeasuredCell<'_>>,
 ) -> Option<u32> {
-    place(order, mechanism)?;
+    published_rank(order, mechanism)?;
     let this = group.get(mechanism)?;
     let others = order.mechanisms.iter().filter(|name| **name != mechanism);
     let better = others
@@ -209,7 +220,11 @@ fn among(
     u32::try_from(better + 1).ok()
 }
 
-fn judged(order: &published::Order, group: &BTreeMap<&str, &Measured<'_>>) -> PublishedOrder {
+fn judge_order(
+    source: &str,
+    order: &MechanismOrder,
+    group: &BTreeMap<&str, &MeasuredCell<'_>>,
+) -> PublishedOrder {
     let [first, second, third] = order.mechanisms;
     let relations = [(first, second), (first, third), (second, third)]
         .into_iter()
@@ -224,7 +239,7 @@ fn judged(order: &published::Order, group: &BTreeMap<&str, &Measured<'_>>) -> Pu
                 Some(contrast) if contrast.interval.hi < 1.0 => "does not hold",
                 _ => "not decided",
             };
-            Relation {
+            RankRelation {
                 faster: faster.to_owned(),
                 slower: slower.to_owned(),
                 verdict: verdict.to_owned(),
@@ -234,67 +249,8 @@ fn judged(order: &published::Order, group: &BTreeMap<&str, &Measured<'_>>) -> Pu
         })
         .collect();
     PublishedOrder {
-        source: ZHAO.to_owned(),
+        source: source.to_owned(),
         order: order.mechanisms.map(str::to_owned).to_vec(),
         relations,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fixture::{Synthetic, local};
-    use crate::summary::measured;
-
-    fn table_of(medians: &[(&str, f64)], response: &str, size: u64) -> RankTable {
-        let mut synthetic = Synthetic::new(1);
-        let experiment = if response == "latency" { "latency.local" } else { "throughput.local" };
-        for (mechanism, median) in medians {
-            let factors = local(mechanism, "same-cpu", size);
-            synthetic.measure(experiment, response, factors, *median);
-        }
-        tables(&measured(&synthetic.data)).remove(0)
-    }
-
-    #[test]
-    fn mechanisms_whose_ratio_may_be_one_share_a_rank() {
-        let medians = [("tcp4", 3000.0), ("pipe", 1000.0), ("fifo", 1001.0), ("udp4", 2000.0)];
-        let table = table_of(&medians, "latency", 64);
-        let ranks: Vec<(u32, bool)> = table.rows.iter().map(|row| (row.rank, row.tied)).collect();
-        assert_eq!(ranks, [(1, true), (1, true), (3, false), (4, false)]);
-        assert!((table.rows[3].ratio_to_best - 3.0).abs() < 0.05);
-        assert_eq!(table.published, None);
-    }
-
-    #[test]
-    fn the_published_order_stands_beside_todays_and_each_relation_is_judged() {
-        let medians = [("tcp4", 2000.0), ("pipe", 1000.0), ("udp4", 2500.0)];
-        let table = table_of(&medians, "latency", 16);
-        let published = table.published.unwrap();
-        assert_eq!(published.order, ["udp4", "tcp4", "pipe"]);
-        let verdicts: Vec<&str> =
-            published.relations.iter().map(|relation| relation.verdict.as_str()).collect();
-        assert_eq!(verdicts, ["does not hold"; 3]);
-        let pipe = &table.rows[0];
-        assert_eq!((pipe.published_rank, pipe.rank_among_published), (Some(3), Some(1)));
-    }
-
-    #[test]
-    fn more_throughput_is_a_better_rank() {
-        let medians = [("tcp4", 3e9), ("pipe", 2e9), ("udp4", 1e9)];
-        let table = table_of(&medians, "throughput.acked", 65_536);
-        let order: Vec<&str> = table.rows.iter().map(|row| row.mechanism.as_str()).collect();
-        assert_eq!(order, ["tcp4", "pipe", "udp4"]);
-        let relations = table.published.unwrap().relations;
-        assert!(relations.iter().all(|relation| relation.verdict == "holds"), "{relations:?}");
-        assert!((table.rows[2].ratio_to_best - 3.0).abs() < 0.05);
-    }
-
-    #[test]
-    fn a_mechanism_that_was_not_measured_leaves_its_relations_open() {
-        let table = table_of(&[("tcp4", 2000.0), ("udp4", 1000.0)], "latency", 16);
-        let relations = table.published.unwrap().relations;
-        let verdicts: Vec<&str> = relations.iter().map(|r| r.verdict.as_str()).collect();
-        assert_eq!(verdicts, ["holds", "not decided", "not decided"]);
     }
 }

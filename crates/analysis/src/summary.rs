@@ -1,26 +1,26 @@
 //! Cells with their blocks, gathered and summarised.
 //!
-//! The unit of everything after is [`Measured`]: one cell with all its blocks, ordered by launch.
+//! The unit of everything after is [`MeasuredCell`]: one cell with all its blocks, ordered by launch.
 //! Left out: judgements about several cells (`crate::compare`, `crate::claim`, `crate::rank`).
 
 use std::collections::BTreeMap;
 
 use plumb_base::seed::Seed;
-use plumb_base::stats::hierarchy::Hierarchy;
-use plumb_base::stats::{Interval, autocorrelation, modes, quantile, stopping};
-use plumb_store::record::{Better, Block, Cell, CellStatus, RunData};
+use plumb_base::stats::hierarchy::SampleHierarchy;
+use plumb_base::stats::{ConfidenceInterval, autocorrelation, modes, quantile, stopping};
+use plumb_store::record::{Better, Cell, CellStatus, RunData, SampleBlock};
 
-use crate::document::{CellResult, Mode, Summary};
+use crate::document::{CellResult, DistributionMode, SampleSummary};
 
 mod cpu;
 mod flags;
 mod imported;
-mod pool;
-pub mod single;
+pub mod single_process;
+mod weighted_samples;
 
 pub use flags::{DISTURBANCES, counts as flag_counts, is_disturbed};
 
-use pool::Pool;
+use weighted_samples::WeightedSamples;
 
 /// Confidence of every interval that is printed.
 pub const CONFIDENCE: f64 = 0.95;
@@ -39,17 +39,17 @@ const MODES_APART: f64 = 0.02;
 
 /// One cell with everything measured of it.
 #[derive(Clone, Debug)]
-pub struct Measured<'a> {
+pub struct MeasuredCell<'a> {
     /// The cell.
     pub cell: &'a Cell,
     /// Its launches in the order they were made, each with its blocks.
     pub launches: Vec<MeasuredLaunch<'a>>,
     /// The samples as the estimators want them.
-    pub hierarchy: Hierarchy,
+    pub hierarchy: SampleHierarchy,
     /// Seed of whatever is resampled of it.
     pub seed: Seed,
     /// Its blocks in which nothing was sampled.
-    empty: Vec<&'a Block>,
+    empty: Vec<&'a SampleBlock>,
 }
 
 /// The blocks of one cell in one launch.
@@ -60,23 +60,23 @@ pub struct MeasuredLaunch<'a> {
     /// Its round: launches of one round were interleaved.
     pub round: u32,
     /// The blocks in the order they were measured.
-    pub blocks: Vec<&'a Block>,
+    pub blocks: Vec<&'a SampleBlock>,
 }
 
 impl MeasuredLaunch<'_> {
     /// The samples of every block, as the estimators want them.
     pub fn samples(&self) -> Vec<Vec<f64>> {
-        self.blocks.iter().map(|block| pool::points(block)).collect()
+        self.blocks.iter().map(|block| weighted_samples::points(block)).collect()
     }
 }
 
 /// Every cell of a run that has samples, in the order of the cells.
 ///
 /// Blocks of unknown launches or cells (a damaged import) are left out.
-pub fn measured(data: &RunData) -> Vec<Measured<'_>> {
+pub fn measured_cells(data: &RunData) -> Vec<MeasuredCell<'_>> {
     let rounds: BTreeMap<i64, u32> = data.launches.iter().map(|l| (l.id, l.round)).collect();
-    let mut by_cell: BTreeMap<i64, BTreeMap<(u32, i64), Vec<&Block>>> = BTreeMap::new();
-    let mut empty: BTreeMap<i64, Vec<&Block>> = BTreeMap::new();
+    let mut by_cell: BTreeMap<i64, BTreeMap<(u32, i64), Vec<&SampleBlock>>> = BTreeMap::new();
+    let mut empty: BTreeMap<i64, Vec<&SampleBlock>> = BTreeMap::new();
     for block in &data.blocks {
         if block.n == 0 {
             empty.entry(block.cell).or_default().push(block);
@@ -91,25 +91,29 @@ pub fn measured(data: &RunData) -> Vec<Measured<'_>> {
         .filter_map(|cell| Some((cell, by_cell.remove(&cell.id)?)))
         .map(|(cell, launches)| {
             let empty = empty.remove(&cell.id).unwrap_or_default();
-            Measured { empty, ..Measured::new(cell, launches, seed) }
+            MeasuredCell { empty, ..MeasuredCell::new(cell, launches, seed) }
         })
         .collect()
 }
 
-impl<'a> Measured<'a> {
-    fn new(cell: &'a Cell, launches: BTreeMap<(u32, i64), Vec<&'a Block>>, seed: Seed) -> Self {
+impl<'a> MeasuredCell<'a> {
+    fn new(
+        cell: &'a Cell,
+        launches: BTreeMap<(u32, i64), Vec<&'a SampleBlock>>,
+        seed: Seed,
+    ) -> Self {
         let launches: Vec<MeasuredLaunch<'a>> = launches
             .into_iter()
             .map(|((round, id), blocks)| MeasuredLaunch { id, round, blocks })
             .collect();
         let samples = launches.iter().map(MeasuredLaunch::samples).collect();
         let seed = seed.derive(&cell.key());
-        let hierarchy = Hierarchy::new(samples);
+        let hierarchy = SampleHierarchy::new(samples);
         Self { cell, launches, hierarchy, seed, empty: Vec::new() }
     }
 
     /// Every block of the cell that has samples.
-    pub fn blocks(&self) -> impl Iterator<Item = &'a Block> + '_ {
+    pub fn blocks(&self) -> impl Iterator<Item = &'a SampleBlock> + '_ {
         self.launches.iter().flat_map(|launch| launch.blocks.iter().copied())
     }
 
@@ -119,7 +123,7 @@ impl<'a> Measured<'a> {
     }
 
     /// The interval of the median over launches; none with too few launches.
-    pub fn interval(&self) -> Option<Interval> {
+    pub fn interval(&self) -> Option<ConfidenceInterval> {
         stopping::interval(&self.hierarchy, self.seed)
     }
 
@@ -127,7 +131,7 @@ impl<'a> Measured<'a> {
     /// samples; launches without a finite sample are left out.
     pub fn means_by_round(&self, slowest: f64) -> BTreeMap<u32, f64> {
         let mean = |launch: &MeasuredLaunch<'a>| {
-            let pool = Pool::of(std::slice::from_ref(launch));
+            let pool = WeightedSamples::of(std::slice::from_ref(launch));
             (!pool.is_empty()).then(|| (launch.round, pool.mean_without_slowest(slowest)))
         };
         self.launches.iter().filter_map(mean).collect()
@@ -135,19 +139,19 @@ impl<'a> Measured<'a> {
 
     /// The cell's result.
     pub fn result(&self) -> CellResult {
-        let pool = Pool::new(self);
-        let blocks: Vec<&Block> = self.blocks().collect();
+        let pool = WeightedSamples::new(self);
+        let blocks: Vec<&SampleBlock> = self.blocks().collect();
         let batch = blocks.iter().map(|block| block.batch).max().unwrap_or(1);
         let mut flags = Vec::new();
-        let mut summary = Summary {
+        let mut summary = SampleSummary {
             launches: self.launches.len() as u64,
             n: blocks.iter().map(|block| block.n).fold(0, u64::saturating_add),
             n_eff: rounded(blocks.iter().map(|block| effective_size(block)).sum()),
-            ..Summary::default()
+            ..SampleSummary::default()
         };
-        self.fill(&mut summary, &pool, batch, &mut flags);
+        self.fill_summary(&mut summary, &pool, batch, &mut flags);
         flags::below_floor(&blocks, &mut summary, &mut flags);
-        let damaged = blocks.iter().filter(|block| pool::is_damaged(block)).count();
+        let damaged = blocks.iter().filter(|block| weighted_samples::is_damaged(block)).count();
         if damaged > 0 {
             flags.push(format!(
                 "histogram unreadable: {damaged} of {} blocks; their first samples stand for all",
@@ -155,14 +159,20 @@ impl<'a> Measured<'a> {
             ));
         }
         flags::stopped(self.cell, &summary, &mut flags);
-        let all: Vec<&Block> = blocks.iter().chain(&self.empty).copied().collect();
+        let all: Vec<&SampleBlock> = blocks.iter().chain(&self.empty).copied().collect();
         flags::disturbances(&all, &mut flags);
         let counters = totals(&all);
         let cpu = cpu::cost(&blocks, self.cell.factors.text("mechanism").is_some());
-        head(self.cell, summary, cpu, counters, flags)
+        cell_result(self.cell, summary, cpu, counters, flags)
     }
 
-    fn fill(&self, summary: &mut Summary, pool: &Pool, batch: u32, flags: &mut Vec<String>) {
+    fn fill_summary(
+        &self,
+        summary: &mut SampleSummary,
+        pool: &WeightedSamples,
+        batch: u32,
+        flags: &mut Vec<String>,
+    ) {
         if pool.is_empty() {
             flags.push("no finite sample".to_owned());
             return;
@@ -220,7 +230,7 @@ impl<'a> Measured<'a> {
 }
 
 /// Totals of everything counted in any block.
-fn totals(blocks: &[&Block]) -> BTreeMap<String, u64> {
+fn totals(blocks: &[&SampleBlock]) -> BTreeMap<String, u64> {
     let mut totals = BTreeMap::new();
     for (name, count) in blocks.iter().flat_map(|block| &block.counters) {
         let total = totals.entry(name.clone()).or_insert(0_u64);
@@ -230,14 +240,14 @@ fn totals(blocks: &[&Block]) -> BTreeMap<String, u64> {
 }
 
 /// Launches below which no interval over launches is given.
-pub(crate) const LAUNCHES_NEEDED: usize = 3;
+pub const LAUNCHES_NEEDED: usize = 3;
 
 /// Independent samples that a block is worth.
 ///
 /// Estimated from the raw samples in time order; where only the first of them were kept, their
 /// share of independent ones is taken to hold for all. A constant series shows no correlation and
 /// is taken at its length: every quantile of it is known.
-fn effective_size(block: &Block) -> f64 {
+fn effective_size(block: &SampleBlock) -> f64 {
     let series = &block.samples;
     let constant = series.windows(2).all(|pair| pair[0].total_cmp(&pair[1]).is_eq());
     if series.is_empty() || constant {
@@ -251,7 +261,7 @@ fn effective_size(block: &Block) -> f64 {
 ///
 /// Samples as they were measured, not quantiles: interpolation would hide the ticks of the clock,
 /// which the search has to know from modes. Neighbours closer than 2 % are joined.
-fn find_modes(blocks: &[&Block], n_eff: f64) -> Vec<Mode> {
+fn find_modes(blocks: &[&SampleBlock], n_eff: f64) -> Vec<DistributionMode> {
     let mut samples: Vec<f64> =
         blocks.iter().flat_map(|block| &block.samples).copied().filter(|v| v.is_finite()).collect();
     if n_eff < MODES_FROM || samples.is_empty() {
@@ -265,7 +275,7 @@ fn find_modes(blocks: &[&Block], n_eff: f64) -> Vec<Mode> {
     )]
     let count = (n_eff as usize).min(MODES_SAMPLES).min(samples.len());
     let thinned: Vec<f64> = (0..count).map(|i| samples[i * samples.len() / count]).collect();
-    let mut joined: Vec<Mode> = Vec::new();
+    let mut joined: Vec<DistributionMode> = Vec::new();
     for mode in modes::modes(&thinned) {
         match joined.last_mut() {
             Some(last) if mode.value - last.value <= MODES_APART * last.value.abs() => {
@@ -274,7 +284,7 @@ fn find_modes(blocks: &[&Block], n_eff: f64) -> Vec<Mode> {
                 }
                 last.share += mode.share;
             }
-            _ => joined.push(Mode { value: mode.value, share: mode.share }),
+            _ => joined.push(DistributionMode { value: mode.value, share: mode.share }),
         }
     }
     if joined.len() < 2 {
@@ -282,12 +292,12 @@ fn find_modes(blocks: &[&Block], n_eff: f64) -> Vec<Mode> {
     }
     joined
         .into_iter()
-        .map(|mode| Mode { value: rounded(mode.value), share: rounded(mode.share) })
+        .map(|mode| DistributionMode { value: rounded(mode.value), share: rounded(mode.share) })
         .collect()
 }
 
 /// A number as it is written down: nine significant digits, beyond any clock, free of noise.
-pub(crate) fn rounded(value: f64) -> f64 {
+pub fn rounded(value: f64) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return value;
     }
@@ -301,7 +311,7 @@ fn exponent(value: f64) -> i32 {
 }
 
 /// What a reader must know of a cell whose every sample is from another tool's log.
-pub fn imported_samples(run: &plumb_store::record::Run) -> String {
+pub fn imported_samples(run: &plumb_store::record::RunRecord) -> String {
     let tool = run.notes.get("import.tool").map_or("another tool", String::as_str);
     format!("imported: {tool} logged these samples; one launch, so no verdict")
 }
@@ -310,12 +320,12 @@ pub fn imported_samples(run: &plumb_store::record::Run) -> String {
 pub fn imported(cell: &Cell) -> Option<CellResult> {
     let summary = cell.imported.as_ref()?;
     let (summary, flags) = imported::summary(summary);
-    Some(head(cell, summary, crate::document::CpuCost::default(), BTreeMap::new(), flags))
+    Some(cell_result(cell, summary, crate::document::CpuCost::default(), BTreeMap::new(), flags))
 }
 
-fn head(
+fn cell_result(
     cell: &Cell,
-    summary: Summary,
+    summary: SampleSummary,
     cpu: crate::document::CpuCost,
     counters: BTreeMap<String, u64>,
     flags: Vec<String>,
@@ -338,10 +348,10 @@ pub(crate) fn factors(cell: &Cell) -> BTreeMap<String, serde_json::Value> {
     cell.factors.0.iter().map(|(name, level)| (name.clone(), value(level))).collect()
 }
 
-fn value(level: &plumb_store::record::Level) -> serde_json::Value {
+fn value(level: &plumb_store::record::FactorLevel) -> serde_json::Value {
     match level {
-        plumb_store::record::Level::Int(n) => (*n).into(),
-        plumb_store::record::Level::Text(text) => text.clone().into(),
+        plumb_store::record::FactorLevel::Int(n) => (*n).into(),
+        plumb_store::record::FactorLevel::Text(text) => text.clone().into(),
     }
 }
 
@@ -354,7 +364,7 @@ pub(crate) const fn direction(better: Better) -> &'static str {
 }
 
 /// Why a cell without numbers has none, and in which state it is.
-pub(crate) fn absence(status: &CellStatus) -> (&'static str, String) {
+pub(crate) fn missing_reason(status: &CellStatus) -> (&'static str, String) {
     match status {
         CellStatus::Open => ("open", "not measured yet".to_owned()),
         CellStatus::Done(why) => ("failed", format!("ended ({why}) without a sample")),
@@ -375,14 +385,14 @@ mod tests {
     use plumb_store::record::Factors;
 
     use super::*;
-    use crate::fixture::{Design, Synthetic, local};
+    use crate::fixture::{SyntheticDesign, SyntheticRun, local};
 
-    fn one(synthetic: &Synthetic) -> CellResult {
-        measured(&synthetic.data)[0].result()
+    fn one(synthetic: &SyntheticRun) -> CellResult {
+        measured_cells(&synthetic.data)[0].result()
     }
 
-    fn pipe(design: Design) -> Synthetic {
-        let mut synthetic = Synthetic::new(1);
+    fn pipe(design: SyntheticDesign) -> SyntheticRun {
+        let mut synthetic = SyntheticRun::new(1);
         synthetic.design = design;
         synthetic.measure("latency.local", "latency", local("pipe", "same-cpu", 64), 1000.0);
         synthetic
@@ -390,7 +400,7 @@ mod tests {
 
     #[test]
     fn a_known_median_lies_in_its_interval_and_quartiles_around_it() {
-        let result = one(&pipe(Design::default()));
+        let result = one(&pipe(SyntheticDesign::default()));
         let summary = &result.summary;
         let [lo, hi] = summary.ci95.unwrap();
         assert!(lo < 1000.0 && 1000.0 < hi && hi - lo < 20.0, "{lo}–{hi}");
@@ -404,7 +414,8 @@ mod tests {
 
     #[test]
     fn a_percentile_beyond_the_effective_sample_is_refused_with_what_it_needs() {
-        let result = one(&pipe(Design { rounds: 4, samples: 30, ..Design::default() }));
+        let result =
+            one(&pipe(SyntheticDesign { rounds: 4, samples: 30, ..SyntheticDesign::default() }));
         assert!(result.summary.p90.is_some());
         assert_eq!(result.summary.p99, None);
         let flag = result.flags.iter().find(|flag| flag.starts_with("p99 refused")).unwrap();
@@ -413,7 +424,7 @@ mod tests {
 
     #[test]
     fn correlated_samples_count_for_less() {
-        let mut synthetic = Synthetic::new(2);
+        let mut synthetic = SyntheticRun::new(2);
         let cell = synthetic.cell("latency.local", "latency", local("pipe", "same-cpu", 64)).id;
         for round in 0..5 {
             // Every value ten times over: a tenth of the samples is new.
@@ -427,7 +438,7 @@ mod tests {
 
     #[test]
     fn a_block_in_which_nothing_got_through_is_told_and_counted_beside_the_others() {
-        let mut synthetic = pipe(Design::default());
+        let mut synthetic = pipe(SyntheticDesign::default());
         let (plain, blocks) = (one(&synthetic), synthetic.data.blocks.len());
         let mut empty = synthetic.data.blocks[0].clone();
         (empty.n, empty.pass) = (0, 1);
@@ -444,7 +455,7 @@ mod tests {
 
     #[test]
     fn two_modes_are_shown_and_the_mean_is_withheld() {
-        let mut synthetic = Synthetic::new(3);
+        let mut synthetic = SyntheticRun::new(3);
         let cell = synthetic.cell("latency.local", "latency", local("pipe", "other-cpu", 64)).id;
         for round in 0..6 {
             let at = |i: i32| if i % 10 < 7 { 1000.0 } else { 5000.0 };
@@ -459,7 +470,8 @@ mod tests {
 
     #[test]
     fn the_ticks_of_a_coarse_clock_are_not_modes() {
-        let mut synthetic = pipe(Design { samples: 1_000, spread: 0.01, ..Design::default() });
+        let mut synthetic =
+            pipe(SyntheticDesign { samples: 1_000, spread: 0.01, ..SyntheticDesign::default() });
         for block in &mut synthetic.data.blocks {
             // Half a round trip, by a clock that ticks every 10 ns.
             block.samples.iter_mut().for_each(|sample| *sample = (*sample / 5.0).round() * 5.0);
@@ -470,7 +482,7 @@ mod tests {
 
     #[test]
     fn batched_cells_give_no_percentile_above_the_quartile() {
-        let mut synthetic = pipe(Design::default());
+        let mut synthetic = pipe(SyntheticDesign::default());
         for block in &mut synthetic.data.blocks {
             block.batch = 64;
         }
@@ -482,7 +494,7 @@ mod tests {
 
     #[test]
     fn a_cell_below_the_floor_has_no_numbers_and_says_so() {
-        let mut synthetic = pipe(Design::default());
+        let mut synthetic = pipe(SyntheticDesign::default());
         for block in &mut synthetic.data.blocks {
             block.flags.push("below-floor".to_owned());
         }
@@ -494,7 +506,7 @@ mod tests {
 
     #[test]
     fn a_few_blocks_below_the_floor_are_told_but_withhold_nothing() {
-        let mut synthetic = pipe(Design::default());
+        let mut synthetic = pipe(SyntheticDesign::default());
         synthetic.data.blocks[0].flags.push("below-floor".to_owned());
         let result = one(&synthetic);
         assert!(result.summary.median.is_some());
@@ -503,8 +515,8 @@ mod tests {
 
     #[test]
     fn a_histogram_gives_the_same_summary_as_the_samples_it_holds() {
-        let raw = pipe(Design { samples: 2_000, ..Design::default() });
-        let mut packed = pipe(Design { samples: 2_000, ..Design::default() });
+        let raw = pipe(SyntheticDesign { samples: 2_000, ..SyntheticDesign::default() });
+        let mut packed = pipe(SyntheticDesign { samples: 2_000, ..SyntheticDesign::default() });
         for block in &mut packed.data.blocks {
             let mut histogram = Histogram::new();
             for sample in &block.samples {
@@ -524,7 +536,7 @@ mod tests {
 
     #[test]
     fn an_unreadable_histogram_leaves_the_kept_samples_and_is_told() {
-        let mut synthetic = pipe(Design::default());
+        let mut synthetic = pipe(SyntheticDesign::default());
         for block in &mut synthetic.data.blocks {
             block.n = 1_000_000;
             block.histogram = vec![1, 2, 3];
@@ -537,7 +549,7 @@ mod tests {
 
     #[test]
     fn cpu_cost_is_a_sum_over_a_sum() {
-        let mut synthetic = Synthetic::new(4);
+        let mut synthetic = SyntheticRun::new(4);
         let cell = synthetic.cell("latency.local", "latency", local("pipe", "same-cpu", 64)).id;
         for (round, (operations, cpu)) in [(1_u64, 9_000_u64), (9, 9_000)].into_iter().enumerate() {
             let block = synthetic.block(cell, round as u32, vec![1.0; 10]);
@@ -553,13 +565,13 @@ mod tests {
 
     #[test]
     fn two_launches_give_no_interval_and_constant_samples_a_point() {
-        let mut few = Synthetic::new(5);
+        let mut few = SyntheticRun::new(5);
         few.design.rounds = 2;
         few.measure("latency.local", "latency", local("pipe", "same-cpu", 64), 10.0);
         let result = one(&few);
         assert_eq!(result.summary.ci95, None);
         assert!(result.flags.contains(&"interval refused: needs 3 launches, has 2".to_owned()));
-        let mut still = Synthetic::new(6);
+        let mut still = SyntheticRun::new(6);
         still.constant(
             "clock.resolution",
             "resolution",

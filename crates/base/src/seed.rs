@@ -7,7 +7,7 @@ use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 /// The generator behind every stream: xoshiro256++, whose output is fixed by its definition.
-pub type Stream = Xoshiro256PlusPlus;
+pub type RandomStream = Xoshiro256PlusPlus;
 
 /// The seed of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -15,8 +15,8 @@ pub struct Seed(pub u64);
 
 impl Seed {
     /// The stream of random numbers belonging to `label`.
-    pub fn stream(self, label: &str) -> Stream {
-        Stream::seed_from_u64(self.derive(label).0)
+    pub fn stream(self, label: &str) -> RandomStream {
+        RandomStream::seed_from_u64(self.derive(label).0)
     }
 
     /// The seed belonging to `label`: for a component that labels streams of its own.

@@ -1,36 +1,30 @@
-//! Map of the estimators.
+//! The estimators.
 //!
 //! All of them are pure functions of `f64` samples and, where they resample, of a [`Seed`]: the
 //! same input gives the same bits. None assumes normality of single samples; the ones that lean
-//! on approximate normality of *launch medians* say so. Left out: units, storage, and the verdicts
-//! in words that `plumb-analysis` makes of these numbers.
+//! on approximate normality of *launch medians* say so.
 //!
 //! | question | module |
 //! |---|---|
 //! | where is the p-th part of the samples, how sure, and are there enough of them | [`quantile`] |
 //! | how to keep every sample in little room | [`histogram`] |
 //! | how many samples is a correlated series worth | [`autocorrelation`] |
-//! | how sure is any statistic of one sample | [`bootstrap`] |
+//! | interval of any statistic of one sample | [`bootstrap`] |
 //! | what does a cell measured over launches say, and how do two compare | [`hierarchy`] |
 //! | are two cells equal for practical purposes | [`equivalence`] |
 //! | does one sample tend to exceed another | [`rank`] |
 //! | has the sample more than one mode | [`modes`] |
-//! | from where on is a series steady | [`changepoint`] |
+//! | from where on is a series steady | [`change_point`] |
 //! | how does cost grow with size | [`regression`] |
-//! | how to average ratios, rates and costs | [`means`] |
+//! | how to average ratios and costs | [`means`] |
 //! | may the measuring stop | [`stopping`] |
-//! | samples whose truth is known | [`simulate`] |
-//!
-//! They are a library of their own: plumb itself asks no interval of a quartile or a tail
-//! ([`hierarchy::Hierarchy::quantile_interval`]) and fits no weighted line
-//! ([`regression::weighted_least_squares`]) so far. Those are kept for who reads its stored samples,
-//! and hold the same golden values, properties and coverage as the others.
+//! | samples whose truth is known | [`simulation`] |
 //!
 //! [`Seed`]: crate::seed::Seed
 
 pub mod autocorrelation;
 pub mod bootstrap;
-pub mod changepoint;
+pub mod change_point;
 pub mod distribution;
 pub mod equivalence;
 pub mod hierarchy;
@@ -40,12 +34,12 @@ pub mod modes;
 pub mod quantile;
 pub mod rank;
 pub mod regression;
-pub mod simulate;
+pub mod simulation;
 pub mod stopping;
 
 /// A range that holds the truth with the stated confidence, in the unit of the samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Interval {
+pub struct ConfidenceInterval {
     /// Lower end.
     pub lo: f64,
     /// Upper end.
@@ -54,7 +48,7 @@ pub struct Interval {
     pub confidence: f64,
 }
 
-impl Interval {
+impl ConfidenceInterval {
     /// Whether `value` lies inside, ends included.
     pub fn contains(&self, value: f64) -> bool {
         self.lo <= value && value <= self.hi
@@ -97,10 +91,10 @@ mod tests {
 
     #[test]
     fn the_relative_half_width_takes_the_farther_end() {
-        let interval = Interval { lo: 9.0, hi: 13.0, confidence: 0.95 };
+        let interval = ConfidenceInterval { lo: 9.0, hi: 13.0, confidence: 0.95 };
         assert!((interval.relative_half_width(10.0) - 0.3).abs() < 1e-12);
         assert!(interval.relative_half_width(0.0).is_infinite());
-        let point = Interval { lo: 0.0, hi: 0.0, confidence: 0.95 };
+        let point = ConfidenceInterval { lo: 0.0, hi: 0.0, confidence: 0.95 };
         assert!(point.relative_half_width(0.0).abs() < 1e-12);
     }
 }

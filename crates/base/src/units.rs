@@ -61,9 +61,9 @@ impl Unit {
     }
 
     /// `value` with at most `digits` significant digits and a suitable prefix.
-    pub fn format(self, value: f64, digits: usize) -> Formatted {
+    pub fn format(self, value: f64, digits: usize) -> FormattedValue {
         let (factor, suffix) = self.scale(value);
-        Formatted { number: significant(value / factor, digits), suffix }
+        FormattedValue { number: significant(value / factor, digits), suffix }
     }
 }
 
@@ -75,14 +75,14 @@ impl fmt::Display for Unit {
 
 /// A number already rounded, with the unit to print after it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Formatted {
+pub struct FormattedValue {
     /// The digits.
     pub number: String,
     /// The unit with its prefix; may be empty.
     pub suffix: &'static str,
 }
 
-impl fmt::Display for Formatted {
+impl fmt::Display for FormattedValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.suffix {
             "" => f.pad(&self.number),

@@ -1,19 +1,18 @@
 //! The estimators against SciPy's answers to the same questions.
 //!
-//! `golden.txt` was made once by `tools/golden.py`. Left out: what has an exact answer by hand, and
-//! behaviour over many samples, which the unit tests hold.
+//! `golden.txt` was made once by `tools/golden.py`.
 
 use std::collections::BTreeMap;
 
 use plumb_base::seed::Seed;
-use plumb_base::stats::hierarchy::{Hierarchy, Pairing, ratio};
-use plumb_base::stats::regression::{Line, theil_sen, weighted_least_squares};
+use plumb_base::stats::hierarchy::{LaunchPairing, SampleHierarchy, ratio};
+use plumb_base::stats::regression::theil_sen;
 use plumb_base::stats::{autocorrelation, bootstrap, distribution, means, modes, quantile, rank};
 
 /// The table: name → numbers.
-struct Golden(BTreeMap<&'static str, Vec<f64>>);
+struct GoldenValues(BTreeMap<&'static str, Vec<f64>>);
 
-impl Golden {
+impl GoldenValues {
     fn load() -> Self {
         let table = include_str!("golden.txt").lines().map(|line| {
             let (name, numbers) = line.split_once(' ').expect("a name, then numbers");
@@ -37,13 +36,13 @@ fn close(found: &[f64], golden: &[f64], tolerance: f64) {
 }
 
 /// A cell whose launches hold one sample each.
-fn single_samples(medians: &[f64]) -> Hierarchy {
-    Hierarchy::new(medians.iter().map(|&m| vec![vec![m]]).collect())
+fn single_samples(medians: &[f64]) -> SampleHierarchy {
+    SampleHierarchy::new(medians.iter().map(|&m| vec![vec![m]]).collect())
 }
 
 #[test]
 fn quantiles_are_numpys_default() {
-    let golden = Golden::load();
+    let golden = GoldenValues::load();
     let sorted = quantile::sorted(golden.list("sample.x"));
     let found: Vec<f64> =
         golden.list("quantile.p").iter().map(|&p| quantile::of_sorted(&sorted, p)).collect();
@@ -52,7 +51,7 @@ fn quantiles_are_numpys_default() {
 
 #[test]
 fn order_statistic_intervals_are_those_of_scipys_quantile_test() {
-    let golden = Golden::load();
+    let golden = GoldenValues::load();
     let sorted = quantile::sorted(golden.list("sample.x"));
     for (p, name) in [(0.25, "order.0.25"), (0.5, "order.0.5"), (0.9, "order.0.9")] {
         let found = quantile::order_statistic_interval(&sorted, p, 0.95).expect("41 suffice");
@@ -62,7 +61,7 @@ fn order_statistic_intervals_are_those_of_scipys_quantile_test() {
 
 #[test]
 fn reference_distributions_agree_to_nine_digits() {
-    let golden = Golden::load();
+    let golden = GoldenValues::load();
     let map = |name: &str, f: &dyn Fn(f64) -> f64| -> Vec<f64> {
         golden.list(name).iter().map(|&v| f(v)).collect()
     };
@@ -85,7 +84,7 @@ fn reference_distributions_agree_to_nine_digits() {
 
 #[test]
 fn mann_whitney_agrees_exactly_approximately_and_with_ties() {
-    let golden = Golden::load();
+    let golden = GoldenValues::load();
     let (x, y) = (golden.list("sample.x"), golden.list("sample.y"));
     let (a, b) = (golden.list("mannwhitney.tied.a"), golden.list("mannwhitney.tied.b"));
     for (name, test) in [
@@ -98,24 +97,22 @@ fn mann_whitney_agrees_exactly_approximately_and_with_ties() {
 }
 
 #[test]
-fn the_three_means_agree() {
-    let golden = Golden::load();
+fn means_agree() {
+    let golden = GoldenValues::load();
     let x = golden.list("sample.x");
-    let found = [means::arithmetic(x), means::geometric(x), means::harmonic(x)];
+    let found = [means::arithmetic(x), means::geometric(x)];
     close(&found.map(|m| m.expect("positive values")), golden.list("means"), 1e-13);
 }
 
 #[test]
 fn bootstrap_intervals_agree_within_their_own_noise() {
-    let golden = Golden::load();
+    let golden = GoldenValues::load();
     let x = golden.list("sample.x");
     let mean = |values: &[f64]| means::arithmetic(values).unwrap_or(f64::NAN);
     let median = |values: &[f64]| quantile::of_sorted(&quantile::sorted(values), 0.5);
     let made = [
         ("bootstrap.mean.percentile", bootstrap::percentile(x, mean, 20_000, 0.95, Seed(1))),
-        ("bootstrap.mean.bca", bootstrap::bca(x, mean, 20_000, 0.95, Seed(1))),
         ("bootstrap.median.percentile", bootstrap::percentile(x, median, 20_000, 0.95, Seed(1))),
-        ("bootstrap.median.bca", bootstrap::bca(x, median, 20_000, 0.95, Seed(1))),
     ];
     for (name, interval) in made {
         let interval = interval.expect("41 values");
@@ -125,7 +122,7 @@ fn bootstrap_intervals_agree_within_their_own_noise() {
 
 #[test]
 fn the_autocorrelation_time_agrees_with_a_direct_computation() {
-    let golden = Golden::load();
+    let golden = GoldenValues::load();
     for (series, time) in [("series", "series.time"), ("sample.x", "series.time.independent")] {
         let found = autocorrelation::integrated_time(golden.list(series));
         close(&[found], golden.list(time), 1e-9);
@@ -134,7 +131,7 @@ fn the_autocorrelation_time_agrees_with_a_direct_computation() {
 
 #[test]
 fn theil_sen_agrees_with_scipys_theilslopes() {
-    let golden = Golden::load();
+    let golden = GoldenValues::load();
     let line = theil_sen(golden.list("line.x"), golden.list("line.y"), 0.95).expect("ten points");
     let found = [line.slope, line.slope_interval.lo, line.slope_interval.hi];
     close(&found, golden.list("line.theil_sen"), 1e-12);
@@ -142,34 +139,14 @@ fn theil_sen_agrees_with_scipys_theilslopes() {
 }
 
 #[test]
-fn least_squares_agree_with_and_without_weights() {
-    let golden = Golden::load();
-    let (x, y) = (golden.list("line.x"), golden.list("line.y"));
-    let relative: Vec<f64> = y.iter().map(|y| y.powi(-2)).collect();
-    let flat = vec![1.0; x.len()];
-    let numbers = |line: &Line, weight: f64| {
-        let ahead = line.prediction(1e6, weight, 0.95);
-        let (a, b) = (line.intercept_interval, line.slope_interval);
-        let (line_at, sd) = ([line.intercept, line.slope], line.residual_sd);
-        [line_at[0], line_at[1], a.lo, b.lo, a.hi, b.hi, sd, ahead.lo, ahead.hi]
-    };
-    let weighted = weighted_least_squares(x, y, &relative, 0.95).expect("ten points");
-    let weight = 110_000_f64.powi(-2);
-    close(&numbers(&weighted, weight), golden.list("line.weighted"), 1e-9);
-    let plain = weighted_least_squares(x, y, &flat, 0.95).expect("ten points");
-    close(&numbers(&plain, 1.0), golden.list("line.plain"), 1e-9);
-    close(&[plain.intercept, plain.slope], &golden.list("line.linregress")[..2], 1e-9);
-}
-
-#[test]
 fn intervals_over_launches_are_students_and_welchs() {
-    let golden = Golden::load();
+    let golden = GoldenValues::load();
     let a = single_samples(golden.list("launches.a"));
     let b = single_samples(golden.list("launches.b"));
     let median = a.median_interval(0.95, Seed(0)).expect("seven launches");
     close(&[median.lo, median.hi], golden.list("launches.median"), 1e-9);
     for (pairing, name) in
-        [(Pairing::Paired, "launches.paired"), (Pairing::Unpaired, "launches.unpaired")]
+        [(LaunchPairing::Paired, "launches.paired"), (LaunchPairing::Unpaired, "launches.unpaired")]
     {
         let found = ratio(&a, &b, pairing, 0.95, Seed(0)).expect("seven launches");
         close(&[found.interval.lo, found.interval.hi], golden.list(name), 1e-9);
@@ -178,7 +155,7 @@ fn intervals_over_launches_are_students_and_welchs() {
 
 #[test]
 fn the_dip_agrees_with_the_published_implementation() {
-    let golden = Golden::load();
+    let golden = GoldenValues::load();
     let x = golden.list("sample.x");
     let mut two: Vec<f64> = golden.list("sample.y").iter().map(|y| 130.0 + y).collect();
     two.extend(x);

@@ -10,7 +10,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use plumb_copy::{Kernel, copy_and_sum, sum};
+use plumb_copy::{ChecksumKernel, copy_and_sum, sum};
 
 const SIZES: &[usize] = &[
     20,
@@ -44,16 +44,16 @@ const SIZES: &[usize] = &[
 const ROUNDS: usize = 31;
 const TURN: usize = 1 << 19;
 
-type Contestant<'a> = (&'a str, Box<dyn Fn(&[u8], &mut [u8]) + 'a>);
+type BenchmarkCase<'a> = (&'a str, Box<dyn Fn(&[u8], &mut [u8]) + 'a>);
 
 fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
-    let kernels: Vec<Kernel> = Kernel::ALL
+    let kernels: Vec<ChecksumKernel> = ChecksumKernel::ALL
         .iter()
         .copied()
         .filter(|k| k.available() && (wanted.is_empty() || wanted.iter().any(|w| w == k.name())))
         .collect();
-    let mut contestants: Vec<Contestant<'_>> = vec![
+    let mut contestants: Vec<BenchmarkCase<'_>> = vec![
         ("memcpy", Box::new(|src, dst| dst.copy_from_slice(src))),
         (
             "sum",
@@ -83,7 +83,7 @@ fn main() {
         ),
     ];
     for kernel in &kernels {
-        let Some(ready) = kernel.ready() else { continue };
+        let Some(ready) = kernel.if_available() else { continue };
         contestants.push((
             kernel.name(),
             Box::new(move |src, dst| {

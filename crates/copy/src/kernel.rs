@@ -1,6 +1,4 @@
-//! The kernels, and the choice of the best one that the processor has.
-//!
-//! Left out: the instructions, one set a file.
+//! The kernels, one instruction set a file, and the choice of the best one that the processor has.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -13,15 +11,11 @@ mod portable;
 pub(crate) mod short;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod skeleton;
-#[cfg(target_arch = "x86_64")]
-mod vnni256;
-#[cfg(target_arch = "x86_64")]
-mod vnni512;
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::Sum;
+use crate::OnesComplementSum;
 
 /// What a kernel sums at once, in bytes: at most 2¹⁶ words, whose sum a 32-bit lane can hold.
 const PIECE_MAX: usize = 128 << 10;
@@ -33,7 +27,7 @@ const STREAM_MIN: usize = 12 << 20;
 
 /// One way to sum and to copy, by the instructions that it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kernel {
+pub enum ChecksumKernel {
     /// 64-bit additions, on any processor.
     Portable,
     /// aarch64 with NEON.
@@ -48,7 +42,7 @@ pub enum Kernel {
     Vnni512,
 }
 
-impl Kernel {
+impl ChecksumKernel {
     /// Every kernel, whether or not this processor has it; the better ones later.
     pub const ALL: &[Self] =
         &[Self::Portable, Self::Neon, Self::Avx2, Self::Vnni256, Self::Avx512, Self::Vnni512];
@@ -101,23 +95,23 @@ impl Kernel {
     }
 
     /// It, where this processor has it: asked for once, as the answer takes a nanosecond or two.
-    pub fn ready(self) -> Option<Ready> {
-        self.available().then(|| Ready(self.passes()))
+    pub fn if_available(self) -> Option<AvailableKernel> {
+        self.available().then(|| AvailableKernel(self.passes()))
     }
 
     #[inline]
-    const fn passes(self) -> &'static Passes {
+    const fn passes(self) -> &'static KernelFunctions {
         match self {
             #[cfg(target_arch = "aarch64")]
             Self::Neon => &neon::PASSES,
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => &avx2::PASSES,
             #[cfg(target_arch = "x86_64")]
-            Self::Vnni256 => &vnni256::PASSES,
+            Self::Vnni256 => &avx2::vnni::PASSES,
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 => &avx512::PASSES,
             #[cfg(target_arch = "x86_64")]
-            Self::Vnni512 => &vnni512::PASSES,
+            Self::Vnni512 => &avx512::vnni::PASSES,
             _ => &portable::PASSES,
         }
     }
@@ -125,12 +119,12 @@ impl Kernel {
 
 /// A kernel that this processor has.
 #[derive(Clone, Copy)]
-pub struct Ready(&'static Passes);
+pub struct AvailableKernel(&'static KernelFunctions);
 
-impl Ready {
+impl AvailableKernel {
     /// As [`sum`](crate::sum()), by this kernel.
     #[inline]
-    pub fn sum(self, bytes: &[u8]) -> Sum {
+    pub fn sum(self, bytes: &[u8]) -> OnesComplementSum {
         // SAFETY: it is available.
         unsafe { sum_by(bytes, self.0) }
     }
@@ -141,7 +135,7 @@ impl Ready {
     ///
     /// When the lengths differ.
     #[inline]
-    pub fn copy_and_sum(self, src: &[u8], dst: &mut [u8]) -> Sum {
+    pub fn copy_and_sum(self, src: &[u8], dst: &mut [u8]) -> OnesComplementSum {
         assert_eq!(src.len(), dst.len(), "a copy has the length of its source");
         // SAFETY: it is available.
         unsafe { copy_and_sum_by(src, dst, self.0) }
@@ -150,7 +144,7 @@ impl Ready {
     /// The loads and stores of [`copy_and_sum`](Self::copy_and_sum) without its additions, never
     /// past the cache: the least time that a sum within the copy could take with these instructions.
     ///
-    /// For measurements; whoever wants a copy calls `copy_from_slice`.
+    /// For measurements; to copy, call `copy_from_slice`.
     ///
     /// # Panics
     ///
@@ -168,31 +162,31 @@ impl Ready {
     }
 }
 
-impl std::fmt::Debug for Ready {
+impl std::fmt::Debug for AvailableKernel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Ready").finish_non_exhaustive()
+        f.debug_struct("AvailableKernel").finish_non_exhaustive()
     }
 }
 
 /// A kernel's passes over at most [`PIECE_MAX`] bytes, each giving the sum of little-endian words
 /// modulo 2⁶⁴−1. Calling one is safe where its kernel is available.
-struct Passes {
+struct KernelFunctions {
     sum: unsafe fn(&[u8]) -> u64,
     /// The slices are equally long.
     copy_and_sum: unsafe fn(&[u8], &mut [u8]) -> u64,
     /// The same, with stores that go past the cache, not ordered with others until a fence.
     stream_and_sum: unsafe fn(&[u8], &mut [u8]) -> u64,
-    copy_and_sum_lanes: lanes::Pass,
+    copy_and_sum_lanes: lanes::LaneCopyFn,
     /// The copy without the sum: what it gives means nothing.
     copy: unsafe fn(&[u8], &mut [u8]) -> u64,
-    copy_lanes: lanes::Pass,
+    copy_lanes: lanes::LaneCopyFn,
 }
 
 /// The best kernel's passes, from the first call on: one load and one jump away from a caller.
-static CHOSEN: AtomicPtr<Passes> = AtomicPtr::new(ptr::from_ref(&CHOICE).cast_mut());
+static CHOSEN: AtomicPtr<KernelFunctions> = AtomicPtr::new(ptr::from_ref(&CHOICE).cast_mut());
 
 /// Chooses, and then does what was asked for.
-static CHOICE: Passes = Passes {
+static CHOICE: KernelFunctions = KernelFunctions {
     sum: |bytes| {
         // SAFETY: the best kernel is available.
         unsafe { (choose().sum)(bytes) }
@@ -220,14 +214,14 @@ static CHOICE: Passes = Passes {
 };
 
 #[cold]
-fn choose() -> &'static Passes {
-    let passes = Kernel::best().passes();
+fn choose() -> &'static KernelFunctions {
+    let passes = ChecksumKernel::best().passes();
     CHOSEN.store(ptr::from_ref(passes).cast_mut(), Ordering::Relaxed);
     passes
 }
 
 #[inline]
-fn chosen() -> &'static Passes {
+fn chosen() -> &'static KernelFunctions {
     let passes = CHOSEN.load(Ordering::Relaxed);
     // SAFETY: only pointers to constants are ever stored, so they need no order either.
     unsafe { &*passes }
@@ -235,14 +229,14 @@ fn chosen() -> &'static Passes {
 
 /// The best kernel's sum, without the short path.
 #[inline]
-pub(crate) fn sum(bytes: &[u8]) -> Sum {
+pub(crate) fn sum(bytes: &[u8]) -> OnesComplementSum {
     // SAFETY: the best kernel is available.
     unsafe { sum_by(bytes, chosen()) }
 }
 
 /// The best kernel's copy and sum, without the short path. The slices are equally long.
 #[inline]
-pub(crate) fn copy_and_sum(src: &[u8], dst: &mut [u8]) -> Sum {
+pub(crate) fn copy_and_sum(src: &[u8], dst: &mut [u8]) -> OnesComplementSum {
     // SAFETY: the best kernel is available.
     unsafe { copy_and_sum_by(src, dst, chosen()) }
 }
@@ -251,10 +245,10 @@ pub(crate) fn copy_and_sum(src: &[u8], dst: &mut [u8]) -> Sum {
 ///
 /// The kernel is available.
 #[inline]
-unsafe fn sum_by(bytes: &[u8], passes: &Passes) -> Sum {
+unsafe fn sum_by(bytes: &[u8], passes: &KernelFunctions) -> OnesComplementSum {
     if bytes.len() <= PIECE_MAX {
         // SAFETY: the caller's promise.
-        return Sum::from_le(unsafe { (passes.sum)(bytes) });
+        return OnesComplementSum::from_le(unsafe { (passes.sum)(bytes) });
     }
     // SAFETY: the caller's promise.
     unsafe { sum_pieces(bytes, passes) }
@@ -264,10 +258,14 @@ unsafe fn sum_by(bytes: &[u8], passes: &Passes) -> Sum {
 ///
 /// The kernel is available.
 #[inline]
-unsafe fn copy_and_sum_by(src: &[u8], dst: &mut [u8], passes: &Passes) -> Sum {
+unsafe fn copy_and_sum_by(
+    src: &[u8],
+    dst: &mut [u8],
+    passes: &KernelFunctions,
+) -> OnesComplementSum {
     if src.len() < lanes::MIN {
         // SAFETY: the caller's promise.
-        return Sum::from_le(unsafe { (passes.copy_and_sum)(src, dst) });
+        return OnesComplementSum::from_le(unsafe { (passes.copy_and_sum)(src, dst) });
     }
     if src.len() < STREAM_MIN {
         // SAFETY: the caller's promise.
@@ -281,11 +279,11 @@ unsafe fn copy_and_sum_by(src: &[u8], dst: &mut [u8], passes: &Passes) -> Sum {
 ///
 /// The kernel is available.
 #[inline(never)]
-unsafe fn sum_pieces(bytes: &[u8], passes: &Passes) -> Sum {
-    let mut sum = Sum::ZERO;
+unsafe fn sum_pieces(bytes: &[u8], passes: &KernelFunctions) -> OnesComplementSum {
+    let mut sum = OnesComplementSum::ZERO;
     for piece in bytes.chunks(PIECE_MAX) {
         // SAFETY: the caller's promise.
-        sum += Sum::from_le(unsafe { (passes.sum)(piece) });
+        sum += OnesComplementSum::from_le(unsafe { (passes.sum)(piece) });
     }
     sum
 }
@@ -294,11 +292,15 @@ unsafe fn sum_pieces(bytes: &[u8], passes: &Passes) -> Sum {
 ///
 /// The kernel is available.
 #[inline(never)]
-unsafe fn stream_and_sum_pieces(src: &[u8], dst: &mut [u8], passes: &Passes) -> Sum {
-    let mut sum = Sum::ZERO;
+unsafe fn stream_and_sum_pieces(
+    src: &[u8],
+    dst: &mut [u8],
+    passes: &KernelFunctions,
+) -> OnesComplementSum {
+    let mut sum = OnesComplementSum::ZERO;
     for (src, dst) in src.chunks(PIECE_MAX).zip(dst.chunks_mut(PIECE_MAX)) {
         // SAFETY: the caller's promise.
-        sum += Sum::from_le(unsafe { (passes.stream_and_sum)(src, dst) });
+        sum += OnesComplementSum::from_le(unsafe { (passes.stream_and_sum)(src, dst) });
     }
     fence();
     sum

@@ -1,22 +1,26 @@
 //! The Internet checksum (RFC 1071), and copy with checksum in one pass over the bytes.
 //!
-//! [`sum()`] and [`copy_and_sum`] use the fastest [`Kernel`] that the processor has, chosen once.
+//! [`sum()`] and [`copy_and_sum`] use the fastest [`ChecksumKernel`] that the processor has, chosen once.
 //! Left out: pseudo-headers, where a protocol keeps its checksum, and what a zero there means.
 #![expect(unsafe_code, reason = "vector instructions: this crate is their fence")]
 
 mod kernel;
 mod sum;
 
-pub use kernel::{Kernel, Ready};
-pub use sum::Sum;
+pub use kernel::{AvailableKernel, ChecksumKernel};
+pub use sum::OnesComplementSum;
 
 use kernel::short;
 
 /// The sum of `bytes` as big-endian 16-bit words, an odd last byte being padded with zero
 /// (RFC 1071 §1).
 #[inline]
-pub fn sum(bytes: &[u8]) -> Sum {
-    if bytes.len() <= short::MAX { Sum::from_le(short::sum(bytes)) } else { kernel::sum(bytes) }
+pub fn sum(bytes: &[u8]) -> OnesComplementSum {
+    if bytes.len() <= short::MAX {
+        OnesComplementSum::from_le(short::sum(bytes))
+    } else {
+        kernel::sum(bytes)
+    }
 }
 
 /// Copies `src` to `dst` and gives the sum of the bytes, reading them once.
@@ -25,10 +29,10 @@ pub fn sum(bytes: &[u8]) -> Sum {
 ///
 /// When the lengths differ, which only a bug can cause.
 #[inline]
-pub fn copy_and_sum(src: &[u8], dst: &mut [u8]) -> Sum {
+pub fn copy_and_sum(src: &[u8], dst: &mut [u8]) -> OnesComplementSum {
     assert_eq!(src.len(), dst.len(), "a copy has the length of its source");
     if src.len() <= short::MAX {
-        Sum::from_le(short::copy_and_sum(src, dst))
+        OnesComplementSum::from_le(short::copy_and_sum(src, dst))
     } else {
         kernel::copy_and_sum(src, dst)
     }

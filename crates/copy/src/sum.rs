@@ -14,9 +14,9 @@ use std::ops::{Add, AddAssign};
 // may wait for the end (RFC 1071 §2 (A), (C)), and so may the byte order ((B), "Byte Order
 // Independence"). It is zero only when all bytes were: end-around carry never makes a zero.
 #[derive(Clone, Copy, Default)]
-pub struct Sum(u64);
+pub struct OnesComplementSum(u64);
 
-impl Sum {
+impl OnesComplementSum {
     /// The sum of no bytes.
     pub const ZERO: Self = Self(0);
 
@@ -41,7 +41,7 @@ impl Sum {
     }
 
     /// The same bytes' sum had they begun at `offset`: the bytes of each word change places when
-    /// that is odd, so `Sum::of(a) + Sum::of(b).at(a.len())` is the sum of `a` followed by `b`.
+    /// that is odd, so `OnesComplementSum::of(a) + OnesComplementSum::of(b).at(a.len())` is the sum of `a` followed by `b`.
     #[inline]
     #[must_use]
     pub const fn at(self, offset: usize) -> Self {
@@ -75,7 +75,7 @@ impl Sum {
     }
 }
 
-impl Add for Sum {
+impl Add for OnesComplementSum {
     type Output = Self;
 
     #[inline]
@@ -84,23 +84,23 @@ impl Add for Sum {
     }
 }
 
-impl AddAssign for Sum {
+impl AddAssign for OnesComplementSum {
     #[inline]
     fn add_assign(&mut self, other: Self) {
         *self = *self + other;
     }
 }
 
-impl PartialEq for Sum {
+impl PartialEq for OnesComplementSum {
     #[inline]
     fn eq(&self, other: &Self) -> bool {
         self.folded() == other.folded()
     }
 }
 
-impl Eq for Sum {}
+impl Eq for OnesComplementSum {}
 
-impl fmt::Debug for Sum {
+impl fmt::Debug for OnesComplementSum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Sum({:#06x})", self.folded())
     }
@@ -113,8 +113,8 @@ mod tests {
     #[test]
     fn the_example_of_rfc_1071_section_3_comes_out() {
         let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
-        assert_eq!(Sum::of(&bytes).folded(), 0xddf2);
-        assert_eq!(Sum::of(&bytes).finish(), !0xddf2);
+        assert_eq!(OnesComplementSum::of(&bytes).folded(), 0xddf2);
+        assert_eq!(OnesComplementSum::of(&bytes).finish(), !0xddf2);
     }
 
     #[test]
@@ -124,14 +124,14 @@ mod tests {
             0x45, 0x00, 0x00, 0x3c, 0x1c, 0x46, 0x40, 0x00, 0x40, 0x06, 0xb1, 0xe6, 0xac, 0x10,
             0x0a, 0x63, 0xac, 0x10, 0x0a, 0x0c,
         ];
-        assert_eq!(Sum::of(&header).finish(), 0);
+        assert_eq!(OnesComplementSum::of(&header).finish(), 0);
     }
 
     #[test]
     fn words_add_in_the_processors_own_order() {
-        assert_eq!(Sum::ZERO.add_word(0x0800).add_word(0x1234).folded(), 0x1a34);
-        assert_eq!(Sum::ZERO.add_word(0x0800), Sum::of(&[8, 0]));
-        assert_eq!(Sum::ZERO.add_word(0xffff).add_word(1).folded(), 1);
+        assert_eq!(OnesComplementSum::ZERO.add_word(0x0800).add_word(0x1234).folded(), 0x1a34);
+        assert_eq!(OnesComplementSum::ZERO.add_word(0x0800), OnesComplementSum::of(&[8, 0]));
+        assert_eq!(OnesComplementSum::ZERO.add_word(0xffff).add_word(1).folded(), 1);
     }
 
     #[test]
@@ -139,16 +139,20 @@ mod tests {
         let bytes: Vec<u8> = (0..=255).collect();
         for cut in 0..=bytes.len() {
             let (a, b) = bytes.split_at(cut);
-            assert_eq!(Sum::of(a) + Sum::of(b).at(cut), Sum::of(&bytes), "cut at {cut}");
+            assert_eq!(
+                OnesComplementSum::of(a) + OnesComplementSum::of(b).at(cut),
+                OnesComplementSum::of(&bytes),
+                "cut at {cut}"
+            );
         }
     }
 
     #[test]
     fn only_zero_bytes_sum_to_zero() {
-        assert_eq!(Sum::of(&[0; 100]).folded(), 0);
-        assert_eq!(Sum::of(&[0xff; 100]).folded(), 0xffff);
-        let all_ones = Sum::from_le(u64::MAX);
+        assert_eq!(OnesComplementSum::of(&[0; 100]).folded(), 0);
+        assert_eq!(OnesComplementSum::of(&[0xff; 100]).folded(), 0xffff);
+        let all_ones = OnesComplementSum::from_le(u64::MAX);
         assert_eq!((all_ones + all_ones).folded(), 0xffff);
-        assert_eq!((all_ones + Sum::from_le(1)).folded(), 1u16.swap_bytes());
+        assert_eq!((all_ones + OnesComplementSum::from_le(1)).folded(), 1u16.swap_bytes());
     }
 }

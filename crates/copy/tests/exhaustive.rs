@@ -4,7 +4,7 @@
 //! where every branch of a kernel has been taken; every length to 4096 × every source alignment, and
 //! × every destination alignment; every length to 4096 × every split point. Left out: speed.
 
-use plumb_copy::{Kernel, Sum, copy_and_sum, sum};
+use plumb_copy::{ChecksumKernel, OnesComplementSum, copy_and_sum, sum};
 
 const LENGTH_MAX: usize = 4096;
 const ALIGNMENTS: usize = 64;
@@ -13,8 +13,8 @@ const GUARD: u8 = 0xa5;
 const GUARDS: usize = 64;
 const SEED: u64 = 0x1071;
 
-fn kernels() -> impl Iterator<Item = Kernel> {
-    Kernel::ALL.iter().copied().filter(|kernel| kernel.available())
+fn kernels() -> impl Iterator<Item = ChecksumKernel> {
+    ChecksumKernel::ALL.iter().copied().filter(|kernel| kernel.available())
 }
 
 /// Bytes that look random (xorshift64*), none of them the guard.
@@ -31,12 +31,12 @@ fn noise(length: usize) -> Vec<u8> {
 
 /// Sums of bytes from the beginning, those at even and at odd places apart, so that RFC 1071's
 /// byte-wise sum of any stretch is two subtractions.
-struct Reference {
+struct ReferenceSums {
     even: Vec<u64>,
     odd: Vec<u64>,
 }
 
-impl Reference {
+impl ReferenceSums {
     fn new(bytes: &[u8]) -> Self {
         let (mut even, mut odd) = (vec![0], vec![0]);
         for (at, byte) in bytes.iter().enumerate() {
@@ -61,15 +61,15 @@ impl Reference {
 }
 
 /// Source, its reference, and a guarded destination, at known alignments.
-struct Bench {
+struct GuardedBuffers {
     memory: Vec<u8>,
     page: usize,
-    reference: Reference,
+    reference: ReferenceSums,
     target: Vec<u8>,
     target_page: usize,
 }
 
-impl Bench {
+impl GuardedBuffers {
     fn new(length: usize) -> Self {
         let size = length + 2 * ALIGNMENTS + 2 * GUARDS;
         let memory = noise(size);
@@ -77,14 +77,14 @@ impl Bench {
         Self {
             page: memory.as_ptr().align_offset(ALIGNMENTS),
             target_page: target.as_ptr().align_offset(ALIGNMENTS) + GUARDS,
-            reference: Reference::new(&memory),
+            reference: ReferenceSums::new(&memory),
             memory,
             target,
         }
     }
 
     /// One copy and one sum by `kernel`, compared, and the destination made as it was.
-    fn check(&mut self, kernel: Kernel, length: usize, from: usize, to: usize) {
+    fn check(&mut self, kernel: ChecksumKernel, length: usize, from: usize, to: usize) {
         let here =
             || format!("{} of {length} bytes, {from} to {to}, seed {SEED:#x}", kernel.name());
         let start = self.page + from;
@@ -92,7 +92,7 @@ impl Bench {
         let expected = self.reference.sum(start, length);
         let to = self.target_page + to;
         let dst = &mut self.target[to..to + length];
-        let ready = kernel.ready().expect("it is available");
+        let ready = kernel.if_available().expect("it is available");
         let got = ready.copy_and_sum(src, dst).folded();
         assert_eq!(got, expected, "the sum with the copy: {}", here());
         assert!(dst == src, "the copy: {}", here());
@@ -108,7 +108,7 @@ impl Bench {
 
 #[test]
 fn every_pair_of_alignments_copies_and_sums_alike_up_to_640_bytes() {
-    let mut bench = Bench::new(640);
+    let mut bench = GuardedBuffers::new(640);
     for kernel in kernels() {
         for length in 0..=640 {
             for from in 0..ALIGNMENTS {
@@ -122,7 +122,7 @@ fn every_pair_of_alignments_copies_and_sums_alike_up_to_640_bytes() {
 
 #[test]
 fn every_length_copies_and_sums_alike_at_every_alignment_of_either_side() {
-    let mut bench = Bench::new(LENGTH_MAX);
+    let mut bench = GuardedBuffers::new(LENGTH_MAX);
     for kernel in kernels() {
         for length in 0..=LENGTH_MAX {
             for from in 0..ALIGNMENTS {
@@ -135,7 +135,7 @@ fn every_length_copies_and_sums_alike_at_every_alignment_of_either_side() {
 
 #[test]
 fn every_length_split_anywhere_sums_to_the_whole() {
-    let bench = Bench::new(LENGTH_MAX);
+    let bench = GuardedBuffers::new(LENGTH_MAX);
     for length in 0..=LENGTH_MAX {
         let bytes = &bench.memory[bench.page..bench.page + length];
         let expected = bench.reference.sum(bench.page, length);
@@ -149,9 +149,9 @@ fn every_length_split_anywhere_sums_to_the_whole() {
 
 #[test]
 fn every_kernel_copies_a_piece_behind_a_piece_at_every_split_point() {
-    let bench = Bench::new(LENGTH_MAX);
+    let bench = GuardedBuffers::new(LENGTH_MAX);
     for kernel in kernels() {
-        let ready = kernel.ready().unwrap();
+        let ready = kernel.if_available().unwrap();
         for length in (0..=256).chain([1459, 1460, LENGTH_MAX]) {
             let src = &bench.memory[bench.page..bench.page + length];
             let expected = bench.reference.sum(bench.page, length);
@@ -169,8 +169,8 @@ fn every_kernel_copies_a_piece_behind_a_piece_at_every_split_point() {
 
 #[test]
 fn the_chosen_kernel_and_its_short_path_agree_with_the_reference() {
-    let bench = Bench::new(LENGTH_MAX);
-    assert!(Kernel::best().available());
+    let bench = GuardedBuffers::new(LENGTH_MAX);
+    assert!(ChecksumKernel::best().available());
     for length in 0..=LENGTH_MAX {
         for from in 0..2 {
             let start = bench.page + from;
@@ -180,7 +180,7 @@ fn the_chosen_kernel_and_its_short_path_agree_with_the_reference() {
             assert_eq!(copy_and_sum(src, &mut dst).folded(), expected, "{length} bytes");
             assert!(dst == src, "{length} bytes");
             assert_eq!(sum(src).folded(), expected, "{length} bytes");
-            assert_eq!(Sum::of(src), sum(src), "{length} bytes");
+            assert_eq!(OnesComplementSum::of(src), sum(src), "{length} bytes");
         }
     }
 }
@@ -192,11 +192,11 @@ fn no_total_overflows_however_large_the_words_and_long_the_piece() {
     for word in [[0xff, 0xff], [0xff, 0x7f], [0x00, 0x80], [0x00, 0x00], [0xff, 0x00]] {
         for length in [(128 << 10) - 1, 128 << 10, (128 << 10) + 65, (1 << 20) + 3] {
             let src: Vec<u8> = word.iter().copied().cycle().take(length).collect();
-            let expected = Reference::new(&src).sum(0, length);
+            let expected = ReferenceSums::new(&src).sum(0, length);
             for kernel in kernels() {
                 for to in 0..2 {
                     let mut dst = vec![GUARD; length + to];
-                    let ready = kernel.ready().unwrap();
+                    let ready = kernel.if_available().unwrap();
                     let got = ready.copy_and_sum(&src, &mut dst[to..]).folded();
                     assert_eq!(got, expected, "{} {word:?} × {length}", kernel.name());
                     assert_eq!(ready.sum(&src).folded(), expected, "{}", kernel.name());
@@ -213,7 +213,7 @@ fn a_copy_in_lanes_is_the_same_copy_at_every_alignment() {
     // at one place of their pages, and several turns of them.
     let lengths = [64 << 10, (64 << 10) + 77, 96 << 10, (130 << 10) + 1, (1 << 20) + 3];
     for length in lengths {
-        let mut bench = Bench::new(length);
+        let mut bench = GuardedBuffers::new(length);
         let step = if length < 96 << 10 { 1 } else { 13 };
         for kernel in kernels() {
             for to in (0..ALIGNMENTS).step_by(step) {
@@ -227,11 +227,11 @@ fn a_copy_in_lanes_is_the_same_copy_at_every_alignment() {
 fn a_copy_past_the_cache_is_the_same_copy() {
     let length = (16 << 20) + 77;
     let src = noise(length);
-    let expected = Reference::new(&src).sum(0, length);
+    let expected = ReferenceSums::new(&src).sum(0, length);
     for kernel in kernels() {
         for to in [0, 1, 34] {
             let mut dst = vec![GUARD; length + to + 1];
-            let ready = kernel.ready().unwrap();
+            let ready = kernel.if_available().unwrap();
             let got = ready.copy_and_sum(&src, &mut dst[to..to + length]).folded();
             assert_eq!(got, expected, "{} to {to}", kernel.name());
             assert!(dst[to..to + length] == src, "{} to {to}", kernel.name());
@@ -248,7 +248,7 @@ fn a_destination_of_another_length_panics() {
 
 #[test]
 fn only_a_kernel_that_the_processor_has_is_ready() {
-    for kernel in Kernel::ALL {
-        assert_eq!(kernel.ready().is_some(), kernel.available(), "{}", kernel.name());
+    for kernel in ChecksumKernel::ALL {
+        assert_eq!(kernel.if_available().is_some(), kernel.available(), "{}", kernel.name());
     }
 }

@@ -1,6 +1,4 @@
 //! How many frames a second a link carries in virtual time on one core: `cargo bench -p plumb-link`.
-//!
-//! Left out: devices and the real clock (`make race-link`).
 #![expect(clippy::print_stdout, reason = "a benchmark says what it found")]
 #![expect(
     clippy::disallowed_methods,
@@ -9,11 +7,11 @@
 
 use plumb_base::time::{Instant, Span};
 use plumb_link::link::{FAR, Link, NEAR};
-use plumb_link::network::Network;
+use plumb_link::report::Network;
 use plumb_link::spec::LinkSpec;
 use plumb_wire::machine::Machine;
 use plumb_wire::medium::Medium;
-use plumb_wire::packet::{Frames, Pool};
+use plumb_wire::packet::{PacketPool, PoolConfig};
 
 const LINKS: [&str; 6] = [
     "plain",
@@ -40,7 +38,7 @@ fn main() {
 fn nanoseconds(text: &str) -> f64 {
     let spec: LinkSpec = text.parse().expect("a link");
     let mut link = Link::new(&spec, Medium::Ethernet, Instant::ORIGIN).expect("a link");
-    let mut pool = Pool::new(Frames { count: 1_024, size: 2_048, large: 0 });
+    let mut pool = PacketPool::new(PoolConfig { count: 1_024, size: 2_048, large: 0 });
     let mut batch = Vec::new();
     let mut due = Vec::new();
     let mut now = Instant::ORIGIN;

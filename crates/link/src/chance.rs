@@ -1,8 +1,6 @@
 //! Things that happen with a probability: one draw each, without rounding that a test could see.
-//!
-//! Left out: distributions of more than two outcomes.
 
-use plumb_base::seed::Stream;
+use plumb_base::seed::RandomStream;
 use rand::Rng;
 
 /// A probability as a threshold for 64 random bits.
@@ -26,7 +24,7 @@ impl Chance {
 
     /// Draws once: also where the outcome is certain, so that a stream's later draws do not depend on it.
     #[inline]
-    pub(crate) fn strikes(self, stream: &mut Stream) -> bool {
+    pub(crate) fn draw(self, stream: &mut RandomStream) -> bool {
         let bits = stream.next_u64();
         self.is_certain || bits < self.threshold
     }
@@ -34,14 +32,14 @@ impl Chance {
 
 /// A number of 0 to `bound` − 1, each equally likely to 2⁻⁶⁴ (Lemire 2019, without the rejection).
 #[inline]
-pub(crate) fn below(stream: &mut Stream, bound: u64) -> u64 {
+pub(crate) fn below(stream: &mut RandomStream, bound: u64) -> u64 {
     let product = u128::from(stream.next_u64()) * u128::from(bound);
     u64::try_from(product >> 64).expect("a product of 128 bits has 64 above the lowest 64")
 }
 
 /// A number between 0 and 1, neither included.
 #[inline]
-pub(crate) fn open_unit(stream: &mut Stream) -> f64 {
+pub(crate) fn open_unit(stream: &mut RandomStream) -> f64 {
     ((stream.next_u64() >> 11) as f64 + 0.5) / 9_007_199_254_740_992.0
 }
 
@@ -57,7 +55,7 @@ mod tests {
         for (n, p) in [(200_000_u64, 0.001), (100_000, 0.1), (100_000, 0.5), (100_000, 0.999)] {
             let mut stream = Seed(n).stream("chance");
             let chance = Chance::new(p);
-            let struck = (0..n).filter(|_| chance.strikes(&mut stream)).count();
+            let struck = (0..n).filter(|_| chance.draw(&mut stream)).count();
             let tail = binomial_cdf(u64::try_from(struck).unwrap(), n, p);
             assert!((0.000_5..0.999_5).contains(&tail), "{struck} of {n} at {p}");
         }
@@ -66,8 +64,8 @@ mod tests {
     #[test]
     fn never_is_never_and_always_is_always() {
         let mut stream = Seed(1).stream("chance");
-        assert!((0..10_000).all(|_| !Chance::new(0.0).strikes(&mut stream)));
-        assert!((0..10_000).all(|_| Chance::new(1.0).strikes(&mut stream)));
+        assert!((0..10_000).all(|_| !Chance::new(0.0).draw(&mut stream)));
+        assert!((0..10_000).all(|_| Chance::new(1.0).draw(&mut stream)));
         assert!((0..10_000).all(|_| below(&mut stream, 3) < 3));
         assert!((0..10_000).all(|_| (0.0..1.0).contains(&open_unit(&mut stream))));
     }

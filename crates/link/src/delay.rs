@@ -1,31 +1,33 @@
 //! How long a frame travels: one draw a frame from a distribution.
-//!
-//! Left out: whether frames may overtake each other, which whoever keeps them in flight sees to.
 
-use plumb_base::seed::Stream;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use plumb_base::seed::RandomStream;
 use plumb_base::stats::distribution::{normal_cdf, normal_quantile};
-use plumb_base::time::Span;
+use plumb_base::time::{Instant, Span};
 
 use crate::chance::{below, open_unit};
+use crate::frame::LinkFrame;
 use crate::spec::{DelayDistribution, DelaySpec};
 
 /// Draws delays.
 #[derive(Clone, Debug)]
-pub struct Delay {
+pub struct DelaySampler {
     distribution: DelayDistribution,
-    stream: Stream,
+    stream: RandomStream,
     next: usize,
 }
 
 /// The delays that a description asks for, drawn from a stream.
-pub fn make(spec: &DelaySpec, stream: Stream) -> Delay {
-    Delay { distribution: spec.distribution.clone(), stream, next: 0 }
+pub fn make(spec: &DelaySpec, stream: RandomStream) -> DelaySampler {
+    DelaySampler { distribution: spec.distribution.clone(), stream, next: 0 }
 }
 
-impl Delay {
+impl DelaySampler {
     /// Becomes what a description asks for, and goes on among its random draws; a list that is
     /// another one begins at its first.
-    pub fn retune(&mut self, spec: &DelaySpec) {
+    pub fn reconfigure(&mut self, spec: &DelaySpec) {
         use DelayDistribution::Replayed;
         match (&self.distribution, &spec.distribution) {
             (Replayed { delays: old, .. }, Replayed { delays: new, .. }) if old == new => {}
@@ -36,7 +38,7 @@ impl Delay {
 
     /// The next frame's delay: whole picoseconds, at most 213 days.
     #[inline]
-    pub fn draw(&mut self) -> Span {
+    pub fn sample(&mut self) -> Span {
         match &self.distribution {
             DelayDistribution::Constant(delay) => *delay,
             DelayDistribution::Uniform { min, max } => {
@@ -77,7 +79,7 @@ fn shifted(span: Span, ps: f64) -> Span {
 
 impl DelayDistribution {
     /// The share of delays that are at most `delay`: what a measured distribution is compared with.
-    pub fn share_up_to(&self, delay: Span) -> f64 {
+    pub fn cdf(&self, delay: Span) -> f64 {
         match self {
             Self::Constant(constant) => f64::from(u8::from(delay >= *constant)),
             Self::Uniform { min, max } => {
@@ -123,6 +125,97 @@ impl DelayDistribution {
     }
 }
 
+/// Frames by the moment at which they are due; of the same moment, the one that came first.
+///
+/// A FIFO ring for frames that come due in order, and a heap beside it for those that overtake.
+#[derive(Debug, Default)]
+pub(crate) struct DelayLine {
+    ring: VecDeque<DelayLineEntry>,
+    heap: BinaryHeap<Reverse<DelayLineEntry>>,
+    number: u64,
+}
+
+#[derive(Debug)]
+struct DelayLineEntry {
+    due: Instant,
+    number: u64,
+    frame: LinkFrame,
+}
+
+impl DelayLine {
+    /// Puts a frame in.
+    #[inline]
+    pub fn push(&mut self, due: Instant, frame: LinkFrame) {
+        self.number += 1;
+        let entry = DelayLineEntry { due, number: self.number, frame };
+        if self.ring.back().is_none_or(|last| last.due <= due) {
+            self.ring.push_back(entry);
+        } else {
+            self.heap.push(Reverse(entry));
+        }
+    }
+
+    /// When the first is due; [`Instant::NEVER`] when there is none.
+    #[inline]
+    pub fn due(&self) -> Instant {
+        let ring = self.ring.front().map_or(Instant::NEVER, |entry| entry.due);
+        if self.heap.is_empty() {
+            return ring;
+        }
+        ring.min(self.heap.peek().map_or(Instant::NEVER, |entry| entry.0.due))
+    }
+
+    /// Takes out the first, if it is due at `now`.
+    #[inline]
+    pub fn pop(&mut self, now: Instant) -> Option<(Instant, LinkFrame)> {
+        let ring = self.ring.front().map(DelayLineEntry::key).filter(|(due, _)| *due <= now);
+        let heap = if self.heap.is_empty() {
+            None
+        } else {
+            self.heap.peek().map(|entry| entry.0.key()).filter(|(due, _)| *due <= now)
+        };
+        let entry = match (ring, heap) {
+            (None, None) => return None,
+            (Some(ring), Some(heap)) if heap < ring => self.heap.pop()?.0,
+            (Some(_), _) => self.ring.pop_front()?,
+            (None, Some(_)) => self.heap.pop()?.0,
+        };
+        Some((entry.due, entry.frame))
+    }
+
+    /// The frames in it.
+    pub fn frames(&self) -> impl Iterator<Item = &LinkFrame> {
+        let heap = self.heap.iter().map(|entry| &entry.0.frame);
+        self.ring.iter().map(|entry| &entry.frame).chain(heap)
+    }
+}
+
+impl DelayLineEntry {
+    fn key(&self) -> (Instant, u64) {
+        (self.due, self.number)
+    }
+}
+
+impl PartialEq for DelayLineEntry {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for DelayLineEntry {}
+
+impl PartialOrd for DelayLineEntry {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for DelayLineEntry {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use plumb_base::seed::Seed;
@@ -132,7 +225,7 @@ mod tests {
     fn draws(distribution: &DelayDistribution, n: usize) -> Vec<Span> {
         let spec = DelaySpec { distribution: distribution.clone(), may_overtake: true };
         let mut delay = make(&spec, Seed(17).stream("delay"));
-        (0..n).map(|_| delay.draw()).collect()
+        (0..n).map(|_| delay.sample()).collect()
     }
 
     fn random() -> [DelayDistribution; 3] {
@@ -151,7 +244,7 @@ mod tests {
             drawn.sort_unstable();
             let n = drawn.len() as f64;
             let distance = drawn.iter().enumerate().fold(0.0_f64, |worst, (i, delay)| {
-                let expected = distribution.share_up_to(*delay);
+                let expected = distribution.cdf(*delay);
                 let (before, after) = (i as f64 / n, (i + 1) as f64 / n);
                 worst.max((expected - before).abs()).max((expected - after).abs())
             });

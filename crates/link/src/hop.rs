@@ -1,61 +1,59 @@
 //! One direction of one hop: policer, queue, rate, the wire's faults, delay.
 //!
 //! Everything happens at its logical moment, in the order of time; whoever owns a hop steps it through them.
-//! Left out: what stands between hops.
 
 use plumb_base::time::{Instant, Span};
-use plumb_wire::packet::Pool;
+use plumb_wire::packet::PacketPool;
 
-use crate::context::Reason;
-use crate::delay::Delay;
-use crate::fault::Fault;
-use crate::frame::Frame;
-use crate::line::Line;
-use crate::queue::{Limit, Queue};
-use crate::rate::Server;
-use crate::rate::bucket::Bucket;
+use crate::delay::DelayLine;
+use crate::delay::DelaySampler;
+use crate::fault::WireFault;
+use crate::frame::DiscardReason;
+use crate::frame::LinkFrame;
+use crate::queue::{QueueDiscipline, QueueLimit};
+use crate::rate::GcraBucket;
+use crate::rate::RateServer;
 use crate::spec::DirectionSpec;
 
 mod account;
-mod make;
-mod report;
+mod config;
 
-pub(crate) use account::Account;
-pub(crate) use make::Surroundings;
+pub(crate) use account::HopAccount;
+pub(crate) use config::LinkParameters;
 
 /// One direction of one hop.
 #[derive(Debug)]
-pub(crate) struct Hop {
-    made: make::Made,
-    policer: Option<Bucket>,
-    queue: Box<dyn Queue>,
-    server: Server,
-    sending: Option<Sending>,
-    faults: Vec<Box<dyn Fault>>,
+pub(crate) struct HopDirection {
+    config: config::HopConfig,
+    policer: Option<GcraBucket>,
+    queue: Box<dyn QueueDiscipline>,
+    server: RateServer,
+    sending: Option<FrameInService>,
+    faults: Vec<WireFault>,
     /// What a fault holds back.
-    held: Line,
-    struck: [Vec<(Instant, Frame)>; 2],
-    delay: Delay,
+    held: DelayLine,
+    fault_buffers: [Vec<(Instant, LinkFrame)>; 2],
+    delay: DelaySampler,
     least_delay: Span,
     in_order: bool,
-    line: Line,
+    propagating: DelayLine,
     last_due: Instant,
     next: Instant,
-    account: Account,
+    account: HopAccount,
 }
 
 /// The frame that is being sent.
 #[derive(Debug)]
-struct Sending {
-    frame: Frame,
+struct FrameInService {
+    frame: LinkFrame,
     /// What the rate is spent on for it.
     bits: u64,
-    begun: Instant,
+    started: Instant,
     finish: Instant,
 }
 
-impl Hop {
-    /// When [`Hop::step`] is due; [`Instant::NEVER`] when nothing is.
+impl HopDirection {
+    /// When [`HopDirection::step`] is due; [`Instant::NEVER`] when nothing is.
     #[inline]
     pub fn next(&self) -> Instant {
         self.next
@@ -66,7 +64,7 @@ impl Hop {
     pub fn earliest_out(&self) -> Instant {
         // A queue's own deadline brings nothing out.
         let inside = self.finish().min(self.held.due());
-        self.line.due().min(if inside == Instant::NEVER {
+        self.propagating.due().min(if inside == Instant::NEVER {
             inside
         } else {
             inside + self.least_delay
@@ -81,34 +79,40 @@ impl Hop {
     /// What it is.
     #[inline]
     pub fn spec(&self) -> &DirectionSpec {
-        &self.made.spec
+        &self.config.spec
     }
 
     /// How much may wait.
-    pub fn limit(&self) -> Limit {
-        self.made.limit
+    pub fn limit(&self) -> QueueLimit {
+        self.config.limit
     }
 
     /// Takes a frame that arrives at `now`.
-    pub fn arrive(&mut self, now: Instant, mut frame: Frame, pool: &mut Pool) {
+    pub fn arrive(&mut self, now: Instant, mut frame: LinkFrame, pool: &mut PacketPool) {
         frame.arrived = now;
         self.account.entered.add(&frame);
         if let Some(policer) = &mut self.policer
             && !policer.conforms(now, u64::from(frame.wire_len) * 8)
         {
-            self.account.context(pool).discard(frame, Reason::Policed);
+            self.account.context(pool).discard(frame, DiscardReason::Policed);
             return;
         }
         self.account.on_arrival(now, self.queue.backlog().frames, &frame);
         let before = self.account.discarded();
         self.queue.enqueue(now, frame, &mut self.account.context(pool));
         self.account.on_queue_discards(now, before);
-        self.begin(now, pool);
-        self.reckon();
+        self.start_transmission(now, pool);
+        self.update_next();
     }
 
     /// Ends a frame that would have entered.
-    pub fn refuse(&mut self, now: Instant, mut frame: Frame, reason: Reason, pool: &mut Pool) {
+    pub fn discard_on_entry(
+        &mut self,
+        now: Instant,
+        mut frame: LinkFrame,
+        reason: DiscardReason,
+        pool: &mut PacketPool,
+    ) {
         frame.arrived = now;
         self.account.entered.add(&frame);
         self.account.context(pool).discard(frame, reason);
@@ -116,10 +120,10 @@ impl Hop {
 
     /// Does what is due at `now`, and appends what comes out to `out`.
     ///
-    /// To be called at [`Hop::next`], not later.
-    pub fn step(&mut self, now: Instant, out: &mut Vec<Frame>, pool: &mut Pool) {
+    /// To be called at [`HopDirection::next`], not later.
+    pub fn step(&mut self, now: Instant, out: &mut Vec<LinkFrame>, pool: &mut PacketPool) {
         while let Some((at, frame)) = self.held.pop(now) {
-            self.travel(at, frame);
+            self.propagate(at, frame);
         }
         if self.queue.deadline().is_some_and(|due| due <= now) {
             self.account.on_queue(now, self.queue.backlog().frames);
@@ -131,16 +135,16 @@ impl Hop {
             self.account.used += sending.bits;
             self.leave(sending.finish, sending.frame, pool);
         }
-        self.begin(now, pool);
-        while let Some((_, frame)) = self.line.pop(now) {
+        self.start_transmission(now, pool);
+        while let Some((_, frame)) = self.propagating.pop(now) {
             self.account.left.add(&frame);
             out.push(frame);
         }
-        self.reckon();
+        self.update_next();
     }
 
     /// Begins to send, where nothing is being sent and something waits.
-    fn begin(&mut self, now: Instant, pool: &mut Pool) {
+    fn start_transmission(&mut self, now: Instant, pool: &mut PacketPool) {
         while self.sending.is_none() {
             let waiting = self.queue.backlog().frames;
             if waiting == 0 {
@@ -152,34 +156,34 @@ impl Hop {
             self.account.on_queue_discards(now, before);
             let Some(frame) = frame else { return };
             self.account.on_departure(now, &frame);
-            let bits = self.made.bits(&frame);
+            let bits = self.config.bits(&frame);
             let finish = self.server.finish(now, bits);
             if finish <= now {
-                self.account.used += if self.made.mean > 0 { bits } else { 0 };
+                self.account.used += if self.config.mean > 0 { bits } else { 0 };
                 self.leave(now, frame, pool);
             } else {
-                self.sending = Some(Sending { frame, bits, begun: now, finish });
+                self.sending = Some(FrameInService { frame, bits, started: now, finish });
             }
         }
     }
 
     /// A frame's last bit leaves: the wire does to it what it does.
     #[inline]
-    fn leave(&mut self, at: Instant, frame: Frame, pool: &mut Pool) {
+    fn leave(&mut self, at: Instant, frame: LinkFrame, pool: &mut PacketPool) {
         if self.faults.is_empty() {
-            self.travel(at, frame);
+            self.propagate(at, frame);
         } else {
-            self.strike(at, frame, pool);
+            self.apply_faults(at, frame, pool);
         }
     }
 
-    fn strike(&mut self, at: Instant, frame: Frame, pool: &mut Pool) {
-        let [mut struck, mut next] = std::mem::take(&mut self.struck);
+    fn apply_faults(&mut self, at: Instant, frame: LinkFrame, pool: &mut PacketPool) {
+        let [mut struck, mut next] = std::mem::take(&mut self.fault_buffers);
         struck.push((at, frame));
         let mut context = self.account.context(pool);
         for fault in &mut self.faults {
             for (at, frame) in struck.drain(..) {
-                fault.strike(at, frame, &mut next, &mut context);
+                fault.apply(at, frame, &mut next, &mut context);
             }
             std::mem::swap(&mut struck, &mut next);
         }
@@ -187,34 +191,34 @@ impl Hop {
             if leaves > at {
                 self.held.push(leaves, frame);
             } else {
-                self.travel(at, frame);
+                self.propagate(at, frame);
             }
         }
-        self.struck = [struck, next];
+        self.fault_buffers = [struck, next];
     }
 
     /// A frame begins to travel; moments of this do not go backwards.
     #[inline]
-    fn travel(&mut self, at: Instant, frame: Frame) {
-        let mut due = at + self.delay.draw();
+    fn propagate(&mut self, at: Instant, frame: LinkFrame) {
+        let mut due = at + self.delay.sample();
         if self.in_order {
             due = due.max(self.last_due);
             self.last_due = due;
         }
-        self.line.push(due, frame);
+        self.propagating.push(due, frame);
     }
 
     fn finish(&self) -> Instant {
         self.sending.as_ref().map_or(Instant::NEVER, |sending| sending.finish)
     }
 
-    fn reckon(&mut self) {
+    fn update_next(&mut self) {
         let queue = self.queue.deadline().unwrap_or(Instant::NEVER);
-        self.next = self.finish().min(self.held.due()).min(queue).min(self.line.due());
+        self.next = self.finish().min(self.held.due()).min(queue).min(self.propagating.due());
     }
 
     /// Gives every frame back.
-    pub fn clear(&mut self, pool: &mut Pool) {
+    pub fn clear(&mut self, pool: &mut PacketPool) {
         if let Some(sending) = self.sending.take() {
             pool.free(sending.frame.packet);
         }
@@ -223,11 +227,11 @@ impl Hop {
         for frame in waiting {
             pool.free(frame.packet);
         }
-        for line in [&mut self.held, &mut self.line] {
+        for line in [&mut self.held, &mut self.propagating] {
             while let Some((_, frame)) = line.pop(Instant::NEVER) {
                 pool.free(frame.packet);
             }
         }
-        self.reckon();
+        self.update_next();
     }
 }

@@ -1,61 +1,60 @@
 //! A link: hops in a row, both ways, between a near side and a far side.
 //!
-//! Port 0 is the near side, port 1 the far one; "up" is from near to far. Left out: more than two
-//! sides ([`crate::switch`]).
+//! Port 0 is the near side, port 1 the far one; "up" is from near to far.
 
 use std::collections::VecDeque;
 
 use plumb_base::time::{Instant, Span};
-use plumb_wire::machine::Port;
-use plumb_wire::machine::timed::{Due, Timed};
+use plumb_wire::machine::PortId;
+use plumb_wire::machine::timed::{DuePacket, TimedMachine};
 use plumb_wire::medium::Medium;
-use plumb_wire::packet::{Packet, Pool};
+use plumb_wire::packet::{Packet, PacketPool};
 use plumb_wire::siphash::SipKey;
 
-use crate::flow::Classifier;
-use crate::frame::Frame;
-use crate::hop::{Hop, Surroundings};
-use crate::network::Network;
-use crate::report::{DirectionReport, NetworkReport, Routers};
-use crate::router::Router;
+use crate::frame::FlowClassifier;
+use crate::frame::LinkFrame;
+use crate::hop::{HopDirection, LinkParameters};
+use crate::report::Network;
+use crate::report::{DirectionReport, NetworkReport, RouterCounts};
+use crate::router::TransparentRouter;
 use crate::spec::{DirectionSpec, LinkSpec, SpecError};
 
-mod passage;
+mod forwarding;
 
-use passage::Entry;
+use forwarding::IngressLimits;
 
 /// The near side of a link.
-pub const NEAR: Port = Port(0);
+pub const NEAR: PortId = PortId(0);
 /// The far side of a link.
-pub const FAR: Port = Port(1);
+pub const FAR: PortId = PortId(1);
 
 /// A link.
 #[derive(Debug)]
 pub struct Link {
     spec: LinkSpec,
     medium: Medium,
-    classifier: Classifier,
+    classifier: FlowClassifier,
     /// From the near side, and from the far side.
-    ways: [Way; 2],
+    directions: [DirectionState; 2],
     /// Up to when everything has happened.
     clock: Instant,
-    routed: Routers,
-    scratch: Vec<Frame>,
+    router_counts: RouterCounts,
+    scratch: Vec<LinkFrame>,
     pieces: Vec<Packet>,
 }
 
 /// One direction.
 #[derive(Debug)]
-struct Way {
+struct DirectionState {
     /// In the order in which frames pass them.
-    hops: Vec<Hop>,
+    hops: Vec<HopDirection>,
     /// What each hop is entered through.
-    routers: Vec<Router>,
-    entry: Entry,
+    routers: Vec<TransparentRouter>,
+    ingress_limits: IngressLimits,
     /// The least time from the end of each hop until something can leave the link.
-    rest: Vec<Span>,
+    least_time_to_exit: Vec<Span>,
     /// What waits to be polled at the other end.
-    egress: VecDeque<Due>,
+    egress: VecDeque<DuePacket>,
 }
 
 impl Link {
@@ -68,46 +67,54 @@ impl Link {
         let ways = [0, 1].map(|way| {
             let count = spec.hops.len();
             let make = |index| {
-                let (direction, surroundings) = place(spec, medium, way, index);
-                Hop::new(direction, surroundings, start)
+                let (direction, surroundings) = direction_and_parameters(spec, medium, way, index);
+                HopDirection::new(direction, surroundings, start)
             };
             let hops: Vec<_> = (0..count).map(make).collect();
             let routers = (0..count).map(|index| router(way, index, count, start)).collect();
-            Way {
-                entry: Entry::of(&hops),
-                rest: Vec::new(),
+            DirectionState {
+                ingress_limits: IngressLimits::of(&hops),
+                least_time_to_exit: Vec::new(),
                 routers,
                 hops,
                 egress: VecDeque::new(),
             }
         });
-        let classifier = Classifier::new(SipKey::new(spec.seed, "flows"), medium);
+        let classifier = FlowClassifier::new(SipKey::new(spec.seed, "flows"), medium);
         let (scratch, pieces) = (Vec::new(), Vec::new());
         let spec = spec.clone();
-        let routed = Routers::default();
-        let mut link =
-            Self { spec, medium, classifier, ways, clock: start, routed, scratch, pieces };
-        link.reckon();
+        let routed = RouterCounts::default();
+        let mut link = Self {
+            spec,
+            medium,
+            classifier,
+            directions: ways,
+            clock: start,
+            router_counts: routed,
+            scratch,
+            pieces,
+        };
+        link.update_derived();
         Ok(link)
     }
 
     /// What follows from the hops.
-    fn reckon(&mut self) {
-        for way in &mut self.ways {
-            way.entry = Entry::of(&way.hops);
-            way.rest = rest(&way.hops);
+    fn update_derived(&mut self) {
+        for way in &mut self.directions {
+            way.ingress_limits = IngressLimits::of(&way.hops);
+            way.least_time_to_exit = least_times_to_exit(&way.hops);
         }
         // A router may also answer, by the way back from where it stands.
         let count = self.spec.hops.len();
-        let [up, down] = &mut self.ways;
-        let back = |way: &Way, index: usize| {
+        let [up, down] = &mut self.directions;
+        let back = |way: &DirectionState, index: usize| {
             let place = count - 1 - index;
-            way.rest[place] + way.hops[place].least_delay()
+            way.least_time_to_exit[place] + way.hops[place].least_delay()
         };
         for index in 0..count - 1 {
             let (up_back, down_back) = (back(down, index), back(up, index));
-            up.rest[index] = up.rest[index].min(up_back);
-            down.rest[index] = down.rest[index].min(down_back);
+            up.least_time_to_exit[index] = up.least_time_to_exit[index].min(up_back);
+            down.least_time_to_exit[index] = down.least_time_to_exit[index].min(down_back);
         }
     }
 
@@ -116,7 +123,7 @@ impl Link {
         self.clock.max(now.min(self.next()))
     }
 
-    /// As [`Network::hand_over`], of its directions; up to when.
+    /// As `Network::hand_over`, of its directions; up to when.
     pub(crate) fn fill(
         &mut self,
         now: Instant,
@@ -126,17 +133,18 @@ impl Link {
         let at = self.known_until(now);
         let last = self.spec.hops.len() - 1;
         for (number, both) in directions.chunks_exact_mut(2).enumerate() {
-            for ((way, form), index) in self.ways.iter_mut().zip(both).zip([number, last - number])
+            for ((way, form), index) in
+                self.directions.iter_mut().zip(both).zip([number, last - number])
             {
-                way.hops[index].hand_over(at, is_changed, form);
+                way.hops[index].exchange_report(at, is_changed, form);
             }
         }
         at
     }
 
     /// What its routers did.
-    pub(crate) const fn routed(&self) -> Routers {
-        self.routed
+    pub(crate) const fn routed(&self) -> RouterCounts {
+        self.router_counts
     }
 
     /// What it is.
@@ -146,16 +154,16 @@ impl Link {
 
     /// When something happens inside; [`Instant::NEVER`] when nothing does.
     pub(crate) fn next(&self) -> Instant {
-        let next = self.ways.iter().flat_map(|way| &way.hops).map(Hop::next).min();
+        let next = self.directions.iter().flat_map(|way| &way.hops).map(HopDirection::next).min();
         next.unwrap_or(Instant::NEVER)
     }
 }
 
-impl Timed for Link {
-    fn advance(&mut self, now: Instant, pool: &mut Pool) -> Instant {
+impl TimedMachine for Link {
+    fn advance(&mut self, now: Instant, pool: &mut PacketPool) -> Instant {
         loop {
             let mut first = (Instant::NEVER, 0, 0);
-            for (way, Way { hops, .. }) in self.ways.iter().enumerate() {
+            for (way, DirectionState { hops, .. }) in self.directions.iter().enumerate() {
                 for (index, hop) in hops.iter().enumerate() {
                     if hop.next() < first.0 {
                         first = (hop.next(), way, index);
@@ -168,7 +176,7 @@ impl Timed for Link {
             }
             self.clock = self.clock.max(at);
             let mut out = std::mem::take(&mut self.scratch);
-            self.ways[way].hops[index].step(at, &mut out, pool);
+            self.directions[way].hops[index].step(at, &mut out, pool);
             for frame in out.drain(..) {
                 self.enter(at, way, index + 1, frame, pool);
             }
@@ -178,18 +186,18 @@ impl Timed for Link {
         self.clock
     }
 
-    fn take(&mut self, now: Instant, port: Port, packet: Packet, pool: &mut Pool) {
+    fn handle_packet(&mut self, now: Instant, port: PortId, packet: Packet, pool: &mut PacketPool) {
         self.inject(now, usize::from(port.0), packet, pool);
     }
 
-    fn egress(&mut self, port: Port) -> &mut VecDeque<Due> {
-        &mut self.ways[usize::from(1 - port.0)].egress
+    fn egress(&mut self, port: PortId) -> &mut VecDeque<DuePacket> {
+        &mut self.directions[usize::from(1 - port.0)].egress
     }
 
-    fn earliest(&self) -> Option<Instant> {
+    fn next_departure(&self) -> Option<Instant> {
         let mut first = Instant::NEVER;
-        for way in &self.ways {
-            for (hop, rest) in way.hops.iter().zip(&way.rest) {
+        for way in &self.directions {
+            for (hop, rest) in way.hops.iter().zip(&way.least_time_to_exit) {
                 first = first.min(hop.earliest_out() + *rest);
             }
         }
@@ -202,18 +210,24 @@ impl Network for Link {
         2
     }
 
-    fn set(&mut self, now: Instant, spec: &LinkSpec, pool: &mut Pool) -> Result<(), SpecError> {
+    fn reconfigure(
+        &mut self,
+        now: Instant,
+        spec: &LinkSpec,
+        pool: &mut PacketPool,
+    ) -> Result<(), SpecError> {
         spec.check()?;
-        self.spec.check_becomes(spec)?;
+        self.spec.check_reconfiguration(spec)?;
         let now = self.advance(now, pool);
-        for (number, way) in self.ways.iter_mut().enumerate() {
+        for (number, way) in self.directions.iter_mut().enumerate() {
             for (index, hop) in way.hops.iter_mut().enumerate() {
-                let (direction, surroundings) = place(spec, self.medium, number, index);
-                hop.set(now, direction, surroundings, pool);
+                let (direction, surroundings) =
+                    direction_and_parameters(spec, self.medium, number, index);
+                hop.reconfigure(now, direction, surroundings, pool);
             }
         }
         self.spec = spec.clone();
-        self.reckon();
+        self.update_derived();
         Ok(())
     }
 
@@ -223,22 +237,22 @@ impl Network for Link {
         for number in 0..self.spec.hops.len() {
             let names = [format!("hop {} up", number + 1), format!("hop {} down", number + 1)];
             for ((way, name), index) in
-                self.ways.iter().zip(names).zip([number, self.spec.hops.len() - 1 - number])
+                self.directions.iter().zip(names).zip([number, self.spec.hops.len() - 1 - number])
             {
                 directions.push(way.hops[index].report(at, name));
             }
         }
-        NetworkReport::new(at, directions, self.routed)
+        NetworkReport::new(at, directions, self.router_counts)
     }
 
-    fn hand_over(&mut self, now: Instant, is_changed: bool, form: &mut NetworkReport) {
+    fn exchange_report(&mut self, now: Instant, is_changed: bool, form: &mut NetworkReport) {
         form.at = self.fill(now, is_changed, &mut form.directions);
-        form.routers = self.routed;
+        form.routers = self.router_counts;
         form.check();
     }
 
-    fn clear(&mut self, pool: &mut Pool) {
-        for way in &mut self.ways {
+    fn clear(&mut self, pool: &mut PacketPool) {
+        for way in &mut self.directions {
             for due in way.egress.drain(..) {
                 pool.free(due.packet);
             }
@@ -250,31 +264,31 @@ impl Network for Link {
 }
 
 /// What a way's hop of this number is made from.
-fn place(
+fn direction_and_parameters(
     spec: &LinkSpec,
     medium: Medium,
     way: usize,
     index: usize,
-) -> (&DirectionSpec, Surroundings) {
+) -> (&DirectionSpec, LinkParameters) {
     let number = if way == 0 { index } else { spec.hops.len() - 1 - index };
     let hop = &spec.hops[number];
     let (direction, name) = if way == 0 { (&hop.up, "up") } else { (&hop.down, "down") };
     let seed = spec.seed.derive(&format!("hop {number} {name}"));
-    (direction, Surroundings { medium, seed, round_trip: spec.round_trip() })
+    (direction, LinkParameters { medium, seed, round_trip: spec.round_trip() })
 }
 
 /// What a hop of a way is entered through.
-fn router(way: usize, index: usize, count: usize, now: Instant) -> Router {
+fn router(way: usize, index: usize, count: usize, now: Instant) -> TransparentRouter {
     let number = if way == 0 { index } else { count - index };
     match (index, way) {
-        (0, 0) => Router::new(254, false, now),
-        (0, _) => Router::new(253, false, now),
-        _ => Router::new(u8::try_from(number).expect("at most 64 hops"), true, now),
+        (0, 0) => TransparentRouter::new(254, false, now),
+        (0, _) => TransparentRouter::new(253, false, now),
+        _ => TransparentRouter::new(u8::try_from(number).expect("at most 64 hops"), true, now),
     }
 }
 
 /// The least time from the end of each hop of a way to the end of the link.
-fn rest(hops: &[Hop]) -> Vec<Span> {
+fn least_times_to_exit(hops: &[HopDirection]) -> Vec<Span> {
     let mut rest = vec![Span::ZERO; hops.len()];
     for index in (1..hops.len()).rev() {
         rest[index - 1] = rest[index] + hops[index].least_delay();

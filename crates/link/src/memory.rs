@@ -3,12 +3,12 @@
 //! An estimate from above for frames of one length; short frames may need more, and what then finds no memory is
 //! a counted loss. Where the rate is limited, it limits what is under way, and all of that must fit. Where it is
 //! not, senders' windows do: room for many of those is wanted, and little of it is needed for a link to
-//! begin. Left out: the memory itself, which the driver's pool is.
+//! begin.
 
 use plumb_base::time::Span;
 use plumb_base::units::rate::Rate;
 
-use crate::queue::Limit;
+use crate::queue::QueueLimit;
 use crate::spec::{
     DelayDistribution, DirectionSpec, FaultSpec, LinkSpec, QueueSpec, RateSpec, SpecError,
 };
@@ -25,7 +25,7 @@ const UNLIMITED_FLIGHT_MIN: u64 = 2_048;
 
 /// Memory that frames inside a link may need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Need {
+pub struct MemoryNeed {
     /// Frames at once that there must be room for.
     pub frames: u64,
     /// Frames at once that there should be room for: more than `frames` where a rate is not limited.
@@ -36,7 +36,7 @@ pub struct Need {
 
 /// Memory that a network has for its frames while it runs: what it becomes must do with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Allowance {
+pub struct MemoryAllowance {
     /// Bytes of the longest frame.
     pub frame_len: u32,
     /// Bytes of memory that each lies in.
@@ -45,7 +45,7 @@ pub struct Allowance {
     pub bytes: u64,
 }
 
-impl Allowance {
+impl MemoryAllowance {
     /// Whether it is enough for a link.
     ///
     /// # Errors
@@ -57,7 +57,7 @@ impl Allowance {
 
 impl LinkSpec {
     /// What frames of `frame_len` bytes may need, each in `frame_size` bytes of memory.
-    pub fn need(&self, frame_len: u32, frame_size: u32) -> Need {
+    pub fn memory_need(&self, frame_len: u32, frame_size: u32) -> MemoryNeed {
         let round_trip = self.round_trip();
         let directions = self.directions();
         let (frames, wanted) = directions
@@ -65,7 +65,7 @@ impl LinkSpec {
             .fold((0_u64, 0_u64), |sum, one| {
                 (sum.0.saturating_add(one.0), sum.1.saturating_add(one.1))
             });
-        Need { frames, wanted, bytes: frames.saturating_mul(frame_size.into()) }
+        MemoryNeed { frames, wanted, bytes: frames.saturating_mul(frame_size.into()) }
     }
 
     /// Whether that is no more than `allowed` bytes.
@@ -78,7 +78,7 @@ impl LinkSpec {
         frame_size: u32,
         allowed: u64,
     ) -> Result<(), SpecError> {
-        let need = self.need(frame_len, frame_size);
+        let need = self.memory_need(frame_len, frame_size);
         if need.bytes <= allowed {
             return Ok(());
         }
@@ -97,8 +97,8 @@ impl DirectionSpec {
         let bands = if matches!(self.queue, QueueSpec::Priority { .. }) { 3 } else { 1 };
         let waiting = match (self.limit(round_trip), &self.rate) {
             (_, RateSpec::Unlimited) => 0,
-            (Limit::Frames(frames), _) => frames,
-            (Limit::Bytes(bytes), _) => bytes.div_ceil(cost),
+            (QueueLimit::Frames(frames), _) => frames,
+            (QueueLimit::Bytes(bytes), _) => bytes.div_ceil(cost),
         };
         let peak = match &self.rate {
             RateSpec::OnOff { rate, .. } => *rate,
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     fn need(text: &str) -> u64 {
-        text.parse::<LinkSpec>().expect("a link").need(1_514, 2_048).frames
+        text.parse::<LinkSpec>().expect("a link").memory_need(1_514, 2_048).frames
     }
 
     #[test]
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn without_a_rate_ten_gigabits_a_second_have_room_up_to_the_windows_of_many_and_little_must() {
-        let both = |text: &str| text.parse::<LinkSpec>().expect("a link").need(1_250, 2_048);
+        let both = |text: &str| text.parse::<LinkSpec>().expect("a link").memory_need(1_250, 2_048);
         // 10 Gb/s × 1 ms are 1,000 frames of 1,250 bytes.
         assert_eq!((both("delay=1ms").wanted, both("delay=1ms").frames), (2 * 1_002, 2 * 1_002));
         assert_eq!(both("delay=30ms").wanted, 2 * 30_002);

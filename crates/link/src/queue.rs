@@ -1,39 +1,35 @@
 //! Queues: what waits for the rate of a hop, one discipline a file.
-//!
-//! Left out: the rate itself, and where frames come from.
 
-use plumb_base::seed::Stream;
+use plumb_base::seed::RandomStream;
 use plumb_base::time::Instant;
 
-use crate::context::Context;
-use crate::frame::Frame;
+use crate::frame::HopContext;
+use crate::frame::LinkFrame;
 use crate::spec::QueueSpec;
 
 mod codel;
-mod drop_tail;
 mod drr;
 mod fifo;
 mod fq_codel;
 mod pie;
-mod priority;
 mod red;
 
 /// What waits in a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Backlog {
+pub struct QueueBacklog {
     /// Frames.
     pub frames: u64,
     /// Bytes as the rate counts them.
     pub bytes: u64,
 }
 
-impl Backlog {
-    fn add(&mut self, frame: &Frame) {
+impl QueueBacklog {
+    fn add(&mut self, frame: &LinkFrame) {
         self.frames += u64::from(frame.count);
         self.bytes += u64::from(frame.wire_len);
     }
 
-    fn remove(&mut self, frame: &Frame) {
+    fn remove(&mut self, frame: &LinkFrame) {
         self.frames -= u64::from(frame.count);
         self.bytes -= u64::from(frame.wire_len);
     }
@@ -41,18 +37,18 @@ impl Backlog {
 
 /// How much may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Limit {
+pub enum QueueLimit {
     /// So many frames.
     Frames(u64),
     /// So many bytes.
     Bytes(u64),
 }
 
-impl Limit {
+impl QueueLimit {
     /// Whether a frame still fits. One always does where nothing waits: a limit shorter than a frame
     /// would otherwise be a link that is down.
     #[inline]
-    pub fn takes(self, backlog: Backlog, frame: &Frame) -> bool {
+    pub fn takes(self, backlog: QueueBacklog, frame: &LinkFrame) -> bool {
         backlog.frames == 0
             || match self {
                 Self::Frames(limit) => backlog.frames + u64::from(frame.count) <= limit,
@@ -62,7 +58,7 @@ impl Limit {
 
     /// Whether more waits than may.
     #[inline]
-    pub fn is_exceeded(self, backlog: Backlog) -> bool {
+    pub fn is_exceeded(self, backlog: QueueBacklog) -> bool {
         backlog.frames > 1
             && match self {
                 Self::Frames(limit) => backlog.frames > limit,
@@ -72,30 +68,30 @@ impl Limit {
 }
 
 /// A queueing discipline. Moments given to one queue never go backwards.
-pub trait Queue: std::fmt::Debug + Send {
+pub trait QueueDiscipline: std::fmt::Debug + Send {
     /// Takes a frame that arrives at `now`, which is its `arrived`; discards it, or another, where there is no room.
-    fn enqueue(&mut self, now: Instant, frame: Frame, context: &mut Context<'_>);
+    fn enqueue(&mut self, now: Instant, frame: LinkFrame, context: &mut HopContext<'_>);
 
     /// The frame to be sent next, at `now`; may discard others on its way to it. `None` only when nothing waits.
-    fn dequeue(&mut self, now: Instant, context: &mut Context<'_>) -> Option<Frame>;
+    fn dequeue(&mut self, now: Instant, context: &mut HopContext<'_>) -> Option<LinkFrame>;
 
     /// What waits.
-    fn backlog(&self) -> Backlog;
+    fn backlog(&self) -> QueueBacklog;
 
-    /// Empties it into `out`, judging none: for another discipline that takes its place while a link runs.
-    fn drain(&mut self, out: &mut Vec<Frame>);
+    /// Moves every frame to `out`, for another discipline that replaces this one while a link runs.
+    fn drain(&mut self, out: &mut Vec<LinkFrame>);
 
     /// Changes how much may wait: what finds no room any more is discarded, and everything else that the discipline
     /// knows stays as it is.
-    fn set_limit(&mut self, limit: Limit, context: &mut Context<'_>);
+    fn set_limit(&mut self, limit: QueueLimit, context: &mut HopContext<'_>);
 
-    /// When [`Queue::handle_deadline`] is due, if the discipline does anything by the clock alone.
+    /// When [`QueueDiscipline::handle_deadline`] is due, if the discipline does anything by the clock alone.
     fn deadline(&self) -> Option<Instant> {
         None
     }
 
     /// Does what is due; afterwards the deadline lies after `now`.
-    fn handle_deadline(&mut self, now: Instant, context: &mut Context<'_>) {
+    fn handle_deadline(&mut self, now: Instant, context: &mut HopContext<'_>) {
         let _ = (now, context);
     }
 }
@@ -103,25 +99,27 @@ pub trait Queue: std::fmt::Debug + Send {
 /// The queue that a description asks for.
 ///
 /// `limit` is the description's, resolved; `stream` is what its random choices come from.
-pub fn make(spec: &QueueSpec, limit: Limit, stream: Stream) -> Box<dyn Queue> {
+pub fn make(spec: &QueueSpec, limit: QueueLimit, stream: RandomStream) -> Box<dyn QueueDiscipline> {
     match *spec {
-        QueueSpec::DropTail { .. } => Box::new(drop_tail::DropTail::new(limit)),
+        QueueSpec::DropTail { .. } => Box::new(fifo::DropTailQueue::new(limit)),
         QueueSpec::CoDel { target, interval, ecn, .. } => {
-            let parameters = codel::Parameters::new(target, interval, ecn);
-            Box::new(codel::CoDel::new(limit, parameters))
+            let parameters = codel::CoDelParameters::new(target, interval, ecn);
+            Box::new(codel::CoDelQueue::new(limit, parameters))
         }
         QueueSpec::FqCoDel { flows, quantum, target, interval, ecn, .. } => {
-            let parameters = codel::Parameters::new(target, interval, ecn);
-            Box::new(fq_codel::FqCoDel::new(limit, flows, quantum, parameters))
+            let parameters = codel::CoDelParameters::new(target, interval, ecn);
+            Box::new(fq_codel::FqCoDelQueue::new(limit, flows, quantum, parameters))
         }
-        QueueSpec::Drr { flows, quantum, .. } => Box::new(drr::Drr::new(limit, flows, quantum)),
-        QueueSpec::Priority { .. } => Box::new(priority::Priority::new(limit)),
+        QueueSpec::Drr { flows, quantum, .. } => {
+            Box::new(drr::DrrQueue::new(limit, flows, quantum))
+        }
+        QueueSpec::Priority { .. } => Box::new(fifo::PriorityQueue::new(limit)),
         QueueSpec::Red { min, max, p_max, ecn, .. } => {
-            let curve = red::Curve { min: min as f64, max: max as f64, p_max };
-            Box::new(red::Red::new(limit, curve, ecn, stream))
+            let curve = red::RedCurve { min: min as f64, max: max as f64, p_max };
+            Box::new(red::RedQueue::new(limit, curve, ecn, stream))
         }
         QueueSpec::Pie { target, update, ecn, .. } => {
-            Box::new(pie::Pie::new(limit, target, update, ecn, stream))
+            Box::new(pie::PieQueue::new(limit, target, update, ecn, stream))
         }
     }
 }

@@ -1,20 +1,24 @@
 //! What a network really did: of each direction of each hop what came, went, waited and was lost.
 //!
 //! Every report checks itself: no frame and no byte is lost or made, and Little's law holds, both to the last
-//! picosecond. Left out: how late the driver was, which the driver knows.
+//! picosecond.
 
 use std::fmt;
 use std::ops::AddAssign;
 
 use plumb_base::stats::histogram::Histogram;
 use plumb_base::time::{Instant, Span};
+use plumb_wire::machine::timed::{DuePacket, TimedMachine};
+use plumb_wire::machine::{Machine, PortId};
+use plumb_wire::packet::PacketPool;
 
-use crate::context::{Changes, Discards, Reason};
-use crate::queue::Limit;
+use crate::frame::{DiscardCounts, DiscardReason, ImpairmentCounts};
+use crate::queue::QueueLimit;
+use crate::spec::{LinkSpec, SpecError};
 
 /// Frames, and bytes as the rate counts them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct FrameTotals {
     /// Frames on the wire: a super-segment counts as those that it stands for.
     pub frames: u64,
     /// Bytes, overhead included.
@@ -29,16 +33,16 @@ pub struct NetworkReport {
     /// Each direction of each hop.
     pub directions: Vec<DirectionReport>,
     /// What routers did beside passing frames on.
-    pub routers: Routers,
+    pub routers: RouterCounts,
     /// Copies of frames for several ports of a switch that were not made for want of memory.
-    pub starved: u64,
+    pub copies_without_memory: u64,
     /// Laws that do not hold: always empty, or there is a fault in plumb.
-    pub violations: Vec<Violation>,
+    pub violations: Vec<InvariantViolation>,
 }
 
 /// What routers did beside passing frames on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Routers {
+pub struct RouterCounts {
     /// Errors sent to who sent a frame that could not go on.
     pub errors_sent: u64,
     /// Errors that were not sent, by their rate limit or because nobody may be told.
@@ -49,7 +53,7 @@ pub struct Routers {
     pub fragments: u64,
 }
 
-impl AddAssign for Routers {
+impl AddAssign for RouterCounts {
     fn add_assign(&mut self, other: Self) {
         self.errors_sent += other.errors_sent;
         self.errors_withheld += other.errors_withheld;
@@ -68,23 +72,23 @@ pub struct DirectionReport {
     /// How long it has been.
     pub elapsed: Span,
     /// What came.
-    pub entered: Tally,
+    pub entered: FrameTotals,
     /// What went.
-    pub left: Tally,
+    pub left: FrameTotals,
     /// What went no further, by reason.
-    pub discards: Discards,
+    pub discards: DiscardCounts,
     /// Frames marked "congestion experienced".
     pub marked: u64,
     /// What the wire did to frames that it delivered.
-    pub changes: Changes,
+    pub changes: ImpairmentCounts,
     /// How much may wait.
-    pub limit: Limit,
+    pub limit: QueueLimit,
     /// What waits.
-    pub waiting: Tally,
+    pub waiting: FrameTotals,
     /// What is being sent.
-    pub sending: Tally,
+    pub sending: FrameTotals,
     /// What was sent and has not arrived.
-    pub in_flight: Tally,
+    pub in_flight: FrameTotals,
     /// Frames that waited when another one came.
     pub queue_lengths: Histogram,
     /// Nanoseconds that frames waited which were then sent.
@@ -93,40 +97,40 @@ pub struct DirectionReport {
     pub used_bits: f64,
     /// Those that it would have let through in this time.
     pub offered_bits: f64,
-    pub(crate) law: Law,
+    pub(crate) law: LittlesLaw,
 }
 
 /// Both sides of Little's law for a queue, and what it took and gave, counted outside of it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Law {
+pub(crate) struct LittlesLaw {
     /// Frames in the queue, integrated over time: frame-picoseconds.
     pub length_integral: u128,
     /// Time that frames spent in it, those that still wait included: frame-picoseconds.
     pub time_spent: u128,
     /// What should wait.
-    pub expected: Tally,
+    pub expected: FrameTotals,
 }
 
 /// A law that does not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Violation {
+pub enum InvariantViolation {
     /// What came, and copies, are not what went, was lost, waits and is under way.
     Conservation {
         /// Where.
         name: String,
         /// What came and was copied.
-        came: Tally,
+        came: FrameTotals,
         /// What is known of it.
-        known: Tally,
+        known: FrameTotals,
     },
     /// The queue does not hold what it was given and did not give back.
     Queue {
         /// Where.
         name: String,
         /// What it says it holds.
-        holds: Tally,
+        holds: FrameTotals,
         /// What it should.
-        should: Tally,
+        should: FrameTotals,
     },
     /// The mean length is not the rate of arrivals times the mean wait.
     Little {
@@ -141,7 +145,7 @@ pub enum Violation {
 
 impl DirectionReport {
     /// The share that was used of what the rate offered; `None` where it was never limited.
-    pub fn utilisation(&self) -> Option<f64> {
+    pub fn utilization(&self) -> Option<f64> {
         // A bucket that was full lets more through at first than its rate does.
         (self.offered_bits > 0.0).then(|| (self.used_bits / self.offered_bits).min(1.0))
     }
@@ -152,27 +156,27 @@ impl DirectionReport {
     }
 
     /// The laws that do not hold.
-    fn violations(&self) -> impl Iterator<Item = Violation> {
+    fn violations(&self) -> impl Iterator<Item = InvariantViolation> {
         let Self { law, changes, .. } = self;
         let (lost_frames, lost_bytes) = self.discards.total();
-        let came = Tally {
+        let came = FrameTotals {
             frames: self.entered.frames + changes.duplicated,
             bytes: self.entered.bytes + changes.duplicated_bytes,
         };
         let parts = [self.left, self.waiting, self.sending, self.in_flight];
-        let known = Tally {
+        let known = FrameTotals {
             frames: lost_frames + parts.iter().map(|part| part.frames).sum::<u64>(),
             bytes: lost_bytes + parts.iter().map(|part| part.bytes).sum::<u64>(),
         };
         let name = || self.name.clone();
         let conservation =
-            (came != known).then(|| Violation::Conservation { name: name(), came, known });
-        let queue = (self.waiting != law.expected).then(|| Violation::Queue {
+            (came != known).then(|| InvariantViolation::Conservation { name: name(), came, known });
+        let queue = (self.waiting != law.expected).then(|| InvariantViolation::Queue {
             name: name(),
             holds: self.waiting,
             should: law.expected,
         });
-        let little = (law.length_integral != law.time_spent).then(|| Violation::Little {
+        let little = (law.length_integral != law.time_spent).then(|| InvariantViolation::Little {
             name: name(),
             by_length: law.length_integral,
             by_wait: law.time_spent,
@@ -183,8 +187,13 @@ impl DirectionReport {
 
 impl NetworkReport {
     /// A report that has checked itself.
-    pub(crate) fn new(at: Instant, directions: Vec<DirectionReport>, routers: Routers) -> Self {
-        let mut report = Self { at, directions, routers, starved: 0, violations: Vec::new() };
+    pub(crate) fn new(
+        at: Instant,
+        directions: Vec<DirectionReport>,
+        routers: RouterCounts,
+    ) -> Self {
+        let mut report =
+            Self { at, directions, routers, copies_without_memory: 0, violations: Vec::new() };
         report.check();
         report
     }
@@ -195,9 +204,9 @@ impl NetworkReport {
         self.violations.extend(self.directions.iter().flat_map(DirectionReport::violations));
     }
 
-    /// The same with empty distributions, for [`crate::network::Network::hand_over`].
+    /// The same with empty distributions, for `Network::hand_over`.
     #[must_use]
-    pub fn form(&self) -> Self {
+    pub fn with_empty_histograms(&self) -> Self {
         let mut form = self.clone();
         for direction in &mut form.directions {
             direction.queue_lengths = direction.queue_lengths.empty_like();
@@ -207,7 +216,7 @@ impl NetworkReport {
     }
 
     /// Adds the distributions of an earlier report to those of what happened since.
-    pub fn add_earlier(&mut self, earlier: &Self) {
+    pub fn merge_earlier(&mut self, earlier: &Self) {
         for (direction, earlier) in self.directions.iter_mut().zip(&earlier.directions) {
             direction.queue_lengths.merge(&earlier.queue_lengths);
             direction.sojourns.merge(&earlier.sojourns);
@@ -216,13 +225,13 @@ impl NetworkReport {
 
     /// Frames that were lost inside because there was no memory for them, which no model asked for.
     pub fn no_memory(&self) -> u64 {
-        let lost = self.directions.iter().map(|one| one.discards.of(Reason::NoMemory).0);
-        self.starved + lost.sum::<u64>()
+        let lost = self.directions.iter().map(|one| one.discards.of(DiscardReason::NoMemory).0);
+        self.copies_without_memory + lost.sum::<u64>()
     }
 
     /// What went no further anywhere, in all.
-    pub fn discarded(&self) -> Tally {
-        let mut all = Tally::default();
+    pub fn discarded(&self) -> FrameTotals {
+        let mut all = FrameTotals::default();
         for direction in &self.directions {
             let (frames, bytes) = direction.discards.total();
             all.frames += frames;
@@ -232,13 +241,13 @@ impl NetworkReport {
     }
 }
 
-impl fmt::Display for Tally {
+impl fmt::Display for FrameTotals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} frames of {} bytes", self.frames, self.bytes)
     }
 }
 
-impl fmt::Display for Violation {
+impl fmt::Display for InvariantViolation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Conservation { name, came, known } => {
@@ -253,4 +262,47 @@ impl fmt::Display for Violation {
             ),
         }
     }
+}
+
+/// A machine of several ports whose frames know when they were due.
+pub trait Network: TimedMachine + Machine {
+    /// How many ports it has: from 0 on.
+    fn ports(&self) -> u16;
+
+    /// As [`Machine::poll_packets`], with the moment at which each is due: not later than `now`, in order.
+    fn poll_due(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        out: &mut Vec<DuePacket>,
+        max: usize,
+        pool: &mut PacketPool,
+    ) {
+        self.advance(now, pool);
+        let egress = self.egress(port);
+        let count = max.min(egress.len());
+        out.extend(egress.drain(..count));
+    }
+
+    /// Becomes what `spec` says; what is in flight stays so.
+    ///
+    /// # Errors
+    /// Refuses, unchanged, what could not have been made in the first place, and another number of hops.
+    fn reconfigure(
+        &mut self,
+        now: Instant,
+        spec: &LinkSpec,
+        pool: &mut PacketPool,
+    ) -> Result<(), SpecError>;
+
+    /// What it did up to the last moment that it was told of, with the laws checked.
+    fn report(&self, now: Instant) -> NetworkReport;
+
+    /// The same into a `NetworkReport::form` of an earlier report, without a copy of what may be long: its empty
+    /// distributions are exchanged for those of what happened since it was last done. Those of every report after that
+    /// begin there too. Its texts are made anew where the network `is_changed` since.
+    fn exchange_report(&mut self, now: Instant, is_changed: bool, form: &mut NetworkReport);
+
+    /// Gives every frame inside back to the pool, unaccounted: the end.
+    fn clear(&mut self, pool: &mut PacketPool);
 }

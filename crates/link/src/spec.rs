@@ -1,17 +1,20 @@
 //! What a link shall be: the description that a command line, a preset or a schedule gives.
 //!
 //! Its text form is the one form in which it is given, stored and sent: `Display` and `FromStr` are
-//! inverse to each other. Left out: the models themselves, which are made from it.
+//! inverse to each other.
 
 use plumb_base::seed::Seed;
 use plumb_base::time::Span;
 use plumb_base::units::rate::Rate;
 
-mod check;
-mod derived;
+use crate::queue::QueueLimit;
 
-pub use check::{DirectionFault, FASTEST, FULL_FRAME, LONGEST, MOST_HOPS, SpecError};
-pub use derived::LEAST_BDP;
+pub use {
+    check::DELAY_MAX, check::DirectionSpecError, check::FULL_FRAME, check::HOPS_MAX,
+    check::RATE_MAX_BPS, check::SpecError,
+};
+
+mod check;
 
 /// A whole link: hops from the near side to the far side.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,7 +50,7 @@ pub struct DirectionSpec {
     /// How long a frame travels.
     pub delay: DelaySpec,
     /// Largest IP packet, and what is done about a longer one.
-    pub mtu: Option<MtuSpec>,
+    pub mtu: Option<HopMtuSpec>,
 }
 
 /// How fast frames are sent.
@@ -70,7 +73,7 @@ pub enum RateSpec {
         off: Span,
     },
     /// Delivery opportunities from a file, repeated for ever.
-    Trace(Trace),
+    Trace(RateTrace),
 }
 
 /// A token bucket.
@@ -84,21 +87,21 @@ pub struct BucketSpec {
 
 /// Delivery opportunities: moments since the beginning, and the bytes that may leave at each.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trace {
+pub struct RateTrace {
     /// The file it came from, which is its name in text form.
     pub file: String,
     /// In order of time; not empty.
-    pub opportunities: std::sync::Arc<[Opportunity]>,
+    pub opportunities: std::sync::Arc<[SendOpportunity]>,
     /// After how long it begins again; not before the last opportunity.
     pub period: Span,
     /// Whether a frame costs what mahimahi counts of it: its IP packet and the four bytes that a TUN device puts before
     /// one, instead of the frame.
-    pub of_packets: bool,
+    pub counts_ip_packets: bool,
 }
 
 /// One opportunity to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Opportunity {
+pub struct SendOpportunity {
     /// When, since the beginning of the trace.
     pub at: Span,
     /// Bytes that may leave.
@@ -304,10 +307,131 @@ impl Default for DelayDistribution {
 
 /// The largest IP packet of a hop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MtuSpec {
+pub struct HopMtuSpec {
     /// Bytes of an IP packet, without the link header.
     pub bytes: u32,
     /// Whether the sender of a longer one is told (ICMP "fragmentation needed", "packet too big"), or it
     /// vanishes: a black hole. IPv4 packets that may be fragmented are, where the sender would be told.
-    pub tells: bool,
+    pub sends_icmp: bool,
+}
+
+/// The least that a limit in products of rate and delay comes to: ten full frames, which is an
+/// initial window (RFC 6928).
+pub const BDP_LIMIT_MIN: u64 = 10 * 1_514;
+
+impl LinkSpec {
+    /// Mean delay there and back, without any serialisation or queue.
+    pub fn round_trip(&self) -> Span {
+        self.hops
+            .iter()
+            .fold(Span::ZERO, |sum, hop| sum + hop.up.delay.mean() + hop.down.delay.mean())
+    }
+
+    /// The names of the files that it came from: its traces, and the delays that it replays.
+    pub fn files(&self) -> impl Iterator<Item = &str> {
+        self.hops.iter().flat_map(|hop| [&hop.up, &hop.down]).flat_map(|direction| {
+            let rate = match &direction.rate {
+                RateSpec::Trace(trace) => Some(trace.file.as_str()),
+                _ => None,
+            };
+            let delay = match &direction.delay.distribution {
+                DelayDistribution::Replayed { file, .. } => Some(file.as_str()),
+                _ => None,
+            };
+            rate.into_iter().chain(delay)
+        })
+    }
+}
+
+impl DirectionSpec {
+    /// How much may wait, on a link of this delay there and back.
+    ///
+    /// Where the rate is not limited nothing waits, and a limit in products of rate and delay is none.
+    pub fn limit(&self, round_trip: Span) -> QueueLimit {
+        match (self.queue.limit(), self.rate.mean()) {
+            (LimitSpec::Frames(frames), _) => QueueLimit::Frames(frames),
+            (LimitSpec::Bytes(bytes), _) => QueueLimit::Bytes(bytes),
+            (LimitSpec::Bdp(_), None) => QueueLimit::Bytes(u64::MAX),
+            (LimitSpec::Bdp(thousandths), Some(rate)) => {
+                let product = u128::from(rate.bits_per_second()) * u128::from(round_trip.as_ps());
+                let bytes =
+                    product.saturating_mul(thousandths.into()) / 8 / 1_000 / 1_000_000_000_000;
+                QueueLimit::Bytes(u64::try_from(bytes).unwrap_or(u64::MAX).max(BDP_LIMIT_MIN))
+            }
+        }
+    }
+}
+
+impl RateSpec {
+    /// Bits a second in the long run; `None` where it is not limited.
+    pub fn mean(&self) -> Option<Rate> {
+        let share = |bits: u128, period: Span| {
+            let rate = bits * 1_000_000_000_000 / u128::from(period.as_ps().max(1));
+            Rate::from_bits_per_second(u64::try_from(rate).unwrap_or(u64::MAX).max(1))
+        };
+        match self {
+            Self::Unlimited => None,
+            Self::Constant(rate) => Some(*rate),
+            Self::Bucket(bucket) => Some(bucket.rate),
+            Self::OnOff { rate, on, off } => {
+                let bits = u128::from(rate.bits_per_second()) * u128::from(on.as_ps());
+                share(bits / 1_000_000_000_000, *on + *off)
+            }
+            Self::Trace(trace) => {
+                let bytes =
+                    trace.opportunities.iter().map(|here| u128::from(here.bytes)).sum::<u128>();
+                share(bytes * 8, trace.period)
+            }
+        }
+    }
+}
+
+impl QueueSpec {
+    /// How much may wait.
+    pub fn limit(&self) -> LimitSpec {
+        match self {
+            Self::DropTail { limit }
+            | Self::Red { limit, .. }
+            | Self::CoDel { limit, .. }
+            | Self::FqCoDel { limit, .. }
+            | Self::Pie { limit, .. }
+            | Self::Drr { limit, .. }
+            | Self::Priority { limit } => *limit,
+        }
+    }
+}
+
+impl QueueSpec {
+    /// The same with another limit.
+    #[must_use]
+    pub fn with_limit(self, limit: LimitSpec) -> Self {
+        let mut queue = self;
+        *queue.limit_mut() = limit;
+        queue
+    }
+}
+
+impl DelaySpec {
+    /// A delay that is always the same.
+    pub const fn constant(delay: Span) -> Self {
+        Self { distribution: DelayDistribution::Constant(delay), may_overtake: false }
+    }
+
+    /// The mean.
+    pub fn mean(&self) -> Span {
+        self.distribution.mean()
+    }
+
+    /// The least that is possible.
+    pub fn least(&self) -> Span {
+        match &self.distribution {
+            DelayDistribution::Constant(delay) => *delay,
+            DelayDistribution::Uniform { min, .. } => *min,
+            DelayDistribution::Normal { .. } => Span::ZERO,
+            DelayDistribution::Pareto { scale, .. } => *scale,
+            DelayDistribution::Replayed { delays, .. } => {
+                delays.iter().min().copied().unwrap_or_default()
+            }
+        }
+    }
 }

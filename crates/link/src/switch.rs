@@ -2,7 +2,7 @@
 //!
 //! A port's line has its near side at the host and its far side at the switch, so "up" is towards the switch. Frames
 //! are passed on when they have wholly arrived; addresses are learned from sources and forgotten after five minutes
-//! (IEEE 802.1Q §8.8.3). Left out: VLANs, spanning trees, and a limit of the switch's own: its lines have theirs.
+//! (IEEE 802.1Q §8.8.3).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,34 +10,34 @@ use plumb_base::seed::Seed;
 use plumb_base::time::{Instant, Span};
 use plumb_wire::ethernet;
 use plumb_wire::mac::MacAddr;
-use plumb_wire::machine::Port;
-use plumb_wire::machine::timed::{Due, Timed};
+use plumb_wire::machine::PortId;
+use plumb_wire::machine::timed::{DuePacket, TimedMachine};
 use plumb_wire::medium::Medium;
-use plumb_wire::packet::{Packet, Pool};
+use plumb_wire::packet::{Packet, PacketPool};
 
 use crate::link::{FAR, Link, NEAR};
-use crate::network::Network;
-use crate::report::{NetworkReport, Routers};
+use crate::report::Network;
+use crate::report::{NetworkReport, RouterCounts};
 use crate::spec::{LinkSpec, SpecError};
 
 /// How long an address is remembered after it was last seen.
-const REMEMBERED: Span = Span::from_secs(300);
+const ADDRESS_AGE_MAX: Span = Span::from_secs(300);
 /// Most addresses that are remembered; more are flooded, as those of a real one are.
-const ADDRESSES: usize = 8_192;
+const ADDRESSES_MAX: usize = 8_192;
 
 /// A learning switch.
 #[derive(Debug)]
-pub struct Switch {
-    lines: Vec<Link>,
+pub struct LearningSwitch {
+    links: Vec<Link>,
     /// Where an address was last seen, and when.
     addresses: BTreeMap<MacAddr, (u16, Instant)>,
     clock: Instant,
-    scratch: Vec<Due>,
+    scratch: Vec<DuePacket>,
     /// Copies of flooded frames for which there was no memory.
-    starved: u64,
+    copies_without_memory: u64,
 }
 
-impl Switch {
+impl LearningSwitch {
     /// A switch with a port for each line.
     ///
     /// # Errors
@@ -49,38 +49,38 @@ impl Switch {
         let make = |(port, spec)| Link::new(&line(spec, port), Medium::Ethernet, start);
         let lines = lines.iter().enumerate().map(make).collect::<Result<_, _>>()?;
         let (addresses, scratch) = (BTreeMap::new(), Vec::new());
-        Ok(Self { lines, addresses, clock: start, scratch, starved: 0 })
+        Ok(Self { links: lines, addresses, clock: start, scratch, copies_without_memory: 0 })
     }
 
     /// One port's line becomes what `spec` says.
     ///
     /// # Errors
-    /// As [`Network::set`].
+    /// As `Network::set`.
     pub fn set_port(
         &mut self,
         now: Instant,
-        port: Port,
+        port: PortId,
         spec: &LinkSpec,
-        pool: &mut Pool,
+        pool: &mut PacketPool,
     ) -> Result<(), SpecError> {
         let index = usize::from(port.0);
         let now = self.advance(now, pool);
-        self.lines[index].set(now, &line(spec, index), pool)
+        self.links[index].reconfigure(now, &line(spec, index), pool)
     }
 
     /// Passes on what has come out of a line at the switch.
-    fn forward(&mut self, index: usize, now: Instant, pool: &mut Pool) {
+    fn forward(&mut self, index: usize, now: Instant, pool: &mut PacketPool) {
         let mut arrived = std::mem::take(&mut self.scratch);
-        self.lines[index].poll_due(now, FAR, &mut arrived, usize::MAX, pool);
-        for Due { at, packet } in arrived.drain(..) {
+        self.links[index].poll_due(now, FAR, &mut arrived, usize::MAX, pool);
+        for DuePacket { at, packet } in arrived.drain(..) {
             self.pass_on(index, at, packet, pool);
         }
         self.scratch = arrived;
     }
 
     /// Passes on a frame that has come over a line, and learns who lives there.
-    fn pass_on(&mut self, from: usize, now: Instant, packet: Packet, pool: &mut Pool) {
-        let Ok(frame) = ethernet::Frame::parse(pool.bytes(&packet)) else {
+    fn pass_on(&mut self, from: usize, now: Instant, packet: Packet, pool: &mut PacketPool) {
+        let Ok(frame) = ethernet::EthernetFrame::parse(pool.bytes(&packet)) else {
             pool.free(packet);
             return;
         };
@@ -89,13 +89,14 @@ impl Switch {
     }
 
     /// Sends a frame that belongs to a port out of the others that should have it.
-    fn send_on(&mut self, from: usize, now: Instant, packet: Packet, pool: &mut Pool) {
-        let Ok(frame) = ethernet::Frame::parse(pool.bytes(&packet)) else {
+    fn send_on(&mut self, from: usize, now: Instant, packet: Packet, pool: &mut PacketPool) {
+        let Ok(frame) = ethernet::EthernetFrame::parse(pool.bytes(&packet)) else {
             pool.free(packet);
             return;
         };
         let destination = frame.destination();
-        let known = self.addresses.get(&destination).filter(|(_, seen)| *seen + REMEMBERED > now);
+        let known =
+            self.addresses.get(&destination).filter(|(_, seen)| *seen + ADDRESS_AGE_MAX > now);
         if let Some((port, _)) = known.filter(|_| !destination.is_group()) {
             let port = usize::from(*port);
             // Where it came from, it has been heard already.
@@ -106,10 +107,10 @@ impl Switch {
             }
             return;
         }
-        for port in (0..self.lines.len()).filter(|port| *port != from) {
+        for port in (0..self.links.len()).filter(|port| *port != from) {
             match copy(&packet, pool) {
                 Some(copy) => self.hand_to(port, now, copy, pool),
-                None => self.starved += 1,
+                None => self.copies_without_memory += 1,
             }
         }
         pool.free(packet);
@@ -120,9 +121,9 @@ impl Switch {
     ///
     /// Nobody is learned from it. It bears the address of whom the frame was for, and a frame that was
     /// flooded may be turned away at ports where that one does not live.
-    fn hand_to(&mut self, port: usize, now: Instant, packet: Packet, pool: &mut Pool) {
-        self.lines[port].inject(now, usize::from(FAR.0), packet, pool);
-        while let Some(Due { at, packet }) = self.lines[port].egress(FAR).pop_front() {
+    fn hand_to(&mut self, port: usize, now: Instant, packet: Packet, pool: &mut PacketPool) {
+        self.links[port].inject(now, usize::from(FAR.0), packet, pool);
+        while let Some(DuePacket { at, packet }) = self.links[port].egress(FAR).pop_front() {
             self.send_on(port, at, packet, pool);
         }
     }
@@ -132,9 +133,9 @@ impl Switch {
         if !source.is_unicast() {
             return;
         }
-        if self.addresses.len() >= ADDRESSES && !self.addresses.contains_key(&source) {
-            self.addresses.retain(|_, (_, seen)| *seen + REMEMBERED > now);
-            if self.addresses.len() >= ADDRESSES {
+        if self.addresses.len() >= ADDRESSES_MAX && !self.addresses.contains_key(&source) {
+            self.addresses.retain(|_, (_, seen)| *seen + ADDRESS_AGE_MAX > now);
+            if self.addresses.len() >= ADDRESSES_MAX {
                 return;
             }
         }
@@ -142,16 +143,16 @@ impl Switch {
     }
 }
 
-impl Timed for Switch {
+impl TimedMachine for LearningSwitch {
     /// On all lines in the order of time.
-    fn advance(&mut self, now: Instant, pool: &mut Pool) -> Instant {
+    fn advance(&mut self, now: Instant, pool: &mut PacketPool) -> Instant {
         loop {
-            let next = self.lines.iter().map(Link::next).min().unwrap_or(Instant::NEVER);
+            let next = self.links.iter().map(Link::next).min().unwrap_or(Instant::NEVER);
             if next > now || next == Instant::NEVER {
                 break;
             }
-            for index in 0..self.lines.len() {
-                self.lines[index].advance(next, pool);
+            for index in 0..self.links.len() {
+                self.links[index].advance(next, pool);
                 self.forward(index, next, pool);
             }
         }
@@ -159,39 +160,44 @@ impl Timed for Switch {
         self.clock
     }
 
-    fn take(&mut self, now: Instant, port: Port, packet: Packet, pool: &mut Pool) {
-        self.lines[usize::from(port.0)].take(now, NEAR, packet, pool);
+    fn handle_packet(&mut self, now: Instant, port: PortId, packet: Packet, pool: &mut PacketPool) {
+        self.links[usize::from(port.0)].handle_packet(now, NEAR, packet, pool);
     }
 
-    fn egress(&mut self, port: Port) -> &mut VecDeque<Due> {
-        self.lines[usize::from(port.0)].egress(NEAR)
+    fn egress(&mut self, port: PortId) -> &mut VecDeque<DuePacket> {
+        self.links[usize::from(port.0)].egress(NEAR)
     }
 
-    fn earliest(&self) -> Option<Instant> {
+    fn next_departure(&self) -> Option<Instant> {
         // What comes to the switch may go on at once.
-        self.lines.iter().filter_map(Link::earliest).min()
+        self.links.iter().filter_map(Link::next_departure).min()
     }
 }
 
-impl Network for Switch {
+impl Network for LearningSwitch {
     fn ports(&self) -> u16 {
-        u16::try_from(self.lines.len()).expect("ports are numbered so")
+        u16::try_from(self.links.len()).expect("ports are numbered so")
     }
 
-    fn set(&mut self, now: Instant, spec: &LinkSpec, pool: &mut Pool) -> Result<(), SpecError> {
+    fn reconfigure(
+        &mut self,
+        now: Instant,
+        spec: &LinkSpec,
+        pool: &mut PacketPool,
+    ) -> Result<(), SpecError> {
         spec.check()?;
         let count = spec.hops.len();
-        if let Some(other) = self.lines.iter().find(|line| line.spec().hops.len() != count) {
+        if let Some(other) = self.links.iter().find(|line| line.spec().hops.len() != count) {
             return Err(SpecError::Hops { now: other.spec().hops.len(), asked: count });
         }
-        (0..self.ports()).try_for_each(|port| self.set_port(now, Port(port), spec, pool))
+        (0..self.ports()).try_for_each(|port| self.set_port(now, PortId(port), spec, pool))
     }
 
     fn report(&self, now: Instant) -> NetworkReport {
         let mut directions = Vec::new();
-        let mut routers = Routers::default();
+        let mut routers = RouterCounts::default();
         let mut at = self.clock;
-        for (port, line) in self.lines.iter().enumerate() {
+        for (port, line) in self.links.iter().enumerate() {
             let report = line.report(now);
             at = at.max(report.at);
             routers += report.routers;
@@ -200,13 +206,17 @@ impl Network for Switch {
                 direction
             }));
         }
-        NetworkReport { starved: self.starved, ..NetworkReport::new(at, directions, routers) }
+        NetworkReport {
+            copies_without_memory: self.copies_without_memory,
+            ..NetworkReport::new(at, directions, routers)
+        }
     }
 
-    fn hand_over(&mut self, now: Instant, is_changed: bool, form: &mut NetworkReport) {
-        (form.at, form.routers, form.starved) = (self.clock, Routers::default(), self.starved);
+    fn exchange_report(&mut self, now: Instant, is_changed: bool, form: &mut NetworkReport) {
+        (form.at, form.routers, form.copies_without_memory) =
+            (self.clock, RouterCounts::default(), self.copies_without_memory);
         let mut rest = form.directions.as_mut_slice();
-        for line in &mut self.lines {
+        for line in &mut self.links {
             let own = 2 * line.spec().hops.len();
             let Some((directions, others)) = rest.split_at_mut_checked(own) else { break };
             form.at = form.at.max(line.fill(now, is_changed, directions));
@@ -216,8 +226,8 @@ impl Network for Switch {
         form.check();
     }
 
-    fn clear(&mut self, pool: &mut Pool) {
-        for line in &mut self.lines {
+    fn clear(&mut self, pool: &mut PacketPool) {
+        for line in &mut self.links {
             line.clear(pool);
         }
     }
@@ -229,7 +239,7 @@ fn line(spec: &LinkSpec, port: usize) -> LinkSpec {
     LinkSpec { seed: Seed(seed), ..spec.clone() }
 }
 
-fn copy(packet: &Packet, pool: &mut Pool) -> Option<Packet> {
+fn copy(packet: &Packet, pool: &mut PacketPool) -> Option<Packet> {
     let mut copy = pool.allocate_for(packet.len())?;
     copy.meta = packet.meta;
     pool.append_from(&mut copy, packet, 0..packet.len(), |from, to| to.copy_from_slice(from));
@@ -240,9 +250,9 @@ fn copy(packet: &Packet, pool: &mut Pool) -> Option<Packet> {
 mod tests {
     use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-    use plumb_wire::compose::{Link as Addresses, Path};
+    use plumb_wire::compose::{LinkTemplate as Addresses, PacketTemplate};
     use plumb_wire::machine::Machine as _;
-    use plumb_wire::packet::Frames;
+    use plumb_wire::packet::PoolConfig;
 
     use super::*;
 
@@ -257,8 +267,8 @@ mod tests {
     }
 
     struct Rig {
-        switch: Switch,
-        pool: Pool,
+        switch: LearningSwitch,
+        pool: PacketPool,
     }
 
     impl Rig {
@@ -268,13 +278,14 @@ mod tests {
 
         fn of(line: &str, ports: usize) -> Self {
             let spec: LinkSpec = line.parse().expect("a link");
-            let switch = Switch::new(&vec![spec; ports], Instant::ORIGIN).expect("a switch");
-            Self { switch, pool: Pool::new(Frames { count: 64, size: 2_048, large: 0 }) }
+            let switch =
+                LearningSwitch::new(&vec![spec; ports], Instant::ORIGIN).expect("a switch");
+            Self { switch, pool: PacketPool::new(PoolConfig { count: 64, size: 2_048, large: 0 }) }
         }
 
         fn send(&mut self, at: Instant, port: u16, bytes: &[u8]) {
             let packet = self.pool.packet_of(bytes).expect("memory");
-            self.switch.handle_packets(at, Port(port), &mut vec![packet], &mut self.pool);
+            self.switch.handle_packets(at, PortId(port), &mut vec![packet], &mut self.pool);
         }
 
         /// Milliseconds after the origin at which frames came out of each port.
@@ -283,7 +294,7 @@ mod tests {
             (0..self.switch.ports())
                 .map(|port| {
                     let mut due = Vec::new();
-                    self.switch.poll_due(now, Port(port), &mut due, usize::MAX, &mut self.pool);
+                    self.switch.poll_due(now, PortId(port), &mut due, usize::MAX, &mut self.pool);
                     due.into_iter()
                         .map(|due| {
                             self.pool.free(due.packet);
@@ -347,13 +358,13 @@ mod tests {
             }
         };
         let path = match (address(from), address(to)) {
-            (IpAddr::V4(from), IpAddr::V4(to)) => Path::new(from, to),
-            (IpAddr::V6(from), IpAddr::V6(to)) => Path::new(from, to),
+            (IpAddr::V4(from), IpAddr::V4(to)) => PacketTemplate::new(from, to),
+            (IpAddr::V6(from), IpAddr::V6(to)) => PacketTemplate::new(from, to),
             _ => unreachable!("both are of one family"),
         };
         let mac = |n| MacAddr([2, 0, 0, 0, 0, n]);
         let link = Some(Addresses::new(mac(from), mac(to)));
-        Path { link, ..path }.udp(1, 2, &vec![7; len])
+        PacketTemplate { link, ..path }.udp(1, 2, &vec![7; len])
     }
 
     #[test]
@@ -396,23 +407,23 @@ mod tests {
     #[test]
     fn copies_that_there_is_no_memory_for_are_reported() {
         let mut rig = Rig::new(3);
-        rig.pool = Pool::new(Frames { count: 2, size: 2_048, large: 0 });
+        rig.pool = PacketPool::new(PoolConfig { count: 2, size: 2_048, large: 0 });
         rig.send(ms(0), 0, &frame(1, 0xff));
         // One to copy, one copy.
         assert_eq!(rig.receive(ms(50)).concat().len(), 1);
         let report = rig.switch.report(ms(50));
-        assert_eq!((report.starved, report.no_memory()), (1, 1));
+        assert_eq!((report.copies_without_memory, report.no_memory()), (1, 1));
     }
 
     #[test]
     fn a_switch_changes_one_line_or_all() {
         let mut rig = Rig::new(2);
         let fast: LinkSpec = "rate=80mbit".parse().expect("a link");
-        rig.switch.set(ms(0), &fast, &mut rig.pool).expect("possible");
+        rig.switch.reconfigure(ms(0), &fast, &mut rig.pool).expect("possible");
         let slow: LinkSpec = "rate=8mbit,delay=9ms".parse().expect("a link");
-        rig.switch.set_port(ms(0), Port(1), &slow, &mut rig.pool).expect("possible");
+        rig.switch.set_port(ms(0), PortId(1), &slow, &mut rig.pool).expect("possible");
         rig.send(ms(0), 0, &frame(1, 2));
         assert_eq!(rig.receive(ms(50)), [vec![], vec![10]]);
-        assert!(Switch::new(&[], ms(0)).is_err());
+        assert!(LearningSwitch::new(&[], ms(0)).is_err());
     }
 }

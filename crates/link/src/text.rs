@@ -2,8 +2,7 @@
 //!
 //! `[seed=N;]HOP[;HOP]…`, a hop being `DIRECTION`, the same both ways, or `UP|DOWN`; a direction is
 //! `key=value,key=value,…`, or `plain` for a wire that does nothing. The name of a preset stands for its
-//! text. `Display` and `FromStr` are inverse to each other. Left out: reading the files that a text names, which
-//! whoever parses it does ([`Files`]).
+//! text. `Display` and `FromStr` are inverse to each other.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,30 +12,27 @@ use plumb_base::seed::Seed;
 use plumb_base::time::Span;
 use plumb_base::units::quantity::QuantityError;
 
-use crate::preset::Preset;
-use crate::spec::{DirectionSpec, HopSpec, LinkSpec, SpecError, Trace};
+use crate::preset::LinkPreset;
+use crate::spec::{DirectionSpec, HopSpec, LinkSpec, RateTrace, SpecError};
 use crate::trace::{TraceError, parse_delays};
 
 mod change;
-mod contents;
-mod delay;
 pub mod direction;
 mod fault;
 mod queue;
-mod rate;
 mod value;
 
 #[cfg(test)]
 mod tests;
 
-pub use change::{Named, files_of};
-pub use contents::Contents;
+pub use change::{NamedFile, files_of};
+pub use value::FileContents;
 
 #[cfg(test)]
 pub(crate) use tests::any_link;
 
 /// Whoever reads the files that a text names.
-pub trait Files {
+pub trait LinkTextFiles {
     /// The whole file.
     ///
     /// # Errors
@@ -47,9 +43,9 @@ pub trait Files {
     ///
     /// # Errors
     /// It cannot be read, or is no trace.
-    fn trace(&self, name: &str) -> Result<Trace, TextError> {
+    fn trace(&self, name: &str) -> Result<RateTrace, TextError> {
         let content = self.read(name).map_err(|why| unread("rate", name, why))?;
-        Ok(Trace::parse(name, &content)?)
+        Ok(RateTrace::parse(name, &content)?)
     }
 
     /// The delays that a file contains.
@@ -70,7 +66,7 @@ fn unread(key: &'static str, file: &str, why: String) -> TextError {
 #[derive(Clone, Copy, Debug)]
 pub struct NoFiles;
 
-impl Files for NoFiles {
+impl LinkTextFiles for NoFiles {
     fn read(&self, _: &str) -> Result<String, String> {
         Err("no files are read here".to_owned())
     }
@@ -80,7 +76,7 @@ impl Files for NoFiles {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TextError {
     /// A key that there is not.
-    #[error("there is no '{key}' in a link{hint}; there are: {keys}", keys = direction::listed())]
+    #[error("there is no '{key}' in a link{hint}; there are: {keys}", keys = direction::key_list())]
     Key {
         /// What was written.
         key: String,
@@ -89,13 +85,13 @@ pub enum TextError {
     },
     /// A part without a value.
     #[error("'{part}' says nothing; write key=value, as in rate=10mbit,delay=25ms")]
-    Part {
+    MissingValue {
         /// What was written.
         part: String,
     },
     /// A key twice where once is all.
     #[error("'{key}' is given twice; give it once")]
-    Twice {
+    DuplicateKey {
         /// Which.
         key: &'static str,
     },
@@ -119,7 +115,7 @@ pub enum TextError {
     },
     /// A key that means nothing beside the others.
     #[error("{key}= {why}")]
-    Beside {
+    Conflict {
         /// Which.
         key: &'static str,
         /// Why.
@@ -159,9 +155,9 @@ impl LinkSpec {
     ///
     /// # Errors
     /// [`TextError`] says which part is wrong and what could have been written.
-    pub fn parse(text: &str, files: &dyn Files) -> Result<Self, TextError> {
+    pub fn parse(text: &str, files: &dyn LinkTextFiles) -> Result<Self, TextError> {
         let text = text.trim();
-        let text = Preset::named(text).map_or(text, |preset| preset.text);
+        let text = LinkPreset::named(text).map_or(text, |preset| preset.text);
         let (seed, hops) = match text.strip_prefix("seed=") {
             Some(rest) => {
                 let (seed, hops) = rest.split_once(';').unwrap_or((rest, ""));
@@ -187,7 +183,7 @@ impl HopSpec {
     ///
     /// # Errors
     /// [`TextError`] says which part is wrong and what could have been written.
-    pub fn parse(text: &str, files: &dyn Files) -> Result<Self, TextError> {
+    pub fn parse(text: &str, files: &dyn LinkTextFiles) -> Result<Self, TextError> {
         if text.split('|').any(|direction| direction.trim().is_empty()) {
             return Err(TextError::Empty);
         }

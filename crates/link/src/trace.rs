@@ -3,18 +3,18 @@
 //! Two forms of the first: mahimahi's, a line of whole milliseconds for each opportunity to send 1,504 bytes
 //! (Netravali et al. 2015), which are an IP packet of 1,500 as a TUN device gives it; and plumb's own, lines of
 //! `SECONDS BYTES` of frames. Blank lines and what follows a `#` are
-//! passed over. Left out: reading files.
+//! passed over.
 
 use plumb_base::time::Span;
 use plumb_base::units::quantity::{QuantityError, parse_span};
 
-use crate::spec::{Opportunity, Trace};
+use crate::spec::{RateTrace, SendOpportunity};
 
-/// Bytes of one of mahimahi's opportunities: `LinkQueue::PACKET_SIZE`, a packet of 1,500 bytes and [`TUN`].
+/// Bytes of one of mahimahi's opportunities: `LinkQueue::PACKET_SIZE`, a packet of 1,500 bytes and [`TUN_HEADER_LEN`].
 const MAHIMAHI_BYTES: u64 = 1_504;
 
 /// Bytes that a TUN device puts before a packet (`struct tun_pi`), which mahimahi counts with it.
-pub(crate) const TUN: u64 = 4;
+pub(crate) const TUN_HEADER_LEN: u64 = 4;
 
 /// Why a file is no trace.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -73,14 +73,14 @@ pub enum TraceError {
     },
 }
 
-impl Trace {
+impl RateTrace {
     /// The trace that a file of this name contains. It repeats when its last moment is reached.
     ///
     /// # Errors
     /// [`TraceError`] names the line.
     pub fn parse(file: &str, content: &str) -> Result<Self, TraceError> {
         let file = file.to_owned();
-        let mut opportunities: Vec<Opportunity> = Vec::new();
+        let mut opportunities: Vec<SendOpportunity> = Vec::new();
         let mut fields_before = None;
         for (line, text) in lines(content) {
             let fields = text.split_whitespace().count();
@@ -111,7 +111,12 @@ impl Trace {
             return Err(TraceError::NoBytes { file });
         }
         let of_packets = fields_before == Some(1);
-        Ok(Self { file, opportunities: opportunities.into(), period, of_packets })
+        Ok(Self {
+            file,
+            opportunities: opportunities.into(),
+            period,
+            counts_ip_packets: of_packets,
+        })
     }
 }
 
@@ -143,15 +148,15 @@ fn lines(content: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-fn opportunity(text: &str) -> Option<Opportunity> {
+fn opportunity(text: &str) -> Option<SendOpportunity> {
     match text.split_whitespace().collect::<Vec<_>>()[..] {
         [ms] => {
             let at = Span::from_ps(ms.parse::<u64>().ok()?.checked_mul(1_000_000_000)?);
-            Some(Opportunity { at, bytes: MAHIMAHI_BYTES })
+            Some(SendOpportunity { at, bytes: MAHIMAHI_BYTES })
         }
         [seconds, bytes] if seconds.ends_with(|c: char| c.is_ascii_digit()) => {
             let at = parse_span(&format!("{seconds}s")).ok()?;
-            Some(Opportunity { at, bytes: bytes.parse().ok()? })
+            Some(SendOpportunity { at, bytes: bytes.parse().ok()? })
         }
         _ => None,
     }
@@ -164,7 +169,7 @@ mod tests {
     use super::*;
 
     fn opportunities(content: &str) -> Vec<(u64, u64)> {
-        let trace = Trace::parse("t", content).unwrap();
+        let trace = RateTrace::parse("t", content).unwrap();
         trace.opportunities.iter().map(|here| (here.at.as_ns(), here.bytes)).collect()
     }
 
@@ -174,15 +179,15 @@ mod tests {
             opportunities("0\n2\n2\n5\n"),
             [(0, 1_504), (2_000_000, 3_008), (5_000_000, 1_504)]
         );
-        assert!(Trace::parse("t", "5\n").unwrap().of_packets);
+        assert!(RateTrace::parse("t", "5\n").unwrap().counts_ip_packets);
         let own = "# seconds bytes\n0.000001 64\n\n0.5 1500 # and on\n";
         assert_eq!(opportunities(own), [(1_000, 64), (500_000_000, 1_500)]);
-        assert!(!Trace::parse("t", own).unwrap().of_packets);
+        assert!(!RateTrace::parse("t", own).unwrap().counts_ip_packets);
     }
 
     #[test]
     fn what_is_no_trace_is_refused_with_its_line() {
-        let error = |content| Trace::parse("cell.trace", content).unwrap_err().to_string();
+        let error = |content| RateTrace::parse("cell.trace", content).unwrap_err().to_string();
         assert!(error("\n# nothing\n").contains("'cell.trace' is empty"));
         assert!(error("1\n5\n4\n").contains("line 3 of the trace 'cell.trace' goes back"));
         assert!(error("1\n2 1500\n").contains("line 2"));
@@ -203,7 +208,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_content_panics(content in "[0-9 .#a\n-]{0,60}") {
-            let _ = (Trace::parse("t", &content), parse_delays("t", &content));
+            let _ = (RateTrace::parse("t", &content), parse_delays("t", &content));
         }
     }
 }

@@ -1,6 +1,4 @@
 //! What routers of a link send and cut, read by another program: tshark, where it is installed.
-//!
-//! Left out: what it means, which the tests of the link itself know.
 #![expect(clippy::unwrap_used, reason = "a test that cannot make its frames has failed")]
 
 use std::io::Write;
@@ -9,37 +7,40 @@ use std::process::{Command, Stdio};
 
 use plumb_base::time::{Instant, Span};
 use plumb_link::link::{FAR, Link, NEAR};
-use plumb_link::network::Network;
+use plumb_link::report::Network;
 use plumb_wire::capture::LinkType;
 use plumb_wire::checksum::updated;
-use plumb_wire::compose::{Link as Addresses, Path};
+use plumb_wire::compose::{LinkTemplate as Addresses, PacketTemplate};
 use plumb_wire::mac::MacAddr;
 use plumb_wire::machine::Machine;
 use plumb_wire::medium::Medium;
-use plumb_wire::packet::{Frames, Pool};
+use plumb_wire::packet::{PacketPool, PoolConfig};
 use plumb_wire::{pcap, tcp};
 
 /// Packets that routers must answer or cut.
 fn questions() -> Vec<Vec<u8>> {
     let link = Addresses::new(MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2]));
-    let v4 = Path::new(Ipv4Addr::new(10, 77, 0, 1), Ipv4Addr::new(10, 77, 0, 2));
+    let v4 = PacketTemplate::new(Ipv4Addr::new(10, 77, 0, 1), Ipv4Addr::new(10, 77, 0, 2));
     let host = |n| Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, n);
-    let v6 = Path::new(host(1), host(2));
+    let v6 = PacketTemplate::new(host(1), host(2));
     let mut packets = Vec::new();
     for path in [v4, v6] {
-        let path = Path { link: Some(link), ..path };
+        let path = PacketTemplate { link: Some(link), ..path };
         for hop_limit in [1, 2, 64] {
             for len in [100, 1_450] {
-                let path = Path { hop_limit, ..path };
+                let path = PacketTemplate { hop_limit, ..path };
                 packets.push(path.udp(9, 9, &vec![7; len]));
-                let header =
-                    tcp::Header { source_port: 9, destination_port: 9, ..tcp::Header::default() };
+                let header = tcp::TcpHeader {
+                    source_port: 9,
+                    destination_port: 9,
+                    ..tcp::TcpHeader::default()
+                };
                 packets.push(path.tcp(header, &vec![7; len]));
             }
         }
     }
     // The last of IPv4 once more, without "don't fragment".
-    let mut cuttable = Path { link: Some(link), ..v4 }.udp(9, 9, &[7; 1_450]);
+    let mut cuttable = PacketTemplate { link: Some(link), ..v4 }.udp(9, 9, &[7; 1_450]);
     cuttable[20] = 0;
     let checksum = updated(u16::from_be_bytes([cuttable[24], cuttable[25]]), 0x4000, 0);
     cuttable[24..26].copy_from_slice(&checksum.to_be_bytes());
@@ -68,7 +69,7 @@ fn tshark(recording: &[u8], filter: &str) -> Option<Vec<String>> {
 fn tshark_finds_nothing_wrong_with_errors_and_fragments() {
     let spec = "delay=1ms;delay=1ms,mtu=1400".parse().unwrap();
     let mut link = Link::new(&spec, Medium::Ethernet, Instant::ORIGIN).unwrap();
-    let mut pool = Pool::new(Frames::default());
+    let mut pool = PacketPool::new(PoolConfig::default());
     let mut batch: Vec<_> =
         questions().iter().map(|bytes| pool.packet_of(bytes).unwrap()).collect();
     link.handle_packets(Instant::ORIGIN, NEAR, &mut batch, &mut pool);

@@ -6,22 +6,21 @@
 
 use std::process::ExitCode;
 
-use plumb_host::harness::mirror::peer::{self, Mirror, MirrorError, Site};
-use plumb_host::harness::spec::MirrorDevice;
+use plumb_harness::mirror::mirror_process::{self, DatagramMirror, MirrorError, MirrorSetup};
+use plumb_harness::spec::MirrorDevice;
 
-mod phy;
 mod replay;
 mod stack;
 mod tap;
 
 fn main() -> ExitCode {
-    ExitCode::from(peer::main(open))
+    ExitCode::from(mirror_process::main(open))
 }
 
-fn open(site: Site) -> Result<Box<dyn Mirror>, MirrorError> {
+fn open(site: MirrorSetup) -> Result<Box<dyn DatagramMirror>, MirrorError> {
     match site.spec.device {
-        MirrorDevice::Tap => Ok(Box::new(tap::TapMirror::new(site)?)),
-        MirrorDevice::Memory => Ok(Box::new(replay::ReplayMirror::new(&site)?)),
+        MirrorDevice::Tap => Ok(Box::new(tap::SmoltcpTapMirror::new(site)?)),
+        MirrorDevice::Memory => Ok(Box::new(replay::SmoltcpReplayMirror::new(&site)?)),
         other => {
             let name = other.name();
             Err(MirrorError::Unavailable(format!("smoltcp is not measured over {name}")))

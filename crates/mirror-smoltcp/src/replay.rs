@@ -3,40 +3,40 @@
 //! Each packet is put into a frame of a pool, and its answer into another, as plumb's are: what
 //! differs is the stack.
 
-use plumb_host::clock::Stopwatch;
-use plumb_host::harness::mirror::frame;
-use plumb_host::harness::mirror::peer::{Mirror, MirrorError, Reins, ReplayTask, Site};
-use plumb_wire::packet::{Frames, Packet, Pool};
+use plumb_clock::Stopwatch;
+use plumb_harness::mirror::mirror_process::{
+    DatagramMirror, MirrorControl, MirrorError, MirrorFlow, MirrorSetup, ReplayTask,
+};
+use plumb_wire::packet::{Packet, PacketPool, PoolConfig};
 use smoltcp::phy::{self, DeviceCapabilities};
 use smoltcp::time::Instant;
 
-use crate::phy::{RxToken, capabilities};
-use crate::stack::Stack;
+use crate::stack::{RxToken, SmoltcpStack, capabilities};
 
 /// Packets a sample.
 const BATCH: u32 = 64;
 
 /// A mirror of frames from memory.
-pub struct ReplayMirror {
-    stack: Stack,
-    memory: Memory,
+pub struct SmoltcpReplayMirror {
+    stack: SmoltcpStack,
+    memory: ReplayDevice,
     watch: Stopwatch,
-    source: frame::Ends,
+    source: MirrorFlow,
     packets: u64,
 }
 
-impl ReplayMirror {
-    pub fn new(site: &Site) -> Result<Self, MirrorError> {
-        let frames = Frames { count: 64, size: 2_048, large: 0 };
-        let mut memory = Memory {
+impl SmoltcpReplayMirror {
+    pub fn new(site: &MirrorSetup) -> Result<Self, MirrorError> {
+        let frames = PoolConfig { count: 64, size: 2_048, large: 0 };
+        let mut memory = ReplayDevice {
             frame: Vec::new(),
-            rx_pool: Pool::new(frames),
-            tx_pool: Pool::new(frames),
+            rx_pool: PacketPool::new(frames),
+            tx_pool: PacketPool::new(frames),
             rx: None,
             count: 0,
         };
-        let stack = Stack::new(site, &mut memory)?;
-        let source = frame::Ends::of(site);
+        let stack = SmoltcpStack::new(site, &mut memory)?;
+        let source = MirrorFlow::of(site);
         let mut this = Self { stack, memory, watch: site.watch, source, packets: 0 };
         // It answers nobody whose link address it has not seen.
         this.memory.frame = this.source.resolution();
@@ -56,8 +56,8 @@ impl ReplayMirror {
     }
 }
 
-impl Mirror for ReplayMirror {
-    fn mirror(&mut self, _reins: &Reins) -> Result<(), MirrorError> {
+impl DatagramMirror for SmoltcpReplayMirror {
+    fn mirror(&mut self, _reins: &MirrorControl) -> Result<(), MirrorError> {
         Err(MirrorError::Unavailable("memory has no client".to_owned()))
     }
 
@@ -85,7 +85,7 @@ impl Mirror for ReplayMirror {
         let asked = samples.len() as u64 * u64::from(BATCH);
         if self.memory.count != asked {
             let sent = self.memory.count;
-            return Err(MirrorError::Broken(format!("{sent} of {asked} datagrams were mirrored")));
+            return Err(MirrorError::Failed(format!("{sent} of {asked} datagrams were mirrored")));
         }
         self.packets += asked;
         Ok(samples)
@@ -97,26 +97,26 @@ impl Mirror for ReplayMirror {
 }
 
 /// A device that always has the same frame, and forgets what is sent.
-struct Memory {
+struct ReplayDevice {
     frame: Vec<u8>,
-    rx_pool: Pool,
-    tx_pool: Pool,
+    rx_pool: PacketPool,
+    tx_pool: PacketPool,
     rx: Option<Packet>,
     count: u64,
 }
 
-impl phy::Device for Memory {
+impl phy::Device for ReplayDevice {
     type RxToken<'a> = RxToken<'a>;
-    type TxToken<'a> = TxToken<'a>;
+    type TxToken<'a> = PoolTxToken<'a>;
 
     fn receive(&mut self, _now: Instant) -> Option<(Self::RxToken<'_>, Self::TxToken<'_>)> {
         let Self { rx_pool, tx_pool, rx, count, .. } = self;
         let packet = rx.as_ref()?;
-        Some((RxToken(rx_pool.bytes(packet)), TxToken { pool: tx_pool, count }))
+        Some((RxToken(rx_pool.bytes(packet)), PoolTxToken { pool: tx_pool, count }))
     }
 
     fn transmit(&mut self, _now: Instant) -> Option<Self::TxToken<'_>> {
-        Some(TxToken { pool: &mut self.tx_pool, count: &mut self.count })
+        Some(PoolTxToken { pool: &mut self.tx_pool, count: &mut self.count })
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
@@ -125,12 +125,12 @@ impl phy::Device for Memory {
 }
 
 /// The right to send one frame.
-struct TxToken<'a> {
-    pool: &'a mut Pool,
+struct PoolTxToken<'a> {
+    pool: &'a mut PacketPool,
     count: &'a mut u64,
 }
 
-impl phy::TxToken for TxToken<'_> {
+impl phy::TxToken for PoolTxToken<'_> {
     fn consume<R, F>(self, len: usize, f: F) -> R
     where
         F: FnOnce(&mut [u8]) -> R,

@@ -1,8 +1,10 @@
-//! smoltcp with one UDP socket, and the mirror on top of it.
+//! smoltcp with one UDP socket, the mirror on top of it, and its receive token.
+//!
+//! Frames are given to smoltcp in place: it makes no copy that plumb's stack does not make.
 
-use plumb_host::harness::mirror::peer::{MirrorError, Site};
+use plumb_harness::mirror::mirror_process::{MirrorError, MirrorSetup};
 use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
-use smoltcp::phy::Device;
+use smoltcp::phy::{self, Device, DeviceCapabilities, Medium};
 use smoltcp::socket::udp;
 use smoltcp::time::Instant;
 use smoltcp::wire::{EthernetAddress, IpCidr};
@@ -12,16 +14,16 @@ const QUEUE: usize = 64;
 const QUEUE_BYTES: usize = 128 * 1024;
 
 /// An interface, its one socket, and the application's buffer.
-pub struct Stack {
+pub struct SmoltcpStack {
     interface: Interface,
     sockets: SocketSet<'static>,
     handle: SocketHandle,
     buffer: Vec<u8>,
 }
 
-impl Stack {
+impl SmoltcpStack {
     /// A stack at the mirror's addresses over a device.
-    pub fn new(site: &Site, device: &mut impl Device) -> Result<Self, MirrorError> {
+    pub fn new(site: &MirrorSetup, device: &mut impl Device) -> Result<Self, MirrorError> {
         let mac = EthernetAddress(site.mac.0);
         let mut interface = Interface::new(Config::new(mac.into()), device, Instant::ZERO);
         let prefix = if site.local.is_ipv4() { 24 } else { 64 };
@@ -36,7 +38,7 @@ impl Stack {
         let mut socket = udp::Socket::new(queue(), queue());
         socket
             .bind(site.local.port())
-            .map_err(|error| MirrorError::Broken(format!("smoltcp cannot bind: {error}")))?;
+            .map_err(|error| MirrorError::Failed(format!("smoltcp cannot bind: {error}")))?;
         let mut sockets = SocketSet::new(Vec::new());
         let handle = sockets.add(socket);
         Ok(Self { interface, sockets, handle, buffer: vec![1; 1 << 16] })
@@ -69,4 +71,25 @@ impl Stack {
     pub fn send(&mut self, now: Instant, device: &mut impl Device) {
         self.interface.poll_egress(now, device, &mut self.sockets);
     }
+}
+
+/// A frame that has arrived.
+pub struct RxToken<'a>(pub &'a [u8]);
+
+impl phy::RxToken for RxToken<'_> {
+    fn consume<R, F>(self, f: F) -> R
+    where
+        F: FnOnce(&[u8]) -> R,
+    {
+        f(self.0)
+    }
+}
+
+/// Ethernet without limits on bursts, and every checksum left to the stack.
+pub fn capabilities(mtu: usize) -> DeviceCapabilities {
+    let mut capabilities = DeviceCapabilities::default();
+    capabilities.medium = Medium::Ethernet;
+    // smoltcp counts the Ethernet header.
+    capabilities.max_transmission_unit = mtu + 14;
+    capabilities
 }

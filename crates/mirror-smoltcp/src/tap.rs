@@ -1,20 +1,21 @@
 //! smoltcp over a TAP, through plumb's own device.
 
 use plumb_base::time;
-use plumb_host::clock::Stopwatch;
-use plumb_host::device::tap::Tap;
-use plumb_host::device::{Device as _, DeviceError};
-use plumb_host::harness::mirror::peer::{Mirror, MirrorError, Reins, ReplayTask, Site, Times};
-use plumb_wire::packet::{Frames, Packet, Pool};
+use plumb_clock::Stopwatch;
+use plumb_harness::mirror::mirror_process::{
+    DatagramMirror, MirrorControl, MirrorError, MirrorSetup, NamedSamples, ReplayTask,
+};
+use plumb_netdev::device::tap::TapDevice;
+use plumb_netdev::device::{Device as _, DeviceError};
+use plumb_wire::packet::{Packet, PacketPool, PoolConfig};
 use smoltcp::phy::{self, DeviceCapabilities};
 use smoltcp::time::Instant;
 
-use crate::phy::{RxToken, capabilities};
-use crate::stack::Stack;
+use crate::stack::{RxToken, SmoltcpStack, capabilities};
 
 /// A mirror over a TAP.
-pub struct TapMirror {
-    stack: Stack,
+pub struct SmoltcpTapMirror {
+    stack: SmoltcpStack,
     port: TapPort,
     watch: Stopwatch,
     mirrored: u64,
@@ -26,9 +27,9 @@ pub struct TapMirror {
 ///
 /// Two pools, because smoltcp may write a frame while it still reads another.
 struct TapPort {
-    tap: Tap,
-    rx_pool: Pool,
-    tx_pool: Pool,
+    tap: TapDevice,
+    rx_pool: PacketPool,
+    tx_pool: PacketPool,
     rx: Vec<Packet>,
     tx: Vec<Packet>,
     /// The counter when the last frame was ready to be sent.
@@ -38,19 +39,19 @@ struct TapPort {
     failure: Option<DeviceError>,
 }
 
-impl TapMirror {
-    pub fn new(mut site: Site) -> Result<Self, MirrorError> {
+impl SmoltcpTapMirror {
+    pub fn new(mut site: MirrorSetup) -> Result<Self, MirrorError> {
         let fd = site
             .fds
             .pop()
-            .ok_or_else(|| MirrorError::Broken("no TAP was handed over".to_owned()))?;
-        let tap = Tap::adopt(fd, site.spec.tap_settings())
+            .ok_or_else(|| MirrorError::Failed("no TAP was handed over".to_owned()))?;
+        let tap = TapDevice::adopt(fd, site.spec.tap_settings())
             .map_err(|error| MirrorError::Unavailable(error.to_string()))?;
-        let frames = Frames { count: 64, size: 2_048, large: 0 };
+        let frames = PoolConfig { count: 64, size: 2_048, large: 0 };
         let mut port = TapPort {
             tap,
-            rx_pool: Pool::new(frames),
-            tx_pool: Pool::new(frames),
+            rx_pool: PacketPool::new(frames),
+            tx_pool: PacketPool::new(frames),
             rx: Vec::with_capacity(1),
             tx: Vec::with_capacity(1),
             sent_at: 0,
@@ -58,7 +59,7 @@ impl TapMirror {
             probing: false,
             failure: None,
         };
-        let stack = Stack::new(&site, &mut port)?;
+        let stack = SmoltcpStack::new(&site, &mut port)?;
         Ok(Self {
             stack,
             port,
@@ -92,9 +93,9 @@ impl TapMirror {
     }
 }
 
-impl Mirror for TapMirror {
-    fn mirror(&mut self, reins: &Reins) -> Result<(), MirrorError> {
-        let broken = |error: DeviceError| MirrorError::Broken(error.to_string());
+impl DatagramMirror for SmoltcpTapMirror {
+    fn mirror(&mut self, reins: &MirrorControl) -> Result<(), MirrorError> {
+        let broken = |error: DeviceError| MirrorError::Failed(error.to_string());
         while !reins.stop() {
             let TapPort { tap, rx_pool, rx, .. } = &mut self.port;
             if !tap.wait(None, rx_pool).map_err(broken)? {
@@ -116,7 +117,7 @@ impl Mirror for TapMirror {
         Err(MirrorError::Unavailable("a TAP replays nothing".to_owned()))
     }
 
-    fn times(&mut self) -> Times {
+    fn times(&mut self) -> NamedSamples {
         let (receive, send) = (std::mem::take(&mut self.receive), std::mem::take(&mut self.send));
         let stack = receive.iter().zip(&send).map(|(a, b)| a + b).collect();
         let named = |name: &str, values| (name.to_owned(), values);
@@ -130,19 +131,34 @@ impl Mirror for TapMirror {
 
 impl phy::Device for TapPort {
     type RxToken<'a> = RxToken<'a>;
-    type TxToken<'a> = TxToken<'a>;
+    type TxToken<'a> = TapTxToken<'a>;
 
     fn receive(&mut self, _now: Instant) -> Option<(Self::RxToken<'_>, Self::TxToken<'_>)> {
         let Self { tap, rx_pool, tx_pool, rx, tx, sent_at, watch, probing, failure } = self;
         let packet = rx.last()?;
-        let token =
-            TxToken { tap, pool: tx_pool, tx, sent_at, watch: *watch, probing: *probing, failure };
+        let token = TapTxToken {
+            tap,
+            pool: tx_pool,
+            tx,
+            sent_at,
+            watch: *watch,
+            probing: *probing,
+            failure,
+        };
         Some((RxToken(rx_pool.bytes(packet)), token))
     }
 
     fn transmit(&mut self, _now: Instant) -> Option<Self::TxToken<'_>> {
         let Self { tap, tx_pool, tx, sent_at, watch, probing, failure, .. } = self;
-        Some(TxToken { tap, pool: tx_pool, tx, sent_at, watch: *watch, probing: *probing, failure })
+        Some(TapTxToken {
+            tap,
+            pool: tx_pool,
+            tx,
+            sent_at,
+            watch: *watch,
+            probing: *probing,
+            failure,
+        })
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
@@ -151,9 +167,9 @@ impl phy::Device for TapPort {
 }
 
 /// The right to send one frame.
-struct TxToken<'a> {
-    tap: &'a mut Tap,
-    pool: &'a mut Pool,
+struct TapTxToken<'a> {
+    tap: &'a mut TapDevice,
+    pool: &'a mut PacketPool,
     tx: &'a mut Vec<Packet>,
     sent_at: &'a mut u64,
     watch: Stopwatch,
@@ -161,7 +177,7 @@ struct TxToken<'a> {
     failure: &'a mut Option<DeviceError>,
 }
 
-impl phy::TxToken for TxToken<'_> {
+impl phy::TxToken for TapTxToken<'_> {
     fn consume<R, F>(self, len: usize, f: F) -> R
     where
         F: FnOnce(&mut [u8]) -> R,

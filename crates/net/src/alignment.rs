@@ -5,19 +5,19 @@
 //! sends block after block and goes on where a call ended; a receiver has them copied to a place like that. Left out:
 //! what a call is.
 
-use plumb_sys::pages::Pages;
+use plumb_sys::memory::PageAlignedBuffer;
 
 /// Bytes of a page.
 const PAGE: usize = 4096;
 
 /// A receiver's buffer with room for so many bytes at any place of a page.
-pub fn buffer(bytes: usize) -> Pages {
-    Pages::filled(1, bytes.saturating_add(PAGE))
+pub fn buffer(bytes: usize) -> PageAlignedBuffer {
+    PageAlignedBuffer::filled(1, bytes.saturating_add(PAGE))
 }
 
 /// Where in it the next bytes go, after so many of the stream.
 #[inline]
-pub fn place(taken: u64, buffer: &mut [u8]) -> &mut [u8] {
+pub fn receive_slot(taken: u64, buffer: &mut [u8]) -> &mut [u8] {
     let room = buffer.len().saturating_sub(PAGE);
     let from = usize::try_from(taken % PAGE as u64).unwrap_or(0);
     buffer.get_mut(from..from + room).unwrap_or_default()
@@ -33,7 +33,7 @@ mod tests {
         let start = buffer.as_ptr() as usize;
         assert_eq!(start % PAGE, 0);
         for taken in [0, 1, 4_095, 4_096, 65_160, u64::MAX] {
-            let place = place(taken, &mut buffer);
+            let place = receive_slot(taken, &mut buffer);
             assert_eq!(place.len(), 10_000, "{taken}");
             assert_eq!((place.as_ptr() as usize - start) as u64, taken % 4_096, "{taken}");
         }

@@ -1,26 +1,13 @@
-//! Measurements between two hosts: what the agent and its client say to each other, and what
-//! each side does meanwhile.
+//! Measurements between two hosts: the engines of both sides, and the agent's service that runs them.
 //!
-//! `protocol` is pure: messages, sessions and their deadlines, without a socket. `agent` and `client` drive it
-//! over anything that reads and writes. The engines (`measure`) use plain sockets and threads, so that
-//! nothing is between a clock read and the kernel; `evidence` is what each side saw meanwhile. `secure` is who may
-//! use an agent; `iperf3`, `stamp` and `http` are engines of their own. Left out:
-//! namespaces and emulated links (`plumb-host`), storing and drawing (`plumb`).
+//! The engines in `measure` use blocking sockets and threads, so that nothing but the kernel stands between two clock
+//! reads.
 
 #![forbid(unsafe_code)]
 
-pub mod agent;
-mod alignment;
-pub mod client;
-pub mod clock;
-mod crew;
+pub mod alignment;
+pub mod connection_pool;
 pub mod evidence;
-pub mod http;
-pub mod iperf3;
 pub mod measure;
-mod origin;
-pub mod protocol;
-pub mod secure;
-pub mod stamp;
-pub mod transport;
-pub mod zone;
+pub mod service;
+pub mod test_client;

@@ -3,24 +3,21 @@
 //! An engine runs on both sides at once, each with its own half. Left out: agreeing on a test
 //! (`crate::protocol`), and what the numbers mean together.
 
-pub mod bind;
-mod carry;
-pub mod control;
+pub mod bulk_connection;
+mod bulk_transfer;
+pub mod clock_offset;
 pub mod datagram;
-pub mod delay;
-pub mod exchange;
-mod hall;
-pub mod latency;
-pub mod limits;
-pub mod live;
 pub mod mtu;
+pub mod probe;
+pub mod progress;
 pub mod quic;
 pub mod report;
-pub mod run;
-pub mod seat;
-pub mod spec;
-pub mod standstill;
-pub mod stream;
+pub mod request_response;
+pub mod spec_limits;
+pub mod stall;
+pub mod test_run;
+pub mod test_spec;
+mod thread_cpu_clock;
+pub mod thread_placement;
 pub mod tls;
 pub mod transport;
-mod worker;

@@ -8,17 +8,20 @@ use std::time::Duration;
 
 use plumb_base::time::Span;
 use plumb_base::units::rate::Rate;
-use plumb_net::measure::datagram::header::{Header, Kind, Token};
-use plumb_net::measure::datagram::loss::Located;
+use plumb_net::measure::datagram::loss_by_location::LossByLocation;
 use plumb_net::measure::datagram::receiver::{
-    Ending, Expectation, Progress, ReceiverReport, prepare, receive, receive_planned,
+    DatagramProgress, ReceiveEnding, ReceiverConfig, ReceiverReport, prepare, receive,
+    receive_planned,
 };
-use plumb_net::measure::datagram::sender::{Plan, SendError, SenderReport, send};
+use plumb_net::measure::datagram::sender::{
+    DatagramSendError, DatagramSendPlan, SenderReport, send,
+};
+use plumb_remote::datagram_header::{TestDatagramHeader, TestDatagramKind, TokenBytes};
 
-const TOKEN: Token = *b"sixteen bytes ok";
+const TOKEN: TokenBytes = *b"sixteen bytes ok";
 
-fn plan(datagram_bytes: usize, megabits: Option<u64>, ms: u64) -> Plan {
-    Plan {
+fn plan(datagram_bytes: usize, megabits: Option<u64>, ms: u64) -> DatagramSendPlan {
+    DatagramSendPlan {
         token: TOKEN,
         stream: 1,
         datagram_bytes,
@@ -33,13 +36,18 @@ fn socket(at: &str) -> UdpSocket {
 }
 
 /// Sends from `near`, connected to wherever, and receives at `far`.
-fn stream(near: &UdpSocket, far: &UdpSocket, plan: &Plan) -> (SenderReport, ReceiverReport) {
-    let expectation = Expectation::new(TOKEN, 1, plan.rate, Span::from_secs(60));
+fn stream(
+    near: &UdpSocket,
+    far: &UdpSocket,
+    plan: &DatagramSendPlan,
+) -> (SenderReport, ReceiverReport) {
+    let expectation = ReceiverConfig::new(TOKEN, 1, plan.rate, Span::from_secs(60));
     let prepared = prepare(far, &expectation).unwrap();
     std::thread::scope(|scope| {
-        let receiving = scope.spawn(|| receive(far, prepared, &expectation, &Progress::new()));
-        let sent = send(near, plan, &Progress::new()).unwrap();
-        assert!(sent.broke.is_none(), "{sent:?}");
+        let receiving =
+            scope.spawn(|| receive(far, prepared, &expectation, &DatagramProgress::new()));
+        let sent = send(near, plan, &DatagramProgress::new()).unwrap();
+        assert!(sent.error.is_none(), "{sent:?}");
         (sent.report, receiving.join().unwrap().unwrap())
     })
 }
@@ -61,11 +69,11 @@ fn a_rate_that_loopback_carries_loses_nothing_in_either_family_at_any_batch() {
         assert_eq!((sent.count, sent.refused), (planned, 0), "{context}");
         assert_eq!((came.tally.unique, came.tally.lost), (planned, 0), "{context}");
         assert_eq!((came.tally.duplicates, came.tally.reordered, came.foreign), (0, 0, 0));
-        assert_eq!((came.count, came.ending), (Some(planned), Ending::Complete));
+        assert_eq!((came.count, came.ending), (Some(planned), ReceiveEnding::Complete));
         assert_eq!(came.bytes, planned * u64::try_from(bytes).unwrap());
         assert!(sent.end_heard, "{context}");
         assert!(came.trace.least.unwrap().transit_ns > 0, "one clock: no time runs backwards");
-        assert_eq!(Located::new(&sent, &came).lost, 0);
+        assert_eq!(LossByLocation::new(&sent, &came).lost, 0);
     }
 }
 
@@ -73,9 +81,9 @@ fn a_rate_that_loopback_carries_loses_nothing_in_either_family_at_any_batch() {
 fn what_is_sent_faster_than_it_is_read_is_lost_in_the_receivers_buffer_and_nowhere_else() {
     let (near, far) = (socket("127.0.0.1:0"), socket("127.0.0.1:0"));
     near.connect(far.local_addr().unwrap()).unwrap();
-    let plan = Plan { segmentation: false, ..plan(64, None, 200) };
+    let plan = DatagramSendPlan { segmentation: false, ..plan(64, None, 200) };
     let (sent, came) = stream(&near, &far, &plan);
-    let located = Located::new(&sent, &came);
+    let located = LossByLocation::new(&sent, &came);
     assert!(sent.count > 0 && sent.planned.is_none());
     assert_eq!(located.lost + came.tally.unique, sent.count);
     assert_eq!((located.path, located.sender_queue), (0, 0), "{located:?}");
@@ -84,7 +92,7 @@ fn what_is_sent_faster_than_it_is_read_is_lost_in_the_receivers_buffer_and_nowhe
 
 /// What the relay did.
 #[derive(Debug, Default)]
-struct Deeds {
+struct RelayActions {
     dropped: u64,
     doubled: u64,
     swapped: u64,
@@ -92,8 +100,8 @@ struct Deeds {
 
 /// Passes on what comes to `relay` to `far`: drops every tenth, doubles every seventh, and swaps every
 /// thirteenth with the next. Answers go back.
-fn pass_on(relay: &UdpSocket, far: &UdpSocket, stop: &AtomicBool) -> Deeds {
-    let (mut deeds, mut held, mut near) = (Deeds::default(), None::<Vec<u8>>, None);
+fn pass_on(relay: &UdpSocket, far: &UdpSocket, stop: &AtomicBool) -> RelayActions {
+    let (mut deeds, mut held, mut near) = (RelayActions::default(), None::<Vec<u8>>, None);
     let out = socket("127.0.0.1:0");
     out.connect(far.local_addr().unwrap()).unwrap();
     out.set_nonblocking(true).unwrap();
@@ -106,8 +114,8 @@ fn pass_on(relay: &UdpSocket, far: &UdpSocket, stop: &AtomicBool) -> Deeds {
         let Ok((len, from)) = relay.recv_from(&mut buffer) else { continue };
         near = Some(from);
         let bytes = &buffer[..len];
-        let header = Header::read(&TOKEN, bytes).unwrap();
-        if header.kind != Kind::Data {
+        let header = TestDatagramHeader::read(&TOKEN, bytes).unwrap();
+        if header.kind != TestDatagramKind::Data {
             held.take().map_or(Ok(0), |held: Vec<u8>| out.send(&held)).unwrap();
             out.send(bytes).unwrap();
             continue;
@@ -147,9 +155,9 @@ fn a_relay_that_drops_doubles_and_swaps_is_told_exactly() {
     assert_eq!((tally.lost, tally.duplicates), (deeds.dropped, deeds.doubled), "{came:?}");
     assert_eq!((tally.reordered, tally.beyond_window), (deeds.swapped, 0));
     assert_eq!((tally.loss_runs, tally.loss_run_max), (deeds.dropped, 1));
-    let located = Located::new(&sent, &came);
+    let located = LossByLocation::new(&sent, &came);
     assert_eq!((located.lost, located.path), (deeds.dropped, deeds.dropped));
-    assert_eq!(came.ending, Ending::Grace);
+    assert_eq!(came.ending, ReceiveEnding::Grace);
 }
 
 #[test]
@@ -164,7 +172,7 @@ fn what_the_senders_queue_dropped_later_is_not_lost_on_the_path() {
         [(None, (10, 85)), (Some(10), (10, 85)), (Some(70), (70, 25)), (Some(1_000), (95, 0))]
     {
         sent.queue_dropped = grew;
-        let located = Located::new(&sent, &came);
+        let located = LossByLocation::new(&sent, &came);
         assert_eq!((located.sender_queue, located.path), places, "{grew:?}");
         assert_eq!((located.lost, located.receiver_buffer), (100, 5));
     }
@@ -175,8 +183,10 @@ fn a_port_that_nobody_listens_on_ends_the_stream_with_its_name_and_what_was_sent
     let near = socket("127.0.0.1:0");
     let closed = socket("127.0.0.1:0").local_addr().unwrap();
     near.connect(closed).unwrap();
-    let sent = send(&near, &plan(100, Some(10), 5000), &Progress::new()).unwrap();
-    let Some(SendError::Unreachable { sent: count }) = sent.broke else { panic!("{sent:?}") };
+    let sent = send(&near, &plan(100, Some(10), 5000), &DatagramProgress::new()).unwrap();
+    let Some(DatagramSendError::Unreachable { sent: count }) = sent.error else {
+        panic!("{sent:?}")
+    };
     let report = sent.report;
     assert!(count > 0 && report.count == count && report.count < report.planned.unwrap());
     assert!(report.cut_short && !report.end_heard && report.unreachable >= 64, "{report:?}");
@@ -186,26 +196,27 @@ fn a_port_that_nobody_listens_on_ends_the_stream_with_its_name_and_what_was_sent
 fn lengths_that_udp_does_not_carry_are_refused_before_anything_is_sent() {
     let near = socket("127.0.0.1:0");
     for bytes in [0, 39, 65_508] {
-        let outcome = send(&near, &plan(bytes, Some(1), 10), &Progress::new());
-        assert!(matches!(outcome, Err(SendError::Length { .. })), "{outcome:?}");
+        let outcome = send(&near, &plan(bytes, Some(1), 10), &DatagramProgress::new());
+        assert!(matches!(outcome, Err(DatagramSendError::Length { .. })), "{outcome:?}");
     }
 }
 
 #[test]
-fn strangers_and_other_streams_are_counted_apart_and_answered_nothing() {
+fn foreign_datagrams_are_counted_and_not_answered() {
     let (near, far) = (socket("127.0.0.1:0"), socket("127.0.0.1:0"));
     near.connect(far.local_addr().unwrap()).unwrap();
-    let stranger = socket("127.0.0.1:0");
-    stranger.connect(far.local_addr().unwrap()).unwrap();
-    let end = |token: &Token| Header::of(Kind::End, 1, 0, 0).to_bytes(token);
-    stranger.send(&end(b"another token...")).unwrap();
-    stranger.send(&[0; 3]).unwrap();
-    let other_stream = Header::of(Kind::Data, 2, 0, 0).to_bytes(&TOKEN);
-    stranger.send(&other_stream).unwrap();
+    let unknown_client = socket("127.0.0.1:0");
+    unknown_client.connect(far.local_addr().unwrap()).unwrap();
+    let end =
+        |token: &TokenBytes| TestDatagramHeader::of(TestDatagramKind::End, 1, 0, 0).to_bytes(token);
+    unknown_client.send(&end(b"another token...")).unwrap();
+    unknown_client.send(&[0; 3]).unwrap();
+    let other_stream = TestDatagramHeader::of(TestDatagramKind::Data, 2, 0, 0).to_bytes(&TOKEN);
+    unknown_client.send(&other_stream).unwrap();
     let (sent, came) = stream(&near, &far, &plan(100, Some(1), 100));
     assert_eq!((came.foreign, came.tally.unique), (3, sent.count));
-    stranger.set_nonblocking(true).unwrap();
-    let silence = stranger.recv(&mut [0; 64]).unwrap_err();
+    unknown_client.set_nonblocking(true).unwrap();
+    let silence = unknown_client.recv(&mut [0; 64]).unwrap_err();
     assert_eq!(silence.kind(), io::ErrorKind::WouldBlock);
 }
 
@@ -214,13 +225,15 @@ fn a_sender_that_vanishes_leaves_a_report_of_what_came() {
     let (near, far) = (socket("127.0.0.1:0"), socket("127.0.0.1:0"));
     near.connect(far.local_addr().unwrap()).unwrap();
     for sequence in [0, 1, 4] {
-        near.send(&Header::of(Kind::Data, 1, sequence, 0).to_bytes(&TOKEN)).unwrap();
+        near.send(&TestDatagramHeader::of(TestDatagramKind::Data, 1, sequence, 0).to_bytes(&TOKEN))
+            .unwrap();
     }
     let idle = Span::from_ms(50);
-    let expectation = Expectation { idle, ..Expectation::new(TOKEN, 1, None, Span::from_secs(60)) };
+    let expectation =
+        ReceiverConfig { idle, ..ReceiverConfig::new(TOKEN, 1, None, Span::from_secs(60)) };
     let prepared = prepare(&far, &expectation).unwrap();
-    let came = receive(&far, prepared, &expectation, &Progress::new()).unwrap();
-    assert_eq!((came.ending, came.count), (Ending::Idle, None));
+    let came = receive(&far, prepared, &expectation, &DatagramProgress::new()).unwrap();
+    assert_eq!((came.ending, came.count), (ReceiveEnding::Idle, None));
     assert_eq!((came.tally.unique, came.tally.lost), (3, 2));
 }
 
@@ -229,9 +242,10 @@ fn what_comes_after_a_long_silence_is_counted_while_the_sender_is_to_send() {
     let (near, far) = (socket("127.0.0.1:0"), socket("127.0.0.1:0"));
     near.connect(far.local_addr().unwrap()).unwrap();
     let idle = Span::from_ns(1);
-    let expectation = Expectation { idle, ..Expectation::new(TOKEN, 1, None, Span::from_secs(60)) };
+    let expectation =
+        ReceiverConfig { idle, ..ReceiverConfig::new(TOKEN, 1, None, Span::from_secs(60)) };
     let prepared = prepare(&far, &expectation).unwrap();
-    let progress = Progress::new();
+    let progress = DatagramProgress::new();
     // Asked once in each silence.
     let silences = AtomicU64::new(0);
     let due_ns = || {
@@ -239,7 +253,7 @@ fn what_comes_after_a_long_silence_is_counted_while_the_sender_is_to_send() {
         (asked > 2).then_some(u64::MAX)
     };
     let say = |kind, sequence, count| {
-        near.send(&Header::of(kind, 1, sequence, count).to_bytes(&TOKEN)).unwrap();
+        near.send(&TestDatagramHeader::of(kind, 1, sequence, count).to_bytes(&TOKEN)).unwrap();
     };
     let came = std::thread::scope(|scope| {
         let receiving =
@@ -250,22 +264,22 @@ fn what_comes_after_a_long_silence_is_counted_while_the_sender_is_to_send() {
             }
         };
         silence(5);
-        say(Kind::Data, 0, 0);
+        say(TestDatagramKind::Data, 0, 0);
         silence(silences.load(Ordering::Relaxed) + 5);
-        say(Kind::Data, 1, 0);
-        say(Kind::End, 0, 2);
+        say(TestDatagramKind::Data, 1, 0);
+        say(TestDatagramKind::End, 0, 2);
         receiving.join().unwrap().unwrap()
     });
-    assert_eq!((came.ending, came.tally.unique, came.count), (Ending::Complete, 2, Some(2)));
+    assert_eq!((came.ending, came.tally.unique, came.count), (ReceiveEnding::Complete, 2, Some(2)));
 }
 
 #[test]
 fn both_sides_stop_when_told_to() {
     let (near, far) = (socket("127.0.0.1:0"), socket("127.0.0.1:0"));
     near.connect(far.local_addr().unwrap()).unwrap();
-    let expectation = Expectation::new(TOKEN, 1, None, Span::from_secs(60));
+    let expectation = ReceiverConfig::new(TOKEN, 1, None, Span::from_secs(60));
     let prepared = prepare(&far, &expectation).unwrap();
-    let (sending, receiving) = (Progress::new(), Progress::new());
+    let (sending, receiving) = (DatagramProgress::new(), DatagramProgress::new());
     std::thread::scope(|scope| {
         let came = scope.spawn(|| receive(&far, prepared, &expectation, &receiving));
         let sent = scope.spawn(|| send(&near, &plan(100, Some(1), 60_000), &sending));
@@ -276,9 +290,9 @@ fn both_sides_stop_when_told_to() {
         let sent = sent.join().unwrap().unwrap().report;
         assert!(sent.cut_short && sent.count < sent.planned.unwrap());
         let came = came.join().unwrap().unwrap();
-        assert_eq!((came.ending, came.tally.unique), (Ending::Complete, sent.count));
+        assert_eq!((came.ending, came.tally.unique), (ReceiveEnding::Complete, sent.count));
         receiving.stop.store(true, Ordering::Relaxed);
         let stopped = receive(&far, prepared, &expectation, &receiving).unwrap();
-        assert_eq!(stopped.ending, Ending::Stopped);
+        assert_eq!(stopped.ending, ReceiveEnding::Stopped);
     });
 }

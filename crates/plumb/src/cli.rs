@@ -1,50 +1,41 @@
 //! The command line: one file a subcommand, beside this one.
 //!
 //! Results go to standard output, everything said to people while working goes to standard error.
-//! With `--json` standard output is exactly one JSON document. Left out: measuring
-//! (`crate::run`) and drawing (`plumb-report`).
+//! With `--json` standard output is exactly one JSON document.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use plumb_host::harness;
-use plumb_net::agent::addresses;
+use plumb_remote::address;
 
-use crate::mirror;
+use crate::VERSION;
 use crate::net::web;
-use crate::problem::{Exit, Problem};
-use output::{Failure, Output};
+use crate::problem::{ExitReason, Problem};
+use output::{CliOutput, CommandError};
+use plumb_experiments::mirror;
 
 pub mod agent;
 pub mod compare;
-pub mod completions;
 pub mod doctor;
 pub mod explain;
 pub mod export;
-pub mod help;
 pub mod import;
 pub mod iperf3;
-pub mod keys;
-pub mod ladder;
 pub mod link;
 pub mod list;
-pub mod man;
 pub mod net;
 pub mod output;
-pub mod progress;
-pub mod report;
-pub mod rerun;
+mod progress;
+pub mod reference;
 pub mod run;
-pub mod runs;
 pub mod selftest;
-pub mod show;
 pub mod stack;
+pub mod stamp;
 pub mod store;
-pub mod stored;
-pub mod study;
-pub mod variants;
+pub mod stored_runs;
 
 /// Measures what it costs one program to talk to another, on this machine or on another.
 #[derive(Debug, Parser)]
@@ -56,23 +47,20 @@ pub mod variants;
     after_help = "Examples:
   plumb                                  the ladder: every boundary of this machine, in 20 s
   plumb run latency.local --quick        one experiment
-  plumb net user@host                    what is between this host and another
+  plumb net user@host                    the network between this host and another
   plumb compare last~1 last              is today slower than yesterday?
-  plumb report last -o ladder.html       one page to show around
+  plumb report last -o ladder.html       one self-contained page
   plumb help method                      why the numbers can be trusted
 
-Exit codes: 0 fine, 1 slower or a failed check, 2 usage or bad input, 3 inconclusive,
-4 trouble while measuring or with the store, 130 interrupted."
+Exit codes: 0 success, 1 slower, or a check failed, 2 usage or bad input, 3 inconclusive,
+4 a measurement or the store failed, 130 interrupted."
 )]
 pub struct Cli {
     #[command(flatten)]
-    global: Global,
+    global: GlobalOptions,
     #[command(subcommand)]
-    command: Option<Command>,
+    command: Option<CliCommand>,
 }
-
-/// Version and commit of this program.
-pub const VERSION: &str = env!("PLUMB_CODE_VERSION");
 
 /// What every subcommand takes.
 #[expect(
@@ -80,24 +68,24 @@ pub const VERSION: &str = env!("PLUMB_CODE_VERSION");
     reason = "each is a switch of its own on the command line"
 )]
 #[derive(Clone, Debug, Default, Args)]
-pub struct Global {
+pub struct GlobalOptions {
     /// The store: one file with every run in it [default: $PLUMB_STORE, or the XDG data directory]
     #[arg(long, global = true, value_name = "FILE", help_heading = "Everywhere")]
     pub store: Option<PathBuf>,
     /// Print exactly one JSON document on standard output
     #[arg(long, global = true, help_heading = "Everywhere")]
     pub json: bool,
-    /// Whether to colour
+    /// When to color the output
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
     #[arg(help_heading = "Everywhere")]
     pub color: ColorChoice,
     /// Draw with ASCII characters only
     #[arg(long, global = true, help_heading = "Everywhere")]
     pub ascii: bool,
-    /// Say nothing on standard error but errors
+    /// Print only errors on standard error
     #[arg(long, short, global = true, help_heading = "Everywhere")]
     pub quiet: bool,
-    /// Draw no progress bar
+    /// No progress bar
     #[arg(long, global = true, help_heading = "Everywhere")]
     pub no_progress: bool,
 }
@@ -115,37 +103,37 @@ pub enum ColorChoice {
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
-    Ladder(ladder::Ladder),
-    Doctor(doctor::Doctor),
-    List(list::List),
-    Run(run::Run),
-    Rerun(rerun::Rerun),
-    Runs(runs::Runs),
-    Study(study::Study),
-    Selftest(selftest::Selftest),
-    Show(show::Show),
-    Stack(stack::Stack),
-    Link(Box<link::Link>),
-    Net(Box<net::Net>),
-    Agent(agent::Agent),
-    Explain(explain::Explain),
-    Compare(compare::Compare),
-    Ab(variants::Ab),
-    Report(report::Report),
-    Export(export::Export),
-    Import(import::Import),
+enum CliCommand {
+    Ladder(run::LadderCommand),
+    Doctor(doctor::DoctorCommand),
+    List(list::ListCommand),
+    Run(run::RunCommand),
+    Rerun(run::RerunCommand),
+    Runs(stored_runs::RunsCommand),
+    Study(run::StudyCommand),
+    Selftest(selftest::SelftestCommand),
+    Show(stored_runs::ShowCommand),
+    Stack(stack::StackCommand),
+    Link(Box<link::LinkCommand>),
+    Net(Box<net::NetCommand>),
+    Agent(agent::AgentCommand),
+    Explain(explain::ExplainCommand),
+    Compare(compare::CompareCommand),
+    Ab(compare::AbCommand),
+    Report(stored_runs::ReportCommand),
+    Export(export::ExportCommand),
+    Import(import::ImportCommand),
     Store(store::StoreCommand),
-    Help(help::Help),
-    Completions(completions::Completions),
-    Man(man::Man),
+    Help(reference::HelpCommand),
+    Completions(reference::CompletionsCommand),
+    Man(reference::ManCommand),
     #[command(hide = true, name = "net-iperf3")]
-    NetIperf3(Box<iperf3::client::Client>),
+    NetIperf3(Box<iperf3::client::Iperf3ClientCommand>),
     #[command(hide = true, name = "agent-iperf3")]
-    AgentIperf3(iperf3::server::Agent),
+    AgentIperf3(iperf3::server::Iperf3ServerCommand),
 }
 
-impl Command {
+impl CliCommand {
     /// Whether `--json` has no meaning for it.
     const fn is_text_only(&self) -> bool {
         match self {
@@ -161,49 +149,112 @@ pub fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     // The two sides of a launch: started by plumb itself, spoken to through pipes.
     match arguments.get(1).and_then(|word| word.to_str()) {
-        Some("__worker") => return ExitCode::from(harness::worker::main(web::fetch)),
-        Some("__peer") => return ExitCode::from(harness::peer::main()),
-        Some("__mirror") => return ExitCode::from(harness::mirror::peer::main(mirror::open)),
-        Some("__outside") => return link::outside(arguments.get(2)),
-        Some("__source") => return ExitCode::from(harness::streams::source::main()),
-        Some(harness::visits::WORD) => return ExitCode::from(harness::visits::main(web::serve)),
-        Some(harness::steward::WORD) => {
-            return ExitCode::from(harness::steward::main(VERSION, addresses::of_this_host));
+        Some("__worker") => return ExitCode::from(plumb_harness::worker::main(web::fetch)),
+        Some("__peer") => return ExitCode::from(plumb_harness::peer::main()),
+        Some("__mirror") => {
+            return ExitCode::from(plumb_harness::mirror::mirror_process::main(mirror::open));
         }
-        Some("__share") => return ExitCode::from(harness::streams::share::main()),
-        Some("__link") => return ExitCode::from(harness::remote::emulator::main()),
+        Some("__outside") => return link::run_gateway_helper(arguments.get(2)),
+        Some("__source") => return ExitCode::from(plumb_harness::streams::sender::main()),
+        Some(plumb_harness::page_load::SUBCOMMAND) => {
+            return ExitCode::from(plumb_harness::page_load::main(web::serve));
+        }
+        Some(plumb_harness::supervisor::SUBCOMMAND) => {
+            return ExitCode::from(plumb_harness::supervisor::main(
+                VERSION,
+                address::host_addresses,
+            ));
+        }
+        Some("__share") => return ExitCode::from(plumb_harness::streams::cpu_load::main()),
+        Some("__link") => {
+            return ExitCode::from(plumb_harness::launch_network::emulator_process::main());
+        }
         _ => {}
     }
     report_panics();
-    std::panic::catch_unwind(|| run_words(arguments))
-        .unwrap_or_else(|_| ExitCode::from(Exit::Trouble.code()))
+    plumb_experiments::list::install_pages();
+    std::panic::catch_unwind(|| run_arguments(arguments))
+        .unwrap_or_else(|_| ExitCode::from(ExitReason::Failure.code()))
 }
 
-fn run_words(arguments: Vec<OsString>) -> ExitCode {
-    let cli = match Cli::try_parse_from(iperf3::choose(arguments)) {
+fn run_arguments(arguments: Vec<OsString>) -> ExitCode {
+    let arguments = iperf3::select_subcommand(arguments);
+    let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
         Err(error) => {
+            if let Some(problem) = renamed_option(&error, &arguments) {
+                let global = GlobalOptions::default();
+                CliOutput::from_environment(&global).print_problem(&problem);
+                return ExitCode::from(problem.exit.code());
+            }
             // Help and version come this way too; a reader that has gone away is no failure.
             error.print().ok();
             let is_help = !error.use_stderr();
-            return ExitCode::from(if is_help { Exit::Fine } else { Exit::Usage }.code());
+            return ExitCode::from(
+                if is_help { ExitReason::Success } else { ExitReason::Usage }.code(),
+            );
         }
     };
-    let output = Output::of_process(&cli.global);
+    let output = CliOutput::from_environment(&cli.global);
     let exit = match dispatch(cli, &output) {
         Ok(exit) => exit,
-        Err(Failure::Closed) => Exit::Fine,
-        Err(Failure::Problem(problem)) => {
-            output.complain(&problem);
+        Err(CommandError::StdoutClosed) => ExitReason::Success,
+        Err(CommandError::Problem(problem)) => {
+            output.print_problem(&problem);
             problem.exit
         }
     };
     ExitCode::from(exit.code())
 }
 
-fn dispatch(cli: Cli, output: &Output) -> Result<Exit, Failure> {
+/// Options that were renamed: the command, the old name and the new one.
+const RENAMED_OPTIONS: [(&str, &str, &str); 22] = [
+    ("net", "--seat", "--cpu-placement"),
+    ("net", "--block", "--length"),
+    ("net", "--drain", "--drain-timeout"),
+    ("net", "--rounds", "--repeat"),
+    ("net", "--exchange", "--request-response"),
+    ("net", "--connect-each", "--connect-per-request"),
+    ("net", "--per-second", "--request-rate"),
+    ("net", "--http-ways", "--http-modes"),
+    ("net", "--pin", "--cert-fingerprint"),
+    ("net", "--spacing", "--interval"),
+    ("net", "--lasting", "--time"),
+    ("net-iperf3", "--blocks", "--blockcount"),
+    ("agent", "--rate-max", "--max-bitrate"),
+    ("agent", "--duration-max", "--max-time"),
+    ("agent", "--streams-max", "--max-streams"),
+    ("agent", "--peers", "--max-clients"),
+    ("agent", "--tests", "--max-tests"),
+    ("agent", "--answers-max", "--max-rate-per-client"),
+    ("agent", "--answers-total", "--max-rate"),
+    ("agent-iperf3", "--tests", "--max-tests"),
+    ("stack send", "--give-up", "--max-consecutive-losses"),
+    ("stack lab", "--neighbours", "--neighbors"),
+];
+
+/// What to say of an option that is unknown because it was renamed.
+fn renamed_option(error: &clap::Error, arguments: &[OsString]) -> Option<Problem> {
+    let (ErrorKind::UnknownArgument, ContextValue::String(given)) =
+        (error.kind(), error.get(ContextKind::InvalidArg)?)
+    else {
+        return None;
+    };
+    let given = given.split('=').next().unwrap_or(given);
+    let is_of =
+        |command: &str| command.split(' ').all(|word| arguments.iter().any(|it| it == word));
+    let (_, old, new) =
+        RENAMED_OPTIONS.iter().find(|(command, old, _)| given == *old && is_of(command))?;
+    Some(
+        Problem::usage(format!("there is no option '{old}' any more"))
+            .because("it was renamed")
+            .fix(format!("write {new}")),
+    )
+}
+
+fn dispatch(cli: Cli, output: &CliOutput) -> Result<ExitReason, CommandError> {
     let global = &cli.global;
-    let command = cli.command.unwrap_or_else(|| Command::Ladder(ladder::Ladder::default()));
+    let command = cli.command.unwrap_or_else(|| CliCommand::Ladder(run::LadderCommand::default()));
     if output.json && command.is_text_only() {
         return Err(Problem::usage("this command has no document to print")
             .because("what it prints is text for people or for a shell")
@@ -211,31 +262,31 @@ fn dispatch(cli: Cli, output: &Output) -> Result<Exit, Failure> {
             .into());
     }
     match command {
-        Command::Ladder(command) => command.perform(global, output),
-        Command::Doctor(command) => command.perform(global, output),
-        Command::List(command) => command.perform(output),
-        Command::Run(command) => command.perform(global, output),
-        Command::Rerun(command) => command.perform(global, output),
-        Command::Runs(command) => command.perform(global, output),
-        Command::Study(command) => command.perform(global, output),
-        Command::Selftest(command) => command.perform(output),
-        Command::Show(command) => command.perform(global, output),
-        Command::Stack(command) => command.perform(global, output),
-        Command::Link(command) => command.perform(output),
-        Command::Net(command) => command.perform(global, output),
-        Command::Agent(command) => command.perform(output),
-        Command::Explain(command) => command.perform(global, output),
-        Command::Compare(command) => command.perform(global, output),
-        Command::Ab(command) => command.perform(global, output),
-        Command::Report(command) => command.perform(global, output),
-        Command::Export(command) => command.perform(global, output),
-        Command::Import(command) => command.perform(global, output),
-        Command::Store(command) => command.perform(global, output),
-        Command::Help(command) => command.perform(output),
-        Command::Completions(command) => command.perform(output),
-        Command::Man(command) => command.perform(output),
-        Command::NetIperf3(command) => command.perform(output),
-        Command::AgentIperf3(command) => command.perform(output),
+        CliCommand::Ladder(command) => command.perform(global, output),
+        CliCommand::Doctor(command) => command.perform(global, output),
+        CliCommand::List(command) => command.perform(output),
+        CliCommand::Run(command) => command.perform(global, output),
+        CliCommand::Rerun(command) => command.perform(global, output),
+        CliCommand::Runs(command) => command.perform(global, output),
+        CliCommand::Study(command) => command.perform(global, output),
+        CliCommand::Selftest(command) => command.perform(output),
+        CliCommand::Show(command) => command.perform(global, output),
+        CliCommand::Stack(command) => command.perform(global, output),
+        CliCommand::Link(command) => command.perform(output),
+        CliCommand::Net(command) => command.perform(global, output),
+        CliCommand::Agent(command) => command.perform(output),
+        CliCommand::Explain(command) => command.perform(global, output),
+        CliCommand::Compare(command) => command.perform(global, output),
+        CliCommand::Ab(command) => command.perform(global, output),
+        CliCommand::Report(command) => command.perform(global, output),
+        CliCommand::Export(command) => command.perform(global, output),
+        CliCommand::Import(command) => command.perform(global, output),
+        CliCommand::Store(command) => command.perform(global, output),
+        CliCommand::Help(command) => command.perform(output),
+        CliCommand::Completions(command) => command.perform(output),
+        CliCommand::Man(command) => command.perform(output),
+        CliCommand::NetIperf3(command) => command.perform(output),
+        CliCommand::AgentIperf3(command) => command.perform(output),
     }
 }
 
@@ -245,7 +296,7 @@ fn report_panics() {
         let place = panic.location().map_or_else(String::new, |at| format!(" at {at}"));
         let what = panic.payload_as_str().unwrap_or("no message");
         output::stderr_line(
-            &Problem::trouble(format!("plumb has a bug: {what}{place}"))
+            &Problem::failure(format!("plumb has a bug: {what}{place}"))
                 .because("something happened that its authors held to be impossible")
                 .fix(format!("report it with the command you typed and 'plumb {VERSION}'"))
                 .to_string(),
@@ -262,5 +313,25 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_renamed_option_names_its_new_name() {
+        for (command, old, new) in RENAMED_OPTIONS {
+            let cli = Cli::command();
+            let mut found = &cli;
+            let words = ["plumb"].into_iter().chain(command.split(' '));
+            let words: Vec<OsString> = words.chain([old]).map(OsString::from).collect();
+            for word in command.split(' ') {
+                found = found.find_subcommand(word).unwrap_or_else(|| panic!("{command}"));
+            }
+            let is_known = |name: &str| {
+                found.get_arguments().any(|it| it.get_long() == name.strip_prefix("--"))
+            };
+            assert!(is_known(new) && !is_known(old), "{command} {old} {new}");
+            let error = Cli::try_parse_from(&words).unwrap_err();
+            let problem = renamed_option(&error, &words).map(|problem| problem.to_string());
+            assert!(problem.is_some_and(|text| text.contains(new)), "{command} {old}: {error}");
+        }
     }
 }

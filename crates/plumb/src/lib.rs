@@ -1,16 +1,14 @@
-//! plumb: experiments, plans, the run loop and the command line.
+//! plumb: the command line, measurements between hosts, links and the user-level stack.
 //!
 //! The binary is a few lines around [`cli::main`]; everything is here so that tests can reach it.
 #![forbid(unsafe_code)]
 
 pub mod cli;
-pub mod experiment;
 pub mod link;
-pub mod mirror;
 pub mod net;
-pub mod plan;
 pub mod problem;
 pub mod recording;
-pub mod run;
-pub mod selftest;
 pub mod stack;
+
+/// Version and commit of this program.
+pub const VERSION: &str = env!("PLUMB_CODE_VERSION");

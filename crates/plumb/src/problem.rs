@@ -1,38 +1,40 @@
 //! What a user is told when something goes wrong: what happened, why, and how to fix it.
 //!
-//! Every error of every crate becomes a [`Problem`] before it reaches `main`. Left out: printing,
-//! which is `crate::cli`'s.
+//! Every error of every crate becomes a [`Problem`] before it reaches `main`.
 
 use std::fmt;
 
+pub use plumb_experiments::error::nearest;
+use plumb_experiments::error::{ErrorKind, ExperimentError};
+
 /// How the program ends, as the shell sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Exit {
+pub enum ExitReason {
     /// All went well; of a comparison: no cell is slower.
-    Fine,
+    Success,
     /// A comparison found a slower cell, or a check failed.
-    Slower,
+    CheckFailed,
     /// The request itself cannot be met: usage, a bad plan, an unreadable file.
     Usage,
     /// A comparison could not decide.
     Inconclusive,
     /// Trouble while measuring, or with the store.
-    Trouble,
+    Failure,
     /// The user stopped it.
     Interrupted,
     /// As a command that plumb ran for the user did.
     Command(u8),
 }
 
-impl Exit {
+impl ExitReason {
     /// The number given to the shell.
     pub const fn code(self) -> u8 {
         match self {
-            Self::Fine => 0,
-            Self::Slower => 1,
+            Self::Success => 0,
+            Self::CheckFailed => 1,
             Self::Usage => 2,
             Self::Inconclusive => 3,
-            Self::Trouble => 4,
+            Self::Failure => 4,
             Self::Interrupted => 130,
             Self::Command(code) => code,
         }
@@ -49,23 +51,23 @@ pub struct Problem {
     /// What to do about it, with the exact command where there is one.
     pub fix: Option<String>,
     /// How the program ends because of it.
-    pub exit: Exit,
+    pub exit: ExitReason,
 }
 
 impl Problem {
     /// A request that cannot be met as it stands.
     pub fn usage(what: impl Into<String>) -> Self {
-        Self { what: what.into(), why: None, fix: None, exit: Exit::Usage }
+        Self { what: what.into(), why: None, fix: None, exit: ExitReason::Usage }
     }
 
     /// Trouble while measuring, or with the store.
-    pub fn trouble(what: impl Into<String>) -> Self {
-        Self { exit: Exit::Trouble, ..Self::usage(what) }
+    pub fn failure(what: impl Into<String>) -> Self {
+        Self { exit: ExitReason::Failure, ..Self::usage(what) }
     }
 
     /// A message of another crate, which says what happened before its first semicolon and what to
     /// do about it after.
-    pub fn from_message(message: &str, exit: Exit) -> Self {
+    pub fn from_message(message: &str, exit: ExitReason) -> Self {
         let (what, rest) = message.split_once("; ").map_or((message, None), |(a, b)| (a, Some(b)));
         Self { what: what.to_owned(), why: None, fix: rest.map(str::to_owned), exit }
     }
@@ -96,6 +98,17 @@ impl Problem {
     }
 }
 
+impl From<ExperimentError> for Problem {
+    fn from(error: ExperimentError) -> Self {
+        let exit = match error.kind {
+            ErrorKind::Usage => ExitReason::Usage,
+            ErrorKind::Failure => ExitReason::Failure,
+            ErrorKind::Interrupted => ExitReason::Interrupted,
+        };
+        Self { what: error.what, why: error.why, fix: error.fix, exit }
+    }
+}
+
 impl std::error::Error for Problem {}
 
 impl fmt::Display for Problem {
@@ -112,44 +125,9 @@ impl fmt::Display for Problem {
     }
 }
 
-/// The known name that `text` was most likely meant to be.
-///
-/// Case is ignored; up to a third of the letters may be wrong, dropped, added or swapped
-/// (Damerau–Levenshtein distance). The first word of a dotted name stands for the whole of it.
-pub fn nearest<'a>(text: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let text = text.to_lowercase();
-    let allowed = (text.chars().count() / 3).max(2);
-    let distance = |name: &str| {
-        let name = name.to_lowercase();
-        let whole = strsim::damerau_levenshtein(&text, &name);
-        let first = name.split_once('.').map(|(first, _)| 1 + distance_if_long(&text, first));
-        first.map_or(whole, |first| whole.min(first))
-    };
-    known
-        .into_iter()
-        .map(|name| (distance(name), name))
-        .filter(|(distance, name)| *distance <= allowed && *distance < name.chars().count())
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, name)| name)
-}
-
-/// The distance to a word that is long enough to be recognised by itself.
-fn distance_if_long(text: &str, word: &str) -> usize {
-    if word.len() < 4 { usize::MAX - 1 } else { strsim::damerau_levenshtein(text, word) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_misspelt_name_finds_its_neighbour_and_a_strange_one_finds_none() {
-        let known = ["latency.local", "throughput.local", "tcp.options"];
-        assert_eq!(nearest("latancy.lokal", known), Some("latency.local"));
-        assert_eq!(nearest("tcp.optoins", known), Some("tcp.options"));
-        assert_eq!(nearest("latncy", known), Some("latency.local"));
-        assert_eq!(nearest("zebra", known), None);
-    }
 
     #[test]
     fn a_problem_reads_as_what_why_and_fix() {

@@ -1,13 +1,11 @@
 //! Recordings of packets: made in the place of an old file, but never of one that the command reads.
-//!
-//! Left out: what is recorded, and how (`plumb_host::device::record`).
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use plumb_host::clock::Timeline;
-use plumb_host::device::Device;
-use plumb_host::device::record::{Recorder, What};
+use plumb_clock::InstantClock;
+use plumb_netdev::device::Device;
+use plumb_netdev::device::recording::{RecordedDirections, RecordingDevice};
 
 use crate::problem::Problem;
 
@@ -20,10 +18,10 @@ pub fn recorded<'a, D: Device>(
     device: D,
     path: &Path,
     taken: impl IntoIterator<Item = &'a Path>,
-    timeline: Timeline,
-) -> Result<Recorder<D>, Problem> {
-    check_apart("recording", path, taken)?;
-    Recorder::new(device, path, What::Both, timeline).map_err(|error| {
+    timeline: InstantClock,
+) -> Result<RecordingDevice<D>, Problem> {
+    refuse_overwrite("recording", path, taken)?;
+    RecordingDevice::new(device, path, RecordedDirections::Both, timeline).map_err(|error| {
         Problem::usage(format!("cannot write the recording {}", path.display()))
             .because(error)
             .fix("name a file in a directory that exists and that you may write to")
@@ -34,7 +32,7 @@ pub fn recorded<'a, D: Device>(
 ///
 /// # Errors
 /// It would.
-pub fn check_apart<'a>(
+pub fn refuse_overwrite<'a>(
     what: &str,
     path: &Path,
     taken: impl IntoIterator<Item = &'a Path>,
@@ -64,16 +62,17 @@ mod tests {
     use std::fs;
     use std::path::PathBuf;
 
-    use plumb_host::clock::Stopwatch;
-    use plumb_host::device::Wait;
-    use plumb_host::device::memory;
-    use plumb_wire::medium::{Capabilities, Medium};
+    use plumb_clock::Stopwatch;
+    use plumb_netdev::device::DeviceWait;
+    use plumb_netdev::device::memory;
+    use plumb_wire::medium::{DeviceCapabilities, Medium};
 
     use super::*;
 
     fn record(path: &Path, taken: &[PathBuf]) -> Result<(), Problem> {
-        let device = memory::loopback(Capabilities::plain(Medium::Ethernet, 1_500), Wait::Spin);
-        let timeline = Timeline::begin(Stopwatch::new(None));
+        let device =
+            memory::loopback(DeviceCapabilities::plain(Medium::Ethernet, 1_500), DeviceWait::Spin);
+        let timeline = InstantClock::begin(Stopwatch::new(None));
         recorded(device, path, taken.iter().map(PathBuf::as_path), timeline).map(drop)
     }
 

@@ -6,20 +6,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::table::Table;
+use crate::table::TextTable;
 
 pub mod against_factor;
-pub mod against_routers;
 pub mod against_size;
-pub mod against_window;
-pub mod bars;
 pub mod breakdown;
 pub mod by_level;
-pub mod checksum;
-pub mod dots;
 pub mod drift;
 pub mod ladder;
-pub mod mtu;
 pub mod quantiles;
 mod scale;
 pub mod spread;
@@ -44,7 +38,7 @@ pub struct Figure {
     /// What is drawn, in drawing order.
     pub series: Vec<Series>,
     /// The numbers behind the marks.
-    pub table: Table,
+    pub table: TextTable,
 }
 
 /// One axis.
@@ -55,7 +49,7 @@ pub struct Axis {
     /// Unit of its values, by its stored name (`ns`, `B/s`, `B`, `count`, `share`).
     pub unit: String,
     /// How values become positions.
-    pub scale: Scale,
+    pub scale: AxisScale,
     /// Values that must be on the axis even if no mark is there: figures to be compared share them.
     pub include: Option<[f64; 2]>,
 }
@@ -63,7 +57,7 @@ pub struct Axis {
 /// How values become positions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Scale {
+pub enum AxisScale {
     /// Evenly.
     Linear,
     /// By their decimal logarithm.
@@ -84,17 +78,17 @@ pub struct Series {
     /// Palette slot; the marker's shape follows it, so colour is never the only difference.
     pub slot: u8,
     /// What is drawn.
-    pub marks: Marks,
+    pub marks: SeriesMarks,
 }
 
 /// What is drawn of a series.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Marks {
+pub enum SeriesMarks {
     /// Points with optional intervals.
     Points {
         /// The points, in the order in which a line would join them.
-        at: Vec<Point>,
+        at: Vec<FigurePoint>,
         /// Whether a line joins them: only where something between them would mean something.
         joined: bool,
     },
@@ -103,7 +97,7 @@ pub enum Marks {
     /// Bars from zero: x, height. Only sensible on a linear axis.
     Bars(Vec<[f64; 2]>),
     /// Horizontal boxes, one for each name of the vertical axis.
-    Boxes(Vec<Spread>),
+    Boxes(Vec<BoxPlot>),
     /// A staircase, such as an empirical distribution: x, y.
     Steps(Vec<[f64; 2]>),
     /// A dashed line through these points: what is expected or fitted, beside what was measured.
@@ -119,7 +113,7 @@ pub enum Marks {
 
 /// One point.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Point {
+pub struct FigurePoint {
     /// Horizontal value.
     pub x: f64,
     /// Vertical value.
@@ -132,7 +126,7 @@ pub struct Point {
 
 /// One box: where it stands and its five numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Spread {
+pub struct BoxPlot {
     /// Index of its name.
     pub at: f64,
     /// Where the whiskers end.
@@ -146,22 +140,23 @@ pub struct Spread {
 impl Axis {
     /// An axis of measured values: logarithmic for times and rates, linear for shares and counts.
     pub fn measured(label: &str, unit: &str) -> Self {
-        let scale = if matches!(unit, "ns" | "B/s" | "B") { Scale::Log10 } else { Scale::Linear };
+        let scale =
+            if matches!(unit, "ns" | "B/s" | "B") { AxisScale::Log10 } else { AxisScale::Linear };
         Self { label: label.to_owned(), unit: unit.to_owned(), scale, include: None }
     }
 
     /// An axis with a scale of one's choice.
-    pub fn with_scale(label: &str, unit: &str, scale: Scale) -> Self {
+    pub fn with_scale(label: &str, unit: &str, scale: AxisScale) -> Self {
         Self { label: label.to_owned(), unit: unit.to_owned(), scale, include: None }
     }
 
     /// An axis of names.
     pub fn names(label: &str, names: Vec<String>) -> Self {
-        Self::with_scale(label, "count", Scale::Names(names))
+        Self::with_scale(label, "count", AxisScale::Names(names))
     }
 }
 
-impl Point {
+impl FigurePoint {
     /// A point without intervals.
     pub fn at(x: f64, y: f64) -> Self {
         Self { x, y, x_interval: None, y_interval: None }
@@ -172,11 +167,11 @@ impl Figure {
     /// Whether nothing would be drawn.
     pub fn is_empty(&self) -> bool {
         self.series.iter().all(|series| match &series.marks {
-            Marks::Points { at, .. } => at.is_empty(),
-            Marks::Band(at) => at.is_empty(),
-            Marks::Bars(at) | Marks::Steps(at) | Marks::Line(at) => at.is_empty(),
-            Marks::Boxes(at) => at.is_empty(),
-            Marks::Stack { segments, .. } => segments.is_empty(),
+            SeriesMarks::Points { at, .. } => at.is_empty(),
+            SeriesMarks::Band(at) => at.is_empty(),
+            SeriesMarks::Bars(at) | SeriesMarks::Steps(at) | SeriesMarks::Line(at) => at.is_empty(),
+            SeriesMarks::Boxes(at) => at.is_empty(),
+            SeriesMarks::Stack { segments, .. } => segments.is_empty(),
         })
     }
 }
@@ -185,7 +180,7 @@ impl Figure {
 pub const SERIES_MAX: usize = 8;
 
 /// A figure id made of words: lower-case letters, digits and hyphens.
-pub(crate) fn slug(words: &[&str]) -> String {
+pub fn slug(words: &[&str]) -> String {
     let mut slug = String::new();
     for c in words.join("-").chars() {
         match c {

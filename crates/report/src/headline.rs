@@ -4,24 +4,23 @@
 //! themselves elsewhere.
 
 use plumb_analysis::document::{CellResult, RunDocument};
-use plumb_analysis::ladder::Rung;
+use plumb_analysis::ladder::LadderRung;
 use plumb_base::units::{Unit, format_bytes};
-use serde_json::Value;
 
-use crate::figure::ladder::{Kind, kind};
-use crate::{name, study, value, verdict};
+use crate::figure::ladder::{RungKind, kind};
+use crate::{name, registry, study, value, verdict};
 
 /// One large figure: what, how much, under which circumstances.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tile {
+pub struct HeadlineTile {
     /// What was measured.
-    pub what: String,
+    pub label: String,
     /// The median.
     pub value: String,
     /// Its interval.
     pub interval: String,
     /// Placement, size.
-    pub circumstances: String,
+    pub conditions: String,
 }
 
 /// What the page is about.
@@ -39,18 +38,11 @@ pub fn title(document: &RunDocument) -> String {
 }
 
 /// Up to four large figures.
-pub fn tiles(document: &RunDocument) -> Vec<Tile> {
+pub fn tiles(document: &RunDocument) -> Vec<HeadlineTile> {
     if !document.ladder.is_empty() {
         return ladder_tiles(&document.ladder);
     }
-    // What is nearest comes first, in figures as in sentences.
-    let mut tiles = Vec::new();
-    for placement in placements(&document.results) {
-        let cells = latencies(&document.results, &placement);
-        tiles.extend(cells.first().map(|cell| cell_tile("lowest latency", cell)));
-    }
-    tiles.extend(fastest(&document.results).map(|cell| cell_tile("highest throughput", cell)));
-    tiles.extend(study::tiles(document));
+    let mut tiles = study::tiles(document);
     if tiles.is_empty() {
         tiles.extend(
             document
@@ -68,11 +60,10 @@ pub fn tiles(document: &RunDocument) -> Vec<Tile> {
 pub fn sentences(document: &RunDocument) -> Vec<String> {
     let mut sentences = Vec::new();
     if document.ladder.is_empty() {
-        for placement in placements(&document.results) {
-            sentences.extend(latency_sentence(&latencies(&document.results, &placement)));
+        for (page, data) in registry::pages(document) {
+            sentences.extend((page.headline)(&data));
         }
-        sentences.extend(throughput_sentence(&document.results));
-        sentences.extend(study::answers(document));
+        sentences.extend(study::headline_sentences(document));
     } else {
         sentences.extend(ladder_sentences(&document.ladder));
     }
@@ -88,58 +79,65 @@ pub fn sentences(document: &RunDocument) -> Vec<String> {
     sentences
 }
 
-fn ladder_tiles(rungs: &[Rung]) -> Vec<Tile> {
+fn ladder_tiles(rungs: &[LadderRung]) -> Vec<HeadlineTile> {
     let call = rungs.iter().find(|rung| rung.calls == Some(1.0));
-    let cheapest = |wanted: Kind| {
+    let cheapest = |wanted: RungKind| {
         rungs.iter().filter(|rung| kind(rung) == wanted).min_by(|a, b| by_median(a, b))
     };
-    let dearest = |wanted: Kind| {
+    let dearest = |wanted: RungKind| {
         rungs.iter().filter(|rung| kind(rung) == wanted).max_by(|a, b| by_median(a, b))
     };
-    let mut picked: Vec<&Rung> =
-        [call, cheapest(Kind::Spinning), cheapest(Kind::SameCpu), cheapest(Kind::OtherCpu)]
-            .into_iter()
-            .flatten()
-            .collect();
+    let mut picked: Vec<&LadderRung> = [
+        call,
+        cheapest(RungKind::Spinning),
+        cheapest(RungKind::SameCpu),
+        cheapest(RungKind::OtherCpu),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
     if picked.len() < 4 {
-        picked.extend([dearest(Kind::SameCpu), dearest(Kind::OtherCpu)].into_iter().flatten());
+        picked.extend(
+            [dearest(RungKind::SameCpu), dearest(RungKind::OtherCpu)].into_iter().flatten(),
+        );
     }
-    let mut tiles: Vec<Tile> = picked.into_iter().map(rung_tile).collect();
+    let mut tiles: Vec<HeadlineTile> = picked.into_iter().map(rung_tile).collect();
     tiles.dedup();
     tiles.truncate(4);
     tiles
 }
 
-fn rung_tile(rung: &Rung) -> Tile {
+fn rung_tile(rung: &LadderRung) -> HeadlineTile {
     let ns = Unit::Nanoseconds;
     let size = rung.size.and_then(|size| u64::try_from(size).ok());
     let size = size.map(|size| format!("{} B", format_bytes(size)));
     let circumstances: Vec<String> =
-        [Some(kind(rung).words()), size].into_iter().flatten().collect();
-    Tile {
-        what: rung.label.clone(),
+        [Some(kind(rung).legend()), size].into_iter().flatten().collect();
+    HeadlineTile {
+        label: rung.label.clone(),
         value: value::estimate(ns, rung.median, rung.ci95),
         interval: rung.ci95.map_or_else(String::new, |ci| value::interval(ns, rung.median, ci)),
-        circumstances: circumstances.join(", "),
+        conditions: circumstances.join(", "),
     }
 }
 
-fn cell_tile(what: &str, cell: &CellResult) -> Tile {
+/// The median of a cell as a large figure.
+pub fn cell_tile(what: &str, cell: &CellResult) -> HeadlineTile {
     let unit = value::unit(&cell.unit);
     let median = cell.summary.median.unwrap_or(0.0);
     let all = cell.factors.keys().filter(|name| *name != "congestion").cloned().collect();
-    Tile {
-        what: what.to_owned(),
+    HeadlineTile {
+        label: what.to_owned(),
         value: value::estimate(unit, median, cell.summary.ci95),
         interval: cell
             .summary
             .ci95
             .map_or_else(String::new, |ci| value::interval(unit, median, ci)),
-        circumstances: name::cell(&cell.factors, &all),
+        conditions: name::cell(&cell.factors, &all),
     }
 }
 
-fn ladder_sentences(rungs: &[Rung]) -> Vec<String> {
+fn ladder_sentences(rungs: &[LadderRung]) -> Vec<String> {
     let ns = Unit::Nanoseconds;
     let mut sentences = Vec::new();
     if let Some(call) = rungs.iter().find(|rung| rung.calls == Some(1.0)) {
@@ -147,11 +145,12 @@ fn ladder_sentences(rungs: &[Rung]) -> Vec<String> {
         sentences.push(format!("Entering and leaving the kernel costs {cost} ({}).", call.label));
     }
     for (wanted, place) in [
-        (Kind::SameCpu, "on one CPU, each side woken in turn,"),
-        (Kind::OtherCpu, "between two CPUs, each side asleep until woken,"),
-        (Kind::Spinning, "between two CPUs, both spinning,"),
+        (RungKind::SameCpu, "on one CPU, each side woken in turn,"),
+        (RungKind::OtherCpu, "between two CPUs, each side asleep until woken,"),
+        (RungKind::Spinning, "between two CPUs, both spinning,"),
     ] {
-        let mut group: Vec<&Rung> = rungs.iter().filter(|rung| kind(rung) == wanted).collect();
+        let mut group: Vec<&LadderRung> =
+            rungs.iter().filter(|rung| kind(rung) == wanted).collect();
         group.sort_by(|a, b| by_median(a, b));
         match group.as_slice() {
             [] => {}
@@ -171,37 +170,6 @@ fn ladder_sentences(rungs: &[Rung]) -> Vec<String> {
         }
     }
     sentences
-}
-
-fn latency_sentence(cells: &[&CellResult]) -> Option<String> {
-    let (first, last) = (cells.first()?, cells.last()?);
-    let told = |cell: &CellResult| {
-        let median = cell.summary.median.unwrap_or(0.0);
-        let unit = value::unit(&cell.unit);
-        let cost = value::with_interval(unit, median, cell.summary.ci95);
-        format!("{cost} through {}", word(cell, "mechanism"))
-    };
-    let size = size(first).map_or_else(String::new, |size| format!(" of {} B", format_bytes(size)));
-    let place = word(first, "placement");
-    let place = name::placement(&place);
-    let ratio = last.summary.median? / first.summary.median?;
-    let mut text = format!("A message{size} ({place}) takes {}", told(first));
-    if cells.len() > 1 {
-        text = format!("{text} at best, {} at worst, {} as long", told(last), value::times(ratio));
-    }
-    Some(format!("{text}."))
-}
-
-fn throughput_sentence(results: &[CellResult]) -> Option<String> {
-    let cell = fastest(results)?;
-    let median = cell.summary.median?;
-    Some(format!(
-        "Highest throughput: {} through {} in messages of {} B ({}).",
-        value::with_interval(value::unit(&cell.unit), median, cell.summary.ci95),
-        word(cell, "mechanism"),
-        size(cell).map_or_else(|| "unknown size".to_owned(), format_bytes),
-        name::placement(&word(cell, "placement")),
-    ))
 }
 
 /// How many of the published relations hold, over every rank table that has any.
@@ -225,58 +193,6 @@ fn rank_sentence(document: &RunDocument) -> Option<String> {
     })
 }
 
-/// The latencies at one placement and at the size nearest to 64 bytes, lowest first.
-fn latencies<'a>(results: &'a [CellResult], placement: &str) -> Vec<&'a CellResult> {
-    let candidates = || {
-        results.iter().filter(|cell| {
-            cell.response == "latency"
-                && cell.experiment == "latency.local"
-                && cell.summary.median.is_some()
-                && word(cell, "placement") == placement
-        })
-    };
-    let reference = candidates().filter_map(size).min_by_key(|size| size.abs_diff(REFERENCE_SIZE));
-    let mut cells: Vec<&CellResult> = candidates().filter(|cell| size(cell) == reference).collect();
-    cells.sort_by(|a, b| {
-        let median = |cell: &CellResult| cell.summary.median.unwrap_or(f64::INFINITY);
-        median(a).total_cmp(&median(b))
-    });
-    cells
-}
-
-fn fastest(results: &[CellResult]) -> Option<&CellResult> {
-    results
-        .iter()
-        .filter(|cell| cell.experiment == "throughput.local" && cell.response == "throughput")
-        .filter(|cell| cell.summary.median.is_some())
-        .max_by(|a, b| {
-            let median = |cell: &CellResult| cell.summary.median.unwrap_or(0.0);
-            median(a).total_cmp(&median(b))
-        })
-}
-
-fn placements(results: &[CellResult]) -> Vec<String> {
-    let mut placements: Vec<(usize, String)> = results
-        .iter()
-        .filter(|cell| cell.experiment == "latency.local")
-        .map(|cell| (name::placement_order(cell), word(cell, "placement")))
-        .collect();
-    placements.sort();
-    placements.dedup();
-    placements.into_iter().map(|(_, placement)| placement).collect()
-}
-
-fn by_median(a: &Rung, b: &Rung) -> std::cmp::Ordering {
+fn by_median(a: &LadderRung, b: &LadderRung) -> std::cmp::Ordering {
     a.median.total_cmp(&b.median)
 }
-
-fn size(cell: &CellResult) -> Option<u64> {
-    cell.factors.get("size").and_then(Value::as_u64)
-}
-
-fn word(cell: &CellResult, factor: &str) -> String {
-    cell.factors.get(factor).and_then(Value::as_str).unwrap_or("").to_owned()
-}
-
-/// The message size, in bytes, at which mechanisms are compared in one sentence.
-const REFERENCE_SIZE: u64 = 64;

@@ -12,7 +12,7 @@ use crate::figure::svg::PALETTE_CSS;
 use crate::{headline, name, section, verdict};
 
 mod element;
-mod origin;
+mod provenance;
 mod results;
 
 pub(crate) use element::escape;
@@ -30,11 +30,18 @@ pub fn explain(document: &ExplainDocument, measured: &RunDocument) -> String {
     page(measured, vec![part("rungs", "The rungs explained", body)])
 }
 
-fn page(document: &RunDocument, first: Vec<Part>) -> String {
-    let parts =
-        [first, ladder(document), results::sections(document), ranks(document), claims(document)];
-    let tail = [missing(document), origin::machine(document), origin::method(document)];
-    let body: Vec<Part> = parts.into_iter().flatten().chain(tail.into_iter().flatten()).collect();
+fn page(document: &RunDocument, first: Vec<PageSection>) -> String {
+    let parts = [
+        first,
+        ladder(document),
+        results::sections(document),
+        ranks(document),
+        claims(document),
+        expectations(document),
+    ];
+    let tail = [missing(document), provenance::machine(document), provenance::method(document)];
+    let body: Vec<PageSection> =
+        parts.into_iter().flatten().chain(tail.into_iter().flatten()).collect();
     let title = headline::title(document);
     let mut page = format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
@@ -62,7 +69,7 @@ fn page(document: &RunDocument, first: Vec<Part>) -> String {
             part.body
         );
     }
-    let repeated = document.repeated_by().map_or_else(String::new, |command| {
+    let repeated = document.repeat_command().map_or_else(String::new, |command| {
         format!(" Repeat it with <code>{}</code>.", escape(&command))
     });
     page += &format!(
@@ -76,14 +83,14 @@ fn page(document: &RunDocument, first: Vec<Part>) -> String {
 
 /// One section of the page.
 #[derive(Debug)]
-struct Part {
+struct PageSection {
     id: String,
     title: String,
     body: String,
 }
 
-fn part(id: &str, title: &str, body: String) -> Part {
-    Part { id: id.to_owned(), title: title.to_owned(), body }
+fn part(id: &str, title: &str, body: String) -> PageSection {
+    PageSection { id: id.to_owned(), title: title.to_owned(), body }
 }
 
 fn head(document: &RunDocument, title: &str) -> String {
@@ -91,9 +98,9 @@ fn head(document: &RunDocument, title: &str) -> String {
     let mut html = format!(
         "<header><p class=\"brand\">plumb<h1>{}</h1><p class=\"sub\">{}</p>",
         escape(title),
-        escape(&origin::subtitle(document)),
+        escape(&provenance::subtitle(document)),
     );
-    if let Some(sentence) = section::surroundings(document) {
+    if let Some(sentence) = section::network_conditions(document) {
         html += &format!("<p class=\"box warn\">{}</p>", escape(&sentence));
     }
     html += "<div class=\"tiles\">";
@@ -101,10 +108,10 @@ fn head(document: &RunDocument, title: &str) -> String {
         html += &format!(
             "<div class=\"tile\"><p class=\"what\">{}<p class=\"big\">{}<p class=\"ci\">{}\
              <p class=\"where\">{}</div>",
-            escape(&tile.what),
+            escape(&tile.label),
             escape(&tile.value),
             escape(&tile.interval),
-            escape(&tile.circumstances),
+            escape(&tile.conditions),
         );
     }
     html += "</div><ul class=\"answer\">";
@@ -129,14 +136,14 @@ fn head(document: &RunDocument, title: &str) -> String {
     html
 }
 
-fn ladder(document: &RunDocument) -> Vec<Part> {
+fn ladder(document: &RunDocument) -> Vec<PageSection> {
     let Some(figure) = crate::figure::ladder::figure(&document.ladder) else { return Vec::new() };
     let mut body = element::figure(&figure);
     body += &results::where_time_goes(&document.ladder);
     vec![part("ladder", "The ladder", body)]
 }
 
-fn ranks(document: &RunDocument) -> Vec<Part> {
+fn ranks(document: &RunDocument) -> Vec<PageSection> {
     if document.ranks.is_empty() {
         return Vec::new();
     }
@@ -147,7 +154,12 @@ fn ranks(document: &RunDocument) -> Vec<Part> {
     );
     let mut ranks: Vec<&RankTable> = document.ranks.iter().collect();
     ranks.sort_by_key(|ranks| {
-        (ranks.response.clone(), name::nearness(&ranks.placement), ranks.wake.clone(), ranks.size)
+        (
+            ranks.response.clone(),
+            name::placement_rank(&ranks.placement),
+            ranks.wake.clone(),
+            ranks.size,
+        )
     });
     body += "<div class=\"claims\">";
     for ranks in ranks.iter().filter(|ranks| ranks.published.is_some()) {
@@ -168,7 +180,7 @@ fn then_and_now(ranks: &RankTable) -> String {
     let mut html = format!(
         "<article><h3>{}</h3><p>Then: {} <span class=\"dim\">({})</span><p>Now: {}\
          <ul class=\"verdicts\">",
-        escape(&name::capital(&title)),
+        escape(&name::capitalize(&title)),
         escape(&published.order.join(", ")),
         escape(&published.source),
         escape(&verdict::order_today(ranks)),
@@ -181,7 +193,7 @@ fn then_and_now(ranks: &RankTable) -> String {
     html + "</article>"
 }
 
-fn claims(document: &RunDocument) -> Vec<Part> {
+fn claims(document: &RunDocument) -> Vec<PageSection> {
     if document.claims.is_empty() {
         return Vec::new();
     }
@@ -206,14 +218,23 @@ fn claims(document: &RunDocument) -> Vec<Part> {
     vec![part("claims", "Published claims, re-tested", body + "</div>")]
 }
 
-fn missing(document: &RunDocument) -> Vec<Part> {
+/// Statements of our own, apart from what others have published.
+fn expectations(document: &RunDocument) -> Vec<PageSection> {
+    if document.expectations.is_empty() {
+        return Vec::new();
+    }
+    let body = table(&verdict::expectations(&document.expectations), "Our expectations");
+    vec![part("expectations", "Our expectations", body)]
+}
+
+fn missing(document: &RunDocument) -> Vec<PageSection> {
     if document.unavailable.is_empty() {
         return Vec::new();
     }
     let mut body = String::from("<p>A cell without numbers is a result too: here is why.<ul>");
-    for (reason, groups) in section::by_reason(&document.unavailable) {
+    for (reason, groups) in section::missing_by_reason(&document.unavailable) {
         body += &format!("<li>{} ", escape(&reason));
-        let words: Vec<String> = groups.iter().map(section::Missing::words).collect();
+        let words: Vec<String> = groups.iter().map(section::MissingCells::label).collect();
         body += &format!("<span class=\"dim\">({})</span>", escape(&words.join("; ")));
     }
     vec![part("missing", "Not measured", body + "</ul>")]

@@ -1,7 +1,7 @@
 //! From findings to pages: figures, terminal text, HTML, Markdown, CSV and metrics for Prometheus.
 //!
 //! Pure: a document goes in, a string comes out. Left out: any measured literal, any reading of
-//! the environment (colour, width and character set arrive in [`terminal::Style`]), any file.
+//! the environment (colour, width and character set arrive in [`terminal::TerminalStyle`]), any file.
 #![forbid(unsafe_code)]
 #![expect(
     clippy::format_push_string,
@@ -17,9 +17,11 @@ pub mod html;
 pub mod markdown;
 pub mod name;
 pub mod prometheus;
+pub mod registry;
 pub mod section;
 pub mod study;
 pub mod table;
 pub mod terminal;
 pub mod value;
 pub mod verdict;
+mod words;

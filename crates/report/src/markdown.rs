@@ -11,7 +11,8 @@ use crate::{headline, section, verdict};
 /// Headline, trust, one table an experiment and response, claims, and how to repeat it.
 pub fn run(document: &RunDocument) -> String {
     let mut text = format!("## {}\n\n", headline::title(document));
-    for sentence in section::surroundings(document).into_iter().chain(headline::sentences(document))
+    for sentence in
+        section::network_conditions(document).into_iter().chain(headline::sentences(document))
     {
         text += &format!("{sentence}\n\n");
     }
@@ -27,8 +28,8 @@ pub fn run(document: &RunDocument) -> String {
     }
     if !document.unavailable.is_empty() {
         text += "### Not measured\n\n";
-        for (reason, groups) in section::by_reason(&document.unavailable) {
-            let groups: Vec<String> = groups.iter().map(section::Missing::words).collect();
+        for (reason, groups) in section::missing_by_reason(&document.unavailable) {
+            let groups: Vec<String> = groups.iter().map(section::MissingCells::label).collect();
             text += &format!("- {}: {reason}\n", groups.join("; "));
         }
         text.push('\n');
@@ -38,7 +39,7 @@ pub fn run(document: &RunDocument) -> String {
         text += &verdict::claims(&document.claims).to_markdown();
         text.push('\n');
     }
-    if let Some(command) = document.repeated_by() {
+    if let Some(command) = document.repeat_command() {
         text += &format!("Repeat it with `{command}`.\n");
     }
     text

@@ -10,45 +10,11 @@ use plumb_analysis::ladder::METROPOLITAN;
 use plumb_base::units::format_bytes;
 use serde_json::Value;
 
+use crate::words;
+
 /// The heading of an experiment or study.
 pub fn experiment(id: &str) -> &str {
-    match id {
-        "ladder" => "The ladder",
-        "ipc" => "Interprocess communication on one machine",
-        "clock.resolution" => "Clocks: resolution and cost of reading",
-        "call.kernel" => "Kernel calls",
-        "latency.local" => "Latency between local processes",
-        "throughput.local" => "Throughput between local processes",
-        "latency.remote" => "Latency between hosts",
-        "throughput.remote" => "Throughput between hosts",
-        "path.length" => "Routers on the way",
-        "window.bdp" => "Windows and long fat pipes",
-        "mtu.path" => "Long packets on a path that they do not fit",
-        "gigabit" => "Why does a host not fill its link?",
-        "host.peak" => "What more CPU carries",
-        "host.buffers" => "Socket buffers",
-        "host.coalescing" => "Receiving in batches",
-        "host.tweaks" => "Processes that are disturbed less",
-        "host.mtu" => "The size of packets and the CPU",
-        "scaling" => "Does communication keep up with processors?",
-        "scaling.entry" => "Entering the kernel",
-        "scaling.loopback" => "TCP within one machine",
-        "scaling.lan" => "What a second of CPU carries over a local network",
-        "scaling.wan" => "What a second of CPU carries over longer networks",
-        "scaling.http" => "A web page over every version of HTTP",
-        "scaling.smp" => "More CPUs and more streams",
-        "tcp.options" => "TCP options",
-        "udp.large" => "UDP beyond the datagram limit",
-        "reliability" => "Reliability under load",
-        "stack" => "How long is a packet in the stack?",
-        "mirror.rtt" => "The mirror: a round trip through each stack",
-        "stack.time" => "Time in the stack",
-        "stack.checksum" => "The Internet checksum",
-        "stack.replay" => "Replay from memory: a stack by itself",
-        "stack.contention" => "Two stacks and the same frames",
-        "breakdown.local" => "Where a round trip goes",
-        other => other,
-    }
+    words::title(id).unwrap_or(id)
 }
 
 /// What a response is, for axes and table heads.
@@ -86,10 +52,9 @@ pub fn response(name: &str) -> &str {
     }
 }
 
-/// What a response of an experiment is: streams are not acknowledged by those who receive them.
+/// What a response of an experiment is.
 pub fn response_of<'a>(experiment: &str, name: &'a str) -> &'a str {
-    let has_streams = experiment.starts_with("host.") || experiment.starts_with("scaling.");
-    if has_streams && name == "throughput" { name } else { response(name) }
+    words::response(experiment, name).unwrap_or_else(|| response(name))
 }
 
 /// A part of a round trip in words: `send-path` is `send path`.
@@ -140,11 +105,11 @@ pub fn placement(name: &str) -> &str {
 
 /// Nearest placement first: an order for pictures and sentences; cells without one come last.
 pub fn placement_order(cell: &CellResult) -> usize {
-    nearness(cell.factors.get("placement").and_then(Value::as_str).unwrap_or(""))
+    placement_rank(cell.factors.get("placement").and_then(Value::as_str).unwrap_or(""))
 }
 
 /// The place of a placement in that order.
-pub fn nearness(placement: &str) -> usize {
+pub fn placement_rank(placement: &str) -> usize {
     const ORDER: [&str; 5] = ["same-cpu", "smt", "same-cache", "other-socket", "scheduler"];
     ORDER.iter().position(|name| *name == placement).unwrap_or(ORDER.len())
 }
@@ -190,9 +155,8 @@ pub fn level(factor: &str, value: &Value) -> String {
         "streams" => format!("{text} streams"),
         "cpus" if text == "1" => "1 CPU".to_owned(),
         "cpus" => format!("{text} CPUs"),
-        _ => of_stacks(factor, &text)
-            .or_else(|| of_paths(factor, &text))
-            .or_else(|| of_hosts(factor, &text))
+        _ => words::level(factor, &text)
+            .or_else(|| other_level(factor, &text))
             .unwrap_or(&text)
             .to_owned(),
     }
@@ -214,73 +178,11 @@ pub fn link(text: &str) -> String {
     text.replace("queue=drop-tail,", "").replace(',', ", ").replace(';', "; ")
 }
 
-/// Levels of the factors of study `stack`.
-fn of_stacks(factor: &str, level: &str) -> Option<&'static str> {
+/// Levels that no experiment varies, of measurements between hosts.
+fn other_level(factor: &str, level: &str) -> Option<&'static str> {
     Some(match (factor, level) {
-        ("device", "packet") => "packet socket",
-        ("device", "xdp") => "AF_XDP",
-        ("family", "ipv4") => "IPv4",
-        ("family", "ipv6") => "IPv6",
-        ("checksum", "computed") => "checksums computed",
-        ("checksum", "offloaded") => "checksums left open",
-        ("checksum", "on") => "with checksum",
-        ("checksum", "off") => "without checksum",
-        ("cache", "warm") => "warm cache",
-        ("cache", "cold") => "cold cache",
-        ("kernel", "drops") => "kernel drops",
-        ("kernel", "decodes") => "kernel decodes too",
-        ("kernel", "avx2") => "AVX2",
-        ("kernel", "avx512") => "AVX-512",
-        ("kernel", "neon") => "NEON",
-        ("kernel", "vnni") => "VNNI",
-        ("operation", "bare") => "vector copy without sum",
-        ("operation", "separate") => "copy, then sum",
-        ("operation", "fused") => "copy and sum in one pass",
-        ("turn", "udp") => "UDP",
-        ("turn", "udp-unsummed") => "UDP, no checksum",
-        ("turn", "fused") => "application, one pass",
-        ("turn", "separate") => "application, two passes",
-        ("turn", "copied-unsummed") => "application, no checksum",
-        ("turn", "swap") => "addresses swapped only",
-        _ => return None,
-    })
-}
-
-/// Levels of the factors of experiments over paths.
-fn of_paths(factor: &str, level: &str) -> Option<&'static str> {
-    Some(match (factor, level) {
-        ("forwarder", "plumb") => "plumb's routers",
-        ("forwarder", "linux") => "Linux's routers",
-        ("path", "jumbo") => "jumbo path",
-        ("path", "narrow") => "narrow hop",
-        ("path", "black-hole") => "black hole",
-        ("fragments", "forbidden") => "must stay whole",
-        ("fragments", "allowed") => "may be cut",
-        _ => return None,
-    })
-}
-
-/// Levels of the factors of experiments over streams.
-fn of_hosts(factor: &str, level: &str) -> Option<&'static str> {
-    Some(match (factor, level) {
-        ("receive", "each") => "each by itself",
-        ("receive", "joined") => "joined",
-        ("receive", "busy-poll") => "joined, busy poll",
-        ("receive", "low-water") => "each, low water 32 KiB",
-        ("segmentation", "off") => "no packet cut by devices",
-        ("segmentation", "on") => "devices cut packets",
-        ("way", "one-each") => "a connection each",
-        ("way", "keep-alive") => "kept alive",
-        ("way", "http2") => "HTTP/2",
-        ("way", "http3") => "HTTP/3",
         ("encryption", "tls") => "encrypted",
         ("encryption", "none") => "in the clear",
-        ("tweak", "none") => "nothing",
-        ("tweak", "pinned") => "bound to CPUs",
-        ("tweak", "locked") => "locked memory",
-        ("tweak", "real-time") => "real-time priority",
-        ("tweak", "huge-pages") => "huge pages",
-        ("tweak", "all") => "all together",
         _ => return None,
     })
 }
@@ -312,7 +214,7 @@ pub fn varying<'a>(cells: impl IntoIterator<Item = &'a CellResult>) -> BTreeSet<
 pub fn cell(factors: &BTreeMap<String, Value>, wanted: &BTreeSet<String>) -> String {
     let mut names: Vec<&String> =
         factors.keys().filter(|name| wanted.contains(name.as_str())).collect();
-    names.sort_by_key(|name| (telling(name), (*name).clone()));
+    names.sort_by_key(|name| (label_order(name), (*name).clone()));
     // A stack is nothing without what its frames come through: one phrase.
     let over = |name: &str| wanted.contains(name).then(|| factors.get(name)).flatten();
     let through = over("stack").and(over("device")).map(|device| level("device", device));
@@ -336,7 +238,7 @@ pub fn cell(factors: &BTreeMap<String, Value>, wanted: &BTreeSet<String>) -> Str
 }
 
 /// `text` with its first letter capital.
-pub(crate) fn capital(text: &str) -> String {
+pub fn capitalize(text: &str) -> String {
     let mut chars = text.chars();
     chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
@@ -352,7 +254,7 @@ pub fn family(mechanism: &str) -> &'static str {
     }
 }
 
-fn telling(factor: &str) -> usize {
+fn label_order(factor: &str) -> usize {
     const ORDER: [&str; 34] = [
         "mechanism",
         "link",

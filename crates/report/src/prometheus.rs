@@ -13,7 +13,7 @@ use serde_json::Value;
 
 /// The metrics of a run; every line ends in a line feed, the last one too.
 pub fn run(document: &RunDocument) -> String {
-    let mut metrics = Metrics::default();
+    let mut metrics = MetricsExposition::default();
     let run = [("run".to_owned(), document.run.id.clone())];
     let mut about = run.to_vec();
     about.extend([
@@ -42,27 +42,27 @@ pub fn run(document: &RunDocument) -> String {
 }
 
 /// Label names and values of one sample.
-type Labels = Vec<(String, String)>;
+type MetricLabels = Vec<(String, String)>;
 
 /// A metric: its help text and its samples, which the format wants together.
-struct Metric {
+struct MetricFamily {
     help: &'static str,
-    samples: Vec<(Labels, f64)>,
+    samples: Vec<(MetricLabels, f64)>,
 }
 
 /// The metrics by name.
 #[derive(Default)]
-struct Metrics(BTreeMap<&'static str, Metric>);
+struct MetricsExposition(BTreeMap<&'static str, MetricFamily>);
 
-impl Metrics {
-    fn add(&mut self, name: &'static str, help: &'static str, labels: Labels, value: f64) {
+impl MetricsExposition {
+    fn add(&mut self, name: &'static str, help: &'static str, labels: MetricLabels, value: f64) {
         if value.is_finite() {
-            let metric = self.0.entry(name).or_insert(Metric { help, samples: Vec::new() });
+            let metric = self.0.entry(name).or_insert(MetricFamily { help, samples: Vec::new() });
             metric.samples.push((labels, value));
         }
     }
 
-    fn result(&mut self, result: &CellResult, labels: &Labels) {
+    fn result(&mut self, result: &CellResult, labels: &MetricLabels) {
         let (name, help, scale) = metric(&result.unit);
         let summary = &result.summary;
         let statistics = [
@@ -103,7 +103,7 @@ impl Metrics {
 
     fn text(&self) -> String {
         let mut text = String::new();
-        for (name, Metric { help, samples }) in &self.0 {
+        for (name, MetricFamily { help, samples }) in &self.0 {
             text += &format!("# HELP {name} {help}\n# TYPE {name} gauge\n");
             for (labels, value) in samples {
                 let labels: Vec<String> = labels
@@ -135,14 +135,14 @@ fn scaled(value: f64, scale: f64) -> f64 {
     format!("{value:.11e}").parse().unwrap_or(value)
 }
 
-fn with(labels: &Labels, name: &str, value: &str) -> Labels {
+fn with(labels: &MetricLabels, name: &str, value: &str) -> MetricLabels {
     let mut labels = labels.clone();
     labels.push((name.to_owned(), value.to_owned()));
     labels
 }
 
 /// Labels that are not factors: plumb's own, and those that Prometheus gives a meaning.
-const TAKEN: [&str; 10] = [
+const RESERVED_LABELS: [&str; 10] = [
     "run",
     "origin",
     "experiment",
@@ -156,11 +156,13 @@ const TAKEN: [&str; 10] = [
 ];
 
 /// Factors as labels, no two of the same name.
-fn factors(factors: &BTreeMap<String, Value>) -> Labels {
-    let mut labels: Labels = Vec::new();
+fn factors(factors: &BTreeMap<String, Value>) -> MetricLabels {
+    let mut labels: MetricLabels = Vec::new();
     for (factor, level) in factors {
         let mut name = label(factor);
-        while TAKEN.contains(&name.as_str()) || labels.iter().any(|(known, _)| *known == name) {
+        while RESERVED_LABELS.contains(&name.as_str())
+            || labels.iter().any(|(known, _)| *known == name)
+        {
             name = format!("factor_{name}");
         }
         let value = match level {
@@ -190,7 +192,7 @@ fn escaped(value: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use plumb_analysis::document::{RUN_SCHEMA, Summary};
+    use plumb_analysis::document::{RUN_SCHEMA, SampleSummary};
 
     use super::*;
 
@@ -212,12 +214,12 @@ mod tests {
             response: "latency".to_owned(),
             unit: "ns".to_owned(),
             better: "lower".to_owned(),
-            summary: Summary {
+            summary: SampleSummary {
                 launches: 4,
                 n: 1000,
                 median: Some(2500.0),
                 mean: Some(f64::NAN),
-                ..Summary::default()
+                ..SampleSummary::default()
             },
             cpu: plumb_analysis::document::CpuCost::default(),
             counters: BTreeMap::new(),

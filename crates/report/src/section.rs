@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use plumb_analysis::document::{
-    CellResult, OUTER_LINK, OUTER_LINK_AFTER, RunDocument, Trust, Unavailable, host,
+    CellResult, OUTER_LINK, OUTER_LINK_AFTER, RunDocument, RunTrust, UnavailableCell, host_notes,
 };
 use plumb_base::time::Span;
 use plumb_base::units::Unit;
@@ -17,7 +17,7 @@ use crate::name;
 
 /// The results of one experiment and response, nearest placement first.
 #[derive(Clone, Debug)]
-pub struct Section<'a> {
+pub struct ResultSection<'a> {
     /// Experiment id.
     pub experiment: &'a str,
     /// What was measured.
@@ -26,14 +26,14 @@ pub struct Section<'a> {
     pub cells: Vec<&'a CellResult>,
 }
 
-impl Section<'_> {
+impl ResultSection<'_> {
     /// Experiment and response in words.
     pub fn title(&self) -> String {
-        format!("{}: {}", name::experiment(self.experiment), self.response_words())
+        format!("{}: {}", name::experiment(self.experiment), self.response_label())
     }
 
     /// The response in words.
-    pub fn response_words(&self) -> &str {
+    pub fn response_label(&self) -> &str {
         name::response_of(self.experiment, self.response)
     }
 
@@ -60,8 +60,8 @@ impl Section<'_> {
 }
 
 /// The sections in the order in which they first occur.
-pub fn sections(results: &[CellResult]) -> Vec<Section<'_>> {
-    let mut sections: Vec<Section<'_>> = Vec::new();
+pub fn sections(results: &[CellResult]) -> Vec<ResultSection<'_>> {
+    let mut sections: Vec<ResultSection<'_>> = Vec::new();
     for cell in results {
         let (experiment, response) = (cell.experiment.as_str(), cell.response.as_str());
         let known = sections
@@ -69,7 +69,7 @@ pub fn sections(results: &[CellResult]) -> Vec<Section<'_>> {
             .find(|section| section.experiment == experiment && section.response == response);
         match known {
             Some(section) => section.cells.push(cell),
-            None => sections.push(Section { experiment, response, cells: vec![cell] }),
+            None => sections.push(ResultSection { experiment, response, cells: vec![cell] }),
         }
     }
     for section in &mut sections {
@@ -86,20 +86,20 @@ fn order(cell: &CellResult) -> (usize, Vec<(u64, String)>, Vec<u64>, u64) {
         cell.factors.iter().filter(|(name, _)| !matches!(name.as_str(), "size" | "frame"));
     (
         name::placement_order(cell),
-        words.map(|word| (amount(word), word.to_owned())).collect(),
+        words.map(|word| (quantity_order(word), word.to_owned())).collect(),
         numbers.filter_map(|(_, level)| level.as_u64()).collect(),
         name::bytes(cell).unwrap_or(0),
     )
 }
 
 /// The rate or the time that a level is, so that 2 ms stands before 10 ms; 0 for what is neither.
-fn amount(word: &str) -> u64 {
+fn quantity_order(word: &str) -> u64 {
     let rate = parse_rate(word).map(Rate::bits_per_second);
     rate.or_else(|_| parse_span(word).map(Span::as_ps)).unwrap_or(0)
 }
 
 /// What the whole run was measured behind or against, beside this machine; none where there was nothing.
-pub fn surroundings(document: &RunDocument) -> Option<String> {
+pub fn network_conditions(document: &RunDocument) -> Option<String> {
     let all: Vec<String> = outer_link(document).into_iter().chain(other_host(document)).collect();
     (!all.is_empty()).then(|| all.join(" "))
 }
@@ -107,20 +107,20 @@ pub fn surroundings(document: &RunDocument) -> Option<String> {
 /// Which other host the run was measured against, as that host has told it.
 fn other_host(document: &RunDocument) -> Option<String> {
     let note = |name: &str| document.notes.get(name).map(String::as_str);
-    let name = note(host::NAME)?;
+    let name = note(host_notes::NAME)?;
     let told = [
-        note(host::ADDRESS).map(|address| format!("at {address}")),
-        note(host::PROCESSOR).map(|model| format!("with {model}")),
-        note(host::KERNEL).map(|kernel| format!("kernel {kernel}")),
-        note(host::CONGESTION).map(|congestion| format!("{congestion} by default")),
-        note(host::VERSION).map(|version| format!("plumb {version}")),
+        note(host_notes::ADDRESS).map(|address| format!("at {address}")),
+        note(host_notes::PROCESSOR).map(|model| format!("with {model}")),
+        note(host_notes::KERNEL).map(|kernel| format!("kernel {kernel}")),
+        note(host_notes::CONGESTION).map(|congestion| format!("{congestion} by default")),
+        note(host_notes::VERSION).map(|version| format!("plumb {version}")),
     ];
     let told: Vec<String> = told.into_iter().flatten().collect();
-    let connected = note(host::ROUND_TRIP).and_then(|ns| ns.parse::<f64>().ok());
+    let connected = note(host_notes::ROUND_TRIP).and_then(|ns| ns.parse::<f64>().ok());
     let connected = connected.map_or_else(String::new, |ns| {
         format!(" A connection to it took {} when this began.", Unit::Nanoseconds.format(ns, 3))
     });
-    let lost = note(host::LOST).map_or_else(String::new, |why| {
+    let lost = note(host_notes::LOST).map_or_else(String::new, |why| {
         format!(" It was lost before the end: {why}. What was measured until then is here.")
     });
     Some(format!("Measured against host {name} {}.{connected}{lost}", told.join(", ")))
@@ -144,7 +144,7 @@ fn outer_link(document: &RunDocument) -> Option<String> {
 }
 
 /// One sentence on whether the run is to be trusted, with the disturbances that were counted.
-pub fn trust(trust: &Trust) -> String {
+pub fn trust(trust: &RunTrust) -> String {
     if trust.blocks == 0 {
         return "No block was measured by this program, so there is nothing to say about its \
                 conditions."
@@ -167,7 +167,7 @@ pub fn trust(trust: &Trust) -> String {
 
 /// Cells of one experiment without numbers, for one reason.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Missing {
+pub struct MissingCells {
     /// Experiment id.
     pub experiment: String,
     /// Settings, whatever the response.
@@ -175,8 +175,8 @@ pub struct Missing {
 }
 
 /// Cells without numbers by reason, then by experiment.
-pub fn by_reason(cells: &[Unavailable]) -> BTreeMap<String, Vec<Missing>> {
-    let mut reasons: BTreeMap<String, Vec<Missing>> = BTreeMap::new();
+pub fn missing_by_reason(cells: &[UnavailableCell]) -> BTreeMap<String, Vec<MissingCells>> {
+    let mut reasons: BTreeMap<String, Vec<MissingCells>> = BTreeMap::new();
     for cell in cells {
         let reason = match cell.state.as_str() {
             "unavailable" => cell.reason.clone(),
@@ -191,16 +191,16 @@ pub fn by_reason(cells: &[Unavailable]) -> BTreeMap<String, Vec<Missing>> {
             Some(group) => group.cells.push(factors),
             None => {
                 let experiment = cell.experiment.clone();
-                groups.push(Missing { experiment, cells: vec![factors] });
+                groups.push(MissingCells { experiment, cells: vec![factors] });
             }
         }
     }
     reasons
 }
 
-impl Missing {
+impl MissingCells {
     /// One cell in full; of several what they share, and the few levels in which they differ.
-    pub fn words(&self) -> String {
+    pub fn label(&self) -> String {
         let [first, rest @ ..] = self.cells.as_slice() else { return self.experiment.clone() };
         let shared: BTreeSet<String> = first
             .iter()

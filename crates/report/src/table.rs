@@ -8,16 +8,16 @@ pub mod text;
 
 /// Named columns and rows of text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Table {
+pub struct TextTable {
     /// Heads, in order.
-    pub columns: Vec<Column>,
+    pub columns: Vec<TableColumn>,
     /// Rows, each with one text for each column.
     pub rows: Vec<Vec<String>>,
 }
 
 /// One column.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Column {
+pub struct TableColumn {
     /// Its head.
     pub head: String,
     /// Whether it holds numbers, which line up on the right.
@@ -26,11 +26,14 @@ pub struct Column {
     pub optional: u8,
 }
 
-impl Table {
+impl TextTable {
     /// An empty table with these heads: `#head` is numeric, a trailing `?` makes it optional,
     /// `??` more so.
     pub fn with_heads(heads: &[&str]) -> Self {
-        Self { columns: heads.iter().map(|head| Column::parse(head)).collect(), rows: Vec::new() }
+        Self {
+            columns: heads.iter().map(|head| TableColumn::parse(head)).collect(),
+            rows: Vec::new(),
+        }
     }
 
     /// Adds a row; missing cells are empty, surplus ones are dropped.
@@ -43,7 +46,7 @@ impl Table {
     /// Only these columns, none of them optional.
     #[must_use]
     pub fn with_columns(&self, kept: &[usize]) -> Self {
-        let column = |index: &usize| Column { optional: 0, ..self.columns[*index].clone() };
+        let column = |index: &usize| TableColumn { optional: 0, ..self.columns[*index].clone() };
         Self {
             columns: kept.iter().map(column).collect(),
             rows: self
@@ -84,7 +87,7 @@ impl Table {
     }
 }
 
-impl Column {
+impl TableColumn {
     fn parse(head: &str) -> Self {
         let name = head.trim_end_matches('?');
         let optional = u8::try_from(head.len() - name.len()).unwrap_or(u8::MAX);
@@ -104,14 +107,14 @@ mod tests {
 
     #[test]
     fn a_bar_in_a_cell_does_not_make_a_new_column() {
-        let mut table = Table::with_heads(&["name", "#value"]);
+        let mut table = TextTable::with_heads(&["name", "#value"]);
         table.push(["a|b\nc".to_owned(), "1".to_owned()]);
         assert_eq!(table.to_markdown(), "| name | value |\n| --- | ---: |\n| a\\|b c | 1 |\n");
     }
 
     #[test]
     fn a_row_always_has_one_text_for_each_column() {
-        let mut table = Table::with_heads(&["a", "b"]);
+        let mut table = TextTable::with_heads(&["a", "b"]);
         table.push(["1".to_owned()]);
         table.push(["1".to_owned(), "2".to_owned(), "3".to_owned()]);
         assert!(table.rows.iter().all(|row| row.len() == 2));

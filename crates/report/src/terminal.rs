@@ -1,6 +1,6 @@
 //! Text for people at a terminal: pure functions that return strings.
 //!
-//! Nothing here asks what the terminal can do: [`Style`] says so. Left out: progress bars, which
+//! Nothing here asks what the terminal can do: [`TerminalStyle`] says so. Left out: progress bars, which
 //! draw while measuring and belong to the command line.
 
 pub mod compare;
@@ -18,7 +18,7 @@ pub mod summary;
 
 /// What the terminal can show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Style {
+pub struct TerminalStyle {
     /// Whether ANSI colours may be used.
     pub color: bool,
     /// Whether characters beyond ASCII may be used.
@@ -29,7 +29,7 @@ pub struct Style {
 
 /// What a piece of text is, from which its colour follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ink {
+pub enum TextRole {
     /// As it is.
     Plain,
     /// Less important.
@@ -46,7 +46,7 @@ pub enum Ink {
     Slot(u8),
 }
 
-impl Ink {
+impl TextRole {
     /// Its colour among a terminal's 256, where it has one.
     pub const fn color(self) -> Option<u8> {
         match self {
@@ -59,27 +59,27 @@ impl Ink {
     }
 }
 
-impl Style {
+impl TerminalStyle {
     /// Unicode without colour: what a pipe gets.
     pub const fn plain(width: u16) -> Self {
         Self { color: false, unicode: true, width }
     }
 
     /// `text` in its ink, where colour is allowed.
-    pub fn paint(self, ink: Ink, text: &str) -> String {
+    pub fn paint(self, ink: TextRole, text: &str) -> String {
         if !self.color || text.trim().is_empty() {
             return text.to_owned();
         }
         match (ink, ink.color()) {
             (_, Some(code)) => format!("\u{1b}[38;5;{code}m{text}\u{1b}[0m"),
-            (Ink::Dim, None) => format!("\u{1b}[2m{text}\u{1b}[0m"),
-            (Ink::Bold, None) => format!("\u{1b}[1m{text}\u{1b}[0m"),
+            (TextRole::Dim, None) => format!("\u{1b}[2m{text}\u{1b}[0m"),
+            (TextRole::Bold, None) => format!("\u{1b}[1m{text}\u{1b}[0m"),
             _ => text.to_owned(),
         }
     }
 
     /// `text` in the characters there are: `µ` becomes `u` in ASCII.
-    pub fn spell(self, text: &str) -> String {
+    pub fn to_charset(self, text: &str) -> String {
         if self.unicode {
             return text.to_owned();
         }
@@ -104,8 +104,8 @@ impl Style {
         })
     }
 
-    /// `text` in which [`Style::wrap`] parts no number from its unit.
-    pub fn glued(text: &str) -> String {
+    /// `text` in which [`TerminalStyle::wrap`] parts no number from its unit.
+    pub fn keep_units_together(text: &str) -> String {
         const UNITS: [&str; 14] = [
             "ns", "µs", "ms", "s", "%", "b/s", "kb/s", "Mb/s", "Gb/s", "B", "kB", "MB", "GB", "ppm",
         ];
@@ -130,7 +130,7 @@ impl Style {
         let mut line = String::new();
         let is_gap = |c: char| c.is_whitespace() && c != '\u{a0}';
         for word in text.split(is_gap).filter(|word| !word.is_empty()) {
-            let spelled = self.spell(word).replace('\u{a0}', " ");
+            let spelled = self.to_charset(word).replace('\u{a0}', " ");
             let word = spelled.as_str();
             let pieces: Vec<&str> = if word.chars().count() > width {
                 word.split_inclusive([',', ';']).collect()
@@ -167,7 +167,7 @@ pub(crate) const MARKS: [char; 8] = ['●', '◆', '■', '▲', '▼', '✚', '
 /// Marker of each palette slot where there is only ASCII.
 pub(crate) const MARKS_ASCII: [char; 8] = ['o', '#', '*', '^', 'v', '+', '%', '@'];
 
-impl Style {
+impl TerminalStyle {
     /// The marker of a palette slot.
     pub(crate) fn mark(self, slot: u8) -> char {
         let marks = if self.unicode { &MARKS } else { &MARKS_ASCII };
@@ -181,24 +181,26 @@ mod tests {
 
     #[test]
     fn without_colour_there_is_no_escape_and_in_ascii_nothing_else() {
-        let style = Style { color: false, unicode: false, width: 20 };
-        assert_eq!(style.paint(Ink::Bad, "x"), "x");
-        assert_eq!(style.spell("21.4 µs ±1% – 3×"), "21.4 us +-1% - 3x");
+        let style = TerminalStyle { color: false, unicode: false, width: 20 };
+        assert_eq!(style.paint(TextRole::Bad, "x"), "x");
+        assert_eq!(style.to_charset("21.4 µs ±1% – 3×"), "21.4 us +-1% - 3x");
         assert!(MARKS_ASCII.iter().all(char::is_ascii));
     }
 
     #[test]
     fn lines_wrap_at_words_within_the_width() {
-        let lines = Style::plain(24).wrap("one two three four five six seven", 2);
+        let lines = TerminalStyle::plain(24).wrap("one two three four five six seven", 2);
         assert!(lines.iter().all(|line| line.len() <= 24 && line.starts_with("  ")), "{lines:?}");
         assert_eq!(lines.join(" ").split_whitespace().count(), 7);
     }
 
     #[test]
     fn a_number_and_its_unit_stay_on_one_line() {
-        let text = Style::glued("round trips: 369 µs to 2.02 ms, mean 1.13 ms, 5 % of 3 streams");
+        let text = TerminalStyle::keep_units_together(
+            "round trips: 369 µs to 2.02 ms, mean 1.13 ms, 5 % of 3 streams",
+        );
         for width in 24..60 {
-            for line in Style::plain(width).wrap(&text, 0) {
+            for line in TerminalStyle::plain(width).wrap(&text, 0) {
                 assert!(line.chars().count() <= usize::from(width));
                 let first = line.split(' ').next().unwrap();
                 assert!(!first.starts_with(['µ', 'm', '%']) || first == "mean", "{line}");
@@ -210,9 +212,9 @@ mod tests {
     #[test]
     fn a_long_link_is_broken_behind_its_commas_and_nothing_is_added() {
         let link = "rate=50kbit,queue=drop-tail,limit=8packets,delay=5ms;mtu=1006";
-        let lines = Style::plain(30).wrap(&format!("Link {link} after 2 s"), 0);
+        let lines = TerminalStyle::plain(30).wrap(&format!("Link {link} after 2 s"), 0);
         assert!(lines.iter().all(|line| line.len() <= 30), "{lines:?}");
         assert!(lines.concat().contains(link), "{lines:?}");
-        assert_eq!(Style::plain(90).wrap(link, 0), [link]);
+        assert_eq!(TerminalStyle::plain(90).wrap(link, 0), [link]);
     }
 }

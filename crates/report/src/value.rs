@@ -2,7 +2,7 @@
 //!
 //! Left out: units and their prefixes, which belong to `plumb_base::units`.
 
-use plumb_base::units::{Formatted, Unit, significant};
+use plumb_base::units::{FormattedValue, Unit, significant};
 
 /// The unit of a stored name; unknown names count as plain counts.
 pub fn unit(name: &str) -> Unit {
@@ -15,7 +15,7 @@ pub fn estimate(unit: Unit, value: f64, ci95: Option<[f64; 2]>) -> String {
 }
 
 /// The same as [`estimate`], with number and unit apart.
-pub fn formatted(unit: Unit, value: f64, ci95: Option<[f64; 2]>) -> Formatted {
+pub fn formatted(unit: Unit, value: f64, ci95: Option<[f64; 2]>) -> FormattedValue {
     unit.format(value, supported_digits(value, ci95))
 }
 

@@ -4,11 +4,11 @@
 
 use std::collections::BTreeMap;
 
-use plumb_analysis::document::ClaimVerdict;
+use plumb_analysis::document::{ClaimVerdict, ExpectationVerdict, PublishedNumber};
 use plumb_analysis::rank::RankTable;
 use plumb_base::units::{Unit, format_bytes};
 
-use crate::table::Table;
+use crate::table::TextTable;
 use crate::{name, value};
 
 fn bytes(size: i64) -> String {
@@ -16,8 +16,8 @@ fn bytes(size: i64) -> String {
 }
 
 /// One row a claim: verdict, claim, effect, published figure and its source.
-pub fn claims(claims: &[ClaimVerdict]) -> Table {
-    let mut table = Table::with_heads(&["verdict", "claim", "found here", "published"]);
+pub fn claims(claims: &[ClaimVerdict]) -> TextTable {
+    let mut table = TextTable::with_heads(&["verdict", "claim", "found here", "published"]);
     for claim in claims {
         table.push([
             claim.verdict.clone(),
@@ -50,12 +50,42 @@ pub fn needs(claim: &ClaimVerdict) -> String {
     if claim.needs.is_empty() { String::new() } else { format!("To decide: {}", claim.needs) }
 }
 
+/// `getpid(): then 26.0 ns, now 61.2 ns, 2.35×`, where both are the same quantity.
+fn then_and_now(claim: &ClaimVerdict, then: &PublishedNumber) -> Option<String> {
+    let (now, ratio) = (claim.estimate?, then.ratio?);
+    let unit = value::unit(&then.unit);
+    Some(format!(
+        "{}: then {}, now {}, {}",
+        then.label,
+        value::plain(unit, then.value),
+        value::plain(unit, now),
+        value::times(ratio)
+    ))
+}
+
+/// One row an expectation: verdict, statement, effect and what it rests on.
+pub fn expectations(expectations: &[ExpectationVerdict]) -> TextTable {
+    let mut table = TextTable::with_heads(&["verdict", "expectation", "found here", "basis"]);
+    for expectation in expectations {
+        table.push([
+            expectation.verdict.clone(),
+            expectation.statement.clone(),
+            [expectation.effect.as_str(), &expectation.needs].join(" ").trim().to_owned(),
+            expectation.basis.clone(),
+        ]);
+    }
+    table
+}
+
 /// The historical figure with its source.
 pub fn published(claim: &ClaimVerdict) -> String {
-    match &claim.historical {
+    let text = match &claim.historical {
         Some(figure) => format!("{figure} ({})", claim.source),
         None => claim.source.clone(),
-    }
+    };
+    let numbers: Vec<String> =
+        claim.published.iter().filter_map(|then| then_and_now(claim, then)).collect();
+    if numbers.is_empty() { text } else { format!("{text}. {}", numbers.join("; ")) }
 }
 
 /// `latency, half a round trip, at 64 B, same CPU, blocking`.
@@ -80,12 +110,12 @@ pub fn matrix_title(ranks: &RankTable) -> String {
 }
 
 /// Rank, mechanism, median, cost relative to the best, and the published rank beside today's.
-pub fn ranks(ranks: &RankTable) -> Table {
+pub fn ranks(ranks: &RankTable) -> TextTable {
     let mut heads = vec!["#rank", "mechanism", "#median [95 %]", "#× best?"];
     if ranks.published.is_some() {
         heads.extend(["#published??", "#same ones today??"]);
     }
-    let mut table = Table::with_heads(&heads);
+    let mut table = TextTable::with_heads(&heads);
     let unit = value::unit(&ranks.unit);
     let place = |rank: Option<u32>| rank.map_or_else(String::new, |rank| rank.to_string());
     for row in &ranks.rows {
@@ -102,7 +132,7 @@ pub fn ranks(ranks: &RankTable) -> Table {
 }
 
 /// Rank tables that differ only in size, as one: mechanisms down, sizes across.
-pub fn rank_matrix(tables: &[&RankTable]) -> Table {
+pub fn rank_matrix(tables: &[&RankTable]) -> TextTable {
     let mut places: BTreeMap<&str, BTreeMap<i64, String>> = BTreeMap::new();
     let mut sums: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
     for ranks in tables {
@@ -119,7 +149,7 @@ pub fn rank_matrix(tables: &[&RankTable]) -> Table {
         .into_iter()
         .chain(sizes.iter().map(|size| format!("#{}?", bytes(*size))))
         .collect();
-    let mut table = Table::with_heads(&heads.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut table = TextTable::with_heads(&heads.iter().map(String::as_str).collect::<Vec<_>>());
     let mut order: Vec<&str> = places.keys().copied().collect();
     let mean = |name: &str| sums.get(name).map_or(0.0, |(sum, n)| f64::from(*sum) / f64::from(*n));
     order.sort_by(|a, b| mean(a).total_cmp(&mean(b)));

@@ -10,15 +10,15 @@ use std::time::{Duration, Instant as Clock};
 
 use plumb_base::seed::Seed;
 use plumb_base::time::{Instant, Span};
-use plumb_stack::host::{Host, HostConfig};
+use plumb_stack::host::{HostConfig, IpHost};
 use plumb_stack::interface::InterfaceConfig;
-use plumb_stack::node::Node;
-use plumb_stack::service::{Service, Services, Swap};
+
+use plumb_stack::service::{HostNode, SwapMirror, UdpService, UdpServices};
 use plumb_stack::udp::{CopyPolicy, UdpOptions};
-use plumb_wire::compose::{self, Link, Path};
+use plumb_wire::compose::{self, LinkTemplate, PacketTemplate};
 use plumb_wire::mac::MacAddr;
-use plumb_wire::machine::{Machine, Port};
-use plumb_wire::packet::{Frames, Packet, Pool};
+use plumb_wire::machine::{Machine, PortId};
+use plumb_wire::packet::{Packet, PacketPool, PoolConfig};
 
 const OURS: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 const PEER: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
@@ -35,28 +35,28 @@ fn main() {
         let family = if ours.is_ipv4() { "IPv4" } else { "IPv6" };
         for frame_len in [60_usize, 1_514] {
             let payload = vec![0x5a; frame_len.saturating_sub(headers)];
-            let path = Path::new(peer, ours).over(Link::new(PEER, OURS));
+            let path = PacketTemplate::new(peer, ours).over(LinkTemplate::new(PEER, OURS));
             let frame = path.udp(4_000, 7, &payload);
             for (name, service) in [
-                ("in place", Service::Mirror),
-                ("fused", Service::Echo(CopyPolicy::Fused)),
-                ("separate", Service::Echo(CopyPolicy::Separate)),
-                ("no checksum", Service::Echo(CopyPolicy::NoChecksum)),
-                ("discard", Service::Discard),
+                ("in place", UdpService::Mirror),
+                ("fused", UdpService::Echo(CopyPolicy::Fused)),
+                ("separate", UdpService::Echo(CopyPolicy::Separate)),
+                ("no checksum", UdpService::Echo(CopyPolicy::NoChecksum)),
+                ("discard", UdpService::Discard),
             ] {
                 if !format!("{family} {frame_len} {name}").contains(&only) {
                     continue;
                 }
-                let (mut host, mut application) = (host(ours), Services::new(()));
+                let (mut host, mut application) = (host(ours), UdpServices::new(()));
                 let (local, options) = (SocketAddr::new(ours, 7), UdpOptions::default());
                 application.open(&mut host, service, local, options).expect("a free port");
-                let node = Node { host, application };
+                let node = HostNode { host, application };
                 report(family, name, &frame, measure(node, &frame, (ours, peer), budget));
             }
             if !format!("{family} {frame_len} swap").contains(&only) {
                 continue;
             }
-            let swap = Node { host: host(ours), application: Swap::new(7) };
+            let swap = HostNode { host: host(ours), application: SwapMirror::new(7) };
             report(family, "swap", &frame, measure(swap, &frame, (ours, peer), budget));
         }
     }
@@ -66,8 +66,8 @@ fn parse(text: &str) -> IpAddr {
     text.parse().expect("an address")
 }
 
-fn host(ours: IpAddr) -> Host {
-    let mut host = Host::new(HostConfig::default(), Seed(1));
+fn host(ours: IpAddr) -> IpHost {
+    let mut host = IpHost::new(HostConfig::default(), Seed(1));
     let len = if ours.is_ipv4() { 24 } else { 64 };
     let interface = InterfaceConfig::ethernet(OURS, 1_500).with_address(ours, len);
     host.add_interface(&interface).expect("a sound interface");
@@ -81,13 +81,13 @@ fn measure<M: Machine>(
     (ours, peer): (IpAddr, IpAddr),
     budget: Duration,
 ) -> f64 {
-    let mut pool = Pool::new(Frames { count: 256, size: 2_048, large: 0 });
+    let mut pool = PacketPool::new(PoolConfig { count: 256, size: 2_048, large: 0 });
     let mut batch: Vec<Packet> = Vec::with_capacity(BATCH);
     let now = Instant::ORIGIN + Span::from_secs(1);
-    let port = Port(0);
+    let port = PortId(0);
     let hello = match (ours, peer) {
         (IpAddr::V4(ours), IpAddr::V4(peer)) => compose::arp_request(PEER, peer, ours),
-        (IpAddr::V6(ours), IpAddr::V6(peer)) => compose::neighbour_solicitation(PEER, peer, ours),
+        (IpAddr::V6(ours), IpAddr::V6(peer)) => compose::neighbor_solicitation(PEER, peer, ours),
         _ => unreachable!("one family"),
     };
     batch.extend(pool.packet_of(&hello));

@@ -1,14 +1,14 @@
 //! What became of every packet: totals, what was accepted, and drops under a named reason each.
 //!
 //! Every packet handed to a host, and every datagram that one was split into, ends in exactly one
-//! counter of kind [`Kind::Accepted`] or [`Kind::RxDrop`], and every packet that a host makes is queued, sent, or in a [`Kind::TxDrop`]:
-//! [`Counters::check`] adds up. Left out: rates, and counters of devices.
+//! counter of kind [`CounterKind::Accepted`] or [`CounterKind::RxDrop`], and every packet that a host makes is queued, sent, or in a [`CounterKind::TxDrop`]:
+//! [`HostCounters::check`] adds up. Left out: rates, and counters of devices.
 
-use plumb_wire::malformed::Malformed;
+use plumb_wire::malformed::PacketFormatError;
 
 /// What a counter counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum CounterKind {
     /// Packets that came in, were made, or went out.
     Total,
     /// Received packets that served their purpose.
@@ -25,9 +25,9 @@ macro_rules! counts {
     ($($kind:ident { $($(#[doc = $doc:literal])+ $count:ident = $name:literal,)+ })+) => {
         /// One counter.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Count { $($($(#[doc = $doc])+ $count,)+)+ }
+        pub enum CounterId { $($($(#[doc = $doc])+ $count,)+)+ }
 
-        impl Count {
+        impl CounterId {
             /// Every counter, in the order in which they are shown.
             pub const ALL: &'static [Self] = &[$($(Self::$count,)+)+];
 
@@ -37,8 +37,8 @@ macro_rules! counts {
             }
 
             /// What it counts.
-            pub const fn kind(self) -> Kind {
-                match self { $($(Self::$count => Kind::$kind,)+)+ }
+            pub const fn kind(self) -> CounterKind {
+                match self { $($(Self::$count => CounterKind::$kind,)+)+ }
             }
         }
     };
@@ -61,14 +61,14 @@ counts! {
         /// UDP datagrams put into a socket's queue.
         UdpDelivered = "udp_delivered",
         /// UDP datagrams that a swapping mirror turned round.
-        Swapped = "swapped",
+        UdpSwapped = "udp_swapped",
         /// Echo requests answered.
         EchoAnswered = "echo_answered",
         /// Echo replies to requests of this host.
         EchoReplies = "echo_replies",
         /// ARP packets acted upon.
         ArpAccepted = "arp_accepted",
-        /// Neighbour discovery messages acted upon.
+        /// Neighbor discovery messages acted upon.
         NdpAccepted = "ndp_accepted",
         /// ICMP errors about packets that this host sent.
         IcmpErrorAccepted = "icmp_error_accepted",
@@ -79,7 +79,7 @@ counts! {
         /// Received for an interface that the host does not have.
         RxNoInterface = "rx_no_interface",
         /// An Ethernet frame for another station.
-        RxOtherStation = "rx_other_station",
+        RxOtherMac = "rx_other_mac",
         /// An Ethernet frame whose source is a group, or none.
         RxSourceMac = "rx_source_mac",
         /// A frame with a VLAN tag.
@@ -107,7 +107,7 @@ counts! {
         /// IPv6's "no next header": nothing to deliver.
         RxNoNextHeader = "rx_no_next_header",
         /// ARP about an address that is on no network of the interface.
-        ArpForeign = "arp_foreign",
+        ArpOffLink = "arp_off_link",
         /// ARP with a hardware address that no station has.
         ArpMac = "arp_mac",
         /// ARP that is neither request nor reply.
@@ -120,15 +120,15 @@ counts! {
         RxOwn = "rx_own",
         /// A claim to an address of this host.
         AddressConflict = "address_conflict",
-        /// Neighbour discovery from beyond the link: a hop limit that is not 255.
+        /// Neighbor discovery from beyond the link: a hop limit that is not 255.
         NdpHopLimit = "ndp_hop_limit",
-        /// Neighbour discovery in fragments (RFC 6980).
+        /// Neighbor discovery in fragments (RFC 6980).
         NdpFragmented = "ndp_fragmented",
-        /// Neighbour discovery with addresses that the message may not have (RFC 4861 §7.1).
+        /// Neighbor discovery with addresses that the message may not have (RFC 4861 §7.1).
         NdpAddress = "ndp_address",
         /// A solicitation for an address that is not ours.
         NdpNotForUs = "ndp_not_for_us",
-        /// An advertisement about a neighbour that this host does not know.
+        /// An advertisement about a neighbor that this host does not know.
         NdpUnknown = "ndp_unknown",
         /// An advertisement that nobody asked for, which would have changed a confirmed entry.
         NdpUnsolicited = "ndp_unsolicited",
@@ -145,7 +145,7 @@ counts! {
         /// An ICMP redirect.
         IcmpRedirect = "icmp_redirect",
         /// An ICMP error about a packet that this host did not send.
-        IcmpErrorForeign = "icmp_error_foreign",
+        IcmpErrorUnmatched = "icmp_error_unmatched",
         /// A packet-too-big with a size below the least that a link may have.
         IcmpTooSmall = "icmp_too_small",
         /// No UDP socket for the destination.
@@ -174,10 +174,10 @@ counts! {
         TxNoRoute = "tx_no_route",
         /// The interface's queue was full.
         TxQueueFull = "tx_queue_full",
-        /// Too many packets waited for one neighbour's address.
-        TxNeighbourQueueFull = "tx_neighbour_queue_full",
-        /// The neighbour did not answer, or had to make room.
-        TxNeighbourUnreachable = "tx_neighbour_unreachable",
+        /// Too many packets waited for one neighbor's address.
+        TxNeighborQueueFull = "tx_neighbor_queue_full",
+        /// The neighbor did not answer, or had to make room.
+        TxNeighborUnreachable = "tx_neighbor_unreachable",
         /// Longer than the path allows, and not to be cut.
         TxTooBig = "tx_too_big",
         /// No free frame to cut a packet into.
@@ -192,12 +192,12 @@ counts! {
         IcmpErrorSent = "icmp_error_sent",
         /// Answers to others' probes for addresses of this host.
         AddressDefended = "address_defended",
-        /// Neighbours forgotten to make room for others.
-        NeighbourEvicted = "neighbour_evicted",
-        /// Neighbours that did not answer.
-        NeighbourFailed = "neighbour_failed",
-        /// Path sizes learnt.
-        PathMtuLearnt = "path_mtu_learnt",
+        /// Neighbors forgotten to make room for others.
+        NeighborEvicted = "neighbor_evicted",
+        /// Neighbors that did not answer.
+        NeighborFailed = "neighbor_failed",
+        /// Path MTUs learned.
+        PathMtuLearned = "path_mtu_learned",
         /// Incomplete datagrams given up after their time.
         ReassemblyTimeout = "reassembly_timeout",
         /// Incomplete datagrams given up to make room.
@@ -211,14 +211,14 @@ macro_rules! layers {
     ([$($(#[doc = $doc:literal])+ $layer:ident = $name:literal),+ $(,)?] $reasons:tt) => {
         /// Whose format a packet broke.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Layer { $($(#[doc = $doc])+ $layer,)+ }
+        pub enum ProtocolLayer { $($(#[doc = $doc])+ $layer,)+ }
 
-        impl Layer {
+        impl ProtocolLayer {
             /// Every layer.
             pub const ALL: &'static [Self] = &[$(Self::$layer,)+];
         }
 
-        const MALFORMED: &[[&str; Malformed::ALL.len()]] = &[$(layers!(@names $name $reasons),)+];
+        const MALFORMED: &[[&str; PacketFormatError::ALL.len()]] = &[$(layers!(@names $name $reasons),)+];
     };
     (@names $layer:literal [$($reason:literal),+ $(,)?]) => {
         [$(concat!("malformed_", $layer, "_", $reason),)+]
@@ -239,7 +239,7 @@ layers! {
         Icmpv4 = "icmpv4",
         /// ICMPv6.
         Icmpv6 = "icmpv6",
-        /// Neighbour discovery.
+        /// Neighbor discovery.
         Ndp = "ndp",
         /// UDP.
         Udp = "udp",
@@ -264,47 +264,47 @@ layers! {
 
 /// What a host counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Counters {
-    counts: [u64; Count::ALL.len()],
-    malformed: [[u64; Malformed::ALL.len()]; Layer::ALL.len()],
+pub struct HostCounters {
+    counts: [u64; CounterId::ALL.len()],
+    malformed: [[u64; PacketFormatError::ALL.len()]; ProtocolLayer::ALL.len()],
 }
 
-impl Default for Counters {
+impl Default for HostCounters {
     fn default() -> Self {
         Self {
-            counts: [0; Count::ALL.len()],
-            malformed: [[0; Malformed::ALL.len()]; Layer::ALL.len()],
+            counts: [0; CounterId::ALL.len()],
+            malformed: [[0; PacketFormatError::ALL.len()]; ProtocolLayer::ALL.len()],
         }
     }
 }
 
-impl Counters {
+impl HostCounters {
     /// Counts one.
     #[inline]
-    pub fn add(&mut self, count: Count) {
+    pub fn add(&mut self, count: CounterId) {
         self.counts[count as usize] += 1;
     }
 
     /// Counts several.
     #[inline]
-    pub fn add_many(&mut self, count: Count, more: usize) {
+    pub fn add_many(&mut self, count: CounterId, more: usize) {
         self.counts[count as usize] += more as u64;
     }
 
     /// Counts a received packet that broke a format.
     #[inline]
-    pub fn add_malformed(&mut self, layer: Layer, malformed: Malformed) {
+    pub fn add_malformed(&mut self, layer: ProtocolLayer, malformed: PacketFormatError) {
         self.malformed[layer as usize][malformed.index()] += 1;
     }
 
     /// How many of these.
     #[inline]
-    pub fn of(&self, count: Count) -> u64 {
+    pub fn value(&self, count: CounterId) -> u64 {
         self.counts[count as usize]
     }
 
     /// How many broke this format in this way.
-    pub fn of_malformed(&self, layer: Layer, malformed: Malformed) -> u64 {
+    pub fn malformed_value(&self, layer: ProtocolLayer, malformed: PacketFormatError) -> u64 {
         self.malformed[layer as usize][malformed.index()]
     }
 
@@ -313,16 +313,16 @@ impl Counters {
         self.malformed.iter().flatten().sum()
     }
 
-    /// Everything counted of one kind; malformed packets are among [`Kind::RxDrop`].
-    pub fn sum(&self, kind: Kind) -> u64 {
-        let counts = Count::ALL.iter().filter(|count| count.kind() == kind);
-        let malformed = if kind == Kind::RxDrop { self.malformed() } else { 0 };
-        counts.map(|&count| self.of(count)).sum::<u64>() + malformed
+    /// Everything counted of one kind; malformed packets are among [`CounterKind::RxDrop`].
+    pub fn sum(&self, kind: CounterKind) -> u64 {
+        let counts = CounterId::ALL.iter().filter(|count| count.kind() == kind);
+        let malformed = if kind == CounterKind::RxDrop { self.malformed() } else { 0 };
+        counts.map(|&count| self.value(count)).sum::<u64>() + malformed
     }
 
     /// Every counter under its name, zeros too.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let counts = Count::ALL.iter().map(|&count| (count.name(), self.of(count)));
+        let counts = CounterId::ALL.iter().map(|&count| (count.name(), self.value(count)));
         let malformed = MALFORMED.iter().zip(&self.malformed);
         counts.chain(
             malformed.flat_map(|(names, counts)| names.iter().copied().zip(counts.iter().copied())),
@@ -333,16 +333,18 @@ impl Counters {
     ///
     /// # Errors
     /// Which side does not add up, and by how much.
-    pub fn check(&self, queued: u64) -> Result<(), Unbalanced> {
-        let taken = self.of(Count::Received) + self.of(Count::Reassembled) + self.of(Count::Split);
-        let ended = self.sum(Kind::Accepted) + self.sum(Kind::RxDrop);
+    pub fn check(&self, queued: u64) -> Result<(), UnbalancedCountersError> {
+        let taken = self.value(CounterId::Received)
+            + self.value(CounterId::Reassembled)
+            + self.value(CounterId::Split);
+        let ended = self.sum(CounterKind::Accepted) + self.sum(CounterKind::RxDrop);
         if taken != ended {
-            return Err(Unbalanced::Received { taken, ended });
+            return Err(UnbalancedCountersError::Received { taken, ended });
         }
-        let made = self.of(Count::Originated);
-        let ended = self.of(Count::Sent) + self.sum(Kind::TxDrop) + queued;
+        let made = self.value(CounterId::Originated);
+        let ended = self.value(CounterId::Sent) + self.sum(CounterKind::TxDrop) + queued;
         if made != ended {
-            return Err(Unbalanced::Originated { made, ended });
+            return Err(UnbalancedCountersError::Originated { made, ended });
         }
         Ok(())
     }
@@ -350,7 +352,7 @@ impl Counters {
 
 /// Packets that no counter accounts for: a bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unbalanced {
+pub enum UnbalancedCountersError {
     /// Among those received.
     #[error("{taken} packets were taken in, {ended} are accounted for")]
     Received {
@@ -377,22 +379,22 @@ mod tests {
 
     #[test]
     fn every_counter_has_a_name_of_its_own_and_stands_at_its_index() {
-        for (index, &count) in Count::ALL.iter().enumerate() {
+        for (index, &count) in CounterId::ALL.iter().enumerate() {
             assert_eq!(count as usize, index);
         }
-        for (index, &layer) in Layer::ALL.iter().enumerate() {
+        for (index, &layer) in ProtocolLayer::ALL.iter().enumerate() {
             assert_eq!(layer as usize, index);
         }
-        let counters = Counters::default();
+        let counters = HostCounters::default();
         let names: BTreeSet<_> = counters.iter().map(|(name, _)| name).collect();
         assert_eq!(names.len(), counters.iter().count());
     }
 
     #[test]
     fn malformed_packets_are_counted_under_the_names_that_the_format_gives_them() {
-        let mut counters = Counters::default();
-        for malformed in Malformed::ALL {
-            counters.add_malformed(Layer::Udp, malformed);
+        let mut counters = HostCounters::default();
+        for malformed in PacketFormatError::ALL {
+            counters.add_malformed(ProtocolLayer::Udp, malformed);
             let name = format!("malformed_udp_{}", malformed.name());
             assert!(counters.iter().any(|counted| counted == (name.as_str(), 1)), "{name}");
         }
@@ -401,13 +403,19 @@ mod tests {
 
     #[test]
     fn a_packet_that_ends_nowhere_is_noticed() {
-        let mut counters = Counters::default();
-        counters.add(Count::Received);
-        assert_eq!(counters.check(0), Err(Unbalanced::Received { taken: 1, ended: 0 }));
-        counters.add(Count::RxNotForUs);
+        let mut counters = HostCounters::default();
+        counters.add(CounterId::Received);
+        assert_eq!(
+            counters.check(0),
+            Err(UnbalancedCountersError::Received { taken: 1, ended: 0 })
+        );
+        counters.add(CounterId::RxNotForUs);
         assert_eq!(counters.check(0), Ok(()));
-        counters.add(Count::Originated);
+        counters.add(CounterId::Originated);
         assert_eq!(counters.check(1), Ok(()));
-        assert_eq!(counters.check(0), Err(Unbalanced::Originated { made: 1, ended: 0 }));
+        assert_eq!(
+            counters.check(0),
+            Err(UnbalancedCountersError::Originated { made: 1, ended: 0 })
+        );
     }
 }

@@ -1,47 +1,48 @@
-//! A host: interfaces, routes, neighbours, sockets, and the packets that pass between them.
+//! A host composed of interfaces, routing, neighbors, reassembly, ICMP and UDP.
 //!
 //! Sans-IO and batched: packets and the time go in through [`plumb_wire::machine::Machine`],
-//! packets and the next deadline come out; what the application should know waits in
-//! [`Host::poll_event`] and in the sockets. Left out: the protocols themselves, forwarding, address
-//! configuration from the net, and loopback.
+//! packets and the next deadline come out. No component knows the host: each gets what it needs by
+//! argument and returns what is to be sent. `receive` and `send` are the two paths between
+//! them. Forwarding, address autoconfiguration and loopback are not implemented.
 
-use std::collections::VecDeque;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
-use plumb_base::seed::{Seed, Stream};
+use plumb_base::seed::Seed;
 use plumb_base::time::{Instant, Span};
-use plumb_wire::mac::MacAddr;
-use plumb_wire::machine::Port;
+use plumb_wire::machine::{Machine, PortId};
+use plumb_wire::packet::{Packet, PacketPool};
 use rand::Rng;
 
-use crate::counters::{Count, Counters};
-use crate::icmp::{Failure, Pings};
-use crate::interface::{Interface, InterfaceConfig, InterfaceError};
-use crate::ip::{Predictions, port_of};
-use crate::limiter::TokenBucket;
-use crate::neighbour::{self, NeighbourId, Neighbours};
-use crate::path::Paths;
-use crate::path_mtu::PathMtus;
+use crate::context::{HostCore, TimerOwner};
+use crate::counters::{CounterId, HostCounters};
+use crate::icmp::{self, Icmp};
+use crate::interface::{HostInterface, InterfaceConfig, InterfaceError, Interfaces};
+use crate::ip::unspecified_like;
+use crate::neighbor::{NeighborCache, NeighborLimits};
 use crate::reassembly::{Reassembly, ReassemblyConfig};
-use crate::route::{Prefix, Route, Routes};
-use crate::timers::{TimerId, Timers};
-use crate::udp::UdpTable;
+use crate::route::{Route, RouteTable};
+use crate::routing::{OutputPath, PathError, Routing};
+use crate::timers::TimerId;
+use crate::udp::{HeaderPredictions, UdpTable};
 
-mod machine;
-mod socket;
+mod receive;
+mod send;
+mod udp;
 
-pub use socket::SendError;
+pub use crate::context::{DeliveryFailure, DeliveryFailureKind, HostEvent};
+pub use send::OutputError;
+pub use udp::UdpSendError;
 
 /// Bounds and rates of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostConfig {
-    /// Bounds of the neighbour cache.
-    pub neighbours: neighbour::Limits,
+    /// Bounds of the neighbor cache.
+    pub neighbors: NeighborLimits,
     /// Bounds of reassembly.
     pub reassembly: ReassemblyConfig,
     /// Path MTUs remembered.
     pub path_mtus: usize,
-    /// Frames that wait for one device; the newest is dropped beyond it.
+    /// Frames queued for one device; the newest is dropped beyond it.
     pub output_queue: usize,
     /// ICMP errors a second.
     pub icmp_errors: u32,
@@ -56,7 +57,7 @@ impl Default for HostConfig {
     /// `icmp_msgs_per_sec` and `icmp_msgs_burst`), 1,024 events.
     fn default() -> Self {
         Self {
-            neighbours: neighbour::Limits::default(),
+            neighbors: NeighborLimits::default(),
             reassembly: ReassemblyConfig::default(),
             path_mtus: 256,
             output_queue: 4_096,
@@ -67,103 +68,53 @@ impl Default for HostConfig {
     }
 }
 
-/// Something that the application may want to know.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// The reply to an echo request.
-    EchoReply {
-        /// Who answered.
-        remote: IpAddr,
-        /// Of the request.
-        identifier: u16,
-        /// Of the request.
-        sequence: u16,
-        /// Routers that the reply might still have passed.
-        hop_limit: u8,
-        /// Bytes of data.
-        len: usize,
-        /// When the request was made.
-        sent: Instant,
-        /// When the device received the reply.
-        received: Instant,
-    },
-    /// An ICMP error about a packet that this host sent.
-    Failure(Failure),
-    /// A neighbour did not answer; what waited for it was dropped.
-    NeighbourFailed {
-        /// On which interface.
-        port: Port,
-        /// Which address.
-        address: IpAddr,
-    },
-    /// Another station claims an address of this host.
-    AddressConflict {
-        /// On which interface.
-        port: Port,
-        /// Which address.
-        address: IpAddr,
-        /// Who.
-        mac: MacAddr,
-    },
-}
-
-/// Whose timer goes off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Owner {
-    Neighbour(NeighbourId),
-    Reassembly,
+/// Why an echo request was not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PingError {
+    /// There is no path.
+    #[error(transparent)]
+    Path(#[from] PathError),
+    /// It does not fit the path.
+    #[error(transparent)]
+    Output(#[from] OutputError),
+    /// No frame is free that could hold it.
+    #[error("no free frame for {0} bytes: send less at once, or give the pool more frames")]
+    NoMemory(usize),
 }
 
 /// A host.
 #[derive(Debug)]
-pub struct Host {
-    pub(crate) config: HostConfig,
-    pub(crate) interfaces: Vec<Interface>,
-    pub(crate) routes: Routes,
-    pub(crate) neighbours: Neighbours,
-    pub(crate) paths: Paths,
-    pub(crate) path_mtus: PathMtus,
-    pub(crate) predictions: Predictions,
-    pub(crate) reassembly: Reassembly,
-    pub(crate) udp: UdpTable,
-    pub(crate) pings: Pings,
-    pub(crate) error_bucket: TokenBucket,
-    pub(crate) timers: Timers<Owner>,
-    pub(crate) reassembly_timer: TimerId,
-    pub(crate) counters: Counters,
-    events: VecDeque<Event>,
-    random: Stream,
-    identification: u16,
-    changes: u64,
+pub struct IpHost {
+    config: HostConfig,
+    interfaces: Interfaces,
+    routing: Routing,
+    neighbors: NeighborCache,
+    reassembly: Reassembly,
+    reassembly_timer: TimerId,
+    icmp: Icmp,
+    udp: UdpTable,
+    predictions: HeaderPredictions,
+    core: HostCore,
 }
 
-impl Host {
+impl IpHost {
     /// A host without interfaces; every secret and every random choice comes from the seed.
     pub fn new(config: HostConfig, seed: Seed) -> Self {
         let mut random = seed.stream("host");
         // RFC 4861 §6.3.2: uniform between 0.5 and 1.5 times 30 s.
         let reachable = Span::from_ms(15_000 + u64::from(random.next_u32()) % 30_001);
-        let mut timers = Timers::default();
-        let reassembly_timer = timers.create(Owner::Reassembly);
+        let mut core = HostCore::new(config.events, random);
         Self {
             config,
-            interfaces: Vec::new(),
-            routes: Routes::default(),
-            neighbours: Neighbours::new(config.neighbours, reachable),
-            paths: Paths::new(seed),
-            path_mtus: PathMtus::new(config.path_mtus),
-            predictions: Predictions::default(),
+            interfaces: Interfaces::default(),
+            routing: Routing::new(config.path_mtus, seed),
+            neighbors: NeighborCache::new(config.neighbors, reachable),
             reassembly: Reassembly::new(config.reassembly, seed),
+            reassembly_timer: core.timers.create(TimerOwner::Reassembly),
+            icmp: Icmp::new(config.icmp_errors, config.icmp_error_burst),
             udp: UdpTable::new(seed),
-            pings: Pings::default(),
-            error_bucket: TokenBucket::new(config.icmp_errors, config.icmp_error_burst),
-            timers,
-            reassembly_timer,
-            counters: Counters::default(),
-            events: VecDeque::new(),
-            identification: u16::try_from(random.next_u32() >> 16).expect("16 bits"),
-            random,
-            changes: 0,
+            predictions: HeaderPredictions::default(),
+            core,
         }
     }
 
@@ -171,111 +122,150 @@ impl Host {
     ///
     /// # Errors
     /// [`InterfaceError`]: nothing was changed.
-    pub fn add_interface(&mut self, config: &InterfaceConfig) -> Result<Port, InterfaceError> {
-        let interface = Interface::new(config)?;
-        for address in &interface.addresses {
-            if self.interfaces.iter().any(|other| other.owns(address.ip)) {
-                return Err(InterfaceError::Twice(address.ip));
-            }
-        }
-        if self.interfaces.len() >= usize::from(u16::MAX) {
-            return Err(InterfaceError::TooMany);
-        }
-        let port = port_of(self.interfaces.len());
-        for address in &interface.addresses {
-            let known = self.routes.iter().any(|route| route.prefix == address.prefix);
-            if !known {
-                self.routes.insert(Route { prefix: address.prefix, port, gateway: None });
-            }
-        }
-        self.interfaces.push(interface);
-        self.changes += 1;
+    pub fn add_interface(&mut self, config: &InterfaceConfig) -> Result<PortId, InterfaceError> {
+        let port = self.interfaces.add(HostInterface::new(config)?)?;
+        self.routing.add_interface(port, &self.interfaces[port]);
         Ok(port)
     }
 
     /// Adds a route; one for the same prefix is replaced.
     pub fn add_route(&mut self, route: Route) {
-        self.routes.insert(route);
-        self.changes += 1;
-    }
-
-    /// Removes the route for a prefix; whether there was one.
-    pub fn remove_route(&mut self, prefix: Prefix) -> bool {
-        self.changes += 1;
-        self.routes.remove(prefix).is_some()
+        self.routing.add_route(route);
     }
 
     /// Its interfaces, by their ports.
-    pub fn interfaces(&self) -> &[Interface] {
-        &self.interfaces
+    pub fn interfaces(&self) -> &[HostInterface] {
+        self.interfaces.as_slice()
     }
 
     /// Its routes.
-    pub fn routes(&self) -> &Routes {
-        &self.routes
+    pub fn routes(&self) -> &RouteTable {
+        self.routing.routes()
     }
 
-    /// Its neighbours.
-    pub fn neighbours(&self) -> &Neighbours {
-        &self.neighbours
+    /// Its neighbors.
+    pub fn neighbors(&self) -> &NeighborCache {
+        &self.neighbors
     }
 
-    /// What was counted.
-    pub fn counters(&self) -> &Counters {
-        &self.counters
+    /// Its counters.
+    pub fn counters(&self) -> &HostCounters {
+        &self.core.counters
     }
 
-    /// Packets made here that have not left yet.
+    /// Packets of this host that were not sent yet.
     pub fn queued(&self) -> usize {
-        let frames: usize = self.interfaces.iter().map(|interface| interface.queue.len()).sum();
-        frames + self.neighbours.queued()
+        let frames: usize = self.interfaces().iter().map(|interface| interface.queue.len()).sum();
+        frames + self.neighbors.queued()
     }
 
-    /// The next thing that the application may want to know.
-    pub fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+    /// The next event.
+    pub fn poll_event(&mut self) -> Option<HostEvent> {
+        self.core.events.pop_front()
     }
 
-    pub(crate) fn push_event(&mut self, event: Event) {
-        if self.events.len() < self.config.events {
-            self.events.push_back(event);
-        } else {
-            self.counters.add(Count::EventsLost);
-        }
-    }
-
-    /// Changes whenever a path that was found may no longer be right.
+    /// The path from an address of this host, or from a suitable one where `local` is unspecified.
+    ///
+    /// # Errors
+    /// [`PathError`] where there is none.
     #[inline]
-    pub(crate) fn generation(&self) -> u64 {
-        // Each only grows, so the sum stays the same only when all do.
-        self.changes + self.neighbours.generation() + self.path_mtus.generation()
+    pub fn path(
+        &mut self,
+        now: Instant,
+        local: IpAddr,
+        remote: IpAddr,
+    ) -> Result<OutputPath, PathError> {
+        self.routing.path(now, &self.interfaces, self.neighbors.generation(), local, remote)
+    }
+
+    /// Sends an echo request; a reply becomes a [`HostEvent::EchoReply`].
+    ///
+    /// # Errors
+    /// [`PingError`].
+    pub fn ping(
+        &mut self,
+        now: Instant,
+        remote: IpAddr,
+        (identifier, sequence): (u16, u16),
+        data: &[u8],
+        pool: &mut PacketPool,
+    ) -> Result<(), PingError> {
+        let path = self.path(now, unspecified_like(remote), remote)?;
+        let (packet, egress) =
+            icmp::echo_request(path.source, remote, (identifier, sequence), data, pool)
+                .ok_or(PingError::NoMemory(data.len()))?;
+        self.send_on_path(now, &path, remote, egress, packet, pool)?;
+        self.icmp.on_request_sent(now, (remote, identifier, sequence));
+        Ok(())
     }
 
     /// Changes whenever a frame may be received otherwise than one like it before.
     #[inline]
-    pub(crate) fn reception(&self) -> u64 {
-        self.changes + self.udp.generation()
+    fn receive_generation(&self) -> u64 {
+        self.routing.changes() + self.udp.generation()
     }
 
-    /// An identification for a datagram that may be cut on its way (RFC 6864 §4.3): in sequence from
-    /// a random start, so that it repeats as late as it can.
-    pub(crate) fn next_identification(&mut self) -> u16 {
-        self.identification = self.identification.wrapping_add(1);
-        self.identification
-    }
-
-    /// The same for IPv6, unpredictable (RFC 7739 §5.3).
-    pub(crate) fn random_identification(&mut self) -> u32 {
-        self.random.next_u32()
+    /// Counts a packet and frees it.
+    #[cold]
+    fn drop_packet(&mut self, counter: CounterId, packet: Packet, pool: &mut PacketPool) {
+        self.core.counters.add(counter);
+        pool.free(packet);
     }
 }
 
-/// The unspecified address of a family.
-#[inline]
-pub(crate) const fn unspecified_like(ip: IpAddr) -> IpAddr {
-    match ip {
-        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+impl Machine for IpHost {
+    fn handle_packets(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        batch: &mut Vec<Packet>,
+        pool: &mut PacketPool,
+    ) {
+        self.core.counters.add_many(CounterId::Received, batch.len());
+        for packet in batch.drain(..) {
+            if let Err(packet) = self.receive_predicted(port, packet, pool) {
+                self.receive_frame(now, port, packet, pool);
+            }
+        }
+    }
+
+    fn poll_packets(
+        &mut self,
+        _now: Instant,
+        port: PortId,
+        batch: &mut Vec<Packet>,
+        max: usize,
+        _pool: &mut PacketPool,
+    ) {
+        let Some(interface) = self.interfaces.interface_mut(port) else { return };
+        let count = interface.queue.len().min(max);
+        batch.extend(interface.queue.drain(..count));
+        self.core.counters.add_many(CounterId::Sent, count);
+    }
+
+    #[inline]
+    fn deadline(&self) -> Option<Instant> {
+        let next = self.core.timers.next();
+        debug_assert!(
+            next.is_some() || (self.neighbors.queued() == 0 && self.reassembly.is_empty()),
+            "what waits has a timer"
+        );
+        next
+    }
+
+    fn handle_deadline(&mut self, now: Instant, pool: &mut PacketPool) {
+        while let Some(owner) = self.core.timers.pop_due(now) {
+            match owner {
+                TimerOwner::Reassembly => self.expire_fragments(now, pool),
+                TimerOwner::Neighbor(id) => {
+                    let mut cx = self.core.context(now, pool);
+                    let frame = self.neighbors.handle_timer(&mut cx, &self.interfaces, id);
+                    if let Some((port, frame)) = frame {
+                        self.send_control(port, &frame, pool);
+                    }
+                }
+            }
+        }
     }
 }
 

@@ -1,26 +1,27 @@
-//! Interfaces: a device's capabilities, this host's addresses there, and what waits to be sent.
+//! Interfaces: a device's capabilities, this host's addresses there, and its output queue.
 //!
 //! The host follows the strong end system model (RFC 1122 §3.3.4.2): a packet must be for an address
-//! of the interface that it came by. Left out: the device itself, routes, learning addresses, and
-//! multicast listener discovery (RFC 3810), which RFC 4861 §7.2.1 asks for: no switch is told of the
-//! groups in which this host hears solicitations.
+//! of the interface that it came by. Multicast listener discovery (RFC 3810), which RFC 4861 §7.2.1 asks
+//! for, is not implemented.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::{Index, IndexMut};
 
 use plumb_base::time::Instant;
 use plumb_wire::mac::MacAddr;
-use plumb_wire::medium::{Capabilities, Medium};
+use plumb_wire::machine::PortId;
+use plumb_wire::medium::{DeviceCapabilities, Medium};
 use plumb_wire::ndp::solicited_node;
 use plumb_wire::packet::Packet;
 
-use crate::route::Prefix;
+use crate::route::IpPrefix;
 
 /// How to make an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterfaceConfig {
     /// What its device carries and does.
-    pub capabilities: Capabilities,
+    pub capabilities: DeviceCapabilities,
     /// Its link address; of no meaning without Ethernet.
     pub mac: MacAddr,
     /// Its addresses, each with the bits of its network.
@@ -33,7 +34,7 @@ impl InterfaceConfig {
     /// Of a plain Ethernet device, with a link-local address and no other.
     pub const fn ethernet(mac: MacAddr, mtu: u32) -> Self {
         Self {
-            capabilities: Capabilities::plain(Medium::Ethernet, mtu),
+            capabilities: DeviceCapabilities::plain(Medium::Ethernet, mtu),
             mac,
             addresses: Vec::new(),
             link_local: true,
@@ -43,7 +44,7 @@ impl InterfaceConfig {
     /// Of a plain device for bare IP packets, without addresses.
     pub const fn ip(mtu: u32) -> Self {
         Self {
-            capabilities: Capabilities::plain(Medium::Ip, mtu),
+            capabilities: DeviceCapabilities::plain(Medium::Ip, mtu),
             mac: MacAddr::UNSPECIFIED,
             addresses: Vec::new(),
             link_local: false,
@@ -62,16 +63,16 @@ impl InterfaceConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InterfaceError {
     /// Too many bits for the family.
-    #[error("{0}/{1} is no network: a prefix of IPv4 has at most 32 bits, one of IPv6 128")]
+    #[error("{0}/{1} is not a network: an IPv4 prefix has at most 32 bits, an IPv6 prefix 128")]
     PrefixLength(IpAddr, u8),
     /// An address that no station has.
     #[error("{0} cannot be the address of one host: choose a unicast address")]
     Address(IpAddr),
     /// The address is there already.
-    #[error("{0} is an address of this host already: give each address once")]
-    Twice(IpAddr),
+    #[error("{0} is already an address of this host: duplicate address")]
+    DuplicateAddress(IpAddr),
     /// A link address that no station has.
-    #[error("{0} cannot be the address of one Ethernet station: choose one like 02:00:00:00:00:01")]
+    #[error("{0} is not a unicast MAC address: choose one like 02:00:00:00:00:01")]
     Mac(MacAddr),
     /// The link is too small for IP.
     #[error("an MTU of {mtu} is too small: IPv{version} needs {least} bytes")]
@@ -90,7 +91,7 @@ pub enum InterfaceError {
 
 /// What a destination address means at an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cast {
+pub enum DestinationKind {
     /// One of the interface's own addresses.
     Own,
     /// A multicast group that it is in, or a broadcast address.
@@ -101,31 +102,31 @@ pub enum Cast {
 
 /// One address of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Address {
+pub struct InterfaceAddress {
     /// The address.
     pub ip: IpAddr,
     /// Its network.
-    pub prefix: Prefix,
+    pub prefix: IpPrefix,
     /// When it was last defended against a claim (RFC 5227 §2.4).
     pub defended: Option<Instant>,
 }
 
 /// One interface.
 #[derive(Debug)]
-pub struct Interface {
+pub struct HostInterface {
     /// What its device carries and does.
-    pub capabilities: Capabilities,
+    pub capabilities: DeviceCapabilities,
     /// Its link address.
     pub mac: MacAddr,
     /// Its addresses.
-    pub addresses: Vec<Address>,
+    pub addresses: Vec<InterfaceAddress>,
     /// Frames that wait for the device.
     pub(crate) queue: VecDeque<Packet>,
     v4: Vec<(Ipv4Addr, Option<Ipv4Addr>)>,
     v6: Vec<Ipv6Addr>,
 }
 
-impl Interface {
+impl HostInterface {
     /// An interface as described.
     ///
     /// # Errors
@@ -157,12 +158,12 @@ impl Interface {
     }
 
     fn add(&mut self, ip: IpAddr, len: u8) -> Result<(), InterfaceError> {
-        let prefix = Prefix::new(ip, len).ok_or(InterfaceError::PrefixLength(ip, len))?;
+        let prefix = IpPrefix::new(ip, len).ok_or(InterfaceError::PrefixLength(ip, len))?;
         if !is_unicast(ip) || prefix.broadcast().is_some_and(|all| IpAddr::V4(all) == ip) {
             return Err(InterfaceError::Address(ip));
         }
         if self.owns(ip) {
-            return Err(InterfaceError::Twice(ip));
+            return Err(InterfaceError::DuplicateAddress(ip));
         }
         let (version, least) = if ip.is_ipv4() { (4, MTU_MIN_V4) } else { (6, MTU_MIN_V6) };
         let mtu = self.capabilities.mtu;
@@ -173,7 +174,7 @@ impl Interface {
             IpAddr::V4(v4) => self.v4.push((v4, prefix.broadcast())),
             IpAddr::V6(v6) => self.v6.push(v6),
         }
-        self.addresses.push(Address { ip, prefix, defended: None });
+        self.addresses.push(InterfaceAddress { ip, prefix, defended: None });
         Ok(())
     }
 
@@ -181,41 +182,41 @@ impl Interface {
     #[inline]
     pub fn owns(&self, ip: IpAddr) -> bool {
         match ip {
-            IpAddr::V4(ip) => self.owns4(ip),
-            IpAddr::V6(ip) => self.owns6(ip),
+            IpAddr::V4(ip) => self.owns_v4(ip),
+            IpAddr::V6(ip) => self.owns_v6(ip),
         }
     }
 
     /// Whether an IPv4 address is one of its own.
     #[inline]
-    pub fn owns4(&self, ip: Ipv4Addr) -> bool {
+    pub fn owns_v4(&self, ip: Ipv4Addr) -> bool {
         self.v4.iter().any(|&(own, _)| own == ip)
     }
 
     /// Whether an IPv6 address is one of its own.
     #[inline]
-    pub fn owns6(&self, ip: Ipv6Addr) -> bool {
+    pub fn owns_v6(&self, ip: Ipv6Addr) -> bool {
         self.v6.contains(&ip)
     }
 
     /// What an IPv4 destination means here.
     #[inline]
-    pub fn cast4(&self, ip: Ipv4Addr) -> Cast {
-        if self.owns4(ip) {
-            return Cast::Own;
+    pub fn classify_destination_v4(&self, ip: Ipv4Addr) -> DestinationKind {
+        if self.owns_v4(ip) {
+            return DestinationKind::Own;
         }
         let group = ip == ALL_HOSTS || ip.is_broadcast() || self.is_broadcast(ip);
-        if group { Cast::Group } else { Cast::Other }
+        if group { DestinationKind::Group } else { DestinationKind::Other }
     }
 
     /// What an IPv6 destination means here.
     #[inline]
-    pub fn cast6(&self, ip: Ipv6Addr) -> Cast {
-        if self.owns6(ip) {
-            return Cast::Own;
+    pub fn classify_destination_v6(&self, ip: Ipv6Addr) -> DestinationKind {
+        if self.owns_v6(ip) {
+            return DestinationKind::Own;
         }
         let group = ip == ALL_NODES || ip == ALL_NODES_OF_INTERFACE || self.is_solicited(ip);
-        if group { Cast::Group } else { Cast::Other }
+        if group { DestinationKind::Group } else { DestinationKind::Other }
     }
 
     /// Whether an IPv4 address is the directed broadcast of one of its networks.
@@ -227,16 +228,16 @@ impl Interface {
     /// Whether an IPv4 packet on the link may come from an address: not from one that no host has,
     /// from a group, from a broadcast address, or from this host itself (RFC 1122 §3.2.1.3).
     #[inline]
-    pub fn admits4(&self, source: Ipv4Addr) -> bool {
-        !never_on_a_link4(source)
+    pub fn accepts_source_v4(&self, source: Ipv4Addr) -> bool {
+        !is_martian_v4(source)
             && !source.is_multicast()
             && !self.v4.iter().any(|&(own, all)| own == source || all == Some(source))
     }
 
     /// The same for IPv6 (RFC 4291 §2.7), save that a probe comes from no address (§2.5.2).
     #[inline]
-    pub fn admits6(&self, source: Ipv6Addr) -> bool {
-        !never_on_a_link6(source) && !source.is_multicast() && !self.owns6(source)
+    pub fn accepts_source_v6(&self, source: Ipv6Addr) -> bool {
+        !is_martian_v6(source) && !source.is_multicast() && !self.owns_v6(source)
     }
 
     fn is_solicited(&self, ip: Ipv6Addr) -> bool {
@@ -264,34 +265,110 @@ impl Interface {
     }
 }
 
+/// The interfaces of a host, by their ports.
+#[derive(Debug, Default)]
+pub(crate) struct Interfaces(Vec<HostInterface>);
+
+impl Interfaces {
+    /// Adds one.
+    ///
+    /// # Errors
+    /// [`InterfaceError`]: nothing was changed.
+    pub(crate) fn add(&mut self, interface: HostInterface) -> Result<PortId, InterfaceError> {
+        if let Some(own) = interface.addresses.iter().find(|own| self.owns(own.ip)) {
+            return Err(InterfaceError::DuplicateAddress(own.ip));
+        }
+        if self.0.len() >= usize::from(u16::MAX) {
+            return Err(InterfaceError::TooMany);
+        }
+        self.0.push(interface);
+        Ok(port_of(self.0.len() - 1))
+    }
+
+    pub(crate) fn as_slice(&self) -> &[HostInterface] {
+        &self.0
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, port: PortId) -> Option<&HostInterface> {
+        self.0.get(usize::from(port.0))
+    }
+
+    pub(crate) fn interface_mut(&mut self, port: PortId) -> Option<&mut HostInterface> {
+        self.0.get_mut(usize::from(port.0))
+    }
+
+    /// The first interface for which `predicate` holds.
+    pub(crate) fn find(&self, predicate: impl Fn(&HostInterface) -> bool) -> Option<PortId> {
+        self.0.iter().position(predicate).map(port_of)
+    }
+
+    /// The interface that has an address.
+    pub(crate) fn owner_of(&self, ip: IpAddr) -> Option<PortId> {
+        self.find(|interface| interface.owns(ip))
+    }
+
+    /// Whether an address is one of the host's own.
+    pub(crate) fn owns(&self, ip: IpAddr) -> bool {
+        self.owner_of(ip).is_some()
+    }
+
+    /// Whether a link address is one of the host's own: what comes from there is of no other station (RFC
+    /// 5227 §2.4).
+    pub(crate) fn owns_mac(&self, mac: MacAddr) -> bool {
+        self.0.iter().any(|interface| interface.mac == mac)
+    }
+}
+
+impl Index<PortId> for Interfaces {
+    type Output = HostInterface;
+
+    #[inline]
+    fn index(&self, port: PortId) -> &HostInterface {
+        &self.0[usize::from(port.0)]
+    }
+}
+
+impl IndexMut<PortId> for Interfaces {
+    #[inline]
+    fn index_mut(&mut self, port: PortId) -> &mut HostInterface {
+        &mut self.0[usize::from(port.0)]
+    }
+}
+
+fn port_of(index: usize) -> PortId {
+    PortId(u16::try_from(index).expect("interfaces are at most 65,535"))
+}
+
 /// The least MTU of a link for IPv4 (RFC 791 §3.2).
-pub const MTU_MIN_V4: u32 = 68;
+const MTU_MIN_V4: u32 = 68;
 /// The least MTU of a link for IPv6 (RFC 8200 §5).
-pub const MTU_MIN_V6: u32 = 1_280;
+pub(crate) const MTU_MIN_V6: u32 = 1_280;
 
 const ALL_HOSTS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 1);
-const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+/// All nodes of the link (RFC 4291 §2.7.1).
+pub(crate) const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 const ALL_NODES_OF_INTERFACE: Ipv6Addr = Ipv6Addr::new(0xff01, 0, 0, 0, 0, 0, 0, 1);
 
 /// Whether an address can be that of one host on a link.
 pub fn is_unicast(ip: IpAddr) -> bool {
     match ip {
-        IpAddr::V4(ip) => !never_on_a_link4(ip) && !ip.is_multicast(),
-        IpAddr::V6(ip) => !never_on_a_link6(ip) && !ip.is_multicast(),
+        IpAddr::V4(ip) => !is_martian_v4(ip) && !ip.is_multicast(),
+        IpAddr::V6(ip) => !is_martian_v6(ip) && !ip.is_multicast(),
     }
 }
 
 /// Whether no packet on a link may come from, or go to, this address: this network, loopback,
 /// reserved (RFC 1122 §3.2.1.3). The limited broadcast is among the reserved.
 #[inline]
-pub(crate) fn never_on_a_link4(ip: Ipv4Addr) -> bool {
+pub(crate) fn is_martian_v4(ip: Ipv4Addr) -> bool {
     let [first, ..] = ip.octets();
     first == 0 || first == 127 || first >= 240
 }
 
 /// The same for IPv6: unspecified, loopback, IPv4-mapped (RFC 4291 §2.5).
 #[inline]
-pub(crate) fn never_on_a_link6(ip: Ipv6Addr) -> bool {
+pub(crate) fn is_martian_v6(ip: Ipv6Addr) -> bool {
     let bits = ip.to_bits();
     bits <= 1 || bits >> 32 == 0xffff
 }
@@ -315,43 +392,43 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn interface() -> Interface {
+    fn interface() -> HostInterface {
         let config = InterfaceConfig::ethernet(MAC, 1_500)
             .with_address(ip("192.0.2.1"), 24)
             .with_address(ip("10.9.0.1"), 16)
             .with_address(ip("2001:db8::1"), 64);
-        Interface::new(&config).unwrap()
+        HostInterface::new(&config).unwrap()
     }
 
     #[test]
-    fn it_knows_its_own_addresses_its_groups_and_nobody_elses() {
+    fn destinations_are_classified() {
         let interface = interface();
         for (text, cast) in [
-            ("192.0.2.1", Cast::Own),
-            ("192.0.2.255", Cast::Group),
-            ("10.9.255.255", Cast::Group),
-            ("255.255.255.255", Cast::Group),
-            ("224.0.0.1", Cast::Group),
-            ("224.0.0.5", Cast::Other),
-            ("192.0.2.2", Cast::Other),
+            ("192.0.2.1", DestinationKind::Own),
+            ("192.0.2.255", DestinationKind::Group),
+            ("10.9.255.255", DestinationKind::Group),
+            ("255.255.255.255", DestinationKind::Group),
+            ("224.0.0.1", DestinationKind::Group),
+            ("224.0.0.5", DestinationKind::Other),
+            ("192.0.2.2", DestinationKind::Other),
         ] {
-            assert_eq!(interface.cast4(text.parse().unwrap()), cast, "{text}");
+            assert_eq!(interface.classify_destination_v4(text.parse().unwrap()), cast, "{text}");
         }
         for (text, cast) in [
-            ("2001:db8::1", Cast::Own),
-            ("fe80::ff:fe00:1", Cast::Own),
-            ("ff02::1", Cast::Group),
-            ("ff02::1:ff00:1", Cast::Group),
-            ("ff02::1:ff00:2", Cast::Other),
-            ("ff02::2", Cast::Other),
-            ("2001:db8::2", Cast::Other),
+            ("2001:db8::1", DestinationKind::Own),
+            ("fe80::ff:fe00:1", DestinationKind::Own),
+            ("ff02::1", DestinationKind::Group),
+            ("ff02::1:ff00:1", DestinationKind::Group),
+            ("ff02::1:ff00:2", DestinationKind::Other),
+            ("ff02::2", DestinationKind::Other),
+            ("2001:db8::2", DestinationKind::Other),
         ] {
-            assert_eq!(interface.cast6(text.parse().unwrap()), cast, "{text}");
+            assert_eq!(interface.classify_destination_v6(text.parse().unwrap()), cast, "{text}");
         }
     }
 
     #[test]
-    fn it_talks_from_the_address_that_is_nearest() {
+    fn source_address_is_the_nearest() {
         let interface = interface();
         for (remote, source) in [
             ("192.0.2.7", "192.0.2.1"),
@@ -366,8 +443,8 @@ mod tests {
     }
 
     #[test]
-    fn impossible_configurations_are_refused_with_the_reason() {
-        let refused = |config: &InterfaceConfig| Interface::new(config).unwrap_err();
+    fn invalid_interfaces_are_refused() {
+        let refused = |config: &InterfaceConfig| HostInterface::new(config).unwrap_err();
         let plain = || InterfaceConfig::ethernet(MAC, 1_500);
         for bad in ["0.0.0.0", "127.0.0.1", "224.0.0.1", "255.255.255.255", "::1", "ff02::1"] {
             let error = refused(&plain().with_address(ip(bad), 0));
@@ -376,7 +453,7 @@ mod tests {
         let broadcast = refused(&plain().with_address(ip("10.0.0.255"), 24));
         assert_eq!(broadcast, InterfaceError::Address(ip("10.0.0.255")));
         let twice = plain().with_address(ip("10.0.0.1"), 24).with_address(ip("10.0.0.1"), 8);
-        assert_eq!(refused(&twice), InterfaceError::Twice(ip("10.0.0.1")));
+        assert_eq!(refused(&twice), InterfaceError::DuplicateAddress(ip("10.0.0.1")));
         let bits = refused(&plain().with_address(ip("10.0.0.1"), 33));
         assert_eq!(bits, InterfaceError::PrefixLength(ip("10.0.0.1"), 33));
         let mac = InterfaceConfig::ethernet(MacAddr::BROADCAST, 1_500);

@@ -1,91 +1,193 @@
-//! IP of both families: what is known of a packet that arrived, and what one that leaves needs.
-//!
-//! Left out: the transports above, and the links below.
+//! IP of both families: what is known of a received packet, why one is rejected, and how one is sent.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use plumb_wire::ecn::Ecn;
-use plumb_wire::machine::Port;
-use plumb_wire::packet::{ChecksumState, Meta};
-use plumb_wire::protocol::Protocol;
+use plumb_wire::machine::PortId;
+use plumb_wire::malformed::PacketFormatError;
+use plumb_wire::packet::{ChecksumState, Packet, PacketMeta, PacketPool};
+use plumb_wire::protocol::IpProtocol;
 use plumb_wire::traffic_class::TrafficClass;
 
-mod express;
-mod fragments;
-mod input;
-mod output;
-mod prediction;
+use crate::counters::{CounterId, ProtocolLayer};
+use crate::interface::HostInterface;
 
-pub use output::OutputError;
-pub(crate) use output::port_of;
-pub(crate) use prediction::Predictions;
+mod ipv4;
+mod ipv6;
 
 /// How a packet came to IP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Origin {
-    /// Where in the packet's data the IP header begins: nothing has been trimmed yet, because a
-    /// packet that is changed and then handed on stalls the processor.
+pub(crate) struct FrameOrigin {
+    /// Where the IP header begins in the packet's data. Nothing is trimmed before delivery: a packet that is
+    /// changed and then moved causes a store-forwarding stall.
     pub at: usize,
-    /// Its link sent it to a group of stations.
+    /// What the link says it is; else IPv4.
+    pub is_ipv6: bool,
+    /// Sent to a group of stations.
     pub group: bool,
-    /// It was put together from fragments.
+    /// Reassembled from fragments.
     pub reassembled: bool,
 }
 
-/// What IP knows of a packet for this host, whose headers it has checked.
-///
-/// The packet itself begins with its IP header and ends where that says.
+/// Whether a packet is a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ingress {
-    /// The interface that it came by.
-    pub port: Port,
-    /// Who sent it.
-    pub source: IpAddr,
-    /// Which address of this host, or which group, it is for.
-    pub destination: IpAddr,
-    /// What it carries.
-    pub protocol: Protocol,
-    /// Where the octet is that says so, from the packet's first.
-    pub protocol_at: u16,
-    /// Bytes of IP headers, options and extensions.
-    pub header_len: u16,
-    /// Routers that it might still have passed.
-    pub hop_limit: u8,
-    /// It was sent to a group of hosts, by its IP destination or its link's.
-    pub group: bool,
-    /// It came in fragments, or said so.
-    pub fragmented: bool,
-    /// It is a fragment and not the first: what it carries begins with no header.
-    pub is_later: bool,
+pub enum FragmentKind {
+    /// Neither a fragment nor made of some.
+    Whole,
+    /// Reassembled, or an atomic fragment (RFC 6946).
+    Reassembled,
+    /// The first fragment: its payload begins with a transport header.
+    First,
+    /// A later fragment.
+    Later,
 }
 
-/// How a packet shall leave.
+/// A packet for this host whose IP headers were validated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Egress {
+pub struct IpIngress {
+    /// The interface that it was received on.
+    pub port: PortId,
+    /// Its source.
+    pub source: IpAddr,
+    /// The address of this host, or the group, that it is for.
+    pub destination: IpAddr,
     /// What it carries.
-    pub protocol: Protocol,
-    /// Routers that it may pass.
+    pub protocol: IpProtocol,
+    /// Offset of the octet that says so, from the first of the IP header.
+    pub protocol_at: u16,
+    /// Bytes of IP header, options and extension headers.
+    pub header_len: u16,
+    /// Where its payload begins in the packet's data.
+    pub at: usize,
+    /// Where its payload ends there.
+    pub end: usize,
+    /// Its time to live, or hop limit.
     pub hop_limit: u8,
-    /// How it is to be treated on its way.
+    /// Its congestion notification.
+    pub ecn: Ecn,
+    /// Sent to a group of hosts, by its IP destination or its link's.
+    pub group: bool,
+    /// Whether it is a fragment.
+    pub fragment: FragmentKind,
+}
+
+impl IpIngress {
+    /// Whether it needs reassembly.
+    #[inline]
+    pub(crate) fn is_fragment(&self) -> bool {
+        matches!(self.fragment, FragmentKind::First | FragmentKind::Later)
+    }
+
+    /// The address to answer from; unspecified where the packet was sent to a group.
+    pub(crate) fn reply_source(&self) -> IpAddr {
+        if self.group { unspecified_like(self.source) } else { self.destination }
+    }
+
+    /// Cuts the packet to the bytes from its IP header to the end of its payload.
+    pub(crate) fn trim(&mut self, packet: &mut Packet, pool: &mut PacketPool) {
+        let header_len = usize::from(self.header_len);
+        let ip_at = self.at - header_len;
+        pool.truncate(packet, self.end);
+        pool.trim_front(packet, ip_at);
+        packet.meta.ecn = self.ecn;
+        self.at = header_len;
+        self.end -= ip_at;
+    }
+}
+
+/// What is wrong with a received packet, as ICMP reports it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IcmpErrorCause {
+    /// Nothing listens on its port.
+    Port,
+    /// Its protocol is not implemented.
+    Protocol,
+    /// The octet there of an IPv4 header is invalid.
+    Field(u32),
+    /// A parameter problem of IPv6: code, and the octet.
+    Parameter(u8, u32),
+    /// The same, reported even of packets to groups.
+    ParameterToGroups(u8, u32),
+    /// Not all of its fragments arrived in time.
+    Reassembly,
+}
+
+/// Why a packet is dropped.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Rejection {
+    Malformed(ProtocolLayer, PacketFormatError),
+    Drop(CounterId),
+    /// Also reported to the sender, where RFC 1122 and RFC 4443 allow.
+    Report(CounterId, IcmpErrorCause, IpIngress),
+}
+
+/// Validates the IP headers of a packet that came by `interface`.
+///
+/// # Errors
+/// Why it is dropped.
+#[inline]
+pub(crate) fn accept(
+    interface: &HostInterface,
+    port: PortId,
+    bytes: &[u8],
+    origin: FrameOrigin,
+) -> Result<IpIngress, Rejection> {
+    if origin.is_ipv6 {
+        ipv6::accept(interface, port, bytes, origin)
+    } else {
+        ipv4::accept(interface, port, bytes, origin)
+    }
+}
+
+/// What is known of the first fragment of a datagram, which was accepted by the interface with its
+/// destination address; `None` where `owner` knows no such interface.
+pub(crate) fn ingress_of_fragment(
+    bytes: &[u8],
+    owner: impl Fn(IpAddr) -> Option<PortId>,
+) -> Option<IpIngress> {
+    if bytes.first()? >> 4 == 4 {
+        ipv4::ingress_of_fragment(bytes, owner)
+    } else {
+        ipv6::ingress_of_fragment(bytes, owner)
+    }
+}
+
+/// How to send a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IpEgress {
+    /// What it carries.
+    pub protocol: IpProtocol,
+    /// Its time to live, or hop limit.
+    pub hop_limit: u8,
+    /// Its traffic class.
     pub class: TrafficClass,
-    /// Whether it may be cut when it is longer than the path allows.
+    /// Whether it may be fragmented when it is longer than the path allows.
     pub may_fragment: bool,
 }
 
-impl Egress {
-    /// Of a packet of this protocol and congestion field: 64 hops, may be cut.
-    pub fn new(protocol: Protocol, ecn: Ecn) -> Self {
+impl IpEgress {
+    /// 64 hops, may be fragmented.
+    pub fn new(protocol: IpProtocol, ecn: Ecn) -> Self {
         Self { protocol, hop_limit: 64, class: TrafficClass::from(ecn), may_fragment: true }
     }
 }
 
-/// Keeps what is known of a packet right when `len` bytes come to stand before it.
+/// Moves the offsets in a packet's metadata when `len` bytes are prepended.
 #[inline]
-pub(crate) fn prepended(meta: &mut Meta, len: u16) {
+pub(crate) fn shift_offsets(meta: &mut PacketMeta, len: u16) {
     if let ChecksumState::Partial { start, .. } = &mut meta.checksum {
         *start += len;
     }
     if let Some(segments) = &mut meta.segments {
         segments.header_len += len;
+    }
+}
+
+/// The unspecified address of a family.
+#[inline]
+pub(crate) const fn unspecified_like(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
     }
 }

@@ -1,26 +1,22 @@
-//! Fragments put together again, in bounded memory: IPv4 (RFC 791 §3.2) and IPv6 (RFC 8200 §4.5).
+//! Reassembly in bounded memory: IPv4 (RFC 791 §3.2) and IPv6 (RFC 8200 §4.5).
 //!
-//! Bounds are on datagrams, on bytes of frames, on one source's share and on gaps; where one is
-//! reached the oldest gives way. Fragments that overlap condemn their datagram and all that comes of
-//! it later (RFC 5722, here for both families, as in Linux); exact duplicates are ignored. Left out:
-//! the ICMP errors that a refusal or a timeout may call for, and the transport's checksum, which
-//! nobody has verified when a datagram is whole.
+//! Datagrams, bytes of frames, one source's share and gaps are bounded; beyond a bound the oldest datagram is
+//! evicted. Overlapping fragments discard their datagram and what comes of it later (RFC 5722, here
+//! for both families, as in Linux); exact duplicates are ignored. A reassembled datagram's checksum is not
+//! verified.
 
 use std::net::IpAddr;
 
 use hashbrown::HashTable;
 use plumb_base::seed::Seed;
 use plumb_base::time::{Instant, Span};
-use plumb_wire::packet::{Packet, Pool};
+use plumb_wire::packet::{Packet, PacketPool};
+use plumb_wire::siphash::{SipKey, address_words};
 use plumb_wire::{fragment, ipv4, ipv6};
 
-use plumb_wire::siphash::{SipKey, address_words};
-
-mod chain;
 mod partial;
-mod spans;
 
-use partial::{Key, Partial, Piece};
+use partial::{FragmentKey, ParsedFragment, PartialDatagram};
 
 /// What reassembly may hold, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,24 +50,24 @@ impl Default for ReassemblyConfig {
 /// What became of a fragment.
 #[derive(Debug)]
 #[must_use = "it may hold a packet"]
-pub enum Outcome {
+pub enum ReassemblyOutcome {
     /// It was the last that was missing: the whole datagram, from its IP header on.
-    Whole(Packet),
+    Complete(Packet),
     /// It is kept, and its frame has been freed.
     Kept,
     /// It was refused; as it came, for an error to quote and for the caller to free.
-    Refused(Packet, Refused),
+    Dropped(Packet, FragmentDropReason),
 }
 
 /// Why a fragment was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum FragmentDropReason {
     /// It came before.
     Duplicate,
     /// A part of it came before, or other bytes in its place: the datagram is condemned.
     Overlap,
     /// It is of a datagram that was condemned.
-    Condemned,
+    DatagramDiscarded,
     /// It lies apart from too many others: the datagram is condemned.
     TooManyGaps,
     /// It makes its datagram impossible: two ends, too long, headers too long.
@@ -96,7 +92,7 @@ pub enum Refused {
 pub struct Reassembly {
     config: ReassemblyConfig,
     key: SipKey,
-    slots: Vec<Option<Partial>>,
+    slots: Vec<Option<PartialDatagram>>,
     vacant: Vec<usize>,
     index: HashTable<usize>,
     sequence: u64,
@@ -125,46 +121,51 @@ impl Reassembly {
     /// Takes an IP packet that is a fragment, cut to its IP length, its header's checksum verified.
     ///
     /// A packet that is no fragment, or an atomic one (RFC 6946), is whole.
-    pub fn handle_fragment(&mut self, now: Instant, packet: Packet, pool: &mut Pool) -> Outcome {
+    pub fn handle_fragment(
+        &mut self,
+        now: Instant,
+        packet: Packet,
+        pool: &mut PacketPool,
+    ) -> ReassemblyOutcome {
         let piece = match piece_of(pool.bytes(&packet)) {
             Ok(Some(piece)) => piece,
-            Ok(None) => return Outcome::Whole(packet),
-            Err(refused) => return Outcome::Refused(packet, refused),
+            Ok(None) => return ReassemblyOutcome::Complete(packet),
+            Err(refused) => return ReassemblyOutcome::Dropped(packet, refused),
         };
         let slot = match self.find(&piece.key) {
             Some(slot) => slot,
             None => match self.begin(now, &piece, pool) {
                 Some(slot) => slot,
-                None => return Outcome::Refused(packet, Refused::Memory),
+                None => return ReassemblyOutcome::Dropped(packet, FragmentDropReason::Memory),
             },
         };
         match self.add(slot, &piece, &packet, pool) {
             Ok(false) => {
                 pool.free(packet);
-                Outcome::Kept
+                ReassemblyOutcome::Kept
             }
             Ok(true) => {
-                let Some(partial) = self.remove(slot, pool) else { return Outcome::Kept };
+                let Some(partial) = self.remove(slot, pool) else { return ReassemblyOutcome::Kept };
                 match partial.into_datagram(pool) {
                     Ok(datagram) => {
                         pool.free(packet);
-                        Outcome::Whole(datagram)
+                        ReassemblyOutcome::Complete(datagram)
                     }
-                    Err(refused) => Outcome::Refused(packet, refused),
+                    Err(refused) => ReassemblyOutcome::Dropped(packet, refused),
                 }
             }
-            Err(refused @ (Refused::Duplicate | Refused::Condemned)) => {
-                Outcome::Refused(packet, refused)
-            }
-            Err(Refused::Memory) => {
+            Err(
+                refused @ (FragmentDropReason::Duplicate | FragmentDropReason::DatagramDiscarded),
+            ) => ReassemblyOutcome::Dropped(packet, refused),
+            Err(FragmentDropReason::Memory) => {
                 if let Some(partial) = self.remove(slot, pool) {
                     free(partial, pool);
                 }
-                Outcome::Refused(packet, Refused::Memory)
+                ReassemblyOutcome::Dropped(packet, FragmentDropReason::Memory)
             }
             Err(refused) => {
-                self.condemn(slot, pool);
-                Outcome::Refused(packet, refused)
+                self.discard_datagram(slot, pool);
+                ReassemblyOutcome::Dropped(packet, refused)
             }
         }
     }
@@ -176,11 +177,11 @@ impl Reassembly {
 
     /// Gives up one datagram whose time is over: its first fragment, if that arrived, for the error
     /// to quote (time exceeded, code 1), and for the caller to free. `None` when there is no more.
-    pub fn poll_expired(&mut self, now: Instant, pool: &mut Pool) -> Option<Option<Packet>> {
+    pub fn poll_expired(&mut self, now: Instant, pool: &mut PacketPool) -> Option<Option<Packet>> {
         if self.next.is_none_or(|next| next > now) {
             return None;
         }
-        let due = |partial: &Partial| partial.deadline <= now;
+        let due = |partial: &PartialDatagram| partial.deadline <= now;
         let slot = self.slots.iter().position(|slot| slot.as_ref().is_some_and(due))?;
         let partial = self.remove(slot, pool)?;
         Some(partial.into_first_fragment(pool))
@@ -210,29 +211,29 @@ impl Reassembly {
     fn add(
         &mut self,
         slot: usize,
-        piece: &Piece,
+        piece: &ParsedFragment,
         packet: &Packet,
-        pool: &mut Pool,
-    ) -> Result<bool, Refused> {
+        pool: &mut PacketPool,
+    ) -> Result<bool, FragmentDropReason> {
         let partial = self.slots[slot].as_mut().expect("the slot was found or begun");
         if partial.is_discarded() {
-            return Err(Refused::Condemned);
+            return Err(FragmentDropReason::DatagramDiscarded);
         }
         let end = partial.admit(piece, packet, pool)?;
-        if let Some(bytes) = partial.wants(end, pool) {
-            let frame = self.frame(slot, bytes, pool).ok_or(Refused::Memory)?;
+        if let Some(bytes) = partial.room_needed(end, pool) {
+            let frame = self.frame(slot, bytes, pool).ok_or(FragmentDropReason::Memory)?;
             let partial = self.slots[slot].as_mut().expect("none but others gave way");
             self.held -= partial.held(pool);
-            partial.rehouse(frame, pool);
+            partial.move_into(frame, pool);
             self.held += partial.held(pool);
         }
         let partial = self.slots[slot].as_mut().expect("none but others gave way");
         partial.store(piece, end, packet, pool);
-        Ok(partial.is_whole())
+        Ok(partial.is_complete())
     }
 
     /// A frame for `bytes` of the datagram in `slot`, for which older ones may have to give way.
-    fn frame(&mut self, slot: usize, bytes: usize, pool: &mut Pool) -> Option<Packet> {
+    fn frame(&mut self, slot: usize, bytes: usize, pool: &mut PacketPool) -> Option<Packet> {
         loop {
             let own = self.slots[slot].as_ref().map_or(0, |partial| partial.held(pool));
             if let Some(frame) = pool.allocate_for(bytes) {
@@ -248,16 +249,21 @@ impl Reassembly {
         }
     }
 
-    fn find(&self, key: &Key) -> Option<usize> {
+    fn find(&self, key: &FragmentKey) -> Option<usize> {
         let slots = &self.slots;
         let same = |slot: &usize| slots[*slot].as_ref().is_some_and(|there| there.key == *key);
         self.index.find(self.hash(key), same).copied()
     }
 
     /// A slot for a new datagram; the oldest of its source, or of all, gives way if it must.
-    fn begin(&mut self, now: Instant, piece: &Piece, pool: &mut Pool) -> Option<usize> {
+    fn begin(
+        &mut self,
+        now: Instant,
+        piece: &ParsedFragment,
+        pool: &mut PacketPool,
+    ) -> Option<usize> {
         let source = piece.key.source;
-        let of_source = |partial: &Partial| partial.key.source == source;
+        let of_source = |partial: &PartialDatagram| partial.key.source == source;
         let share = self.slots.iter().flatten().filter(|partial| of_source(partial)).count();
         if share > 0 && share >= self.config.datagrams_per_source {
             let victim = self.oldest(|_, partial| of_source(partial))?;
@@ -274,7 +280,7 @@ impl Reassembly {
         };
         let hash = self.hash(&piece.key);
         let deadline = now + timeout;
-        self.slots[slot] = Some(Partial::new(piece.key, hash, self.sequence, deadline));
+        self.slots[slot] = Some(PartialDatagram::new(piece.key, hash, self.sequence, deadline));
         self.sequence += 1;
         self.next = Some(self.next.map_or(deadline, |next| next.min(deadline)));
         let slots = &self.slots;
@@ -284,28 +290,28 @@ impl Reassembly {
         Some(slot)
     }
 
-    fn oldest(&self, eligible: impl Fn(usize, &Partial) -> bool) -> Option<usize> {
+    fn oldest(&self, eligible: impl Fn(usize, &PartialDatagram) -> bool) -> Option<usize> {
         let of = |slot: usize| self.slots[slot].as_ref();
         (0..self.slots.len())
             .filter(|slot| of(*slot).is_some_and(|partial| eligible(*slot, partial)))
             .min_by_key(|slot| of(*slot).map(|partial| partial.sequence))
     }
 
-    fn evict(&mut self, slot: usize, pool: &mut Pool) {
+    fn evict(&mut self, slot: usize, pool: &mut PacketPool) {
         if let Some(partial) = self.remove(slot, pool) {
             self.evicted += 1;
             free(partial, pool);
         }
     }
 
-    fn condemn(&mut self, slot: usize, pool: &mut Pool) {
+    fn discard_datagram(&mut self, slot: usize, pool: &mut PacketPool) {
         if let Some(partial) = &mut self.slots[slot] {
             self.held -= partial.held(pool);
             partial.discard(pool);
         }
     }
 
-    fn remove(&mut self, slot: usize, pool: &Pool) -> Option<Partial> {
+    fn remove(&mut self, slot: usize, pool: &PacketPool) -> Option<PartialDatagram> {
         let partial = self.slots[slot].take()?;
         if let Ok(entry) = self.index.find_entry(partial.hash, |there| *there == slot) {
             entry.remove();
@@ -318,18 +324,18 @@ impl Reassembly {
         Some(partial)
     }
 
-    fn hash(&self, key: &Key) -> u64 {
+    fn hash(&self, key: &FragmentKey) -> u64 {
         let ([a, b], [c, d]) = (address_words(key.source), address_words(key.destination));
         self.key.hash([a, b, c, d, u64::from(key.identification) << 8 | u64::from(key.protocol)])
     }
 }
 
-fn free(mut partial: Partial, pool: &mut Pool) {
+fn free(mut partial: PartialDatagram, pool: &mut PacketPool) {
     partial.discard(pool);
 }
 
 /// What the headers of an IP packet say of it as a fragment; `None` of one that is whole.
-fn piece_of(bytes: &[u8]) -> Result<Option<Piece>, Refused> {
+fn piece_of(bytes: &[u8]) -> Result<Option<ParsedFragment>, FragmentDropReason> {
     let piece = match bytes.first().map(|octet| octet >> 4) {
         Some(4) => piece_of_v4(bytes),
         _ => piece_of_v6(bytes),
@@ -337,26 +343,26 @@ fn piece_of(bytes: &[u8]) -> Result<Option<Piece>, Refused> {
     let Some(piece) = piece? else { return Ok(None) };
     let len = bytes.len() - piece.data_at;
     if piece.fragment.more && !len.is_multiple_of(8) {
-        return Err(Refused::Unaligned);
+        return Err(FragmentDropReason::Unaligned);
     }
     let headers = match piece.key.source {
         IpAddr::V4(_) => piece.data_at,
         IpAddr::V6(_) => piece.data_at - ipv6::HEADER_LEN - fragment::HEADER_LEN,
     };
     if headers + usize::from(piece.fragment.offset) + len > ipv4::PACKET_LEN_MAX {
-        return Err(Refused::TooLong);
+        return Err(FragmentDropReason::TooLong);
     }
     if len == 0 {
-        return Err(Refused::Impossible);
+        return Err(FragmentDropReason::Impossible);
     }
     Ok(Some(piece))
 }
 
-fn piece_of_v4(bytes: &[u8]) -> Result<Option<Piece>, Refused> {
-    let packet = ipv4::Packet::parse(bytes).map_err(|_| Refused::Impossible)?;
+fn piece_of_v4(bytes: &[u8]) -> Result<Option<ParsedFragment>, FragmentDropReason> {
+    let packet = ipv4::Ipv4Packet::parse(bytes).map_err(|_| FragmentDropReason::Impossible)?;
     let Some(fragment) = packet.fragment() else { return Ok(None) };
-    Ok(Some(Piece {
-        key: Key {
+    Ok(Some(ParsedFragment {
+        key: FragmentKey {
             source: packet.source().into(),
             destination: packet.destination().into(),
             identification: fragment.identification,
@@ -370,17 +376,17 @@ fn piece_of_v4(bytes: &[u8]) -> Result<Option<Piece>, Refused> {
     }))
 }
 
-fn piece_of_v6(bytes: &[u8]) -> Result<Option<Piece>, Refused> {
-    let packet = ipv6::Packet::parse(bytes).map_err(|_| Refused::Impossible)?;
+fn piece_of_v6(bytes: &[u8]) -> Result<Option<ParsedFragment>, FragmentDropReason> {
+    let packet = ipv6::Ipv6Packet::parse(bytes).map_err(|_| FragmentDropReason::Impossible)?;
     let mut extensions = packet.extensions();
     let mut next_at = extensions.protocol_at();
     while let Some(extension) = extensions.next() {
-        if let ipv6::extension::Extension::Fragment(fragment) =
-            extension.map_err(|_| Refused::Impossible)?
+        if let ipv6::extension::Ipv6Extension::Fragment(fragment) =
+            extension.map_err(|_| FragmentDropReason::Impossible)?
             && !fragment.is_atomic()
         {
-            return Ok(Some(Piece {
-                key: Key {
+            return Ok(Some(ParsedFragment {
+                key: FragmentKey {
                     source: packet.source().into(),
                     destination: packet.destination().into(),
                     identification: fragment.identification,

@@ -1,28 +1,28 @@
 //! Routes: which interface and which next hop a destination is reached by, longest prefix first.
 //!
 //! Both families in one table. A look-up costs one search for each prefix length in use, whatever
-//! the number of routes. Left out: link addresses (`neighbour`), and learning routes from the net.
+//! the number of routes. Left out: link addresses (`neighbor`), and learning routes from the net.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use plumb_wire::machine::Port;
+use plumb_wire::machine::PortId;
 
 /// A network: the addresses that agree with one in their first bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Prefix {
+pub struct IpPrefix {
     address: IpAddr,
     len: u8,
 }
 
-impl Prefix {
+impl IpPrefix {
     /// The network of `address` with `len` bits; `None` for more bits than its family has.
     pub fn new(address: IpAddr, len: u8) -> Option<Self> {
         (len <= bits(address)).then(|| Self { address: masked(address, len), len })
     }
 
     /// Every address of a family.
-    pub const fn everything(ipv6: bool) -> Self {
+    pub const fn default_route(ipv6: bool) -> Self {
         let address = if ipv6 {
             IpAddr::V6(Ipv6Addr::UNSPECIFIED)
         } else {
@@ -63,35 +63,30 @@ impl Prefix {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
     /// Which destinations it is for.
-    pub prefix: Prefix,
+    pub prefix: IpPrefix,
     /// The interface.
-    pub port: Port,
+    pub port: PortId,
     /// The router; absent where the destinations are on the link itself.
     pub gateway: Option<IpAddr>,
 }
 
 /// The routing table of a host.
 #[derive(Debug, Default)]
-pub struct Routes {
+pub struct RouteTable {
     table: BTreeMap<(u8, IpAddr), Route>,
     lengths4: u64,
     lengths6: [u128; 2],
 }
 
-impl Routes {
+impl RouteTable {
     /// Adds a route; one for the same prefix is replaced and returned.
     pub fn insert(&mut self, route: Route) -> Option<Route> {
-        let Prefix { address, len } = route.prefix;
+        let IpPrefix { address, len } = route.prefix;
         match address {
             IpAddr::V4(_) => self.lengths4 |= 1 << len,
             IpAddr::V6(_) => self.lengths6[usize::from(len >> 7)] |= 1 << (len & 127),
         }
         self.table.insert((len, address), route)
-    }
-
-    /// Removes the route for a prefix.
-    pub fn remove(&mut self, prefix: Prefix) -> Option<Route> {
-        self.table.remove(&(prefix.len, prefix.address))
     }
 
     /// The route with the longest prefix that `destination` lies in.
@@ -146,19 +141,19 @@ mod tests {
 
     fn route(prefix: &str, len: u8, port: u16) -> Route {
         Route {
-            prefix: Prefix::new(prefix.parse().unwrap(), len).unwrap(),
-            port: Port(port),
+            prefix: IpPrefix::new(prefix.parse().unwrap(), len).unwrap(),
+            port: PortId(port),
             gateway: None,
         }
     }
 
-    fn port_of(routes: &Routes, destination: &str) -> Option<u16> {
+    fn port_of(routes: &RouteTable, destination: &str) -> Option<u16> {
         routes.lookup(destination.parse().unwrap()).map(|route| route.port.0)
     }
 
     #[test]
-    fn the_longest_prefix_wins_in_both_families_and_they_never_mix() {
-        let mut routes = Routes::default();
+    fn longest_prefix_wins_within_its_family() {
+        let mut routes = RouteTable::default();
         for made in [
             route("0.0.0.0", 0, 0),
             route("10.1.0.0", 16, 1),
@@ -176,17 +171,15 @@ mod tests {
         assert_eq!(port_of(&routes, "2001:db8::7"), Some(4));
         assert_eq!(port_of(&routes, "2001:db8::1"), Some(5));
         assert_eq!(port_of(&routes, "2001:db8::2"), None);
-        assert!(routes.remove(route("10.1.2.3", 32, 2).prefix).is_some());
-        assert_eq!(port_of(&routes, "10.1.2.3"), Some(1));
     }
 
     #[test]
-    fn a_network_has_a_broadcast_address_only_where_the_standards_give_it_one() {
+    fn only_ipv4_below_31_bits_has_a_broadcast_address() {
         let broadcast =
-            |text: &str, len| Prefix::new(text.parse().unwrap(), len).unwrap().broadcast();
+            |text: &str, len| IpPrefix::new(text.parse().unwrap(), len).unwrap().broadcast();
         assert_eq!(broadcast("192.0.2.9", 24), Some(Ipv4Addr::new(192, 0, 2, 255)));
         assert_eq!(broadcast("192.0.2.9", 31), None);
         assert_eq!(broadcast("fe80::", 64), None);
-        assert!(Prefix::new("10.0.0.0".parse().unwrap(), 33).is_none());
+        assert!(IpPrefix::new("10.0.0.0".parse().unwrap(), 33).is_none());
     }
 }

@@ -1,8 +1,6 @@
-//! The one timer structure of a host: exact arming and cancelling, and the next deadline.
+//! The timers of a host, an indexed binary heap, and the token bucket that limits its ICMP errors.
 //!
-//! An indexed binary heap. Whoever needs time creates its timer once and then arms, moves and
-//! cancels it in O(log n) without allocation; an idle host has none armed and so no deadline. Left
-//! out: clocks, and what is done when a timer goes off.
+//! A timer is created once and then armed, moved and cancelled in O(log n) without allocation.
 
 use plumb_base::time::Instant;
 
@@ -14,29 +12,29 @@ pub struct TimerId(u32);
 const IDLE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
-struct Slot<K> {
+struct TimerSlot<K> {
     owner: Option<K>,
     position: u32,
 }
 
-/// Timers, each with an owner of type `K` that is named when it goes off.
+/// Timers, each with an owner of type `K` that is named when it expires.
 #[derive(Debug)]
-pub struct Timers<K> {
-    slots: Vec<Slot<K>>,
+pub struct TimerHeap<K> {
+    slots: Vec<TimerSlot<K>>,
     vacant: Vec<u32>,
     heap: Vec<(Instant, u32)>,
 }
 
-impl<K> Default for Timers<K> {
+impl<K> Default for TimerHeap<K> {
     fn default() -> Self {
         Self { slots: Vec::new(), vacant: Vec::new(), heap: Vec::new() }
     }
 }
 
-impl<K: Copy> Timers<K> {
+impl<K: Copy> TimerHeap<K> {
     /// A timer of `owner`, not armed.
     pub fn create(&mut self, owner: K) -> TimerId {
-        let slot = Slot { owner: Some(owner), position: IDLE };
+        let slot = TimerSlot { owner: Some(owner), position: IDLE };
         if let Some(index) = self.vacant.pop() {
             self.slots[index as usize] = slot;
             return TimerId(index);
@@ -55,7 +53,7 @@ impl<K: Copy> Timers<K> {
         self.vacant.push(timer.0);
     }
 
-    /// Lets a timer go off at `at`, and not when it would have before.
+    /// Lets a timer expire at `at`, and not when it would have before.
     pub fn arm(&mut self, timer: TimerId, at: Instant) {
         debug_assert!(self.slots[timer.0 as usize].owner.is_some(), "a timer that exists");
         let position = self.slots[timer.0 as usize].position;
@@ -66,8 +64,8 @@ impl<K: Copy> Timers<K> {
             self.heap[position as usize].0 = at;
             position as usize
         };
-        let index = self.rise(index);
-        self.sink(index);
+        let index = self.sift_up(index);
+        self.sift_down(index);
     }
 
     /// Keeps a timer from going off; nothing where it was not armed.
@@ -78,20 +76,20 @@ impl<K: Copy> Timers<K> {
         }
     }
 
-    /// When a timer will go off, if it is armed.
+    /// When a timer will expire, if it is armed.
     pub fn armed(&self, timer: TimerId) -> Option<Instant> {
         let position = self.slots[timer.0 as usize].position;
         (position != IDLE).then(|| self.heap[position as usize].0)
     }
 
-    /// When the first timer goes off.
+    /// When the first timer expires.
     #[inline]
     pub fn next(&self) -> Option<Instant> {
         self.heap.first().map(|&(at, _)| at)
     }
 
     /// Disarms one timer that is due at `now` and names its owner; the earliest first.
-    pub fn expire(&mut self, now: Instant) -> Option<K> {
+    pub fn pop_due(&mut self, now: Instant) -> Option<K> {
         let &(at, index) = self.heap.first()?;
         if at > now {
             return None;
@@ -104,8 +102,8 @@ impl<K: Copy> Timers<K> {
         let (_, timer) = self.heap.swap_remove(index);
         self.slots[timer as usize].position = IDLE;
         if index < self.heap.len() {
-            let index = self.rise(index);
-            self.sink(index);
+            let index = self.sift_up(index);
+            self.sift_down(index);
         }
     }
 
@@ -114,7 +112,7 @@ impl<K: Copy> Timers<K> {
         self.slots[self.heap[index].1 as usize].position = position;
     }
 
-    fn rise(&mut self, mut index: usize) -> usize {
+    fn sift_up(&mut self, mut index: usize) -> usize {
         while index > 0 {
             let parent = (index - 1) / 2;
             if self.heap[parent] <= self.heap[index] {
@@ -128,7 +126,7 @@ impl<K: Copy> Timers<K> {
         index
     }
 
-    fn sink(&mut self, mut index: usize) {
+    fn sift_down(&mut self, mut index: usize) {
         loop {
             let left = 2 * index + 1;
             let Some(mut child) = (left < self.heap.len()).then_some(left) else { break };
@@ -146,6 +144,45 @@ impl<K: Copy> Timers<K> {
     }
 }
 
+/// A token bucket: gains `rate` tokens a second, holds at most `burst` of them, and is full at the start.
+///
+/// Counts parts of a token in integers, so that nothing is lost to rounding however often it is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokenBucket {
+    rate: u32,
+    burst: u32,
+    /// What was in it at `counted`; [`TOKEN`] parts are one token.
+    parts: u128,
+    counted: Instant,
+}
+
+/// Parts of a token: picoseconds a second, so that `rate` parts arrive in each picosecond.
+const TOKEN: u128 = 1_000_000_000_000;
+
+impl TokenBucket {
+    /// A full bucket. A `burst` of zero refuses everything; a `rate` of zero never refills.
+    pub fn new(rate: u32, burst: u32) -> Self {
+        Self { rate, burst, parts: u128::from(burst) * TOKEN, counted: Instant::ORIGIN }
+    }
+
+    /// Takes a token, if there is one. A `now` earlier than the last one adds nothing.
+    #[inline]
+    pub fn take(&mut self, now: Instant) -> bool {
+        self.refill(now);
+        let Some(rest) = self.parts.checked_sub(TOKEN) else { return false };
+        self.parts = rest;
+        true
+    }
+
+    #[inline]
+    fn refill(&mut self, now: Instant) {
+        let passed = now.saturating_since(self.counted).as_ps();
+        self.counted = self.counted.max(now);
+        let gained = u128::from(passed) * u128::from(self.rate);
+        self.parts = (self.parts + gained).min(u128::from(self.burst) * TOKEN);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -160,8 +197,8 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_set_of_timers_has_no_deadline() {
-        let mut timers = Timers::default();
+    fn idle_timers_have_no_deadline() {
+        let mut timers = TimerHeap::default();
         let timer = timers.create("one");
         assert_eq!(timers.next(), None);
         timers.arm(timer, at(5));
@@ -173,21 +210,21 @@ mod tests {
     }
 
     #[test]
-    fn a_timer_goes_off_once_when_due_and_names_its_owner() {
-        let mut timers = Timers::default();
+    fn timer_expires_once_and_names_its_owner() {
+        let mut timers = TimerHeap::default();
         let timer = timers.create("one");
         timers.arm(timer, at(5));
-        assert_eq!(timers.expire(at(4)), None);
-        assert_eq!(timers.expire(at(5)), Some("one"));
-        assert_eq!(timers.expire(at(9)), None);
+        assert_eq!(timers.pop_due(at(4)), None);
+        assert_eq!(timers.pop_due(at(5)), Some("one"));
+        assert_eq!(timers.pop_due(at(9)), None);
     }
 
     proptest! {
         #[test]
-        fn timers_go_off_as_a_sorted_list_would(
+        fn heap_expires_timers_like_a_sorted_list(
             steps in prop::collection::vec((0_u8..4, 0_usize..20, 0_u64..50), 1..200)
         ) {
-            let mut timers = Timers::default();
+            let mut timers = TimerHeap::default();
             let ids: Vec<TimerId> = (0..20).map(|owner| timers.create(owner)).collect();
             let mut model: BTreeMap<usize, Instant> = BTreeMap::new();
             let mut now = Instant::ORIGIN;
@@ -203,7 +240,7 @@ mod tests {
                     }
                     _ => {
                         now += Span::from_ms(ms);
-                        while let Some(owner) = timers.expire(now) {
+                        while let Some(owner) = timers.pop_due(now) {
                             let due = model.remove(&owner);
                             prop_assert!(due.is_some_and(|due| due <= now));
                         }
@@ -216,5 +253,49 @@ mod tests {
                 }
             }
         }
+    }
+
+    fn at_ps(ps: u64) -> Instant {
+        Instant::after_origin(Span::from_ps(ps))
+    }
+
+    #[test]
+    fn full_bucket_passes_its_burst() {
+        let mut bucket = TokenBucket::new(1_000, 50);
+        assert_eq!((0..100).filter(|_| bucket.take(at_ps(5))).count(), 50);
+    }
+
+    #[test]
+    fn rate_is_exact_whatever_the_polling() {
+        // 7 a second, asked every 333,333,333 ps: no period of the asking divides a token.
+        let mut bucket = TokenBucket::new(7, 1);
+        let mut taken = 0_u64;
+        let mut now = 0;
+        while now < 1_000_000_000_000_000 {
+            taken += u64::from(bucket.take(at_ps(now)));
+            now += 333_333_333;
+        }
+        // Each token waits for the next question, at most 333 µs of its 143 ms, and none is lost.
+        assert!((6_980..=7_001).contains(&taken), "{taken}");
+        // Rounding must not eat parts: with a deep bucket exactly rate × time + burst get through.
+        let mut deep = TokenBucket::new(7, 10_000);
+        let mut step = 0;
+        while step < 1_000_000_000_000 {
+            deep.refill(at_ps(step));
+            step += 999_999_937;
+        }
+        while deep.take(at_ps(0)) {}
+        assert_eq!(deep.parts, 0);
+        deep.refill(at_ps(10 * 1_000_000_000_000));
+        let left = u128::from(10_000_000_000_000_u64 - (step - 999_999_937)) * 7;
+        assert_eq!(deep.parts, left);
+    }
+
+    #[test]
+    fn clock_going_back_adds_nothing() {
+        let mut bucket = TokenBucket::new(u32::MAX, 1);
+        assert!(bucket.take(at_ps(1_000_000)));
+        assert!(!bucket.take(at_ps(0)));
+        assert!(!bucket.take(at_ps(1_000_000)));
     }
 }

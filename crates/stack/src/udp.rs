@@ -1,8 +1,8 @@
-//! UDP (RFC 768): sockets, who a datagram is for, and what waits to be read.
+//! UDP (RFC 768): sockets, demultiplexing and receive queues.
 //!
 //! A socket is bound to a port of one address or of all, and may be connected to one peer; the most
-//! specific match gets a datagram. IPv4 and IPv6 are separate: an IPv6 socket sees no IPv4 (no
-//! mapped addresses). Left out: IP, routes, and the device; a [`crate::host::Host`] has them.
+//! specific match gets a datagram. IPv4 and IPv6 are separate: an IPv6 socket receives no IPv4 (no
+//! mapped addresses).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -10,38 +10,36 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use plumb_base::seed::Seed;
 use plumb_base::time::Instant;
 use plumb_wire::ecn::Ecn;
-use plumb_wire::machine::Port;
-use plumb_wire::packet::{Packet, Pool};
+use plumb_wire::machine::PortId;
+use plumb_wire::packet::{Packet, PacketPool};
+use plumb_wire::siphash::SipKey;
 use thiserror::Error;
 
+mod datagram;
 mod demux;
-mod ephemeral;
-mod input;
-pub mod output;
+mod prediction;
 
-use demux::{Claim, Demux};
-use ephemeral::EphemeralPorts;
-pub(crate) use input::Ends;
-pub use input::{Arrival, Delivery, Refused};
-pub use output::CopyPolicy;
-use plumb_wire::siphash::SipKey;
+pub use datagram::{CopyPolicy, UdpDelivery, UdpDropReason};
+pub(crate) use datagram::{DatagramEndpoints, PAYLOAD_MAX_V4, PayloadSum, copied, prepend_header};
+use demux::{EphemeralPorts, SocketBinding, SocketDemux};
+pub(crate) use prediction::{FrameHead, HeaderPredictions};
 
-/// The name of a socket; of a socket that was closed it names nothing.
+/// Identifies a socket; not reused after it is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UdpId {
     index: u32,
     generation: u32,
 }
 
-/// What a socket may hold, and what it is ready to get.
+/// Bounds of a socket's receive queue, and what it accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UdpOptions {
-    /// Datagrams that may wait to be read.
+    /// Datagrams in the receive queue.
     pub receive_packets: usize,
-    /// Bytes of frames that may wait to be read, unused room included, as Linux counts `truesize`:
-    /// else one-byte datagrams would hold the whole pool.
+    /// Bytes of frames in the receive queue, unused room included, as Linux counts `truesize`: else
+    /// one-byte datagrams would hold the whole pool.
     pub receive_bytes: usize,
-    /// Whether a super-segment is handed over whole, rather than as the datagrams that it stands for.
+    /// Whether a super-segment is delivered whole, rather than as separate datagrams.
     pub super_segments: bool,
 }
 
@@ -54,18 +52,18 @@ impl Default for UdpOptions {
 
 /// A datagram that arrived.
 #[derive(Debug)]
-pub struct Datagram {
+pub struct InboundDatagram {
     /// Its payload; the headers that it came with lie before it, in the headroom.
     pub packet: Packet,
-    /// Who sent it.
+    /// Its source.
     pub remote: SocketAddr,
-    /// Which of our addresses it was sent to.
+    /// Its destination, one of our addresses or a group.
     pub local: SocketAddr,
     /// The interface that it came by.
-    pub port: Port,
+    pub port: PortId,
 }
 
-impl Datagram {
+impl InboundDatagram {
     /// The congestion notification that it arrived with.
     pub fn ecn(&self) -> Ecn {
         self.packet.meta.ecn
@@ -80,10 +78,10 @@ impl Datagram {
 /// Why a socket cannot be bound or connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum BindError {
-    /// Somebody else is there.
+    /// Another socket is bound there.
     #[error("{0} is in use by another socket; bind another port, or port 0 for any that is free")]
     InUse(SocketAddr),
-    /// The address is none of the host's.
+    /// Not an address of the host.
     #[error(
         "{0} is not an address of this host; bind one that an interface has, or 0.0.0.0 or [::] for all"
     )]
@@ -91,7 +89,7 @@ pub enum BindError {
     /// No ephemeral port is free.
     #[error("every ephemeral port of {0} is in use; close sockets that are not needed")]
     NoPort(IpAddr),
-    /// The peer's address cannot be talked to from the local one.
+    /// The peer cannot be reached from the local address.
     #[error(
         "{local} cannot be connected to {remote}: both must be of one family, with a port and an address of one host"
     )]
@@ -107,34 +105,34 @@ pub enum BindError {
 }
 
 #[derive(Debug)]
-struct Socket {
+struct UdpSocketState {
     local: SocketAddr,
     remote: Option<SocketAddr>,
     options: UdpOptions,
-    queue: VecDeque<Datagram>,
+    queue: VecDeque<InboundDatagram>,
     /// Bytes of the frames in the queue.
     held: usize,
-    /// Whether it is among those of which [`UdpTable::poll_readable`] will tell.
+    /// Whether it is in `readable`.
     announced: bool,
 }
 
 #[derive(Debug, Default)]
-struct Slot {
+struct UdpSlot {
     generation: u32,
-    socket: Option<Socket>,
+    socket: Option<UdpSocketState>,
 }
 
 /// The UDP sockets of a host.
 #[derive(Debug)]
 pub struct UdpTable {
-    slots: Vec<Slot>,
+    slots: Vec<UdpSlot>,
     vacant: Vec<u32>,
-    v4: Demux<Ipv4Addr>,
-    v6: Demux<Ipv6Addr>,
+    v4: SocketDemux<Ipv4Addr>,
+    v6: SocketDemux<Ipv6Addr>,
     ephemeral: EphemeralPorts,
     /// How many sockets are at a port of a family (`true`: IPv6), for the choice of ephemeral ones.
     ports: BTreeMap<(bool, u16), u32>,
-    /// Sockets that received something, each once, in the order in which that happened.
+    /// Sockets that received something, each once, in that order.
     readable: VecDeque<UdpId>,
     generation: u64,
 }
@@ -146,8 +144,8 @@ impl UdpTable {
         Self {
             slots: Vec::new(),
             vacant: Vec::new(),
-            v4: Demux::new(SipKey::new(seed, "demux v4")),
-            v6: Demux::new(SipKey::new(seed, "demux v6")),
+            v4: SocketDemux::new(SipKey::new(seed, "demux v4")),
+            v6: SocketDemux::new(SipKey::new(seed, "demux v6")),
             ephemeral: EphemeralPorts::new(seed),
             ports: BTreeMap::new(),
             readable: VecDeque::new(),
@@ -165,15 +163,15 @@ impl UdpTable {
     pub fn bind(&mut self, local: SocketAddr, options: UdpOptions) -> Result<UdpId, BindError> {
         let local = self.with_port(local, None)?;
         let index = self.vacant.last().copied().unwrap_or_else(|| slot_index(self.slots.len()));
-        if !self.claim(local, None, index) {
+        if !self.insert_binding(local, None, index) {
             return Err(BindError::InUse(local));
         }
         if self.vacant.pop().is_none() {
-            self.slots.push(Slot::default());
+            self.slots.push(UdpSlot::default());
         }
         *self.ports.entry((local.is_ipv6(), local.port())).or_insert(0) += 1;
         let slot = &mut self.slots[index as usize];
-        slot.socket = Some(Socket {
+        slot.socket = Some(UdpSocketState {
             local,
             remote: None,
             options,
@@ -184,10 +182,8 @@ impl UdpTable {
         Ok(UdpId { index, generation: slot.generation })
     }
 
-    /// Ties a socket to one peer, `local` being the address that it talks to that peer from: only
-    /// what that peer sends to that address is received from now on, and ICMP errors are reported.
-    ///
-    /// The port remains what the socket was bound to; what it received before remains readable.
+    /// Connects a socket to a peer, with `local` as its own address: it receives only what that peer sends to
+    /// that address, and ICMP errors. What it received before remains readable.
     ///
     /// # Errors
     /// [`BindError::InUse`] when another socket is connected so, [`BindError::Unconnectable`], and
@@ -212,18 +208,18 @@ impl UdpTable {
         if old_remote == Some(remote) && old_local == new_local {
             return Ok(());
         }
-        if !self.claim(new_local, Some(remote), id.index) {
+        if !self.insert_binding(new_local, Some(remote), id.index) {
             return Err(BindError::InUse(new_local));
         }
-        self.unclaim(old_local, old_remote);
+        self.remove_binding(old_local, old_remote);
         let socket = self.socket_mut(id).ok_or(BindError::Closed)?;
         socket.local = new_local;
         socket.remote = Some(remote);
         Ok(())
     }
 
-    /// Closes a socket and frees what waited in it. Of a socket already closed it does nothing.
-    pub fn close(&mut self, id: UdpId, pool: &mut Pool) {
+    /// Closes a socket and frees its queue; nothing if it is closed already.
+    pub fn close(&mut self, id: UdpId, pool: &mut PacketPool) {
         if self.socket(id).is_none() {
             return;
         }
@@ -231,7 +227,7 @@ impl UdpTable {
         slot.generation = slot.generation.wrapping_add(1);
         let Some(socket) = slot.socket.take() else { return };
         self.vacant.push(id.index);
-        self.unclaim(socket.local, socket.remote);
+        self.remove_binding(socket.local, socket.remote);
         let port = (socket.local.is_ipv6(), socket.local.port());
         if let Some(count) = self.ports.get_mut(&port) {
             *count -= 1;
@@ -245,16 +241,16 @@ impl UdpTable {
         self.readable.retain(|readable| *readable != id);
     }
 
-    /// The next datagram that waits in a socket.
+    /// The next datagram of a socket.
     #[inline]
-    pub fn receive(&mut self, id: UdpId, pool: &Pool) -> Option<Datagram> {
+    pub fn receive(&mut self, id: UdpId, pool: &PacketPool) -> Option<InboundDatagram> {
         let socket = self.socket_mut(id)?;
         let datagram = socket.queue.pop_front()?;
         socket.held -= frame_bytes(&datagram.packet, pool);
         Some(datagram)
     }
 
-    /// A socket that received something since it was last told of, if there is one.
+    /// A socket that received something since it was last returned.
     pub fn poll_readable(&mut self) -> Option<UdpId> {
         let id = self.readable.pop_front()?;
         if let Some(socket) = self.socket_mut(id) {
@@ -269,7 +265,7 @@ impl UdpTable {
         Some(self.socket(id)?.local)
     }
 
-    /// Whom a socket is connected to.
+    /// The peer that a socket is connected to.
     #[inline]
     pub fn remote(&self, id: UdpId) -> Option<SocketAddr> {
         self.socket(id)?.remote
@@ -280,9 +276,8 @@ impl UdpTable {
         Some(self.socket(id)?.options)
     }
 
-    /// The connected socket that sent a datagram from `local` to `remote`: the one that an ICMP
-    /// error about it is for. Sockets that are not connected hear of no errors.
-    pub fn sender_of(&self, local: SocketAddr, remote: SocketAddr) -> Option<UdpId> {
+    /// The connected socket between `local` and `remote`, which gets ICMP errors about what it sent.
+    pub fn connected_socket(&self, local: SocketAddr, remote: SocketAddr) -> Option<UdpId> {
         let (p, q) = (local.port(), remote.port());
         let index = match (local.ip(), remote.ip()) {
             (IpAddr::V4(a), IpAddr::V4(b)) => self.v4.find_connected(a, p, b, q),
@@ -293,17 +288,17 @@ impl UdpTable {
     }
 
     /// The socket that a datagram from `remote` to `local` is for.
-    pub fn receiver_of(&self, local: SocketAddr, remote: SocketAddr) -> Option<UdpId> {
+    pub fn lookup(&self, local: SocketAddr, remote: SocketAddr) -> Option<UdpId> {
         let (p, q) = (local.port(), remote.port());
         let index = match (local.ip(), remote.ip()) {
-            (IpAddr::V4(a), IpAddr::V4(b)) => self.v4.look_up(a, p, b, q),
-            (IpAddr::V6(a), IpAddr::V6(b)) => self.v6.look_up(a, p, b, q),
+            (IpAddr::V4(a), IpAddr::V4(b)) => self.v4.lookup(a, p, b, q),
+            (IpAddr::V6(a), IpAddr::V6(b)) => self.v6.lookup(a, p, b, q),
             _ => None,
         }?;
         Some(self.id(index))
     }
 
-    /// Changes whenever a datagram may be for another socket than the one like it before.
+    /// Changes whenever a datagram may be for another socket than before.
     #[inline]
     pub fn generation(&self) -> u64 {
         self.generation
@@ -314,13 +309,13 @@ impl UdpTable {
     }
 
     #[inline]
-    fn socket(&self, id: UdpId) -> Option<&Socket> {
+    fn socket(&self, id: UdpId) -> Option<&UdpSocketState> {
         let slot = self.slots.get(id.index as usize)?;
         slot.socket.as_ref().filter(|_| slot.generation == id.generation)
     }
 
     #[inline]
-    fn socket_mut(&mut self, id: UdpId) -> Option<&mut Socket> {
+    fn socket_mut(&mut self, id: UdpId) -> Option<&mut UdpSocketState> {
         let slot = self.slots.get_mut(id.index as usize)?;
         slot.socket.as_mut().filter(|_| slot.generation == id.generation)
     }
@@ -342,58 +337,65 @@ impl UdpTable {
         Ok(SocketAddr::new(local.ip(), port))
     }
 
-    fn claim(&mut self, local: SocketAddr, remote: Option<SocketAddr>, index: u32) -> bool {
+    fn insert_binding(
+        &mut self,
+        local: SocketAddr,
+        remote: Option<SocketAddr>,
+        index: u32,
+    ) -> bool {
         self.generation += 1;
-        match claim_of(local, remote) {
-            FamilyClaim::V4(claim) => self.v4.insert(claim, index),
-            FamilyClaim::V6(claim) => self.v6.insert(claim, index),
+        match binding_of(local, remote) {
+            FamilyBinding::V4(binding) => self.v4.insert(binding, index),
+            FamilyBinding::V6(binding) => self.v6.insert(binding, index),
         }
     }
 
-    fn unclaim(&mut self, local: SocketAddr, remote: Option<SocketAddr>) {
+    fn remove_binding(&mut self, local: SocketAddr, remote: Option<SocketAddr>) {
         self.generation += 1;
-        match claim_of(local, remote) {
-            FamilyClaim::V4(claim) => self.v4.remove(claim),
-            FamilyClaim::V6(claim) => self.v6.remove(claim),
+        match binding_of(local, remote) {
+            FamilyBinding::V4(binding) => self.v4.remove(binding),
+            FamilyBinding::V6(binding) => self.v6.remove(binding),
         }
     }
 }
 
-enum FamilyClaim {
-    V4(Claim<Ipv4Addr>),
-    V6(Claim<Ipv6Addr>),
+enum FamilyBinding {
+    V4(SocketBinding<Ipv4Addr>),
+    V6(SocketBinding<Ipv6Addr>),
 }
 
-fn claim_of(local: SocketAddr, remote: Option<SocketAddr>) -> FamilyClaim {
+fn binding_of(local: SocketAddr, remote: Option<SocketAddr>) -> FamilyBinding {
     match local.ip() {
         IpAddr::V4(address) => {
             let remote = remote.and_then(|remote| match remote.ip() {
                 IpAddr::V4(address) => Some((address, remote.port())),
                 IpAddr::V6(_) => None,
             });
-            FamilyClaim::V4(claim(address, address.is_unspecified(), local.port(), remote))
+            FamilyBinding::V4(binding(address, address.is_unspecified(), local.port(), remote))
         }
         IpAddr::V6(address) => {
             let remote = remote.and_then(|remote| match remote.ip() {
                 IpAddr::V6(address) => Some((address, remote.port())),
                 IpAddr::V4(_) => None,
             });
-            FamilyClaim::V6(claim(address, address.is_unspecified(), local.port(), remote))
+            FamilyBinding::V6(binding(address, address.is_unspecified(), local.port(), remote))
         }
     }
 }
 
-fn claim<A>(local: A, every: bool, port: u16, remote: Option<(A, u16)>) -> Claim<A> {
+fn binding<A>(local: A, every: bool, port: u16, remote: Option<(A, u16)>) -> SocketBinding<A> {
     match remote {
-        Some((remote, remote_port)) => Claim::Connected { local, port, remote, remote_port },
-        None if every => Claim::Wildcard { port },
-        None => Claim::Bound { local, port },
+        Some((remote, remote_port)) => {
+            SocketBinding::Connected { local, port, remote, remote_port }
+        }
+        None if every => SocketBinding::Wildcard { port },
+        None => SocketBinding::Bound { local, port },
     }
 }
 
 /// Bytes of the frame that a packet occupies.
 #[inline]
-fn frame_bytes(packet: &Packet, pool: &Pool) -> usize {
+fn frame_bytes(packet: &Packet, pool: &PacketPool) -> usize {
     pool.headroom(packet) + packet.len() + pool.tailroom(packet)
 }
 

@@ -8,12 +8,12 @@ mod jsonl;
 use std::collections::BTreeMap;
 use std::io;
 
-use plumb_base::stats::histogram::DecodeError;
+use plumb_base::stats::histogram::HistogramDecodeError;
 
 pub use hdr::write as hdr;
 pub use jsonl::write as jsonl;
 
-use crate::record::{Block, Cell, Launch, RunData};
+use crate::record::{Cell, LaunchRecord, RunData, SampleBlock};
 
 /// Why a run was not exported.
 #[derive(Debug, thiserror::Error)]
@@ -38,14 +38,14 @@ pub enum ExportError {
         /// The launch.
         launch: i64,
         /// What is wrong with it.
-        source: DecodeError,
+        source: HistogramDecodeError,
     },
     /// A block belongs to nothing.
     #[error(
         "a block names cell {cell} and launch {launch}, which are not both in the run; the store \
          is damaged: copy the file away and measure into a new one with --store"
     )]
-    Stray {
+    DanglingBlock {
         /// The cell.
         cell: i64,
         /// The launch.
@@ -57,35 +57,35 @@ pub enum ExportError {
 }
 
 /// A block beside what it belongs to.
-struct Entry<'a> {
-    block: &'a Block,
+struct ExportedBlock<'a> {
+    block: &'a SampleBlock,
     cell: &'a Cell,
-    launch: &'a Launch,
+    launch: &'a LaunchRecord,
 }
 
 /// The blocks of a run in the order they were measured.
-fn entries(data: &RunData) -> Result<Vec<Entry<'_>>, ExportError> {
+fn exported_blocks(data: &RunData) -> Result<Vec<ExportedBlock<'_>>, ExportError> {
     if data.blocks.is_empty() {
         let imported = data.cells.iter().any(|cell| cell.imported.is_some());
         return Err(ExportError::NoBlocks { run: data.run.id.clone(), imported });
     }
     let cells: BTreeMap<i64, &Cell> = data.cells.iter().map(|cell| (cell.id, cell)).collect();
-    let launches: BTreeMap<i64, &Launch> =
+    let launches: BTreeMap<i64, &LaunchRecord> =
         data.launches.iter().map(|launch| (launch.id, launch)).collect();
     data.blocks
         .iter()
         .map(|block| {
-            let stray = ExportError::Stray { cell: block.cell, launch: block.launch };
+            let stray = ExportError::DanglingBlock { cell: block.cell, launch: block.launch };
             match (cells.get(&block.cell), launches.get(&block.launch)) {
-                (Some(cell), Some(launch)) => Ok(Entry { block, cell, launch }),
+                (Some(cell), Some(launch)) => Ok(ExportedBlock { block, cell, launch }),
                 _ => Err(stray),
             }
         })
         .collect()
 }
 
-impl Entry<'_> {
-    fn unreadable(&self, source: DecodeError) -> ExportError {
+impl ExportedBlock<'_> {
+    fn unreadable(&self, source: HistogramDecodeError) -> ExportError {
         ExportError::Histogram { cell: self.block.cell, launch: self.block.launch, source }
     }
 }

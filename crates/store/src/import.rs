@@ -6,7 +6,7 @@
 //! Left out: reading the file, and naming and dating the run, which the caller does: ids come back
 //! empty, and `created_unix_ms` is 0 where the file does not say.
 
-mod draft;
+mod builder;
 pub mod flent;
 pub mod iperf3;
 pub mod lmbench;
@@ -20,7 +20,7 @@ use crate::record::RunData;
 
 /// A tool whose results can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum ImportFormat {
     /// lmbench 1.0 to 3.0: raw results and summaries.
     Lmbench,
     /// sockperf 3: what it prints, and its `--full-log`.
@@ -35,7 +35,7 @@ pub enum Format {
     Flent,
 }
 
-impl Format {
+impl ImportFormat {
     /// Every format.
     pub const ALL: [Self; 6] =
         [Self::Lmbench, Self::Sockperf, Self::Iperf3, Self::Netperf, Self::Qperf, Self::Flent];
@@ -58,7 +58,7 @@ impl Format {
     }
 }
 
-impl fmt::Display for Format {
+impl fmt::Display for ImportFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
@@ -74,7 +74,7 @@ pub enum ImportError {
     )]
     Unexpected {
         /// The format it was read as.
-        format: Format,
+        format: ImportFormat,
         /// Counted from 1.
         line: usize,
         /// What should have been there.
@@ -89,7 +89,7 @@ pub enum ImportError {
     )]
     NoResults {
         /// The format it was read as.
-        format: Format,
+        format: ImportFormat,
         /// What would have been a result.
         expected: &'static str,
     },
@@ -97,7 +97,7 @@ pub enum ImportError {
     #[error("line {line}: {what} cannot be imported from {format}; import {instead} instead")]
     Unsupported {
         /// The tool.
-        format: Format,
+        format: ImportFormat,
         /// Counted from 1.
         line: usize,
         /// What it is.
@@ -109,31 +109,31 @@ pub enum ImportError {
     #[error("the file records a failed {format} run: {reason}; measure again and import that")]
     Failed {
         /// The tool.
-        format: Format,
+        format: ImportFormat,
         /// What it says.
         reason: String,
     },
 }
 
 /// The tool that a file seems to come from.
-pub fn detect(bytes: &[u8]) -> Option<Format> {
+pub fn detect(bytes: &[u8]) -> Option<ImportFormat> {
     // The marks of every format are near its beginning, except that shells may print before it.
     let head = String::from_utf8_lossy(&bytes[..bytes.len().min(65_536)]);
     let has = |marks: &[&str]| marks.iter().any(|mark| head.contains(mark));
     let is_json = head.trim_start().starts_with('{');
     let is_flent = is_json && has(&["\"SERIES_META\"", "\"raw_values\"", "\"x_values\""]);
     if flent::is_gzip(bytes) || is_flent {
-        Some(Format::Flent)
+        Some(ImportFormat::Flent)
     } else if is_json && has(&["\"intervals\"", "\"start\"", "\"event\""]) {
-        Some(Format::Iperf3)
+        Some(ImportFormat::Iperf3)
     } else if has(&["sockperf: ", "packet, txTime(sec)"]) {
-        Some(Format::Sockperf)
+        Some(ImportFormat::Sockperf)
     } else if has(&[" TEST from ", "THROUGHPUT_UNITS=", "Throughput Units"]) {
-        Some(Format::Netperf)
+        Some(ImportFormat::Netperf)
     } else if has(&["[lmbench", "L M B E N C H", "Simple syscall: ", "Pipe latency: "]) {
-        Some(Format::Lmbench)
+        Some(ImportFormat::Lmbench)
     } else if has(&["_lat:\n    ", "_bw:\n    ", "conf:\n    "]) {
-        Some(Format::Qperf)
+        Some(ImportFormat::Qperf)
     } else {
         None
     }
@@ -143,19 +143,19 @@ pub fn detect(bytes: &[u8]) -> Option<Format> {
 ///
 /// # Errors
 /// [`ImportError`], with the line and what was expected there.
-pub fn parse(format: Format, bytes: &[u8]) -> Result<Vec<RunData>, ImportError> {
+pub fn parse(format: ImportFormat, bytes: &[u8]) -> Result<Vec<RunData>, ImportError> {
     match format {
-        Format::Lmbench => lmbench::parse(bytes),
-        Format::Sockperf => sockperf::parse(bytes).map(|run| vec![run]),
-        Format::Iperf3 => iperf3::parse(bytes).map(|run| vec![run]),
-        Format::Netperf => netperf::parse(bytes).map(|run| vec![run]),
-        Format::Qperf => qperf::parse(bytes).map(|run| vec![run]),
-        Format::Flent => flent::parse(bytes).map(|run| vec![run]),
+        ImportFormat::Lmbench => lmbench::parse(bytes),
+        ImportFormat::Sockperf => sockperf::parse(bytes).map(|run| vec![run]),
+        ImportFormat::Iperf3 => iperf3::parse(bytes).map(|run| vec![run]),
+        ImportFormat::Netperf => netperf::parse(bytes).map(|run| vec![run]),
+        ImportFormat::Qperf => qperf::parse(bytes).map(|run| vec![run]),
+        ImportFormat::Flent => flent::parse(bytes).map(|run| vec![run]),
     }
 }
 
 /// Refuses a text whose last line has no end: its last figure may have lost digits.
-fn check_ended(format: Format, text: &str) -> Result<(), ImportError> {
+fn require_final_newline(format: ImportFormat, text: &str) -> Result<(), ImportError> {
     if text.is_empty() || text.ends_with('\n') {
         return Ok(());
     }

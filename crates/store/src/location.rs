@@ -11,7 +11,7 @@ use std::path::PathBuf;
     "there is no place for the store: neither PLUMB_STORE, XDG_DATA_HOME nor HOME is set; \
      pass --store FILE or set PLUMB_STORE"
 )]
-pub struct NoLocation;
+pub struct StoreLocationError;
 
 /// The path of the store: `explicit`, else `$PLUMB_STORE`, else `plumb/plumb.db` in
 /// `$XDG_DATA_HOME`, else in `$HOME/.local/share`.
@@ -25,7 +25,7 @@ pub struct NoLocation;
 pub fn default_path(
     explicit: Option<PathBuf>,
     environment: impl Fn(&str) -> Option<OsString>,
-) -> Result<PathBuf, NoLocation> {
+) -> Result<PathBuf, StoreLocationError> {
     let variable =
         |name: &str| environment(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     explicit
@@ -35,14 +35,14 @@ pub fn default_path(
             Some(data.join("plumb/plumb.db"))
         })
         .or_else(|| Some(variable("HOME")?.join(".local/share/plumb/plumb.db")))
-        .ok_or(NoLocation)
+        .ok_or(StoreLocationError)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn found(explicit: Option<&str>, set: &[(&str, &str)]) -> Result<PathBuf, NoLocation> {
+    fn found(explicit: Option<&str>, set: &[(&str, &str)]) -> Result<PathBuf, StoreLocationError> {
         default_path(explicit.map(PathBuf::from), |name| {
             set.iter().find(|(key, _)| *key == name).map(|(_, value)| OsString::from(value))
         })
@@ -55,7 +55,7 @@ mod tests {
         assert_eq!(found(None, &all), Ok("/s.db".into()));
         assert_eq!(found(None, &all[1..]), Ok("/xdg/plumb/plumb.db".into()));
         assert_eq!(found(None, &all[2..]), Ok("/home/u/.local/share/plumb/plumb.db".into()));
-        assert_eq!(found(None, &[]), Err(NoLocation));
+        assert_eq!(found(None, &[]), Err(StoreLocationError));
     }
 
     #[test]

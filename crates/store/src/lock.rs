@@ -21,7 +21,7 @@ pub enum LockError {
         /// The store.
         store: PathBuf,
         /// Who holds the lock, as far as it said.
-        holder: Holder,
+        holder: LockHolder,
     },
     /// The lock file cannot be opened or locked.
     #[error(
@@ -42,14 +42,14 @@ pub enum LockError {
 
 /// The process that measures, as it wrote itself into the lock file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Holder {
+pub struct LockHolder {
     /// Its process id, when it got as far as writing it.
     pub pid: Option<u32>,
     /// Its run, likewise.
     pub run: Option<String>,
 }
 
-impl std::fmt::Display for Holder {
+impl std::fmt::Display for LockHolder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match (self.pid, &self.run) {
             (Some(pid), Some(run)) => write!(f, "run {run} (process {pid})"),
@@ -72,7 +72,7 @@ impl MeasureLock {
     /// [`LockError::Held`] when another process measures into this store, and
     /// [`LockError::Unusable`] when the lock file cannot be made or locked.
     pub fn acquire(store: &Path, pid: u32, run: &str) -> Result<Self, LockError> {
-        let path = file_beside(store);
+        let path = lock_path(store);
         let unusable =
             |source| LockError::Unusable { store: store.into(), file: path.clone(), source };
         if let Some(directory) = path.parent() {
@@ -85,15 +85,18 @@ impl MeasureLock {
             .truncate(false)
             .open(&path)
             .map_err(unusable)?;
-        match lock_unless_measuring(&file) {
+        match lock_exclusive(&file) {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                return Err(LockError::Held { store: store.into(), holder: holder(&mut file) });
+                return Err(LockError::Held {
+                    store: store.into(),
+                    holder: read_holder(&mut file),
+                });
             }
             Err(TryLockError::Error(source)) => return Err(unusable(source)),
         }
         let mut lock = Self { file };
-        lock.declare(&format!("{pid} {run}\n")).map_err(unusable)?;
+        lock.write_holder(&format!("{pid} {run}\n")).map_err(unusable)?;
         Ok(lock)
     }
 
@@ -102,10 +105,10 @@ impl MeasureLock {
     /// # Errors
     /// What the operating system says of a failed write.
     pub fn rename(&mut self, pid: u32, run: &str) -> io::Result<()> {
-        self.declare(&format!("{pid} {run}\n"))
+        self.write_holder(&format!("{pid} {run}\n"))
     }
 
-    fn declare(&mut self, text: &str) -> io::Result<()> {
+    fn write_holder(&mut self, text: &str) -> io::Result<()> {
         self.file.set_len(0)?;
         self.file.seek(SeekFrom::Start(0))?;
         self.file.write_all(text.as_bytes())
@@ -122,8 +125,8 @@ impl Drop for MeasureLock {
 
 /// Locks the file for this process alone; would block only while a run holds it.
 ///
-/// Whoever asks [`measuring`] holds it too, shared and for an instant: that is waited out.
-fn lock_unless_measuring(file: &File) -> Result<(), TryLockError> {
+/// Whoever asks `measuring` holds it too, shared and for an instant: that is waited out.
+fn lock_exclusive(file: &File) -> Result<(), TryLockError> {
     loop {
         match file.try_lock() {
             Err(TryLockError::WouldBlock) => {}
@@ -140,31 +143,31 @@ fn lock_unless_measuring(file: &File) -> Result<(), TryLockError> {
 ///
 /// Takes the lock for an instant when it is free. A lock file that is missing or cannot be opened
 /// counts as free.
-pub fn measuring(store: &Path) -> Option<Holder> {
-    let mut file = File::open(file_beside(store)).ok()?;
+pub fn current_holder(store: &Path) -> Option<LockHolder> {
+    let mut file = File::open(lock_path(store)).ok()?;
     match file.try_lock_shared() {
-        Err(TryLockError::WouldBlock) => Some(holder(&mut file)),
+        Err(TryLockError::WouldBlock) => Some(read_holder(&mut file)),
         Ok(()) | Err(TryLockError::Error(_)) => None,
     }
 }
 
 /// `<store>.lock`.
-fn file_beside(store: &Path) -> PathBuf {
+fn lock_path(store: &Path) -> PathBuf {
     let mut name = store.as_os_str().to_owned();
     name.push(".lock");
     name.into()
 }
 
-fn holder(file: &mut File) -> Holder {
+fn read_holder(file: &mut File) -> LockHolder {
     let mut bytes = Vec::new();
     // Bounded, because the file may be anything.
     if file.take(512).read_to_end(&mut bytes).is_err() {
-        return Holder::default();
+        return LockHolder::default();
     }
     let text = String::from_utf8_lossy(&bytes);
     let mut words = text.split_whitespace();
     let pid = words.next().and_then(|word| word.parse().ok());
-    Holder { pid, run: pid.and(words.next()).map(str::to_owned) }
+    LockHolder { pid, run: pid.and(words.next()).map(str::to_owned) }
 }
 
 #[cfg(test)]
@@ -175,14 +178,14 @@ mod tests {
     fn a_second_measuring_run_is_told_who_holds_the_store() {
         let directory = tempfile::tempdir().unwrap();
         let store = directory.path().join("new/plumb.db");
-        assert_eq!(measuring(&store), None);
+        assert_eq!(current_holder(&store), None);
         let mut first = MeasureLock::acquire(&store, 42, "ladder-1").unwrap();
         let message = MeasureLock::acquire(&store, 43, "ladder-2").unwrap_err().to_string();
         assert!(message.contains("run ladder-1 (process 42)"), "{message}");
         first.rename(42, "b").unwrap();
-        assert_eq!(measuring(&store).unwrap().run.as_deref(), Some("b"));
+        assert_eq!(current_holder(&store).unwrap().run.as_deref(), Some("b"));
         drop(first);
-        assert_eq!(measuring(&store), None);
+        assert_eq!(current_holder(&store), None);
         MeasureLock::acquire(&store, 43, "ladder-2").unwrap();
     }
 
@@ -196,7 +199,7 @@ mod tests {
             for _ in 0..2 {
                 scope.spawn(|| {
                     while !asked.load(std::sync::atomic::Ordering::Relaxed) {
-                        measuring(&store);
+                        current_holder(&store);
                     }
                 });
             }
@@ -212,7 +215,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let store = directory.path().join("plumb.db");
         let held = MeasureLock::acquire(&store, 1, "x").unwrap();
-        std::fs::write(file_beside(&store), b"\xff\xfe\0 nonsense").unwrap();
+        std::fs::write(lock_path(&store), b"\xff\xfe\0 nonsense").unwrap();
         let message = MeasureLock::acquire(&store, 2, "y").unwrap_err().to_string();
         assert!(message.contains("another run that is just starting"), "{message}");
         drop(held);

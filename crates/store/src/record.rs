@@ -14,14 +14,14 @@ use serde::{Deserialize, Serialize};
 /// The level of one factor: a number where it is one (sizes, counts), a word otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum Level {
+pub enum FactorLevel {
     /// A whole number; sizes are in bytes.
     Int(i64),
     /// A word, such as `pipe` or `same-cpu`.
     Text(String),
 }
 
-impl fmt::Display for Level {
+impl fmt::Display for FactorLevel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Int(n) => n.fmt(f),
@@ -30,13 +30,13 @@ impl fmt::Display for Level {
     }
 }
 
-impl From<&str> for Level {
+impl From<&str> for FactorLevel {
     fn from(text: &str) -> Self {
         Self::Text(text.to_owned())
     }
 }
 
-impl From<u64> for Level {
+impl From<u64> for FactorLevel {
     fn from(n: u64) -> Self {
         Self::Int(i64::try_from(n).unwrap_or(i64::MAX))
     }
@@ -48,18 +48,18 @@ impl From<u64> for Level {
 /// `nodelay`, `quickack`, `buffer`, `congestion`, `loss`, `receiver`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Factors(pub BTreeMap<String, Level>);
+pub struct Factors(pub BTreeMap<String, FactorLevel>);
 
 impl Factors {
     /// The level of a factor.
-    pub fn level(&self, name: &str) -> Option<&Level> {
+    pub fn level(&self, name: &str) -> Option<&FactorLevel> {
         self.0.get(name)
     }
 
     /// The level of a factor that is a word.
     pub fn text(&self, name: &str) -> Option<&str> {
         match self.0.get(name) {
-            Some(Level::Text(text)) => Some(text),
+            Some(FactorLevel::Text(text)) => Some(text),
             _ => None,
         }
     }
@@ -67,14 +67,14 @@ impl Factors {
     /// The level of a factor that is a number.
     pub fn int(&self, name: &str) -> Option<i64> {
         match self.0.get(name) {
-            Some(Level::Int(n)) => Some(*n),
+            Some(FactorLevel::Int(n)) => Some(*n),
             _ => None,
         }
     }
 
     /// These factors with one more, or with that one changed.
     #[must_use]
-    pub fn with(mut self, name: &str, level: impl Into<Level>) -> Self {
+    pub fn with(mut self, name: &str, level: impl Into<FactorLevel>) -> Self {
         self.0.insert(name.to_owned(), level.into());
         self
     }
@@ -124,7 +124,7 @@ pub enum RunStatus {
 
 /// One run: a plan carried out once on one machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Run {
+pub struct RunRecord {
     /// Short, unique: `ladder-20261121-7f3a`.
     pub id: String,
     /// The study or experiment that was asked for: `ladder`, `latency.local`, a plan's name.
@@ -213,7 +213,7 @@ pub struct ImportedSummary {
 
 /// One launch: a fresh pair of processes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Launch {
+pub struct LaunchRecord {
     /// Unique in its run, counted from 1, in the order they were made.
     pub id: i64,
     /// The round of the plan it belongs to: launches of one round are interleaved.
@@ -247,7 +247,7 @@ pub struct SideCpu {
 
 /// What the block cost and what disturbed it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Effort {
+pub struct BlockUsage {
     /// The side that times.
     pub local: SideCpu,
     /// The other side.
@@ -266,7 +266,7 @@ pub struct Effort {
 
 /// One cell measured once inside one launch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Block {
+pub struct SampleBlock {
     /// The cell.
     pub cell: i64,
     /// The launch.
@@ -287,7 +287,7 @@ pub struct Block {
     /// What one histogram count unit is worth in the cell's unit (0.001: picoseconds for ns).
     pub histogram_scale: f64,
     /// CPU time and disturbances.
-    pub effort: Effort,
+    pub effort: BlockUsage,
     /// Things counted: `short_reads`, `lost`, `retried`, `corrupted`, `reordered`, `duplicated`, …
     pub counters: BTreeMap<String, u64>,
     /// What was odd: `steal`, `migration`, `canary`, `no-steady-state`, `batched`, `below-floor`, …
@@ -298,11 +298,11 @@ pub struct Block {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunData {
     /// The run.
-    pub run: Run,
+    pub run: RunRecord,
     /// Its cells by id.
     pub cells: Vec<Cell>,
     /// Its launches by id.
-    pub launches: Vec<Launch>,
+    pub launches: Vec<LaunchRecord>,
     /// Its blocks in the order they were measured.
-    pub blocks: Vec<Block>,
+    pub blocks: Vec<SampleBlock>,
 }

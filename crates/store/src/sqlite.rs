@@ -4,18 +4,18 @@
 //! most the block in flight is lost; reading goes on while a run measures. Left out: who may
 //! measure ([`crate::lock`]) and where the file is ([`crate::location`]).
 
+mod attachment;
 mod check;
-mod evidence;
-mod fault;
+mod error;
 mod find;
 mod read;
 mod rows;
-mod samples;
+mod sample_codec;
 mod schema;
 mod write;
 
 #[cfg(test)]
-pub(crate) mod sample;
+pub(crate) mod fixture;
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -24,9 +24,9 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 
-pub use fault::{Room, StoreError};
+pub use error::{StoreError, StoreLimit};
 pub use read::RunListing;
-use schema::Identity;
+use schema::DatabaseIdentity;
 pub use schema::VERSION;
 
 /// How long one process waits for another to finish a transaction.
@@ -37,7 +37,7 @@ const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 
 /// What a store is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum StoreMode {
     /// Only reading; nothing on disk changes, except that an older schema is brought up to date.
     Read,
     /// Reading and writing; file and directories are made where they are missing.
@@ -57,10 +57,10 @@ impl Store {
     /// # Errors
     /// Every way in which a file is not a store this program may use, one variant each; the file
     /// is left as it was.
-    pub fn open(path: &Path, mode: Mode) -> Result<Self, StoreError> {
+    pub fn open(path: &Path, mode: StoreMode) -> Result<Self, StoreError> {
         match mode {
-            Mode::Read => Self::open_for_reading(path),
-            Mode::Write => Self::open_for_writing(path),
+            StoreMode::Read => Self::open_for_reading(path),
+            StoreMode::Write => Self::open_for_writing(path),
         }
     }
 
@@ -71,18 +71,18 @@ impl Store {
 
     fn open_for_reading(path: &Path) -> Result<Self, StoreError> {
         let fault = |source| StoreError::from_sqlite(path, source);
-        if sniff(path)? == Content::Nothing {
+        if read_signature(path)? == FileSignature::Empty {
             return Err(StoreError::Empty { path: path.to_owned() });
         }
         let (connection, identity) = connect_for_reading(path).map_err(fault)?;
         match identity {
-            Identity::Blank => Err(StoreError::Empty { path: path.to_owned() }),
-            Identity::Store(VERSION) => Ok(Self { connection, path: path.to_owned() }),
-            Identity::Store(found) if found < VERSION => {
+            DatabaseIdentity::Blank => Err(StoreError::Empty { path: path.to_owned() }),
+            DatabaseIdentity::Store(VERSION) => Ok(Self { connection, path: path.to_owned() }),
+            DatabaseIdentity::Store(found) if found < VERSION => {
                 drop(connection);
                 Self::open_for_writing(path)
             }
-            unfit => Err(refusal(path, unfit)),
+            unfit => Err(identity_error(path, unfit)),
         }
     }
 
@@ -91,7 +91,7 @@ impl Store {
         if let Some(directory) = path.parent() {
             std::fs::create_dir_all(directory).map_err(|source| unwritable(source.to_string()))?;
         }
-        match sniff(path) {
+        match read_signature(path) {
             Ok(_) | Err(StoreError::Missing { .. }) => {}
             Err(error) => return Err(error),
         }
@@ -100,17 +100,17 @@ impl Store {
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(path, flags)
             .map_err(|source| unwritable(source.to_string()))?;
-        Self::adopt(connection, path)
+        Self::initialize(connection, path)
     }
 
     /// Takes a fresh connection for writing: checks what it is, then sets it up.
-    fn adopt(mut connection: Connection, path: &Path) -> Result<Self, StoreError> {
+    fn initialize(mut connection: Connection, path: &Path) -> Result<Self, StoreError> {
         let fault = |source| StoreError::from_sqlite(path, source);
         connection.busy_timeout(BUSY_TIMEOUT).map_err(fault)?;
         match schema::identify(&connection).map_err(fault)? {
-            Identity::Blank => {}
-            Identity::Store(version) if version <= VERSION => {}
-            unfit => return Err(refusal(path, unfit)),
+            DatabaseIdentity::Blank => {}
+            DatabaseIdentity::Store(version) if version <= VERSION => {}
+            unfit => return Err(identity_error(path, unfit)),
         }
         // SQLite falls back to reading when the file is write-protected.
         if connection.is_readonly("main").map_err(fault)? {
@@ -119,7 +119,7 @@ impl Store {
                 reason: "the file is read-only".to_owned(),
             });
         }
-        write_ahead(&connection).map_err(fault)?;
+        enable_wal(&connection).map_err(fault)?;
         connection
             .execute_batch("PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON;")
             .map_err(fault)?;
@@ -128,7 +128,7 @@ impl Store {
     }
 
     /// The store's view of an SQLite error.
-    fn fault(&self, source: rusqlite::Error) -> StoreError {
+    fn error(&self, source: rusqlite::Error) -> StoreError {
         StoreError::from_sqlite(&self.path, source)
     }
 }
@@ -137,7 +137,7 @@ impl Store {
 ///
 /// The change of a new file needs it alone, and for that SQLite refuses at once instead of waiting
 /// while others look at it (they would wait for each other): so ask again, for some seconds.
-fn write_ahead(connection: &Connection) -> rusqlite::Result<()> {
+fn enable_wal(connection: &Connection) -> rusqlite::Result<()> {
     const TRIES: u32 = 200_000;
     let change = || connection.execute_batch("PRAGMA journal_mode = WAL;");
     for _ in 1..TRIES {
@@ -153,20 +153,20 @@ fn write_ahead(connection: &Connection) -> rusqlite::Result<()> {
 
 /// What a file begins with.
 #[derive(PartialEq, Eq)]
-enum Content {
-    Nothing,
+enum FileSignature {
+    Empty,
     Sqlite,
 }
 
 /// Looks at the first bytes, so that no other program's file is ever handed to SQLite.
-fn sniff(path: &Path) -> Result<Content, StoreError> {
+fn read_signature(path: &Path) -> Result<FileSignature, StoreError> {
     let mut head = Vec::new();
     File::open(path)
         .and_then(|file| file.take(MAGIC.len() as u64).read_to_end(&mut head))
         .map_err(|source: io::Error| StoreError::unreadable(path, &source))?;
     match head.as_slice() {
-        [] => Ok(Content::Nothing),
-        head if head == MAGIC => Ok(Content::Sqlite),
+        [] => Ok(FileSignature::Empty),
+        head if head == MAGIC => Ok(FileSignature::Sqlite),
         _ => Err(StoreError::NotSqlite { path: path.to_owned() }),
     }
 }
@@ -176,7 +176,7 @@ fn sniff(path: &Path) -> Result<Content, StoreError> {
 /// A write-ahead log needs a shared-memory file beside it even for reading. Where that cannot be
 /// made, in a directory we may not write to, a store without a log is read as one that nobody
 /// changes (`immutable`, SQLite URI file names).
-fn connect_for_reading(path: &Path) -> rusqlite::Result<(Connection, Identity)> {
+fn connect_for_reading(path: &Path) -> rusqlite::Result<(Connection, DatabaseIdentity)> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let plain = Connection::open_with_flags(path, flags).and_then(|connection| {
         connection.busy_timeout(BUSY_TIMEOUT)?;
@@ -220,12 +220,14 @@ fn immutable_uri(path: &Path) -> String {
 }
 
 /// Why a file of this identity is not used.
-fn refusal(path: &Path, identity: Identity) -> StoreError {
+fn identity_error(path: &Path, identity: DatabaseIdentity) -> StoreError {
     let path = path.to_owned();
     match identity {
-        Identity::Blank => StoreError::Empty { path },
-        Identity::Foreign { application_id } => StoreError::Foreign { path, application_id },
-        Identity::Store(found) => StoreError::Newer { path, found, supported: VERSION },
+        DatabaseIdentity::Blank => StoreError::Empty { path },
+        DatabaseIdentity::Foreign { application_id } => {
+            StoreError::Foreign { path, application_id }
+        }
+        DatabaseIdentity::Store(found) => StoreError::Newer { path, found, supported: VERSION },
     }
 }
 

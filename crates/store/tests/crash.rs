@@ -9,9 +9,10 @@ use std::process::{Command, Stdio};
 use plumb_base::seed::Seed;
 use plumb_store::lock::{self, MeasureLock};
 use plumb_store::record::{
-    Better, Block, Cell, CellStatus, Effort, Factors, Launch, Run, RunData, RunStatus,
+    Better, BlockUsage, Cell, CellStatus, Factors, LaunchRecord, RunData, RunRecord, RunStatus,
+    SampleBlock,
 };
-use plumb_store::sqlite::{Mode, Store, StoreError};
+use plumb_store::sqlite::{Store, StoreError, StoreMode};
 
 const RUN: &str = "crash-20261121-0001";
 
@@ -21,11 +22,11 @@ const STORE: &str = "PLUMB_TEST_CRASH_STORE";
 const KILLS: u32 = 30;
 
 /// The block that belongs to a launch and pass, so that a reader can tell whether it is whole.
-fn block(launch: i64, pass: u32) -> Block {
+fn block(launch: i64, pass: u32) -> SampleBlock {
     let seed = Seed(7).derive(&format!("{launch} {pass}"));
     let samples: Vec<f64> =
         (0..400 + pass % 300).map(|i| (seed.derive(&i.to_string()).0 >> 40) as f64 / 3.0).collect();
-    Block {
+    SampleBlock {
         cell: 1,
         launch,
         pass,
@@ -35,14 +36,14 @@ fn block(launch: i64, pass: u32) -> Block {
         histogram: seed.0.to_le_bytes().repeat(100),
         histogram_scale: 0.001,
         samples,
-        effort: Effort { operations: u64::from(pass), ..Effort::default() },
+        effort: BlockUsage { operations: u64::from(pass), ..BlockUsage::default() },
         counters: BTreeMap::new(),
         flags: Vec::new(),
     }
 }
 
 fn begin(store: &mut Store) -> Result<(), StoreError> {
-    let run = Run {
+    let run = RunRecord {
         id: RUN.to_owned(),
         title: "crash".to_owned(),
         created_unix_ms: 0,
@@ -76,13 +77,13 @@ fn the_writer_that_is_killed() {
     let Some(path) = std::env::var_os(STORE) else { return };
     let path = Path::new(&path);
     let _lock = MeasureLock::acquire(path, std::process::id(), RUN).unwrap();
-    let mut store = Store::open(path, Mode::Write).unwrap();
+    let mut store = Store::open(path, StoreMode::Write).unwrap();
     if store.header(RUN).unwrap().is_none() {
         begin(&mut store).unwrap();
     }
     let stored = store.load(RUN).unwrap();
     let id = stored.launches.last().map_or(1, |launch| launch.id + 1);
-    let launch = Launch { id, round: 1, group: "pipe".to_owned(), started_ns: 0 };
+    let launch = LaunchRecord { id, round: 1, group: "pipe".to_owned(), started_ns: 0 };
     store.add_launch(RUN, &launch).unwrap();
     for pass in 0..20_000 {
         store.add_block(RUN, &block(id, pass)).unwrap();
@@ -148,8 +149,8 @@ fn a_kill_at_any_moment_loses_at_most_the_block_in_flight() {
     for kill in 0..KILLS {
         let seed = Seed(2026).derive(&format!("kill {kill}"));
         acknowledged.extend(write_and_kill(&path, seed).unwrap());
-        assert_eq!(lock::measuring(&path), None, "the lock outlived its holder");
-        let store = match Store::open(&path, Mode::Read) {
+        assert_eq!(lock::current_holder(&path), None, "the lock outlived its holder");
+        let store = match Store::open(&path, StoreMode::Read) {
             Ok(store) => store,
             // Killed before there was anything.
             Err(StoreError::Missing { .. } | StoreError::Empty { .. }) => continue,
@@ -170,7 +171,7 @@ fn a_kill_at_any_moment_loses_at_most_the_block_in_flight() {
     }
     assert!(acknowledged.len() > 300, "only {} blocks were written", acknowledged.len());
 
-    let mut store = Store::open(&path, Mode::Write).unwrap();
+    let mut store = Store::open(&path, StoreMode::Write).unwrap();
     let status = |store: &Store| store.header(RUN).unwrap().map(|run| run.status);
     assert_eq!(status(&store), Some(RunStatus::Running));
     store.update_run(RUN, RunStatus::Complete, &BTreeMap::new()).unwrap();

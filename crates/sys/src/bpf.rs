@@ -1,12 +1,11 @@
 //! bpf(2): the maps, programs and links that an AF_XDP socket needs, made from bytes.
 //!
-//! Everything made here is a descriptor and ends with its last holder. Left out: compiling, and
-//! every other kind of program.
+//! Everything made here is a descriptor and ends with its last holder.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-use crate::check;
+use crate::{check, owned};
 
 const MAP_CREATE: libc::c_int = 0;
 const MAP_UPDATE: libc::c_int = 2;
@@ -20,7 +19,7 @@ const ATTACH_XDP: u32 = 37;
 /// One instruction: operation, registers (destination in the low four bits), offset, immediate.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Instruction {
+pub struct BpfInstruction {
     /// Class, size and mode, or source and operation.
     pub operation: u8,
     /// Destination register, and source register times 16.
@@ -42,9 +41,7 @@ fn bpf<T>(command: libc::c_int, attributes: &T) -> io::Result<libc::c_int> {
 }
 
 fn bpf_fd<T>(command: libc::c_int, attributes: &T) -> io::Result<OwnedFd> {
-    let fd = bpf(command, attributes)?;
-    // SAFETY: just created for the caller alone.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    owned(bpf(command, attributes)?.into())
 }
 
 fn raw(fd: BorrowedFd<'_>) -> u32 {
@@ -57,7 +54,7 @@ fn raw(fd: BorrowedFd<'_>) -> u32 {
 /// EPERM without CAP_BPF and CAP_NET_ADMIN, as in a user namespace; EINVAL in a kernel without AF_XDP.
 pub fn xsk_map(entries: u32) -> io::Result<OwnedFd> {
     #[repr(C)]
-    struct Attributes {
+    struct MapCreateAttributes {
         kind: u32,
         key_size: u32,
         value_size: u32,
@@ -65,14 +62,14 @@ pub fn xsk_map(entries: u32) -> io::Result<OwnedFd> {
     }
     bpf_fd(
         MAP_CREATE,
-        &Attributes { kind: MAP_XSK, key_size: 4, value_size: 4, max_entries: entries },
+        &MapCreateAttributes { kind: MAP_XSK, key_size: 4, value_size: 4, max_entries: entries },
     )
 }
 
 /// BPF_MAP_UPDATE_ELEM: the socket of a queue.
 pub fn set_socket(map: BorrowedFd<'_>, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
     #[repr(C)]
-    struct Attributes {
+    struct MapUpdateAttributes {
         map: u32,
         padding: u32,
         key: u64,
@@ -80,7 +77,7 @@ pub fn set_socket(map: BorrowedFd<'_>, queue: u32, socket: BorrowedFd<'_>) -> io
         flags: u64,
     }
     let value = raw(socket);
-    let attributes = Attributes {
+    let attributes = MapUpdateAttributes {
         map: raw(map),
         padding: 0,
         key: std::ptr::from_ref(&queue).addr() as u64,
@@ -95,9 +92,9 @@ pub fn set_socket(map: BorrowedFd<'_>, queue: u32, socket: BorrowedFd<'_>) -> io
 ///
 /// # Errors
 /// EACCES when the kernel's verifier refuses it; EPERM without CAP_BPF and CAP_NET_ADMIN.
-pub fn load_xdp(instructions: &[Instruction]) -> io::Result<OwnedFd> {
+pub fn load_xdp(instructions: &[BpfInstruction]) -> io::Result<OwnedFd> {
     #[repr(C)]
-    struct Attributes {
+    struct ProgramLoadAttributes {
         kind: u32,
         count: u32,
         instructions: u64,
@@ -112,7 +109,7 @@ pub fn load_xdp(instructions: &[Instruction]) -> io::Result<OwnedFd> {
         expected_attach: u32,
     }
     let license = c"Dual MIT/GPL";
-    let attributes = Attributes {
+    let attributes = ProgramLoadAttributes {
         kind: PROGRAM_XDP,
         count: u32::try_from(instructions.len())
             .map_err(|_| io::Error::from_raw_os_error(libc::E2BIG))?,
@@ -132,7 +129,7 @@ pub fn load_xdp(instructions: &[Instruction]) -> io::Result<OwnedFd> {
 
 /// Where in the kernel an XDP program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AttachMode {
+pub enum XdpAttachMode {
     /// XDP_FLAGS_DRV_MODE: in the driver.
     Native,
     /// XDP_FLAGS_SKB_MODE: where the stack takes packets from any driver.
@@ -145,20 +142,25 @@ pub enum AttachMode {
 /// # Errors
 /// EBUSY or EEXIST when another program is attached; EOPNOTSUPP or ERANGE when the driver cannot, or
 /// not at this MTU.
-pub fn attach_xdp(program: BorrowedFd<'_>, index: u32, mode: AttachMode) -> io::Result<OwnedFd> {
+pub fn attach_xdp(program: BorrowedFd<'_>, index: u32, mode: XdpAttachMode) -> io::Result<OwnedFd> {
     #[repr(C)]
-    struct Attributes {
+    struct LinkCreateAttributes {
         program: u32,
         interface: u32,
         attach_type: u32,
         flags: u32,
     }
     let flags = match mode {
-        AttachMode::Generic => 1 << 1,
-        AttachMode::Native => 1 << 2,
+        XdpAttachMode::Generic => 1 << 1,
+        XdpAttachMode::Native => 1 << 2,
     };
     bpf_fd(
         LINK_CREATE,
-        &Attributes { program: raw(program), interface: index, attach_type: ATTACH_XDP, flags },
+        &LinkCreateAttributes {
+            program: raw(program),
+            interface: index,
+            attach_type: ATTACH_XDP,
+            flags,
+        },
     )
 }

@@ -6,7 +6,7 @@ use crate::check;
 
 /// A clock of clock_gettime(2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Clock {
+pub enum ClockId {
     /// CLOCK_MONOTONIC.
     Monotonic,
     /// CLOCK_MONOTONIC_RAW.
@@ -23,7 +23,7 @@ pub enum Clock {
     ThreadCpu,
 }
 
-impl Clock {
+impl ClockId {
     const fn id(self) -> libc::clockid_t {
         match self {
             Self::Monotonic => libc::CLOCK_MONOTONIC,
@@ -40,7 +40,7 @@ impl Clock {
 /// Reads a clock through libc (the vDSO where the clock allows); nanoseconds.
 #[inline]
 #[expect(clippy::cast_sign_loss, reason = "none of these clocks is negative after 1970")]
-pub fn read_ns(clock: Clock) -> u64 {
+pub fn read_ns(clock: ClockId) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a valid timespec to write, and every id above exists on Linux.
     unsafe { libc::clock_gettime(clock.id(), &raw mut time) };
@@ -86,7 +86,7 @@ pub fn thread_cpu_ns(thread: u32) -> io::Result<u64> {
 /// Reads a clock through the system call itself, never the vDSO; nanoseconds.
 #[inline]
 #[expect(clippy::cast_sign_loss, reason = "none of these clocks is negative after 1970")]
-pub fn read_syscall_ns(clock: Clock) -> u64 {
+pub fn read_syscall_ns(clock: ClockId) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a valid timespec to write, and every id above exists on Linux.
     unsafe { libc::syscall(libc::SYS_clock_gettime, clock.id(), &raw mut time) };
@@ -152,14 +152,14 @@ pub fn ticks_end() -> u64 {
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 #[inline]
 pub fn ticks_begin() -> u64 {
-    read_ns(Clock::MonotonicRaw)
+    read_ns(ClockId::MonotonicRaw)
 }
 
 /// Where no counter is known the raw monotonic clock stands in: one tick is a nanosecond.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 #[inline]
 pub fn ticks_end() -> u64 {
-    read_ns(Clock::MonotonicRaw)
+    read_ns(ClockId::MonotonicRaw)
 }
 
 /// Whether the counter is constant, never stops, and can be read with its own fence.
@@ -188,18 +188,18 @@ mod tests {
 
     #[test]
     fn the_cpu_time_of_a_process_is_that_of_its_own_clock() {
-        let before = read_ns(Clock::ProcessCpu);
+        let before = read_ns(ClockId::ProcessCpu);
         let asked = process_cpu_ns(std::process::id()).unwrap();
-        assert!((before..=read_ns(Clock::ProcessCpu)).contains(&asked));
+        assert!((before..=read_ns(ClockId::ProcessCpu)).contains(&asked));
         assert!(process_cpu_ns(u32::MAX).is_err());
     }
 
     #[test]
     fn the_cpu_time_of_a_thread_is_that_of_its_own_clock_whoever_asks() {
         let own = crate::process::thread_id();
-        let before = read_ns(Clock::ThreadCpu);
+        let before = read_ns(ClockId::ThreadCpu);
         let asked = thread_cpu_ns(own).unwrap();
-        assert!((before..=read_ns(Clock::ThreadCpu)).contains(&asked));
+        assert!((before..=read_ns(ClockId::ThreadCpu)).contains(&asked));
         // Another thread reads the same clock, not its own.
         let (elsewhere, its_own) = std::thread::spawn(move || {
             (thread_cpu_ns(own).unwrap(), thread_cpu_ns(crate::process::thread_id()).unwrap())
@@ -212,7 +212,9 @@ mod tests {
 
     #[test]
     fn monotonic_clocks_never_go_back() {
-        for clock in [Clock::Monotonic, Clock::MonotonicRaw, Clock::ProcessCpu, Clock::ThreadCpu] {
+        for clock in
+            [ClockId::Monotonic, ClockId::MonotonicRaw, ClockId::ProcessCpu, ClockId::ThreadCpu]
+        {
             let first = read_ns(clock);
             assert!(read_ns(clock) >= first, "{clock:?}");
         }

@@ -1,81 +1,69 @@
-//! File descriptors: making, reading, writing and waiting for them.
+//! File descriptors: making, moving bytes, waiting.
+//!
+//! What mechanisms call inside their timed regions goes through libc, as in the programs they stand for; everything
+//! else is rustix, which makes its system calls itself.
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll};
+use rustix::fs::{MemfdFlags, Mode, OFlags};
+use rustix::io::FdFlags;
+use rustix::pipe::PipeFlags;
 
 use crate::{check, check_len};
-
-/// Takes ownership of a descriptor that the kernel has just returned.
-fn own(fd: RawFd) -> OwnedFd {
-    // SAFETY: callers pass a descriptor that was just created for them alone.
-    unsafe { OwnedFd::from_raw_fd(fd) }
-}
 
 /// Takes ownership of an inherited descriptor by number; fails when it is not open.
 pub fn adopt(fd: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: F_GETFD only asks whether the number is open.
     check(unsafe { libc::fcntl(fd, libc::F_GETFD) })?;
-    Ok(own(fd))
+    // SAFETY: it is open, and inherited descriptors are adopted once.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// pipe2(2): (read end, write end), both close-on-exec.
 pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
-    let mut fds = [0; 2];
-    // SAFETY: `fds` holds two descriptors.
-    check(unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) })?;
-    Ok((own(fds[0]), own(fds[1])))
+    Ok(rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?)
 }
 
-/// fcntl(2) F_SETPIPE_SZ; the capacity the kernel gave.
+/// fcntl(2) F_SETPIPE_SZ; the capacity that the kernel chose.
 ///
 /// # Errors
 /// EPERM above /proc/sys/fs/pipe-max-size without CAP_SYS_RESOURCE.
-pub fn set_pipe_size(fd: BorrowedFd<'_>, bytes: i32) -> io::Result<i32> {
-    // SAFETY: the descriptor is open.
-    check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETPIPE_SZ, bytes) })
+pub fn set_pipe_size(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<usize> {
+    Ok(rustix::pipe::fcntl_setpipe_size(fd, bytes)?)
 }
 
 /// mkfifo(3) with mode 0600.
 pub fn mkfifo(path: &CStr) -> io::Result<()> {
-    // SAFETY: `path` is a C string.
-    check(unsafe { libc::mkfifo(path.as_ptr(), 0o600) })?;
-    Ok(())
+    let mode = Mode::RUSR | Mode::WUSR;
+    Ok(rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, mode, 0)?)
 }
 
 /// eventfd(2), counting from zero, close-on-exec.
 pub fn eventfd() -> io::Result<OwnedFd> {
-    // SAFETY: takes plain numbers.
-    check(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) }).map(own)
+    Ok(rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?)
 }
 
-/// memfd_create(2) of a given size, close-on-exec: memory that vanishes with its last holder.
+/// memfd_create(2) of a given size, close-on-exec.
 pub fn memory_file(name: &CStr, size: u64) -> io::Result<OwnedFd> {
-    // SAFETY: `name` is a C string.
-    let fd = check(unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) }).map(own)?;
-    let size =
-        libc::off_t::try_from(size).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
-    // SAFETY: the descriptor is open.
-    check(unsafe { libc::ftruncate(fd.as_raw_fd(), size) })?;
+    let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC)?;
+    rustix::fs::ftruncate(&fd, size)?;
     Ok(fd)
 }
 
 /// Sets or clears close-on-exec.
 pub fn set_inheritable(fd: BorrowedFd<'_>, inheritable: bool) -> io::Result<()> {
-    let flags = if inheritable { 0 } else { libc::FD_CLOEXEC };
-    // SAFETY: the descriptor is open.
-    check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFD, flags) })?;
-    Ok(())
+    let flags = if inheritable { FdFlags::empty() } else { FdFlags::CLOEXEC };
+    Ok(rustix::io::fcntl_setfd(fd, flags)?)
 }
 
 /// Sets or clears O_NONBLOCK of the open file behind a descriptor.
 pub fn set_nonblocking(fd: BorrowedFd<'_>, nonblocking: bool) -> io::Result<()> {
-    // SAFETY: the descriptor is open.
-    let flags = check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) })?;
-    let wanted = if nonblocking { flags | libc::O_NONBLOCK } else { flags & !libc::O_NONBLOCK };
-    // SAFETY: the descriptor is open.
-    check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, wanted) })?;
-    Ok(())
+    let mut flags = rustix::fs::fcntl_getfl(fd)?;
+    flags.set(OFlags::NONBLOCK, nonblocking);
+    Ok(rustix::fs::fcntl_setfl(fd, flags)?)
 }
 
 /// read(2).
@@ -94,49 +82,75 @@ pub fn write(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
 
 /// pwrite(2).
 pub fn write_at(fd: BorrowedFd<'_>, bytes: &[u8], offset: u64) -> io::Result<usize> {
-    let offset =
-        libc::off_t::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
-    // SAFETY: `bytes` is readable for its length.
-    check_len(unsafe { libc::pwrite(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), offset) })
+    Ok(rustix::io::pwrite(fd, bytes, offset)?)
 }
 
-/// poll(2) for one descriptor to become readable (or hung up); `timeout_ms` −1 waits for ever.
-///
-/// Returns whether it is readable or hung up.
+/// poll(2) until a descriptor is readable or hung up; `timeout_ms` −1 waits for ever. Returns whether it is.
 #[inline]
 pub fn poll_readable(fd: BorrowedFd<'_>, timeout_ms: i32) -> io::Result<bool> {
-    let mut entry = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // SAFETY: one valid entry.
-    Ok(check(unsafe { libc::poll(&raw mut entry, 1, timeout_ms) })? > 0)
+    poll_one(fd, libc::POLLIN, timeout_ms)
 }
 
-/// poll(2) for one descriptor to take more (or to have failed); `timeout_ms` −1 waits for ever.
-///
-/// Returns whether it does.
+/// poll(2) until a descriptor is writable or has failed; `timeout_ms` −1 waits for ever. Returns whether it is.
 #[inline]
 pub fn poll_writable(fd: BorrowedFd<'_>, timeout_ms: i32) -> io::Result<bool> {
-    let mut entry = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
+    poll_one(fd, libc::POLLOUT, timeout_ms)
+}
+
+#[inline]
+fn poll_one(fd: BorrowedFd<'_>, events: libc::c_short, timeout_ms: i32) -> io::Result<bool> {
+    let mut entry = libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 };
     // SAFETY: one valid entry.
     Ok(check(unsafe { libc::poll(&raw mut entry, 1, timeout_ms) })? > 0)
 }
 
-/// Whether the far end of a descriptor has gone: POLLHUP, POLLRDHUP or POLLERR, without waiting.
+/// ppoll(2) for any of the descriptors to become readable or fail; `timeout_ns` absent waits for
+/// ever. Sets `ready` at the index of each that did; how many.
+///
+/// # Errors
+/// EINTR when a signal was handled first.
+pub fn wait_readable(
+    fds: &[BorrowedFd<'_>],
+    ready: &mut [bool],
+    timeout_ns: Option<u64>,
+) -> io::Result<usize> {
+    const FEW: usize = 8;
+    let entry =
+        |fd: &BorrowedFd<'_>| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let mut few = [libc::pollfd { fd: -1, events: 0, revents: 0 }; FEW];
+    let mut many: Vec<libc::pollfd> = Vec::new();
+    let entries = if let Some(entries) = few.get_mut(..fds.len()) {
+        for (slot, fd) in entries.iter_mut().zip(fds) {
+            *slot = entry(fd);
+        }
+        entries
+    } else {
+        many.extend(fds.iter().map(entry));
+        &mut many[..]
+    };
+    let timeout = timeout_ns.map(crate::timer::timespec);
+    let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    let count = entries.len() as libc::nfds_t;
+    // SAFETY: `entries` holds `count` entries, and `timeout` is null or valid; no signal mask.
+    let found =
+        check(unsafe { libc::ppoll(entries.as_mut_ptr(), count, timeout, std::ptr::null()) })?;
+    for (ready, entry) in ready.iter_mut().zip(entries.iter()) {
+        *ready = entry.revents != 0;
+    }
+    Ok(usize::try_from(found).unwrap_or(0))
+}
+
+/// Whether the peer of a descriptor is gone: POLLHUP, POLLRDHUP or POLLERR, without waiting.
 pub fn is_hung_up(fd: BorrowedFd<'_>) -> io::Result<bool> {
-    let mut entry = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
-    // SAFETY: one valid entry.
-    check(unsafe { libc::poll(&raw mut entry, 1, 0) })?;
-    Ok(entry.revents & (libc::POLLHUP | libc::POLLRDHUP | libc::POLLERR) != 0)
+    let mut entry = [PollFd::from_borrowed_fd(fd, PollFlags::RDHUP)];
+    rustix::event::poll(&mut entry, Some(&Timespec::default()))?;
+    Ok(entry[0].revents().intersects(PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR))
 }
 
 /// epoll_create1(2) watching one descriptor for input, level-triggered.
 pub fn epoll_readable(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    // SAFETY: takes a plain number.
-    let epoll = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) }).map(own)?;
-    let mut event = libc::epoll_event { events: libc::EPOLLIN.cast_unsigned(), u64: 0 };
-    // SAFETY: both descriptors are open and `event` is valid.
-    check(unsafe {
-        libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd.as_raw_fd(), &raw mut event)
-    })?;
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    epoll::add(&epoll, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
     Ok(epoll)
 }
 
@@ -146,4 +160,131 @@ pub fn epoll_wait(epoll: BorrowedFd<'_>, timeout_ms: i32) -> io::Result<bool> {
     let mut event = libc::epoll_event { events: 0, u64: 0 };
     // SAFETY: room for one event.
     Ok(check(unsafe { libc::epoll_wait(epoll.as_raw_fd(), &raw mut event, 1, timeout_ms) })? > 0)
+}
+
+/// splice(2) between two descriptors, at least one a pipe.
+#[inline]
+pub fn splice(
+    from: BorrowedFd<'_>,
+    to: BorrowedFd<'_>,
+    len: usize,
+    wait: bool,
+) -> io::Result<usize> {
+    let flags = libc::SPLICE_F_MOVE | if wait { 0 } else { libc::SPLICE_F_NONBLOCK };
+    let (from, to, own) = (from.as_raw_fd(), to.as_raw_fd(), std::ptr::null_mut());
+    // SAFETY: null offsets mean the files' own.
+    check_len(unsafe { libc::splice(from, own, to, own, len, flags) })
+}
+
+/// vmsplice(2): lends the pages under `bytes` to a pipe; they must not change until read.
+#[inline]
+pub fn vmsplice(pipe: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
+    let part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    // SAFETY: `part` describes readable memory, which vmsplice into a pipe does not write.
+    check_len(unsafe { libc::vmsplice(pipe.as_raw_fd(), &raw const part, 1, 0) })
+}
+
+/// sendfile(2) from an offset.
+#[inline]
+pub fn sendfile(
+    to: BorrowedFd<'_>,
+    from: BorrowedFd<'_>,
+    offset: u64,
+    len: usize,
+) -> io::Result<usize> {
+    let mut offset =
+        libc::off_t::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+    // SAFETY: `offset` is valid to read and write.
+    check_len(unsafe { libc::sendfile(to.as_raw_fd(), from.as_raw_fd(), &raw mut offset, len) })
+}
+
+/// The readiness an [`Epoll`] waits for; an error or hang-up is always reported.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EpollInterest {
+    /// Readable, or the peer has shut down its sending side.
+    pub read: bool,
+    /// Writable, or a connect(2) is decided.
+    pub write: bool,
+}
+
+/// The readiness of one descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EpollEvent {
+    /// The number it was added with.
+    pub token: u64,
+    /// Something to read, or an end.
+    pub readable: bool,
+    /// Room to write, or a connection that is made or failed.
+    pub writable: bool,
+    /// An error, or both directions ended.
+    pub failed: bool,
+}
+
+/// epoll(7), level-triggered.
+#[derive(Debug)]
+pub struct Epoll {
+    fd: OwnedFd,
+}
+
+impl Epoll {
+    /// epoll_create1(2), close-on-exec.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self { fd: epoll::create(epoll::CreateFlags::CLOEXEC)? })
+    }
+
+    /// EPOLL_CTL_ADD.
+    pub fn add(&self, fd: BorrowedFd<'_>, token: u64, interest: EpollInterest) -> io::Result<()> {
+        Ok(epoll::add(&self.fd, fd, epoll::EventData::new_u64(token), event_flags(interest))?)
+    }
+
+    /// EPOLL_CTL_MOD.
+    pub fn modify(
+        &self,
+        fd: BorrowedFd<'_>,
+        token: u64,
+        interest: EpollInterest,
+    ) -> io::Result<()> {
+        Ok(epoll::modify(&self.fd, fd, epoll::EventData::new_u64(token), event_flags(interest))?)
+    }
+
+    /// EPOLL_CTL_DEL; closing the last descriptor of an open file removes it too.
+    pub fn remove(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        Ok(epoll::delete(&self.fd, fd)?)
+    }
+
+    /// epoll_wait(2): fills `events` anew; `timeout_ms` −1 waits for ever.
+    ///
+    /// # Errors
+    /// EINTR when a signal was handled first.
+    pub fn wait(&self, events: &mut Vec<EpollEvent>, timeout_ms: i32) -> io::Result<()> {
+        let mut raw = [libc::epoll_event { events: 0, u64: 0 }; 64];
+        events.clear();
+        // SAFETY: room for 64 events.
+        let count = check(unsafe {
+            libc::epoll_wait(self.fd.as_raw_fd(), raw.as_mut_ptr(), 64, timeout_ms)
+        })?;
+        events.extend(raw.iter().take(usize::try_from(count).unwrap_or(0)).map(|event| {
+            let has = |flags: libc::c_int| event.events.cast_signed() & flags != 0;
+            EpollEvent {
+                token: event.u64,
+                readable: has(libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLHUP),
+                writable: has(libc::EPOLLOUT),
+                failed: has(libc::EPOLLERR | libc::EPOLLHUP),
+            }
+        }));
+        Ok(())
+    }
+}
+
+impl AsFd for Epoll {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+fn event_flags(interest: EpollInterest) -> epoll::EventFlags {
+    let mut flags = epoll::EventFlags::empty();
+    flags.set(epoll::EventFlags::IN | epoll::EventFlags::RDHUP, interest.read);
+    flags.set(epoll::EventFlags::OUT, interest.write);
+    flags
 }

@@ -1,10 +1,11 @@
-//! POSIX and System V message queues.
+//! POSIX and System V message queues, and futex(2).
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::AtomicU32;
 
-use crate::{check, check_len};
+use crate::{check, check_len, owned};
 
 /// mq_open(3) of a new queue, unlinked at once: it lives as long as its descriptors.
 ///
@@ -23,8 +24,7 @@ pub fn posix_queue(name: &CStr, messages_max: i64, message_size: i64) -> io::Res
             &raw mut attributes,
         )
     })?;
-    // SAFETY: just created for the caller alone.
-    let queue = unsafe { OwnedFd::from_raw_fd(fd) };
+    let queue = owned(fd.into())?;
     // SAFETY: `name` is a C string.
     check(unsafe { libc::mq_unlink(name.as_ptr()) })?;
     Ok(queue)
@@ -88,7 +88,7 @@ impl SysvMessage {
         self.words[1..].as_mut_ptr().cast()
     }
 
-    /// msgsnd(2) of `text`; `wait` false returns EAGAIN when the queue is full.
+    /// msgsnd(2) of `text`, blocking while the queue is full.
     #[inline]
     pub fn send(&mut self, queue: i32, text: &[u8]) -> io::Result<()> {
         assert!(text.len() <= self.capacity, "text within the room made for it");
@@ -114,4 +114,36 @@ impl SysvMessage {
         unsafe { std::ptr::copy_nonoverlapping(source, buffer.as_mut_ptr(), kept) };
         Ok(len)
     }
+}
+
+/// Sleeps while the word holds `expected`; returns at once when it does not.
+///
+/// # Errors
+/// EINTR on a signal.
+#[inline]
+pub fn futex_wait(word: &AtomicU32, expected: u32) -> io::Result<()> {
+    // SAFETY: the word is a live, aligned u32; no timeout. Not PRIVATE: two processes share it.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAIT,
+            expected,
+            std::ptr::null::<libc::timespec>(),
+        )
+    };
+    if result == -1 {
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() == Some(libc::EAGAIN) { Ok(()) } else { Err(error) }
+    } else {
+        Ok(())
+    }
+}
+
+/// Wakes one sleeper.
+#[inline]
+pub fn futex_wake_one(word: &AtomicU32) -> io::Result<()> {
+    // SAFETY: the word is a live, aligned u32.
+    let result = unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, 1) };
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -1,16 +1,17 @@
-//! packet(7): sockets of whole frames, their options, and the ring that a kernel fills for them.
+//! packet(7): sockets of whole frames, their options, and PACKET_RX_RING: slots that the kernel fills and the process
+//! gives back without a call (Documentation/networking/packet_mmap.rst).
 //!
-//! Left out: TPACKET_V3, whose blocks are handed over only when full or after a timer, and the
-//! transmit ring.
+//! TPACKET_V2, because the blocks of V3 are handed over only when full or after a timer.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
-use crate::{check, check_len};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
-mod ring;
-
-pub use ring::{ReceiveRing, RingShape, Slot, SlotStatus};
+use crate::memory::Mapping;
+use crate::{check, check_len, read_option};
 
 /// Frames that one [`send_many`] takes.
 pub const SEND_BATCH: usize = 64;
@@ -21,11 +22,8 @@ pub const SEND_BATCH: usize = 64;
 /// # Errors
 /// EPERM without CAP_NET_RAW; EAFNOSUPPORT in a kernel without packet sockets.
 pub fn open() -> io::Result<OwnedFd> {
-    // SAFETY: takes plain numbers.
-    let fd =
-        check(unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) })?;
-    // SAFETY: just created for the caller alone.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    let (kind, flags) = (SocketType::RAW, SocketFlags::CLOEXEC);
+    Ok(rustix::net::socket_with(AddressFamily::PACKET, kind, flags, None)?)
 }
 
 /// bind(2) to one interface, for frames of every protocol.
@@ -89,25 +87,13 @@ pub fn set_option(fd: BorrowedFd<'_>, option: PacketOption, value: i32) -> io::R
     set(fd, name, &value)
 }
 
-/// Sets a SOL_PACKET option whose value is plain data.
 fn set<T: Copy>(fd: BorrowedFd<'_>, name: libc::c_int, value: &T) -> io::Result<()> {
-    let len = libc::socklen_t::try_from(size_of::<T>()).expect("an option is short");
-    // SAFETY: `value` is readable for its size.
-    check(unsafe {
-        libc::setsockopt(
-            fd.as_raw_fd(),
-            libc::SOL_PACKET,
-            name,
-            std::ptr::from_ref(value).cast(),
-            len,
-        )
-    })?;
-    Ok(())
+    crate::set_option(fd, (libc::SOL_PACKET, name), value)
 }
 
 /// What an interface shall accept beside frames to its own address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Membership {
+pub enum PacketMembership {
     /// PACKET_MR_ALLMULTI: to any group.
     AllMulticast,
     /// PACKET_MR_PROMISC: to anybody.
@@ -115,10 +101,10 @@ pub enum Membership {
 }
 
 /// PACKET_ADD_MEMBERSHIP: until the socket is closed.
-pub fn join(fd: BorrowedFd<'_>, index: u32, membership: Membership) -> io::Result<()> {
+pub fn join(fd: BorrowedFd<'_>, index: u32, membership: PacketMembership) -> io::Result<()> {
     let kind = match membership {
-        Membership::AllMulticast => libc::PACKET_MR_ALLMULTI,
-        Membership::Promiscuous => libc::PACKET_MR_PROMISC,
+        PacketMembership::AllMulticast => libc::PACKET_MR_ALLMULTI,
+        PacketMembership::Promiscuous => libc::PACKET_MR_PROMISC,
     };
     let request = libc::packet_mreq {
         mr_ifindex: i32::try_from(index).map_err(|_| io::Error::from_raw_os_error(libc::ENODEV))?,
@@ -133,17 +119,7 @@ pub fn join(fd: BorrowedFd<'_>, index: u32, membership: Membership) -> io::Resul
 pub fn take_drops(fd: BorrowedFd<'_>) -> io::Result<u32> {
     // struct tpacket_stats: packets, drops.
     let mut words = [0_u32; 2];
-    let mut len: libc::socklen_t = 8;
-    // SAFETY: `words` is writable for `len` bytes.
-    check(unsafe {
-        libc::getsockopt(
-            fd.as_raw_fd(),
-            libc::SOL_PACKET,
-            libc::PACKET_STATISTICS,
-            words.as_mut_ptr().cast(),
-            &raw mut len,
-        )
-    })?;
+    read_option(fd, (libc::SOL_PACKET, libc::PACKET_STATISTICS), &mut words)?;
     Ok(words[1])
 }
 
@@ -181,45 +157,19 @@ pub fn send_many(fd: BorrowedFd<'_>, frames: &[&[u8]]) -> io::Result<usize> {
 
 /// SO_RCVTIMEO: how long a receiving call waits, in microseconds; 0 for ever.
 pub fn set_receive_timeout(fd: BorrowedFd<'_>, micros: u64) -> io::Result<()> {
-    let invalid = |_| io::Error::from_raw_os_error(libc::EINVAL);
-    let value = libc::timeval {
-        tv_sec: libc::time_t::try_from(micros / 1_000_000).map_err(invalid)?,
-        tv_usec: libc::suseconds_t::try_from(micros % 1_000_000).map_err(invalid)?,
-    };
-    let len = libc::socklen_t::try_from(size_of::<libc::timeval>()).expect("a timeval is short");
-    // SAFETY: `value` is readable for its size.
-    check(unsafe {
-        libc::setsockopt(
-            fd.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_RCVTIMEO,
-            (&raw const value).cast(),
-            len,
-        )
-    })?;
-    Ok(())
+    let timeout = Duration::from_micros(micros);
+    let timeout = Some(timeout).filter(|timeout| !timeout.is_zero());
+    Ok(sockopt::set_socket_timeout(fd, sockopt::Timeout::Recv, timeout)?)
 }
 
 /// SO_ERROR: what has happened to a socket since it was last asked; reset by asking.
 pub fn take_error(fd: BorrowedFd<'_>) -> io::Result<()> {
-    let mut code = 0_i32;
-    let mut len: libc::socklen_t = 4;
-    // SAFETY: `code` is a writable int of the size given.
-    check(unsafe {
-        libc::getsockopt(
-            fd.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_ERROR,
-            (&raw mut code).cast(),
-            &raw mut len,
-        )
-    })?;
-    if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code)) }
+    Ok(sockopt::socket_error(fd)??)
 }
 
 /// A received frame's VLAN tag, which the kernel keeps beside the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct VlanTag {
+pub struct StrippedVlanTag {
     /// The tag protocol identifier: 0x8100, or 0x88a8 for a service tag.
     pub protocol: u16,
     /// Priority, drop eligibility and VLAN number.
@@ -227,22 +177,24 @@ pub struct VlanTag {
 }
 
 /// Whether a frame's status says that there is a tag, and which.
-fn vlan_tag(status: u32, protocol: u16, control: u16) -> Option<VlanTag> {
+fn vlan_tag(status: u32, protocol: u16, control: u16) -> Option<StrippedVlanTag> {
     let with_protocol = status & libc::TP_STATUS_VLAN_TPID_VALID != 0;
-    (status & libc::TP_STATUS_VLAN_VALID != 0)
-        .then_some(VlanTag { protocol: if with_protocol { protocol } else { 0x8100 }, control })
+    (status & libc::TP_STATUS_VLAN_VALID != 0).then_some(StrippedVlanTag {
+        protocol: if with_protocol { protocol } else { 0x8100 },
+        control,
+    })
 }
 
 /// One frame read by [`receive`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Received {
+pub struct ReceivedFrame {
     /// Bytes read, the virtio header included.
     pub len: usize,
     /// A tag that was taken out of it.
-    pub vlan: Option<VlanTag>,
+    pub vlan: Option<StrippedVlanTag>,
 }
 
-/// PACKET_AUXDATA: say of each received frame what [`Received::vlan`] tells.
+/// PACKET_AUXDATA: say of each received frame what [`ReceivedFrame::vlan`] tells.
 pub fn set_auxiliary_data(fd: BorrowedFd<'_>) -> io::Result<()> {
     set(fd, libc::PACKET_AUXDATA, &1_i32)
 }
@@ -269,7 +221,7 @@ pub fn receive(
     first: &mut [u8],
     second: &mut [u8],
     wait: bool,
-) -> io::Result<Received> {
+) -> io::Result<ReceivedFrame> {
     let mut parts = [
         libc::iovec { iov_base: first.as_mut_ptr().cast(), iov_len: first.len() },
         libc::iovec { iov_base: second.as_mut_ptr().cast(), iov_len: second.len() },
@@ -284,11 +236,11 @@ pub fn receive(
     let flags = if wait { 0 } else { libc::MSG_DONTWAIT };
     // SAFETY: `message` describes two writable ranges and writable room for control data.
     let len = check_len(unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, flags) })?;
-    Ok(Received { len, vlan: auxiliary_data(&message) })
+    Ok(ReceivedFrame { len, vlan: auxiliary_data(&message) })
 }
 
 #[inline]
-fn auxiliary_data(message: &libc::msghdr) -> Option<VlanTag> {
+fn auxiliary_data(message: &libc::msghdr) -> Option<StrippedVlanTag> {
     // SAFETY: the kernel filled in `message`.
     let header = unsafe { libc::CMSG_FIRSTHDR(message) };
     if header.is_null() {
@@ -304,4 +256,152 @@ fn auxiliary_data(message: &libc::msghdr) -> Option<VlanTag> {
     // SAFETY: the data of PACKET_AUXDATA is one tpacket_auxdata.
     let data: AuxiliaryData = unsafe { std::ptr::read_unaligned(data.cast()) };
     vlan_tag(data.status, data.vlan_protocol, data.vlan_control)
+}
+
+/// How large a ring is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingShape {
+    /// Bytes of a slot: a power of two, header included.
+    pub slot_size: u32,
+    /// Slots of a block: a block is whole pages.
+    pub block_slots: u32,
+    /// Blocks.
+    pub blocks: u32,
+}
+
+/// The mapped slots of one packet socket, and which is next.
+#[derive(Debug)]
+pub struct ReceiveRing {
+    map: Mapping,
+    shape: RingShape,
+    next: usize,
+}
+
+impl ReceiveRing {
+    /// Makes the ring of an unbound socket and maps it.
+    ///
+    /// # Errors
+    /// EINVAL for a shape that the kernel does not take; EBUSY when there is a ring already.
+    pub fn new(fd: BorrowedFd<'_>, shape: RingShape) -> io::Result<Self> {
+        let invalid = || io::Error::from_raw_os_error(libc::EINVAL);
+        let block = shape.slot_size.checked_mul(shape.block_slots).ok_or_else(invalid)?;
+        let slots = shape.block_slots.checked_mul(shape.blocks).ok_or_else(invalid)?;
+        if slots == 0 || (shape.slot_size as usize) < SLOT_HEADER {
+            return Err(invalid());
+        }
+        set_option(fd, PacketOption::Version, TPACKET_V2)?;
+        let request = libc::tpacket_req {
+            tp_block_size: block,
+            tp_block_nr: shape.blocks,
+            tp_frame_size: shape.slot_size,
+            tp_frame_nr: slots,
+        };
+        set(fd, libc::PACKET_RX_RING, &request)?;
+        let map = Mapping::shared(fd, block as usize * shape.blocks as usize, 0)?;
+        Ok(Self { map, shape, next: 0 })
+    }
+
+    fn slots(&self) -> usize {
+        self.shape.block_slots as usize * self.shape.blocks as usize
+    }
+
+    /// Whether the next slot is filled: one load, no call.
+    #[inline]
+    pub fn is_ready(&self) -> bool {
+        self.status(self.next).load(Ordering::Acquire) & libc::TP_STATUS_USER != 0
+    }
+
+    /// The next slot, if it is filled; it goes back to the kernel when dropped.
+    #[inline]
+    pub fn next_slot(&mut self) -> Option<RingSlot<'_>> {
+        let status = self.status(self.next).load(Ordering::Acquire);
+        (status & libc::TP_STATUS_USER != 0).then(|| RingSlot { ring: self, status })
+    }
+
+    #[inline]
+    fn slot(&self, index: usize) -> *mut u8 {
+        // SAFETY: `index` is below the number of slots, so the address lies in the mapping; slots
+        // of power-of-two size leave no gap at a block's end.
+        unsafe { self.map.base().add(index * self.shape.slot_size as usize) }
+    }
+
+    #[inline]
+    fn status(&self, index: usize) -> &AtomicU32 {
+        // SAFETY: tp_status is the first word of a slot, aligned, and mapped as long as `self`; the
+        // process only accesses it atomically.
+        unsafe { AtomicU32::from_ptr(self.slot(index).cast()) }
+    }
+}
+
+const TPACKET_V2: i32 = 1;
+const SLOT_HEADER: usize = size_of::<libc::tpacket2_hdr>();
+
+/// What the kernel says of a filled slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotStatus {
+    /// The frame was too long: the whole of it waits for a receiving call.
+    pub is_queued: bool,
+    /// Frames have been lost since the statistics were last asked.
+    pub is_losing: bool,
+}
+
+/// A filled slot: the process's own until it is dropped.
+#[derive(Debug)]
+pub struct RingSlot<'a> {
+    ring: &'a mut ReceiveRing,
+    status: u32,
+}
+
+impl RingSlot<'_> {
+    /// What the kernel says of it.
+    #[inline]
+    pub fn status(&self) -> SlotStatus {
+        SlotStatus {
+            is_queued: self.status & libc::TP_STATUS_COPY != 0,
+            is_losing: self.status & libc::TP_STATUS_LOSING != 0,
+        }
+    }
+
+    #[inline]
+    fn header(&self) -> libc::tpacket2_hdr {
+        // SAFETY: the slot begins with its header, which the kernel does not write while the slot
+        // is ours.
+        unsafe { std::ptr::read(self.ring.slot(self.ring.next).cast()) }
+    }
+
+    /// Bytes of the whole frame, of which the slot may hold fewer.
+    #[inline]
+    pub fn frame_len(&self) -> usize {
+        self.header().tp_len as usize
+    }
+
+    /// A tag that was taken out of the frame.
+    #[inline]
+    pub fn vlan(&self) -> Option<StrippedVlanTag> {
+        let header = self.header();
+        vlan_tag(self.status, header.tp_vlan_tpid, header.tp_vlan_tci)
+    }
+
+    /// `before` bytes before the frame (a virtio header, where one is asked for) and as much of the
+    /// frame as there is.
+    #[inline]
+    pub fn bytes(&self, before: usize) -> &[u8] {
+        let header = self.header();
+        let size = self.ring.shape.slot_size as usize;
+        let start = (header.tp_mac as usize).saturating_sub(before).min(size);
+        let len = (header.tp_snaplen as usize + before).min(size - start);
+        // SAFETY: `start` is at most the slot's size.
+        let data = unsafe { self.ring.slot(self.ring.next).add(start) };
+        // SAFETY: the range lies in the slot, which the kernel does not write while it is ours.
+        unsafe { std::slice::from_raw_parts(data, len) }
+    }
+}
+
+impl Drop for RingSlot<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let index = self.ring.next;
+        self.ring.status(index).store(libc::TP_STATUS_KERNEL, Ordering::Release);
+        self.ring.next = if index + 1 == self.ring.slots() { 0 } else { index + 1 };
+    }
 }

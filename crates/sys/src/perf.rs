@@ -1,22 +1,19 @@
 //! Tracepoints read through perf: events, the rings they write into, and a tracefs of one's own.
-//!
-//! Left out: what a record means beyond its header (that is in each tracepoint's `format` file),
-//! and counters, of which [`crate::probe`] only asks whether they exist.
+//! What a record means beyond its header is in each tracepoint's `format` file.
 
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering;
 
-use crate::check;
-use crate::probe::owned;
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
-mod ring;
-
-pub use ring::{Record, Ring};
+use crate::memory::SharedMap;
+use crate::{check, owned};
 
 /// Which tasks and CPUs an event sees: the `pid` and `cpu` of perf_event_open(2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub enum PerfScope {
     /// Every task on one CPU.
     Cpu(u32),
     /// One thread while it is on one CPU.
@@ -25,11 +22,11 @@ pub enum Scope {
 
 /// One tracepoint switched on for one scope; off again when dropped.
 #[derive(Debug)]
-pub struct Event {
+pub struct TracepointEvent {
     fd: OwnedFd,
 }
 
-impl Event {
+impl TracepointEvent {
     /// Opens a tracepoint by the number in its `id` file, disabled, every hit a sample of its time
     /// on CLOCK_MONOTONIC_RAW and its raw record.
     ///
@@ -39,8 +36,8 @@ impl Event {
     /// perf_event_open(2): `EACCES` or `EPERM` without CAP_PERFMON where kernel.perf_event_paranoid
     /// is above −1, `ENOENT` without such a tracepoint, `EMFILE` at the limit of descriptors,
     /// `ENODEV` for a CPU that is offline.
-    pub fn tracepoint(id: u64, scope: Scope, leader: Option<&Self>) -> io::Result<Self> {
-        let attributes = Attributes {
+    pub fn tracepoint(id: u64, scope: PerfScope, leader: Option<&Self>) -> io::Result<Self> {
+        let attributes = PerfEventAttributes {
             kind: TYPE_TRACEPOINT,
             size: ATTRIBUTES_SIZE,
             config: id,
@@ -54,12 +51,12 @@ impl Event {
             // Never reached: nobody waits for the ring, and a wake-up would cost an interrupt.
             wakeup_watermark: u32::MAX,
             clock_id: libc::CLOCK_MONOTONIC_RAW,
-            ..Attributes::default()
+            ..PerfEventAttributes::default()
         };
         let invalid = |_| io::Error::from_raw_os_error(libc::EINVAL);
         let (pid, cpu) = match scope {
-            Scope::Cpu(cpu) => (-1, cpu),
-            Scope::ThreadOnCpu(thread, cpu) => {
+            PerfScope::Cpu(cpu) => (-1, cpu),
+            PerfScope::ThreadOnCpu(thread, cpu) => {
                 (libc::pid_t::try_from(thread).map_err(invalid)?, cpu)
             }
         };
@@ -91,7 +88,7 @@ impl Event {
     }
 
     /// Writes into the ring of another event of the same CPU.
-    pub fn write_into(&self, other: &Self) -> io::Result<()> {
+    pub fn redirect_output(&self, other: &Self) -> io::Result<()> {
         // SAFETY: takes a descriptor by number.
         check(unsafe { libc::ioctl(self.fd.as_raw_fd(), IOC_SET_OUTPUT, other.fd.as_raw_fd()) })?;
         Ok(())
@@ -114,7 +111,7 @@ impl Event {
     }
 }
 
-impl AsFd for Event {
+impl AsFd for TracepointEvent {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -128,31 +125,9 @@ impl AsFd for Event {
 /// `EPERM` without CAP_SYS_ADMIN, `ENODEV` where the kernel is built without tracing, `ENOSYS`
 /// before Linux 5.2.
 pub fn detached_tracefs() -> io::Result<OwnedFd> {
-    const FSOPEN_CLOEXEC: libc::c_uint = 1;
-    const FSCONFIG_CMD_CREATE: libc::c_uint = 6;
-    const FSMOUNT_CLOEXEC: libc::c_uint = 1;
-    // SAFETY: the name is nul-terminated.
-    let context = unsafe { libc::syscall(libc::SYS_fsopen, c"tracefs".as_ptr(), FSOPEN_CLOEXEC) };
-    let context = owned(context)?;
-    let (no_key, no_value) = (std::ptr::null::<u8>(), std::ptr::null::<u8>());
-    // SAFETY: this command takes neither key nor value.
-    let created = unsafe {
-        libc::syscall(
-            libc::SYS_fsconfig,
-            context.as_raw_fd(),
-            FSCONFIG_CMD_CREATE,
-            no_key,
-            no_value,
-            0,
-        )
-    };
-    if created != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: takes plain numbers.
-    let mount =
-        unsafe { libc::syscall(libc::SYS_fsmount, context.as_raw_fd(), FSMOUNT_CLOEXEC, 0) };
-    owned(mount)
+    let context = fsopen(c"tracefs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_create(&context)?;
+    Ok(fsmount(context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?)
 }
 
 /// The numbers of the system calls by which messages go and come, as tracepoints report them.
@@ -201,7 +176,7 @@ const ATTRIBUTES_SIZE: u32 = 104;
 /// struct perf_event_attr up to PERF_ATTR_SIZE_VER4.
 #[repr(C)]
 #[derive(Default)]
-struct Attributes {
+struct PerfEventAttributes {
     kind: u32,
     size: u32,
     config: u64,
@@ -220,4 +195,132 @@ struct Attributes {
     sample_registers_interrupted: u64,
 }
 
-const _: () = assert!(size_of::<Attributes>() == 104, "PERF_ATTR_SIZE_VER4 is 104 bytes");
+const _: () = assert!(size_of::<PerfEventAttributes>() == 104, "PERF_ATTR_SIZE_VER4 is 104 bytes");
+
+/// Offsets of `data_head`, `data_tail` and `data_offset` in struct perf_event_mmap_page.
+const DATA_HEAD: usize = 1024;
+const DATA_TAIL: usize = 1032;
+const DATA_OFFSET: usize = 1040;
+/// struct perf_event_header: type, misc, size.
+const HEADER: usize = 8;
+/// No record of the tracepoints in use is longer; one that does not fit is not written.
+const RECORD_USUAL: u64 = 256;
+const RECORD_LOST: u32 = 2;
+const RECORD_SAMPLE: u32 = 9;
+
+/// One record of a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PerfRecord<'a> {
+    /// A hit of a tracepoint: nanoseconds of CLOCK_MONOTONIC_RAW, and the bytes that the
+    /// tracepoint's `format` file describes.
+    Sample(u64, &'a [u8]),
+    /// Records that found no room: the time at which there was room again, and their number.
+    Lost(u64, u64),
+}
+
+/// The mapped ring of one event, and of those that write into it.
+#[derive(Debug)]
+pub struct PerfRing {
+    map: SharedMap,
+    data_at: usize,
+    /// A power of two.
+    data_len: usize,
+    scratch: Vec<u8>,
+}
+
+impl PerfRing {
+    /// Maps a ring of `len` bytes (a power of two of whole pages) for an event.
+    ///
+    /// # Errors
+    /// `EPERM` beyond kernel.perf_event_mlock_kb without CAP_IPC_LOCK, `EINVAL` for another length.
+    pub fn new(event: &TracepointEvent, len: usize) -> io::Result<Self> {
+        if !len.is_power_of_two() {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        let page = rustix::param::page_size();
+        let map = SharedMap::new(event.as_fd(), page + len)?;
+        // Since Linux 4.1 the kernel says where the data begins; before, after one page.
+        let said = map.double_word(DATA_OFFSET).load(Ordering::Relaxed);
+        let data_at = usize::try_from(said).ok().filter(|&at| at != 0).unwrap_or(page);
+        Ok(Self { map, data_at, data_len: len, scratch: vec![0; 1 << 16] })
+    }
+
+    /// Hands every record that is in the ring to `visit`, oldest first, and gives the room back.
+    ///
+    /// A record that is cut short or of another kind is passed over. True when the ring was full:
+    /// what came later is lost, and the next record will say how much that was.
+    pub fn drain(&mut self, mut visit: impl FnMut(PerfRecord<'_>)) -> bool {
+        // Acquire: the records up to here were written before the kernel moved the head.
+        let head = self.map.double_word(DATA_HEAD).load(Ordering::Acquire);
+        let mut tail = self.map.double_word(DATA_TAIL).load(Ordering::Relaxed);
+        let full = head.wrapping_sub(tail).saturating_add(RECORD_USUAL) > self.data_len as u64;
+        while head.wrapping_sub(tail) >= HEADER as u64 {
+            let mut header = [0; HEADER];
+            self.copy_out(tail, &mut header);
+            let kind = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]);
+            let size = u16::from_ne_bytes([header[6], header[7]]);
+            if usize::from(size) < HEADER || head.wrapping_sub(tail) < u64::from(size) {
+                tail = head;
+                break;
+            }
+            let mut body = std::mem::take(&mut self.scratch);
+            let bytes = &mut body[..usize::from(size) - HEADER];
+            self.copy_out(tail.wrapping_add(HEADER as u64), bytes);
+            if let Some(record) = parse(kind, bytes) {
+                visit(record);
+            }
+            self.scratch = body;
+            tail = tail.wrapping_add(u64::from(size));
+        }
+        // Release: the records were read before the kernel may write over them.
+        self.map.double_word(DATA_TAIL).store(tail, Ordering::Release);
+        full
+    }
+
+    fn copy_out(&self, position: u64, bytes: &mut [u8]) {
+        let mask = self.data_len as u64 - 1;
+        // Below `data_len`, which is a usize.
+        let at = usize::try_from(position & mask).unwrap_or(0);
+        let first = bytes.len().min(self.data_len - at);
+        let (front, back) = bytes.split_at_mut(first);
+        self.map.copy_out(self.data_at + at, front);
+        self.map.copy_out(self.data_at, back);
+    }
+}
+
+/// The record after its header, for the sample type that [`TracepointEvent::tracepoint`] asks for.
+fn parse(kind: u32, bytes: &[u8]) -> Option<PerfRecord<'_>> {
+    let word = |at: usize| {
+        bytes.get(at..at + 8).and_then(|word| word.try_into().ok()).map(u64::from_ne_bytes)
+    };
+    match kind {
+        RECORD_SAMPLE => {
+            let len = bytes.get(8..12)?.try_into().ok().map(u32::from_ne_bytes)?;
+            let end = usize::try_from(len).ok()?.checked_add(12)?;
+            Some(PerfRecord::Sample(word(0)?, bytes.get(12..end)?))
+        }
+        // u64 id, u64 lost, then the sample's identity, which is its time alone.
+        RECORD_LOST => Some(PerfRecord::Lost(word(16)?, word(8)?)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_cut_short_is_none_at_every_length() {
+        let mut sample = 77_u64.to_ne_bytes().to_vec();
+        sample.extend(4_u32.to_ne_bytes());
+        sample.extend([1, 2, 3, 4]);
+        assert_eq!(parse(RECORD_SAMPLE, &sample), Some(PerfRecord::Sample(77, &[1, 2, 3, 4])));
+        for len in 0..sample.len() {
+            assert_eq!(parse(RECORD_SAMPLE, &sample[..len]), None, "{len}");
+        }
+        let lost: Vec<u8> = [5_u64, 9, 1234].iter().flat_map(|word| word.to_ne_bytes()).collect();
+        assert_eq!(parse(RECORD_LOST, &lost), Some(PerfRecord::Lost(1234, 9)));
+        assert_eq!(parse(RECORD_LOST, &lost[..23]), None);
+        assert_eq!(parse(14, &lost), None);
+    }
+}

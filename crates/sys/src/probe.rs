@@ -1,66 +1,20 @@
-//! Questions to the kernel about what it allows this process, each leaving nothing behind.
-//!
-//! Every function asks one thing and undoes what asking took: descriptors close, queues are
-//! removed, children are reaped. Left out: what an answer means (`plumb-host::doctor`), and the
-//! facilities themselves once they are used for measuring.
+//! What the kernel allows this process: each function tries one thing and undoes it.
 
 use std::ffi::CStr;
 use std::io;
-use std::mem::MaybeUninit;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
-use std::ptr;
 
-use crate::check;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::process::{Pid, WaitOptions};
 
-/// A limit of the process, getrlimit(2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Limit {
-    /// Bytes of memory that may be locked (RLIMIT_MEMLOCK).
-    LockedMemory,
-    /// Bytes of POSIX message queues of this user (RLIMIT_MSGQUEUE).
-    MessageQueue,
-    /// Open descriptors (RLIMIT_NOFILE).
-    Descriptors,
-    /// Signals that may be queued (RLIMIT_SIGPENDING).
-    PendingSignals,
-    /// Highest real-time priority (RLIMIT_RTPRIO).
-    RealtimePriority,
-    /// 20 minus the lowest nice value (RLIMIT_NICE).
-    Nice,
-}
+use crate::{check, owned};
 
-/// The soft and the hard value of a limit; `None` is unlimited.
-///
-/// # Errors
-/// None are expected; a filter may make up one.
-pub fn limit(which: Limit) -> io::Result<(Option<u64>, Option<u64>)> {
-    let resource = match which {
-        Limit::LockedMemory => libc::RLIMIT_MEMLOCK,
-        Limit::MessageQueue => libc::RLIMIT_MSGQUEUE,
-        Limit::Descriptors => libc::RLIMIT_NOFILE,
-        Limit::PendingSignals => libc::RLIMIT_SIGPENDING,
-        Limit::RealtimePriority => libc::RLIMIT_RTPRIO,
-        Limit::Nice => libc::RLIMIT_NICE,
-    };
-    let mut value = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `value` is a valid rlimit for the call to fill in.
-    check(unsafe { libc::getrlimit(resource, &raw mut value) })?;
-    let bounded = |n: libc::rlim_t| (n != libc::RLIM_INFINITY).then_some(n);
-    Ok((bounded(value.rlim_cur), bounded(value.rlim_max)))
-}
+pub use rustix::process::Resource as ResourceLimit;
 
-/// The nice value of this process, getpriority(2).
-///
-/// # Errors
-/// None are expected; a filter may make up one.
-pub fn nice() -> io::Result<i32> {
-    // The system call itself answers 20 − nice, so that no valid answer looks like an error.
-    // SAFETY: no pointers are passed.
-    let answer = unsafe { libc::syscall(libc::SYS_getpriority, libc::PRIO_PROCESS, 0) };
-    if answer < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(20 - i32::try_from(answer).unwrap_or(20))
+/// The soft and the hard value of a limit, getrlimit(2); `None` is unlimited.
+pub fn limit(which: ResourceLimit) -> (Option<u64>, Option<u64>) {
+    let limit = rustix::process::getrlimit(which);
+    (limit.current, limit.maximum)
 }
 
 /// The scheduling policy of this thread as its number, sched_getscheduler(2).
@@ -80,68 +34,45 @@ pub fn scheduler_policy() -> io::Result<i32> {
 /// Nanoseconds between two ticks of CLOCK_MONOTONIC_COARSE, clock_getres(2).
 ///
 /// This clock moves with the timer interrupt, so the answer is one over the kernel's HZ.
-///
-/// # Errors
-/// `EINVAL` where the clock does not exist.
-pub fn tick_ns() -> io::Result<u64> {
-    let mut value = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `value` is a valid timespec for the call to fill in.
-    check(unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &raw mut value) })?;
-    let secs = u64::try_from(value.tv_sec).unwrap_or(0);
-    let nanos = u64::try_from(value.tv_nsec).unwrap_or(0);
-    Ok(secs.saturating_mul(1_000_000_000).saturating_add(nanos))
+pub fn tick_ns() -> u64 {
+    let tick = rustix::time::clock_getres(rustix::time::ClockId::MonotonicCoarse);
+    let part = |number: i64| u64::try_from(number).unwrap_or(0);
+    part(tick.tv_sec).saturating_mul(1_000_000_000).saturating_add(part(tick.tv_nsec))
 }
 
-/// Ticks a second of the times in /proc/stat (USER_HZ), sysconf(3).
+/// Ticks a second of the times in /proc/stat: USER_HZ.
 pub fn user_ticks_per_second() -> u64 {
-    // SAFETY: no pointers are passed.
-    let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
-    u64::try_from(ticks).ok().filter(|ticks| *ticks > 0).unwrap_or(100)
+    rustix::param::clock_ticks_per_second().max(1)
 }
 
-/// How the kernel disciplines its clock: the state that adjtimex(2) returns (0 synchronised … 5
-/// not synchronised) and the correction in parts per million × 65,536.
-///
-/// # Errors
-/// `EPERM` where a filter forbids even reading.
-pub fn clock_discipline() -> io::Result<(i32, i64)> {
-    let mut value = MaybeUninit::<libc::timex>::zeroed();
-    // SAFETY: `value` points to a whole timex, zeroed, so that `modes` asks for a reading only.
-    let state = unsafe { libc::adjtimex(value.as_mut_ptr()) };
-    if state < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: every field is an integer; all-zero bytes are valid and the call filled it in.
-    let value = unsafe { value.assume_init() };
-    Ok((state, value.freq))
-}
-
-/// How far the kernel says that its clock may be from UTC.
+/// What adjtimex(2) says of the kernel's real-time clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ClockError {
+pub struct ClockDiscipline {
+    /// The state that the call returns: 0 synchronized … 5 not synchronized.
+    pub state: i32,
+    /// The frequency correction, in parts per million × 65,536.
+    pub frequency: i64,
     /// Whether anything disciplines it: neither STA_UNSYNC nor TIME_ERROR.
-    pub synchronised: bool,
+    pub is_synchronized: bool,
     /// The likely error, in microseconds.
     pub estimated_us: u64,
-    /// The largest possible error, in microseconds; it grows while nobody disciplines the clock.
+    /// The largest possible error, in microseconds; it grows while nothing disciplines the clock.
     pub maximum_us: u64,
 }
 
-/// What adjtimex(2) says of the error of the real-time clock.
+/// adjtimex(2), reading only.
 ///
 /// # Errors
-/// `EPERM` where a filter forbids even reading.
-pub fn clock_error() -> io::Result<ClockError> {
-    let mut value = MaybeUninit::<libc::timex>::zeroed();
-    // SAFETY: `value` points to a whole timex, zeroed, so that `modes` asks for a reading only.
-    let state = unsafe { libc::adjtimex(value.as_mut_ptr()) };
-    if state < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: every field is an integer; all-zero bytes are valid and the call filled it in.
-    let value = unsafe { value.assume_init() };
-    Ok(ClockError {
-        synchronised: state != libc::TIME_ERROR && value.status & libc::STA_UNSYNC == 0,
+/// EPERM where a seccomp filter forbids even reading.
+pub fn clock_discipline() -> io::Result<ClockDiscipline> {
+    // SAFETY: every field is an integer, and no `modes` ask for a change.
+    let mut value: libc::timex = unsafe { std::mem::zeroed() };
+    // SAFETY: `value` is a whole timex.
+    let state = check(unsafe { libc::adjtimex(&raw mut value) })?;
+    Ok(ClockDiscipline {
+        state,
+        frequency: value.freq,
+        is_synchronized: state != libc::TIME_ERROR && value.status & libc::STA_UNSYNC == 0,
         estimated_us: u64::try_from(value.esterror).unwrap_or(u64::MAX),
         maximum_us: u64::try_from(value.maxerror).unwrap_or(u64::MAX),
     })
@@ -188,7 +119,7 @@ pub fn hypervisor_signature() -> Option<[u8; 12]> {
 
 /// A kind of event that perf_event_open(2) counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PerfEvent {
+pub enum PerfCounter {
     /// CPU cycles, from the hardware's counters; user space only when `kernel` is false.
     Cycles {
         /// Whether cycles in the kernel are asked for as well.
@@ -206,7 +137,7 @@ pub enum PerfEvent {
 /// # Errors
 /// perf_event_open(2): `ENOENT` or `EOPNOTSUPP` where there is no such counter, `EACCES` or `EPERM` where it
 /// is not allowed, `ENOSYS` where the kernel is built without.
-pub fn perf_event(event: PerfEvent) -> io::Result<()> {
+pub fn perf_event(event: PerfCounter) -> io::Result<()> {
     const TYPE_HARDWARE: u32 = 0;
     const TYPE_SOFTWARE: u32 = 1;
     const HARDWARE_CYCLES: u64 = 0;
@@ -217,7 +148,7 @@ pub fn perf_event(event: PerfEvent) -> io::Result<()> {
     const FLAG_EXCLUDE_HYPERVISOR: u64 = 1 << 6;
     /// The first published layout of perf_event_attr: PERF_ATTR_SIZE_VER0.
     #[repr(C)]
-    struct Attributes {
+    struct PerfCounterAttributes {
         kind: u32,
         size: u32,
         config: u64,
@@ -230,11 +161,13 @@ pub fn perf_event(event: PerfEvent) -> io::Result<()> {
         breakpoint_address: u64,
     }
     let (kind, config, kernel) = match event {
-        PerfEvent::Cycles { kernel } => (TYPE_HARDWARE, HARDWARE_CYCLES, kernel),
-        PerfEvent::ContextSwitches { kernel } => (TYPE_SOFTWARE, SOFTWARE_CONTEXT_SWITCHES, kernel),
+        PerfCounter::Cycles { kernel } => (TYPE_HARDWARE, HARDWARE_CYCLES, kernel),
+        PerfCounter::ContextSwitches { kernel } => {
+            (TYPE_SOFTWARE, SOFTWARE_CONTEXT_SWITCHES, kernel)
+        }
     };
     let scope = if kernel { 0 } else { FLAG_EXCLUDE_KERNEL | FLAG_EXCLUDE_HYPERVISOR };
-    let attributes = Attributes {
+    let attributes = PerfCounterAttributes {
         kind,
         size: 64,
         config,
@@ -246,7 +179,7 @@ pub fn perf_event(event: PerfEvent) -> io::Result<()> {
         breakpoint_type: 0,
         breakpoint_address: 0,
     };
-    const { assert!(size_of::<Attributes>() == 64, "PERF_ATTR_SIZE_VER0 is 64 bytes") };
+    const { assert!(size_of::<PerfCounterAttributes>() == 64, "PERF_ATTR_SIZE_VER0 is 64 bytes") };
     let (this_thread, any_cpu, no_group) = (0, -1, -1);
     // SAFETY: `attributes` is as long as its `size` says and outlives the call.
     let fd = unsafe {
@@ -264,7 +197,7 @@ pub fn perf_event(event: PerfEvent) -> io::Result<()> {
 
 /// Namespaces that a child may be put into at its birth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Namespace {
+pub enum ProbedNamespace {
     /// A user namespace alone.
     User,
     /// An IPC namespace inside a new user namespace.
@@ -278,12 +211,12 @@ pub enum Namespace {
 /// # Errors
 /// clone(2): `EPERM` where user namespaces are not allowed to this user, `ENOSPC` at
 /// user.max_user_namespaces, `EINVAL` where the kernel is built without.
-pub fn namespace(which: Namespace) -> io::Result<()> {
+pub fn namespace(which: ProbedNamespace) -> io::Result<()> {
     let user = libc::CLONE_NEWUSER;
     let flags = match which {
-        Namespace::User => user,
-        Namespace::Ipc => user | libc::CLONE_NEWIPC,
-        Namespace::Network => user | libc::CLONE_NEWNET,
+        ProbedNamespace::User => user,
+        ProbedNamespace::Ipc => user | libc::CLONE_NEWIPC,
+        ProbedNamespace::Network => user | libc::CLONE_NEWNET,
     } | libc::SIGCHLD;
     // SAFETY: without CLONE_VM this is fork(2): the child has its own copy of everything, and does
     // nothing but exit, which is safe even when other threads held locks.
@@ -295,16 +228,9 @@ pub fn namespace(which: Namespace) -> io::Result<()> {
     if child < 0 {
         return Err(io::Error::last_os_error());
     }
-    let child = libc::pid_t::try_from(child).unwrap_or(-1);
-    loop {
-        // SAFETY: a null status pointer is allowed.
-        let reaped = unsafe { libc::waitpid(child, ptr::null_mut(), 0) };
-        let interrupted =
-            reaped < 0 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted;
-        if !interrupted {
-            return Ok(());
-        }
-    }
+    let child = libc::c_int::try_from(child).ok().and_then(Pid::from_raw);
+    while rustix::process::waitpid(child, WaitOptions::empty()).err() == Some(Errno::INTR) {}
+    Ok(())
 }
 
 /// A family of sockets that carry whole frames.
@@ -322,21 +248,11 @@ pub enum PacketFamily {
 /// socket(2): `EPERM` without CAP_NET_RAW, `EAFNOSUPPORT` where the kernel has no such family.
 pub fn packet_socket(family: PacketFamily) -> io::Result<()> {
     let family = match family {
-        PacketFamily::Packet => libc::AF_PACKET,
-        PacketFamily::Xdp => libc::AF_XDP,
+        PacketFamily::Packet => AddressFamily::PACKET,
+        PacketFamily::Xdp => AddressFamily::XDP,
     };
-    // SAFETY: takes plain numbers.
-    let fd = unsafe { libc::socket(family, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
-    owned(fd.into()).map(drop)
-}
-
-/// Takes ownership of a descriptor that a call has just returned, or of its error.
-pub(crate) fn owned(fd: libc::c_long) -> io::Result<OwnedFd> {
-    match RawFd::try_from(fd) {
-        // SAFETY: the kernel has just given out this descriptor; nobody else owns it.
-        Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
-        _ => Err(io::Error::last_os_error()),
-    }
+    rustix::net::socket_with(family, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+    Ok(())
 }
 
 #[cfg(test)]
@@ -348,16 +264,16 @@ mod tests {
         let text = std::fs::read_to_string("/proc/self/limits").unwrap();
         let line = text.lines().find(|line| line.starts_with("Max open files")).unwrap();
         let soft = line.split_whitespace().nth(3).unwrap();
-        assert_eq!(limit(Limit::Descriptors).unwrap().0, soft.parse().ok());
+        assert_eq!(limit(ResourceLimit::Nofile).0, soft.parse().ok());
         let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
         let fields: Vec<_> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
-        assert_eq!(nice().unwrap().to_string(), fields[16]);
+        assert_eq!(crate::sched::nice().unwrap().to_string(), fields[16]);
         assert_eq!(scheduler_policy().unwrap().to_string(), fields[38]);
     }
 
     #[test]
     fn the_tick_is_a_whole_fraction_of_a_second() {
-        let hz = (1_000_000_000.0 / tick_ns().unwrap() as f64).round();
+        let hz = (1_000_000_000.0 / tick_ns() as f64).round();
         assert!((24.0..=1200.0).contains(&hz), "{hz}");
         assert!(user_ticks_per_second() >= 1);
     }
@@ -366,9 +282,9 @@ mod tests {
     fn probes_leave_no_descriptor_behind() {
         let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
         let ask_all = || {
-            let _ = perf_event(PerfEvent::Cycles { kernel: false });
-            let _ = perf_event(PerfEvent::ContextSwitches { kernel: false });
-            let _ = namespace(Namespace::User);
+            let _ = perf_event(PerfCounter::Cycles { kernel: false });
+            let _ = perf_event(PerfCounter::ContextSwitches { kernel: false });
+            let _ = namespace(ProbedNamespace::User);
             let _ = clock_discipline();
         };
         // Other tests of this process open and close a few files at the same time; a leak would

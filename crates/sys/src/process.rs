@@ -1,110 +1,107 @@
-//! Processes: their CPU time, their parents, and trivial kernel calls.
+//! Processes: signals, children, resource usage, and the trivial system calls that are measured.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
+use rustix::io::Errno;
+use rustix::mm::{MlockAllFlags, mlockall};
+use rustix::process::{Pid, Signal, WaitOptions};
+
 use crate::{check, check_len};
 
-/// Asks the kernel to kill this process when its parent's thread dies: prctl(2).
-pub fn die_with_parent() -> io::Result<()> {
-    // SAFETY: takes plain numbers.
-    check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) })?;
-    Ok(())
+/// PR_SET_PDEATHSIG: the kernel kills this process when the thread that started it dies.
+pub fn set_parent_death_signal() -> io::Result<()> {
+    Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?)
 }
 
-/// Has the kernel kill what `command` starts when the thread that starts it dies: prctl(2). What that one
-/// starts in turn is not concerned.
-pub fn end_with_starter(command: &mut Command) {
-    let ask = || die_with_parent();
-    // SAFETY: between fork and exec `ask` makes one system call and takes no lock; an error is a plain number.
-    unsafe { command.pre_exec(ask) };
+/// The same for what `command` starts, but not for what that starts in turn.
+pub fn kill_child_with_parent(command: &mut Command) {
+    // SAFETY: between fork and exec the call makes one system call and takes no lock; an error is a plain number.
+    unsafe { command.pre_exec(set_parent_death_signal) };
 }
 
-/// Lets any process of the same user trace this one, where the Yama module restricts it.
+/// PR_SET_PTRACER: lets any process of the same user trace this one, where the Yama module restricts it.
 ///
 /// # Errors
-/// EINVAL where there is no Yama, and so no restriction.
+/// EINVAL without Yama, and so without restriction.
 pub fn allow_tracing() -> io::Result<()> {
-    // SAFETY: takes plain numbers.
-    check(unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY) })?;
-    Ok(())
+    Ok(rustix::process::set_ptracer(rustix::process::PTracer::Any)?)
 }
 
-/// getppid(2).
+/// getppid(2); 0 where the parent is outside this process's PID namespace.
 pub fn parent_id() -> u32 {
-    // SAFETY: takes no arguments and cannot fail.
-    unsafe { libc::getppid() }.unsigned_abs()
+    rustix::process::getppid().map_or(0, number)
 }
 
 /// gettid(2).
 pub fn thread_id() -> u32 {
-    // SAFETY: takes no arguments and cannot fail.
-    unsafe { libc::gettid() }.unsigned_abs()
+    number(rustix::thread::gettid())
 }
 
-/// The effective user.
+fn number(pid: Pid) -> u32 {
+    pid.as_raw_nonzero().get().unsigned_abs()
+}
+
+/// # Errors
+/// ESRCH for what is no process's number; 0 and negative numbers would address groups.
+fn pid(number: u32) -> io::Result<Pid> {
+    let pid = i32::try_from(number).ok().and_then(Pid::from_raw);
+    pid.ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))
+}
+
+/// geteuid(2).
 pub fn effective_user() -> u32 {
-    // SAFETY: takes no arguments and cannot fail.
-    unsafe { libc::geteuid() }
+    rustix::process::geteuid().as_raw()
 }
 
-/// The effective group.
+/// getegid(2).
 pub fn effective_group() -> u32 {
-    // SAFETY: takes no arguments and cannot fail.
-    unsafe { libc::getegid() }
+    rustix::process::getegid().as_raw()
 }
 
 /// Whether a process exists: kill(2) with signal 0.
-pub fn exists(pid: u32) -> bool {
-    let Ok(pid) = libc::pid_t::try_from(pid) else { return false };
-    // SAFETY: signal 0 only checks.
-    match check(unsafe { libc::kill(pid, 0) }) {
-        Ok(_) => true,
-        Err(error) => error.raw_os_error() == Some(libc::EPERM),
-    }
+pub fn exists(process: u32) -> bool {
+    pid(process).is_ok_and(|pid| {
+        matches!(rustix::process::test_kill_process(pid), Ok(()) | Err(Errno::PERM))
+    })
 }
 
-/// setsid(2): this process leaves its terminal, and leads a session of its own.
+/// setsid(2): a new session without a controlling terminal.
 ///
 /// # Errors
-/// EPERM where it leads a group already.
-pub fn leave_session() -> io::Result<()> {
-    // SAFETY: takes no arguments.
-    check(unsafe { libc::setsid() })?;
+/// EPERM for the leader of a process group.
+pub fn start_session() -> io::Result<()> {
+    rustix::process::setsid()?;
     Ok(())
 }
 
 /// kill(2).
 ///
 /// # Errors
-/// ESRCH where there is no such process, EPERM where it is another's.
-pub fn signal(pid: u32, signal: i32) -> io::Result<()> {
-    let pid = libc::pid_t::try_from(pid).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?;
+/// ESRCH where there is no such process, EPERM where it is another user's.
+pub fn signal(process: u32, signal: i32) -> io::Result<()> {
     // SAFETY: takes plain numbers.
-    check(unsafe { libc::kill(pid, signal) })?;
+    check(unsafe { libc::kill(pid(process)?.as_raw_nonzero().get(), signal) })?;
     Ok(())
 }
 
-/// killpg(3) with SIGKILL: every process of the group that `leader`, which is not waited for yet, has begun.
+/// SIGKILL to a process group whose leader has not been waited for.
 ///
 /// # Errors
 /// ESRCH where there is no such group.
 pub fn kill_group(leader: u32) -> io::Result<()> {
-    let unknown = || io::Error::from_raw_os_error(libc::ESRCH);
-    // 0 and 1 would be this process's own group, and everybody.
-    let group = libc::pid_t::try_from(leader).ok().filter(|&group| group > 1);
-    // SAFETY: takes plain numbers.
-    check(unsafe { libc::killpg(group.ok_or_else(unknown)?, libc::SIGKILL) })?;
-    Ok(())
+    // Group 1 would be everybody.
+    let group = pid(leader)
+        .and_then(|group| if group.is_init() { Err(Errno::SRCH.into()) } else { Ok(group) });
+    Ok(rustix::process::kill_process_group(group?, Signal::KILL)?)
 }
 
-/// kill(2) of every process that this one may end, itself excepted: of process 1 of a process namespace,
-/// of all that are in it.
+/// SIGKILL to every other process of the PID namespace whose PID 1 this is.
 ///
 /// # Errors
-/// ESRCH where there is none. Refused with EPERM for any process but number 1.
+/// ESRCH where there is none; EPERM for any process but PID 1.
 pub fn kill_all_others() -> io::Result<()> {
     if std::process::id() != 1 {
         return Err(io::Error::from_raw_os_error(libc::EPERM));
@@ -114,31 +111,27 @@ pub fn kill_all_others() -> io::Result<()> {
     Ok(())
 }
 
-/// waitpid(2) for any child: which has ended, and how, as wait(2) puts it. With `wait`, until one has.
+/// waitpid(2) for any child: its number, and its status as of wait(2). With `wait`, blocks until one has ended.
 ///
 /// # Errors
 /// ECHILD without children, EINTR when a signal was handled first.
 pub fn wait_any(wait: bool) -> io::Result<Option<(u32, i32)>> {
-    let mut status = 0;
-    let flags = if wait { 0 } else { libc::WNOHANG };
-    // SAFETY: `status` is valid to write.
-    let pid = check(unsafe { libc::waitpid(-1, &raw mut status, flags) })?;
-    Ok(u32::try_from(pid).ok().filter(|&pid| pid > 0).map(|pid| (pid, status)))
+    let options = if wait { WaitOptions::empty() } else { WaitOptions::NOHANG };
+    let ended = rustix::process::wait(options)?;
+    Ok(ended.map(|(pid, status)| (number(pid), status.as_raw())))
 }
 
-/// mlockall(2): every page that this process has, and will have, stays in memory.
+/// mlockall(2) of all present and future pages.
 ///
 /// # Errors
-/// EPERM or ENOMEM for more than RLIMIT_MEMLOCK allows, without CAP_IPC_LOCK.
+/// EPERM or ENOMEM above RLIMIT_MEMLOCK, without CAP_IPC_LOCK.
 pub fn lock_memory() -> io::Result<()> {
-    // SAFETY: takes plain numbers.
-    check(unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) })?;
-    Ok(())
+    Ok(mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE)?)
 }
 
 /// What getrusage(2) says of the calling process.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Usage {
+pub struct ResourceUsage {
     /// User time in nanoseconds (of microsecond grain).
     pub user_ns: u64,
     /// System time in nanoseconds (of microsecond grain).
@@ -153,13 +146,13 @@ pub struct Usage {
 
 /// getrusage(2) of the calling process.
 #[expect(clippy::cast_sign_loss, reason = "the kernel counts upwards from zero")]
-pub fn usage() -> io::Result<Usage> {
+pub fn usage() -> io::Result<ResourceUsage> {
     // SAFETY: a rusage is plain numbers.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: `usage` is valid to write.
     check(unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) })?;
     let ns = |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1_000;
-    Ok(Usage {
+    Ok(ResourceUsage {
         user_ns: ns(usage.ru_utime),
         system_ns: ns(usage.ru_stime),
         switches_voluntary: usage.ru_nvcsw as u64,
@@ -179,20 +172,6 @@ pub fn write_memory(pid: u32, address: u64, bytes: &[u8]) -> io::Result<usize> {
     let pid = libc::pid_t::try_from(pid).map_err(|_| invalid())?;
     // SAFETY: `local` describes readable bytes, which are not written; the kernel checks `remote`.
     check_len(unsafe { libc::process_vm_writev(pid, &raw const local, 1, &raw const remote, 1, 0) })
-}
-
-/// unshare(2) of the System V and POSIX message queue namespace, first with rights as they are.
-pub fn leave_ipc_namespace() -> io::Result<()> {
-    // SAFETY: takes plain numbers.
-    check(unsafe { libc::unshare(libc::CLONE_NEWIPC) })?;
-    Ok(())
-}
-
-/// unshare(2) of the user and the IPC namespace together: works without root where allowed.
-pub fn leave_user_and_ipc_namespace() -> io::Result<()> {
-    // SAFETY: takes plain numbers.
-    check(unsafe { libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWIPC) })?;
-    Ok(())
 }
 
 /// The trivial kernel calls that are measured, each through the raw `syscall` instruction of

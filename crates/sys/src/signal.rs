@@ -56,10 +56,10 @@ pub fn wait_message() -> io::Result<u64> {
     Ok(value.sival_ptr.addr() as u64)
 }
 
-static STOPS: AtomicU32 = AtomicU32::new(0);
+static STOP_REQUESTS: AtomicU32 = AtomicU32::new(0);
 
 extern "C" fn on_stop(_signal: libc::c_int) {
-    STOPS.fetch_add(1, Ordering::Relaxed);
+    STOP_REQUESTS.fetch_add(1, Ordering::Relaxed);
 }
 
 /// Counts SIGINT, SIGTERM and SIGHUP instead of dying of them; blocking calls return EINTR.
@@ -69,7 +69,7 @@ pub fn count_stop_requests() -> io::Result<()> {
 
 /// Stop requests counted so far.
 pub fn stop_requests() -> u32 {
-    STOPS.load(Ordering::Relaxed)
+    STOP_REQUESTS.load(Ordering::Relaxed)
 }
 
 extern "C" fn on_file_limit(_signal: libc::c_int) {}
@@ -78,7 +78,7 @@ extern "C" fn on_file_limit(_signal: libc::c_int) {}
 ///
 /// By a handler that does nothing: unlike ignoring the signal, it is not inherited by programs that are started.
 /// Where it is ignored already it stays so.
-pub fn survive_file_limit() -> io::Result<()> {
+pub fn handle_file_size_limit() -> io::Result<()> {
     // SAFETY: a sigaction is plain data, about to be filled in.
     let mut old: libc::sigaction = unsafe { std::mem::zeroed() };
     // SAFETY: asks without setting; `old` is valid to write.
@@ -89,10 +89,10 @@ pub fn survive_file_limit() -> io::Result<()> {
     handle(&[libc::SIGXFSZ], on_file_limit)
 }
 
-static STATUS: AtomicU32 = AtomicU32::new(0);
+static STATUS_REQUESTS: AtomicU32 = AtomicU32::new(0);
 
 extern "C" fn on_status(_signal: libc::c_int) {
-    STATUS.fetch_add(1, Ordering::Relaxed);
+    STATUS_REQUESTS.fetch_add(1, Ordering::Relaxed);
 }
 
 /// Counts SIGUSR1 instead of dying of it; blocking calls return EINTR.
@@ -102,7 +102,7 @@ pub fn count_status_requests() -> io::Result<()> {
 
 /// Requests for the state of things counted so far.
 pub fn status_requests() -> u32 {
-    STATUS.load(Ordering::Relaxed)
+    STATUS_REQUESTS.load(Ordering::Relaxed)
 }
 
 /// Counts the keyboard's SIGINT and SIGQUIT instead of dying of them; unlike ignoring them, this is
@@ -112,15 +112,17 @@ pub fn count_keyboard_requests() -> io::Result<()> {
 }
 
 /// Whom signals are passed on to; 0 is nobody yet.
-static HEIR: AtomicU32 = AtomicU32::new(0);
+static FORWARD_TARGET: AtomicU32 = AtomicU32::new(0);
 /// Signals that are still to be passed on: a bit each, by number.
 static PENDING: AtomicU32 = AtomicU32::new(0);
 
 /// Passes on what is pending, where there is somebody. Only atomics and kill(2), as a handler may.
 ///
 /// Whoever adds a signal calls it afterwards, and so does whoever names an heir: none is lost between them.
-fn pass_pending() {
-    let Ok(heir @ 1..) = libc::pid_t::try_from(HEIR.load(Ordering::SeqCst)) else { return };
+fn forward_pending() {
+    let Ok(heir @ 1..) = libc::pid_t::try_from(FORWARD_TARGET.load(Ordering::SeqCst)) else {
+        return;
+    };
     let pending = PENDING.swap(0, Ordering::SeqCst);
     for signal in (1..32).filter(|signal| pending & (1 << signal) != 0) {
         // SAFETY: takes plain numbers.
@@ -130,10 +132,10 @@ fn pass_pending() {
 
 fn add_pending(signal: libc::c_int) {
     PENDING.fetch_or(1_u32.checked_shl(signal.unsigned_abs()).unwrap_or(0), Ordering::SeqCst);
-    pass_pending();
+    forward_pending();
 }
 
-extern "C" fn on_pass(
+extern "C" fn on_forwarded_signal(
     signal: libc::c_int,
     info: *mut libc::siginfo_t,
     _context: *mut libc::c_void,
@@ -148,12 +150,13 @@ extern "C" fn on_pass(
 }
 
 /// Passes on what asks a process to end or to report (SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1,
-/// SIGUSR2) to the process that [`set_heir`] names, instead of dying of it; what the keyboard sends
+/// SIGUSR2) to the process that [`set_forward_target`] names, instead of dying of it; what the keyboard sends
 /// everybody has been sent. Waiting calls go on.
-pub fn pass_on() -> io::Result<()> {
+pub fn forward_signals() -> io::Result<()> {
     // SAFETY: a sigaction is plain data; all zeroes means no flags and an empty mask.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = on_pass;
+    let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
+        on_forwarded_signal;
     action.sa_sigaction = handler as libc::sighandler_t;
     action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
     for signal in
@@ -166,13 +169,13 @@ pub fn pass_on() -> io::Result<()> {
 }
 
 /// Who gets the signals that are passed on, and those that came before; 0 for nobody.
-pub fn set_heir(pid: u32) {
-    HEIR.store(pid, Ordering::SeqCst);
-    pass_pending();
+pub fn set_forward_target(pid: u32) {
+    FORWARD_TARGET.store(pid, Ordering::SeqCst);
+    forward_pending();
 }
 
 /// Sends SIGTERM to whom signals are passed on, as soon as there is somebody.
-pub fn end_heir() {
+pub fn terminate_forward_target() {
     add_pending(libc::SIGTERM);
 }
 
@@ -194,7 +197,7 @@ fn handle(signals: &[libc::c_int], handler: extern "C" fn(libc::c_int)) -> io::R
 ///
 /// # Errors
 /// ENOTTY when it is not the terminal of this session.
-pub fn take_terminal(terminal: BorrowedFd<'_>) -> io::Result<()> {
+pub fn set_foreground_group(terminal: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: ignoring a signal installs no handler.
     let old = unsafe { libc::signal(libc::SIGTTOU, libc::SIG_IGN) };
     if old == libc::SIG_ERR {
@@ -235,7 +238,7 @@ mod tests {
     #[test]
     fn programs_that_are_started_die_of_the_file_limit_as_ever() {
         let before = ignored_by_a_child();
-        survive_file_limit().unwrap();
+        handle_file_size_limit().unwrap();
         assert_eq!(ignored_by_a_child(), before);
     }
 }

@@ -1,13 +1,25 @@
-//! Sockets: pairs, sending, receiving, and options by name.
+//! Sockets: opening, connecting, sending, receiving, options, and passing descriptors.
+//!
+//! The steps of an internet socket are apart, for connections that are made without blocking and for sockets handed
+//! over from another network namespace.
 
-use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::{MaybeUninit, zeroed};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
-use crate::{check, check_len};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, Shutdown, SocketFlags, SocketType, recvmsg, sendmsg, sockopt,
+};
+
+pub use crate::errno::is_in_progress;
+use crate::{check_len, read_option};
 
 /// The kind of a Unix socket pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum UnixSocketKind {
     /// SOCK_STREAM.
     Stream,
     /// SOCK_DGRAM.
@@ -17,22 +29,75 @@ pub enum Kind {
 }
 
 /// socketpair(2) in AF_UNIX, close-on-exec.
-pub fn pair(kind: Kind) -> io::Result<(OwnedFd, OwnedFd)> {
+pub fn pair(kind: UnixSocketKind) -> io::Result<(OwnedFd, OwnedFd)> {
     let kind = match kind {
-        Kind::Stream => libc::SOCK_STREAM,
-        Kind::Datagram => libc::SOCK_DGRAM,
-        Kind::SeqPacket => libc::SOCK_SEQPACKET,
+        UnixSocketKind::Stream => SocketType::STREAM,
+        UnixSocketKind::Datagram => SocketType::DGRAM,
+        UnixSocketKind::SeqPacket => SocketType::SEQPACKET,
     };
-    let mut fds = [0; 2];
-    // SAFETY: `fds` holds two descriptors.
-    check(unsafe {
-        libc::socketpair(libc::AF_UNIX, kind | libc::SOCK_CLOEXEC, 0, fds.as_mut_ptr())
-    })?;
-    // SAFETY: just created for the caller alone.
-    let first = unsafe { OwnedFd::from_raw_fd(fds[0]) };
-    // SAFETY: just created for the caller alone.
-    let second = unsafe { OwnedFd::from_raw_fd(fds[1]) };
-    Ok((first, second))
+    Ok(rustix::net::socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?)
+}
+
+/// The protocol of an internet socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InetSocketKind {
+    /// TCP.
+    Stream,
+    /// UDP.
+    Datagram,
+}
+
+/// socket(2) in AF_INET or AF_INET6, close-on-exec and non-blocking; IPV6_V6ONLY in the latter.
+pub fn open(v6: bool, kind: InetSocketKind) -> io::Result<OwnedFd> {
+    let family = if v6 { AddressFamily::INET6 } else { AddressFamily::INET };
+    let kind = match kind {
+        InetSocketKind::Stream => SocketType::STREAM,
+        InetSocketKind::Datagram => SocketType::DGRAM,
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let fd = rustix::net::socket_with(family, kind, flags, None)?;
+    if v6 {
+        sockopt::set_ipv6_v6only(&fd, true)?;
+    }
+    Ok(fd)
+}
+
+/// The name of an interface of this network namespace.
+pub fn interface_name(index: u32) -> io::Result<String> {
+    let any = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)?;
+    Ok(rustix::net::netdevice::index_to_name(any, index)?)
+}
+
+/// SO_REUSEADDR, then bind(2).
+pub fn bind(fd: &OwnedFd, address: SocketAddr) -> io::Result<()> {
+    sockopt::set_socket_reuseaddr(fd, true)?;
+    Ok(rustix::net::bind(fd, &address)?)
+}
+
+/// listen(2).
+pub fn listen(fd: &OwnedFd, backlog: i32) -> io::Result<()> {
+    Ok(rustix::net::listen(fd, backlog)?)
+}
+
+/// connect(2).
+///
+/// # Errors
+/// EINPROGRESS of a TCP socket, which is writable once it is decided.
+pub fn connect(fd: BorrowedFd<'_>, address: SocketAddr) -> io::Result<()> {
+    Ok(rustix::net::connect(fd, &address)?)
+}
+
+/// SO_LINGER of no time: close(2) then resets the connection.
+pub fn reset_on_close(fd: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(sockopt::set_socket_linger(fd, Some(Duration::ZERO))?)
+}
+
+/// shutdown(2) of both directions, which wakes every thread that waits in this socket.
+///
+/// # Errors
+/// ENOTCONN of a datagram socket that is not connected; its waiters are woken all the same.
+pub fn shut_down(fd: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(rustix::net::shutdown(fd, Shutdown::Both)?)
 }
 
 /// send(2); never raises SIGPIPE.
@@ -68,6 +133,13 @@ pub fn receive(fd: BorrowedFd<'_>, buffer: &mut [u8], wait: bool) -> io::Result<
     })
 }
 
+/// recv(2) with MSG_TRUNC: up to `len` bytes of a TCP stream are received and not copied.
+#[inline]
+pub fn discard(fd: BorrowedFd<'_>, len: usize) -> io::Result<usize> {
+    // SAFETY: TCP with MSG_TRUNC writes nothing to the buffer (tcp(7)), so there need not be one.
+    check_len(unsafe { libc::recv(fd.as_raw_fd(), std::ptr::null_mut(), len, libc::MSG_TRUNC) })
+}
+
 /// One completion of zero-copy sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZerocopyCompletion {
@@ -84,7 +156,7 @@ pub struct ZerocopyCompletion {
 pub fn zerocopy_completion(fd: BorrowedFd<'_>) -> io::Result<ZerocopyCompletion> {
     let mut control = [0_u64; 16];
     // SAFETY: a msghdr is plain data.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    let mut message: libc::msghdr = unsafe { zeroed() };
     message.msg_control = control.as_mut_ptr().cast();
     message.msg_controllen = size_of_val(&control) as _;
     // SAFETY: `message` describes valid memory.
@@ -152,7 +224,7 @@ pub enum IntOption {
 }
 
 impl IntOption {
-    const fn names(self) -> (libc::c_int, libc::c_int) {
+    const fn id(self) -> (libc::c_int, libc::c_int) {
         match self {
             Self::NoDelay => (libc::IPPROTO_TCP, libc::TCP_NODELAY),
             Self::QuickAck => (libc::IPPROTO_TCP, libc::TCP_QUICKACK),
@@ -181,75 +253,71 @@ impl IntOption {
 /// setsockopt(2) of an integer.
 #[inline]
 pub fn set_option(fd: BorrowedFd<'_>, option: IntOption, value: i32) -> io::Result<()> {
-    let (level, name) = option.names();
-    // SAFETY: `value` is a readable int of the size given.
-    check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), 4) })?;
-    Ok(())
+    crate::set_option(fd, option.id(), &value)
 }
 
 /// getsockopt(2) of an integer.
 pub fn option(fd: BorrowedFd<'_>, option: IntOption) -> io::Result<i32> {
-    let (level, name) = option.names();
     let mut value = 0_i32;
-    let mut len: libc::socklen_t = 4;
-    // SAFETY: `value` is a writable int of the size given.
-    check(unsafe {
-        libc::getsockopt(fd.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut len)
-    })?;
+    read_option(fd, option.id(), &mut value)?;
     Ok(value)
 }
 
 /// setsockopt(2) TCP_CONGESTION.
 pub fn set_congestion(fd: BorrowedFd<'_>, name: &str) -> io::Result<()> {
-    let len = libc::socklen_t::try_from(name.len())
-        .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
-    // SAFETY: `name` is readable for its length.
-    check(unsafe {
-        libc::setsockopt(
-            fd.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_CONGESTION,
-            name.as_ptr().cast(),
-            len,
-        )
-    })?;
-    Ok(())
+    Ok(sockopt::set_tcp_congestion(fd, name)?)
 }
 
 /// getsockopt(2) TCP_CONGESTION.
 pub fn congestion(fd: BorrowedFd<'_>) -> io::Result<String> {
-    let mut name = [0_u8; 16];
-    let mut len: libc::socklen_t = 16;
-    // SAFETY: `name` is writable for `len` bytes.
-    check(unsafe {
-        libc::getsockopt(
-            fd.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_CONGESTION,
-            name.as_mut_ptr().cast(),
-            &raw mut len,
-        )
-    })?;
-    let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
-    Ok(String::from_utf8_lossy(&name[..end]).into_owned())
+    Ok(sockopt::tcp_congestion(fd)?)
 }
 
-/// Datagrams that the socket's receive buffer had no room for: SO_MEMINFO, its last word.
+/// Datagrams dropped because the receive buffer was full: the last word of SO_MEMINFO.
 pub fn receive_drops(fd: BorrowedFd<'_>) -> io::Result<u32> {
     // linux/sock_diag.h: SK_MEMINFO_DROPS is word 8 of 9.
     let mut words = [0_u32; 9];
-    let mut len = libc::socklen_t::try_from(size_of_val(&words)).unwrap_or(36);
-    // SAFETY: `words` is writable for `len` bytes.
-    check(unsafe {
-        libc::getsockopt(
-            fd.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_MEMINFO,
-            words.as_mut_ptr().cast(),
-            &raw mut len,
-        )
-    })?;
+    read_option(fd, (libc::SOL_SOCKET, libc::SO_MEMINFO), &mut words)?;
     Ok(words[8])
+}
+
+/// getsockopt(2) TCP_MAXSEG.
+pub fn max_segment(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut value = 0_i32;
+    read_option(fd, (libc::IPPROTO_TCP, libc::TCP_MAXSEG), &mut value)?;
+    Ok(value.unsigned_abs())
+}
+
+/// setsockopt(2) TCP_MAXSEG: before connecting, what is offered; afterwards, the most that is sent.
+pub fn set_max_segment(fd: BorrowedFd<'_>, bytes: i32) -> io::Result<()> {
+    crate::set_option(fd, (libc::IPPROTO_TCP, libc::TCP_MAXSEG), &bytes)
+}
+
+/// setsockopt(2) IP_TOS or IPV6_TCLASS.
+pub fn set_traffic_class(fd: BorrowedFd<'_>, v6: bool, octet: u8) -> io::Result<()> {
+    let set = if v6 {
+        sockopt::set_ipv6_tclass(fd, octet.into())
+    } else {
+        sockopt::set_ip_tos(fd, octet)
+    };
+    Ok(set?)
+}
+
+/// setsockopt(2) IP_MTU_DISCOVER or IPV6_MTU_DISCOVER: packets are never fragmented.
+pub fn forbid_fragmentation(fd: BorrowedFd<'_>, v6: bool) -> io::Result<()> {
+    let set = if v6 {
+        sockopt::set_ipv6_mtu_discover(fd, sockopt::Ipv6PathMtuDiscovery::DO)
+    } else {
+        sockopt::set_ip_mtu_discover(fd, sockopt::Ipv4PathMtuDiscovery::DO)
+    };
+    Ok(set?)
+}
+
+/// setsockopt(2) SO_MAX_PACING_RATE in bytes a second: by TCP itself, or by the queueing
+/// discipline fq.
+pub fn set_pacing_rate(fd: BorrowedFd<'_>, bytes_per_second: u64) -> io::Result<()> {
+    // Eight bytes since Linux 4.20.
+    crate::set_option(fd, (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE), &bytes_per_second)
 }
 
 /// sendmsg(2) of a header and a body as one datagram.
@@ -260,7 +328,7 @@ pub fn send_parts(fd: BorrowedFd<'_>, header: &[u8], body: &[u8]) -> io::Result<
         libc::iovec { iov_base: body.as_ptr().cast_mut().cast(), iov_len: body.len() },
     ];
     // SAFETY: a msghdr is plain data.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    let mut message: libc::msghdr = unsafe { zeroed() };
     message.msg_iov = parts.as_mut_ptr();
     message.msg_iovlen = 2;
     // SAFETY: `message` describes two readable ranges, which sendmsg does not write.
@@ -280,10 +348,122 @@ pub fn receive_parts(
         libc::iovec { iov_base: body.as_mut_ptr().cast(), iov_len: body.len() },
     ];
     // SAFETY: a msghdr is plain data.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    let mut message: libc::msghdr = unsafe { zeroed() };
     message.msg_iov = parts.as_mut_ptr();
     message.msg_iovlen = 2;
     let flags = if wait { 0 } else { libc::MSG_DONTWAIT };
     // SAFETY: `message` describes two writable ranges.
     check_len(unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, flags) })
+}
+
+/// Most descriptors of one message.
+pub const FDS_MAX: usize = 8;
+
+const CONTROL_LEN: usize = rustix::cmsg_space!(ScmRights(FDS_MAX));
+
+/// sendmsg(2) of bytes and descriptors (unix(7), SCM_RIGHTS) as one message; never raises SIGPIPE.
+///
+/// # Errors
+/// EINVAL for more than [`FDS_MAX`] descriptors.
+pub fn send_fds(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
+    let mut space = [MaybeUninit::uninit(); CONTROL_LEN];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    Ok(sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?)
+}
+
+/// recvmsg(2): bytes, and the descriptors that came with them, close-on-exec; a length of zero is the end.
+pub fn receive_fds(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); CONTROL_LEN];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let parts = &mut [IoSliceMut::new(bytes)];
+    let received = recvmsg(socket, parts, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let rights = control.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+        _ => None,
+    });
+    Ok((received.bytes, rights.flatten().collect()))
+}
+
+/// A sockaddr as an address; `None` for other families.
+pub(crate) fn from_storage(name: &libc::sockaddr_storage) -> Option<SocketAddr> {
+    match libc::c_int::from(name.ss_family) {
+        libc::AF_INET => {
+            let raw = (&raw const *name).cast::<libc::sockaddr_in>();
+            // SAFETY: an address of AF_INET is a sockaddr_in, for which the storage has room.
+            let raw = unsafe { std::ptr::read(raw) };
+            let ip = Ipv4Addr::from(raw.sin_addr.s_addr.to_ne_bytes());
+            Some(SocketAddr::new(ip.into(), u16::from_be(raw.sin_port)))
+        }
+        libc::AF_INET6 => {
+            let raw = (&raw const *name).cast::<libc::sockaddr_in6>();
+            // SAFETY: an address of AF_INET6 is a sockaddr_in6, for which the storage has room.
+            let raw = unsafe { std::ptr::read(raw) };
+            let ip = Ipv6Addr::from(raw.sin6_addr.s6_addr);
+            let port = u16::from_be(raw.sin6_port);
+            Some(SocketAddrV6::new(ip, port, raw.sin6_flowinfo, raw.sin6_scope_id).into())
+        }
+        _ => None,
+    }
+}
+
+pub(crate) fn socket_len<T>() -> libc::socklen_t {
+    libc::socklen_t::try_from(size_of::<T>()).unwrap_or(0)
+}
+
+/// Writes an address as a sockaddr; its length.
+pub(crate) fn to_storage(
+    address: SocketAddr,
+    storage: &mut libc::sockaddr_storage,
+) -> libc::socklen_t {
+    match address {
+        SocketAddr::V4(v4) => {
+            // SAFETY: a sockaddr_in is plain data.
+            let mut raw: libc::sockaddr_in = unsafe { zeroed() };
+            raw.sin_family = libc::sa_family_t::try_from(libc::AF_INET).unwrap_or(0);
+            raw.sin_port = v4.port().to_be();
+            raw.sin_addr.s_addr = u32::from_ne_bytes(v4.ip().octets());
+            // SAFETY: a sockaddr_storage has room for every address, and is aligned for it.
+            unsafe { std::ptr::write((&raw mut *storage).cast(), raw) };
+            socket_len::<libc::sockaddr_in>()
+        }
+        SocketAddr::V6(v6) => {
+            // SAFETY: a sockaddr_in6 is plain data.
+            let mut raw: libc::sockaddr_in6 = unsafe { zeroed() };
+            raw.sin6_family = libc::sa_family_t::try_from(libc::AF_INET6).unwrap_or(0);
+            raw.sin6_port = v6.port().to_be();
+            raw.sin6_flowinfo = v6.flowinfo();
+            raw.sin6_addr.s6_addr = v6.ip().octets();
+            raw.sin6_scope_id = v6.scope_id();
+            // SAFETY: a sockaddr_storage has room for every address, and is aligned for it.
+            unsafe { std::ptr::write((&raw mut *storage).cast(), raw) };
+            socket_len::<libc::sockaddr_in6>()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn a_connection_keeps_within_the_segment_announced() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        // What the listener announces is in force from the first segment on.
+        set_max_segment(listener.as_fd(), 1_000).unwrap();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (far, _) = listener.accept().unwrap();
+        assert!(max_segment(near.as_fd()).unwrap() <= 1_000);
+        set_traffic_class(near.as_fd(), false, 0x10).unwrap();
+        set_option(far.as_fd(), IntOption::LowWater, 1_000).unwrap();
+        set_pacing_rate(near.as_fd(), 100_000_000).unwrap();
+        near.write_all(&[7; 1000]).unwrap();
+        assert_eq!(discard(far.as_fd(), 1000).unwrap(), 1000);
+    }
 }

@@ -1,12 +1,12 @@
 //! What the kernel knows of one TCP connection: getsockopt(2) TCP_INFO, by the names of `linux/tcp.h`.
 //!
 //! Read by offset, because the kernel's structure grows at its end: what an older kernel does not say is zero,
-//! and [`TcpInfo::len`] tells how much was said. Left out: what the numbers mean together.
+//! and [`TcpInfo::len`] tells how much was said.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 
-use crate::check;
+use crate::read_option;
 
 /// Room for more than any kernel says today (6.x: 248 bytes).
 const ROOM: usize = 512;
@@ -100,18 +100,8 @@ pub struct TcpInfo {
 /// The kernel's; EOPNOTSUPP on a socket that is not of TCP.
 pub fn read(fd: BorrowedFd<'_>) -> io::Result<TcpInfo> {
     let mut bytes = [0_u8; ROOM];
-    let mut len = libc::socklen_t::try_from(ROOM).unwrap_or(0);
-    // SAFETY: `bytes` is writable for `len` bytes.
-    check(unsafe {
-        libc::getsockopt(
-            fd.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_INFO,
-            bytes.as_mut_ptr().cast(),
-            &raw mut len,
-        )
-    })?;
-    Ok(parse(&bytes, usize::try_from(len).unwrap_or(ROOM)))
+    let len = read_option(fd, (libc::IPPROTO_TCP, libc::TCP_INFO), &mut bytes)?;
+    Ok(parse(&bytes, len))
 }
 
 /// Offsets as `pahole` shows them of `struct tcp_info`.
@@ -173,7 +163,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_ends_of_a_connection_count_the_bytes_that_passed() {
+    #[expect(clippy::disallowed_methods, reason = "a deadline of this test")]
+    fn both_ends_count_the_bytes_that_passed() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut receiver, _) = listener.accept().unwrap();
@@ -184,9 +175,10 @@ mod tests {
         });
         let there = read(receiver.as_fd()).unwrap();
         assert_eq!((there.state, there.bytes_received), (1, 100_000));
-        // The acknowledgement of the last bytes comes when it comes: wait for it, not for a time.
+        let begun = std::time::Instant::now();
         let here = loop {
             let here = read(sender.as_fd()).unwrap();
+            assert!(begun.elapsed().as_secs() < 60, "never acknowledged: {here:?}");
             if here.unacked == 0 && here.notsent_bytes == 0 {
                 break here;
             }
@@ -196,8 +188,6 @@ mod tests {
         // The SYN counts as one.
         assert!((100_000..=100_001).contains(&here.bytes_acked), "{here:?}");
         assert!(here.snd_mss > 500 && here.snd_cwnd > 0 && here.pmtu > 500, "{here:?}");
-        assert!(here.rwnd_limited_us + here.sndbuf_limited_us <= here.busy_us, "{here:?}");
-        assert_eq!(there.rwnd_limited_us, 0);
     }
 
     #[test]

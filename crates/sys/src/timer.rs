@@ -1,10 +1,17 @@
-//! A periodic tick that interrupts blocking calls, so that nothing waits for ever.
+//! Sleeps, timers, and a periodic tick that interrupts blocking calls, so that nothing waits for ever.
 //!
 //! SIGALRM is handled without SA_RESTART: a blocked call returns EINTR, and a spinning loop sees
 //! the tick count move. Nothing is added to the path that is measured.
 
 use std::io;
+use std::num::NonZeroU64;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
 
 use crate::check;
 
@@ -15,7 +22,7 @@ extern "C" fn on_alarm(_signal: libc::c_int) {
 }
 
 /// Starts the tick.
-pub fn start_ticking(period_us: u32) -> io::Result<()> {
+pub fn start_periodic_tick(period_us: u32) -> io::Result<()> {
     // SAFETY: a sigaction is plain data; all zeroes means no flags and an empty mask.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     let handler: extern "C" fn(libc::c_int) = on_alarm;
@@ -34,11 +41,7 @@ pub fn start_ticking(period_us: u32) -> io::Result<()> {
 
 /// clock_nanosleep(2) on CLOCK_MONOTONIC; false when a signal was handled first.
 pub fn sleep_ns(ns: u64) -> bool {
-    let time = libc::timespec {
-        tv_sec: libc::time_t::try_from(ns / 1_000_000_000).unwrap_or(libc::time_t::MAX),
-        // Less than 1e9, which every c_long holds.
-        tv_nsec: libc::c_long::try_from(ns % 1_000_000_000).unwrap_or(0),
-    };
+    let time = timespec(ns);
     // SAFETY: `time` is valid; what is left is not asked for.
     let error = unsafe {
         libc::clock_nanosleep(libc::CLOCK_MONOTONIC, 0, &raw const time, std::ptr::null_mut())
@@ -46,16 +49,83 @@ pub fn sleep_ns(ns: u64) -> bool {
     error == 0
 }
 
-/// prctl(2) PR_SET_TIMERSLACK: by how much the kernel may prolong this thread's sleeps, in nanoseconds;
-/// 50 µs unless somebody said so.
-pub fn set_slack_ns(ns: u32) -> io::Result<()> {
-    // SAFETY: takes plain numbers.
-    check(unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, libc::c_ulong::from(ns)) })?;
-    Ok(())
+/// PR_SET_TIMERSLACK: by how much the kernel may prolong this thread's sleeps, in nanoseconds; 50 µs by default.
+pub fn set_timer_slack_ns(ns: u32) -> io::Result<()> {
+    Ok(rustix::thread::set_current_timer_slack(NonZeroU64::new(ns.into()))?)
+}
+
+/// Nanoseconds as the kernel takes them.
+pub(crate) fn timespec(ns: u64) -> libc::timespec {
+    libc::timespec {
+        tv_sec: libc::time_t::try_from(ns / 1_000_000_000).unwrap_or(libc::time_t::MAX),
+        // Less than 1e9, which every c_long holds.
+        tv_nsec: libc::c_long::try_from(ns % 1_000_000_000).unwrap_or(0),
+    }
 }
 
 /// Ticks so far; wraps.
 #[inline]
 pub fn ticks() -> u32 {
     TICKS.load(Ordering::Relaxed)
+}
+
+/// A timerfd_create(2) timer of CLOCK_MONOTONIC, for an event loop; readable when it expires.
+#[derive(Debug)]
+pub struct TimerFd {
+    fd: OwnedFd,
+}
+
+impl TimerFd {
+    /// Close-on-exec and non-blocking; not armed.
+    pub fn new() -> io::Result<Self> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        Ok(Self { fd: timerfd_create(TimerfdClockId::Monotonic, flags)? })
+    }
+
+    /// timerfd_settime(2): expires once, `ns` from now, and drops an earlier expiry; 0 disarms.
+    pub fn set(&self, ns: u64) -> io::Result<()> {
+        let once = Itimerspec {
+            it_interval: Timespec::default(),
+            it_value: Timespec {
+                tv_sec: i64::try_from(ns / 1_000_000_000).unwrap_or(i64::MAX),
+                // Less than 1e9, which every c_long holds.
+                tv_nsec: libc::c_long::try_from(ns % 1_000_000_000).unwrap_or(0),
+            },
+        };
+        timerfd_settime(&self.fd, TimerfdTimerFlags::empty(), &once)?;
+        Ok(())
+    }
+}
+
+impl AsRawFd for TimerFd {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+impl AsFd for TimerFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::{ClockId, read_ns};
+    use crate::fd::poll_readable;
+
+    #[test]
+    fn a_timer_expires_no_sooner_than_set() {
+        let timer = TimerFd::new().unwrap();
+        assert!(!poll_readable(timer.as_fd(), 0).unwrap(), "it is not armed");
+        for ns in [3_000_000, 300_000] {
+            let began = read_ns(ClockId::Monotonic);
+            timer.set(ns).unwrap();
+            assert!(poll_readable(timer.as_fd(), 60_000).unwrap());
+            assert!(read_ns(ClockId::Monotonic) - began >= ns);
+        }
+        timer.set(3_600_000_000_000).unwrap();
+        assert!(!poll_readable(timer.as_fd(), 0).unwrap(), "the earlier expiry is dropped");
+    }
 }

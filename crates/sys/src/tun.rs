@@ -1,12 +1,12 @@
 //! TUN and TAP: network interfaces whose far side is a file descriptor (tun(4), the kernel's
 //! Documentation/networking/tuntap.rst).
-//!
-//! Left out: addresses, routes, and what the virtio header before each packet means.
 
 use std::io::{self, IoSliceMut};
-use std::mem::zeroed;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
+use rustix::fs::{Mode, OFlags};
+
+use crate::interface::{ifreq, name_of};
 use crate::{check, check_len};
 
 /// Checksums may be left to the kernel, both ways.
@@ -24,7 +24,7 @@ pub const OFFLOAD_USO6: u32 = 0x40;
 
 /// What kind of interface, and how its packets come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Kind {
+pub struct TunMode {
     /// Ethernet frames (TAP) instead of IP packets (TUN).
     pub ethernet: bool,
     /// A virtio header before each packet.
@@ -38,11 +38,7 @@ pub struct Kind {
 /// # Errors
 /// ENOENT or ENODEV without the driver, EACCES by the file's mode.
 pub fn open() -> io::Result<OwnedFd> {
-    // SAFETY: the path is a C string.
-    let fd = unsafe { libc::open(c"/dev/net/tun".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
-    let fd = check(fd)?;
-    // SAFETY: the descriptor was just made for this call alone.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    Ok(rustix::fs::open(c"/dev/net/tun", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
 }
 
 /// TUNSETIFF: makes an interface, or attaches to one that exists; its name, in which a `%d` of the
@@ -52,8 +48,8 @@ pub fn open() -> io::Result<OwnedFd> {
 /// EPERM without CAP_NET_ADMIN, unless the interface exists and belongs to this user; EBUSY when
 /// another process is attached; EINVAL when it exists and is of another kind, or the name is too
 /// long.
-pub fn attach(fd: BorrowedFd<'_>, name: &str, kind: Kind) -> io::Result<String> {
-    let mut request = request(name)?;
+pub fn attach(fd: BorrowedFd<'_>, name: &str, kind: TunMode) -> io::Result<String> {
+    let mut request = ifreq(name).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
     let kind_flag = if kind.ethernet { libc::IFF_TAP } else { libc::IFF_TUN };
     let vnet = if kind.vnet_header { libc::IFF_VNET_HDR } else { 0 };
     let queues = if kind.multi_queue { libc::IFF_MULTI_QUEUE } else { 0 };
@@ -67,14 +63,14 @@ pub fn attach(fd: BorrowedFd<'_>, name: &str, kind: Kind) -> io::Result<String> 
 ///
 /// # Errors
 /// EBADFD when none is attached, or it is gone; ENOTTY when the descriptor is no TUN.
-pub fn attached(fd: BorrowedFd<'_>) -> io::Result<(String, Kind)> {
-    let mut request = request("")?;
+pub fn attached(fd: BorrowedFd<'_>) -> io::Result<(String, TunMode)> {
+    let mut request = ifreq("")?;
     // SAFETY: `request` is a valid ifreq.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNGETIFF, &raw mut request) })?;
     // SAFETY: TUNGETIFF filled the flags.
     let flags = i32::from(unsafe { request.ifr_ifru.ifru_flags });
     let has = |flag: i32| flags & flag != 0;
-    let kind = Kind {
+    let kind = TunMode {
         ethernet: has(libc::IFF_TAP),
         vnet_header: has(libc::IFF_VNET_HDR),
         multi_queue: has(libc::IFF_MULTI_QUEUE),
@@ -93,9 +89,7 @@ pub fn is_gone(error: &io::Error) -> bool {
 /// # Errors
 /// EINVAL for forms that the kernel does not know.
 pub fn set_offload(fd: BorrowedFd<'_>, offloads: u32) -> io::Result<()> {
-    // SAFETY: takes a plain number.
-    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOFFLOAD, offloads) })?;
-    Ok(())
+    set(fd, libc::TUNSETOFFLOAD, offloads)
 }
 
 /// TUNSETVNETHDRSZ: bytes of the virtio header before each packet.
@@ -105,27 +99,14 @@ pub fn set_vnet_header_size(fd: BorrowedFd<'_>, bytes: i32) -> io::Result<()> {
     Ok(())
 }
 
-/// TUNGETVNETHDRSZ: bytes of the virtio header before each packet.
-pub fn vnet_header_size(fd: BorrowedFd<'_>) -> io::Result<i32> {
-    let mut bytes = 0;
-    // SAFETY: the pointer is to an int, as this request wants.
-    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNGETVNETHDRSZ, &raw mut bytes) })?;
-    Ok(bytes)
-}
-
 /// TUNSETPERSIST: whether the interface outlives its descriptors.
 pub fn set_persistent(fd: BorrowedFd<'_>, persistent: bool) -> io::Result<()> {
-    let value = libc::c_int::from(persistent);
-    // SAFETY: takes a plain number.
-    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETPERSIST, value) })?;
-    Ok(())
+    set(fd, libc::TUNSETPERSIST, persistent)
 }
 
 /// TUNSETOWNER: the user who may attach to it without CAP_NET_ADMIN.
 pub fn set_owner(fd: BorrowedFd<'_>, uid: u32) -> io::Result<()> {
-    // SAFETY: takes a plain number.
-    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOWNER, uid) })?;
-    Ok(())
+    set(fd, libc::TUNSETOWNER, uid)
 }
 
 /// preadv2(2) into two buffers, one behind the other, without waiting when `nowait` says so.
@@ -154,63 +135,15 @@ pub fn write_both(fd: BorrowedFd<'_>, head: &[u8], rest: &[u8]) -> io::Result<us
     check_len(unsafe { libc::writev(fd.as_raw_fd(), vectors.as_ptr().cast(), 2) })
 }
 
-/// ppoll(2) for any of the descriptors to become readable or fail; `timeout_ns` absent waits for
-/// ever. Sets `ready` at the index of each that did; how many.
-///
-/// # Errors
-/// EINTR when a signal was handled first.
-pub fn wait_readable(
-    fds: &[BorrowedFd<'_>],
-    ready: &mut [bool],
-    timeout_ns: Option<u64>,
-) -> io::Result<usize> {
-    const FEW: usize = 8;
-    let entry =
-        |fd: &BorrowedFd<'_>| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    let mut few = [libc::pollfd { fd: -1, events: 0, revents: 0 }; FEW];
-    let mut many: Vec<libc::pollfd> = Vec::new();
-    let entries = if let Some(entries) = few.get_mut(..fds.len()) {
-        for (slot, fd) in entries.iter_mut().zip(fds) {
-            *slot = entry(fd);
-        }
-        entries
-    } else {
-        many.extend(fds.iter().map(entry));
-        &mut many[..]
-    };
-    let timeout = timeout_ns.map(|ns| libc::timespec {
-        tv_sec: libc::time_t::try_from(ns / 1_000_000_000).unwrap_or(libc::time_t::MAX),
-        // Less than 1e9, which every c_long holds.
-        tv_nsec: libc::c_long::try_from(ns % 1_000_000_000).unwrap_or(0),
-    });
-    let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    let count = entries.len() as libc::nfds_t;
-    // SAFETY: `entries` holds `count` entries, and `timeout` is null or valid; no signal mask.
-    let found =
-        check(unsafe { libc::ppoll(entries.as_mut_ptr(), count, timeout, std::ptr::null()) })?;
-    for (ready, entry) in ready.iter_mut().zip(entries.iter()) {
-        *ready = entry.revents != 0;
-    }
-    Ok(usize::try_from(found).unwrap_or(0))
-}
-
-/// A request about the interface of this name.
-fn request(name: &str) -> io::Result<libc::ifreq> {
-    // SAFETY: an ifreq is plain data; all zeroes is an empty name and nothing asked.
-    let mut request: libc::ifreq = unsafe { zeroed() };
-    if name.len() >= request.ifr_name.len() || name.contains('\0') {
-        return Err(io::Error::from_raw_os_error(libc::EINVAL));
-    }
-    for (slot, byte) in request.ifr_name.iter_mut().zip(name.bytes()) {
-        *slot = libc::c_char::from_ne_bytes([byte]);
-    }
-    Ok(request)
-}
-
-fn name_of(request: &libc::ifreq) -> String {
-    let bytes: Vec<u8> =
-        request.ifr_name.iter().map(|c| c.to_ne_bytes()[0]).take_while(|&b| b != 0).collect();
-    String::from_utf8_lossy(&bytes).into_owned()
+/// An ioctl(2) whose argument is a plain number.
+fn set(
+    fd: BorrowedFd<'_>,
+    request: libc::Ioctl,
+    value: impl Into<libc::c_ulong>,
+) -> io::Result<()> {
+    // SAFETY: every request given here reads its argument as a number.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), request, value.into()) })?;
+    Ok(())
 }
 
 /// Interface flags as the kernel's short.

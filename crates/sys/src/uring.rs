@@ -6,17 +6,17 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use io_uring::{IoUring, opcode, types};
 
 /// A ring for one thread that has one operation in flight.
-pub struct Ring {
+pub struct SingleOpRing {
     ring: IoUring,
 }
 
-impl std::fmt::Debug for Ring {
+impl std::fmt::Debug for SingleOpRing {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Ring").finish_non_exhaustive()
     }
 }
 
-impl Ring {
+impl SingleOpRing {
     /// io_uring_setup(2) with eight entries.
     pub fn new() -> io::Result<Self> {
         Ok(Self { ring: IoUring::new(8)? })

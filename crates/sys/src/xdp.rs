@@ -1,23 +1,22 @@
 //! AF_XDP: sockets whose packets lie in memory that the process and the kernel share
 //! (Documentation/networking/af_xdp.rst).
-//!
-//! Left out: the program that steers packets to a socket, which is `bpf`'s, and whose frames are
-//! whose beyond the guard in `umem`.
+//! The program that steers packets to a socket is made in [`crate::bpf`].
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::check;
 
 mod ring;
-mod umem;
 
-use ring::{Consumer, Map, Producer};
-pub use umem::{Umem, UmemHandle};
+use ring::{ConsumerRing, ProducerRing, XdpRing};
+pub use ring::{Umem, UmemHandle};
 
 /// How a socket is bound to a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Copying {
+pub enum XdpCopyMode {
     /// XDP_ZEROCOPY: the device reads and writes the shared memory itself.
     Zero,
     /// XDP_COPY: the kernel copies.
@@ -37,7 +36,7 @@ pub struct RingSizes {
 
 /// A range of the shared memory: a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Range {
+pub struct UmemRange {
     /// From the memory's first byte.
     pub offset: usize,
     /// Bytes.
@@ -49,10 +48,10 @@ pub struct Range {
 pub struct XdpSocket {
     fd: OwnedFd,
     umem: UmemHandle,
-    fill: Producer<u64>,
-    completion: Consumer<u64>,
-    rx: Consumer<libc::xdp_desc>,
-    tx: Producer<libc::xdp_desc>,
+    fill: ProducerRing<u64>,
+    completion: ConsumerRing<u64>,
+    rx: ConsumerRing<libc::xdp_desc>,
+    tx: ProducerRing<libc::xdp_desc>,
     tx_lent: u32,
 }
 
@@ -64,11 +63,8 @@ impl XdpSocket {
     /// EAFNOSUPPORT in a kernel without AF_XDP; EPERM without CAP_NET_RAW; ENOBUFS where memory may not
     /// be locked; EINVAL for frames of a size that the kernel does not take.
     pub fn new(umem: UmemHandle, sizes: RingSizes, is_first: bool) -> io::Result<Self> {
-        // SAFETY: takes plain numbers.
-        let fd =
-            check(unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) })?;
-        // SAFETY: just created for the caller alone.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let (kind, flags) = (SocketType::RAW, SocketFlags::CLOEXEC);
+        let fd = rustix::net::socket_with(AddressFamily::XDP, kind, flags, None)?;
         if is_first {
             set(fd.as_fd(), libc::XDP_UMEM_REG, &umem.registration())?;
         }
@@ -82,10 +78,15 @@ impl XdpSocket {
             (libc::XDP_UMEM_PGOFF_FILL_RING, libc::XDP_UMEM_PGOFF_COMPLETION_RING);
         let map = fd.as_fd();
         Ok(Self {
-            fill: Producer::new(Map::new(map, &offsets.fr, sizes.fill, fill_page)?),
-            completion: Consumer::new(Map::new(map, &offsets.cr, sizes.tx, completion_page)?),
-            rx: Consumer::new(Map::new(map, &offsets.rx, sizes.rx, RX_PAGE)?),
-            tx: Producer::new(Map::new(map, &offsets.tx, sizes.tx, TX_PAGE)?),
+            fill: ProducerRing::new(XdpRing::new(map, &offsets.fr, sizes.fill, fill_page)?),
+            completion: ConsumerRing::new(XdpRing::new(
+                map,
+                &offsets.cr,
+                sizes.tx,
+                completion_page,
+            )?),
+            rx: ConsumerRing::new(XdpRing::new(map, &offsets.rx, sizes.rx, RX_PAGE)?),
+            tx: ProducerRing::new(XdpRing::new(map, &offsets.tx, sizes.tx, TX_PAGE)?),
             umem,
             fd,
             tx_lent: 0,
@@ -107,14 +108,14 @@ impl XdpSocket {
         &self,
         index: u32,
         queue: u32,
-        copying: Copying,
+        copying: XdpCopyMode,
         first: Option<BorrowedFd<'_>>,
     ) -> io::Result<()> {
         let flags = match (first, copying) {
             // The others take the mode of the first.
             (Some(_), _) => libc::XDP_SHARED_UMEM,
-            (None, Copying::Zero) => libc::XDP_ZEROCOPY | libc::XDP_USE_NEED_WAKEUP,
-            (None, Copying::Copy) => libc::XDP_COPY | libc::XDP_USE_NEED_WAKEUP,
+            (None, XdpCopyMode::Zero) => libc::XDP_ZEROCOPY | libc::XDP_USE_NEED_WAKEUP,
+            (None, XdpCopyMode::Copy) => libc::XDP_COPY | libc::XDP_USE_NEED_WAKEUP,
         };
         let address = libc::sockaddr_xdp {
             sxdp_family: AF_XDP,
@@ -159,11 +160,11 @@ impl XdpSocket {
 
     /// The next packet received; its frame is the caller's again.
     #[inline]
-    pub fn receive(&mut self) -> Option<Range> {
+    pub fn receive(&mut self) -> Option<UmemRange> {
         let packet = self.rx.pop()?;
         let offset = narrow(packet.addr);
         self.umem.reclaim(offset);
-        Some(Range { offset, len: packet.len as usize })
+        Some(UmemRange { offset, len: packet.len as usize })
     }
 
     /// Tells the kernel that what [`Self::receive`] returned has been read out of the ring.
@@ -194,7 +195,7 @@ impl XdpSocket {
     ///
     /// Panics when there is no room, or the frame is lent already.
     #[inline]
-    pub fn lend_for_transmit(&mut self, packet: Range) {
+    pub fn lend_for_transmit(&mut self, packet: UmemRange) {
         self.umem.lend(packet.offset);
         self.tx_lent += 1;
         self.tx.push(libc::xdp_desc {
@@ -308,28 +309,11 @@ fn narrow(offset: u64) -> usize {
 }
 
 fn set<T: Copy>(fd: BorrowedFd<'_>, name: libc::c_int, value: &T) -> io::Result<()> {
-    let len = libc::socklen_t::try_from(size_of::<T>()).expect("an option is short");
-    // SAFETY: `value` is readable for its size.
-    check(unsafe {
-        libc::setsockopt(fd.as_raw_fd(), libc::SOL_XDP, name, std::ptr::from_ref(value).cast(), len)
-    })?;
-    Ok(())
+    crate::set_option(fd, (libc::SOL_XDP, name), value)
 }
 
-/// Reads an option whose value is plain words; how many bytes the kernel wrote.
 fn query<T: Copy>(fd: BorrowedFd<'_>, name: libc::c_int, value: &mut T) -> io::Result<usize> {
-    let mut len = libc::socklen_t::try_from(size_of::<T>()).expect("an option is short");
-    // SAFETY: `value` is writable for `len` bytes, and any bytes make a valid one.
-    check(unsafe {
-        libc::getsockopt(
-            fd.as_raw_fd(),
-            libc::SOL_XDP,
-            name,
-            std::ptr::from_mut(value).cast(),
-            &raw mut len,
-        )
-    })?;
-    Ok(len as usize)
+    crate::read_option(fd, (libc::SOL_XDP, name), value)
 }
 
 fn offsets(fd: BorrowedFd<'_>) -> io::Result<libc::xdp_mmap_offsets> {

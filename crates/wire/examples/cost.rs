@@ -9,22 +9,23 @@ use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Instant;
 
-use plumb_wire::checksum::Pseudo;
-use plumb_wire::compose::{Link, Path};
-use plumb_wire::ethernet::{self, EtherType, Frame, Tags};
+use plumb_wire::checksum::PseudoHeader;
+use plumb_wire::compose::{LinkTemplate, PacketTemplate};
+use plumb_wire::ethernet::{self, EtherType, EthernetFrame, EthernetTags};
 use plumb_wire::flow::FiveTuple;
 use plumb_wire::mac::MacAddr;
-use plumb_wire::protocol::Protocol;
+use plumb_wire::protocol::IpProtocol;
 use plumb_wire::{ipv4, ipv6, udp};
 
 const ROUNDS: u32 = 1_000_000;
 const REPEATS: usize = 15;
 
 fn main() {
-    let link = Link::new(MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2]));
-    let v4 = Path::new(Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2)).over(link);
+    let link = LinkTemplate::new(MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2]));
+    let v4 =
+        PacketTemplate::new(Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2)).over(link);
     let source: IpAddr = Ipv6Addr::LOCALHOST.into();
-    let v6 = Path::new(source, source).over(link);
+    let v6 = PacketTemplate::new(source, source).over(link);
     let payload = [7; 18];
     let (frame_v4, frame_v6) = (v4.udp(1_000, 7, &payload), v6.udp(1_000, 7, &payload));
     println!("60-byte frames: Ethernet, IP, UDP");
@@ -33,18 +34,19 @@ fn main() {
     });
     time("read IPv4, both checksums verified", || {
         let datagram = read_v4(black_box(&frame_v4))?;
-        let pseudo = Pseudo::v4([192, 0, 2, 1].into(), [192, 0, 2, 2].into(), Protocol::UDP);
+        let pseudo =
+            PseudoHeader::v4([192, 0, 2, 1].into(), [192, 0, 2, 2].into(), IpProtocol::UDP);
         datagram.verify_v4(pseudo).ok().map(|datagram| datagram.destination_port())
     });
     time("read IPv6, checksum verified", || {
-        let frame = Frame::parse(black_box(&frame_v6)).ok()?;
-        let packet = ipv6::Packet::parse(frame.payload()).ok()?;
+        let frame = EthernetFrame::parse(black_box(&frame_v6)).ok()?;
+        let packet = ipv6::Ipv6Packet::parse(frame.payload()).ok()?;
         let mut extensions = packet.extensions();
         if extensions.by_ref().next().is_some() {
             return None;
         }
-        let datagram = udp::Datagram::parse(extensions.payload()).ok()?;
-        datagram.verify_v6(packet.pseudo(Protocol::UDP)).ok().map(|d| d.destination_port())
+        let datagram = udp::UdpDatagram::parse(extensions.payload()).ok()?;
+        datagram.verify_v6(packet.pseudo(IpProtocol::UDP)).ok().map(|d| d.destination_port())
     });
     time("tell the flow, IPv4", || FiveTuple::of_frame(black_box(&frame_v4)).map(|f| f.words()));
     let mut out = [0; 60];
@@ -62,13 +64,13 @@ fn main() {
 }
 
 #[inline]
-fn read_v4(bytes: &[u8]) -> Option<udp::Datagram<'_>> {
-    let frame = Frame::parse(bytes).ok()?;
+fn read_v4(bytes: &[u8]) -> Option<udp::UdpDatagram<'_>> {
+    let frame = EthernetFrame::parse(bytes).ok()?;
     if frame.ether_type() != EtherType::IPV4 {
         return None;
     }
-    let packet = ipv4::Packet::parse(frame.payload()).ok()?.verify().ok()?;
-    udp::Datagram::parse(packet.payload()).ok()
+    let packet = ipv4::Ipv4Packet::parse(frame.payload()).ok()?.verify().ok()?;
+    udp::UdpDatagram::parse(packet.payload()).ok()
 }
 
 #[inline]
@@ -76,18 +78,19 @@ fn write_v4(out: &mut [u8; 60], payload: &[u8; 18]) {
     let (link, packet) = out.split_at_mut(ethernet::HEADER_LEN);
     let (source, destination) = (MacAddr([2; 6]), MacAddr([4; 6]));
     let ether_type = EtherType::IPV4;
-    ethernet::Header { destination, source, tags: Tags::Untagged, ether_type }.emit(link);
-    let header = ipv4::Header::new(
+    ethernet::EthernetHeader { destination, source, tags: EthernetTags::Untagged, ether_type }
+        .emit(link);
+    let header = ipv4::Ipv4Header::new(
         Ipv4Addr::new(192, 0, 2, 1),
         Ipv4Addr::new(192, 0, 2, 2),
-        Protocol::UDP,
+        IpProtocol::UDP,
         26,
     );
     let (ip, transport) = packet.split_at_mut(ipv4::HEADER_LEN);
     header.emit(ip);
     let (head, body) = transport.split_at_mut(udp::HEADER_LEN);
     let sum = plumb_copy::copy_and_sum(payload, body);
-    udp::Header::new(1_000, 7, payload.len()).with_checksum(header.pseudo(), sum).emit(head);
+    udp::UdpHeader::new(1_000, 7, payload.len()).with_checksum(header.pseudo(), sum).emit(head);
 }
 
 /// The fastest and the middle one of [`REPEATS`] means.

@@ -5,7 +5,7 @@
 use std::net::Ipv4Addr;
 
 use crate::mac::MacAddr;
-use crate::malformed::Malformed;
+use crate::malformed::PacketFormatError;
 
 /// Bytes of a packet.
 pub const LEN: usize = 28;
@@ -15,7 +15,7 @@ const KIND: [u8; 6] = [0, 1, 8, 0, 6, 4];
 
 /// What a packet asks or says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
+pub enum ArpOperation {
     /// 1: who has the target address?
     Request,
     /// 2: the sender has the sender address.
@@ -24,7 +24,7 @@ pub enum Operation {
     Other(u16),
 }
 
-impl Operation {
+impl ArpOperation {
     /// The number sent.
     pub const fn number(self) -> u16 {
         match self {
@@ -35,7 +35,7 @@ impl Operation {
     }
 }
 
-impl From<u16> for Operation {
+impl From<u16> for ArpOperation {
     fn from(number: u16) -> Self {
         match number {
             1 => Self::Request,
@@ -47,9 +47,9 @@ impl From<u16> for Operation {
 
 /// One packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Packet {
+pub struct ArpPacket {
     /// What it asks or says.
-    pub operation: Operation,
+    pub operation: ArpOperation,
     /// Ethernet address of the sender.
     pub source_mac: MacAddr,
     /// IPv4 address of the sender; unspecified in a probe (RFC 5227).
@@ -60,15 +60,15 @@ pub struct Packet {
     pub target: Ipv4Addr,
 }
 
-impl Packet {
+impl ArpPacket {
     /// Reads one; padding behind it is passed over.
     ///
     /// # Errors
-    /// [`Malformed::Truncated`], or [`Malformed::AddressKind`] for others than Ethernet and IPv4.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
-        let bytes: &[u8; LEN] = bytes.first_chunk().ok_or(Malformed::Truncated)?;
+    /// [`PacketFormatError::Truncated`], or [`PacketFormatError::AddressKind`] for others than Ethernet and IPv4.
+    pub fn parse(bytes: &[u8]) -> Result<Self, PacketFormatError> {
+        let bytes: &[u8; LEN] = bytes.first_chunk().ok_or(PacketFormatError::Truncated)?;
         if bytes[..6] != KIND {
-            return Err(Malformed::AddressKind);
+            return Err(PacketFormatError::AddressKind);
         }
         let mac = |at: usize| MacAddr(std::array::from_fn(|index| bytes[at + index]));
         let address =
@@ -119,16 +119,16 @@ mod tests {
             0, 1, 8, 0, 6, 4, 0, 1, // Ethernet, IPv4, request
             0x52, 0x54, 0, 0x12, 0x34, 0x56, 10, 0, 2, 15, 0, 0, 0, 0, 0, 0, 10, 0, 2, 2,
         ];
-        let packet = Packet::parse(&bytes).unwrap();
-        assert_eq!(packet.operation, Operation::Request);
+        let packet = ArpPacket::parse(&bytes).unwrap();
+        assert_eq!(packet.operation, ArpOperation::Request);
         assert_eq!(packet.source_mac.to_string(), "52:54:00:12:34:56");
         assert_eq!(packet.source, Ipv4Addr::new(10, 0, 2, 15));
         assert_eq!(packet.target, Ipv4Addr::new(10, 0, 2, 2));
-        assert_eq!(Packet::parse(&bytes[..27]), Err(Malformed::Truncated));
+        assert_eq!(ArpPacket::parse(&bytes[..27]), Err(PacketFormatError::Truncated));
         for at in 0..6 {
             let mut other = bytes;
             other[at] ^= 1;
-            assert_eq!(Packet::parse(&other), Err(Malformed::AddressKind));
+            assert_eq!(ArpPacket::parse(&other), Err(PacketFormatError::AddressKind));
         }
     }
 
@@ -139,17 +139,17 @@ mod tests {
             source in any::<Ipv4Addr>(), target in any::<Ipv4Addr>(),
         ) {
             let operation = operation.into();
-            let packet = Packet { operation, source_mac, source, target_mac, target };
+            let packet = ArpPacket { operation, source_mac, source, target_mac, target };
             let mut bytes = [0xee; LEN + 2];
             packet.emit(&mut bytes);
-            prop_assert_eq!(Packet::parse(&bytes), Ok(packet));
+            prop_assert_eq!(ArpPacket::parse(&bytes), Ok(packet));
         }
 
         #[test]
         fn bytes_read_are_emitted_again(rest in any::<[u8; 22]>()) {
             let bytes = [KIND.as_slice(), &rest].concat();
             let mut again = [0; LEN];
-            Packet::parse(&bytes).unwrap().emit(&mut again);
+            ArpPacket::parse(&bytes).unwrap().emit(&mut again);
             prop_assert_eq!(&again[..], &bytes);
         }
     }

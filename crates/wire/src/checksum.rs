@@ -4,34 +4,34 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::protocol::Protocol;
-use plumb_copy::Sum;
+use crate::protocol::IpProtocol;
+use plumb_copy::OnesComplementSum;
 
 /// The pseudo-header without its length: both addresses and the protocol, summed.
 ///
 /// RFC 9293 §3.1 for IPv4, RFC 8200 §8.1 for IPv6; the length is that of the transport header and
 /// its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pseudo(u64);
+pub struct PseudoHeader(u64);
 
-impl Pseudo {
+impl PseudoHeader {
     /// Between two IPv4 addresses.
     #[inline]
-    pub fn v4(source: Ipv4Addr, destination: Ipv4Addr, protocol: Protocol) -> Self {
+    pub fn v4(source: Ipv4Addr, destination: Ipv4Addr, protocol: IpProtocol) -> Self {
         let sum = u64::from(source.to_bits()) + u64::from(destination.to_bits());
         Self(sum + u64::from(protocol.0))
     }
 
     /// Between two IPv6 addresses.
     #[inline]
-    pub fn v6(source: Ipv6Addr, destination: Ipv6Addr, protocol: Protocol) -> Self {
+    pub fn v6(source: Ipv6Addr, destination: Ipv6Addr, protocol: IpProtocol) -> Self {
         let sum = words_v6(source) + words_v6(destination);
         Self(sum + u64::from(protocol.0))
     }
 
     /// Between two addresses of one family; `None` when they are not.
     #[inline]
-    pub fn between(source: IpAddr, destination: IpAddr, protocol: Protocol) -> Option<Self> {
+    pub fn between(source: IpAddr, destination: IpAddr, protocol: IpProtocol) -> Option<Self> {
         match (source, destination) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
                 Some(Self::v4(source, destination, protocol))
@@ -45,28 +45,28 @@ impl Pseudo {
 
     /// The sum of the whole pseudo-header, for a transport header and payload of `len` bytes.
     #[inline]
-    pub fn sum(self, len: usize) -> Sum {
-        Sum::ZERO.add_word(fold(self.0 + len as u64))
+    pub fn sum(self, len: usize) -> OnesComplementSum {
+        OnesComplementSum::ZERO.add_word(fold(self.0 + len as u64))
     }
 
     /// The sum of the whole pseudo-header and of these words, which are few.
     #[inline]
-    pub(crate) fn sum_with(self, len: usize, words: [u32; 2]) -> Sum {
+    pub(crate) fn sum_with(self, len: usize, words: [u32; 2]) -> OnesComplementSum {
         let words = u64::from(words[0]) + u64::from(words[1]);
-        Sum::ZERO.add_word(fold(self.0 + len as u64 + words))
+        OnesComplementSum::ZERO.add_word(fold(self.0 + len as u64 + words))
     }
 
     /// The checksum over `len` bytes of transport header and payload whose sum, with a zero in the
     /// checksum's place, is `sum`.
     #[inline]
-    pub fn checksum(self, len: usize, sum: Sum) -> u16 {
+    pub fn checksum(self, len: usize, sum: OnesComplementSum) -> u16 {
         (self.sum(len) + sum).finish()
     }
 
     /// Whether transport header and payload, checksum included, sum to what they should.
     #[inline]
     pub fn verifies(self, segment: &[u8]) -> bool {
-        self.checksum(segment.len(), Sum::of(segment)) == 0
+        self.checksum(segment.len(), OnesComplementSum::of(segment)) == 0
     }
 
     /// What stands in the checksum's place while the checksum is partial: the pseudo-header's sum,
@@ -78,14 +78,14 @@ impl Pseudo {
 }
 
 /// Sums from `start` to the end and stores the complement at `start + offset`: the rest of a
-/// [`partial`](Pseudo::partial) checksum. A zero is stored as 0xffff, as Linux does for every
+/// [`partial`](PseudoHeader::partial) checksum. A zero is stored as 0xffff, as Linux does for every
 /// protocol: both are zero, and in UDP only one means "none".
 ///
 /// Returns whether there was a field to complete: not when it lies beyond the end.
 #[inline]
 pub fn complete(packet: &mut [u8], start: usize, offset: usize) -> bool {
     let Some(summed) = packet.get_mut(start..) else { return false };
-    let checksum = nonzero(Sum::of(summed).finish());
+    let checksum = nonzero(OnesComplementSum::of(summed).finish());
     let Some(field) = offset.checked_add(2).and_then(|end| summed.get_mut(offset..end)) else {
         return false;
     };
@@ -149,9 +149,9 @@ mod tests {
     #[test]
     fn a_partial_checksum_completed_is_the_whole_one() {
         let source = Ipv4Addr::new(192, 0, 2, 1);
-        let pseudo = Pseudo::v4(source, Ipv4Addr::new(192, 0, 2, 2), Protocol::UDP);
+        let pseudo = PseudoHeader::v4(source, Ipv4Addr::new(192, 0, 2, 2), IpProtocol::UDP);
         let mut segment = vec![0x30, 0x39, 0, 7, 0, 13, 0, 0, b'h', b'e', b'l', b'l', b'o'];
-        let whole = nonzero(pseudo.checksum(segment.len(), Sum::of(&segment)));
+        let whole = nonzero(pseudo.checksum(segment.len(), OnesComplementSum::of(&segment)));
         segment[6..8].copy_from_slice(&pseudo.partial(13).to_be_bytes());
         assert!(complete(&mut segment, 0, 6));
         assert_eq!(segment[6..8], whole.to_be_bytes());
@@ -180,28 +180,28 @@ mod tests {
             // A sum of nothing but zeros is the one whose zero an update may give the other sign.
             bytes.extend([0, 1]);
             let at = at.index(bytes.len() / 2 - 1) * 2;
-            let before = Sum::of(&bytes).finish();
+            let before = OnesComplementSum::of(&bytes).finish();
             let old = u16::from_be_bytes([bytes[at], bytes[at + 1]]);
             bytes[at..at + 2].copy_from_slice(&new.to_be_bytes());
-            prop_assert_eq!(updated(before, old, new), Sum::of(&bytes).finish());
+            prop_assert_eq!(updated(before, old, new), OnesComplementSum::of(&bytes).finish());
         }
 
         #[test]
         fn pseudo_headers_sum_as_their_bytes_do(
             source in any::<[u8; 16]>(), destination in any::<[u8; 16]>(), len in 0..0x2_0000_usize,
         ) {
-            let pseudo = Pseudo::v6(source.into(), destination.into(), Protocol::TCP);
+            let pseudo = PseudoHeader::v6(source.into(), destination.into(), IpProtocol::TCP);
             let mut bytes = [source, destination].concat();
             bytes.extend(u32::try_from(len).unwrap().to_be_bytes());
             bytes.extend([0, 0, 0, 6]);
-            prop_assert_eq!(pseudo.sum(len).finish(), Sum::of(&bytes).finish());
+            prop_assert_eq!(pseudo.sum(len).finish(), OnesComplementSum::of(&bytes).finish());
             let (a, b): ([u8; 4], [u8; 4]) =
                 (source[..4].try_into().unwrap(), destination[..4].try_into().unwrap());
-            let pseudo = Pseudo::v4(a.into(), b.into(), Protocol::TCP);
+            let pseudo = PseudoHeader::v4(a.into(), b.into(), IpProtocol::TCP);
             let mut bytes = [a, b].concat();
             bytes.extend([0, 6]);
             bytes.extend(u32::try_from(len).unwrap().to_be_bytes());
-            prop_assert_eq!(pseudo.sum(len).finish(), Sum::of(&bytes).finish());
+            prop_assert_eq!(pseudo.sum(len).finish(), OnesComplementSum::of(&bytes).finish());
         }
     }
 }

@@ -1,15 +1,15 @@
 //! Consecutive packets of one flow put together into super-segments, so that what follows is done once
 //! for many: what Linux calls generic receive offload.
 //!
-//! Only what [`crate::segment`] would cut into the same packets again is put together: same headers
+//! Only what `crate::segment` would cut into the same packets again is put together: same headers
 //! but for what counts up, checksums verified, full segments but for the last. Left out: waiting for
 //! more to come, and reordering; only neighbours in a batch are joined.
 
 use crate::medium::Medium;
-use crate::packet::{ChecksumState, Packet, Pool, Segments};
-use plumb_copy::Sum;
+use crate::packet::{ChecksumState, Packet, PacketPool, SegmentationInfo};
+use plumb_copy::OnesComplementSum;
 
-use crate::segment::{Layout, TCP_FIRST, TCP_LAST, TCP_NEVER};
+use crate::segmentation::{SegmentLayout, TCP_FIRST, TCP_LAST, TCP_NEVER};
 
 /// Bytes of the longest IP packet, and so of a super-segment without its link header.
 const LEN_MAX: usize = 65_535;
@@ -18,11 +18,11 @@ const LEN_MAX: usize = 65_535;
 ///
 /// A super-segment's checksum is partial: it has been verified, and is made anew when it is cut. Frames
 /// of packets that were joined to others are freed. Packets that cannot be joined stay as they are.
-pub fn coalesce(batch: &mut Vec<Packet>, medium: Medium, pool: &mut Pool) {
-    let mut open: Option<Open> = None;
+pub fn coalesce(batch: &mut Vec<Packet>, medium: Medium, pool: &mut PacketPool) {
+    let mut open: Option<OpenSuperSegment> = None;
     let mut kept = 0;
     for at in 0..batch.len() {
-        let candidate = Candidate::of(&batch[at], medium, pool);
+        let candidate = CoalesceCandidate::of(&batch[at], medium, pool);
         if let (Some(run), Some(candidate)) = (&mut open, &candidate) {
             let (before, from_here) = batch.split_at_mut(at);
             if run.join(candidate, &mut before[kept - 1], &from_here[0], pool) {
@@ -38,7 +38,8 @@ pub fn coalesce(batch: &mut Vec<Packet>, medium: Medium, pool: &mut Pool) {
         // Packets that were joined lie between; they move behind, to be freed at the end.
         batch.swap(kept, at);
         kept += 1;
-        open = candidate.and_then(|candidate| Open::of(&candidate, &batch[kept - 1], pool));
+        open = candidate
+            .and_then(|candidate| OpenSuperSegment::of(&candidate, &batch[kept - 1], pool));
     }
     if kept > 0 {
         close(&mut open, &mut batch[kept - 1], pool);
@@ -48,7 +49,7 @@ pub fn coalesce(batch: &mut Vec<Packet>, medium: Medium, pool: &mut Pool) {
     }
 }
 
-fn close(open: &mut Option<Open>, packet: &mut Packet, pool: &mut Pool) {
+fn close(open: &mut Option<OpenSuperSegment>, packet: &mut Packet, pool: &mut PacketPool) {
     if let Some(run) = open.take()
         && run.count > 1
     {
@@ -57,16 +58,16 @@ fn close(open: &mut Option<Open>, packet: &mut Packet, pool: &mut Pool) {
 }
 
 /// A packet that might be joined to another.
-struct Candidate {
-    layout: Layout,
+struct CoalesceCandidate {
+    layout: SegmentLayout,
     /// Bytes of payload.
     len: usize,
 }
 
-impl Candidate {
-    fn of(packet: &Packet, medium: Medium, pool: &Pool) -> Option<Self> {
+impl CoalesceCandidate {
+    fn of(packet: &Packet, medium: Medium, pool: &PacketPool) -> Option<Self> {
         let bytes = pool.bytes(packet);
-        let layout = Layout::of(bytes, medium)?;
+        let layout = SegmentLayout::of(bytes, medium)?;
         let verify = match packet.meta.checksum {
             ChecksumState::Plain => true,
             ChecksumState::Verified => false,
@@ -82,7 +83,9 @@ impl Candidate {
         if packet.meta.segments.is_some() || len == 0 {
             return None;
         }
-        if !layout.is_v6() && Sum::of(&bytes[layout.ip..layout.transport]).finish() != 0 {
+        if !layout.is_v6()
+            && OnesComplementSum::of(&bytes[layout.ip..layout.transport]).finish() != 0
+        {
             return None;
         }
         if layout.is_tcp() {
@@ -93,8 +96,11 @@ impl Candidate {
             return None;
         }
         if verify {
-            let expected =
-                layout.checksum(bytes, layout.pseudo(bytes)?, Sum::of(&bytes[layout.payload..]));
+            let expected = layout.checksum(
+                bytes,
+                layout.pseudo(bytes)?,
+                OnesComplementSum::of(&bytes[layout.payload..]),
+            );
             if layout.checksum_field(bytes) != expected {
                 return None;
             }
@@ -109,8 +115,8 @@ fn is_complete(packet: &Packet) -> bool {
 }
 
 /// A packet that others may be joined to, and what it stands for.
-struct Open {
-    layout: Layout,
+struct OpenSuperSegment {
+    layout: SegmentLayout,
     /// Payload of each but the last.
     size: usize,
     count: u16,
@@ -120,10 +126,10 @@ struct Open {
     is_closed: bool,
 }
 
-impl Open {
-    fn of(candidate: &Candidate, packet: &Packet, pool: &Pool) -> Option<Self> {
+impl OpenSuperSegment {
+    fn of(candidate: &CoalesceCandidate, packet: &Packet, pool: &PacketPool) -> Option<Self> {
         let bytes = pool.bytes(packet);
-        let Candidate { layout, len } = *candidate;
+        let CoalesceCandidate { layout, len } = *candidate;
         let ends = layout.is_tcp() && bytes[layout.transport + 13] & TCP_LAST != 0;
         (!ends && u16::try_from(len).is_ok()).then(|| Self {
             layout,
@@ -138,10 +144,10 @@ impl Open {
     /// Appends `next`'s payload to the packet in `head`, if it continues it.
     fn join(
         &mut self,
-        candidate: &Candidate,
+        candidate: &CoalesceCandidate,
         head: &mut Packet,
         next: &Packet,
-        pool: &mut Pool,
+        pool: &mut PacketPool,
     ) -> bool {
         let layout = self.layout;
         if candidate.layout != layout || candidate.len > self.size {
@@ -203,7 +209,7 @@ impl Open {
     }
 
     /// Gives the packet the lengths, checksums and description of a super-segment.
-    fn finish(&self, packet: &mut Packet, pool: &mut Pool) {
+    fn finish(&self, packet: &mut Packet, pool: &mut PacketPool) {
         let layout = self.layout;
         let bytes = pool.bytes_mut(packet);
         let written = layout.set_lengths(bytes, self.identification);
@@ -217,7 +223,7 @@ impl Open {
             start: narrow(layout.transport),
             offset: layout.checksum_offset(),
         };
-        packet.meta.segments = Some(Segments {
+        packet.meta.segments = Some(SegmentationInfo {
             kind: layout.kind,
             size: narrow(self.size),
             header_len: narrow(layout.payload),
@@ -226,7 +232,7 @@ impl Open {
 }
 
 /// Sees to room for `len` more bytes behind a packet, in a large frame if need be.
-fn make_room(packet: &mut Packet, len: usize, pool: &mut Pool) -> bool {
+fn make_room(packet: &mut Packet, len: usize, pool: &mut PacketPool) -> bool {
     if pool.tailroom(packet) >= len {
         return true;
     }
@@ -248,7 +254,7 @@ fn make_room(packet: &mut Packet, len: usize, pool: &mut Pool) -> bool {
 }
 
 #[inline]
-fn seq(layout: &Layout, bytes: &[u8]) -> u32 {
+fn seq(layout: &SegmentLayout, bytes: &[u8]) -> u32 {
     if !layout.is_tcp() {
         return 0;
     }

@@ -4,24 +4,24 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use plumb_copy::Sum;
+use plumb_copy::OnesComplementSum;
 
-use crate::checksum::Pseudo;
-use crate::ethernet::{self, EtherType, Tags};
+use crate::checksum::PseudoHeader;
+use crate::ethernet::{self, EtherType, EthernetTags};
 use crate::fragment::{self, Fragment};
 use crate::ipv4::FragmentField;
-use crate::ipv6::extension::Extension;
+use crate::ipv6::extension::Ipv6Extension;
 use crate::mac::MacAddr;
 use crate::option_area::OptionArea;
-use crate::protocol::Protocol;
+use crate::protocol::IpProtocol;
 use crate::traffic_class::TrafficClass;
 use crate::{arp, icmpv4, icmpv6, ipv4, ipv6, ndp, tcp, udp};
 
 /// From whom to whom, over what, and how the headers say it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Path {
+pub struct PacketTemplate {
     /// The Ethernet addresses; `None` makes a bare IP packet.
-    pub link: Option<Link>,
+    pub link: Option<LinkTemplate>,
     /// Who sends.
     pub source: IpAddr,
     /// Who receives: of the same family.
@@ -36,25 +36,25 @@ pub struct Path {
 
 /// The addresses and tags of an Ethernet frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Link {
+pub struct LinkTemplate {
     /// Who sends.
     pub source: MacAddr,
     /// Who receives.
     pub destination: MacAddr,
     /// VLAN tags.
-    pub tags: Tags,
+    pub tags: EthernetTags,
 }
 
-impl Link {
+impl LinkTemplate {
     /// Untagged, from `source` to `destination`.
     pub const fn new(source: MacAddr, destination: MacAddr) -> Self {
-        Self { source, destination, tags: Tags::Untagged }
+        Self { source, destination, tags: EthernetTags::Untagged }
     }
 
     /// A frame around `payload`.
     pub fn frame(&self, ether_type: EtherType, payload: &[u8]) -> Vec<u8> {
         let Self { source, destination, tags } = *self;
-        let header = ethernet::Header { destination, source, tags, ether_type };
+        let header = ethernet::EthernetHeader { destination, source, tags, ether_type };
         let mut bytes = vec![0; header.len()];
         header.emit(&mut bytes);
         bytes.extend(payload);
@@ -62,7 +62,7 @@ impl Link {
     }
 }
 
-impl Path {
+impl PacketTemplate {
     /// Of bare IP packets with a hop limit of 64.
     ///
     /// Panics when the addresses are of two families.
@@ -81,14 +81,14 @@ impl Path {
 
     /// The same in Ethernet frames.
     #[must_use]
-    pub const fn over(self, link: Link) -> Self {
+    pub const fn over(self, link: LinkTemplate) -> Self {
         Self { link: Some(link), ..self }
     }
 
     /// The way back: addresses exchanged on both layers.
     #[must_use]
     pub fn reversed(self) -> Self {
-        let link = self.link.map(|link| Link {
+        let link = self.link.map(|link| LinkTemplate {
             source: link.destination,
             destination: link.source,
             ..link
@@ -97,43 +97,44 @@ impl Path {
     }
 
     /// What a transport's checksum covers beside it.
-    pub fn pseudo(&self, protocol: Protocol) -> Pseudo {
-        Pseudo::between(self.source, self.destination, protocol).expect("a path has one family")
+    pub fn pseudo(&self, protocol: IpProtocol) -> PseudoHeader {
+        PseudoHeader::between(self.source, self.destination, protocol)
+            .expect("a path has one family")
     }
 
     /// A packet of `protocol` around `payload`, at most 65,535 bytes long.
-    pub fn packet(&self, protocol: Protocol, payload: &[u8]) -> Vec<u8> {
+    pub fn packet(&self, protocol: IpProtocol, payload: &[u8]) -> Vec<u8> {
         self.packet_with(FragmentField::DONT_FRAGMENT, 0, protocol, payload)
     }
 
     /// A UDP datagram.
     pub fn udp(&self, source_port: u16, destination_port: u16, payload: &[u8]) -> Vec<u8> {
-        let header = udp::Header::new(source_port, destination_port, payload.len())
-            .with_checksum(self.pseudo(Protocol::UDP), Sum::of(payload));
+        let header = udp::UdpHeader::new(source_port, destination_port, payload.len())
+            .with_checksum(self.pseudo(IpProtocol::UDP), OnesComplementSum::of(payload));
         let mut bytes = vec![0; udp::HEADER_LEN];
         header.emit(&mut bytes);
         bytes.extend(payload);
-        self.packet(Protocol::UDP, &bytes)
+        self.packet(IpProtocol::UDP, &bytes)
     }
 
     /// A TCP segment; the checksum of `header` is computed.
-    pub fn tcp(&self, header: tcp::Header, payload: &[u8]) -> Vec<u8> {
-        let pseudo = self.pseudo(Protocol::TCP);
-        let header = header.with_checksum(pseudo, payload.len(), Sum::of(payload));
+    pub fn tcp(&self, header: tcp::TcpHeader, payload: &[u8]) -> Vec<u8> {
+        let pseudo = self.pseudo(IpProtocol::TCP);
+        let header = header.with_checksum(pseudo, payload.len(), OnesComplementSum::of(payload));
         let mut bytes = vec![0; header.len()];
         header.emit(&mut bytes);
         bytes.extend(payload);
-        self.packet(Protocol::TCP, &bytes)
+        self.packet(IpProtocol::TCP, &bytes)
     }
 
     /// An echo request of the path's family.
     pub fn echo_request(&self, identifier: u16, sequence: u16, data: &[u8]) -> Vec<u8> {
         match self.source {
             IpAddr::V4(_) => {
-                self.icmpv4(icmpv4::Message::EchoRequest { identifier, sequence }, data)
+                self.icmpv4(icmpv4::Icmpv4Message::EchoRequest { identifier, sequence }, data)
             }
             IpAddr::V6(_) => {
-                self.icmpv6(icmpv6::Message::EchoRequest { identifier, sequence }, data)
+                self.icmpv6(icmpv6::Icmpv6Message::EchoRequest { identifier, sequence }, data)
             }
         }
     }
@@ -141,36 +142,45 @@ impl Path {
     /// An echo reply of the path's family.
     pub fn echo_reply(&self, identifier: u16, sequence: u16, data: &[u8]) -> Vec<u8> {
         match self.source {
-            IpAddr::V4(_) => self.icmpv4(icmpv4::Message::EchoReply { identifier, sequence }, data),
-            IpAddr::V6(_) => self.icmpv6(icmpv6::Message::EchoReply { identifier, sequence }, data),
+            IpAddr::V4(_) => {
+                self.icmpv4(icmpv4::Icmpv4Message::EchoReply { identifier, sequence }, data)
+            }
+            IpAddr::V6(_) => {
+                self.icmpv6(icmpv6::Icmpv6Message::EchoReply { identifier, sequence }, data)
+            }
         }
     }
 
     /// An ICMP message.
-    pub fn icmpv4(&self, message: icmpv4::Message, body: &[u8]) -> Vec<u8> {
+    pub fn icmpv4(&self, message: icmpv4::Icmpv4Message, body: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0; icmpv4::HEADER_LEN];
-        message.emit(Sum::of(body), &mut bytes);
+        message.emit(OnesComplementSum::of(body), &mut bytes);
         bytes.extend(body);
-        self.packet(Protocol::ICMPV4, &bytes)
+        self.packet(IpProtocol::ICMPV4, &bytes)
     }
 
     /// An ICMPv6 message.
-    pub fn icmpv6(&self, message: icmpv6::Message, body: &[u8]) -> Vec<u8> {
+    pub fn icmpv6(&self, message: icmpv6::Icmpv6Message, body: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0; icmpv6::HEADER_LEN];
-        message.emit(self.pseudo(Protocol::ICMPV6), body.len(), Sum::of(body), &mut bytes);
+        message.emit(
+            self.pseudo(IpProtocol::ICMPV6),
+            body.len(),
+            OnesComplementSum::of(body),
+            &mut bytes,
+        );
         bytes.extend(body);
-        self.packet(Protocol::ICMPV6, &bytes)
+        self.packet(IpProtocol::ICMPV6, &bytes)
     }
 
     /// A neighbour discovery message, with the hop limit that it must have.
-    pub fn ndp(&self, message: ndp::Message<'_>) -> Vec<u8> {
+    pub fn ndp(&self, message: ndp::NdpMessage<'_>) -> Vec<u8> {
         let mut bytes = vec![0; message.len()];
-        message.emit(self.pseudo(Protocol::ICMPV6), &mut bytes);
-        Self { hop_limit: ndp::HOP_LIMIT, ..*self }.packet(Protocol::ICMPV6, &bytes)
+        message.emit(self.pseudo(IpProtocol::ICMPV6), &mut bytes);
+        Self { hop_limit: ndp::HOP_LIMIT, ..*self }.packet(IpProtocol::ICMPV6, &bytes)
     }
 
     /// One fragment: `data` of a datagram of `protocol`.
-    pub fn fragment(&self, fragment: Fragment, protocol: Protocol, data: &[u8]) -> Vec<u8> {
+    pub fn fragment(&self, fragment: Fragment, protocol: IpProtocol, data: &[u8]) -> Vec<u8> {
         match self.source {
             IpAddr::V4(_) => {
                 let [.., a, b] = fragment.identification.to_be_bytes();
@@ -181,7 +191,7 @@ impl Path {
                 let mut payload = vec![0; fragment::HEADER_LEN];
                 fragment.emit_v6(protocol, &mut payload);
                 payload.extend(data);
-                self.packet(Protocol::FRAGMENT, &payload)
+                self.packet(IpProtocol::FRAGMENT, &payload)
             }
         }
     }
@@ -192,7 +202,7 @@ impl Path {
     pub fn fragments(
         &self,
         identification: u32,
-        protocol: Protocol,
+        protocol: IpProtocol,
         payload: &[u8],
         size: usize,
     ) -> Vec<Vec<u8>> {
@@ -213,49 +223,49 @@ impl Path {
     /// Panics on a path of IPv4.
     pub fn extended(
         &self,
-        extensions: &[Extension<'_>],
-        protocol: Protocol,
+        extensions: &[Ipv6Extension<'_>],
+        protocol: IpProtocol,
         payload: &[u8],
     ) -> Vec<u8> {
         assert!(self.source.is_ipv6(), "only IPv6 has extension headers");
         let mut bytes = Vec::new();
-        let nexts = extensions.iter().skip(1).map(Extension::protocol).chain([protocol]);
+        let nexts = extensions.iter().skip(1).map(Ipv6Extension::protocol).chain([protocol]);
         for (extension, next) in extensions.iter().zip(nexts) {
             let from = bytes.len();
             bytes.resize(from + extension.len(), 0);
             extension.emit(next, &mut bytes[from..]);
         }
         bytes.extend(payload);
-        self.packet(extensions.first().map_or(protocol, Extension::protocol), &bytes)
+        self.packet(extensions.first().map_or(protocol, Ipv6Extension::protocol), &bytes)
     }
 
     fn packet_with(
         &self,
         fragment: FragmentField,
         identification: u16,
-        protocol: Protocol,
+        protocol: IpProtocol,
         payload: &[u8],
     ) -> Vec<u8> {
         let payload_len = u16::try_from(payload.len()).expect("a packet's length fits");
         let (mut bytes, ether_type) = match (self.source, self.destination) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
-                let header = ipv4::Header {
+                let header = ipv4::Ipv4Header {
                     traffic_class: self.traffic_class,
                     hop_limit: self.hop_limit,
                     options: self.options,
                     fragment,
                     identification,
-                    ..ipv4::Header::new(source, destination, protocol, payload_len)
+                    ..ipv4::Ipv4Header::new(source, destination, protocol, payload_len)
                 };
                 let mut bytes = vec![0; header.len()];
                 header.emit(&mut bytes);
                 (bytes, EtherType::IPV4)
             }
             (IpAddr::V6(source), IpAddr::V6(destination)) => {
-                let header = ipv6::Header {
+                let header = ipv6::Ipv6Header {
                     traffic_class: self.traffic_class,
                     hop_limit: self.hop_limit,
-                    ..ipv6::Header::new(source, destination, protocol, payload_len)
+                    ..ipv6::Ipv6Header::new(source, destination, protocol, payload_len)
                 };
                 let mut bytes = vec![0; ipv6::HEADER_LEN];
                 header.emit(&mut bytes);
@@ -273,85 +283,85 @@ impl Path {
 
 /// A broadcast frame: who has `target`?
 pub fn arp_request(mac: MacAddr, source: Ipv4Addr, target: Ipv4Addr) -> Vec<u8> {
-    let operation = arp::Operation::Request;
+    let operation = arp::ArpOperation::Request;
     let target_mac = MacAddr::UNSPECIFIED;
-    let packet = arp::Packet { operation, source_mac: mac, source, target_mac, target };
+    let packet = arp::ArpPacket { operation, source_mac: mac, source, target_mac, target };
     arp_frame(packet, MacAddr::BROADCAST)
 }
 
 /// A frame to `target`: `source` is at `mac`.
 pub fn arp_reply(mac: MacAddr, source: Ipv4Addr, target_mac: MacAddr, target: Ipv4Addr) -> Vec<u8> {
-    let operation = arp::Operation::Reply;
-    let packet = arp::Packet { operation, source_mac: mac, source, target_mac, target };
+    let operation = arp::ArpOperation::Reply;
+    let packet = arp::ArpPacket { operation, source_mac: mac, source, target_mac, target };
     arp_frame(packet, target_mac)
 }
 
 /// A frame from the sender that `packet` names.
-pub fn arp_frame(packet: arp::Packet, destination: MacAddr) -> Vec<u8> {
+pub fn arp_frame(packet: arp::ArpPacket, destination: MacAddr) -> Vec<u8> {
     let mut bytes = [0; arp::LEN];
     packet.emit(&mut bytes);
-    Link::new(packet.source_mac, destination).frame(EtherType::ARP, &bytes)
+    LinkTemplate::new(packet.source_mac, destination).frame(EtherType::ARP, &bytes)
 }
 
 /// A frame to the target's group: who has `target`? `mac` and `source` are the sender's.
-pub fn neighbour_solicitation(mac: MacAddr, source: Ipv6Addr, target: Ipv6Addr) -> Vec<u8> {
+pub fn neighbor_solicitation(mac: MacAddr, source: Ipv6Addr, target: Ipv6Addr) -> Vec<u8> {
     let group = ndp::solicited_node(target);
-    let link = Link::new(mac, MacAddr::multicast_v6(group));
+    let link = LinkTemplate::new(mac, MacAddr::multicast_v6(group));
     let mut option = [0; 8];
-    ndp::option::Item::SourceLink(mac).emit(&mut option);
-    let options = ndp::Options::new(&option).expect("one option of eight bytes");
-    let message = ndp::Message::NeighbourSolicitation { target, options };
-    Path::new(source, group).over(link).ndp(message)
+    ndp::option::NdpOption::SourceLink(mac).emit(&mut option);
+    let options = ndp::NdpOptions::new(&option).expect("one option of eight bytes");
+    let message = ndp::NdpMessage::NeighborSolicitation { target, options };
+    PacketTemplate::new(source, group).over(link).ndp(message)
 }
 
 /// A frame to `asker` at `asker_mac`: `target` is at `mac`.
-pub fn neighbour_advertisement(
+pub fn neighbor_advertisement(
     mac: MacAddr,
     target: Ipv6Addr,
     asker_mac: MacAddr,
     asker: Ipv6Addr,
 ) -> Vec<u8> {
     let mut option = [0; 8];
-    ndp::option::Item::TargetLink(mac).emit(&mut option);
-    let options = ndp::Options::new(&option).expect("one option of eight bytes");
-    let message = ndp::Message::NeighbourAdvertisement {
+    ndp::option::NdpOption::TargetLink(mac).emit(&mut option);
+    let options = ndp::NdpOptions::new(&option).expect("one option of eight bytes");
+    let message = ndp::NdpMessage::NeighborAdvertisement {
         target,
         is_router: false,
         is_solicited: true,
         overrides: true,
         options,
     };
-    Path::new(target, asker).over(Link::new(mac, asker_mac)).ndp(message)
+    PacketTemplate::new(target, asker).over(LinkTemplate::new(mac, asker_mac)).ndp(message)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ethernet::Frame;
+    use crate::ethernet::EthernetFrame;
     use crate::flow::FiveTuple;
-    use crate::ipv6::option::Options;
+    use crate::ipv6::option::Ipv6Options;
 
     const HERE: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
     const THERE: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 
-    fn paths() -> [Path; 2] {
-        let v4 = Path::new(Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2));
-        let v6 = Path::new(
+    fn paths() -> [PacketTemplate; 2] {
+        let v4 = PacketTemplate::new(Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2));
+        let v6 = PacketTemplate::new(
             "2001:db8::1".parse::<Ipv6Addr>().unwrap(),
             "2001:db8::2".parse::<Ipv6Addr>().unwrap(),
         );
-        [v4, v6].map(|path| path.over(Link::new(HERE, THERE)))
+        [v4, v6].map(|path| path.over(LinkTemplate::new(HERE, THERE)))
     }
 
     /// The transport's header and payload, of a packet that is right up to there.
     fn transport(frame: &[u8]) -> &[u8] {
-        let frame = Frame::parse(frame).unwrap();
+        let frame = EthernetFrame::parse(frame).unwrap();
         match frame.ether_type() {
             EtherType::IPV4 => {
-                ipv4::Packet::parse(frame.payload()).unwrap().verify().unwrap().payload()
+                ipv4::Ipv4Packet::parse(frame.payload()).unwrap().verify().unwrap().payload()
             }
             EtherType::IPV6 => {
-                let mut extensions = ipv6::Packet::parse(frame.payload()).unwrap().extensions();
+                let mut extensions = ipv6::Ipv6Packet::parse(frame.payload()).unwrap().extensions();
                 assert!(extensions.by_ref().all(|extension| extension.is_ok()));
                 extensions.payload()
             }
@@ -363,16 +373,16 @@ mod tests {
     fn a_datagram_is_right_in_both_families_and_its_flow_is_told() {
         for path in paths() {
             let frame = path.udp(1_000, 7, b"hello");
-            let datagram = udp::Datagram::parse(transport(&frame)).unwrap();
-            let pseudo = path.pseudo(Protocol::UDP);
+            let datagram = udp::UdpDatagram::parse(transport(&frame)).unwrap();
+            let pseudo = path.pseudo(IpProtocol::UDP);
             assert_eq!(datagram.verify_v6(pseudo).unwrap().payload(), b"hello");
             let flow = FiveTuple::of_frame(&frame).unwrap();
             assert_eq!((flow.source_port, flow.destination_port), (1_000, 7));
-            assert_eq!((flow.source, flow.protocol), (path.source, Protocol::UDP));
+            assert_eq!((flow.source, flow.protocol), (path.source, IpProtocol::UDP));
             let back = FiveTuple::of_frame(&path.reversed().udp(7, 1_000, &[])).unwrap();
             assert_eq!(flow.reversed(), back);
             assert_ne!(flow.words(), back.words());
-            let bare = Path { link: None, ..path }.udp(1_000, 7, b"hello");
+            let bare = PacketTemplate { link: None, ..path }.udp(1_000, 7, b"hello");
             assert_eq!(FiveTuple::of_packet(&bare), Some(flow));
         }
     }
@@ -380,19 +390,19 @@ mod tests {
     #[test]
     fn segments_and_echoes_are_right_in_both_families() {
         for path in paths() {
-            let header = tcp::Header { flags: tcp::Flags::SYN, ..tcp::Header::default() };
+            let header = tcp::TcpHeader { flags: tcp::TcpFlags::SYN, ..tcp::TcpHeader::default() };
             let frame = path.tcp(header, b"data");
-            let segment = tcp::Segment::parse(transport(&frame)).unwrap();
-            assert!(segment.verify(path.pseudo(Protocol::TCP)).is_ok());
+            let segment = tcp::TcpSegment::parse(transport(&frame)).unwrap();
+            assert!(segment.verify(path.pseudo(IpProtocol::TCP)).is_ok());
             let (request, reply) = (path.echo_request(1, 2, b"odd"), path.echo_reply(1, 2, b"odd"));
             for frame in [&request, &reply] {
                 let is_right = match path.source {
                     IpAddr::V4(_) => {
-                        icmpv4::Packet::parse(transport(frame)).unwrap().verify().is_ok()
+                        icmpv4::Icmpv4Packet::parse(transport(frame)).unwrap().verify().is_ok()
                     }
-                    IpAddr::V6(_) => icmpv6::Packet::parse(transport(frame))
+                    IpAddr::V6(_) => icmpv6::Icmpv6Packet::parse(transport(frame))
                         .unwrap()
-                        .verify(path.pseudo(Protocol::ICMPV6))
+                        .verify(path.pseudo(IpProtocol::ICMPV6))
                         .is_ok(),
                 };
                 assert!(is_right, "{path:?}");
@@ -404,7 +414,7 @@ mod tests {
     fn fragments_cover_their_datagram_and_only_a_whole_one_or_for_sockets_the_first_has_ports() {
         let payload: Vec<u8> = (0..100).collect();
         for path in paths() {
-            let fragments = path.fragments(9, Protocol::UDP, &payload, 48);
+            let fragments = path.fragments(9, IpProtocol::UDP, &payload, 48);
             let mut covered = Vec::new();
             for (index, frame) in fragments.iter().enumerate() {
                 covered.extend(transport(frame));
@@ -421,8 +431,8 @@ mod tests {
     #[test]
     fn extension_headers_do_not_hide_a_flow() {
         let [_, path] = paths();
-        let options = Extension::Destination(Options::new(&[1, 4, 0, 0, 0, 0]));
-        let frame = path.extended(&[options, options], Protocol::UDP, &[0, 5, 0, 6, 0, 8, 0, 0]);
+        let options = Ipv6Extension::Destination(Ipv6Options::new(&[1, 4, 0, 0, 0, 0]));
+        let frame = path.extended(&[options, options], IpProtocol::UDP, &[0, 5, 0, 6, 0, 8, 0, 0]);
         let flow = FiveTuple::of_frame(&frame).unwrap();
         assert_eq!((flow.source_port, flow.destination_port), (5, 6));
         assert_eq!(FiveTuple::of_sockets(&frame), Some(flow));
@@ -431,16 +441,19 @@ mod tests {
     #[test]
     fn questions_for_neighbours_go_to_those_who_may_answer() {
         let frame = arp_request(HERE, Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
-        let read = Frame::parse(&frame).unwrap();
+        let read = EthernetFrame::parse(&frame).unwrap();
         assert!(read.destination().is_broadcast() && read.ether_type() == EtherType::ARP);
-        assert_eq!(arp::Packet::parse(read.payload()).unwrap().source_mac, HERE);
+        assert_eq!(arp::ArpPacket::parse(read.payload()).unwrap().source_mac, HERE);
         let target: Ipv6Addr = "2001:db8::1:2".parse().unwrap();
         let asker = HERE.link_local();
-        let question = neighbour_solicitation(HERE, asker, target);
-        assert_eq!(Frame::parse(&question).unwrap().destination().to_string(), "33:33:ff:01:00:02");
-        let answer = neighbour_advertisement(THERE, target, HERE, asker);
-        let packet = icmpv6::Packet::parse(transport(&answer)).unwrap();
-        let options = ndp::Message::parse(packet).unwrap().options();
+        let question = neighbor_solicitation(HERE, asker, target);
+        assert_eq!(
+            EthernetFrame::parse(&question).unwrap().destination().to_string(),
+            "33:33:ff:01:00:02"
+        );
+        let answer = neighbor_advertisement(THERE, target, HERE, asker);
+        let packet = icmpv6::Icmpv6Packet::parse(transport(&answer)).unwrap();
+        let options = ndp::NdpMessage::parse(packet).unwrap().options();
         assert_eq!(options.target_link(), Some(THERE));
     }
 }

@@ -5,7 +5,7 @@
 use std::fmt;
 
 use crate::mac::MacAddr;
-use crate::malformed::Malformed;
+use crate::malformed::PacketFormatError;
 
 /// Bytes of an untagged header.
 pub const HEADER_LEN: usize = 14;
@@ -50,14 +50,14 @@ impl fmt::Display for EtherType {
 
 /// One VLAN tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tag {
+pub struct EthernetTag {
     /// Which kind: [`EtherType::VLAN`] or [`EtherType::PROVIDER_VLAN`].
     pub kind: EtherType,
     /// Tag control information: 3 bits of priority, 1 of drop eligibility, 12 of VLAN.
     pub control: u16,
 }
 
-impl Tag {
+impl EthernetTag {
     /// An 802.1Q tag of this VLAN, of which the low twelve bits count, with priority 0.
     pub const fn vlan(vlan: u16) -> Self {
         Self { kind: EtherType::VLAN, control: vlan & 0xfff }
@@ -84,22 +84,22 @@ impl Tag {
 
 /// The tags of a frame. A third would be taken for its payload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Tags {
+pub enum EthernetTags {
     /// None.
     #[default]
     Untagged,
     /// One.
-    Single(Tag),
+    Single(EthernetTag),
     /// Two.
     Double {
         /// The provider's, first in the frame.
-        outer: Tag,
+        outer: EthernetTag,
         /// The customer's.
-        inner: Tag,
+        inner: EthernetTag,
     },
 }
 
-impl Tags {
+impl EthernetTags {
     /// Bytes in the header.
     #[inline]
     pub const fn len(self) -> usize {
@@ -119,7 +119,7 @@ impl Tags {
 
 /// A frame whose header has been read.
 #[derive(Clone, Copy, Debug)]
-pub struct Frame<'a> {
+pub struct EthernetFrame<'a> {
     fixed: &'a [u8; HEADER_LEN],
     /// Control of each tag, and the type of what follows it.
     tags: &'a [u8],
@@ -127,15 +127,15 @@ pub struct Frame<'a> {
     payload: &'a [u8],
 }
 
-impl<'a> Frame<'a> {
+impl<'a> EthernetFrame<'a> {
     /// Reads the header and its tags.
     ///
     /// # Errors
-    /// [`Malformed::Truncated`].
+    /// [`PacketFormatError::Truncated`].
     #[inline]
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, PacketFormatError> {
         let (fixed, payload) =
-            bytes.split_first_chunk::<HEADER_LEN>().ok_or(Malformed::Truncated)?;
+            bytes.split_first_chunk::<HEADER_LEN>().ok_or(PacketFormatError::Truncated)?;
         let ether_type = EtherType(u16::from_be_bytes([fixed[12], fixed[13]]));
         if ether_type.is_tag() {
             return Self::parse_tagged(fixed, payload);
@@ -143,16 +143,19 @@ impl<'a> Frame<'a> {
         Ok(Self { fixed, tags: &[], ether_type, payload })
     }
 
-    fn parse_tagged(fixed: &'a [u8; HEADER_LEN], behind: &'a [u8]) -> Result<Self, Malformed> {
+    fn parse_tagged(
+        fixed: &'a [u8; HEADER_LEN],
+        behind: &'a [u8],
+    ) -> Result<Self, PacketFormatError> {
         let next = |at: usize| {
             let octets: &[u8; 2] = behind.get(at..)?.first_chunk()?;
             Some(EtherType(u16::from_be_bytes(*octets)))
         };
         let mut len = TAG_LEN;
-        let mut ether_type = next(2).ok_or(Malformed::Truncated)?;
+        let mut ether_type = next(2).ok_or(PacketFormatError::Truncated)?;
         if ether_type.is_tag() {
             len += TAG_LEN;
-            ether_type = next(TAG_LEN + 2).ok_or(Malformed::Truncated)?;
+            ether_type = next(TAG_LEN + 2).ok_or(PacketFormatError::Truncated)?;
         }
         let (tags, payload) = behind.split_at(len);
         Ok(Self { fixed, tags, ether_type, payload })
@@ -174,18 +177,18 @@ impl<'a> Frame<'a> {
 
     /// Its VLAN tags.
     #[inline]
-    pub fn tags(&self) -> Tags {
-        let tag = |[a, b]: [u8; 2], [c, d]: [u8; 2]| Tag {
+    pub fn tags(&self) -> EthernetTags {
+        let tag = |[a, b]: [u8; 2], [c, d]: [u8; 2]| EthernetTag {
             kind: EtherType(u16::from_be_bytes([a, b])),
             control: u16::from_be_bytes([c, d]),
         };
         let first = [self.fixed[12], self.fixed[13]];
         match *self.tags {
-            [a, b, _, _] => Tags::Single(tag(first, [a, b])),
+            [a, b, _, _] => EthernetTags::Single(tag(first, [a, b])),
             [a, b, c, d, e, f, ..] => {
-                Tags::Double { outer: tag(first, [a, b]), inner: tag([c, d], [e, f]) }
+                EthernetTags::Double { outer: tag(first, [a, b]), inner: tag([c, d], [e, f]) }
             }
-            _ => Tags::Untagged,
+            _ => EthernetTags::Untagged,
         }
     }
 
@@ -209,8 +212,8 @@ impl<'a> Frame<'a> {
 
     /// The header by itself.
     #[inline]
-    pub fn header(&self) -> Header {
-        Header {
+    pub fn header(&self) -> EthernetHeader {
+        EthernetHeader {
             destination: self.destination(),
             source: self.source(),
             tags: self.tags(),
@@ -221,18 +224,18 @@ impl<'a> Frame<'a> {
 
 /// The header of a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Header {
+pub struct EthernetHeader {
     /// Who it is for.
     pub destination: MacAddr,
     /// Who sends it.
     pub source: MacAddr,
     /// VLAN tags.
-    pub tags: Tags,
+    pub tags: EthernetTags,
     /// What follows.
     pub ether_type: EtherType,
 }
 
-impl Header {
+impl EthernetHeader {
     /// Bytes of it.
     #[inline]
     pub const fn len(&self) -> usize {
@@ -245,7 +248,7 @@ impl Header {
         false
     }
 
-    /// Writes it to the first [`Header::len`] bytes of `out`.
+    /// Writes it to the first [`EthernetHeader::len`] bytes of `out`.
     ///
     /// Panics when `out` is shorter.
     #[inline]
@@ -254,14 +257,14 @@ impl Header {
         fixed[..6].copy_from_slice(&self.destination.0);
         fixed[6..12].copy_from_slice(&self.source.0);
         let first = match self.tags {
-            Tags::Untagged => self.ether_type,
-            Tags::Single(tag) | Tags::Double { outer: tag, .. } => tag.kind,
+            EthernetTags::Untagged => self.ether_type,
+            EthernetTags::Single(tag) | EthernetTags::Double { outer: tag, .. } => tag.kind,
         };
         fixed[12..].copy_from_slice(&first.0.to_be_bytes());
         match self.tags {
-            Tags::Untagged => {}
-            Tags::Single(tag) => put_tag(&mut out[HEADER_LEN..], tag, self.ether_type),
-            Tags::Double { outer, inner } => {
+            EthernetTags::Untagged => {}
+            EthernetTags::Single(tag) => put_tag(&mut out[HEADER_LEN..], tag, self.ether_type),
+            EthernetTags::Double { outer, inner } => {
                 put_tag(&mut out[HEADER_LEN..], outer, inner.kind);
                 put_tag(&mut out[HEADER_LEN + TAG_LEN..], inner, self.ether_type);
             }
@@ -270,7 +273,7 @@ impl Header {
 }
 
 /// The control of a tag, and the type of what follows it.
-fn put_tag(out: &mut [u8], tag: Tag, next: EtherType) {
+fn put_tag(out: &mut [u8], tag: EthernetTag, next: EtherType) {
     out[..2].copy_from_slice(&tag.control.to_be_bytes());
     out[2..4].copy_from_slice(&next.0.to_be_bytes());
 }
@@ -285,21 +288,21 @@ pub(crate) mod tests {
         any::<[u8; 6]>().prop_map(MacAddr)
     }
 
-    fn tag() -> impl Strategy<Value = Tag> {
+    fn tag() -> impl Strategy<Value = EthernetTag> {
         let kind = prop_oneof![Just(EtherType::VLAN), Just(EtherType::PROVIDER_VLAN)];
-        (kind, any::<u16>()).prop_map(|(kind, control)| Tag { kind, control })
+        (kind, any::<u16>()).prop_map(|(kind, control)| EthernetTag { kind, control })
     }
 
-    fn header() -> impl Strategy<Value = Header> {
+    fn header() -> impl Strategy<Value = EthernetHeader> {
         let tags = prop_oneof![
-            Just(Tags::Untagged),
-            tag().prop_map(Tags::Single),
-            (tag(), tag()).prop_map(|(outer, inner)| Tags::Double { outer, inner }),
+            Just(EthernetTags::Untagged),
+            tag().prop_map(EthernetTags::Single),
+            (tag(), tag()).prop_map(|(outer, inner)| EthernetTags::Double { outer, inner }),
         ];
         let ether_type =
             any::<u16>().prop_map(EtherType).prop_filter("no third tag", |t| !t.is_tag());
         (mac(), mac(), tags, ether_type).prop_map(|(destination, source, tags, ether_type)| {
-            Header { destination, source, tags, ether_type }
+            EthernetHeader { destination, source, tags, ether_type }
         })
     }
 
@@ -309,10 +312,12 @@ pub(crate) mod tests {
             0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02, 0, 0, 0, 0, 0x01, // addresses
             0x88, 0xa8, 0x00, 0x64, 0x81, 0x00, 0x70, 0x05, 0x08, 0x00, 0x45,
         ];
-        let frame = Frame::parse(&bytes).unwrap();
+        let frame = EthernetFrame::parse(&bytes).unwrap();
         assert!(frame.destination().is_broadcast());
         assert_eq!(frame.source().to_string(), "02:00:00:00:00:01");
-        let Tags::Double { outer, inner } = frame.tags() else { panic!("{:?}", frame.tags()) };
+        let EthernetTags::Double { outer, inner } = frame.tags() else {
+            panic!("{:?}", frame.tags())
+        };
         assert_eq!((outer.number(), outer.priority()), (100, 0));
         assert_eq!((inner.number(), inner.priority(), inner.is_drop_eligible()), (5, 3, true));
         assert_eq!((frame.ether_type(), frame.payload()), (EtherType::IPV4, &[0x45][..]));
@@ -321,9 +326,13 @@ pub(crate) mod tests {
     #[test]
     fn a_header_cut_anywhere_is_truncated() {
         let bytes = [[2; 12].as_slice(), &[0x81, 0, 0, 1, 0x81, 0, 0, 2, 8, 0]].concat();
-        assert_eq!(Frame::parse(&bytes).unwrap().header_len(), bytes.len());
+        assert_eq!(EthernetFrame::parse(&bytes).unwrap().header_len(), bytes.len());
         for len in 0..bytes.len() {
-            assert_eq!(Frame::parse(&bytes[..len]).err(), Some(Malformed::Truncated), "{len}");
+            assert_eq!(
+                EthernetFrame::parse(&bytes[..len]).err(),
+                Some(PacketFormatError::Truncated),
+                "{len}"
+            );
         }
     }
 
@@ -333,7 +342,7 @@ pub(crate) mod tests {
             let mut bytes = vec![0xee; header.len()];
             header.emit(&mut bytes);
             bytes.extend(payload);
-            let frame = Frame::parse(&bytes).unwrap();
+            let frame = EthernetFrame::parse(&bytes).unwrap();
             prop_assert_eq!(frame.header(), header);
             prop_assert_eq!(frame.payload(), &payload);
         }
@@ -346,7 +355,7 @@ pub(crate) mod tests {
                 let at = [12, 16][usize::try_from(tag).unwrap()];
                 bytes[at..at + 2].copy_from_slice(&EtherType::VLAN.0.to_be_bytes());
             }
-            let frame = Frame::parse(&bytes).unwrap();
+            let frame = EthernetFrame::parse(&bytes).unwrap();
             let mut again = vec![0; frame.header_len()];
             frame.header().emit(&mut again);
             prop_assert_eq!(&again, &bytes[..frame.header_len()]);

@@ -4,9 +4,9 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use crate::ethernet::{EtherType, Frame};
-use crate::ipv6::extension::Extension;
-use crate::protocol::Protocol;
+use crate::ethernet::{EtherType, EthernetFrame};
+use crate::ipv6::extension::Ipv6Extension;
+use crate::protocol::IpProtocol;
 use crate::{ipv4, ipv6};
 
 /// Who sends to whom, over which transport. Ports are 0 where there are none, and in fragments:
@@ -18,7 +18,7 @@ pub struct FiveTuple {
     /// Who receives.
     pub destination: IpAddr,
     /// What the IP packet carries behind every extension header.
-    pub protocol: Protocol,
+    pub protocol: IpProtocol,
     /// The sender's port.
     pub source_port: u16,
     /// The receiver's port.
@@ -29,22 +29,22 @@ impl FiveTuple {
     /// The flow of an Ethernet frame; `None` for other than IP, and for what is malformed.
     #[inline]
     pub fn of_frame(bytes: &[u8]) -> Option<Self> {
-        Self::of_ethernet(bytes, Ports::Whole)
+        Self::of_ethernet(bytes, PortScope::Whole)
     }
 
     /// The same with the ports of a datagram's first fragment too: between which sockets the whole
     /// of it is.
     #[inline]
     pub fn of_sockets(bytes: &[u8]) -> Option<Self> {
-        Self::of_ethernet(bytes, Ports::First)
+        Self::of_ethernet(bytes, PortScope::First)
     }
 
     #[inline]
-    fn of_ethernet(bytes: &[u8], ports: Ports) -> Option<Self> {
-        let frame = Frame::parse(bytes).ok()?;
+    fn of_ethernet(bytes: &[u8], ports: PortScope) -> Option<Self> {
+        let frame = EthernetFrame::parse(bytes).ok()?;
         match frame.ether_type() {
-            EtherType::IPV4 => Self::v4(&ipv4::Packet::parse(frame.payload()).ok()?, ports),
-            EtherType::IPV6 => Self::v6(&ipv6::Packet::parse(frame.payload()).ok()?, ports),
+            EtherType::IPV4 => Self::v4(&ipv4::Ipv4Packet::parse(frame.payload()).ok()?, ports),
+            EtherType::IPV6 => Self::v6(&ipv6::Ipv6Packet::parse(frame.payload()).ok()?, ports),
             _ => None,
         }
     }
@@ -53,20 +53,20 @@ impl FiveTuple {
     #[inline]
     pub fn of_packet(bytes: &[u8]) -> Option<Self> {
         match bytes.first()? >> 4 {
-            4 => Self::of_v4(&ipv4::Packet::parse(bytes).ok()?),
-            6 => Self::of_v6(&ipv6::Packet::parse(bytes).ok()?),
+            4 => Self::of_v4(&ipv4::Ipv4Packet::parse(bytes).ok()?),
+            6 => Self::of_v6(&ipv6::Ipv6Packet::parse(bytes).ok()?),
             _ => None,
         }
     }
 
     /// The flow of an IPv4 packet; `None` when its transport's ports are cut off.
     #[inline]
-    pub fn of_v4(packet: &ipv4::Packet<'_>) -> Option<Self> {
-        Self::v4(packet, Ports::Whole)
+    pub fn of_v4(packet: &ipv4::Ipv4Packet<'_>) -> Option<Self> {
+        Self::v4(packet, PortScope::Whole)
     }
 
     #[inline]
-    fn v4(packet: &ipv4::Packet<'_>, of: Ports) -> Option<Self> {
+    fn v4(packet: &ipv4::Ipv4Packet<'_>, of: PortScope) -> Option<Self> {
         let field = packet.fragment_field();
         let has_ports = of.are_in(field.offset(), field.more());
         let payload = has_ports.then(|| packet.payload());
@@ -79,16 +79,16 @@ impl FiveTuple {
     /// The flow of an IPv6 packet; `None` when its extension headers are malformed or its
     /// transport's ports cut off.
     #[inline]
-    pub fn of_v6(packet: &ipv6::Packet<'_>) -> Option<Self> {
-        Self::v6(packet, Ports::Whole)
+    pub fn of_v6(packet: &ipv6::Ipv6Packet<'_>) -> Option<Self> {
+        Self::v6(packet, PortScope::Whole)
     }
 
     #[inline]
-    fn v6(packet: &ipv6::Packet<'_>, of: Ports) -> Option<Self> {
+    fn v6(packet: &ipv6::Ipv6Packet<'_>, of: PortScope) -> Option<Self> {
         let mut extensions = packet.extensions();
         let mut has_ports = true;
         for extension in extensions.by_ref() {
-            if let Extension::Fragment(fragment) = extension.ok()? {
+            if let Ipv6Extension::Fragment(fragment) = extension.ok()? {
                 has_ports = of.are_in(fragment.offset, fragment.more);
             }
         }
@@ -124,14 +124,14 @@ impl FiveTuple {
 
 /// Which packets' ports count.
 #[derive(Clone, Copy, Debug)]
-enum Ports {
+enum PortScope {
     /// Those of whole datagrams.
     Whole,
     /// Those of first fragments too.
     First,
 }
 
-impl Ports {
+impl PortScope {
     /// Whether a packet has them: what is at the front of a datagram, and, for some, all of it.
     #[inline]
     const fn are_in(self, offset: u16, more: bool) -> bool {
@@ -151,9 +151,9 @@ fn halves(address: IpAddr) -> [u64; 2] {
 
 /// The ports at the front of a transport's header; `payload` is `None` where they do not count.
 #[inline]
-fn ports(protocol: Protocol, payload: Option<&[u8]>) -> Option<(u16, u16)> {
+fn ports(protocol: IpProtocol, payload: Option<&[u8]>) -> Option<(u16, u16)> {
     match (protocol, payload) {
-        (Protocol::UDP | Protocol::TCP, Some(payload)) => {
+        (IpProtocol::UDP | IpProtocol::TCP, Some(payload)) => {
             let &[a, b, c, d] = payload.first_chunk()?;
             Some((u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])))
         }

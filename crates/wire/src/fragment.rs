@@ -2,8 +2,8 @@
 //!
 //! RFC 791 §3.2, RFC 8200 §4.5. Left out: putting datagrams together, and taking them apart.
 
-use crate::malformed::Malformed;
-use crate::protocol::Protocol;
+use crate::malformed::PacketFormatError;
+use crate::protocol::IpProtocol;
 
 /// Bytes of an IPv6 fragment header.
 pub const HEADER_LEN: usize = 8;
@@ -33,13 +33,13 @@ impl Fragment {
     /// Where its `len` bytes of data end in the datagram's payload.
     ///
     /// # Errors
-    /// [`Malformed::Fragment`] when they are none, are not a multiple of 8 though more follow, or
+    /// [`PacketFormatError::Fragment`] when they are none, are not a multiple of 8 though more follow, or
     /// end beyond what a length field can say.
     #[inline]
-    pub fn end(&self, len: usize) -> Result<usize, Malformed> {
+    pub fn end(&self, len: usize) -> Result<usize, PacketFormatError> {
         let end = usize::from(self.offset) + len;
         if len == 0 || end > DATAGRAM_MAX || (self.more && !len.is_multiple_of(8)) {
-            return Err(Malformed::Fragment);
+            return Err(PacketFormatError::Fragment);
         }
         Ok(end)
     }
@@ -47,7 +47,7 @@ impl Fragment {
     /// Writes an IPv6 fragment header, before data of `next`, to the first [`HEADER_LEN`] bytes of
     /// `out`. Panics when `out` is shorter.
     #[inline]
-    pub fn emit_v6(&self, next: Protocol, out: &mut [u8]) {
+    pub fn emit_v6(&self, next: IpProtocol, out: &mut [u8]) {
         let out: &mut [u8; HEADER_LEN] = out.first_chunk_mut().expect("room for the header");
         let [a, b] = (self.offset & !7 | u16::from(self.more)).to_be_bytes();
         let [c, d, e, f] = self.identification.to_be_bytes();
@@ -77,10 +77,10 @@ mod tests {
         let at = |offset, more| Fragment { identification: 1, offset, more };
         assert_eq!(at(0, true).end(8), Ok(8));
         assert_eq!(at(8, false).end(3), Ok(11));
-        assert_eq!(at(0, true).end(9), Err(Malformed::Fragment));
-        assert_eq!(at(16, false).end(0), Err(Malformed::Fragment));
+        assert_eq!(at(0, true).end(9), Err(PacketFormatError::Fragment));
+        assert_eq!(at(16, false).end(0), Err(PacketFormatError::Fragment));
         assert_eq!(at(65_528, false).end(7), Ok(65_535));
-        assert_eq!(at(65_528, false).end(8), Err(Malformed::Fragment));
+        assert_eq!(at(65_528, false).end(8), Err(PacketFormatError::Fragment));
     }
 
     proptest! {
@@ -90,8 +90,8 @@ mod tests {
         ) {
             let fragment = Fragment { identification, offset: offset * 8, more };
             let mut bytes = [0xee; HEADER_LEN];
-            fragment.emit_v6(Protocol::UDP, &mut bytes);
-            prop_assert_eq!(bytes[0], Protocol::UDP.0);
+            fragment.emit_v6(IpProtocol::UDP, &mut bytes);
+            prop_assert_eq!(bytes[0], IpProtocol::UDP.0);
             prop_assert_eq!(Fragment::parse_v6(bytes), fragment);
         }
 
@@ -100,7 +100,7 @@ mod tests {
             bytes[1] = 0;
             bytes[3] &= !0b110;
             let mut again = [0; HEADER_LEN];
-            Fragment::parse_v6(bytes).emit_v6(Protocol(bytes[0]), &mut again);
+            Fragment::parse_v6(bytes).emit_v6(IpProtocol(bytes[0]), &mut again);
             prop_assert_eq!(again, bytes);
         }
     }

@@ -5,10 +5,10 @@
 
 use std::marker::PhantomData;
 
-use plumb_copy::Sum;
+use plumb_copy::OnesComplementSum;
 
 use crate::checksum::updated;
-use crate::malformed::Malformed;
+use crate::malformed::PacketFormatError;
 
 /// Bytes before the body.
 pub const HEADER_LEN: usize = 8;
@@ -23,22 +23,22 @@ pub mod time_exceeded {
 
 /// A message as it came, over IP of version `V`.
 #[derive(Clone, Copy, Debug)]
-pub struct Packet<'a, V> {
+pub struct IcmpPacket<'a, V> {
     fixed: &'a [u8; HEADER_LEN],
     body: &'a [u8],
     version: PhantomData<V>,
 }
 
-impl<'a, V> Packet<'a, V> {
+impl<'a, V> IcmpPacket<'a, V> {
     /// Reads a message.
     ///
     /// The checksum is not looked at: that is what `verify` is for.
     ///
     /// # Errors
-    /// [`Malformed::Truncated`]: also for less than eight octets, which no known message has.
+    /// [`PacketFormatError::Truncated`]: also for less than eight octets, which no known message has.
     #[inline]
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let (fixed, body) = bytes.split_first_chunk().ok_or(Malformed::Truncated)?;
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, PacketFormatError> {
+        let (fixed, body) = bytes.split_first_chunk().ok_or(PacketFormatError::Truncated)?;
         Ok(Self { fixed, body, version: PhantomData })
     }
 
@@ -76,11 +76,14 @@ impl<'a, V> Packet<'a, V> {
 
     /// The message, if its checksum, which `of` makes of its length and sum, is right.
     #[inline]
-    pub(crate) fn checked(self, of: impl FnOnce(usize, Sum) -> u16) -> Result<Self, Malformed> {
-        let sum = Sum::of(self.fixed) + Sum::of(self.body);
+    pub(crate) fn checked(
+        self,
+        of: impl FnOnce(usize, OnesComplementSum) -> u16,
+    ) -> Result<Self, PacketFormatError> {
+        let sum = OnesComplementSum::of(self.fixed) + OnesComplementSum::of(self.body);
         match of(HEADER_LEN + self.body.len(), sum) {
             0 => Ok(self),
-            _ => Err(Malformed::Checksum),
+            _ => Err(PacketFormatError::Checksum),
         }
     }
 }
@@ -88,10 +91,14 @@ impl<'a, V> Packet<'a, V> {
 /// Writes the eight `octets`, with the checksum that `of` makes of their sum, to the front of `out`.
 /// Panics when `out` is shorter.
 #[inline]
-pub(crate) fn emit(octets: [u8; HEADER_LEN], of: impl FnOnce(Sum) -> u16, out: &mut [u8]) {
+pub(crate) fn emit(
+    octets: [u8; HEADER_LEN],
+    of: impl FnOnce(OnesComplementSum) -> u16,
+    out: &mut [u8],
+) {
     let out: &mut [u8; HEADER_LEN] = out.first_chunk_mut().expect("room for the message");
     *out = octets;
-    let checksum = of(Sum::of(out));
+    let checksum = of(OnesComplementSum::of(out));
     out[2..4].copy_from_slice(&checksum.to_be_bytes());
 }
 

@@ -7,12 +7,12 @@ use std::net::Ipv4Addr;
 
 use crate::checksum::nonzero;
 use crate::icmp;
-use crate::malformed::Malformed;
-use plumb_copy::Sum;
+use crate::malformed::PacketFormatError;
+use plumb_copy::OnesComplementSum;
 
 pub use crate::icmp::{HEADER_LEN, time_exceeded};
 
-/// Codes of [`Message::Unreachable`] (RFC 792, RFC 1122 §3.2.2.1, RFC 1812 §5.2.7.1).
+/// Codes of [`Icmpv4Message::Unreachable`] (RFC 792, RFC 1122 §3.2.2.1, RFC 1812 §5.2.7.1).
 pub mod unreachable {
     /// The network cannot be reached.
     pub const NETWORK: u8 = 0;
@@ -32,7 +32,7 @@ pub mod unreachable {
 
 /// What a message says; its body follows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Message {
+pub enum Icmpv4Message {
     /// 0: the answer to a request, its body the request's.
     EchoReply {
         /// Whose request.
@@ -84,7 +84,7 @@ pub enum Message {
     },
 }
 
-impl Message {
+impl Icmpv4Message {
     /// Whether it reports an error, to which no error must be sent (RFC 1122 §3.2.2).
     pub fn is_error(&self) -> bool {
         matches!(self.kind(), 3 | 4 | 5 | 11 | 12)
@@ -98,7 +98,7 @@ impl Message {
     /// Writes it, with the checksum over it and a body of this sum, to the first [`HEADER_LEN`]
     /// bytes of `out`. Panics when `out` is shorter.
     #[inline]
-    pub fn emit(&self, body: Sum, out: &mut [u8]) {
+    pub fn emit(&self, body: OnesComplementSum, out: &mut [u8]) {
         icmp::emit(self.octets(), |sum| (sum + body).finish(), out);
     }
 
@@ -128,35 +128,35 @@ impl Message {
 }
 
 /// A message as it came.
-pub type Packet<'a> = icmp::Packet<'a, V4>;
+pub type Icmpv4Packet<'a> = icmp::IcmpPacket<'a, Icmpv4Version>;
 
 /// Marks what came over IPv4.
 #[derive(Clone, Copy, Debug)]
-pub enum V4 {}
+pub enum Icmpv4Version {}
 
-impl Packet<'_> {
+impl Icmpv4Packet<'_> {
     /// The message, if its checksum is right.
     ///
     /// # Errors
-    /// [`Malformed::Checksum`].
+    /// [`PacketFormatError::Checksum`].
     #[inline]
-    pub fn verify(self) -> Result<Self, Malformed> {
+    pub fn verify(self) -> Result<Self, PacketFormatError> {
         self.checked(|_, sum| sum.finish())
     }
 
-    /// What it says. An echo with a code other than 0 is [`Message::Other`].
+    /// What it says. An echo with a code other than 0 is [`Icmpv4Message::Other`].
     #[inline]
-    pub fn message(&self) -> Message {
+    pub fn message(&self) -> Icmpv4Message {
         let (first, second) = self.halves();
         let rest @ [pointer, ..] = self.rest();
         match (self.kind(), self.code()) {
-            (0, 0) => Message::EchoReply { identifier: first, sequence: second },
-            (8, 0) => Message::EchoRequest { identifier: first, sequence: second },
-            (3, code) => Message::Unreachable { code, next_hop_mtu: second },
-            (5, code) => Message::Redirect { code, gateway: Ipv4Addr::from(rest) },
-            (11, code) => Message::TimeExceeded { code },
-            (12, code) => Message::ParameterProblem { code, pointer },
-            (kind, code) => Message::Other { kind, code, rest },
+            (0, 0) => Icmpv4Message::EchoReply { identifier: first, sequence: second },
+            (8, 0) => Icmpv4Message::EchoRequest { identifier: first, sequence: second },
+            (3, code) => Icmpv4Message::Unreachable { code, next_hop_mtu: second },
+            (5, code) => Icmpv4Message::Redirect { code, gateway: Ipv4Addr::from(rest) },
+            (11, code) => Icmpv4Message::TimeExceeded { code },
+            (12, code) => Icmpv4Message::ParameterProblem { code, pointer },
+            (kind, code) => Icmpv4Message::Other { kind, code, rest },
         }
     }
 }
@@ -180,30 +180,37 @@ mod tests {
     #[test]
     fn the_reply_to_a_request_of_zeros_has_a_right_checksum() {
         let mut message = [0; 16];
-        Message::EchoRequest { identifier: 0, sequence: 0 }.emit(Sum::ZERO, &mut message);
+        Icmpv4Message::EchoRequest { identifier: 0, sequence: 0 }
+            .emit(OnesComplementSum::ZERO, &mut message);
         answer_echo(&mut message);
-        assert_eq!(Sum::of(&message).finish(), 0, "{message:02x?}");
+        assert_eq!(OnesComplementSum::of(&message).finish(), 0, "{message:02x?}");
     }
 
-    fn message() -> impl Strategy<Value = Message> {
+    fn message() -> impl Strategy<Value = Icmpv4Message> {
         let pair = || (any::<u16>(), any::<u16>());
         let code = any::<u8>;
         let known = |kind: u8, code: u8| {
             matches!(kind, 3 | 5 | 11 | 12) || (matches!(kind, 0 | 8) && code == 0)
         };
         prop_oneof![
-            pair().prop_map(|(identifier, sequence)| Message::EchoReply { identifier, sequence }),
-            pair().prop_map(|(identifier, sequence)| Message::EchoRequest { identifier, sequence }),
+            pair().prop_map(|(identifier, sequence)| Icmpv4Message::EchoReply {
+                identifier,
+                sequence
+            }),
+            pair().prop_map(|(identifier, sequence)| Icmpv4Message::EchoRequest {
+                identifier,
+                sequence
+            }),
             (code(), any::<u16>())
-                .prop_map(|(code, next_hop_mtu)| Message::Unreachable { code, next_hop_mtu }),
+                .prop_map(|(code, next_hop_mtu)| Icmpv4Message::Unreachable { code, next_hop_mtu }),
             (code(), any::<Ipv4Addr>())
-                .prop_map(|(code, gateway)| Message::Redirect { code, gateway }),
-            code().prop_map(|code| Message::TimeExceeded { code }),
+                .prop_map(|(code, gateway)| Icmpv4Message::Redirect { code, gateway }),
+            code().prop_map(|code| Icmpv4Message::TimeExceeded { code }),
             (code(), any::<u8>())
-                .prop_map(|(code, pointer)| Message::ParameterProblem { code, pointer }),
+                .prop_map(|(code, pointer)| Icmpv4Message::ParameterProblem { code, pointer }),
             (code(), code(), any::<[u8; 4]>())
                 .prop_filter("another", move |(kind, code, _)| !known(*kind, *code))
-                .prop_map(|(kind, code, rest)| Message::Other { kind, code, rest }),
+                .prop_map(|(kind, code, rest)| Icmpv4Message::Other { kind, code, rest }),
         ]
     }
 
@@ -212,20 +219,20 @@ mod tests {
         // Identifier 1, sequence 1, "abcdefghijklmnopqrstuvwabcdefghi": Windows's, checksum 4d5a.
         let mut bytes = vec![0x08, 0x00, 0x4d, 0x5a, 0x00, 0x01, 0x00, 0x01];
         bytes.extend(b"abcdefghijklmnopqrstuvwabcdefghi");
-        let packet = Packet::parse(&bytes).unwrap().verify().unwrap();
+        let packet = Icmpv4Packet::parse(&bytes).unwrap().verify().unwrap();
         let (identifier, sequence) = (1, 1);
-        assert_eq!(packet.message(), Message::EchoRequest { identifier, sequence });
+        assert_eq!(packet.message(), Icmpv4Message::EchoRequest { identifier, sequence });
         answer_echo(&mut bytes);
         assert_eq!(bytes[..4], [0x00, 0x00, 0x55, 0x5a]);
-        let packet = Packet::parse(&bytes).unwrap().verify().unwrap();
-        assert_eq!(packet.message(), Message::EchoReply { identifier, sequence });
+        let packet = Icmpv4Packet::parse(&bytes).unwrap().verify().unwrap();
+        assert_eq!(packet.message(), Icmpv4Message::EchoReply { identifier, sequence });
     }
 
     #[test]
     fn no_error_answers_an_error() {
-        assert!(Message::TimeExceeded { code: 0 }.is_error());
-        assert!(Message::Other { kind: 4, code: 0, rest: [0; 4] }.is_error());
-        assert!(!Message::EchoRequest { identifier: 0, sequence: 0 }.is_error());
+        assert!(Icmpv4Message::TimeExceeded { code: 0 }.is_error());
+        assert!(Icmpv4Message::Other { kind: 4, code: 0, rest: [0; 4] }.is_error());
+        assert!(!Icmpv4Message::EchoRequest { identifier: 0, sequence: 0 }.is_error());
     }
 
     proptest! {
@@ -234,9 +241,9 @@ mod tests {
             message in message(), body in proptest::collection::vec(any::<u8>(), 0..100),
         ) {
             let mut bytes = vec![0xee; HEADER_LEN];
-            message.emit(Sum::of(&body), &mut bytes);
+            message.emit(OnesComplementSum::of(&body), &mut bytes);
             bytes.extend(&body);
-            let packet = Packet::parse(&bytes).unwrap().verify().unwrap();
+            let packet = Icmpv4Packet::parse(&bytes).unwrap().verify().unwrap();
             prop_assert_eq!(packet.message(), message);
             prop_assert_eq!(packet.body(), &body);
         }
@@ -250,11 +257,11 @@ mod tests {
                 _ => {}
             }
             bytes[2..4].fill(0);
-            let checksum = Sum::of(&bytes).finish();
+            let checksum = OnesComplementSum::of(&bytes).finish();
             bytes[2..4].copy_from_slice(&checksum.to_be_bytes());
-            let packet = Packet::parse(&bytes).unwrap().verify().unwrap();
+            let packet = Icmpv4Packet::parse(&bytes).unwrap().verify().unwrap();
             let mut again = [0; HEADER_LEN];
-            packet.message().emit(Sum::of(packet.body()), &mut again);
+            packet.message().emit(OnesComplementSum::of(packet.body()), &mut again);
             prop_assert_eq!(&again[..], &bytes[..8]);
         }
     }

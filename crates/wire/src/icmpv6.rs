@@ -1,16 +1,16 @@
 //! ICMP for IPv6 (RFC 4443): a message's eight octets, and what follows them.
 //!
 //! Left out: when to send one, and when to believe one; neighbour discovery (`ndp`) and multicast
-//! listeners, which are [`Message::Other`] here.
+//! listeners, which are [`Icmpv6Message::Other`] here.
 
-use crate::checksum::Pseudo;
+use crate::checksum::PseudoHeader;
 use crate::icmp;
-use crate::malformed::Malformed;
-use plumb_copy::Sum;
+use crate::malformed::PacketFormatError;
+use plumb_copy::OnesComplementSum;
 
 pub use crate::icmp::{HEADER_LEN, time_exceeded};
 
-/// Codes of [`Message::Unreachable`] (RFC 4443 §3.1).
+/// Codes of [`Icmpv6Message::Unreachable`] (RFC 4443 §3.1).
 pub mod unreachable {
     /// There is no route.
     pub const NO_ROUTE: u8 = 0;
@@ -28,7 +28,7 @@ pub mod unreachable {
     pub const REJECT_ROUTE: u8 = 6;
 }
 
-/// Codes of [`Message::ParameterProblem`] (RFC 4443 §3.4, RFC 7112).
+/// Codes of [`Icmpv6Message::ParameterProblem`] (RFC 4443 §3.4, RFC 7112).
 pub mod parameter_problem {
     /// A field holds what it cannot.
     pub const FIELD: u8 = 0;
@@ -42,7 +42,7 @@ pub mod parameter_problem {
 
 /// What a message says; its body follows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Message {
+pub enum Icmpv6Message {
     /// 1: a packet could not be delivered; the body quotes its beginning.
     Unreachable {
         /// Why, of [`mod@unreachable`].
@@ -90,7 +90,7 @@ pub enum Message {
     },
 }
 
-impl Message {
+impl Icmpv6Message {
     /// Whether it reports an error, to which no error must be sent (RFC 4443 §2.1, §2.4 (e)).
     pub fn is_error(&self) -> bool {
         self.kind() < 128
@@ -106,7 +106,13 @@ impl Message {
     ///
     /// Panics when `out` is shorter.
     #[inline]
-    pub fn emit(&self, pseudo: Pseudo, body_len: usize, body: Sum, out: &mut [u8]) {
+    pub fn emit(
+        &self,
+        pseudo: PseudoHeader,
+        body_len: usize,
+        body: OnesComplementSum,
+        out: &mut [u8],
+    ) {
         let len = HEADER_LEN + body_len;
         icmp::emit(self.octets(), |sum| pseudo.checksum(len, sum + body), out);
     }
@@ -132,37 +138,37 @@ impl Message {
 }
 
 /// A message as it came.
-pub type Packet<'a> = icmp::Packet<'a, V6>;
+pub type Icmpv6Packet<'a> = icmp::IcmpPacket<'a, Icmpv6Version>;
 
 /// Marks what came over IPv6.
 #[derive(Clone, Copy, Debug)]
-pub enum V6 {}
+pub enum Icmpv6Version {}
 
-impl Packet<'_> {
+impl Icmpv6Packet<'_> {
     /// The message, if its checksum is right.
     ///
     /// # Errors
-    /// [`Malformed::Checksum`].
+    /// [`PacketFormatError::Checksum`].
     #[inline]
-    pub fn verify(self, pseudo: Pseudo) -> Result<Self, Malformed> {
+    pub fn verify(self, pseudo: PseudoHeader) -> Result<Self, PacketFormatError> {
         self.checked(|len, sum| pseudo.checksum(len, sum))
     }
 
-    /// What it says. An echo with a code other than 0 is [`Message::Other`].
+    /// What it says. An echo with a code other than 0 is [`Icmpv6Message::Other`].
     #[inline]
-    pub fn message(&self) -> Message {
+    pub fn message(&self) -> Icmpv6Message {
         let (identifier, sequence) = self.halves();
         let rest = self.rest();
         let value = u32::from_be_bytes(rest);
         match (self.kind(), self.code()) {
-            (1, code) => Message::Unreachable { code },
+            (1, code) => Icmpv6Message::Unreachable { code },
             // RFC 4443 §3.2: the code is "ignored by the receiver".
-            (2, _) => Message::PacketTooBig { mtu: value },
-            (3, code) => Message::TimeExceeded { code },
-            (4, code) => Message::ParameterProblem { code, pointer: value },
-            (128, 0) => Message::EchoRequest { identifier, sequence },
-            (129, 0) => Message::EchoReply { identifier, sequence },
-            (kind, code) => Message::Other { kind, code, rest },
+            (2, _) => Icmpv6Message::PacketTooBig { mtu: value },
+            (3, code) => Icmpv6Message::TimeExceeded { code },
+            (4, code) => Icmpv6Message::ParameterProblem { code, pointer: value },
+            (128, 0) => Icmpv6Message::EchoRequest { identifier, sequence },
+            (129, 0) => Icmpv6Message::EchoReply { identifier, sequence },
+            (kind, code) => Icmpv6Message::Other { kind, code, rest },
         }
     }
 }
@@ -183,41 +189,47 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::protocol::Protocol;
+    use crate::protocol::IpProtocol;
 
-    fn pseudo() -> Pseudo {
+    fn pseudo() -> PseudoHeader {
         let source: Ipv6Addr = "2001:db8::1".parse().unwrap();
-        Pseudo::v6(source, "2001:db8::2".parse().unwrap(), Protocol::ICMPV6)
+        PseudoHeader::v6(source, "2001:db8::2".parse().unwrap(), IpProtocol::ICMPV6)
     }
 
-    fn message() -> impl Strategy<Value = Message> {
+    fn message() -> impl Strategy<Value = Icmpv6Message> {
         let pair = || (any::<u16>(), any::<u16>());
         let code = any::<u8>;
         let known =
             |kind: u8, code: u8| (1..=4).contains(&kind) || matches!((kind, code), (128 | 129, 0));
         prop_oneof![
-            code().prop_map(|code| Message::Unreachable { code }),
-            any::<u32>().prop_map(|mtu| Message::PacketTooBig { mtu }),
-            code().prop_map(|code| Message::TimeExceeded { code }),
+            code().prop_map(|code| Icmpv6Message::Unreachable { code }),
+            any::<u32>().prop_map(|mtu| Icmpv6Message::PacketTooBig { mtu }),
+            code().prop_map(|code| Icmpv6Message::TimeExceeded { code }),
             (code(), any::<u32>())
-                .prop_map(|(code, pointer)| Message::ParameterProblem { code, pointer }),
-            pair().prop_map(|(identifier, sequence)| Message::EchoReply { identifier, sequence }),
-            pair().prop_map(|(identifier, sequence)| Message::EchoRequest { identifier, sequence }),
+                .prop_map(|(code, pointer)| Icmpv6Message::ParameterProblem { code, pointer }),
+            pair().prop_map(|(identifier, sequence)| Icmpv6Message::EchoReply {
+                identifier,
+                sequence
+            }),
+            pair().prop_map(|(identifier, sequence)| Icmpv6Message::EchoRequest {
+                identifier,
+                sequence
+            }),
             (code(), code(), any::<[u8; 4]>())
                 .prop_filter("another", move |(kind, code, _)| !known(*kind, *code))
-                .prop_map(|(kind, code, rest)| Message::Other { kind, code, rest }),
+                .prop_map(|(kind, code, rest)| Icmpv6Message::Other { kind, code, rest }),
         ]
     }
 
     #[test]
     fn the_pseudo_header_is_part_of_the_sum() {
-        let message = Message::EchoRequest { identifier: 1, sequence: 2 };
+        let message = Icmpv6Message::EchoRequest { identifier: 1, sequence: 2 };
         let mut bytes = [0; HEADER_LEN];
-        message.emit(pseudo(), 0, Sum::ZERO, &mut bytes);
-        assert!(Packet::parse(&bytes).unwrap().verify(pseudo()).is_ok());
-        let other = Pseudo::v6(Ipv6Addr::LOCALHOST, Ipv6Addr::LOCALHOST, Protocol::ICMPV6);
-        let verified = Packet::parse(&bytes).unwrap().verify(other);
-        assert_eq!(verified.err(), Some(Malformed::Checksum));
+        message.emit(pseudo(), 0, OnesComplementSum::ZERO, &mut bytes);
+        assert!(Icmpv6Packet::parse(&bytes).unwrap().verify(pseudo()).is_ok());
+        let other = PseudoHeader::v6(Ipv6Addr::LOCALHOST, Ipv6Addr::LOCALHOST, IpProtocol::ICMPV6);
+        let verified = Icmpv6Packet::parse(&bytes).unwrap().verify(other);
+        assert_eq!(verified.err(), Some(PacketFormatError::Checksum));
     }
 
     proptest! {
@@ -226,9 +238,9 @@ mod tests {
             message in message(), body in proptest::collection::vec(any::<u8>(), 0..100),
         ) {
             let mut bytes = vec![0xee; HEADER_LEN];
-            message.emit(pseudo(), body.len(), Sum::of(&body), &mut bytes);
+            message.emit(pseudo(), body.len(), OnesComplementSum::of(&body), &mut bytes);
             bytes.extend(&body);
-            let packet = Packet::parse(&bytes).unwrap().verify(pseudo()).unwrap();
+            let packet = Icmpv6Packet::parse(&bytes).unwrap().verify(pseudo()).unwrap();
             prop_assert_eq!(packet.message(), message);
             prop_assert_eq!(packet.body(), &body);
         }
@@ -238,12 +250,12 @@ mod tests {
             identifier in any::<u16>(), sequence in any::<u16>(), body in any::<[u8; 5]>(),
         ) {
             let mut bytes = vec![0; HEADER_LEN];
-            let request = Message::EchoRequest { identifier, sequence };
-            request.emit(pseudo(), 5, Sum::of(&body), &mut bytes);
+            let request = Icmpv6Message::EchoRequest { identifier, sequence };
+            request.emit(pseudo(), 5, OnesComplementSum::of(&body), &mut bytes);
             bytes.extend(body);
             answer_echo(&mut bytes);
-            let packet = Packet::parse(&bytes).unwrap().verify(pseudo()).unwrap();
-            prop_assert_eq!(packet.message(), Message::EchoReply { identifier, sequence });
+            let packet = Icmpv6Packet::parse(&bytes).unwrap().verify(pseudo()).unwrap();
+            prop_assert_eq!(packet.message(), Icmpv6Message::EchoReply { identifier, sequence });
         }
 
         #[test]
@@ -254,11 +266,11 @@ mod tests {
                 _ => {}
             }
             bytes[2..4].fill(0);
-            let checksum = pseudo().checksum(12, Sum::of(&bytes));
+            let checksum = pseudo().checksum(12, OnesComplementSum::of(&bytes));
             bytes[2..4].copy_from_slice(&checksum.to_be_bytes());
-            let packet = Packet::parse(&bytes).unwrap().verify(pseudo()).unwrap();
+            let packet = Icmpv6Packet::parse(&bytes).unwrap().verify(pseudo()).unwrap();
             let mut again = [0; HEADER_LEN];
-            packet.message().emit(pseudo(), 4, Sum::of(packet.body()), &mut again);
+            packet.message().emit(pseudo(), 4, OnesComplementSum::of(packet.body()), &mut again);
             prop_assert_eq!(&again[..], &bytes[..8]);
         }
     }

@@ -4,13 +4,13 @@
 
 use std::net::Ipv4Addr;
 
-use plumb_copy::Sum;
+use plumb_copy::OnesComplementSum;
 
-use crate::checksum::{Pseudo, sum_header, updated};
+use crate::checksum::{PseudoHeader, sum_header, updated};
 use crate::fragment::Fragment;
-use crate::malformed::Malformed;
+use crate::malformed::PacketFormatError;
 use crate::option_area::OptionArea;
-use crate::protocol::Protocol;
+use crate::protocol::IpProtocol;
 use crate::traffic_class::TrafficClass;
 
 pub mod option;
@@ -69,33 +69,33 @@ impl FragmentField {
 
 /// A packet whose header has been read, and whose padding has been cut off.
 #[derive(Clone, Copy, Debug)]
-pub struct Packet<'a> {
+pub struct Ipv4Packet<'a> {
     fixed: &'a [u8; HEADER_LEN],
     options: &'a [u8],
     payload: &'a [u8],
 }
 
-impl<'a> Packet<'a> {
+impl<'a> Ipv4Packet<'a> {
     /// Reads the header. What lies beyond the total length is padding and is cut off.
     ///
-    /// The checksum is not looked at: see [`Packet::verify`].
+    /// The checksum is not looked at: see [`Ipv4Packet::verify`].
     ///
     /// # Errors
-    /// [`Malformed::Version`], [`HeaderLength`](Malformed::HeaderLength),
-    /// [`Length`](Malformed::Length) or [`Truncated`](Malformed::Truncated).
+    /// `PacketFormatError::Version`, [`HeaderLength`](PacketFormatError::HeaderLength),
+    /// [`Length`](PacketFormatError::Length) or [`Truncated`](PacketFormatError::Truncated).
     #[inline]
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, PacketFormatError> {
         let (packet, total_len) = Self::parse_header(bytes)?;
         let len = total_len - HEADER_LEN - packet.options.len();
-        let payload = packet.payload.get(..len).ok_or(Malformed::Truncated)?;
+        let payload = packet.payload.get(..len).ok_or(PacketFormatError::Truncated)?;
         Ok(Self { payload, ..packet })
     }
 
     /// Reads the packet that an ICMP error quotes: its payload may be shorter than it says.
     ///
     /// # Errors
-    /// As [`Packet::parse`]; [`Malformed::Truncated`] only when the header is not whole.
-    pub fn parse_quoted(bytes: &'a [u8]) -> Result<Self, Malformed> {
+    /// As [`Ipv4Packet::parse`]; [`PacketFormatError::Truncated`] only when the header is not whole.
+    pub fn parse_quoted(bytes: &'a [u8]) -> Result<Self, PacketFormatError> {
         let (packet, total_len) = Self::parse_header(bytes)?;
         let len = total_len - HEADER_LEN - packet.options.len();
         let payload = packet.payload.get(..len).unwrap_or(packet.payload);
@@ -104,32 +104,35 @@ impl<'a> Packet<'a> {
 
     /// The packet, its payload not yet cut, and its total length.
     #[inline]
-    fn parse_header(bytes: &'a [u8]) -> Result<(Self, usize), Malformed> {
-        let (fixed, rest) = bytes.split_first_chunk::<HEADER_LEN>().ok_or(Malformed::Truncated)?;
+    fn parse_header(bytes: &'a [u8]) -> Result<(Self, usize), PacketFormatError> {
+        let (fixed, rest) =
+            bytes.split_first_chunk::<HEADER_LEN>().ok_or(PacketFormatError::Truncated)?;
         if fixed[0] >> 4 != 4 {
-            return Err(Malformed::Version);
+            return Err(PacketFormatError::Version);
         }
         let header_len = usize::from(fixed[0] & 0xf) * 4;
-        let options_len = header_len.checked_sub(HEADER_LEN).ok_or(Malformed::HeaderLength)?;
+        let options_len =
+            header_len.checked_sub(HEADER_LEN).ok_or(PacketFormatError::HeaderLength)?;
         let total_len = usize::from(u16::from_be_bytes([fixed[2], fixed[3]]));
         if total_len < header_len {
-            return Err(Malformed::Length);
+            return Err(PacketFormatError::Length);
         }
-        let (options, payload) = rest.split_at_checked(options_len).ok_or(Malformed::Truncated)?;
+        let (options, payload) =
+            rest.split_at_checked(options_len).ok_or(PacketFormatError::Truncated)?;
         Ok((Self { fixed, options, payload }, total_len))
     }
 
     /// The packet, if its header's checksum is right.
     ///
     /// # Errors
-    /// [`Malformed::Checksum`].
+    /// [`PacketFormatError::Checksum`].
     #[inline]
-    pub fn verify(self) -> Result<Self, Malformed> {
+    pub fn verify(self) -> Result<Self, PacketFormatError> {
         let mut sum = sum_header(self.fixed);
         if !self.options.is_empty() {
             sum = sum_with_options(sum, self.options);
         }
-        if sum == 0xffff { Ok(self) } else { Err(Malformed::Checksum) }
+        if sum == 0xffff { Ok(self) } else { Err(PacketFormatError::Checksum) }
     }
 
     /// Type of service.
@@ -169,8 +172,8 @@ impl<'a> Packet<'a> {
 
     /// What it carries.
     #[inline]
-    pub fn protocol(&self) -> Protocol {
-        Protocol(self.fixed[9])
+    pub fn protocol(&self) -> IpProtocol {
+        IpProtocol(self.fixed[9])
     }
 
     /// Who sent it.
@@ -207,14 +210,14 @@ impl<'a> Packet<'a> {
 
     /// What the checksum of its transport covers beside the payload.
     #[inline]
-    pub fn pseudo(&self) -> Pseudo {
-        Pseudo::v4(self.source(), self.destination(), self.protocol())
+    pub fn pseudo(&self) -> PseudoHeader {
+        PseudoHeader::v4(self.source(), self.destination(), self.protocol())
     }
 
     /// The header by itself.
     #[inline]
-    pub fn header(&self) -> Header {
-        Header {
+    pub fn header(&self) -> Ipv4Header {
+        Ipv4Header {
             traffic_class: self.traffic_class(),
             payload_len: u16::try_from(self.payload.len()).expect("cut to a 16-bit length"),
             identification: self.identification(),
@@ -230,7 +233,7 @@ impl<'a> Packet<'a> {
 
 /// The header of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct Ipv4Header {
     /// Type of service.
     pub traffic_class: TrafficClass,
     /// Bytes that follow the header.
@@ -242,7 +245,7 @@ pub struct Header {
     /// Time to live.
     pub hop_limit: u8,
     /// What follows.
-    pub protocol: Protocol,
+    pub protocol: IpProtocol,
     /// Who sends it.
     pub source: Ipv4Addr,
     /// Who it is for.
@@ -251,14 +254,14 @@ pub struct Header {
     pub options: OptionArea,
 }
 
-impl Header {
+impl Ipv4Header {
     /// Of a whole packet of `payload_len` bytes without options: hop limit 64, must not be
     /// fragmented, identification 0 (RFC 6864: an atomic datagram needs none).
     #[inline]
     pub const fn new(
         source: Ipv4Addr,
         destination: Ipv4Addr,
-        protocol: Protocol,
+        protocol: IpProtocol,
         payload_len: u16,
     ) -> Self {
         Self {
@@ -288,11 +291,11 @@ impl Header {
 
     /// What the checksum of its transport covers beside the payload.
     #[inline]
-    pub fn pseudo(&self) -> Pseudo {
-        Pseudo::v4(self.source, self.destination, self.protocol)
+    pub fn pseudo(&self) -> PseudoHeader {
+        PseudoHeader::v4(self.source, self.destination, self.protocol)
     }
 
-    /// Writes it, with its checksum, to the first [`Header::len`] bytes of `out`.
+    /// Writes it, with its checksum, to the first [`Ipv4Header::len`] bytes of `out`.
     ///
     /// Panics when `out` is shorter, and when header and payload are more than
     /// [`PACKET_LEN_MAX`] bytes: whoever cuts packets knows how long they may be.
@@ -333,7 +336,7 @@ impl Header {
 /// Out of the way of the many packets without options.
 #[cold]
 fn sum_with_options(sum: u16, options: &[u8]) -> u16 {
-    (Sum::ZERO.add_word(sum) + Sum::of(options)).folded()
+    (OnesComplementSum::ZERO.add_word(sum) + OnesComplementSum::of(options)).folded()
 }
 
 /// Counts one router in the header at the front of `packet`, in place: hop limit and checksum.

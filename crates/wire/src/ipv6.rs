@@ -4,15 +4,15 @@
 
 use std::net::Ipv6Addr;
 
-use crate::checksum::Pseudo;
-use crate::malformed::Malformed;
-use crate::protocol::Protocol;
+use crate::checksum::PseudoHeader;
+use crate::malformed::PacketFormatError;
+use crate::protocol::IpProtocol;
 use crate::traffic_class::TrafficClass;
 
 pub mod extension;
 pub mod option;
 
-pub use extension::{EXTENSIONS_MAX, Extensions};
+pub use extension::{EXTENSIONS_MAX, Ipv6Extensions};
 
 /// Bytes of a header.
 pub const HEADER_LEN: usize = 40;
@@ -21,39 +21,39 @@ pub const MTU_MIN: usize = 1_280;
 
 /// A packet whose header has been read, and whose padding has been cut off.
 #[derive(Clone, Copy, Debug)]
-pub struct Packet<'a> {
+pub struct Ipv6Packet<'a> {
     fixed: &'a [u8; HEADER_LEN],
     payload: &'a [u8],
 }
 
-impl<'a> Packet<'a> {
+impl<'a> Ipv6Packet<'a> {
     /// Reads the header. What lies beyond the payload length is padding and is cut off.
     ///
     /// # Errors
-    /// [`Malformed::Version`] or [`Malformed::Truncated`].
+    /// [`PacketFormatError::Version`] or [`PacketFormatError::Truncated`].
     #[inline]
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, PacketFormatError> {
         let (packet, len) = Self::parse_header(bytes)?;
-        let payload = packet.payload.get(..len).ok_or(Malformed::Truncated)?;
+        let payload = packet.payload.get(..len).ok_or(PacketFormatError::Truncated)?;
         Ok(Self { payload, ..packet })
     }
 
     /// Reads the packet that an ICMPv6 error quotes: its payload may be shorter than it says.
     ///
     /// # Errors
-    /// As [`Packet::parse`]; [`Malformed::Truncated`] only when the header is not whole.
-    pub fn parse_quoted(bytes: &'a [u8]) -> Result<Self, Malformed> {
+    /// As [`Ipv6Packet::parse`]; [`PacketFormatError::Truncated`] only when the header is not whole.
+    pub fn parse_quoted(bytes: &'a [u8]) -> Result<Self, PacketFormatError> {
         let (packet, len) = Self::parse_header(bytes)?;
         let payload = packet.payload.get(..len).unwrap_or(packet.payload);
         Ok(Self { payload, ..packet })
     }
 
     #[inline]
-    fn parse_header(bytes: &'a [u8]) -> Result<(Self, usize), Malformed> {
+    fn parse_header(bytes: &'a [u8]) -> Result<(Self, usize), PacketFormatError> {
         let (fixed, payload) =
-            bytes.split_first_chunk::<HEADER_LEN>().ok_or(Malformed::Truncated)?;
+            bytes.split_first_chunk::<HEADER_LEN>().ok_or(PacketFormatError::Truncated)?;
         if fixed[0] >> 4 != 6 {
-            return Err(Malformed::Version);
+            return Err(PacketFormatError::Version);
         }
         let len = usize::from(u16::from_be_bytes([fixed[4], fixed[5]]));
         Ok((Self { fixed, payload }, len))
@@ -73,8 +73,8 @@ impl<'a> Packet<'a> {
 
     /// What follows the header: an extension, or a transport.
     #[inline]
-    pub fn next_header(&self) -> Protocol {
-        Protocol(self.fixed[6])
+    pub fn next_header(&self) -> IpProtocol {
+        IpProtocol(self.fixed[6])
     }
 
     /// How many more routers may pass it on.
@@ -106,22 +106,22 @@ impl<'a> Packet<'a> {
 
     /// Its extension headers, to be walked to the transport.
     #[inline]
-    pub fn extensions(&self) -> Extensions<'a> {
-        Extensions::new(self.next_header(), self.payload)
+    pub fn extensions(&self) -> Ipv6Extensions<'a> {
+        Ipv6Extensions::new(self.next_header(), self.payload)
     }
 
     /// What the checksum of a transport covers beside header and payload.
     ///
     /// With a routing header that is not at its end the destination is another: the last in it.
     #[inline]
-    pub fn pseudo(&self, transport: Protocol) -> Pseudo {
-        Pseudo::v6(self.source(), self.destination(), transport)
+    pub fn pseudo(&self, transport: IpProtocol) -> PseudoHeader {
+        PseudoHeader::v6(self.source(), self.destination(), transport)
     }
 
     /// The header by itself.
     #[inline]
-    pub fn header(&self) -> Header {
-        Header {
+    pub fn header(&self) -> Ipv6Header {
+        Ipv6Header {
             traffic_class: self.traffic_class(),
             flow_label: self.flow_label(),
             payload_len: u16::try_from(self.payload.len()).expect("cut to a 16-bit length"),
@@ -135,7 +135,7 @@ impl<'a> Packet<'a> {
 
 /// The header of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct Ipv6Header {
     /// Traffic class.
     pub traffic_class: TrafficClass,
     /// Which flow, of which the low 20 bits count.
@@ -143,7 +143,7 @@ pub struct Header {
     /// Bytes that follow the header, extensions included.
     pub payload_len: u16,
     /// What follows.
-    pub next_header: Protocol,
+    pub next_header: IpProtocol,
     /// How many routers may pass it on.
     pub hop_limit: u8,
     /// Who sends it.
@@ -152,13 +152,13 @@ pub struct Header {
     pub destination: Ipv6Addr,
 }
 
-impl Header {
+impl Ipv6Header {
     /// Before `payload_len` bytes: hop limit 64, no traffic class, no flow label.
     #[inline]
     pub const fn new(
         source: Ipv6Addr,
         destination: Ipv6Addr,
-        next_header: Protocol,
+        next_header: IpProtocol,
         payload_len: u16,
     ) -> Self {
         Self {
@@ -186,8 +186,8 @@ impl Header {
 
     /// What the checksum of a transport covers beside header and payload.
     #[inline]
-    pub fn pseudo(&self, transport: Protocol) -> Pseudo {
-        Pseudo::v6(self.source, self.destination, transport)
+    pub fn pseudo(&self, transport: IpProtocol) -> PseudoHeader {
+        PseudoHeader::v6(self.source, self.destination, transport)
     }
 
     /// Writes it to the first [`HEADER_LEN`] bytes of `out`. Panics when `out` is shorter.
@@ -246,10 +246,10 @@ mod tests {
             class in any::<u8>(), flow_label in 0..=0xf_ffff_u32, payload_len in 0..2_000_u16,
             next_header in any::<u8>(), hop_limit in any::<u8>(),
             source in any::<Ipv6Addr>(), destination in any::<Ipv6Addr>(),
-        ) -> Header {
-            Header {
+        ) -> Ipv6Header {
+            Ipv6Header {
                 traffic_class: TrafficClass(class), flow_label, payload_len,
-                next_header: Protocol(next_header), hop_limit, source, destination,
+                next_header: IpProtocol(next_header), hop_limit, source, destination,
             }
         }
     }
@@ -257,13 +257,17 @@ mod tests {
     #[test]
     fn every_impossible_packet_is_named() {
         let mut bytes = [0; 42];
-        Header::new(Ipv6Addr::LOCALHOST, Ipv6Addr::LOCALHOST, Protocol::UDP, 2).emit(&mut bytes);
-        assert!(Packet::parse(&bytes).is_ok());
-        assert_eq!(Packet::parse(&bytes[..41]).err(), Some(Malformed::Truncated));
-        assert_eq!(Packet::parse_quoted(&bytes[..41]).unwrap().payload(), &[0]);
-        assert_eq!(Packet::parse_quoted(&bytes[..39]).err(), Some(Malformed::Truncated));
+        Ipv6Header::new(Ipv6Addr::LOCALHOST, Ipv6Addr::LOCALHOST, IpProtocol::UDP, 2)
+            .emit(&mut bytes);
+        assert!(Ipv6Packet::parse(&bytes).is_ok());
+        assert_eq!(Ipv6Packet::parse(&bytes[..41]).err(), Some(PacketFormatError::Truncated));
+        assert_eq!(Ipv6Packet::parse_quoted(&bytes[..41]).unwrap().payload(), &[0]);
+        assert_eq!(
+            Ipv6Packet::parse_quoted(&bytes[..39]).err(),
+            Some(PacketFormatError::Truncated)
+        );
         bytes[0] = 0x40;
-        assert_eq!(Packet::parse(&bytes).err(), Some(Malformed::Version));
+        assert_eq!(Ipv6Packet::parse(&bytes).err(), Some(PacketFormatError::Version));
     }
 
     proptest! {
@@ -272,7 +276,7 @@ mod tests {
             let len = HEADER_LEN + usize::from(header.payload_len) + padding;
             let mut bytes = vec![0xee; len];
             header.emit(&mut bytes);
-            prop_assert_eq!(Packet::parse(&bytes).unwrap().header(), header);
+            prop_assert_eq!(Ipv6Packet::parse(&bytes).unwrap().header(), header);
         }
 
         #[test]
@@ -280,7 +284,7 @@ mod tests {
             bytes[0] = 0x60 | bytes[0] & 0xf;
             bytes[4..6].fill(0);
             let mut again = [0; HEADER_LEN];
-            Packet::parse(&bytes).unwrap().header().emit(&mut again);
+            Ipv6Packet::parse(&bytes).unwrap().header().emit(&mut again);
             prop_assert_eq!(again, bytes);
         }
 
@@ -292,14 +296,14 @@ mod tests {
             prop_assert_eq!(left, header.hop_limit.checked_sub(1));
             set_traffic_class(&mut bytes, TrafficClass(class));
             swap_addresses(&mut bytes);
-            let expected = Header {
+            let expected = Ipv6Header {
                 traffic_class: TrafficClass(class),
                 hop_limit: left.unwrap_or(0),
                 source: header.destination,
                 destination: header.source,
                 ..header
             };
-            prop_assert_eq!(Packet::parse(&bytes).unwrap().header(), expected);
+            prop_assert_eq!(Ipv6Packet::parse(&bytes).unwrap().header(), expected);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Packets and their formats: pooled memory, views and headers, parse and emit, capture files.
 //!
-//! Pure: bytes in, values out. Left out: devices, sockets, and what a host does with a packet.
+//! Pure: bytes in, values out.
 #![forbid(unsafe_code)]
 #![expect(clippy::many_single_char_names, reason = "octets of a field, in their order")]
 
@@ -13,7 +13,6 @@ pub mod ecn;
 pub mod ethernet;
 pub mod flow;
 pub mod fragment;
-pub mod fuzz;
 pub mod icmp;
 pub mod icmpv4;
 pub mod icmpv6;
@@ -26,11 +25,11 @@ pub mod medium;
 pub mod ndp;
 pub mod option_area;
 pub mod packet;
-pub mod pcap;
-pub mod pcapng;
 pub mod protocol;
-pub mod segment;
+pub mod segmentation;
 pub mod siphash;
 pub mod tcp;
 pub mod traffic_class;
 pub mod udp;
+
+pub use capture::{pcap, pcapng};

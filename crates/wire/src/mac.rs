@@ -77,13 +77,13 @@ impl fmt::Display for MacAddr {
 #[error(
     "`{0}` is not an Ethernet address: write six pairs of hexadecimal digits, 02:00:00:00:00:01"
 )]
-pub struct NotAMacAddr(String);
+pub struct ParseMacAddrError(String);
 
 impl FromStr for MacAddr {
-    type Err = NotAMacAddr;
+    type Err = ParseMacAddrError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let fail = || NotAMacAddr(text.to_owned());
+        let fail = || ParseMacAddrError(text.to_owned());
         let mut octets = [0; 6];
         let mut parts = text.split([':', '-']);
         for octet in &mut octets {

@@ -5,13 +5,13 @@
 
 use plumb_base::time::Instant;
 
-use crate::packet::{Packet, Pool};
+use crate::packet::{Packet, PacketPool};
 
 pub mod timed;
 
 /// Which of a machine's sides a packet enters or leaves by: the index of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Port(pub u16);
+pub struct PortId(pub u16);
 
 /// Packets in, packets out, and the next moment at which something is due.
 pub trait Machine {
@@ -19,24 +19,24 @@ pub trait Machine {
     fn handle_packets(
         &mut self,
         now: Instant,
-        port: Port,
+        port: PortId,
         batch: &mut Vec<Packet>,
-        pool: &mut Pool,
+        pool: &mut PacketPool,
     );
 
     /// Appends what shall leave by `port` to `batch`, at most `max` packets.
     fn poll_packets(
         &mut self,
         now: Instant,
-        port: Port,
+        port: PortId,
         batch: &mut Vec<Packet>,
         max: usize,
-        pool: &mut Pool,
+        pool: &mut PacketPool,
     );
 
     /// When [`Machine::handle_deadline`] is due, if anything is waiting for time to pass.
     fn deadline(&self) -> Option<Instant>;
 
     /// Does what is due. Afterwards [`Machine::deadline`] lies after `now`, or is `None`.
-    fn handle_deadline(&mut self, now: Instant, pool: &mut Pool);
+    fn handle_deadline(&mut self, now: Instant, pool: &mut PacketPool);
 }

@@ -6,7 +6,7 @@ use thiserror::Error;
 
 /// Why bytes are not the packet that they should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Error)]
-pub enum Malformed {
+pub enum PacketFormatError {
     /// Fewer bytes than the header, or than the header's length field announces.
     #[error("truncated: fewer bytes than the header announces")]
     Truncated,
@@ -45,7 +45,7 @@ pub enum Malformed {
     Fragment,
 }
 
-impl Malformed {
+impl PacketFormatError {
     /// Every reason, in the order of declaration.
     pub const ALL: [Self; 12] = [
         Self::Truncated,
@@ -80,7 +80,7 @@ impl Malformed {
         }
     }
 
-    /// Its place in [`Malformed::ALL`], for an array of counters.
+    /// Its place in [`PacketFormatError::ALL`], for an array of counters.
     #[inline]
     pub const fn index(self) -> usize {
         self as usize
@@ -95,10 +95,11 @@ mod tests {
 
     #[test]
     fn every_reason_stands_at_its_index_under_a_name_of_its_own() {
-        for (index, reason) in Malformed::ALL.into_iter().enumerate() {
+        for (index, reason) in PacketFormatError::ALL.into_iter().enumerate() {
             assert_eq!(reason.index(), index);
         }
-        let names: BTreeSet<_> = Malformed::ALL.iter().map(|reason| reason.name()).collect();
-        assert_eq!(names.len(), Malformed::ALL.len());
+        let names: BTreeSet<_> =
+            PacketFormatError::ALL.iter().map(|reason| reason.name()).collect();
+        assert_eq!(names.len(), PacketFormatError::ALL.len());
     }
 }

@@ -14,7 +14,7 @@ pub enum Medium {
 /// What a device carries, and what it does by itself.
 #[expect(clippy::struct_excessive_bools, reason = "each is a capability of its own")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Capabilities {
+pub struct DeviceCapabilities {
     /// What it carries.
     pub medium: Medium,
     /// Largest IP packet, in bytes, without the link header.
@@ -29,7 +29,7 @@ pub struct Capabilities {
     pub coalesces: bool,
 }
 
-impl Capabilities {
+impl DeviceCapabilities {
     /// A plain device: one frame at a time, checksums complete.
     pub const fn plain(medium: Medium, mtu: u32) -> Self {
         Self {

@@ -5,54 +5,54 @@
 
 use std::net::Ipv6Addr;
 
-use plumb_copy::Sum;
+use plumb_copy::OnesComplementSum;
 
-use crate::checksum::Pseudo;
+use crate::checksum::PseudoHeader;
 use crate::icmpv6;
-use crate::malformed::Malformed;
+use crate::malformed::PacketFormatError;
 
 pub mod option;
 
-pub use option::Options;
+pub use option::NdpOptions;
 
 /// The hop limit of every message: one that a router passed on has less.
 pub const HOP_LIMIT: u8 = 255;
 
 const ROUTER_SOLICITATION: u8 = 133;
 const ROUTER_ADVERTISEMENT: u8 = 134;
-const NEIGHBOUR_SOLICITATION: u8 = 135;
-const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
+const NEIGHBOR_SOLICITATION: u8 = 135;
+const NEIGHBOR_ADVERTISEMENT: u8 = 136;
 const REDIRECT: u8 = 137;
 
-/// Flags of a [`NeighbourAdvertisement`](Message::NeighbourAdvertisement).
+/// Flags of a `NeighborAdvertisement`.
 const ROUTER: u8 = 0x80;
 const SOLICITED: u8 = 0x40;
 const OVERRIDE: u8 = 0x20;
 
 /// One message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Message<'a> {
+pub enum NdpMessage<'a> {
     /// Routers, say who you are.
     RouterSolicitation {
         /// The sender's address on the link.
-        options: Options<'a>,
+        options: NdpOptions<'a>,
     },
     /// A router says what a host needs to know.
     RouterAdvertisement {
         /// The router's words.
-        router: Router,
+        router: RouterParameters,
         /// Its address on the link, the MTU, prefixes.
-        options: Options<'a>,
+        options: NdpOptions<'a>,
     },
     /// Who has this address?
-    NeighbourSolicitation {
+    NeighborSolicitation {
         /// The address.
         target: Ipv6Addr,
         /// The sender's address on the link.
-        options: Options<'a>,
+        options: NdpOptions<'a>,
     },
     /// The sender has this address.
-    NeighbourAdvertisement {
+    NeighborAdvertisement {
         /// The address.
         target: Ipv6Addr,
         /// Whether the sender is a router.
@@ -62,7 +62,7 @@ pub enum Message<'a> {
         /// Whether it shall replace what the receiver knows.
         overrides: bool,
         /// The target's address on the link.
-        options: Options<'a>,
+        options: NdpOptions<'a>,
     },
     /// There is a better first hop.
     Redirect {
@@ -71,13 +71,13 @@ pub enum Message<'a> {
         /// For packets to this address.
         destination: Ipv6Addr,
         /// The target's address on the link, and the packet redirected.
-        options: Options<'a>,
+        options: NdpOptions<'a>,
     },
 }
 
 /// What a router advertises beside options (RFC 4861 §4.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Router {
+pub struct RouterParameters {
     /// The hop limit that hosts shall send with; 0 says nothing.
     pub hop_limit: u8,
     /// Managed (0x80) and other (0x40) configuration, preference (RFC 4191), reserved bits.
@@ -96,57 +96,58 @@ pub const fn is_ndp(kind: u8) -> bool {
     matches!(kind, ROUTER_SOLICITATION..=REDIRECT)
 }
 
-impl<'a> Message<'a> {
+impl<'a> NdpMessage<'a> {
     /// Reads the message that an ICMPv6 packet holds.
     ///
     /// # Errors
-    /// [`Malformed::Kind`] for another ICMPv6 message, [`Malformed::Code`],
-    /// [`Malformed::Truncated`] or [`Malformed::OptionLength`].
-    pub fn parse(packet: icmpv6::Packet<'a>) -> Result<Self, Malformed> {
+    /// [`PacketFormatError::Kind`] for another ICMPv6 message, [`PacketFormatError::Code`],
+    /// [`PacketFormatError::Truncated`] or [`PacketFormatError::OptionLength`].
+    pub fn parse(packet: icmpv6::Icmpv6Packet<'a>) -> Result<Self, PacketFormatError> {
         if !is_ndp(packet.kind()) {
-            return Err(Malformed::Kind);
+            return Err(PacketFormatError::Kind);
         }
         if packet.code() != 0 {
-            return Err(Malformed::Code);
+            return Err(PacketFormatError::Code);
         }
         let body = packet.body();
         Ok(match packet.kind() {
-            ROUTER_SOLICITATION => Self::RouterSolicitation { options: Options::new(body)? },
+            ROUTER_SOLICITATION => Self::RouterSolicitation { options: NdpOptions::new(body)? },
             ROUTER_ADVERTISEMENT => {
-                let (&times, options) = body.split_first_chunk().ok_or(Malformed::Truncated)?;
+                let (&times, options) =
+                    body.split_first_chunk().ok_or(PacketFormatError::Truncated)?;
                 let router = router(packet.rest(), times);
-                Self::RouterAdvertisement { router, options: Options::new(options)? }
+                Self::RouterAdvertisement { router, options: NdpOptions::new(options)? }
             }
-            NEIGHBOUR_SOLICITATION => {
+            NEIGHBOR_SOLICITATION => {
                 let (target, options) = address(body)?;
-                Self::NeighbourSolicitation { target, options: Options::new(options)? }
+                Self::NeighborSolicitation { target, options: NdpOptions::new(options)? }
             }
-            NEIGHBOUR_ADVERTISEMENT => {
+            NEIGHBOR_ADVERTISEMENT => {
                 let (target, options) = address(body)?;
                 let flags = packet.rest()[0];
-                Self::NeighbourAdvertisement {
+                Self::NeighborAdvertisement {
                     target,
                     is_router: flags & ROUTER != 0,
                     is_solicited: flags & SOLICITED != 0,
                     overrides: flags & OVERRIDE != 0,
-                    options: Options::new(options)?,
+                    options: NdpOptions::new(options)?,
                 }
             }
             _ => {
                 let (target, rest) = address(body)?;
                 let (destination, options) = address(rest)?;
-                Self::Redirect { target, destination, options: Options::new(options)? }
+                Self::Redirect { target, destination, options: NdpOptions::new(options)? }
             }
         })
     }
 
     /// Its options.
-    pub fn options(&self) -> Options<'a> {
+    pub fn options(&self) -> NdpOptions<'a> {
         match *self {
             Self::RouterSolicitation { options }
             | Self::RouterAdvertisement { options, .. }
-            | Self::NeighbourSolicitation { options, .. }
-            | Self::NeighbourAdvertisement { options, .. }
+            | Self::NeighborSolicitation { options, .. }
+            | Self::NeighborAdvertisement { options, .. }
             | Self::Redirect { options, .. } => options,
         }
     }
@@ -156,7 +157,7 @@ impl<'a> Message<'a> {
         let fixed = match self {
             Self::RouterSolicitation { .. } => 0,
             Self::RouterAdvertisement { .. } => 8,
-            Self::NeighbourSolicitation { .. } | Self::NeighbourAdvertisement { .. } => 16,
+            Self::NeighborSolicitation { .. } | Self::NeighborAdvertisement { .. } => 16,
             Self::Redirect { .. } => 32,
         };
         icmpv6::HEADER_LEN + fixed + self.options().as_bytes().len()
@@ -167,10 +168,10 @@ impl<'a> Message<'a> {
         false
     }
 
-    /// Writes the ICMPv6 message, with its checksum, to the first [`Message::len`] bytes of `out`.
+    /// Writes the ICMPv6 message, with its checksum, to the first `Icmpv6Message::len` bytes of `out`.
     ///
     /// Panics when `out` is shorter.
-    pub fn emit(&self, pseudo: Pseudo, out: &mut [u8]) {
+    pub fn emit(&self, pseudo: PseudoHeader, out: &mut [u8]) {
         let out = &mut out[..self.len()];
         let (head, body) = out.split_at_mut(icmpv6::HEADER_LEN);
         let options = self.options().as_bytes();
@@ -184,17 +185,17 @@ impl<'a> Message<'a> {
                 let [a, b] = router.lifetime_s.to_be_bytes();
                 (ROUTER_ADVERTISEMENT, [router.hop_limit, router.flags, a, b])
             }
-            Self::NeighbourSolicitation { target, .. } => {
+            Self::NeighborSolicitation { target, .. } => {
                 fixed.copy_from_slice(&target.octets());
-                (NEIGHBOUR_SOLICITATION, [0; 4])
+                (NEIGHBOR_SOLICITATION, [0; 4])
             }
-            Self::NeighbourAdvertisement { target, is_router, is_solicited, overrides, .. } => {
+            Self::NeighborAdvertisement { target, is_router, is_solicited, overrides, .. } => {
                 fixed.copy_from_slice(&target.octets());
                 let flag = |set, flag| if set { flag } else { 0 };
                 let flags = flag(is_router, ROUTER)
                     | flag(is_solicited, SOLICITED)
                     | flag(overrides, OVERRIDE);
-                (NEIGHBOUR_ADVERTISEMENT, [flags, 0, 0, 0])
+                (NEIGHBOR_ADVERTISEMENT, [flags, 0, 0, 0])
             }
             Self::Redirect { target, destination, .. } => {
                 fixed[..16].copy_from_slice(&target.octets());
@@ -202,14 +203,14 @@ impl<'a> Message<'a> {
                 (REDIRECT, [0; 4])
             }
         };
-        let message = icmpv6::Message::Other { kind, code: 0, rest };
-        message.emit(pseudo, body.len(), Sum::of(body), head);
+        let message = icmpv6::Icmpv6Message::Other { kind, code: 0, rest };
+        message.emit(pseudo, body.len(), OnesComplementSum::of(body), head);
     }
 }
 
-fn router([hop_limit, flags, high, low]: [u8; 4], times: [u8; 8]) -> Router {
+fn router([hop_limit, flags, high, low]: [u8; 4], times: [u8; 8]) -> RouterParameters {
     let [a, b, c, d, e, f, g, h] = times;
-    Router {
+    RouterParameters {
         hop_limit,
         flags,
         lifetime_s: u16::from_be_bytes([high, low]),
@@ -218,8 +219,9 @@ fn router([hop_limit, flags, high, low]: [u8; 4], times: [u8; 8]) -> Router {
     }
 }
 
-fn address(bytes: &[u8]) -> Result<(Ipv6Addr, &[u8]), Malformed> {
-    let (&address, rest): (&[u8; 16], _) = bytes.split_first_chunk().ok_or(Malformed::Truncated)?;
+fn address(bytes: &[u8]) -> Result<(Ipv6Addr, &[u8]), PacketFormatError> {
+    let (&address, rest): (&[u8; 16], _) =
+        bytes.split_first_chunk().ok_or(PacketFormatError::Truncated)?;
     Ok((address.into(), rest))
 }
 
@@ -236,35 +238,35 @@ mod tests {
 
     use super::*;
     use crate::mac::MacAddr;
-    use crate::protocol::Protocol;
+    use crate::protocol::IpProtocol;
 
-    fn pseudo(source: &str, destination: &str) -> Pseudo {
+    fn pseudo(source: &str, destination: &str) -> PseudoHeader {
         let (source, destination) = (source.parse().unwrap(), destination.parse().unwrap());
-        Pseudo::v6(source, destination, Protocol::ICMPV6)
+        PseudoHeader::v6(source, destination, IpProtocol::ICMPV6)
     }
 
     prop_compose! {
         fn router_words()(
             hop_limit in any::<u8>(), flags in any::<u8>(), lifetime_s in any::<u16>(),
             reachable_ms in any::<u32>(), retransmit_ms in any::<u32>(),
-        ) -> Router {
-            Router { hop_limit, flags, lifetime_s, reachable_ms, retransmit_ms }
+        ) -> RouterParameters {
+            RouterParameters { hop_limit, flags, lifetime_s, reachable_ms, retransmit_ms }
         }
     }
 
-    fn message() -> impl Strategy<Value = Message<'static>> {
+    fn message() -> impl Strategy<Value = NdpMessage<'static>> {
         const LINK: [u8; 8] = [1, 1, 2, 0, 0, 0, 0, 9];
-        let options = || (0..2_usize).prop_map(|n| Options::new(&LINK[..n * 8]).unwrap());
+        let options = || (0..2_usize).prop_map(|n| NdpOptions::new(&LINK[..n * 8]).unwrap());
         let address = any::<Ipv6Addr>;
         prop_oneof![
-            options().prop_map(|options| Message::RouterSolicitation { options }),
+            options().prop_map(|options| NdpMessage::RouterSolicitation { options }),
             (router_words(), options())
-                .prop_map(|(router, options)| Message::RouterAdvertisement { router, options }),
+                .prop_map(|(router, options)| NdpMessage::RouterAdvertisement { router, options }),
             (address(), options())
-                .prop_map(|(target, options)| Message::NeighbourSolicitation { target, options }),
+                .prop_map(|(target, options)| NdpMessage::NeighborSolicitation { target, options }),
             (address(), any::<[bool; 3]>(), options()).prop_map(
                 |(target, [is_router, is_solicited, overrides], options)| {
-                    Message::NeighbourAdvertisement {
+                    NdpMessage::NeighborAdvertisement {
                         target,
                         is_router,
                         is_solicited,
@@ -274,7 +276,7 @@ mod tests {
                 }
             ),
             (address(), address(), options()).prop_map(|(target, destination, options)| {
-                Message::Redirect { target, destination, options }
+                NdpMessage::Redirect { target, destination, options }
             }),
         ]
     }
@@ -287,11 +289,11 @@ mod tests {
         bytes.extend(target.octets());
         bytes.extend([1, 1, 0xc2, 0x00, 0x54, 0xf5, 0x00, 0x00]);
         let pseudo = pseudo("fe80::c000:54ff:fef5:0", "ff02::1:ff40:0");
-        let sum = pseudo.checksum(bytes.len(), Sum::of(&bytes));
+        let sum = pseudo.checksum(bytes.len(), OnesComplementSum::of(&bytes));
         bytes[2..4].copy_from_slice(&sum.to_be_bytes());
-        let packet = icmpv6::Packet::parse(&bytes).unwrap().verify(pseudo).unwrap();
-        let message = Message::parse(packet).unwrap();
-        let Message::NeighbourSolicitation { target: read, options } = message else {
+        let packet = icmpv6::Icmpv6Packet::parse(&bytes).unwrap().verify(pseudo).unwrap();
+        let message = NdpMessage::parse(packet).unwrap();
+        let NdpMessage::NeighborSolicitation { target: read, options } = message else {
             panic!("{message:?}")
         };
         assert_eq!(read, target);
@@ -300,17 +302,18 @@ mod tests {
 
     #[test]
     fn what_the_rfc_refuses_is_named() {
-        let parse = |bytes: &[u8]| Message::parse(icmpv6::Packet::parse(bytes).unwrap()).err();
-        assert_eq!(parse(&[128, 0, 0, 0, 0, 0, 0, 0]), Some(Malformed::Kind));
-        assert_eq!(parse(&[133, 1, 0, 0, 0, 0, 0, 0]), Some(Malformed::Code));
+        let parse =
+            |bytes: &[u8]| NdpMessage::parse(icmpv6::Icmpv6Packet::parse(bytes).unwrap()).err();
+        assert_eq!(parse(&[128, 0, 0, 0, 0, 0, 0, 0]), Some(PacketFormatError::Kind));
+        assert_eq!(parse(&[133, 1, 0, 0, 0, 0, 0, 0]), Some(PacketFormatError::Code));
         assert_eq!(parse(&[133, 0, 0, 0, 0, 0, 0, 0]), None);
         for (kind, least) in [(134, 16), (135, 24), (136, 24), (137, 40)] {
             let mut bytes = vec![0; least];
             bytes[0] = kind;
             assert_eq!(parse(&bytes), None);
-            assert_eq!(parse(&bytes[..least - 1]), Some(Malformed::Truncated));
+            assert_eq!(parse(&bytes[..least - 1]), Some(PacketFormatError::Truncated));
             bytes.push(1);
-            assert_eq!(parse(&bytes), Some(Malformed::OptionLength));
+            assert_eq!(parse(&bytes), Some(PacketFormatError::OptionLength));
         }
     }
 
@@ -320,8 +323,8 @@ mod tests {
             let pseudo = pseudo("fe80::1", "fe80::2");
             let mut bytes = vec![0xee; message.len()];
             message.emit(pseudo, &mut bytes);
-            let packet = icmpv6::Packet::parse(&bytes).unwrap().verify(pseudo).unwrap();
-            prop_assert_eq!(Message::parse(packet), Ok(message));
+            let packet = icmpv6::Icmpv6Packet::parse(&bytes).unwrap().verify(pseudo).unwrap();
+            prop_assert_eq!(NdpMessage::parse(packet), Ok(message));
         }
 
         #[test]
@@ -339,11 +342,11 @@ mod tests {
             }
             bytes[2..4].fill(0);
             let pseudo = pseudo("fe80::1", "fe80::2");
-            let sum = pseudo.checksum(fixed, Sum::of(&bytes[..fixed]));
+            let sum = pseudo.checksum(fixed, OnesComplementSum::of(&bytes[..fixed]));
             bytes[2..4].copy_from_slice(&sum.to_be_bytes());
-            let packet = icmpv6::Packet::parse(&bytes[..fixed]).unwrap();
+            let packet = icmpv6::Icmpv6Packet::parse(&bytes[..fixed]).unwrap();
             let mut again = [0xee; 40];
-            Message::parse(packet).unwrap().emit(pseudo, &mut again);
+            NdpMessage::parse(packet).unwrap().emit(pseudo, &mut again);
             prop_assert_eq!(&again[..fixed], &bytes[..fixed]);
         }
     }

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use crate::malformed::Malformed;
+use crate::malformed::PacketFormatError;
 
 /// Room for options: a header has 4 bits to count 32-bit words, five of which are its own.
 pub const CAPACITY: usize = 40;
@@ -28,7 +28,7 @@ pub(crate) trait OptionItem<'a>: Sized {
     const NO_OPERATION: Self;
 
     /// That of a type and of what follows type and length.
-    fn read(kind: u8, data: &'a [u8]) -> Result<Self, Malformed>;
+    fn read(kind: u8, data: &'a [u8]) -> Result<Self, PacketFormatError>;
 
     /// Writes it to the front of `out` and gives its length, or `None` without room.
     fn write(&self, out: &mut [u8]) -> Option<usize>;
@@ -38,24 +38,24 @@ pub(crate) trait OptionItem<'a>: Sized {
 ///
 /// After an error there are no more.
 #[inline]
-pub(crate) fn items<'a, I: OptionItem<'a>>(area: &'a [u8]) -> Items<'a, I> {
-    Items { rest: area, of: PhantomData }
+pub(crate) fn items<'a, I: OptionItem<'a>>(area: &'a [u8]) -> OptionIter<'a, I> {
+    OptionIter { rest: area, of: PhantomData }
 }
 
-pub(crate) struct Items<'a, I> {
+pub(crate) struct OptionIter<'a, I> {
     rest: &'a [u8],
     of: PhantomData<I>,
 }
 
-impl<I> Clone for Items<'_, I> {
+impl<I> Clone for OptionIter<'_, I> {
     fn clone(&self) -> Self {
         Self { ..*self }
     }
 }
 
-impl<'a, I: OptionItem<'a>> Items<'a, I> {
+impl<'a, I: OptionItem<'a>> OptionIter<'a, I> {
     #[inline]
-    fn pull(&mut self) -> Result<Option<I>, Malformed> {
+    fn pull(&mut self) -> Result<Option<I>, PacketFormatError> {
         let rest = std::mem::take(&mut self.rest);
         let Some((&kind, tail)) = rest.split_first() else { return Ok(None) };
         if kind == END {
@@ -65,16 +65,16 @@ impl<'a, I: OptionItem<'a>> Items<'a, I> {
             self.rest = tail;
             return Ok(Some(I::NO_OPERATION));
         }
-        let len = tail.first().ok_or(Malformed::OptionLength)?;
-        let data = rest.get(2..usize::from(*len)).ok_or(Malformed::OptionLength)?;
+        let len = tail.first().ok_or(PacketFormatError::OptionLength)?;
+        let data = rest.get(2..usize::from(*len)).ok_or(PacketFormatError::OptionLength)?;
         let item = I::read(kind, data)?;
         self.rest = &rest[usize::from(*len)..];
         Ok(Some(item))
     }
 }
 
-impl<'a, I: OptionItem<'a>> Iterator for Items<'a, I> {
-    type Item = Result<I, Malformed>;
+impl<'a, I: OptionItem<'a>> Iterator for OptionIter<'a, I> {
+    type Item = Result<I, PacketFormatError>;
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
@@ -85,7 +85,7 @@ impl<'a, I: OptionItem<'a>> Iterator for Items<'a, I> {
 /// Options that need more than [`CAPACITY`] bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("options of more than 40 bytes do not fit into a header: leave some out")]
-pub struct NoRoom;
+pub struct OptionsTooLongError;
 
 impl OptionArea {
     /// No options.
@@ -94,29 +94,30 @@ impl OptionArea {
     /// These bytes, filled up with zeros ("end of options") to a multiple of four.
     ///
     /// # Errors
-    /// [`NoRoom`] beyond [`CAPACITY`].
+    /// [`OptionsTooLongError`] beyond [`CAPACITY`].
     #[inline]
-    pub fn new(options: &[u8]) -> Result<Self, NoRoom> {
+    pub fn new(options: &[u8]) -> Result<Self, OptionsTooLongError> {
         let mut area = Self::EMPTY;
         if options.is_empty() {
             return Ok(area);
         }
-        area.bytes.get_mut(..options.len()).ok_or(NoRoom)?.copy_from_slice(options);
-        area.len = u8::try_from(options.len().next_multiple_of(4)).map_err(|_| NoRoom)?;
+        area.bytes.get_mut(..options.len()).ok_or(OptionsTooLongError)?.copy_from_slice(options);
+        area.len =
+            u8::try_from(options.len().next_multiple_of(4)).map_err(|_| OptionsTooLongError)?;
         Ok(area)
     }
 
     /// These options, filled up with "end of options".
     ///
     /// # Errors
-    /// [`NoRoom`] beyond [`CAPACITY`].
+    /// [`OptionsTooLongError`] beyond [`CAPACITY`].
     pub(crate) fn of<'a, I: OptionItem<'a>>(
         items: impl IntoIterator<Item = I>,
-    ) -> Result<Self, NoRoom> {
+    ) -> Result<Self, OptionsTooLongError> {
         let mut bytes = [0; CAPACITY];
         let mut len = 0;
         for item in items {
-            len += item.write(&mut bytes[len..]).ok_or(NoRoom)?;
+            len += item.write(&mut bytes[len..]).ok_or(OptionsTooLongError)?;
         }
         Self::new(&bytes[..len])
     }

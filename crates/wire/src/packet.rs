@@ -1,30 +1,29 @@
-//! Packets: owned handles to frames of pooled memory, with what is known of each.
+//! Packets: owned handles to frames of pooled memory, with metadata.
 //!
-//! A [`Packet`] is the right to use one frame of a [`Pool`]; the pool is passed along to whoever
-//! looks at its bytes, so that no packet carries a reference and the frames can be memory that a
-//! kernel writes (AF_XDP). Left out: what is in a packet, and queues of them.
+//! A [`Packet`] is the right to use one frame of a [`PacketPool`]; the pool is passed along to whatever
+//! reads its bytes, so that no packet carries a reference and the frames can be memory that a
+//! kernel writes (AF_XDP). Ordinary frames hold one frame of a link; large ones hold a super-segment or a
+//! reassembled datagram. All are allocated at the start, so that the memory of a stack is bounded.
+
+use std::fmt;
+use std::ops::Range;
 
 use plumb_base::time::Instant;
 
 use crate::ecn::Ecn;
 
-mod pool;
-
-use pool::FrameId;
-pub use pool::{Frames, HEADROOM, LARGE_FRAME, Memory, Pool};
-
-/// One packet: a frame of its pool, where in it the data lies, and what is known of it.
+/// One packet: a frame of its pool, where in it the data lies, and metadata.
 ///
-/// Not `Clone`: a frame has one owner. A packet that is dropped without [`Pool::free`] leaks its
-/// frame until the pool is dropped; tests compare [`Pool::available`] before and after.
+/// Not `Clone`: a frame has one owner. A packet that is dropped without [`PacketPool::free`] leaks its
+/// frame until the pool is dropped; tests compare [`PacketPool::available`] before and after.
 #[derive(Debug)]
-#[must_use = "a packet is a frame of its pool: pass it on, or give it back with Pool::free"]
+#[must_use = "a packet is a frame of its pool: pass it on, or free it with PacketPool::free"]
 pub struct Packet {
     frame: FrameId,
     start: u32,
     end: u32,
-    /// What is known of it.
-    pub meta: Meta,
+    /// Its metadata.
+    pub meta: PacketMeta,
 }
 
 impl Packet {
@@ -41,31 +40,30 @@ impl Packet {
     }
 }
 
-/// What is known of a packet beside its bytes.
+/// Metadata of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Meta {
-    /// When the device received it; the origin where nobody said.
+pub struct PacketMeta {
+    /// When the device received it; the origin where that is not known.
     pub received: Instant,
-    /// What is known or wanted of its transport checksum.
+    /// The state of its transport checksum.
     pub checksum: ChecksumState,
-    /// Set on a super-segment: how it must be cut, or how it was put together.
-    pub segments: Option<Segments>,
-    /// Congestion notification: as received, or as it shall be sent.
+    /// Set on a super-segment: how to segment it, or how it was coalesced.
+    pub segments: Option<SegmentationInfo>,
+    /// Congestion notification: as received, or to be sent.
     pub ecn: Ecn,
-    /// A hash of its flow, where the device or the stack computed one; 0 where nobody did.
+    /// A hash of its flow, where the device or the stack computed one; else 0.
     pub flow: u32,
 }
 
-/// What is known or wanted of a packet's transport checksum.
+/// The state of a packet's transport checksum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ChecksumState {
-    /// The field is as it came, or complete as it shall be sent; whoever cares verifies it.
+    /// The field is complete: not verified yet, or to be sent as it is.
     #[default]
     Plain,
-    /// Received from a device that verified it (or from this machine, where nothing can have
-    /// broken it): it need not be verified again.
+    /// Verified by the device, or from this machine, where nothing can have corrupted it.
     Verified,
-    /// The field holds the folded, uncomplemented sum of the pseudo-header; whoever sends it on a wire sums
+    /// The field holds the folded, uncomplemented sum of the pseudo-header; the device sums
     /// from `start` to the end and stores the complement at `start + offset` (virtio 1.2 §5.1.6,
     /// Linux's CHECKSUM_PARTIAL).
     Partial {
@@ -78,8 +76,8 @@ pub enum ChecksumState {
 
 /// A super-segment: one packet that stands for many of `size` bytes of payload each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Segments {
-    /// What it is cut into.
+pub struct SegmentationInfo {
+    /// Its segments.
     pub kind: SegmentKind,
     /// Payload bytes of each but the last.
     pub size: u16,
@@ -98,4 +96,570 @@ pub enum SegmentKind {
     Udp4,
     /// UDP over IPv6.
     Udp6,
+}
+
+/// Bytes copied at a time where both frames lie in memory shared with a kernel; even, so that sums of 16-bit
+/// words can be added up.
+const PIECE: usize = 1_024;
+
+/// Room before the data of a fresh packet: for every header that may come in front of it.
+pub const HEADROOM: usize = 128;
+
+/// Bytes of a large frame: the largest IP datagram with its link header, and headroom.
+pub const LARGE_FRAME: usize = 65_535 + 18 + HEADROOM;
+
+/// Memory that frames live in where it is not the pool's own: a ring shared with a kernel.
+pub trait PoolMemory: fmt::Debug + Send {
+    /// Bytes in all.
+    fn len(&self) -> usize;
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Bytes of a frame that the caller owns. Panics when out of range.
+    fn bytes(&self, range: Range<usize>) -> &[u8];
+    /// The same, to be written.
+    fn bytes_mut(&mut self, range: Range<usize>) -> &mut [u8];
+}
+
+/// The number of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FrameId(u32);
+
+/// Number and size of frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolConfig {
+    /// Ordinary frames.
+    pub count: u32,
+    /// Bytes of each, headroom included.
+    pub size: u32,
+    /// Large frames, of [`LARGE_FRAME`] bytes each.
+    pub large: u32,
+}
+
+impl Default for PoolConfig {
+    /// 1,024 frames of 2 KiB and 16 large ones: 3 MiB.
+    fn default() -> Self {
+        Self { count: 1_024, size: 2_048, large: 16 }
+    }
+}
+
+enum PoolRegion {
+    Own(Box<[u8]>),
+    Shared(Box<dyn PoolMemory>),
+}
+
+impl PoolRegion {
+    #[inline]
+    fn bytes(&self, range: Range<usize>) -> &[u8] {
+        match self {
+            Self::Own(bytes) => &bytes[range],
+            Self::Shared(memory) => memory.bytes(range),
+        }
+    }
+
+    #[inline]
+    fn bytes_mut(&mut self, range: Range<usize>) -> &mut [u8] {
+        match self {
+            Self::Own(bytes) => &mut bytes[range],
+            Self::Shared(memory) => memory.bytes_mut(range),
+        }
+    }
+}
+
+/// The frames, each free, in a packet, or lent to a kernel.
+pub struct PacketPool {
+    region: PoolRegion,
+    frames: PoolConfig,
+    large: Box<[u8]>,
+    free: Vec<FrameId>,
+    free_large: Vec<FrameId>,
+}
+
+impl PacketPool {
+    /// A pool in memory of its own, written once so that no page fault is left.
+    pub fn new(frames: PoolConfig) -> Self {
+        let bytes = frames.count as usize * frames.size as usize;
+        Self::with(PoolRegion::Own(vec![1; bytes].into_boxed_slice()), frames)
+    }
+
+    /// The same, of which only the first `written` frames are: the others take memory once they are
+    /// used. A frame that was used last is used first, so that only as many ever are as were in use at once.
+    pub fn reserve(frames: PoolConfig, written: u32) -> Self {
+        let mut bytes = vec![0; frames.count as usize * frames.size as usize].into_boxed_slice();
+        bytes[..written.min(frames.count) as usize * frames.size as usize].fill(1);
+        Self::with(PoolRegion::Own(bytes), frames)
+    }
+
+    /// A pool whose ordinary frames lie in shared memory, one behind the other.
+    ///
+    /// Panics when the memory is too short for them.
+    pub fn in_memory(memory: Box<dyn PoolMemory>, frames: PoolConfig) -> Self {
+        assert!(
+            memory.len() >= frames.count as usize * frames.size as usize,
+            "memory for every frame"
+        );
+        Self::with(PoolRegion::Shared(memory), frames)
+    }
+
+    fn with(region: PoolRegion, frames: PoolConfig) -> Self {
+        assert!(frames.size as usize > HEADROOM, "frames have room for data");
+        Self {
+            region,
+            frames,
+            large: vec![1; frames.large as usize * LARGE_FRAME].into_boxed_slice(),
+            free: (0..frames.count).rev().map(FrameId).collect(),
+            free_large: (frames.count..frames.count + frames.large).rev().map(FrameId).collect(),
+        }
+    }
+
+    /// How it was made.
+    pub fn frames(&self) -> PoolConfig {
+        self.frames
+    }
+
+    /// Free frames: ordinary and large ones.
+    pub fn available(&self) -> (usize, usize) {
+        (self.free.len(), self.free_large.len())
+    }
+
+    /// An empty packet in an ordinary frame, its data beginning after [`HEADROOM`] bytes.
+    #[inline]
+    pub fn allocate(&mut self) -> Option<Packet> {
+        let frame = self.free.pop()?;
+        Some(packet(frame, HEADROOM))
+    }
+
+    /// An empty packet that can hold `len` bytes: in an ordinary frame if that is enough.
+    #[inline]
+    pub fn allocate_for(&mut self, len: usize) -> Option<Packet> {
+        if HEADROOM + len <= self.frames.size as usize {
+            return self.allocate();
+        }
+        if HEADROOM + len > LARGE_FRAME {
+            return None;
+        }
+        let frame = self.free_large.pop()?;
+        Some(packet(frame, HEADROOM))
+    }
+
+    /// Takes a packet's frame back.
+    #[inline]
+    #[expect(clippy::needless_pass_by_value, reason = "the packet ends here")]
+    pub fn free(&mut self, packet: Packet) {
+        if self.is_large(&packet) {
+            self.free_large.push(packet.frame);
+        } else {
+            self.free.push(packet.frame);
+        }
+    }
+
+    /// Takes the frames of all packets back.
+    pub fn free_all(&mut self, packets: &mut Vec<Packet>) {
+        for packet in packets.drain(..) {
+            self.free(packet);
+        }
+    }
+
+    /// A packet's data.
+    #[inline]
+    pub fn bytes(&self, packet: &Packet) -> &[u8] {
+        self.frame(packet.frame, packet.start as usize..packet.end as usize)
+    }
+
+    /// A packet's data, to be written.
+    #[inline]
+    pub fn bytes_mut(&mut self, packet: &mut Packet) -> &mut [u8] {
+        self.frame_mut(packet.frame, packet.start as usize..packet.end as usize)
+    }
+
+    /// The data of an ordinary and of a large packet, both to be written: for one read into both.
+    ///
+    /// Panics when they are not one of each, in this order.
+    pub fn bytes_mut_both(
+        &mut self,
+        ordinary: &mut Packet,
+        large: &mut Packet,
+    ) -> (&mut [u8], &mut [u8]) {
+        assert!(!self.is_large(ordinary) && self.is_large(large), "one of each");
+        let base = (large.frame.0 - self.frames.count) as usize * LARGE_FRAME;
+        let second = &mut self.large[base + large.start as usize..base + large.end as usize];
+        let base = ordinary.frame.0 as usize * self.frames.size as usize;
+        let first = base + ordinary.start as usize..base + ordinary.end as usize;
+        match &mut self.region {
+            PoolRegion::Own(bytes) => (&mut bytes[first], second),
+            PoolRegion::Shared(memory) => (memory.bytes_mut(first), second),
+        }
+    }
+
+    /// Whether a packet lies in a large frame.
+    #[inline]
+    pub fn is_large(&self, packet: &Packet) -> bool {
+        self.is_large_frame(packet.frame)
+    }
+
+    /// Bytes that fit behind the data.
+    #[inline]
+    pub fn tailroom(&self, packet: &Packet) -> usize {
+        self.frame_len(packet.frame) - packet.end as usize
+    }
+
+    /// Bytes that fit before the data.
+    #[inline]
+    pub fn headroom(&self, packet: &Packet) -> usize {
+        packet.start as usize
+    }
+
+    /// Makes the data `len` bytes longer at its end; the new bytes, whatever they held.
+    ///
+    /// `None`, and nothing changed, when there is no room.
+    #[inline]
+    pub fn append(&mut self, packet: &mut Packet, len: usize) -> Option<&mut [u8]> {
+        if len > self.tailroom(packet) {
+            return None;
+        }
+        let from = packet.end as usize;
+        packet.end += u32::try_from(len).ok()?;
+        Some(self.frame_mut(packet.frame, from..from + len))
+    }
+
+    /// Makes the data `len` bytes longer at its front; the new bytes, whatever they held.
+    ///
+    /// Panics without that much headroom: [`HEADROOM`] is enough for every header there is.
+    #[inline]
+    pub fn prepend(&mut self, packet: &mut Packet, len: usize) -> &mut [u8] {
+        let from = (packet.start as usize).checked_sub(len).expect("headroom for the header");
+        packet.start = u32::try_from(from).expect("a frame is shorter than 4 GiB");
+        self.frame_mut(packet.frame, from..from + len)
+    }
+
+    /// Removes `len` bytes at the front. Panics when there are fewer.
+    #[inline]
+    pub fn trim_front(&mut self, packet: &mut Packet, len: usize) {
+        assert!(len <= packet.len(), "bytes to trim");
+        packet.start += u32::try_from(len).expect("a frame is shorter than 4 GiB");
+    }
+
+    /// Keeps the first `len` bytes. Panics when there are fewer.
+    #[inline]
+    pub fn truncate(&mut self, packet: &mut Packet, len: usize) {
+        assert!(len <= packet.len(), "bytes to keep");
+        packet.end = packet.start + u32::try_from(len).expect("a frame is shorter than 4 GiB");
+    }
+
+    /// A packet with these bytes; `None` when no frame is free that holds them.
+    #[inline]
+    pub fn packet_of(&mut self, bytes: &[u8]) -> Option<Packet> {
+        let mut packet = self.allocate_for(bytes.len())?;
+        self.append(&mut packet, bytes.len())?.copy_from_slice(bytes);
+        Some(packet)
+    }
+
+    /// A packet with a copy of bytes `range` of `from`'s data; `None` when no frame is free that holds them.
+    #[inline]
+    pub fn copy_of(&mut self, from: &Packet, range: Range<usize>) -> Option<Packet> {
+        let mut copy = self.allocate_for(range.len())?;
+        let copied = self.append_from(&mut copy, from, range, |from, to| to.copy_from_slice(from));
+        debug_assert!(copied, "a fresh frame has the room that was asked for");
+        Some(copy)
+    }
+
+    /// Appends bytes `range` of `from`'s data to `to`, by `copy(source, target)`; several calls of
+    /// it, each but the last for an even number of bytes, may make up the whole.
+    ///
+    /// `false`, and nothing changed, when `to` has no room. Panics when `from` has no such bytes.
+    #[inline]
+    pub fn append_from(
+        &mut self,
+        to: &mut Packet,
+        from: &Packet,
+        range: Range<usize>,
+        copy: impl FnMut(&[u8], &mut [u8]),
+    ) -> bool {
+        if range.len() > self.tailroom(to) {
+            return false;
+        }
+        let at = to.len();
+        to.end += u32::try_from(range.len()).expect("a frame is shorter than 4 GiB");
+        self.copy_between(to, at, from, range, copy);
+        true
+    }
+
+    /// Overwrites `to`'s data from byte `at` with bytes `range` of `from`'s, by `copy` as in
+    /// [`PacketPool::append_from`].
+    ///
+    /// Panics when either packet has no such bytes.
+    pub fn copy_between(
+        &mut self,
+        to: &mut Packet,
+        at: usize,
+        from: &Packet,
+        range: Range<usize>,
+        mut copy: impl FnMut(&[u8], &mut [u8]),
+    ) {
+        assert!(range.end <= from.len() && at + range.len() <= to.len(), "bytes within the data");
+        let target = to.start as usize + at..to.start as usize + at + range.len();
+        let source = from.start as usize + range.start..from.start as usize + range.end;
+        let Self { region, large, frames, .. } = self;
+        let large_at = |frame: FrameId| (frame.0 - frames.count) as usize * LARGE_FRAME;
+        let small_at = |frame: FrameId| frame.0 as usize * frames.size as usize;
+        match (from.frame.0 >= frames.count, to.frame.0 >= frames.count) {
+            (true, true) => {
+                pair(
+                    large,
+                    shifted(source, large_at(from.frame)),
+                    shifted(target, large_at(to.frame)),
+                    copy,
+                );
+            }
+            (true, false) => {
+                let source = &large[shifted(source, large_at(from.frame))];
+                copy(source, region.bytes_mut(shifted(target, small_at(to.frame))));
+            }
+            (false, true) => {
+                let source = region.bytes(shifted(source, small_at(from.frame)));
+                copy(source, &mut large[shifted(target, large_at(to.frame))]);
+            }
+            (false, false) => {
+                let source = shifted(source, small_at(from.frame));
+                let target = shifted(target, small_at(to.frame));
+                match region {
+                    PoolRegion::Own(bytes) => pair(bytes, source, target, copy),
+                    PoolRegion::Shared(memory) => {
+                        let mut piece = [0; PIECE];
+                        for done in (0..source.len()).step_by(PIECE) {
+                            let len = PIECE.min(source.len() - done);
+                            let source = source.start + done..source.start + done + len;
+                            let target = target.start + done..target.start + done + len;
+                            piece[..len].copy_from_slice(memory.bytes(source));
+                            copy(&piece[..len], memory.bytes_mut(target));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Lends a packet's frame to a kernel that shares the memory: the offset of its data there.
+    ///
+    /// # Errors
+    /// Returns the packet when it lies in a large frame, which no kernel shares.
+    pub fn lend(&mut self, packet: Packet) -> Result<usize, Packet> {
+        if self.is_large(&packet) {
+            return Err(packet);
+        }
+        Ok(packet.frame.0 as usize * self.frames.size as usize + packet.start as usize)
+    }
+
+    /// Takes back a frame that was lent, with the data that a kernel left at `offset` of the shared
+    /// memory.
+    ///
+    /// Panics when the range does not lie in one ordinary frame: the kernel was lent no other.
+    pub fn reclaim(&mut self, offset: usize, len: usize) -> Packet {
+        let size = self.frames.size as usize;
+        let (frame, start) = (offset / size, offset % size);
+        assert!(frame < self.frames.count as usize && start + len <= size, "data in one frame");
+        let narrow = |n: usize| u32::try_from(n).expect("a frame is shorter than 4 GiB");
+        Packet {
+            frame: FrameId(narrow(frame)),
+            start: narrow(start),
+            end: narrow(start + len),
+            meta: PacketMeta::default(),
+        }
+    }
+
+    #[inline]
+    fn is_large_frame(&self, frame: FrameId) -> bool {
+        frame.0 >= self.frames.count
+    }
+
+    #[inline]
+    fn frame_len(&self, frame: FrameId) -> usize {
+        if self.is_large_frame(frame) { LARGE_FRAME } else { self.frames.size as usize }
+    }
+
+    #[inline]
+    fn frame(&self, frame: FrameId, range: Range<usize>) -> &[u8] {
+        if self.is_large_frame(frame) {
+            let base = (frame.0 - self.frames.count) as usize * LARGE_FRAME;
+            return &self.large[base + range.start..base + range.end];
+        }
+        let base = frame.0 as usize * self.frames.size as usize;
+        let range = base + range.start..base + range.end;
+        self.region.bytes(range)
+    }
+
+    #[inline]
+    fn frame_mut(&mut self, frame: FrameId, range: Range<usize>) -> &mut [u8] {
+        if self.is_large_frame(frame) {
+            let base = (frame.0 - self.frames.count) as usize * LARGE_FRAME;
+            return &mut self.large[base + range.start..base + range.end];
+        }
+        let base = frame.0 as usize * self.frames.size as usize;
+        let range = base + range.start..base + range.end;
+        self.region.bytes_mut(range)
+    }
+}
+
+impl fmt::Debug for PacketPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PacketPool")
+            .field("frames", &self.frames)
+            .field("available", &self.available())
+            .finish_non_exhaustive()
+    }
+}
+
+#[inline]
+fn packet(frame: FrameId, start: usize) -> Packet {
+    let start = u32::try_from(start).expect("a frame is shorter than 4 GiB");
+    Packet { frame, start, end: start, meta: PacketMeta::default() }
+}
+
+/// `copy` with two ranges of one slice, which belong to different frames and so do not overlap.
+#[inline]
+fn pair(
+    bytes: &mut [u8],
+    source: Range<usize>,
+    target: Range<usize>,
+    mut copy: impl FnMut(&[u8], &mut [u8]),
+) {
+    if source.is_empty() {
+        return;
+    }
+    let [source, target] =
+        bytes.get_disjoint_mut([source, target]).expect("two packets share no frame");
+    copy(source, target);
+}
+
+#[inline]
+fn shifted(range: Range<usize>, by: usize) -> Range<usize> {
+    range.start + by..range.end + by
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn small() -> PacketPool {
+        PacketPool::new(PoolConfig { count: 2, size: 256, large: 1 })
+    }
+
+    #[test]
+    fn reserve_reuses_the_frame_freed_last() {
+        let mut pool = PacketPool::reserve(PoolConfig { count: 4, size: 256, large: 0 }, 9);
+        assert_eq!(pool.available(), (4, 0));
+        let (first, second) = (pool.allocate().unwrap(), pool.allocate().unwrap());
+        assert_eq!((first.frame, second.frame), (FrameId(0), FrameId(1)));
+        pool.free(first);
+        assert_eq!(pool.allocate().unwrap().frame, FrameId(0));
+    }
+
+    #[test]
+    fn data_grows_at_both_ends_within_its_frame() {
+        let mut pool = small();
+        let mut packet = pool.packet_of(b"payload").unwrap();
+        pool.prepend(&mut packet, 3).copy_from_slice(b"ip ");
+        assert_eq!(pool.bytes(&packet), b"ip payload");
+        pool.trim_front(&mut packet, 3);
+        pool.truncate(&mut packet, 3);
+        assert_eq!(pool.bytes(&packet), b"pay");
+        assert!(pool.append(&mut packet, 256).is_none());
+        assert_eq!(packet.len(), 3);
+        pool.free(packet);
+    }
+
+    #[test]
+    fn each_frame_is_allocated_once() {
+        let mut pool = small();
+        let mut held: Vec<Packet> = std::iter::from_fn(|| pool.allocate()).collect();
+        assert_eq!(held.len(), 2);
+        pool.bytes_mut(&mut held[0]);
+        pool.append(&mut held[0], 4).unwrap().copy_from_slice(b"ours");
+        pool.append(&mut held[1], 4).unwrap().copy_from_slice(b"your");
+        assert_eq!(pool.bytes(&held[0]), b"ours");
+        held.push(pool.allocate_for(60_000).unwrap());
+        assert!(pool.allocate_for(60_000).is_none());
+        assert_eq!(pool.available(), (0, 0));
+        pool.free_all(&mut held);
+        assert_eq!(pool.available(), (2, 1));
+    }
+
+    #[test]
+    fn ordinary_and_large_packet_are_written_together() {
+        let mut pool = small();
+        let mut ordinary = pool.packet_of(b"small").unwrap();
+        let mut large = pool.packet_of(&[7; 1_000]).unwrap();
+        let (first, second) = pool.bytes_mut_both(&mut ordinary, &mut large);
+        first[0] = b'S';
+        second[999] = 8;
+        assert_eq!(pool.bytes(&ordinary), b"Small");
+        assert_eq!(pool.bytes(&large)[998..], [7, 8]);
+        pool.free(ordinary);
+        pool.free(large);
+    }
+
+    #[test]
+    fn reclaimed_frame_has_what_the_kernel_left() {
+        let mut pool = small();
+        let packet = pool.packet_of(b"frame").unwrap();
+        let offset = pool.lend(packet).unwrap();
+        let packet = pool.reclaim(offset + 1, 3);
+        assert_eq!(pool.bytes(&packet), b"ram");
+        pool.free(packet);
+        assert_eq!(pool.available().0, 2);
+    }
+
+    #[derive(Debug)]
+    struct Elsewhere(Vec<u8>);
+
+    impl PoolMemory for Elsewhere {
+        fn len(&self) -> usize {
+            self.0.len()
+        }
+        fn bytes(&self, range: Range<usize>) -> &[u8] {
+            &self.0[range]
+        }
+        fn bytes_mut(&mut self, range: Range<usize>) -> &mut [u8] {
+            &mut self.0[range]
+        }
+    }
+
+    #[test]
+    fn bytes_are_copied_between_all_kinds_of_frames() {
+        let frames = PoolConfig { count: 2, size: 4_096, large: 2 };
+        let shared = Box::new(Elsewhere(vec![0; 2 * 4_096]));
+        let data: Vec<u8> = (0..3_000_u32).map(|i| i.to_le_bytes()[0]).collect();
+        for mut pool in [PacketPool::new(frames), PacketPool::in_memory(shared, frames)] {
+            for (from_len, to_len) in [(0, 0), (0, 9_000), (9_000, 0), (9_000, 9_000)] {
+                let mut from = pool.allocate_for(from_len).unwrap();
+                let mut to = pool.allocate_for(to_len).unwrap();
+                pool.append(&mut from, data.len()).unwrap().copy_from_slice(&data);
+                pool.append(&mut to, 2).unwrap().copy_from_slice(b"to");
+                let mut lens = Vec::new();
+                assert!(pool.append_from(&mut to, &from, 1..2_500, |source, target| {
+                    target.copy_from_slice(source);
+                    lens.push(source.len());
+                }));
+                assert_eq!(pool.bytes(&to)[..2], *b"to");
+                assert_eq!(pool.bytes(&to)[2..], data[1..2_500]);
+                assert!(lens[..lens.len() - 1].iter().all(|len| len % 2 == 0));
+                pool.free(from);
+                pool.free(to);
+            }
+            assert_eq!(pool.available(), (2, 2));
+        }
+    }
+
+    #[test]
+    fn append_without_room_changes_nothing() {
+        let mut pool = PacketPool::new(PoolConfig { count: 1, size: 256, large: 1 });
+        let mut small = pool.allocate().unwrap();
+        let mut large = pool.allocate_for(1_000).unwrap();
+        pool.append(&mut large, 1_000).unwrap();
+        assert!(!pool.append_from(&mut small, &large, 0..129, |_, _| unreachable!("no room")));
+        assert!(small.is_empty());
+        pool.free(small);
+        pool.free(large);
+    }
 }

@@ -6,9 +6,9 @@ use std::fmt;
 
 /// An IPv4 protocol or IPv6 next-header number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Protocol(pub u8);
+pub struct IpProtocol(pub u8);
 
-impl Protocol {
+impl IpProtocol {
     /// IPv6 hop-by-hop options (RFC 8200 §4.3).
     pub const HOP_BY_HOP: Self = Self(0);
     /// ICMP (RFC 792).
@@ -39,7 +39,7 @@ impl Protocol {
     pub const DESTINATION: Self = Self(60);
 }
 
-impl fmt::Display for Protocol {
+impl fmt::Display for IpProtocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::HOP_BY_HOP => f.write_str("hop-by-hop"),

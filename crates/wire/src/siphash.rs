@@ -26,7 +26,7 @@ impl SipKey {
     /// The hash of `N` words, as SipHash-1-3 of their `8 × N` little-endian bytes.
     #[inline]
     pub fn hash<const N: usize>(self, words: [u64; N]) -> u64 {
-        let mut state = State {
+        let mut state = SipState {
             v0: self.k0 ^ 0x736f_6d65_7073_6575,
             v1: self.k1 ^ 0x646f_7261_6e64_6f6d,
             v2: self.k0 ^ 0x6c79_6765_6e65_7261,
@@ -61,14 +61,14 @@ pub fn address_words(address: IpAddr) -> [u64; 2] {
     }
 }
 
-struct State {
+struct SipState {
     v0: u64,
     v1: u64,
     v2: u64,
     v3: u64,
 }
 
-impl State {
+impl SipState {
     #[inline]
     fn absorb(&mut self, word: u64) {
         self.v3 ^= word;

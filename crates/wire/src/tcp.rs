@@ -5,10 +5,10 @@
 use std::fmt;
 use std::ops::{BitOr, BitOrAssign};
 
-use plumb_copy::Sum;
+use plumb_copy::OnesComplementSum;
 
-use crate::checksum::Pseudo;
-use crate::malformed::Malformed;
+use crate::checksum::PseudoHeader;
+use crate::malformed::PacketFormatError;
 use crate::option_area::OptionArea;
 
 pub mod option;
@@ -25,9 +25,9 @@ pub const CHECKSUM_OFFSET: u16 = 16;
 
 /// The control bits, and the three that are reserved.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub struct Flags(u16);
+pub struct TcpFlags(u16);
 
-impl Flags {
+impl TcpFlags {
     /// None.
     pub const NONE: Self = Self(0);
     /// The sender has sent everything.
@@ -76,7 +76,7 @@ impl Flags {
     }
 }
 
-impl BitOr for Flags {
+impl BitOr for TcpFlags {
     type Output = Self;
 
     #[inline]
@@ -85,14 +85,14 @@ impl BitOr for Flags {
     }
 }
 
-impl BitOrAssign for Flags {
+impl BitOrAssign for TcpFlags {
     #[inline]
     fn bitor_assign(&mut self, other: Self) {
         self.0 |= other.0;
     }
 }
 
-impl fmt::Debug for Flags {
+impl fmt::Debug for TcpFlags {
     /// The letters that tcpdump uses, and the reserved bits' number where it is not 0.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (bit, letter) in "FSRP.UEWe".chars().enumerate() {
@@ -110,46 +110,49 @@ impl fmt::Debug for Flags {
 
 /// A segment whose header has been read.
 #[derive(Clone, Copy, Debug)]
-pub struct Segment<'a> {
+pub struct TcpSegment<'a> {
     fixed: &'a [u8; HEADER_LEN],
     options: &'a [u8],
     payload: &'a [u8],
 }
 
-impl<'a> Segment<'a> {
+impl<'a> TcpSegment<'a> {
     /// Reads the header; `bytes` end where the packet does.
     ///
-    /// The checksum is not looked at: see [`Segment::verify`].
+    /// The checksum is not looked at: see [`TcpSegment::verify`].
     ///
     /// # Errors
-    /// [`Malformed::HeaderLength`] or [`Malformed::Truncated`].
+    /// [`PacketFormatError::HeaderLength`] or [`PacketFormatError::Truncated`].
     #[inline]
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let (fixed, rest) = bytes.split_first_chunk::<HEADER_LEN>().ok_or(Malformed::Truncated)?;
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, PacketFormatError> {
+        let (fixed, rest) =
+            bytes.split_first_chunk::<HEADER_LEN>().ok_or(PacketFormatError::Truncated)?;
         let header_len = usize::from(fixed[12] >> 4) * 4;
-        let options_len = header_len.checked_sub(HEADER_LEN).ok_or(Malformed::HeaderLength)?;
-        let (options, payload) = rest.split_at_checked(options_len).ok_or(Malformed::Truncated)?;
+        let options_len =
+            header_len.checked_sub(HEADER_LEN).ok_or(PacketFormatError::HeaderLength)?;
+        let (options, payload) =
+            rest.split_at_checked(options_len).ok_or(PacketFormatError::Truncated)?;
         Ok(Self { fixed, options, payload })
     }
 
     /// The segment, if its checksum is right.
     ///
     /// # Errors
-    /// [`Malformed::Checksum`].
+    /// [`PacketFormatError::Checksum`].
     #[inline]
-    pub fn verify(self, pseudo: Pseudo) -> Result<Self, Malformed> {
-        if self.verifies(pseudo, Sum::of(self.payload)) {
+    pub fn verify(self, pseudo: PseudoHeader) -> Result<Self, PacketFormatError> {
+        if self.verifies(pseudo, OnesComplementSum::of(self.payload)) {
             Ok(self)
         } else {
-            Err(Malformed::Checksum)
+            Err(PacketFormatError::Checksum)
         }
     }
 
     /// Whether the checksum is right for a payload with this sum: for whoever summed it while
     /// copying it.
     #[inline]
-    pub fn verifies(&self, pseudo: Pseudo, payload: Sum) -> bool {
-        let sum = Sum::of(self.fixed) + Sum::of(self.options) + payload;
+    pub fn verifies(&self, pseudo: PseudoHeader, payload: OnesComplementSum) -> bool {
+        let sum = OnesComplementSum::of(self.fixed) + OnesComplementSum::of(self.options) + payload;
         pseudo.checksum(self.header_len() + self.payload.len(), sum) == 0
     }
 
@@ -172,7 +175,7 @@ impl<'a> Segment<'a> {
         SeqNum(u32::from_be_bytes([a, b, c, d]))
     }
 
-    /// The number of the byte expected next; counts with [`Flags::ACK`] only.
+    /// The number of the byte expected next; counts with [`TcpFlags::ACK`] only.
     #[inline]
     pub fn ack(&self) -> SeqNum {
         let [_, _, _, _, _, _, _, _, a, b, c, d, ..] = *self.fixed;
@@ -181,8 +184,8 @@ impl<'a> Segment<'a> {
 
     /// The control bits.
     #[inline]
-    pub fn flags(&self) -> Flags {
-        Flags::from_bits(u16::from_be_bytes([self.fixed[12], self.fixed[13]]))
+    pub fn flags(&self) -> TcpFlags {
+        TcpFlags::from_bits(u16::from_be_bytes([self.fixed[12], self.fixed[13]]))
     }
 
     /// How many bytes the sender will take, not yet scaled.
@@ -191,7 +194,7 @@ impl<'a> Segment<'a> {
         u16::from_be_bytes([self.fixed[14], self.fixed[15]])
     }
 
-    /// How far behind [`Segment::seq`] urgent data end; counts with [`Flags::URG`] only.
+    /// How far behind [`TcpSegment::seq`] urgent data end; counts with [`TcpFlags::URG`] only.
     #[inline]
     pub fn urgent(&self) -> u16 {
         u16::from_be_bytes([self.fixed[18], self.fixed[19]])
@@ -220,13 +223,15 @@ impl<'a> Segment<'a> {
     pub fn sequence_len(&self) -> u32 {
         let flags = self.flags();
         let payload = u32::try_from(self.payload.len()).expect("a packet is shorter than 4 GiB");
-        payload + u32::from(flags.contains(Flags::SYN)) + u32::from(flags.contains(Flags::FIN))
+        payload
+            + u32::from(flags.contains(TcpFlags::SYN))
+            + u32::from(flags.contains(TcpFlags::FIN))
     }
 
     /// The header by itself.
     #[inline]
-    pub fn header(&self) -> Header {
-        Header {
+    pub fn header(&self) -> TcpHeader {
+        TcpHeader {
             source_port: self.source_port(),
             destination_port: self.destination_port(),
             seq: self.seq(),
@@ -242,7 +247,7 @@ impl<'a> Segment<'a> {
 
 /// The header of a segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Header {
+pub struct TcpHeader {
     /// The sender's port.
     pub source_port: u16,
     /// The receiver's port.
@@ -252,7 +257,7 @@ pub struct Header {
     /// The number of the byte expected next.
     pub ack: SeqNum,
     /// The control bits.
-    pub flags: Flags,
+    pub flags: TcpFlags,
     /// How many bytes the sender will take, scaled.
     pub window: u16,
     /// The checksum.
@@ -263,7 +268,7 @@ pub struct Header {
     pub options: OptionArea,
 }
 
-impl Header {
+impl TcpHeader {
     /// Bytes of it, options included.
     #[inline]
     pub fn len(&self) -> usize {
@@ -279,20 +284,27 @@ impl Header {
     /// The same with its checksum over a payload of `payload_len` bytes and this sum.
     #[inline]
     #[must_use]
-    pub fn with_checksum(self, pseudo: Pseudo, payload_len: usize, payload: Sum) -> Self {
+    pub fn with_checksum(
+        self,
+        pseudo: PseudoHeader,
+        payload_len: usize,
+        payload: OnesComplementSum,
+    ) -> Self {
         let bare = Self { checksum: 0, ..self };
-        let sum = Sum::of(&bare.fixed()) + Sum::of(self.options.as_bytes()) + payload;
+        let sum = OnesComplementSum::of(&bare.fixed())
+            + OnesComplementSum::of(self.options.as_bytes())
+            + payload;
         Self { checksum: pseudo.checksum(self.len() + payload_len, sum), ..self }
     }
 
     /// The same with a partial checksum, which the device completes.
     #[inline]
     #[must_use]
-    pub fn with_partial(self, pseudo: Pseudo, payload_len: usize) -> Self {
+    pub fn with_partial(self, pseudo: PseudoHeader, payload_len: usize) -> Self {
         Self { checksum: pseudo.partial(self.len() + payload_len), ..self }
     }
 
-    /// Writes it to the first [`Header::len`] bytes of `out`. Panics when `out` is shorter.
+    /// Writes it to the first [`TcpHeader::len`] bytes of `out`. Panics when `out` is shorter.
     #[inline]
     pub fn emit(&self, out: &mut [u8]) {
         let (fixed, rest) = out.split_first_chunk_mut().expect("room for the header");
@@ -324,10 +336,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::protocol::Protocol;
+    use crate::protocol::IpProtocol;
 
-    fn pseudo() -> Pseudo {
-        Pseudo::v4(Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2), Protocol::TCP)
+    fn pseudo() -> PseudoHeader {
+        PseudoHeader::v4(Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2), IpProtocol::TCP)
     }
 
     prop_compose! {
@@ -335,10 +347,10 @@ mod tests {
             ports in any::<(u16, u16)>(), numbers in any::<(u32, u32)>(), flags in any::<u16>(),
             window in any::<u16>(), urgent in any::<u16>(),
             options in proptest::collection::vec(any::<u8>(), 0..=40),
-        ) -> Header {
-            Header {
+        ) -> TcpHeader {
+            TcpHeader {
                 source_port: ports.0, destination_port: ports.1, seq: SeqNum(numbers.0),
-                ack: SeqNum(numbers.1), flags: Flags::from_bits(flags), window, checksum: 0,
+                ack: SeqNum(numbers.1), flags: TcpFlags::from_bits(flags), window, checksum: 0,
                 urgent, options: OptionArea::new(&options).unwrap(),
             }
         }
@@ -346,34 +358,34 @@ mod tests {
 
     #[test]
     fn flags_are_named_as_tcpdump_names_them() {
-        let text = |flags: Flags| format!("{flags:?}");
-        assert_eq!(text(Flags::SYN | Flags::ACK), "S.");
-        assert_eq!(text(Flags::SYN | Flags::ECE | Flags::CWR | Flags::AE), "SEWe");
-        assert_eq!(text(Flags::NONE), "none");
-        assert_eq!(text(Flags::from_bits(0x0a01)), "F+5");
-        assert!((Flags::FIN | Flags::ACK).contains(Flags::FIN));
-        assert!(!(Flags::FIN | Flags::ACK).contains(Flags::FIN | Flags::RST));
-        assert!((Flags::FIN | Flags::ACK).intersects(Flags::FIN | Flags::RST));
+        let text = |flags: TcpFlags| format!("{flags:?}");
+        assert_eq!(text(TcpFlags::SYN | TcpFlags::ACK), "S.");
+        assert_eq!(text(TcpFlags::SYN | TcpFlags::ECE | TcpFlags::CWR | TcpFlags::AE), "SEWe");
+        assert_eq!(text(TcpFlags::NONE), "none");
+        assert_eq!(text(TcpFlags::from_bits(0x0a01)), "F+5");
+        assert!((TcpFlags::FIN | TcpFlags::ACK).contains(TcpFlags::FIN));
+        assert!(!(TcpFlags::FIN | TcpFlags::ACK).contains(TcpFlags::FIN | TcpFlags::RST));
+        assert!((TcpFlags::FIN | TcpFlags::ACK).intersects(TcpFlags::FIN | TcpFlags::RST));
     }
 
     #[test]
     fn a_data_offset_that_cannot_be_is_named() {
         let mut bytes = [0; 24];
         bytes[12] = 0x40;
-        assert_eq!(Segment::parse(&bytes).err(), Some(Malformed::HeaderLength));
+        assert_eq!(TcpSegment::parse(&bytes).err(), Some(PacketFormatError::HeaderLength));
         bytes[12] = 0x70;
-        assert_eq!(Segment::parse(&bytes).err(), Some(Malformed::Truncated));
+        assert_eq!(TcpSegment::parse(&bytes).err(), Some(PacketFormatError::Truncated));
         bytes[12] = 0x60;
-        assert_eq!(Segment::parse(&bytes).unwrap().options(), &[0; 4]);
-        assert_eq!(Segment::parse(&bytes[..19]).err(), Some(Malformed::Truncated));
+        assert_eq!(TcpSegment::parse(&bytes).unwrap().options(), &[0; 4]);
+        assert_eq!(TcpSegment::parse(&bytes[..19]).err(), Some(PacketFormatError::Truncated));
     }
 
     #[test]
     fn syn_and_fin_take_a_sequence_number_each() {
-        let header = Header { flags: Flags::SYN | Flags::FIN, ..Header::default() };
+        let header = TcpHeader { flags: TcpFlags::SYN | TcpFlags::FIN, ..TcpHeader::default() };
         let mut bytes = [7; 23];
         header.emit(&mut bytes);
-        assert_eq!(Segment::parse(&bytes).unwrap().sequence_len(), 5);
+        assert_eq!(TcpSegment::parse(&bytes).unwrap().sequence_len(), 5);
     }
 
     proptest! {
@@ -381,16 +393,16 @@ mod tests {
         fn a_segment_emitted_is_read_back_and_verifies(
             header in header(), payload in proptest::collection::vec(any::<u8>(), 0..100),
         ) {
-            let header = header.with_checksum(pseudo(), payload.len(), Sum::of(&payload));
+            let header = header.with_checksum(pseudo(), payload.len(), OnesComplementSum::of(&payload));
             let mut bytes = vec![0xee; header.len()];
             header.emit(&mut bytes);
             bytes.extend(&payload);
-            let segment = Segment::parse(&bytes).unwrap().verify(pseudo()).unwrap();
+            let segment = TcpSegment::parse(&bytes).unwrap().verify(pseudo()).unwrap();
             prop_assert_eq!(segment.header(), header);
             prop_assert_eq!(segment.payload(), &payload);
             bytes[0] ^= 1;
-            let verified = Segment::parse(&bytes).unwrap().verify(pseudo());
-            prop_assert_eq!(verified.err(), Some(Malformed::Checksum));
+            let verified = TcpSegment::parse(&bytes).unwrap().verify(pseudo());
+            prop_assert_eq!(verified.err(), Some(PacketFormatError::Checksum));
         }
 
         #[test]
@@ -398,7 +410,7 @@ mod tests {
             mut bytes in proptest::collection::vec(any::<u8>(), 60..70), words in 5..=15_u8,
         ) {
             bytes[12] = words << 4 | bytes[12] & 0xf;
-            let segment = Segment::parse(&bytes).unwrap();
+            let segment = TcpSegment::parse(&bytes).unwrap();
             let mut again = vec![0; segment.header_len()];
             segment.header().emit(&mut again);
             prop_assert_eq!(&again, &bytes[..segment.header_len()]);
@@ -413,7 +425,7 @@ mod tests {
             header.emit(&mut bytes);
             bytes.extend(&payload);
             prop_assert!(crate::checksum::complete(&mut bytes, 0, CHECKSUM_OFFSET.into()));
-            prop_assert!(Segment::parse(&bytes).unwrap().verify(pseudo()).is_ok());
+            prop_assert!(TcpSegment::parse(&bytes).unwrap().verify(pseudo()).is_ok());
         }
     }
 }

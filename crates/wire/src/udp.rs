@@ -2,9 +2,9 @@
 //!
 //! Left out: sockets; UDP-Lite; jumbograms, whose length field is zero.
 
-use crate::checksum::{self, Pseudo};
-use crate::malformed::Malformed;
-use plumb_copy::Sum;
+use crate::checksum::{self, PseudoHeader};
+use crate::malformed::PacketFormatError;
+use plumb_copy::OnesComplementSum;
 
 /// Bytes of a header.
 pub const HEADER_LEN: usize = 8;
@@ -15,72 +15,72 @@ pub const CHECKSUM_OFFSET: u16 = 6;
 
 /// A datagram whose header has been read.
 #[derive(Clone, Copy, Debug)]
-pub struct Datagram<'a> {
+pub struct UdpDatagram<'a> {
     fixed: &'a [u8; HEADER_LEN],
     payload: &'a [u8],
 }
 
-impl<'a> Datagram<'a> {
+impl<'a> UdpDatagram<'a> {
     /// Reads the header. What lies beyond its length is cut off.
     ///
-    /// The checksum is not looked at: see [`Datagram::verify_v4`] and [`Datagram::verify_v6`].
+    /// The checksum is not looked at: see [`UdpDatagram::verify_v4`] and [`UdpDatagram::verify_v6`].
     ///
     /// # Errors
-    /// [`Malformed::Truncated`] or [`Malformed::Length`].
+    /// [`PacketFormatError::Truncated`] or [`PacketFormatError::Length`].
     #[inline]
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, PacketFormatError> {
         let datagram = Self::parse_quoted(bytes)?;
         let len = usize::from(datagram.header().length);
-        let len = len.checked_sub(HEADER_LEN).ok_or(Malformed::Length)?;
-        let payload = datagram.payload.get(..len).ok_or(Malformed::Truncated)?;
+        let len = len.checked_sub(HEADER_LEN).ok_or(PacketFormatError::Length)?;
+        let payload = datagram.payload.get(..len).ok_or(PacketFormatError::Truncated)?;
         Ok(Self { payload, ..datagram })
     }
 
     /// Reads the datagram that an ICMP error quotes: its payload may be shorter than it says.
     ///
     /// # Errors
-    /// [`Malformed::Truncated`] when the header is not whole.
+    /// [`PacketFormatError::Truncated`] when the header is not whole.
     #[inline]
-    pub fn parse_quoted(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let (fixed, payload) = bytes.split_first_chunk().ok_or(Malformed::Truncated)?;
+    pub fn parse_quoted(bytes: &'a [u8]) -> Result<Self, PacketFormatError> {
+        let (fixed, payload) = bytes.split_first_chunk().ok_or(PacketFormatError::Truncated)?;
         Ok(Self { fixed, payload })
     }
 
     /// The datagram, if it came over IPv4 with the right checksum or with none.
     ///
     /// # Errors
-    /// [`Malformed::Checksum`].
+    /// [`PacketFormatError::Checksum`].
     #[inline]
-    pub fn verify_v4(self, pseudo: Pseudo) -> Result<Self, Malformed> {
+    pub fn verify_v4(self, pseudo: PseudoHeader) -> Result<Self, PacketFormatError> {
         if self.checksum() == 0 { Ok(self) } else { self.verify_present(pseudo) }
     }
 
     /// The datagram, if it came over IPv6 with the right checksum.
     ///
     /// # Errors
-    /// [`Malformed::ChecksumAbsent`] (RFC 8200 §8.1) or [`Malformed::Checksum`].
+    /// [`PacketFormatError::ChecksumAbsent`] (RFC 8200 §8.1) or [`PacketFormatError::Checksum`].
     #[inline]
-    pub fn verify_v6(self, pseudo: Pseudo) -> Result<Self, Malformed> {
+    pub fn verify_v6(self, pseudo: PseudoHeader) -> Result<Self, PacketFormatError> {
         if self.checksum() == 0 {
-            Err(Malformed::ChecksumAbsent)
+            Err(PacketFormatError::ChecksumAbsent)
         } else {
             self.verify_present(pseudo)
         }
     }
 
     #[inline]
-    fn verify_present(self, pseudo: Pseudo) -> Result<Self, Malformed> {
-        if self.verifies(pseudo, Sum::of(self.payload)) {
+    fn verify_present(self, pseudo: PseudoHeader) -> Result<Self, PacketFormatError> {
+        if self.verifies(pseudo, OnesComplementSum::of(self.payload)) {
             Ok(self)
         } else {
-            Err(Malformed::Checksum)
+            Err(PacketFormatError::Checksum)
         }
     }
 
     /// Whether the checksum, which must be there, is right for a payload with this sum: for whoever
     /// summed it while copying it.
     #[inline]
-    pub fn verifies(&self, pseudo: Pseudo, payload: Sum) -> bool {
+    pub fn verifies(&self, pseudo: PseudoHeader, payload: OnesComplementSum) -> bool {
         let [a, b, c, d, e, f, g, h] = *self.fixed;
         let words = [u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h])];
         let sum = pseudo.sum_with(HEADER_LEN + self.payload.len(), words);
@@ -113,8 +113,8 @@ impl<'a> Datagram<'a> {
 
     /// The header by itself.
     #[inline]
-    pub fn header(&self) -> Header {
-        Header {
+    pub fn header(&self) -> UdpHeader {
+        UdpHeader {
             source_port: self.source_port(),
             destination_port: self.destination_port(),
             length: u16::from_be_bytes([self.fixed[4], self.fixed[5]]),
@@ -125,7 +125,7 @@ impl<'a> Datagram<'a> {
 
 /// The header of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct UdpHeader {
     /// The sender's port.
     pub source_port: u16,
     /// The receiver's port.
@@ -136,7 +136,7 @@ pub struct Header {
     pub checksum: u16,
 }
 
-impl Header {
+impl UdpHeader {
     /// Before `payload_len` bytes, without a checksum.
     ///
     /// Panics beyond [`PAYLOAD_LEN_MAX`].
@@ -149,7 +149,7 @@ impl Header {
     /// The same with its checksum over a payload of this sum; a computed 0 becomes 0xffff.
     #[inline]
     #[must_use]
-    pub fn with_checksum(self, pseudo: Pseudo, payload: Sum) -> Self {
+    pub fn with_checksum(self, pseudo: PseudoHeader, payload: OnesComplementSum) -> Self {
         let ports = u32::from(self.source_port) << 16 | u32::from(self.destination_port);
         let sum = pseudo.sum_with(usize::from(self.length), [ports, self.length.into()]);
         Self { checksum: checksum::nonzero((sum + payload).finish()), ..self }
@@ -158,7 +158,7 @@ impl Header {
     /// The same with a partial checksum, which the device completes.
     #[inline]
     #[must_use]
-    pub fn with_partial(self, pseudo: Pseudo) -> Self {
+    pub fn with_partial(self, pseudo: PseudoHeader) -> Self {
         Self { checksum: pseudo.partial(usize::from(self.length)), ..self }
     }
 
@@ -202,13 +202,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::protocol::Protocol;
+    use crate::protocol::IpProtocol;
 
-    fn pseudo_v4() -> Pseudo {
-        Pseudo::v4(Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2), Protocol::UDP)
+    fn pseudo_v4() -> PseudoHeader {
+        PseudoHeader::v4(Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2), IpProtocol::UDP)
     }
 
-    fn datagram(header: Header, payload: &[u8]) -> Vec<u8> {
+    fn datagram(header: UdpHeader, payload: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0; HEADER_LEN];
         header.emit(&mut bytes);
         bytes.extend(payload);
@@ -217,35 +217,41 @@ mod tests {
 
     #[test]
     fn a_computed_zero_is_sent_as_all_ones() {
-        let bare = Header::new(0, 0, 2);
-        let sum = bare.with_checksum(pseudo_v4(), Sum::ZERO).checksum;
+        let bare = UdpHeader::new(0, 0, 2);
+        let sum = bare.with_checksum(pseudo_v4(), OnesComplementSum::ZERO).checksum;
         // A payload equal to the checksum brings the sum to all ones, whose complement is zero.
         let payload = sum.to_be_bytes();
-        let header = bare.with_checksum(pseudo_v4(), Sum::of(&payload));
+        let header = bare.with_checksum(pseudo_v4(), OnesComplementSum::of(&payload));
         assert_eq!(header.checksum, 0xffff);
         let bytes = datagram(header, &payload);
-        assert!(Datagram::parse(&bytes).unwrap().verify_v4(pseudo_v4()).is_ok());
+        assert!(UdpDatagram::parse(&bytes).unwrap().verify_v4(pseudo_v4()).is_ok());
     }
 
     #[test]
     fn no_checksum_is_believed_over_ipv4_and_refused_over_ipv6() {
-        let bytes = datagram(Header::new(1, 2, 3), b"abc");
-        let datagram = Datagram::parse(&bytes).unwrap();
+        let bytes = datagram(UdpHeader::new(1, 2, 3), b"abc");
+        let datagram = UdpDatagram::parse(&bytes).unwrap();
         assert!(datagram.verify_v4(pseudo_v4()).is_ok());
-        let pseudo = Pseudo::v6(Ipv6Addr::LOCALHOST, Ipv6Addr::LOCALHOST, Protocol::UDP);
-        assert_eq!(datagram.verify_v6(pseudo).err(), Some(Malformed::ChecksumAbsent));
+        let pseudo = PseudoHeader::v6(Ipv6Addr::LOCALHOST, Ipv6Addr::LOCALHOST, IpProtocol::UDP);
+        assert_eq!(datagram.verify_v6(pseudo).err(), Some(PacketFormatError::ChecksumAbsent));
     }
 
     #[test]
     fn a_length_that_cannot_be_is_named() {
-        let short = Header { length: 7, ..Header::new(1, 2, 0) };
-        assert_eq!(Datagram::parse(&datagram(short, &[])).err(), Some(Malformed::Length));
-        let long = Header::new(1, 2, 1);
-        assert_eq!(Datagram::parse(&datagram(long, &[])).err(), Some(Malformed::Truncated));
-        assert!(Datagram::parse_quoted(&datagram(long, &[])).is_ok());
-        assert_eq!(Datagram::parse(&[0; 7]).err(), Some(Malformed::Truncated));
-        let cut = datagram(Header::new(1, 2, 1), &[5, 6]);
-        assert_eq!(Datagram::parse(&cut).unwrap().payload(), &[5]);
+        let short = UdpHeader { length: 7, ..UdpHeader::new(1, 2, 0) };
+        assert_eq!(
+            UdpDatagram::parse(&datagram(short, &[])).err(),
+            Some(PacketFormatError::Length)
+        );
+        let long = UdpHeader::new(1, 2, 1);
+        assert_eq!(
+            UdpDatagram::parse(&datagram(long, &[])).err(),
+            Some(PacketFormatError::Truncated)
+        );
+        assert!(UdpDatagram::parse_quoted(&datagram(long, &[])).is_ok());
+        assert_eq!(UdpDatagram::parse(&[0; 7]).err(), Some(PacketFormatError::Truncated));
+        let cut = datagram(UdpHeader::new(1, 2, 1), &[5, 6]);
+        assert_eq!(UdpDatagram::parse(&cut).unwrap().payload(), &[5]);
     }
 
     proptest! {
@@ -254,24 +260,24 @@ mod tests {
             source in any::<u16>(), destination in any::<u16>(),
             payload in proptest::collection::vec(any::<u8>(), 0..200), wrong in any::<u16>(),
         ) {
-            let header = Header::new(source, destination, payload.len())
-                .with_checksum(pseudo_v4(), Sum::of(&payload));
+            let header = UdpHeader::new(source, destination, payload.len())
+                .with_checksum(pseudo_v4(), OnesComplementSum::of(&payload));
             let mut bytes = datagram(header, &payload);
-            let read = Datagram::parse(&bytes).unwrap().verify_v4(pseudo_v4()).unwrap();
+            let read = UdpDatagram::parse(&bytes).unwrap().verify_v4(pseudo_v4()).unwrap();
             prop_assert_eq!(read.header(), header);
             prop_assert_eq!(read.payload(), &payload);
             swap_ports(&mut bytes);
-            let read = Datagram::parse(&bytes).unwrap().verify_v4(pseudo_v4()).unwrap();
+            let read = UdpDatagram::parse(&bytes).unwrap().verify_v4(pseudo_v4()).unwrap();
             prop_assert_eq!((read.source_port(), read.destination_port()), (destination, source));
             let other = wrong != 0 && wrong != header.checksum;
             bytes[6..8].copy_from_slice(&wrong.to_be_bytes());
-            let verified = Datagram::parse(&bytes).unwrap().verify_v4(pseudo_v4());
+            let verified = UdpDatagram::parse(&bytes).unwrap().verify_v4(pseudo_v4());
             prop_assert_eq!(verified.is_err(), other);
         }
 
         #[test]
         fn bytes_read_are_emitted_again(bytes in any::<[u8; 12]>()) {
-            let header = Datagram::parse_quoted(&bytes).unwrap().header();
+            let header = UdpDatagram::parse_quoted(&bytes).unwrap().header();
             prop_assert_eq!(&datagram(header, &[])[..], &bytes[..8]);
         }
 
@@ -279,10 +285,10 @@ mod tests {
         fn a_partial_checksum_completed_verifies(
             payload in proptest::collection::vec(any::<u8>(), 0..200),
         ) {
-            let header = Header::new(7, 9, payload.len()).with_partial(pseudo_v4());
+            let header = UdpHeader::new(7, 9, payload.len()).with_partial(pseudo_v4());
             let mut bytes = datagram(header, &payload);
             prop_assert!(checksum::complete(&mut bytes, 0, CHECKSUM_OFFSET.into()));
-            prop_assert!(Datagram::parse(&bytes).unwrap().verifies(pseudo_v4(), Sum::of(&payload)));
+            prop_assert!(UdpDatagram::parse(&bytes).unwrap().verifies(pseudo_v4(), OnesComplementSum::of(&payload)));
         }
     }
 }

@@ -7,20 +7,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use plumb_base::units::format_bytes;
 use plumb_store::record::RunData;
 
-use super::finding::Case;
-use crate::contrast;
-use crate::summary::Measured;
+use super::judgment::ClaimCase;
+use crate::cost_ratio;
+use crate::summary::MeasuredCell;
 
 /// The measured cells of a run.
 #[derive(Clone, Copy, Debug)]
-pub struct Evidence<'a> {
-    measured: &'a [Measured<'a>],
+pub struct ClaimEvidence<'a> {
+    measured: &'a [MeasuredCell<'a>],
     notes: &'a BTreeMap<String, String>,
 }
 
 /// What two cells must share to be compared: placement and wake mode.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Setting {
+pub struct PlacementWake {
     /// Placement of both processes.
     pub placement: String,
     /// How the receiver waits.
@@ -29,26 +29,26 @@ pub struct Setting {
 
 /// Pairs of cells, and what was looked for in vain.
 #[derive(Clone, Debug, Default)]
-pub struct Pairs {
+pub struct ClaimCases {
     /// The pairs found, each judged as an order: the first named is claimed to be the better.
-    pub cases: Vec<Case>,
+    pub cases: Vec<ClaimCase>,
     /// Settings without the cells, for people.
     pub missing: Vec<String>,
 }
 
-impl<'a> Evidence<'a> {
+impl<'a> ClaimEvidence<'a> {
     /// The evidence of a run.
-    pub const fn new(data: &'a RunData, measured: &'a [Measured<'a>]) -> Self {
+    pub const fn new(data: &'a RunData, measured: &'a [MeasuredCell<'a>]) -> Self {
         Self { measured, notes: &data.run.notes }
     }
 
     /// A fact about the measurement, as a number.
-    pub fn note(&self, name: &str) -> Option<f64> {
+    pub fn note_number(&self, name: &str) -> Option<f64> {
         self.notes.get(name)?.parse().ok()
     }
 
     /// A fact about the measurement, in words.
-    pub fn words(&self, name: &str) -> Option<&'a str> {
+    pub fn note_text(&self, name: &str) -> Option<&'a str> {
         self.notes.get(name).map(String::as_str)
     }
 
@@ -57,7 +57,7 @@ impl<'a> Evidence<'a> {
         &self,
         experiment: &'static str,
         response: &'static str,
-    ) -> impl Iterator<Item = &'a Measured<'a>> {
+    ) -> impl Iterator<Item = &'a MeasuredCell<'a>> {
         self.measured.iter().filter(move |measured| {
             measured.cell.experiment == experiment && measured.cell.response == response
         })
@@ -65,29 +65,31 @@ impl<'a> Evidence<'a> {
 
     /// The settings at which blocking receivers were measured; the published figures are of
     /// blocking calls.
-    pub fn settings(&self, experiment: &'static str, response: &'static str) -> Vec<Setting> {
-        let found: BTreeSet<Setting> = self
+    pub fn settings(&self, experiment: &'static str, response: &'static str) -> Vec<PlacementWake> {
+        let found: BTreeSet<PlacementWake> = self
             .cells(experiment, response)
             .filter_map(|measured| {
                 let factors = &measured.cell.factors;
                 let wake = factors.text("wake").unwrap_or("block");
                 let placement = factors.text("placement").unwrap_or("unknown");
-                (wake == "block")
-                    .then(|| Setting { placement: placement.to_owned(), wake: wake.to_owned() })
+                (wake == "block").then(|| PlacementWake {
+                    placement: placement.to_owned(),
+                    wake: wake.to_owned(),
+                })
             })
             .collect();
         found.into_iter().collect()
     }
 
     /// The cell of a mechanism at a setting and size; the first congestion control that was used.
-    pub fn at(
+    pub fn cell_at(
         &self,
         experiment: &'static str,
         response: &'static str,
         mechanism: &str,
-        setting: &Setting,
+        setting: &PlacementWake,
         size: i64,
-    ) -> Option<&'a Measured<'a>> {
+    ) -> Option<&'a MeasuredCell<'a>> {
         self.cells(experiment, response).find(|measured| {
             let factors = &measured.cell.factors;
             factors.text("mechanism") == Some(mechanism)
@@ -121,21 +123,22 @@ impl<'a> Evidence<'a> {
     /// Compares mechanisms pair by pair, at every blocking placement and each size given.
     ///
     /// Each pair claims that its first mechanism costs less than its second.
-    pub fn orders(
+    pub fn order_cases(
         &self,
         experiment: &'static str,
         response: &'static str,
         pairs: &[(i64, &str, &str)],
-    ) -> Pairs {
-        let mut found = Pairs::default();
+    ) -> ClaimCases {
+        let mut found = ClaimCases::default();
         for setting in self.settings(experiment, response) {
             for (size, better, worse) in pairs {
-                let cell = |mechanism| self.at(experiment, response, mechanism, &setting, *size);
+                let cell =
+                    |mechanism| self.cell_at(experiment, response, mechanism, &setting, *size);
                 let bytes = format_bytes(u64::try_from(*size).unwrap_or(0));
                 if let (Some(first), Some(second)) = (cell(better), cell(worse)) {
                     let label = format!("{worse}/{better} {bytes}");
-                    let contrast = contrast::within_run(first, second);
-                    found.cases.push(Case::order(&setting.placement, label, contrast));
+                    let contrast = cost_ratio::within_run(first, second);
+                    found.cases.push(ClaimCase::order(&setting.placement, label, contrast));
                 } else {
                     let place = &setting.placement;
                     found.missing.push(format!("{better} and {worse} at {bytes}, {place}"));

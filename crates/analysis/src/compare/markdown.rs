@@ -4,7 +4,7 @@
 
 use plumb_base::units::{Unit, format_bytes, significant};
 
-use crate::document::compare::{CellName, CompareDocument, ComparedCell, Estimate};
+use crate::document::compare::{CellName, CompareDocument, ComparedCell, MedianEstimate};
 
 /// The comparison as GitHub-flavoured Markdown: verdict first, then the table.
 pub fn markdown(document: &CompareDocument) -> String {
@@ -59,7 +59,7 @@ pub fn markdown(document: &CompareDocument) -> String {
 
 fn row(row: &ComparedCell) -> String {
     let unit = Unit::from_name(&row.unit).unwrap_or(Unit::Count);
-    let figure = |estimate: &Estimate| {
+    let figure = |estimate: &MedianEstimate| {
         estimate.median.map_or_else(|| "–".to_owned(), |median| unit.format(median, 3).to_string())
     };
     let ratio = row.ratio.map_or_else(|| "–".to_owned(), |ratio| significant(ratio, 3));

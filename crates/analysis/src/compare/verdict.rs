@@ -2,22 +2,22 @@
 //!
 //! Left out: the adjustment for the number of cells, which needs them all.
 
-use plumb_base::stats::hierarchy::Pairing;
+use plumb_base::stats::hierarchy::LaunchPairing;
 use plumb_base::stats::rank::mann_whitney;
 use plumb_base::units::significant;
 use plumb_store::record::{Better, Cell};
 
-use super::{estimate, machine};
-use crate::contrast::{self, Contrast};
-use crate::document::compare::{ComparedCell, Estimate};
-use crate::summary::{self, Measured};
+use super::{estimate, machine_speed};
+use crate::cost_ratio::{self, CostRatio};
+use crate::document::compare::{ComparedCell, MedianEstimate};
+use crate::summary::{self, MeasuredCell};
 
 /// Chance of a false verdict that is accepted, for the whole table.
-const LEVEL: f64 = 0.05;
+const SIGNIFICANCE: f64 = 0.05;
 
 /// What a comparison found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ComparisonVerdict {
     /// The cost fell by at least the margin.
     Faster,
     /// The cost rose by at least the margin.
@@ -31,7 +31,7 @@ pub enum Verdict {
     },
 }
 
-impl Verdict {
+impl ComparisonVerdict {
     const fn name(self) -> &'static str {
         match self {
             Self::Faster => "faster",
@@ -44,7 +44,7 @@ impl Verdict {
 
 /// What a difference must clear to become a verdict.
 #[derive(Clone, Copy, Debug)]
-pub struct Bar {
+pub struct VerdictThresholds {
     /// The probability, adjusted for all cells.
     pub p_adjusted: Option<f64>,
     /// Costs that differ by less than this share are practically equal.
@@ -55,11 +55,11 @@ pub struct Bar {
 
 /// Two cells before the verdict.
 #[derive(Clone, Copy, Debug)]
-pub enum Trial {
+pub enum CellComparison {
     /// A ratio with its interval.
-    Ratio(Contrast),
+    Ratio(CostRatio),
     /// Every launch of both sides has the same median.
-    Same,
+    Identical,
     /// A median is zero, so there is no ratio: launch medians by rank instead.
     Ranked {
         /// Mann–Whitney.
@@ -70,23 +70,23 @@ pub enum Trial {
         least: f64,
     },
     /// Too few launches on one side: so many are missing.
-    Unreplicated(u64),
+    TooFewLaunches(u64),
 }
 
-impl Trial {
+impl CellComparison {
     /// Estimates what can be estimated.
-    pub fn new(a: &Measured<'_>, b: &Measured<'_>, pairing: Pairing) -> Self {
-        if let Some(contrast) = contrast::contrast(a, b, pairing) {
+    pub fn new(a: &MeasuredCell<'_>, b: &MeasuredCell<'_>, pairing: LaunchPairing) -> Self {
+        if let Some(contrast) = cost_ratio::cost_ratio(a, b, pairing) {
             return Self::Ratio(contrast);
         }
         let (left, right) = (a.hierarchy.launch_medians(), b.hierarchy.launch_medians());
         if left.len().min(right.len()) < summary::LAUNCHES_NEEDED {
             let missing = |launches: usize| summary::LAUNCHES_NEEDED.saturating_sub(launches);
-            return Self::Unreplicated(missing(left.len()).max(missing(right.len())) as u64);
+            return Self::TooFewLaunches(missing(left.len()).max(missing(right.len())) as u64);
         }
         let first = left[0];
         if left.iter().chain(&right).all(|median| median.total_cmp(&first).is_eq()) {
-            return Self::Same;
+            return Self::Identical;
         }
         let rise = match a.cell.better {
             Better::Lower => b.median() - a.median(),
@@ -101,7 +101,7 @@ impl Trial {
         match self {
             Self::Ratio(contrast) => Some(contrast.p),
             Self::Ranked { p, .. } => Some(*p),
-            Self::Same | Self::Unreplicated(_) => None,
+            Self::Identical | Self::TooFewLaunches(_) => None,
         }
     }
 
@@ -109,10 +109,10 @@ impl Trial {
     pub fn row(
         self,
         cell: &Cell,
-        a: &Measured<'_>,
-        b: &Measured<'_>,
-        bar: Bar,
-    ) -> (Verdict, ComparedCell) {
+        a: &MeasuredCell<'_>,
+        b: &MeasuredCell<'_>,
+        bar: VerdictThresholds,
+    ) -> (ComparisonVerdict, ComparedCell) {
         let (verdict, why, more_launches) = self.judge(bar);
         let contrast = match self {
             Self::Ratio(contrast) => Some(contrast),
@@ -137,15 +137,20 @@ impl Trial {
         (verdict, row)
     }
 
-    fn judge(self, bar: Bar) -> (Verdict, String, Option<u64>) {
+    fn judge(self, bar: VerdictThresholds) -> (ComparisonVerdict, String, Option<u64>) {
         let p = bar.p_adjusted.unwrap_or(1.0);
         match self {
             Self::Ratio(contrast) => judge_ratio(&contrast, p, bar),
-            Self::Same => {
-                (Verdict::Equivalent, "every launch of both sides is the same".to_owned(), None)
-            }
-            Self::Ranked { rise, least, .. } if p < LEVEL && rise.abs() > bar.margin * least => {
-                let verdict = if rise > 0.0 { Verdict::Slower } else { Verdict::Faster };
+            Self::Identical => (
+                ComparisonVerdict::Equivalent,
+                "every launch of both sides is the same".to_owned(),
+                None,
+            ),
+            Self::Ranked { rise, least, .. }
+                if p < SIGNIFICANCE && rise.abs() > bar.margin * least =>
+            {
+                let verdict =
+                    if rise > 0.0 { ComparisonVerdict::Slower } else { ComparisonVerdict::Faster };
                 let by = significant(rise.abs(), 2);
                 (
                     verdict,
@@ -154,12 +159,12 @@ impl Trial {
                 )
             }
             Self::Ranked { .. } => (
-                Verdict::Inconclusive { may_be_slower: true },
+                ComparisonVerdict::Inconclusive { may_be_slower: true },
                 "a median is zero, so there is no ratio, and the ranks do not decide".to_owned(),
                 None,
             ),
-            Self::Unreplicated(missing) => (
-                Verdict::Inconclusive { may_be_slower: true },
+            Self::TooFewLaunches(missing) => (
+                ComparisonVerdict::Inconclusive { may_be_slower: true },
                 format!("one side has fewer than {} launches", summary::LAUNCHES_NEEDED),
                 Some(missing),
             ),
@@ -167,15 +172,25 @@ impl Trial {
     }
 }
 
-fn judge_ratio(contrast: &Contrast, p: f64, bar: Bar) -> (Verdict, String, Option<u64>) {
+fn judge_ratio(
+    contrast: &CostRatio,
+    p: f64,
+    bar: VerdictThresholds,
+) -> (ComparisonVerdict, String, Option<u64>) {
     let margin = bar.margin;
     let within = percent(margin);
     if contrast.is_equivalent(margin) {
-        return (Verdict::Equivalent, format!("the 90% interval lies within ±{within}"), None);
+        return (
+            ComparisonVerdict::Equivalent,
+            format!("the 90% interval lies within ±{within}"),
+            None,
+        );
     }
-    if contrast.is_beyond(margin) && contrast.excludes_one() && p < LEVEL {
+    if contrast.is_beyond(margin) && contrast.excludes_one() && p < SIGNIFICANCE {
         let slower = contrast.ratio > 1.0;
-        if let Some(slowdown) = bar.slowdown.filter(|by| machine::explains(*by, contrast.ratio)) {
+        if let Some(slowdown) =
+            bar.slowdown.filter(|by| machine_speed::explains(*by, contrast.ratio))
+        {
             let by = percent(slowdown.ln().abs().exp_m1());
             let word = if slower { "slower" } else { "faster" };
             let why = format!(
@@ -183,9 +198,9 @@ fn judge_ratio(contrast: &Contrast, p: f64, bar: Bar) -> (Verdict, String, Optio
             );
             // On the machine as it was before, the cost may be all of the machine's gain higher.
             let may_be_slower = slower || contrast.interval.hi / slowdown > 1.0 + margin;
-            return (Verdict::Inconclusive { may_be_slower }, why, None);
+            return (ComparisonVerdict::Inconclusive { may_be_slower }, why, None);
         }
-        let verdict = if slower { Verdict::Slower } else { Verdict::Faster };
+        let verdict = if slower { ComparisonVerdict::Slower } else { ComparisonVerdict::Faster };
         let by = percent((contrast.ratio.ln().abs()).exp_m1());
         let word = if slower { "above" } else { "below" };
         return (verdict, format!("the cost is {by} {word} and the interval excludes 1"), None);
@@ -198,7 +213,7 @@ fn judge_ratio(contrast: &Contrast, p: f64, bar: Bar) -> (Verdict, String, Optio
         format!("the difference is below ±{within}, but may be more")
     };
     let may_be_slower = contrast.interval.hi > 1.0 + margin;
-    (Verdict::Inconclusive { may_be_slower }, why, contrast.more_launches(margin))
+    (ComparisonVerdict::Inconclusive { may_be_slower }, why, contrast.more_launches(margin))
 }
 
 fn percent(share: f64) -> String {
@@ -212,7 +227,7 @@ pub fn imported_row(a: &Cell, b: &Cell) -> Option<ComparedCell> {
         Better::Lower => (left.value, right.value),
         Better::Higher => (right.value, left.value),
     };
-    let side = |value: f64| Estimate { median: Some(value), ci95: None, launches: 0 };
+    let side = |value: f64| MedianEstimate { median: Some(value), ci95: None, launches: 0 };
     Some(ComparedCell {
         experiment: a.experiment.clone(),
         factors: summary::factors(a),
@@ -225,21 +240,21 @@ pub fn imported_row(a: &Cell, b: &Cell) -> Option<ComparedCell> {
         ci95: None,
         p_adjusted: None,
         machine: None,
-        verdict: Verdict::Inconclusive { may_be_slower: true }.name().to_owned(),
+        verdict: ComparisonVerdict::Inconclusive { may_be_slower: true }.name().to_owned(),
         more_launches: None,
         why: "imported figures carry no launches, so no interval".to_owned(),
     })
 }
 
 /// How the verdicts of a table are reached.
-pub fn method(margin: f64, pairing: Pairing) -> String {
+pub fn method(margin: f64, pairing: LaunchPairing) -> String {
     let launches = match pairing {
-        Pairing::Paired => "paired by round",
-        Pairing::Unpaired => "unpaired",
+        LaunchPairing::Paired => "paired by round",
+        LaunchPairing::Unpaired => "unpaired",
     };
     let alone = match pairing {
-        Pairing::Paired => "",
-        Pairing::Unpaired => ", and the canary shows less than half of it",
+        LaunchPairing::Paired => "",
+        LaunchPairing::Unpaired => ", and the canary shows less than half of it",
     };
     let margin = percent(margin);
     format!(

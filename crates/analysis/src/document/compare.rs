@@ -16,9 +16,9 @@ pub struct CompareDocument {
     /// Always `plumb.compare/1`.
     pub schema: String,
     /// What stands before: the denominator of every ratio.
-    pub a: Side,
+    pub a: ComparedSide,
     /// What stands after: the numerator.
-    pub b: Side,
+    pub b: ComparedSide,
     /// `paired` when both sides were measured interleaved, else `unpaired`.
     pub pairing: String,
     /// Two cells whose costs differ by less than this share are practically equal: the
@@ -33,7 +33,7 @@ pub struct CompareDocument {
     /// Cells that only side B has numbers for.
     pub only_in_b: Vec<CellName>,
     /// How often each verdict was reached.
-    pub tally: Tally,
+    pub tally: ComparisonCounts,
     /// Geometric mean of all cost ratios; null when there are none.
     pub geometric_mean: Option<f64>,
     /// `not slower`, `slower` or `inconclusive`.
@@ -41,14 +41,14 @@ pub struct CompareDocument {
     /// 0 no cell slower, 1 some cell slower, 3 inconclusive.
     pub exit_code: u8,
     /// Settings of the machine or the program that differ between the sides.
-    pub differences: Vec<Difference>,
+    pub differences: Vec<SettingDifference>,
     /// What a reader must know before trusting the table.
     pub warnings: Vec<String>,
 }
 
 /// One side of a comparison.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Side {
+pub struct ComparedSide {
     /// The run.
     pub run: String,
     /// What people call this side: a run's id, or `wake=spin`.
@@ -73,9 +73,9 @@ pub struct ComparedCell {
     /// `lower` or `higher`.
     pub better: String,
     /// Median of side A.
-    pub a: Estimate,
+    pub a: MedianEstimate,
     /// Median of side B.
-    pub b: Estimate,
+    pub b: MedianEstimate,
     /// Cost of B over cost of A, above 1 is slower whatever the unit; null without replication.
     pub ratio: Option<f64>,
     /// 95 % interval of the ratio, before adjustment for the number of cells.
@@ -96,7 +96,7 @@ pub struct ComparedCell {
 
 /// A median with its interval.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Estimate {
+pub struct MedianEstimate {
     /// The median; null where the sample supports none.
     pub median: Option<f64>,
     /// Its 95 % interval.
@@ -120,7 +120,7 @@ pub struct CellName {
 
 /// How often each verdict was reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Tally {
+pub struct ComparisonCounts {
     /// Cells whose cost fell.
     pub faster: u64,
     /// Cells whose cost rose.
@@ -133,7 +133,7 @@ pub struct Tally {
 
 /// A setting that differs between the sides.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Difference {
+pub struct SettingDifference {
     /// The setting: `kernel.release`, `code`, …
     pub key: String,
     /// Its value on side A; null where it was not recorded.

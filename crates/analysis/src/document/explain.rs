@@ -7,17 +7,20 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::breakdown::Breakdown;
-use crate::document::{RunDocument, RunHeader, Trust, Unavailable};
+use crate::breakdown::BreakdownSummary;
+use crate::document::{RunDocument, RunHeader, RunTrust, UnavailableCell};
 
 /// The name of this document's shape.
 pub const SCHEMA: &str = "plumb.explain/1";
 
-/// The experiment whose cells break round trips between local processes down.
-pub const EXPERIMENT: &str = "breakdown.local";
-
-/// The experiment whose latencies are explained.
-const LATENCY: &str = "latency.local";
+/// The experiments that an explanation is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct ExplainedExperiments<'a> {
+    /// The one whose cells break round trips between local processes down.
+    pub breakdown: &'a str,
+    /// The one whose latencies are explained.
+    pub latency: &'a str,
+}
 
 /// Round trips of a run, each with where its time goes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -29,25 +32,25 @@ pub struct ExplainDocument {
     /// The run in which the parts were measured: the same one, or one made to explain it.
     pub measured: RunHeader,
     /// Whether the run in which the parts were measured is to be trusted.
-    pub trust: Trust,
+    pub trust: RunTrust,
     /// One entry for each mechanism, placement and size.
-    pub rungs: Vec<Explained>,
+    pub rungs: Vec<ExplainedCell>,
     /// What could not be broken down, and why.
-    pub unavailable: Vec<Unavailable>,
+    pub unavailable: Vec<UnavailableCell>,
 }
 
 /// One rung: what it costs, and where that goes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Explained {
+pub struct ExplainedCell {
     /// The stored latency, half a round trip; null where the run has none for this rung.
-    pub latency: Option<Latency>,
+    pub latency: Option<LatencyEstimate>,
     /// The round trip in parts.
-    pub breakdown: Breakdown,
+    pub breakdown: BreakdownSummary,
 }
 
 /// A stored latency, in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Latency {
+pub struct LatencyEstimate {
     /// Its median.
     pub median: f64,
     /// 95 % interval of the median over launches.
@@ -55,13 +58,20 @@ pub struct Latency {
 }
 
 /// The document of a run and of the run in which the parts were measured, which may be the same.
-pub fn explain(run: &RunDocument, measured: &RunDocument) -> ExplainDocument {
-    let parts = measured.breakdowns.iter().filter(|entry| entry.experiment == EXPERIMENT);
-    let rungs = parts.map(|breakdown| Explained {
-        latency: latency(run, &breakdown.factors),
+pub fn explain(
+    experiments: ExplainedExperiments<'_>,
+    run: &RunDocument,
+    measured: &RunDocument,
+) -> ExplainDocument {
+    let parts =
+        measured.breakdowns.iter().filter(|entry| entry.experiment == experiments.breakdown);
+    let rungs = parts.map(|breakdown| ExplainedCell {
+        latency: latency(experiments.latency, run, &breakdown.factors),
         breakdown: breakdown.clone(),
     });
-    let missing = |cell: &&Unavailable| cell.experiment == EXPERIMENT && cell.response == "rtt";
+    let missing = |cell: &&UnavailableCell| {
+        cell.experiment == experiments.breakdown && cell.response == "rtt"
+    };
     ExplainDocument {
         schema: SCHEMA.to_owned(),
         run: run.run.clone(),
@@ -73,9 +83,13 @@ pub fn explain(run: &RunDocument, measured: &RunDocument) -> ExplainDocument {
 }
 
 /// The latency at the same mechanism, placement and size, of receivers that block.
-fn latency(run: &RunDocument, factors: &BTreeMap<String, serde_json::Value>) -> Option<Latency> {
+fn latency(
+    experiment: &str,
+    run: &RunDocument,
+    factors: &BTreeMap<String, serde_json::Value>,
+) -> Option<LatencyEstimate> {
     let agrees = |cell: &&crate::document::CellResult| {
-        cell.experiment == LATENCY
+        cell.experiment == experiment
             && cell.response == "latency"
             && cell.factors.get("wake").is_none_or(|wake| wake == "block")
             && ["mechanism", "placement", "size"]
@@ -83,5 +97,5 @@ fn latency(run: &RunDocument, factors: &BTreeMap<String, serde_json::Value>) -> 
                 .all(|name| cell.factors.get(*name) == factors.get(*name))
     };
     let found = run.results.iter().find(agrees)?;
-    Some(Latency { median: found.summary.median?, ci95: found.summary.ci95 })
+    Some(LatencyEstimate { median: found.summary.median?, ci95: found.summary.ci95 })
 }

@@ -35,25 +35,25 @@ pub struct HttpDocument {
     /// `complete`, or `interrupted`.
     pub ended: String,
     /// One entry for each way.
-    pub ways: Vec<HttpWay>,
+    pub ways: Vec<HttpModeResult>,
 }
 
 /// One way to fetch it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct HttpWay {
+pub struct HttpModeResult {
     /// `one-each`, `keep-alive`, `pipelined`, `http2` or `http3`.
     pub way: String,
     /// Whether everything was encrypted.
     pub is_encrypted: bool,
     /// Every visit that counts, in order.
-    pub visits: Vec<HttpVisit>,
+    pub visits: Vec<HttpPageLoad>,
     /// Why there are no more, where that is so.
     pub error: Option<String>,
 }
 
-impl HttpWay {
+impl HttpModeResult {
     /// A quantile of something of the visits; none without visits.
-    pub fn quantile(&self, share: f64, of: impl Fn(&HttpVisit) -> u64) -> Option<u64> {
+    pub fn quantile(&self, share: f64, of: impl Fn(&HttpPageLoad) -> u64) -> Option<u64> {
         let mut values: Vec<u64> = self.visits.iter().map(of).collect();
         values.sort_unstable();
         let last = values.len().checked_sub(1)?;
@@ -69,7 +69,7 @@ impl HttpWay {
 
 /// One visit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct HttpVisit {
+pub struct HttpPageLoad {
     /// From the first connection attempt to the last byte of the last object.
     pub total_ns: u64,
     /// Until the first connection could be used, encryption included.
@@ -92,9 +92,10 @@ mod tests {
 
     #[test]
     fn quantiles_are_of_the_visits() {
-        let visits = [5, 1, 4, 2, 3].map(|total_ns| HttpVisit { total_ns, ..HttpVisit::default() });
-        let mut way = HttpWay { visits: visits.to_vec(), ..HttpWay::default() };
-        let total = |visit: &HttpVisit| visit.total_ns;
+        let visits =
+            [5, 1, 4, 2, 3].map(|total_ns| HttpPageLoad { total_ns, ..HttpPageLoad::default() });
+        let mut way = HttpModeResult { visits: visits.to_vec(), ..HttpModeResult::default() };
+        let total = |visit: &HttpPageLoad| visit.total_ns;
         assert_eq!(way.quantile(0.5, total), Some(3));
         assert_eq!((way.quantile(0.0, total), way.quantile(1.0, total)), (Some(1), Some(5)));
         way.visits.clear();

@@ -40,7 +40,7 @@ pub struct NetDocument {
     /// How the two clocks relate; null where nothing is known.
     pub clocks: Option<NetClocks>,
     /// The longest packet that arrives from here there; null where it was not looked for.
-    pub mtu: Option<NetMtu>,
+    pub mtu: Option<NetPathMtu>,
     /// One entry for each phase, in the order they were measured.
     pub phases: Vec<NetPhase>,
 }
@@ -81,7 +81,7 @@ pub struct NetClocks {
 
 /// The longest packet that arrives, found out by packets that are not fragmented.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct NetMtu {
+pub struct NetPathMtu {
     /// Bytes of the longest IP packet that arrives; null where that was not found out.
     pub path_bytes: Option<u64>,
     /// Bytes of the longest IP packet that was seen to arrive: the path may take longer ones where `path_bytes` is null.
@@ -117,14 +117,14 @@ pub struct NetPhase {
     /// `complete`, `stopped` or `partial`.
     pub ended: String,
     /// Bulk TCP: one entry a direction.
-    pub flows: Vec<NetFlow>,
+    pub flows: Vec<NetBulkFlow>,
     /// Datagrams at a paced rate: one entry a direction.
     #[serde(default)]
     pub datagrams: Vec<NetDatagrams>,
     /// Round trips of small datagrams at a fixed rate; null without them.
     pub probes: Option<NetProbes>,
     /// Requests and responses; null without them.
-    pub exchange: Option<NetExchange>,
+    pub exchange: Option<NetRequestResponse>,
     /// Processor time on this side in the time that counts; null where it is not known.
     pub cpu_here: Option<NetCpu>,
     /// The same on the other side.
@@ -138,18 +138,18 @@ pub struct NetPhase {
     /// Time shared with them, in seconds.
     pub overlapping_seconds: f64,
     /// Readings of the connections, at every interval and on both sides.
-    pub evidence: Vec<NetEvidence>,
+    pub evidence: Vec<NetConnectionSample>,
     /// Readings of the streams of datagrams, likewise.
     #[serde(default)]
-    pub datagram_evidence: Vec<NetDatagramEvidence>,
+    pub datagram_evidence: Vec<NetDatagramSample>,
     /// Readings of both hosts, at the same moments.
     #[serde(default)]
-    pub host_evidence: Vec<NetHostEvidence>,
+    pub host_evidence: Vec<NetHostSample>,
 }
 
 /// Where the thread of a connection ran.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct NetSeat {
+pub struct NetThreadPlacement {
     /// The CPU that took in the flow's packets when the thread was seated; null where the kernel did not say, or the
     /// test ended before.
     pub served_by: Option<u32>,
@@ -165,7 +165,7 @@ pub struct NetSeat {
 
 /// Bulk TCP in one direction.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct NetFlow {
+pub struct NetBulkFlow {
     /// `up`, from here to there, or `down`.
     pub direction: String,
     /// Connections.
@@ -193,9 +193,9 @@ pub struct NetFlow {
     /// The smallest receive buffer of the receivers, likewise.
     pub receive_buffer_bytes: Option<u64>,
     /// Where the senders' threads ran, one entry for each connection; empty where their report was lost.
-    pub sender_seats: Vec<NetSeat>,
+    pub sender_seats: Vec<NetThreadPlacement>,
     /// The same of the receivers' threads.
-    pub receiver_seats: Vec<NetSeat>,
+    pub receiver_seats: Vec<NetThreadPlacement>,
     /// All bytes that the senders handed to their kernel.
     pub sent_bytes_total: u64,
     /// All bytes that the receivers took, with the warm-up and what came after the end.
@@ -213,7 +213,7 @@ pub struct NetFlow {
     /// The mean of its smoothed round trips.
     pub rtt_mean_ns: f64,
     /// What the senders waited for; null where the senders' report was lost.
-    pub waits: Option<NetWaits>,
+    pub waits: Option<NetSenderLimits>,
     /// Processor time of the threads that send for each byte that arrived, in nanoseconds: of no other thread of plumb's,
     /// nor of the other direction's; null where it is not known.
     pub sender_cpu_ns_per_byte: Option<f64>,
@@ -228,7 +228,7 @@ pub struct NetFlow {
 
 /// Shares of the time that counts, as the senders' kernel saw them (TCP_INFO); together 1.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct NetWaits {
+pub struct NetSenderLimits {
     /// Held back by the network: congestion window, pacing, or the device.
     pub network: f64,
     /// Held back by the receiver's window.
@@ -278,7 +278,7 @@ pub struct NetDatagrams {
     /// Their share.
     pub loss: Option<f64>,
     /// Where they were lost; null where either side's report was lost.
-    pub lost_at: Option<NetLossPlaces>,
+    pub lost_at: Option<NetLossLocations>,
     /// Runs of consecutive lost ones.
     pub loss_runs: u64,
     /// The longest of them.
@@ -294,7 +294,7 @@ pub struct NetDatagrams {
     /// Jitter of RFC 3550 at the end, in nanoseconds.
     pub jitter_ns: f64,
     /// One way, by the clocks' estimated offset; null where nothing is known of the clocks.
-    pub one_way: Option<NetOneWay>,
+    pub one_way: Option<NetOneWayDelay>,
     /// Ninety-nine in a hundred left no later than this after their time, in nanoseconds; null where the sender's
     /// report was lost.
     pub late_p99_ns: Option<f64>,
@@ -377,7 +377,7 @@ pub struct NetDatagramReceiver {
 
 /// Where lost datagrams were lost.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct NetLossPlaces {
+pub struct NetLossLocations {
     /// Refused by the queue of the sender's own device, or dropped by it later, as far as its count of everybody's packets
     /// grew.
     pub sender_queue: u64,
@@ -429,17 +429,17 @@ pub struct NetProbes {
     /// Round trips that could follow each other in a minute: a minute over the mean of the shortest 95 in 100.
     pub round_trips_per_minute: Option<f64>,
     /// One way up, by the clocks' estimated offset.
-    pub one_way_up: Option<NetOneWay>,
+    pub one_way_up: Option<NetOneWayDelay>,
     /// One way down.
-    pub one_way_down: Option<NetOneWay>,
+    pub one_way_down: Option<NetOneWayDelay>,
     /// What the answering side saw; null where its report was lost.
     #[serde(default)]
-    pub there: Option<NetAnswers>,
+    pub there: Option<NetProbeReflector>,
 }
 
 /// Probes, as the side that answers saw them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct NetAnswers {
+pub struct NetProbeReflector {
     /// Probes that came there, each counted once: all but the last are of the time that counts.
     pub received: u64,
     /// Probes that came there again.
@@ -454,7 +454,7 @@ pub struct NetAnswers {
 
 /// Requests from here, and the other host's responses.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct NetExchange {
+pub struct NetRequestResponse {
     /// Over what: `tcp`, `udp`, `tls` or `quic`.
     pub transport: String,
     /// `closed`, each after the response to the one before; `open`, at even times; `connect`, each over a
@@ -490,7 +490,7 @@ pub struct NetExchange {
 
 /// Delays of one direction.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct NetOneWay {
+pub struct NetOneWayDelay {
     /// The least.
     pub least_ns: f64,
     /// No delay is further than this from what is said: the bound on the clocks' offset.
@@ -545,7 +545,7 @@ pub struct NetCpu {
 
 /// One reading of one connection.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct NetEvidence {
+pub struct NetConnectionSample {
     /// `here` or `there`.
     pub side: String,
     /// The connection's number.
@@ -564,7 +564,7 @@ pub struct NetEvidence {
 
 /// One reading of one end of a stream of datagrams.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct NetDatagramEvidence {
+pub struct NetDatagramSample {
     /// `here` or `there`.
     pub side: String,
     /// `up`, from here to there, or `down`.
@@ -581,7 +581,7 @@ pub struct NetDatagramEvidence {
 
 /// One reading of one host: processor time so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct NetHostEvidence {
+pub struct NetHostSample {
     /// `here` or `there`.
     pub side: String,
     /// When, in nanoseconds since the test began on that side.

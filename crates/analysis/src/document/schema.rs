@@ -26,7 +26,7 @@ use crate::document::{RUN_SCHEMA, RunDocument};
 
 /// One published shape.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Published {
+pub struct DocumentSchema {
     /// What a document says in its `schema` field: `plumb.run/1`.
     pub name: &'static str,
     /// The file in `docs/schema/`: `plumb.run-1.json`.
@@ -36,37 +36,37 @@ pub struct Published {
 }
 
 /// Every document this program prints, with its schema.
-pub fn all() -> Vec<Published> {
+pub fn all() -> Vec<DocumentSchema> {
     vec![
-        published::<RunDocument>(RUN_SCHEMA),
-        published::<CompareDocument>(compare::SCHEMA),
-        published::<RunsDocument>(runs::SCHEMA),
-        published::<ListDocument>(list::SCHEMA),
-        published::<DoctorDocument>(doctor::SCHEMA),
-        published::<CheckDocument>(check::SCHEMA),
-        published::<ExplainDocument>(explain::SCHEMA),
-        published::<SelftestDocument>(selftest::SCHEMA),
-        published::<StackDocument>(stack::SCHEMA),
-        published::<StampDocument>(stamp::SCHEMA),
-        published::<Iperf3Document>(iperf3::SCHEMA),
-        published::<LinkDocument>(link::SCHEMA),
-        published::<LinkCheckDocument>(link_check::SCHEMA),
-        published::<LinksDocument>(links::SCHEMA),
-        published::<NetDocument>(net::SCHEMA),
-        published::<HttpDocument>(http::SCHEMA),
-        published::<AgentDocument>(agent::SCHEMA),
-        published::<PairDocument>(pair::SCHEMA),
+        document_schema::<RunDocument>(RUN_SCHEMA),
+        document_schema::<CompareDocument>(compare::SCHEMA),
+        document_schema::<RunsDocument>(runs::SCHEMA),
+        document_schema::<ListDocument>(list::SCHEMA),
+        document_schema::<DoctorDocument>(doctor::SCHEMA),
+        document_schema::<CheckDocument>(check::SCHEMA),
+        document_schema::<ExplainDocument>(explain::SCHEMA),
+        document_schema::<SelftestDocument>(selftest::SCHEMA),
+        document_schema::<StackDocument>(stack::SCHEMA),
+        document_schema::<StampDocument>(stamp::SCHEMA),
+        document_schema::<Iperf3Document>(iperf3::SCHEMA),
+        document_schema::<LinkDocument>(link::SCHEMA),
+        document_schema::<LinkCheckDocument>(link_check::SCHEMA),
+        document_schema::<LinksDocument>(links::SCHEMA),
+        document_schema::<NetDocument>(net::SCHEMA),
+        document_schema::<HttpDocument>(http::SCHEMA),
+        document_schema::<AgentDocument>(agent::SCHEMA),
+        document_schema::<PairDocument>(pair::SCHEMA),
     ]
 }
 
-fn published<T: JsonSchema>(name: &'static str) -> Published {
+fn document_schema<T: JsonSchema>(name: &'static str) -> DocumentSchema {
     let mut schema = schema_for!(T).to_value();
     // The shape's name is a promise, so a document of another shape must not validate.
     if let Some(property) = schema.pointer_mut("/properties/schema") {
         property["const"] = json!(name);
     }
     schema["title"] = json!(name);
-    Published { name, file: format!("{}.json", name.replace('/', "-")), schema }
+    DocumentSchema { name, file: format!("{}.json", name.replace('/', "-")), schema }
 }
 
 #[cfg(test)]
@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn published_schemas_match_the_types() {
         let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema");
-        for Published { name, file, schema } in all() {
+        for DocumentSchema { name, file, schema } in all() {
             let path = directory.join(&file);
             let text = serde_json::to_string_pretty(&schema).unwrap() + "\n";
             if std::env::var_os("PLUMB_WRITE_SCHEMAS").is_some() {

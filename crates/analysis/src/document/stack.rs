@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Summary;
+use super::SampleSummary;
 
 /// The name of this document's shape.
 pub const SCHEMA: &str = "plumb.stack/1";
@@ -30,7 +30,7 @@ pub struct StackDocument {
     /// Why it ended: `complete`, `duration`, `interrupted`, `silent`, `refused` or `device`.
     pub ended: String,
     /// Round trips, one entry a size of frames.
-    pub exchanges: Vec<Exchange>,
+    pub exchanges: Vec<StackRoundTrips>,
     /// Services, and what they did.
     pub services: Vec<ServiceCount>,
     /// How fast frames were taken from memory.
@@ -64,7 +64,7 @@ pub struct StackDevice {
 
 /// Round trips with one peer at one size.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Exchange {
+pub struct StackRoundTrips {
     /// The peer: an address, or an address and a port.
     pub remote: String,
     /// Bytes of a frame as on Ethernet, without its check sequence.
@@ -86,7 +86,7 @@ pub struct Exchange {
     /// The first round trip, in nanoseconds, which includes finding the peer: not among the others.
     pub first_ns: Option<f64>,
     /// The other round trips, in nanoseconds. All are of one process, so there is no interval over launches.
-    pub rtt: Summary,
+    pub rtt: SampleSummary,
 }
 
 /// A service and what it did.

@@ -22,14 +22,14 @@ pub struct StampDocument {
     /// `complete`, `silent` where nothing was answered, or `interrupted`.
     pub ended: String,
     /// What the sender found out.
-    pub session: Option<StampSession>,
+    pub session: Option<StampSessionSummary>,
     /// What the reflector answered.
-    pub reflected: Option<StampReflected>,
+    pub reflected: Option<StampReflectorCounts>,
 }
 
 /// What a reflector answered, and what not.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct StampReflected {
+pub struct StampReflectorCounts {
     /// Questions answered.
     pub answered: u64,
     /// Questions too short for the mode.
@@ -46,7 +46,7 @@ pub struct StampReflected {
 
 /// What a sender found out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct StampSession {
+pub struct StampSessionSummary {
     /// Questions asked.
     pub sent: u64,
     /// Different ones answered.
@@ -71,13 +71,13 @@ pub struct StampSession {
     #[serde(default)]
     pub sessionless: u64,
     /// Round trips without the reflector's stay.
-    pub round_trip: Option<StampSpread>,
+    pub round_trip: Option<StampDistribution>,
     /// How long the reflector kept each.
-    pub dwell: Option<StampSpread>,
+    pub dwell: Option<StampDistribution>,
     /// The way there.
-    pub forward: Option<StampWay>,
+    pub forward: Option<StampOneWayDelay>,
     /// The way back.
-    pub backward: Option<StampWay>,
+    pub backward: Option<StampOneWayDelay>,
     /// The reflector's clock against this one.
     pub clock: Option<StampClock>,
     /// Whether the reflector says that its clock is synchronised.
@@ -104,7 +104,7 @@ pub struct StampSession {
 
 /// A few figures of many times, in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct StampSpread {
+pub struct StampDistribution {
     /// The least.
     pub min_ns: f64,
     /// Half are no greater.
@@ -119,7 +119,7 @@ pub struct StampSpread {
 
 /// One-way delays, in nanoseconds: those above the least need no common clock.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct StampWay {
+pub struct StampOneWayDelay {
     /// The least, by the estimated offset of the clocks.
     pub least_ns: f64,
     /// How far the least, and so every other, may be from the truth.
@@ -148,12 +148,12 @@ pub struct StampClock {
     /// The greatest.
     pub drift_ppm_max: f64,
     /// Clocks that were set meanwhile.
-    pub steps: Vec<StampStep>,
+    pub steps: Vec<StampClockStep>,
 }
 
 /// A clock that was set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct StampStep {
+pub struct StampClockStep {
     /// After so many nanoseconds of the session at the earliest.
     pub after_ns: u64,
     /// At the latest.

@@ -2,14 +2,14 @@
 //!
 //! Left out: halving round trips; the result states costs per operation and their wall time.
 
-use plumb_store::record::{Block, SideCpu};
+use plumb_store::record::{SampleBlock, SideCpu};
 
 use super::rounded;
 use crate::document::CpuCost;
 
 /// CPU cost per operation: sums over sums, so that long blocks count for more.
-pub fn cost(blocks: &[&Block], has_peer: bool) -> CpuCost {
-    let sum = |part: fn(&Block) -> u64| {
+pub fn cost(blocks: &[&SampleBlock], has_peer: bool) -> CpuCost {
+    let sum = |part: fn(&SampleBlock) -> u64| {
         blocks.iter().map(|block| part(block)).fold(0, u64::saturating_add)
     };
     let operations = sum(|block| block.effort.operations);
@@ -34,7 +34,7 @@ pub fn cost(blocks: &[&Block], has_peer: bool) -> CpuCost {
     }
 }
 
-fn kernel_share(blocks: &[&Block], side: fn(&Block) -> &SideCpu) -> Option<f64> {
+fn kernel_share(blocks: &[&SampleBlock], side: fn(&SampleBlock) -> &SideCpu) -> Option<f64> {
     let system: f64 = blocks.iter().map(|block| side(block).system_ns as f64).sum();
     let user: f64 = blocks.iter().map(|block| side(block).user_ns as f64).sum();
     let total = system + user;

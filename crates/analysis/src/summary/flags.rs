@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 
 use plumb_base::units::significant;
-use plumb_store::record::{Block, Cell, CellStatus};
+use plumb_store::record::{Cell, CellStatus, SampleBlock};
 
-use crate::document::Summary;
+use crate::document::SampleSummary;
 
 /// Flags of blocks that were disturbed from outside (rule 10).
 pub const DISTURBANCES: [&str; 4] = ["steal", "migration", "canary", "page-faults"];
@@ -19,7 +19,7 @@ const SUMMARISED: [&str; 2] = ["batched", "below-floor"];
 const FLOOR_MULTIPLE: f64 = 3.0;
 
 /// Whether something outside the measurement disturbed the block.
-pub fn is_disturbed(block: &Block) -> bool {
+pub fn is_disturbed(block: &SampleBlock) -> bool {
     block.flags.iter().any(|flag| DISTURBANCES.contains(&name(flag)))
 }
 
@@ -29,7 +29,7 @@ pub fn name(flag: &str) -> &str {
 }
 
 /// How many blocks carry each flag.
-pub fn counts<'a>(blocks: impl IntoIterator<Item = &'a Block>) -> BTreeMap<String, u64> {
+pub fn counts<'a>(blocks: impl IntoIterator<Item = &'a SampleBlock>) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::new();
     for block in blocks {
         for flag in &block.flags {
@@ -40,7 +40,7 @@ pub fn counts<'a>(blocks: impl IntoIterator<Item = &'a Block>) -> BTreeMap<Strin
 }
 
 /// Adds `steal: 2 of 10 blocks` for each flag of the blocks.
-pub fn disturbances(blocks: &[&Block], flags: &mut Vec<String>) {
+pub fn disturbances(blocks: &[&SampleBlock], flags: &mut Vec<String>) {
     for (flag, count) in counts(blocks.iter().copied()) {
         if !SUMMARISED.contains(&flag.as_str()) {
             flags.push(format!("{flag}: {count} of {} blocks", blocks.len()));
@@ -53,7 +53,7 @@ pub fn disturbances(blocks: &[&Block], flags: &mut Vec<String>) {
 /// The harness flags a block whose corrected result is under three times its uncertainty. The
 /// cell's numbers are withheld when most blocks are flagged, or when some are and the interval
 /// over launches is no better.
-pub fn below_floor(blocks: &[&Block], summary: &mut Summary, flags: &mut Vec<String>) {
+pub fn below_floor(blocks: &[&SampleBlock], summary: &mut SampleSummary, flags: &mut Vec<String>) {
     let low = counts(blocks.iter().copied()).get("below-floor").copied().unwrap_or(0);
     if low == 0 {
         return;
@@ -73,11 +73,11 @@ pub fn below_floor(blocks: &[&Block], summary: &mut Summary, flags: &mut Vec<Str
         blocks.len()
     ));
     let (launches, n, n_eff) = (summary.launches, summary.n, summary.n_eff);
-    *summary = Summary { launches, n, n_eff, ..Summary::default() };
+    *summary = SampleSummary { launches, n, n_eff, ..SampleSummary::default() };
 }
 
 /// Adds why sampling of the cell stopped, with the precision reached (rule 9).
-pub fn stopped(cell: &Cell, summary: &Summary, flags: &mut Vec<String>) {
+pub fn stopped(cell: &Cell, summary: &SampleSummary, flags: &mut Vec<String>) {
     let why = match &cell.status {
         CellStatus::Done(why) => why.clone(),
         CellStatus::Open => "unfinished".to_owned(),

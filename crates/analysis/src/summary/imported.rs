@@ -4,13 +4,13 @@
 
 use plumb_store::record::ImportedSummary;
 
-use crate::document::Summary;
+use crate::document::SampleSummary;
 
 /// What the tool printed, in our shape, and what a reader must know about it.
-pub fn summary(imported: &ImportedSummary) -> (Summary, Vec<String>) {
+pub fn summary(imported: &ImportedSummary) -> (SampleSummary, Vec<String>) {
     let percentile = |name: &str| imported.percentiles.get(name).copied();
     let is = |statistic: &str| (imported.statistic == statistic).then_some(imported.value);
-    let summary = Summary {
+    let summary = SampleSummary {
         n: imported.n.unwrap_or(0),
         min: imported.min,
         q1: percentile("p25"),
@@ -24,7 +24,7 @@ pub fn summary(imported: &ImportedSummary) -> (Summary, Vec<String>) {
         max: imported.max,
         // The share of all that arrived is the mean over them.
         mean: is("mean").or_else(|| is("total")),
-        ..Summary::default()
+        ..SampleSummary::default()
     };
     let mut flags = vec![format!(
         "imported: {} printed this {}; no launches, no interval, percentiles as it printed them",

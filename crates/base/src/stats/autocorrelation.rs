@@ -63,7 +63,7 @@ pub fn integrated_time(series: &[f64]) -> f64 {
 mod tests {
     use super::*;
     use crate::seed::Seed;
-    use crate::stats::simulate::{Shape, normal};
+    use crate::stats::simulation::{DistributionShape, normal};
     use proptest::prelude::*;
 
     proptest! {
@@ -78,7 +78,7 @@ mod tests {
         #[test]
         fn scale_and_origin_do_not_matter(seed in any::<u64>(), scale in 1e-3_f64..1e3) {
             let mut stream = Seed(seed).stream("autocorrelation");
-            let series = Shape::Autoregressive.series(300, &mut stream);
+            let series = DistributionShape::Autoregressive.series(300, &mut stream);
             let moved: Vec<f64> = series.iter().map(|v| 5.0 + scale * v).collect();
             let (a, b) = (integrated_time(&series), integrated_time(&moved));
             prop_assert!((a - b).abs() < 1e-6 * a);
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn an_autoregression_is_worth_its_theoretical_share() {
         // (1 + 0.8) / (1 − 0.8) = 9.
-        let series = Shape::Autoregressive.series(10_000, &mut Seed(5).stream("ar"));
+        let series = DistributionShape::Autoregressive.series(10_000, &mut Seed(5).stream("ar"));
         let time = integrated_time(&series);
         assert!((7.5..10.5).contains(&time), "{time}");
         let size = effective_size(&series);
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn one_interrupt_does_not_hide_the_correlation() {
-        let mut series = Shape::Autoregressive.series(4_000, &mut Seed(7).stream("ar"));
+        let mut series = DistributionShape::Autoregressive.series(4_000, &mut Seed(7).stream("ar"));
         series[1_000] = 1e7;
         assert!(integrated_time(&series) < 2.0);
         assert!(effective_size(&series) < 800.0);

@@ -1,7 +1,7 @@
 //! The few reference distributions that intervals and tests are read from.
 //!
 //! A thin face over `statrs`, total: arguments out of range give the limit or not-a-number instead
-//! of a panic. Left out: densities, and sampling (see [`super::simulate`]).
+//! of a panic. Left out: densities, and sampling (see [`super::simulation`]).
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 use statrs::function::beta::beta_reg;

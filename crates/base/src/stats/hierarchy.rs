@@ -1,4 +1,4 @@
-//! A cell measured over launches: its pooled distribution and what its median is sure of.
+//! A cell measured over launches: its pooled distribution and the interval of its median.
 //!
 //! Samples are nested in blocks, blocks in launches, and the launch is what is replicated: samples
 //! of one launch share its memory layout, ports and luck (Kalibera & Jones 2013; Georges, Buytaert
@@ -10,29 +10,23 @@
 //! effects of 0, 1 and 3 %, and 3 to 20 launches. Only Student's t covered 93–97 % everywhere: with
 //! three launches the bootstraps cover 75 %, and with five 90 %, since no resample lies outside the
 //! launches seen. The median of a few hundred samples is nearly normal whatever the samples are,
-//! and that is all that t assumes of it. Its price: one launch far off widens it. Left out:
-//! comparing more than two cells.
+//! and that is all that t assumes of it. Its price: one launch far off widens it.
 
 mod ratio;
-mod resample;
 
-pub use ratio::{Pairing, Ratio, ratio};
+pub use ratio::{LaunchPairing, MedianRatio, ratio};
 
 use super::distribution::student_quantile;
-use super::{Interval, quantile};
+use super::{ConfidenceInterval, quantile};
 use crate::seed::Seed;
 
 /// Fewer launches than this give no interval: two have one degree of freedom, t = 12.7 instead of
 /// 4.3, and nothing to show that they are alike.
 const MIN_LAUNCHES: usize = 3;
 
-/// Fewer launches than this give no bootstrap interval: it could not leave the range seen, which
-/// holds the truth in less than 1 − 2·2⁻⁵ = 94 %.
-const MIN_BOOTSTRAP_LAUNCHES: usize = 5;
-
 /// Samples of one cell: launch → block → samples. Values that are not finite are left out.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Hierarchy {
+pub struct SampleHierarchy {
     launches: Vec<LaunchSamples>,
 }
 
@@ -43,7 +37,7 @@ struct LaunchSamples {
     n: usize,
 }
 
-impl Hierarchy {
+impl SampleHierarchy {
     /// A cell of these samples; launches and blocks may be empty and of any length.
     pub fn new(launches: Vec<Vec<Vec<f64>>>) -> Self {
         Self { launches: launches.into_iter().map(LaunchSamples::new).collect() }
@@ -79,7 +73,7 @@ impl Hierarchy {
     /// a few launches are far off. Zero-length when all launches agree to the last digit. `None`
     /// for fewer than three launches. Draws nothing from the seed; an estimator that does may
     /// replace it without changing its callers.
-    pub fn median_interval(&self, confidence: f64, _seed: Seed) -> Option<Interval> {
+    pub fn median_interval(&self, confidence: f64, _seed: Seed) -> Option<ConfidenceInterval> {
         let medians = self.launch_medians();
         if medians.len() < MIN_LAUNCHES {
             return None;
@@ -89,16 +83,6 @@ impl Hierarchy {
         let (lo, hi) = student_interval(&logs, confidence)?;
         let back = |v: f64| if positive { v.exp() } else { v };
         Some(stretched(back(lo), back(hi), self.quantile(0.5), confidence))
-    }
-
-    /// An interval for any pooled quantile: the hierarchical bootstrap over launches.
-    ///
-    /// For quartiles and tails; [`Hierarchy::median_interval`] covers better with few launches.
-    /// `None` for fewer than five launches.
-    pub fn quantile_interval(&self, p: f64, confidence: f64, seed: Seed) -> Option<Interval> {
-        let launches: Vec<&LaunchSamples> = self.measured().collect();
-        (launches.len() >= MIN_BOOTSTRAP_LAUNCHES)
-            .then(|| resample::quantile_interval(&launches, p, confidence, seed))
     }
 
     fn measured(&self) -> impl Iterator<Item = &LaunchSamples> {
@@ -183,24 +167,25 @@ fn student_interval(values: &[f64], confidence: f64) -> Option<(f64, f64)> {
 }
 
 /// The interval from `lo` to `hi`, stretched to hold `estimate`.
-fn stretched(lo: f64, hi: f64, estimate: f64, confidence: f64) -> Interval {
-    Interval { lo: lo.min(estimate), hi: hi.max(estimate), confidence }
+fn stretched(lo: f64, hi: f64, estimate: f64, confidence: f64) -> ConfidenceInterval {
+    ConfidenceInterval { lo: lo.min(estimate), hi: hi.max(estimate), confidence }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::simulate::{Design, Shape};
+    use crate::stats::simulation::{DistributionShape, SimulationDesign};
 
-    const DESIGN: Design = Design { launches: 5, blocks: 2, samples: 200, launch_sd: 0.01 };
+    const DESIGN: SimulationDesign =
+        SimulationDesign { launches: 5, blocks: 2, samples: 200, launch_sd: 0.01 };
 
     /// Share of `trials` cells whose interval holds the truth.
     fn coverage(
-        shape: Shape,
-        design: Design,
+        shape: DistributionShape,
+        design: SimulationDesign,
         trials: u64,
         truth: f64,
-        interval: impl Fn(&Hierarchy, Seed) -> Option<Interval>,
+        interval: impl Fn(&SampleHierarchy, Seed) -> Option<ConfidenceInterval>,
     ) -> f64 {
         let held = (0..trials)
             .map(|trial| Seed(trial).derive(&format!("{} {design:?}", shape.name())))
@@ -213,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn median_intervals_cover_the_truth_as_often_as_they_say() {
+    fn median_intervals_have_their_nominal_coverage() {
         // With 2,000 trials a cell every one of them lay in 0.939–0.958.
         const TRIALS: u64 = 400;
         // Four standard errors of a share of 0.95, for 45 looks at once.
@@ -222,8 +207,8 @@ mod tests {
         let (mut sum, mut cells) = (0.0, 0.0);
         for launches in [5, 10, 20] {
             for launch_sd in [0.0, 0.01, 0.03] {
-                for shape in Shape::ALL {
-                    let design = Design { launches, launch_sd, ..DESIGN };
+                for shape in DistributionShape::ALL {
+                    let design = SimulationDesign { launches, launch_sd, ..DESIGN };
                     let covered = coverage(shape, design, TRIALS, shape.median(), |cell, seed| {
                         cell.median_interval(0.95, seed)
                     });
@@ -243,46 +228,41 @@ mod tests {
     }
 
     #[test]
-    fn three_launches_still_cover_and_two_are_refused() {
-        let design = Design { launches: 3, ..DESIGN };
-        let covered = coverage(Shape::LogNormal, design, 500, 100.0, |cell, seed| {
+    fn three_launches_cover_and_two_give_none() {
+        let design = SimulationDesign { launches: 3, ..DESIGN };
+        let covered = coverage(DistributionShape::LogNormal, design, 500, 100.0, |cell, seed| {
             cell.median_interval(0.95, seed)
         });
         assert!((0.92..=0.98).contains(&covered), "{covered}");
-        let two = Design { launches: 2, ..DESIGN }.cell(Shape::Normal, 1.0, Seed(1), None);
+        let two = SimulationDesign { launches: 2, ..DESIGN }.cell(
+            DistributionShape::Normal,
+            1.0,
+            Seed(1),
+            None,
+        );
         assert_eq!(two.median_interval(0.95, Seed(0)), None);
     }
 
     #[test]
-    fn bootstrap_intervals_cover_an_upper_quartile() {
-        // 80 + exponential of mean 20 / ln 2: the upper quartile is 120.
-        let design = Design { launches: 10, ..DESIGN };
-        let covered = coverage(Shape::Exponential, design, 300, 120.0, |cell, seed| {
-            cell.quantile_interval(0.75, 0.95, seed)
-        });
-        assert!((0.91..=0.98).contains(&covered), "{covered}");
-    }
-
-    #[test]
-    fn a_single_block_has_the_quantiles_of_its_samples() {
+    fn single_block_has_the_quantiles_of_its_samples() {
         let values: Vec<f64> = (0..37).map(|i| f64::from(i * i)).collect();
-        let cell = Hierarchy::new(vec![vec![values.clone()]]);
+        let cell = SampleHierarchy::new(vec![vec![values.clone()]]);
         for p in [0.0, 0.1, 0.5, 0.77, 1.0] {
             assert!((cell.quantile(p) - quantile::of_sorted(&values, p)).abs() < 1e-9);
         }
     }
 
     #[test]
-    fn a_long_launch_weighs_no_more_than_a_short_one() {
+    fn long_and_short_launches_weigh_the_same() {
         let long = vec![vec![1.0; 10_000]];
-        let cell = Hierarchy::new(vec![long, vec![vec![3.0; 10]], vec![vec![5.0; 10]]]);
+        let cell = SampleHierarchy::new(vec![long, vec![vec![3.0; 10]], vec![vec![5.0; 10]]]);
         assert!((cell.quantile(0.5) - 3.0).abs() < 1e-12);
         assert_eq!(cell.n(), 10_020);
     }
 
     #[test]
-    fn bad_values_and_empty_launches_are_left_out() {
-        let cell = Hierarchy::new(vec![
+    fn non_finite_values_and_empty_launches_are_ignored() {
+        let cell = SampleHierarchy::new(vec![
             vec![],
             vec![vec![f64::NAN, 2.0], vec![]],
             vec![vec![f64::INFINITY]],
@@ -290,25 +270,24 @@ mod tests {
         ]);
         assert_eq!((cell.launches(), cell.n()), (2, 2));
         assert_eq!(cell.launch_medians(), vec![2.0, 4.0]);
-        assert!(Hierarchy::new(Vec::new()).quantile(0.5).is_nan());
+        assert!(SampleHierarchy::new(Vec::new()).quantile(0.5).is_nan());
     }
 
     #[test]
-    fn equal_launches_give_a_point_and_negative_values_an_interval() {
-        let constant = Hierarchy::new(vec![vec![vec![26.0; 50]]; 5]);
+    fn equal_launches_give_a_point() {
+        let constant = SampleHierarchy::new(vec![vec![vec![26.0; 50]]; 5]);
         let interval = constant.median_interval(0.95, Seed(0)).expect("five launches");
         assert!((interval.lo - 26.0).abs() < 1e-9 && interval.half_width() < 1e-9);
-        let signed = Hierarchy::new((-2..=2).map(|v| vec![vec![f64::from(v)]]).collect());
+        let signed = SampleHierarchy::new((-2..=2).map(|v| vec![vec![f64::from(v)]]).collect());
         let interval = signed.median_interval(0.95, Seed(0)).expect("five launches");
         assert!(interval.contains(0.0) && interval.lo < -1.0);
-        assert!(constant.quantile_interval(0.9, 0.95, Seed(0)).is_some());
     }
 
     #[test]
-    fn the_interval_holds_the_pooled_median_beside_wild_launches() {
+    fn interval_contains_the_pooled_median_despite_outliers() {
         let mut launches = vec![vec![vec![99.0, 100.0, 101.0]]; 17];
         launches.extend(vec![vec![vec![990.0, 1000.0, 1010.0]]; 3]);
-        let cell = Hierarchy::new(launches);
+        let cell = SampleHierarchy::new(launches);
         let interval = cell.median_interval(0.95, Seed(0)).expect("twenty launches");
         assert!(interval.contains(cell.quantile(0.5)));
     }

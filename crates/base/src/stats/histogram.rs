@@ -110,14 +110,14 @@ impl Histogram {
     ///
     /// # Errors
     ///
-    /// [`DecodeError`] when the bytes are not a V2 histogram with deflate of three digits.
-    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+    /// [`HistogramDecodeError`] when the bytes are not a V2 histogram with deflate of three digits.
+    pub fn decode(bytes: &[u8]) -> Result<Self, HistogramDecodeError> {
         let inflated = inflate(bytes)?;
         let payload = check_header(&inflated)?;
         check_counts(payload)?;
         let mut inner = Deserializer::new()
             .deserialize::<u64, _>(&mut inflated.as_slice())
-            .map_err(|error| DecodeError::Malformed(error.to_string()))?;
+            .map_err(|error| HistogramDecodeError::Malformed(error.to_string()))?;
         inner.auto(true);
         Ok(Self { inner })
     }
@@ -131,7 +131,7 @@ impl Default for Histogram {
 
 /// Bytes that are not a stored histogram.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DecodeError {
+pub enum HistogramDecodeError {
     /// Too short, cut off, or not deflate.
     #[error(
         "the histogram is cut off or not compressed as it says ({0}); the stored block is damaged"
@@ -148,39 +148,40 @@ pub enum DecodeError {
     Malformed(String),
 }
 
-fn inflate(bytes: &[u8]) -> Result<Vec<u8>, DecodeError> {
+fn inflate(bytes: &[u8]) -> Result<Vec<u8>, HistogramDecodeError> {
     if big_endian_u32(bytes, 0)? != COOKIE_COMPRESSED {
-        return Err(DecodeError::Cookie);
+        return Err(HistogramDecodeError::Cookie);
     }
     let length = big_endian_u32(bytes, 4)? as usize;
-    let compressed = bytes
-        .get(8..)
-        .and_then(|rest| rest.get(..length))
-        .ok_or_else(|| DecodeError::Damaged(format!("{length} compressed bytes announced")))?;
+    let compressed = bytes.get(8..).and_then(|rest| rest.get(..length)).ok_or_else(|| {
+        HistogramDecodeError::Damaged(format!("{length} compressed bytes announced"))
+    })?;
     let mut inflated = Vec::new();
     ZlibDecoder::new(compressed)
         .take(MAX_INFLATED + 1)
         .read_to_end(&mut inflated)
-        .map_err(|error| DecodeError::Damaged(error.to_string()))?;
+        .map_err(|error| HistogramDecodeError::Damaged(error.to_string()))?;
     if inflated.len() as u64 > MAX_INFLATED {
-        return Err(DecodeError::Shape("it inflates beyond any histogram of 3 digits".to_owned()));
+        return Err(HistogramDecodeError::Shape(
+            "it inflates beyond any histogram of 3 digits".to_owned(),
+        ));
     }
     Ok(inflated)
 }
 
 /// The encoded counters, when the header describes a histogram of this module.
-fn check_header(inflated: &[u8]) -> Result<&[u8], DecodeError> {
+fn check_header(inflated: &[u8]) -> Result<&[u8], HistogramDecodeError> {
     if big_endian_u32(inflated, 0)? != COOKIE {
-        return Err(DecodeError::Cookie);
+        return Err(HistogramDecodeError::Cookie);
     }
     let digits = big_endian_u32(inflated, 12)?;
     if digits != u32::from(DIGITS) {
-        return Err(DecodeError::Shape(format!("{digits} significant digits")));
+        return Err(HistogramDecodeError::Shape(format!("{digits} significant digits")));
     }
     let payload = inflated.get(HEADER..).unwrap_or_default();
     let announced = big_endian_u32(inflated, 4)?;
     if announced as usize != payload.len() {
-        return Err(DecodeError::Damaged(format!(
+        return Err(HistogramDecodeError::Damaged(format!(
             "{announced} bytes of counters announced, {} present",
             payload.len()
         )));
@@ -189,8 +190,8 @@ fn check_header(inflated: &[u8]) -> Result<&[u8], DecodeError> {
 }
 
 /// Walks the counters as the decoder will, so that its arithmetic cannot overflow.
-fn check_counts(mut payload: &[u8]) -> Result<(), DecodeError> {
-    let malformed = |what: &str| DecodeError::Malformed(what.to_owned());
+fn check_counts(mut payload: &[u8]) -> Result<(), HistogramDecodeError> {
+    let malformed = |what: &str| HistogramDecodeError::Malformed(what.to_owned());
     let (mut index, mut samples) = (0_u64, 0_u64);
     while !payload.is_empty() {
         let (word, rest) = split_varint(payload).ok_or_else(|| malformed("a number is cut off"))?;
@@ -227,12 +228,12 @@ fn split_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     None
 }
 
-fn big_endian_u32(bytes: &[u8], offset: usize) -> Result<u32, DecodeError> {
+fn big_endian_u32(bytes: &[u8], offset: usize) -> Result<u32, HistogramDecodeError> {
     bytes
         .get(offset..)
         .and_then(|rest| rest.first_chunk::<4>())
         .map(|word| u32::from_be_bytes(*word))
-        .ok_or_else(|| DecodeError::Damaged(format!("{} bytes", bytes.len())))
+        .ok_or_else(|| HistogramDecodeError::Damaged(format!("{} bytes", bytes.len())))
 }
 
 #[cfg(test)]
@@ -345,16 +346,25 @@ mod tests {
     #[test]
     fn what_could_make_the_decoder_overflow_is_named() {
         let bomb = vec![0; 40_000_000];
-        assert!(matches!(Histogram::decode(&compressed(&bomb)), Err(DecodeError::Shape(_))));
+        assert!(matches!(
+            Histogram::decode(&compressed(&bomb)),
+            Err(HistogramDecodeError::Shape(_))
+        ));
         let digits = with_header(5, 1, u64::MAX, &[2]);
-        assert!(matches!(Histogram::decode(&compressed(&digits)), Err(DecodeError::Shape(_))));
+        assert!(matches!(
+            Histogram::decode(&compressed(&digits)),
+            Err(HistogramDecodeError::Shape(_))
+        ));
         // Nine bytes of ones: a run of 2^63 empty counters, whose negation overflows.
         let run = with_header(3, 1, u64::MAX, &[0xff; 9]);
-        assert!(matches!(Histogram::decode(&compressed(&run)), Err(DecodeError::Malformed(_))));
+        assert!(matches!(
+            Histogram::decode(&compressed(&run)),
+            Err(HistogramDecodeError::Malformed(_))
+        ));
         let mut claim = of(&[1, 2, 3]).encode();
         claim[4..8].copy_from_slice(&u32::MAX.to_be_bytes());
-        assert!(matches!(Histogram::decode(&claim), Err(DecodeError::Damaged(_))));
-        assert_eq!(Histogram::decode(b"not a histogram"), Err(DecodeError::Cookie));
+        assert!(matches!(Histogram::decode(&claim), Err(HistogramDecodeError::Damaged(_))));
+        assert_eq!(Histogram::decode(b"not a histogram"), Err(HistogramDecodeError::Cookie));
     }
 
     #[test]

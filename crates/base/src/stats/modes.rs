@@ -27,7 +27,7 @@ const MIN_STEPS: f64 = 3.0;
 
 /// One mode.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Mode {
+pub struct SampleMode {
     /// Where the density peaks, in the samples' unit.
     pub value: f64,
     /// Share of the samples nearer to it than the valleys beside it.
@@ -40,7 +40,7 @@ pub struct Mode {
 /// unimodality between each neighbouring pair: at most one unimodal sample in twenty shows two.
 /// Modes of shares 0.7 and 0.3 that lie four standard deviations apart are seen in 95 % of samples
 /// of 1,000, those ten apart in as many of 100. None for an empty sample.
-pub fn modes(values: &[f64]) -> Vec<Mode> {
+pub fn modes(values: &[f64]) -> Vec<SampleMode> {
     let sorted = thinned(&sorted_finite(values));
     let Some(&smallest) = sorted.first() else { return Vec::new() };
     let logarithmic = smallest > 0.0;
@@ -52,7 +52,7 @@ pub fn modes(values: &[f64]) -> Vec<Mode> {
     merge_insignificant(&mut parts, &points, &sorted, step);
     parts
         .iter()
-        .map(|part| Mode {
+        .map(|part| SampleMode {
             value: if logarithmic { part.peak.exp() } else { part.peak },
             share: (part.end - part.start) as f64 / points.len() as f64,
         })
@@ -60,7 +60,7 @@ pub fn modes(values: &[f64]) -> Vec<Mode> {
 }
 
 /// Splits a stretch of the points until the dip test finds each part unimodal.
-fn split(points: &[f64], stretch: Range<usize>, parts: &mut Vec<density::Part>) {
+fn split(points: &[f64], stretch: Range<usize>, parts: &mut Vec<density::DensityPeak>) {
     let here = &points[stretch.clone()];
     let least = MIN_SHARE * points.len() as f64;
     if here.len() >= MIN_SAMPLES && dip::rejects_unimodality(here) {
@@ -72,7 +72,7 @@ fn split(points: &[f64], stretch: Range<usize>, parts: &mut Vec<density::Part>) 
             return;
         }
     }
-    parts.extend(density::whole(here).map(|part| density::Part {
+    parts.extend(density::whole(here).map(|part| density::DensityPeak {
         start: stretch.start,
         end: stretch.end,
         ..part
@@ -113,8 +113,13 @@ fn spread_ties(sorted: &[f64]) -> (Vec<f64>, f64) {
 }
 
 /// Joins neighbouring parts that are one mode by the dip test, or closer than the values resolve.
-fn merge_insignificant(parts: &mut Vec<density::Part>, points: &[f64], sorted: &[f64], step: f64) {
-    let middle = |part: &density::Part| sorted[usize::midpoint(part.start, part.end - 1)];
+fn merge_insignificant(
+    parts: &mut Vec<density::DensityPeak>,
+    points: &[f64],
+    sorted: &[f64],
+    step: f64,
+) {
+    let middle = |part: &density::DensityPeak| sorted[usize::midpoint(part.start, part.end - 1)];
     let mut index = 0;
     while index + 1 < parts.len() {
         let (left, right) = (&parts[index], &parts[index + 1]);
@@ -136,13 +141,13 @@ fn merge_insignificant(parts: &mut Vec<density::Part>, points: &[f64], sorted: &
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::seed::{Seed, Stream};
-    use crate::stats::simulate::{Shape, normal};
+    use crate::seed::{RandomStream, Seed};
+    use crate::stats::simulation::{DistributionShape, normal};
     use proptest::prelude::*;
     use rand::RngExt;
 
     /// Share of `trials` samples of size `n` in which `count` modes are seen.
-    fn seen(n: usize, trials: u64, count: usize, draw: impl Fn(&mut Stream) -> f64) -> f64 {
+    fn seen(n: usize, trials: u64, count: usize, draw: impl Fn(&mut RandomStream) -> f64) -> f64 {
         let hits = (0..trials)
             .filter(|&trial| {
                 let mut stream = Seed(trial).stream(&format!("modes {n}"));
@@ -154,7 +159,7 @@ mod tests {
     }
 
     /// Shares of 0.7 and 0.3, `distance` standard deviations apart.
-    fn two(distance: f64) -> impl Fn(&mut Stream) -> f64 {
+    fn two(distance: f64) -> impl Fn(&mut RandomStream) -> f64 {
         move |stream| {
             let mode = if stream.random::<f64>() < 0.7 { 100.0 } else { 100.0 + distance };
             mode + normal(stream)
@@ -163,7 +168,7 @@ mod tests {
 
     #[test]
     fn unimodal_samples_show_one_mode() {
-        type Draw = fn(&mut Stream) -> f64;
+        type Draw = fn(&mut RandomStream) -> f64;
         let unimodal: [(&str, Draw); 6] = [
             ("uniform", |s| 100.0 + s.random::<f64>()),
             ("normal", |s| 100.0 + normal(s)),
@@ -195,7 +200,7 @@ mod tests {
 
     #[test]
     fn three_modes_are_seen_as_three() {
-        let three = |stream: &mut Stream| {
+        let three = |stream: &mut RandomStream| {
             [100.0, 110.0, 120.0][floor_index(stream.random::<f64>() * 3.0)] + normal(stream)
         };
         assert!(seen(500, 100, 3, three) >= 0.95);
@@ -203,7 +208,7 @@ mod tests {
 
     #[test]
     fn modes_are_found_where_they_are_with_their_shares() {
-        let sample = Shape::Bimodal.series(4_000, &mut Seed(1).stream("modes"));
+        let sample = DistributionShape::Bimodal.series(4_000, &mut Seed(1).stream("modes"));
         let found = modes(&sample);
         assert_eq!(found.len(), 2);
         assert!((found[0].value - 100.0).abs() < 1.5 && (found[1].value - 130.0).abs() < 2.0);

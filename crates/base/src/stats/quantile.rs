@@ -4,7 +4,7 @@
 //! ([`super::histogram`]).
 
 use super::distribution::binomial_cdf;
-use super::{Interval, floor_index, sorted_finite};
+use super::{ConfidenceInterval, floor_index, sorted_finite};
 
 /// The finite values of a sample in ascending order, as the other functions here want them.
 pub fn sorted(values: &[f64]) -> Vec<f64> {
@@ -30,10 +30,14 @@ pub fn of_sorted(sorted: &[f64], p: f64) -> f64 {
 /// Distribution-free and exact for independent samples (David & Nagaraja, *Order Statistics*,
 /// 2003, §7.1); correlated ones have to be thinned to their effective number first. `None` when
 /// the sample is smaller than [`samples_needed`].
-pub fn order_statistic_interval(sorted: &[f64], p: f64, confidence: f64) -> Option<Interval> {
+pub fn order_statistic_interval(
+    sorted: &[f64],
+    p: f64,
+    confidence: f64,
+) -> Option<ConfidenceInterval> {
     let (lo, hi) = order_statistic_ranks(sorted.len() as u64, p, confidence)?;
     let at = |rank: u64| usize::try_from(rank - 1).ok().and_then(|index| sorted.get(index));
-    Some(Interval { lo: *at(lo)?, hi: *at(hi)?, confidence })
+    Some(ConfidenceInterval { lo: *at(lo)?, hi: *at(hi)?, confidence })
 }
 
 /// The ranks, counted from 1, of the two ends of [`order_statistic_interval`] among `n` samples.
@@ -81,7 +85,7 @@ fn first_false(n: u64, holds: impl Fn(u64) -> bool) -> u64 {
 mod tests {
     use super::*;
     use crate::seed::Seed;
-    use crate::stats::simulate::normal;
+    use crate::stats::simulation::normal;
     use proptest::prelude::*;
 
     proptest! {

@@ -117,7 +117,7 @@ fn normal_p(a: f64, b: f64, u: f64, ties: f64) -> f64 {
 mod tests {
     use super::*;
     use crate::seed::Seed;
-    use crate::stats::simulate::normal;
+    use crate::stats::simulation::normal;
     use proptest::prelude::*;
 
     proptest! {

@@ -3,8 +3,8 @@
 //! Precision is a relative half-width of the interval (rule 9 of the method). Left out: time
 //! budgets, which belong to the run loop.
 
-use super::hierarchy::Hierarchy;
-use super::{Interval, floor_index};
+use super::hierarchy::SampleHierarchy;
+use super::{ConfidenceInterval, floor_index};
 use crate::seed::Seed;
 
 /// Confidence of the intervals that a rule stops at.
@@ -15,16 +15,16 @@ pub const CONFIDENCE: f64 = 0.95;
 /// Whoever looks after every launch and stops at the first narrow interval stops at those that happen to be too
 /// narrow: asked for 95 %, they hold the truth in as little as 92.4 % of cells whose launches differ by 3 %
 /// (5 to 15 launches, to 2 %). Asked for this, in 94 to 97 %, whatever the launches differ by.
-const ASKED: f64 = 0.965;
+const SEQUENTIAL_CONFIDENCE: f64 = 0.965;
 
 /// The interval of the median of a cell that is looked at after every launch; `None` for fewer than three.
-pub fn interval(cell: &Hierarchy, seed: Seed) -> Option<Interval> {
-    let asked = cell.median_interval(ASKED, seed)?;
-    Some(Interval { confidence: CONFIDENCE, ..asked })
+pub fn interval(cell: &SampleHierarchy, seed: Seed) -> Option<ConfidenceInterval> {
+    let asked = cell.median_interval(SEQUENTIAL_CONFIDENCE, seed)?;
+    Some(ConfidenceInterval { confidence: CONFIDENCE, ..asked })
 }
 
 /// Whether `interval` reaches no farther than `target` (a share, such as 0.02) from `estimate`.
-pub fn precise(interval: &Interval, estimate: f64, target: f64) -> bool {
+pub fn is_precise(interval: &ConfidenceInterval, estimate: f64, target: f64) -> bool {
     interval.relative_half_width(estimate) <= target
 }
 
@@ -46,32 +46,32 @@ pub fn launches_to_decide(half_width: f64, target: f64, launches: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::simulate::{Design, Shape};
+    use crate::stats::simulation::{DistributionShape, SimulationDesign};
 
     #[test]
     fn precision_is_judged_by_the_farther_end() {
-        let interval = Interval { lo: 99.0, hi: 103.0, confidence: 0.95 };
-        assert!(precise(&interval, 100.0, 0.03));
-        assert!(!precise(&interval, 100.0, 0.02));
+        let interval = ConfidenceInterval { lo: 99.0, hi: 103.0, confidence: 0.95 };
+        assert!(is_precise(&interval, 100.0, 0.03));
+        assert!(!is_precise(&interval, 100.0, 0.02));
     }
 
     /// How often the interval that a rule stops at holds the truth.
     fn coverage((least, most): (usize, usize), target: f64, launch_sd: f64) -> f64 {
         const TRIALS: u32 = 2_000;
-        let design = Design { launches: most, blocks: 1, samples: 1, launch_sd };
+        let design = SimulationDesign { launches: most, blocks: 1, samples: 1, launch_sd };
         let holds = |trial: &u32| {
             let seed = Seed(20_261_122).derive(&format!("{least} {most} {launch_sd} {trial}"));
-            let samples = design.samples(Shape::Normal, 1.0, seed, None);
-            let cells = (least..=most).map(|count| Hierarchy::new(samples[..count].to_vec()));
+            let samples = design.samples(DistributionShape::Normal, 1.0, seed, None);
+            let cells = (least..=most).map(|count| SampleHierarchy::new(samples[..count].to_vec()));
             let mut looks = cells.map(|cell| (interval(&cell, seed).unwrap(), cell.quantile(0.5)));
             let mut last = looks.next().unwrap();
-            while !precise(&last.0, last.1, target) {
+            while !is_precise(&last.0, last.1, target) {
                 match looks.next() {
                     Some(look) => last = look,
                     None => break,
                 }
             }
-            (last.0.lo..=last.0.hi).contains(&Shape::Normal.median())
+            (last.0.lo..=last.0.hi).contains(&DistributionShape::Normal.median())
         };
         f64::from(u32::try_from((0..TRIALS).filter(holds).count()).unwrap()) / f64::from(TRIALS)
     }

@@ -14,58 +14,58 @@ use crate::units::rate::Rate;
 #[error("'{text}' {fault}; write a {kind} as {forms}", forms = kind.forms())]
 pub struct QuantityError {
     text: String,
-    kind: Kind,
-    fault: Fault,
+    kind: QuantityKind,
+    fault: QuantityErrorKind,
 }
 
 /// Of what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum QuantityKind {
     Rate,
     Time,
-    Share,
+    Probability,
 }
 
-impl Kind {
+impl QuantityKind {
     const fn forms(self) -> &'static str {
         match self {
             Self::Rate => {
                 "9600, 10mbit, 2.5gbit, 10Mb/s or 1.25MB/s (bit or b are bits, B bytes; k = 1000, ki = 1024)"
             }
             Self::Time => "25ms, 1.5s, 300us, 40ns, 2min or 1h",
-            Self::Share => "0.1%, 0.001 or 1e-3, between 0 and 1",
+            Self::Probability => "0.1%, 0.001 or 1e-3, between 0 and 1",
         }
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for QuantityKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Rate => "rate",
             Self::Time => "time",
-            Self::Share => "share",
+            Self::Probability => "share",
         })
     }
 }
 
 /// What is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-enum Fault {
-    #[error("is not a number with a unit that is known here")]
+enum QuantityErrorKind {
+    #[error("is not a number with a known unit")]
     Unreadable,
     #[error("is negative, and nothing here can be")]
     Negative,
     #[error("has no unit")]
     NoUnit,
-    #[error("is zero, which is not a rate but a link that is down")]
+    #[error("is zero: a rate must be positive")]
     Zero,
     #[error("is larger than any that can be counted")]
     TooLarge,
     #[error("is finer than what can be counted (bits a second, picoseconds)")]
     TooFine,
     #[error("is not between 0 and 1")]
-    NotAShare,
-    #[error("is megabytes to some and megabits to others")]
+    NotAProbability,
+    #[error("is ambiguous: megabits or megabytes")]
     Ambiguous,
 }
 
@@ -74,7 +74,7 @@ enum Fault {
 /// # Errors
 /// Says what is wrong and which forms there are; zero is no rate.
 pub fn parse_rate(text: &str) -> Result<Rate, QuantityError> {
-    let fail = |fault| QuantityError { text: text.to_owned(), kind: Kind::Rate, fault };
+    let fail = |fault| QuantityError { text: text.to_owned(), kind: QuantityKind::Rate, fault };
     let (number, unit) = split(text.trim()).map_err(fail)?;
     let (unit, a_second) = match unit.strip_suffix("/s") {
         Some(unit) => (unit, true),
@@ -86,7 +86,7 @@ pub fn parse_rate(text: &str) -> Result<Rate, QuantityError> {
         if let Some((name, times)) = bits.iter().find(|(name, _)| lower.ends_with(name)) {
             (&lower[..lower.len() - name.len()], *times)
         } else if lower.ends_with("bps") {
-            return Err(fail(Fault::Ambiguous));
+            return Err(fail(QuantityErrorKind::Ambiguous));
         } else if unit.ends_with('B') && a_second {
             (&lower[..lower.len() - 1], 8)
         } else if unit.ends_with('b') && a_second {
@@ -94,10 +94,10 @@ pub fn parse_rate(text: &str) -> Result<Rate, QuantityError> {
         } else {
             (lower.as_str(), 1)
         };
-    let factor = prefix_factor(prefix).ok_or_else(|| fail(Fault::Unreadable))?;
+    let factor = prefix_factor(prefix).ok_or_else(|| fail(QuantityErrorKind::Unreadable))?;
     match number.times(factor * times).map_err(fail)? {
-        0 => Err(fail(Fault::Zero)),
-        rate => Rate::from_bits_per_second(rate).ok_or_else(|| fail(Fault::Zero)),
+        0 => Err(fail(QuantityErrorKind::Zero)),
+        rate => Rate::from_bits_per_second(rate).ok_or_else(|| fail(QuantityErrorKind::Zero)),
     }
 }
 
@@ -106,16 +106,16 @@ pub fn parse_rate(text: &str) -> Result<Rate, QuantityError> {
 /// # Errors
 /// Says what is wrong and which forms there are.
 pub fn parse_span(text: &str) -> Result<Span, QuantityError> {
-    let fail = |fault| QuantityError { text: text.to_owned(), kind: Kind::Time, fault };
+    let fail = |fault| QuantityError { text: text.to_owned(), kind: QuantityKind::Time, fault };
     let (number, unit) = split(text.trim()).map_err(fail)?;
     let factor = match unit {
         "" if number.digits == 0 => 1,
-        "" => return Err(fail(Fault::NoUnit)),
+        "" => return Err(fail(QuantityErrorKind::NoUnit)),
         // Both the sign for micro and the Greek letter.
         "\u{b5}s" | "\u{3bc}s" => 1_000_000,
         unit => {
             let known = TIMES.iter().find(|(name, _)| *name == unit);
-            known.ok_or_else(|| fail(Fault::Unreadable))?.1
+            known.ok_or_else(|| fail(QuantityErrorKind::Unreadable))?.1
         }
     };
     number.times(factor.into()).map(Span::from_ps).map_err(fail)
@@ -125,24 +125,29 @@ pub fn parse_span(text: &str) -> Result<Span, QuantityError> {
 ///
 /// # Errors
 /// Says what is wrong and which forms there are.
-pub fn parse_share(text: &str) -> Result<f64, QuantityError> {
-    let fail = |fault| QuantityError { text: text.to_owned(), kind: Kind::Share, fault };
+pub fn parse_probability(text: &str) -> Result<f64, QuantityError> {
+    let fail =
+        |fault| QuantityError { text: text.to_owned(), kind: QuantityKind::Probability, fault };
     let trimmed = text.trim();
     if trimmed.starts_with('-') {
-        return Err(fail(Fault::Negative));
+        return Err(fail(QuantityErrorKind::Negative));
     }
     let (number, percent) = match trimmed.strip_suffix('%') {
         Some(number) => (number.trim(), true),
         None => (trimmed, false),
     };
     if !number.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
-        return Err(fail(Fault::Unreadable));
+        return Err(fail(QuantityErrorKind::Unreadable));
     }
     // The decimal point is moved in the text, so that 0.1 % is the double next to 0.001.
     let moved = if percent { shifted_by_two(number) } else { Some(number.to_owned()) };
     let share = moved.and_then(|text| text.parse::<f64>().ok());
-    let share = share.ok_or_else(|| fail(Fault::Unreadable))?;
-    if (0.0..=1.0).contains(&share) { Ok(share) } else { Err(fail(Fault::NotAShare)) }
+    let share = share.ok_or_else(|| fail(QuantityErrorKind::Unreadable))?;
+    if (0.0..=1.0).contains(&share) {
+        Ok(share)
+    } else {
+        Err(fail(QuantityErrorKind::NotAProbability))
+    }
 }
 
 /// A span as [`parse_span`] reads it, exactly: `25ms`, `1500us`.
@@ -215,30 +220,30 @@ struct Decimal {
 
 impl Decimal {
     /// So many units; only if that is a whole number.
-    fn times(self, factor: u128) -> Result<u64, Fault> {
-        let product = self.digits.checked_mul(factor).ok_or(Fault::TooLarge)?;
-        let divisor = 10_u128.checked_pow(self.decimals).ok_or(Fault::TooFine)?;
+    fn times(self, factor: u128) -> Result<u64, QuantityErrorKind> {
+        let product = self.digits.checked_mul(factor).ok_or(QuantityErrorKind::TooLarge)?;
+        let divisor = 10_u128.checked_pow(self.decimals).ok_or(QuantityErrorKind::TooFine)?;
         if !product.is_multiple_of(divisor) {
-            return Err(Fault::TooFine);
+            return Err(QuantityErrorKind::TooFine);
         }
-        u64::try_from(product / divisor).map_err(|_| Fault::TooLarge)
+        u64::try_from(product / divisor).map_err(|_| QuantityErrorKind::TooLarge)
     }
 }
 
 /// The number that a text begins with, and its unit.
-fn split(text: &str) -> Result<(Decimal, &str), Fault> {
+fn split(text: &str) -> Result<(Decimal, &str), QuantityErrorKind> {
     if text.starts_with(['-', '\u{2212}']) {
-        return Err(Fault::Negative);
+        return Err(QuantityErrorKind::Negative);
     }
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     let (whole, part) = number.split_once('.').unwrap_or((number, ""));
     if whole.is_empty() && part.is_empty() || part.contains('.') {
-        return Err(Fault::Unreadable);
+        return Err(QuantityErrorKind::Unreadable);
     }
     let part = part.trim_end_matches('0');
-    let digits = format!("{whole}{part}").parse().map_err(|_| Fault::TooLarge)?;
-    let decimals = u32::try_from(part.len()).map_err(|_| Fault::TooFine)?;
+    let digits = format!("{whole}{part}").parse().map_err(|_| QuantityErrorKind::TooLarge)?;
+    let decimals = u32::try_from(part.len()).map_err(|_| QuantityErrorKind::TooFine)?;
     Ok((Decimal { digits, decimals }, unit.trim()))
 }
 
@@ -280,8 +285,8 @@ mod tests {
             parse_span("0.0005 ns"),
             Err(QuantityError {
                 text: "0.0005 ns".to_owned(),
-                kind: Kind::Time,
-                fault: Fault::TooFine,
+                kind: QuantityKind::Time,
+                fault: QuantityErrorKind::TooFine,
             })
         );
         assert_eq!(parse_span("1.5µs"), Ok(Span::from_ns(1_500)));
@@ -291,10 +296,10 @@ mod tests {
 
     #[test]
     fn shares_are_the_nearest_doubles() {
-        assert_eq!(parse_share("0.1%"), Ok(0.001));
-        assert_eq!(parse_share("2.5 %"), Ok(0.025));
-        assert_eq!(parse_share("1e-5"), Ok(1e-5));
-        assert_eq!(parse_share("100%"), Ok(1.0));
+        assert_eq!(parse_probability("0.1%"), Ok(0.001));
+        assert_eq!(parse_probability("2.5 %"), Ok(0.025));
+        assert_eq!(parse_probability("1e-5"), Ok(1e-5));
+        assert_eq!(parse_probability("100%"), Ok(1.0));
     }
 
     #[test]
@@ -314,13 +319,13 @@ mod tests {
             let error = parse_rate(text).unwrap_err().to_string();
             assert!(error.contains("10mbit") && error.contains("1.25MB/s"), "{error}");
         }
-        assert!(parse_rate("10mbps").unwrap_err().to_string().contains("megabits to others"));
+        assert!(parse_rate("10mbps").unwrap_err().to_string().contains("megabits or megabytes"));
         for text in ["25", "-5ms", "ms", "5 fortnights", "1e300s", "999999999999h"] {
             let error = parse_span(text).unwrap_err().to_string();
             assert!(error.contains("25ms"), "{error}");
         }
         for text in ["101%", "1.5", "-1%", "NaN", "inf", "", "%", "one"] {
-            let error = parse_share(text).unwrap_err().to_string();
+            let error = parse_probability(text).unwrap_err().to_string();
             assert!(error.contains("0.1%"), "{error}");
         }
     }
@@ -337,12 +342,12 @@ mod tests {
 
         #[test]
         fn shares_are_read_as_they_are_written(share in 0.0_f64..=1.0) {
-            prop_assert_eq!(parse_share(&share.to_string()), Ok(share));
+            prop_assert_eq!(parse_probability(&share.to_string()), Ok(share));
         }
 
         #[test]
         fn no_text_panics(text in ".{0,12}") {
-            let _ = (parse_rate(&text), parse_span(&text), parse_share(&text));
+            let _ = (parse_rate(&text), parse_span(&text), parse_probability(&text));
         }
     }
 }

@@ -6,7 +6,7 @@
 //! stores past the cache.
 
 use super::PIECE_MAX;
-use crate::Sum;
+use crate::OnesComplementSum;
 
 /// Lanes of a long copy.
 pub(super) const LANES: usize = 6;
@@ -30,7 +30,7 @@ const APART: usize = 640;
 /// A pass over lanes: so many lines of each, the first bytes of a lane so many behind those of the one before;
 /// at most [`PIECE_MAX`] bytes in all, each of them in one source and one destination. Pointers, because a
 /// slice for each lane and side would want more registers than there are.
-pub(super) type Pass = unsafe fn(*const u8, *mut u8, apart: usize, lines: usize) -> u64;
+pub(super) type LaneCopyFn = unsafe fn(*const u8, *mut u8, apart: usize, lines: usize) -> u64;
 
 /// Copies with `edge` up to the first line of `dst` and after the last lane, with `pass` in between.
 ///
@@ -42,13 +42,13 @@ pub(super) unsafe fn copy(
     src: &[u8],
     dst: &mut [u8],
     edge: unsafe fn(&[u8], &mut [u8]) -> u64,
-    pass: Pass,
-) -> Sum {
+    pass: LaneCopyFn,
+) -> OnesComplementSum {
     let head = dst.as_ptr().align_offset(LINE).min(src.len());
     let (first, src) = src.split_at(head);
     let (into_first, dst) = dst.split_at_mut(head);
     // SAFETY: the caller's promise.
-    let mut sum = Sum::from_le(unsafe { edge(first, into_first) });
+    let mut sum = OnesComplementSum::from_le(unsafe { edge(first, into_first) });
     let length = length(src.len());
     let (src, last) = src.split_at(LANES * length);
     let (dst, into_last) = dst.split_at_mut(LANES * length);
@@ -57,10 +57,10 @@ pub(super) unsafe fn copy(
         let (src, dst) = (src[from..].as_ptr(), dst[from..].as_mut_ptr());
         // SAFETY: the caller's promise; the last lane ends where the slices do.
         let step = unsafe { pass(src, dst, length, lines) };
-        sum += Sum::from_le(step).at(head);
+        sum += OnesComplementSum::from_le(step).at(head);
     }
     // SAFETY: the caller's promise.
-    sum + Sum::from_le(unsafe { edge(last, into_last) }).at(head)
+    sum + OnesComplementSum::from_le(unsafe { edge(last, into_last) }).at(head)
 }
 
 /// The length of each lane of so many bytes; what is left over is less than a piece.

@@ -1,7 +1,6 @@
 //! NEON: `uadalp` adds the words of 16 bytes in pairs to 32-bit lanes, one instruction.
 //!
-//! Left out: where the pass begins and ends, which the skeleton knows; and stores past the cache,
-//! which intrinsics do not reach.
+//! Stores past the cache have no intrinsic.
 
 use std::arch::aarch64::{
     uint8x16_t, uint32x4_t, vaddq_u32, vaddvq_u32, vdupq_n_u32, vld1q_u8, vpadalq_u16,
@@ -15,17 +14,15 @@ use super::skeleton::{UNROLL, passes};
 /// Bytes in a vector.
 const WIDTH: usize = 16;
 
-passes!("neon");
+passes!("neon", NeonTotals, NeonTotals);
 
 /// Totals of words, two in a 32-bit lane a vector, and the edges' sum.
-struct Totals {
+struct NeonTotals {
     words: [uint32x4_t; UNROLL],
     edges: u64,
 }
 
-type Sums = Totals;
-
-impl Totals {
+impl NeonTotals {
     #[inline]
     #[target_feature(enable = "neon")]
     fn zero() -> Self {

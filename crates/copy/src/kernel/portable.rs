@@ -5,12 +5,12 @@
 use std::slice;
 
 use super::lanes::{LANES, LINE};
-use super::{Passes, short};
+use super::{KernelFunctions, short};
 
 /// Bytes a turn: four totals, so that no addition waits for the one before.
 const BLOCK: usize = 64;
 
-pub(super) static PASSES: Passes = Passes {
+pub(super) static PASSES: KernelFunctions = KernelFunctions {
     sum,
     copy_and_sum,
     stream_and_sum: copy_and_sum,
@@ -58,7 +58,7 @@ fn copy(src: &[u8], dst: &mut [u8]) -> u64 {
 ///
 /// # Safety
 ///
-/// As for [`Pass`](super::lanes::Pass).
+/// As for [`LaneCopyFn`](super::lanes::LaneCopyFn).
 unsafe fn in_lanes<const SUM: bool>(
     src: *const u8,
     dst: *mut u8,

@@ -1,24 +1,25 @@
 //! What the vector kernels have in common: where a pass begins and ends.
 //!
-//! A kernel's file brings `WIDTH`, `Totals` of what is copied, `Sums` of what is only read, `load`,
-//! `store` and `stream`; [`passes`] writes its passes around them. An *edge* is fewer bytes than a vector has: the *head* before `dst` is aligned,
-//! and the *tail*, of which a kernel also sees what comes before. It is a macro because a generic function cannot take over the target
-//! features that its parameters need. Left out: pieces longer than `PIECE_MAX`.
+//! A kernel has `WIDTH`, `load`, `store` and `stream`, and gives [`passes`] its target features, its totals of what is
+//! copied and those of what is only read. An *edge* is fewer bytes than a vector has: the *head* before `dst` is
+//! aligned, and the *tail*, of which a kernel also gets what comes before. It is a macro because a generic
+//! function cannot take over the target features that its parameters need.
 
 /// Vectors a turn: as many totals, so that no addition waits for the one before.
 pub(super) const UNROLL: usize = 4;
 
 /// Writes a kernel's passes, with the target features that it needs.
 macro_rules! passes {
-    ($features:literal) => {
-        pub(super) static PASSES: $crate::kernel::Passes = $crate::kernel::Passes {
-            sum,
-            copy_and_sum: copy_and_sum::<false, true>,
-            stream_and_sum: copy_and_sum::<true, true>,
-            copy_and_sum_lanes: copy_lanes::<true>,
-            copy: copy_and_sum::<false, false>,
-            copy_lanes: copy_lanes::<false>,
-        };
+    ($features:literal, $copied:ident, $read:ident) => {
+        pub(in crate::kernel) static PASSES: $crate::kernel::KernelFunctions =
+            $crate::kernel::KernelFunctions {
+                sum,
+                copy_and_sum: copy_and_sum::<false, true>,
+                stream_and_sum: copy_and_sum::<true, true>,
+                copy_and_sum_lanes: copy_lanes::<true>,
+                copy: copy_and_sum::<false, false>,
+                copy_lanes: copy_lanes::<false>,
+            };
 
         /// Bytes a turn of the loop.
         const BLOCK: usize = WIDTH * UNROLL;
@@ -28,7 +29,7 @@ macro_rules! passes {
             if bytes.len() < WIDTH {
                 return $crate::kernel::short::sum(bytes);
             }
-            let mut totals = Sums::zero();
+            let mut totals = $read::zero();
             let (blocks, rest) = bytes.as_chunks::<BLOCK>();
             for block in blocks {
                 let (vectors, _) = block.as_chunks::<WIDTH>();
@@ -80,7 +81,7 @@ macro_rules! passes {
             dst: &mut [u8],
             head: usize,
         ) -> u64 {
-            let mut totals = Totals::zero();
+            let mut totals = $copied::zero();
             let (body, into) = (&src[head..], &mut dst[head..]);
             let into = &mut into[..body.len()];
             let (blocks, rest) = body.as_chunks::<BLOCK>();
@@ -118,7 +119,7 @@ macro_rules! passes {
         #[inline]
         #[target_feature(enable = $features)]
         fn copy_block<const STREAM: bool, const SUM: bool>(
-            totals: &mut Totals,
+            totals: &mut $copied,
             block: &[u8; BLOCK],
             into: &mut [u8; BLOCK],
         ) {
@@ -139,7 +140,7 @@ macro_rules! passes {
         ///
         /// # Safety
         ///
-        /// As for [`Pass`](super::lanes::Pass).
+        /// As for `LaneCopyFn`.
         #[target_feature(enable = $features)]
         unsafe fn copy_lanes<const SUM: bool>(
             src: *const u8,
@@ -148,7 +149,7 @@ macro_rules! passes {
             lines: usize,
         ) -> u64 {
             const VECTORS: usize = LINE / WIDTH;
-            let mut totals = Totals::zero();
+            let mut totals = $copied::zero();
             for line in 0..lines {
                 for lane in 0..LANES {
                     for vector in 0..VECTORS {

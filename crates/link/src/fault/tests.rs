@@ -8,19 +8,19 @@ use plumb_wire::traffic_class::TrafficClass;
 use plumb_wire::udp;
 
 use super::*;
-use crate::bench::{Bench, at_us, udp as udp_frame};
-use crate::context::Reason;
+use crate::fixture::{ElementFixture, at_us, udp as udp_frame};
+use crate::frame::DiscardReason;
 
 /// Puts `n` numbered frames of `len` bytes through, one a microsecond: number and moment of each that comes out.
-fn put_through(spec: &FaultSpec, n: u64, len: usize) -> (Bench, Vec<(u64, Instant)>) {
-    let mut bench = Bench::new(8);
+fn put_through(spec: &FaultSpec, n: u64, len: usize) -> (ElementFixture, Vec<(u64, Instant)>) {
+    let mut bench = ElementFixture::new(8);
     let mut fault = make(spec, Instant::ORIGIN, Seed(3).stream("fault"));
     let (mut out, mut arrived) = (Vec::new(), Vec::new());
     for number in 1..=n {
         let mut bytes = vec![0; len];
         bytes[..8].copy_from_slice(&number.to_be_bytes());
         let frame = bench.frame(at_us(number), &bytes, 1_500, 0);
-        fault.strike(at_us(number), frame, &mut out, &mut bench.context());
+        fault.apply(at_us(number), frame, &mut out, &mut bench.context());
         for (at, frame) in out.drain(..) {
             arrived.push((bench.number(frame), at));
         }
@@ -35,18 +35,18 @@ fn assert_binomial(struck: u64, n: u64, p: f64) {
 }
 
 #[test]
-fn independent_loss_takes_the_share_that_a_binomial_allows() {
+fn independent_loss_is_binomial() {
     for p in [0.001, 0.02, 0.5] {
         let (bench, arrived) = put_through(&FaultSpec::Loss(p), 100_000, 8);
-        assert_binomial(bench.discarded(Reason::Lost), 100_000, p);
-        assert_eq!(bench.discards.total(), bench.discards.of(Reason::Lost));
-        assert_eq!(bench.discards.total().1, 1_500 * bench.discarded(Reason::Lost));
-        assert_eq!(arrived.len() as u64 + bench.discarded(Reason::Lost), 100_000);
+        assert_binomial(bench.discarded(DiscardReason::Lost), 100_000, p);
+        assert_eq!(bench.discards.total(), bench.discards.of(DiscardReason::Lost));
+        assert_eq!(bench.discards.total().1, 1_500 * bench.discarded(DiscardReason::Lost));
+        assert_eq!(arrived.len() as u64 + bench.discarded(DiscardReason::Lost), 100_000);
     }
 }
 
 #[test]
-fn bursts_of_gilbert_and_elliott_are_geometric_with_mean_one_over_r() {
+fn gilbert_elliott_bursts_are_geometric() {
     let (p, r) = (0.01, 0.25);
     let spec = FaultSpec::GilbertElliott { p, r, loss_good: 0.0, loss_bad: 1.0 };
     let n = 400_000;
@@ -63,20 +63,20 @@ fn bursts_of_gilbert_and_elliott_are_geometric_with_mean_one_over_r() {
         let share = (1.0 - r).powi(i32::try_from(longer_than).expect("below 6"));
         assert_binomial(tail, count, share);
     }
-    let share = bench.discarded(Reason::Lost) as f64 / n as f64;
+    let share = bench.discarded(DiscardReason::Lost) as f64 / n as f64;
     assert!((share / (p / (p + r)) - 1.0).abs() < 0.05, "stationary loss {share}");
 }
 
 #[test]
-fn elliotts_states_lose_their_own_shares() {
+fn each_gilbert_elliott_state_has_its_loss() {
     let spec = FaultSpec::GilbertElliott { p: 0.1, r: 0.1, loss_good: 0.1, loss_bad: 0.5 };
     let (bench, _) = put_through(&spec, 200_000, 8);
-    let share = bench.discarded(Reason::Lost) as f64 / 200_000.0;
+    let share = bench.discarded(DiscardReason::Lost) as f64 / 200_000.0;
     assert!((share - 0.3).abs() < 0.01, "{share}");
 }
 
 #[test]
-fn every_nth_frame_and_the_frames_of_a_list_are_lost_and_no_others() {
+fn periodic_and_listed_losses_hit_exactly_those_frames() {
     let lost = |spec: &FaultSpec| {
         let (_, arrived) = put_through(spec, 12, 8);
         (1..=12).filter(|n| !arrived.iter().any(|(number, _)| number == n)).collect::<Vec<_>>()
@@ -87,16 +87,20 @@ fn every_nth_frame_and_the_frames_of_a_list_are_lost_and_no_others() {
 }
 
 #[test]
-fn bit_errors_take_long_frames_more_often_by_the_closed_form() {
+fn bit_errors_follow_the_closed_form() {
     for len in [8_usize, 40, 60] {
         let (bench, _) = put_through(&FaultSpec::BitErrors(1e-3), 50_000, len);
         let bits = i32::try_from(8 * len).expect("a short frame");
-        assert_binomial(bench.discarded(Reason::BitError), 50_000, 1.0 - 0.999_f64.powi(bits));
+        assert_binomial(
+            bench.discarded(DiscardReason::BitError),
+            50_000,
+            1.0 - 0.999_f64.powi(bits),
+        );
     }
 }
 
 #[test]
-fn a_reordered_frame_is_overtaken_by_those_of_the_time_it_is_late() {
+fn a_reordered_frame_is_overtaken() {
     let spec = FaultSpec::Reorder { share: 0.01, by: Span::from_ns(3_500) };
     let (bench, mut arrived) = put_through(&spec, 50_000, 8);
     assert_binomial(bench.changes.reordered, 50_000, 0.01);
@@ -126,28 +130,28 @@ fn a_duplicate_has_the_same_bytes_and_is_counted() {
 
 #[test]
 fn a_duplicate_without_memory_is_a_counted_discard() {
-    let mut bench = Bench::new(1);
+    let mut bench = ElementFixture::new(1);
     let mut fault = make(&FaultSpec::Duplicate(1.0), Instant::ORIGIN, Seed(1).stream("fault"));
     let frame = bench.numbered(at_us(0), 7, 100);
     let mut out = Vec::new();
-    fault.strike(at_us(0), frame, &mut out, &mut bench.context());
+    fault.apply(at_us(0), frame, &mut out, &mut bench.context());
     assert_eq!((out.len(), bench.changes.duplicated), (1, 1));
-    assert_eq!(bench.discards.of(Reason::NoMemory), (1, 100));
+    assert_eq!(bench.discards.of(DiscardReason::NoMemory), (1, 100));
 }
 
 /// A frame whose checksum is partial, struck once: its bytes before, with the checksum complete, and after.
 fn struck(spec: &FaultSpec, seed: u64) -> (Vec<u8>, Vec<u8>, ChecksumState) {
-    let mut bench = Bench::new(4);
+    let mut bench = ElementFixture::new(4);
     let whole = udp_frame(false, TrafficClass::default(), (1, 2), 30);
     let mut partial = whole.clone();
-    let pseudo = plumb_wire::ipv4::Packet::parse(&whole[14..]).expect("made valid").pseudo();
+    let pseudo = plumb_wire::ipv4::Ipv4Packet::parse(&whole[14..]).expect("made valid").pseudo();
     let sum = pseudo.partial(whole.len() - 34);
     partial[40..42].copy_from_slice(&sum.to_be_bytes());
     let mut frame = bench.frame(at_us(0), &partial, 100, 0);
     frame.packet.meta.checksum = ChecksumState::Partial { start: 34, offset: 6 };
     let mut fault = make(spec, Instant::ORIGIN, Seed(seed).stream("fault"));
     let mut out = Vec::new();
-    fault.strike(at_us(0), frame, &mut out, &mut bench.context());
+    fault.apply(at_us(0), frame, &mut out, &mut bench.context());
     let (_, frame) = out.pop().expect("it is delivered");
     let bytes = bench.pool.bytes(&frame.packet).to_vec();
     let state = frame.packet.meta.checksum;
@@ -156,7 +160,7 @@ fn struck(spec: &FaultSpec, seed: u64) -> (Vec<u8>, Vec<u8>, ChecksumState) {
 }
 
 #[test]
-fn corruption_changes_one_bit_behind_the_link_header_and_its_receiver_can_tell() {
+fn corruption_flips_one_bit_behind_the_link_header() {
     for seed in 0..200 {
         let (before, after, state) = struck(&FaultSpec::Corrupt(1.0), seed);
         assert_eq!(state, ChecksumState::Plain);
@@ -184,7 +188,7 @@ fn truncation_keeps_a_beginning_that_a_device_takes() {
 }
 
 #[test]
-fn a_clogged_wire_holds_frames_to_the_end_of_its_window_in_order() {
+fn a_stalled_wire_releases_frames_in_order() {
     let spec = FaultSpec::Clog { every: Span::from_us(10), lasting: Span::from_us(3) };
     let (bench, arrived) = put_through(&spec, 20, 8);
     assert_eq!(bench.changes.held, 6);
@@ -196,11 +200,21 @@ fn a_clogged_wire_holds_frames_to_the_end_of_its_window_in_order() {
 }
 
 #[test]
-fn a_blackout_takes_what_falls_into_its_window_and_a_partition_takes_all() {
+fn blackouts_and_partitions_drop_frames() {
     let spec = FaultSpec::Blackout { every: Span::from_us(10), lasting: Span::from_us(3) };
     let (bench, arrived) = put_through(&spec, 20, 8);
-    assert_eq!(bench.discarded(Reason::Dark), 6);
+    assert_eq!(bench.discarded(DiscardReason::Outage), 6);
     assert!(arrived.iter().all(|(number, at)| *at == at_us(*number) && number % 10 < 7));
     let (bench, arrived) = put_through(&FaultSpec::Partition, 20, 8);
-    assert_eq!((bench.discarded(Reason::Dark), arrived.len()), (20, 0));
+    assert_eq!((bench.discarded(DiscardReason::Outage), arrived.len()), (20, 0));
+}
+
+#[test]
+fn frame_error_rate_is_the_closed_form() {
+    let close = |got: f64, expected: f64| assert!((got / expected - 1.0).abs() < 1e-9, "{got}");
+    close(frame_error_rate(1e-5, 1_500), 1.0 - (1.0 - 1e-5_f64).powi(12_000));
+    close(frame_error_rate(1e-12, 1_500), 1.2e-8 * (1.0 - 0.6e-8));
+    close(frame_error_rate(0.5, 1), 1.0 - 0.5_f64.powi(8));
+    assert!(frame_error_rate(0.0, 1_500).abs() < f64::MIN_POSITIVE);
+    close(frame_error_rate(1.0, 1), 1.0);
 }

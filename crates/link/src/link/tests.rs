@@ -2,10 +2,10 @@
 
 use plumb_base::seed::Seed;
 use plumb_wire::machine::Machine as _;
-use plumb_wire::packet::Frames;
+use plumb_wire::packet::PoolConfig;
 
 use super::*;
-use crate::report::Violation;
+use crate::report::InvariantViolation;
 
 mod accounts;
 mod closed_form;
@@ -17,7 +17,7 @@ mod setting;
 /// A link with the memory of its frames and a driver that looks when it is told to.
 struct Rig {
     link: Link,
-    pool: Pool,
+    pool: PacketPool,
     start: Instant,
 }
 
@@ -29,7 +29,7 @@ impl Rig {
     fn of(spec: &LinkSpec, medium: Medium) -> Self {
         let start = Instant::ORIGIN + Span::from_secs(1);
         let link = Link::new(spec, medium, start).unwrap();
-        let pool = Pool::new(Frames { count: 1_200, size: 2_048, large: 4 });
+        let pool = PacketPool::new(PoolConfig { count: 1_200, size: 2_048, large: 4 });
         Self { link, pool, start }
     }
 
@@ -37,17 +37,21 @@ impl Rig {
     fn small(spec: &LinkSpec) -> Self {
         let start = Instant::ORIGIN + Span::from_secs(1);
         let link = Link::new(spec, Medium::Ethernet, start).unwrap();
-        Self { link, pool: Pool::new(Frames { count: 400, size: 2_048, large: 0 }), start }
+        Self {
+            link,
+            pool: PacketPool::new(PoolConfig { count: 400, size: 2_048, large: 0 }),
+            start,
+        }
     }
 
     /// Hands in a frame of these bytes.
-    fn send(&mut self, now: Instant, port: Port, bytes: &[u8]) {
+    fn send(&mut self, now: Instant, port: PortId, bytes: &[u8]) {
         let packet = self.pool.packet_of(bytes).unwrap();
         self.link.handle_packets(now, port, &mut vec![packet], &mut self.pool);
     }
 
     /// What has come out until `now`: moments and bytes.
-    fn receive(&mut self, now: Instant, port: Port) -> Vec<(Instant, Vec<u8>)> {
+    fn receive(&mut self, now: Instant, port: PortId) -> Vec<(Instant, Vec<u8>)> {
         let mut due = Vec::new();
         self.link.poll_due(now, port, &mut due, usize::MAX, &mut self.pool);
         due.into_iter()
@@ -60,13 +64,13 @@ impl Rig {
     }
 
     /// How long after the start each frame that has come out until `later` was due.
-    fn spans(&mut self, later: Span, port: Port) -> Vec<Span> {
+    fn spans(&mut self, later: Span, port: PortId) -> Vec<Span> {
         let start = self.start;
         let received = self.receive(start + later, port);
         received.into_iter().map(|(at, _)| at - start).collect()
     }
 
-    fn violations(&self, now: Instant) -> Vec<Violation> {
+    fn violations(&self, now: Instant) -> Vec<InvariantViolation> {
         self.link.report(now).violations
     }
 }

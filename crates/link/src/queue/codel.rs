@@ -1,14 +1,14 @@
 //! Controlled delay: frames are dropped, or marked, while every frame of an interval waits too long.
 //!
 //! RFC 8289, with the arithmetic of Linux (`include/net/codel_impl.h`) to the bit: time in steps of 1,024 ns, the
-//! square root by one Newton step on 16 bits. Left out: Linux's `ce_threshold`; its clock's wrapping after 73 minutes.
+//! square root by one Newton step on 16 bits.
 
 use plumb_base::time::{Instant, Span};
 
-use super::fifo::Fifo;
-use super::{Backlog, Limit, Queue};
-use crate::context::{Context, Reason};
-use crate::frame::Frame;
+use super::fifo::FrameFifo;
+use super::{QueueBacklog, QueueDiscipline, QueueLimit};
+use crate::frame::LinkFrame;
+use crate::frame::{DiscardReason, HopContext};
 
 /// A backlog of at most so many bytes is no standing queue: a frame of Ethernet, as Linux's
 /// `psched_mtu` counts it.
@@ -16,9 +16,9 @@ const ONE_FRAME: u64 = 1_514;
 
 /// A moment in steps of 1,024 ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-struct Tick(u64);
+struct CoDelTick(u64);
 
-impl Tick {
+impl CoDelTick {
     fn of(at: Instant) -> Self {
         Self(at.since_origin().as_ns() >> 10)
     }
@@ -30,13 +30,13 @@ fn ticks(span: Span) -> u64 {
 
 /// What a queue's delay shall be.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Parameters {
+pub(super) struct CoDelParameters {
     target: u64,
     interval: u64,
     ecn: bool,
 }
 
-impl Parameters {
+impl CoDelParameters {
     /// Spans above 73 minutes are taken for that: the square root multiplies 32 bits.
     pub(super) fn new(target: Span, interval: Span, ecn: bool) -> Self {
         let most = u64::from(u32::MAX);
@@ -46,26 +46,26 @@ impl Parameters {
 
 /// The state of the control law, of one queue.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Controller {
+pub(super) struct CoDelController {
     count: u32,
     last_count: u32,
     is_dropping: bool,
     inverse_root: u16,
-    first_above: Option<Tick>,
-    drop_next: Tick,
+    first_above: Option<CoDelTick>,
+    drop_next: CoDelTick,
 }
 
-impl Controller {
+impl CoDelController {
     /// The next frame to be sent of `fifo`, which is a part of `total` or all of it.
     pub(super) fn dequeue(
         &mut self,
         now: Instant,
-        parameters: &Parameters,
-        (fifo, total): (&mut Fifo, &mut Backlog),
-        context: &mut Context<'_>,
-    ) -> Option<Frame> {
+        parameters: &CoDelParameters,
+        (fifo, total): (&mut FrameFifo, &mut QueueBacklog),
+        context: &mut HopContext<'_>,
+    ) -> Option<LinkFrame> {
         let mut frame = take(fifo, total);
-        let now = Tick::of(now);
+        let now = CoDelTick::of(now);
         let shall_drop = self.judge(now, parameters, frame.as_ref(), *total);
         if frame.is_none() {
             self.is_dropping = false;
@@ -109,26 +109,26 @@ impl Controller {
     /// Whether a frame has waited too long, after an interval in which all did.
     fn judge(
         &mut self,
-        now: Tick,
-        parameters: &Parameters,
-        frame: Option<&Frame>,
-        left: Backlog,
+        now: CoDelTick,
+        parameters: &CoDelParameters,
+        frame: Option<&LinkFrame>,
+        left: QueueBacklog,
     ) -> bool {
-        let sojourn = frame.map(|frame| now.0.saturating_sub(Tick::of(frame.arrived).0));
+        let sojourn = frame.map(|frame| now.0.saturating_sub(CoDelTick::of(frame.arrived).0));
         if sojourn.is_none_or(|sojourn| sojourn < parameters.target) || left.bytes <= ONE_FRAME {
             self.first_above = None;
             return false;
         }
         match self.first_above {
             None => {
-                self.first_above = Some(Tick(now.0 + parameters.interval));
+                self.first_above = Some(CoDelTick(now.0 + parameters.interval));
                 false
             }
             Some(first_above) => now > first_above,
         }
     }
 
-    fn begin_dropping(&mut self, now: Tick, parameters: &Parameters) {
+    fn begin_dropping(&mut self, now: CoDelTick, parameters: &CoDelParameters) {
         self.is_dropping = true;
         // Not long ago the law had found a rate of dropping that held the queue: begin there.
         let found = self.count.wrapping_sub(self.last_count);
@@ -144,9 +144,9 @@ impl Controller {
     }
 
     /// The next drop comes interval / √count after `after`.
-    fn schedule(&mut self, after: Tick, parameters: &Parameters) {
+    fn schedule(&mut self, after: CoDelTick, parameters: &CoDelParameters) {
         let spacing = (parameters.interval * (u64::from(self.inverse_root) << 16)) >> 32;
-        self.drop_next = Tick(after.0 + spacing);
+        self.drop_next = CoDelTick(after.0 + spacing);
     }
 }
 
@@ -159,69 +159,73 @@ fn newton_step(inverse_root: u16, count: u32) -> u16 {
     u16::try_from((stepped >> 16) & 0xffff).expect("16 bits")
 }
 
-fn take(fifo: &mut Fifo, total: &mut Backlog) -> Option<Frame> {
+fn take(fifo: &mut FrameFifo, total: &mut QueueBacklog) -> Option<LinkFrame> {
     let frame = fifo.pop()?;
     total.remove(&frame);
     Some(frame)
 }
 
-fn marked(parameters: &Parameters, frame: Option<&mut Frame>, context: &mut Context<'_>) -> bool {
+fn marked(
+    parameters: &CoDelParameters,
+    frame: Option<&mut LinkFrame>,
+    context: &mut HopContext<'_>,
+) -> bool {
     parameters.ecn && frame.is_some_and(|frame| context.mark(frame))
 }
 
-fn discard(frame: Option<Frame>, context: &mut Context<'_>) {
+fn discard(frame: Option<LinkFrame>, context: &mut HopContext<'_>) {
     if let Some(frame) = frame {
-        context.discard(frame, Reason::Early);
+        context.discard(frame, DiscardReason::Early);
     }
 }
 
 /// One queue, controlled.
 #[derive(Debug)]
-pub(super) struct CoDel {
-    limit: Limit,
-    parameters: Parameters,
-    controller: Controller,
-    fifo: Fifo,
-    backlog: Backlog,
+pub(super) struct CoDelQueue {
+    limit: QueueLimit,
+    parameters: CoDelParameters,
+    controller: CoDelController,
+    fifo: FrameFifo,
+    backlog: QueueBacklog,
 }
 
-impl CoDel {
-    pub(super) fn new(limit: Limit, parameters: Parameters) -> Self {
+impl CoDelQueue {
+    pub(super) fn new(limit: QueueLimit, parameters: CoDelParameters) -> Self {
         Self {
             limit,
             parameters,
-            controller: Controller::default(),
-            fifo: Fifo::default(),
-            backlog: Backlog::default(),
+            controller: CoDelController::default(),
+            fifo: FrameFifo::default(),
+            backlog: QueueBacklog::default(),
         }
     }
 }
 
-impl Queue for CoDel {
-    fn enqueue(&mut self, _: Instant, frame: Frame, context: &mut Context<'_>) {
+impl QueueDiscipline for CoDelQueue {
+    fn enqueue(&mut self, _: Instant, frame: LinkFrame, context: &mut HopContext<'_>) {
         if self.limit.takes(self.backlog, &frame) {
             self.backlog.add(&frame);
             self.fifo.push(frame);
         } else {
-            context.discard(frame, Reason::Full);
+            context.discard(frame, DiscardReason::Full);
         }
     }
 
-    fn dequeue(&mut self, now: Instant, context: &mut Context<'_>) -> Option<Frame> {
+    fn dequeue(&mut self, now: Instant, context: &mut HopContext<'_>) -> Option<LinkFrame> {
         let queue = (&mut self.fifo, &mut self.backlog);
         self.controller.dequeue(now, &self.parameters, queue, context)
     }
 
-    fn backlog(&self) -> Backlog {
+    fn backlog(&self) -> QueueBacklog {
         self.backlog
     }
 
-    fn drain(&mut self, out: &mut Vec<Frame>) {
+    fn drain(&mut self, out: &mut Vec<LinkFrame>) {
         self.fifo.drain(out);
-        self.backlog = Backlog::default();
+        self.backlog = QueueBacklog::default();
     }
 
-    fn set_limit(&mut self, limit: Limit, context: &mut Context<'_>) {
+    fn set_limit(&mut self, limit: QueueLimit, context: &mut HopContext<'_>) {
         self.limit = limit;
         self.fifo.shrink(limit, context);
         self.backlog = self.fifo.backlog();
@@ -231,13 +235,13 @@ impl Queue for CoDel {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::{Bench, at_us};
+    use crate::fixture::{ElementFixture, at_us};
 
     #[test]
     fn decisions_and_state_are_linuxs_to_the_bit() {
-        let mut bench = Bench::new(2_000);
-        let parameters = Parameters::new(Span::from_ms(5), Span::from_ms(100), false);
-        let mut codel = CoDel::new(Limit::Frames(100_000), parameters);
+        let mut bench = ElementFixture::new(2_000);
+        let parameters = CoDelParameters::new(Span::from_ms(5), Span::from_ms(100), false);
+        let mut codel = CoDelQueue::new(QueueLimit::Frames(100_000), parameters);
         let mut arrived = 0;
         let mut decided = 0;
         for line in include_str!("codel.txt").lines() {
@@ -252,7 +256,8 @@ mod tests {
             }
             let frame = codel.dequeue(now, &mut bench.context());
             let id = frame.map_or(-1, |frame| i64::try_from(bench.number(frame)).unwrap());
-            let Controller { count, inverse_root, is_dropping, drop_next, .. } = codel.controller;
+            let CoDelController { count, inverse_root, is_dropping, drop_next, .. } =
+                codel.controller;
             let state = format!(
                 "d {} {id} {count} {inverse_root} {} {}",
                 number(1),
@@ -262,25 +267,27 @@ mod tests {
             assert_eq!(state, line);
             decided += 1;
         }
-        assert!(decided == 3_000 && bench.discarded(Reason::Early) > 20);
+        assert!(decided == 3_000 && bench.discarded(DiscardReason::Early) > 20);
     }
 
     #[test]
     fn a_standing_queue_is_dropped_from_at_intervals_that_shrink_as_the_root_of_their_number() {
-        let mut bench = Bench::new(4_000);
+        let mut bench = ElementFixture::new(4_000);
         let interval = Span::from_ms(100);
-        let mut codel =
-            CoDel::new(Limit::Frames(9_999), Parameters::new(Span::from_ms(5), interval, false));
+        let mut codel = CoDelQueue::new(
+            QueueLimit::Frames(9_999),
+            CoDelParameters::new(Span::from_ms(5), interval, false),
+        );
         for number in 0..3_500 {
             let frame = bench.numbered(at_us(0), number, 1_000);
             codel.enqueue(at_us(0), frame, &mut bench.context());
         }
         let mut drops = Vec::new();
         for us in (10_000..3_000_000).step_by(1_000) {
-            let before = bench.discarded(Reason::Early);
+            let before = bench.discarded(DiscardReason::Early);
             let frame = codel.dequeue(at_us(us), &mut bench.context()).unwrap();
             bench.free(frame);
-            drops.extend((before..bench.discarded(Reason::Early)).map(|_| us));
+            drops.extend((before..bench.discarded(DiscardReason::Early)).map(|_| us));
         }
         // The first comes one interval after the delay was first found above the target.
         assert!((110_000..112_000).contains(&drops[0]), "{}", drops[0]);
@@ -299,10 +306,10 @@ mod tests {
     fn frames_capable_of_ecn_are_marked_where_others_are_dropped() {
         use plumb_wire::ecn::Ecn;
         let run = |ecn| {
-            let mut bench = Bench::new(700);
-            let parameters = Parameters::new(Span::from_ms(5), Span::from_ms(100), true);
-            let mut codel = CoDel::new(Limit::Frames(9_999), parameters);
-            let bytes = crate::bench::udp(true, ecn, (1, 2), 8);
+            let mut bench = ElementFixture::new(700);
+            let parameters = CoDelParameters::new(Span::from_ms(5), Span::from_ms(100), true);
+            let mut codel = CoDelQueue::new(QueueLimit::Frames(9_999), parameters);
+            let bytes = crate::fixture::udp(true, ecn, (1, 2), 8);
             for _ in 0..600 {
                 let frame = bench.frame(at_us(0), &bytes, 1_500, 0);
                 codel.enqueue(at_us(0), frame, &mut bench.context());
@@ -313,7 +320,7 @@ mod tests {
                 taken += 1;
                 bench.free(frame);
             }
-            (taken, bench.marked, bench.discarded(Reason::Early))
+            (taken, bench.marked, bench.discarded(DiscardReason::Early))
         };
         let (taken, marked, dropped) = run(Ecn::Capable0.into());
         assert!(taken == 490 && marked > 5 && dropped == 0, "{marked} marked, {dropped} dropped");
@@ -323,9 +330,9 @@ mod tests {
 
     #[test]
     fn a_queue_that_empties_within_the_target_is_never_dropped_from() {
-        let mut bench = Bench::new(64);
-        let parameters = Parameters::new(Span::from_ms(5), Span::from_ms(100), false);
-        let mut codel = CoDel::new(Limit::Frames(64), parameters);
+        let mut bench = ElementFixture::new(64);
+        let parameters = CoDelParameters::new(Span::from_ms(5), Span::from_ms(100), false);
+        let mut codel = CoDelQueue::new(QueueLimit::Frames(64), parameters);
         for round in 0..200_u64 {
             let start = round * 10_000;
             for number in 0..4 {

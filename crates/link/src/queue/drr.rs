@@ -1,57 +1,57 @@
 //! Deficit round robin: a queue a flow, each sends a quantum of bytes a round.
 //!
 //! Shreedhar & Varghese, "Efficient Fair Queuing using Deficit Round Robin" (SIGCOMM 1995); without
-//! room the longest queue loses its last frame (§3 there, after McKenney). Left out: weights.
+//! room the longest queue loses its last frame (§3 there, after McKenney).
 
 use std::collections::VecDeque;
 
 use plumb_base::time::Instant;
 
-use super::fifo::Fifo;
+use super::fifo::FrameFifo;
 use super::fq_codel::index;
-use super::{Backlog, Limit, Queue};
-use crate::context::{Context, Reason};
-use crate::frame::Frame;
+use super::{QueueBacklog, QueueDiscipline, QueueLimit};
+use crate::frame::LinkFrame;
+use crate::frame::{DiscardReason, HopContext};
 
 #[derive(Debug, Default)]
-struct Flow {
-    fifo: Fifo,
+struct DrrFlow {
+    fifo: FrameFifo,
     deficit: u64,
 }
 
 /// Queues of flows.
 #[derive(Debug)]
-pub(super) struct Drr {
-    limit: Limit,
+pub(super) struct DrrQueue {
+    limit: QueueLimit,
     quantum: u64,
-    flows: Box<[Flow]>,
+    flows: Box<[DrrFlow]>,
     /// Those with frames; the first has the turn.
     active: VecDeque<usize>,
     /// Whether the first was given its quantum.
     is_served: bool,
-    backlog: Backlog,
+    backlog: QueueBacklog,
 }
 
-impl Drr {
+impl DrrQueue {
     /// Of at least one flow, and a quantum of at least one byte.
-    pub(super) fn new(limit: Limit, flows: u32, quantum: u32) -> Self {
+    pub(super) fn new(limit: QueueLimit, flows: u32, quantum: u32) -> Self {
         Self {
             limit,
             quantum: u64::from(quantum.max(1)),
-            flows: (0..flows.max(1)).map(|_| Flow::default()).collect(),
+            flows: (0..flows.max(1)).map(|_| DrrFlow::default()).collect(),
             active: VecDeque::new(),
             is_served: false,
-            backlog: Backlog::default(),
+            backlog: QueueBacklog::default(),
         }
     }
 
-    fn drop_from_longest(&mut self, context: &mut Context<'_>) {
+    fn drop_from_longest(&mut self, context: &mut HopContext<'_>) {
         let bytes_of = |at: &&usize| self.flows[**at].fifo.backlog().bytes;
         let Some(longest) = self.active.iter().max_by_key(bytes_of).copied() else { return };
         let fifo = &mut self.flows[longest].fifo;
         if let Some(frame) = fifo.pop_back() {
             self.backlog.remove(&frame);
-            context.discard(frame, Reason::Full);
+            context.discard(frame, DiscardReason::Full);
         }
         if fifo.front().is_none() {
             self.is_served &= self.active.front() != Some(&longest);
@@ -66,8 +66,8 @@ impl Drr {
     }
 }
 
-impl Queue for Drr {
-    fn enqueue(&mut self, _: Instant, frame: Frame, context: &mut Context<'_>) {
+impl QueueDiscipline for DrrQueue {
+    fn enqueue(&mut self, _: Instant, frame: LinkFrame, context: &mut HopContext<'_>) {
         let at = index(frame.flow, self.flows.len());
         let fifo = &mut self.flows[at].fifo;
         if fifo.front().is_none() {
@@ -80,7 +80,7 @@ impl Queue for Drr {
         }
     }
 
-    fn dequeue(&mut self, _: Instant, _: &mut Context<'_>) -> Option<Frame> {
+    fn dequeue(&mut self, _: Instant, _: &mut HopContext<'_>) -> Option<LinkFrame> {
         loop {
             let at = *self.active.front()?;
             let flow = &mut self.flows[at];
@@ -105,22 +105,22 @@ impl Queue for Drr {
         }
     }
 
-    fn backlog(&self) -> Backlog {
+    fn backlog(&self) -> QueueBacklog {
         self.backlog
     }
 
-    fn drain(&mut self, out: &mut Vec<Frame>) {
+    fn drain(&mut self, out: &mut Vec<LinkFrame>) {
         for flow in &mut self.flows {
             flow.fifo.drain(out);
             flow.deficit = 0;
         }
         self.active.clear();
         self.is_served = false;
-        self.backlog = Backlog::default();
+        self.backlog = QueueBacklog::default();
         out.sort_by_key(|frame| frame.arrived);
     }
 
-    fn set_limit(&mut self, limit: Limit, context: &mut Context<'_>) {
+    fn set_limit(&mut self, limit: QueueLimit, context: &mut HopContext<'_>) {
         self.limit = limit;
         while self.limit.is_exceeded(self.backlog) {
             self.drop_from_longest(context);
@@ -133,8 +133,8 @@ mod tests {
     use plumb_base::seed::Seed;
 
     use super::*;
-    use crate::bench::Bench;
     use crate::chance::below;
+    use crate::fixture::ElementFixture;
 
     fn hash(n: u64) -> u64 {
         n << 60
@@ -144,9 +144,9 @@ mod tests {
     fn what_backlogged_flows_have_sent_differs_by_a_quantum_and_two_frames_at_most() {
         for seed in 0..20 {
             let mut stream = Seed(seed).stream("sizes");
-            let mut bench = Bench::new(8_000);
+            let mut bench = ElementFixture::new(8_000);
             let quantum = 500 + 300 * u32::try_from(seed).unwrap();
-            let mut drr = Drr::new(Limit::Frames(8_000), 16, quantum);
+            let mut drr = DrrQueue::new(QueueLimit::Frames(8_000), 16, quantum);
             let now = Instant::ORIGIN;
             let longest = [64, 300, 900, 1_500];
             for _ in 0..2_000 {
@@ -169,8 +169,8 @@ mod tests {
 
     #[test]
     fn without_room_the_longest_queue_loses_and_a_short_one_does_not() {
-        let mut bench = Bench::new(64);
-        let mut drr = Drr::new(Limit::Bytes(10_000), 16, 1_500);
+        let mut bench = ElementFixture::new(64);
+        let mut drr = DrrQueue::new(QueueLimit::Bytes(10_000), 16, 1_500);
         let now = Instant::ORIGIN;
         for flow in [1, 2] {
             for _ in 0..if flow == 1 { 1 } else { 40 } {
@@ -178,14 +178,14 @@ mod tests {
                 drr.enqueue(now, frame, &mut bench.context());
             }
         }
-        assert_eq!((drr.backlog().bytes, bench.discarded(Reason::Full)), (10_000, 31));
+        assert_eq!((drr.backlog().bytes, bench.discarded(DiscardReason::Full)), (10_000, 31));
         assert_eq!(drr.flows[1].fifo.backlog().frames, 1);
         let mut taken = 0;
         while let Some(frame) = drr.dequeue(now, &mut bench.context()) {
             bench.free(frame);
             taken += 1;
         }
-        assert_eq!((taken, drr.backlog()), (10, Backlog::default()));
+        assert_eq!((taken, drr.backlog()), (10, QueueBacklog::default()));
         assert!(drr.active.is_empty() && !drr.is_served);
     }
 }

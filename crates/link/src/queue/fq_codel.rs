@@ -1,58 +1,63 @@
 //! Flow queueing with controlled delay: a queue a flow, served by deficit, new flows first.
 //!
 //! RFC 8290, as Linux's `sch_fq_codel` does it: what is too much is dropped from the fattest flow, half of it or 64 frames
-//! at a time. Left out: Linux's limit of memory, which the limit of the link's frames is.
+//! at a time.
 
 use std::collections::VecDeque;
 
 use plumb_base::time::Instant;
 
-use super::codel::{Controller, Parameters};
-use super::fifo::Fifo;
-use super::{Backlog, Limit, Queue};
-use crate::context::{Context, Reason};
-use crate::frame::Frame;
+use super::codel::{CoDelController, CoDelParameters};
+use super::fifo::FrameFifo;
+use super::{QueueBacklog, QueueDiscipline, QueueLimit};
+use crate::frame::LinkFrame;
+use crate::frame::{DiscardReason, HopContext};
 
 /// Frames dropped at once from the fattest flow, at most (RFC 8290 §4.1.3).
 const BATCH: u32 = 64;
 
 /// The queue of the flows that share a hash.
 #[derive(Debug, Default)]
-struct Flow {
-    fifo: Fifo,
-    controller: Controller,
+struct FqCoDelFlow {
+    fifo: FrameFifo,
+    controller: CoDelController,
     deficit: i64,
     is_listed: bool,
 }
 
 /// Queues of flows.
 #[derive(Debug)]
-pub(super) struct FqCoDel {
-    limit: Limit,
+pub(super) struct FqCoDelQueue {
+    limit: QueueLimit,
     quantum: i64,
-    parameters: Parameters,
-    flows: Box<[Flow]>,
+    parameters: CoDelParameters,
+    flows: Box<[FqCoDelFlow]>,
     new: VecDeque<usize>,
     old: VecDeque<usize>,
-    backlog: Backlog,
+    backlog: QueueBacklog,
 }
 
-impl FqCoDel {
+impl FqCoDelQueue {
     /// Of at least one flow, and a quantum of at least one byte.
-    pub(super) fn new(limit: Limit, flows: u32, quantum: u32, parameters: Parameters) -> Self {
+    pub(super) fn new(
+        limit: QueueLimit,
+        flows: u32,
+        quantum: u32,
+        parameters: CoDelParameters,
+    ) -> Self {
         Self {
             limit,
             quantum: i64::from(quantum.max(1)),
             parameters,
-            flows: (0..flows.max(1)).map(|_| Flow::default()).collect(),
+            flows: (0..flows.max(1)).map(|_| FqCoDelFlow::default()).collect(),
             new: VecDeque::new(),
             old: VecDeque::new(),
-            backlog: Backlog::default(),
+            backlog: QueueBacklog::default(),
         }
     }
 
     /// Drops from the head of the flow with most bytes, until half of them are gone.
-    fn drop_from_fattest(&mut self, context: &mut Context<'_>) {
+    fn drop_from_fattest(&mut self, context: &mut HopContext<'_>) {
         let fattest = self.flows.iter_mut().max_by_key(|flow| flow.fifo.backlog().bytes);
         let flow = fattest.expect("there is a flow at least");
         let enough = flow.fifo.backlog().bytes / 2;
@@ -60,14 +65,14 @@ impl FqCoDel {
         while dropped < BATCH && (dropped == 0 || flow.fifo.backlog().bytes > enough) {
             let Some(frame) = flow.fifo.pop() else { break };
             self.backlog.remove(&frame);
-            context.discard(frame, Reason::Full);
+            context.discard(frame, DiscardReason::Full);
             dropped += 1;
         }
         flow.controller.on_overflow(dropped);
     }
 
     /// The flow whose turn it is, and whether it is a new one.
-    fn turn(&mut self) -> Option<(usize, bool)> {
+    fn next_flow(&mut self) -> Option<(usize, bool)> {
         loop {
             let (at, is_new) = match (self.new.front(), self.old.front()) {
                 (Some(at), _) => (*at, true),
@@ -88,8 +93,8 @@ impl FqCoDel {
     }
 }
 
-impl Queue for FqCoDel {
-    fn enqueue(&mut self, _: Instant, frame: Frame, context: &mut Context<'_>) {
+impl QueueDiscipline for FqCoDelQueue {
+    fn enqueue(&mut self, _: Instant, frame: LinkFrame, context: &mut HopContext<'_>) {
         let at = index(frame.flow, self.flows.len());
         let flow = &mut self.flows[at];
         self.backlog.add(&frame);
@@ -104,9 +109,9 @@ impl Queue for FqCoDel {
         }
     }
 
-    fn dequeue(&mut self, now: Instant, context: &mut Context<'_>) -> Option<Frame> {
+    fn dequeue(&mut self, now: Instant, context: &mut HopContext<'_>) -> Option<LinkFrame> {
         loop {
-            let (at, is_new) = self.turn()?;
+            let (at, is_new) = self.next_flow()?;
             let flow = &mut self.flows[at];
             let queue = (&mut flow.fifo, &mut self.backlog);
             if let Some(frame) = flow.controller.dequeue(now, &self.parameters, queue, context) {
@@ -123,22 +128,22 @@ impl Queue for FqCoDel {
         }
     }
 
-    fn backlog(&self) -> Backlog {
+    fn backlog(&self) -> QueueBacklog {
         self.backlog
     }
 
-    fn drain(&mut self, out: &mut Vec<Frame>) {
+    fn drain(&mut self, out: &mut Vec<LinkFrame>) {
         for flow in &mut self.flows {
             flow.fifo.drain(out);
             flow.is_listed = false;
         }
         self.new.clear();
         self.old.clear();
-        self.backlog = Backlog::default();
+        self.backlog = QueueBacklog::default();
         out.sort_by_key(|frame| frame.arrived);
     }
 
-    fn set_limit(&mut self, limit: Limit, context: &mut Context<'_>) {
+    fn set_limit(&mut self, limit: QueueLimit, context: &mut HopContext<'_>) {
         self.limit = limit;
         while self.limit.is_exceeded(self.backlog) {
             self.drop_from_fattest(context);
@@ -158,13 +163,13 @@ mod tests {
     use plumb_base::time::Span;
 
     use super::*;
-    use crate::bench::Bench;
+    use crate::fixture::ElementFixture;
 
     const QUANTUM: u32 = 1_514;
 
-    fn queue(limit: u64) -> FqCoDel {
-        let parameters = Parameters::new(Span::from_ms(5), Span::from_ms(100), false);
-        FqCoDel::new(Limit::Frames(limit), 1_024, QUANTUM, parameters)
+    fn queue(limit: u64) -> FqCoDelQueue {
+        let parameters = CoDelParameters::new(Span::from_ms(5), Span::from_ms(100), false);
+        FqCoDelQueue::new(QueueLimit::Frames(limit), 1_024, QUANTUM, parameters)
     }
 
     /// A hash that falls into queue `n` of 1,024.
@@ -174,8 +179,8 @@ mod tests {
 
     /// A link of 10 Mb/s: a flood of full frames at ten times its rate, and a flow that sends a small
     /// frame every 20 ms. The longest that each flow's frames waited.
-    fn worst_waits(queue: &mut dyn Queue) -> (Span, Span) {
-        let mut bench = Bench::new(12_000);
+    fn worst_waits(queue: &mut dyn QueueDiscipline) -> (Span, Span) {
+        let mut bench = ElementFixture::new(12_000);
         let (mut flood_wait, mut sparse_wait) = (Span::ZERO, Span::ZERO);
         let per_byte = Span::from_ns(800);
         let mut free_at = Instant::ORIGIN;
@@ -207,13 +212,13 @@ mod tests {
         assert!(sparse <= Span::from_us(2_423), "the sparse flow waited {sparse}");
         assert!(flood > Span::from_ms(100), "the flood waited {flood}");
         let (_, sparse) =
-            worst_waits(&mut super::super::drop_tail::DropTail::new(Limit::Frames(1_000)));
+            worst_waits(&mut super::super::fifo::DropTailQueue::new(QueueLimit::Frames(1_000)));
         assert!(sparse > Span::from_ms(1_000), "without flow queueing it waited {sparse}");
     }
 
     #[test]
     fn what_is_too_much_is_dropped_from_the_fattest_flow_only() {
-        let mut bench = Bench::new(300);
+        let mut bench = ElementFixture::new(300);
         let mut queue = queue(200);
         let now = Instant::ORIGIN;
         for _ in 0..10 {
@@ -225,12 +230,15 @@ mod tests {
             queue.enqueue(now, frame, &mut bench.context());
             assert!(queue.backlog().frames <= 200);
         }
-        assert_eq!(bench.discarded(Reason::Full), 1_010 - queue.backlog().frames);
+        assert_eq!(bench.discarded(DiscardReason::Full), 1_010 - queue.backlog().frames);
         assert_eq!(queue.flows[1].fifo.backlog().frames, 10);
         let waiting = queue.backlog();
         let mut drained = Vec::new();
         queue.drain(&mut drained);
-        assert_eq!((drained.len() as u64, queue.backlog()), (waiting.frames, Backlog::default()));
+        assert_eq!(
+            (drained.len() as u64, queue.backlog()),
+            (waiting.frames, QueueBacklog::default())
+        );
         for frame in drained {
             bench.free(frame);
         }
@@ -239,7 +247,7 @@ mod tests {
 
     #[test]
     fn backlogged_flows_get_equal_bytes_whatever_the_size_of_their_frames() {
-        let mut bench = Bench::new(20_000);
+        let mut bench = ElementFixture::new(20_000);
         let mut queue = queue(20_000);
         // Two sizes, enqueued at the moment they are taken at, so that nothing waits above the target.
         let now = Instant::ORIGIN;

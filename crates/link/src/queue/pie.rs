@@ -1,17 +1,16 @@
 //! PIE: a controller of the drop probability that aims at a queue delay.
 //!
 //! RFC 8033 (proportional integral controller, enhanced), with queue delay from the time stamp of the frame at the head (§5.2
-//! there), burst allowance (§4.4), de-randomisation (§5.4) and the cap on its steps (§5.5). Left out: turning it off by a third of the
-//! buffer (§5.3): it idles by itself; scaling by frame size.
+//! there), burst allowance (§4.4), de-randomisation (§5.4) and the cap on its steps (§5.5).
 
-use plumb_base::seed::Stream;
+use plumb_base::seed::RandomStream;
 use plumb_base::time::{Instant, Span};
 
-use super::fifo::Fifo;
-use super::{Backlog, Limit, Queue};
+use super::fifo::FrameFifo;
+use super::{QueueBacklog, QueueDiscipline, QueueLimit};
 use crate::chance::open_unit;
-use crate::context::{Context, Reason};
-use crate::frame::Frame;
+use crate::frame::LinkFrame;
+use crate::frame::{DiscardReason, HopContext};
 
 /// Weight of the distance from the target, a second (§4.2).
 const ALPHA: f64 = 0.125;
@@ -26,17 +25,17 @@ const MEAN_FRAME: u64 = 1_000;
 
 /// The controller and its probability.
 #[derive(Debug)]
-struct Controller {
+struct PieController {
     target: Span,
     update: Span,
     probability: f64,
     delay_before: Span,
     burst_left: Span,
     /// Probability gathered since the last drop.
-    gathered: f64,
+    accumulated_probability: f64,
 }
 
-impl Controller {
+impl PieController {
     /// §4.2: the probability for the next interval, from the delay of now.
     fn update(&mut self, delay: Span) {
         let seconds = |span: Span| span.as_secs_f64();
@@ -64,7 +63,7 @@ impl Controller {
     }
 
     /// §4.1 and §5.4: whether a frame is chosen that finds so many bytes waiting.
-    fn chooses(&mut self, waiting: u64, stream: &mut Stream) -> bool {
+    fn chooses(&mut self, waiting: u64, stream: &mut RandomStream) -> bool {
         if self.burst_left > Span::ZERO
             || (self.delay_before < self.target / 2 && self.probability < 0.2)
             || waiting <= 2 * MEAN_FRAME
@@ -72,13 +71,13 @@ impl Controller {
             return false;
         }
         if self.probability <= 0.0 {
-            self.gathered = 0.0;
+            self.accumulated_probability = 0.0;
         }
-        self.gathered += self.probability;
-        let is_chosen =
-            self.gathered >= 8.5 || self.gathered >= 0.85 && open_unit(stream) < self.probability;
+        self.accumulated_probability += self.probability;
+        let is_chosen = self.accumulated_probability >= 8.5
+            || self.accumulated_probability >= 0.85 && open_unit(stream) < self.probability;
         if is_chosen {
-            self.gathered = 0.0;
+            self.accumulated_probability = 0.0;
         }
         is_chosen
     }
@@ -99,28 +98,34 @@ fn damping(probability: f64) -> f64 {
 
 /// One queue, controlled.
 #[derive(Debug)]
-pub(super) struct Pie {
-    limit: Limit,
+pub(super) struct PieQueue {
+    limit: QueueLimit,
     ecn: bool,
-    controller: Controller,
-    stream: Stream,
-    fifo: Fifo,
+    controller: PieController,
+    stream: RandomStream,
+    fifo: FrameFifo,
     /// While anything waits or is remembered.
     due: Option<Instant>,
 }
 
-impl Pie {
+impl PieQueue {
     /// Updates at least a microsecond apart.
-    pub(super) fn new(limit: Limit, target: Span, update: Span, ecn: bool, stream: Stream) -> Self {
-        let controller = Controller {
+    pub(super) fn new(
+        limit: QueueLimit,
+        target: Span,
+        update: Span,
+        ecn: bool,
+        stream: RandomStream,
+    ) -> Self {
+        let controller = PieController {
             target,
             update: update.max(Span::from_us(1)),
             probability: 0.0,
             delay_before: Span::ZERO,
             burst_left: BURST,
-            gathered: 0.0,
+            accumulated_probability: 0.0,
         };
-        Self { limit, ecn, controller, stream, fifo: Fifo::default(), due: None }
+        Self { limit, ecn, controller, stream, fifo: FrameFifo::default(), due: None }
     }
 
     fn delay(&self, now: Instant) -> Span {
@@ -136,40 +141,40 @@ impl Pie {
     }
 }
 
-impl Queue for Pie {
-    fn enqueue(&mut self, now: Instant, mut frame: Frame, context: &mut Context<'_>) {
+impl QueueDiscipline for PieQueue {
+    fn enqueue(&mut self, now: Instant, mut frame: LinkFrame, context: &mut HopContext<'_>) {
         if self.due.is_none() {
             self.due = Some(now + self.controller.update);
         }
         let backlog = self.fifo.backlog();
         if !self.limit.takes(backlog, &frame) {
-            self.controller.gathered = 0.0;
-            context.discard(frame, Reason::Full);
+            self.controller.accumulated_probability = 0.0;
+            context.discard(frame, DiscardReason::Full);
             return;
         }
         if self.controller.chooses(backlog.bytes, &mut self.stream) {
             let may_mark = self.ecn && self.controller.probability < MARK_UP_TO;
             if !may_mark || !context.mark(&mut frame) {
-                context.discard(frame, Reason::Early);
+                context.discard(frame, DiscardReason::Early);
                 return;
             }
         }
         self.fifo.push(frame);
     }
 
-    fn dequeue(&mut self, _: Instant, _: &mut Context<'_>) -> Option<Frame> {
+    fn dequeue(&mut self, _: Instant, _: &mut HopContext<'_>) -> Option<LinkFrame> {
         self.fifo.pop()
     }
 
-    fn backlog(&self) -> Backlog {
+    fn backlog(&self) -> QueueBacklog {
         self.fifo.backlog()
     }
 
-    fn drain(&mut self, out: &mut Vec<Frame>) {
+    fn drain(&mut self, out: &mut Vec<LinkFrame>) {
         self.fifo.drain(out);
     }
 
-    fn set_limit(&mut self, limit: Limit, context: &mut Context<'_>) {
+    fn set_limit(&mut self, limit: QueueLimit, context: &mut HopContext<'_>) {
         self.limit = limit;
         self.fifo.shrink(limit, context);
     }
@@ -178,7 +183,7 @@ impl Queue for Pie {
         self.due
     }
 
-    fn handle_deadline(&mut self, now: Instant, _: &mut Context<'_>) {
+    fn handle_deadline(&mut self, now: Instant, _: &mut HopContext<'_>) {
         while let Some(due) = self.due.filter(|due| *due <= now) {
             let delay = self.delay(due);
             self.controller.update(delay);
@@ -193,13 +198,13 @@ mod tests {
     use plumb_wire::ecn::Ecn;
 
     use super::*;
-    use crate::bench::{Bench, at_us, udp};
+    use crate::fixture::{ElementFixture, at_us, udp};
 
     const TARGET: Span = Span::from_ms(15);
 
-    fn pie(ecn: bool) -> Pie {
+    fn pie(ecn: bool) -> PieQueue {
         let update = Span::from_ms(15);
-        Pie::new(Limit::Frames(10_000), TARGET, update, ecn, Seed(5).stream("pie"))
+        PieQueue::new(QueueLimit::Frames(10_000), TARGET, update, ecn, Seed(5).stream("pie"))
     }
 
     /// What one update at 10 Mb/s of offered load sees.
@@ -211,8 +216,12 @@ mod tests {
 
     /// Frames of 1,250 bytes, one a millisecond out (10 Mb/s), and in as many as `load` says at that
     /// time, in thousandths.
-    fn run(queue: &mut Pie, ms: u64, load: impl Fn(u64) -> u64) -> (Bench, Vec<Seen>) {
-        let mut bench = Bench::new(12_000);
+    fn run(
+        queue: &mut PieQueue,
+        ms: u64,
+        load: impl Fn(u64) -> u64,
+    ) -> (ElementFixture, Vec<Seen>) {
+        let mut bench = ElementFixture::new(12_000);
         let bytes = udp(false, Ecn::Capable0.into(), (1, 2), 8);
         let mut seen = Vec::new();
         let mut owed = 0;
@@ -287,7 +296,7 @@ mod tests {
         assert!(bench.marked > 100);
         let (bench, seen) = run(&mut pie(true), 20_000, |_| 2_000);
         assert!(seen.last().unwrap().probability > MARK_UP_TO);
-        assert!(bench.discarded(Reason::Early) > 1_000);
+        assert!(bench.discarded(DiscardReason::Early) > 1_000);
     }
 
     #[test]

@@ -2,29 +2,29 @@
 //!
 //! Floyd & Jacobson, "Random Early Detection Gateways for Congestion Avoidance" (IEEE/ACM Transactions on Networking 1(4), 1993);
 //! the gentle slope from Floyd, "Recommendation on using the 'gentle_' variant of RED" (2000). Thresholds and average are in
-//! bytes; the probability does not depend on a frame's length. Left out: adaptive RED, weighted RED.
+//! bytes; the probability does not depend on a frame's length.
 
-use plumb_base::seed::Stream;
+use plumb_base::seed::RandomStream;
 use plumb_base::time::Instant;
 
-use super::fifo::Fifo;
-use super::{Backlog, Limit, Queue};
+use super::fifo::FrameFifo;
+use super::{QueueBacklog, QueueDiscipline, QueueLimit};
 use crate::chance::open_unit;
-use crate::context::{Context, Reason};
-use crate::frame::Frame;
+use crate::frame::LinkFrame;
+use crate::frame::{DiscardReason, HopContext};
 
 /// Weight of the newest length in the average (§11 of the paper).
 const WEIGHT: f64 = 0.002;
 
 /// The curve of a first probability over the average queue.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Curve {
+pub(super) struct RedCurve {
     pub(super) min: f64,
     pub(super) max: f64,
     pub(super) p_max: f64,
 }
 
-impl Curve {
+impl RedCurve {
     /// From 0 at `min` to `p_max` at `max`, and on to 1 at twice `max`.
     fn probability(&self, average: f64) -> f64 {
         if average < self.min {
@@ -41,7 +41,7 @@ impl Curve {
 
 /// The queue's average length, also over the time in which it was empty.
 #[derive(Debug, Default)]
-struct Average {
+struct RedAverage {
     bytes: f64,
     idle_since: Option<Instant>,
     /// When a frame was last taken while another waited, and how long one is sent, on average.
@@ -49,7 +49,7 @@ struct Average {
     spacing: Option<f64>,
 }
 
-impl Average {
+impl RedAverage {
     fn on_arrival(&mut self, now: Instant, waiting: u64) {
         if let (Some(since), Some(spacing)) = (self.idle_since, self.spacing)
             && waiting == 0
@@ -76,20 +76,20 @@ impl Average {
 
 /// One queue that drops early.
 #[derive(Debug)]
-pub(super) struct Red {
-    limit: Limit,
-    curve: Curve,
+pub(super) struct RedQueue {
+    limit: QueueLimit,
+    curve: RedCurve,
     ecn: bool,
-    stream: Stream,
-    fifo: Fifo,
-    average: Average,
+    stream: RandomStream,
+    fifo: FrameFifo,
+    average: RedAverage,
     /// Frames since the last drop or mark; `None` below the lower threshold.
     since: Option<u64>,
 }
 
-impl Red {
-    pub(super) fn new(limit: Limit, curve: Curve, ecn: bool, stream: Stream) -> Self {
-        let (fifo, average) = (Fifo::default(), Average::default());
+impl RedQueue {
+    pub(super) fn new(limit: QueueLimit, curve: RedCurve, ecn: bool, stream: RandomStream) -> Self {
+        let (fifo, average) = (FrameFifo::default(), RedAverage::default());
         Self { limit, curve, ecn, stream, fifo, average, since: None }
     }
 
@@ -114,39 +114,39 @@ impl Red {
     }
 }
 
-impl Queue for Red {
-    fn enqueue(&mut self, now: Instant, mut frame: Frame, context: &mut Context<'_>) {
+impl QueueDiscipline for RedQueue {
+    fn enqueue(&mut self, now: Instant, mut frame: LinkFrame, context: &mut HopContext<'_>) {
         self.average.on_arrival(now, self.fifo.backlog().bytes);
         if self.chooses() {
             // Above the upper threshold frames are dropped though they could be marked (RFC 3168 §7).
             let may_mark = self.ecn && self.average.bytes < self.curve.max;
             if !may_mark || !context.mark(&mut frame) {
-                context.discard(frame, Reason::Early);
+                context.discard(frame, DiscardReason::Early);
                 return;
             }
         }
         if self.limit.takes(self.fifo.backlog(), &frame) {
             self.fifo.push(frame);
         } else {
-            context.discard(frame, Reason::Full);
+            context.discard(frame, DiscardReason::Full);
         }
     }
 
-    fn dequeue(&mut self, now: Instant, _: &mut Context<'_>) -> Option<Frame> {
+    fn dequeue(&mut self, now: Instant, _: &mut HopContext<'_>) -> Option<LinkFrame> {
         let frame = self.fifo.pop()?;
         self.average.on_departure(now, self.fifo.backlog().bytes);
         Some(frame)
     }
 
-    fn backlog(&self) -> Backlog {
+    fn backlog(&self) -> QueueBacklog {
         self.fifo.backlog()
     }
 
-    fn drain(&mut self, out: &mut Vec<Frame>) {
+    fn drain(&mut self, out: &mut Vec<LinkFrame>) {
         self.fifo.drain(out);
     }
 
-    fn set_limit(&mut self, limit: Limit, context: &mut Context<'_>) {
+    fn set_limit(&mut self, limit: QueueLimit, context: &mut HopContext<'_>) {
         self.limit = limit;
         self.fifo.shrink(limit, context);
     }
@@ -159,12 +159,12 @@ mod tests {
     use plumb_wire::ecn::Ecn;
 
     use super::*;
-    use crate::bench::{Bench, at_us, udp};
+    use crate::fixture::{ElementFixture, at_us, udp};
 
-    const CURVE: Curve = Curve { min: 20_000.0, max: 60_000.0, p_max: 0.1 };
+    const CURVE: RedCurve = RedCurve { min: 20_000.0, max: 60_000.0, p_max: 0.1 };
 
-    fn red(ecn: bool) -> Red {
-        Red::new(Limit::Frames(10_000), CURVE, ecn, Seed(11).stream("red"))
+    fn red(ecn: bool) -> RedQueue {
+        RedQueue::new(QueueLimit::Frames(10_000), CURVE, ecn, Seed(11).stream("red"))
     }
 
     /// The share of frames that are chosen while exactly `waiting` bytes wait, and the largest
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn the_average_follows_the_queue_and_fades_while_it_is_empty() {
-        let mut average = Average::default();
+        let mut average = RedAverage::default();
         for _ in 0..5_000 {
             average.on_arrival(at_us(0), 50_000);
         }
@@ -232,7 +232,7 @@ mod tests {
     #[test]
     fn capable_frames_are_marked_up_to_the_upper_threshold_and_dropped_above() {
         for (average, marks) in [(50_000.0, true), (100_000.0, false)] {
-            let mut bench = Bench::new(2_100);
+            let mut bench = ElementFixture::new(2_100);
             let mut red = red(true);
             let bytes = udp(false, Ecn::Capable1.into(), (1, 2), 8);
             for _ in 0..2_000 {
@@ -241,7 +241,7 @@ mod tests {
                 red.enqueue(at_us(0), frame, &mut bench.context());
             }
             assert_eq!(bench.marked > 100, marks);
-            assert_eq!(bench.discarded(Reason::Early) > 100, !marks);
+            assert_eq!(bench.discarded(DiscardReason::Early) > 100, !marks);
         }
     }
 }

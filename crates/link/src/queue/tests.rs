@@ -6,7 +6,7 @@ use plumb_wire::ecn::Ecn;
 use proptest::prelude::*;
 
 use super::*;
-use crate::bench::{Bench, udp};
+use crate::fixture::{ElementFixture, udp};
 use crate::spec::LimitSpec;
 
 const FRAMES: u32 = 600;
@@ -45,16 +45,23 @@ fn events() -> impl Strategy<Value = Vec<(u64, Event)>> {
     proptest::collection::vec((after_us, event), 1..400)
 }
 
-fn limits() -> impl Strategy<Value = Limit> {
-    prop_oneof![(1..300_u64).prop_map(Limit::Frames), (1..100_000_u64).prop_map(Limit::Bytes)]
+fn limits() -> impl Strategy<Value = QueueLimit> {
+    prop_oneof![
+        (1..300_u64).prop_map(QueueLimit::Frames),
+        (1..100_000_u64).prop_map(QueueLimit::Bytes)
+    ]
 }
 
 /// What came in less what is accounted for: `[in, out, discarded, waiting]`, each frames and bytes.
-fn run(spec: &QueueSpec, limit: Limit, events: &[(u64, Event)]) -> Result<Vec<u64>, TestCaseError> {
-    let mut bench = Bench::new(FRAMES);
+fn run(
+    spec: &QueueSpec,
+    limit: QueueLimit,
+    events: &[(u64, Event)],
+) -> Result<Vec<u64>, TestCaseError> {
+    let mut bench = ElementFixture::new(FRAMES);
     let mut queue = make(spec, limit, Seed(23).stream("queue"));
     let mut now = Instant::ORIGIN;
-    let (mut entered, mut left) = (Backlog::default(), Backlog::default());
+    let (mut entered, mut left) = (QueueBacklog::default(), QueueBacklog::default());
     let mut taken = Vec::new();
     for (number, (after_us, event)) in (0_u64..).zip(events) {
         now += Span::from_us(*after_us);
@@ -84,7 +91,7 @@ fn run(spec: &QueueSpec, limit: Limit, events: &[(u64, Event)]) -> Result<Vec<u6
             Event::Drained => {
                 let mut drained = Vec::new();
                 queue.drain(&mut drained);
-                prop_assert_eq!(queue.backlog(), Backlog::default());
+                prop_assert_eq!(queue.backlog(), QueueBacklog::default());
                 let in_order = drained.is_sorted_by_key(|frame| frame.arrived);
                 prop_assert!(in_order, "{:?}", spec);
                 for frame in drained {

@@ -1,6 +1,4 @@
 //! Whether there can be such a link: what is wrong, why, and what would not be.
-//!
-//! Left out: text, which has errors of its own; memory ([`crate::memory`]).
 
 use plumb_base::time::Span;
 use plumb_base::units::quantity::format_span;
@@ -12,23 +10,23 @@ use super::{
 };
 
 /// The fastest link.
-pub const FASTEST: u64 = 1_000_000_000_000;
+pub const RATE_MAX_BPS: u64 = 1_000_000_000_000;
 /// The longest delay.
-pub const LONGEST: Span = Span::from_secs(86_400);
+pub const DELAY_MAX: Span = Span::from_secs(86_400);
 /// Most hops of a link: what its routers' addresses are enough for.
-pub const MOST_HOPS: usize = 64;
+pub const HOPS_MAX: usize = 64;
 /// A full frame of Ethernet without its check sequence.
 pub const FULL_FRAME: u64 = 1_514;
 /// The least MTU of IPv4 (RFC 791 §3.2).
-const LEAST_MTU: u32 = 68;
+const MTU_MIN: u32 = 68;
 /// The least MTU of IPv6 (RFC 8200 §5).
-const LEAST_MTU_V6: u32 = 1_280;
+const MTU_MIN_V6: u32 = 1_280;
 
 /// Why there cannot be such a link.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
     /// Too few hops, or too many.
-    #[error("a link has 1 to {MOST_HOPS} hops, not {0}")]
+    #[error("a link has 1 to {HOPS_MAX} hops, not {0}")]
     HopCount(usize),
     /// Another number of hops than the link runs with.
     #[error("the link has {now} hops and cannot get {asked} while it runs; start a new link")]
@@ -56,7 +54,7 @@ pub enum SpecError {
         /// `up` or `down`.
         direction: &'static str,
         /// What is wrong with it.
-        fault: DirectionFault,
+        fault: DirectionSpecError,
     },
     /// More memory than there may be.
     #[error(
@@ -72,7 +70,7 @@ pub enum SpecError {
 
 /// What is wrong with a direction.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DirectionFault {
+pub enum DirectionSpecError {
     /// A rate beyond belief.
     #[error(
         "a rate of {0} is more than any link's; the fastest here is 1tbit: leave rate= out for none"
@@ -136,7 +134,7 @@ impl LinkSpec {
     /// # Errors
     /// [`SpecError`] says what is wrong and what would not be.
     pub fn check(&self) -> Result<(), SpecError> {
-        if !(1..=MOST_HOPS).contains(&self.hops.len()) {
+        if !(1..=HOPS_MAX).contains(&self.hops.len()) {
             return Err(SpecError::HopCount(self.hops.len()));
         }
         for (direction, hop, name) in self.directions() {
@@ -150,13 +148,13 @@ impl LinkSpec {
     }
 
     /// What is possible but perhaps not meant: a sentence each.
-    pub fn remarks(&self) -> Vec<String> {
+    pub fn warnings(&self) -> Vec<String> {
         let small = |direction: &DirectionSpec| {
-            direction.mtu.map(|mtu| mtu.bytes).filter(|bytes| *bytes < LEAST_MTU_V6)
+            direction.mtu.map(|mtu| mtu.bytes).filter(|bytes| *bytes < MTU_MIN_V6)
         };
         let told = |hop: usize, ways: &str, mtu: u32| {
             format!(
-                "hop {hop} {ways}: an MTU of {mtu} is less than the {LEAST_MTU_V6} that IPv6 needs (RFC 8200 §5): \
+                "hop {hop} {ways}: an MTU of {mtu} is less than the {MTU_MIN_V6} that IPv6 needs (RFC 8200 §5): \
                  larger packets of IPv6 do not cross, and those who send them need not make them smaller"
             )
         };
@@ -177,7 +175,7 @@ impl LinkSpec {
     ///
     /// # Errors
     /// [`SpecError::Hops`], [`SpecError::Seed`].
-    pub fn check_becomes(&self, that: &Self) -> Result<(), SpecError> {
+    pub fn check_reconfiguration(&self, that: &Self) -> Result<(), SpecError> {
         if that.hops.len() != self.hops.len() {
             return Err(SpecError::Hops { now: self.hops.len(), asked: that.hops.len() });
         }
@@ -201,44 +199,48 @@ impl DirectionSpec {
     ///
     /// # Errors
     /// What is wrong, and what would not be.
-    pub fn check(&self) -> Result<(), DirectionFault> {
+    pub fn check(&self) -> Result<(), DirectionSpecError> {
         check_rate(&self.rate)?;
         if let Some(bucket) = self.policer {
             check_bucket(bucket)?;
         }
         if self.overhead > 65_535 {
-            return Err(DirectionFault::Overhead(self.overhead));
+            return Err(DirectionSpecError::Overhead(self.overhead));
         }
         if matches!(
             self.queue.limit(),
             LimitSpec::Frames(0) | LimitSpec::Bytes(0) | LimitSpec::Bdp(0)
         ) {
-            return Err(DirectionFault::Limit);
+            return Err(DirectionSpecError::Limit);
         }
-        check_queue(&self.queue).map_err(DirectionFault::Queue)?;
+        check_queue(&self.queue).map_err(DirectionSpecError::Queue)?;
         if self.rate == RateSpec::Unlimited && self.queue != QueueSpec::default() {
-            return Err(DirectionFault::QueueWithoutRate);
+            return Err(DirectionSpecError::QueueWithoutRate);
         }
         self.faults.iter().try_for_each(check_fault)?;
         check_delay(&self.delay.distribution)?;
         match self.mtu {
-            Some(mtu) if !(LEAST_MTU..=65_535).contains(&mtu.bytes) => {
-                Err(DirectionFault::Mtu(mtu.bytes))
+            Some(mtu) if !(MTU_MIN..=65_535).contains(&mtu.bytes) => {
+                Err(DirectionSpecError::Mtu(mtu.bytes))
             }
             _ => Ok(()),
         }
     }
 }
 
-fn check_rate(rate: &RateSpec) -> Result<(), DirectionFault> {
+fn check_rate(rate: &RateSpec) -> Result<(), DirectionSpecError> {
     let sane = |rate: Rate| {
-        if rate.bits_per_second() > FASTEST { Err(DirectionFault::Rate(rate)) } else { Ok(()) }
+        if rate.bits_per_second() > RATE_MAX_BPS {
+            Err(DirectionSpecError::Rate(rate))
+        } else {
+            Ok(())
+        }
     };
     match rate {
         RateSpec::Unlimited => Ok(()),
         RateSpec::Constant(rate) => sane(*rate),
         RateSpec::Bucket(bucket) => check_bucket(*bucket),
-        RateSpec::OnOff { on, .. } if *on == Span::ZERO => Err(DirectionFault::Off),
+        RateSpec::OnOff { on, .. } if *on == Span::ZERO => Err(DirectionSpecError::Off),
         RateSpec::OnOff { rate, on, off } => {
             longest(*on)?;
             longest(*off)?;
@@ -249,18 +251,18 @@ fn check_rate(rate: &RateSpec) -> Result<(), DirectionFault> {
             if sends && trace.period > Span::ZERO {
                 Ok(())
             } else {
-                Err(DirectionFault::Trace(trace.file.clone()))
+                Err(DirectionSpecError::Trace(trace.file.clone()))
             }
         }
     }
 }
 
-fn check_bucket(bucket: BucketSpec) -> Result<(), DirectionFault> {
+fn check_bucket(bucket: BucketSpec) -> Result<(), DirectionSpecError> {
     if bucket.burst < FULL_FRAME {
-        return Err(DirectionFault::Burst(bucket.burst));
+        return Err(DirectionSpecError::Burst(bucket.burst));
     }
-    if bucket.rate.bits_per_second() > FASTEST {
-        return Err(DirectionFault::Rate(bucket.rate));
+    if bucket.rate.bits_per_second() > RATE_MAX_BPS {
+        return Err(DirectionSpecError::Rate(bucket.rate));
     }
     Ok(())
 }
@@ -308,12 +310,12 @@ fn check_flows(flows: u32, quantum: u32) -> Result<(), &'static str> {
     if quantum < 64 { Err("quantum= must be at least 64 bytes") } else { Ok(()) }
 }
 
-fn check_fault(fault: &FaultSpec) -> Result<(), DirectionFault> {
+fn check_fault(fault: &FaultSpec) -> Result<(), DirectionSpecError> {
     let share = |share: f64| {
         if (0.0..=1.0).contains(&share) {
             Ok(())
         } else {
-            Err(DirectionFault::Share(share.to_string()))
+            Err(DirectionSpecError::Share(share.to_string()))
         }
     };
     match fault {
@@ -325,9 +327,9 @@ fn check_fault(fault: &FaultSpec) -> Result<(), DirectionFault> {
         FaultSpec::GilbertElliott { p, r, loss_good, loss_bad } => {
             [*p, *r, *loss_good, *loss_bad].into_iter().try_for_each(share)
         }
-        FaultSpec::Periodic(0) => Err(DirectionFault::Number),
+        FaultSpec::Periodic(0) => Err(DirectionSpecError::Number),
         FaultSpec::Listed(numbers) if numbers.is_empty() || numbers.contains(&0) => {
-            Err(DirectionFault::Number)
+            Err(DirectionSpecError::Number)
         }
         FaultSpec::Reorder { share: p, by } => {
             share(*p)?;
@@ -338,7 +340,7 @@ fn check_fault(fault: &FaultSpec) -> Result<(), DirectionFault> {
             if lasting < every {
                 return Ok(());
             }
-            Err(DirectionFault::Window {
+            Err(DirectionSpecError::Window {
                 lasting: format_span(*lasting),
                 every: format_span(*every),
             })
@@ -347,11 +349,11 @@ fn check_fault(fault: &FaultSpec) -> Result<(), DirectionFault> {
     }
 }
 
-fn check_delay(distribution: &DelayDistribution) -> Result<(), DirectionFault> {
+fn check_delay(distribution: &DelayDistribution) -> Result<(), DirectionSpecError> {
     match distribution {
         DelayDistribution::Constant(delay) => longest(*delay),
         DelayDistribution::Uniform { min, max } if min > max => {
-            Err(DirectionFault::Delay("least is longer than its most; exchange them"))
+            Err(DirectionSpecError::Delay("least is longer than its most; exchange them"))
         }
         DelayDistribution::Uniform { max, .. } => longest(*max),
         DelayDistribution::Normal { mean, deviation } => {
@@ -359,16 +361,16 @@ fn check_delay(distribution: &DelayDistribution) -> Result<(), DirectionFault> {
             longest(*deviation)
         }
         DelayDistribution::Pareto { shape_thousandths, .. } if *shape_thousandths <= 1_000 => {
-            Err(DirectionFault::Delay("shape must be above 1, or there is no mean"))
+            Err(DirectionSpecError::Delay("shape must be above 1, or there is no mean"))
         }
         DelayDistribution::Pareto { scale, .. } => longest(*scale),
         DelayDistribution::Replayed { delays, .. } if delays.is_empty() => {
-            Err(DirectionFault::Delay("file has no delay in it; give one a line"))
+            Err(DirectionSpecError::Delay("file has no delay in it; give one a line"))
         }
         DelayDistribution::Replayed { delays, .. } => delays.iter().copied().try_for_each(longest),
     }
 }
 
-fn longest(span: Span) -> Result<(), DirectionFault> {
-    if span > LONGEST { Err(DirectionFault::DelayLong(format_span(span))) } else { Ok(()) }
+fn longest(span: Span) -> Result<(), DirectionSpecError> {
+    if span > DELAY_MAX { Err(DirectionSpecError::DelayLong(format_span(span))) } else { Ok(()) }
 }

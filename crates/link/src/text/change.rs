@@ -1,15 +1,13 @@
 //! A change to a link as text: `[hop N] [up|down] key=value,…`, or `preset NAME` for all of it.
-//!
-//! Left out: when it happens ([`crate::schedule`], [`crate::steered`]).
 
-use super::direction::Given;
-use super::{Files, NoFiles, TextError, delay, rate, value};
-use crate::preset::Preset;
+use super::direction::{KeyValues, REPLAY, TRACE};
+use super::{LinkTextFiles, NoFiles, TextError, value};
+use crate::preset::LinkPreset;
 use crate::spec::LinkSpec;
 
 /// A file that a change names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Named {
+pub enum NamedFile {
     /// Of opportunities to send.
     Trace(String),
     /// Of delays.
@@ -20,30 +18,32 @@ pub enum Named {
 ///
 /// # Errors
 /// [`TextError`] when it is no change.
-pub fn files_of(change: &str) -> Result<Vec<Named>, TextError> {
-    let Change::Of { given, .. } = Change::parse(change)? else { return Ok(Vec::new()) };
-    let given = Given::read(&given)?;
-    let trace = given.of("rate").and_then(|text| text.strip_prefix(rate::TRACE));
-    let trace = trace.map(|name| value::file("rate", name).map(Named::Trace));
-    let delays = given.of("delay").and_then(|text| text.strip_prefix(delay::REPLAY));
-    let delays = delays.map(|name| value::file("delay", name).map(Named::Delays));
+pub fn files_of(change: &str) -> Result<Vec<NamedFile>, TextError> {
+    let ParsedChange::Of { given, .. } = ParsedChange::parse(change)? else {
+        return Ok(Vec::new());
+    };
+    let given = KeyValues::read(&given)?;
+    let trace = given.value_of("rate").and_then(|text| text.strip_prefix(TRACE));
+    let trace = trace.map(|name| value::unescape_file_name("rate", name).map(NamedFile::Trace));
+    let delays = given.value_of("delay").and_then(|text| text.strip_prefix(REPLAY));
+    let delays = delays.map(|name| value::unescape_file_name("delay", name).map(NamedFile::Delays));
     trace.into_iter().chain(delays).collect()
 }
 
 /// A change, read as far as it can be without its link.
-enum Change {
-    Preset(&'static Preset),
+enum ParsedChange {
+    Preset(&'static LinkPreset),
     Of { hop: Option<usize>, up: bool, down: bool, given: String },
 }
 
-impl Change {
+impl ParsedChange {
     fn parse(text: &str) -> Result<Self, TextError> {
         let words: Vec<&str> = text.split_whitespace().collect();
         let mut rest = &words[..];
         if let ["preset", name] = rest {
             let unknown =
-                || value::unusable("preset", name, "the name of a preset, as lossy or 4g");
-            return Preset::named(name).map(Self::Preset).ok_or_else(unknown);
+                || value::invalid_value("preset", name, "the name of a preset, as lossy or 4g");
+            return LinkPreset::named(name).map(Self::Preset).ok_or_else(unknown);
         }
         let (mut hop, mut way) = (None, None);
         loop {
@@ -62,14 +62,14 @@ impl Change {
         }
         let given = rest.join(" ");
         if given.is_empty() {
-            return Err(TextError::Part { part: text.trim().to_owned() });
+            return Err(TextError::MissingValue { part: text.trim().to_owned() });
         }
         Ok(Self::Of { hop, up: way != Some("down"), down: way != Some("up"), given })
     }
 }
 
 fn no_hop(number: &str) -> TextError {
-    value::unusable("hop", number, "the number of a hop that the link has, from 1")
+    value::invalid_value("hop", number, "the number of a hop that the link has, from 1")
 }
 
 impl LinkSpec {
@@ -78,12 +78,12 @@ impl LinkSpec {
     ///
     /// # Errors
     /// [`TextError`] when it cannot be read, names a hop that there is not, or leaves no possible link.
-    pub fn changed(&self, text: &str, files: &dyn Files) -> Result<Self, TextError> {
-        let (hop, up, down, given) = match Change::parse(text)? {
-            Change::Preset(preset) => {
+    pub fn changed(&self, text: &str, files: &dyn LinkTextFiles) -> Result<Self, TextError> {
+        let (hop, up, down, given) = match ParsedChange::parse(text)? {
+            ParsedChange::Preset(preset) => {
                 return Ok(Self { seed: self.seed, ..Self::parse(preset.text, &NoFiles)? });
             }
-            Change::Of { hop, up, down, given } => (hop, up, down, given),
+            ParsedChange::Of { hop, up, down, given } => (hop, up, down, given),
         };
         if let Some(hop) = hop.filter(|hop| *hop > self.hops.len()) {
             return Err(no_hop(&hop.to_string()));
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_preset_is_the_whole_link_but_its_seed() {
-        let lossy = Preset::named("lossy").expect("there is one").text;
+        let lossy = LinkPreset::named("lossy").expect("there is one").text;
         let spec: LinkSpec = lossy.parse().expect("a link");
         assert_eq!(changed("rate=1mbit", "preset lossy"), spec.to_string());
         assert_eq!(changed("seed=7;rate=1mbit", "preset lossy"), format!("seed=7;{spec}"));
@@ -155,7 +155,7 @@ mod tests {
         let named =
             files_of("hop 2 up rate=trace:a%2cb, delay=replay:/my delays").expect("a change");
         let (trace, delays) = ("a,b".to_owned(), "/my delays".to_owned());
-        assert_eq!(named, [Named::Trace(trace), Named::Delays(delays)]);
+        assert_eq!(named, [NamedFile::Trace(trace), NamedFile::Delays(delays)]);
         assert_eq!(files_of("rate=1mbit"), Ok(Vec::new()));
         assert_eq!(files_of("preset lossy"), Ok(Vec::new()));
         assert!(files_of("up").is_err());

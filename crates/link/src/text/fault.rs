@@ -1,11 +1,11 @@
 //! Faults as text: `loss=0.1%`, `gilbert-elliott=1%/25%`, `reorder=1%/5ms`, `blackout=10s/1s`, …
 //!
-//! They strike in the order in which they stand. Left out: what they do.
+//! They strike in the order in which they stand.
 
 use plumb_base::time::Span;
 use plumb_base::units::quantity::format_span;
 
-use super::direction::Given;
+use super::direction::KeyValues;
 use super::{TextError, value};
 use crate::spec::FaultSpec;
 
@@ -28,13 +28,13 @@ pub const KEYS: [&str; 12] = [
 const WINDOW: &str = "EVERY/LASTING, as 10s/500ms: every ten seconds, for half a second";
 
 /// `old` with what is given.
-pub fn apply(old: &[FaultSpec], given: &Given<'_>) -> Result<Vec<FaultSpec>, TextError> {
-    let cleared = match given.of("faults") {
+pub fn apply(old: &[FaultSpec], given: &KeyValues<'_>) -> Result<Vec<FaultSpec>, TextError> {
+    let cleared = match given.value_of("faults") {
         None => false,
         Some("none") => true,
-        Some(other) => return Err(value::unusable("faults", other, "none, to remove all")),
+        Some(other) => return Err(value::invalid_value("faults", other, "none, to remove all")),
     };
-    let replaced = |fault: &FaultSpec| given.of(key(fault)).is_some();
+    let replaced = |fault: &FaultSpec| given.value_of(key(fault)).is_some();
     let mut faults: Vec<_> =
         old.iter().filter(|fault| !cleared && !replaced(fault)).cloned().collect();
     for (key, text) in given.iter().filter(|(key, _)| KEYS.contains(key)) {
@@ -59,9 +59,9 @@ fn read(key: &'static str, text: &str) -> Result<Option<FaultSpec>, TextError> {
         "corrupt" => return probability(FaultSpec::Corrupt),
         "truncate" => return probability(FaultSpec::Truncate),
         "gilbert-elliott" => gilbert_elliott(key, text)?,
-        "lose-every" => FaultSpec::Periodic(value::whole(key, text)?),
+        "lose-every" => FaultSpec::Periodic(value::whole_number(key, text)?),
         "lose" => {
-            let numbers = text.split('/').map(|number| value::whole(key, number));
+            let numbers = text.split('/').map(|number| value::whole_number(key, number));
             FaultSpec::Listed(numbers.collect::<Result<Vec<_>, _>>()?.into())
         }
         "reorder" => {
@@ -77,7 +77,7 @@ fn read(key: &'static str, text: &str) -> Result<Option<FaultSpec>, TextError> {
             let (every, lasting) = window(key, text)?;
             FaultSpec::Blackout { every, lasting }
         }
-        _ => return Ok(value::yes(key, text)?.then_some(FaultSpec::Partition)),
+        _ => return Ok(value::yes_or_no(key, text)?.then_some(FaultSpec::Partition)),
     }))
 }
 
@@ -94,7 +94,7 @@ fn gilbert_elliott(key: &'static str, text: &str) -> Result<FaultSpec, TextError
         [p, r, loss_good, loss_bad] => (p, r, loss_good, loss_bad),
         _ => {
             let forms = "P/R, as 1%/25%: to the bad state and back; or P/R/LOSS-GOOD/LOSS-BAD";
-            return Err(value::unusable(key, text, forms));
+            return Err(value::invalid_value(key, text, forms));
         }
     };
     Ok(FaultSpec::GilbertElliott { p, r, loss_good, loss_bad })

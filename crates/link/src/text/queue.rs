@@ -1,11 +1,9 @@
 //! A queue as text: `queue=fq-codel,limit=10240packets,target=5ms,…`.
-//!
-//! Left out: what the parameters mean.
 
 use plumb_base::time::Span;
 use plumb_base::units::quantity::format_span;
 
-use super::direction::Given;
+use super::direction::KeyValues;
 use super::{TextError, value};
 use crate::spec::{LimitSpec, QueueSpec};
 
@@ -25,40 +23,40 @@ const PARAMETERS: [(&str, &[&str]); 9] = [
 ];
 
 /// `old` with what is given.
-pub fn apply(old: QueueSpec, given: &Given<'_>) -> Result<QueueSpec, TextError> {
-    let mut queue = match given.of("queue") {
+pub fn apply(old: QueueSpec, given: &KeyValues<'_>) -> Result<QueueSpec, TextError> {
+    let mut queue = match given.value_of("queue") {
         Some(kind) if kind == name(&old) => old,
         Some(kind) => {
-            QueueSpec::named(kind).ok_or_else(|| value::unusable("queue", kind, NAMES))?
+            QueueSpec::named(kind).ok_or_else(|| value::invalid_value("queue", kind, NAMES))?
         }
         None => old,
     };
     for (key, queues) in PARAMETERS {
-        if given.of(key).is_some() && !queues.contains(&name(&queue)) {
+        if given.value_of(key).is_some() && !queues.contains(&name(&queue)) {
             let why = format!(
                 "belongs to queue={}, and this queue is {}",
                 queues.join(", "),
                 name(&queue)
             );
-            return Err(TextError::Beside { key, why });
+            return Err(TextError::Conflict { key, why });
         }
     }
     let parameter = |slot: &mut Span, key| {
-        given.read_with(key, value::span).map(|given| *slot = given.unwrap_or(*slot))
+        given.parse_with(key, value::span).map(|given| *slot = given.unwrap_or(*slot))
     };
     let marks = |slot: &mut bool| {
-        given.read_with("ecn", value::yes).map(|given| *slot = given.unwrap_or(*slot))
+        given.parse_with("ecn", value::yes_or_no).map(|given| *slot = given.unwrap_or(*slot))
     };
     let number = |slot: &mut u32, key| {
-        given.read_with(key, value::whole).map(|given| *slot = given.unwrap_or(*slot))
+        given.parse_with(key, value::whole_number).map(|given| *slot = given.unwrap_or(*slot))
     };
-    let limit = given.read_with("limit", limit)?;
+    let limit = given.parse_with("limit", limit)?;
     match &mut queue {
         QueueSpec::DropTail { .. } | QueueSpec::Priority { .. } => {}
         QueueSpec::Red { min, max, p_max, ecn, .. } => {
-            *min = given.read_with("min", value::bytes)?.unwrap_or(*min);
-            *max = given.read_with("max", value::bytes)?.unwrap_or(*max);
-            *p_max = given.read_with("p-max", value::share)?.unwrap_or(*p_max);
+            *min = given.parse_with("min", value::bytes)?.unwrap_or(*min);
+            *max = given.parse_with("max", value::bytes)?.unwrap_or(*max);
+            *p_max = given.parse_with("p-max", value::share)?.unwrap_or(*p_max);
             marks(ecn)?;
         }
         QueueSpec::CoDel { target, interval, ecn, .. } => {
@@ -146,7 +144,7 @@ fn name(queue: &QueueSpec) -> &'static str {
 }
 
 fn limit(key: &'static str, text: &str) -> Result<LimitSpec, TextError> {
-    let fail = || value::unusable(key, text, LIMITS);
+    let fail = || value::invalid_value(key, text, LIMITS);
     if let Some(number) = text.strip_suffix("bdp") {
         return value::thousandths(key, number.trim(), LIMITS).map(LimitSpec::Bdp);
     }
@@ -167,17 +165,17 @@ pub fn write(queue: &QueueSpec, parts: &mut Vec<String>) {
     parts.push(format!("queue={}", name(queue)));
     parts.push(match queue.limit() {
         LimitSpec::Frames(frames) => format!("limit={frames}packets"),
-        LimitSpec::Bytes(bytes) => format!("limit={}", value::written_bytes(bytes)),
+        LimitSpec::Bytes(bytes) => format!("limit={}", value::format_bytes_value(bytes)),
         LimitSpec::Bdp(thousandths) => {
-            format!("limit={}bdp", value::written_thousandths(thousandths))
+            format!("limit={}bdp", value::format_thousandths(thousandths))
         }
     });
     let mut span = |key: &str, span: &Span| parts.push(format!("{key}={}", format_span(*span)));
     match queue {
         QueueSpec::DropTail { .. } | QueueSpec::Priority { .. } => return,
         QueueSpec::Red { min, max, p_max, .. } => {
-            parts.push(format!("min={}", value::written_bytes(*min)));
-            parts.push(format!("max={}", value::written_bytes(*max)));
+            parts.push(format!("min={}", value::format_bytes_value(*min)));
+            parts.push(format!("max={}", value::format_bytes_value(*max)));
             parts.push(format!("p-max={p_max}"));
         }
         QueueSpec::CoDel { target, interval, .. } => {
@@ -207,5 +205,5 @@ pub fn write(queue: &QueueSpec, parts: &mut Vec<String>) {
     else {
         return;
     };
-    parts.push(format!("ecn={}", value::written_yes(*ecn)));
+    parts.push(format!("ecn={}", value::format_yes_or_no(*ecn)));
 }

@@ -7,28 +7,28 @@ use proptest::sample::select;
 
 use super::*;
 use crate::spec::{
-    BucketSpec, DelayDistribution, DelaySpec, FaultSpec, LimitSpec, MtuSpec, QueueSpec, RateSpec,
-    Trace,
+    BucketSpec, DelayDistribution, DelaySpec, FaultSpec, HopMtuSpec, LimitSpec, QueueSpec,
+    RateSpec, RateTrace,
 };
 
 const TRACE: &str = "1\n3\n";
 const DELAYS: &str = "1ms\n2ms\n";
 
 /// Two files that any name stands for.
-struct Shelf;
+struct LinkTextTestFiles;
 
-impl Files for Shelf {
+impl LinkTextFiles for LinkTextTestFiles {
     fn read(&self, name: &str) -> Result<String, String> {
         Ok(if name.starts_with('d') { DELAYS } else { TRACE }.to_owned())
     }
 }
 
 fn direction(text: &str) -> DirectionSpec {
-    DirectionSpec::parse(text, &Shelf).unwrap()
+    DirectionSpec::parse(text, &LinkTextTestFiles).unwrap()
 }
 
 fn error(text: &str) -> String {
-    LinkSpec::parse(text, &Shelf).unwrap_err().to_string()
+    LinkSpec::parse(text, &LinkTextTestFiles).unwrap_err().to_string()
 }
 
 fn span() -> impl Strategy<Value = Span> {
@@ -56,7 +56,7 @@ fn rate_spec() -> impl Strategy<Value = RateSpec> {
         rate().prop_map(RateSpec::Constant),
         bucket().prop_map(RateSpec::Bucket),
         (rate(), span(), span()).prop_map(|(rate, on, off)| RateSpec::OnOff { rate, on, off }),
-        name.prop_map(|name| RateSpec::Trace(Trace::parse(&name, TRACE).unwrap())),
+        name.prop_map(|name| RateSpec::Trace(RateTrace::parse(&name, TRACE).unwrap())),
     ]
 }
 
@@ -152,7 +152,8 @@ fn delay() -> impl Strategy<Value = DelaySpec> {
 
 /// Any direction that can be made.
 fn any_direction() -> impl Strategy<Value = DirectionSpec> {
-    let mtu = (68_u32..=65_535, any::<bool>()).prop_map(|(bytes, tells)| MtuSpec { bytes, tells });
+    let mtu = (68_u32..=65_535, any::<bool>())
+        .prop_map(|(bytes, tells)| HopMtuSpec { bytes, sends_icmp: tells });
     (
         rate_spec(),
         0_u32..100,
@@ -189,13 +190,13 @@ proptest! {
     #[test]
     fn a_link_is_read_as_it_is_written(spec in any_link()) {
         let text = spec.to_string();
-        prop_assert_eq!(LinkSpec::parse(&text, &Shelf), Ok(spec), "{}", text);
+        prop_assert_eq!(LinkSpec::parse(&text, &LinkTextTestFiles), Ok(spec), "{}", text);
     }
 
     #[test]
     fn no_text_panics(text in "[a-z=,;|/.0-9%-]{0,40}", key in select(direction::keys().collect::<Vec<_>>()), value in ".{0,8}") {
-        let _ = LinkSpec::parse(&text, &Shelf);
-        let _ = LinkSpec::parse(&format!("{key}={value}"), &Shelf);
+        let _ = LinkSpec::parse(&text, &LinkTextTestFiles);
+        let _ = LinkSpec::parse(&format!("{key}={value}"), &LinkTextTestFiles);
     }
 }
 
@@ -226,7 +227,7 @@ fn hops_and_directions_are_told_apart() {
 #[test]
 fn what_is_wrong_is_explained_with_what_would_be_right() {
     for (text, said) in [
-        ("rate=0", "link that is down"),
+        ("rate=0", "a rate must be positive"),
         ("rate=2tbit", "1tbit"),
         ("rate=-5mbit", "negative"),
         ("rate=fast", "10mbit"),
@@ -268,7 +269,7 @@ fn what_is_wrong_is_explained_with_what_would_be_right() {
 #[test]
 fn an_mtu_that_ipv6_cannot_do_with_is_remarked_with_its_place() {
     let places = |text: &str| -> Vec<String> {
-        let remarks = LinkSpec::parse(text, &NoFiles).unwrap().remarks();
+        let remarks = LinkSpec::parse(text, &NoFiles).unwrap().warnings();
         remarks.iter().map(|remark| remark.split(':').next().unwrap().to_owned()).collect()
     };
     assert_eq!(places("mtu=576"), ["hop 1 both ways"]);

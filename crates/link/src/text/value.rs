@@ -1,15 +1,17 @@
 //! Reading and writing the values that several keys share.
-//!
-//! Left out: which key takes which.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::sync::Arc;
 
 use plumb_base::time::Span;
-use plumb_base::units::quantity::{parse_rate, parse_share, parse_span};
+use plumb_base::units::quantity::{parse_probability, parse_rate, parse_span};
 use plumb_base::units::rate::Rate;
 use plumb_base::units::{format_bytes, parse_bytes};
 
-use super::TextError;
+use crate::spec::RateTrace;
+use crate::text::change::{NamedFile, files_of};
+use crate::text::{LinkTextFiles, TextError};
 
 pub fn rate(key: &'static str, text: &str) -> Result<Rate, TextError> {
     parse_rate(text).map_err(|error| TextError::Quantity { key, error })
@@ -20,31 +22,31 @@ pub fn span(key: &'static str, text: &str) -> Result<Span, TextError> {
 }
 
 pub fn share(key: &'static str, text: &str) -> Result<f64, TextError> {
-    parse_share(text).map_err(|error| TextError::Quantity { key, error })
+    parse_probability(text).map_err(|error| TextError::Quantity { key, error })
 }
 
 pub fn bytes(key: &'static str, text: &str) -> Result<u64, TextError> {
-    parse_bytes(text).map_err(|_| unusable(key, text, "bytes: 1514, 64KiB or 1MB"))
+    parse_bytes(text).map_err(|_| invalid_value(key, text, "bytes: 1514, 64KiB or 1MB"))
 }
 
 /// Bytes as [`bytes`] reads them.
-pub fn written_bytes(bytes: u64) -> String {
+pub fn format_bytes_value(bytes: u64) -> String {
     format!("{}B", format_bytes(bytes))
 }
 
-pub fn whole<T: std::str::FromStr>(key: &'static str, text: &str) -> Result<T, TextError> {
-    text.parse().map_err(|_| unusable(key, text, "a whole number"))
+pub fn whole_number<T: std::str::FromStr>(key: &'static str, text: &str) -> Result<T, TextError> {
+    text.parse().map_err(|_| invalid_value(key, text, "a whole number"))
 }
 
-pub fn yes(key: &'static str, text: &str) -> Result<bool, TextError> {
+pub fn yes_or_no(key: &'static str, text: &str) -> Result<bool, TextError> {
     match text {
         "yes" => Ok(true),
         "no" => Ok(false),
-        _ => Err(unusable(key, text, "yes or no")),
+        _ => Err(invalid_value(key, text, "yes or no")),
     }
 }
 
-pub fn written_yes(yes: bool) -> &'static str {
+pub fn format_yes_or_no(yes: bool) -> &'static str {
     if yes { "yes" } else { "no" }
 }
 
@@ -54,7 +56,7 @@ pub fn pair<'a>(
     text: &'a str,
     forms: &'static str,
 ) -> Result<(&'a str, &'a str), TextError> {
-    text.split_once('/').ok_or_else(|| unusable(key, text, forms))
+    text.split_once('/').ok_or_else(|| invalid_value(key, text, forms))
 }
 
 /// A number in thousandths, as `0.5` or `2`.
@@ -63,10 +65,10 @@ pub fn thousandths(key: &'static str, text: &str, forms: &'static str) -> Result
     let digits = format!("{whole}{part:0<3}");
     let sound =
         !whole.is_empty() && part.len() <= 3 && digits.bytes().all(|byte| byte.is_ascii_digit());
-    digits.parse().ok().filter(|_| sound).ok_or_else(|| unusable(key, text, forms))
+    digits.parse().ok().filter(|_| sound).ok_or_else(|| invalid_value(key, text, forms))
 }
 
-pub fn written_thousandths(thousandths: u64) -> String {
+pub fn format_thousandths(thousandths: u64) -> String {
     let (whole, part) = (thousandths / 1_000, thousandths % 1_000);
     if part == 0 {
         return whole.to_string();
@@ -75,7 +77,7 @@ pub fn written_thousandths(thousandths: u64) -> String {
 }
 
 /// A file's name with what has a meaning in a link's text written as `%XX`.
-pub fn written_file(name: &str) -> String {
+pub fn escape_file_name(name: &str) -> String {
     let mut written = String::new();
     for c in name.chars() {
         if matches!(c, ',' | ';' | '|' | '%' | '=') || c.is_control() || c.is_whitespace() {
@@ -90,8 +92,8 @@ pub fn written_file(name: &str) -> String {
 }
 
 /// A file's name from its written form.
-pub fn file(key: &'static str, text: &str) -> Result<String, TextError> {
-    let fail = || unusable(key, text, "a file's name, with ',' as %2c and '%' as %25");
+pub fn unescape_file_name(key: &'static str, text: &str) -> Result<String, TextError> {
+    let fail = || invalid_value(key, text, "a file's name, with ',' as %2c and '%' as %25");
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();
     while let [byte, behind @ ..] = rest {
@@ -108,6 +110,66 @@ pub fn file(key: &'static str, text: &str) -> Result<String, TextError> {
     String::from_utf8(bytes).ok().filter(|name| !name.is_empty()).ok_or_else(fail)
 }
 
-pub fn unusable(key: &'static str, value: &str, forms: &'static str) -> TextError {
+pub fn invalid_value(key: &'static str, value: &str, forms: &'static str) -> TextError {
     TextError::Value { key, value: value.to_owned(), forms }
+}
+
+/// Traces and delays by the names of their files, ready for use: nothing is parsed when one is asked for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FileContents {
+    traces: BTreeMap<String, RateTrace>,
+    delays: BTreeMap<String, Arc<[Span]>>,
+}
+
+impl FileContents {
+    /// What the files contain that changes name.
+    ///
+    /// # Errors
+    /// A change or a file that cannot be read.
+    pub fn of<'a>(
+        changes: impl IntoIterator<Item = &'a str>,
+        files: &dyn LinkTextFiles,
+    ) -> Result<Self, TextError> {
+        let mut contents = Self::default();
+        for change in changes {
+            contents.add(change, files)?;
+        }
+        Ok(contents)
+    }
+
+    /// And those that this change names.
+    ///
+    /// # Errors
+    /// As [`FileContents::of`].
+    pub fn add(&mut self, change: &str, files: &dyn LinkTextFiles) -> Result<(), TextError> {
+        for named in files_of(change)? {
+            match named {
+                NamedFile::Trace(name) => {
+                    let trace = files.trace(&name)?;
+                    self.traces.insert(name, trace);
+                }
+                NamedFile::Delays(name) => {
+                    let delays = files.delays(&name)?;
+                    self.delays.insert(name, delays);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl LinkTextFiles for FileContents {
+    fn read(&self, _: &str) -> Result<String, String> {
+        Err("it was not read before".to_owned())
+    }
+
+    fn trace(&self, name: &str) -> Result<RateTrace, TextError> {
+        let known = self.traces.get(name).cloned();
+        known.ok_or_else(|| crate::text::unread("rate", name, "it was not read before".to_owned()))
+    }
+
+    fn delays(&self, name: &str) -> Result<Arc<[Span]>, TextError> {
+        let known = self.delays.get(name).cloned();
+        known.ok_or_else(|| crate::text::unread("delay", name, "it was not read before".to_owned()))
+    }
 }

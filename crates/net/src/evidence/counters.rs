@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 use std::fs;
 
 /// All counters by name: `Tcp.RetransSegs`, `TcpExt.TCPTimeouts`, `dev.eth0.rx_drop`, `softnet.dropped`.
-pub type Counters = BTreeMap<String, u64>;
+pub type KernelCounters = BTreeMap<String, u64>;
 
 /// Reads them; files that cannot be read give nothing.
-pub fn read() -> Counters {
+pub fn read() -> KernelCounters {
     let file = |name: &str| {
         fs::read_to_string(format!("/proc/thread-self/net/{name}")).unwrap_or_default()
     };
-    let mut counters = Counters::new();
+    let mut counters = KernelCounters::new();
     pairs_of_lines(&file("snmp"), &mut counters);
     pairs_of_lines(&file("netstat"), &mut counters);
     pairs(&file("snmp6"), &mut counters);
@@ -24,7 +24,7 @@ pub fn read() -> Counters {
 }
 
 /// What grew since an earlier reading, and by how much.
-pub fn growth(now: &Counters, before: &Counters) -> Counters {
+pub fn growth(now: &KernelCounters, before: &KernelCounters) -> KernelCounters {
     now.iter()
         .filter_map(|(name, now)| {
             let grown = now.saturating_sub(before.get(name).copied().unwrap_or(0));
@@ -34,7 +34,7 @@ pub fn growth(now: &Counters, before: &Counters) -> Counters {
 }
 
 /// `Tcp: A B` and below it `Tcp: 1 2`.
-fn pairs_of_lines(text: &str, counters: &mut Counters) {
+fn pairs_of_lines(text: &str, counters: &mut KernelCounters) {
     let lines: Vec<&str> = text.lines().collect();
     for pair in lines.chunks_exact(2) {
         let (Some((group, names)), Some((same, values))) =
@@ -55,7 +55,7 @@ fn pairs_of_lines(text: &str, counters: &mut Counters) {
 }
 
 /// `Ip6InReceives   12`.
-fn pairs(text: &str, counters: &mut Counters) {
+fn pairs(text: &str, counters: &mut KernelCounters) {
     for line in text.lines() {
         let mut words = line.split_whitespace();
         if let (Some(name), Some(Ok(value))) = (words.next(), words.next().map(str::parse)) {
@@ -78,7 +78,7 @@ const COLUMNS: [(usize, &str); 10] = [
     (12, "tx_fifo"),
 ];
 
-fn interfaces(text: &str, counters: &mut Counters) {
+fn interfaces(text: &str, counters: &mut KernelCounters) {
     for line in text.lines() {
         let Some((name, values)) = line.split_once(':') else { continue };
         let values: Vec<u64> =
@@ -92,7 +92,7 @@ fn interfaces(text: &str, counters: &mut Counters) {
 }
 
 /// Hexadecimal columns, a line a processor: packets, dropped, times that it ran out of budget.
-fn backlogs(text: &str, counters: &mut Counters) {
+fn backlogs(text: &str, counters: &mut KernelCounters) {
     for line in text.lines() {
         let values: Vec<u64> =
             line.split_whitespace().map_while(|word| u64::from_str_radix(word, 16).ok()).collect();
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn names_and_values_of_every_format_find_each_other() {
-        let mut counters = Counters::new();
+        let mut counters = KernelCounters::new();
         pairs_of_lines(
             "Tcp: RetransSegs MaxConn\nTcp: 12 -1\nUdp: InErrors\nUdp: 3\n",
             &mut counters,

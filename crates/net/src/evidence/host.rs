@@ -6,11 +6,11 @@
 
 use std::fs;
 
-use plumb_sys::clock::{Clock, read_ns};
+use plumb_sys::clock::{ClockId, read_ns};
 use plumb_sys::{probe, process};
 use serde::{Deserialize, Serialize};
 
-use crate::measure::delay::ClockIdentity;
+use crate::measure::clock_offset::ClockIdentity;
 
 /// Processor time so far, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,8 +40,9 @@ impl HostReading {
     pub fn now() -> Self {
         let usage = process::usage().unwrap_or_default();
         let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
-        let mut reading = of_stat(&stat, 1_000_000_000 / probe::user_ticks_per_second().max(1));
-        reading.process_ns = read_ns(Clock::ProcessCpu);
+        let mut reading =
+            parse_proc_stat(&stat, 1_000_000_000 / probe::user_ticks_per_second().max(1));
+        reading.process_ns = read_ns(ClockId::ProcessCpu);
         reading.user_ns = usage.user_ns;
         reading.system_ns = usage.system_ns;
         reading.switches_voluntary = usage.switches_voluntary;
@@ -69,7 +70,7 @@ impl HostReading {
 }
 
 /// The first line of /proc/stat (proc_stat(5)): user, nice, system, idle, iowait, irq, softirq, steal.
-fn of_stat(stat: &str, tick_ns: u64) -> HostReading {
+fn parse_proc_stat(stat: &str, tick_ns: u64) -> HostReading {
     let line = stat.lines().next().and_then(|line| line.strip_prefix("cpu ")).unwrap_or_default();
     let ticks: Vec<u64> = line.split_whitespace().map_while(|word| word.parse().ok()).collect();
     let ns = |at: usize| ticks.get(at).copied().unwrap_or(0).saturating_mul(tick_ns);
@@ -122,7 +123,7 @@ impl HostFacts {
             .lines()
             .find_map(|line| line.strip_prefix("model name").and_then(|rest| rest.split_once(':')));
         let clock = ClockIdentity::here();
-        let cpus = plumb_sys::affinity::allowed_cpus().map_or(0, |cpus| cpus.len());
+        let cpus = plumb_sys::sched::allowed_cpus().map_or(0, |cpus| cpus.len());
         Self {
             name: file("/proc/sys/kernel/hostname"),
             kernel: file("/proc/sys/kernel/osrelease"),
@@ -150,18 +151,18 @@ mod tests {
     #[test]
     fn the_first_line_of_proc_stat_gives_busy_and_softirq_time() {
         let stat = "cpu  100 1 50 9000 7 2 30 4 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n";
-        let reading = of_stat(stat, 10_000_000);
+        let reading = parse_proc_stat(stat, 10_000_000);
         assert_eq!(reading.host_busy_ns, 183 * 10_000_000);
         assert_eq!(reading.host_softirq_ns, 30 * 10_000_000);
         assert_eq!(reading.host_steal_ns, 4 * 10_000_000);
-        assert_eq!(of_stat("intr 5", 10).host_busy_ns, 0);
+        assert_eq!(parse_proc_stat("intr 5", 10).host_busy_ns, 0);
     }
 
     #[test]
     fn time_that_this_process_uses_is_counted() {
         let before = HostReading::now();
         let mut sum = 0_u64;
-        while read_ns(Clock::ProcessCpu) < before.process_ns + 20_000_000 {
+        while read_ns(ClockId::ProcessCpu) < before.process_ns + 20_000_000 {
             sum = std::hint::black_box(sum + 1);
         }
         let used = HostReading::now().since(&before);

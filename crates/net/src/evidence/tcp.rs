@@ -4,7 +4,8 @@
 
 use std::os::fd::BorrowedFd;
 
-use plumb_sys::tcp_info::{self, TcpInfo};
+use plumb_sys::tcp_info;
+use plumb_sys::tcp_info::TcpInfo;
 use serde::{Deserialize, Serialize};
 
 /// One reading of a connection; see [`TcpInfo`] for what each field is.

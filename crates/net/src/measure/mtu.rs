@@ -2,8 +2,8 @@
 //!
 //! What is not confirmed after several tries, while a shorter one still is, is too long: so neither a router that
 //! keeps silent (a black hole) nor a lost datagram deceives. Lengths are of whole IP packets. Sizes that
-//! links have are tried first, then halves. Left out: answering, which [`super::datagram::meeting`] does, the
-//! way back, which the other side would probe, and this as a part of a test ([`half`]).
+//! links have are tried first, then halves. Left out: answering, which `super::udp::udp_handshake` does, the
+//! way back, which the other side would probe, and this as a part of a test ([`endpoint`]).
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -12,19 +12,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use plumb_base::time::Span;
-use plumb_sys::clock::{Clock, read_ns};
+use plumb_sys::clock::{ClockId, read_ns};
 use plumb_sys::datagram::{path_mtu, probe_path_mtu};
 use plumb_sys::timer::sleep_ns;
 use serde::{Deserialize, Serialize};
 
-use super::datagram::header::{Header, Kind, LEN, Token};
-use super::datagram::meeting;
-use super::spec::MtuSpec;
+use super::test_spec::MtuSearchSpec;
+use plumb_remote::datagram_header::{
+    HEADER_BYTES, TestDatagramHeader, TestDatagramKind, TokenBytes,
+};
+use plumb_remote::udp_handshake;
 
-pub mod half;
+pub mod endpoint;
 
 /// How soon it is seen that a search is called off.
-const LOOK_NS: u64 = 20_000_000;
+const STOP_POLL_NS: u64 = 20_000_000;
 /// Tries until silence is believed.
 const TRIES: u32 = 4;
 /// Bounds of how long one try waits, which is four round trips.
@@ -62,7 +64,7 @@ pub struct MtuReport {
 
 /// What a search keeps to.
 #[derive(Clone, Copy, Debug)]
-pub struct Within<'a> {
+pub struct MtuSearchLimits<'a> {
     /// How long it may take; the first probe is sent and waited for in any case.
     pub patience: Span,
     /// The most that is sent, in bytes of payload a second; none is no limit.
@@ -73,7 +75,7 @@ pub struct Within<'a> {
 
 /// How far a search has come, whatever becomes of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Searched {
+pub struct MtuSearchProgress {
     /// Bytes of the longest IP packet that was confirmed; 0 before the first.
     pub arrived_bytes: u64,
     /// Probes sent.
@@ -113,8 +115,8 @@ pub enum MtuError {
         patience: Span,
     },
     /// It was told to stop.
-    #[error("{}", called_off(*bytes))]
-    CalledOff {
+    #[error("{}", canceled_message(*bytes))]
+    Canceled {
         /// Bytes of the longest packet that was confirmed; 0 where none was.
         bytes: usize,
     },
@@ -123,7 +125,7 @@ pub enum MtuError {
     Kernel(#[from] io::Error),
 }
 
-fn called_off(bytes: usize) -> String {
+fn canceled_message(bytes: usize) -> String {
     match bytes {
         0 => "the search was called off before any packet was confirmed".to_owned(),
         _ => format!(
@@ -134,14 +136,14 @@ fn called_off(bytes: usize) -> String {
 
 /// Which length to try next: pure.
 #[derive(Clone, Copy, Debug)]
-struct Search {
+struct MtuSearch {
     /// The longest that arrived.
     good: usize,
     /// The shortest that did not.
     bad: usize,
 }
 
-impl Search {
+impl MtuSearch {
     fn next(self) -> Option<usize> {
         if self.good + 1 >= self.bad {
             return None;
@@ -157,22 +159,22 @@ impl Search {
     }
 }
 
-/// Probes towards the connected peer, which answers as [`half::Half`] or a receiver does; tells how far it has
+/// Probes towards the connected peer, which answers as `endpoint::Half` or a receiver does; tells how far it has
 /// come.
 ///
 /// # Errors
 /// [`MtuError`]; the socket is left with its don't-fragment setting.
 pub fn probe(
     socket: &UdpSocket,
-    token: &Token,
-    within: Within<'_>,
-    searched: &mut Searched,
+    token: &TokenBytes,
+    within: MtuSearchLimits<'_>,
+    searched: &mut MtuSearchProgress,
 ) -> Result<MtuReport, MtuError> {
     let v6 = socket.peer_addr()?.is_ipv6();
     probe_path_mtu(socket.as_fd(), v6)?;
     // What IPv4 asks every host to take (RFC 1122 §3.3.2), and IPv6 every link (RFC 8200 §5).
     let (headers, least, most) = if v6 { (48, 1280, 65_575) } else { (28, 576, 65_535) };
-    let mut prober = Prober {
+    let mut prober = MtuProber {
         socket,
         token,
         within,
@@ -181,41 +183,41 @@ pub fn probe(
         sequence: 0,
         buffer: vec![0; most],
         limited_at: usize::MAX,
-        told_at: usize::MAX,
+        router_refused_at: usize::MAX,
         searched,
-        until_ns: read_ns(Clock::MonotonicRaw).saturating_add(within.patience.as_ns()),
+        until_ns: read_ns(ClockId::MonotonicRaw).saturating_add(within.patience.as_ns()),
         next_ns: 0,
         good: 0,
     };
-    if prober.try_length(least)? != Outcome::Confirmed {
+    if prober.try_length(least)? != MtuProbeOutcome::Confirmed {
         return Err(MtuError::Silence { bytes: least });
     }
-    let mut search = Search { good: least, bad: most + 1 };
+    let mut search = MtuSearch { good: least, bad: most + 1 };
     while let Some(length) = search.next() {
         match prober.try_length(length)? {
-            Outcome::Confirmed => search.good = length,
-            Outcome::Refused => search.bad = length,
-            Outcome::Silent => {
+            MtuProbeOutcome::Confirmed => search.good = length,
+            MtuProbeOutcome::Refused => search.bad = length,
+            MtuProbeOutcome::Silent => {
                 prober.searched.silent += 1;
                 search.bad = length;
-                if prober.try_length(search.good)? != Outcome::Confirmed {
+                if prober.try_length(search.good)? != MtuProbeOutcome::Confirmed {
                     return Err(MtuError::Outage { bytes: search.good });
                 }
             }
         }
     }
     Ok(MtuReport {
-        path_bytes: counted(search.good),
-        payload_bytes: counted(search.good - headers),
+        path_bytes: as_u64(search.good),
+        payload_bytes: as_u64(search.good - headers),
         limited_here: prober.limited_at == search.bad,
-        told_by_router: prober.told_at != usize::MAX,
+        told_by_router: prober.router_refused_at != usize::MAX,
         probes: prober.searched.probes,
         silent: prober.searched.silent,
         kernel_bytes: kernel_mtu(socket.peer_addr()?).ok().map(u64::from),
     })
 }
 
-fn counted(bytes: usize) -> u64 {
+fn as_u64(bytes: usize) -> u64 {
     u64::try_from(bytes).unwrap_or(0)
 }
 
@@ -232,24 +234,24 @@ fn kernel_mtu(peer: SocketAddr) -> io::Result<u32> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
+enum MtuProbeOutcome {
     Confirmed,
     /// By this host's interface or by a router.
     Refused,
     Silent,
 }
 
-struct Prober<'a> {
+struct MtuProber<'a> {
     socket: &'a UdpSocket,
-    token: &'a Token,
-    within: Within<'a>,
+    token: &'a TokenBytes,
+    within: MtuSearchLimits<'a>,
     headers: usize,
     wait: Span,
     sequence: u32,
     buffer: Vec<u8>,
     limited_at: usize,
-    told_at: usize,
-    searched: &'a mut Searched,
+    router_refused_at: usize,
+    searched: &'a mut MtuSearchProgress,
     until_ns: u64,
     /// When the next probe may be sent.
     next_ns: u64,
@@ -257,38 +259,38 @@ struct Prober<'a> {
     good: usize,
 }
 
-impl Prober<'_> {
-    fn try_length(&mut self, length: usize) -> Result<Outcome, MtuError> {
+impl MtuProber<'_> {
+    fn try_length(&mut self, length: usize) -> Result<MtuProbeOutcome, MtuError> {
         for _ in 0..TRIES {
-            self.await_turn(length)?;
+            self.wait_for_slot(length)?;
             if !self.send(length)? {
                 self.limited_at = length;
-                return Ok(Outcome::Refused);
+                return Ok(MtuProbeOutcome::Refused);
             }
             match self.await_answer(length)? {
-                Outcome::Silent => {}
-                Outcome::Confirmed => {
+                MtuProbeOutcome::Silent => {}
+                MtuProbeOutcome::Confirmed => {
                     self.good = self.good.max(length);
-                    self.searched.arrived_bytes = counted(self.good);
-                    return Ok(Outcome::Confirmed);
+                    self.searched.arrived_bytes = as_u64(self.good);
+                    return Ok(MtuProbeOutcome::Confirmed);
                 }
-                Outcome::Refused => return Ok(Outcome::Refused),
+                MtuProbeOutcome::Refused => return Ok(MtuProbeOutcome::Refused),
             }
         }
         // Silence that was not listened to for long enough proves nothing.
-        if read_ns(Clock::MonotonicRaw) >= self.until_ns {
+        if read_ns(ClockId::MonotonicRaw) >= self.until_ns {
             return Err(self.late(length));
         }
-        Ok(Outcome::Silent)
+        Ok(MtuProbeOutcome::Silent)
     }
 
     /// Waits until another probe keeps to the rates.
-    fn await_turn(&self, length: usize) -> Result<(), MtuError> {
+    fn wait_for_slot(&self, length: usize) -> Result<(), MtuError> {
         loop {
             if self.within.stop.load(Ordering::Relaxed) {
-                return Err(MtuError::CalledOff { bytes: self.good });
+                return Err(MtuError::Canceled { bytes: self.good });
             }
-            let now = read_ns(Clock::MonotonicRaw);
+            let now = read_ns(ClockId::MonotonicRaw);
             if self.searched.probes > 0 && now.max(self.next_ns) >= self.until_ns {
                 return Err(self.late(length));
             }
@@ -296,7 +298,7 @@ impl Prober<'_> {
             if left == 0 {
                 return Ok(());
             }
-            sleep_ns(left.min(LOOK_NS));
+            sleep_ns(left.min(STOP_POLL_NS));
         }
     }
 
@@ -312,8 +314,8 @@ impl Prober<'_> {
     fn spacing_ns(&self, payload: usize) -> u64 {
         const SECOND_NS: u64 = 1_000_000_000;
         let rate = self.within.rate_max.unwrap_or(u64::MAX).max(1);
-        let bytes_ns = u128::from(counted(payload)) * u128::from(SECOND_NS) / u128::from(rate);
-        let least_ns = SECOND_NS / u64::from(MtuSpec::PER_SECOND_MAX);
+        let bytes_ns = u128::from(as_u64(payload)) * u128::from(SECOND_NS) / u128::from(rate);
+        let least_ns = SECOND_NS / u64::from(MtuSearchSpec::PER_SECOND_MAX);
         u64::try_from(bytes_ns).unwrap_or(u64::MAX).max(least_ns)
     }
 
@@ -321,7 +323,7 @@ impl Prober<'_> {
     fn send(&mut self, length: usize) -> io::Result<bool> {
         let payload = length - self.headers;
         self.sequence += 1;
-        let header = Header::of(Kind::Probe, 0, self.sequence, 0);
+        let header = TestDatagramHeader::of(TestDatagramKind::Probe, 0, self.sequence, 0);
         let token = *self.token;
         header.write(&token, &mut self.buffer);
         let mut refused = 0;
@@ -330,12 +332,12 @@ impl Prober<'_> {
             match self.socket.send(&self.buffer[..payload]) {
                 Ok(_) => {
                     self.searched.probes += 1;
-                    let now = read_ns(Clock::MonotonicRaw);
+                    let now = read_ns(ClockId::MonotonicRaw);
                     self.next_ns = now.saturating_add(self.spacing_ns(payload));
                     return Ok(true);
                 }
                 Err(error) if error.raw_os_error() == Some(TOO_LONG) => refused += 1,
-                Err(error) if meeting::is_passing(&error) => {}
+                Err(error) if udp_handshake::is_transient(&error) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -343,40 +345,42 @@ impl Prober<'_> {
         Ok(refused < 2)
     }
 
-    fn await_answer(&mut self, length: usize) -> io::Result<Outcome> {
-        let sent_ns = read_ns(Clock::MonotonicRaw);
+    fn await_answer(&mut self, length: usize) -> io::Result<MtuProbeOutcome> {
+        let sent_ns = read_ns(ClockId::MonotonicRaw);
         let mut until_ns = sent_ns + self.wait.as_ns();
         if self.searched.probes > 1 {
             until_ns = until_ns.min(self.until_ns);
         }
-        let mut answer = [0; LEN];
+        let mut answer = [0; HEADER_BYTES];
         loop {
-            let now = read_ns(Clock::MonotonicRaw);
+            let now = read_ns(ClockId::MonotonicRaw);
             if now >= until_ns {
-                return Ok(Outcome::Silent);
+                return Ok(MtuProbeOutcome::Silent);
             }
             let left = Duration::from_nanos((until_ns - now).max(1_000_000));
             self.socket.set_read_timeout(Some(left))?;
             match self.socket.recv(&mut answer) {
                 Ok(len) => {
-                    let Some(header) = Header::read(self.token, &answer[..len]) else { continue };
-                    let payload = counted(length - self.headers);
-                    if header.kind == Kind::ProbeHeard && header.intended_ns == payload {
+                    let Some(header) = TestDatagramHeader::read(self.token, &answer[..len]) else {
+                        continue;
+                    };
+                    let payload = as_u64(length - self.headers);
+                    if header.kind == TestDatagramKind::ProbeAck && header.intended_ns == payload {
                         if header.sequence == self.sequence {
-                            let round_trip = read_ns(Clock::MonotonicRaw) - sent_ns;
+                            let round_trip = read_ns(ClockId::MonotonicRaw) - sent_ns;
                             let four = Span::from_ns(round_trip) * 4;
                             // Never shorter than before: one quick answer proves little about the next.
                             let floor = if self.wait == WAIT_FIRST { WAIT_MIN } else { self.wait };
                             self.wait = four.clamp(floor, WAIT_MAX);
                         }
-                        return Ok(Outcome::Confirmed);
+                        return Ok(MtuProbeOutcome::Confirmed);
                     }
                 }
                 Err(error) if error.raw_os_error() == Some(TOO_LONG) => {
-                    self.told_at = length;
-                    return Ok(Outcome::Refused);
+                    self.router_refused_at = length;
+                    return Ok(MtuProbeOutcome::Refused);
                 }
-                Err(error) if meeting::is_passing(&error) => {}
+                Err(error) if udp_handshake::is_transient(&error) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -392,7 +396,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_mtu_is_found_in_few_steps(mtu in 576..65_535_usize) {
-            let (mut search, mut steps) = (Search { good: 576, bad: 65_536 }, 0);
+            let (mut search, mut steps) = (MtuSearch { good: 576, bad: 65_536 }, 0);
             while let Some(length) = search.next() {
                 prop_assert!(search.good < length && length < search.bad);
                 if length <= mtu { search.good = length } else { search.bad = length }
@@ -406,7 +410,7 @@ mod tests {
     #[test]
     fn what_links_have_is_found_at_once() {
         for &mtu in LIKELY {
-            let (mut search, mut failures) = (Search { good: 576, bad: 65_536 }, 0);
+            let (mut search, mut failures) = (MtuSearch { good: 576, bad: 65_536 }, 0);
             while let Some(length) = search.next() {
                 if length <= mtu {
                     search.good = length;
@@ -420,17 +424,17 @@ mod tests {
         }
     }
 
-    fn within(seconds: u64, stop: &AtomicBool) -> Within<'_> {
-        Within { patience: Span::from_secs(seconds), rate_max: None, stop }
+    fn within(seconds: u64, stop: &AtomicBool) -> MtuSearchLimits<'_> {
+        MtuSearchLimits { patience: Span::from_secs(seconds), rate_max: None, stop }
     }
 
     /// Answers probes as the agent's side does, until told to stop; how many.
-    fn serve(socket: &UdpSocket, token: &Token, stop: &AtomicBool) -> u64 {
+    fn serve(socket: &UdpSocket, token: &TokenBytes, stop: &AtomicBool) -> u64 {
         socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
         let (mut buffer, mut answered) = (vec![0; 65_536], 0);
         while !stop.load(Ordering::Relaxed) {
             let Ok((len, from)) = socket.recv_from(&mut buffer) else { continue };
-            if let Some(reply) = meeting::answer(token, &buffer[..len]) {
+            if let Some(reply) = udp_handshake::reply_to(token, &buffer[..len]) {
                 answered += u64::from(socket.send_to(&reply, from).is_ok());
             }
         }
@@ -446,7 +450,7 @@ mod tests {
             let (token, stop) = ([4; 16], AtomicBool::new(false));
             let report = std::thread::scope(|scope| {
                 let serving = scope.spawn(|| serve(&far, &token, &stop));
-                let mut searched = Searched::default();
+                let mut searched = MtuSearchProgress::default();
                 let report = probe(&near, &token, within(20, &stop), &mut searched).unwrap();
                 assert_eq!(
                     (searched.arrived_bytes, searched.probes),
@@ -471,7 +475,7 @@ mod tests {
         let near = UdpSocket::bind("127.0.0.1:0").unwrap();
         near.connect(far.local_addr().unwrap()).unwrap();
         let (token, stop) = ([4; 16], AtomicBool::new(false));
-        let mut searched = Searched::default();
+        let mut searched = MtuSearchProgress::default();
         let outcome = std::thread::scope(|scope| {
             scope.spawn(|| serve(&far, &token, &stop));
             let outcome = probe(&near, &token, within(0, &stop), &mut searched);
@@ -488,9 +492,9 @@ mod tests {
         let near = UdpSocket::bind("127.0.0.1:0").unwrap();
         near.connect(far.local_addr().unwrap()).unwrap();
         let stop = AtomicBool::new(true);
-        let outcome = probe(&near, &[4; 16], within(20, &stop), &mut Searched::default());
-        assert!(matches!(outcome, Err(MtuError::CalledOff { bytes: 0 })), "{outcome:?}");
-        let said = MtuError::CalledOff { bytes: 1_280 }.to_string();
+        let outcome = probe(&near, &[4; 16], within(20, &stop), &mut MtuSearchProgress::default());
+        assert!(matches!(outcome, Err(MtuError::Canceled { bytes: 0 })), "{outcome:?}");
+        let said = MtuError::Canceled { bytes: 1_280 }.to_string();
         assert!(said.contains("packets of 1280 bytes arrive"), "{said}");
     }
 
@@ -499,7 +503,7 @@ mod tests {
         let far = UdpSocket::bind("127.0.0.1:0").unwrap();
         let near = UdpSocket::bind("127.0.0.1:0").unwrap();
         near.connect(far.local_addr().unwrap()).unwrap();
-        let mut searched = Searched::default();
+        let mut searched = MtuSearchProgress::default();
         let going = AtomicBool::new(false);
         let outcome = probe(&near, &[4; 16], within(20, &going), &mut searched);
         assert!(matches!(outcome, Err(MtuError::Silence { bytes: 576 })), "{outcome:?}");
@@ -514,9 +518,9 @@ mod tests {
         let (token, stop) = ([4; 16], AtomicBool::new(false));
         // A packet of 16 KiB would take all of it, and shorter ones come before.
         let patience = Span::from_ms(1_500);
-        let within = Within { patience, rate_max: Some(10_000), stop: &stop };
-        let mut searched = Searched::default();
-        let began_ns = read_ns(Clock::MonotonicRaw);
+        let within = MtuSearchLimits { patience, rate_max: Some(10_000), stop: &stop };
+        let mut searched = MtuSearchProgress::default();
+        let began_ns = read_ns(ClockId::MonotonicRaw);
         let (outcome, bytes) = std::thread::scope(|scope| {
             let serving = scope.spawn(|| {
                 far.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
@@ -524,7 +528,7 @@ mod tests {
                 while !stop.load(Ordering::Relaxed) {
                     let Ok((len, from)) = far.recv_from(&mut buffer) else { continue };
                     bytes.push(len);
-                    if let Some(reply) = meeting::answer(&token, &buffer[..len]) {
+                    if let Some(reply) = udp_handshake::reply_to(&token, &buffer[..len]) {
                         far.send_to(&reply, from).unwrap();
                     }
                 }
@@ -534,7 +538,7 @@ mod tests {
             stop.store(true, Ordering::Relaxed);
             (outcome, serving.join().unwrap())
         });
-        let took = Span::from_ns(read_ns(Clock::MonotonicRaw) - began_ns);
+        let took = Span::from_ns(read_ns(ClockId::MonotonicRaw) - began_ns);
         assert!(matches!(outcome, Err(MtuError::Late { .. })), "{outcome:?}");
         // All but the last, after which nothing more is sent, had to be paid for with time.
         let paid: usize = bytes[..bytes.len() - 1].iter().sum();

@@ -2,7 +2,7 @@
 //!
 //! The runtime stands between a clock read and the kernel here, as it does in every program that
 //! uses such a library; a figure of this file is one of the library as well. Left out: what is asked
-//! ([`super::exchange`]).
+//! ([`super::request_response`]).
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -13,16 +13,18 @@ use std::time::Duration;
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{Connection, Endpoint, EndpointConfig, RecvStream, SendStream, TokioRuntime, VarInt};
 
-mod order;
 mod paced;
+mod stream_purpose;
 
-use super::exchange::turns::{Progress, Turns};
-use super::exchange::{self, ExchangeError, ExchangeReport, ExchangeSpec, Pacing};
+use super::request_response::closed_loop::{ClosedLoop, RequestCounter};
+use super::request_response::{
+    self, RequestPacing, RequestResponseError, RequestResponseSpec, RequesterReport,
+};
 use super::tls;
-use crate::clock::steady_ns;
-use crate::secure::identity::NAME;
-use crate::secure::{Fingerprint, Identity};
-use order::{ORDER_BYTES, Order};
+use plumb_clock::monotonic_ns;
+use plumb_remote::secure::identity::NAME;
+use plumb_remote::secure::{Fingerprint, HostIdentity};
+use stream_purpose::{PURPOSE_BYTES, QuicStreamPurpose};
 
 /// Connections that a server serves at a time.
 const CONNECTIONS_MAX: usize = 8;
@@ -31,7 +33,7 @@ const IDLE_MS: u32 = 5_000;
 /// Protocol of the application, which QUIC wants named.
 const ALPN: &[u8] = b"plumb-measure";
 /// How often the server looks whether it should stop.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const STOP_POLL: Duration = Duration::from_millis(50);
 
 /// The certificate or the runtime of this side, or a connection that did not stand.
 #[derive(Debug, thiserror::Error)]
@@ -51,31 +53,31 @@ pub enum QuicError {
 
 /// The server of one session.
 #[derive(Debug)]
-pub struct Server {
+pub struct QuicResponder {
     socket: UdpSocket,
     configuration: quinn::ServerConfig,
     token: [u8; 16],
     /// Nobody else is heard, so nothing is sent to anybody else.
     client: IpAddr,
-    service: Arc<Service>,
+    service: Arc<QuicResponderState>,
 }
 
 /// What is done on connections, and what came of it.
 #[derive(Debug)]
-struct Service {
+struct QuicResponderState {
     /// The only requests and responses that are served.
-    agreed: ExchangeSpec,
+    spec: RequestResponseSpec,
     /// The most that they take and give, in bytes a second, over all connections.
     bytes_per_second: Option<u64>,
     /// When the first came, and bytes since.
     began_ns: OnceLock<u64>,
     bytes: AtomicU64,
-    answered: Progress,
+    answered: RequestCounter,
     /// The client says that it is done.
     is_over: AtomicBool,
 }
 
-impl Server {
+impl QuicResponder {
     /// A server of requests and responses of these sizes for one client on a socket, at no more than so many bytes a
     /// second.
     ///
@@ -83,10 +85,10 @@ impl Server {
     /// A damaged identity.
     pub fn new(
         socket: UdpSocket,
-        identity: &Identity,
+        identity: &HostIdentity,
         token: [u8; 16],
         client: IpAddr,
-        spec: &ExchangeSpec,
+        spec: &RequestResponseSpec,
         bytes_per_second: Option<u64>,
     ) -> Result<Self, QuicError> {
         let setup = |error: &dyn ToString| QuicError::Setup(error.to_string());
@@ -97,12 +99,12 @@ impl Server {
         configuration.transport_config(Arc::new(transport_configuration()));
         // The client does not move; an address that appears in the middle is not followed.
         configuration.migration(false);
-        let service = Service {
-            agreed: spec.clone(),
+        let service = QuicResponderState {
+            spec: spec.clone(),
             bytes_per_second,
             began_ns: OnceLock::new(),
             bytes: AtomicU64::new(0),
-            answered: Progress::default(),
+            answered: RequestCounter::default(),
             is_over: AtomicBool::new(false),
         };
         Ok(Self { socket, configuration, token, client, service: Arc::new(service) })
@@ -136,7 +138,7 @@ impl Server {
         let mut failed = 0;
         let mut tasks: Vec<tokio::task::JoinHandle<io::Result<()>>> = Vec::new();
         let is_over = || self.service.is_over.load(Ordering::Relaxed);
-        while steady_ns() < deadline_ns && !stop() && !is_over() {
+        while monotonic_ns() < deadline_ns && !stop() && !is_over() {
             let mut index = 0;
             while index < tasks.len() {
                 if tasks[index].is_finished() {
@@ -146,7 +148,7 @@ impl Server {
                     index += 1;
                 }
             }
-            let incoming = match tokio::time::timeout(LOOK_EVERY, endpoint.accept()).await {
+            let incoming = match tokio::time::timeout(STOP_POLL, endpoint.accept()).await {
                 Ok(Some(incoming)) => incoming,
                 Ok(None) => break,
                 Err(_) => continue,
@@ -195,7 +197,7 @@ fn transport_configuration() -> quinn::TransportConfig {
     configuration
 }
 
-impl Service {
+impl QuicResponderState {
     /// Serves the streams of one connection, one after another, until the client closes it.
     async fn serve(
         &self,
@@ -206,7 +208,7 @@ impl Service {
         loop {
             match connection.accept_bi().await {
                 Ok((mut send, mut receive)) => {
-                    self.obey(&mut send, &mut receive, token, deadline_ns).await?;
+                    self.handle_stream(&mut send, &mut receive, token, deadline_ns).await?;
                 }
                 Err(
                     quinn::ConnectionError::ApplicationClosed(_)
@@ -217,48 +219,48 @@ impl Service {
         }
     }
 
-    async fn obey(
+    async fn handle_stream(
         &self,
         send: &mut SendStream,
         receive: &mut RecvStream,
         token: &[u8; 16],
         deadline_ns: u64,
     ) -> io::Result<()> {
-        let mut order = [0; ORDER_BYTES];
+        let mut order = [0; PURPOSE_BYTES];
         receive.read_exact(&mut order).await.map_err(io::Error::other)?;
-        match Order::decode(&order, token)? {
-            Order::Over => {
+        match QuicStreamPurpose::decode(&order, token)? {
+            QuicStreamPurpose::Done => {
                 send.write_all(&[1]).await?;
                 self.is_over.store(true, Ordering::Relaxed);
             }
-            Order::Exchange { request_bytes, response_bytes } => {
-                let agreed = (self.agreed.request_bytes, self.agreed.response_bytes);
+            QuicStreamPurpose::Exchange { request_bytes, response_bytes } => {
+                let agreed = (self.spec.request_bytes, self.spec.response_bytes);
                 if agreed != (request_bytes, response_bytes) {
                     let why = "another measurement was agreed on";
                     return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
                 }
-                self.answer(send, receive, deadline_ns).await?;
+                self.respond(send, receive, deadline_ns).await?;
             }
         }
         send.finish().map_err(io::Error::other)
     }
 
-    async fn answer(
+    async fn respond(
         &self,
         send: &mut SendStream,
         receive: &mut RecvStream,
         deadline_ns: u64,
     ) -> io::Result<()> {
-        let spec = &self.agreed;
+        let spec = &self.spec;
         spec.check().map_err(io::Error::other)?;
         let mut request = vec![0_u8; spec.request_bytes as usize];
         let response = vec![0x61_u8; spec.response_bytes as usize];
         let size = u64::from(spec.request_bytes) + u64::from(spec.response_bytes);
-        while steady_ns() < deadline_ns {
+        while monotonic_ns() < deadline_ns {
             let Some(first) = receive.read(&mut request).await? else { return Ok(()) };
             receive.read_exact(&mut request[first..]).await.map_err(io::Error::other)?;
             if let Some(rate) = self.bytes_per_second {
-                self.keep(rate, size).await;
+                self.throttle(rate, size).await;
             }
             send.write_all(&response).await?;
             self.answered.add_one();
@@ -267,8 +269,8 @@ impl Service {
     }
 
     /// Waits until so many bytes more are due; a client does not get more by connecting again.
-    async fn keep(&self, rate: u64, size: u64) {
-        let began_ns = *self.began_ns.get_or_init(steady_ns);
+    async fn throttle(&self, rate: u64, size: u64) {
+        let began_ns = *self.began_ns.get_or_init(monotonic_ns);
         let before = self.bytes.fetch_add(size, Ordering::Relaxed);
         let due_ns = u128::from(before) * 1_000_000_000 / u128::from(rate.max(1));
         wait_until(began_ns.saturating_add(u64::try_from(due_ns).unwrap_or(u64::MAX))).await;
@@ -277,7 +279,7 @@ impl Service {
 
 /// Lets the runtime do other things until the steady clock shows `until_ns`.
 async fn wait_until(until_ns: u64) {
-    let left = until_ns.saturating_sub(steady_ns());
+    let left = until_ns.saturating_sub(monotonic_ns());
     if left > 0 {
         tokio::time::sleep(Duration::from_nanos(left)).await;
     }
@@ -287,29 +289,29 @@ async fn wait_until(until_ns: u64) {
 /// `is_over` says whether the time for all of that has passed.
 ///
 /// # Errors
-/// [`ExchangeError`].
-pub fn ask(
+/// [`RequestResponseError`].
+pub fn send_requests(
     socket: UdpSocket,
     address: SocketAddr,
     pinned: Fingerprint,
     token: [u8; 16],
-    spec: &ExchangeSpec,
-    progress: &Progress,
+    spec: &RequestResponseSpec,
+    progress: &RequestCounter,
     is_over: &dyn Fn() -> bool,
-) -> Result<ExchangeReport, ExchangeError> {
+) -> Result<RequesterReport, RequestResponseError> {
     spec.check()?;
-    let other = |error: QuicError| ExchangeError::at_once(io::Error::other(error));
+    let other = |error: QuicError| RequestResponseError::before_first(io::Error::other(error));
     let configuration = client_configuration(pinned).map_err(other)?;
-    let client = Client { address, configuration, token, spec };
-    let runtime = runtime().map_err(ExchangeError::at_once)?;
+    let client = QuicRequester { address, configuration, token, spec };
+    let runtime = runtime().map_err(RequestResponseError::before_first)?;
     runtime.block_on(async {
         let runtime = Arc::new(TokioRuntime);
         let endpoint = Endpoint::new(EndpointConfig::default(), None, socket, runtime)
-            .map_err(ExchangeError::at_once)?;
-        let asked = if spec.pacing == Pacing::Connect {
-            client.ask_each(&endpoint, progress, is_over).await
+            .map_err(RequestResponseError::before_first)?;
+        let asked = if spec.pacing == RequestPacing::Connect {
+            client.request_per_connection(&endpoint, progress, is_over).await
         } else {
-            client.ask_over_one(&endpoint, progress, is_over).await
+            client.request_over_one(&endpoint, progress, is_over).await
         };
         // The other side is told, or it has gone.
         tokio::time::timeout(Duration::from_secs(1), endpoint.wait_idle()).await.ok();
@@ -327,31 +329,31 @@ fn client_configuration(pinned: Fingerprint) -> Result<quinn::ClientConfig, Quic
     Ok(configuration)
 }
 
-struct Client<'a> {
+struct QuicRequester<'a> {
     address: SocketAddr,
     configuration: quinn::ClientConfig,
     token: [u8; 16],
-    spec: &'a ExchangeSpec,
+    spec: &'a RequestResponseSpec,
 }
 
-impl Client<'_> {
+impl QuicRequester<'_> {
     /// A connection, and how long it took to stand.
     async fn connect(&self, endpoint: &Endpoint) -> Result<(Connection, u64), QuicError> {
         let address = self.address;
         let fault = |error| QuicError::Connect { address, error };
-        let began = steady_ns();
+        let began = monotonic_ns();
         let connection = endpoint
             .connect_with(self.configuration.clone(), address, NAME)
             .map_err(|error| fault(io::Error::other(error)))?
             .await
             .map_err(|error| fault(error.into()))?;
-        Ok((connection, steady_ns() - began))
+        Ok((connection, monotonic_ns() - began))
     }
 
     async fn open(
         &self,
         connection: &Connection,
-        order: Order,
+        order: QuicStreamPurpose,
     ) -> io::Result<(SendStream, RecvStream)> {
         let (mut send, receive) = connection.open_bi().await?;
         send.write_all(&order.encode(&self.token)).await?;
@@ -359,56 +361,56 @@ impl Client<'_> {
     }
 
     /// Over one connection, whose standing is noted; then the server is told that it is over.
-    async fn ask_over_one(
+    async fn request_over_one(
         &self,
         endpoint: &Endpoint,
-        progress: &Progress,
+        progress: &RequestCounter,
         is_over: &dyn Fn() -> bool,
-    ) -> Result<ExchangeReport, ExchangeError> {
-        let other = |error: QuicError| ExchangeError::at_once(io::Error::other(error));
+    ) -> Result<RequesterReport, RequestResponseError> {
+        let other = |error: QuicError| RequestResponseError::before_first(io::Error::other(error));
         let (connection, stood_ns) = self.connect(endpoint).await.map_err(other)?;
-        let asked = self.ask_exchange(&connection, progress, is_over).await;
-        self.say_over(&connection).await;
-        Ok(exchange::with_connection(asked?, stood_ns))
+        let asked = self.request_over_stream(&connection, progress, is_over).await;
+        self.send_done(&connection).await;
+        Ok(request_response::with_connect_time(asked?, stood_ns))
     }
 
     /// Each over a connection of its own.
-    async fn ask_each(
+    async fn request_per_connection(
         &self,
         endpoint: &Endpoint,
-        progress: &Progress,
+        progress: &RequestCounter,
         is_over: &dyn Fn() -> bool,
-    ) -> Result<ExchangeReport, ExchangeError> {
+    ) -> Result<RequesterReport, RequestResponseError> {
         let request = vec![0x71_u8; self.spec.request_bytes as usize];
         let mut response = vec![0_u8; self.spec.response_bytes as usize];
-        let mut turns = Turns::new(self.spec, progress);
+        let mut turns = ClosedLoop::new(self.spec, progress);
         while !is_over()
-            && let Some(due) = turns.due()
+            && let Some(due) = turns.next_request()
         {
-            match self.ask_once(endpoint, &request, &mut response).await {
+            match self.request_once(endpoint, &request, &mut response).await {
                 Ok(connect_ns) => {
-                    turns.answered(due);
-                    turns.connected(due, connect_ns);
+                    turns.on_response(due);
+                    turns.on_connected(due, connect_ns);
                 }
-                Err(error) => return Err(turns.broken(error)),
+                Err(error) => return Err(turns.into_error(error)),
             }
         }
-        let report = turns.conclude();
+        let report = turns.into_report();
         if let Ok((connection, _)) = self.connect(endpoint).await {
-            self.say_over(&connection).await;
+            self.send_done(&connection).await;
         }
         Ok(report)
     }
 
     /// How long the connection took to stand.
-    async fn ask_once(
+    async fn request_once(
         &self,
         endpoint: &Endpoint,
         request: &[u8],
         response: &mut [u8],
     ) -> io::Result<u64> {
         let (connection, stood_ns) = self.connect(endpoint).await.map_err(io::Error::other)?;
-        let (mut send, mut receive) = self.open(&connection, self.exchange_order()).await?;
+        let (mut send, mut receive) = self.open(&connection, self.exchange_purpose()).await?;
         send.write_all(request).await?;
         send.finish().map_err(io::Error::other)?;
         receive.read_exact(response).await.map_err(io::Error::other)?;
@@ -417,63 +419,65 @@ impl Client<'_> {
     }
 
     /// A server that does not hear it ends by its own deadline.
-    async fn say_over(&self, connection: &Connection) {
-        if let Ok((mut send, mut receive)) = self.open(connection, Order::Over).await {
+    async fn send_done(&self, connection: &Connection) {
+        if let Ok((mut send, mut receive)) = self.open(connection, QuicStreamPurpose::Done).await {
             send.finish().ok();
             receive.read_exact(&mut [0]).await.ok();
         }
         connection.close(VarInt::from_u32(0), b"over");
     }
 
-    const fn exchange_order(&self) -> Order {
-        let ExchangeSpec { request_bytes, response_bytes, .. } = *self.spec;
-        Order::Exchange { request_bytes, response_bytes }
+    const fn exchange_purpose(&self) -> QuicStreamPurpose {
+        let RequestResponseSpec { request_bytes, response_bytes, .. } = *self.spec;
+        QuicStreamPurpose::Exchange { request_bytes, response_bytes }
     }
 
-    async fn ask_exchange(
+    async fn request_over_stream(
         &self,
         connection: &Connection,
-        progress: &Progress,
+        progress: &RequestCounter,
         is_over: &dyn Fn() -> bool,
-    ) -> Result<ExchangeReport, ExchangeError> {
+    ) -> Result<RequesterReport, RequestResponseError> {
         let spec = self.spec;
         spec.check()?;
-        let (mut send, mut receive) =
-            self.open(connection, self.exchange_order()).await.map_err(ExchangeError::at_once)?;
-        let asked = if let Pacing::Open { per_second } = spec.pacing {
-            paced::ask(&mut send, &mut receive, spec, per_second, progress, is_over).await
+        let (mut send, mut receive) = self
+            .open(connection, self.exchange_purpose())
+            .await
+            .map_err(RequestResponseError::before_first)?;
+        let asked = if let RequestPacing::Open { per_second } = spec.pacing {
+            paced::send_requests(&mut send, &mut receive, spec, per_second, progress, is_over).await
         } else {
-            self.ask_in_turn(&mut send, &mut receive, progress, is_over).await
+            self.request_in_turn(&mut send, &mut receive, progress, is_over).await
         };
         let report = asked?;
         send.finish().ok();
         Ok(report)
     }
 
-    async fn ask_in_turn(
+    async fn request_in_turn(
         &self,
         send: &mut SendStream,
         receive: &mut RecvStream,
-        progress: &Progress,
+        progress: &RequestCounter,
         is_over: &dyn Fn() -> bool,
-    ) -> Result<ExchangeReport, ExchangeError> {
+    ) -> Result<RequesterReport, RequestResponseError> {
         let spec = self.spec;
         let request = vec![0x71_u8; spec.request_bytes as usize];
         let mut response = vec![0_u8; spec.response_bytes as usize];
-        let mut turns = Turns::new(spec, progress);
+        let mut turns = ClosedLoop::new(spec, progress);
         while !is_over()
-            && let Some(due) = turns.due()
+            && let Some(due) = turns.next_request()
         {
             let asked = async {
                 send.write_all(&request).await?;
                 receive.read_exact(&mut response).await.map_err(io::Error::other)
             };
             if let Err(error) = asked.await {
-                return Err(turns.broken(error));
+                return Err(turns.into_error(error));
             }
-            turns.answered(due);
+            turns.on_response(due);
         }
-        Ok(turns.conclude())
+        Ok(turns.into_report())
     }
 }
 
@@ -483,47 +487,47 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::measure::exchange::relay;
-    use crate::measure::exchange::tests::held_up_by_the_path_alone;
+    use crate::measure::request_response::relay;
+    use crate::measure::request_response::tests::held_up_by_the_path_alone;
 
     const TOKEN: [u8; 16] = [7; 16];
 
-    fn spec() -> ExchangeSpec {
-        ExchangeSpec {
+    fn spec() -> RequestResponseSpec {
+        RequestResponseSpec {
             request_bytes: 64,
             response_bytes: 48,
-            pacing: Pacing::Closed,
+            pacing: RequestPacing::Closed,
             warm_up_ns: 1_000_000,
             duration_ns: 50_000_000,
         }
     }
 
-    type Asked = Result<ExchangeReport, ExchangeError>;
+    type Asked = Result<RequesterReport, RequestResponseError>;
 
     /// From a socket of its own.
     fn ask_at(
         address: SocketAddr,
         pinned: Fingerprint,
         token: [u8; 16],
-        spec: &ExchangeSpec,
+        spec: &RequestResponseSpec,
     ) -> Asked {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        ask(socket, address, pinned, token, spec, &Progress::default(), &|| false)
+        send_requests(socket, address, pinned, token, spec, &RequestCounter::default(), &|| false)
     }
 
     /// What came of a test at a server for `client`, how many requests that answered, and how many it refused.
     fn with_server(
-        identity: &Identity,
+        identity: &HostIdentity,
         client: Ipv4Addr,
         test: impl FnOnce(SocketAddr) -> Asked,
     ) -> (Asked, u64, u64) {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let address = socket.local_addr().unwrap();
         let client = IpAddr::V4(client);
-        let server = Server::new(socket, identity, TOKEN, client, &spec(), None).unwrap();
+        let server = QuicResponder::new(socket, identity, TOKEN, client, &spec(), None).unwrap();
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
-            let (served, stop, deadline) = (&server, &stop, steady_ns() + 60_000_000_000);
+            let (served, stop, deadline) = (&server, &stop, monotonic_ns() + 60_000_000_000);
             let running =
                 scope.spawn(move || served.run(deadline, || stop.load(Ordering::Relaxed)));
             let report = test(address);
@@ -535,7 +539,7 @@ mod tests {
 
     #[test]
     fn only_requests_that_were_agreed_on_with_the_token_and_the_certificate_are_answered() {
-        let identity = Identity::generate().unwrap();
+        let identity = HostIdentity::generate().unwrap();
         let pinned = identity.fingerprint();
         let at =
             |test: &dyn Fn(SocketAddr) -> Asked| with_server(&identity, Ipv4Addr::LOCALHOST, test);
@@ -544,7 +548,7 @@ mod tests {
         assert!(report.answered > 0 && answered >= report.answered, "{report:?} {answered}");
         assert_eq!(failed, 0);
         let other = Fingerprint::of(b"another");
-        let longer = ExchangeSpec { response_bytes: 49, ..spec() };
+        let longer = RequestResponseSpec { response_bytes: 49, ..spec() };
         let (report, answered, _) = at(&|address| ask_at(address, other, TOKEN, &spec()));
         assert!(report.is_err() && answered == 0, "{report:?}");
         let (report, answered, failed) = at(&|address| ask_at(address, pinned, [8; 16], &spec()));
@@ -555,12 +559,13 @@ mod tests {
 
     #[test]
     fn a_stream_carries_as_many_at_a_time_as_are_under_way() {
-        let identity = Identity::generate().unwrap();
-        let pacing = Pacing::Open { per_second: 100 };
-        let paced = ExchangeSpec { pacing, duration_ns: 500_000_000, warm_up_ns: 0, ..spec() };
+        let identity = HostIdentity::generate().unwrap();
+        let pacing = RequestPacing::Open { per_second: 100 };
+        let paced =
+            RequestResponseSpec { pacing, duration_ns: 500_000_000, warm_up_ns: 0, ..spec() };
         let each_way_ns = 50_000_000;
         let (report, answered, failed) = with_server(&identity, Ipv4Addr::LOCALHOST, |server| {
-            let relay = relay::Datagrams::before(server, each_way_ns, |_| false);
+            let relay = relay::DelayingUdpRelay::before(server, each_way_ns, |_| false);
             ask_at(relay.address, identity.fingerprint(), TOKEN, &paced)
         });
         let report = report.unwrap();
@@ -570,7 +575,7 @@ mod tests {
 
     #[test]
     fn a_port_that_has_not_shown_that_it_hears_us_is_sent_one_retry_and_no_more() {
-        let identity = Identity::generate().unwrap();
+        let identity = HostIdentity::generate().unwrap();
         let pinned = identity.fingerprint();
         let (report, ..) = with_server(&identity, Ipv4Addr::LOCALHOST, |address| {
             // The first datagram of a client, sent again from a port that never answers.
@@ -597,16 +602,16 @@ mod tests {
 
     #[test]
     fn an_address_that_did_not_ask_hears_nothing() {
-        let identity = Identity::generate().unwrap();
+        let identity = HostIdentity::generate().unwrap();
         let elsewhere = Ipv4Addr::new(127, 0, 0, 9);
         let (report, answered, failed) = with_server(&identity, elsewhere, |address| {
-            let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+            let unknown_client = UdpSocket::bind("127.0.0.1:0").unwrap();
             // What looks like a QUIC Initial of version 1 at full size.
             let mut initial = vec![0_u8; 1_200];
             initial[..6].copy_from_slice(&[0xc0, 0, 0, 0, 1, 8]);
-            stranger.send_to(&initial, address).unwrap();
-            stranger.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
-            assert!(stranger.recv(&mut [0; 2_000]).is_err(), "nothing comes back");
+            unknown_client.send_to(&initial, address).unwrap();
+            unknown_client.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+            assert!(unknown_client.recv(&mut [0; 2_000]).is_err(), "nothing comes back");
             ask_at(address, identity.fingerprint(), TOKEN, &spec())
         });
         assert!(report.is_err() && answered == 0);

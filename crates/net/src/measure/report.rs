@@ -5,15 +5,16 @@
 
 use std::collections::BTreeMap;
 
+use plumb_remote::agent::TestOverlap;
 use serde::{Deserialize, Serialize};
 
-use super::exchange::{ExchangeReport, ResponsesReport};
-use super::seat::Seat;
+use super::request_response::{RequesterReport, ResponderReport};
+use super::thread_placement::ThreadPlacement;
 use crate::evidence::host::{HostFacts, HostReading};
 use crate::evidence::tcp::TcpSample;
 use crate::measure::datagram::receiver::ReceiverReport;
 use crate::measure::datagram::sender::SenderReport;
-use crate::measure::mtu::{MtuReport, Searched};
+use crate::measure::mtu::{MtuReport, MtuSearchProgress};
 
 /// One side's report on a test.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -21,20 +22,20 @@ pub struct TestReport {
     /// What is known of this side before anything is measured.
     pub host: HostFacts,
     /// When everything was read, and what the host had done by then.
-    pub moments: Vec<Moment>,
+    pub moments: Vec<HostSample>,
     /// One entry for each part, in the order of the test.
-    pub parts: Vec<PartReport>,
+    pub parts: Vec<TestPartReport>,
     /// What the kernel's counters grew by from the start to the end, those that grew.
     pub counters: BTreeMap<String, u64>,
     /// Other tests of the same agent meanwhile.
-    pub overlap: Overlap,
+    pub overlap: TestOverlap,
     /// How it ended.
-    pub ended: Ended,
+    pub ended: TestEnding,
 }
 
 /// How one side of a test ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Ended {
+pub enum TestEnding {
     /// As planned.
     #[default]
     Complete,
@@ -44,18 +45,9 @@ pub enum Ended {
     Broken(String),
 }
 
-/// Other tests that the agent ran at the same time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Overlap {
-    /// How many there were.
-    pub tests: u32,
-    /// Time during which there was at least one.
-    pub during_ns: u64,
-}
-
 /// One reading of everything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Moment {
+pub struct HostSample {
     /// Time since the test began.
     pub at_ns: u64,
     /// What the host and this process had used.
@@ -66,21 +58,21 @@ pub struct Moment {
 
 /// One part, as one side saw it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum PartReport {
+pub enum TestPartReport {
     /// Bulk TCP.
     Streams(StreamsReport),
     /// Probes, as the side that asks saw them.
     Probes(Box<ProbesReport>),
     /// Probes, as the side that answers saw them.
-    Answers(AnswersReport),
+    Answers(ProbeReflectorReport),
     /// Requests and responses, as the side that asks saw them.
-    Exchange(Box<ExchangeReport>),
+    Exchange(Box<RequesterReport>),
     /// Requests and responses, as the side that answers saw them.
-    Responses(ResponsesReport),
+    Responses(ResponderReport),
     /// Paced datagrams.
     Datagrams(Box<DatagramsReport>),
     /// The longest packet that arrives.
-    Mtu(MtuAccount),
+    Mtu(MtuPartReport),
 }
 
 /// Bulk TCP, as one side saw it.
@@ -116,7 +108,7 @@ pub struct StreamReport {
     /// Whether a receiver came to the end of the stream, and a sender closed it with nothing left to send.
     pub is_drained: bool,
     /// Where this end's thread ran.
-    pub seat: Seat,
+    pub placement: ThreadPlacement,
     /// Connections that this thread served, this one included; 0 where it never ran.
     pub served_with: u16,
     /// What went wrong.
@@ -160,12 +152,12 @@ pub struct ProbesReport {
     /// How late probes left. Nanoseconds, HdrHistogram V2.
     pub lateness: Vec<u8>,
     /// The four stamps of each, in the order they were answered, the first so many.
-    pub exchanges: Vec<Exchange>,
+    pub exchanges: Vec<ProbeTimestamps>,
 }
 
 /// The four stamps of one probe: the first and last by the client's steady clock, the others by the agent's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Exchange {
+pub struct ProbeTimestamps {
     /// Its number.
     pub sequence: u64,
     /// Given to the kernel.
@@ -180,7 +172,7 @@ pub struct Exchange {
 
 /// Probes, as the side that answers saw them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AnswersReport {
+pub struct ProbeReflectorReport {
     /// Datagrams that came with the token and are in the time that counts, as all that follow but the strange ones and
     /// those without room; each counted once.
     pub received: u64,
@@ -224,12 +216,12 @@ pub struct DatagramSample {
 
 /// The longest packet that arrives, as one side saw it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MtuAccount {
+pub struct MtuPartReport {
     /// What was found, on the side that probed.
     pub found: Option<MtuReport>,
     /// How far the search came, on the side that probed: it is told nobody else.
     #[serde(skip)]
-    pub searched: Searched,
+    pub searched: MtuSearchProgress,
     /// Probes and farewells answered, on the other.
     pub confirmed: u64,
     /// Why nothing was found.

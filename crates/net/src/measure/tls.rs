@@ -2,7 +2,7 @@
 //!
 //! The server's certificate is made for the session and pinned by its fingerprint, which the client
 //! has from the control connection. Left out: QUIC ([`super::quic`]), and what is asked
-//! ([`super::exchange`]).
+//! ([`super::request_response`]).
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -12,17 +12,17 @@ use plumb_base::time::{Instant, Span};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection, StreamOwned};
 
-use crate::secure::deadline::DeadlineStream;
-use crate::secure::halves::{self, SecureReader, SecureWriter};
-use crate::secure::identity::NAME;
-use crate::secure::verifier::{self, KeyHolder};
-use crate::secure::{Fingerprint, Identity};
+use plumb_remote::secure::deadline_stream::DeadlineStream;
+use plumb_remote::secure::identity::NAME;
+use plumb_remote::secure::split_stream::{self, SecureReader, SecureWriter};
+use plumb_remote::secure::verifier::{self, KeyPossessionVerifier};
+use plumb_remote::secure::{Fingerprint, HostIdentity};
 
 /// How long one step of a connection in two halves may take: longer than any test, which ends it.
-const STEP_MAX: Span = Span::from_secs(2 * 3_600);
+const IO_TIMEOUT: Span = Span::from_secs(2 * 3_600);
 
 /// TLS 1.3 without tickets: every handshake is a whole one.
-pub(super) fn server_configuration(identity: &Identity) -> Result<ServerConfig, rustls::Error> {
+pub(super) fn server_configuration(identity: &HostIdentity) -> Result<ServerConfig, rustls::Error> {
     let mut configuration = ServerConfig::builder_with_provider(verifier::provider())
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_no_client_auth()
@@ -63,7 +63,7 @@ pub(super) fn client_configuration(pinned: Fingerprint) -> Result<ClientConfig, 
     let mut configuration = ClientConfig::builder_with_provider(verifier::provider())
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .dangerous()
-        .with_custom_certificate_verifier(KeyHolder::pinned(pinned))
+        .with_custom_certificate_verifier(KeyPossessionVerifier::pinned(pinned))
         .with_no_client_auth();
     configuration.resumption = rustls::client::Resumption::disabled();
     Ok(configuration)
@@ -75,7 +75,7 @@ pub(super) fn split(
 ) -> io::Result<(SecureReader, SecureWriter)> {
     let (connection, socket) = secure.into_parts();
     let half =
-        || Ok::<_, io::Error>(DeadlineStream::new(socket.try_clone()?, Instant::NEVER, STEP_MAX));
-    let (reader, writer, _) = halves::split(connection.into(), half()?, half()?)?;
+        || Ok::<_, io::Error>(DeadlineStream::new(socket.try_clone()?, Instant::NEVER, IO_TIMEOUT));
+    let (reader, writer, _) = split_stream::split(connection.into(), half()?, half()?)?;
     Ok((reader, writer))
 }

@@ -1,12 +1,12 @@
 //! What requests and responses go over.
 //!
-//! Left out: how each is spoken ([`super::tls`], [`super::quic`], [`super::exchange`]).
+//! Left out: how each is spoken ([`super::tls`], [`super::quic`], [`super::request_response`]).
 
 use serde::{Deserialize, Serialize};
 
 /// Which transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Transport {
+pub enum RequestTransport {
     /// TCP as it is.
     Tcp,
     /// TLS 1.3 over TCP.
@@ -17,7 +17,7 @@ pub enum Transport {
     Udp,
 }
 
-impl Transport {
+impl RequestTransport {
     /// Its name.
     pub const fn name(self) -> &'static str {
         match self {

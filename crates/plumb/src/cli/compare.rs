@@ -1,14 +1,20 @@
-//! `plumb compare`: is B slower than A?
+//! `plumb compare` and `plumb ab`: is one run, or one level of a factor, slower than another?
 
 use clap::Args;
 use plumb_analysis::compare::{self, MARGIN_DEFAULT};
 use plumb_analysis::document::compare::CompareDocument;
 use plumb_report::{markdown, terminal};
-use plumb_store::sqlite::Mode;
+use plumb_store::record::FactorLevel;
+use plumb_store::sqlite::StoreMode;
 
-use super::output::{Failure, Output};
-use super::{Global, stored};
-use crate::problem::Exit;
+use crate::cli::output::{CliOutput, CommandError};
+use crate::cli::run::{OtherHostOptions, RunOptions, execute, plan_of};
+use crate::cli::{GlobalOptions, store};
+use crate::problem::{ExitReason, Problem};
+use plumb_experiments::definition::Experiment;
+use plumb_experiments::list;
+use plumb_experiments::plan::ChosenLevels;
+use plumb_experiments::plan::resolve::domain;
 
 /// Compare two runs cell by cell: faster, slower, equivalent or inconclusive
 #[derive(Clone, Debug, Args)]
@@ -17,7 +23,7 @@ use crate::problem::Exit;
   plumb compare before after --margin 5% --markdown >> \"$GITHUB_STEP_SUMMARY\"
 
 Exit codes: 0 no cell of B is slower, 1 some cell is, 3 inconclusive.")]
-pub struct Compare {
+pub struct CompareCommand {
     /// What stands before: a run's id, the beginning of it, last or last~N
     a: String,
     /// What stands after
@@ -56,16 +62,20 @@ fn parse_margin(text: &str) -> Result<f64, String> {
     }
 }
 
-impl Compare {
+impl CompareCommand {
     /// Compares and says so by the exit code too.
     ///
     /// # Errors
     /// No such run, or a store that cannot be read.
-    pub fn perform(self, global: &Global, output: &Output) -> Result<Exit, Failure> {
-        let store = stored::open(global, Mode::Read)?;
-        let a = stored::load(&store, &self.a)?;
-        let b = stored::load(&store, &self.b)?;
-        print(&compare::runs(&a, &b, self.options.margin), &self.options, output)
+    pub fn perform(
+        self,
+        global: &GlobalOptions,
+        output: &CliOutput,
+    ) -> Result<ExitReason, CommandError> {
+        let store = store::open(global, StoreMode::Read)?;
+        let a = store::load(&store, &self.a)?;
+        let b = store::load(&store, &self.b)?;
+        print(&compare::compare_runs(&a, &b, self.options.margin), &self.options, output)
     }
 }
 
@@ -73,11 +83,11 @@ impl Compare {
 ///
 /// # Errors
 /// Standard output cannot be written.
-pub fn print(
+fn print(
     document: &CompareDocument,
     options: &CompareOptions,
-    output: &Output,
-) -> Result<Exit, Failure> {
+    output: &CliOutput,
+) -> Result<ExitReason, CommandError> {
     if output.json {
         output.document(document)?;
     } else if options.markdown {
@@ -86,10 +96,106 @@ pub fn print(
         output.page(&terminal::compare::render(document, output.style))?;
     }
     Ok(match document.exit_code {
-        0 => Exit::Fine,
-        1 => Exit::Slower,
-        _ => Exit::Inconclusive,
+        0 => ExitReason::Success,
+        1 => ExitReason::CheckFailed,
+        _ => ExitReason::Inconclusive,
     })
+}
+
+/// Measure two levels of a factor interleaved, and compare them as pairs
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:
+  plumb ab latency.local --factor wake=block,spin --set mechanism=tcp4 --set size=64 \\
+      --set placement=other-cpu
+  plumb ab tcp.options --factor nodelay=on,off --quick
+
+Exit codes: 0 no cell of the second level is slower, 1 some cell is, 3 inconclusive.")]
+pub struct AbCommand {
+    /// The experiment
+    experiment: String,
+    /// The factor and its two levels: the first stands before, the second after
+    #[arg(long, value_name = "FACTOR=A,B")]
+    factor: String,
+    #[command(flatten)]
+    options: RunOptions,
+    #[command(flatten)]
+    other: OtherHostOptions,
+    #[command(flatten)]
+    compare: CompareOptions,
+}
+
+impl AbCommand {
+    /// Measures both and compares them.
+    ///
+    /// # Errors
+    /// A factor without exactly two levels, or trouble while measuring.
+    pub fn perform(
+        mut self,
+        global: &GlobalOptions,
+        output: &CliOutput,
+    ) -> Result<ExitReason, CommandError> {
+        self.other.request()?;
+        let experiment = list::find(&self.experiment)?;
+        let (name, texts) = self.check_factor()?;
+        let levels = levels(experiment, &name, &texts)?;
+        self.options.set.push(self.factor.clone());
+        let mut plan = plan_of(experiment.id, &self.options)?;
+        plan.limits = plan.limits.interleaved();
+        if self.options.plan {
+            output.page(&plan.to_toml())?;
+            return Ok(ExitReason::Success);
+        }
+        let (data, exit) = execute(plan, None, global, output)?;
+        let document =
+            compare::compare_levels(&data, &name, &levels[0], &levels[1], self.compare.margin);
+        let verdict = print(&document, &self.compare, output)?;
+        output.note(&format!("stored as {}", data.run.id));
+        Ok(if exit == ExitReason::Success { verdict } else { exit })
+    }
+
+    /// The factor's name and its levels; refuses a word without exactly two.
+    fn check_factor(&self) -> Result<(String, Vec<String>), Problem> {
+        let chosen = ChosenLevels::parse([&self.factor])?;
+        let name = chosen.factors().next().unwrap_or_default().to_owned();
+        match chosen.levels(&name) {
+            [a, b] if a != b => {}
+            levels => {
+                return Err(Problem::usage(format!(
+                    "'{}' gives factor {name} {} different levels",
+                    self.factor,
+                    levels.iter().collect::<std::collections::BTreeSet<_>>().len()
+                ))
+                .because("a comparison has two sides: before and after")
+                .fix("write it like --factor wake=block,spin"));
+            }
+        }
+        if ChosenLevels::parse(&self.options.set)?.factors().any(|factor| factor == name) {
+            return Err(Problem::usage(format!("factor '{name}' is set twice"))
+                .because("--factor says which levels are compared")
+                .fix(format!("leave --set {name}=… out")));
+        }
+        let levels = chosen.levels(&name).to_vec();
+        Ok((name, levels))
+    }
+}
+
+/// The two levels as cells have them; `other-cpu` becomes what it stands for here.
+fn levels(
+    experiment: &Experiment,
+    name: &str,
+    texts: &[String],
+) -> Result<Vec<FactorLevel>, Problem> {
+    let kind = domain(experiment, name)?;
+    texts.iter().map(|text| Ok(here(name, &kind.parse(name, text)?))).collect()
+}
+
+fn here(name: &str, level: &FactorLevel) -> FactorLevel {
+    use plumb_harness::topology::{CpuPlacement, CpuTopology};
+    if name != "placement" || *level != FactorLevel::from(CpuPlacement::OtherCpu.name()) {
+        return level.clone();
+    }
+    let best = CpuTopology::machine().resolve(CpuPlacement::OtherCpu);
+    best.map_or_else(|_| level.clone(), |best| best.name().into())
 }
 
 #[cfg(test)]

@@ -4,31 +4,36 @@ use std::path::Path;
 
 use clap::Args;
 use plumb_analysis::document::doctor::{DoctorCheck, DoctorDocument, SCHEMA};
-use plumb_host::{doctor, environment};
+use plumb_harness::doctor;
+use plumb_harness::environment;
 use plumb_report::terminal;
-use plumb_store::sqlite::{Mode, Store};
+use plumb_store::sqlite::{Store, StoreMode};
 
-use super::output::{Failure, Output};
-use super::{Global, stored};
-use crate::problem::Exit;
+use super::output::{CliOutput, CommandError};
+use super::{GlobalOptions, store};
+use crate::problem::ExitReason;
 
 /// Say what this host can and cannot measure, why, and how to change it
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
   plumb doctor
   plumb doctor --strict || echo 'not a host to measure on'")]
-pub struct Doctor {
+pub struct DoctorCommand {
     /// Exit with 1 unless every check is fine
     #[arg(long)]
     strict: bool,
 }
 
-impl Doctor {
+impl DoctorCommand {
     /// Examines the host and the store.
     ///
     /// # Errors
     /// Standard output cannot be written.
-    pub fn perform(self, global: &Global, output: &Output) -> Result<Exit, Failure> {
+    pub fn perform(
+        self,
+        global: &GlobalOptions,
+        output: &CliOutput,
+    ) -> Result<ExitReason, CommandError> {
         let mut checks: Vec<DoctorCheck> = doctor::examine().into_iter().map(entry).collect();
         checks.push(store_check(global));
         let is_fine = checks.iter().all(|check| check.status == "ok");
@@ -39,11 +44,11 @@ impl Doctor {
         } else {
             output.page(&terminal::doctor::render(&document, output.style))?;
         }
-        Ok(if self.strict && !is_fine { Exit::Slower } else { Exit::Fine })
+        Ok(if self.strict && !is_fine { ExitReason::CheckFailed } else { ExitReason::Success })
     }
 }
 
-fn entry(check: doctor::Check) -> DoctorCheck {
+fn entry(check: doctor::HostCheck) -> DoctorCheck {
     DoctorCheck {
         id: check.id.to_owned(),
         what: check.what.to_owned(),
@@ -55,7 +60,7 @@ fn entry(check: doctor::Check) -> DoctorCheck {
 }
 
 /// Whether runs can be stored.
-fn store_check(global: &Global) -> DoctorCheck {
+fn store_check(global: &GlobalOptions) -> DoctorCheck {
     let check = |status: &str, finding: String, why: &str, fix: String| DoctorCheck {
         id: "store".to_owned(),
         what: "the store can be written".to_owned(),
@@ -65,14 +70,16 @@ fn store_check(global: &Global) -> DoctorCheck {
         fix,
     };
     let why = "no run can be stored, so none can be compared or reported";
-    let path = match stored::path(global) {
+    let path = match store::path(global) {
         Ok(path) => path,
         Err(problem) => {
             return check("missing", problem.what, why, problem.fix.unwrap_or_default());
         }
     };
     let outcome = if path.exists() {
-        Store::open(&path, Mode::Write).map(|_| "it is there").map_err(|error| error.to_string())
+        Store::open(&path, StoreMode::Write)
+            .map(|_| "it is there")
+            .map_err(|error| error.to_string())
     } else {
         directory_takes_files(&path).map(|()| "the first run will make it")
     };

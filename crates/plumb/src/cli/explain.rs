@@ -1,25 +1,26 @@
 //! `plumb explain`: where the time of a run's round trips goes.
 //!
 //! A run without broken-down round trips gets them measured, in a run of its own that notes which
-//! one it explains. Left out: how a round trip is broken down (`plumb_host::trace`).
+//! one it explains.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use clap::Args;
-use plumb_analysis::document::explain::{EXPERIMENT, ExplainDocument, explain};
-use plumb_analysis::document::{RunDocument, build};
+use plumb_analysis::document::RunDocument;
+use plumb_analysis::document::explain::{ExplainDocument, explain};
 use plumb_report::{html, terminal};
-use plumb_store::record::{Level, RunData};
-use plumb_store::sqlite::{Mode, Store};
+use plumb_store::record::{FactorLevel, RunData};
+use plumb_store::sqlite::{Store, StoreMode};
 
 use super::export::{check_writable, write_file};
-use super::output::{Failure, Output};
-use super::run::{Options, execute};
-use super::{Global, stored};
-use crate::experiment::Experiment;
-use crate::plan::{Chosen, Plan, Preset};
-use crate::problem::{Exit, Problem};
+use super::output::{CliOutput, CommandError};
+use super::run::{RunOptions, execute, surroundings};
+use super::{GlobalOptions, store};
+use crate::problem::{ExitReason, Problem};
+use plumb_experiments::list::{self, EXPLAINED, run_document};
+use plumb_experiments::plan::{ChosenLevels, RunPlan};
+use plumb_experiments::preset::RunPreset;
 
 /// Show where the time of a run's round trips goes: the path through the kernel, part by part
 #[derive(Clone, Debug, Args)]
@@ -32,7 +33,7 @@ The kernel's tracepoints are read while TCP, UDP, Unix sockets and pipes of the 
 again at the same placements and sizes; the parts sum to the round trip, with what nothing explains.
 They need root, or a tracefs that you may read and CAP_PERFMON or kernel.perf_event_paranoid at -1;
 'plumb doctor' says which of these is missing, and the command that mends it.")]
-pub struct Explain {
+pub struct ExplainCommand {
     /// A run: its id, the beginning of it, last or last~N
     #[arg(value_name = "RUN", default_value = "last")]
     run: String,
@@ -40,42 +41,46 @@ pub struct Explain {
     #[arg(long, short, value_name = "FILE.html")]
     output: Option<PathBuf>,
     #[command(flatten)]
-    options: Options,
+    options: RunOptions,
 }
 
 /// Name of the note that says which run another one explains.
-const NOTE: &str = "explains";
+const EXPLAINS_NOTE: &str = "explains";
 
-impl Explain {
+impl ExplainCommand {
     /// Finds or measures the parts, prints them, and writes the page that was asked for.
     ///
     /// # Errors
     /// No such run, no permission to look into the kernel, or trouble while measuring.
-    pub fn perform(self, global: &Global, output: &Output) -> Result<Exit, Failure> {
+    pub fn perform(
+        self,
+        global: &GlobalOptions,
+        output: &CliOutput,
+    ) -> Result<ExitReason, CommandError> {
         if let Some(path) = &self.output {
             check_writable(path)?;
         }
-        let store = stored::open(global, Mode::Read)?;
-        let data = stored::load(&store, &self.run)?;
+        let store = store::open(global, StoreMode::Read)?;
+        let data = store::load(&store, &self.run)?;
         let explained = explained_by(&store, &data);
         drop(store);
         let (run, measured, exit) = if is_broken_down(&data) {
-            let measured = build(&data);
-            let run = explained.map_or_else(|| measured.clone(), |run| build(&run));
-            (run, measured, Exit::Fine)
+            let measured = run_document(&data);
+            let run = explained.map_or_else(|| measured.clone(), |run| run_document(&run));
+            (run, measured, ExitReason::Success)
         } else {
             let plan = plan_for(&data, &self.options)?;
             if self.options.plan {
                 output.page(&plan.to_toml())?;
-                return Ok(Exit::Fine);
+                return Ok(ExitReason::Success);
             }
             let (measured, exit) = execute(plan, None, global, output)?;
-            note(global, &measured, &data.run.id)?;
-            (build(&data), build(&measured), exit)
+            record_explained_run(global, &measured, &data.run.id)?;
+            (run_document(&data), run_document(&measured), exit)
         };
-        let document = explain(&run, &measured);
-        if document.rungs.is_empty() && exit == Exit::Fine {
-            return Err(nothing(&measured).into());
+        let document = explain(EXPLAINED, &run, &measured);
+        if document.rungs.is_empty() && exit == ExitReason::Success {
+            return Err(no_breakdown(&measured).into());
         }
         self.show(&document, &measured, output)?;
         Ok(exit)
@@ -85,8 +90,8 @@ impl Explain {
         &self,
         document: &ExplainDocument,
         measured: &RunDocument,
-        output: &Output,
-    ) -> Result<(), Failure> {
+        output: &CliOutput,
+    ) -> Result<(), CommandError> {
         if output.json {
             output.document(document)?;
         } else {
@@ -95,7 +100,7 @@ impl Explain {
         if let Some(path) = &self.output {
             let page = html::explain(document, measured);
             write_file(path, page.as_bytes())?;
-            output.remark(&format!("{}: {} kB", path.display(), page.len().div_ceil(1_000)));
+            output.note(&format!("{}: {} kB", path.display(), page.len().div_ceil(1_000)));
         }
         Ok(())
     }
@@ -103,42 +108,47 @@ impl Explain {
 
 /// Whether a run holds round trips in parts.
 fn is_broken_down(data: &RunData) -> bool {
-    data.cells.iter().any(|cell| cell.experiment == EXPERIMENT)
+    data.cells.iter().any(|cell| cell.experiment == EXPLAINED.breakdown)
 }
 
 /// The run that this one was made to explain, if it is still there.
 fn explained_by(store: &Store, data: &RunData) -> Option<RunData> {
-    let id = data.run.notes.get(NOTE)?;
+    let id = data.run.notes.get(EXPLAINS_NOTE)?;
     store.load(id).ok()
 }
 
 /// What to measure: the run's rungs that can be broken down, or those of the preset.
-fn plan_for(data: &RunData, options: &Options) -> Result<Plan, Problem> {
-    let preset = options.preset().or(Some(Preset::Quick));
+fn plan_for(data: &RunData, options: &RunOptions) -> Result<RunPlan, Problem> {
+    let preset = options.preset().or(Some(RunPreset::Quick));
     let mut words = options.set.clone();
     if words.is_empty() {
         words = rungs(data)?;
     }
-    let plan = Plan::named(EXPERIMENT, preset, &Chosen::parse(&words)?)?;
-    Ok(options.limit(Plan { title: "explain".to_owned(), ..plan }))
+    let plan = RunPlan::named(
+        EXPLAINED.breakdown,
+        preset,
+        &ChosenLevels::parse(&words)?,
+        &surroundings(),
+    )?;
+    Ok(options.limit(RunPlan { title: "explain".to_owned(), ..plan }))
 }
 
 /// `factor=levels` of the rungs of a run that blocked and whose mechanism can be broken down.
 fn rungs(data: &RunData) -> Result<Vec<String>, Problem> {
     const FACTORS: [&str; 3] = ["mechanism", "placement", "size"];
-    let experiment = Experiment::find(EXPERIMENT)?;
+    let experiment = list::find(EXPLAINED.breakdown)?;
     let known = experiment.factor("mechanism").map(|factor| factor.domain.names());
     let mechanisms = known.unwrap_or_default();
     let mut levels: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
     let rungs = data.cells.iter().filter(|cell| {
         let mechanism = cell.factors.text("mechanism").unwrap_or_default();
         let blocks = cell.factors.text("wake").is_none_or(|wake| wake == "block");
-        cell.experiment == "latency.local" && blocks && mechanisms.contains(&mechanism)
+        cell.experiment == EXPLAINED.latency && blocks && mechanisms.contains(&mechanism)
     });
     for cell in rungs {
         for factor in FACTORS {
             if let Some(level) = cell.factors.level(factor) {
-                levels.entry(factor).or_default().insert(Level::to_string(level));
+                levels.entry(factor).or_default().insert(FactorLevel::to_string(level));
             }
         }
     }
@@ -149,18 +159,22 @@ fn rungs(data: &RunData) -> Result<Vec<String>, Problem> {
 }
 
 /// Writes down which run another one explains.
-fn note(global: &Global, measured: &RunData, id: &str) -> Result<(), Problem> {
-    let mut store = stored::open(global, Mode::Write)?;
-    let notes = BTreeMap::from([(NOTE.to_owned(), id.to_owned())]);
+fn record_explained_run(
+    global: &GlobalOptions,
+    measured: &RunData,
+    id: &str,
+) -> Result<(), Problem> {
+    let mut store = store::open(global, StoreMode::Write)?;
+    let notes = BTreeMap::from([(EXPLAINS_NOTE.to_owned(), id.to_owned())]);
     Ok(store.update_run(&measured.run.id, measured.run.status, &notes)?)
 }
 
 /// Why there is nothing to show, with the fix that the reason names.
-fn nothing(measured: &RunDocument) -> Problem {
+fn no_breakdown(measured: &RunDocument) -> Problem {
     let reasons: BTreeSet<&str> =
         measured.unavailable.iter().map(|cell| cell.reason.as_str()).collect();
     let reasons: Vec<&str> = reasons.into_iter().collect();
-    Problem::trouble("no round trip could be broken down")
+    Problem::failure("no round trip could be broken down")
         .because(reasons.join("; "))
         .fix("plumb doctor says what this host lets plumb look into; root sees most")
 }

@@ -5,15 +5,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use plumb_analysis::document::build;
+use plumb_experiments::list::run_document;
 use plumb_report::{csv, markdown, prometheus};
 use plumb_store::export;
 use plumb_store::record::RunData;
-use plumb_store::sqlite::Mode;
+use plumb_store::sqlite::StoreMode;
 
-use super::output::{Failure, Output};
-use super::{Global, stored};
-use crate::problem::{Exit, Problem};
+use super::output::{CliOutput, CommandError};
+use super::{GlobalOptions, store};
+use crate::problem::{ExitReason, Problem};
 
 /// Write a run as JSON, JSON lines, CSV, Markdown, HdrHistogram logs or Prometheus metrics
 #[derive(Clone, Debug, Args)]
@@ -22,20 +22,20 @@ use crate::problem::{Exit, Problem};
   plumb export last --format jsonl | duckdb -c \"select * from read_json('/dev/stdin')\"
   plumb export last --format hdr -o run.hlog
   plumb export last --format prometheus -o /var/lib/prometheus/node-exporter/plumb.prom")]
-pub struct Export {
+pub struct ExportCommand {
     /// A run: its id, the beginning of it, last or last~N
     #[arg(value_name = "RUN", default_value = "last")]
     run: String,
     /// The format
     #[arg(long, short, default_value = "json")]
-    format: Format,
+    format: ExportFormat,
     /// Where to write it [default: standard output]
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum ExportFormat {
     /// The run document, plumb.run/1
     Json,
     /// One object a block, with its raw samples
@@ -50,42 +50,46 @@ enum Format {
     Prometheus,
 }
 
-impl Export {
+impl ExportCommand {
     /// Writes it.
     ///
     /// # Errors
     /// No such run, or a file that cannot be written.
-    pub fn perform(self, global: &Global, output: &Output) -> Result<Exit, Failure> {
-        let store = stored::open(global, Mode::Read)?;
-        let data = stored::load(&store, &self.run)?;
-        let format = if output.json { Format::Json } else { self.format };
+    pub fn perform(
+        self,
+        global: &GlobalOptions,
+        output: &CliOutput,
+    ) -> Result<ExitReason, CommandError> {
+        let store = store::open(global, StoreMode::Read)?;
+        let data = store::load(&store, &self.run)?;
+        let format = if output.json { ExportFormat::Json } else { self.format };
         let bytes = render(&data, format)?;
         match &self.output {
             None => output.bytes(&bytes)?,
             Some(path) => {
                 write_file(path, &bytes)?;
-                output.remark(&format!("{} is written", path.display()));
+                output.note(&format!("{} is written", path.display()));
             }
         }
-        Ok(Exit::Fine)
+        Ok(ExitReason::Success)
     }
 }
 
-fn render(data: &RunData, format: Format) -> Result<Vec<u8>, Problem> {
+fn render(data: &RunData, format: ExportFormat) -> Result<Vec<u8>, Problem> {
     let refused =
-        |error: export::ExportError| Problem::from_message(&error.to_string(), Exit::Usage);
+        |error: export::ExportError| Problem::from_message(&error.to_string(), ExitReason::Usage);
     let mut bytes = Vec::new();
     match format {
-        Format::Json => {
-            serde_json::to_writer_pretty(&mut bytes, &build(data))
-                .map_err(|error| Problem::trouble("cannot write the run as JSON").because(error))?;
+        ExportFormat::Json => {
+            serde_json::to_writer_pretty(&mut bytes, &run_document(data))
+                .map_err(|error| Problem::failure("cannot write the run as JSON").because(error))?;
             bytes.push(b'\n');
         }
-        Format::Jsonl => export::jsonl(data, &mut bytes).map_err(refused)?,
-        Format::Csv => bytes = csv::results(&build(data)).into_bytes(),
-        Format::Markdown => bytes = markdown::run(&build(data)).into_bytes(),
-        Format::Prometheus => bytes = prometheus::run(&build(data)).into_bytes(),
-        Format::Hdr => export::hdr(data, &mut bytes).map_err(refused)?,
+        ExportFormat::Jsonl => export::jsonl(data, &mut bytes).map_err(refused)?,
+        ExportFormat::Csv => bytes = csv::results(&run_document(data)).into_bytes(),
+        ExportFormat::Markdown => bytes = markdown::run(&run_document(data)).into_bytes(),
+        ExportFormat::Prometheus => bytes = prometheus::run(&run_document(data)).into_bytes(),
+        ExportFormat::Hdr => export::hdr(data, &mut bytes).map_err(refused)?,
     }
     Ok(bytes)
 }
@@ -98,7 +102,7 @@ pub fn check_writable(path: &Path) -> Result<(), Problem> {
     let tried = if is_special(path) {
         OpenOptions::new().write(true).open(path).map(drop)
     } else {
-        let trial = beside(path);
+        let trial = temporary_path(path);
         std::fs::write(&trial, b"").and_then(|()| std::fs::remove_file(&trial))
     };
     tried.map_err(|error| not_written(path, &error))
@@ -112,7 +116,7 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Problem> {
     let written = if is_special(path) {
         std::fs::write(path, bytes)
     } else {
-        let trial = beside(path);
+        let trial = temporary_path(path);
         std::fs::write(&trial, bytes).and_then(|()| std::fs::rename(&trial, path)).inspect_err(
             |_| {
                 std::fs::remove_file(&trial).ok();
@@ -128,7 +132,7 @@ fn is_special(path: &Path) -> bool {
 }
 
 /// Where a file stands until it is whole.
-fn beside(path: &Path) -> PathBuf {
+fn temporary_path(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.part", std::process::id()));
     path.with_file_name(name)
@@ -155,7 +159,7 @@ mod tests {
         assert_eq!(std::fs::read_to_string(at("old")).unwrap(), "kept");
         for path in [at("nowhere/at.all"), directory.path().to_owned()] {
             let problem = check_writable(&path).unwrap_err();
-            assert_eq!(problem.exit, Exit::Usage);
+            assert_eq!(problem.exit, ExitReason::Usage);
             assert!(problem.why.is_some() && problem.fix.is_some(), "{problem}");
         }
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);

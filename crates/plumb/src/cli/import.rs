@@ -7,13 +7,12 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use plumb_analysis::document::runs::{RunsDocument, SCHEMA};
 use plumb_base::seed::Seed;
-use plumb_host::clock;
-use plumb_store::import::{self, Format};
-use plumb_store::sqlite::Mode;
+use plumb_store::import::{self, ImportFormat};
+use plumb_store::sqlite::StoreMode;
 
-use super::output::{Failure, Output};
-use super::{Global, stored};
-use crate::problem::{Exit, Problem};
+use super::output::{CliOutput, CommandError};
+use super::{GlobalOptions, store};
+use crate::problem::{ExitReason, Problem};
 
 /// Read results of iperf3, netperf, sockperf, qperf, flent or lmbench into the store
 #[derive(Clone, Debug, Args)]
@@ -24,15 +23,15 @@ use crate::problem::{Exit, Problem};
   qperf host -v conf tcp_bw tcp_lat > q.txt && plumb import qperf q.txt
   plumb import flent rrul-2026-11-21T093659.flent.gz
   plumb import lmbench results/x86_64-linux-gnu/host.0")]
-pub struct Import {
+pub struct ImportCommand {
     /// The tool that wrote it
-    tool: Tool,
+    tool: ImportTool,
     /// The file, or - for standard input
     file: PathBuf,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Tool {
+enum ImportTool {
     Lmbench,
     Sockperf,
     Iperf3,
@@ -41,15 +40,15 @@ enum Tool {
     Flent,
 }
 
-impl Tool {
-    const fn format(self) -> Format {
+impl ImportTool {
+    const fn format(self) -> ImportFormat {
         match self {
-            Self::Lmbench => Format::Lmbench,
-            Self::Sockperf => Format::Sockperf,
-            Self::Iperf3 => Format::Iperf3,
-            Self::Netperf => Format::Netperf,
-            Self::Qperf => Format::Qperf,
-            Self::Flent => Format::Flent,
+            Self::Lmbench => ImportFormat::Lmbench,
+            Self::Sockperf => ImportFormat::Sockperf,
+            Self::Iperf3 => ImportFormat::Iperf3,
+            Self::Netperf => ImportFormat::Netperf,
+            Self::Qperf => ImportFormat::Qperf,
+            Self::Flent => ImportFormat::Flent,
         }
     }
 }
@@ -64,12 +63,16 @@ const CAVEATS: &[(&str, &str)] = &[
 /// Longest file that is read: none of these tools writes a hundredth of it.
 const BYTES_MAX: u64 = 256 << 20;
 
-impl Import {
+impl ImportCommand {
     /// Stores what the file holds, one run each.
     ///
     /// # Errors
     /// A file that cannot be read, is not of that tool, or a store that cannot be written.
-    pub fn perform(self, global: &Global, output: &Output) -> Result<Exit, Failure> {
+    pub fn perform(
+        self,
+        global: &GlobalOptions,
+        output: &CliOutput,
+    ) -> Result<ExitReason, CommandError> {
         let name = self.file.display().to_string();
         let bytes = read(&self.file).map_err(|error| {
             Problem::usage(format!("cannot read {name}"))
@@ -86,27 +89,27 @@ impl Import {
                 _ => problem,
             }
         })?;
-        let mut store = stored::open(global, Mode::Write)?;
+        let mut store = store::open(global, StoreMode::Write)?;
         let mut entries = Vec::new();
         for mut run in runs {
-            let now = clock::unix_ms();
+            let now = plumb_clock::unix_ms();
             if run.run.created_unix_ms == 0 {
                 run.run.created_unix_ms = now;
             }
             run.run.notes.insert("import.file".to_owned(), file_name(&self.file));
             // Any bits do: the store passes over ids that are taken.
-            let bits = Seed(clock::monotonic_ns()).derive("run id").0;
+            let bits = Seed(plumb_clock::monotonic_ns()).derive("run id").0;
             run.run.id = store
                 .new_run_id(&run.run.title, run.run.created_unix_ms, bits)
                 .map_err(Problem::from)?;
             store.insert(&run).map_err(Problem::from)?;
-            output.remark(&format!("{}: {} results", run.run.id, run.cells.len()));
+            output.note(&format!("{}: {} results", run.run.id, run.cells.len()));
             for (note, meaning) in CAVEATS {
                 if let Some(caveat) = run.run.notes.get(*note) {
-                    output.remark(&format!("{meaning}{caveat}"));
+                    output.note(&format!("{meaning}{caveat}"));
                 }
             }
-            entries.push(super::runs::entry_of(&run));
+            entries.push(super::stored_runs::entry_of(&run));
         }
         if output.json {
             output.document(&RunsDocument {
@@ -115,9 +118,9 @@ impl Import {
                 runs: entries,
             })?;
         } else if let Some(last) = entries.last() {
-            output.remark(&format!("next: plumb show {}", last.id));
+            output.note(&format!("next: plumb show {}", last.id));
         }
-        Ok(Exit::Fine)
+        Ok(ExitReason::Success)
     }
 }
 

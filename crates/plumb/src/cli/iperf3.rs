@@ -1,8 +1,7 @@
 //! `plumb net --iperf3` and `plumb agent --iperf3`: iperf3's protocol, as client and as server.
 //!
 //! Both have options of their own, named as iperf3 names them. So `--iperf3` behind `net` or `agent`
-//! chooses another command, and `--iperf3 --help` is that command's page. Left out: the protocol
-//! (`plumb_net::iperf3`).
+//! chooses another command, and `--iperf3 --help` is that command's page.
 
 use std::ffi::OsString;
 
@@ -17,7 +16,7 @@ const SWITCH: &str = "--iperf3";
 pub(super) const COMMANDS: [(&str, &str); 2] = [("net", "net-iperf3"), ("agent", "agent-iperf3")];
 
 /// The words of a command line, with the command's own name where `--iperf3` chooses it.
-pub fn choose(mut words: Vec<OsString>) -> Vec<OsString> {
+pub fn select_subcommand(mut words: Vec<OsString>) -> Vec<OsString> {
     // Options before the command belong to every command, and the value of --store may be any word.
     let is_value = |words: &[OsString], at: usize| {
         at > 0 && (words[at - 1] == "--store" || words[at - 1] == "--color")
@@ -41,7 +40,7 @@ mod tests {
     use super::*;
 
     fn chosen(line: &str) -> String {
-        let words = choose(line.split(' ').map(OsString::from).collect());
+        let words = select_subcommand(line.split(' ').map(OsString::from).collect());
         words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
     }
 

@@ -1,23 +1,20 @@
 //! `plumb link`: any program behind any network, and what that network really was.
-//!
-//! Left out: what each subcommand does, which is in its own file.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use plumb_host::{gateway, lab};
+use plumb_netdev::gateway;
+use plumb_netdev::lab;
 
-use super::output::{Failure, Output};
-use crate::problem::{Exit, Problem};
+use super::output::{CliOutput, CommandError};
+use crate::problem::{ExitReason, Problem};
 
-pub mod behind;
 pub mod check;
-pub mod finish;
-pub mod kept;
-pub mod running;
-pub mod shape;
-pub mod ways;
+pub mod control;
+pub mod kept_labs;
+pub mod options;
+pub mod run;
 
 /// Run a command behind an emulated link, and print what the link really did
 #[derive(Clone, Debug, Args)]
@@ -42,47 +39,47 @@ Examples:
   plumb link exec lab a -- ping -c 3 b
   plumb link down lab"
 )]
-pub struct Link {
+pub struct LinkCommand {
     #[command(subcommand)]
-    action: Option<Action>,
+    action: Option<LinkSubcommand>,
     #[command(flatten)]
-    behind: behind::Behind,
+    behind: run::LinkRunOptions,
 }
 
 #[derive(Clone, Debug, Subcommand)]
-enum Action {
-    Check(check::Check),
-    Up(kept::Up),
-    Exec(kept::Exec),
-    Set(running::Set),
-    Show(running::Show),
-    List(running::List),
-    Down(running::Down),
-    Clean(running::Clean),
+enum LinkSubcommand {
+    Check(check::LinkCheckCommand),
+    Up(kept_labs::LinkUpCommand),
+    Exec(kept_labs::LinkExecCommand),
+    Set(control::LinkSetCommand),
+    Show(control::LinkShowCommand),
+    List(control::LinkListCommand),
+    Down(control::LinkDownCommand),
+    Clean(control::LinkCleanCommand),
 }
 
-impl Link {
+impl LinkCommand {
     /// Does it.
     ///
     /// # Errors
     /// As each subcommand says.
-    pub fn perform(self, output: &Output) -> Result<Exit, Failure> {
+    pub fn perform(self, output: &CliOutput) -> Result<ExitReason, CommandError> {
         match self.action {
             None => self.behind.perform(output),
-            Some(Action::Check(command)) => command.perform(output),
-            Some(Action::Up(command)) => command.perform(output),
-            Some(Action::Exec(command)) => command.perform(),
-            Some(Action::Set(command)) => command.perform(output),
-            Some(Action::Show(command)) => command.perform(output),
-            Some(Action::List(command)) => command.perform(output),
-            Some(Action::Down(command)) => command.perform(output),
-            Some(Action::Clean(command)) => command.perform(output),
+            Some(LinkSubcommand::Check(command)) => command.perform(output),
+            Some(LinkSubcommand::Up(command)) => command.perform(output),
+            Some(LinkSubcommand::Exec(command)) => command.perform(),
+            Some(LinkSubcommand::Set(command)) => command.perform(output),
+            Some(LinkSubcommand::Show(command)) => command.perform(output),
+            Some(LinkSubcommand::List(command)) => command.perform(output),
+            Some(LinkSubcommand::Down(command)) => command.perform(output),
+            Some(LinkSubcommand::Clean(command)) => command.perform(output),
         }
     }
 }
 
 /// The words of this process again, and what the process inside needs before the command.
-fn words_inside(more: Vec<OsString>) -> Vec<OsString> {
+fn inner_arguments(more: Vec<OsString>) -> Vec<OsString> {
     let mut words: Vec<OsString> = std::env::args_os().skip(1).collect();
     let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
     words.splice(end..end, more);
@@ -91,15 +88,15 @@ fn words_inside(more: Vec<OsString>) -> Vec<OsString> {
 
 impl From<lab::RegistryError> for Problem {
     fn from(error: lab::RegistryError) -> Self {
-        Self::from_message(&error.to_string(), Exit::Usage)
+        Self::from_message(&error.to_string(), ExitReason::Usage)
     }
 }
 
 /// The helper of a gateway, as which this program was started.
-pub fn outside(number: Option<&OsString>) -> ExitCode {
+pub fn run_gateway_helper(number: Option<&OsString>) -> ExitCode {
     let number = number.and_then(|number| number.to_str()?.parse().ok());
     let served = number.is_some_and(|number| {
-        lab::adopt(number).is_ok_and(|socket| gateway::serve_outside(&socket).is_ok())
+        lab::adopt_fd(number).is_ok_and(|socket| gateway::serve_outside(&socket).is_ok())
     });
-    ExitCode::from(if served { Exit::Fine } else { Exit::Trouble }.code())
+    ExitCode::from(if served { ExitReason::Success } else { ExitReason::Failure }.code())
 }

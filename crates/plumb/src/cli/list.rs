@@ -3,19 +3,23 @@
 use std::collections::BTreeMap;
 
 use clap::{Args, ValueEnum};
-use plumb_analysis::claim;
 use plumb_analysis::document::list::{
     ExperimentEntry, FactorEntry, ListDocument, MechanismEntry, ResponseEntry, SCHEMA, StudyEntry,
 };
-use plumb_host::local::mechanism::{Carries, Mechanism};
-use plumb_report::table::{Table, text};
-use plumb_report::terminal::Ink;
+use plumb_harness::spec::{Mechanism, MessageShape};
+use plumb_report::table::{TextTable, text};
+use plumb_report::terminal::TextRole;
 use plumb_store::record::Better;
 
-use super::output::{Failure, Output};
-use crate::experiment::{Experiment, Factor, Study};
-use crate::plan::Preset;
-use crate::problem::Exit;
+use super::output::{CliOutput, CommandError};
+use super::run::surroundings;
+use crate::problem::ExitReason;
+use plumb_experiments::definition::Experiment;
+use plumb_experiments::factor::Factor;
+use plumb_experiments::factor::LevelContext;
+use plumb_experiments::list;
+use plumb_experiments::preset::RunPreset;
+use plumb_experiments::studies::Study;
 
 /// List what can be measured: studies, experiments with their factors, mechanisms
 #[derive(Clone, Debug, Args)]
@@ -23,81 +27,81 @@ use crate::problem::Exit;
   plumb list
   plumb list experiments
   plumb list mechanisms --json")]
-pub struct List {
+pub struct ListCommand {
     /// Only this part
-    what: Option<Part>,
+    what: Option<ListPart>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Part {
+enum ListPart {
     Studies,
     Experiments,
     Mechanisms,
 }
 
-impl List {
+impl ListCommand {
     /// Prints the list.
     ///
     /// # Errors
     /// Standard output cannot be written.
-    pub fn perform(self, output: &Output) -> Result<Exit, Failure> {
+    pub fn perform(self, output: &CliOutput) -> Result<ExitReason, CommandError> {
         let document = document();
         if output.json {
             output.document(&document)?;
-            return Ok(Exit::Fine);
+            return Ok(ExitReason::Success);
         }
         let mut page = String::new();
         let shows = |part| self.what.is_none_or(|what| what == part);
-        if shows(Part::Studies) {
+        if shows(ListPart::Studies) {
             studies(&mut page, &document, output);
         }
         match self.what {
             None => experiments_in_short(&mut page, &document, output),
-            Some(Part::Experiments) => experiments(&mut page, &document, output),
+            Some(ListPart::Experiments) => experiments(&mut page, &document, output),
             Some(_) => {}
         }
-        if shows(Part::Mechanisms) {
+        if shows(ListPart::Mechanisms) {
             mechanisms(&mut page, &document, output);
         }
         output.page(page.trim_start_matches('\n'))?;
-        Ok(Exit::Fine)
+        Ok(ExitReason::Success)
     }
 }
 
-fn heading(page: &mut String, title: &str, output: &Output) {
+fn heading(page: &mut String, title: &str, output: &CliOutput) {
     page.push('\n');
-    page.push_str(&output.style.paint(Ink::Bold, title));
+    page.push_str(&output.style.paint(TextRole::Bold, title));
     page.push('\n');
 }
 
-fn paragraph(page: &mut String, text: &str, indent: usize, output: &Output) {
+fn paragraph(page: &mut String, text: &str, indent: usize, output: &CliOutput) {
     for line in output.style.wrap(text, indent) {
         page.push_str(&line);
         page.push('\n');
     }
 }
 
-fn studies(page: &mut String, document: &ListDocument, output: &Output) {
+fn studies(page: &mut String, document: &ListDocument, output: &CliOutput) {
     heading(page, "Studies: plumb run NAME", output);
     for study in &document.studies {
         paragraph(page, &format!("{}: {}", study.id, study.question), 2, output);
     }
 }
 
-fn experiments_in_short(page: &mut String, document: &ListDocument, output: &Output) {
+fn experiments_in_short(page: &mut String, document: &ListDocument, output: &CliOutput) {
     heading(page, "Experiments: plumb run ID; plumb list experiments tells more", output);
     for experiment in &document.experiments {
         paragraph(page, &format!("{}: {}", experiment.id, experiment.question), 2, output);
     }
 }
 
-fn experiments(page: &mut String, document: &ListDocument, output: &Output) {
+fn experiments(page: &mut String, document: &ListDocument, output: &CliOutput) {
     for experiment in &document.experiments {
         heading(page, &experiment.id, output);
         paragraph(page, &experiment.question, 2, output);
         paragraph(page, &format!("Hypothesis: {}", experiment.hypothesis), 2, output);
         for factor in &experiment.factors {
-            let levels = factor.levels.get(Preset::Default.name()).cloned().unwrap_or_default();
+            let levels = factor.levels.get(RunPreset::Default.name()).cloned().unwrap_or_default();
             let levels = if levels.len() > 12 {
                 format!("{} and {} more", levels[..6].join(","), levels.len() - 6)
             } else {
@@ -113,9 +117,10 @@ fn experiments(page: &mut String, document: &ListDocument, output: &Output) {
     }
 }
 
-fn mechanisms(page: &mut String, document: &ListDocument, output: &Output) {
+fn mechanisms(page: &mut String, document: &ListDocument, output: &CliOutput) {
     heading(page, "Mechanisms: --set mechanism=NAME", output);
-    let mut table = Table::with_heads(&["name", "what it is", "carries?", "receivers wait by??"]);
+    let mut table =
+        TextTable::with_heads(&["name", "what it is", "carries?", "receivers wait by??"]);
     for mechanism in &document.mechanisms {
         let carries = match mechanism.size {
             Some(size) => format!("{size} bytes"),
@@ -135,7 +140,7 @@ fn document() -> ListDocument {
     ListDocument {
         schema: SCHEMA.to_owned(),
         studies: Study::ALL.into_iter().map(study).collect(),
-        experiments: Experiment::ALL.into_iter().map(experiment).collect(),
+        experiments: list::all().map(experiment).collect(),
         mechanisms: Mechanism::ALL.into_iter().map(mechanism).collect(),
     }
 }
@@ -171,18 +176,20 @@ fn experiment(experiment: &Experiment) -> ExperimentEntry {
                 .to_owned(),
             })
             .collect(),
-        claims: claim::catalogue()
-            .filter(|claim| claim.experiment == experiment.id)
+        claims: experiment
+            .analysis
+            .claims
+            .iter()
             .map(|claim| (claim.id.to_owned(), claim.claim.to_owned()))
             .collect(),
     }
 }
 
 fn factor(factor: &Factor) -> FactorEntry {
-    let levels: BTreeMap<String, Vec<String>> = Preset::ALL
+    let levels: BTreeMap<String, Vec<String>> = RunPreset::ALL
         .into_iter()
         .map(|preset| {
-            let levels = (factor.levels)(preset);
+            let levels = (factor.levels)(&LevelContext { preset, surroundings: &surroundings() });
             let spelt = levels.iter().map(|level| factor.domain.spell(level)).collect();
             (preset.name().to_owned(), spelt)
         })
@@ -191,16 +198,16 @@ fn factor(factor: &Factor) -> FactorEntry {
 }
 
 fn mechanism(mechanism: Mechanism) -> MechanismEntry {
-    let (carries, size) = match mechanism.carries() {
-        Carries::Stream => ("stream", None),
-        Carries::Messages => ("messages", None),
-        Carries::Fixed(bytes) => ("fixed", Some(bytes)),
+    let (carries, size) = match mechanism.message_shape() {
+        MessageShape::Stream => ("stream", None),
+        MessageShape::Messages => ("messages", None),
+        MessageShape::Fixed(bytes) => ("fixed", Some(bytes)),
     };
     MechanismEntry {
         name: mechanism.name().to_owned(),
         summary: mechanism.summary().to_owned(),
         carries: carries.to_owned(),
         size,
-        wakes: mechanism.wakes().iter().map(|wake| wake.name().to_owned()).collect(),
+        wakes: mechanism.wake_modes().iter().map(|wake| wake.name().to_owned()).collect(),
     }
 }

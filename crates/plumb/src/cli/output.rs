@@ -1,14 +1,15 @@
 //! Standard output and standard error: where results go, where remarks go, and how both look.
 //!
 //! All of the program's words go through it; besides, only a screen that is watched (`net::watch::terminal`) and streams
-//! that are passed on (`agent::forward`) are written. Left out: what is written.
+//! that are passed on (`agent::forward`) are written.
 
 use std::io::{self, IsTerminal, Write};
 
-use plumb_report::terminal::{Ink, Style};
+use plumb_experiments::error::ExperimentError;
+use plumb_report::terminal::{TerminalStyle, TextRole};
 use serde::Serialize;
 
-use super::{ColorChoice, Global};
+use super::{ColorChoice, GlobalOptions};
 use crate::problem::Problem;
 
 /// Narrowest page that is drawn for; a narrower terminal wraps.
@@ -20,13 +21,13 @@ const WIDTH_DEFAULT: u16 = 80;
 
 /// Where the program's words go.
 #[derive(Clone, Debug)]
-pub struct Output {
+pub struct CliOutput {
     /// Results are one JSON document.
     pub json: bool,
     /// What standard output can show.
-    pub style: Style,
+    pub style: TerminalStyle,
     /// What standard error can show.
-    pub style_stderr: Style,
+    pub style_stderr: TerminalStyle,
     /// Nothing but errors on standard error.
     pub quiet: bool,
     /// Whether a progress bar may be drawn.
@@ -35,24 +36,30 @@ pub struct Output {
 
 /// Why a command ends early.
 #[derive(Debug)]
-pub enum Failure {
+pub enum CommandError {
     /// Something went wrong.
     Problem(Problem),
     /// Nobody reads standard output any more, as in `plumb show last | head`: no failure at all.
-    Closed,
+    StdoutClosed,
 }
 
-impl From<Problem> for Failure {
+impl From<Problem> for CommandError {
     fn from(problem: Problem) -> Self {
         Self::Problem(problem)
     }
 }
 
-impl Output {
+impl From<ExperimentError> for CommandError {
+    fn from(error: ExperimentError) -> Self {
+        Self::Problem(error.into())
+    }
+}
+
+impl CliOutput {
     /// What the options and the environment of this process say.
-    pub fn of_process(global: &Global) -> Self {
+    pub fn from_environment(global: &GlobalOptions) -> Self {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let unicode = !global.ascii && speaks_unicode(&variable);
+        let unicode = !global.ascii && locale_is_unicode(&variable);
         let stdout_is_terminal = io::stdout().is_terminal();
         let stderr_is_terminal = io::stderr().is_terminal();
         let columns = variable("COLUMNS");
@@ -60,12 +67,12 @@ impl Output {
         let color = |is_terminal| colors(global.color, is_terminal, &variable);
         Self {
             json: global.json,
-            style: Style {
+            style: TerminalStyle {
                 color: color(stdout_is_terminal),
                 unicode,
                 width: width(stdout_is_terminal),
             },
-            style_stderr: Style {
+            style_stderr: TerminalStyle {
                 color: color(stderr_is_terminal),
                 unicode,
                 width: width(stderr_is_terminal),
@@ -78,8 +85,8 @@ impl Output {
     /// Writes a page to standard output, ended by a newline.
     ///
     /// # Errors
-    /// [`Failure::Closed`] when nobody reads it any more; a problem for any other failure.
-    pub fn page(&self, text: &str) -> Result<(), Failure> {
+    /// [`CommandError::StdoutClosed`] when nobody reads it any more; a problem for any other failure.
+    pub fn page(&self, text: &str) -> Result<(), CommandError> {
         self.bytes(text.as_bytes())?;
         if text.is_empty() || text.ends_with('\n') { Ok(()) } else { self.bytes(b"\n") }
     }
@@ -87,29 +94,29 @@ impl Output {
     /// Writes bytes to standard output.
     ///
     /// # Errors
-    /// As [`Output::page`].
-    pub fn bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
+    /// As [`CliOutput::page`].
+    pub fn bytes(&self, bytes: &[u8]) -> Result<(), CommandError> {
         let mut stdout = io::stdout().lock();
         stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(|error| match error.kind() {
-            io::ErrorKind::BrokenPipe => Failure::Closed,
-            _ => Problem::trouble("cannot write to standard output").because(error).into(),
+            io::ErrorKind::BrokenPipe => CommandError::StdoutClosed,
+            _ => Problem::failure("cannot write to standard output").because(error).into(),
         })
     }
 
     /// Writes one JSON document to standard output.
     ///
     /// # Errors
-    /// As [`Output::page`].
-    pub fn document<T: Serialize>(&self, document: &T) -> Result<(), Failure> {
+    /// As [`CliOutput::page`].
+    pub fn document<T: Serialize>(&self, document: &T) -> Result<(), CommandError> {
         let text = serde_json::to_string_pretty(document)
-            .map_err(|error| Problem::trouble("cannot write the result as JSON").because(error))?;
+            .map_err(|error| Problem::failure("cannot write the result as JSON").because(error))?;
         self.page(&(text + "\n"))
     }
 
     /// Says something to people, on standard error.
-    pub fn remark(&self, text: &str) {
+    pub fn note(&self, text: &str) {
         if !self.quiet {
-            stderr_line(&self.style_stderr.spell(text));
+            stderr_line(&self.style_stderr.to_charset(text));
         }
     }
 
@@ -117,7 +124,7 @@ impl Output {
     /// row would stay.
     pub fn draw_line(&self, text: &str) {
         let room = usize::from(self.style_stderr.width.saturating_sub(1));
-        let text: String = self.style_stderr.spell(text).chars().take(room).collect();
+        let text: String = self.style_stderr.to_charset(text).chars().take(room).collect();
         io::stderr().lock().write_all(format!("\r\x1b[K{text}").as_bytes()).ok();
     }
 
@@ -125,7 +132,7 @@ impl Output {
     /// the title that was there is kept (xterm's window manipulation 22 and 23).
     pub fn draw_title(&self, text: &str, is_first: bool) {
         let keep = if is_first { "\x1b[22;2t" } else { "" };
-        let text = self.style_stderr.spell(text);
+        let text = self.style_stderr.to_charset(text);
         io::stderr().lock().write_all(format!("{keep}\x1b]2;{text}\x07").as_bytes()).ok();
     }
 
@@ -140,12 +147,12 @@ impl Output {
     }
 
     /// Reports a problem on standard error.
-    pub fn complain(&self, problem: &Problem) {
+    pub fn print_problem(&self, problem: &Problem) {
         let text = problem.to_string();
         let (what, rest) = text.split_once('\n').unwrap_or((&text, ""));
-        let mark = self.style_stderr.paint(Ink::Bad, "error:");
+        let mark = self.style_stderr.paint(TextRole::Bad, "error:");
         let gap = if rest.is_empty() { "" } else { "\n" };
-        stderr_line(&format!("{mark} {}{gap}{}", what, self.style_stderr.spell(rest)));
+        stderr_line(&format!("{mark} {}{gap}{}", what, self.style_stderr.to_charset(rest)));
     }
 }
 
@@ -173,7 +180,7 @@ fn colors(
 
 /// Whether the locale takes characters beyond ASCII (locale(7)); one that is not set at all is
 /// most often a container, whose terminal does.
-fn speaks_unicode(variable: &impl Fn(&str) -> Option<String>) -> bool {
+fn locale_is_unicode(variable: &impl Fn(&str) -> Option<String>) -> bool {
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(variable);
     locale.is_none_or(|locale| {
         let locale = locale.to_lowercase();
@@ -207,9 +214,9 @@ mod tests {
 
     #[test]
     fn a_locale_without_unicode_gets_ascii() {
-        assert!(speaks_unicode(&set(&[])));
-        assert!(speaks_unicode(&set(&[("LANG", "en_GB.UTF-8")])));
-        assert!(!speaks_unicode(&set(&[("LC_ALL", "C"), ("LANG", "en_GB.UTF-8")])));
+        assert!(locale_is_unicode(&set(&[])));
+        assert!(locale_is_unicode(&set(&[("LANG", "en_GB.UTF-8")])));
+        assert!(!locale_is_unicode(&set(&[("LC_ALL", "C"), ("LANG", "en_GB.UTF-8")])));
     }
 
     #[test]

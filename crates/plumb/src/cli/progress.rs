@@ -1,44 +1,47 @@
 //! The progress bar, on standard error, drawn between blocks and never during one.
 //!
 //! The executor calls the watcher only while no block is being measured, and nothing here starts
-//! a thread that draws by itself. Left out: what is worth saying at the end.
+//! a thread that draws by itself.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use plumb_base::time::Span;
 
-use super::output::Output;
-use super::run::coarse;
-use crate::experiment::CellPlan;
-use crate::run::Watcher;
+use super::output::CliOutput;
+use plumb_experiments::definition::CellPlan;
+use plumb_experiments::run::RunObserver;
 
 /// The watcher that suits the output: a bar on a terminal, notes only elsewhere.
-pub fn watcher(output: &Output) -> Box<dyn Watcher> {
-    let notes = Notes { output: output.clone() };
-    if output.progress { Box::new(Bar { bar: None, notes }) } else { Box::new(notes) }
+pub fn watcher(output: &CliOutput) -> Box<dyn RunObserver> {
+    let notes = NoteWatcher { output: output.clone() };
+    if output.progress {
+        Box::new(ProgressBarWatcher { bar: None, notes })
+    } else {
+        Box::new(notes)
+    }
 }
 
 /// Says what deserves a line of its own; draws nothing.
-struct Notes {
-    output: Output,
+struct NoteWatcher {
+    output: CliOutput,
 }
 
-impl Watcher for Notes {
+impl RunObserver for NoteWatcher {
     fn started(&mut self, _id: &str, _estimate: Span, _blocks_planned: u64) {}
 
     fn block(&mut self, _done: u64, _planned: u64, _what: &CellPlan, _left: Span) {}
 
     fn note(&mut self, text: &str) {
-        self.output.remark(text);
+        self.output.note(text);
     }
 }
 
 /// A bar on a terminal.
-struct Bar {
+struct ProgressBarWatcher {
     bar: Option<ProgressBar>,
-    notes: Notes,
+    notes: NoteWatcher,
 }
 
-impl Watcher for Bar {
+impl RunObserver for ProgressBarWatcher {
     fn started(&mut self, _id: &str, estimate: Span, blocks_planned: u64) {
         // Redrawn at most ten times a second, however short the blocks.
         let target = ProgressDrawTarget::stderr_with_hz(10);
@@ -52,14 +55,14 @@ impl Watcher for Bar {
             };
             bar.set_style(style.progress_chars(ticks));
         }
-        bar.set_prefix(coarse(estimate));
+        bar.set_prefix(rough_duration(estimate));
         self.bar = Some(bar);
     }
 
     fn block(&mut self, done: u64, planned: u64, what: &CellPlan, left: Span) {
         let Some(bar) = &self.bar else { return };
         bar.set_length(planned);
-        bar.set_prefix(coarse(left));
+        bar.set_prefix(rough_duration(left));
         bar.set_message(format!("{} {}", what.experiment, what.factors));
         bar.set_position(done);
     }
@@ -72,10 +75,22 @@ impl Watcher for Bar {
     }
 }
 
-impl Drop for Bar {
+impl Drop for ProgressBarWatcher {
     fn drop(&mut self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
+    }
+}
+
+/// A span as a person would guess it: whole seconds, then whole minutes, then hours.
+pub fn rough_duration(span: Span) -> String {
+    let seconds = span.as_secs_f64().ceil();
+    if seconds < 100.0 {
+        format!("{seconds:.0} s")
+    } else if seconds < 6_000.0 {
+        format!("{:.0} min", (seconds / 60.0).round())
+    } else {
+        format!("{:.1} h", seconds / 3_600.0)
     }
 }

@@ -1,27 +1,31 @@
-//! `plumb run`: carry out an experiment, a study or a plan.
-//!
-//! `plumb ladder`, `plumb rerun` and `plumb ab` end here too. Left out: the run loop itself
-//! (`crate::run`).
+//! `plumb run`, `plumb ladder` (and `plumb` alone), `plumb rerun` and `plumb study`: measuring a plan.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use plumb_analysis::document::{RunDocument, build, host};
+use plumb_analysis::document::{RunDocument, host_notes};
 use plumb_base::time::Span;
-use plumb_host::stop;
-use plumb_host::topology::Topology;
-use plumb_store::record::{Run as Header, RunData, RunStatus};
-use plumb_store::sqlite::Mode;
+use plumb_experiments::list::run_document;
+use plumb_harness::stop_signals;
+use plumb_harness::topology::CpuTopology;
+use plumb_report::html;
+use plumb_store::record::{RunData, RunRecord as Header, RunStatus};
+use plumb_store::sqlite::StoreMode;
 
-use super::output::{Failure, Output};
-use super::progress;
-use super::{Global, show, stored};
-use crate::experiment::path::is_host_level;
-use crate::experiment::{CellPlan, expand};
-use crate::net::far;
-use crate::plan::{Chosen, Estimate, Plan, Preset, duration};
-use crate::problem::{Exit, Problem};
-use crate::run as executor;
+use crate::VERSION;
+use crate::cli::export::{check_writable, write_file};
+use crate::cli::output::{CliOutput, CommandError};
+use crate::cli::{GlobalOptions, progress, store, stored_runs};
+use crate::link::control;
+use crate::net::other_host;
+use crate::problem::{ExitReason, Problem};
+use plumb_experiments::definition::CellPlan;
+use plumb_experiments::factors::link::is_host_level;
+use plumb_experiments::plan::{ChosenLevels, RunEstimate, RunPlan, expand, span_text};
+use plumb_experiments::preset::RunPreset;
+use plumb_experiments::run as executor;
+use plumb_experiments::studies::Study as Known;
+use plumb_experiments::surroundings::{RunSurroundings, Surroundings};
 
 /// Measure an experiment, a study or a plan
 #[derive(Clone, Debug, Args)]
@@ -45,7 +49,7 @@ A plan is TOML; what it leaves out comes from its preset:
   size = [64, \"4Ki\"]
 
 Ctrl-C once stops after the block under way and reports what there is; twice aborts.")]
-pub struct Run {
+pub struct RunCommand {
     /// An id of `plumb list`, or a plan ending in .toml
     #[arg(value_name = "ID|PLAN.toml", required_unless_present = "resume")]
     what: Option<String>,
@@ -54,27 +58,27 @@ pub struct Run {
     #[arg(conflicts_with_all = ["seed", "plan", "launches"])]
     resume: Option<String>,
     #[command(flatten)]
-    options: Options,
+    options: RunOptions,
     #[command(flatten)]
     other: OtherHostOptions,
 }
 
 /// What every command that measures takes.
 #[derive(Clone, Debug, Default, Args)]
-pub struct Options {
-    /// A first look: few launches, short blocks
+pub struct RunOptions {
+    /// Few launches and short blocks, for a first look
     #[arg(long, conflicts_with = "paper")]
     pub quick: bool,
-    /// Enough to publish: at least ten launches of everything
+    /// At least ten launches of everything, for publication
     #[arg(long)]
     pub paper: bool,
     /// Levels of a factor instead of the preset's; may be given for several factors
     #[arg(long, value_name = "FACTOR=LEVEL,…")]
     pub set: Vec<String>,
-    /// Stop after this long; --resume measures what it did not reach
+    /// Stop after this time; --resume measures the rest
     #[arg(long, value_name = "TIME", value_parser = parse_budget)]
     pub budget: Option<Span>,
-    /// Launches of every cell, neither more nor fewer
+    /// Exact number of launches per cell
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub launches: Option<u32>,
     /// Seed of every random choice
@@ -96,13 +100,13 @@ pub struct OtherHostOptions {
         help = "Measure what varies 'link' between this host and this other one: user@host, [address]:port or netns:NAME"
     )]
     pub host: Option<String>,
-    /// The command that runs another one there, instead of ssh: 'ip netns exec blue', 'docker exec -i box'
+    /// Command that runs another there, instead of ssh: 'ip netns exec blue', 'docker exec -i box'
     #[arg(long, value_name = "CMD")]
     pub via: Option<String>,
-    /// The address that data goes to, instead of the host's own
+    /// Destination address of the data, instead of the host's own
     #[arg(long, value_name = "ADDRESS")]
     pub to: Option<String>,
-    /// The ssh program with its options
+    /// ssh command with its options
     #[arg(long, value_name = "CMD", default_value = "ssh", env = "PLUMB_SSH")]
     pub ssh: String,
 }
@@ -117,15 +121,16 @@ impl OtherHostOptions {
     ///
     /// # Errors
     /// How to reach it is said, and not which host.
-    pub fn ask(&self) -> Result<(), Problem> {
+    pub fn request(&self) -> Result<(), Problem> {
         if !self.is_named() {
             return match &self.to {
-                Some(_) => Err(Problem::usage("--to names an address of no host")
-                    .fix("name the host with --host")),
+                Some(_) => {
+                    Err(Problem::usage("--to needs --host").fix("name the host with --host"))
+                }
                 None => Ok(()),
             };
         }
-        far::ask(far::Asked {
+        other_host::request(other_host::OtherHostRequest {
             host: self.host.clone(),
             via: self.via.clone(),
             to: self.to.clone(),
@@ -136,27 +141,23 @@ impl OtherHostOptions {
 }
 
 fn parse_budget(text: &str) -> Result<Span, String> {
-    let span = duration::parse(text).map_err(|error| error.to_string())?;
-    if span == Span::ZERO {
-        Err("a budget of nothing measures nothing".to_owned())
-    } else {
-        Ok(span)
-    }
+    let span = span_text::parse(text).map_err(|error| error.to_string())?;
+    if span == Span::ZERO { Err("the budget must be positive".to_owned()) } else { Ok(span) }
 }
 
-impl Options {
+impl RunOptions {
     /// The preset asked for, if one is.
-    pub fn preset(&self) -> Option<Preset> {
+    pub fn preset(&self) -> Option<RunPreset> {
         match (self.quick, self.paper) {
-            (true, _) => Some(Preset::Quick),
-            (_, true) => Some(Preset::Paper),
+            (true, _) => Some(RunPreset::Quick),
+            (_, true) => Some(RunPreset::Paper),
             _ => None,
         }
     }
 
     /// The plan with the limits and the seed that the options ask for.
     #[must_use]
-    pub fn limit(&self, mut plan: Plan) -> Plan {
+    pub fn limit(&self, mut plan: RunPlan) -> RunPlan {
         if self.budget.is_some() {
             plan.limits.budget = self.budget;
         }
@@ -171,13 +172,17 @@ impl Options {
     }
 }
 
-impl Run {
+impl RunCommand {
     /// Measures and reports.
     ///
     /// # Errors
     /// A request that cannot be met, or trouble while measuring.
-    pub fn perform(self, global: &Global, output: &Output) -> Result<Exit, Failure> {
-        self.other.ask()?;
+    pub fn perform(
+        self,
+        global: &GlobalOptions,
+        output: &CliOutput,
+    ) -> Result<ExitReason, CommandError> {
+        self.other.request()?;
         if let Some(text) = &self.resume {
             return resume(text, &self.options, global, output);
         }
@@ -186,27 +191,41 @@ impl Run {
     }
 }
 
+/// The link that this process runs behind and the other host, as far as they are known by now.
+pub fn surroundings() -> Surroundings {
+    Surroundings {
+        outer_link: control::outer_link(),
+        is_host_requested: other_host::is_requested(),
+        other_host: other_host::found().cloned(),
+    }
+}
+
 /// The plan that a word and the options ask for.
 ///
 /// # Errors
 /// No such experiment, study or file; a plan at fault; levels that do not exist.
-pub fn plan_of(what: &str, options: &Options) -> Result<Plan, Problem> {
-    let chosen = Chosen::parse(&options.set)?;
+pub fn plan_of(what: &str, options: &RunOptions) -> Result<RunPlan, Problem> {
+    let chosen = ChosenLevels::parse(&options.set)?;
     let path = Path::new(what);
     let is_file = path.extension().is_some_and(|extension| extension == "toml") || path.is_file();
     if !is_file {
-        return Ok(options.limit(Plan::named(what, options.preset(), &chosen)?));
+        return Ok(options.limit(RunPlan::named(
+            what,
+            options.preset(),
+            &chosen,
+            &surroundings(),
+        )?));
     }
     let text = std::fs::read_to_string(path).map_err(|error| {
         Problem::usage(format!("cannot read the plan {what}"))
             .because(error)
             .fix("name a plan file, or an id of plumb list")
     })?;
-    let mut plan = Plan::from_toml(&text, what)?;
+    let mut plan = RunPlan::from_toml(&text, what, &surroundings())?;
     if let Some(preset) = options.preset() {
         plan.limits = preset.limits();
     }
-    Ok(options.limit(plan.with_chosen(&chosen)?))
+    Ok(options.limit(plan.with_chosen(&chosen, &surroundings())?))
 }
 
 /// Measures a plan and reports on it.
@@ -214,14 +233,14 @@ pub fn plan_of(what: &str, options: &Options) -> Result<Plan, Problem> {
 /// # Errors
 /// A plan that cannot be carried out, or trouble while measuring.
 pub fn measure(
-    plan: Plan,
-    options: &Options,
-    global: &Global,
-    output: &Output,
-) -> Result<Exit, Failure> {
+    plan: RunPlan,
+    options: &RunOptions,
+    global: &GlobalOptions,
+    output: &CliOutput,
+) -> Result<ExitReason, CommandError> {
     if options.plan {
         output.page(&plan.to_toml())?;
-        return Ok(Exit::Fine);
+        return Ok(ExitReason::Success);
     }
     let (data, exit) = execute(plan, None, global, output)?;
     report(&data, output)?;
@@ -229,10 +248,10 @@ pub fn measure(
 }
 
 /// The exit code of a run: one that measured nothing at all is trouble, whatever the reasons.
-pub fn measured_any(data: &RunData, exit: Exit, output: &Output) -> Exit {
-    if exit == Exit::Fine && data.blocks.is_empty() {
-        output.remark("nothing could be measured; each cell says why");
-        return Exit::Trouble;
+pub fn measured_any(data: &RunData, exit: ExitReason, output: &CliOutput) -> ExitReason {
+    if exit == ExitReason::Success && data.blocks.is_empty() {
+        output.note("nothing could be measured; each cell has its reason");
+        return ExitReason::Failure;
     }
     exit
 }
@@ -240,12 +259,12 @@ pub fn measured_any(data: &RunData, exit: Exit, output: &Output) -> Exit {
 /// Finishes an interrupted run.
 fn resume(
     text: &str,
-    options: &Options,
-    global: &Global,
-    output: &Output,
-) -> Result<Exit, Failure> {
-    let store = stored::open(global, Mode::Read)?;
-    let data = stored::load(&store, text)?;
+    options: &RunOptions,
+    global: &GlobalOptions,
+    output: &CliOutput,
+) -> Result<ExitReason, CommandError> {
+    let store = store::open(global, StoreMode::Read)?;
+    let data = store::load(&store, text)?;
     drop(store);
     let id = data.run.id.clone();
     if !matches!(data.run.status, RunStatus::Running | RunStatus::Interrupted) {
@@ -254,7 +273,8 @@ fn resume(
             .fix(format!("measure it again with: plumb rerun {id}"))
             .into());
     }
-    let plan = Plan::from_toml(&data.run.plan_toml, &format!("the plan of {id}"))?;
+    let plan =
+        RunPlan::from_toml(&data.run.plan_toml, &format!("the plan of {id}"), &surroundings())?;
     require_host(&plan, &data.run, &format!("plumb run --resume {id}"))?;
     let (data, exit) = execute(options.limit(plan), Some(id), global, output)?;
     report(&data, output)?;
@@ -266,56 +286,68 @@ fn resume(
 /// # Errors
 /// A plan that cannot be carried out, or trouble while measuring.
 pub fn execute(
-    plan: Plan,
+    plan: RunPlan,
     resume: Option<String>,
-    global: &Global,
-    output: &Output,
-) -> Result<(RunData, Exit), Failure> {
-    if far::is_asked() && !goes_to_host(&plan) {
-        return Err(Problem::usage("nothing of this plan goes to another host")
+    global: &GlobalOptions,
+    output: &CliOutput,
+) -> Result<(RunData, ExitReason), CommandError> {
+    if other_host::is_requested() && !goes_to_host(&plan) {
+        return Err(Problem::usage("no experiment of this plan uses another host")
             .because("--host is for experiments that vary 'link', at the level 'host'")
             .fix("leave --host out, add --set link=host, or choose one such as latency.remote")
             .into());
     }
-    far::find()?;
-    let cells = expand(&plan, &Topology::machine())?;
-    let mut store = stored::open(global, Mode::Write)?;
-    foretell(&plan, &cells, output);
+    other_host::find()?;
+    let cells = expand(&plan, &CpuTopology::machine(), &surroundings())?;
+    let mut store = store::open(global, StoreMode::Write)?;
+    print_estimate(&plan, &cells, output);
     let title = plan.title.clone();
     let mut watcher = progress::watcher(output);
-    let request = executor::Request { plan, cells, store: &mut store, resume, title };
+    let request = executor::RunRequest {
+        plan,
+        cells,
+        store: &mut store,
+        resume,
+        title,
+        code_version: VERSION,
+        surroundings: RunSurroundings {
+            at_start: surroundings(),
+            changed_link: control::changed,
+            host_lost: || other_host::find_again().err().map(|problem| problem.what),
+        },
+    };
     let outcome = executor::execute(request, watcher.as_mut());
     drop(watcher);
     let outcome = outcome?;
     let data = store.load(&outcome.run_id).map_err(Problem::from)?;
     let exit = match outcome.status {
         RunStatus::Interrupted | RunStatus::Running => {
-            let options = data.run.notes.get(host::OPTIONS).map_or("", String::as_str);
+            let options = data.run.notes.get(host_notes::OPTIONS).map_or("", String::as_str);
             let finish = format!("plumb run --resume {} {options}", outcome.run_id);
-            output.remark(&format!(
+            output.note(&format!(
                 "stopped: {}; finish it with: {}",
                 outcome.stopped_by,
                 finish.trim_end()
             ));
-            let is_lost = data.run.notes.contains_key(host::LOST);
-            match (stop::requests() > 0, is_lost) {
-                (true, _) => Exit::Interrupted,
-                (false, true) => Exit::Trouble,
-                (false, false) => Exit::Fine,
+            let is_lost = data.run.notes.contains_key(host_notes::LOST);
+            match (stop_signals::stop_requests() > 0, is_lost) {
+                (true, _) => ExitReason::Interrupted,
+                (false, true) => ExitReason::Failure,
+                (false, false) => ExitReason::Success,
             }
         }
-        _ => Exit::Fine,
+        _ => ExitReason::Success,
     };
     Ok((data, exit))
 }
 
 /// Whether a plan, or what it leaves out on account of it, concerns another host.
-fn goes_to_host(plan: &Plan) -> bool {
+fn goes_to_host(plan: &RunPlan) -> bool {
     let is_excluded = |id: &str| ["host.mtu", "host.coalescing"].contains(&id);
     has_host_level(plan) || plan.experiments.iter().any(|planned| is_excluded(&planned.id))
 }
 
-fn has_host_level(plan: &Plan) -> bool {
+fn has_host_level(plan: &RunPlan) -> bool {
     let links = plan.experiments.iter().filter_map(|planned| planned.factors.get("link"));
     links.flatten().any(|link| is_host_level(&link.to_string()))
 }
@@ -324,33 +356,33 @@ fn has_host_level(plan: &Plan) -> bool {
 ///
 /// # Errors
 /// No host is named, and what was is told.
-pub fn require_host(plan: &Plan, run: &Header, command: &str) -> Result<(), Problem> {
-    if far::is_asked() || !has_host_level(plan) {
+pub fn require_host(plan: &RunPlan, run: &Header, command: &str) -> Result<(), Problem> {
+    if other_host::is_requested() || !has_host_level(plan) {
         return Ok(());
     }
-    let name = run.notes.get(host::NAME).map_or("another host", String::as_str);
-    let options = run.notes.get(host::OPTIONS).map_or("--host user@host", String::as_str);
+    let name = run.notes.get(host_notes::NAME).map_or("another host", String::as_str);
+    let options = run.notes.get(host_notes::OPTIONS).map_or("--host user@host", String::as_str);
     Err(Problem::usage(format!("{} was measured against {name}", run.id))
         .because("which host that is now, and how it is reached, is said anew each time")
         .fix(format!("name it: {command} {options}")))
 }
 
 /// Says how much there is to measure and how long it will take.
-fn foretell(plan: &Plan, cells: &[CellPlan], output: &Output) {
-    let estimate = Estimate::of(cells, &plan.limits);
+fn print_estimate(plan: &RunPlan, cells: &[CellPlan], output: &CliOutput) {
+    let estimate = RunEstimate::of(cells, &plan.limits);
     let absent = cells.len() as u64 - estimate.cells;
     let not_here =
         if absent > 0 { format!(" ({absent} more not possible here)") } else { String::new() };
-    output.remark(&format!(
+    output.note(&format!(
         "{}: {}{not_here}, {} a round; {}",
         plan.title,
-        counted(estimate.cells, "cell"),
-        counted(estimate.groups, "launch"),
+        pluralized(estimate.cells, "cell"),
+        pluralized(estimate.groups, "launch"),
         between(estimate.least, estimate.most),
     ));
 }
 
-fn counted(n: u64, thing: &str) -> String {
+fn pluralized(n: u64, thing: &str) -> String {
     match (n, thing) {
         (1, thing) => format!("1 {thing}"),
         (n, "launch") => format!("{n} launches"),
@@ -360,33 +392,21 @@ fn counted(n: u64, thing: &str) -> String {
 
 /// `about 12 s`, `2 to 5 min`.
 fn between(least: Span, most: Span) -> String {
-    let (low, high) = (coarse(least), coarse(most));
+    let (low, high) = (progress::rough_duration(least), progress::rough_duration(most));
     if low == high { format!("about {low}") } else { format!("{low} to {high}") }
-}
-
-/// A span as a person would guess it: whole seconds, then whole minutes, then hours.
-pub fn coarse(span: Span) -> String {
-    let seconds = span.as_secs_f64().ceil();
-    if seconds < 100.0 {
-        format!("{seconds:.0} s")
-    } else if seconds < 6_000.0 {
-        format!("{:.0} min", (seconds / 60.0).round())
-    } else {
-        format!("{:.1} h", seconds / 3_600.0)
-    }
 }
 
 /// Prints a run: its document with `--json`, its page otherwise, and what to try next.
 ///
 /// # Errors
 /// Standard output cannot be written.
-pub fn report(data: &RunData, output: &Output) -> Result<(), Failure> {
-    let document = build(data);
+pub fn report(data: &RunData, output: &CliOutput) -> Result<(), CommandError> {
+    let document = run_document(data);
     if output.json {
         return output.document(&document);
     }
-    output.page(&show::page(&document, output.style))?;
-    output.remark(&next(&document));
+    output.page(&stored_runs::page(&document, output.style))?;
+    output.note(&next(&document));
     Ok(())
 }
 
@@ -397,4 +417,161 @@ fn next(document: &RunDocument) -> String {
         "stored as {id}\nnext: plumb report last -o {id}.html   or, after the next run: plumb compare \
          last~1 last"
     )
+}
+
+/// Climb the ladder: what it costs to cross each boundary of this machine, in under 20 seconds
+#[derive(Clone, Debug, Default, Args)]
+#[command(after_help = "Examples:
+  plumb ladder
+  plumb ladder --set size=4Ki --set mechanism=pipe,unix-stream,tcp4
+  plumb ladder --remote
+  plumb ladder --host user@host          its last rungs over the network to that host
+  plumb ladder --paper")]
+pub struct LadderCommand {
+    /// Climb on: a LAN, a metropolitan and a wide-area network, emulated, in under a minute
+    #[arg(long)]
+    remote: bool,
+    #[command(flatten)]
+    options: RunOptions,
+    #[command(flatten)]
+    other: OtherHostOptions,
+}
+
+impl LadderCommand {
+    /// Measures and draws the ladder.
+    ///
+    /// # Errors
+    /// Trouble while measuring.
+    pub fn perform(
+        self,
+        global: &GlobalOptions,
+        output: &CliOutput,
+    ) -> Result<ExitReason, CommandError> {
+        self.other.request()?;
+        let climbs_on = self.remote || self.other.is_named();
+        let mut plan = plan_of(if climbs_on { "ladder.remote" } else { "ladder" }, &self.options)?;
+        // A ladder all the same: its title is what shows it as one.
+        "ladder".clone_into(&mut plan.title);
+        measure(plan, &self.options, global, output)
+    }
+}
+
+/// Measure a stored run's plan again, as a new run
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:
+  plumb rerun last
+  plumb rerun ladder-20261121-7f3a && plumb compare ladder-20261121-7f3a last
+
+The plan is the stored one; the seed is too, so that the random order is the same, unless --seed
+gives another. A run against another host needs --host again; what 'plumb net' measured is repeated
+by its own command.")]
+pub struct RerunCommand {
+    /// A run: its id, the beginning of it, last or last~N
+    #[arg(value_name = "RUN")]
+    run: String,
+    #[command(flatten)]
+    options: RunOptions,
+    #[command(flatten)]
+    other: OtherHostOptions,
+}
+
+impl RerunCommand {
+    /// Measures it again.
+    ///
+    /// # Errors
+    /// No such run, a run without a plan, or trouble while measuring.
+    pub fn perform(
+        self,
+        global: &GlobalOptions,
+        output: &CliOutput,
+    ) -> Result<ExitReason, CommandError> {
+        self.other.request()?;
+        let store = store::open(global, StoreMode::Read)?;
+        let id = store.find(&self.run).map_err(Problem::from)?;
+        let run = store.header(&id).map_err(Problem::from)?;
+        drop(store);
+        let Some(run) = run.filter(|run| run.status != RunStatus::Imported) else {
+            return Err(Problem::usage(format!("{id} cannot be measured again"))
+                .because("it was imported from another tool, so it has no plan")
+                .fix("measure something like it with: plumb run latency.local")
+                .into());
+        };
+        if run.plan_toml.is_empty() {
+            let command =
+                run.notes.get(host_notes::COMMAND).map_or("plumb net HOST", String::as_str);
+            return Err(Problem::usage(format!("{id} was not measured by a plan"))
+                .because("it was measured between two hosts")
+                .fix(format!("measure it again with: {command}"))
+                .into());
+        }
+        let plan =
+            RunPlan::from_toml(&run.plan_toml, &format!("the plan of {id}"), &surroundings())?;
+        let mut plan =
+            plan.with_chosen(&ChosenLevels::parse(&self.options.set)?, &surroundings())?;
+        require_host(&plan, &run, &format!("plumb rerun {id}"))?;
+        plan.seed = plan.seed.or(Some(run.seed));
+        if let Some(preset) = self.options.preset() {
+            plan.limits = preset.limits();
+        }
+        measure(self.options.limit(plan), &self.options, global, output)
+    }
+}
+
+/// Run a whole study and write its report
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:
+  plumb study stack --quick              how long a packet is in the stack; writes stack.html
+  plumb study ipc --quick -o today.html
+  plumb study scaling --quick --host user@host      what crosses a network, between this host and that one
+
+A study stands for a published document: its experiments are measured anew, each of its claims gets
+a verdict, and the report is one self-contained page.")]
+pub struct StudyCommand {
+    /// Which study: plumb list studies
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// Where to write the report [default: NAME.html]
+    #[arg(long, short, value_name = "FILE.html")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    options: RunOptions,
+    #[command(flatten)]
+    other: OtherHostOptions,
+}
+
+impl StudyCommand {
+    /// Measures the study, prints it, and writes its page.
+    ///
+    /// # Errors
+    /// No such study, trouble while measuring, or a file that cannot be written.
+    pub fn perform(
+        self,
+        global: &GlobalOptions,
+        output: &CliOutput,
+    ) -> Result<ExitReason, CommandError> {
+        self.other.request()?;
+        let Some(study) = Known::from_id(&self.name) else {
+            return Err(Problem::usage(format!("there is no study '{}'", self.name))
+                .because("a study is a whole document re-tested; one experiment is plumb run's")
+                .suggest(&self.name, Known::ALL.iter().map(|study| study.id))
+                .into());
+        };
+        let mut plan = plan_of(study.id, &self.options)?;
+        if self.options.plan {
+            output.page(&plan.to_toml())?;
+            return Ok(ExitReason::Success);
+        }
+        if self.options.preset().is_none() {
+            plan.limits = study.limits(Some(RunPreset::Default));
+            plan = self.options.limit(plan);
+        }
+        let path = self.output.unwrap_or_else(|| PathBuf::from(format!("{}.html", study.id)));
+        check_writable(&path)?;
+        let (data, exit) = execute(plan, None, global, output)?;
+        report(&data, output)?;
+        let page = html::report(&run_document(&data));
+        write_file(&path, page.as_bytes())?;
+        output.note(&format!("report: {}, {} kB", path.display(), page.len().div_ceil(1_000)));
+        Ok(measured_any(&data, exit, output))
+    }
 }

@@ -1,16 +1,14 @@
 //! `plumb selftest`: prove the statistics and the clock on this machine.
-//!
-//! Left out: the trials (`crate::selftest`).
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use plumb_base::seed::Seed;
-use plumb_host::clock;
 use plumb_report::terminal;
 
-use super::output::{Failure, Output};
-use crate::problem::{Exit, Problem};
-use crate::selftest;
+use super::output::{CliOutput, CommandError};
+use crate::VERSION;
+use crate::problem::{ExitReason, Problem};
+use plumb_experiments::selftest;
 
 /// Prove on this machine that intervals cover, verdicts keep quiet, and delays are found
 #[derive(Clone, Debug, Args)]
@@ -20,27 +18,27 @@ use crate::selftest;
 
 Takes about two minutes. Exit code 1 when a check fails: then this machine, or this
 plumb, is not to be trusted with comparisons; try again on a quiet machine first.")]
-pub struct Selftest {
+pub struct SelftestCommand {
     /// Seed of every random choice
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 }
 
-impl Selftest {
+impl SelftestCommand {
     /// Makes the trials and reports on them.
     ///
     /// # Errors
     /// Trouble while measuring; a check that fails is an exit code.
-    pub fn perform(self, output: &Output) -> Result<Exit, Failure> {
+    pub fn perform(self, output: &CliOutput) -> Result<ExitReason, CommandError> {
         let seed = match self.seed {
             Some(seed) => seed,
-            None => clock::entropy().map_err(|error| {
-                Problem::trouble("cannot read random bits from /dev/urandom").because(error)
+            None => plumb_clock::entropy().map_err(|error| {
+                Problem::failure("cannot read random bits from /dev/urandom").because(error)
             })?,
         };
-        output.remark(&format!("self-test with seed {seed}: about two minutes"));
+        output.note(&format!("self-test with seed {seed}: about two minutes"));
         let bar = bar(output);
-        let document = selftest::run(Seed(seed), &mut |what, share| {
+        let document = selftest::run(Seed(seed), VERSION, &mut |what, share| {
             if let Some(bar) = &bar {
                 bar.set_message(what.to_owned());
                 #[expect(
@@ -60,12 +58,12 @@ impl Selftest {
         } else {
             output.page(&terminal::selftest::render(&document, output.style))?;
         }
-        Ok(if document.passed { Exit::Fine } else { Exit::Slower })
+        Ok(if document.passed { ExitReason::Success } else { ExitReason::CheckFailed })
     }
 }
 
 /// A bar of thousandths, on a terminal.
-fn bar(output: &Output) -> Option<ProgressBar> {
+fn bar(output: &CliOutput) -> Option<ProgressBar> {
     if !output.progress {
         return None;
     }

@@ -1,20 +1,15 @@
 //! `plumb stack`: plumb's own network stack in a user process, and a test bed to try it in.
-//!
-//! Left out: what each subcommand does, which is in its own file.
 
 use clap::{Args, Subcommand};
 
-use super::Global;
-use super::output::{Failure, Output};
-use crate::problem::Exit;
+use super::GlobalOptions;
+use super::output::{CliOutput, CommandError};
+use crate::problem::ExitReason;
 
-mod finish;
-pub mod lab;
-pub mod options;
-pub mod ping;
-pub mod replay;
-pub mod send;
-pub mod serve;
+mod applications;
+mod lab;
+mod options;
+mod replay;
 
 /// Run plumb's own network stack, or make a test bed to try it in
 #[derive(Clone, Debug, Args)]
@@ -25,34 +20,38 @@ pub mod serve;
   plumb stack ping 10.0.0.2 --device memory
   plumb stack send 10.77.0.2:1997
   plumb stack replay trace.pcapng")]
-pub struct Stack {
+pub struct StackCommand {
     #[command(subcommand)]
-    action: Action,
+    action: StackSubcommand,
 }
 
 #[derive(Clone, Debug, Subcommand)]
-enum Action {
-    Lab(lab::Lab),
-    Mirror(serve::Mirror),
-    Serve(serve::Serve),
-    Ping(ping::Ping),
-    Send(send::Send),
-    Replay(replay::Replay),
+enum StackSubcommand {
+    Lab(lab::StackLabCommand),
+    Mirror(applications::StackMirrorCommand),
+    Serve(applications::StackServeCommand),
+    Ping(applications::StackPingCommand),
+    Send(applications::StackSendCommand),
+    Replay(replay::StackReplayCommand),
 }
 
-impl Stack {
+impl StackCommand {
     /// Does it.
     ///
     /// # Errors
     /// As each subcommand says.
-    pub fn perform(self, global: &Global, output: &Output) -> Result<Exit, Failure> {
+    pub fn perform(
+        self,
+        global: &GlobalOptions,
+        output: &CliOutput,
+    ) -> Result<ExitReason, CommandError> {
         match self.action {
-            Action::Lab(command) => command.perform(global, output),
-            Action::Mirror(command) => command.perform(output),
-            Action::Serve(command) => command.perform(output),
-            Action::Ping(command) => command.perform(output),
-            Action::Send(command) => command.perform(output),
-            Action::Replay(command) => command.perform(output),
+            StackSubcommand::Lab(command) => command.perform(global, output),
+            StackSubcommand::Mirror(command) => command.perform(output),
+            StackSubcommand::Serve(command) => command.perform(output),
+            StackSubcommand::Ping(command) => command.perform(output),
+            StackSubcommand::Send(command) => command.perform(output),
+            StackSubcommand::Replay(command) => command.perform(output),
         }
     }
 }

@@ -1,13 +1,18 @@
-//! `plumb store`: the store's file itself.
+//! The store: opening it, finding runs in it, and `plumb store`.
+
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use plumb_analysis::document::check::{CheckDocument, SCHEMA};
 use plumb_base::stats::histogram::Histogram;
-use plumb_store::sqlite::{Mode, Store};
+use plumb_experiments::error::ExperimentError;
+use plumb_store::location;
+use plumb_store::record::RunData;
+use plumb_store::sqlite::{Store, StoreError, StoreMode};
 
-use super::output::{Failure, Output};
-use super::{Global, stored};
-use crate::problem::{Exit, Problem};
+use crate::cli::GlobalOptions;
+use crate::cli::output::{CliOutput, CommandError};
+use crate::problem::{ExitReason, Problem};
 
 /// Check the store's file, say where it is, or delete a run
 #[derive(Clone, Debug, Args)]
@@ -16,11 +21,11 @@ use crate::problem::{Exit, Problem};
   plumb store delete latency-local-20261121-7f3a")]
 pub struct StoreCommand {
     #[command(subcommand)]
-    action: Action,
+    action: StoreAction,
 }
 
 #[derive(Clone, Debug, Subcommand)]
-enum Action {
+enum StoreAction {
     /// Check that every record is whole: the file, its references and every histogram
     Check,
     /// Print where the store is
@@ -35,22 +40,26 @@ enum Action {
 impl StoreCommand {
     /// Whether `--json` has no meaning for it.
     pub const fn is_text_only(&self) -> bool {
-        matches!(self.action, Action::Path | Action::Delete { .. })
+        matches!(self.action, StoreAction::Path | StoreAction::Delete { .. })
     }
 
     /// Does it.
     ///
     /// # Errors
     /// The store cannot be used.
-    pub fn perform(self, global: &Global, output: &Output) -> Result<Exit, Failure> {
+    pub fn perform(
+        self,
+        global: &GlobalOptions,
+        output: &CliOutput,
+    ) -> Result<ExitReason, CommandError> {
         match self.action {
-            Action::Check => check(&stored::open(global, Mode::Read)?, output),
-            Action::Path => {
-                output.page(&format!("{}\n", stored::path(global)?.display()))?;
-                Ok(Exit::Fine)
+            StoreAction::Check => check(&open(global, StoreMode::Read)?, output),
+            StoreAction::Path => {
+                output.page(&format!("{}\n", path(global)?.display()))?;
+                Ok(ExitReason::Success)
             }
-            Action::Delete { run } => {
-                let mut store = stored::open(global, Mode::Write)?;
+            StoreAction::Delete { run } => {
+                let mut store = open(global, StoreMode::Write)?;
                 let found = store.find(&run).map_err(Problem::from)?;
                 if found != run {
                     return Err(Problem::usage(format!("'{run}' is not the whole id of a run"))
@@ -59,14 +68,14 @@ impl StoreCommand {
                         .into());
                 }
                 store.delete_run(&run).map_err(Problem::from)?;
-                output.remark(&format!("deleted {run}"));
-                Ok(Exit::Fine)
+                output.note(&format!("deleted {run}"));
+                Ok(ExitReason::Success)
             }
         }
     }
 }
 
-fn check(store: &Store, output: &Output) -> Result<Exit, Failure> {
+fn check(store: &Store, output: &CliOutput) -> Result<ExitReason, CommandError> {
     let mut blocks = 0;
     let faults = store.check(|data| {
         blocks += data.blocks.len() as u64;
@@ -106,5 +115,57 @@ fn check(store: &Store, output: &Output) -> Result<Exit, Failure> {
         }
         output.page(&page)?;
     }
-    Ok(if sound { Exit::Fine } else { Exit::Trouble })
+    Ok(if sound { ExitReason::Success } else { ExitReason::Failure })
+}
+
+/// Where the store is.
+///
+/// # Errors
+/// No place is known.
+pub fn path(global: &GlobalOptions) -> Result<PathBuf, Problem> {
+    location::default_path(global.store.clone(), |name| std::env::var_os(name))
+        .map_err(|error| Problem::from_message(&error.to_string(), ExitReason::Usage))
+}
+
+/// Opens the store.
+///
+/// # Errors
+/// Whatever keeps its file from being a store that can be used.
+pub fn open(global: &GlobalOptions, mode: StoreMode) -> Result<Store, Problem> {
+    Ok(Store::open(&path(global)?, mode)?)
+}
+
+/// Opens the store for reading; none where nothing has been measured yet.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_if_there(global: &GlobalOptions) -> Result<Option<Store>, Problem> {
+    match Store::open(&path(global)?, StoreMode::Read) {
+        Ok(store) => Ok(Some(store)),
+        Err(StoreError::Missing { .. } | StoreError::Empty { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Reads the run that `text` names: an id, its beginning, `last` or `last~2`.
+///
+/// # Errors
+/// No such run, several such runs, or a store that cannot be read.
+pub fn load(store: &Store, text: &str) -> Result<RunData, Problem> {
+    let id = store.find(text)?;
+    Ok(store.load(&id)?)
+}
+
+/// Opens the store and reads the run that `text` names.
+///
+/// # Errors
+/// As [`open`] and [`load`].
+pub fn read(global: &GlobalOptions, text: &str) -> Result<RunData, Problem> {
+    load(&open(global, StoreMode::Read)?, text)
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        ExperimentError::from(error).into()
+    }
 }

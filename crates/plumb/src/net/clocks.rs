@@ -3,35 +3,38 @@
 //! All delays are of clocks that nobody sets; what is estimated is their difference. The idle phase gives the best
 //! bound, so all phases share one estimate. Left out: the estimate itself (`plumb_net::measure::delay`).
 
-use plumb_analysis::document::net::{NetClocks, NetOneWay};
+use plumb_analysis::document::net::{NetClocks, NetOneWayDelay};
 use plumb_net::evidence::host::HostFacts;
-use plumb_net::measure::delay::{self, Clocks, Estimate, OneWay};
-use plumb_net::measure::report::{Moment, ProbesReport, TestReport};
+use plumb_net::measure::clock_offset::{self, ClockOffsetEstimate, ClockRelation, OneWayDelay};
+use plumb_net::measure::report::{HostSample, ProbesReport, TestReport};
 
-use super::course::Phase;
-use super::digest::{asked, seconds};
+use super::phase_summary::{probes_report, seconds};
+use super::test_run::MeasuredPhase;
 
 /// A jump of the real-time clock by less may be a slewed clock and a slow reading.
 const SET_MIN_NS: i64 = 5_000_000;
 
 /// What is known of the far clock by the probes of all phases.
-pub fn estimate(phases: &[Phase]) -> Option<Estimate> {
-    let facts = |phase: &Phase| {
+pub fn estimate(phases: &[MeasuredPhase]) -> Option<ClockOffsetEstimate> {
+    let facts = |phase: &MeasuredPhase| {
         let there = phase.outcome.there.as_ref().ok()?;
-        Some(Clocks::of(&phase.outcome.here.host.clock(), &there.host.clock()))
+        Some(ClockRelation::of(&phase.outcome.here.host.clock(), &there.host.clock()))
     };
     let clocks = phases.iter().find_map(facts)?;
-    let mut exchanges: Vec<_> =
-        phases.iter().filter_map(|phase| asked(&phase.outcome.here)).flat_map(exchanges).collect();
+    let mut exchanges: Vec<_> = phases
+        .iter()
+        .filter_map(|phase| probes_report(&phase.outcome.here))
+        .flat_map(exchanges)
+        .collect();
     exchanges.sort_by_key(|exchange| exchange.sent_ns);
-    Estimate::new(&exchanges, clocks)
+    ClockOffsetEstimate::new(&exchanges, clocks)
 }
 
 /// What the document says of it.
-pub fn document(estimate: &Estimate) -> NetClocks {
+pub fn document(estimate: &ClockOffsetEstimate) -> NetClocks {
     let first = estimate.segments.first();
     NetClocks {
-        same: estimate.clocks == Clocks::Same,
+        same: estimate.clocks == ClockRelation::Same,
         offset_ns: first.map_or(0.0, |segment| segment.offset_ns),
         bound_ns: estimate.bound_ns(),
         drift_ppm: first.map_or(0.0, |segment| segment.drift_ppm),
@@ -41,15 +44,18 @@ pub fn document(estimate: &Estimate) -> NetClocks {
 }
 
 /// One-way delays of the probes of a phase, up and down.
-pub fn one_way(estimate: &Estimate, probes: &ProbesReport) -> Option<(NetOneWay, NetOneWay)> {
+pub fn one_way(
+    estimate: &ClockOffsetEstimate,
+    probes: &ProbesReport,
+) -> Option<(NetOneWayDelay, NetOneWayDelay)> {
     let exchanges: Vec<_> = exchanges(probes).collect();
-    let (up, down) = delay::one_way(estimate, &exchanges)?;
-    Some((said(&up), said(&down)))
+    let (up, down) = clock_offset::one_way(estimate, &exchanges)?;
+    Some((one_way_summary(&up), one_way_summary(&down)))
 }
 
 /// What the document says of delays.
-pub fn said(delays: &OneWay) -> NetOneWay {
-    NetOneWay {
+pub fn one_way_summary(delays: &OneWayDelay) -> NetOneWayDelay {
+    NetOneWayDelay {
         least_ns: delays.least_ns,
         bound_ns: delays.bound_ns,
         above_p50_ns: delays.above_p50_ns,
@@ -59,11 +65,11 @@ pub fn said(delays: &OneWay) -> NetOneWay {
 
 /// Whether both sides read one clock.
 pub fn are_same(here: &HostFacts, there: &HostFacts) -> bool {
-    Clocks::of(&here.clock(), &there.clock()) == Clocks::Same
+    ClockRelation::of(&here.clock(), &there.clock()) == ClockRelation::Same
 }
 
 /// What a reader must know of clocks that were set or jumped.
-pub fn flags(phases: &[Phase], estimate: Option<&Estimate>) -> Vec<String> {
+pub fn flags(phases: &[MeasuredPhase], estimate: Option<&ClockOffsetEstimate>) -> Vec<String> {
     let mut flags = Vec::new();
     for phase in phases {
         let sides = [
@@ -71,7 +77,7 @@ pub fn flags(phases: &[Phase], estimate: Option<&Estimate>) -> Vec<String> {
             ("the other host", phase.outcome.there.as_ref().ok()),
         ];
         for (whose, report) in sides {
-            for (at_ns, by_ns) in report.map(set).unwrap_or_default() {
+            for (at_ns, by_ns) in report.map(clock_adjustments).unwrap_or_default() {
                 flags.push(format!(
                     "{}: the clock of {whose} was set by {:+.3} s after {:.1} s; what is measured here rests on \
                      clocks that are not set, and stands",
@@ -95,8 +101,8 @@ pub fn flags(phases: &[Phase], estimate: Option<&Estimate>) -> Vec<String> {
 }
 
 /// When the real-time clock of a side was set, and by how much.
-fn set(report: &TestReport) -> Vec<(u64, i64)> {
-    let jump = |pair: &[Moment]| {
+fn clock_adjustments(report: &TestReport) -> Vec<(u64, i64)> {
+    let jump = |pair: &[HostSample]| {
         let by_ns = pair[1].real_ahead_ns.saturating_sub(pair[0].real_ahead_ns);
         let apart_ns = i64::try_from(pair[1].at_ns.saturating_sub(pair[0].at_ns)).ok()?;
         // Slewing is at most 500 parts in a million (adjtimex(2)), and crystals are within 100.
@@ -106,8 +112,8 @@ fn set(report: &TestReport) -> Vec<(u64, i64)> {
     report.moments.windows(2).filter_map(jump).collect()
 }
 
-fn exchanges(probes: &ProbesReport) -> impl Iterator<Item = delay::Exchange> {
-    probes.exchanges.iter().map(|exchange| delay::Exchange {
+fn exchanges(probes: &ProbesReport) -> impl Iterator<Item = clock_offset::TimestampExchange> {
+    probes.exchanges.iter().map(|exchange| clock_offset::TimestampExchange {
         sent_ns: exchange.sent_ns,
         far_received_ns: exchange.received_there_ns,
         far_sent_ns: exchange.sent_there_ns,
@@ -121,20 +127,20 @@ mod tests {
 
     #[test]
     fn a_clock_that_is_set_is_told_from_one_that_is_slewed() {
-        let moment = |at_ms: u64, real_ahead_us: i64| Moment {
+        let moment = |at_ms: u64, real_ahead_us: i64| HostSample {
             at_ns: at_ms * 1_000_000,
             real_ahead_ns: 1_700_000_000_000_000_000 + real_ahead_us * 1_000,
-            ..Moment::default()
+            ..HostSample::default()
         };
-        let report = |moments: Vec<Moment>| TestReport { moments, ..TestReport::default() };
+        let report = |moments: Vec<HostSample>| TestReport { moments, ..TestReport::default() };
         let slewed = (0..20_u32).map(|n| moment(u64::from(n) * 200, i64::from(n) * 110)).collect();
-        assert!(set(&report(slewed)).is_empty());
+        assert!(clock_adjustments(&report(slewed)).is_empty());
         for by_us in [2_000_000, -20_000] {
             let moved = (0..20_u32)
                 .map(|n| moment(u64::from(n) * 200, if n < 7 { 0 } else { by_us }))
                 .collect();
-            assert_eq!(set(&report(moved)), [(1_400_000_000, by_us * 1_000)]);
+            assert_eq!(clock_adjustments(&report(moved)), [(1_400_000_000, by_us * 1_000)]);
         }
-        assert!(set(&report(Vec::new())).is_empty());
+        assert!(clock_adjustments(&report(Vec::new())).is_empty());
     }
 }

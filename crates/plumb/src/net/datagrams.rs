@@ -6,25 +6,25 @@
 use std::collections::BTreeMap;
 
 use plumb_analysis::document::net::{
-    NetDatagramReceiver, NetDatagramSender, NetDatagrams, NetInterval, NetLossPlaces,
+    NetDatagramReceiver, NetDatagramSender, NetDatagrams, NetInterval, NetLossLocations,
 };
-use plumb_net::measure::datagram::drops::Drops;
-use plumb_net::measure::datagram::loss::Located;
-use plumb_net::measure::datagram::receiver::{Ending, ReceiverReport};
+use plumb_net::measure::clock_offset::ClockOffsetEstimate;
+use plumb_net::measure::datagram::kernel_drops::KernelDrops;
+use plumb_net::measure::datagram::loss_by_location::LossByLocation;
+use plumb_net::measure::datagram::receiver::{ReceiveEnding, ReceiverReport};
 use plumb_net::measure::datagram::sender::SenderReport;
-use plumb_net::measure::delay::Estimate;
-use plumb_net::measure::report::{DatagramsReport, PartReport, TestReport};
-use plumb_net::measure::spec::{DatagramsSpec, PartSpec, TestSpec};
+use plumb_net::measure::report::{DatagramsReport, TestPartReport, TestReport};
+use plumb_net::measure::test_spec::{DatagramsSpec, PartSpec, TestSpec};
 
 use super::clocks;
-use super::digest::{seconds, window};
+use super::phase_summary::{seconds, window};
 
 /// Every stream of datagrams of a phase.
-pub fn of(
+pub fn summarize(
     spec: &TestSpec,
     here: &TestReport,
     there: Option<&TestReport>,
-    estimate: Option<&Estimate>,
+    estimate: Option<&ClockOffsetEstimate>,
 ) -> Vec<NetDatagrams> {
     let streams = spec.parts.iter().enumerate().filter_map(|(index, part)| match part {
         PartSpec::Datagrams(datagrams) => Some((index, datagrams)),
@@ -37,11 +37,11 @@ pub fn of(
             let (from, to) = if datagrams.is_up { (here, there) } else { (there, here) };
             let mut said = stream(datagrams, from, to, estimate);
             said.intervals = to.map(|to| intervals(spec, to)).unwrap_or_default();
-            let cost = from.map(|from| Cost::of(spec, from)).unwrap_or_default();
+            let cost = from.map(|from| DatagramCpuCost::of(spec, from)).unwrap_or_default();
             said.sender_cpu_ns_per_byte = cost.cpu_ns_per_byte;
             said.sender_cpu_ns_per_datagram = cost.cpu_ns_per_datagram;
             said.sender_softirq_ns_per_byte = cost.softirq_ns_per_byte.filter(|_| is_alone);
-            let cost = to.map(|to| Cost::of(spec, to)).unwrap_or_default();
+            let cost = to.map(|to| DatagramCpuCost::of(spec, to)).unwrap_or_default();
             said.receiver_cpu_ns_per_byte = cost.cpu_ns_per_byte;
             said.receiver_cpu_ns_per_datagram = cost.cpu_ns_per_datagram;
             said.receiver_softirq_ns_per_byte = cost.softirq_ns_per_byte.filter(|_| is_alone);
@@ -51,20 +51,20 @@ pub fn of(
 }
 
 /// The moments of a side and its account of one stream.
-type Account<'a> = (&'a TestReport, &'a DatagramsReport);
+type DatagramStreamSide<'a> = (&'a TestReport, &'a DatagramsReport);
 
-fn account(report: &TestReport, index: usize) -> Option<Account<'_>> {
+fn account(report: &TestReport, index: usize) -> Option<DatagramStreamSide<'_>> {
     match report.parts.get(index)? {
-        PartReport::Datagrams(datagrams) => Some((report, datagrams)),
+        TestPartReport::Datagrams(datagrams) => Some((report, datagrams)),
         _ => None,
     }
 }
 
 fn stream(
     spec: &DatagramsSpec,
-    from: Option<Account<'_>>,
-    to: Option<Account<'_>>,
-    estimate: Option<&Estimate>,
+    from: Option<DatagramStreamSide<'_>>,
+    to: Option<DatagramStreamSide<'_>>,
+    estimate: Option<&ClockOffsetEstimate>,
 ) -> NetDatagrams {
     let sent = from.and_then(|(_, account)| account.sender.as_ref());
     let came = to.and_then(|(_, account)| account.receiver.as_ref());
@@ -80,7 +80,7 @@ fn stream(
     if let Some(came) = came {
         describe_receiver(came, &mut said);
         let delays = estimate.and_then(|estimate| estimate.one_way(&came.trace, spec.is_up));
-        said.one_way = delays.map(|delays| clocks::said(&delays));
+        said.one_way = delays.map(|delays| clocks::one_way_summary(&delays));
     }
     said.sent = said.sent.or_else(|| came.and_then(|came| came.count));
     if let (Some(sent), Some(received)) = (said.sent, said.received) {
@@ -89,7 +89,7 @@ fn stream(
         said.loss = Some(if sent > 0 { lost as f64 / sent as f64 } else { 0.0 });
     }
     said.lost_at = sent.zip(came).map(|(sent, came)| {
-        let mut places = places(&Located::new(sent, came));
+        let mut places = loss_places(&LossByLocation::new(sent, came));
         let dropped = sent.queue_dropped.filter(|&count| count > 0);
         places.sender_host.extend(dropped.map(|count| ("queue".to_owned(), count)));
         places
@@ -127,11 +127,11 @@ fn describe_receiver(came: &ReceiverReport, said: &mut NetDatagrams) {
     (said.duplicated, said.too_old) = (tally.duplicates, tally.beyond_window);
     said.jitter_ns = came.jitter_ns;
     let ending = match came.ending {
-        Ending::Complete => "complete",
-        Ending::Grace => "grace",
-        Ending::Idle => "idle",
-        Ending::Deadline => "deadline",
-        Ending::Stopped => "stopped",
+        ReceiveEnding::Complete => "complete",
+        ReceiveEnding::Grace => "grace",
+        ReceiveEnding::Idle => "idle",
+        ReceiveEnding::Deadline => "deadline",
+        ReceiveEnding::Stopped => "stopped",
     };
     ending.clone_into(&mut said.ending);
     said.receiver = Some(NetDatagramReceiver {
@@ -148,14 +148,14 @@ fn describe_receiver(came: &ReceiverReport, said: &mut NetDatagrams) {
 
 /// What one end used in the time that counts, for what it sent or received in it.
 #[derive(Clone, Copy, Debug, Default)]
-struct Cost {
+struct DatagramCpuCost {
     cpu_ns_per_byte: Option<f64>,
     cpu_ns_per_datagram: Option<f64>,
     softirq_ns_per_byte: Option<f64>,
 }
 
-impl Cost {
-    fn of(spec: &TestSpec, (report, account): Account<'_>) -> Self {
+impl DatagramCpuCost {
+    fn of(spec: &TestSpec, (report, account): DatagramStreamSide<'_>) -> Self {
         let Some((from, to)) = window(report, spec) else { return Self::default() };
         let sample = |at: usize| account.samples.get(at).copied();
         let Some((first, last)) = sample(from).zip(sample(to)) else { return Self::default() };
@@ -172,19 +172,19 @@ impl Cost {
     }
 }
 
-fn places(located: &Located) -> NetLossPlaces {
-    NetLossPlaces {
+fn loss_places(located: &LossByLocation) -> NetLossLocations {
+    NetLossLocations {
         sender_queue: located.sender_queue,
         path: located.path,
         receiver_buffer: located.receiver_buffer,
         receiver_buffer_at_least: located.receiver_buffer_at_least,
-        sender_host: drops(&located.sender_host),
-        receiver_host: drops(&located.receiver_host),
+        sender_host: nonzero_drops(&located.sender_host),
+        receiver_host: nonzero_drops(&located.receiver_host),
     }
 }
 
 /// Those of a host's counters that grew.
-fn drops(drops: &Drops) -> BTreeMap<String, u64> {
+fn nonzero_drops(drops: &KernelDrops) -> BTreeMap<String, u64> {
     let counters = [
         ("receive_buffer", drops.receive_buffer),
         ("send_buffer", drops.send_buffer),
@@ -199,7 +199,7 @@ fn drops(drops: &Drops) -> BTreeMap<String, u64> {
 }
 
 /// Between every two readings: those of the time that counts are as for bulk TCP, each by the reading that ends it.
-fn intervals(spec: &TestSpec, (report, account): Account<'_>) -> Vec<NetInterval> {
+fn intervals(spec: &TestSpec, (report, account): DatagramStreamSide<'_>) -> Vec<NetInterval> {
     let counted = window(report, spec);
     let counts = |at: usize| counted.is_some_and(|(first, last)| first < at && at <= last);
     let readings = report.moments.iter().zip(&account.samples);
@@ -266,7 +266,7 @@ pub fn flags(phase: &str, datagrams: &[NetDatagrams]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use plumb_net::evidence::host::HostReading;
-    use plumb_net::measure::report::{DatagramSample, Moment};
+    use plumb_net::measure::report::{DatagramSample, HostSample};
 
     use super::*;
 
@@ -292,7 +292,7 @@ mod tests {
                 HostReading { host_softirq_ns: number * 40_000_000, ..HostReading::default() };
             // A reading is a little late.
             let at_ns = number * SECOND / 5 + if number > 0 { 30_000 } else { 0 };
-            Moment { at_ns, host, ..Moment::default() }
+            HostSample { at_ns, host, ..HostSample::default() }
         });
         let samples = (0..=15_u64).map(|number| {
             let datagrams = number.min(5) * 200;
@@ -305,7 +305,7 @@ mod tests {
         };
         TestReport {
             moments: moments.collect(),
-            parts: vec![PartReport::Datagrams(Box::new(account))],
+            parts: vec![TestPartReport::Datagrams(Box::new(account))],
             ..TestReport::default()
         }
     }
@@ -313,7 +313,7 @@ mod tests {
     #[test]
     fn only_the_time_of_the_stream_counts_among_its_intervals() {
         let (here, there) = (end(), end());
-        let streams = of(&spec(), &here, Some(&there), None);
+        let streams = summarize(&spec(), &here, Some(&there), None);
         let counted: Vec<f64> = streams[0]
             .intervals
             .iter()
@@ -327,7 +327,7 @@ mod tests {
     #[test]
     fn a_datagram_costs_what_the_thread_of_its_side_used_in_the_time_that_counts() {
         let (here, there) = (end(), end());
-        let streams = of(&spec(), &here, Some(&there), None);
+        let streams = summarize(&spec(), &here, Some(&there), None);
         let said = &streams[0];
         let is = |found: Option<f64>, wanted: f64| {
             assert!(found.is_some_and(|found| (found - wanted).abs() < 1e-9), "{found:?} {wanted}");
@@ -339,7 +339,7 @@ mod tests {
         is(said.sender_softirq_ns_per_byte, 200.0);
         is(said.receiver_softirq_ns_per_byte, 200.0);
         // A side whose report is lost has no cost, and two directions no softirqs of their own.
-        let said = &of(&spec(), &here, None, None)[0];
+        let said = &summarize(&spec(), &here, None, None)[0];
         assert_eq!(
             (said.receiver_cpu_ns_per_byte, said.receiver_softirq_ns_per_byte),
             (None, None)
@@ -350,7 +350,7 @@ mod tests {
         for report in [&mut here, &mut there] {
             report.parts.push(report.parts[0].clone());
         }
-        for said in of(&both, &here, Some(&there), None) {
+        for said in summarize(&both, &here, Some(&there), None) {
             is(said.sender_cpu_ns_per_byte, 5.0);
             assert_eq!(said.sender_softirq_ns_per_byte.or(said.receiver_softirq_ns_per_byte), None);
         }

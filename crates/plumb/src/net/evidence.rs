@@ -4,27 +4,27 @@
 
 use std::collections::BTreeMap;
 
-use plumb_analysis::document::net::{NetDatagramEvidence, NetEvidence, NetHostEvidence};
+use plumb_analysis::document::net::{NetConnectionSample, NetDatagramSample, NetHostSample};
 use plumb_net::evidence::tcp::TcpSample;
-use plumb_net::measure::report::{PartReport, TestReport};
+use plumb_net::measure::report::{TestPartReport, TestReport};
 use serde_json::Value;
 
-use super::digest::seconds;
+use super::phase_summary::seconds;
 
 /// Every reading of every connection of one side.
-pub fn of(report: &TestReport, side: &str) -> Vec<NetEvidence> {
+pub fn connection_samples(report: &TestReport, side: &str) -> Vec<NetConnectionSample> {
     let mut readings = Vec::new();
     for part in &report.parts {
-        let PartReport::Streams(streams) = part else { continue };
+        let TestPartReport::Streams(streams) = part else { continue };
         for stream in &streams.streams {
             for (moment, sample) in report.moments.iter().zip(&stream.samples) {
-                readings.push(NetEvidence {
+                readings.push(NetConnectionSample {
                     side: side.to_owned(),
                     stream: u32::from(stream.index),
                     at_seconds: seconds(moment.at_ns),
                     bytes: sample.bytes,
                     cpu_ns: Some(sample.cpu_ns),
-                    tcp: numbers(&sample.tcp),
+                    tcp: tcp_fields(&sample.tcp),
                 });
             }
         }
@@ -33,13 +33,13 @@ pub fn of(report: &TestReport, side: &str) -> Vec<NetEvidence> {
 }
 
 /// Every reading of every stream of datagrams of one side.
-pub fn of_datagrams(report: &TestReport, side: &str) -> Vec<NetDatagramEvidence> {
+pub fn datagram_samples(report: &TestReport, side: &str) -> Vec<NetDatagramSample> {
     let mut readings = Vec::new();
     for part in &report.parts {
-        let PartReport::Datagrams(stream) = part else { continue };
+        let TestPartReport::Datagrams(stream) = part else { continue };
         let direction = if stream.is_up { "up" } else { "down" };
         for (moment, sample) in report.moments.iter().zip(&stream.samples) {
-            readings.push(NetDatagramEvidence {
+            readings.push(NetDatagramSample {
                 side: side.to_owned(),
                 direction: direction.to_owned(),
                 at_ns: moment.at_ns,
@@ -53,8 +53,8 @@ pub fn of_datagrams(report: &TestReport, side: &str) -> Vec<NetDatagramEvidence>
 }
 
 /// Every reading of the host of one side.
-pub fn of_host(report: &TestReport, side: &str) -> Vec<NetHostEvidence> {
-    let readings = report.moments.iter().map(|moment| NetHostEvidence {
+pub fn host_samples(report: &TestReport, side: &str) -> Vec<NetHostSample> {
+    let readings = report.moments.iter().map(|moment| NetHostSample {
         side: side.to_owned(),
         at_ns: moment.at_ns,
         process_ns: moment.host.process_ns,
@@ -71,7 +71,7 @@ pub fn of_host(report: &TestReport, side: &str) -> Vec<NetHostEvidence> {
 }
 
 /// A reading by the names of its fields.
-fn numbers(sample: &TcpSample) -> BTreeMap<String, f64> {
+fn tcp_fields(sample: &TcpSample) -> BTreeMap<String, f64> {
     let Ok(Value::Object(fields)) = serde_json::to_value(sample) else { return BTreeMap::new() };
     fields
         .into_iter()
@@ -89,7 +89,7 @@ fn numbers(sample: &TcpSample) -> BTreeMap<String, f64> {
 mod tests {
     use plumb_net::evidence::host::HostReading;
     use plumb_net::measure::report::{
-        DatagramSample, DatagramsReport, Moment, StreamReport, StreamSample, StreamsReport,
+        DatagramSample, DatagramsReport, HostSample, StreamReport, StreamSample, StreamsReport,
     };
 
     use super::*;
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn every_interval_has_what_was_sent_and_what_it_cost_on_its_side() {
         let host = HostReading { host_softirq_ns: 5, process_ns: 9, ..HostReading::default() };
-        let moment = |at_ns| Moment { at_ns, host, ..Moment::default() };
+        let moment = |at_ns| HostSample { at_ns, host, ..HostSample::default() };
         let sample = |datagrams| DatagramSample { datagrams, bytes: 100 * datagrams, cpu_ns: 7 };
         let datagrams = DatagramsReport {
             is_up: true,
@@ -111,12 +111,12 @@ mod tests {
         let report = TestReport {
             moments: vec![moment(0), moment(1_000)],
             parts: vec![
-                PartReport::Datagrams(Box::new(datagrams)),
-                PartReport::Streams(StreamsReport { streams: vec![stream] }),
+                TestPartReport::Datagrams(Box::new(datagrams)),
+                TestPartReport::Streams(StreamsReport { streams: vec![stream] }),
             ],
             ..TestReport::default()
         };
-        let read = of_datagrams(&report, "there");
+        let read = datagram_samples(&report, "there");
         assert_eq!(read.len(), 2);
         let last = &read[1];
         assert_eq!(
@@ -124,17 +124,17 @@ mod tests {
             ("there", "up", 1_000)
         );
         assert_eq!((last.datagrams, last.bytes, last.cpu_ns), (2, 200, 7));
-        let hosts = of_host(&report, "here");
+        let hosts = host_samples(&report, "here");
         assert_eq!(hosts.len(), 2);
         assert_eq!((hosts[1].host_softirq_ns, hosts[1].process_ns), (5, 9));
-        assert_eq!(of(&report, "here")[0].cpu_ns, Some(11));
+        assert_eq!(connection_samples(&report, "here")[0].cpu_ns, Some(11));
     }
 
     #[test]
     fn every_field_of_a_reading_has_its_number() {
         let sample =
             TcpSample { cwnd_segments: 10, is_delivery_app_limited: true, ..TcpSample::default() };
-        let numbers = numbers(&sample);
+        let numbers = tcp_fields(&sample);
         assert!((numbers["cwnd_segments"] - 10.0).abs() < f64::EPSILON);
         assert!((numbers["is_delivery_app_limited"] - 1.0).abs() < f64::EPSILON);
         assert!(numbers.len() > 25);

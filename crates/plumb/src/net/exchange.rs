@@ -2,37 +2,37 @@
 //!
 //! Left out: the exchange itself (`plumb_net::measure::exchange`).
 
-use plumb_analysis::document::net::{NetExchange, NetPhase};
+use plumb_analysis::document::net::{NetPhase, NetRequestResponse};
 use plumb_base::units::Unit;
-use plumb_net::measure::exchange::{ExchangeReport, Pacing, ResponsesReport};
-use plumb_net::measure::report::{PartReport, TestReport};
-use plumb_net::measure::spec::{ExchangePart, PartSpec, TestSpec};
+use plumb_net::measure::report::{TestPartReport, TestReport};
+use plumb_net::measure::request_response::{RequestPacing, RequesterReport, ResponderReport};
+use plumb_net::measure::test_spec::{PartSpec, RequestResponsePart, TestSpec};
 use plumb_store::record::{Better, Factors};
 
-use super::digest::{distribution, seconds};
+use super::phase_summary::{distribution, seconds};
 
 /// The least part of the rate of an open loop that passes for all of it.
 const CARRIED_LEAST: f64 = 0.95;
 
 /// What the document says of a phase's requests and responses.
-pub(super) fn said(
+pub(super) fn summarize(
     spec: &TestSpec,
     here: &TestReport,
     there: Option<&TestReport>,
-) -> Option<NetExchange> {
+) -> Option<NetRequestResponse> {
     let part = part(spec)?;
-    let asked = asked(here)?;
-    let answered = there.and_then(responses);
+    let asked = client_report(here)?;
+    let answered = there.and_then(server_report);
     let each = |cpu_ns: u64, requests: u64| {
         (requests > 0 && cpu_ns > 0).then(|| cpu_ns as f64 / requests as f64)
     };
     let counted = seconds(asked.counted_ns);
     let (pacing, per_second) = match part.pacing {
-        Pacing::Closed => ("closed", None),
-        Pacing::Open { per_second } => ("open", Some(per_second)),
-        Pacing::Connect => ("connect", None),
+        RequestPacing::Closed => ("closed", None),
+        RequestPacing::Open { per_second } => ("open", Some(per_second)),
+        RequestPacing::Connect => ("connect", None),
     };
-    Some(NetExchange {
+    Some(NetRequestResponse {
         transport: part.transport.word().to_owned(),
         pacing: pacing.to_owned(),
         per_second,
@@ -51,29 +51,29 @@ pub(super) fn said(
     })
 }
 
-fn part(spec: &TestSpec) -> Option<&ExchangePart> {
+fn part(spec: &TestSpec) -> Option<&RequestResponsePart> {
     spec.parts.iter().find_map(|part| match part {
         PartSpec::Exchange(part) => Some(part),
         _ => None,
     })
 }
 
-fn asked(report: &TestReport) -> Option<&ExchangeReport> {
+fn client_report(report: &TestReport) -> Option<&RequesterReport> {
     report.parts.iter().find_map(|part| match part {
-        PartReport::Exchange(asked) => Some(&**asked),
+        TestPartReport::Exchange(asked) => Some(&**asked),
         _ => None,
     })
 }
 
-fn responses(report: &TestReport) -> Option<&ResponsesReport> {
+fn server_report(report: &TestReport) -> Option<&ResponderReport> {
     report.parts.iter().find_map(|part| match part {
-        PartReport::Responses(responses) => Some(responses),
+        TestPartReport::Responses(responses) => Some(responses),
         _ => None,
     })
 }
 
 /// What a reader must know before believing the numbers of a phase.
-pub(super) fn flags(name: &str, exchange: &NetExchange) -> Vec<String> {
+pub(super) fn flags(name: &str, exchange: &NetRequestResponse) -> Vec<String> {
     let late = exchange.lateness.as_ref().and_then(|late| late.p99_ns).unwrap_or(0.0);
     let whole = exchange.latency.as_ref().and_then(|latency| latency.p99_ns);
     let whole = whole.unwrap_or(f64::INFINITY);
@@ -99,22 +99,22 @@ pub(super) fn flags(name: &str, exchange: &NetExchange) -> Vec<String> {
 }
 
 /// One thing of a phase that is stored.
-pub(super) struct Kept {
+pub(super) struct StoredResponse {
     pub(super) name: &'static str,
     pub(super) unit: Unit,
     pub(super) better: Better,
     /// A single number, or all of a distribution.
-    pub(super) value: Value,
+    pub(super) value: StoredValue,
 }
 
 /// A number, or a histogram of so many.
-pub(super) enum Value {
+pub(super) enum StoredValue {
     Number(f64),
     Histogram(Vec<u8>, u64),
 }
 
 /// What names the cells of a phase's requests and responses.
-pub(super) fn factors(exchange: &NetExchange) -> Factors {
+pub(super) fn factors(exchange: &NetRequestResponse) -> Factors {
     let factors = Factors::default()
         .with("transport", exchange.transport.as_str())
         .with("pacing", exchange.pacing.as_str())
@@ -127,20 +127,32 @@ pub(super) fn factors(exchange: &NetExchange) -> Factors {
 }
 
 /// What is stored of a phase's requests and responses.
-pub(super) fn kept(phase: &NetPhase, here: &TestReport) -> Vec<Kept> {
-    let (Some(said), Some(asked)) = (&phase.exchange, asked(here)) else { return Vec::new() };
+pub(super) fn stored_responses(phase: &NetPhase, here: &TestReport) -> Vec<StoredResponse> {
+    let (Some(said), Some(asked)) = (&phase.exchange, client_report(here)) else {
+        return Vec::new();
+    };
     let mut kept = Vec::new();
     let mut time = |name, histogram: &Vec<u8>, n: Option<u64>| {
         if let Some(n) = n {
-            let value = Value::Histogram(histogram.clone(), n);
-            kept.push(Kept { name, unit: Unit::Nanoseconds, better: Better::Lower, value });
+            let value = StoredValue::Histogram(histogram.clone(), n);
+            kept.push(StoredResponse {
+                name,
+                unit: Unit::Nanoseconds,
+                better: Better::Lower,
+                value,
+            });
         }
     };
     time("latency", &asked.latency, said.latency.as_ref().map(|it| it.n));
     time("connect", &asked.connect, said.connect.as_ref().map(|it| it.n));
     if said.answered > 0 {
-        let value = Value::Number(said.requests_per_second);
-        kept.push(Kept { name: "rate", unit: Unit::Count, better: Better::Higher, value });
+        let value = StoredValue::Number(said.requests_per_second);
+        kept.push(StoredResponse {
+            name: "rate",
+            unit: Unit::Count,
+            better: Better::Higher,
+            value,
+        });
     }
     let costs = [
         ("cpu.asking", said.asking_cpu_ns_per_request),
@@ -148,8 +160,13 @@ pub(super) fn kept(phase: &NetPhase, here: &TestReport) -> Vec<Kept> {
     ];
     for (name, cost) in costs {
         if let Some(cost) = cost {
-            let value = Value::Number(cost);
-            kept.push(Kept { name, unit: Unit::Nanoseconds, better: Better::Lower, value });
+            let value = StoredValue::Number(cost);
+            kept.push(StoredResponse {
+                name,
+                unit: Unit::Nanoseconds,
+                better: Better::Lower,
+                value,
+            });
         }
     }
     kept
@@ -161,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_rate_that_was_not_carried_is_said_and_one_that_was_is_not() {
-        let carried = NetExchange {
+        let carried = NetRequestResponse {
             pacing: "open".to_owned(),
             per_second: Some(1_000),
             due: 4_000,
@@ -169,14 +186,15 @@ mod tests {
             lost: 10,
             seconds: 4.0,
             requests_per_second: 997.5,
-            ..NetExchange::default()
+            ..NetRequestResponse::default()
         };
         assert!(flags("exchange udp", &carried).is_empty());
-        let slow = NetExchange { seconds: 8.0, requests_per_second: 498.75, ..carried.clone() };
+        let slow =
+            NetRequestResponse { seconds: 8.0, requests_per_second: 498.75, ..carried.clone() };
         let said = flags("exchange udp", &slow);
         assert!(said.len() == 1 && said[0].contains("499 requests a second"), "{said:?}");
         // One a second, of which one and a half seconds have one.
-        let seldom = NetExchange {
+        let seldom = NetRequestResponse {
             per_second: Some(1),
             answered: 1,
             lost: 0,
@@ -184,7 +202,7 @@ mod tests {
             ..carried.clone()
         };
         assert!(flags("exchange tcp", &seldom).is_empty());
-        let closed = NetExchange { per_second: None, seconds: 8.0, ..carried };
+        let closed = NetRequestResponse { per_second: None, seconds: 8.0, ..carried };
         assert!(flags("exchange tcp", &closed).is_empty());
     }
 }

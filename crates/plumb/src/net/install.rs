@@ -5,23 +5,25 @@
 use std::fs::File;
 use std::process::{Command, Stdio};
 
-use super::place::{Place, Way};
-use super::reach::CACHED;
+use super::agent_connection::CACHED_PROGRAM;
+use super::host_target::{HostTarget, ReachMethod};
 use crate::problem::Problem;
 
 /// Copies the program there, whole or not at all.
 ///
 /// # Errors
 /// The host is not reached by ssh, or the copy fails: no room, no login.
-pub fn install(place: &Place, ssh: &[String]) -> Result<(), Problem> {
-    let Way::Ssh { target, port } = &place.way else {
-        return Err(Problem::usage(format!("'{}' is not reached by ssh", place.asked))
+pub fn install(place: &HostTarget, ssh: &[String]) -> Result<(), Problem> {
+    let ReachMethod::Ssh { target, port } = &place.method else {
+        return Err(Problem::usage(format!("'{}' is not reached by ssh", place.requested))
             .because("plumb copies itself by ssh only")
             .fix("copy the program there by other means"));
     };
     let failed = |why: String| {
-        Problem::trouble(format!("could not copy plumb to '{}'", place.asked)).because(why).fix(
-            format!("make room in ~/{CACHED} there, and make this work first: ssh {target} true"),
+        Problem::failure(format!("could not copy plumb to '{}'", place.requested)).because(why).fix(
+            format!(
+                "make room in ~/{CACHED_PROGRAM} there, and make this work first: ssh {target} true"
+            ),
         )
     };
     let own = std::env::current_exe()
@@ -36,9 +38,9 @@ pub fn install(place: &Place, ssh: &[String]) -> Result<(), Problem> {
         command.arg("-p").arg(port.to_string());
     }
     let script = format!(
-        "sh -c 'umask 077 && mkdir -p \"$HOME/.cache/plumb\" && cat >\"$HOME/{CACHED}.new.$$\" && \
-         chmod 700 \"$HOME/{CACHED}.new.$$\" && mv -f \"$HOME/{CACHED}.new.$$\" \"$HOME/{CACHED}\" || \
-         {{ rm -f \"$HOME/{CACHED}.new.$$\"; exit 1; }}'"
+        "sh -c 'umask 077 && mkdir -p \"$HOME/.cache/plumb\" && cat >\"$HOME/{CACHED_PROGRAM}.new.$$\" && \
+         chmod 700 \"$HOME/{CACHED_PROGRAM}.new.$$\" && mv -f \"$HOME/{CACHED_PROGRAM}.new.$$\" \"$HOME/{CACHED_PROGRAM}\" || \
+         {{ rm -f \"$HOME/{CACHED_PROGRAM}.new.$$\"; exit 1; }}'"
     );
     command.arg("--").arg(target).arg(script);
     let output = command

@@ -1,25 +1,22 @@
-//! Devices by their names on the command line, opened and decorated.
-//!
-//! Left out: the devices themselves (`plumb_host::device`).
+//! Devices and faults as named on the command line, opened and decorated.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use plumb_base::seed::Seed;
-use plumb_host::clock::Timeline;
-use plumb_host::device::fault::{FaultCounters, Faults, Faulty};
-use plumb_host::device::layer::Layer;
-use plumb_host::device::memory;
-use plumb_host::device::packet::{PacketDevice, PacketOpenError, PacketOptions};
-use plumb_host::device::pcap::{self, PcapError};
-use plumb_host::device::record::Recorder;
-use plumb_host::device::tap::{self, Tap, TapError};
-use plumb_host::device::xdp::{XdpDevice, XdpOpenError, XdpOptions};
-use plumb_host::device::{Device, DeviceError, Wait};
+use plumb_clock::InstantClock;
+use plumb_netdev::device::DeviceLayer;
+use plumb_netdev::device::fault::{FaultCounters, FaultRates, FaultyDevice};
+use plumb_netdev::device::packet::{PacketDevice, PacketOpenError, PacketOptions};
+use plumb_netdev::device::recording::RecordingDevice;
+use plumb_netdev::device::replay::{self, PcapError};
+use plumb_netdev::device::tap::{self, TapDevice, TapError};
+use plumb_netdev::device::xdp::{XdpDevice, XdpOpenError, XdpOptions};
+use plumb_netdev::device::{Device, DeviceError, DeviceWait};
 use plumb_wire::medium::Medium;
-use plumb_wire::packet::{Frames, HEADROOM, Pool};
+use plumb_wire::packet::{HEADROOM, PacketPool, PoolConfig};
 
-use crate::problem::{Exit, Problem, nearest};
+use crate::problem::{ExitReason, Problem, nearest};
 use crate::recording::recorded;
 
 /// A device as it is asked for.
@@ -107,10 +104,14 @@ impl DeviceName {
     ///
     /// # Errors
     /// What the device says, with its fix. A link in memory has two ends and is not opened here.
-    pub fn open(&self, wait: Wait, own_mac: bool) -> Result<(Box<dyn Device>, Pool), Problem> {
+    pub fn open(
+        &self,
+        wait: DeviceWait,
+        own_mac: bool,
+    ) -> Result<(Box<dyn Device>, PacketPool), Problem> {
         let tap = |name: &str, medium| {
-            let settings = tap::Settings { medium, wait, ..tap::Settings::default() };
-            let device = Tap::open(name, settings)?;
+            let settings = tap::TapOptions { medium, wait, ..tap::TapOptions::default() };
+            let device = TapDevice::open(name, settings)?;
             let pool = pool_for(device.capabilities().mtu);
             Ok::<_, Problem>((Box::new(device) as Box<dyn Device>, pool))
         };
@@ -162,47 +163,47 @@ const LARGE_FRAMES: u32 = 256;
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn capture(path: &Path) -> Result<memory::Source, Problem> {
-    Ok(pcap::open(path, pcap::Settings::default())?)
+pub fn capture(path: &Path) -> Result<replay::ReplaySource, Problem> {
+    Ok(replay::open(path, replay::PcapOptions::default())?)
 }
 
 /// A pool whose ordinary frames hold a packet of this MTU with its link header and tags; beyond jumbo
 /// frames the large ones do, of which it then has more.
-pub fn pool_for(mtu: u32) -> Pool {
+pub fn pool_for(mtu: u32) -> PacketPool {
     const LINK_HEADER: u32 = 22;
     let headroom = u32::try_from(HEADROOM).unwrap_or(u32::MAX);
     let size = (mtu.min(LARGEST_MTU) + LINK_HEADER + headroom).next_multiple_of(64);
-    let frames = Frames::default();
+    let frames = PoolConfig::default();
     let large = if mtu > LARGEST_MTU { LARGE_FRAMES } else { frames.large };
-    Pool::new(Frames { size: size.max(frames.size), large, ..frames })
+    PacketPool::new(PoolConfig { size: size.max(frames.size), large, ..frames })
 }
 
 /// A device as the stack has it: perhaps recorded, perhaps behind a hostile link.
 #[derive(Debug)]
-pub struct Attached {
-    layers: Layers,
+pub struct AttachedDevice {
+    layers: DeviceLayers,
 }
 
-enum Layers {
+enum DeviceLayers {
     Bare(Box<dyn Device>),
-    Hostile(Faulty<Box<dyn Device>>),
-    Recorded(Recorder<Box<dyn Device>>),
-    RecordedHostile(Recorder<Faulty<Box<dyn Device>>>),
+    Faulty(FaultyDevice<Box<dyn Device>>),
+    Recorded(RecordingDevice<Box<dyn Device>>),
+    RecordedFaulty(RecordingDevice<FaultyDevice<Box<dyn Device>>>),
 }
 
-impl std::fmt::Debug for Layers {
+impl std::fmt::Debug for DeviceLayers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.device().name())
     }
 }
 
-impl Layers {
+impl DeviceLayers {
     fn device(&self) -> &(dyn Device + 'static) {
         match self {
             Self::Bare(device) => device,
-            Self::Hostile(device) => device,
+            Self::Faulty(device) => device,
             Self::Recorded(device) => device,
-            Self::RecordedHostile(device) => device,
+            Self::RecordedFaulty(device) => device,
         }
     }
 
@@ -210,44 +211,44 @@ impl Layers {
     fn device_mut(&mut self) -> &mut (dyn Device + 'static) {
         match self {
             Self::Bare(device) => device,
-            Self::Hostile(device) => device,
+            Self::Faulty(device) => device,
             Self::Recorded(device) => device,
-            Self::RecordedHostile(device) => device,
+            Self::RecordedFaulty(device) => device,
         }
     }
 }
 
 /// What stands between the stack and its device.
 #[derive(Clone, Debug, Default)]
-pub struct Decoration {
+pub struct DeviceInstrumentation {
     /// The file that packets are recorded in, as the stack sees them.
     pub record: Option<PathBuf>,
     /// The file that packets come from, which no recording may be made over.
     pub source: Option<PathBuf>,
     /// Faults on what is received and on what is sent.
-    pub faults: Option<(Faults, Faults)>,
+    pub faults: Option<(FaultRates, FaultRates)>,
 }
 
-impl Attached {
+impl AttachedDevice {
     /// A device, decorated.
     ///
     /// # Errors
     /// The recording cannot be made, or would be made over the source.
     pub fn new(
         device: Box<dyn Device>,
-        decoration: &Decoration,
-        timeline: Timeline,
+        decoration: &DeviceInstrumentation,
+        timeline: InstantClock,
         seed: Seed,
     ) -> Result<Self, Problem> {
-        let hostile = |device, (rx, tx)| Faulty::new(device, rx, tx, seed);
+        let hostile = |device, (rx, tx)| FaultyDevice::new(device, rx, tx, seed);
         let source = decoration.source.as_deref();
         let layers = match (&decoration.record, decoration.faults) {
-            (None, None) => Layers::Bare(device),
-            (None, Some(faults)) => Layers::Hostile(hostile(device, faults)),
-            (Some(path), None) => Layers::Recorded(recorded(device, path, source, timeline)?),
+            (None, None) => DeviceLayers::Bare(device),
+            (None, Some(faults)) => DeviceLayers::Faulty(hostile(device, faults)),
+            (Some(path), None) => DeviceLayers::Recorded(recorded(device, path, source, timeline)?),
             (Some(path), Some(faults)) => {
                 let device = hostile(device, faults);
-                Layers::RecordedHostile(recorded(device, path, source, timeline)?)
+                DeviceLayers::RecordedFaulty(recorded(device, path, source, timeline)?)
             }
         };
         Ok(Self { layers })
@@ -256,9 +257,9 @@ impl Attached {
     /// What happened on the hostile link to packets received, and to packets sent.
     pub fn faults(&self) -> Option<(FaultCounters, FaultCounters)> {
         match &self.layers {
-            Layers::Bare(_) | Layers::Recorded(_) => None,
-            Layers::Hostile(device) => Some(device.faults()),
-            Layers::RecordedHostile(device) => Some(device.device().faults()),
+            DeviceLayers::Bare(_) | DeviceLayers::Recorded(_) => None,
+            DeviceLayers::Faulty(device) => Some(device.faults()),
+            DeviceLayers::RecordedFaulty(device) => Some(device.device().faults()),
         }
     }
 
@@ -268,14 +269,14 @@ impl Attached {
     /// The file takes no more.
     pub fn finish(&mut self) -> Result<(), DeviceError> {
         match &mut self.layers {
-            Layers::Bare(_) | Layers::Hostile(_) => Ok(()),
-            Layers::Recorded(device) => device.flush(),
-            Layers::RecordedHostile(device) => device.flush(),
+            DeviceLayers::Bare(_) | DeviceLayers::Faulty(_) => Ok(()),
+            DeviceLayers::Recorded(device) => device.flush(),
+            DeviceLayers::RecordedFaulty(device) => device.flush(),
         }
     }
 }
 
-impl Layer for Attached {
+impl DeviceLayer for AttachedDevice {
     type Below = dyn Device;
 
     fn below(&self) -> &Self::Below {
@@ -291,22 +292,24 @@ impl Layer for Attached {
 impl From<TapError> for Problem {
     fn from(error: TapError) -> Self {
         let exit = match error {
-            TapError::Name(_) | TapError::Kind(..) | TapError::MtuTooSmall { .. } => Exit::Usage,
-            _ => Exit::Trouble,
+            TapError::Name(_) | TapError::WrongKind(..) | TapError::MtuTooSmall { .. } => {
+                ExitReason::Usage
+            }
+            _ => ExitReason::Failure,
         };
         let text = error.to_string();
         match (error, text.split_once(": ")) {
             (TapError::Io { .. } | TapError::NotATap(_), Some((what, why))) => {
-                Self { exit, ..Self::trouble(what).because(why) }
+                Self { exit, ..Self::failure(what).because(why) }
             }
-            (_, Some((what, fix))) => Self { exit, ..Self::trouble(what).fix(fix) },
-            (_, None) => Self { exit, ..Self::trouble(text) },
+            (_, Some((what, fix))) => Self { exit, ..Self::failure(what).fix(fix) },
+            (_, None) => Self { exit, ..Self::failure(text) },
         }
     }
 }
 
 /// What a device says of itself, and the kernel's answer as its reason, where it does not say that too.
-fn not_opened(error: &impl std::error::Error, exit: Exit) -> Problem {
+fn not_opened(error: &impl std::error::Error, exit: ExitReason) -> Problem {
     let said = error.to_string();
     let problem = Problem::from_message(&said, exit);
     match error.source().map(ToString::to_string) {
@@ -318,8 +321,10 @@ fn not_opened(error: &impl std::error::Error, exit: Exit) -> Problem {
 impl From<PacketOpenError> for Problem {
     fn from(error: PacketOpenError) -> Self {
         let exit = match error {
-            PacketOpenError::NoInterface(_) | PacketOpenError::Foreign { .. } => Exit::Usage,
-            _ => Exit::Trouble,
+            PacketOpenError::NoInterface(_) | PacketOpenError::UnsupportedLinkType { .. } => {
+                ExitReason::Usage
+            }
+            _ => ExitReason::Failure,
         };
         not_opened(&error, exit)
     }
@@ -329,9 +334,9 @@ impl From<XdpOpenError> for Problem {
     fn from(error: XdpOpenError) -> Self {
         let exit = match error {
             XdpOpenError::NoInterface(_)
-            | XdpOpenError::Foreign { .. }
-            | XdpOpenError::Mtu { .. } => Exit::Usage,
-            _ => Exit::Trouble,
+            | XdpOpenError::UnsupportedLinkType { .. }
+            | XdpOpenError::Mtu { .. } => ExitReason::Usage,
+            _ => ExitReason::Failure,
         };
         not_opened(&error, exit)
     }
@@ -339,7 +344,7 @@ impl From<XdpOpenError> for Problem {
 
 impl From<PcapError> for Problem {
     fn from(error: PcapError) -> Self {
-        Self::from_message(&error.to_string(), Exit::Usage)
+        Self::from_message(&error.to_string(), ExitReason::Usage)
     }
 }
 
@@ -350,8 +355,79 @@ impl From<DeviceError> for Problem {
             DeviceError::Finished => "give it a longer capture",
             DeviceError::Io { .. } => "see 'plumb doctor' for what this host allows",
         };
-        Self::trouble(error.to_string()).fix(fix)
+        Self::failure(error.to_string()).fix(fix)
     }
+}
+
+/// Names of faults.
+const FAULT_NAMES: [&str; 6] = ["loss", "burst", "truncate", "corrupt", "duplicate", "reorder"];
+
+/// Packets in a burst of losses, on average.
+const BURST_PACKETS: f64 = 10.0;
+
+/// Packets that overtake a reordered one.
+const REORDER_DISTANCE: u32 = 3;
+
+/// Parses `loss=1%,corrupt=0.001`: the share of packets with each fault, in both directions.
+///
+/// # Errors
+/// What is wrong, and what is valid.
+pub fn parse_faults(text: &str) -> Result<FaultRates, String> {
+    let mut faults = FaultRates {
+        burst_end: 1.0 / BURST_PACKETS,
+        reorder_distance: REORDER_DISTANCE,
+        ..FaultRates::default()
+    };
+    for part in text.split(',') {
+        let (name, share) =
+            part.split_once('=').ok_or_else(|| format!("'{part}' has no share: write loss=1%"))?;
+        let share = parse_probability(share).ok_or_else(|| {
+            format!("'{share}' is not a share of packets: write 1% or 0.01, at most 100%")
+        })?;
+        let place = match name.trim() {
+            "loss" => &mut faults.lose,
+            "burst" => &mut faults.burst_begin,
+            "truncate" => &mut faults.truncate,
+            "corrupt" => &mut faults.corrupt,
+            "duplicate" => &mut faults.duplicate,
+            "reorder" => &mut faults.reorder,
+            other => {
+                let hint =
+                    nearest(other, FAULT_NAMES).map(|name| format!("did you mean '{name}'? "));
+                let hint = hint.unwrap_or_default();
+                return Err(format!(
+                    "there is no fault '{other}'; {hint}choose from: {}",
+                    FAULT_NAMES.join(", ")
+                ));
+            }
+        };
+        *place = share;
+    }
+    Ok(faults)
+}
+
+fn parse_probability(text: &str) -> Option<f64> {
+    let text = text.trim();
+    let share = match text.strip_suffix('%') {
+        Some(percent) => percent.trim().parse::<f64>().ok()? / 100.0,
+        None => text.parse().ok()?,
+    };
+    (0.0..=1.0).contains(&share).then_some(share)
+}
+
+/// Counters of each direction and fault, by name.
+pub fn fault_counters(rx: FaultCounters, tx: FaultCounters) -> impl Iterator<Item = (String, u64)> {
+    [("rx", rx), ("tx", tx)].into_iter().flat_map(|(way, counters)| {
+        [
+            ("lost", counters.lost),
+            ("lost_in_bursts", counters.lost_in_bursts),
+            ("truncated", counters.truncated),
+            ("corrupted", counters.corrupted),
+            ("duplicated", counters.duplicated),
+            ("reordered", counters.reordered),
+        ]
+        .map(|(name, count)| (format!("{way}_{name}"), count))
+    })
 }
 
 #[cfg(test)]
@@ -393,5 +469,28 @@ mod tests {
         let mut pool = pool_for(65_535);
         let mut packets: Vec<_> = (0..32).map(|_| pool.allocate_for(65_535).unwrap()).collect();
         pool.free_all(&mut packets);
+    }
+
+    #[test]
+    fn fault_shares_are_percent_or_numbers() {
+        let faults = parse_faults("loss=1%,corrupt=0.25,reorder=100%").unwrap();
+        let expected = FaultRates {
+            lose: 0.01,
+            corrupt: 0.25,
+            reorder: 1.0,
+            ..parse_faults("loss=0").unwrap()
+        };
+        assert_eq!(faults, expected);
+        for (text, told) in [
+            ("loss", "no share"),
+            ("loss=2", "not a share of packets"),
+            ("loss=-1%", "not a share of packets"),
+            ("los=1%", "did you mean 'loss'?"),
+            ("zebra=1%", "choose from: loss"),
+            ("", "no share"),
+        ] {
+            let said = parse_faults(text).unwrap_err();
+            assert!(said.contains(told), "{text}: {said}");
+        }
     }
 }

@@ -5,24 +5,24 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use plumb_analysis::document::stack::Exchange;
-use plumb_analysis::summary::single;
+use plumb_analysis::document::stack::StackRoundTrips;
+use plumb_analysis::summary::single_process;
 use plumb_base::time::{Instant, Span};
-use plumb_stack::host::{Event, Host};
+use plumb_stack::host::{HostEvent, IpHost};
 use plumb_stack::icmp;
-use plumb_wire::packet::Pool;
+use plumb_wire::packet::PacketPool;
 
-use super::sender::{asking, reason};
-use super::station::refused;
-use plumb_stack::node::Application;
+use super::attached_host::usage_problem;
+use super::echo_test::{failure_text, neighbor_protocol};
+use plumb_stack::service::HostApplication;
 
 /// Requests that may be waiting for their replies: the stack remembers no more. Beyond it none is sent
 /// until one is answered or given up.
-const WAITING_MAX: usize = icmp::WAITING_MAX;
+const WAITING_MAX: usize = icmp::PENDING_MAX;
 
 /// What to ask, and how often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct PingRequest {
     /// Whom.
     pub remote: IpAddr,
     /// How often; for ever where absent.
@@ -41,7 +41,7 @@ pub struct Request {
 
 /// What just happened.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Notice {
+pub enum PingEvent {
     /// A reply in time.
     Reply {
         /// Its request, counted from 0.
@@ -64,27 +64,27 @@ pub enum Notice {
 
 /// Requests sent and replies to them.
 #[derive(Debug)]
-pub struct Ping {
-    request: Request,
+pub struct PingApplication {
+    request: PingRequest,
     data: Vec<u8>,
     sent: u64,
     next: Option<Instant>,
     /// A request had to wait for room among those that wait for their replies.
     held_back: bool,
     waiting: BTreeMap<u16, (u64, Instant)>,
-    exchange: Exchange,
+    exchange: StackRoundTrips,
     samples: Vec<f64>,
-    notices: Vec<Notice>,
+    events: Vec<PingEvent>,
 }
 
-impl Ping {
+impl PingApplication {
     /// Nothing sent yet.
-    pub fn new(request: Request) -> Self {
-        let exchange = Exchange {
+    pub fn new(request: PingRequest) -> Self {
+        let exchange = StackRoundTrips {
             remote: request.remote.to_string(),
             frame_bytes: request.frame_bytes as u64,
             payload_bytes: request.data_bytes as u64,
-            ..Exchange::default()
+            ..StackRoundTrips::default()
         };
         let pattern = (0..=u8::MAX).cycle();
         Self {
@@ -96,7 +96,7 @@ impl Ping {
             waiting: BTreeMap::new(),
             exchange,
             samples: Vec::new(),
-            notices: Vec::new(),
+            events: Vec::new(),
         }
     }
 
@@ -111,15 +111,15 @@ impl Ping {
     }
 
     /// What happened since the last call.
-    pub fn take_notices(&mut self) -> Vec<Notice> {
-        std::mem::take(&mut self.notices)
+    pub fn take_events(&mut self) -> Vec<PingEvent> {
+        std::mem::take(&mut self.events)
     }
 
     /// What came of it, and what a reader must know.
-    pub fn into_result(mut self) -> (Exchange, Vec<String>) {
+    pub fn into_result(mut self) -> (StackRoundTrips, Vec<String>) {
         // Still under way when it was stopped: neither answered nor lost.
         self.exchange.sent -= self.waiting.len() as u64;
-        let (summary, mut flags) = single::summary(&self.samples);
+        let (summary, mut flags) = single_process::summary(&self.samples);
         self.exchange.rtt = summary;
         if self.held_back {
             flags.push(format!(
@@ -130,9 +130,17 @@ impl Ping {
         (self.exchange, flags)
     }
 
-    fn handle_event(&mut self, event: &Event) {
+    fn handle_event(&mut self, event: &HostEvent) {
         match *event {
-            Event::EchoReply { remote, identifier, sequence, hop_limit, len, sent, received } => {
+            HostEvent::EchoReply {
+                remote,
+                identifier,
+                sequence,
+                hop_limit,
+                len,
+                sent,
+                received,
+            } => {
                 if remote != self.request.remote || identifier != self.request.identifier {
                     return;
                 }
@@ -150,22 +158,22 @@ impl Ping {
                     None => self.exchange.first_ns = Some(rtt.as_ns_f64()),
                     Some(_) => self.samples.push(rtt.as_ns_f64()),
                 }
-                self.notices.push(Notice::Reply { number, len, hop_limit, rtt });
+                self.events.push(PingEvent::Reply { number, len, hop_limit, rtt });
             }
-            Event::Failure(failure) if failure.remote.ip() == self.request.remote => {
+            HostEvent::DeliveryFailed(failure) if failure.remote.ip() == self.request.remote => {
                 self.exchange.errors += 1;
-                let text = format!("{} says: {}", failure.reporter, reason(failure.kind));
-                self.notices.push(Notice::Failure(text));
+                let text = format!("{} reports: {}", failure.reporter, failure_text(failure.kind));
+                self.events.push(PingEvent::Failure(text));
             }
-            Event::NeighbourFailed { address, .. } => {
-                let text = format!("{address} does not answer {}", asking(address));
-                self.notices.push(Notice::Failure(text));
+            HostEvent::NeighborFailed { address, .. } => {
+                let text = format!("{address} does not answer {}", neighbor_protocol(address));
+                self.events.push(PingEvent::Failure(text));
             }
-            Event::AddressConflict { address, mac, .. } => {
-                let text = format!("another station, {mac}, claims to have {address}");
-                self.notices.push(Notice::Failure(text));
+            HostEvent::AddressConflict { address, mac, .. } => {
+                let text = format!("address conflict: another station, {mac}, claims {address}");
+                self.events.push(PingEvent::Failure(text));
             }
-            Event::Failure(_) => {}
+            HostEvent::DeliveryFailed(_) => {}
         }
     }
 
@@ -180,19 +188,19 @@ impl Ping {
         for sequence in late {
             if let Some((number, _)) = self.waiting.remove(&sequence) {
                 self.exchange.lost += 1;
-                self.notices.push(Notice::Lost { number });
+                self.events.push(PingEvent::Lost { number });
             }
         }
     }
 
     /// Whether as many requests wait for their replies as may.
-    fn is_crowded(&self) -> bool {
+    fn is_window_full(&self) -> bool {
         self.waiting.len() >= WAITING_MAX
     }
 
-    fn send(&mut self, now: Instant, host: &mut Host, pool: &mut Pool) {
+    fn send(&mut self, now: Instant, host: &mut IpHost, pool: &mut PacketPool) {
         let Some(due) = self.next else { return };
-        if now < due || self.is_crowded() {
+        if now < due || self.is_window_full() {
             return;
         }
         let number = self.sent;
@@ -205,7 +213,7 @@ impl Ping {
             }
             Err(error) => {
                 self.exchange.errors += 1;
-                self.notices.push(Notice::Failure(refused(&error.to_string()).what));
+                self.events.push(PingEvent::Failure(usage_problem(&error.to_string()).what));
             }
         }
         self.sent += 1;
@@ -215,11 +223,11 @@ impl Ping {
     }
 }
 
-impl Application for Ping {
-    fn handle(&mut self, now: Instant, host: &mut Host, pool: &mut Pool) {
+impl HostApplication for PingApplication {
+    fn handle(&mut self, now: Instant, host: &mut IpHost, pool: &mut PacketPool) {
         // Before room is made: a request that is due and finds none has been held back.
         let is_due = self.next.is_some_and(|due| now >= due);
-        self.held_back |= is_due && self.is_crowded();
+        self.held_back |= is_due && self.is_window_full();
         while let Some(event) = host.poll_event() {
             self.handle_event(&event);
         }
@@ -230,7 +238,7 @@ impl Application for Ping {
     fn deadline(&self) -> Option<Instant> {
         let timeout = self.request.timeout;
         let first_late = self.waiting.values().map(|&(_, sent)| sent + timeout).min();
-        match (self.next.filter(|_| !self.is_crowded()), first_late) {
+        match (self.next.filter(|_| !self.is_window_full()), first_late) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         }
@@ -241,11 +249,11 @@ impl Application for Ping {
 mod tests {
     use plumb_base::seed::Seed;
     use plumb_stack::interface::InterfaceConfig;
-    use plumb_wire::machine::{Machine as _, Port};
-    use plumb_wire::packet::Frames;
+    use plumb_wire::machine::{Machine as _, PortId};
+    use plumb_wire::packet::PoolConfig;
 
     use super::*;
-    use crate::stack::station::host;
+    use crate::stack::attached_host::host;
 
     /// However many requests wait: none is lost before its time, and none is sent that the stack would
     /// forget.
@@ -255,9 +263,9 @@ mod tests {
         let config =
             InterfaceConfig::ip(1_500).with_address("10.0.0.1".parse::<IpAddr>().unwrap(), 24);
         let mut host = host(&config, &[], Seed(1)).unwrap();
-        let mut pool = Pool::new(Frames::default());
+        let mut pool = PacketPool::new(PoolConfig::default());
         let timeout = Span::from_secs(10);
-        let mut ping = Ping::new(Request {
+        let mut ping = PingApplication::new(PingRequest {
             remote,
             count: None,
             interval: Span::from_ms(1),
@@ -271,7 +279,7 @@ mod tests {
         let mut batch = Vec::new();
         while now < begun + Span::from_secs(25) {
             ping.handle(now, &mut host, &mut pool);
-            host.poll_packets(now, Port(0), &mut batch, usize::MAX, &mut pool);
+            host.poll_packets(now, PortId(0), &mut batch, usize::MAX, &mut pool);
             pool.free_all(&mut batch);
             let next = ping.deadline().unwrap();
             assert!(next > now, "time moves on");

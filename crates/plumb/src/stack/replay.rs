@@ -8,14 +8,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 
 use plumb_base::time::{Instant, Span};
-use plumb_host::device::layer::Layer;
-use plumb_host::device::{Device, DeviceError};
+use plumb_netdev::device::DeviceLayer;
+use plumb_netdev::device::{Device, DeviceError};
 use plumb_wire::compose;
 use plumb_wire::ethernet::{self, EtherType};
 use plumb_wire::mac::MacAddr;
-use plumb_wire::machine::{Machine, Port};
+use plumb_wire::machine::{Machine, PortId};
 use plumb_wire::medium::Medium;
-use plumb_wire::packet::{Packet, Pool};
+use plumb_wire::packet::{Packet, PacketPool};
 use plumb_wire::{arp, icmpv6, ipv4, ipv6, ndp, udp};
 
 use super::device::pool_for;
@@ -25,7 +25,7 @@ const PORTS_MAX: usize = 64;
 
 /// Whom the frames are for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Destination {
+pub struct CaptureDestination {
     /// The link address that most are for.
     pub mac: Option<MacAddr>,
     /// The address of each family that most datagrams for that link address are for.
@@ -35,14 +35,14 @@ pub struct Destination {
 }
 
 /// Counts how often each value came.
-type Votes<T> = BTreeMap<T, u64>;
+type OccurrenceCounts<T> = BTreeMap<T, u64>;
 
 /// Whom most of the frames are for, as far as they can be read.
 pub fn destination<'a>(
     medium: Medium,
     frames: impl Iterator<Item = &'a [u8]> + Clone,
-) -> Destination {
-    let mut macs: Votes<[u8; 6]> = Votes::new();
+) -> CaptureDestination {
+    let mut macs: OccurrenceCounts<[u8; 6]> = OccurrenceCounts::new();
     if medium == Medium::Ethernet {
         for frame in frames.clone() {
             let mac = frame.first_chunk().copied().map(MacAddr).filter(|mac| mac.is_unicast());
@@ -51,16 +51,16 @@ pub fn destination<'a>(
             }
         }
     }
-    let mac = winner(&macs).map(MacAddr);
-    let mut remotes: [Votes<IpAddr>; 2] = Default::default();
-    let mut sockets: Votes<SocketAddr> = Votes::new();
+    let mac = most_frequent(&macs).map(MacAddr);
+    let mut remotes: [OccurrenceCounts<IpAddr>; 2] = Default::default();
+    let mut sockets: OccurrenceCounts<SocketAddr> = OccurrenceCounts::new();
     for frame in frames {
         let is_ours = mac.is_none_or(|mac| frame.starts_with(&mac.0));
         let Some(socket) = udp_destination(medium, frame).filter(|_| is_ours) else { continue };
         *remotes[usize::from(socket.is_ipv6())].entry(socket.ip()).or_default() += 1;
         *sockets.entry(socket).or_default() += 1;
     }
-    let addresses: Vec<IpAddr> = remotes.iter().filter_map(winner).collect();
+    let addresses: Vec<IpAddr> = remotes.iter().filter_map(most_frequent).collect();
     let mut ports: Vec<(u64, u16)> = sockets
         .iter()
         .filter(|(socket, _)| addresses.contains(&socket.ip()) && socket.port() != 0)
@@ -73,10 +73,10 @@ pub fn destination<'a>(
             chosen.push(port);
         }
     }
-    Destination { mac, addresses, ports: chosen }
+    CaptureDestination { mac, addresses, ports: chosen }
 }
 
-fn winner<T: Copy>(votes: &Votes<T>) -> Option<T> {
+fn most_frequent<T: Copy>(votes: &OccurrenceCounts<T>) -> Option<T> {
     votes.iter().max_by_key(|(_, votes)| **votes).map(|(value, _)| *value)
 }
 
@@ -84,19 +84,19 @@ fn winner<T: Copy>(votes: &Votes<T>) -> Option<T> {
 fn udp_destination(medium: Medium, frame: &[u8]) -> Option<SocketAddr> {
     let packet = match medium {
         Medium::Ip => frame,
-        Medium::Ethernet => ethernet::Frame::parse(frame).ok()?.payload(),
+        Medium::Ethernet => ethernet::EthernetFrame::parse(frame).ok()?.payload(),
     };
     let (address, payload): (IpAddr, &[u8]) = match packet.first()? >> 4 {
         4 => {
-            let packet = ipv4::Packet::parse(packet).ok()?;
-            if packet.protocol() != plumb_wire::protocol::Protocol::UDP {
+            let packet = ipv4::Ipv4Packet::parse(packet).ok()?;
+            if packet.protocol() != plumb_wire::protocol::IpProtocol::UDP {
                 return None;
             }
             (packet.destination().into(), packet.payload())
         }
         6 => {
-            let packet = ipv6::Packet::parse(packet).ok()?;
-            if packet.next_header() != plumb_wire::protocol::Protocol::UDP {
+            let packet = ipv6::Ipv6Packet::parse(packet).ok()?;
+            if packet.next_header() != plumb_wire::protocol::IpProtocol::UDP {
                 return None;
             }
             (packet.destination().into(), packet.payload())
@@ -110,15 +110,15 @@ fn udp_destination(medium: Medium, frame: &[u8]) -> Option<SocketAddr> {
 /// A device at which every question for a link address is answered, so that what the stack sends
 /// leaves it although nobody is there.
 #[derive(Debug)]
-pub struct Answering<D> {
+pub struct NeighborResponder<D> {
     device: D,
     answers: Vec<Vec<u8>>,
 }
 
 /// The link address of whoever is asked for.
-const ANYBODY: MacAddr = MacAddr([0x02, 0, 0, 0, 0, 0x01]);
+const RESPONDER_MAC: MacAddr = MacAddr([0x02, 0, 0, 0, 0, 0x01]);
 
-impl<D: Device> Answering<D> {
+impl<D: Device> NeighborResponder<D> {
     /// Around a device.
     pub fn new(device: D) -> Self {
         Self { device, answers: Vec::new() }
@@ -126,24 +126,29 @@ impl<D: Device> Answering<D> {
 }
 
 /// The answer to a question for a link address.
-fn answer(frame: &[u8]) -> Option<Vec<u8>> {
-    let frame = ethernet::Frame::parse(frame).ok()?;
+fn neighbor_reply(frame: &[u8]) -> Option<Vec<u8>> {
+    let frame = ethernet::EthernetFrame::parse(frame).ok()?;
     match frame.ether_type() {
         EtherType::ARP => {
-            let question = arp::Packet::parse(frame.payload()).ok()?;
-            let arp::Packet { operation, source_mac, source, target, .. } = question;
-            let is_question = operation == arp::Operation::Request;
-            is_question.then(|| compose::arp_reply(ANYBODY, target, source_mac, source))
+            let question = arp::ArpPacket::parse(frame.payload()).ok()?;
+            let arp::ArpPacket { operation, source_mac, source, target, .. } = question;
+            let is_question = operation == arp::ArpOperation::Request;
+            is_question.then(|| compose::arp_reply(RESPONDER_MAC, target, source_mac, source))
         }
         EtherType::IPV6 => {
-            let packet = ipv6::Packet::parse(frame.payload()).ok()?;
-            let message = icmpv6::Packet::parse(packet.payload()).ok()?;
-            let ndp::Message::NeighbourSolicitation { target, .. } =
-                ndp::Message::parse(message).ok()?
+            let packet = ipv6::Ipv6Packet::parse(frame.payload()).ok()?;
+            let message = icmpv6::Icmpv6Packet::parse(packet.payload()).ok()?;
+            let ndp::NdpMessage::NeighborSolicitation { target, .. } =
+                ndp::NdpMessage::parse(message).ok()?
             else {
                 return None;
             };
-            Some(compose::neighbour_advertisement(ANYBODY, target, frame.source(), packet.source()))
+            Some(compose::neighbor_advertisement(
+                RESPONDER_MAC,
+                target,
+                frame.source(),
+                packet.source(),
+            ))
         }
         _ => None,
     }
@@ -151,7 +156,7 @@ fn answer(frame: &[u8]) -> Option<Vec<u8>> {
 
 /// Whether a frame may be such a question: cheap, for every frame is asked.
 #[inline]
-fn may_ask(frame: &[u8]) -> bool {
+fn may_be_neighbor_query(frame: &[u8]) -> bool {
     match frame {
         [_, _, _, _, _, _, _, _, _, _, _, _, 0x08, 0x06, ..] => true,
         [_, _, _, _, _, _, _, _, _, _, _, _, 0x86, 0xdd, ..] => frame.get(20) == Some(&58),
@@ -159,7 +164,7 @@ fn may_ask(frame: &[u8]) -> bool {
     }
 }
 
-impl<D: Device> Layer for Answering<D> {
+impl<D: Device> DeviceLayer for NeighborResponder<D> {
     type Below = D;
 
     #[inline]
@@ -178,7 +183,7 @@ impl<D: Device> Layer for Answering<D> {
         now: Instant,
         batch: &mut Vec<Packet>,
         max: usize,
-        pool: &mut Pool,
+        pool: &mut PacketPool,
     ) -> Result<usize, DeviceError> {
         let before = batch.len();
         for answer in self.answers.drain(..) {
@@ -195,12 +200,12 @@ impl<D: Device> Layer for Answering<D> {
     fn transmit_through(
         &mut self,
         batch: &mut Vec<Packet>,
-        pool: &mut Pool,
+        pool: &mut PacketPool,
     ) -> Result<(), DeviceError> {
         for packet in batch.iter() {
             let frame = pool.bytes(packet);
-            if may_ask(frame) {
-                self.answers.extend(answer(frame));
+            if may_be_neighbor_query(frame) {
+                self.answers.extend(neighbor_reply(frame));
             }
         }
         self.device.transmit(batch, pool)
@@ -209,7 +214,7 @@ impl<D: Device> Layer for Answering<D> {
     fn wait_through(
         &mut self,
         timeout: Option<Span>,
-        pool: &mut Pool,
+        pool: &mut PacketPool,
     ) -> Result<bool, DeviceError> {
         if self.answers.is_empty() { self.device.wait(timeout, pool) } else { Ok(true) }
     }
@@ -243,23 +248,37 @@ pub fn frames_of(source: &mut impl Device) -> Result<Vec<Vec<u8>>, DeviceError> 
 
 /// A machine that drops whatever comes: what the device costs by itself.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Sink;
+pub struct PacketSink;
 
-impl Machine for Sink {
+impl Machine for PacketSink {
     #[inline]
-    fn handle_packets(&mut self, _: Instant, _: Port, batch: &mut Vec<Packet>, pool: &mut Pool) {
+    fn handle_packets(
+        &mut self,
+        _: Instant,
+        _: PortId,
+        batch: &mut Vec<Packet>,
+        pool: &mut PacketPool,
+    ) {
         pool.free_all(batch);
     }
 
     #[inline]
-    fn poll_packets(&mut self, _: Instant, _: Port, _: &mut Vec<Packet>, _: usize, _: &mut Pool) {}
+    fn poll_packets(
+        &mut self,
+        _: Instant,
+        _: PortId,
+        _: &mut Vec<Packet>,
+        _: usize,
+        _: &mut PacketPool,
+    ) {
+    }
 
     #[inline]
     fn deadline(&self) -> Option<Instant> {
         None
     }
 
-    fn handle_deadline(&mut self, _: Instant, _: &mut Pool) {}
+    fn handle_deadline(&mut self, _: Instant, _: &mut PacketPool) {}
 }
 
 /// A frame written as hexadecimal digits, with spaces, colons and line ends between them as one likes.
@@ -287,15 +306,15 @@ pub fn parse_hex(text: &str) -> Result<Vec<u8>, String> {
 mod tests {
     use std::net::{Ipv4Addr, Ipv6Addr};
 
-    use plumb_wire::compose::{Link, Path};
+    use plumb_wire::compose::{LinkTemplate, PacketTemplate};
 
     use super::*;
 
     #[test]
     fn the_destination_is_whom_most_frames_are_for() {
-        let path = Path::new(Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2));
+        let path = PacketTemplate::new(Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2));
         let frame = |port| {
-            let link = Link::new(ANYBODY, MacAddr([2, 0, 0, 0, 0, 2]));
+            let link = LinkTemplate::new(RESPONDER_MAC, MacAddr([2, 0, 0, 0, 0, 2]));
             link.frame(EtherType::IPV4, &path.udp(5_000, port, b"payload"))
         };
         let other = compose::arp_request(
@@ -309,7 +328,7 @@ mod tests {
         assert_eq!(found.addresses, [IpAddr::from([192, 0, 2, 2])]);
         assert_eq!(found.ports, [7, 9]);
         let nothing = destination(Medium::Ip, [b"?".as_slice(), b""].into_iter());
-        assert_eq!(nothing, Destination::default());
+        assert_eq!(nothing, CaptureDestination::default());
     }
 
     #[test]
@@ -317,15 +336,19 @@ mod tests {
         let mac = MacAddr([2, 0, 0, 0, 0, 5]);
         let (one, two) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
         let question = compose::arp_request(mac, one, two);
-        assert!(may_ask(&question));
-        assert_eq!(answer(&question), Some(compose::arp_reply(ANYBODY, two, mac, one)));
+        assert!(may_be_neighbor_query(&question));
+        assert_eq!(
+            neighbor_reply(&question),
+            Some(compose::arp_reply(RESPONDER_MAC, two, mac, one))
+        );
         let (one, two): (Ipv6Addr, Ipv6Addr) =
             ("fe80::1".parse().unwrap(), "fe80::2".parse().unwrap());
-        let question = compose::neighbour_solicitation(mac, one, two);
-        assert!(may_ask(&question) && answer(&question).is_some());
-        let reply = compose::arp_reply(mac, Ipv4Addr::LOCALHOST, ANYBODY, Ipv4Addr::LOCALHOST);
-        assert_eq!(answer(&reply), None);
-        assert_eq!(answer(b"nonsense"), None);
+        let question = compose::neighbor_solicitation(mac, one, two);
+        assert!(may_be_neighbor_query(&question) && neighbor_reply(&question).is_some());
+        let reply =
+            compose::arp_reply(mac, Ipv4Addr::LOCALHOST, RESPONDER_MAC, Ipv4Addr::LOCALHOST);
+        assert_eq!(neighbor_reply(&reply), None);
+        assert_eq!(neighbor_reply(b"nonsense"), None);
     }
 
     #[test]

@@ -1,39 +1,30 @@
 //! With `--json` standard output is one document, of the shape that is published for it.
 
-use jsonschema::Validator;
 use serde_json::Value;
 
-use crate::program::{Outcome, Place, schemas};
+use crate::home::{ProgramOutput, TestHome, assert_valid};
 
-/// Checks a document against the schema that it names.
-pub fn assert_valid(outcome: &Outcome, shape: &str) -> Value {
+/// The document that a command printed, of this published shape.
+pub fn valid(outcome: &ProgramOutput, shape: &str) -> Value {
     let document = outcome.json();
-    assert_eq!(document["schema"], shape);
-    let path = schemas().join(format!("{}.json", shape.replace('/', "-")));
-    let schema: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
-    let validator: Validator = jsonschema::validator_for(&schema).unwrap();
-    let faults: Vec<String> = validator
-        .iter_errors(&document)
-        .map(|fault| format!("{}: {fault}", fault.instance_path()))
-        .collect();
-    assert!(faults.is_empty(), "{shape}: {faults:?}");
+    assert_valid(&document, shape);
     document
 }
 
 #[test]
 fn documents_without_a_run_have_their_published_shapes() {
-    let place = Place::new();
-    let list = assert_valid(&place.fine(&["list", "--json"]), "plumb.list/1");
+    let place = TestHome::new();
+    let list = valid(&place.assert_success(&["list", "--json"]), "plumb.list/1");
     assert_eq!(list["mechanisms"].as_array().unwrap().len(), 27);
     assert!(list["experiments"].as_array().unwrap().iter().all(|e| e["claims"].is_object()));
-    assert_valid(&place.fine(&["doctor", "--json"]), "plumb.doctor/1");
-    let runs = assert_valid(&place.fine(&["runs", "--json"]), "plumb.runs/1");
+    valid(&place.assert_success(&["doctor", "--json"]), "plumb.doctor/1");
+    let runs = valid(&place.assert_success(&["runs", "--json"]), "plumb.runs/1");
     assert_eq!(runs["runs"].as_array().unwrap().len(), 0);
 }
 
 #[test]
 fn documents_of_runs_have_their_published_shapes_and_their_numbers() {
-    let place = Place::new();
+    let place = TestHome::new();
     let words = [
         "run",
         "latency.local",
@@ -45,7 +36,7 @@ fn documents_of_runs_have_their_published_shapes_and_their_numbers() {
         "--set=size=64",
         "--set=placement=same-cpu",
     ];
-    let run = assert_valid(&place.fine(&words), "plumb.run/1");
+    let run = valid(&place.assert_success(&words), "plumb.run/1");
     assert_eq!(run["run"]["status"], "complete");
     assert_eq!(run["run"]["seed"], 9);
     let result = &run["results"][0];
@@ -60,38 +51,44 @@ fn documents_of_runs_have_their_published_shapes_and_their_numbers() {
     assert_eq!(run["unavailable"][0]["factors"]["mechanism"], "shm-spin");
     assert!(run["unavailable"][0]["reason"].as_str().unwrap().contains("spin on one CPU"));
 
-    let shown = assert_valid(&place.fine(&["show", "last", "--json"]), "plumb.run/1");
+    let shown = valid(&place.assert_success(&["show", "last", "--json"]), "plumb.run/1");
     assert_eq!(shown["results"], run["results"], "summaries are recomputed to the same numbers");
-    assert_valid(&place.fine(&["export", "last"]), "plumb.run/1");
-    assert_valid(&place.fine(&["report", "last", "--json"]), "plumb.run/1");
-    let runs = assert_valid(&place.fine(&["runs", "--json"]), "plumb.runs/1");
+    valid(&place.assert_success(&["export", "last"]), "plumb.run/1");
+    valid(&place.assert_success(&["report", "last", "--json"]), "plumb.run/1");
+    let runs = valid(&place.assert_success(&["runs", "--json"]), "plumb.runs/1");
     assert_eq!(runs["runs"][0]["id"], run["run"]["id"]);
-    let check = assert_valid(&place.fine(&["store", "check", "--json"]), "plumb.check/1");
+    let check = valid(&place.assert_success(&["store", "check", "--json"]), "plumb.check/1");
     assert_eq!(check["sound"], true);
     let compared = place.run(&["compare", "last", "last", "--json"]);
-    let compare = assert_valid(&compared, "plumb.compare/1");
+    let compare = valid(&compared, "plumb.compare/1");
     assert_eq!(compare["exit_code"].as_i64(), compared.code.map(i64::from));
     assert_ne!(compare["verdict"], "slower", "a run is not slower than itself");
 }
 
 #[test]
 fn two_runs_of_one_machine_differ_in_no_setting_and_are_judged_beside_its_canary() {
-    let place = Place::new();
+    let place = TestHome::new();
     for _ in 0..2 {
-        place.fine(&["run", "call.kernel", "--set=call=getppid", "--launches=3", "--quick"]);
+        place.assert_success(&[
+            "run",
+            "call.kernel",
+            "--set=call=getppid",
+            "--launches=3",
+            "--quick",
+        ]);
     }
     let compared = place.run(&["compare", "last~1", "last", "--json"]);
-    let compare = assert_valid(&compared, "plumb.compare/1");
+    let compare = valid(&compared, "plumb.compare/1");
     assert_eq!(compare["differences"].as_array().unwrap().len(), 0, "{compare}");
     assert!(compare["rows"][0]["machine"].as_f64().is_some_and(|by| by > 0.0), "{compare}");
 }
 
 #[test]
 fn the_ladder_has_its_rungs_in_order() {
-    let place = Place::new();
+    let place = TestHome::new();
     let words = ["--json", "ladder", "--launches=1", "--set=mechanism=pipe,tcp4"];
-    let outcome = place.fine(&words);
-    let document = assert_valid(&outcome, "plumb.run/1");
+    let outcome = place.assert_success(&words);
+    let document = valid(&outcome, "plumb.run/1");
     let rungs = document["ladder"].as_array().unwrap();
     let at = |label: &str| rungs.iter().position(|rung| rung["label"].as_str() == Some(label));
     assert!(at("pipe").is_some() && at("tcp4").is_some(), "{document}\n{}", outcome.stderr);
@@ -100,21 +97,21 @@ fn the_ladder_has_its_rungs_in_order() {
 
 #[test]
 fn an_imported_file_becomes_runs() {
-    let place = Place::new();
+    let place = TestHome::new();
     let fixture = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../store/tests/fixtures/lmbench-summary-v2.0-2002-i686.txt"
     );
-    let imported = place.fine(&["import", "lmbench", fixture, "--json"]);
-    let runs = assert_valid(&imported, "plumb.runs/1");
+    let imported = place.assert_success(&["import", "lmbench", fixture, "--json"]);
+    let runs = valid(&imported, "plumb.runs/1");
     let id = runs["runs"][0]["id"].as_str().unwrap();
-    let shown = assert_valid(&place.fine(&["show", id, "--json"]), "plumb.run/1");
+    let shown = valid(&place.assert_success(&["show", id, "--json"]), "plumb.run/1");
     assert_eq!(shown["run"]["status"], "imported");
 }
 
 #[test]
 fn every_imported_format_is_shown_exported_and_marked_as_imported() {
-    let place = Place::new();
+    let place = TestHome::new();
     let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../store/tests/fixtures/");
     for (tool, file) in [
         ("iperf3", "iperf3-tcp-bidir.json"),
@@ -127,10 +124,10 @@ fn every_imported_format_is_shown_exported_and_marked_as_imported() {
         ("lmbench", "lmbench-programs.txt"),
     ] {
         let path = format!("{fixtures}{file}");
-        let runs = assert_valid(&place.fine(&["import", tool, &path, "--json"]), "plumb.runs/1");
+        let runs = valid(&place.assert_success(&["import", tool, &path, "--json"]), "plumb.runs/1");
         let id = runs["runs"][0]["id"].as_str().unwrap();
-        let shown = assert_valid(&place.fine(&["show", id, "--json"]), "plumb.run/1");
-        let exported = assert_valid(&place.fine(&["export", id]), "plumb.run/1");
+        let shown = valid(&place.assert_success(&["show", id, "--json"]), "plumb.run/1");
+        let exported = valid(&place.assert_success(&["export", id]), "plumb.run/1");
         assert_eq!(shown, exported, "{file}");
         assert_eq!(shown["run"]["status"], "imported");
         assert_eq!(shown["claims"].as_array().unwrap().len(), 0, "{file} is judged");
@@ -139,16 +136,16 @@ fn every_imported_format_is_shown_exported_and_marked_as_imported() {
             let is_marked = |flag: &Value| flag.as_str().unwrap().starts_with("imported: ");
             assert!(flags.iter().any(is_marked), "{file}: {flags:?}");
         }
-        let metrics = place.fine(&["export", id, "--format", "prometheus"]).stdout;
+        let metrics = place.assert_success(&["export", id, "--format", "prometheus"]).stdout;
         assert!(metrics.contains("origin=\"imported\"") && metrics.ends_with('\n'), "{metrics}");
     }
 }
 
 #[test]
 fn a_run_repeated_from_the_store_measures_the_same_cells() {
-    let place = Place::new();
-    place.measured();
-    let document = |words: &[&str]| assert_valid(&place.fine(words), "plumb.run/1");
+    let place = TestHome::new();
+    place.with_stored_run();
+    let document = |words: &[&str]| valid(&place.assert_success(words), "plumb.run/1");
     let first = document(&["show", "last", "--json"]);
     let second = document(&["rerun", "last", "--json"]);
     assert_ne!(first["run"]["id"], second["run"]["id"]);
@@ -161,7 +158,7 @@ fn a_run_repeated_from_the_store_measures_the_same_cells() {
 
 #[test]
 fn variants_are_compared_as_pairs_and_the_exit_code_says_which_way() {
-    let place = Place::new();
+    let place = TestHome::new();
     // An effect of three orders of magnitude, which no other test beside this one can hide.
     let outcome = place.run(&[
         "ab",
@@ -175,7 +172,7 @@ fn variants_are_compared_as_pairs_and_the_exit_code_says_which_way() {
         "--set=size=64",
         "--set=placement=same-cpu",
     ]);
-    let compare = assert_valid(&outcome, "plumb.compare/1");
+    let compare = valid(&outcome, "plumb.compare/1");
     assert_eq!(compare["pairing"], "paired");
     assert_eq!(compare["verdict"], "slower", "Nagle's rule waits for a delayed acknowledgement");
     assert_eq!(outcome.code, Some(1));
@@ -183,7 +180,7 @@ fn variants_are_compared_as_pairs_and_the_exit_code_says_which_way() {
 
 #[test]
 fn mechanisms_are_comparable_although_only_tcp_has_a_congestion_control() {
-    let place = Place::new();
+    let place = TestHome::new();
     let outcome = place.run(&[
         "ab",
         "latency.local",
@@ -194,6 +191,6 @@ fn mechanisms_are_comparable_although_only_tcp_has_a_congestion_control() {
         "--set=size=64",
         "--set=placement=same-cpu",
     ]);
-    let compare = assert_valid(&outcome, "plumb.compare/1");
+    let compare = valid(&outcome, "plumb.compare/1");
     assert_eq!(compare["rows"].as_array().unwrap().len(), 1, "{compare}");
 }

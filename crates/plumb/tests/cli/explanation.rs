@@ -1,9 +1,7 @@
 //! `plumb explain`: parts measured for the rungs of a run, stored beside it, or a reason and a fix.
-//!
-//! Left out: where the time goes; that is the machine's affair.
 
-use crate::documents::assert_valid;
-use crate::program::Place;
+use crate::documents::valid;
+use crate::home::TestHome;
 
 const MEASURED: [&str; 7] = [
     "run",
@@ -17,8 +15,8 @@ const MEASURED: [&str; 7] = [
 
 #[test]
 fn the_rungs_of_a_run_are_explained_once_and_their_parts_sum_to_the_whole() {
-    let place = Place::new();
-    place.fine(&MEASURED);
+    let place = TestHome::new();
+    place.assert_success(&MEASURED);
     let words = ["explain", "--launches=1", "--json", "-o", "where.html"];
     let page = place.path("where.html");
     let words = [&words[..4], &[page.to_str().unwrap()]].concat();
@@ -33,7 +31,7 @@ fn the_rungs_of_a_run_are_explained_once_and_their_parts_sum_to_the_whole() {
         assert!(outcome.stderr.contains("root"), "{}", outcome.stderr);
         return;
     }
-    let document = assert_valid(&outcome, "plumb.explain/1");
+    let document = valid(&outcome, "plumb.explain/1");
     let rungs = document["rungs"].as_array().unwrap();
     assert_eq!(rungs.len(), 1, "only the pipe can be broken down: {document}");
     assert!(rungs[0]["latency"]["median"].as_f64().unwrap() > 0.0);
@@ -44,7 +42,7 @@ fn the_rungs_of_a_run_are_explained_once_and_their_parts_sum_to_the_whole() {
     assert!(((parts + mean(&breakdown["unexplained"])) / sum - 1.0).abs() < 1e-6, "{breakdown}");
     assert!(std::fs::read_to_string(page).unwrap().contains("The rungs explained"));
     // The explanation is a run of its own, which knows what it explains and is not measured again.
-    let again = assert_valid(&place.fine(&["explain", "--json"]), "plumb.explain/1");
+    let again = valid(&place.assert_success(&["explain", "--json"]), "plumb.explain/1");
     assert_eq!(again["run"]["id"], document["run"]["id"]);
     assert_eq!(again["measured"]["id"], document["measured"]["id"]);
     assert_ne!(again["run"]["id"], again["measured"]["id"]);
@@ -52,8 +50,8 @@ fn the_rungs_of_a_run_are_explained_once_and_their_parts_sum_to_the_whole() {
 
 #[test]
 fn a_run_that_is_not_there_cannot_be_explained() {
-    let place = Place::new();
-    place.refused(&["explain"], 4, &["nothing has been measured"]);
-    place.fine(&MEASURED);
-    place.refused(&["explain", "lost"], 2, &["there is no run"]);
+    let place = TestHome::new();
+    place.assert_error(&["explain"], 4, &["nothing has been measured"]);
+    place.assert_success(&MEASURED);
+    place.assert_error(&["explain", "lost"], 2, &["there is no run"]);
 }

@@ -1,28 +1,28 @@
-//! Runs that are stopped by Ctrl-C and finished later; those killed outright are in `kills.rs`.
+//! Runs that are stopped by Ctrl-C and finished later; those killed outright are in `tests/launch/run_kills.rs`.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use plumb_host::clock::monotonic_ns;
+use plumb_clock::monotonic_ns;
 use plumb_store::record::{CellStatus, RunStatus};
-use plumb_store::sqlite::{Mode, Store};
+use plumb_store::sqlite::{Store, StoreMode};
 use serde_json::Value;
 
-use crate::program::{Measuring, Place, is_alive, wait_for};
+use crate::home::{TestHome, is_alive};
+use crate::support::{signal, wait_for};
 
-/// A plan of four cells in two groups that lasts for a few seconds.
+/// A plan of four cells in two groups that lasts for several seconds.
 const PLAN: [&str; 6] = [
     "run",
     "latency.local",
-    "--launches=12",
+    "--launches=24",
     "--set=mechanism=pipe,socketpair-stream",
     "--set=size=64,4Ki",
     "--set=placement=same-cpu",
 ];
 
-/// So long that a program which waits for the end of its block is told from one that does not,
-/// however slow the machine.
-const BLOCK: Duration = Duration::from_secs(20);
+/// The longest block of a plan: a program that waits for its end is told from one that does not.
+const BLOCK: Duration = Duration::from_mins(1);
 
 /// Every cell of a run, with or without numbers.
 fn cells(document: &Value) -> BTreeSet<String> {
@@ -33,56 +33,56 @@ fn cells(document: &Value) -> BTreeSet<String> {
         .collect()
 }
 
-fn blocks_stored(place: &Place) -> u64 {
+fn blocks_stored(place: &TestHome) -> u64 {
     let runs = place.run(&["runs", "--json"]).json();
     runs["runs"][0]["blocks"].as_u64().unwrap_or(0)
 }
 
 #[test]
-fn ctrl_c_once_reports_what_is_there_and_the_run_can_be_finished() {
-    let place = Place::new();
-    let run = place.measuring(&PLAN);
+fn ctrl_c_once_leaves_a_run_that_can_be_finished() {
+    let place = TestHome::new();
+    let run = place.start_measurement(&PLAN);
     wait_for("a stored block", || blocks_stored(&place) > 0);
-    Measuring::signal(run.pid(), "INT");
+    signal(run.pid(), "INT");
     let outcome = run.outcome();
     assert_eq!(outcome.code, Some(130), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("plumb run --resume"), "{}", outcome.stderr);
     assert!(outcome.stdout.contains("latency"), "{}", outcome.stdout);
-    let stopped = place.fine(&["show", "last", "--json"]).json();
+    let stopped = place.assert_success(&["show", "last", "--json"]).json();
     assert_eq!(stopped["run"]["status"], "interrupted");
 
-    let resumed = place.fine(&["run", "--resume", "last", "--json"]).json();
+    let resumed = place.assert_success(&["run", "--resume", "last", "--json"]).json();
     assert_eq!(resumed["run"]["id"], stopped["run"]["id"]);
     assert_eq!(resumed["run"]["status"], "complete");
     assert_eq!(cells(&resumed), cells(&stopped));
     for result in resumed["results"].as_array().unwrap() {
-        assert!(result["summary"]["launches"].as_u64().unwrap() >= 12, "{result}");
+        assert!(result["summary"]["launches"].as_u64().unwrap() >= 24, "{result}");
     }
 }
 
 #[test]
-fn what_a_budget_did_not_reach_is_said_and_measured_by_resuming() {
-    let place = Place::new();
+fn resuming_measures_what_the_budget_did_not_reach() {
+    let place = TestHome::new();
     // Some of the study's 1,800 cells, and never all.
-    let cut = place.fine(&["run", "ipc", "--quick", "--budget=2s"]);
+    let cut = place.assert_success(&["run", "ipc", "--quick", "--budget=2s"]);
     assert!(cut.stderr.contains("the budget was spent before"), "{}", cut.stderr);
-    let first = place.fine(&["show", "last", "--json"]).json();
+    let first = place.assert_success(&["show", "last", "--json"]).json();
     assert_eq!(first["run"]["status"], "interrupted");
-    place.fine(&["run", "--resume", "last", "--budget=2s"]);
-    let second = place.fine(&["show", "last", "--json"]).json();
+    place.assert_success(&["run", "--resume", "last", "--budget=6s"]);
+    let second = place.assert_success(&["show", "last", "--json"]).json();
     assert_eq!(second["run"]["id"], first["run"]["id"]);
     let measured = |run: &Value| run["results"].as_array().unwrap().len();
     assert!(measured(&second) > measured(&first), "{} {}", measured(&first), measured(&second));
 }
 
 #[test]
-fn a_run_killed_after_its_last_block_and_before_its_round_was_settled_is_finished_by_resuming() {
-    let place = Place::new();
+fn a_run_killed_before_its_cells_were_settled_is_resumed() {
+    let place = TestHome::new();
     let mut words = PLAN.to_vec();
     words[2] = "--launches=2";
-    place.fine(&words);
+    place.assert_success(&words);
     // What SIGKILL at that moment leaves behind: every block, and no cell settled.
-    let mut store = Store::open(&place.store(), Mode::Write).unwrap();
+    let mut store = Store::open(&place.store(), StoreMode::Write).unwrap();
     let id = store.runs().unwrap()[0].run.id.clone();
     let data = store.load(&id).unwrap();
     for cell in &data.cells {
@@ -91,9 +91,9 @@ fn a_run_killed_after_its_last_block_and_before_its_round_was_settled_is_finishe
     store.update_run(&id, RunStatus::Interrupted, &data.run.notes).unwrap();
     drop(store);
 
-    let resumed = place.fine(&["run", "--resume", "last", "--json"]).json();
+    let resumed = place.assert_success(&["run", "--resume", "last", "--json"]).json();
     assert_eq!(resumed["run"]["status"], "complete");
-    let store = Store::open(&place.store(), Mode::Read).unwrap();
+    let store = Store::open(&place.store(), StoreMode::Read).unwrap();
     for cell in store.load(&id).unwrap().cells {
         assert!(matches!(cell.status, CellStatus::Done(_)), "{}: {:?}", cell.key(), cell.status);
     }
@@ -101,20 +101,21 @@ fn a_run_killed_after_its_last_block_and_before_its_round_was_settled_is_finishe
 
 #[test]
 fn ctrl_c_twice_ends_at_once_and_leaves_no_process() {
-    let place = Place::new();
+    let place = TestHome::new();
     let plan = place.plan_of_blocks(BLOCK, 2);
-    let run = place.measuring(&["run", plan]);
+    let run = place.start_measurement(&["run", plan]);
     let below = run.descendants();
-    let began = monotonic_ns();
-    Measuring::signal(run.pid(), "INT");
-    Measuring::signal(run.pid(), "INT");
+    let began_ns = monotonic_ns();
+    signal(run.pid(), "INT");
+    signal(run.pid(), "INT");
     // Signals of one kind that arrive together count as one (signal(7)).
-    wait_for("the end of the run, or its second signal", || {
-        Measuring::signal_if_alive(run.pid(), "INT")
+    wait_for("the end of the run", || {
+        let has_ended = !is_alive(run.pid());
+        has_ended || !signal(run.pid(), "INT")
     });
     let outcome = run.outcome();
     assert_eq!(outcome.code, Some(130), "{}", outcome.stderr);
     wait_for("worker and peer to end", || !below.iter().any(|pid| is_alive(*pid)));
-    let waited = Duration::from_nanos(monotonic_ns() - began);
+    let waited = Duration::from_nanos(monotonic_ns() - began_ns);
     assert!(waited < BLOCK / 2, "it waited for its block: {waited:?}");
 }

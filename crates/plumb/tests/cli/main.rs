@@ -1,13 +1,19 @@
-//! The built binary as a user meets it: words in, pages and exit codes out.
+//! The built program as its users meet it: words in, pages, documents and exit codes out.
 //!
-//! Left out: what the numbers are; only that they are there, and that trouble is told.
+//! What needs namespaces, TUN or another program says `skipped:` without, and fails for that under CI=true.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+#[path = "../support/program.rs"]
+mod support;
+
 mod documents;
 mod explanation;
+mod home;
 mod interruption;
+mod link;
+mod net;
 mod pages;
-mod program;
-mod trouble;
+mod stack;
+mod store_errors;
 mod usage;

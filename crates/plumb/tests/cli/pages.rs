@@ -2,13 +2,13 @@
 
 use std::io::Read;
 
-use crate::program::Place;
+use crate::home::TestHome;
 
 #[test]
 fn pages_fit_a_terminal_of_40_columns() {
-    let place = Place::new();
-    place.measured();
-    place.fine(&["ladder", "--launches=1", "--set=mechanism=pipe,unix-stream"]);
+    let place = TestHome::new();
+    place.with_stored_run();
+    place.assert_success(&["ladder", "--launches=1", "--set=mechanism=pipe,unix-stream"]);
     for words in [
         vec!["show", "last"],
         vec!["show", "last~1"],
@@ -31,7 +31,7 @@ fn pages_fit_a_terminal_of_40_columns() {
 
 #[test]
 fn colour_is_where_it_is_wanted_and_nowhere_else() {
-    let place = Place::new();
+    let place = TestHome::new();
     let colored = |variables: &[(&str, &str)], words: &[&str]| {
         let mut command = place.command(words);
         let output = command.envs(variables.iter().copied()).output().unwrap();
@@ -47,12 +47,12 @@ fn colour_is_where_it_is_wanted_and_nowhere_else() {
 
 #[test]
 fn ascii_means_ascii() {
-    let place = Place::new();
-    place.measured();
-    place.fine(&["ladder", "--launches=1", "--set=mechanism=pipe"]);
+    let place = TestHome::new();
+    place.with_stored_run();
+    place.assert_success(&["ladder", "--launches=1", "--set=mechanism=pipe"]);
     for words in [vec!["show", "last"], vec!["show", "last~1"], vec!["doctor"], vec!["list"]] {
         let words: Vec<&str> = words.into_iter().chain(["--ascii"]).collect();
-        let page = place.fine(&words).stdout;
+        let page = place.assert_success(&words).stdout;
         let beyond: String = page.chars().filter(|c| !c.is_ascii()).collect();
         assert!(beyond.is_empty(), "{words:?}: {beyond}");
     }
@@ -62,9 +62,9 @@ fn ascii_means_ascii() {
 
 #[test]
 fn a_reader_that_goes_away_is_no_failure() {
-    let place = Place::new();
+    let place = TestHome::new();
     for words in [vec!["help", "method"], vec!["list", "experiments"], vec!["--help"]] {
-        let mut child = place.command(&words).spawn().unwrap();
+        let mut child = place.spawn(&words);
         drop(child.stdout.take());
         let mut stderr = String::new();
         child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
@@ -75,17 +75,17 @@ fn a_reader_that_goes_away_is_no_failure() {
 
 #[test]
 fn quiet_says_nothing_but_errors() {
-    let place = Place::new();
+    let place = TestHome::new();
     let words = ["run", "call.kernel", "--quick", "--launches=1", "--quiet"];
-    assert_eq!(place.fine(&words).stderr, "");
+    assert_eq!(place.assert_success(&words).stderr, "");
     assert!(!place.run(&["show", "nothing-like-it", "--quiet"]).stderr.is_empty());
 }
 
 #[test]
 fn help_explains_the_method_and_every_subcommand_has_an_example() {
-    let place = Place::new();
-    assert!(place.fine(&["help", "method"]).stdout.starts_with("# How plumb measures"));
-    let help = place.fine(&["--help"]).stdout;
+    let place = TestHome::new();
+    assert!(place.assert_success(&["help", "method"]).stdout.starts_with("# How plumb measures"));
+    let help = place.assert_success(&["--help"]).stdout;
     for subcommand in [
         "ladder",
         "doctor",
@@ -107,18 +107,18 @@ fn help_explains_the_method_and_every_subcommand_has_an_example() {
         "man",
     ] {
         assert!(help.contains(subcommand), "{subcommand}");
-        let page = place.fine(&["help", subcommand]).stdout;
+        let page = place.assert_success(&["help", subcommand]).stdout;
         assert!(page.contains("Examples:"), "{subcommand}: {page}");
     }
-    place.refused(&["help", "metod"], 2, &["did you mean 'method'?"]);
+    place.assert_error(&["help", "metod"], 2, &["did you mean 'method'?"]);
 }
 
 #[test]
 fn reports_and_exports_are_written_whole() {
-    let place = Place::new();
-    place.measured();
+    let place = TestHome::new();
+    place.with_stored_run();
     let page = place.path("page.html");
-    place.fine(&["report", "last", "-o", page.to_str().unwrap()]);
+    place.assert_success(&["report", "last", "-o", page.to_str().unwrap()]);
     let html = std::fs::read_to_string(&page).unwrap();
     assert!(html.starts_with("<!doctype html>"));
     for link in ["src=\"http", "href=\"http", "url(http", "@import"] {
@@ -131,10 +131,10 @@ fn reports_and_exports_are_written_whole() {
         ("markdown", "## "),
         ("hdr", "#[Histogram log format version"),
     ] {
-        let text = place.fine(&["export", "last", "--format", format]).stdout;
+        let text = place.assert_success(&["export", "last", "--format", format]).stdout;
         assert!(text.starts_with(start), "{format}: {text}");
     }
-    place.refused(
+    place.assert_error(
         &["report", "last", "-o", "/proc/page.html"],
         2,
         &["cannot write /proc/page.html"],
@@ -143,11 +143,14 @@ fn reports_and_exports_are_written_whole() {
 
 #[test]
 fn completions_and_manual_pages_name_every_subcommand() {
-    let place = Place::new();
+    let place = TestHome::new();
     for shell in ["bash", "zsh", "fish"] {
-        assert!(place.fine(&["completions", shell]).stdout.contains("selftest"), "{shell}");
+        assert!(
+            place.assert_success(&["completions", shell]).stdout.contains("selftest"),
+            "{shell}"
+        );
     }
-    place.fine(&["man", "pages"]);
+    place.assert_success(&["man", "pages"]);
     let page = std::fs::read_to_string(place.path("pages/plumb-compare.1")).unwrap();
     assert!(page.contains("margin"));
 }

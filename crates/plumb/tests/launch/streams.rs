@@ -2,40 +2,43 @@
 //! and no process of them is left.
 
 use plumb_base::time::Span;
-use plumb_host::harness::launcher::{Launch, LaunchError};
-use plumb_host::harness::spec::{
-    BlockReport, BlockSpec, CpuUse, DeviceOptions, PathSpec, SocketOptions, StreamsSpec, Subject,
-    Task, Tweaks, Wire,
+use plumb_harness::launcher::{LaunchError, RunningLaunch};
+use plumb_harness::report::{BlockReport, CpuUsage};
+use plumb_harness::spec::{
+    BlockSpec, BlockTask, DeviceOptions, LaunchSubject, PathKind, PathSpec, ProcessTweaks,
+    SocketOptions, TcpStreamsSpec,
 };
 
-use super::{PATIENCE, alone, block, launch, processes, wait_for_the_end};
+use super::support::plumb_processes;
+use super::{WAIT_MAX, block, launch, one_at_a_time, wait_for_the_end};
 
 const SIZE: u64 = 64 << 10;
 
-fn loopback(streams: u16) -> StreamsSpec {
-    StreamsSpec {
+fn loopback(streams: u16) -> TcpStreamsSpec {
+    TcpStreamsSpec {
         path: None,
         streams,
         cpus: Some(1),
         cpu_percent: 100,
         options: SocketOptions { congestion: Some("cubic".to_owned()), ..Default::default() },
         low_water: None,
-        tweaks: Tweaks::default(),
+        tweaks: ProcessTweaks::default(),
     }
 }
 
-fn over(wire: Wire, mtu: u32, device: DeviceOptions) -> StreamsSpec {
-    let rate = matches!(wire, Wire::Link(_)).then_some(10_000_000);
-    let path = PathSpec { name: "a path".to_owned(), wire, mtu, round_trip_ns: 0, rate, device };
-    StreamsSpec { path: Some(path), ..loopback(2) }
+fn over(wire: PathKind, mtu: u32, device: DeviceOptions) -> TcpStreamsSpec {
+    let rate = matches!(wire, PathKind::Link(_)).then_some(10_000_000);
+    let path =
+        PathSpec { name: "a path".to_owned(), kind: wire, mtu, round_trip_ns: 0, rate, device };
+    TcpStreamsSpec { path: Some(path), ..loopback(2) }
 }
 
-fn start(spec: StreamsSpec) -> Option<Launch> {
-    super::start(Subject::Streams(Box::new(spec)))
+fn start(spec: TcpStreamsSpec) -> Option<RunningLaunch> {
+    super::start(LaunchSubject::Streams(Box::new(spec)))
 }
 
-fn measure(launch: &mut Launch) -> BlockReport {
-    block(launch, Task::Streams { size: SIZE }, Span::from_ms(160)).unwrap()
+fn measure(launch: &mut RunningLaunch) -> BlockReport {
+    block(launch, BlockTask::Streams { size: SIZE }, Span::from_ms(160)).unwrap()
 }
 
 /// The median of a response.
@@ -48,7 +51,7 @@ fn median(report: &BlockReport, response: &str) -> f64 {
 
 #[test]
 fn every_byte_of_one_stream_and_of_many_arrives_block_after_block() {
-    let _alone = alone();
+    let _alone = one_at_a_time();
     for streams in [1, 5] {
         let Some(mut launch) = start(loopback(streams)) else { return };
         for _ in 0..3 {
@@ -70,10 +73,10 @@ fn every_byte_of_one_stream_and_of_many_arrives_block_after_block() {
 
 #[test]
 fn packets_are_as_long_as_the_device_takes_them() {
-    let _alone = alone();
+    let _alone = one_at_a_time();
     for (mtu, cuts) in [(1_500, false), (9_000, false), (1_500, true)] {
         let device = DeviceOptions { segmentation: Some(cuts), coalescing: Some(false) };
-        let Some(mut launch) = start(over(Wire::Veth, mtu, device)) else { return };
+        let Some(mut launch) = start(over(PathKind::Veth, mtu, device)) else { return };
         let report = measure(&mut launch);
         let bytes = median(&report, "throughput") / median(&report, "packets");
         let longest = if cuts { 65_536.0 } else { f64::from(mtu) };
@@ -87,12 +90,12 @@ fn packets_are_as_long_as_the_device_takes_them() {
 
 #[test]
 fn receiving_in_batches_loses_nothing() {
-    let _alone = alone();
+    let _alone = one_at_a_time();
     for (coalescing, busy_poll_us, low_water) in
         [(false, None, Some(32 << 10)), (true, None, None), (true, Some(50), None)]
     {
         let device = DeviceOptions { segmentation: Some(false), coalescing: Some(coalescing) };
-        let mut spec = over(Wire::Veth, 1_500, device);
+        let mut spec = over(PathKind::Veth, 1_500, device);
         spec.options.busy_poll_us = busy_poll_us;
         spec.low_water = low_water;
         let Some(mut launch) = start(spec) else { return };
@@ -107,8 +110,8 @@ fn receiving_in_batches_loses_nothing() {
 
 #[test]
 fn a_stream_over_a_link_carries_no_more_than_the_link() {
-    let _alone = alone();
-    let link = Wire::Link("rate=10mbit,delay=1ms,limit=64packets".to_owned());
+    let _alone = one_at_a_time();
+    let link = PathKind::Link("rate=10mbit,delay=1ms,limit=64packets".to_owned());
     let Some(mut launch) = start(over(link, 1_500, DeviceOptions::default())) else { return };
     let report = measure(&mut launch);
     let part = report.parts.iter().find(|part| part.response == "sender-cpu").unwrap();
@@ -122,53 +125,53 @@ fn a_stream_over_a_link_carries_no_more_than_the_link() {
 
 #[test]
 fn what_is_left_of_a_cpu_is_all_that_both_processes_get() {
-    let _alone = alone();
-    let Some(mut launch) = start(StreamsSpec { cpu_percent: 25, ..loopback(1) }) else { return };
+    let _alone = one_at_a_time();
+    let Some(mut launch) = start(TcpStreamsSpec { cpu_percent: 25, ..loopback(1) }) else { return };
     for _ in 0..3 {
         // Whatever else runs here can only make it less.
         let effort = measure(&mut launch).effort;
-        let share = |side: CpuUse| side.process_ns as f64 / effort.wall_ns as f64;
+        let share = |side: CpuUsage| side.process_ns as f64 / effort.wall_ns as f64;
         let shares = [effort.local, effort.peer].map(share);
-        assert!(shares.iter().all(|share| (0.001..0.35).contains(share)), "{shares:?}");
+        assert!(shares.iter().all(|share| *share > 0.0 && *share < 0.35), "{shares:?}");
     }
     launch.finish().unwrap();
-    assert!(processes(&["__share"]).is_empty());
+    assert!(plumb_processes(&["__share"]).is_empty());
     let mut launch = start(loopback(1)).unwrap();
-    assert!(processes(&["__share"]).is_empty(), "nothing is taken of a whole one");
+    assert!(plumb_processes(&["__share"]).is_empty(), "nothing is taken of a whole one");
     measure(&mut launch);
     launch.finish().unwrap();
 }
 
 #[test]
 fn whoever_takes_cpu_away_ends_with_a_launch_that_is_killed() {
-    let _alone = alone();
-    let Some(mut launch) = start(StreamsSpec { cpu_percent: 50, ..loopback(1) }) else { return };
+    let _alone = one_at_a_time();
+    let Some(mut launch) = start(TcpStreamsSpec { cpu_percent: 50, ..loopback(1) }) else { return };
     let block = BlockSpec {
-        task: Task::Streams { size: SIZE },
-        duration_ns: PATIENCE.as_ns(),
+        task: BlockTask::Streams { size: SIZE },
+        duration_ns: WAIT_MAX.as_ns(),
         samples_max: 1_000,
         samples_kept: 1_000,
         injected_ns: 0,
     };
     // Given up long before the block would end.
     let outcome = launch.measure(&block, Span::from_secs(2), &mut || false);
-    assert!(matches!(outcome, Err(LaunchError::Hung(_))), "{outcome:?}");
-    assert!(!processes(&["__share"]).is_empty());
+    assert!(matches!(outcome, Err(LaunchError::TimedOut(_))), "{outcome:?}");
+    assert!(!plumb_processes(&["__share"]).is_empty());
     drop(launch);
     wait_for_the_end();
 }
 
 #[test]
 fn tweaks_are_taken_or_refused_with_what_would_allow_them() {
-    let _alone = alone();
+    let _alone = one_at_a_time();
     let each = [
-        Tweaks { locked: true, ..Tweaks::default() },
-        Tweaks { real_time: true, ..Tweaks::default() },
-        Tweaks { huge_pages: true, ..Tweaks::default() },
-        Tweaks { locked: true, real_time: true, huge_pages: true },
+        ProcessTweaks { locked: true, ..ProcessTweaks::default() },
+        ProcessTweaks { real_time: true, ..ProcessTweaks::default() },
+        ProcessTweaks { huge_pages: true, ..ProcessTweaks::default() },
+        ProcessTweaks { locked: true, real_time: true, huge_pages: true },
     ];
     for tweaks in each {
-        let Some(mut launch) = start(StreamsSpec { tweaks, ..loopback(2) }) else { continue };
+        let Some(mut launch) = start(TcpStreamsSpec { tweaks, ..loopback(2) }) else { continue };
         let report = measure(&mut launch);
         assert!(median(&report, "throughput") > 0.0, "{tweaks:?}");
         launch.finish().unwrap();
@@ -177,7 +180,7 @@ fn tweaks_are_taken_or_refused_with_what_would_allow_them() {
 
 #[test]
 fn buffers_are_as_large_as_asked_or_there_is_no_result() {
-    let _alone = alone();
+    let _alone = one_at_a_time();
     for bytes in [16_u64 << 10, 16 << 20] {
         let mut spec = loopback(1);
         spec.options.buffer = Some(bytes);
@@ -192,9 +195,9 @@ fn buffers_are_as_large_as_asked_or_there_is_no_result() {
 
 #[test]
 fn more_cpus_than_there_are_is_a_result_with_its_reason() {
-    let _alone = alone();
-    let spec = StreamsSpec { cpus: Some(1_000), ..loopback(1) };
-    match launch(Subject::Streams(Box::new(spec))) {
+    let _alone = one_at_a_time();
+    let spec = TcpStreamsSpec { cpus: Some(1_000), ..loopback(1) };
+    match launch(LaunchSubject::Streams(Box::new(spec))) {
         Err(LaunchError::Unavailable(reason)) => assert!(reason.contains("1000 CPUs"), "{reason}"),
         other => panic!("{other:?}"),
     }

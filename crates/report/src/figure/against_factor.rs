@@ -7,16 +7,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use plumb_analysis::document::CellResult;
-use plumb_base::stats::regression::{Line, theil_sen};
+use plumb_base::stats::regression::{FittedLine, theil_sen};
 use serde_json::Value;
 
-use super::{Axis, Figure, Marks, Point, SERIES_MAX, Scale, Series, slug};
-use crate::table::Table;
+use super::{Axis, AxisScale, Figure, FigurePoint, SERIES_MAX, Series, SeriesMarks, slug};
+use crate::table::TextTable;
 use crate::{name, value};
 
 /// What is drawn against what.
 #[derive(Clone, Copy, Debug)]
-pub struct Layout {
+pub struct FactorPlot {
     /// The factor on the horizontal axis.
     pub factor: &'static str,
     /// What that axis is called.
@@ -24,38 +24,38 @@ pub struct Layout {
     /// The unit of its values.
     pub unit: &'static str,
     /// How they become positions.
-    pub scale: Spacing,
+    pub scale: FactorScale,
     /// Factors each of whose levels has pictures of its own.
-    pub apart: &'static [&'static str],
+    pub panel_factors: &'static [&'static str],
     /// What each picture shows: its title and its responses, which share a unit.
     pub pictures: &'static [(&'static str, &'static [&'static str])],
     /// Responses through whose series a line of constant elasticity is drawn.
-    pub power: &'static [&'static str],
+    pub power_law_responses: &'static [&'static str],
 }
 
 /// The scales that suit a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Spacing {
+pub enum FactorScale {
     /// Evenly, from zero.
-    Even,
+    Linear,
     /// By the binary logarithm: bytes.
-    Octaves,
+    Log2,
 }
 
 /// The levels of a factor and their cells, least first, of one setting of everything else.
 #[derive(Clone, Debug)]
-pub struct Run<'a> {
+pub struct FactorSeries<'a> {
     /// What tells it from the others.
     pub label: String,
     /// Numbers and cells.
     pub cells: Vec<(f64, &'a CellResult)>,
     /// Cells whose level is a word.
-    pub words: Vec<&'a CellResult>,
+    pub word_cells: Vec<&'a CellResult>,
 }
 
-impl Run<'_> {
+impl FactorSeries<'_> {
     /// The line of constant elasticity through the medians: its slope is the elasticity.
-    pub fn power(&self) -> Option<Line> {
+    pub fn power_law_fit(&self) -> Option<FittedLine> {
         let (mut x, mut y) = (Vec::new(), Vec::new());
         for (level, cell) in &self.cells {
             let median = cell.summary.median.filter(|median| *median > 0.0 && *level > 0.0)?;
@@ -70,12 +70,12 @@ impl Run<'_> {
 const CONFIDENCE: f64 = 0.95;
 
 /// The figures of an experiment; `cells` are all of it.
-pub fn figures(cells: &[&CellResult], layout: &Layout) -> Vec<Figure> {
+pub fn figures(cells: &[&CellResult], layout: &FactorPlot) -> Vec<Figure> {
     let mut panels: BTreeMap<(usize, (usize, String)), Vec<&CellResult>> = BTreeMap::new();
     for cell in cells.iter().filter(|cell| cell.summary.median.is_some()) {
         let shown = |(_, responses): &(&str, &[&str])| responses.contains(&cell.response.as_str());
         let Some(picture) = layout.pictures.iter().position(shown) else { continue };
-        let place = (name::placement_order(cell), words(cell, layout.apart));
+        let place = (name::placement_order(cell), words(cell, layout.panel_factors));
         panels.entry((picture, place)).or_default().push(cell);
     }
     let figure =
@@ -96,22 +96,27 @@ fn words(cell: &CellResult, factors: &[&str]) -> String {
 }
 
 /// The runs of these cells, of one response each; labels have these factors whether they vary or not.
-pub fn runs<'a>(cells: &[&'a CellResult], factor: &str, always: &[&str]) -> Vec<Run<'a>> {
+pub fn factor_series<'a>(
+    cells: &[&'a CellResult],
+    factor: &str,
+    always: &[&str],
+) -> Vec<FactorSeries<'a>> {
     let varying = name::varying(cells.iter().copied());
     let mut wanted: BTreeSet<String> = varying.into_iter().filter(|name| name != factor).collect();
     wanted.extend(always.iter().map(|factor| (*factor).to_owned()));
-    let mut runs: BTreeMap<String, Run<'a>> = BTreeMap::new();
+    let mut runs: BTreeMap<String, FactorSeries<'a>> = BTreeMap::new();
     for cell in cells.iter().copied().filter(|cell| cell.summary.median.is_some()) {
         let label =
             if wanted.is_empty() { String::new() } else { name::cell(&cell.factors, &wanted) };
-        let empty = || Run { label: label.clone(), cells: Vec::new(), words: Vec::new() };
+        let empty =
+            || FactorSeries { label: label.clone(), cells: Vec::new(), word_cells: Vec::new() };
         let run = runs.entry(label.clone()).or_insert_with(empty);
         match cell.factors.get(factor).and_then(Value::as_f64) {
             Some(level) => run.cells.push((level, cell)),
-            None => run.words.push(cell),
+            None => run.word_cells.push(cell),
         }
     }
-    let sorted = |mut run: Run<'a>| {
+    let sorted = |mut run: FactorSeries<'a>| {
         run.cells.sort_by(|(a, _), (b, _)| a.total_cmp(b));
         run
     };
@@ -120,57 +125,57 @@ pub fn runs<'a>(cells: &[&'a CellResult], factor: &str, always: &[&str]) -> Vec<
 
 fn figure(
     cells: &[&CellResult],
-    layout: &Layout,
+    layout: &FactorPlot,
     (title, responses): (&str, &[&str]),
     place: &str,
 ) -> Figure {
     let unit = value::unit(&cells[0].unit);
-    let mut named: Vec<(String, Run<'_>)> = Vec::new();
+    let mut named: Vec<(String, FactorSeries<'_>)> = Vec::new();
     for response in responses {
         let of: Vec<&CellResult> =
             cells.iter().copied().filter(|cell| cell.response == *response).collect();
         let told = if responses.len() > 1 { name::side(response) } else { "" };
-        named.extend(runs(&of, layout.factor, &[]).into_iter().map(|run| {
+        named.extend(factor_series(&of, layout.factor, &[]).into_iter().map(|run| {
             let parts = [run.label.as_str(), told].into_iter().filter(|part| !part.is_empty());
             (parts.collect::<Vec<_>>().join(", "), run)
         }));
     }
     let all = || cells.iter().filter_map(|cell| cell.factors.get(layout.factor)?.as_f64());
     let ends = [all().fold(f64::INFINITY, f64::min), all().fold(0.0, f64::max)];
-    let has_power = responses.iter().any(|response| layout.power.contains(response));
+    let has_power = responses.iter().any(|response| layout.power_law_responses.contains(response));
     let mut series = Vec::new();
     for ((label, run), slot) in named.iter().zip(0u8..).take(SERIES_MAX) {
-        for cell in &run.words {
+        for cell in &run.word_cells {
             let across = cell.summary.median.map(|median| ends.map(|x| [x, median]).to_vec());
-            let marks = Marks::Line(across.unwrap_or_default());
+            let marks = SeriesMarks::Line(across.unwrap_or_default());
             series.push(Series { name: String::new(), slot, marks });
         }
-        if let Some(line) = run.power().filter(|_| has_power) {
-            let curve = (0..=CURVE).map(|step| {
-                let x = ends[0] + (ends[1] - ends[0]) * f64::from(step) / f64::from(CURVE);
+        if let Some(line) = run.power_law_fit().filter(|_| has_power) {
+            let curve = (0..=CURVE_STEPS).map(|step| {
+                let x = ends[0] + (ends[1] - ends[0]) * f64::from(step) / f64::from(CURVE_STEPS);
                 [x, line.at(x.ln()).exp()]
             });
-            let marks = Marks::Line(curve.collect());
+            let marks = SeriesMarks::Line(curve.collect());
             series.push(Series { name: String::new(), slot, marks });
         }
         let at = run.cells.iter().filter_map(|(x, cell)| {
             let y = cell.summary.median?;
-            Some(Point { x: *x, y, x_interval: None, y_interval: cell.summary.ci95 })
+            Some(FigurePoint { x: *x, y, x_interval: None, y_interval: cell.summary.ci95 })
         });
-        let marks = Marks::Points { at: at.collect(), joined: !has_power };
+        let marks = SeriesMarks::Points { at: at.collect(), joined: !has_power };
         series.push(Series { name: label.clone(), slot, marks });
     }
     let table = table(&named, layout);
     let told: Vec<String> = table.rows.iter().map(|row| row.join(" ")).collect();
     let title = if place.is_empty() { title.to_owned() } else { format!("{title}, {place}") };
     let highest = cells.iter().filter_map(|cell| cell.summary.median).fold(0.0, f64::max);
-    let has_words = named.iter().any(|(_, run)| !run.words.is_empty());
+    let has_words = named.iter().any(|(_, run)| !run.word_cells.is_empty());
     let x = match layout.scale {
-        Spacing::Even => Axis {
+        FactorScale::Linear => Axis {
             include: Some([0.0, ends[1]]),
-            ..Axis::with_scale(layout.label, layout.unit, Scale::Linear)
+            ..Axis::with_scale(layout.label, layout.unit, AxisScale::Linear)
         },
-        Spacing::Octaves => Axis::with_scale(layout.label, layout.unit, Scale::Log2),
+        FactorScale::Log2 => Axis::with_scale(layout.label, layout.unit, AxisScale::Log2),
     };
     Figure {
         id: slug(&[&cells[0].experiment, &title]),
@@ -180,7 +185,7 @@ fn figure(
         x,
         y: Axis {
             include: Some([0.0, highest]),
-            ..Axis::with_scale(name::quantity(responses[0]), unit.name(), Scale::Linear)
+            ..Axis::with_scale(name::quantity(responses[0]), unit.name(), AxisScale::Linear)
         },
         series,
         table,
@@ -188,7 +193,7 @@ fn figure(
 }
 
 /// Steps of a curve.
-const CURVE: u8 = 24;
+const CURVE_STEPS: u8 = 24;
 
 fn note(power: bool, has_words: bool) -> String {
     let mut note =
@@ -203,16 +208,16 @@ fn note(power: bool, has_words: bool) -> String {
 }
 
 /// Levels down, runs across.
-fn table(named: &[(String, Run<'_>)], layout: &Layout) -> Table {
+fn table(named: &[(String, FactorSeries<'_>)], layout: &FactorPlot) -> TextTable {
     let label = |label: &str| if label.is_empty() { "median".to_owned() } else { label.to_owned() };
     let heads: Vec<String> = [layout.label.to_owned()]
         .into_iter()
         .chain(named.iter().map(|(name, _)| format!("#{}", label(name))))
         .collect();
-    let mut table = Table::with_heads(&heads.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut table = TextTable::with_heads(&heads.iter().map(String::as_str).collect::<Vec<_>>());
     let mut levels: Vec<&Value> = Vec::new();
     let cells = named.iter().flat_map(|(_, run)| {
-        run.cells.iter().map(|(_, cell)| *cell).chain(run.words.iter().copied())
+        run.cells.iter().map(|(_, cell)| *cell).chain(run.word_cells.iter().copied())
     });
     for level in cells.filter_map(|cell| cell.factors.get(layout.factor)) {
         if !levels.contains(&level) {
@@ -224,7 +229,7 @@ fn table(named: &[(String, Run<'_>)], layout: &Layout) -> Table {
     for level in levels {
         let told = named.iter().map(|(_, run)| {
             let mut cells =
-                run.cells.iter().map(|(_, cell)| *cell).chain(run.words.iter().copied());
+                run.cells.iter().map(|(_, cell)| *cell).chain(run.word_cells.iter().copied());
             let cell = cells.find(|cell| cell.factors.get(layout.factor) == Some(level));
             cell.and_then(|cell| Some((cell, cell.summary.median?))).map_or_else(
                 || "–".to_owned(),

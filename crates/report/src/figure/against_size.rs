@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use plumb_analysis::document::CellResult;
 use plumb_base::units::format_bytes;
 
-use super::{Axis, Figure, Marks, Point, SERIES_MAX, Scale, Series, slug};
-use crate::table::Table;
+use super::{Axis, AxisScale, Figure, FigurePoint, SERIES_MAX, Series, SeriesMarks, slug};
+use crate::table::TextTable;
 use crate::{name, value};
 
 /// The figures of one experiment's response: by family, then placement and wake mode.
@@ -41,14 +41,14 @@ pub fn figures(cells: &[&CellResult]) -> Vec<Figure> {
 }
 
 /// Medians only, series down and sizes across: what fits in a terminal.
-pub fn overview(cells: &[&CellResult]) -> Table {
+pub fn overview(cells: &[&CellResult]) -> TextTable {
     let varying = name::varying(cells.iter().copied());
     let sizes: BTreeSet<u64> = cells.iter().filter_map(|cell| name::bytes(cell)).collect();
     let heads: Vec<String> = ["median at size (B)".to_owned()]
         .into_iter()
         .chain(sizes.iter().map(|size| format!("#{}?", format_bytes(*size))))
         .collect();
-    let mut table = Table::with_heads(&heads.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut table = TextTable::with_heads(&heads.iter().map(String::as_str).collect::<Vec<_>>());
     let mut rows: BTreeMap<(usize, Vec<String>, String), BTreeMap<u64, String>> = BTreeMap::new();
     for cell in cells {
         let Some(size) = name::bytes(cell) else { continue };
@@ -68,7 +68,7 @@ pub fn overview(cells: &[&CellResult]) -> Table {
 }
 
 /// Whether the cells are worth lines: at least three sizes.
-pub fn suits(cells: &[&CellResult]) -> bool {
+pub fn has_enough_sizes(cells: &[&CellResult]) -> bool {
     let sizes: BTreeSet<u64> = cells.iter().filter_map(|cell| name::bytes(cell)).collect();
     sizes.len() >= 3
 }
@@ -107,14 +107,14 @@ fn label(cell: &CellResult, varying: &BTreeSet<String>) -> String {
 }
 
 /// Series that share their pictures, in the order of their colours.
-struct Group {
+struct SeriesGroup {
     /// Family and part of it; empty when all series fit in one picture.
     title: String,
     labels: Vec<String>,
 }
 
 /// One group where all series fit, else one or more for each family of mechanisms.
-fn groups(cells: &[&CellResult], varying: &BTreeSet<String>) -> Vec<Group> {
+fn groups(cells: &[&CellResult], varying: &BTreeSet<String>) -> Vec<SeriesGroup> {
     let mut families: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
     let mut all = BTreeSet::new();
     for cell in cells.iter().filter(|cell| name::bytes(cell).is_some()) {
@@ -124,7 +124,7 @@ fn groups(cells: &[&CellResult], varying: &BTreeSet<String>) -> Vec<Group> {
         all.insert(label);
     }
     if all.len() <= SERIES_MAX {
-        return vec![Group { title: String::new(), labels: all.into_iter().collect() }];
+        return vec![SeriesGroup { title: String::new(), labels: all.into_iter().collect() }];
     }
     let mut groups = Vec::new();
     for (family, labels) in families {
@@ -135,14 +135,14 @@ fn groups(cells: &[&CellResult], varying: &BTreeSet<String>) -> Vec<Group> {
                 1 => family.to_owned(),
                 _ => format!("{family} ({} of {parts})", part + 1),
             };
-            groups.push(Group { title, labels: labels.to_vec() });
+            groups.push(SeriesGroup { title, labels: labels.to_vec() });
         }
     }
     groups
 }
 
 /// One series of a picture: its colour's slot, its name, its cells by size.
-struct Line<'a> {
+struct SizeSeries<'a> {
     slot: u8,
     label: &'a str,
     cells: Vec<&'a CellResult>,
@@ -150,9 +150,9 @@ struct Line<'a> {
 
 fn lines<'a>(
     cells: &[&'a CellResult],
-    group: &'a Group,
+    group: &'a SeriesGroup,
     varying: &BTreeSet<String>,
-) -> Vec<Line<'a>> {
+) -> Vec<SizeSeries<'a>> {
     group
         .labels
         .iter()
@@ -161,13 +161,13 @@ fn lines<'a>(
             let mut cells: Vec<&CellResult> =
                 cells.iter().copied().filter(|cell| label(cell, varying) == *wanted).collect();
             cells.sort_by_key(|cell| name::bytes(cell));
-            Line { slot, label: wanted, cells }
+            SizeSeries { slot, label: wanted, cells }
         })
         .filter(|line| !line.cells.is_empty())
         .collect()
 }
 
-fn figure(facet: &[String], group: &Group, lines: &[Line<'_>]) -> Figure {
+fn figure(facet: &[String], group: &SeriesGroup, lines: &[SizeSeries<'_>]) -> Figure {
     let first = lines.iter().flat_map(|line| &line.cells).next();
     let is_mechanism = |cell: Option<&&CellResult>, word: &str| {
         cell.and_then(|cell| cell.factors.get("mechanism")).is_some_and(|level| level == word)
@@ -179,17 +179,17 @@ fn figure(facet: &[String], group: &Group, lines: &[Line<'_>]) -> Figure {
         .map(|line| Series {
             name: if group.labels.len() == 1 { String::new() } else { line.label.to_owned() },
             slot: line.slot,
-            marks: Marks::Points {
+            marks: SeriesMarks::Points {
                 at: line.cells.iter().filter_map(|cell| point(cell)).collect(),
                 joined: true,
             },
         })
         .collect();
     let title = match (group.title.as_str(), facet) {
-        ("", []) => name::capital(name::response(response)),
+        ("", []) => name::capitalize(name::response(response)),
         // A mechanism's name is spelt as it is.
         ("", facet) if is_mechanism(first, &facet[0]) => facet.join(", "),
-        ("", facet) => name::capital(&facet.join(", ")),
+        ("", facet) => name::capitalize(&facet.join(", ")),
         (family, []) => family.to_owned(),
         (family, facet) => format!("{family}: {}", facet.join(", ")),
     };
@@ -198,20 +198,25 @@ fn figure(facet: &[String], group: &Group, lines: &[Line<'_>]) -> Figure {
         title,
         note: "Medians with 95 % intervals over launches; both axes are logarithmic.".to_owned(),
         alt: extent(response, unit, lines),
-        x: Axis::with_scale("message size (B)", "B", Scale::Log2),
+        x: Axis::with_scale("message size (B)", "B", AxisScale::Log2),
         y: Axis::measured(name::quantity(response), unit),
         series,
         table: table(lines),
     }
 }
 
-fn point(cell: &CellResult) -> Option<Point> {
+fn point(cell: &CellResult) -> Option<FigurePoint> {
     let y = cell.summary.median?;
-    Some(Point { x: name::bytes(cell)? as f64, y, x_interval: None, y_interval: cell.summary.ci95 })
+    Some(FigurePoint {
+        x: name::bytes(cell)? as f64,
+        y,
+        x_interval: None,
+        y_interval: cell.summary.ci95,
+    })
 }
 
 /// What the picture spans, for those who cannot see it.
-fn extent(response: &str, unit: &str, lines: &[Line<'_>]) -> String {
+fn extent(response: &str, unit: &str, lines: &[SizeSeries<'_>]) -> String {
     let unit = value::unit(unit);
     let parts: Vec<String> = lines
         .iter()
@@ -226,16 +231,16 @@ fn extent(response: &str, unit: &str, lines: &[Line<'_>]) -> String {
             Some(format!("{} {low} at {} B to {high} at {} B", line.label, first.0, last.0))
         })
         .collect();
-    let what = name::capital(name::response(response));
+    let what = name::capitalize(name::response(response));
     format!("{what} against message size: {}.", parts.join("; "))
 }
 
 /// Sizes down, series across.
-fn table(lines: &[Line<'_>]) -> Table {
+fn table(lines: &[SizeSeries<'_>]) -> TextTable {
     let mut heads = vec!["size (B)".to_owned()];
     heads.extend(lines.iter().map(|line| format!("#{}", line.label)));
     let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
-    let mut table = Table::with_heads(&heads);
+    let mut table = TextTable::with_heads(&heads);
     let sizes: BTreeSet<u64> =
         lines.iter().flat_map(|line| &line.cells).filter_map(|cell| name::bytes(cell)).collect();
     for wanted in sizes {

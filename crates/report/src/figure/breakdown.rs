@@ -5,35 +5,35 @@
 
 use std::collections::BTreeMap;
 
-use plumb_analysis::breakdown::{Breakdown, Mean};
+use plumb_analysis::breakdown::{BreakdownSummary, MeanEstimate};
 use plumb_base::units::Unit;
 use serde_json::Value;
 
-use super::{Axis, Figure, Marks, Scale, Series, slug};
-use crate::table::Table;
+use super::{Axis, AxisScale, Figure, Series, SeriesMarks, slug};
+use crate::table::TextTable;
 use crate::{name, value};
 
 /// One figure a placement, nearest first.
-pub fn figures(breakdowns: &[&Breakdown]) -> Vec<Figure> {
-    let mut panels: BTreeMap<(usize, String), Vec<&Breakdown>> = BTreeMap::new();
+pub fn figures(breakdowns: &[&BreakdownSummary]) -> Vec<Figure> {
+    let mut panels: BTreeMap<(usize, String), Vec<&BreakdownSummary>> = BTreeMap::new();
     for breakdown in breakdowns {
         let placement = breakdown.factors.get("placement").and_then(Value::as_str).unwrap_or("");
-        let key = (name::nearness(placement), placement.to_owned());
+        let key = (name::placement_rank(placement), placement.to_owned());
         panels.entry(key).or_default().push(breakdown);
     }
     panels.iter().map(|((_, placement), panel)| figure(name::placement(placement), panel)).collect()
 }
 
-fn figure(placement: &str, breakdowns: &[&Breakdown]) -> Figure {
+fn figure(placement: &str, breakdowns: &[&BreakdownSummary]) -> Figure {
     let names: Vec<String> = breakdowns
         .iter()
         .map(|entry| format!("{}: {}", label(entry), value::plain(NS, entry.sum)))
         .collect();
-    let mut series: BTreeMap<Kind, Vec<[f64; 3]>> = BTreeMap::new();
+    let mut series: BTreeMap<PartCategory, Vec<[f64; 3]>> = BTreeMap::new();
     for (row, entry) in breakdowns.iter().enumerate() {
         let mut at = 0.0;
-        let parts = entry.parts.iter().map(|part| (Kind::of(&part.part), part.mean));
-        for (kind, mean) in parts.chain([(Kind::Unexplained, entry.unexplained.mean)]) {
+        let parts = entry.parts.iter().map(|part| (PartCategory::of(&part.part), part.mean));
+        for (kind, mean) in parts.chain([(PartCategory::Unexplained, entry.unexplained.mean)]) {
             if mean > 0.0 {
                 series.entry(kind).or_default().push([row as f64, at, at + mean]);
                 at += mean;
@@ -41,9 +41,9 @@ fn figure(placement: &str, breakdowns: &[&Breakdown]) -> Figure {
         }
     }
     let series = series.into_iter().map(|(kind, segments)| Series {
-        name: kind.words().to_owned(),
+        name: kind.legend().to_owned(),
         slot: kind.slot(),
-        marks: Marks::Stack { segments, hatched: kind == Kind::Unexplained },
+        marks: SeriesMarks::Stack { segments, hatched: kind == PartCategory::Unexplained },
     });
     let sentences: Vec<String> = breakdowns.iter().map(|entry| sentence(entry)).collect();
     let title = match placement {
@@ -59,7 +59,7 @@ fn figure(placement: &str, breakdowns: &[&Breakdown]) -> Figure {
                and corrected for the cost of the probes. Hatched: what no probe accounts for."
                 .to_owned(),
         alt: sentences.join(" "),
-        x: Axis::with_scale("round trip", NS.name(), Scale::Linear),
+        x: Axis::with_scale("round trip", NS.name(), AxisScale::Linear),
         y: Axis::names("", names),
         series: series.collect(),
         table: table(breakdowns),
@@ -67,16 +67,18 @@ fn figure(placement: &str, breakdowns: &[&Breakdown]) -> Figure {
 }
 
 /// The same, nearest placement first.
-pub fn ordered<'a>(breakdowns: impl Iterator<Item = &'a Breakdown>) -> Vec<&'a Breakdown> {
-    let mut ordered: Vec<&Breakdown> = breakdowns.collect();
+pub fn ordered<'a>(
+    breakdowns: impl Iterator<Item = &'a BreakdownSummary>,
+) -> Vec<&'a BreakdownSummary> {
+    let mut ordered: Vec<&BreakdownSummary> = breakdowns.collect();
     ordered.sort_by_key(|entry| {
-        name::nearness(entry.factors.get("placement").and_then(Value::as_str).unwrap_or(""))
+        name::placement_rank(entry.factors.get("placement").and_then(Value::as_str).unwrap_or(""))
     });
     ordered
 }
 
 /// The largest part, what is unexplained and what the probes cost, in one sentence.
-pub fn sentence(entry: &Breakdown) -> String {
+pub fn sentence(entry: &BreakdownSummary) -> String {
     let place = entry.factors.get("placement").and_then(Value::as_str).unwrap_or("");
     let round_trip = value::plain(NS, entry.sum);
     let mut text = format!("{} ({}): of {round_trip}", label(entry), name::placement(place));
@@ -96,7 +98,7 @@ pub fn sentence(entry: &Breakdown) -> String {
 }
 
 /// A share with its interval: `4.1% [3.8%, 4.4%]`.
-fn percent(share: &Mean) -> String {
+fn percent(share: &MeanEstimate) -> String {
     let one = |share: f64| format!("{:.1}%", share * 100.0);
     match share.ci95 {
         Some([low, high]) => format!("{} [{}, {}]", one(share.mean), one(low), one(high)),
@@ -105,13 +107,13 @@ fn percent(share: &Mean) -> String {
 }
 
 /// Parts down, round trips across; sums, wholes and the cost of probing below.
-pub fn table(breakdowns: &[&Breakdown]) -> Table {
+pub fn table(breakdowns: &[&BreakdownSummary]) -> TextTable {
     let heads: Vec<String> = ["part".to_owned()]
         .into_iter()
         .chain(breakdowns.iter().map(|entry| format!("#{}", label(entry))))
         .collect();
-    let mut table = Table::with_heads(&heads.iter().map(String::as_str).collect::<Vec<_>>());
-    let mut row = |head: &str, cell: &dyn Fn(&Breakdown) -> String| {
+    let mut table = TextTable::with_heads(&heads.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut row = |head: &str, cell: &dyn Fn(&BreakdownSummary) -> String| {
         let cells = breakdowns.iter().map(|entry| cell(entry));
         table.push([head.to_owned()].into_iter().chain(cells));
     };
@@ -132,10 +134,10 @@ pub fn table(breakdowns: &[&Breakdown]) -> Table {
             value::plain(NS, parts.map(|part| part.mean).sum())
         });
     }
-    row("unexplained", &|entry| told(Some(&entry.unexplained)));
+    row("unexplained", &|entry| mean_text(Some(&entry.unexplained)));
     row("sum", &|entry| value::plain(NS, entry.sum));
-    row("round trip, probes off", &|entry| told(entry.whole.as_ref()));
-    row("round trip, probes on", &|entry| told(entry.probed.as_ref()));
+    row("round trip, probes off", &|entry| mean_text(entry.whole.as_ref()));
+    row("round trip, probes on", &|entry| mean_text(entry.probed.as_ref()));
     row("unexplained share", &|entry| percent(&entry.unexplained_share));
     row("cost of the probes", &|entry| {
         entry.probe_cost.as_ref().map_or_else(|| "–".to_owned(), percent)
@@ -144,13 +146,13 @@ pub fn table(breakdowns: &[&Breakdown]) -> Table {
 }
 
 /// Whether a part is nowhere a hundredth of the round trip.
-fn is_small(breakdowns: &[&Breakdown], slug: &str) -> bool {
+fn is_small(breakdowns: &[&BreakdownSummary], slug: &str) -> bool {
     let parts = breakdowns.iter().flat_map(|entry| &entry.parts);
     parts.filter(|part| part.part == slug).all(|part| part.share < 0.01)
 }
 
 /// Every part of any round trip, in the order of the path: each after what precedes it somewhere.
-fn order(breakdowns: &[&Breakdown]) -> Vec<String> {
+fn order(breakdowns: &[&BreakdownSummary]) -> Vec<String> {
     let mut order: Vec<String> = Vec::new();
     for entry in breakdowns {
         let mut place = 0;
@@ -166,12 +168,12 @@ fn order(breakdowns: &[&Breakdown]) -> Vec<String> {
     order
 }
 
-fn told(mean: Option<&Mean>) -> String {
+fn mean_text(mean: Option<&MeanEstimate>) -> String {
     mean.map_or_else(|| "–".to_owned(), |mean| value::with_interval(NS, mean.mean, mean.ci95))
 }
 
 /// What crosses, and how much at a time.
-pub fn label(entry: &Breakdown) -> String {
+pub fn label(entry: &BreakdownSummary) -> String {
     let wanted = ["mechanism", "stack", "device", "size", "frame"];
     name::cell(&entry.factors, &wanted.map(str::to_owned).into())
 }
@@ -180,7 +182,7 @@ const NS: Unit = Unit::Nanoseconds;
 
 /// Parts that share a colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
+enum PartCategory {
     Calls,
     Send,
     Device,
@@ -192,7 +194,7 @@ enum Kind {
     Unexplained,
 }
 
-impl Kind {
+impl PartCategory {
     /// The kind of a part; parts that are not known here are somebody's time in user space.
     fn of(part: &str) -> Self {
         match part {
@@ -209,7 +211,7 @@ impl Kind {
         }
     }
 
-    const fn words(self) -> &'static str {
+    const fn legend(self) -> &'static str {
         match self {
             Self::Calls => "entering and leaving calls",
             Self::Send => "send path",

@@ -7,26 +7,26 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use plumb_analysis::document::CellResult;
 
-use super::{Axis, Figure, Marks, Point, SERIES_MAX, Scale, Series, slug};
-use crate::table::Table;
+use super::{Axis, AxisScale, Figure, FigurePoint, SERIES_MAX, Series, SeriesMarks, slug};
+use crate::table::TextTable;
 use crate::{name, value};
 
 /// What is drawn.
 #[derive(Clone, Copy, Debug)]
-pub struct Layout {
+pub struct LevelPlot {
     /// The factor whose levels are rows, and its levels in their order; others follow.
     pub factor: &'static str,
     /// Levels in the order of rows.
     pub order: &'static [&'static str],
     /// Factors each of whose levels has pictures of its own.
-    pub apart: &'static [&'static str],
+    pub panel_factors: &'static [&'static str],
     /// What each picture shows: its title, its responses, which share a unit, and whether its axis is
     /// logarithmic instead of from zero.
     pub pictures: &'static [(&'static str, &'static [&'static str], bool)],
 }
 
 /// The figures of an experiment; `cells` are all of it.
-pub fn figures(cells: &[&CellResult], layout: &Layout) -> Vec<Figure> {
+pub fn figures(cells: &[&CellResult], layout: &LevelPlot) -> Vec<Figure> {
     let mut panels: BTreeMap<(usize, usize, usize), Vec<&CellResult>> = BTreeMap::new();
     // In the order in which they were asked for.
     let mut places: Vec<String> = Vec::new();
@@ -37,7 +37,7 @@ pub fn figures(cells: &[&CellResult], layout: &Layout) -> Vec<Figure> {
             .position(|(_, responses, _)| responses.contains(&cell.response.as_str()));
         let Some(picture) = shown else { continue };
         let apart: BTreeSet<String> = layout
-            .apart
+            .panel_factors
             .iter()
             .filter(|factor| cell.factors.contains_key(**factor))
             .map(|factor| (*factor).to_owned())
@@ -66,14 +66,14 @@ pub fn order(cell: &CellResult, factor: &str, order: &[&str]) -> (usize, String)
 
 fn figure(
     cells: &[&CellResult],
-    layout: &Layout,
+    layout: &LevelPlot,
     (title, responses, logarithmic): (&str, &[&str], bool),
     place: &str,
 ) -> Figure {
     let unit = value::unit(&cells[0].unit);
     let varying = name::varying(cells.iter().copied());
     let row = |cell: &CellResult| {
-        let wanted = varying.iter().filter(|name| !layout.apart.contains(&name.as_str()));
+        let wanted = varying.iter().filter(|name| !layout.panel_factors.contains(&name.as_str()));
         let wanted: BTreeSet<String> = wanted.cloned().chain([layout.factor.to_owned()]).collect();
         name::cell(&cell.factors, &wanted)
     };
@@ -99,9 +99,9 @@ fn figure(
         let at = rows.iter().enumerate().filter_map(|(index, wanted)| {
             let cell = of(response, wanted)?;
             let (x, y) = (cell.summary.median?, index as f64 + shift);
-            Some(Point { x, y, x_interval: cell.summary.ci95, y_interval: None })
+            Some(FigurePoint { x, y, x_interval: cell.summary.ci95, y_interval: None })
         });
-        let marks = Marks::Points { at: at.collect(), joined: false };
+        let marks = SeriesMarks::Points { at: at.collect(), joined: false };
         let name = if shown.len() > 1 { name::side(response) } else { "" };
         Series { name: name.to_owned(), slot, marks }
     };
@@ -113,7 +113,7 @@ fn figure(
             _ => format!("#{} [95 %]", name::side(response)),
         }))
         .collect();
-    let mut table = Table::with_heads(&heads.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut table = TextTable::with_heads(&heads.iter().map(String::as_str).collect::<Vec<_>>());
     for wanted in &rows {
         let told = shown.iter().map(|response| {
             let cell = of(response, wanted);
@@ -129,11 +129,11 @@ fn figure(
     let highest = cells.iter().filter_map(|cell| cell.summary.median).fold(0.0, f64::max);
     let quantity = name::quantity(shown[0]);
     let x = if logarithmic {
-        Axis::with_scale(quantity, unit.name(), Scale::Log10)
+        Axis::with_scale(quantity, unit.name(), AxisScale::Log10)
     } else {
         Axis {
             include: Some([0.0, highest]),
-            ..Axis::with_scale(quantity, unit.name(), Scale::Linear)
+            ..Axis::with_scale(quantity, unit.name(), AxisScale::Linear)
         }
     };
     let axis = if logarithmic { "a logarithmic axis" } else { "an axis from zero" };

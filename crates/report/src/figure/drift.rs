@@ -5,8 +5,8 @@
 
 use plumb_analysis::document::CellResult;
 
-use super::{Axis, Figure, Marks, Point, Scale, Series};
-use crate::table::Table;
+use super::{Axis, AxisScale, Figure, FigurePoint, Series, SeriesMarks};
+use crate::table::TextTable;
 
 /// The drift of a run; none when no cell has two launches.
 pub fn figure(results: &[CellResult]) -> Option<Figure> {
@@ -15,15 +15,16 @@ pub fn figure(results: &[CellResult]) -> Option<Figure> {
         return None;
     }
     let place = |launch: usize| launch as f64 + 1.0;
-    let band = |low: fn(&Row) -> f64, high: fn(&Row) -> f64| {
+    let band = |low: fn(&DriftRow) -> f64, high: fn(&DriftRow) -> f64| {
         let at = rows
             .iter()
             .enumerate()
             .map(|(launch, row)| [place(launch), low(row), high(row)])
             .collect();
-        Series { name: String::new(), slot: 0, marks: Marks::Band(at) }
+        Series { name: String::new(), slot: 0, marks: SeriesMarks::Band(at) }
     };
-    let medians = rows.iter().enumerate().map(|(launch, row)| Point::at(place(launch), row.median));
+    let medians =
+        rows.iter().enumerate().map(|(launch, row)| FigurePoint::at(place(launch), row.median));
     let widest = rows.iter().map(|row| (row.median - 1.0).abs()).fold(0.0, f64::max);
     Some(Figure {
         id: "drift".to_owned(),
@@ -37,15 +38,19 @@ pub fn figure(results: &[CellResult]) -> Option<Figure> {
              most {:.1} %.",
             widest * 100.0
         ),
-        x: Axis::with_scale("launch, in the order in which they were made", "count", Scale::Linear),
-        y: Axis::with_scale("launch median / cell median", "count", Scale::Linear),
+        x: Axis::with_scale(
+            "launch, in the order in which they were made",
+            "count",
+            AxisScale::Linear,
+        ),
+        y: Axis::with_scale("launch median / cell median", "count", AxisScale::Linear),
         series: vec![
             band(|row| row.p5, |row| row.p95),
             band(|row| row.q1, |row| row.q3),
             Series {
                 name: String::new(),
                 slot: 0,
-                marks: Marks::Points { at: medians.collect(), joined: true },
+                marks: SeriesMarks::Points { at: medians.collect(), joined: true },
             },
         ],
         table: table(&rows),
@@ -53,7 +58,7 @@ pub fn figure(results: &[CellResult]) -> Option<Figure> {
 }
 
 /// The ratios of all cells at one launch.
-struct Row {
+struct DriftRow {
     cells: usize,
     p5: f64,
     q1: f64,
@@ -62,7 +67,7 @@ struct Row {
     p95: f64,
 }
 
-fn rows(results: &[CellResult]) -> Vec<Row> {
+fn rows(results: &[CellResult]) -> Vec<DriftRow> {
     let launches = results.iter().map(|result| result.summary.launch_medians.len()).max();
     (0..launches.unwrap_or(0))
         .filter_map(|launch| {
@@ -77,7 +82,7 @@ fn rows(results: &[CellResult]) -> Vec<Row> {
                 .collect();
             ratios.sort_by(f64::total_cmp);
             let quantile = |p: f64| nearest(&ratios, p);
-            Some(Row {
+            Some(DriftRow {
                 cells: ratios.len(),
                 p5: quantile(0.05)?,
                 q1: quantile(0.25)?,
@@ -100,9 +105,9 @@ fn nearest(sorted: &[f64], p: f64) -> Option<f64> {
     sorted.get(rank - 1).copied()
 }
 
-fn table(rows: &[Row]) -> Table {
+fn table(rows: &[DriftRow]) -> TextTable {
     let mut table =
-        Table::with_heads(&["#launch", "#cells", "#5 %", "#25 %", "#median", "#75 %", "#95 %"]);
+        TextTable::with_heads(&["#launch", "#cells", "#5 %", "#25 %", "#median", "#75 %", "#95 %"]);
     for (launch, row) in rows.iter().enumerate() {
         let ratios = [row.p5, row.q1, row.median, row.q3, row.p95].map(|r| format!("{r:.3}"));
         table.push([(launch + 1).to_string(), row.cells.to_string()].into_iter().chain(ratios));

@@ -3,30 +3,30 @@
 //! Placements share a rung and differ by mark. Left out: the sentence of each rung, which is text
 //! beside the figure.
 
-use plumb_analysis::ladder::Rung;
+use plumb_analysis::ladder::LadderRung;
 use plumb_base::units::Unit;
 
-use super::{Axis, Figure, Marks, Point, Series};
-use crate::table::Table;
+use super::{Axis, Figure, FigurePoint, Series, SeriesMarks};
+use crate::table::TextTable;
 use crate::{name, value};
 
 /// The figure of a ladder; none when there are no rungs.
-pub fn figure(rungs: &[Rung]) -> Option<Figure> {
+pub fn figure(rungs: &[LadderRung]) -> Option<Figure> {
     let names = labels(rungs);
     let mut series: Vec<Series> = Vec::new();
     for kind in kinds(rungs) {
-        let at: Vec<Point> = rungs
+        let at: Vec<FigurePoint> = rungs
             .iter()
             .filter(|rung| self::kind(rung) == kind)
             .filter_map(|rung| {
                 let row = names.iter().position(|name| *name == rung.label)?;
                 let quartiles = rung.q1.zip(rung.q3).map(|(q1, q3)| [q1, q3]);
                 let y = row as f64;
-                Some(Point { x: rung.median, y, x_interval: quartiles, y_interval: None })
+                Some(FigurePoint { x: rung.median, y, x_interval: quartiles, y_interval: None })
             })
             .collect();
-        let marks = Marks::Points { at, joined: false };
-        series.push(Series { name: kind.words(), slot: kind.slot(), marks });
+        let marks = SeriesMarks::Points { at, joined: false };
+        series.push(Series { name: kind.legend(), slot: kind.slot(), marks });
     }
     let figure = Figure {
         id: "ladder".to_owned(),
@@ -45,9 +45,9 @@ pub fn figure(rungs: &[Rung]) -> Option<Figure> {
 
 /// What a mark stands for: where both sides run, and whether the receiver spins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum RungKind {
     /// A clock or a kernel call: one process.
-    Alone,
+    SingleProcess,
     /// Both processes on one CPU.
     SameCpu,
     /// On two CPUs, the receiver asleep until woken.
@@ -58,11 +58,11 @@ pub enum Kind {
     Scheduler,
 }
 
-impl Kind {
+impl RungKind {
     /// Palette slot, and with it the mark.
     pub const fn slot(self) -> u8 {
         match self {
-            Self::Alone => 6,
+            Self::SingleProcess => 6,
             Self::SameCpu => 0,
             Self::OtherCpu => 1,
             Self::Spinning => 2,
@@ -71,9 +71,9 @@ impl Kind {
     }
 
     /// Name in the key.
-    pub fn words(self) -> String {
+    pub fn legend(self) -> String {
         match self {
-            Self::Alone => "one process",
+            Self::SingleProcess => "one process",
             Self::SameCpu => "same CPU",
             Self::OtherCpu => "other CPU",
             Self::Spinning => "other CPU, spinning",
@@ -84,26 +84,26 @@ impl Kind {
 }
 
 /// What the mark of a rung stands for.
-pub fn kind(rung: &Rung) -> Kind {
+pub fn kind(rung: &LadderRung) -> RungKind {
     match (rung.placement.as_deref(), rung.wake.as_deref()) {
-        (None, _) => Kind::Alone,
-        (Some("same-cpu"), _) => Kind::SameCpu,
-        (Some("scheduler"), _) => Kind::Scheduler,
-        (Some(_), Some("spin")) => Kind::Spinning,
-        (Some(_), _) => Kind::OtherCpu,
+        (None, _) => RungKind::SingleProcess,
+        (Some("same-cpu"), _) => RungKind::SameCpu,
+        (Some("scheduler"), _) => RungKind::Scheduler,
+        (Some(_), Some("spin")) => RungKind::Spinning,
+        (Some(_), _) => RungKind::OtherCpu,
     }
 }
 
 /// The kinds that occur, in order.
-pub fn kinds(rungs: &[Rung]) -> Vec<Kind> {
-    let mut kinds: Vec<Kind> = rungs.iter().map(kind).collect();
+pub fn kinds(rungs: &[LadderRung]) -> Vec<RungKind> {
+    let mut kinds: Vec<RungKind> = rungs.iter().map(kind).collect();
     kinds.sort_unstable();
     kinds.dedup();
     kinds
 }
 
 /// The boundaries in the order of their first rung.
-pub fn labels(rungs: &[Rung]) -> Vec<String> {
+pub fn labels(rungs: &[LadderRung]) -> Vec<String> {
     let mut labels: Vec<String> = Vec::new();
     for rung in rungs {
         if !labels.contains(&rung.label) {
@@ -113,19 +113,19 @@ pub fn labels(rungs: &[Rung]) -> Vec<String> {
     labels
 }
 
-fn alt(rungs: &[Rung]) -> String {
+fn alt(rungs: &[LadderRung]) -> String {
     let parts: Vec<String> = rungs
         .iter()
         .map(|rung| {
             let median = value::estimate(Unit::Nanoseconds, rung.median, rung.ci95);
-            format!("{} ({}) {median}", rung.label, kind(rung).words())
+            format!("{} ({}) {median}", rung.label, kind(rung).legend())
         })
         .collect();
     format!("Ladder of costs from cheapest to dearest boundary: {}.", parts.join(", "))
 }
 
-fn table(rungs: &[Rung]) -> Table {
-    let mut table = Table::with_heads(&[
+fn table(rungs: &[LadderRung]) -> TextTable {
+    let mut table = TextTable::with_heads(&[
         "boundary",
         "placement",
         "#size",

@@ -5,8 +5,8 @@
 
 use plumb_analysis::document::CellResult;
 
-use super::{Axis, Figure, Marks, SERIES_MAX, Scale, Series, slug};
-use crate::table::Table;
+use super::{Axis, AxisScale, Figure, SERIES_MAX, Series, SeriesMarks, slug};
+use crate::table::TextTable;
 use crate::{name, value};
 
 /// The quantiles of up to [`SERIES_MAX`] cells in one figure; none when no cell has any.
@@ -32,7 +32,7 @@ pub fn figure(title: &str, cells: &[&CellResult]) -> Option<Figure> {
         .map(|(slot, (cell, label))| Series {
             name: if drawn.len() > 1 { label.clone() } else { String::new() },
             slot: u8::try_from(slot).unwrap_or(0),
-            marks: Marks::Steps(steps(cell)),
+            marks: SeriesMarks::Steps(steps(cell)),
         })
         .collect();
     let mut note = "Read upwards: the share of samples at or below a value. The scale stretches \
@@ -47,7 +47,7 @@ pub fn figure(title: &str, cells: &[&CellResult]) -> Option<Figure> {
         note,
         alt: alt(&drawn, &labels),
         x: axis(first, &drawn),
-        y: Axis::with_scale("share of samples", "share", Scale::Tail),
+        y: Axis::with_scale("share of samples", "share", AxisScale::Tail),
         series,
         table: table(&drawn, &labels),
     })
@@ -66,7 +66,7 @@ fn axis(first: &CellResult, cells: &[&CellResult]) -> Axis {
         values.fold((f64::INFINITY, 0.0f64), |(low, high), v| (low.min(v), high.max(v)));
     let mut axis = Axis::measured(name::quantity(&first.response), &first.unit);
     if high < low * 4.0 {
-        axis.scale = Scale::Linear;
+        axis.scale = AxisScale::Linear;
     }
     axis
 }
@@ -89,8 +89,8 @@ fn alt(cells: &[&CellResult], labels: &[String]) -> String {
 }
 
 /// Cells down, a few percentiles across: those that were refused are dashes.
-fn table(cells: &[&CellResult], labels: &[String]) -> Table {
-    let mut table = Table::with_heads(&[
+fn table(cells: &[&CellResult], labels: &[String]) -> TextTable {
+    let mut table = TextTable::with_heads(&[
         "cell", "#min", "#q1", "#median", "#q3", "#p90", "#p99", "#p99.9", "#max", "#n eff.",
     ]);
     for (cell, label) in cells.iter().zip(labels) {

@@ -4,12 +4,12 @@
 
 use plumb_base::units::{Unit, format_bytes};
 
-use super::{Axis, Figure, Marks, Scale};
+use super::{Axis, AxisScale, Figure, SeriesMarks};
 use crate::value;
 
 /// An axis with the extent of its data: where it begins, where it ends, and its ticks.
 #[derive(Clone, Debug)]
-pub(super) struct Extent {
+pub(super) struct AxisExtent {
     /// Positions of the two ends, after [`position`].
     pub low: f64,
     /// The other end.
@@ -19,18 +19,18 @@ pub(super) struct Extent {
 }
 
 /// The position of a value on its axis; none where the scale has no place for it.
-pub(super) fn position(scale: &Scale, value: f64) -> Option<f64> {
+pub(super) fn position(scale: &AxisScale, value: f64) -> Option<f64> {
     let position = match scale {
-        Scale::Linear | Scale::Names(_) => value,
-        Scale::Log10 => value.log10(),
-        Scale::Log2 => value.log2(),
-        Scale::Tail => -(1.0 - value.min(TAIL_END)).log10(),
+        AxisScale::Linear | AxisScale::Names(_) => value,
+        AxisScale::Log10 => value.log10(),
+        AxisScale::Log2 => value.log2(),
+        AxisScale::Tail => -(1.0 - value.min(TAIL_END)).log10(),
     };
     position.is_finite().then_some(position)
 }
 
 /// The extents of both axes over everything drawn.
-pub(super) fn extents(figure: &Figure) -> (Extent, Extent) {
+pub(super) fn extents(figure: &Figure) -> (AxisExtent, AxisExtent) {
     let (mut xs, mut ys) = (Vec::new(), Vec::new());
     xs.extend(figure.x.include.into_iter().flatten());
     ys.extend(figure.y.include.into_iter().flatten());
@@ -40,9 +40,9 @@ pub(super) fn extents(figure: &Figure) -> (Extent, Extent) {
     (extent(&figure.x, &xs), extent(&figure.y, &ys))
 }
 
-fn collect(marks: &Marks, xs: &mut Vec<f64>, ys: &mut Vec<f64>) {
+fn collect(marks: &SeriesMarks, xs: &mut Vec<f64>, ys: &mut Vec<f64>) {
     match marks {
-        Marks::Points { at, .. } => {
+        SeriesMarks::Points { at, .. } => {
             for point in at {
                 xs.push(point.x);
                 ys.push(point.y);
@@ -50,28 +50,28 @@ fn collect(marks: &Marks, xs: &mut Vec<f64>, ys: &mut Vec<f64>) {
                 ys.extend(point.y_interval.into_iter().flatten());
             }
         }
-        Marks::Band(at) => {
+        SeriesMarks::Band(at) => {
             for [x, low, high] in at {
                 xs.push(*x);
                 ys.extend([low, high]);
             }
         }
-        Marks::Bars(at) => {
+        SeriesMarks::Bars(at) => {
             ys.push(0.0);
             xs.extend(at.iter().map(|bar| bar[0]));
             ys.extend(at.iter().map(|bar| bar[1]));
         }
-        Marks::Steps(at) | Marks::Line(at) => {
+        SeriesMarks::Steps(at) | SeriesMarks::Line(at) => {
             xs.extend(at.iter().map(|step| step[0]));
             ys.extend(at.iter().map(|step| step[1]));
         }
-        Marks::Stack { segments, .. } => {
+        SeriesMarks::Stack { segments, .. } => {
             for [row, from, to] in segments {
                 ys.push(*row);
                 xs.extend([0.0, *from, *to]);
             }
         }
-        Marks::Boxes(at) => {
+        SeriesMarks::Boxes(at) => {
             for spread in at {
                 ys.push(spread.at);
                 xs.extend(spread.whiskers);
@@ -80,27 +80,27 @@ fn collect(marks: &Marks, xs: &mut Vec<f64>, ys: &mut Vec<f64>) {
     }
 }
 
-fn extent(axis: &Axis, values: &[f64]) -> Extent {
+fn extent(axis: &Axis, values: &[f64]) -> AxisExtent {
     let positions = values.iter().filter_map(|value| position(&axis.scale, *value));
     let (low, high) = positions
         .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), p| (low.min(p), high.max(p)));
     let (low, high) = if low <= high { (low, high) } else { (0.0, 1.0) };
     match &axis.scale {
-        Scale::Names(names) => named(names),
-        Scale::Linear => linear(axis, low, high),
-        Scale::Log10 => decades(value::unit(&axis.unit), low, high),
-        Scale::Log2 => octaves(low, high),
-        Scale::Tail => tail(high),
+        AxisScale::Names(names) => named(names),
+        AxisScale::Linear => linear(axis, low, high),
+        AxisScale::Log10 => decades(value::unit(&axis.unit), low, high),
+        AxisScale::Log2 => octaves(low, high),
+        AxisScale::Tail => tail(high),
     }
 }
 
-fn named(names: &[String]) -> Extent {
+fn named(names: &[String]) -> AxisExtent {
     let ticks =
         names.iter().enumerate().map(|(index, name)| (index as f64, name.clone())).collect();
-    Extent { low: -0.6, high: names.len() as f64 - 0.4, ticks }
+    AxisExtent { low: -0.6, high: names.len() as f64 - 0.4, ticks }
 }
 
-fn linear(axis: &Axis, low: f64, high: f64) -> Extent {
+fn linear(axis: &Axis, low: f64, high: f64) -> AxisExtent {
     let unit = value::unit(&axis.unit);
     let (low, high) = if high > low { (low, high) } else { (low - 0.5, high + 0.5) };
     let raw = (high - low) / 5.0;
@@ -118,7 +118,7 @@ fn linear(axis: &Axis, low: f64, high: f64) -> Extent {
         .map(|index| index * step)
         .map(|tick| (tick, linear_label(unit, tick, step)))
         .collect();
-    Extent { low: first * step, high: last * step, ticks }
+    AxisExtent { low: first * step, high: last * step, ticks }
 }
 
 /// Digits behind the point by which ticks this far apart are told apart.
@@ -142,7 +142,7 @@ fn linear_label(unit: Unit, tick: f64, step: f64) -> String {
 }
 
 /// Ends and ticks at 1, 2 and 5 times powers of ten, or at the powers alone over a wide range.
-fn decades(unit: Unit, low: f64, high: f64) -> Extent {
+fn decades(unit: Unit, low: f64, high: f64) -> AxisExtent {
     let grid: Vec<f64> = steps(low.floor(), high.ceil())
         .flat_map(|decade| [1.0f64, 2.0, 5.0].map(|m| decade + m.log10()))
         .collect();
@@ -156,14 +156,14 @@ fn decades(unit: Unit, low: f64, high: f64) -> Extent {
         .filter(|p| !wide || (p - p.round()).abs() < NEARLY)
         .map(|p| (10f64.powf(p), tick_label(unit, 10f64.powf(p))))
         .collect();
-    Extent { low: first, high: last, ticks }
+    AxisExtent { low: first, high: last, ticks }
 }
 
 fn tick_label(unit: Unit, tick: f64) -> String {
     unit.format(tick, 1).to_string()
 }
 
-fn octaves(low: f64, high: f64) -> Extent {
+fn octaves(low: f64, high: f64) -> AxisExtent {
     let (first, last) = (low.floor(), high.ceil().max(low.floor() + 1.0));
     let step = if last - first > 10.0 { 2.0 } else { 1.0 };
     #[expect(
@@ -177,19 +177,19 @@ fn octaves(low: f64, high: f64) -> Extent {
         .filter(|p| (0.0..63.0).contains(p))
         .map(|p| (p.exp2(), format_bytes(1 << p as u32)))
         .collect();
-    Extent { low: first - 0.3, high: last + 0.3, ticks }
+    AxisExtent { low: first - 0.3, high: last + 0.3, ticks }
 }
 
-fn tail(high: f64) -> Extent {
+fn tail(high: f64) -> AxisExtent {
     let last = high.ceil().clamp(1.0, 4.0);
     let half = [(0.5, "50%"), (0.9, "90%"), (0.99, "99%"), (0.999, "99.9%"), (0.9999, "99.99%")];
     let ticks = [(0.0, "0%")]
         .into_iter()
         .chain(half)
-        .filter(|(p, _)| position(&Scale::Tail, *p).is_some_and(|p| p <= last + 1e-9))
+        .filter(|(p, _)| position(&AxisScale::Tail, *p).is_some_and(|p| p <= last + 1e-9))
         .map(|(p, label)| (p, label.to_owned()))
         .collect();
-    Extent { low: 0.0, high: last, ticks }
+    AxisExtent { low: 0.0, high: last, ticks }
 }
 
 /// The whole numbers from `first` to `last`, as floats; bounded, whatever the ends are.
@@ -208,7 +208,7 @@ const TAIL_END: f64 = 0.9999;
 mod tests {
     use super::*;
 
-    fn labels(extent: &Extent) -> Vec<&str> {
+    fn labels(extent: &AxisExtent) -> Vec<&str> {
         extent.ticks.iter().map(|(_, label)| label.as_str()).collect()
     }
 
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn no_two_ticks_of_a_linear_axis_are_labelled_alike() {
-        let axis = |unit| Axis::with_scale("ratio", unit, Scale::Linear);
+        let axis = |unit| Axis::with_scale("ratio", unit, AxisScale::Linear);
         assert_eq!(labels(&extent(&axis("count"), &[0.998, 1.0012]))[..2], ["0.998", "0.999"]);
         assert_eq!(labels(&extent(&axis("share"), &[0.9981, 0.9993]))[..2], ["99.80%", "99.85%"]);
         assert_eq!(labels(&extent(&axis("share"), &[0.0, 0.5]))[..2], ["0%", "10%"]);
@@ -233,16 +233,16 @@ mod tests {
 
     #[test]
     fn values_that_have_no_place_on_an_axis_are_left_out() {
-        assert_eq!(position(&Scale::Log10, 0.0), None);
-        assert_eq!(position(&Scale::Log10, -1.0), None);
-        assert_eq!(position(&Scale::Linear, f64::NAN), None);
+        assert_eq!(position(&AxisScale::Log10, 0.0), None);
+        assert_eq!(position(&AxisScale::Log10, -1.0), None);
+        assert_eq!(position(&AxisScale::Linear, f64::NAN), None);
         let extent = extent(&Axis::measured("latency", "ns"), &[0.0, f64::NAN]);
         assert!(extent.low.is_finite() && extent.high > extent.low);
     }
 
     #[test]
     fn sizes_are_ticked_at_powers_of_four_when_there_are_many() {
-        let axis = Axis::with_scale("", "B", Scale::Log2);
+        let axis = Axis::with_scale("", "B", AxisScale::Log2);
         let extent = extent(&axis, &[4.0, 524_288.0]);
         assert_eq!(labels(&extent)[..3], ["4", "16", "64"]);
         let odd = self::extent(&axis, &[60.0, 65_536.0]);

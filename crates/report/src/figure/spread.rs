@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 
 use plumb_analysis::document::CellResult;
 
-use super::{Axis, Figure, Marks, Series, Spread, slug};
-use crate::table::Table;
+use super::{Axis, BoxPlot, Figure, Series, SeriesMarks, slug};
+use crate::table::TextTable;
 use crate::{name, value};
 
 /// The figures of one experiment's response, at most [`NAMES_MAX`] boxes each.
@@ -33,7 +33,7 @@ fn figure(cells: &[&CellResult], varying: &BTreeSet<String>, part: usize, parts:
         name::cell(&cell.factors, &if varying.is_empty() { all() } else { varying.clone() })
     };
     let names: Vec<String> = cells.iter().map(|cell| label(cell)).collect();
-    let at: Vec<Spread> =
+    let at: Vec<BoxPlot> =
         cells.iter().enumerate().filter_map(|(index, cell)| spread(cell, index as f64)).collect();
     let mut title = "Spread of the samples".to_owned();
     if parts > 1 {
@@ -48,12 +48,12 @@ fn figure(cells: &[&CellResult], varying: &BTreeSet<String>, part: usize, parts:
         alt: alt(response, &names, cells),
         x: Axis::measured(name::quantity(response), unit),
         y: Axis::names("", names.clone()),
-        series: vec![Series { name: String::new(), slot: 0, marks: Marks::Boxes(at) }],
+        series: vec![Series { name: String::new(), slot: 0, marks: SeriesMarks::Boxes(at) }],
         table: table(&names, cells),
     }
 }
 
-fn spread(cell: &CellResult, at: f64) -> Option<Spread> {
+fn spread(cell: &CellResult, at: f64) -> Option<BoxPlot> {
     let summary = &cell.summary;
     let median = summary.median?;
     let (q1, q3) = (summary.q1?, summary.q3?);
@@ -63,7 +63,7 @@ fn spread(cell: &CellResult, at: f64) -> Option<Spread> {
         value::unit(&cell.unit).name() == "ns" || value::unit(&cell.unit).name() == "B/s";
     // A logarithmic axis has no place for a minimum of zero.
     let low = if positive && low <= 0.0 { q1 } else { low };
-    (!positive || q1 > 0.0).then_some(Spread {
+    (!positive || q1 > 0.0).then_some(BoxPlot {
         at,
         whiskers: [low, high.max(q3)],
         quartiles: [q1, q3],
@@ -84,9 +84,9 @@ fn alt(response: &str, names: &[String], cells: &[&CellResult]) -> String {
     format!("Box plot of {}; medians: {}.", name::response(response), parts.join(", "))
 }
 
-fn table(names: &[String], cells: &[&CellResult]) -> Table {
+fn table(names: &[String], cells: &[&CellResult]) -> TextTable {
     let mut table =
-        Table::with_heads(&["cell", "#min", "#q1", "#median [95 %]", "#q3", "#p90", "#p99"]);
+        TextTable::with_heads(&["cell", "#min", "#q1", "#median [95 %]", "#q3", "#p90", "#p99"]);
     for (name, cell) in names.iter().zip(cells) {
         let unit = value::unit(&cell.unit);
         let summary = &cell.summary;

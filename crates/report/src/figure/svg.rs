@@ -7,7 +7,7 @@
 mod emit;
 mod layout;
 
-use super::{Figure, Marks};
+use super::{Figure, SeriesMarks};
 
 /// The figure for an HTML page whose style sheet defines the palette (see [`PALETTE_CSS`]).
 ///
@@ -29,12 +29,14 @@ pub fn key(figure: &Figure) -> Vec<(String, String)> {
         .filter(|series| !series.name.is_empty())
         .map(|series| {
             let swatch = match series.marks {
-                Marks::Points { joined: false, .. } | Marks::Boxes(_) | Marks::Bars(_) => {
-                    emit::swatch(series.slot, false)
+                SeriesMarks::Points { joined: false, .. }
+                | SeriesMarks::Boxes(_)
+                | SeriesMarks::Bars(_) => emit::swatch(series.slot, false),
+                SeriesMarks::Points { .. } | SeriesMarks::Band(_) => {
+                    emit::swatch(series.slot, true)
                 }
-                Marks::Points { .. } | Marks::Band(_) => emit::swatch(series.slot, true),
-                Marks::Steps(_) | Marks::Line(_) => emit::dashed_swatch(series.slot),
-                Marks::Stack { hatched, .. } => emit::bar_swatch(series.slot, hatched),
+                SeriesMarks::Steps(_) | SeriesMarks::Line(_) => emit::dashed_swatch(series.slot),
+                SeriesMarks::Stack { hatched, .. } => emit::bar_swatch(series.slot, hatched),
             };
             (series.name.clone(), swatch)
         })
@@ -52,37 +54,34 @@ pub const PALETTE_CSS: &str = "\
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Axis, Figure, Point, Scale, Series};
+    use super::super::{Axis, AxisScale, Figure, FigurePoint, Series};
     use super::*;
-    use crate::table::Table;
+    use crate::table::TextTable;
 
     fn figure() -> Figure {
-        let at = [(4.0, 5_000.0), (1_024.0, 6_000.0), (524_288.0, 90_000.0)].map(|(x, y)| Point {
-            x,
-            y,
-            x_interval: None,
-            y_interval: Some([y * 0.9, y * 1.2]),
+        let at = [(4.0, 5_000.0), (1_024.0, 6_000.0), (524_288.0, 90_000.0)].map(|(x, y)| {
+            FigurePoint { x, y, x_interval: None, y_interval: Some([y * 0.9, y * 1.2]) }
         });
         Figure {
             id: "f".to_owned(),
             title: "Latency <against> size".to_owned(),
             note: String::new(),
             alt: "pipe & tcp4".to_owned(),
-            x: Axis::with_scale("size", "B", Scale::Log2),
+            x: Axis::with_scale("size", "B", AxisScale::Log2),
             y: Axis::measured("latency", "ns"),
             series: vec![
                 Series {
                     name: "pipe".to_owned(),
                     slot: 0,
-                    marks: Marks::Points { at: at.to_vec(), joined: true },
+                    marks: SeriesMarks::Points { at: at.to_vec(), joined: true },
                 },
                 Series {
                     name: "tcp4".to_owned(),
                     slot: 1,
-                    marks: Marks::Points { at: at.to_vec(), joined: false },
+                    marks: SeriesMarks::Points { at: at.to_vec(), joined: false },
                 },
             ],
-            table: Table::default(),
+            table: TextTable::default(),
         }
     }
 
@@ -113,8 +112,8 @@ mod tests {
     #[test]
     fn a_hundred_points_with_intervals_cost_less_than_ten_kilobytes() {
         let mut figure = figure();
-        let at: Vec<Point> = (0..100u32)
-            .map(|i| Point {
+        let at: Vec<FigurePoint> = (0..100u32)
+            .map(|i| FigurePoint {
                 x: f64::from(1 + i),
                 y: f64::from(100 + i),
                 x_interval: None,
@@ -122,7 +121,7 @@ mod tests {
             })
             .collect();
         figure.series.truncate(1);
-        figure.series[0].marks = Marks::Points { at, joined: true };
+        figure.series[0].marks = SeriesMarks::Points { at, joined: true };
         let svg = inline(&figure);
         assert!(svg.len() < 10_000, "{} bytes", svg.len());
     }
@@ -131,7 +130,8 @@ mod tests {
     fn a_figure_without_a_single_drawable_value_is_still_a_picture() {
         let mut figure = figure();
         for series in &mut figure.series {
-            series.marks = Marks::Points { at: vec![Point::at(0.0, f64::NAN)], joined: true };
+            series.marks =
+                SeriesMarks::Points { at: vec![FigurePoint::at(0.0, f64::NAN)], joined: true };
         }
         assert!(inline(&figure).ends_with("</svg>"));
     }

@@ -2,31 +2,32 @@
 //!
 //! Left out: bands, which only shade what the points already say.
 
-use super::scale::{self, Extent};
-use super::{Figure, Marks, Scale};
-use crate::terminal::{Ink, Style};
+use super::scale::{self, AxisExtent};
+use super::{AxisScale, Figure, SeriesMarks};
+use crate::terminal::{TerminalStyle, TextRole};
 
 /// The figure with its title, axes and key in at most `style.width` columns.
-pub fn render(figure: &Figure, style: Style) -> String {
+pub fn render(figure: &Figure, style: TerminalStyle) -> String {
     let (x, y) = scale::extents(figure);
     let labels = margin(&y, &figure.y.scale, style);
     // Names that do not fit beside their bars stand above them.
-    let above = matches!(figure.series.first().map(|s| &s.marks), Some(Marks::Stack { .. }))
+    let above = matches!(figure.series.first().map(|s| &s.marks), Some(SeriesMarks::Stack { .. }))
         && y.ticks.iter().any(|(_, name)| name.chars().count() > labels);
     let labels = if above { 0 } else { labels };
     let width = usize::from(style.width).saturating_sub(labels + 2).clamp(12, 100);
     let height = match &figure.y.scale {
-        Scale::Names(names) => names.len(),
+        AxisScale::Names(names) => names.len(),
         _ => 16,
     };
-    let mut canvas = Canvas { cells: vec![vec![(' ', Ink::Plain); width]; height], width, height };
-    let places = Places { figure, x: &x, y: &y, width, height };
+    let mut canvas =
+        TextCanvas { cells: vec![vec![(' ', TextRole::Plain); width]; height], width, height };
+    let places = TextPlotArea { figure, x: &x, y: &y, width, height };
     for series in &figure.series {
         places.draw(&mut canvas, &series.marks, series.slot, style);
     }
     let mut lines = style.wrap(&figure.title, 0);
     for line in &mut lines {
-        *line = style.paint(Ink::Bold, line);
+        *line = style.paint(TextRole::Bold, line);
     }
     lines.extend(canvas.lines(&places, labels, style));
     lines.push(axis_line(&places, labels, style));
@@ -35,21 +36,21 @@ pub fn render(figure: &Figure, style: Style) -> String {
     lines.iter().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
-struct Canvas {
-    cells: Vec<Vec<(char, Ink)>>,
+struct TextCanvas {
+    cells: Vec<Vec<(char, TextRole)>>,
     width: usize,
     height: usize,
 }
 
-struct Places<'a> {
+struct TextPlotArea<'a> {
     figure: &'a Figure,
-    x: &'a Extent,
-    y: &'a Extent,
+    x: &'a AxisExtent,
+    y: &'a AxisExtent,
     width: usize,
     height: usize,
 }
 
-impl Places<'_> {
+impl TextPlotArea<'_> {
     fn column(&self, value: f64) -> Option<usize> {
         let position = scale::position(&self.figure.x.scale, value)?;
         share(position, self.x.low, self.x.high).map(|share| cell(share, self.width))
@@ -57,7 +58,7 @@ impl Places<'_> {
 
     fn row(&self, value: f64) -> Option<usize> {
         let position = scale::position(&self.figure.y.scale, value)?;
-        if matches!(self.figure.y.scale, Scale::Names(_)) {
+        if matches!(self.figure.y.scale, AxisScale::Names(_)) {
             return share(position, 0.0, (self.height - 1).max(1) as f64)
                 .map(|share| cell(share, self.height));
         }
@@ -65,7 +66,14 @@ impl Places<'_> {
     }
 
     /// Every other column of a straight line, which is straight between positions, not values.
-    fn dotted(&self, canvas: &mut Canvas, from: [f64; 2], to: [f64; 2], dot: char, ink: Ink) {
+    fn dotted(
+        &self,
+        canvas: &mut TextCanvas,
+        from: [f64; 2],
+        to: [f64; 2],
+        dot: char,
+        ink: TextRole,
+    ) {
         let ends = [from, to].map(|[x, y]| {
             let x = scale::position(&self.figure.x.scale, x)?;
             let y = scale::position(&self.figure.y.scale, y)?;
@@ -86,12 +94,12 @@ impl Places<'_> {
         self.row(value).unwrap_or(0)
     }
 
-    fn draw(&self, canvas: &mut Canvas, marks: &Marks, slot: u8, style: Style) {
+    fn draw(&self, canvas: &mut TextCanvas, marks: &SeriesMarks, slot: u8, style: TerminalStyle) {
         let mark = style.mark(slot);
-        let ink = Ink::Slot(slot);
+        let ink = TextRole::Slot(slot);
         let (across, along) = if style.unicode { ('─', '│') } else { ('-', '|') };
         match marks {
-            Marks::Points { at, .. } => {
+            SeriesMarks::Points { at, .. } => {
                 for point in at {
                     let middle = (self.column(point.x), self.row(point.y));
                     if let (Some([low, high]), Some(row)) = (point.x_interval, middle.1) {
@@ -105,8 +113,8 @@ impl Places<'_> {
                     canvas.put(self.row(point.y), self.column(point.x), mark, ink);
                 }
             }
-            Marks::Band(_) => {}
-            Marks::Bars(at) => {
+            SeriesMarks::Band(_) => {}
+            SeriesMarks::Bars(at) => {
                 for [x, y] in at {
                     if let Some(column) = self.column(*x) {
                         canvas.along(column, self.row(0.0), self.row(*y), along, ink);
@@ -114,7 +122,7 @@ impl Places<'_> {
                     canvas.put(self.row(*y), self.column(*x), mark, ink);
                 }
             }
-            Marks::Steps(at) => {
+            SeriesMarks::Steps(at) => {
                 for pair in at.windows(2) {
                     let ends = pair.iter().map(|[x, y]| (self.column(*x), self.row(*y)));
                     if let [(Some(x1), Some(y1)), (Some(x2), Some(y2))] = *ends.collect::<Vec<_>>()
@@ -127,15 +135,15 @@ impl Places<'_> {
                     canvas.put(self.row(*y), self.column(*x), mark, ink);
                 }
             }
-            Marks::Line(at) => {
+            SeriesMarks::Line(at) => {
                 let dot = if style.unicode { '·' } else { '.' };
                 for pair in at.windows(2) {
                     self.dotted(canvas, pair[0], pair[1], dot, ink);
                 }
             }
-            Marks::Stack { segments, hatched } => {
+            SeriesMarks::Stack { segments, hatched } => {
                 let mark = if *hatched { hatch(style) } else { mark };
-                let ink = if *hatched { Ink::Dim } else { ink };
+                let ink = if *hatched { TextRole::Dim } else { ink };
                 for [row, from, to] in segments {
                     let (Some(from), Some(to)) = (self.column(*from), self.column(*to)) else {
                         continue;
@@ -147,7 +155,7 @@ impl Places<'_> {
                     }
                 }
             }
-            Marks::Boxes(at) => {
+            SeriesMarks::Boxes(at) => {
                 let block = if style.unicode { '━' } else { '=' };
                 for spread in at {
                     let Some(row) = self.row(spread.at) else { continue };
@@ -162,8 +170,8 @@ impl Places<'_> {
     }
 }
 
-impl Canvas {
-    fn put(&mut self, row: Option<usize>, column: Option<usize>, mark: char, ink: Ink) {
+impl TextCanvas {
+    fn put(&mut self, row: Option<usize>, column: Option<usize>, mark: char, ink: TextRole) {
         if let (Some(row), Some(column)) = (row, column) {
             self.cells[row.min(self.height - 1)][column.min(self.width - 1)] = (mark, ink);
         }
@@ -175,7 +183,7 @@ impl Canvas {
         low: Option<usize>,
         high: Option<usize>,
         mark: char,
-        ink: Ink,
+        ink: TextRole,
     ) {
         if let (Some(low), Some(high)) = (low, high) {
             for column in low.min(high)..=low.max(high) {
@@ -190,7 +198,7 @@ impl Canvas {
         low: Option<usize>,
         high: Option<usize>,
         mark: char,
-        ink: Ink,
+        ink: TextRole,
     ) {
         if let (Some(low), Some(high)) = (low, high) {
             for row in low.min(high)..=low.max(high) {
@@ -199,7 +207,7 @@ impl Canvas {
         }
     }
 
-    fn lines(&self, places: &Places<'_>, labels: usize, style: Style) -> Vec<String> {
+    fn lines(&self, places: &TextPlotArea<'_>, labels: usize, style: TerminalStyle) -> Vec<String> {
         let edge = if style.unicode { "│" } else { "|" };
         let mut heads = vec![String::new(); self.height];
         for (tick, label) in &places.y.ticks {
@@ -214,18 +222,18 @@ impl Canvas {
                 let bar = painted(cells, style);
                 if labels == 0 {
                     let mut lines = style.wrap(&head, 0);
-                    lines.push(format!(" {}{bar}", style.paint(Ink::Dim, edge)));
+                    lines.push(format!(" {}{bar}", style.paint(TextRole::Dim, edge)));
                     return lines;
                 }
-                let head: String = style.spell(&head).chars().take(labels).collect();
-                vec![format!("{head:>labels$} {}{bar}", style.paint(Ink::Dim, edge))]
+                let head: String = style.to_charset(&head).chars().take(labels).collect();
+                vec![format!("{head:>labels$} {}{bar}", style.paint(TextRole::Dim, edge))]
             })
             .collect()
     }
 }
 
 /// Runs of one ink share one escape sequence.
-pub(crate) fn painted(cells: &[(char, Ink)], style: Style) -> String {
+pub(crate) fn painted(cells: &[(char, TextRole)], style: TerminalStyle) -> String {
     cells
         .chunk_by(|a, b| a.1 == b.1)
         .map(|run| style.paint(run[0].1, &run.iter().map(|(c, _)| *c).collect::<String>()))
@@ -233,20 +241,20 @@ pub(crate) fn painted(cells: &[(char, Ink)], style: Style) -> String {
 }
 
 /// Columns of the labels; names may take two fifths of a wide terminal.
-fn margin(y: &Extent, scale: &Scale, style: Style) -> usize {
+fn margin(y: &AxisExtent, scale: &AxisScale, style: TerminalStyle) -> usize {
     let most = match scale {
-        Scale::Names(_) => (usize::from(style.width) * 2 / 5).max(22),
+        AxisScale::Names(_) => (usize::from(style.width) * 2 / 5).max(22),
         _ => 22,
     };
     y.ticks.iter().map(|(_, label)| label.chars().count()).max().unwrap_or(0).min(most)
 }
 
 /// What fills a hatched bar.
-const fn hatch(style: Style) -> char {
+const fn hatch(style: TerminalStyle) -> char {
     if style.unicode { '░' } else { ':' }
 }
 
-fn axis_line(places: &Places<'_>, labels: usize, style: Style) -> String {
+fn axis_line(places: &TextPlotArea<'_>, labels: usize, style: TerminalStyle) -> String {
     let (corner, line, tick) = if style.unicode { ('└', '─', '┴') } else { ('+', '-', '+') };
     let mut axis: Vec<char> = vec![line; places.width];
     for (value, _) in &places.x.ticks {
@@ -255,21 +263,21 @@ fn axis_line(places: &Places<'_>, labels: usize, style: Style) -> String {
         }
     }
     let axis: String = axis.into_iter().collect();
-    format!("{} {}", " ".repeat(labels), style.paint(Ink::Dim, &format!("{corner}{axis}")))
+    format!("{} {}", " ".repeat(labels), style.paint(TextRole::Dim, &format!("{corner}{axis}")))
 }
 
-fn tick_line(places: &Places<'_>, labels: usize, style: Style) -> String {
+fn tick_line(places: &TextPlotArea<'_>, labels: usize, style: TerminalStyle) -> String {
     let ticks: Vec<(usize, String)> = places
         .x
         .ticks
         .iter()
-        .filter_map(|(value, label)| Some((places.column(*value)?, style.spell(label))))
+        .filter_map(|(value, label)| Some((places.column(*value)?, style.to_charset(label))))
         .collect();
     let line = spaced(&ticks, places.width);
-    let unit = style.spell(&places.figure.x.label);
+    let unit = style.to_charset(&places.figure.x.label);
     let room = places.width.saturating_sub(line.chars().count());
     let unit = if room > unit.chars().count() + 2 { format!("  {unit}") } else { String::new() };
-    format!("{} {}", " ".repeat(labels + 1), style.paint(Ink::Dim, &format!("{line}{unit}")))
+    format!("{} {}", " ".repeat(labels + 1), style.paint(TextRole::Dim, &format!("{line}{unit}")))
 }
 
 /// Labels centred under their columns, or nearly so; one that would touch its left neighbour is
@@ -289,14 +297,14 @@ pub(crate) fn spaced(ticks: &[(usize, String)], width: usize) -> String {
     line.into_iter().collect()
 }
 
-fn key(figure: &Figure, style: Style) -> Vec<String> {
+fn key(figure: &Figure, style: TerminalStyle) -> Vec<String> {
     let mut lines: Vec<(usize, String)> = Vec::new();
     for series in figure.series.iter().filter(|series| !series.name.is_empty()) {
-        let name = style.spell(&series.name);
+        let name = style.to_charset(&series.name);
         let length = name.chars().count() + 2;
-        let hatched = matches!(series.marks, Marks::Stack { hatched: true, .. });
+        let hatched = matches!(series.marks, SeriesMarks::Stack { hatched: true, .. });
         let mark = if hatched { hatch(style) } else { style.mark(series.slot) };
-        let ink = if hatched { Ink::Dim } else { Ink::Slot(series.slot) };
+        let ink = if hatched { TextRole::Dim } else { TextRole::Slot(series.slot) };
         let mark = style.paint(ink, &mark.to_string());
         let entry = format!("{mark} {name}");
         match lines.last_mut() {

@@ -3,7 +3,7 @@
 //! Left out: which of them a page has.
 
 use crate::figure::{Figure, svg};
-use crate::table::Table;
+use crate::table::TextTable;
 
 /// Text that cannot become mark-up, in content or in a quoted attribute.
 pub(crate) fn escape(text: &str) -> String {
@@ -24,7 +24,7 @@ pub(crate) fn escape(text: &str) -> String {
 /// A table that scrolls in its own box when the page is narrow.
 ///
 /// Cells are aligned as numbers unless their column is text; the first column heads its row.
-pub(super) fn table(table: &Table, caption: &str) -> String {
+pub(super) fn table(table: &TextTable, caption: &str) -> String {
     // Most tables end in a column of words: said once, not in every row.
     let ends_in_words = table.columns.len() > 1 && table.columns.last().is_some_and(|c| !c.numeric);
     let mut html = format!(
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_cell_cannot_break_out_of_its_table() {
-        let mut hostile = Table::with_heads(&["name", "#value"]);
+        let mut hostile = TextTable::with_heads(&["name", "#value"]);
         hostile.push(["</table><script>".to_owned(), "\"'&".to_owned()]);
         let html = table(&hostile, "\"><img src=x>");
         assert!(!html.contains("<script>") && !html.contains("<img"));

@@ -4,19 +4,20 @@
 //! asks them in order.
 
 use plumb_analysis::breakdown;
-use plumb_analysis::document::{CellResult, RunDocument, explain};
-use plumb_analysis::ladder::Rung;
+use plumb_analysis::document::{CellResult, RunDocument};
+use plumb_analysis::ladder::LadderRung;
 use plumb_base::units::Unit;
 
-use super::{Part, details, element, part, table};
+use super::{PageSection, details, element, part, table};
 use crate::figure::{self, Figure};
-use crate::section::{self, Section};
-use crate::table::Table;
+use crate::registry;
+use crate::section::{self, ResultSection};
+use crate::table::TextTable;
 use crate::{name, study, value};
 
 /// One part for each experiment, and one for the drift over the run.
-pub(super) fn sections(document: &RunDocument) -> Vec<Part> {
-    let mut parts: Vec<Part> = Vec::new();
+pub(super) fn sections(document: &RunDocument) -> Vec<PageSection> {
+    let mut parts: Vec<PageSection> = Vec::new();
     for section in section::sections(&document.results) {
         let id = figure::slug(&["experiment", section.experiment]);
         let body = response(&section, !document.ladder.is_empty());
@@ -44,7 +45,7 @@ fn experiment(document: &RunDocument, experiment: &str) -> String {
         }
         html += "</ul>";
     }
-    if !study::has(experiment) {
+    if !study::has_figures(experiment) {
         return html;
     }
     html += "<div class=\"figures\">";
@@ -59,20 +60,21 @@ fn experiment(document: &RunDocument, experiment: &str) -> String {
     html
 }
 
-fn response(section: &Section<'_>, ladder: bool) -> String {
-    if study::has(section.experiment) {
+fn response(section: &ResultSection<'_>, ladder: bool) -> String {
+    if study::has_figures(section.experiment) {
         // Of what is told in parts, the data of the figures have the parts.
         let wholes = [breakdown::UNEXPLAINED, breakdown::WHOLE, breakdown::PROBED];
-        if section.experiment == explain::EXPERIMENT && !wholes.contains(&section.response) {
+        let is_breakdown = registry::page(section.experiment).is_some_and(|page| page.is_breakdown);
+        if is_breakdown && !wholes.contains(&section.response) {
             return String::new();
         }
-        let title = name::capital(section.response_words());
+        let title = name::capitalize(section.response_label());
         let title = format!("{title}: all {} results", section.cells.len());
         return details(&title, &table(&full(section), &section.title()));
     }
     let mut html = format!(
         "<h3 class=\"response\">{}</h3>",
-        element::escape(&name::capital(section.response_words()))
+        element::escape(&name::capitalize(section.response_label()))
     );
     let shared = section.shared_factors();
     if !shared.is_empty() {
@@ -92,24 +94,21 @@ fn response(section: &Section<'_>, ladder: bool) -> String {
 }
 
 /// The figures of a section: lines where sizes vary, boxes elsewhere, distributions for a few.
-fn figures(section: &Section<'_>, ladder: bool) -> Vec<Figure> {
+fn figures(section: &ResultSection<'_>, ladder: bool) -> Vec<Figure> {
     let cells = &section.cells;
-    if figure::against_size::suits(cells) {
+    if figure::against_size::has_enough_sizes(cells) {
         let mut figures = figure::against_size::figures(cells);
         figures.extend(distributions(section));
         return figures;
     }
-    let mut figures = if ladder && section.experiment == "latency.local" {
-        Vec::new()
-    } else {
-        figure::spread::figures(cells)
-    };
+    let is_drawn = registry::page(section.experiment).is_some_and(|page| page.is_ladder_rung);
+    let mut figures = if ladder && is_drawn { Vec::new() } else { figure::spread::figures(cells) };
     figures.extend(distributions(section));
     figures
 }
 
 /// Distributions at one size, one figure a placement.
-fn distributions(section: &Section<'_>) -> Vec<Figure> {
+fn distributions(section: &ResultSection<'_>) -> Vec<Figure> {
     if section.response != "latency" {
         return Vec::new();
     }
@@ -149,8 +148,8 @@ fn size(cell: &CellResult) -> Option<u64> {
 }
 
 /// Everything there is about each cell, as compactly as a page of a thousand of them needs.
-fn full(section: &Section<'_>) -> Table {
-    let mut table = Table::with_heads(&[
+fn full(section: &ResultSection<'_>) -> TextTable {
+    let mut table = TextTable::with_heads(&[
         "cell",
         "#launches",
         "#n",
@@ -224,12 +223,12 @@ fn brief(flag: &str) -> Option<String> {
     Some(stopped.map_or_else(|| flag.replace(" blocks", ""), |why| format!("stopped: {why}")))
 }
 
-fn kind_words(rung: &Rung) -> String {
-    element::escape(&figure::ladder::kind(rung).words())
+fn kind_words(rung: &LadderRung) -> String {
+    element::escape(&figure::ladder::kind(rung).legend())
 }
 
 /// The sentence of each rung, with the CPU time of both sides.
-pub(super) fn where_time_goes(rungs: &[Rung]) -> String {
+pub(super) fn where_time_goes(rungs: &[LadderRung]) -> String {
     let mut html = String::from("<h3>Where the time goes</h3><dl class=\"rungs\">");
     let ns = Unit::Nanoseconds;
     for rung in rungs {

@@ -2,23 +2,27 @@
 //!
 //! Left out: wrapping inside a cell; the widest text column is shortened with an ellipsis.
 
-use super::Table;
-use crate::terminal::{Ink, Style};
+use super::TextTable;
+use crate::terminal::{TerminalStyle, TextRole};
 
 /// The table in at most `style.width` columns, with a rule under its heads.
-pub fn render(table: &Table, style: Style) -> String {
-    render_inked(table, style, |_, _| Ink::Plain)
+pub fn render(table: &TextTable, style: TerminalStyle) -> String {
+    render_with_roles(table, style, |_, _| TextRole::Plain)
 }
 
 /// The same, with an ink for the cell of each (row, column).
-pub fn render_inked(table: &Table, style: Style, ink: impl Fn(usize, usize) -> Ink) -> String {
-    let mut layout = Layout::fit(table, usize::from(style.width));
+pub fn render_with_roles(
+    table: &TextTable,
+    style: TerminalStyle,
+    ink: impl Fn(usize, usize) -> TextRole,
+) -> String {
+    let mut layout = ColumnLayout::fit(table, usize::from(style.width));
     layout.shorten(usize::from(style.width));
     let mut lines = Vec::new();
     let heads: Vec<String> = table.columns.iter().map(|column| column.head.clone()).collect();
-    lines.push(style.paint(Ink::Bold, &layout.line(table, &heads, style, |text, _| text)));
+    lines.push(style.paint(TextRole::Bold, &layout.line(table, &heads, style, |text, _| text)));
     let rule = if style.unicode { "─" } else { "-" };
-    lines.push(style.paint(Ink::Dim, &rule.repeat(layout.width())));
+    lines.push(style.paint(TextRole::Dim, &rule.repeat(layout.width())));
     for (index, row) in table.rows.iter().enumerate() {
         lines.push(
             layout.line(table, row, style, |text, column| style.paint(ink(index, column), &text)),
@@ -29,7 +33,7 @@ pub fn render_inked(table: &Table, style: Style, ink: impl Fn(usize, usize) -> I
 
 /// The table in as many parts as its columns need, each beginning with the first column: for
 /// tables of which no column may be left out.
-pub fn folded(table: &Table, style: Style) -> String {
+pub fn render_folded(table: &TextTable, style: TerminalStyle) -> String {
     let widths = widths(table);
     let (Some(first), room) = (widths.first().copied(), usize::from(style.width)) else {
         return String::new();
@@ -53,7 +57,7 @@ pub fn folded(table: &Table, style: Style) -> String {
     parts.iter().map(part).collect()
 }
 
-fn widths(table: &Table) -> Vec<usize> {
+fn widths(table: &TextTable) -> Vec<usize> {
     (0..table.columns.len())
         .map(|column| {
             let cells = table.rows.iter().map(|row| row[column].chars().count());
@@ -63,12 +67,12 @@ fn widths(table: &Table) -> Vec<usize> {
 }
 
 /// Which columns are shown and how wide each is.
-struct Layout {
+struct ColumnLayout {
     shown: Vec<(usize, usize)>,
 }
 
-impl Layout {
-    fn fit(table: &Table, width: usize) -> Self {
+impl ColumnLayout {
+    fn fit(table: &TextTable, width: usize) -> Self {
         let mut shown: Vec<(usize, usize)> = widths(table).into_iter().enumerate().collect();
         while sum(&shown) > width {
             let Some((place, _)) = shown
@@ -98,16 +102,16 @@ impl Layout {
 
     fn line(
         &self,
-        table: &Table,
+        table: &TextTable,
         cells: &[String],
-        style: Style,
+        style: TerminalStyle,
         paint: impl Fn(String, usize) -> String,
     ) -> String {
         let parts: Vec<String> = self
             .shown
             .iter()
             .map(|(column, width)| {
-                let text = shortened(&style.spell(&cells[*column]), *width, style);
+                let text = shortened(&style.to_charset(&cells[*column]), *width, style);
                 let pad = " ".repeat(width.saturating_sub(text.chars().count()));
                 let text = paint(text, *column);
                 if table.columns[*column].numeric { pad + &text } else { text + &pad }
@@ -122,7 +126,7 @@ fn sum(shown: &[(usize, usize)]) -> usize {
     widths + GAP.len() * shown.len().saturating_sub(1)
 }
 
-fn shortened(text: &str, width: usize, style: Style) -> String {
+fn shortened(text: &str, width: usize, style: TerminalStyle) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
     }
@@ -136,8 +140,8 @@ const GAP: &str = "  ";
 mod tests {
     use super::*;
 
-    fn table() -> Table {
-        let mut table = Table::with_heads(&["mechanism", "#median", "#p99?", "#n??"]);
+    fn table() -> TextTable {
+        let mut table = TextTable::with_heads(&["mechanism", "#median", "#p99?", "#n??"]);
         table.push(["unix-stream-abstract", "5.20 µs", "9.13 µs", "120000"].map(str::to_owned));
         table.push(["pipe", "4.10 µs", "8.00 µs", "98000"].map(str::to_owned));
         table
@@ -146,25 +150,25 @@ mod tests {
     #[test]
     fn the_least_needed_column_goes_first_and_nothing_exceeds_the_width() {
         for width in [20, 30, 40, 60, 80] {
-            let text = render(&table(), Style::plain(width));
+            let text = render(&table(), TerminalStyle::plain(width));
             assert!(text.lines().all(|line| line.chars().count() <= usize::from(width)), "{text}");
             assert!(text.contains("median"), "{text}");
         }
-        assert!(!render(&table(), Style::plain(40)).contains("120000"));
-        assert!(render(&table(), Style::plain(80)).contains("120000"));
+        assert!(!render(&table(), TerminalStyle::plain(40)).contains("120000"));
+        assert!(render(&table(), TerminalStyle::plain(80)).contains("120000"));
     }
 
     #[test]
     fn a_table_of_short_words_that_just_fits_is_not_widened() {
-        let mut table = Table::with_heads(&["cell", "#median"]);
+        let mut table = TextTable::with_heads(&["cell", "#median"]);
         table.push(["eventfd", "2.00 µs"].map(str::to_owned));
-        let text = render(&table, Style::plain(16));
+        let text = render(&table, TerminalStyle::plain(16));
         assert!(text.lines().all(|line| line.chars().count() <= 16), "{text}");
     }
 
     #[test]
     fn a_folded_table_loses_no_column() {
-        let text = folded(&table(), Style::plain(34));
+        let text = render_folded(&table(), TerminalStyle::plain(34));
         assert!(text.lines().all(|line| line.chars().count() <= 34), "{text}");
         for head in ["median", "p99", "n"] {
             assert!(text.contains(head), "{text}");
@@ -175,6 +179,6 @@ mod tests {
 
     #[test]
     fn numbers_line_up_on_the_right() {
-        insta::assert_snapshot!(render(&table(), Style::plain(80)));
+        insta::assert_snapshot!(render(&table(), TerminalStyle::plain(80)));
     }
 }

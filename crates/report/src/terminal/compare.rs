@@ -2,44 +2,50 @@
 //!
 //! Left out: how verdicts are reached, and the Markdown table, which is `crate::markdown`'s.
 
-use plumb_analysis::document::compare::{CompareDocument, Estimate};
+use plumb_analysis::document::compare::{CompareDocument, MedianEstimate};
 use plumb_base::units::significant;
 
-use super::summary::put;
-use super::{Ink, Style};
-use crate::table::{self, Table};
+use super::summary::push_wrapped;
+use super::{TerminalStyle, TextRole};
+use crate::table::{self, TextTable};
 use crate::{name, value};
 
 /// Verdict, tally, warnings, table, and what only one side has.
-pub fn render(document: &CompareDocument, style: Style) -> String {
+pub fn render(document: &CompareDocument, style: TerminalStyle) -> String {
     let mut out = String::new();
     let ink = match document.verdict.as_str() {
-        "slower" => Ink::Bad,
-        "inconclusive" => Ink::Warn,
-        _ => Ink::Good,
+        "slower" => TextRole::Bad,
+        "inconclusive" => TextRole::Warn,
+        _ => TextRole::Good,
     };
-    put(&mut out, &headline(document), ink, 0, style);
+    push_wrapped(&mut out, &headline(document), ink, 0, style);
     for warning in &document.warnings {
-        put(&mut out, &format!("Warning: {warning}"), Ink::Warn, 0, style);
+        push_wrapped(&mut out, &format!("Warning: {warning}"), TextRole::Warn, 0, style);
     }
     out.push('\n');
-    let inks: Vec<Ink> = document.rows.iter().map(|row| verdict_ink(&row.verdict)).collect();
-    out += &table::text::render_inked(&table(document), style, |row, column| {
-        if column == 1 { inks[row] } else { Ink::Plain }
+    let inks: Vec<TextRole> = document.rows.iter().map(|row| verdict_role(&row.verdict)).collect();
+    out += &table::text::render_with_roles(&table(document), style, |row, column| {
+        if column == 1 { inks[row] } else { TextRole::Plain }
     });
     out.push('\n');
-    put(&mut out, &document.method, Ink::Dim, 0, style);
+    push_wrapped(&mut out, &document.method, TextRole::Dim, 0, style);
     for (side, cells) in [(&document.a, &document.only_in_a), (&document.b, &document.only_in_b)] {
         if !cells.is_empty() {
             let plural = if cells.len() == 1 { "" } else { "s" };
             let cells = format!("{} cell{plural} measured in {} only.", cells.len(), side.label);
-            put(&mut out, &cells, Ink::Dim, 0, style);
+            push_wrapped(&mut out, &cells, TextRole::Dim, 0, style);
         }
     }
     for difference in &document.differences {
         let said = |value: &Option<String>| value.clone().unwrap_or_else(|| "not recorded".into());
         let (a, b) = (said(&difference.a), said(&difference.b));
-        put(&mut out, &format!("{} differs: {a} → {b}", difference.key), Ink::Dim, 0, style);
+        push_wrapped(
+            &mut out,
+            &format!("{} differs: {a} → {b}", difference.key),
+            TextRole::Dim,
+            0,
+            style,
+        );
     }
     out
 }
@@ -66,8 +72,8 @@ pub fn headline(document: &CompareDocument) -> String {
 }
 
 /// One row a cell: verdict, ratio with interval, both medians.
-pub fn table(document: &CompareDocument) -> Table {
-    let mut table = Table::with_heads(&[
+pub fn table(document: &CompareDocument) -> TextTable {
+    let mut table = TextTable::with_heads(&[
         "cell",
         "verdict",
         "#cost B/A [95 %]",
@@ -78,7 +84,7 @@ pub fn table(document: &CompareDocument) -> Table {
     ]);
     for row in &document.rows {
         let unit = value::unit(&row.unit);
-        let median = |side: &Estimate| {
+        let median = |side: &MedianEstimate| {
             side.median.map_or_else(|| "–".to_owned(), |m| value::estimate(unit, m, side.ci95))
         };
         let digits = |ratio: f64| significant(ratio, 3);
@@ -107,11 +113,11 @@ pub fn table(document: &CompareDocument) -> Table {
     table
 }
 
-fn verdict_ink(verdict: &str) -> Ink {
+fn verdict_role(verdict: &str) -> TextRole {
     match verdict {
-        "slower" => Ink::Bad,
-        "faster" => Ink::Good,
-        "equivalent" => Ink::Plain,
-        _ => Ink::Warn,
+        "slower" => TextRole::Bad,
+        "faster" => TextRole::Good,
+        "equivalent" => TextRole::Plain,
+        _ => TextRole::Warn,
     }
 }

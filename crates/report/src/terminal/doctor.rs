@@ -4,23 +4,24 @@
 
 use plumb_analysis::document::doctor::{DoctorCheck, DoctorDocument};
 
-use super::summary::put;
-use super::{Ink, Style};
+use super::summary::push_wrapped;
+use super::{TerminalStyle, TextRole};
 
 /// Checks that need attention first, each with its fix, then those that are fine, one line each.
-pub fn render(document: &DoctorDocument, style: Style) -> String {
+pub fn render(document: &DoctorDocument, style: TerminalStyle) -> String {
     let mut out = String::new();
     let (fine, poor): (Vec<&DoctorCheck>, Vec<&DoctorCheck>) =
         document.checks.iter().partition(|check| check.status == "ok");
     for check in &poor {
-        let ink = if check.status == "missing" { Ink::Bad } else { Ink::Warn };
+        let ink = if check.status == "missing" { TextRole::Bad } else { TextRole::Warn };
         let status = style.paint(ink, &check.status);
-        out += &format!("{status} {}\n", style.paint(Ink::Bold, &style.spell(&check.what)));
+        out +=
+            &format!("{status} {}\n", style.paint(TextRole::Bold, &style.to_charset(&check.what)));
         for text in [&check.finding, &check.why] {
-            put(&mut out, text, Ink::Plain, 4, style);
+            push_wrapped(&mut out, text, TextRole::Plain, 4, style);
         }
         if !check.fix.is_empty() {
-            put(&mut out, &format!("→ {}", check.fix), Ink::Plain, 4, style);
+            push_wrapped(&mut out, &format!("→ {}", check.fix), TextRole::Plain, 4, style);
         }
     }
     if !poor.is_empty() && !fine.is_empty() {
@@ -29,7 +30,7 @@ pub fn render(document: &DoctorDocument, style: Style) -> String {
     for check in &fine {
         let lines = style.wrap(&format!("{}: {}", check.what, check.finding), 3);
         for (index, line) in lines.iter().enumerate() {
-            let head = if index == 0 { style.paint(Ink::Good, "ok") } else { "  ".to_owned() };
+            let head = if index == 0 { style.paint(TextRole::Good, "ok") } else { "  ".to_owned() };
             out += &format!("{head}{}\n", &line[2..]);
         }
     }

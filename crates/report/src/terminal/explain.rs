@@ -2,19 +2,19 @@
 //!
 //! Left out: any other result of either run.
 
-use plumb_analysis::breakdown::Breakdown;
-use plumb_analysis::document::explain::{ExplainDocument, Explained};
+use plumb_analysis::breakdown::BreakdownSummary;
+use plumb_analysis::document::explain::{ExplainDocument, ExplainedCell};
 use plumb_base::units::Unit;
 use serde_json::Value;
 
-use super::summary::{put, trust, unavailable};
-use super::{Ink, Style};
+use super::summary::{push_wrapped, trust, unavailable};
+use super::{TerminalStyle, TextRole};
 use crate::figure::{breakdown, text};
-use crate::table::{self, Table};
+use crate::table::{self, TextTable};
 use crate::{name, value};
 
 /// The latencies that are explained, a picture a placement, then every part of every round trip.
-pub fn render(document: &ExplainDocument, style: Style) -> String {
+pub fn render(document: &ExplainDocument, style: TerminalStyle) -> String {
     let mut out = String::new();
     let title = if document.run.id == document.measured.id {
         format!("Run {}: where its round trips go", document.run.id)
@@ -22,26 +22,26 @@ pub fn render(document: &ExplainDocument, style: Style) -> String {
         let (run, measured) = (&document.run.id, &document.measured.id);
         format!("Run {run}: where its round trips go, measured now in {measured}")
     };
-    put(&mut out, &title, Ink::Bold, 0, style);
+    push_wrapped(&mut out, &title, TextRole::Bold, 0, style);
     let rungs = rungs(document);
     let fits = style.width >= ROOM;
-    let draw = if fits { table::text::render } else { table::text::folded };
+    let draw = if fits { table::text::render } else { table::text::render_folded };
     out += &draw(&rungs, style);
     let text = "A stored latency is the median of half a round trip. Round trips are means, without \
                 their slowest fiftieth.";
-    put(&mut out, text, Ink::Dim, 0, style);
+    push_wrapped(&mut out, text, TextRole::Dim, 0, style);
     out.push('\n');
-    let parts: Vec<&Breakdown> =
+    let parts: Vec<&BreakdownSummary> =
         breakdown::ordered(document.rungs.iter().map(|rung| &rung.breakdown));
     for figure in breakdown::figures(&parts) {
         out += &text::render(&figure, style);
-        put(&mut out, &figure.note, Ink::Dim, 0, style);
+        push_wrapped(&mut out, &figure.note, TextRole::Dim, 0, style);
         out.push('\n');
-        out += &table::text::folded(&figure.table, style);
+        out += &table::text::render_folded(&figure.table, style);
         out.push('\n');
     }
     for entry in &parts {
-        put(&mut out, &breakdown::sentence(entry), Ink::Plain, 0, style);
+        push_wrapped(&mut out, &breakdown::sentence(entry), TextRole::Plain, 0, style);
     }
     out.push('\n');
     out += &unavailable(&document.unavailable, style);
@@ -49,8 +49,8 @@ pub fn render(document: &ExplainDocument, style: Style) -> String {
 }
 
 /// A row a rung: the stored latency, the round trip in parts, and how sure the parts are.
-pub fn rungs(document: &ExplainDocument) -> Table {
-    let mut table = Table::with_heads(&[
+pub fn rungs(document: &ExplainDocument) -> TextTable {
+    let mut table = TextTable::with_heads(&[
         "rung",
         "placement",
         "#latency stored",
@@ -59,10 +59,10 @@ pub fn rungs(document: &ExplainDocument) -> Table {
         "#unexplained??",
         "#probes cost???",
     ]);
-    let mut ordered: Vec<&Explained> = document.rungs.iter().collect();
+    let mut ordered: Vec<&ExplainedCell> = document.rungs.iter().collect();
     ordered.sort_by_key(|rung| {
         let placement = rung.breakdown.factors.get("placement").and_then(Value::as_str);
-        name::nearness(placement.unwrap_or(""))
+        name::placement_rank(placement.unwrap_or(""))
     });
     for rung in ordered {
         let entry = &rung.breakdown;

@@ -5,23 +5,23 @@
 //! goes, a sentence a rung. Left out:
 //! anything below the floor, which the results list with its reason.
 
-use plumb_analysis::ladder::Rung;
+use plumb_analysis::ladder::LadderRung;
 use plumb_base::units::Unit;
 
-use super::{Ink, Style};
-use crate::figure::ladder::{Kind, kind, kinds, labels};
+use super::{TerminalStyle, TextRole};
+use crate::figure::ladder::{RungKind, kind, kinds, labels};
 use crate::figure::text::{painted, spaced};
 use crate::value;
 
 /// The whole ladder; an empty string when there are no rungs.
-pub fn render(rungs: &[Rung], style: Style) -> String {
+pub fn render(rungs: &[LadderRung], style: TerminalStyle) -> String {
     if rungs.is_empty() {
         return String::new();
     }
-    let shape = Shape::of(rungs, style);
+    let shape = LadderLayout::of(rungs, style);
     let mut lines = key(rungs, style);
     lines.extend(shape.heads(style));
-    let groups: Vec<(String, Vec<&Rung>)> = labels(rungs)
+    let groups: Vec<(String, Vec<&LadderRung>)> = labels(rungs)
         .into_iter()
         .map(|label| {
             let group = rungs.iter().filter(|rung| rung.label == label).collect();
@@ -31,9 +31,9 @@ pub fn render(rungs: &[Rung], style: Style) -> String {
     for (label, group) in &groups {
         lines.extend(shape.row(label, group, style));
     }
-    lines.push(style.paint(Ink::Dim, &shape.axis(style)));
+    lines.push(style.paint(TextRole::Dim, &shape.axis(style)));
     lines.push(String::new());
-    lines.push(style.paint(Ink::Bold, "Where the time goes"));
+    lines.push(style.paint(TextRole::Bold, "Where the time goes"));
     for (label, group) in &groups {
         lines
             .extend(group.iter().flat_map(|rung| explanation(label, rung, group.len() > 1, style)));
@@ -42,19 +42,19 @@ pub fn render(rungs: &[Rung], style: Style) -> String {
 }
 
 /// Widths of the parts of a row, and the scale.
-struct Shape {
+struct LadderLayout {
     label: usize,
     plot: usize,
     /// The kinds that have a value column.
-    columns: Vec<Kind>,
+    columns: Vec<RungKind>,
     low: f64,
     high: f64,
     /// Whether the values stand on lines of their own, for want of room.
     stacked: bool,
 }
 
-impl Shape {
-    fn of(rungs: &[Rung], style: Style) -> Self {
+impl LadderLayout {
+    fn of(rungs: &[LadderRung], style: TerminalStyle) -> Self {
         let width = usize::from(style.width).max(28);
         let longest = labels(rungs).iter().map(|label| label.chars().count()).max().unwrap_or(0);
         let columns = columns(rungs);
@@ -66,7 +66,7 @@ impl Shape {
         Self { label, plot, columns, low, high, stacked }
     }
 
-    fn heads(&self, style: Style) -> Vec<String> {
+    fn heads(&self, style: TerminalStyle) -> Vec<String> {
         if self.stacked {
             return Vec::new();
         }
@@ -74,28 +74,28 @@ impl Shape {
         let missing = (self.label + 2 + self.plot).saturating_sub(ticks.chars().count());
         let mut line = ticks + &" ".repeat(missing);
         for column in &self.columns {
-            let head = if *column == Kind::OtherCpu { "two CPUs" } else { "one CPU" };
+            let head = if *column == RungKind::OtherCpu { "two CPUs" } else { "one CPU" };
             line += &format!("{head:>VALUE$}");
         }
-        vec![style.paint(Ink::Dim, &line)]
+        vec![style.paint(TextRole::Dim, &line)]
     }
 
     /// The picture of one boundary, its value beside it, or below where there is no room.
-    fn row(&self, label: &str, group: &[&Rung], style: Style) -> Vec<String> {
+    fn row(&self, label: &str, group: &[&LadderRung], style: TerminalStyle) -> Vec<String> {
         let mut lines = Vec::new();
         if self.stacked {
-            lines.extend(style.wrap(label, 0).iter().map(|line| style.paint(Ink::Bold, line)));
-            lines.push(format!(" {}", self.strip(group, style)));
-            let value = |rung: &&Rung| {
+            lines.extend(style.wrap(label, 0).iter().map(|line| style.paint(TextRole::Bold, line)));
+            lines.push(format!(" {}", self.plot_row(group, style)));
+            let value = |rung: &&LadderRung| {
                 let slot = kind(rung).slot();
-                let mark = style.paint(Ink::Slot(slot), &style.mark(slot).to_string());
+                let mark = style.paint(TextRole::Slot(slot), &style.mark(slot).to_string());
                 format!(" {mark} {}", value_text(rung, style))
             };
             lines.extend(group.iter().map(value));
         } else {
-            let shown: String = style.spell(label).chars().take(self.label).collect();
-            let head = style.paint(Ink::Bold, &format!("{shown:<width$}", width = self.label));
-            let mut line = format!("{head}  {}", self.strip(group, style));
+            let shown: String = style.to_charset(label).chars().take(self.label).collect();
+            let head = style.paint(TextRole::Bold, &format!("{shown:<width$}", width = self.label));
+            let mut line = format!("{head}  {}", self.plot_row(group, style));
             for column in &self.columns {
                 let found = group.iter().find(|rung| column_of(kind(rung)) == *column);
                 line += &found.map_or_else(
@@ -109,18 +109,18 @@ impl Shape {
     }
 
     /// The drawn part of a row: a dotted line, whiskers, marks.
-    fn strip(&self, group: &[&Rung], style: Style) -> String {
+    fn plot_row(&self, group: &[&LadderRung], style: TerminalStyle) -> String {
         let (dot, whisker) = if style.unicode { ('·', '─') } else { ('.', '-') };
-        let mut cells = vec![(dot, Ink::Dim); self.plot];
+        let mut cells = vec![(dot, TextRole::Dim); self.plot];
         for rung in group {
             if let (Some(q1), Some(q3)) = (rung.q1, rung.q3) {
                 let (low, high) = (self.column(q1.min(q3)), self.column(q1.max(q3)));
-                cells[low..=high].fill((whisker, Ink::Slot(kind(rung).slot())));
+                cells[low..=high].fill((whisker, TextRole::Slot(kind(rung).slot())));
             }
         }
         for rung in group {
             let slot = kind(rung).slot();
-            cells[self.column(rung.median)] = (style.mark(slot), Ink::Slot(slot));
+            cells[self.column(rung.median)] = (style.mark(slot), TextRole::Slot(slot));
         }
         painted(&cells, style)
     }
@@ -137,13 +137,13 @@ impl Shape {
         column.min(last)
     }
 
-    fn axis(&self, style: Style) -> String {
+    fn axis(&self, style: TerminalStyle) -> String {
         let mut ticks = Vec::new();
         let mut decade = self.low.ceil();
         while decade <= self.high + 1e-9 && ticks.len() < 24 {
             let ns = 10f64.powf(decade);
             let label = Unit::Nanoseconds.format(ns, 1).to_string();
-            ticks.push((self.column(ns), style.spell(&label)));
+            ticks.push((self.column(ns), style.to_charset(&label)));
             decade += 1.0;
         }
         let indent = if self.stacked { 1 } else { self.label + 2 };
@@ -152,7 +152,7 @@ impl Shape {
 }
 
 /// Ends of the scale: from the decade below the cheapest to just beyond the dearest.
-fn scale(rungs: &[Rung]) -> (f64, f64) {
+fn scale(rungs: &[LadderRung]) -> (f64, f64) {
     let values = rungs.iter().flat_map(|rung| {
         [Some(rung.median), rung.q1, rung.q3].into_iter().flatten().filter(|ns| *ns > 0.0)
     });
@@ -166,17 +166,17 @@ fn scale(rungs: &[Rung]) -> (f64, f64) {
     (low, (high + 0.05).max(low + 1.0))
 }
 
-fn key(rungs: &[Rung], style: Style) -> Vec<String> {
+fn key(rungs: &[LadderRung], style: TerminalStyle) -> Vec<String> {
     let mut lines: Vec<(usize, String)> = Vec::new();
     let marks = kinds(rungs).into_iter().map(|kind| {
         let mark = style.mark(kind.slot()).to_string();
-        (style.paint(Ink::Slot(kind.slot()), &mark), 1, kind.words())
+        (style.paint(TextRole::Slot(kind.slot()), &mark), 1, kind.legend())
     });
     let whisker = (if style.unicode { "──" } else { "--" }).to_owned();
     let whisker = (whisker, 2, "first to third quartile".to_owned());
     for (mark, wide, words) in marks.chain([whisker]) {
         let length = wide + 1 + words.chars().count();
-        let entry = format!("{mark} {}", style.paint(Ink::Dim, &words));
+        let entry = format!("{mark} {}", style.paint(TextRole::Dim, &words));
         match lines.last_mut() {
             Some((used, line)) if *used + 3 + length <= usize::from(style.width) => {
                 *used += 3 + length;
@@ -189,28 +189,28 @@ fn key(rungs: &[Rung], style: Style) -> Vec<String> {
 }
 
 /// Value columns: one process, one CPU and the scheduler's choice share the first.
-fn columns(rungs: &[Rung]) -> Vec<Kind> {
-    let mut columns: Vec<Kind> = kinds(rungs).into_iter().map(column_of).collect();
+fn columns(rungs: &[LadderRung]) -> Vec<RungKind> {
+    let mut columns: Vec<RungKind> = kinds(rungs).into_iter().map(column_of).collect();
     columns.sort_unstable();
     columns.dedup();
     columns
 }
 
-fn column_of(kind: Kind) -> Kind {
+fn column_of(kind: RungKind) -> RungKind {
     match kind {
-        Kind::Alone | Kind::SameCpu | Kind::Scheduler => Kind::SameCpu,
-        Kind::OtherCpu | Kind::Spinning => Kind::OtherCpu,
+        RungKind::SingleProcess | RungKind::SameCpu | RungKind::Scheduler => RungKind::SameCpu,
+        RungKind::OtherCpu | RungKind::Spinning => RungKind::OtherCpu,
     }
 }
 
-fn value_text(rung: &Rung, style: Style) -> String {
+fn value_text(rung: &LadderRung, style: TerminalStyle) -> String {
     let median = value::estimate(Unit::Nanoseconds, rung.median, rung.ci95);
     let text = format!("{median} {}", value::precision(rung.median, rung.ci95));
-    style.spell(text.trim_end())
+    style.to_charset(text.trim_end())
 }
 
 /// A rung in words: quartiles, CPU time of both sides, and where the time goes.
-fn explanation(label: &str, rung: &Rung, marked: bool, style: Style) -> Vec<String> {
+fn explanation(label: &str, rung: &LadderRung, marked: bool, style: TerminalStyle) -> Vec<String> {
     let ns = Unit::Nanoseconds;
     let quartiles = rung
         .q1
@@ -224,17 +224,18 @@ fn explanation(label: &str, rung: &Rung, marked: bool, style: Style) -> Vec<Stri
     let text = format!("{head}: {}{gap}{}", facts.join("; "), rung.sentence);
     let mut lines = style.wrap(&text, 2);
     for (index, line) in lines.iter_mut().enumerate() {
-        *line = match line.trim_start().strip_prefix(&style.spell(&head)) {
+        *line = match line.trim_start().strip_prefix(&style.to_charset(&head)) {
             Some(rest) if index == 0 => {
-                style.paint(Ink::Slot(slot), &style.spell(&head)) + &style.paint(Ink::Dim, rest)
+                style.paint(TextRole::Slot(slot), &style.to_charset(&head))
+                    + &style.paint(TextRole::Dim, rest)
             }
-            _ => style.paint(Ink::Dim, line),
+            _ => style.paint(TextRole::Dim, line),
         };
     }
     lines
 }
 
-fn cpu_text(rung: &Rung) -> Option<String> {
+fn cpu_text(rung: &LadderRung) -> Option<String> {
     let ns = Unit::Nanoseconds;
     let mut cpu = format!("CPU {}", value::plain(ns, rung.cpu_local?));
     if let Some(peer) = rung.cpu_peer.filter(|_| rung.placement.is_some()) {

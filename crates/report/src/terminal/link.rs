@@ -4,23 +4,23 @@
 
 use plumb_analysis::document::link::{LinkDirection, LinkDocument, LinkDriver, LinkGateway};
 
-use super::summary::put;
-use super::{Ink, Style};
+use super::summary::push_wrapped;
+use super::{TerminalStyle, TextRole};
 
 /// The page; `whole` with everything that was counted, else only what a reader must know.
-pub fn render(document: &LinkDocument, whole: bool, style: Style) -> String {
+pub fn render(document: &LinkDocument, whole: bool, style: TerminalStyle) -> String {
     let mut out = String::new();
     let title = format!("Link {} after {:.1} s", document.link, document.seconds);
-    put(&mut out, &title, Ink::Bold, 0, style);
+    push_wrapped(&mut out, &title, TextRole::Bold, 0, style);
     if whole {
         directions(&mut out, &document.directions, style);
         routers(&mut out, document, style);
     }
     put_driver(&mut out, &document.driver, whole, style);
     if let (Some(gateway), true) = (&document.gateway, whole) {
-        put(&mut out, &carried(gateway), Ink::Plain, 2, style);
+        push_wrapped(&mut out, &carried(gateway), TextRole::Plain, 2, style);
         if let Some(evicted) = evicted(gateway) {
-            put(&mut out, &evicted, Ink::Plain, 2, style);
+            push_wrapped(&mut out, &evicted, TextRole::Plain, 2, style);
         }
     }
     if let Some(gateway) = document.gateway.as_ref().filter(|gateway| gateway.not_carried > 0) {
@@ -29,7 +29,7 @@ pub fn render(document: &LinkDocument, whole: bool, style: Style) -> String {
              answers ping.",
             gateway.not_carried
         );
-        put(&mut out, &text, Ink::Dim, 2, style);
+        push_wrapped(&mut out, &text, TextRole::Dim, 2, style);
     }
     if let Some(gateway) = document.gateway.as_ref().filter(|gateway| gateway.no_room > 0) {
         let text = format!(
@@ -37,33 +37,33 @@ pub fn render(document: &LinkDocument, whole: bool, style: Style) -> String {
              was room for; 'ulimit -n' bounds them.",
             gateway.no_room
         );
-        put(&mut out, &text, Ink::Bad, 2, style);
+        push_wrapped(&mut out, &text, TextRole::Bad, 2, style);
     }
     if document.no_memory > 0 {
         let text = format!(
             "Frames lost inside the link because there was no memory for them: {}.",
             document.no_memory
         );
-        put(&mut out, &text, Ink::Bad, 2, style);
+        push_wrapped(&mut out, &text, TextRole::Bad, 2, style);
     }
     if document.left > 0 {
         let text = match document.left {
             1 => "1 process that the command left running was ended.".to_owned(),
             left => format!("{left} processes that the command left running were ended."),
         };
-        put(&mut out, &text, Ink::Plain, 2, style);
+        push_wrapped(&mut out, &text, TextRole::Plain, 2, style);
     }
     for violation in &document.violations {
-        put(&mut out, &format!("plumb has a bug: {violation}"), Ink::Bad, 2, style);
+        push_wrapped(&mut out, &format!("plumb has a bug: {violation}"), TextRole::Bad, 2, style);
     }
     for flag in &document.flags {
-        put(&mut out, flag, Ink::Dim, 2, style);
+        push_wrapped(&mut out, flag, TextRole::Dim, 2, style);
     }
     out
 }
 
 /// The links and labs that run: a line each where it is short enough, else a few.
-pub fn list(documents: &[LinkDocument], style: Style) -> String {
+pub fn list(documents: &[LinkDocument], style: TerminalStyle) -> String {
     let mut out = String::new();
     for document in documents {
         let what = if document.command.is_empty() {
@@ -73,20 +73,26 @@ pub fn list(documents: &[LinkDocument], style: Style) -> String {
         };
         let line = [&document.name, document.link.as_str(), &what].join("  ");
         if line.chars().count() <= usize::from(style.width) {
-            out += &style.spell(&line);
+            out += &style.to_charset(&line);
             out.push('\n');
             continue;
         }
-        put(&mut out, &document.name, Ink::Bold, 0, style);
-        put(&mut out, &document.link, Ink::Plain, 2, style);
-        put(&mut out, &what, Ink::Dim, 2, style);
+        push_wrapped(&mut out, &document.name, TextRole::Bold, 0, style);
+        push_wrapped(&mut out, &document.link, TextRole::Plain, 2, style);
+        push_wrapped(&mut out, &what, TextRole::Dim, 2, style);
     }
     out
 }
 
-fn directions(out: &mut String, directions: &[LinkDirection], style: Style) {
+fn directions(out: &mut String, directions: &[LinkDirection], style: TerminalStyle) {
     for direction in directions {
-        put(out, &format!("{}: asked {}", direction.name, direction.asked), Ink::Plain, 2, style);
+        push_wrapped(
+            out,
+            &format!("{}: asked {}", direction.name, direction.asked),
+            TextRole::Plain,
+            2,
+            style,
+        );
         let busy = direction
             .utilisation
             .map_or_else(String::new, |share| format!(", {:.1} % of the rate used", share * 100.0));
@@ -101,7 +107,7 @@ fn directions(out: &mut String, directions: &[LinkDirection], style: Style) {
             us(direction.sojourn_us_max),
             direction.queue_mean,
         );
-        put(out, &got, Ink::Plain, 4, style);
+        push_wrapped(out, &got, TextRole::Plain, 4, style);
         let mut ended: Vec<String> =
             direction.discarded.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
         let others = [
@@ -116,24 +122,24 @@ fn directions(out: &mut String, directions: &[LinkDirection], style: Style) {
             others.iter().filter(|(_, n)| *n > 0).map(|(name, count)| format!("{count} {name}")),
         );
         if !ended.is_empty() {
-            put(out, &ended.join(", "), Ink::Plain, 4, style);
+            push_wrapped(out, &ended.join(", "), TextRole::Plain, 4, style);
         }
     }
 }
 
 /// What routers did, where they did anything.
-fn routers(out: &mut String, document: &LinkDocument, style: Style) {
+fn routers(out: &mut String, document: &LinkDocument, style: TerminalStyle) {
     let LinkDocument { router_errors, router_errors_withheld, fragmented, fragments, .. } =
         document;
     if router_errors + router_errors_withheld > 0 {
         let text = format!(
             "Errors told to senders of what could not go on: {router_errors}; not told: {router_errors_withheld}."
         );
-        put(out, &text, Ink::Plain, 2, style);
+        push_wrapped(out, &text, TextRole::Plain, 2, style);
     }
     if *fragmented > 0 {
         let text = format!("Packets cut into fragments: {fragmented}, into {fragments}.");
-        put(out, &text, Ink::Plain, 2, style);
+        push_wrapped(out, &text, TextRole::Plain, 2, style);
     }
 }
 
@@ -147,7 +153,7 @@ fn rate(bits: f64) -> String {
 }
 
 /// The account of a driver; `whole` also of one that was in time.
-pub(super) fn put_driver(out: &mut String, driver: &LinkDriver, whole: bool, style: Style) {
+pub(super) fn put_driver(out: &mut String, driver: &LinkDriver, whole: bool, style: TerminalStyle) {
     if whole {
         let text = format!(
             "Moments waited for: {}, awake {} before; a sleep was too long by {} (median), {} (99 %); \
@@ -158,7 +164,7 @@ pub(super) fn put_driver(out: &mut String, driver: &LinkDriver, whole: bool, sty
             us(driver.wake_us_p99),
             driver.nice,
         );
-        put(out, &text, Ink::Plain, 2, style);
+        push_wrapped(out, &text, TextRole::Plain, 2, style);
         let text = format!(
             "Frames handed over: {}, late by {} (median), {} (99 %), {} (worst); deadlines count as \
              missed beyond {}.",
@@ -168,14 +174,14 @@ pub(super) fn put_driver(out: &mut String, driver: &LinkDriver, whole: bool, sty
             us(driver.late_us_max),
             us(driver.tolerance_us),
         );
-        put(out, &text, Ink::Plain, 2, style);
+        push_wrapped(out, &text, TextRole::Plain, 2, style);
     }
     if whole && driver.found_asleep > 0 {
         let text = format!(
             "Frames that found the link asleep, and entered late by what waking costs: {}.",
             driver.found_asleep
         );
-        put(out, &text, Ink::Plain, 2, style);
+        push_wrapped(out, &text, TextRole::Plain, 2, style);
     }
     if driver.missed > 0 {
         let text = format!(
@@ -184,7 +190,7 @@ pub(super) fn put_driver(out: &mut String, driver: &LinkDriver, whole: bool, sty
             driver.frames,
             us(driver.missed_us_worst)
         );
-        put(out, &text, Ink::Bad, 2, style);
+        push_wrapped(out, &text, TextRole::Bad, 2, style);
     }
     let harmed = driver.missed > 0 || driver.entered_late > 0;
     if driver.absences > 0 && (whole || harmed) {
@@ -194,7 +200,7 @@ pub(super) fn put_driver(out: &mut String, driver: &LinkDriver, whole: bool, sty
             us(driver.absent_us),
             us(driver.absent_us_worst),
         );
-        put(out, &text, Ink::Bad, 2, style);
+        push_wrapped(out, &text, TextRole::Bad, 2, style);
     }
     if driver.entered_late > 0 {
         let text = format!(
@@ -202,18 +208,18 @@ pub(super) fn put_driver(out: &mut String, driver: &LinkDriver, whole: bool, sty
             driver.entered_late,
             us(driver.entered_late_us_worst)
         );
-        put(out, &text, Ink::Bad, 2, style);
+        push_wrapped(out, &text, TextRole::Bad, 2, style);
     }
     if driver.lost_before + driver.lost_after > 0 {
         let text = format!(
             "Frames lost that the link did not mean to lose: {} before it, {} behind it.",
             driver.lost_before, driver.lost_after
         );
-        put(out, &text, Ink::Bad, 2, style);
+        push_wrapped(out, &text, TextRole::Bad, 2, style);
     }
     if driver.suspended_us > 0.0 {
         let text = format!("The machine was suspended for {}.", us(driver.suspended_us));
-        put(out, &text, Ink::Bad, 2, style);
+        push_wrapped(out, &text, TextRole::Bad, 2, style);
     }
 }
 

@@ -5,15 +5,15 @@
 use plumb_analysis::document::link_check::{LinkCheckDocument, LinkProperty};
 
 use super::link::put_driver;
-use super::summary::put;
-use super::{Ink, Style};
+use super::summary::push_wrapped;
+use super::{TerminalStyle, TextRole};
 
 /// The page; with the account of the link's driver where something is off or it was not in time.
-pub fn render(document: &LinkCheckDocument, style: Style) -> String {
+pub fn render(document: &LinkCheckDocument, style: TerminalStyle) -> String {
     let mut out = String::new();
     let title =
         format!("Link {}, measured from outside for {:.1} s", document.link, document.seconds);
-    put(&mut out, &title, Ink::Bold, 0, style);
+    push_wrapped(&mut out, &title, TextRole::Bold, 0, style);
     for property in &document.properties {
         line(&mut out, property, style);
     }
@@ -24,16 +24,16 @@ pub fn render(document: &LinkCheckDocument, style: Style) -> String {
     if !document.faithful && document.properties.iter().any(is_vague) {
         let text = "The driver of the link was late or lost frames: what is not as asked may be this machine's doing. \
                     Try again while it does nothing else, or with --precision busy.";
-        put(&mut out, text, Ink::Warn, 2, style);
+        push_wrapped(&mut out, text, TextRole::Warn, 2, style);
     }
     out
 }
 
-fn line(out: &mut String, property: &LinkProperty, style: Style) {
+fn line(out: &mut String, property: &LinkProperty, style: TerminalStyle) {
     let ink = match property.status.as_str() {
-        "ok" => Ink::Good,
-        "off" => Ink::Bad,
-        _ => Ink::Dim,
+        "ok" => TextRole::Good,
+        "off" => TextRole::Bad,
+        _ => TextRole::Dim,
     };
     let status = style.paint(ink, &format!("{:8}", property.status));
     let got = if property.got.is_empty() { "–" } else { &property.got };
@@ -46,7 +46,7 @@ fn line(out: &mut String, property: &LinkProperty, style: Style) {
         *out += &format!("{line}\n");
     }
     if !property.note.is_empty() {
-        put(out, &property.note, Ink::Dim, COLUMN, style);
+        push_wrapped(out, &property.note, TextRole::Dim, COLUMN, style);
     }
 }
 
@@ -72,7 +72,7 @@ mod tests {
             properties: vec![property],
             ..LinkCheckDocument::default()
         };
-        render(&document, Style { color: false, unicode: true, width: 240 })
+        render(&document, TerminalStyle { color: false, unicode: true, width: 240 })
     }
 
     #[test]
@@ -91,7 +91,7 @@ mod tests {
             properties: vec![property],
             ..LinkCheckDocument::default()
         };
-        let page = render(&document, Style::plain(40));
+        let page = render(&document, TerminalStyle::plain(40));
         assert!(page.lines().all(|line| line.chars().count() <= 40), "{page}");
     }
 

@@ -3,13 +3,13 @@
 //! Left out: the readings of each connection, which are in the document.
 
 use plumb_analysis::document::net::{
-    NetDatagrams, NetDistribution, NetDocument, NetFlow, NetLossPlaces, NetMtu, NetOneWay,
-    NetPhase, NetProbes, NetWaits,
+    NetBulkFlow, NetDatagrams, NetDistribution, NetDocument, NetLossLocations, NetOneWayDelay,
+    NetPathMtu, NetPhase, NetProbes, NetSenderLimits,
 };
 use plumb_base::units::{Unit, significant};
 
-use super::summary::put;
-use super::{Ink, Style};
+use super::summary::push_wrapped;
+use super::{TerminalStyle, TextRole};
 
 mod exchange;
 
@@ -17,7 +17,7 @@ mod exchange;
 const COLUMN: usize = 4;
 
 /// The page.
-pub fn render(document: &NetDocument, style: Style) -> String {
+pub fn render(document: &NetDocument, style: TerminalStyle) -> String {
     let mut out = String::new();
     let there = if document.there.name.is_empty() { "?" } else { &document.there.name };
     let kernel = match document.there.kernel.as_str() {
@@ -25,7 +25,7 @@ pub fn render(document: &NetDocument, style: Style) -> String {
         kernel => format!(", Linux {kernel}"),
     };
     let title = format!("{} at {} ({there}{kernel})", document.asked, document.address);
-    put(&mut out, &title, Ink::Bold, 0, style);
+    push_wrapped(&mut out, &title, TextRole::Bold, 0, style);
     for phase in &document.phases {
         put_phase(&mut out, phase, document.phases.len(), style);
     }
@@ -34,21 +34,27 @@ pub fn render(document: &NetDocument, style: Style) -> String {
     }
     put_clocks(&mut out, document, style);
     for flag in &document.flags {
-        put(&mut out, &format!("note: {flag}"), Ink::Dim, 2, style);
+        push_wrapped(&mut out, &format!("note: {flag}"), TextRole::Dim, 2, style);
     }
     for problem in &document.problems {
-        put(&mut out, &format!("partial: {problem}"), Ink::Warn, 2, style);
+        push_wrapped(&mut out, &format!("partial: {problem}"), TextRole::Warn, 2, style);
     }
     if document.ended == "stopped" {
-        put(&mut out, "stopped: what is above is what there was", Ink::Warn, 2, style);
+        push_wrapped(
+            &mut out,
+            "stopped: what is above is what there was",
+            TextRole::Warn,
+            2,
+            style,
+        );
     }
     if let Some(run) = &document.run {
-        put(&mut out, &format!("run {run}: plumb show {run}"), Ink::Dim, 2, style);
+        push_wrapped(&mut out, &format!("run {run}: plumb show {run}"), TextRole::Dim, 2, style);
     }
     out
 }
 
-fn put_phase(out: &mut String, phase: &NetPhase, phases: usize, style: Style) {
+fn put_phase(out: &mut String, phase: &NetPhase, phases: usize, style: TerminalStyle) {
     let round = if phases > 4 { format!(" {}", phase.round + 1) } else { String::new() };
     let title = match (&phase.exchange, phase.name.as_str()) {
         (Some(exchange), _) => exchange::title(exchange),
@@ -61,7 +67,7 @@ fn put_phase(out: &mut String, phase: &NetPhase, phases: usize, style: Style) {
         (None, _) => "Both directions at once".to_owned(),
     };
     let cut = if phase.ended == "complete" { "" } else { " (not to its end)" };
-    put(out, &format!("{title}{round}{cut}"), Ink::Bold, 2, style);
+    push_wrapped(out, &format!("{title}{round}{cut}"), TextRole::Bold, 2, style);
     for flow in &phase.flows {
         put_flow(out, flow, phase.flows.len() > 1, style);
     }
@@ -78,7 +84,7 @@ fn put_phase(out: &mut String, phase: &NetPhase, phases: usize, style: Style) {
 }
 
 /// Bits a second, as networks are sold by.
-pub fn bits(bytes_per_second: f64) -> String {
+pub fn format_bit_rate(bytes_per_second: f64) -> String {
     let bits = bytes_per_second * 8.0;
     let steps = [(1e9, "Gb/s"), (1e6, "Mb/s"), (1e3, "kb/s")];
     let (factor, unit) =
@@ -86,19 +92,19 @@ pub fn bits(bytes_per_second: f64) -> String {
     format!("{} {unit}", significant(bits / factor, 3))
 }
 
-fn span(ns: f64) -> String {
+fn format_span(ns: f64) -> String {
     Unit::Nanoseconds.format(ns, 3).to_string()
 }
 
-fn share(share: f64) -> String {
+fn format_share(share: f64) -> String {
     Unit::Share.format(share, 2).to_string()
 }
 
-fn put_flow(out: &mut String, flow: &NetFlow, named: bool, style: Style) {
+fn put_flow(out: &mut String, flow: &NetBulkFlow, named: bool, style: TerminalStyle) {
     let which = if named { format!(" {}", flow.direction) } else { String::new() };
     if flow.counted_by == "nobody" {
         let text = format!("rate{which}: none, it ended before the time that counts");
-        return put(out, &text, Ink::Bad, COLUMN, style);
+        return push_wrapped(out, &text, TextRole::Bad, COLUMN, style);
     }
     let over = match flow.streams {
         1 => String::new(),
@@ -114,53 +120,61 @@ fn put_flow(out: &mut String, flow: &NetFlow, named: bool, style: Style) {
         counted.iter().copied().reduce(f64::min),
         counted.iter().copied().reduce(f64::max),
     ) {
-        (Some(least), Some(most)) => format!(", by interval {} to {}", bits(least), bits(most)),
+        (Some(least), Some(most)) => {
+            format!(", by interval {} to {}", format_bit_rate(least), format_bit_rate(most))
+        }
         _ => String::new(),
     };
-    let rate = bits(flow.bytes_per_second);
+    let rate = format_bit_rate(flow.bytes_per_second);
     let seconds = flow.seconds;
     let text = format!("rate{which}: {rate}{over} for {seconds:.1} s{range}");
-    put(out, &text, Ink::Good, COLUMN, style);
+    push_wrapped(out, &text, TextRole::Good, COLUMN, style);
     let congestion = if flow.congestion.is_empty() { "?" } else { &flow.congestion };
     let again = match flow.retransmitted_segments {
         0 => "nothing sent again".to_owned(),
         n => {
             let of = flow.bytes as f64 / f64::from(flow.mss_bytes.max(1));
-            format!("{n} segments sent again ({})", share(n as f64 / of.max(1.0)))
+            format!("{n} segments sent again ({})", format_share(n as f64 / of.max(1.0)))
         }
     };
     let rtt = if flow.rtt_mean_ns > 0.0 {
-        let (least, mean) = (span(flow.rtt_min_ns), span(flow.rtt_mean_ns));
+        let (least, mean) = (format_span(flow.rtt_min_ns), format_span(flow.rtt_mean_ns));
         format!(", round trip {least} at least, {mean} on average")
     } else {
         String::new()
     };
-    put(out, &format!("{congestion}, {again}{rtt}"), Ink::Plain, COLUMN, style);
+    push_wrapped(out, &format!("{congestion}, {again}{rtt}"), TextRole::Plain, COLUMN, style);
     if let Some(waits) = &flow.waits {
-        put(out, &format!("waited for: {}", waited(waits)), Ink::Plain, COLUMN, style);
+        push_wrapped(
+            out,
+            &format!("waited for: {}", sender_limits_text(waits)),
+            TextRole::Plain,
+            COLUMN,
+            style,
+        );
     }
 }
 
-fn put_datagrams(out: &mut String, stream: &NetDatagrams, named: bool, style: Style) {
+fn put_datagrams(out: &mut String, stream: &NetDatagrams, named: bool, style: TerminalStyle) {
     let which = if named { format!(" {}", stream.direction) } else { String::new() };
-    let asked = bits(stream.asked_bytes_per_second);
+    let asked = format_bit_rate(stream.asked_bytes_per_second);
     let size = stream.datagram_bytes;
     let Some(received) = stream.received else {
         let text =
             format!("rate{which}: {asked} asked for in {size} B each, what came is not known");
-        return put(out, &text, Ink::Bad, COLUMN, style);
+        return push_wrapped(out, &text, TextRole::Bad, COLUMN, style);
     };
-    let rate = bits(stream.bytes_per_second);
+    let rate = format_bit_rate(stream.bytes_per_second);
     let text = format!(
         "rate{which}: {rate} for {:.1} s, of {asked} asked for, in {received} datagrams of {size} B",
         stream.seconds
     );
-    put(out, &text, Ink::Good, COLUMN, style);
+    push_wrapped(out, &text, TextRole::Good, COLUMN, style);
     let lost = match (stream.lost, stream.sent) {
         (Some(0), Some(sent)) => format!("lost: none of {sent}"),
         (Some(lost), Some(sent)) => {
-            let of = share(stream.loss.unwrap_or(0.0));
-            let place = stream.lost_at.as_ref().map_or_else(String::new, places);
+            let of = format_share(stream.loss.unwrap_or(0.0));
+            let place = stream.lost_at.as_ref().map_or_else(String::new, loss_locations_text);
             let runs = match stream.loss_run_max {
                 0 | 1 => String::new(),
                 longest => format!("; at most {longest} in a row"),
@@ -169,18 +183,24 @@ fn put_datagrams(out: &mut String, stream: &NetDatagrams, named: bool, style: St
         }
         _ => "lost: not known, the sender's count is".to_owned(),
     };
-    let ink = if stream.lost == Some(0) { Ink::Plain } else { Ink::Warn };
-    put(out, &lost, ink, COLUMN, style);
+    let ink = if stream.lost == Some(0) { TextRole::Plain } else { TextRole::Warn };
+    push_wrapped(out, &lost, ink, COLUMN, style);
     let extent = match stream.reordered {
         0 => String::new(),
         _ => format!(" (by {} at most)", stream.reordered_extent_max),
     };
     let (reordered, doubled) = (stream.reordered, stream.duplicated);
-    let jitter = span(stream.jitter_ns);
+    let jitter = format_span(stream.jitter_ns);
     let text = format!("out of order: {reordered}{extent}, doubled: {doubled}, jitter {jitter}");
-    put(out, &text, Ink::Plain, COLUMN, style);
+    push_wrapped(out, &text, TextRole::Plain, COLUMN, style);
     if let Some(delay) = &stream.one_way {
-        put(out, &format!("their way: {}", one_way(delay)), Ink::Plain, COLUMN, style);
+        push_wrapped(
+            out,
+            &format!("their way: {}", one_way(delay)),
+            TextRole::Plain,
+            COLUMN,
+            style,
+        );
     }
     if let Some(receiver) = &stream.receiver {
         // The kernel keeps twice what it takes of what is asked for.
@@ -189,13 +209,13 @@ fn put_datagrams(out: &mut String, stream: &NetDatagrams, named: bool, style: St
             let text = format!(
                 "receive buffer{which}: {took} B of {asked} B asked for, as net.core.rmem_max allows"
             );
-            let ink = if receiver.overflowed > 0 { Ink::Warn } else { Ink::Plain };
-            put(out, &text, ink, COLUMN, style);
+            let ink = if receiver.overflowed > 0 { TextRole::Warn } else { TextRole::Plain };
+            push_wrapped(out, &text, ink, COLUMN, style);
         }
     }
 }
 
-fn places(places: &NetLossPlaces) -> String {
+fn loss_locations_text(places: &NetLossLocations) -> String {
     let at_least = if places.receiver_buffer_at_least { " at least" } else { "" };
     let parts = [
         (places.sender_queue, "in the sender's queue", ""),
@@ -211,7 +231,7 @@ fn places(places: &NetLossPlaces) -> String {
 }
 
 /// What took time, most first; what took less than one part in a hundred is left out.
-fn waited(waits: &NetWaits) -> String {
+fn sender_limits_text(waits: &NetSenderLimits) -> String {
     let mut parts = [
         (waits.network, "the network"),
         (waits.receive_window, "the receiver's window"),
@@ -222,42 +242,43 @@ fn waited(waits: &NetWaits) -> String {
     let parts: Vec<String> = parts
         .iter()
         .filter(|(share, _)| *share >= 0.01)
-        .map(|(part, what)| format!("{what} {}", share(*part)))
+        .map(|(part, what)| format!("{what} {}", format_share(*part)))
         .collect();
     parts.join(", ")
 }
 
 /// The median, and of the percentiles those that so many can tell.
 fn quantiles(times: &NetDistribution) -> String {
-    let mut text = format!("p50 {}", span(times.p50_ns));
+    let mut text = format!("p50 {}", format_span(times.p50_ns));
     for (name, value) in [("p99", times.p99_ns), ("p99.9", times.p999_ns)] {
         if let Some(value) = value {
-            text += &format!(", {name} {}", span(value));
+            text += &format!(", {name} {}", format_span(value));
         }
     }
     text
 }
 
-fn put_probes(out: &mut String, probes: &NetProbes, style: Style) {
-    let said =
-        |times: &NetDistribution| format!("{}, most {}", quantiles(times), span(times.max_ns));
+fn put_probes(out: &mut String, probes: &NetProbes, style: TerminalStyle) {
+    let said = |times: &NetDistribution| {
+        format!("{}, most {}", quantiles(times), format_span(times.max_ns))
+    };
     match &probes.path {
         Some(path) => {
-            let text = format!("latency: {} (least {})", said(path), span(path.min_ns));
-            put(out, &text, Ink::Good, COLUMN, style);
+            let text = format!("latency: {} (least {})", said(path), format_span(path.min_ns));
+            push_wrapped(out, &text, TextRole::Good, COLUMN, style);
         }
-        None => put(out, "latency: no probe was answered", Ink::Bad, COLUMN, style),
+        None => push_wrapped(out, "latency: no probe was answered", TextRole::Bad, COLUMN, style),
     }
     if let Some(application) = &probes.application {
         let rpm = probes
             .round_trips_per_minute
             .map_or_else(String::new, |rpm| format!("; {rpm:.0} round trips a minute"));
         let text = format!("as an application sees it: {}{rpm}", said(application));
-        put(out, &text, Ink::Plain, COLUMN, style);
+        push_wrapped(out, &text, TextRole::Plain, COLUMN, style);
     }
     if let (Some(up), Some(down)) = (&probes.one_way_up, &probes.one_way_down) {
         let text = format!("one way: up {}, down {}", one_way(up), one_way(down));
-        put(out, &text, Ink::Plain, COLUMN, style);
+        push_wrapped(out, &text, TextRole::Plain, COLUMN, style);
     }
     let place = match (probes.lost, probes.lost_up, probes.lost_down) {
         (0, ..) | (_, None, _) | (_, _, None) => String::new(),
@@ -268,11 +289,11 @@ fn put_probes(out: &mut String, probes: &NetProbes, style: Style) {
         sent => format!(
             "lost: {} of {sent} probes ({}){place}",
             probes.lost,
-            share(probes.lost as f64 / sent as f64)
+            format_share(probes.lost as f64 / sent as f64)
         ),
     };
-    let ink = if probes.lost > 0 { Ink::Warn } else { Ink::Plain };
-    put(out, &lost, ink, COLUMN, style);
+    let ink = if probes.lost > 0 { TextRole::Warn } else { TextRole::Plain };
+    push_wrapped(out, &lost, ink, COLUMN, style);
     let there = probes.there.clone().unwrap_or_default();
     let parts: Vec<String> = [
         ("doubled on the way up", there.duplicated),
@@ -286,19 +307,22 @@ fn put_probes(out: &mut String, probes: &NetProbes, style: Style) {
     .map(|(what, count)| format!("{count} {what}"))
     .collect();
     if !parts.is_empty() {
-        put(out, &format!("probes: {}", parts.join(", ")), Ink::Warn, COLUMN, style);
+        push_wrapped(out, &format!("probes: {}", parts.join(", ")), TextRole::Warn, COLUMN, style);
     }
 }
 
-fn one_way(delay: &NetOneWay) -> String {
-    let bound =
-        if delay.bound_ns > 0.0 { format!(" (±{})", span(delay.bound_ns)) } else { String::new() };
-    let p50 = span(delay.least_ns + delay.above_p50_ns);
-    format!("p50 {p50}{bound}, p99 {} above the least", span(delay.above_p99_ns))
+fn one_way(delay: &NetOneWayDelay) -> String {
+    let bound = if delay.bound_ns > 0.0 {
+        format!(" (±{})", format_span(delay.bound_ns))
+    } else {
+        String::new()
+    };
+    let p50 = format_span(delay.least_ns + delay.above_p50_ns);
+    format!("p50 {p50}{bound}, p99 {} above the least", format_span(delay.above_p99_ns))
 }
 
-fn put_cost(out: &mut String, phase: &NetPhase, style: Style) {
-    let costs = Costs::all(phase);
+fn put_cost(out: &mut String, phase: &NetPhase, style: TerminalStyle) {
+    let costs = DirectionCosts::all(phase);
     let mut parts = Vec::new();
     for each in &costs {
         let sides = if each.direction == "up" { ["here", "there"] } else { ["there", "here"] };
@@ -308,7 +332,8 @@ fn put_cost(out: &mut String, phase: &NetPhase, style: Style) {
             ("receiving", sides[1], each.receiver, each.receiver_datagram),
         ] {
             let Some(cost) = cost else { continue };
-            let datagram = datagram.map_or_else(String::new, |ns| format!(" ({} each)", span(ns)));
+            let datagram =
+                datagram.map_or_else(String::new, |ns| format!(" ({} each)", format_span(ns)));
             parts.push(format!("{named}{what} {side} {}{datagram}", per_gigabyte(cost)));
         }
     }
@@ -316,11 +341,11 @@ fn put_cost(out: &mut String, phase: &NetPhase, style: Style) {
         return;
     }
     let text = format!("processor: {}{}", parts.join(", "), softirqs(phase, &costs));
-    put(out, &text, Ink::Plain, COLUMN, style);
+    push_wrapped(out, &text, TextRole::Plain, COLUMN, style);
 }
 
 /// What a byte cost in one direction, in nanoseconds.
-struct Costs<'a> {
+struct DirectionCosts<'a> {
     direction: &'a str,
     sender: Option<f64>,
     receiver: Option<f64>,
@@ -331,7 +356,7 @@ struct Costs<'a> {
     receiver_softirq: Option<f64>,
 }
 
-impl<'a> Costs<'a> {
+impl<'a> DirectionCosts<'a> {
     /// Of every direction of a phase.
     fn all(phase: &'a NetPhase) -> Vec<Self> {
         let flows = phase.flows.iter().map(|flow| Self {
@@ -357,7 +382,7 @@ impl<'a> Costs<'a> {
 }
 
 /// Time in softirqs, which is of whole hosts: for each byte, where one direction had it for itself.
-fn softirqs(phase: &NetPhase, costs: &[Costs<'_>]) -> String {
+fn softirqs(phase: &NetPhase, costs: &[DirectionCosts<'_>]) -> String {
     let each = |side: &str| {
         let [alone] = costs else { return None };
         let sends = (alone.direction == "up") == (side == "here");
@@ -368,7 +393,7 @@ fn softirqs(phase: &NetPhase, costs: &[Costs<'_>]) -> String {
         .into_iter()
         .filter_map(|(side, cpu)| {
             let cpu = cpu.as_ref()?;
-            let of = share(cpu.host_softirq_seconds / cpu.wall_seconds.max(1e-9));
+            let of = format_share(cpu.host_softirq_seconds / cpu.wall_seconds.max(1e-9));
             Some(match each(side) {
                 Some(cost) => format!("{side} {} ({of} of a processor)", per_gigabyte(cost)),
                 None => format!("{side} {of} of a processor"),
@@ -386,7 +411,7 @@ fn per_gigabyte(ns_per_byte: f64) -> String {
     format!("{} s/GB", significant(ns_per_byte, 3))
 }
 
-fn put_mtu(out: &mut String, mtu: &NetMtu, style: Style) {
+fn put_mtu(out: &mut String, mtu: &NetPathMtu, style: TerminalStyle) {
     let kernel = mtu
         .kernel_bytes
         .map_or_else(String::new, |bytes| format!("; this host's kernel believes {bytes} B"));
@@ -406,13 +431,13 @@ fn put_mtu(out: &mut String, mtu: &NetMtu, style: Style) {
         (None, Some(problem)) => format!("longest packet up: {problem}"),
         (None, None) => return,
     };
-    put(out, &text, Ink::Dim, 2, style);
+    push_wrapped(out, &text, TextRole::Dim, 2, style);
 }
 
-fn put_clocks(out: &mut String, document: &NetDocument, style: Style) {
+fn put_clocks(out: &mut String, document: &NetDocument, style: TerminalStyle) {
     let Some(clocks) = &document.clocks else { return };
     if clocks.same {
-        return put(out, "clocks: one clock on both sides", Ink::Dim, 2, style);
+        return push_wrapped(out, "clocks: one clock on both sides", TextRole::Dim, 2, style);
     }
     let steps = match clocks.steps {
         0 => String::new(),
@@ -420,17 +445,17 @@ fn put_clocks(out: &mut String, document: &NetDocument, style: Style) {
     };
     let text = format!(
         "clocks: theirs {} ±{} from ours, gaining {:.2} ppm, by {} exchanges{steps}",
-        span(clocks.offset_ns),
-        span(clocks.bound_ns),
+        format_span(clocks.offset_ns),
+        format_span(clocks.bound_ns),
         clocks.drift_ppm,
         clocks.exchanges
     );
-    put(out, &text, Ink::Dim, 2, style);
+    push_wrapped(out, &text, TextRole::Dim, 2, style);
 }
 
 #[cfg(test)]
 mod tests {
-    use plumb_analysis::document::net::{NetAnswers, NetCpu, NetDatagramReceiver};
+    use plumb_analysis::document::net::{NetCpu, NetDatagramReceiver, NetProbeReflector};
 
     use super::*;
 
@@ -445,11 +470,11 @@ mod tests {
             path: Some(path.clone()),
             application: Some(path),
             round_trips_per_minute: Some(2_950.0),
-            one_way_up: Some(NetOneWay { least_ns: 1e7, bound_ns: 1e7, ..Default::default() }),
-            one_way_down: Some(NetOneWay::default()),
+            one_way_up: Some(NetOneWayDelay { least_ns: 1e7, bound_ns: 1e7, ..Default::default() }),
+            one_way_down: Some(NetOneWayDelay::default()),
             ..Default::default()
         };
-        let flow = NetFlow {
+        let flow = NetBulkFlow {
             direction: "up".to_owned(),
             streams: 4,
             congestion: "cubic".to_owned(),
@@ -458,7 +483,7 @@ mod tests {
             retransmitted_segments: 12,
             bytes: 470_800_000,
             mss_bytes: 1448,
-            waits: Some(NetWaits { network: 0.9, application: 0.1, ..Default::default() }),
+            waits: Some(NetSenderLimits { network: 0.9, application: 0.1, ..Default::default() }),
             sender_cpu_ns_per_byte: Some(0.31),
             sender_softirq_ns_per_byte: Some(0.0625),
             ..Default::default()
@@ -487,7 +512,7 @@ mod tests {
 
     #[test]
     fn the_page_says_rate_latency_loss_waits_and_cost() {
-        let page = render(&document(), Style::plain(120));
+        let page = render(&document(), TerminalStyle::plain(120));
         for part in [
             "942 Mb/s over 4 streams",
             "latency: p50 20.0 ms, p99 30.0 ms",
@@ -513,13 +538,13 @@ mod tests {
             received: Some(7_100),
             lost: Some(43),
             loss: Some(43.0 / 7_143.0),
-            lost_at: Some(NetLossPlaces { path: 40, receiver_buffer: 3, ..Default::default() }),
+            lost_at: Some(NetLossLocations { path: 40, receiver_buffer: 3, ..Default::default() }),
             loss_run_max: 5,
             reordered: 2,
             reordered_extent_max: 3,
             duplicated: 1,
             jitter_ns: 12_300.0,
-            one_way: Some(NetOneWay { least_ns: 1e7, ..Default::default() }),
+            one_way: Some(NetOneWayDelay { least_ns: 1e7, ..Default::default() }),
             sender_cpu_ns_per_byte: Some(1.5),
             sender_cpu_ns_per_datagram: Some(2_100.0),
             receiver: Some(NetDatagramReceiver {
@@ -541,7 +566,7 @@ mod tests {
             ..Default::default()
         };
         let document = NetDocument { phases: vec![phase], ..document() };
-        let page = render(&document, Style::plain(120));
+        let page = render(&document, TerminalStyle::plain(120));
         for part in [
             "Datagrams in both directions",
             "rate down: 19.2 Mb/s for 4.0 s, of 20.0 Mb/s asked for, in 7100 datagrams of 1400 B",
@@ -554,7 +579,7 @@ mod tests {
         ] {
             assert!(page.contains(part), "no '{part}' in\n{page}");
         }
-        let narrow = render(&document, Style::plain(40));
+        let narrow = render(&document, TerminalStyle::plain(40));
         assert!(narrow.lines().all(|line| line.chars().count() <= 40), "{narrow}");
     }
 
@@ -564,20 +589,24 @@ mod tests {
             let mut document = document();
             let probes = document.phases[0].probes.as_mut().unwrap();
             (probes.duplicated, probes.there) = (duplicated, Some(there));
-            render(&document, Style::plain(120))
+            render(&document, TerminalStyle::plain(120))
         };
-        let quiet = with(0, NetAnswers { received: 198, answered: 198, ..Default::default() });
+        let quiet =
+            with(0, NetProbeReflector { received: 198, answered: 198, ..Default::default() });
         assert!(!quiet.contains("doubled") && !quiet.contains("out of order"), "{quiet}");
-        let loud = with(5, NetAnswers { duplicated: 2, reordered: 7, ..Default::default() });
+        let loud = with(5, NetProbeReflector { duplicated: 2, reordered: 7, ..Default::default() });
         let wanted = "probes: 2 doubled on the way up, 3 doubled on the way down, 7 out of order on the way up";
         assert!(loud.contains(wanted), "{loud}");
     }
 
     #[test]
     fn the_page_says_how_long_a_packet_arrives_and_who_said_so() {
-        let found =
-            NetMtu { path_bytes: Some(1_400), kernel_bytes: Some(1_500), ..NetMtu::default() };
-        let told = NetMtu { told_by_router: true, ..found.clone() };
+        let found = NetPathMtu {
+            path_bytes: Some(1_400),
+            kernel_bytes: Some(1_500),
+            ..NetPathMtu::default()
+        };
+        let told = NetPathMtu { told_by_router: true, ..found.clone() };
         let problem = Some("nobody answered".to_owned());
         let cases = [
             (
@@ -585,10 +614,11 @@ mod tests {
                 "longest packet up: 1400 B, by the word of a router; this host's kernel believes 1500 B",
             ),
             (found, "1400 B, longer ones vanish without a word"),
-            (NetMtu { problem, ..NetMtu::default() }, "longest packet up: nobody answered"),
+            (NetPathMtu { problem, ..NetPathMtu::default() }, "longest packet up: nobody answered"),
         ];
         for (mtu, part) in cases {
-            let page = render(&NetDocument { mtu: Some(mtu), ..document() }, Style::plain(120));
+            let page =
+                render(&NetDocument { mtu: Some(mtu), ..document() }, TerminalStyle::plain(120));
             assert!(page.contains(part), "no '{part}' in\n{page}");
         }
     }
@@ -596,23 +626,24 @@ mod tests {
     #[test]
     fn a_direction_without_time_that_counts_has_no_rate_on_the_page() {
         let counted_by = "nobody".to_owned();
-        let flow = NetFlow { direction: "up".to_owned(), counted_by, ..Default::default() };
+        let flow = NetBulkFlow { direction: "up".to_owned(), counted_by, ..Default::default() };
         let phase = NetPhase { name: "up".to_owned(), flows: vec![flow], ..Default::default() };
-        let page = render(&NetDocument { phases: vec![phase], ..document() }, Style::plain(120));
+        let page =
+            render(&NetDocument { phases: vec![phase], ..document() }, TerminalStyle::plain(120));
         assert!(page.contains("rate: none, it ended before the time that counts"), "{page}");
         assert!(!page.contains("b/s"), "{page}");
     }
 
     #[test]
     fn the_page_fits_forty_columns() {
-        let page = render(&document(), Style::plain(40));
+        let page = render(&document(), TerminalStyle::plain(40));
         assert!(page.lines().all(|line| line.chars().count() <= 40), "{page}");
     }
 
     #[test]
     fn rates_have_three_digits_and_the_unit_that_suits() {
-        assert_eq!(bits(125.0), "1.00 kb/s");
-        assert_eq!(bits(124_950_000.0), "1.00 Gb/s");
-        assert_eq!(bits(117_700_000.0), "942 Mb/s");
+        assert_eq!(format_bit_rate(125.0), "1.00 kb/s");
+        assert_eq!(format_bit_rate(124_950_000.0), "1.00 Gb/s");
+        assert_eq!(format_bit_rate(117_700_000.0), "942 Mb/s");
     }
 }

@@ -3,13 +3,14 @@
 use plumb_analysis::document::selftest::{SelftestCheck, SelftestDocument};
 use plumb_base::units::{Unit, significant};
 
-use super::{Ink, Style};
+use super::{TerminalStyle, TextRole};
 
 /// The whole self-test, ended by its verdict.
-pub fn render(document: &SelftestDocument, style: Style) -> String {
+pub fn render(document: &SelftestDocument, style: TerminalStyle) -> String {
     let mut text = String::new();
     for check in &document.checks {
-        let (mark, ink) = if check.passed { ("pass", Ink::Good) } else { ("FAIL", Ink::Bad) };
+        let (mark, ink) =
+            if check.passed { ("pass", TextRole::Good) } else { ("FAIL", TextRole::Bad) };
         let lines = style.wrap(&sentence(check), 6);
         text.push_str(&format!("{}  {}\n", style.paint(ink, mark), lines.join("\n").trim_start()));
         if !check.note.is_empty() {
@@ -25,7 +26,7 @@ pub fn render(document: &SelftestDocument, style: Style) -> String {
     };
     let seconds = significant(document.seconds, 3);
     text.push_str(&format!("{verdict} in {seconds} s (seed {})\n", document.seed));
-    style.spell(&text)
+    style.to_charset(&text)
 }
 
 /// `95 % intervals …: 95.1% [94.0%, 96.0%] of 2000, wanted 93% to 97%`.
@@ -83,7 +84,7 @@ mod tests {
             passed: false,
             checks: vec![check(true), check(false)],
         };
-        let text = render(&document, Style { color: false, unicode: false, width: 100 });
+        let text = render(&document, TerminalStyle { color: false, unicode: false, width: 100 });
         assert!(text.contains("FAIL  nothing is called nothing: 8.00%"), "{text}");
         assert!(text.contains("wanted 0% to 5%"), "{text}");
         assert!(text.ends_with("1 check failed in 61.0 s (seed 7)\n"), "{text}");

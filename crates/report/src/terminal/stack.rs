@@ -5,18 +5,18 @@
 use std::collections::BTreeMap;
 
 use plumb_analysis::document::CellResult;
-use plumb_analysis::document::stack::{Exchange, ReplayRate, ServiceCount, StackDocument};
+use plumb_analysis::document::stack::{ReplayRate, ServiceCount, StackDocument, StackRoundTrips};
 use plumb_base::units::Unit;
 use serde_json::Value;
 
-use super::summary::put;
-use super::{Ink, Style};
+use super::summary::push_wrapped;
+use super::{TerminalStyle, TextRole};
 use crate::figure::{quantiles, text};
-use crate::table::{self, Table};
+use crate::table::{self, TextTable};
 use crate::value;
 
 /// The whole page; `counters` shows every counter, else only packets that were dropped.
-pub fn render(document: &StackDocument, counters: bool, style: Style) -> String {
+pub fn render(document: &StackDocument, counters: bool, style: TerminalStyle) -> String {
     let mut out = String::new();
     if !document.exchanges.is_empty() {
         exchanges(&mut out, document, style);
@@ -28,10 +28,10 @@ pub fn render(document: &StackDocument, counters: bool, style: Style) -> String 
         services(&mut out, &document.services, style);
     }
     for flag in &document.flags {
-        put(&mut out, flag, Ink::Dim, 0, style);
+        push_wrapped(&mut out, flag, TextRole::Dim, 0, style);
     }
-    let end = format!("{} after {}.", ended(&document.ended), span(document.seconds));
-    put(&mut out, &end, Ink::Plain, 0, style);
+    let end = format!("{} after {}.", end_reason(&document.ended), span(document.seconds));
+    push_wrapped(&mut out, &end, TextRole::Plain, 0, style);
     if counters {
         for (title, counts) in [
             ("Stack", &document.stack_counters),
@@ -47,13 +47,13 @@ pub fn render(document: &StackDocument, counters: bool, style: Style) -> String 
     out
 }
 
-fn exchanges(out: &mut String, document: &StackDocument, style: Style) {
+fn exchanges(out: &mut String, document: &StackDocument, style: TerminalStyle) {
     let title = match document.device.as_ref() {
         Some(device) => format!("Round trips of plumb's stack on {}", device.name),
         None => "Round trips of the kernel's stack".to_owned(),
     };
-    put(out, &title, Ink::Bold, 0, style);
-    let mut table = Table::with_heads(&[
+    push_wrapped(out, &title, TextRole::Bold, 0, style);
+    let mut table = TextTable::with_heads(&[
         "frame", "#median", "#min", "#q1?", "#q3?", "#max", "#p99?", "#p99.9??", "#first??",
         "#n???", "#lost",
     ]);
@@ -76,9 +76,9 @@ fn exchanges(out: &mut String, document: &StackDocument, style: Style) {
         ]);
     }
     table.drop_empty_columns();
-    *out += &style.spell(&table::text::render(&table, style));
+    *out += &style.to_charset(&table::text::render(&table, style));
     for exchange in &document.exchanges {
-        oddities(out, exchange, style);
+        anomalies(out, exchange, style);
     }
     let cells: Vec<CellResult> = document.exchanges.iter().map(cell).collect();
     let cells: Vec<&CellResult> = cells.iter().filter(|cell| cell.summary.n >= PLOT_FROM).collect();
@@ -92,7 +92,7 @@ fn exchanges(out: &mut String, document: &StackDocument, style: Style) {
 /// Round trips below which a picture says nothing.
 const PLOT_FROM: u64 = 20;
 
-fn cell(exchange: &Exchange) -> CellResult {
+fn cell(exchange: &StackRoundTrips) -> CellResult {
     let factors = [("frame".to_owned(), Value::from(exchange.frame_bytes))];
     CellResult {
         experiment: "stack".to_owned(),
@@ -107,7 +107,7 @@ fn cell(exchange: &Exchange) -> CellResult {
     }
 }
 
-fn loss(exchange: &Exchange) -> String {
+fn loss(exchange: &StackRoundTrips) -> String {
     if exchange.lost == 0 {
         return String::new();
     }
@@ -115,7 +115,7 @@ fn loss(exchange: &Exchange) -> String {
 }
 
 /// What a perfect link would not do.
-fn oddities(out: &mut String, exchange: &Exchange, style: Style) {
+fn anomalies(out: &mut String, exchange: &StackRoundTrips, style: TerminalStyle) {
     let counts = [
         (exchange.late, "late or again"),
         (exchange.corrupt, "broken"),
@@ -128,16 +128,16 @@ fn oddities(out: &mut String, exchange: &Exchange, style: Style) {
         .collect();
     if !words.is_empty() {
         let text = format!("{} B: {}", exchange.frame_bytes, words.join(", "));
-        put(out, &text, Ink::Warn, 0, style);
+        push_wrapped(out, &text, TextRole::Warn, 0, style);
     }
 }
 
-fn replay(out: &mut String, rate: &ReplayRate, style: Style) {
+fn replay(out: &mut String, rate: &ReplayRate, style: TerminalStyle) {
     let title = match rate.frames {
         1 => "One frame through plumb's stack".to_owned(),
         frames => format!("{frames} frames of {} through plumb's stack", rate.source),
     };
-    put(out, &title, Ink::Bold, 0, style);
+    push_wrapped(out, &title, TextRole::Bold, 0, style);
     let ns = |quantity| value::plain(Unit::Nanoseconds, quantity);
     let millions = rate.packets_per_second / 1e6;
     for line in [
@@ -145,16 +145,16 @@ fn replay(out: &mut String, rate: &ReplayRate, style: Style) {
         format!("{millions:.3} million packets a second, {} each", ns(rate.ns_per_packet)),
         format!("of which the memory device takes {} by itself", ns(rate.device_ns_per_packet)),
     ] {
-        put(out, &line, Ink::Plain, 2, style);
+        push_wrapped(out, &line, TextRole::Plain, 2, style);
     }
     out.push('\n');
 }
 
-fn services(out: &mut String, services: &[ServiceCount], style: Style) {
+fn services(out: &mut String, services: &[ServiceCount], style: TerminalStyle) {
     if services.is_empty() {
         return;
     }
-    let mut table = Table::with_heads(&[
+    let mut table = TextTable::with_heads(&[
         "service",
         "#port",
         "#received",
@@ -182,18 +182,18 @@ fn services(out: &mut String, services: &[ServiceCount], style: Style) {
     out.push('\n');
 }
 
-fn list(out: &mut String, title: &str, counts: &BTreeMap<String, u64>, style: Style) {
+fn list(out: &mut String, title: &str, counts: &BTreeMap<String, u64>, style: TerminalStyle) {
     if counts.is_empty() {
         return;
     }
-    put(out, title, Ink::Bold, 0, style);
+    push_wrapped(out, title, TextRole::Bold, 0, style);
     let widest = counts.keys().map(String::len).max().unwrap_or(0);
     for (name, count) in counts {
         *out += &format!("  {name:<widest$}  {count}\n");
     }
 }
 
-fn ended(word: &str) -> &'static str {
+fn end_reason(word: &str) -> &'static str {
     match word {
         "duration" => "Time was up",
         "interrupted" => "Interrupted",

@@ -3,22 +3,23 @@
 //! Left out: the protocol.
 
 use plumb_analysis::document::stamp::{
-    StampClock, StampDocument, StampReflected, StampSession, StampSpread, StampWay,
+    StampClock, StampDistribution, StampDocument, StampOneWayDelay, StampReflectorCounts,
+    StampSessionSummary,
 };
 use plumb_base::units::{Unit, significant};
 
-use super::summary::put;
-use super::{Ink, Style};
+use super::summary::push_wrapped;
+use super::{TerminalStyle, TextRole};
 
 /// The page.
-pub fn render(document: &StampDocument, style: Style) -> String {
+pub fn render(document: &StampDocument, style: TerminalStyle) -> String {
     let mut out = String::new();
     let mode = if document.authenticated { "authenticated" } else { "open" };
     let title = match document.role.as_str() {
         "reflector" => format!("STAMP reflector on {}, {mode} mode", document.address),
         _ => format!("STAMP with {}, {mode} mode", document.address),
     };
-    put(&mut out, &title, Ink::Bold, 0, style);
+    push_wrapped(&mut out, &title, TextRole::Bold, 0, style);
     if let Some(session) = &document.session {
         put_session(&mut out, session, style);
     }
@@ -26,15 +27,21 @@ pub fn render(document: &StampDocument, style: Style) -> String {
         put_reflected(&mut out, reflected, style);
     }
     if document.ended == "interrupted" && document.session.is_some() {
-        put(&mut out, "interrupted: of what was asked until then", Ink::Warn, 2, style);
+        push_wrapped(
+            &mut out,
+            "interrupted: of what was asked until then",
+            TextRole::Warn,
+            2,
+            style,
+        );
     }
     out
 }
 
 /// A line of a name and what there is to say, which hangs below itself where it wraps.
-fn line(out: &mut String, name: &str, text: &str, ink: Ink, style: Style) {
+fn line(out: &mut String, name: &str, text: &str, ink: TextRole, style: TerminalStyle) {
     let indent = COLUMN.min(usize::from(style.width) / 3);
-    let mut lines = style.wrap(&Style::glued(text), indent).into_iter();
+    let mut lines = style.wrap(&TerminalStyle::keep_units_together(text), indent).into_iter();
     let first = lines.next().unwrap_or_default();
     *out += &format!("  {name:<width$}", width = indent.saturating_sub(3));
     *out += " ";
@@ -53,25 +60,25 @@ fn time(ns: f64) -> String {
     Unit::Nanoseconds.format(ns, 3).to_string()
 }
 
-fn put_session(out: &mut String, session: &StampSession, style: Style) {
-    let ink = if session.lost > 0 { Ink::Warn } else { Ink::Plain };
-    line(out, "questions", &asked(session), ink, style);
+fn put_session(out: &mut String, session: &StampSessionSummary, style: TerminalStyle) {
+    let ink = if session.lost > 0 { TextRole::Warn } else { TextRole::Plain };
+    line(out, "questions", &packets_text(session), ink, style);
     if let Some(spread) = &session.round_trip {
-        line(out, "round trip", &spread_text(spread), Ink::Plain, style);
+        line(out, "round trip", &spread_text(spread), TextRole::Plain, style);
     }
     if let Some(way) = &session.forward {
-        line(out, "there", &way_text(way), Ink::Plain, style);
+        line(out, "there", &way_text(way), TextRole::Plain, style);
     }
     if let Some(way) = &session.backward {
-        line(out, "back", &way_text(way), Ink::Plain, style);
+        line(out, "back", &way_text(way), TextRole::Plain, style);
     }
     if let Some(spread) = &session.dwell {
         let text =
             format!("kept each {} (half), {} at most", time(spread.p50_ns), time(spread.max_ns));
-        line(out, "reflector", &text, Ink::Plain, style);
+        line(out, "reflector", &text, TextRole::Plain, style);
     }
     if let Some(clock) = &session.clock {
-        line(out, "its clock", &clock_text(clock, session), Ink::Plain, style);
+        line(out, "its clock", &clock_text(clock, session), TextRole::Plain, style);
         for step in &clock.steps {
             let sure = if step.proved { "" } else { ", as both ways suggest" };
             let when = time(step.after_ns as f64);
@@ -79,18 +86,18 @@ fn put_session(out: &mut String, session: &StampSession, style: Style) {
                 "a clock was set: by {} after {when}{sure}; each stretch is compared by itself",
                 signed(step.size_ns)
             );
-            line(out, "", &text, Ink::Warn, style);
+            line(out, "", &text, TextRole::Warn, style);
         }
     }
     if let Some(text) = hops(session) {
-        line(out, "hops", &text, Ink::Plain, style);
+        line(out, "hops", &text, TextRole::Plain, style);
     }
     if session.sessionless > 0 {
         let text = format!(
             "{} answers without a session, which this reflector does not know",
             session.sessionless
         );
-        line(out, "", &text, Ink::Plain, style);
+        line(out, "", &text, TextRole::Plain, style);
     }
     let odd = [
         (session.unsealed, "answers not sealed with this key"),
@@ -100,12 +107,12 @@ fn put_session(out: &mut String, session: &StampSession, style: Style) {
         (session.unsealed_tlvs, "extensions that the reflector takes for forged"),
     ];
     for (count, what) in odd.into_iter().filter(|(count, _)| *count > 0) {
-        line(out, "", &format!("{count} {what}"), Ink::Warn, style);
+        line(out, "", &format!("{count} {what}"), TextRole::Warn, style);
     }
 }
 
-fn asked(session: &StampSession) -> String {
-    let StampSession { sent, answered, lost, duplicates, reordered, .. } = session;
+fn packets_text(session: &StampSessionSummary) -> String {
+    let StampSessionSummary { sent, answered, lost, duplicates, reordered, .. } = session;
     let mut text = format!("{sent} asked, {answered} answered, {lost} lost");
     match (session.lost_forward, session.lost_backward) {
         _ if *lost == 0 => {}
@@ -127,7 +134,7 @@ fn asked(session: &StampSession) -> String {
     text
 }
 
-fn spread_text(spread: &StampSpread) -> String {
+fn spread_text(spread: &StampDistribution) -> String {
     format!(
         "{} at least, {} half, {} 90 %, {} 99 %, {} at most",
         time(spread.min_ns),
@@ -138,7 +145,7 @@ fn spread_text(spread: &StampSpread) -> String {
     )
 }
 
-fn way_text(way: &StampWay) -> String {
+fn way_text(way: &StampOneWayDelay) -> String {
     format!(
         "{} ± {} at least; above that {} half, {} 99 %, {} at most",
         time(way.least_ns),
@@ -154,7 +161,7 @@ fn signed(ns: f64) -> String {
     format!("{sign}{}", time(ns.abs()))
 }
 
-fn clock_text(clock: &StampClock, session: &StampSession) -> String {
+fn clock_text(clock: &StampClock, session: &StampSessionSummary) -> String {
     let ppm = |value: f64| significant(value, 3);
     let mut text = format!("{} from this one, ± {}", signed(clock.offset_ns), time(clock.bound_ns));
     text += &format!(
@@ -171,7 +178,7 @@ fn clock_text(clock: &StampClock, session: &StampSession) -> String {
 }
 
 /// From 255, which both sides send with.
-fn hops(session: &StampSession) -> Option<String> {
+fn hops(session: &StampSessionSummary) -> Option<String> {
     let passed = |ttl: Option<u8>| ttl.map(|ttl| u8::MAX - ttl);
     match (passed(session.ttl_forward), passed(session.ttl_backward)) {
         (Some(there), Some(back)) => Some(format!("{there} there, {back} back")),
@@ -181,8 +188,8 @@ fn hops(session: &StampSession) -> Option<String> {
     }
 }
 
-fn put_reflected(out: &mut String, reflected: &StampReflected, style: Style) {
-    line(out, "answered", &reflected.answered.to_string(), Ink::Plain, style);
+fn put_reflected(out: &mut String, reflected: &StampReflectorCounts, style: TerminalStyle) {
+    line(out, "answered", &reflected.answered.to_string(), TextRole::Plain, style);
     let odd = [
         (reflected.short, "too short for this mode"),
         (reflected.unsealed, "not sealed with this key"),
@@ -191,7 +198,7 @@ fn put_reflected(out: &mut String, reflected: &StampReflected, style: Style) {
         (reflected.unsent, "answered, but not taken by the kernel"),
     ];
     for (count, what) in odd.into_iter().filter(|(count, _)| *count > 0) {
-        line(out, "", &format!("{count} {what}"), Ink::Warn, style);
+        line(out, "", &format!("{count} {what}"), TextRole::Warn, style);
     }
 }
 
@@ -200,14 +207,14 @@ mod tests {
     use super::*;
 
     fn document() -> StampDocument {
-        let spread = StampSpread {
+        let spread = StampDistribution {
             min_ns: 51_234.0,
             p50_ns: 60_000.0,
             p90_ns: 70_000.0,
             p99_ns: 80_000.0,
             max_ns: 1.2e6,
         };
-        let way = StampWay {
+        let way = StampOneWayDelay {
             least_ns: 25_600.0,
             bound_ns: 25_600.0,
             above_p50_ns: 4_000.0,
@@ -219,7 +226,7 @@ mod tests {
         StampDocument {
             role: "sender".to_owned(),
             address: "[2001:db8::1]:862".to_owned(),
-            session: Some(StampSession {
+            session: Some(StampSessionSummary {
                 sent: 100,
                 answered: 97,
                 lost: 3,
@@ -232,7 +239,7 @@ mod tests {
                 clock: Some(clock),
                 ttl_forward: Some(253),
                 ttl_backward: Some(252),
-                ..StampSession::default()
+                ..StampSessionSummary::default()
             }),
             ..StampDocument::default()
         }
@@ -240,7 +247,7 @@ mod tests {
 
     #[test]
     fn a_session_says_where_losses_were_and_how_sure_each_way_is() {
-        let page = render(&document(), Style::plain(120));
+        let page = render(&document(), TerminalStyle::plain(120));
         for text in [
             "STAMP with [2001:db8::1]:862, open mode",
             "100 asked, 97 answered, 3 lost (2 there, 1 back)",
@@ -254,20 +261,21 @@ mod tests {
 
     #[test]
     fn a_session_fits_forty_columns() {
-        let page = render(&document(), Style::plain(40));
+        let page = render(&document(), TerminalStyle::plain(40));
         assert!(page.lines().all(|line| line.chars().count() <= 40), "{page}");
     }
 
     #[test]
     fn a_reflector_says_what_it_did_not_answer() {
-        let reflected = StampReflected { answered: 5, limited: 2, ..StampReflected::default() };
+        let reflected =
+            StampReflectorCounts { answered: 5, limited: 2, ..StampReflectorCounts::default() };
         let document = StampDocument {
             role: "reflector".to_owned(),
             address: "127.0.0.1:862".to_owned(),
             reflected: Some(reflected),
             ..StampDocument::default()
         };
-        let page = render(&document, Style::plain(80));
+        let page = render(&document, TerminalStyle::plain(80));
         assert!(page.contains("reflector on 127.0.0.1:862") && page.contains("2 above the rate"));
     }
 }

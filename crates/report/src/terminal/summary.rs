@@ -4,38 +4,39 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use plumb_analysis::document::{CellResult, RunDocument, Trust, Unavailable, explain};
+use plumb_analysis::document::{CellResult, RunDocument, RunTrust, UnavailableCell};
 use plumb_base::units::Unit;
 
-use super::{Ink, Style};
+use super::{TerminalStyle, TextRole};
 use crate::figure::{against_size, quantiles, text};
-use crate::section::{self, Section};
-use crate::table::{self, Table};
+use crate::registry;
+use crate::section::{self, ResultSection};
+use crate::table::{self, TextTable};
 use crate::{name, study, value};
 
 /// Results by experiment and response, then what was not measured, then the trust statement.
-pub fn render(document: &RunDocument, style: Style) -> String {
+pub fn render(document: &RunDocument, style: TerminalStyle) -> String {
     let mut out = surroundings(document, style);
     let mut told: BTreeSet<&str> = BTreeSet::new();
     for section in section::sections(&document.results) {
         if told.insert(section.experiment) {
             out += &experiment(document, section.experiment, style);
         }
-        if section.experiment == explain::EXPERIMENT && !document.breakdowns.is_empty() {
+        if is_breakdown(section.experiment) && !document.breakdowns.is_empty() {
             continue;
         }
-        put(&mut out, &section.title(), Ink::Bold, 0, style);
+        push_wrapped(&mut out, &section.title(), TextRole::Bold, 0, style);
         let shared = section.shared_factors();
         if !shared.is_empty() {
-            put(&mut out, &format!("Common to all: {shared}."), Ink::Dim, 0, style);
+            push_wrapped(&mut out, &format!("Common to all: {shared}."), TextRole::Dim, 0, style);
         }
         let frames = section.cells.iter().any(|cell| cell.factors.contains_key("frame"));
         if section.cells.len() > ROWS_MAX && frames {
             out += &by_place(&section, style);
-        } else if section.cells.len() > ROWS_MAX && against_size::suits(&section.cells) {
-            out += &table::text::folded(&against_size::overview(&section.cells), style);
+        } else if section.cells.len() > ROWS_MAX && against_size::has_enough_sizes(&section.cells) {
+            out += &table::text::render_folded(&against_size::overview(&section.cells), style);
             let text = "Intervals, quartiles and CPU time of each cell: plumb report, or --json.";
-            put(&mut out, text, Ink::Dim, 0, style);
+            push_wrapped(&mut out, text, TextRole::Dim, 0, style);
         } else {
             out += &table::text::render(&results(&section), style);
         }
@@ -47,17 +48,21 @@ pub fn render(document: &RunDocument, style: Style) -> String {
 }
 
 /// The link that the run was behind, before anything else; empty where there was none.
-pub fn surroundings(document: &RunDocument, style: Style) -> String {
+pub fn surroundings(document: &RunDocument, style: TerminalStyle) -> String {
     let mut out = String::new();
-    if let Some(sentence) = section::surroundings(document) {
-        put(&mut out, &sentence, Ink::Warn, 0, style);
+    if let Some(sentence) = section::network_conditions(document) {
+        push_wrapped(&mut out, &sentence, TextRole::Warn, 0, style);
         out.push('\n');
     }
     out
 }
 
+fn is_breakdown(experiment: &str) -> bool {
+    registry::page(experiment).is_some_and(|page| page.is_breakdown)
+}
+
 /// Medians only, frame sizes across, a table a placement and wake mode.
-fn by_place(section: &Section<'_>, style: Style) -> String {
+fn by_place(section: &ResultSection<'_>, style: TerminalStyle) -> String {
     let place = ["placement", "wake"].map(str::to_owned).into();
     let mut places: BTreeMap<(usize, String), Vec<&CellResult>> = BTreeMap::new();
     for cell in &section.cells {
@@ -66,31 +71,31 @@ fn by_place(section: &Section<'_>, style: Style) -> String {
     }
     let mut out = String::new();
     for ((_, place), cells) in &places {
-        put(&mut out, &name::capital(place), Ink::Bold, 0, style);
-        out += &table::text::folded(&against_size::overview(cells), style);
+        push_wrapped(&mut out, &name::capitalize(place), TextRole::Bold, 0, style);
+        out += &table::text::render_folded(&against_size::overview(cells), style);
     }
     let text = "Intervals, quartiles and CPU time of each cell: plumb report, or --json.";
-    put(&mut out, text, Ink::Dim, 0, style);
+    push_wrapped(&mut out, text, TextRole::Dim, 0, style);
     out
 }
 
 /// What was found by all responses of an experiment together; breakdowns drawn, with their tables.
-fn experiment(document: &RunDocument, experiment: &str, style: Style) -> String {
+fn experiment(document: &RunDocument, experiment: &str, style: TerminalStyle) -> String {
     let mut out = String::new();
     let sentences = study::sentences(document, experiment);
-    if sentences.is_empty() && !study::has(experiment) {
+    if sentences.is_empty() && !study::has_figures(experiment) {
         return out;
     }
-    put(&mut out, name::experiment(experiment), Ink::Bold, 0, style);
+    push_wrapped(&mut out, name::experiment(experiment), TextRole::Bold, 0, style);
     for sentence in sentences {
-        put(&mut out, &sentence, Ink::Plain, 2, style);
+        push_wrapped(&mut out, &sentence, TextRole::Plain, 2, style);
     }
     out.push('\n');
-    if experiment == explain::EXPERIMENT {
+    if is_breakdown(experiment) {
         for figure in study::figures(document, experiment) {
             out += &text::render(&figure, style);
             out.push('\n');
-            out += &table::text::folded(&figure.table, style);
+            out += &table::text::render_folded(&figure.table, style);
             out.push('\n');
         }
     }
@@ -98,7 +103,7 @@ fn experiment(document: &RunDocument, experiment: &str, style: Style) -> String 
 }
 
 /// The distribution of one cell, drawn; empty when its quantiles were refused.
-pub fn distribution(cell: &CellResult, style: Style) -> String {
+pub fn distribution(cell: &CellResult, style: TerminalStyle) -> String {
     let all = cell.factors.keys().cloned().collect();
     let title = format!("{}: {}", cell.experiment, name::cell(&cell.factors, &all));
     quantiles::figure(&title, &[cell])
@@ -106,31 +111,37 @@ pub fn distribution(cell: &CellResult, style: Style) -> String {
 }
 
 /// One sentence on rule 10, with the disturbances that were counted.
-pub fn trust(trust: &Trust, style: Style) -> String {
+pub fn trust(trust: &RunTrust, style: TerminalStyle) -> String {
     let mut out = String::new();
-    let ink = if trust.trusted { Ink::Good } else { Ink::Bad };
-    put(&mut out, &section::trust(trust), ink, 0, style);
+    let ink = if trust.trusted { TextRole::Good } else { TextRole::Bad };
+    push_wrapped(&mut out, &section::trust(trust), ink, 0, style);
     out
 }
 
 /// What was not measured, by reason.
-pub fn unavailable(cells: &[Unavailable], style: Style) -> String {
+pub fn unavailable(cells: &[UnavailableCell], style: TerminalStyle) -> String {
     let mut out = String::new();
     if cells.is_empty() {
         return out;
     }
-    put(&mut out, "Not measured", Ink::Bold, 0, style);
-    for (reason, groups) in section::by_reason(cells) {
-        let groups: Vec<String> = groups.iter().map(section::Missing::words).collect();
-        put(&mut out, &format!("{}: {reason}", groups.join("; ")), Ink::Plain, 2, style);
+    push_wrapped(&mut out, "Not measured", TextRole::Bold, 0, style);
+    for (reason, groups) in section::missing_by_reason(cells) {
+        let groups: Vec<String> = groups.iter().map(section::MissingCells::label).collect();
+        push_wrapped(
+            &mut out,
+            &format!("{}: {reason}", groups.join("; ")),
+            TextRole::Plain,
+            2,
+            style,
+        );
     }
     out.push('\n');
     out
 }
 
 /// One row a cell; what a narrow terminal can do without is optional.
-pub fn results(section: &Section<'_>) -> Table {
-    let mut table = Table::with_heads(&[
+pub fn results(section: &ResultSection<'_>) -> TextTable {
+    let mut table = TextTable::with_heads(&[
         "cell",
         "#median",
         "#±",
@@ -176,7 +187,13 @@ pub fn results(section: &Section<'_>) -> Table {
 const ROWS_MAX: usize = 24;
 
 /// Wrapped text in one ink.
-pub(super) fn put(out: &mut String, text: &str, ink: Ink, indent: usize, style: Style) {
+pub(super) fn push_wrapped(
+    out: &mut String,
+    text: &str,
+    ink: TextRole,
+    indent: usize,
+    style: TerminalStyle,
+) {
     for line in style.wrap(text, indent) {
         *out += &style.paint(ink, &line);
         out.push('\n');

@@ -4,7 +4,7 @@
 
 use plumb_analysis::document::RunDocument;
 use plumb_report::figure::text;
-use plumb_report::terminal::{Style, summary};
+use plumb_report::terminal::{TerminalStyle, summary};
 use plumb_report::{html, section, study};
 
 /// Columns of the widest line.
@@ -44,7 +44,7 @@ pub fn sentences(document: &RunDocument, experiments: &[&str]) -> String {
 /// Figures of experiments by their number, as a terminal of 80 columns has them.
 pub fn figures(document: &RunDocument, which: &[(&str, usize)]) -> String {
     let drawn = |(id, index): &(&str, usize)| {
-        text::render(&study::figures(document, id)[*index], Style::plain(80))
+        text::render(&study::figures(document, id)[*index], TerminalStyle::plain(80))
     };
     which.iter().map(drawn).collect::<Vec<_>>().join("\n")
 }
@@ -52,7 +52,7 @@ pub fn figures(document: &RunDocument, which: &[(&str, usize)]) -> String {
 /// Whether summary and figures fit forty columns, and are ASCII where that is asked for.
 pub fn assert_narrow(document: &RunDocument) {
     for unicode in [true, false] {
-        let style = Style { unicode, ..Style::plain(40) };
+        let style = TerminalStyle { unicode, ..TerminalStyle::plain(40) };
         let mut texts = vec![summary::render(document, style)];
         for section in section::sections(&document.results) {
             let figures = study::figures(document, section.experiment);

@@ -6,10 +6,12 @@
 use std::collections::BTreeMap;
 
 use plumb_analysis::document::{
-    CellResult, ClaimVerdict, CpuCost, RunDocument, RunHeader, Summary, Trust, Unavailable,
+    CellResult, ClaimVerdict, CpuCost, RunDocument, RunHeader, RunTrust, SampleSummary,
+    UnavailableCell,
 };
 use plumb_analysis::ladder;
-use plumb_analysis::rank::{PublishedOrder, RankRow, RankTable, Relation};
+use plumb_analysis::rank::{PublishedOrder, RankRelation, RankRow, RankTable};
+use plumb_experiments::list::{install_pages, registry};
 use serde_json::Value;
 
 pub const MECHANISMS: [(&str, f64, f64); 24] = [
@@ -53,7 +55,7 @@ pub fn cell(experiment: &str, response: &str, levels: &[(&str, Value)], median: 
         response: response.to_owned(),
         unit: unit.to_owned(),
         better: if unit == "ns" { "lower" } else { "higher" }.to_owned(),
-        summary: Summary {
+        summary: SampleSummary {
             launches: 5,
             n: 12_345,
             n_eff: 2_210.0,
@@ -99,6 +101,7 @@ fn local(mechanism: &str, size: u64, placement: &str, wake: &str) -> Vec<(&'stat
 
 /// A document without results.
 pub fn empty(title: &str) -> RunDocument {
+    install_pages();
     let pairs = |pairs: &[(&str, &str)]| {
         pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect::<BTreeMap<_, _>>()
     };
@@ -123,7 +126,7 @@ pub fn empty(title: &str) -> RunDocument {
             ("tcp.congestion.default", "cubic"),
         ]),
         notes: pairs(&[("clock", "TSC, 1 tick = 0.333 ns"), ("stopped", "every cell precise")]),
-        trust: Trust {
+        trust: RunTrust {
             blocks: 1_200,
             flagged: 60,
             trusted: true,
@@ -132,6 +135,7 @@ pub fn empty(title: &str) -> RunDocument {
         results: Vec::new(),
         unavailable: Vec::new(),
         claims: Vec::new(),
+        expectations: Vec::new(),
         ranks: Vec::new(),
         ladder: Vec::new(),
         breakdowns: Vec::new(),
@@ -178,8 +182,8 @@ pub fn ladder() -> RunDocument {
             document.results.push(cell);
         }
     }
-    document.ladder = ladder::rungs(&document);
-    document.unavailable.push(Unavailable {
+    document.ladder = ladder::rungs(&registry(), &document);
+    document.unavailable.push(UnavailableCell {
         experiment: "latency.local".to_owned(),
         factors: BTreeMap::from([("mechanism".to_owned(), Value::from("uring"))]),
         response: "latency".to_owned(),
@@ -207,7 +211,7 @@ pub fn tables(cells: usize) -> RunDocument {
     }
     document.results.truncate(cells);
     for (index, size) in SIZES.iter().enumerate() {
-        document.unavailable.push(Unavailable {
+        document.unavailable.push(UnavailableCell {
             experiment: "latency.local".to_owned(),
             factors: local("eventfd", *size, "same-cpu", "block")
                 .into_iter()
@@ -251,7 +255,7 @@ fn ranks(response: &str, placement: &str, size: u64) -> RankTable {
             rank_among_published: None,
         })
         .collect();
-    let relation = |faster: &str, slower: &str, verdict: &str, ratio: f64| Relation {
+    let relation = |faster: &str, slower: &str, verdict: &str, ratio: f64| RankRelation {
         faster: faster.to_owned(),
         slower: slower.to_owned(),
         verdict: verdict.to_owned(),
@@ -285,6 +289,7 @@ fn claims() -> Vec<ClaimVerdict> {
         claim: text.to_owned(),
         source: "Zhao 2014".to_owned(),
         historical: Some("8–300 µs on an i5-4570".to_owned()),
+        published: Vec::new(),
         verdict: verdict.to_owned(),
         effect: "pipe over socket 0.84 [0.81, 0.87] on one CPU, 0.97 [0.90, 1.05] on two"
             .to_owned(),

@@ -3,7 +3,7 @@
 //! Left out: whether the made-up numbers are plausible.
 
 use plumb_analysis::document::{CellResult, RunDocument};
-use plumb_report::figure::Marks;
+use plumb_report::figure::SeriesMarks;
 use plumb_report::{headline, study};
 use serde_json::Value;
 
@@ -215,7 +215,7 @@ fn the_elasticity_that_is_told_is_that_of_the_curve() {
     assert!(sentences[0].contains("0.94"), "{sentences:?}");
     let throughput = &study::figures(&document, "host.peak")[0];
     let curves = throughput.series.iter().filter_map(|series| match &series.marks {
-        Marks::Line(at) => Some(at),
+        SeriesMarks::Line(at) => Some(at),
         _ => None,
     });
     for curve in curves {
@@ -230,7 +230,7 @@ fn the_kernels_own_choice_is_a_line_across_and_a_row_of_the_table() {
     let document = hosts();
     let throughput = &study::figures(&document, "host.buffers")[0];
     let across = throughput.series.iter().any(|series| match &series.marks {
-        Marks::Line(at) => at.len() == 2 && (at[0][1] - at[1][1]).abs() < 1e-6,
+        SeriesMarks::Line(at) => at.len() == 2 && (at[0][1] - at[1][1]).abs() < 1e-6,
         _ => false,
     });
     assert!(across, "{:?}", throughput.series);
@@ -242,6 +242,6 @@ fn a_run_over_streams_has_tiles_with_what_was_asked_first() {
     let mut document = fixture::empty("host.peak");
     host(&mut document);
     let tiles = headline::tiles(&document);
-    assert_eq!(tiles[0].what, "TCP's peak");
-    assert!(tiles[0].circumstances.contains("loopback"), "{tiles:?}");
+    assert_eq!(tiles[0].label, "TCP's peak");
+    assert!(tiles[0].conditions.contains("loopback"), "{tiles:?}");
 }

@@ -3,7 +3,7 @@
 //! Left out: whether the made-up numbers are plausible.
 
 use plumb_analysis::document::RunDocument;
-use plumb_report::figure::Marks;
+use plumb_report::figure::SeriesMarks;
 use plumb_report::{markdown, study};
 use serde_json::Value;
 
@@ -189,7 +189,7 @@ fn the_expected_line_bends_where_the_window_is_the_product() {
             .series
             .iter()
             .filter_map(|series| match &series.marks {
-                Marks::Line(at) => Some(at),
+                SeriesMarks::Line(at) => Some(at),
                 _ => None,
             })
             .collect();

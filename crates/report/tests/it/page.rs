@@ -110,7 +110,8 @@ fn hostile_words_in_a_document_stay_words() {
 fn the_skeleton_of_a_page_is_as_it_was() {
     let mut document = fixture::ladder();
     document.results.truncate(5);
-    document.ladder = plumb_analysis::ladder::rungs(&document);
+    document.ladder =
+        plumb_analysis::ladder::rungs(&plumb_experiments::list::registry(), &document);
     let page = plumb_report::html::report(&document);
     let skeleton: Vec<String> = page
         .split('<')

@@ -4,12 +4,12 @@
 
 use std::collections::BTreeMap;
 
-use plumb_analysis::breakdown::{Breakdown, Mean, PartMean};
+use plumb_analysis::breakdown::{BreakdownSummary, MeanEstimate, PartMean};
 use plumb_analysis::document::explain::{ExplainDocument, explain};
-use plumb_analysis::document::{RunDocument, Unavailable};
-use plumb_analysis::ratio::Ratio;
+use plumb_analysis::document::{RunDocument, UnavailableCell};
+use plumb_analysis::ratio::MeasuredRatio;
 use plumb_report::figure::text;
-use plumb_report::terminal::{self, Style, summary};
+use plumb_report::terminal::{self, TerminalStyle, summary};
 use plumb_report::{html, section, study};
 use serde_json::Value;
 
@@ -22,8 +22,8 @@ fn factors(levels: &Levels) -> BTreeMap<String, Value> {
     levels.iter().map(|(name, level)| ((*name).to_owned(), level.clone())).collect()
 }
 
-fn ratio(experiment: &str, response: &str, of: &Levels, to: &Levels, ratio: f64) -> Ratio {
-    Ratio {
+fn ratio(experiment: &str, response: &str, of: &Levels, to: &Levels, ratio: f64) -> MeasuredRatio {
+    MeasuredRatio {
         experiment: experiment.to_owned(),
         response: response.to_owned(),
         of: factors(of),
@@ -138,7 +138,7 @@ fn sums(document: &mut RunDocument) {
             let ns = |share: f64| (4.0 + size as f64 / 40.0 * slow) * share;
             let copy = levels("copy", "");
             document.results.push(fixture::cell("stack.checksum", "time", &copy, ns(1.0)));
-            for (kernel, share) in [("portable", 2.4), ("avx2", 1.2), ("vnni", 1.03)] {
+            for (kernel, share) in [("portable", 2.4), ("avx2", 1.2), ("avx512-vnni", 1.03)] {
                 for (operation, more) in [("sum", 0.7), ("separate", 1.8), ("fused", 1.0)] {
                     let cell = levels(operation, kernel);
                     let cell = fixture::cell("stack.checksum", "time", &cell, ns(share * more));
@@ -169,7 +169,7 @@ fn contention(document: &mut RunDocument) {
 }
 
 /// Round trips in parts at two placements.
-pub fn breakdowns() -> Vec<Breakdown> {
+pub fn breakdowns() -> Vec<BreakdownSummary> {
     const PARTS: [(&str, [f64; 4]); 10] = [
         ("call-entry", [90.0, 95.0, 100.0, 110.0]),
         ("send-path", [420.0, 700.0, 1_900.0, 2_900.0]),
@@ -194,8 +194,8 @@ pub fn breakdowns() -> Vec<Breakdown> {
             let known: f64 = parts.iter().map(|(_, ns)| ns).sum();
             let rest = known * 0.05;
             let sum = known + rest;
-            let mean = |mean: f64| Mean { mean, ci95: Some([mean * 0.96, mean * 1.04]) };
-            found.push(Breakdown {
+            let mean = |mean: f64| MeanEstimate { mean, ci95: Some([mean * 0.96, mean * 1.04]) };
+            found.push(BreakdownSummary {
                 experiment: "breakdown.local".to_owned(),
                 factors: BTreeMap::from([
                     ("mechanism".to_owned(), Value::from(mechanism)),
@@ -241,7 +241,7 @@ pub fn stack() -> RunDocument {
     }
     for frame in [60_u64, 128, 256, 512, 1024, 1514] {
         for wake in ["block", "spin"] {
-            document.unavailable.push(Unavailable {
+            document.unavailable.push(UnavailableCell {
                 experiment: "mirror.rtt".to_owned(),
                 factors: factors(&mirror("smoltcp", "tap", frame, "same-cache", wake)),
                 response: "rtt".to_owned(),
@@ -254,7 +254,7 @@ pub fn stack() -> RunDocument {
 }
 
 fn explained() -> ExplainDocument {
-    explain(&fixture::ladder(), &stack())
+    explain(plumb_experiments::list::EXPLAINED, &fixture::ladder(), &stack())
 }
 
 #[test]
@@ -297,22 +297,22 @@ fn the_sentences_of_the_study_at_80_columns() {
 
 #[test]
 fn an_explanation_at_80_columns() {
-    insta::assert_snapshot!(terminal::explain::render(&explained(), Style::plain(80)));
+    insta::assert_snapshot!(terminal::explain::render(&explained(), TerminalStyle::plain(80)));
 }
 
 #[test]
 fn an_explanation_fits_every_width_and_ascii() {
     for width in [40, 60, 80, 100, 120] {
-        let text = terminal::explain::render(&explained(), Style::plain(width));
+        let text = terminal::explain::render(&explained(), TerminalStyle::plain(width));
         assert!(widest(&text) <= usize::from(width), "{width}: {}\n{text}", widest(&text));
     }
-    let ascii = Style { color: false, unicode: false, width: 80 };
+    let ascii = TerminalStyle { color: false, unicode: false, width: 80 };
     assert!(terminal::explain::render(&explained(), ascii).is_ascii());
 }
 
 #[test]
 fn the_study_fits_forty_columns() {
-    let style = Style::plain(40);
+    let style = TerminalStyle::plain(40);
     let document = stack();
     let mut texts = vec![summary::render(&document, style)];
     for section in section::sections(&document.results) {
@@ -326,7 +326,7 @@ fn the_study_fits_forty_columns() {
 
 #[test]
 fn cells_without_numbers_are_told_once_with_what_they_share() {
-    let text = summary::unavailable(&stack().unavailable, Style::plain(200));
+    let text = summary::unavailable(&stack().unavailable, TerminalStyle::plain(200));
     assert_eq!(
         text,
         "Not measured\n  mirror.rtt smoltcp over tap, other CPU, same cache, IPv4, checksums \
@@ -341,7 +341,7 @@ fn bars_laid_end_to_end_end_at_their_sum() {
         let mut ends = [0.0_f64; 4];
         let mut lengths = [0.0_f64; 4];
         for series in &figure.series {
-            let plumb_report::figure::Marks::Stack { segments, .. } = &series.marks else {
+            let plumb_report::figure::SeriesMarks::Stack { segments, .. } = &series.marks else {
                 unreachable!("a breakdown is made of bars")
             };
             for [row, from, to] in segments {

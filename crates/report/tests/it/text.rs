@@ -2,7 +2,7 @@
 //!
 //! Left out: colours, except that there are none where they are not allowed.
 
-use plumb_report::terminal::{Style, ladder, ranks, summary};
+use plumb_report::terminal::{TerminalStyle, ladder, ranks, summary};
 use plumb_report::{csv, figure, markdown, section};
 
 use crate::drawn::widest;
@@ -14,14 +14,15 @@ fn small() -> plumb_analysis::document::RunDocument {
         let mechanism = result.factors.get("mechanism").and_then(|level| level.as_str());
         matches!(mechanism, None | Some("pipe" | "tcp4" | "shm-spin"))
     });
-    document.ladder = plumb_analysis::ladder::rungs(&document);
+    document.ladder =
+        plumb_analysis::ladder::rungs(&plumb_experiments::list::registry(), &document);
     document
 }
 
 #[test]
 fn the_ladder_fits_every_width() {
     for width in [40, 60, 80, 100, 120, 200] {
-        let text = ladder::render(&fixture::ladder().ladder, Style::plain(width));
+        let text = ladder::render(&fixture::ladder().ladder, TerminalStyle::plain(width));
         assert!(widest(&text) <= usize::from(width), "{width}: {}\n{text}", widest(&text));
         assert!(text.contains("tcp4"));
     }
@@ -29,17 +30,17 @@ fn the_ladder_fits_every_width() {
 
 #[test]
 fn the_ladder_at_80_columns() {
-    insta::assert_snapshot!(ladder::render(&small().ladder, Style::plain(80)));
+    insta::assert_snapshot!(ladder::render(&small().ladder, TerminalStyle::plain(80)));
 }
 
 #[test]
 fn the_ladder_at_40_columns() {
-    insta::assert_snapshot!(ladder::render(&small().ladder, Style::plain(40)));
+    insta::assert_snapshot!(ladder::render(&small().ladder, TerminalStyle::plain(40)));
 }
 
 #[test]
 fn the_ladder_in_ascii() {
-    let style = Style { color: false, unicode: false, width: 80 };
+    let style = TerminalStyle { color: false, unicode: false, width: 80 };
     let text = ladder::render(&small().ladder, style);
     assert!(text.is_ascii(), "{text}");
     insta::assert_snapshot!(text);
@@ -47,7 +48,7 @@ fn the_ladder_in_ascii() {
 
 #[test]
 fn colour_changes_nothing_but_colour() {
-    let style = Style { color: true, ..Style::plain(80) };
+    let style = TerminalStyle { color: true, ..TerminalStyle::plain(80) };
     let coloured = ladder::render(&small().ladder, style);
     assert!(coloured.contains("\u{1b}["));
     let mut bare = String::new();
@@ -55,18 +56,18 @@ fn colour_changes_nothing_but_colour() {
         bare.push_str(if index == 0 { part } else { part.split_once('m').unwrap().1 });
     }
     let trimmed = |text: &str| text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n");
-    assert_eq!(trimmed(&bare), trimmed(&ladder::render(&small().ladder, Style::plain(80))));
+    assert_eq!(trimmed(&bare), trimmed(&ladder::render(&small().ladder, TerminalStyle::plain(80))));
 }
 
 #[test]
 fn a_run_at_80_columns() {
-    insta::assert_snapshot!(summary::render(&small(), Style::plain(80)));
+    insta::assert_snapshot!(summary::render(&small(), TerminalStyle::plain(80)));
 }
 
 #[test]
 fn tables_and_figures_fit_forty_columns() {
     let document = fixture::tables(300);
-    let style = Style::plain(40);
+    let style = TerminalStyle::plain(40);
     let mut texts = vec![
         summary::render(&document, style),
         ranks::claims(&document.claims, style),
@@ -86,14 +87,14 @@ fn tables_and_figures_fit_forty_columns() {
 
 #[test]
 fn the_distribution_of_a_cell() {
-    let text = summary::distribution(&fixture::tables(1).results[0], Style::plain(80));
+    let text = summary::distribution(&fixture::tables(1).results[0], TerminalStyle::plain(80));
     insta::assert_snapshot!(text);
 }
 
 #[test]
 fn claims_and_ranks_at_80_columns() {
     let document = fixture::tables(10);
-    let style = Style::plain(80);
+    let style = TerminalStyle::plain(80);
     let text = ranks::claims(&document.claims, style) + &ranks::ranks(&document.ranks[0], style);
     insta::assert_snapshot!(text);
 }
@@ -124,20 +125,20 @@ fn a_run_behind_a_link_says_so_before_anything_else() {
     document.notes.insert("link.outer".to_owned(), link.to_owned());
     let told = "Measured behind a link: rate=56kbit, limit=1bdp, delay=50ms; mtu=1006";
     for width in [40, 200] {
-        let text = summary::render(&document, Style::plain(width));
+        let text = summary::render(&document, TerminalStyle::plain(width));
         assert!(text.starts_with("Measured behind a link:"), "{text}");
         assert!(widest(&text) <= usize::from(width), "{text}");
     }
-    assert!(summary::render(&document, Style::plain(200)).starts_with(told));
+    assert!(summary::render(&document, TerminalStyle::plain(200)).starts_with(told));
     let head = |page: &str| page.split_once("<nav").unwrap().0.contains(told);
     assert!(head(&plumb_report::html::report(&document)));
     assert!(markdown::run(&document).contains(told));
     document.notes.insert("link.outer.after".to_owned(), "delay=7ms".to_owned());
-    let told = section::surroundings(&document).unwrap();
+    let told = section::network_conditions(&document).unwrap();
     assert!(told.contains("It changed while this was measured, and was in the end: delay=7ms."));
     document.notes.remove("link.outer");
     assert!(!head(&plumb_report::html::report(&document)));
-    assert_eq!(section::surroundings(&document), None);
+    assert_eq!(section::network_conditions(&document), None);
 }
 
 #[test]
@@ -153,11 +154,11 @@ fn a_run_against_another_host_says_which_and_what_that_is() {
     ] {
         document.notes.insert(name.to_owned(), value.to_owned());
     }
-    let told = section::surroundings(&document).unwrap();
+    let told = section::network_conditions(&document).unwrap();
     let expected = "Measured against host me@b at 10.0.0.2, with EPYC, kernel 6.1, plumb 0.1.0 (abc). A \
                     connection to it took 80.0 µs when this began.";
     assert_eq!(told, expected);
     document.notes.insert("host.lost".to_owned(), "'me@b' does not answer".to_owned());
-    let told = section::surroundings(&document).unwrap();
+    let told = section::network_conditions(&document).unwrap();
     assert!(told.contains("lost before the end: 'me@b' does not answer"), "{told}");
 }

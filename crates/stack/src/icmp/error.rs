@@ -1,105 +1,92 @@
-//! Errors that are reported to this host: believed only about packets that it sent.
+//! ICMP errors: those received, as far as they quote a packet, and those sent.
 //!
-//! Anybody can send an ICMP error; one counts when the packet that it quotes came from an address
-//! of this host, from an open socket to a peer that was lately sent to, or is a request that waits
-//! for its reply (RFC 5927). Left out: what a transport makes of one.
+//! Anybody can send an ICMP error; the host accepts one only when the packet that it quotes is of an open
+//! socket and to a recent destination, or an echo request whose reply is awaited (RFC 5927).
 
 use std::net::{IpAddr, SocketAddr};
 
-use plumb_base::time::Instant;
+use plumb_copy::OnesComplementSum;
+use plumb_wire::checksum::PseudoHeader;
+use plumb_wire::ecn::Ecn;
 use plumb_wire::icmpv4::{self, unreachable as unreachable4};
-use plumb_wire::icmpv6::{self, unreachable as unreachable6};
-use plumb_wire::ipv6::extension::Extension;
-use plumb_wire::packet::{Packet, Pool};
-use plumb_wire::protocol::Protocol;
-use plumb_wire::{ipv4, ipv6};
+use plumb_wire::icmpv6::{self, parameter_problem, unreachable as unreachable6};
+use plumb_wire::ipv6::extension::Ipv6Extension;
+use plumb_wire::packet::{ChecksumState, Packet, PacketPool};
+use plumb_wire::protocol::IpProtocol;
+use plumb_wire::{ipv4, ipv6, tcp, udp};
 
-use crate::counters::Count;
-use crate::host::{Event, Host};
-use crate::ip::Ingress;
-use crate::path_mtu::{FLOOR_V6, plateau_below};
-use crate::udp::UdpId;
+use super::{EchoKey, HEADER_LEN, Icmp};
+use crate::context::{DeliveryFailureKind, HostContext};
+use crate::counters::CounterId;
+use crate::ip::{FragmentKind, IcmpErrorCause, IpEgress, IpIngress};
+use crate::routing::plateau_below;
 
-/// What happened to a packet that this host sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FailureKind {
-    /// There is no route to the network.
-    Network,
-    /// The host cannot be reached.
-    Host,
-    /// The host does not speak the protocol.
-    Protocol,
-    /// Nobody listens at the port.
-    Port,
-    /// An administrator forbids it.
-    Prohibited,
-    /// It did not fit a link of this MTU.
-    TooBig(u32),
-    /// It was passed on too often.
-    HopLimit,
-    /// Not all of its fragments arrived in time.
-    Reassembly,
-    /// The octet there made no sense.
-    Parameter(u32),
-    /// Something else: type and code.
-    Other(u8, u8),
-}
-
-/// An error that was believed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Failure {
-    /// What happened.
-    pub kind: FailureKind,
-    /// Who says so.
-    pub reporter: IpAddr,
-    /// Where the packet came from; port 0 where the protocol has none.
-    pub local: SocketAddr,
-    /// Where it went.
-    pub remote: SocketAddr,
-    /// The connected socket that sent it.
-    pub udp: Option<UdpId>,
-}
-
-/// What an error says and quotes.
+/// What an ICMP error says, and the packet that it quotes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Heard {
-    kind: FailureKind,
-    source: IpAddr,
-    destination: IpAddr,
-    protocol: Protocol,
+pub(crate) struct QuotedPacket {
+    pub(crate) kind: DeliveryFailureKind,
+    pub(crate) source: IpAddr,
+    pub(crate) destination: IpAddr,
+    pub(crate) protocol: IpProtocol,
     /// Bytes of the packet as it was sent.
-    len: u32,
-    /// The first eight octets of its transport.
+    pub(crate) len: u32,
+    /// The first eight octets of its transport header.
     transport: [u8; 8],
 }
 
-/// What an ICMP message says, if it quotes enough of a packet to tell whose it was.
-pub(super) fn of_v4(message: icmpv4::Message, body: &[u8]) -> Option<Heard> {
-    let quoted = ipv4::Packet::parse_quoted(body).ok()?;
+impl QuotedPacket {
+    /// The 16-bit field at an offset of the transport header.
+    fn field(&self, at: usize) -> u16 {
+        u16::from_be_bytes([self.transport[at], self.transport[at + 1]])
+    }
+
+    /// Source and destination with their ports; the protocol has ports.
+    pub(crate) fn endpoints(&self) -> (SocketAddr, SocketAddr) {
+        let local = SocketAddr::new(self.source, self.field(0));
+        (local, SocketAddr::new(self.destination, self.field(2)))
+    }
+
+    /// The echo request that it is.
+    pub(crate) fn echo_request(&self) -> Option<EchoKey> {
+        // Type and code.
+        let request = match self.protocol {
+            IpProtocol::ICMPV4 => 0x0800,
+            IpProtocol::ICMPV6 => 0x8000,
+            _ => return None,
+        };
+        (self.field(0) == request).then(|| (self.destination, self.field(4), self.field(6)))
+    }
+}
+
+/// What an ICMPv4 error says, if it quotes enough of a packet to identify its sender.
+pub(super) fn parse_error_v4(message: icmpv4::Icmpv4Message, body: &[u8]) -> Option<QuotedPacket> {
+    let quoted = ipv4::Ipv4Packet::parse_quoted(body).ok()?;
     if quoted.fragment_field().offset() != 0 {
         return None;
     }
     let len = u32::from(u16::from_be_bytes([*body.get(2)?, *body.get(3)?]));
     let kind = match message {
-        icmpv4::Message::Unreachable { code, next_hop_mtu } => match code {
-            unreachable4::NETWORK => FailureKind::Network,
-            unreachable4::HOST => FailureKind::Host,
-            unreachable4::PROTOCOL => FailureKind::Protocol,
-            unreachable4::PORT => FailureKind::Port,
-            // RFC 1191 §5: a router that is too old to name the size leaves it to be guessed.
+        icmpv4::Icmpv4Message::Unreachable { code, next_hop_mtu } => match code {
+            unreachable4::NETWORK => DeliveryFailureKind::Network,
+            unreachable4::HOST => DeliveryFailureKind::Host,
+            unreachable4::PROTOCOL => DeliveryFailureKind::Protocol,
+            unreachable4::PORT => DeliveryFailureKind::Port,
+            // RFC 1191 §5: an old router does not name the MTU.
             unreachable4::FRAGMENTATION_NEEDED if next_hop_mtu == 0 => {
-                FailureKind::TooBig(plateau_below(len))
+                DeliveryFailureKind::TooBig(plateau_below(len))
             }
-            unreachable4::FRAGMENTATION_NEEDED => FailureKind::TooBig(next_hop_mtu.into()),
-            unreachable4::PROHIBITED => FailureKind::Prohibited,
-            _ => FailureKind::Other(message.kind(), code),
+            unreachable4::FRAGMENTATION_NEEDED => DeliveryFailureKind::TooBig(next_hop_mtu.into()),
+            unreachable4::PROHIBITED => DeliveryFailureKind::Prohibited,
+            _ => DeliveryFailureKind::Other(message.kind(), code),
         },
-        icmpv4::Message::TimeExceeded { code: 0 } => FailureKind::HopLimit,
-        icmpv4::Message::TimeExceeded { .. } => FailureKind::Reassembly,
-        icmpv4::Message::ParameterProblem { pointer, .. } => FailureKind::Parameter(pointer.into()),
-        _ => FailureKind::Other(message.kind(), 0),
+        icmpv4::Icmpv4Message::TimeExceeded { code: 0 } => DeliveryFailureKind::HopLimit,
+        icmpv4::Icmpv4Message::TimeExceeded { .. } => DeliveryFailureKind::Reassembly,
+        icmpv4::Icmpv4Message::ParameterProblem { pointer, .. } => {
+            DeliveryFailureKind::Parameter(pointer.into())
+        }
+        _ => DeliveryFailureKind::Other(message.kind(), 0),
     };
-    Some(Heard {
+    Some(QuotedPacket {
         kind,
         source: IpAddr::V4(quoted.source()),
         destination: IpAddr::V4(quoted.destination()),
@@ -110,11 +97,11 @@ pub(super) fn of_v4(message: icmpv4::Message, body: &[u8]) -> Option<Heard> {
 }
 
 /// The same for ICMPv6.
-pub(super) fn of_v6(message: icmpv6::Message, body: &[u8]) -> Option<Heard> {
-    let quoted = ipv6::Packet::parse_quoted(body).ok()?;
+pub(super) fn parse_error_v6(message: icmpv6::Icmpv6Message, body: &[u8]) -> Option<QuotedPacket> {
+    let quoted = ipv6::Ipv6Packet::parse_quoted(body).ok()?;
     let mut extensions = quoted.extensions();
     for extension in &mut extensions {
-        if let Extension::Fragment(fragment) = extension.ok()?
+        if let Ipv6Extension::Fragment(fragment) = extension.ok()?
             && fragment.offset != 0
         {
             return None;
@@ -122,21 +109,23 @@ pub(super) fn of_v6(message: icmpv6::Message, body: &[u8]) -> Option<Heard> {
     }
     let len = 40 + u32::from(u16::from_be_bytes([*body.get(4)?, *body.get(5)?]));
     let kind = match message {
-        icmpv6::Message::Unreachable { code } => match code {
-            unreachable6::NO_ROUTE => FailureKind::Network,
-            unreachable6::ADDRESS => FailureKind::Host,
-            unreachable6::PORT => FailureKind::Port,
-            unreachable6::PROHIBITED => FailureKind::Prohibited,
-            _ => FailureKind::Other(1, code),
+        icmpv6::Icmpv6Message::Unreachable { code } => match code {
+            unreachable6::NO_ROUTE => DeliveryFailureKind::Network,
+            unreachable6::ADDRESS => DeliveryFailureKind::Host,
+            unreachable6::PORT => DeliveryFailureKind::Port,
+            unreachable6::PROHIBITED => DeliveryFailureKind::Prohibited,
+            _ => DeliveryFailureKind::Other(1, code),
         },
-        icmpv6::Message::PacketTooBig { mtu } => FailureKind::TooBig(mtu),
-        icmpv6::Message::TimeExceeded { code: 0 } => FailureKind::HopLimit,
-        icmpv6::Message::TimeExceeded { .. } => FailureKind::Reassembly,
-        icmpv6::Message::ParameterProblem { code: 1, .. } => FailureKind::Protocol,
-        icmpv6::Message::ParameterProblem { pointer, .. } => FailureKind::Parameter(pointer),
-        _ => FailureKind::Other(message.kind(), 0),
+        icmpv6::Icmpv6Message::PacketTooBig { mtu } => DeliveryFailureKind::TooBig(mtu),
+        icmpv6::Icmpv6Message::TimeExceeded { code: 0 } => DeliveryFailureKind::HopLimit,
+        icmpv6::Icmpv6Message::TimeExceeded { .. } => DeliveryFailureKind::Reassembly,
+        icmpv6::Icmpv6Message::ParameterProblem { code: 1, .. } => DeliveryFailureKind::Protocol,
+        icmpv6::Icmpv6Message::ParameterProblem { pointer, .. } => {
+            DeliveryFailureKind::Parameter(pointer)
+        }
+        _ => DeliveryFailureKind::Other(message.kind(), 0),
     };
-    Some(Heard {
+    Some(QuotedPacket {
         kind,
         source: IpAddr::V6(quoted.source()),
         destination: IpAddr::V6(quoted.destination()),
@@ -146,64 +135,149 @@ pub(super) fn of_v6(message: icmpv6::Message, body: &[u8]) -> Option<Heard> {
     })
 }
 
-impl Host {
-    pub(super) fn handle_error(
-        &mut self,
-        now: Instant,
-        ingress: &Ingress,
-        heard: Option<Heard>,
-        packet: Packet,
-        pool: &mut Pool,
-    ) {
-        let believed = heard.and_then(|heard| Some((heard, self.ends_of(ingress, &heard)?)));
-        let Some((heard, (local, remote))) = believed else {
-            return self.drop_packet(Count::IcmpErrorForeign, packet, pool);
-        };
-        if let FailureKind::TooBig(mtu) = heard.kind {
-            if remote.is_ipv6() && mtu < FLOOR_V6 {
-                return self.drop_packet(Count::IcmpTooSmall, packet, pool);
-            }
-            // A packet that would have fit was not refused for its size.
-            if mtu >= heard.len {
-                return self.drop_packet(Count::IcmpErrorForeign, packet, pool);
-            }
-            let current = self.path(now, local.ip(), remote.ip()).map_or(0, |path| path.mtu);
-            if self.path_mtus.on_too_big(now, remote.ip(), mtu, current).is_some() {
-                self.counters.add(Count::PathMtuLearnt);
-            }
+/// Bytes of an IPv4 packet with an error message and what it quotes (RFC 1812 §4.3.2.3).
+const LEN_MAX_V4: usize = 576;
+/// The same for IPv6: its minimum MTU (RFC 4443 §2.4 (c)).
+const LEN_MAX_V6: usize = 1_280;
+
+impl Icmp {
+    /// Whether the rate limit lets an error be sent now.
+    pub(crate) fn take_error_token(&mut self, cx: &mut HostContext<'_>) -> bool {
+        let may = self.error_bucket.take(cx.now);
+        if !may {
+            cx.count(CounterId::IcmpErrorLimited);
         }
-        self.counters.add(Count::IcmpErrorAccepted);
-        let udp = match heard.protocol {
-            Protocol::UDP => self.udp.sender_of(local, remote),
-            _ => None,
-        };
-        let reporter = ingress.source;
-        self.push_event(Event::Failure(Failure { kind: heard.kind, reporter, local, remote, udp }));
-        pool.free(packet);
+        may
     }
 
-    /// The ends between which the quoted packet went, if this host sent it.
-    fn ends_of(&self, ingress: &Ingress, heard: &Heard) -> Option<(SocketAddr, SocketAddr)> {
-        let interface = &self.interfaces[usize::from(ingress.port.0)];
-        if !interface.owns(heard.source) || !self.paths.knows(heard.destination) {
+    /// The message about what is wrong with `about`, which begins with its IP header, sent from `source`;
+    /// `None` when no frame is free.
+    pub(crate) fn error_message(
+        cx: &mut HostContext<'_>,
+        ingress: &IpIngress,
+        cause: IcmpErrorCause,
+        source: IpAddr,
+        about: &mut Packet,
+    ) -> Option<(Packet, IpEgress)> {
+        complete_checksum(ingress, about, cx.pool);
+        let quoted_max = match ingress.source {
+            IpAddr::V4(_) => LEN_MAX_V4 - 20 - HEADER_LEN,
+            IpAddr::V6(_) => LEN_MAX_V6 - 40 - HEADER_LEN,
+        };
+        let quoted = about.len().min(quoted_max);
+        let Some(mut packet) = cx.pool.copy_of(about, 0..quoted) else {
+            cx.count(CounterId::NoMemory);
             return None;
+        };
+        let body = OnesComplementSum::of(cx.pool.bytes(&packet));
+        let header = cx.pool.prepend(&mut packet, HEADER_LEN);
+        let protocol = if let (IpAddr::V6(source), IpAddr::V6(remote)) = (source, ingress.source) {
+            let pseudo = PseudoHeader::v6(source, remote, IpProtocol::ICMPV6);
+            message_v6(ingress, cause).emit(pseudo, quoted, body, header);
+            IpProtocol::ICMPV6
+        } else {
+            message_v4(cause).emit(body, header);
+            IpProtocol::ICMPV4
+        };
+        cx.count(CounterId::IcmpErrorSent);
+        Some((packet, IpEgress::new(protocol, Ecn::NotCapable)))
+    }
+}
+
+/// Completes a partial checksum, which a sender on this machine left to its device: it would be quoted as a
+/// wrong one.
+fn complete_checksum(ingress: &IpIngress, packet: &mut Packet, pool: &mut PacketPool) {
+    let offset = match ingress.protocol {
+        IpProtocol::UDP => udp::CHECKSUM_OFFSET,
+        IpProtocol::TCP => tcp::CHECKSUM_OFFSET,
+        _ => return,
+    };
+    let offset = usize::from(offset);
+    let verified = packet.meta.checksum == ChecksumState::Verified;
+    let pseudo = PseudoHeader::between(ingress.source, ingress.destination, ingress.protocol);
+    let (Some(pseudo), true, false) = (pseudo, verified, ingress.fragment != FragmentKind::Whole)
+    else {
+        return;
+    };
+    let Some(mut segment) = pool.bytes_mut(packet).get_mut(usize::from(ingress.header_len)..)
+    else {
+        return;
+    };
+    if ingress.protocol == IpProtocol::UDP {
+        let Ok(datagram) = udp::UdpDatagram::parse(segment) else { return };
+        if datagram.checksum() == 0 {
+            return;
         }
-        let field = |at: usize| u16::from_be_bytes([heard.transport[at], heard.transport[at + 1]]);
-        match heard.protocol {
-            Protocol::UDP => {
-                let local = SocketAddr::new(heard.source, field(0));
-                let remote = SocketAddr::new(heard.destination, field(2));
-                self.udp.receiver_of(local, remote).map(|_| (local, remote))
-            }
-            Protocol::ICMPV4 | Protocol::ICMPV6 => {
-                // Type and code of an echo request.
-                let request = if heard.protocol == Protocol::ICMPV4 { 0x0800 } else { 0x8000 };
-                let (identifier, sequence) = (field(4), field(6));
-                let waits = self.pings.contains((heard.destination, identifier, sequence));
-                let at = |ip| SocketAddr::new(ip, 0);
-                (field(0) == request && waits).then(|| (at(heard.source), at(heard.destination)))
-            }
-            _ => None,
+        let len = udp::HEADER_LEN + datagram.payload().len();
+        segment = &mut segment[..len];
+    }
+    let Some(field) = segment.get_mut(offset..offset + 2) else { return };
+    field.fill(0);
+    let mut checksum = pseudo.checksum(segment.len(), OnesComplementSum::of(segment));
+    if checksum == 0 && ingress.protocol == IpProtocol::UDP {
+        // RFC 768: zero means that there is none.
+        checksum = u16::MAX;
+    }
+    segment[offset..offset + 2].copy_from_slice(&checksum.to_be_bytes());
+}
+
+/// RFC 1122 §3.2.2 and RFC 4443 §2.4 (e): no error about an error, about a packet to a group, or to an
+/// unspecified address; over IPv4 none about later fragments, over IPv6 none about those of
+/// ICMP, which may be of errors.
+pub(crate) fn may_send_error(ingress: &IpIngress, cause: IcmpErrorCause, packet: &[u8]) -> bool {
+    let to_groups = matches!(cause, IcmpErrorCause::ParameterToGroups(..));
+    if ingress.source.is_unspecified() || (ingress.group && !to_groups) {
+        return false;
+    }
+    if ingress.fragment == FragmentKind::Later {
+        return ingress.source.is_ipv6() && ingress.protocol != IpProtocol::ICMPV6;
+    }
+    let message = packet.get(usize::from(ingress.header_len)..).and_then(<[u8]>::first);
+    match (ingress.protocol, message) {
+        (IpProtocol::ICMPV4, Some(kind)) => !matches!(kind, 3 | 4 | 5 | 11 | 12),
+        // Redirects (137) too: RFC 4443 §2.4 (e.2).
+        (IpProtocol::ICMPV6, Some(kind)) => *kind >= 128 && *kind != 137,
+        (IpProtocol::ICMPV4 | IpProtocol::ICMPV6, None) => false,
+        _ => true,
+    }
+}
+
+fn message_v4(cause: IcmpErrorCause) -> icmpv4::Icmpv4Message {
+    match cause {
+        IcmpErrorCause::Port => {
+            icmpv4::Icmpv4Message::Unreachable { code: unreachable4::PORT, next_hop_mtu: 0 }
+        }
+        IcmpErrorCause::Protocol => {
+            icmpv4::Icmpv4Message::Unreachable { code: unreachable4::PROTOCOL, next_hop_mtu: 0 }
+        }
+        IcmpErrorCause::Field(at)
+        | IcmpErrorCause::Parameter(_, at)
+        | IcmpErrorCause::ParameterToGroups(_, at) => {
+            let pointer = u8::try_from(at).unwrap_or(0);
+            icmpv4::Icmpv4Message::ParameterProblem { code: 0, pointer }
+        }
+        IcmpErrorCause::Reassembly => {
+            icmpv4::Icmpv4Message::TimeExceeded { code: icmpv4::time_exceeded::REASSEMBLY }
+        }
+    }
+}
+
+fn message_v6(ingress: &IpIngress, cause: IcmpErrorCause) -> icmpv6::Icmpv6Message {
+    match cause {
+        IcmpErrorCause::Port => icmpv6::Icmpv6Message::Unreachable { code: unreachable6::PORT },
+        IcmpErrorCause::Protocol => icmpv6::Icmpv6Message::ParameterProblem {
+            code: parameter_problem::NEXT_HEADER,
+            pointer: u32::from(ingress.protocol_at),
+        },
+        IcmpErrorCause::Field(pointer) => {
+            icmpv6::Icmpv6Message::ParameterProblem { code: parameter_problem::FIELD, pointer }
+        }
+        IcmpErrorCause::Parameter(code, pointer)
+        | IcmpErrorCause::ParameterToGroups(code, pointer) => {
+            icmpv6::Icmpv6Message::ParameterProblem { code, pointer }
+        }
+        IcmpErrorCause::Reassembly => {
+            icmpv6::Icmpv6Message::TimeExceeded { code: icmpv6::time_exceeded::REASSEMBLY }
         }
     }
 }

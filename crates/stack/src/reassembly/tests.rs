@@ -1,21 +1,21 @@
 //! What reassembly promises, against datagrams that were cut, shuffled, overlapped and starved.
 
-use plumb_base::seed::Stream;
+use plumb_base::seed::RandomStream;
 use plumb_wire::ecn::Ecn;
 use plumb_wire::fragment::Fragment;
-use plumb_wire::packet::Frames;
-use plumb_wire::protocol::Protocol;
+use plumb_wire::packet::PoolConfig;
+use plumb_wire::protocol::IpProtocol;
 use plumb_wire::traffic_class::TrafficClass;
 use rand::RngExt;
 use rand::seq::SliceRandom;
 
 use super::*;
-use crate::fragment::cut;
+use crate::fragmentation::fragment_packet;
 
 const START: Instant = Instant::ORIGIN;
 
-fn pool() -> Pool {
-    Pool::new(Frames { count: 256, size: 2_048, large: 12 })
+fn pool() -> PacketPool {
+    PacketPool::new(PoolConfig { count: 256, size: 2_048, large: 12 })
 }
 
 fn reassembly() -> Reassembly {
@@ -27,18 +27,18 @@ fn datagram(v6: bool, source: u8, identification: u16, data: &[u8]) -> Vec<u8> {
     let len = u16::try_from(data.len()).unwrap();
     let mut bytes = if v6 {
         let address = |host: u8| [0x20, 1, 13, 184, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, host].into();
-        let header = ipv6::Header::new(address(source), address(255), Protocol::UDP, len);
+        let header = ipv6::Ipv6Header::new(address(source), address(255), IpProtocol::UDP, len);
         let mut bytes = vec![0; ipv6::HEADER_LEN];
         header.emit(&mut bytes);
         bytes
     } else {
-        let header = ipv4::Header {
+        let header = ipv4::Ipv4Header {
             identification,
             fragment: ipv4::FragmentField::WHOLE,
-            ..ipv4::Header::new(
+            ..ipv4::Ipv4Header::new(
                 [192, 0, 2, source].into(),
                 [192, 0, 2, 255].into(),
-                Protocol::UDP,
+                IpProtocol::UDP,
                 len,
             )
         };
@@ -50,10 +50,10 @@ fn datagram(v6: bool, source: u8, identification: u16, data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn pieces(packet: &[u8], mtu: usize, identification: u32, pool: &mut Pool) -> Vec<Vec<u8>> {
+fn pieces(packet: &[u8], mtu: usize, identification: u32, pool: &mut PacketPool) -> Vec<Vec<u8>> {
     let packet = pool.packet_of(packet).unwrap();
     let mut out = Vec::new();
-    cut(packet, mtu, identification, pool, &mut out).unwrap();
+    fragment_packet(packet, mtu, identification, pool, &mut out).unwrap();
     let pieces = out.iter().map(|piece| pool.bytes(piece).to_vec()).collect();
     pool.free_all(&mut out);
     pieces
@@ -72,22 +72,22 @@ fn piece(
     let place = Fragment { identification: identification.into(), offset, more };
     if v6 {
         let mut header = [0; fragment::HEADER_LEN];
-        place.emit_v6(Protocol(whole[6]), &mut header);
+        place.emit_v6(IpProtocol(whole[6]), &mut header);
         whole.splice(40..40, header);
-        whole[6] = Protocol::FRAGMENT.0;
+        whole[6] = IpProtocol::FRAGMENT.0;
         let len = u16::try_from(whole.len() - 40).unwrap();
         whole[4..6].copy_from_slice(&len.to_be_bytes());
     } else {
-        let header = ipv4::Header {
+        let header = ipv4::Ipv4Header {
             fragment: ipv4::FragmentField::of(&place),
-            ..ipv4::Packet::parse(&whole).unwrap().header()
+            ..ipv4::Ipv4Packet::parse(&whole).unwrap().header()
         };
         header.emit(&mut whole);
     }
     whole
 }
 
-fn bytes(len: usize, stream: &mut Stream) -> Vec<u8> {
+fn bytes(len: usize, stream: &mut RandomStream) -> Vec<u8> {
     (0..len).map(|_| stream.random()).collect()
 }
 
@@ -96,17 +96,17 @@ fn feed(
     reassembly: &mut Reassembly,
     now: Instant,
     piece: &[u8],
-    pool: &mut Pool,
-) -> Result<Option<Vec<u8>>, Refused> {
+    pool: &mut PacketPool,
+) -> Result<Option<Vec<u8>>, FragmentDropReason> {
     let packet = pool.packet_of(piece).unwrap();
     match reassembly.handle_fragment(now, packet, pool) {
-        Outcome::Whole(packet) => {
+        ReassemblyOutcome::Complete(packet) => {
             let bytes = pool.bytes(&packet).to_vec();
             pool.free(packet);
             Ok(Some(bytes))
         }
-        Outcome::Kept => Ok(None),
-        Outcome::Refused(packet, refused) => {
+        ReassemblyOutcome::Kept => Ok(None),
+        ReassemblyOutcome::Dropped(packet, refused) => {
             assert_eq!(pool.bytes(&packet), piece, "given back as it came");
             pool.free(packet);
             Err(refused)
@@ -133,7 +133,10 @@ fn a_datagram_survives_being_cut_shuffled_duplicated_and_put_together() {
             whole = feed(&mut reassembly, START, piece, &mut pool).unwrap();
             if whole.is_none() {
                 let twice = &all[stream.random_range(0..=i)];
-                assert_eq!(feed(&mut reassembly, START, twice, &mut pool), Err(Refused::Duplicate));
+                assert_eq!(
+                    feed(&mut reassembly, START, twice, &mut pool),
+                    Err(FragmentDropReason::Duplicate)
+                );
             }
         }
         let whole = whole.unwrap();
@@ -153,16 +156,16 @@ fn an_overlap_condemns_the_datagram_and_what_comes_of_it_later() {
         let mut other = first.clone();
         *other.last_mut().unwrap() ^= 1;
         for (overlap, refused) in [
-            (piece(v6, 1, 9, 24, true, &data[24..48]), Refused::Overlap),
-            (piece(v6, 1, 9, 0, true, &data[..40]), Refused::Overlap),
-            (other, Refused::Overlap),
+            (piece(v6, 1, 9, 24, true, &data[24..48]), FragmentDropReason::Overlap),
+            (piece(v6, 1, 9, 0, true, &data[..40]), FragmentDropReason::Overlap),
+            (other, FragmentDropReason::Overlap),
         ] {
             assert_eq!(feed(&mut reassembly, START, &first, &mut pool), Ok(None));
             assert_eq!(feed(&mut reassembly, START, &overlap, &mut pool), Err(refused));
             let last = piece(v6, 1, 9, 32, false, &data[32..]);
             for late in [&last, &first] {
                 let late = feed(&mut reassembly, START, late, &mut pool);
-                assert_eq!(late, Err(Refused::Condemned));
+                assert_eq!(late, Err(FragmentDropReason::DatagramDiscarded));
             }
             assert_eq!((reassembly.len(), reassembly.held_bytes()), (1, 0));
             assert_eq!(pool.available(), (256, 12));
@@ -179,16 +182,31 @@ fn impossible_fragments_are_refused_for_what_is_wrong() {
     for v6 in [false, true] {
         let (mut pool, mut reassembly) = (pool(), reassembly());
         let mut refused = |piece: &[u8]| feed(&mut reassembly, START, piece, &mut pool);
-        assert_eq!(refused(&piece(v6, 1, 1, 0, true, &[0; 15])), Err(Refused::Unaligned));
-        assert_eq!(refused(&piece(v6, 1, 2, 65_528, false, &[0; 8])), Err(Refused::TooLong));
-        assert_eq!(refused(&piece(v6, 1, 3, 8, false, &[])), Err(Refused::Impossible));
+        assert_eq!(
+            refused(&piece(v6, 1, 1, 0, true, &[0; 15])),
+            Err(FragmentDropReason::Unaligned)
+        );
+        assert_eq!(
+            refused(&piece(v6, 1, 2, 65_528, false, &[0; 8])),
+            Err(FragmentDropReason::TooLong)
+        );
+        assert_eq!(refused(&piece(v6, 1, 3, 8, false, &[])), Err(FragmentDropReason::Impossible));
         // Two ends.
         assert_eq!(refused(&piece(v6, 1, 4, 16, false, &[0; 8])), Ok(None));
-        assert_eq!(refused(&piece(v6, 1, 4, 8, false, &[0; 8])), Err(Refused::Impossible));
+        assert_eq!(
+            refused(&piece(v6, 1, 4, 8, false, &[0; 8])),
+            Err(FragmentDropReason::Impossible)
+        );
         assert_eq!(refused(&piece(v6, 1, 5, 16, true, &[0; 8])), Ok(None));
-        assert_eq!(refused(&piece(v6, 1, 5, 8, false, &[0; 8])), Err(Refused::Impossible));
+        assert_eq!(
+            refused(&piece(v6, 1, 5, 8, false, &[0; 8])),
+            Err(FragmentDropReason::Impossible)
+        );
         assert_eq!(refused(&piece(v6, 1, 6, 8, false, &[0; 8])), Ok(None));
-        assert_eq!(refused(&piece(v6, 1, 6, 16, true, &[0; 8])), Err(Refused::Impossible));
+        assert_eq!(
+            refused(&piece(v6, 1, 6, 16, true, &[0; 8])),
+            Err(FragmentDropReason::Impossible)
+        );
     }
 }
 
@@ -196,9 +214,9 @@ fn impossible_fragments_are_refused_for_what_is_wrong() {
 fn a_first_fragment_of_ipv6_must_hold_the_whole_header_chain() {
     let (mut pool, mut reassembly) = (pool(), reassembly());
     let mut packet = piece(true, 1, 1, 0, true, &[60, 1, 0, 0, 0, 0, 0, 0]);
-    packet[40] = Protocol::DESTINATION.0;
+    packet[40] = IpProtocol::DESTINATION.0;
     let result = feed(&mut reassembly, START, &packet, &mut pool);
-    assert_eq!(result, Err(Refused::HeaderChain));
+    assert_eq!(result, Err(FragmentDropReason::HeaderChain));
 }
 
 #[test]
@@ -239,20 +257,20 @@ fn congestion_marks_are_combined_as_rfc_3168_says() {
             assert_eq!(feed(&mut reassembly, START, &marked(0, true, one), &mut pool), Ok(None));
             let last = pool.packet_of(&marked(8, false, two)).unwrap();
             match reassembly.handle_fragment(START, last, &mut pool) {
-                Outcome::Whole(packet) => {
+                ReassemblyOutcome::Complete(packet) => {
                     assert_eq!(Some(packet.meta.ecn), combined);
                     let bytes = pool.bytes(&packet);
                     let field = if v6 {
-                        ipv6::Packet::parse(bytes).unwrap().traffic_class()
+                        ipv6::Ipv6Packet::parse(bytes).unwrap().traffic_class()
                     } else {
-                        ipv4::Packet::parse(bytes).unwrap().verify().unwrap().traffic_class()
+                        ipv4::Ipv4Packet::parse(bytes).unwrap().verify().unwrap().traffic_class()
                     };
                     assert_eq!(Some(field.ecn()), combined);
                 }
-                Outcome::Refused(_, refused) => {
-                    assert_eq!((refused, combined), (Refused::MixedEcn, None));
+                ReassemblyOutcome::Dropped(_, refused) => {
+                    assert_eq!((refused, combined), (FragmentDropReason::MixedEcn, None));
                 }
-                Outcome::Kept => panic!("nothing is missing"),
+                ReassemblyOutcome::Kept => panic!("nothing is missing"),
             }
         }
     }
@@ -281,7 +299,7 @@ fn a_timeout_gives_the_first_fragment_if_there_was_one_and_leaves_nothing() {
 }
 
 #[test]
-fn floods_of_tiny_fragments_gaps_and_strangers_hold_no_more_than_allowed() {
+fn fragment_floods_hold_bounded_memory() {
     println!("seed 2");
     let mut stream = Seed(2).stream("flood");
     let (mut pool, mut reassembly) = (pool(), reassembly());
@@ -300,7 +318,7 @@ fn floods_of_tiny_fragments_gaps_and_strangers_hold_no_more_than_allowed() {
         let data = [source; 8];
         let flood = piece(v6, source, identification, offset, true, &data);
         let result = feed(&mut reassembly, START, &flood, &mut pool);
-        gaps += u32::from(result == Err(Refused::TooManyGaps));
+        gaps += u32::from(result == Err(FragmentDropReason::TooManyGaps));
         assert!(reassembly.len() <= config.datagrams);
         assert!(reassembly.held_bytes() <= config.bytes);
         if round / 10_000 == 2 {
@@ -337,10 +355,10 @@ fn one_source_cannot_evict_the_others() {
 
 #[test]
 fn without_frames_a_fragment_is_refused_and_nothing_is_lost() {
-    let mut pool = Pool::new(Frames { count: 2, size: 2_048, large: 0 });
+    let mut pool = PacketPool::new(PoolConfig { count: 2, size: 2_048, large: 0 });
     let mut reassembly = reassembly();
     let far = piece(false, 1, 1, 8_000, true, &[1; 8]);
-    assert_eq!(feed(&mut reassembly, START, &far, &mut pool), Err(Refused::Memory));
+    assert_eq!(feed(&mut reassembly, START, &far, &mut pool), Err(FragmentDropReason::Memory));
     assert!(reassembly.is_empty());
     assert_eq!(pool.available(), (2, 0));
 }

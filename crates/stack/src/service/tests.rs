@@ -4,17 +4,16 @@ use plumb_base::seed::Seed;
 use plumb_base::time::Span;
 use plumb_wire::mac::MacAddr;
 use plumb_wire::machine::Machine;
-use plumb_wire::packet::Frames;
+use plumb_wire::packet::PoolConfig;
 
 use super::*;
-use crate::counters::{Count, Counters, Kind};
+use crate::counters::{CounterId, CounterKind, HostCounters};
 use crate::host::HostConfig;
 use crate::host::tests::{Family, OUR_MAC, PEER_MAC, PORT};
 use crate::interface::InterfaceConfig;
-use crate::node::Node;
 
-fn host() -> Host {
-    let mut host = Host::new(HostConfig::default(), Seed(1));
+fn host() -> IpHost {
+    let mut host = IpHost::new(HostConfig::default(), Seed(1));
     let mut interface = InterfaceConfig::ethernet(OUR_MAC, 1_500);
     for family in Family::both() {
         interface =
@@ -24,13 +23,13 @@ fn host() -> Host {
     host
 }
 
-fn server(service: Service, local: SocketAddr) -> Node<Services> {
-    let (mut host, mut application) = (host(), Services::default());
+fn server(service: UdpService, local: SocketAddr) -> HostNode<UdpServices> {
+    let (mut host, mut application) = (host(), UdpServices::default());
     application.open(&mut host, service, local, UdpOptions::default()).unwrap();
-    Node { host, application }
+    HostNode { host, application }
 }
 
-fn exchange(machine: &mut impl Machine, pool: &mut Pool, frame: &[u8]) -> Vec<Vec<u8>> {
+fn exchange(machine: &mut impl Machine, pool: &mut PacketPool, frame: &[u8]) -> Vec<Vec<u8>> {
     let now = Instant::ORIGIN + Span::from_secs(1);
     let packet = pool.packet_of(frame).unwrap();
     machine.handle_packets(now, PORT, &mut vec![packet], pool);
@@ -41,14 +40,14 @@ fn exchange(machine: &mut impl Machine, pool: &mut Pool, frame: &[u8]) -> Vec<Ve
     frames
 }
 
-fn introduce(machine: &mut impl Machine, pool: &mut Pool) {
+fn introduce(machine: &mut impl Machine, pool: &mut PacketPool) {
     for family in Family::both() {
         let frame = match (family.peer, family.ours) {
             (std::net::IpAddr::V4(peer), std::net::IpAddr::V4(ours)) => {
                 plumb_wire::compose::arp_request(PEER_MAC, peer, ours)
             }
             (std::net::IpAddr::V6(peer), std::net::IpAddr::V6(ours)) => {
-                plumb_wire::compose::neighbour_solicitation(PEER_MAC, peer, ours)
+                plumb_wire::compose::neighbor_solicitation(PEER_MAC, peer, ours)
             }
             _ => unreachable!("one family"),
         };
@@ -56,35 +55,36 @@ fn introduce(machine: &mut impl Machine, pool: &mut Pool) {
     }
 }
 
-fn account(counters: &Counters, pool: &Pool) {
+fn account(counters: &HostCounters, pool: &PacketPool) {
     counters.check(0).unwrap();
-    assert_eq!(counters.sum(Kind::RxDrop), 0);
-    assert_eq!(pool.available().0, Frames::default().count as usize);
+    assert_eq!(counters.sum(CounterKind::RxDrop), 0);
+    assert_eq!(pool.available().0, PoolConfig::default().count as usize);
 }
 
 #[test]
-fn every_mirror_sends_back_what_came_to_where_it_came_from() {
+fn every_mirror_returns_the_payload_to_its_source() {
     let services = [
-        Service::Mirror,
-        Service::Echo(CopyPolicy::Fused),
-        Service::Echo(CopyPolicy::Separate),
-        Service::Echo(CopyPolicy::NoChecksum),
+        UdpService::Mirror,
+        UdpService::Echo(CopyPolicy::Fused),
+        UdpService::Echo(CopyPolicy::Separate),
+        UdpService::Echo(CopyPolicy::NoChecksum),
     ];
     for service in services {
         for family in Family::both() {
-            let mut pool = Pool::new(Frames::default());
+            let mut pool = PacketPool::new(PoolConfig::default());
             let mut server = server(service, SocketAddr::new(family.ours, 7));
             introduce(&mut server, &mut pool);
             let answers =
                 exchange(&mut server, &mut pool, &family.inward().udp(4_000, 7, b"payload"));
             let mut expected = family.inward().reversed().udp(7, 4_000, b"payload");
             let checksum = expected.len() - b"payload".len() - 2;
-            if service == Service::Echo(CopyPolicy::NoChecksum) && family.ours.is_ipv4() {
+            if service == UdpService::Echo(CopyPolicy::NoChecksum) && family.ours.is_ipv4() {
                 expected[checksum..checksum + 2].fill(0);
             }
             assert_eq!(answers, [expected], "{service:?} {family:?}");
-            let served = Served { received: 1, bytes: 7, sent: 1, ..Served::default() };
-            assert_eq!(server.application.served().collect::<Vec<_>>(), [served]);
+            let served =
+                ServiceCounts { received: 1, bytes: 7, sent: 1, ..ServiceCounts::default() };
+            assert_eq!(server.application.counts().collect::<Vec<_>>(), [served]);
             account(server.host.counters(), &pool);
         }
     }
@@ -92,25 +92,26 @@ fn every_mirror_sends_back_what_came_to_where_it_came_from() {
 
 /// RFC 1122 §4.1.3.5: however many addresses of one network the host has.
 #[test]
-fn answers_leave_from_the_address_that_was_asked() {
-    for service in [Service::Mirror, Service::Echo(CopyPolicy::Fused)] {
+fn answers_leave_from_the_requested_address() {
+    for service in [UdpService::Mirror, UdpService::Echo(CopyPolicy::Fused)] {
         for (family, second) in Family::both().into_iter().zip(["192.0.2.77", "2001:db8::77"]) {
             let second = second.parse().unwrap();
-            let mut host = Host::new(HostConfig::default(), Seed(1));
+            let mut host = IpHost::new(HostConfig::default(), Seed(1));
             let len = if family.ours.is_ipv4() { 24 } else { 64 };
             let interface = InterfaceConfig::ethernet(OUR_MAC, 1_500)
                 .with_address(family.ours, len)
                 .with_address(second, len);
             host.add_interface(&interface).unwrap();
-            let mut application: Services = Services::default();
-            let any = SocketAddr::new(crate::host::unspecified_like(second), 7);
+            let mut application: UdpServices = UdpServices::default();
+            let any = SocketAddr::new(crate::ip::unspecified_like(second), 7);
             application.open(&mut host, service, any, UdpOptions::default()).unwrap();
-            let mut server = Node { host, application };
-            let mut pool = Pool::new(Frames::default());
-            let question = crate::host::tests::Bench::question(family.peer, PEER_MAC);
+            let mut server = HostNode { host, application };
+            let mut pool = PacketPool::new(PoolConfig::default());
+            let question = crate::host::tests::HostFixture::question(family.peer, PEER_MAC);
             assert_eq!(exchange(&mut server, &mut pool, &question).len(), 1);
             for asked in [second, family.ours, second] {
-                let path = plumb_wire::compose::Path { destination: asked, ..family.inward() };
+                let path =
+                    plumb_wire::compose::PacketTemplate { destination: asked, ..family.inward() };
                 let answers = exchange(&mut server, &mut pool, &path.udp(4_000, 7, b"payload"));
                 assert_eq!(answers, [path.reversed().udp(7, 4_000, b"payload")], "{service:?}");
             }
@@ -120,29 +121,30 @@ fn answers_leave_from_the_address_that_was_asked() {
 
 #[test]
 fn discard_answers_nothing() {
-    let mut pool = Pool::new(Frames::default());
+    let mut pool = PacketPool::new(PoolConfig::default());
     let [family, _] = Family::both();
-    let mut server = server(Service::Discard, SocketAddr::new(family.ours, 9));
+    let mut server = server(UdpService::Discard, SocketAddr::new(family.ours, 9));
     introduce(&mut server, &mut pool);
     assert!(exchange(&mut server, &mut pool, &family.inward().udp(4_000, 9, b"gone")).is_empty());
-    let served = Served { received: 1, bytes: 4, ..Served::default() };
-    assert_eq!(server.application.take_served(), served);
-    assert_eq!(server.application.take_served(), Served::default());
+    let served = ServiceCounts { received: 1, bytes: 4, ..ServiceCounts::default() };
+    assert_eq!(server.application.take_counts(), served);
+    assert_eq!(server.application.take_counts(), ServiceCounts::default());
     account(server.host.counters(), &pool);
 }
 
 #[test]
-fn who_answers_by_himself_and_groups_are_not_answered() {
-    let mut pool = Pool::new(Frames::default());
+fn answering_ports_and_groups_are_not_answered() {
+    let mut pool = PacketPool::new(PoolConfig::default());
     let [family, _] = Family::both();
-    let mut server = server(Service::Mirror, "0.0.0.0:1997".parse().unwrap());
+    let mut server = server(UdpService::Mirror, "0.0.0.0:1997".parse().unwrap());
     introduce(&mut server, &mut pool);
     let everybody = family.inward();
-    let everybody = plumb_wire::compose::Path {
+    let everybody = plumb_wire::compose::PacketTemplate {
         destination: "192.0.2.255".parse().unwrap(),
-        link: everybody
-            .link
-            .map(|link| plumb_wire::compose::Link { destination: MacAddr::BROADCAST, ..link }),
+        link: everybody.link.map(|link| plumb_wire::compose::LinkTemplate {
+            destination: MacAddr::BROADCAST,
+            ..link
+        }),
         ..everybody
     };
     for frame in [
@@ -152,16 +154,16 @@ fn who_answers_by_himself_and_groups_are_not_answered() {
     ] {
         assert!(exchange(&mut server, &mut pool, &frame).is_empty());
     }
-    let served = server.application.take_served();
+    let served = server.application.take_counts();
     assert_eq!((served.received, served.from_service, served.to_group), (3, 2, 1));
     account(server.host.counters(), &pool);
 }
 
 #[test]
-fn a_swap_turns_datagrams_round_without_a_new_checksum_and_leaves_the_rest_to_the_host() {
+fn swap_returns_datagrams_and_leaves_the_rest() {
     for family in Family::both() {
-        let mut pool = Pool::new(Frames::default());
-        let mut swap = Node { host: host(), application: Swap::new(7) };
+        let mut pool = PacketPool::new(PoolConfig::default());
+        let mut swap = HostNode { host: host(), application: SwapMirror::new(7) };
         introduce(&mut swap, &mut pool);
         let frame = family.inward().udp(4_000, 7, b"payload");
         let expected = family.inward().reversed().udp(7, 4_000, b"payload");
@@ -170,9 +172,12 @@ fn a_swap_turns_datagrams_round_without_a_new_checksum_and_leaves_the_rest_to_th
         assert_eq!(echo, [family.inward().reversed().echo_reply(1, 1, b"")]);
         account(swap.host.counters(), &pool);
         let counters = swap.host.counters();
-        assert_eq!((counters.of(Count::Swapped), counters.of(Count::EchoAnswered)), (1, 1));
+        assert_eq!(
+            (counters.value(CounterId::UdpSwapped), counters.value(CounterId::EchoAnswered)),
+            (1, 1)
+        );
         let other_port = family.inward().udp(4_000, 8, b"payload");
         exchange(&mut swap, &mut pool, &other_port);
-        assert_eq!(swap.host.counters().of(Count::UdpNoSocket), 1);
+        assert_eq!(swap.host.counters().value(CounterId::UdpNoSocket), 1);
     }
 }

@@ -1,13 +1,15 @@
 //! What UDP sockets promise, each claim for both families where it differs.
 
-use plumb_wire::malformed::Malformed;
-use plumb_wire::packet::{ChecksumState, Frames, SegmentKind, Segments};
+use plumb_wire::malformed::PacketFormatError;
+use plumb_wire::packet::{ChecksumState, PoolConfig, SegmentKind, SegmentationInfo};
 
-use super::output::{PayloadSum, copied, prepend_header};
+use plumb_wire::protocol::IpProtocol;
+
 use super::*;
+use crate::ip::{FragmentKind, IpIngress};
 
-fn pool() -> Pool {
-    Pool::new(Frames { count: 64, size: 2_048, large: 2 })
+fn pool() -> PacketPool {
+    PacketPool::new(PoolConfig { count: 64, size: 2_048, large: 2 })
 }
 
 fn end(text: &str) -> SocketAddr {
@@ -27,20 +29,31 @@ fn families() -> [[SocketAddr; 4]; 2] {
     ]
 }
 
-fn sent(from: SocketAddr, to: SocketAddr, payload: &[u8], pool: &mut Pool) -> (Arrival, Packet) {
+fn sent(
+    from: SocketAddr,
+    to: SocketAddr,
+    payload: &[u8],
+    pool: &mut PacketPool,
+) -> (IpIngress, Packet) {
     let (mut packet, sum) = copied(payload, CopyPolicy::Fused, pool).unwrap();
     prepend_header(from, to, sum, &mut packet, pool);
     (arrival(from, to, &packet), packet)
 }
 
-fn arrival(from: SocketAddr, to: SocketAddr, packet: &Packet) -> Arrival {
-    Arrival {
+fn arrival(from: SocketAddr, to: SocketAddr, packet: &Packet) -> IpIngress {
+    IpIngress {
+        port: PortId(0),
         source: from.ip(),
         destination: to.ip(),
-        port: Port(0),
+        protocol: IpProtocol::UDP,
+        protocol_at: 0,
+        header_len: 0,
         at: 0,
         end: packet.len(),
+        hop_limit: 64,
         ecn: packet.meta.ecn,
+        group: false,
+        fragment: FragmentKind::Whole,
     }
 }
 
@@ -48,8 +61,8 @@ fn arrive(
     table: &mut UdpTable,
     from: SocketAddr,
     to: SocketAddr,
-    pool: &mut Pool,
-) -> Result<UdpId, Refused> {
+    pool: &mut PacketPool,
+) -> Result<UdpId, UdpDropReason> {
     let (arrival, packet) = sent(from, to, b"data", pool);
     let result = table.handle_datagram(&arrival, packet, pool);
     result.map(|delivery| delivery.socket).map_err(|(packet, refused)| {
@@ -59,7 +72,7 @@ fn arrive(
 }
 
 #[test]
-fn a_datagram_reaches_its_socket_as_it_was_sent() {
+fn datagram_reaches_its_socket_unchanged() {
     for [ours, _, peer, _] in families() {
         let (mut pool, mut table) = (pool(), UdpTable::new(Seed(1)));
         let id = table.bind(ours, UdpOptions::default()).unwrap();
@@ -76,41 +89,41 @@ fn a_datagram_reaches_its_socket_as_it_was_sent() {
 }
 
 #[test]
-fn the_most_specific_socket_gets_a_datagram() {
+fn most_specific_socket_gets_a_datagram() {
     for [ours, other, peer, all] in families() {
         let (mut pool, mut table) = (pool(), UdpTable::new(Seed(1)));
-        assert_eq!(arrive(&mut table, peer, ours, &mut pool), Err(Refused::NoSocket));
+        assert_eq!(arrive(&mut table, peer, ours, &mut pool), Err(UdpDropReason::NoSocket));
         let every = table.bind(all, UdpOptions::default()).unwrap();
         let bound = table.bind(ours, UdpOptions::default()).unwrap();
         assert_eq!(arrive(&mut table, peer, other, &mut pool), Ok(every));
         assert_eq!(arrive(&mut table, peer, ours, &mut pool), Ok(bound));
         // A connected socket hears its peer and nobody else; its place is free for another.
         table.connect(bound, ours.ip(), peer).unwrap();
-        let stranger = SocketAddr::new(peer.ip(), peer.port() + 1);
+        let foreign = SocketAddr::new(peer.ip(), peer.port() + 1);
         assert_eq!(arrive(&mut table, peer, ours, &mut pool), Ok(bound));
-        assert_eq!(arrive(&mut table, stranger, ours, &mut pool), Ok(every));
+        assert_eq!(arrive(&mut table, foreign, ours, &mut pool), Ok(every));
         let second = table.bind(ours, UdpOptions::default()).unwrap();
-        assert_eq!(arrive(&mut table, stranger, ours, &mut pool), Ok(second));
+        assert_eq!(arrive(&mut table, foreign, ours, &mut pool), Ok(second));
         for id in [every, bound, second] {
             table.close(id, &mut pool);
             assert!(table.receive(id, &pool).is_none());
         }
         assert_eq!(table.poll_readable(), None);
-        assert_eq!(arrive(&mut table, peer, ours, &mut pool), Err(Refused::NoSocket));
+        assert_eq!(arrive(&mut table, peer, ours, &mut pool), Err(UdpDropReason::NoSocket));
         assert_eq!(pool.available(), (64, 2));
     }
 }
 
 #[test]
-fn a_socket_of_one_family_hears_nothing_of_the_other() {
+fn socket_receives_only_its_family() {
     let (mut pool, mut table) = (pool(), UdpTable::new(Seed(1)));
     table.bind(end("[::]:7"), UdpOptions::default()).unwrap();
     let refused = arrive(&mut table, end("192.0.2.9:1"), end("192.0.2.1:7"), &mut pool);
-    assert_eq!(refused, Err(Refused::NoSocket));
+    assert_eq!(refused, Err(UdpDropReason::NoSocket));
 }
 
 #[test]
-fn a_place_is_taken_once_and_free_again_when_its_socket_is_closed() {
+fn port_is_free_again_after_close() {
     for [ours, _, peer, all] in families() {
         let (mut pool, mut table) = (pool(), UdpTable::new(Seed(1)));
         for place in [ours, all] {
@@ -127,7 +140,7 @@ fn a_place_is_taken_once_and_free_again_when_its_socket_is_closed() {
 }
 
 #[test]
-fn sockets_that_ask_for_no_port_get_different_ones() {
+fn ephemeral_ports_differ() {
     let mut table = UdpTable::new(Seed(1));
     let local = end("0.0.0.0:0");
     let mut ports = std::collections::BTreeSet::new();
@@ -140,7 +153,7 @@ fn sockets_that_ask_for_no_port_get_different_ones() {
 }
 
 #[test]
-fn a_connection_needs_both_ends_of_one_family() {
+fn connect_needs_one_family() {
     let mut table = UdpTable::new(Seed(1));
     let id = table.bind(end("0.0.0.0:7"), UdpOptions::default()).unwrap();
     let local = end("192.0.2.1:7").ip();
@@ -152,19 +165,19 @@ fn a_connection_needs_both_ends_of_one_family() {
 }
 
 #[test]
-fn errors_are_for_the_connected_socket_that_sent_the_datagram() {
+fn errors_go_to_the_connected_socket() {
     for [ours, _, peer, _] in families() {
         let mut table = UdpTable::new(Seed(1));
         let id = table.bind(ours, UdpOptions::default()).unwrap();
-        assert_eq!(table.sender_of(ours, peer), None);
+        assert_eq!(table.connected_socket(ours, peer), None);
         table.connect(id, ours.ip(), peer).unwrap();
-        assert_eq!(table.sender_of(ours, peer), Some(id));
-        assert_eq!(table.sender_of(ours, SocketAddr::new(peer.ip(), 9)), None);
+        assert_eq!(table.connected_socket(ours, peer), Some(id));
+        assert_eq!(table.connected_socket(ours, SocketAddr::new(peer.ip(), 9)), None);
     }
 }
 
 #[test]
-fn a_full_queue_refuses_the_newest_and_says_so() {
+fn full_queue_drops_the_newest() {
     let [ours, _, peer, _] = families()[0];
     for options in [
         UdpOptions { receive_packets: 2, ..UdpOptions::default() },
@@ -175,7 +188,7 @@ fn a_full_queue_refuses_the_newest_and_says_so() {
         for _ in 0..2 {
             assert_eq!(arrive(&mut table, peer, ours, &mut pool), Ok(id));
         }
-        assert_eq!(arrive(&mut table, peer, ours, &mut pool), Err(Refused::QueueFull));
+        assert_eq!(arrive(&mut table, peer, ours, &mut pool), Err(UdpDropReason::QueueFull));
         pool.free(table.receive(id, &pool).unwrap().packet);
         assert_eq!(arrive(&mut table, peer, ours, &mut pool), Ok(id));
         table.close(id, &mut pool);
@@ -184,7 +197,7 @@ fn a_full_queue_refuses_the_newest_and_says_so() {
 }
 
 #[test]
-fn a_datagram_that_breaks_the_format_is_refused_for_what_is_wrong() {
+fn malformed_datagram_is_dropped_with_its_error() {
     for [ours, _, peer, _] in families() {
         let (mut pool, mut table) = (pool(), UdpTable::new(Seed(1)));
         table.bind(ours, UdpOptions::default()).unwrap();
@@ -194,7 +207,7 @@ fn a_datagram_that_breaks_the_format_is_refused_for_what_is_wrong() {
             pool.free(packet);
             change(&mut bytes);
             let packet = pool.packet_of(&bytes).unwrap();
-            let arrival = Arrival { end: bytes.len(), ..arrival };
+            let arrival = IpIngress { end: bytes.len(), ..arrival };
             let result = table.handle_datagram(&arrival, packet, &mut pool);
             result.map_err(|(packet, refused)| {
                 assert_eq!(pool.bytes(&packet), bytes, "given back as it came");
@@ -205,16 +218,16 @@ fn a_datagram_that_breaks_the_format_is_refused_for_what_is_wrong() {
         assert!(refused(&|_| {}).is_ok());
         // What IP carries beyond the datagram is cut off.
         assert!(refused(&|bytes| bytes.extend([9; 9])).is_ok());
-        let malformed = |malformed| Err(Refused::Malformed(malformed));
-        assert_eq!(refused(&|bytes| bytes.truncate(7)), malformed(Malformed::Truncated));
-        assert_eq!(refused(&|bytes| bytes.truncate(11)), malformed(Malformed::Truncated));
-        assert_eq!(refused(&|bytes| bytes[5] = 7), malformed(Malformed::Length));
-        assert_eq!(refused(&|bytes| bytes[9] ^= 1), malformed(Malformed::Checksum));
-        assert_eq!(refused(&|bytes| bytes[3] ^= 1), malformed(Malformed::Checksum));
-        assert_eq!(refused(&|bytes| bytes[2..4].fill(0)), Err(Refused::PortZero));
+        let malformed = |malformed| Err(UdpDropReason::Malformed(malformed));
+        assert_eq!(refused(&|bytes| bytes.truncate(7)), malformed(PacketFormatError::Truncated));
+        assert_eq!(refused(&|bytes| bytes.truncate(11)), malformed(PacketFormatError::Truncated));
+        assert_eq!(refused(&|bytes| bytes[5] = 7), malformed(PacketFormatError::Length));
+        assert_eq!(refused(&|bytes| bytes[9] ^= 1), malformed(PacketFormatError::Checksum));
+        assert_eq!(refused(&|bytes| bytes[3] ^= 1), malformed(PacketFormatError::Checksum));
+        assert_eq!(refused(&|bytes| bytes[2..4].fill(0)), Err(UdpDropReason::PortZero));
         let absent = refused(&|bytes| bytes[6..8].fill(0));
         if ours.is_ipv6() {
-            assert_eq!(absent, malformed(Malformed::ChecksumAbsent));
+            assert_eq!(absent, malformed(PacketFormatError::ChecksumAbsent));
         } else {
             assert!(absent.is_ok());
         }
@@ -240,7 +253,7 @@ fn a_checksum_that_the_device_vouches_for_is_not_looked_at() {
 }
 
 #[test]
-fn every_policy_of_copying_sends_what_a_receiver_accepts() {
+fn every_copy_policy_sends_valid_datagrams() {
     for [ours, _, peer, _] in families() {
         let (mut pool, mut table) = (pool(), UdpTable::new(Seed(1)));
         let id = table.bind(ours, UdpOptions::default()).unwrap();
@@ -267,7 +280,7 @@ fn every_policy_of_copying_sends_what_a_receiver_accepts() {
 }
 
 #[test]
-fn a_super_segment_arrives_as_the_datagrams_that_it_stands_for_or_whole_where_wished() {
+fn super_segment_is_delivered_split_or_whole() {
     let [ours, _, peer, _] = families()[0];
     let payload: Vec<u8> = (0..2_500_u32).map(|i| i.to_le_bytes()[0]).collect();
     for super_segments in [false, true] {
@@ -276,7 +289,7 @@ fn a_super_segment_arrives_as_the_datagrams_that_it_stands_for_or_whole_where_wi
         let id = table.bind(ours, options).unwrap();
         let (arrival, mut packet) = sent(peer, ours, &payload, &mut pool);
         packet.meta.segments =
-            Some(Segments { kind: SegmentKind::Udp4, size: 1_000, header_len: 42 });
+            Some(SegmentationInfo { kind: SegmentKind::Udp4, size: 1_000, header_len: 42 });
         let delivery = table.handle_datagram(&arrival, packet, &mut pool).unwrap();
         let delivered = if super_segments { 1 } else { 3 };
         assert_eq!((delivery.socket, delivery.delivered), (id, delivered));

@@ -5,11 +5,11 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use plumb_base::seed::{Seed, Stream};
+use crate::virtual_link::{LinkFaults, VirtualLink};
+use plumb_base::seed::{RandomStream, Seed};
 use plumb_base::time::Span;
-use plumb_stack::host::Host;
+use plumb_stack::host::IpHost;
 use plumb_stack::udp::{CopyPolicy, UdpId, UdpOptions};
-use plumb_stack::world::{Faults, World};
 use plumb_wire::medium::Medium;
 use rand::RngExt;
 
@@ -19,8 +19,8 @@ const CLIENT: usize = 0;
 const SERVER: usize = 1;
 
 /// One client that sends datagrams until each was echoed, one server that echoes.
-struct Exchange {
-    world: World<Host>,
+struct EchoExchange {
+    world: VirtualLink<IpHost>,
     v6: bool,
     client: UdpId,
     server: UdpId,
@@ -32,7 +32,7 @@ struct Exchange {
     seed: u64,
 }
 
-impl Exchange {
+impl EchoExchange {
     fn new(seed: u64) -> Self {
         let mut stream = Seed(seed).stream("exchange");
         let v6 = seed % 2 == 1;
@@ -132,7 +132,7 @@ impl Exchange {
 }
 
 /// Unlike any other, and sometimes longer than a packet.
-fn payload(n: u32, stream: &mut Stream) -> Vec<u8> {
+fn payload(n: u32, stream: &mut RandomStream) -> Vec<u8> {
     let len = match stream.random_range(0..4) {
         0 => stream.random_range(1_400..1_500),
         1 => stream.random_range(1_500..6_000),
@@ -144,18 +144,18 @@ fn payload(n: u32, stream: &mut Stream) -> Vec<u8> {
 }
 
 #[test]
-fn over_a_hostile_link_nothing_corrupt_is_delivered_and_over_a_good_one_everything() {
-    let mut total = plumb_stack::world::Fates::default();
+fn hostile_link_delivers_nothing_corrupt() {
+    let mut total = crate::virtual_link::LinkCounts::default();
     for seed in 0..3_000 {
-        let mut exchange = Exchange::new(seed);
+        let mut exchange = EchoExchange::new(seed);
         let mut stream = Seed(seed).stream("faults");
-        exchange.world.set_faults(Faults::drawn(&mut stream));
+        exchange.world.set_faults(LinkFaults::random(&mut stream));
         for _ in 0..stream.random_range(1..6) {
             exchange.send();
             exchange.run(Span::from_ms(stream.random_range(1..2_000)));
         }
-        exchange.world.set_faults(Faults::default());
-        // The longest that a neighbour broken by a bit can mislead: until it is confirmed again.
+        exchange.world.set_faults(LinkFaults::default());
+        // The longest that a neighbor broken by a bit can mislead: until it is confirmed again.
         for _ in 0..60 {
             if exchange.is_complete() {
                 break;

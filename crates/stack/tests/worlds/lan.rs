@@ -2,16 +2,16 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use crate::virtual_link::VirtualLink;
 use plumb_base::seed::Seed;
-use plumb_stack::host::{Host, HostConfig};
+use plumb_stack::host::{HostConfig, IpHost};
 use plumb_stack::interface::InterfaceConfig;
-use plumb_stack::world::World;
 use plumb_wire::mac::MacAddr;
-use plumb_wire::medium::{Capabilities, Medium};
-use plumb_wire::packet::Frames;
+use plumb_wire::medium::{DeviceCapabilities, Medium};
+use plumb_wire::packet::PoolConfig;
 
 /// What the tests' pools hold.
-pub const FRAMES: Frames = Frames { count: 1_024, size: 2_048, large: 16 };
+pub const FRAMES: PoolConfig = PoolConfig { count: 1_024, size: 2_048, large: 16 };
 
 /// The link address of a host.
 pub fn mac(host: u8) -> MacAddr {
@@ -33,10 +33,11 @@ pub fn end(v6: bool, host: u8, port: u16) -> SocketAddr {
 }
 
 /// Hosts 1, 2 and so on, machines 0, 1 and so on, each with an address of both families.
-pub fn lan(hosts: u8, medium: Medium, offloads: bool, seed: Seed) -> World<Host> {
+pub fn lan(hosts: u8, medium: Medium, offloads: bool, seed: Seed) -> VirtualLink<IpHost> {
     let machines = (1..=hosts)
         .map(|number| {
-            let mut host = Host::new(HostConfig::default(), seed.derive(&format!("host {number}")));
+            let mut host =
+                IpHost::new(HostConfig::default(), seed.derive(&format!("host {number}")));
             let plain = match medium {
                 Medium::Ethernet => InterfaceConfig::ethernet(mac(number), 1_500),
                 Medium::Ip => InterfaceConfig::ip(1_500),
@@ -45,7 +46,7 @@ pub fn lan(hosts: u8, medium: Medium, offloads: bool, seed: Seed) -> World<Host>
                 .with_address(address(false, number), 24)
                 .with_address(address(true, number), 64);
             if offloads {
-                config.capabilities = Capabilities {
+                config.capabilities = DeviceCapabilities {
                     checksum_tx: true,
                     segments_tcp: true,
                     segments_udp: true,
@@ -56,13 +57,13 @@ pub fn lan(hosts: u8, medium: Medium, offloads: bool, seed: Seed) -> World<Host>
             host
         })
         .collect();
-    World::new(machines, medium, FRAMES, seed)
+    VirtualLink::new(machines, medium, FRAMES, seed)
 }
 
 /// Asserts that every packet of every host, and every frame of the pool, is accounted for.
 ///
 /// Nothing may be on its way, and nothing wait in a socket.
-pub fn check(world: &World<Host>, what: &str) {
+pub fn check(world: &VirtualLink<IpHost>, what: &str) {
     for host in &world.machines {
         let queued = u64::try_from(host.queued()).unwrap();
         if let Err(unbalanced) = host.counters().check(queued) {

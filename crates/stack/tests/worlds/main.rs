@@ -1,10 +1,8 @@
-//! Whole hosts in worlds of virtual time: over links that lose, double, break and delay, and under
-//! strangers who lie.
-//!
-//! Left out: real devices and real peers.
+//! Whole hosts in virtual time: over links that lose, duplicate, corrupt and delay, and beside attackers.
 #![expect(clippy::unwrap_used, reason = "what a world is made of is there, or the test fails")]
 
 mod echo;
-mod fuzz;
 mod lan;
-mod strangers;
+mod pair;
+mod untrusted_peers;
+mod virtual_link;

@@ -13,10 +13,10 @@ use hdrhistogram::serialization::interval_log::{
     IntervalLogWriterBuilder, IntervalLogWriterError, Tag,
 };
 use hdrhistogram::serialization::{Deserializer, V2DeflateSerializer};
-use plumb_base::stats::histogram::{DecodeError, Histogram as Stored};
+use plumb_base::stats::histogram::{Histogram as Stored, HistogramDecodeError};
 use plumb_base::units::Unit;
 
-use super::{Entry, ExportError, entries};
+use super::{ExportError, ExportedBlock, exported_blocks};
 use crate::record::{Cell, RunData};
 
 /// Writes the blocks of a run as an interval log.
@@ -27,7 +27,7 @@ use crate::record::{Cell, RunData};
 /// # Errors
 /// [`ExportError`]; what was written before it stays written.
 pub fn write(data: &RunData, output: &mut impl Write) -> Result<(), ExportError> {
-    let entries = entries(data)?;
+    let entries = exported_blocks(data)?;
     let began = Duration::from_millis(data.run.created_unix_ms.try_into().unwrap_or(0));
     let mut serializer = V2DeflateSerializer::new();
     let mut log = IntervalLogWriterBuilder::new()
@@ -62,7 +62,7 @@ pub fn write(data: &RunData, output: &mut impl Write) -> Result<(), ExportError>
 }
 
 /// What one count is worth: the block's own scale, or one fine enough for its unit.
-fn scale(entry: &Entry<'_>) -> f64 {
+fn scale(entry: &ExportedBlock<'_>) -> f64 {
     let own = entry.block.histogram_scale;
     if own > 0.0 && (!entry.block.histogram.is_empty() || entry.cell.unit_type() != Unit::Share) {
         return own;
@@ -86,13 +86,13 @@ fn tag(cell: &Cell, scale: f64) -> String {
 }
 
 /// Every sample of a block: its stored histogram, or one made of its samples.
-fn histogram(entry: &Entry<'_>, scale: f64) -> Result<Histogram<u64>, ExportError> {
+fn histogram(entry: &ExportedBlock<'_>, scale: f64) -> Result<Histogram<u64>, ExportError> {
     if !entry.block.histogram.is_empty() {
         // The stored form is checked first, as the deserialiser trusts sizes that it is told.
         Stored::decode(&entry.block.histogram).map_err(|source| entry.unreadable(source))?;
         return Deserializer::new()
             .deserialize(&mut entry.block.histogram.as_slice())
-            .map_err(|error| entry.unreadable(DecodeError::Malformed(error.to_string())));
+            .map_err(|error| entry.unreadable(HistogramDecodeError::Malformed(error.to_string())));
     }
     let mut histogram = Histogram::new(3).expect("three digits are allowed");
     for sample in &entry.block.samples {

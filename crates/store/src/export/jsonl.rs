@@ -8,11 +8,11 @@ use std::io::Write;
 use plumb_base::stats::histogram::Histogram;
 use serde::Serialize;
 
-use super::{Entry, ExportError, entries};
-use crate::record::{Effort, Factors, RunData};
+use super::{ExportError, ExportedBlock, exported_blocks};
+use crate::record::{BlockUsage, Factors, RunData};
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct JsonBlock<'a> {
     schema: &'static str,
     run: &'a str,
     experiment: &'a str,
@@ -30,7 +30,7 @@ struct Line<'a> {
     samples: &'a [f64],
     /// Every sample as value and count, or null when `samples` holds them all.
     histogram: Option<Vec<(f64, u64)>>,
-    effort: &'a Effort,
+    effort: &'a BlockUsage,
     counters: &'a BTreeMap<String, u64>,
     flags: &'a [String],
 }
@@ -40,8 +40,8 @@ struct Line<'a> {
 /// # Errors
 /// [`ExportError`]; what was written before it stays written.
 pub fn write(data: &RunData, output: &mut impl Write) -> Result<(), ExportError> {
-    for entry in entries(data)? {
-        let line = Line {
+    for entry in exported_blocks(data)? {
+        let line = JsonBlock {
             schema: "plumb.block/1",
             run: &data.run.id,
             experiment: &entry.cell.experiment,
@@ -68,7 +68,7 @@ pub fn write(data: &RunData, output: &mut impl Write) -> Result<(), ExportError>
 }
 
 /// The histogram of a block as values in the cell's unit, each with its count.
-fn counts(entry: &Entry<'_>) -> Result<Option<Vec<(f64, u64)>>, ExportError> {
+fn counts(entry: &ExportedBlock<'_>) -> Result<Option<Vec<(f64, u64)>>, ExportError> {
     if entry.block.histogram.is_empty() {
         return Ok(None);
     }

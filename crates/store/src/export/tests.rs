@@ -2,14 +2,14 @@
 
 use super::*;
 use crate::record::CellStatus;
-use crate::sqlite::sample;
+use crate::sqlite::fixture;
 use hdrhistogram::serialization::Deserializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 use plumb_base::stats::histogram::Histogram;
 
 /// A run whose first block has a histogram and whose others have all their samples.
 fn run() -> RunData {
-    let mut data = sample::run_data("a");
+    let mut data = fixture::run_data("a");
     for block in &mut data.blocks {
         block.histogram.clear();
         block.n = block.samples.len() as u64;
@@ -134,5 +134,5 @@ fn damaged_runs_are_refused_with_the_block_that_is_damaged() {
     }
     data.blocks[0].cell = 99;
     let error = jsonl(&data, &mut Vec::new()).unwrap_err();
-    assert!(matches!(error, ExportError::Stray { cell: 99, .. }), "{error}");
+    assert!(matches!(error, ExportError::DanglingBlock { cell: 99, .. }), "{error}");
 }

@@ -13,8 +13,8 @@ use jiff::Timestamp;
 use plumb_base::units::Unit;
 use serde_json::Value;
 
-use super::draft::{Draft, Target};
-use super::{Format, ImportError};
+use super::builder::{ImportBuilder, ImportedMetric};
+use super::{ImportError, ImportFormat};
 use crate::record::{Factors, ImportedSummary, RunData};
 
 const EXPECTED: &str = "series with units in 'metadata.SERIES_META' and their 'raw_values'";
@@ -42,7 +42,7 @@ pub fn parse(bytes: &[u8]) -> Result<RunData, ImportError> {
         unpacked.as_slice()
     } else if bytes.starts_with(b"BZh") {
         return Err(ImportError::Unsupported {
-            format: Format::Flent,
+            format: ImportFormat::Flent,
             line: 1,
             what: "a file packed by bzip2",
             instead: "what bunzip2 makes of it",
@@ -53,7 +53,7 @@ pub fn parse(bytes: &[u8]) -> Result<RunData, ImportError> {
     let document: Value = serde_json::from_slice(text).map_err(|error| {
         unexpected(error.line(), "the JSON of a .flent file", &error.to_string())
     })?;
-    let none = ImportError::NoResults { format: Format::Flent, expected: EXPECTED };
+    let none = ImportError::NoResults { format: ImportFormat::Flent, expected: EXPECTED };
     let metadata = &document["metadata"];
     let (Some(version), Some(series)) =
         (document["version"].as_u64(), metadata["SERIES_META"].as_object())
@@ -64,7 +64,7 @@ pub fn parse(bytes: &[u8]) -> Result<RunData, ImportError> {
         let expected = format!("a file format of at most {VERSION_MAX}");
         return Err(unexpected(1, &expected, &format!("version {version}")));
     }
-    let mut draft = Draft::new(Format::Flent);
+    let mut draft = ImportBuilder::new(ImportFormat::Flent);
     describe(&mut draft, metadata);
     let mut series: Vec<_> = series.iter().collect();
     series.sort_by_key(|(name, meta)| (meta["IDX"].as_u64(), (*name).clone()));
@@ -87,7 +87,7 @@ fn unpack(bytes: &[u8]) -> Result<Vec<u8>, ImportError> {
 }
 
 /// Facts about the machine and the measurement.
-fn describe(draft: &mut Draft, metadata: &Value) {
+fn describe(draft: &mut ImportBuilder, metadata: &Value) {
     if let Some(version) = metadata["FLENT_VERSION"].as_str() {
         draft.tool = format!("flent {version}");
     }
@@ -115,15 +115,15 @@ fn describe(draft: &mut Draft, metadata: &Value) {
     ];
     for (name, key) in facts {
         match &metadata[key] {
-            Value::String(text) if !text.is_empty() => draft.note(name, text),
-            Value::Number(number) => draft.note(name, &number.to_string()),
+            Value::String(text) if !text.is_empty() => draft.add_note(name, text),
+            Value::Number(number) => draft.add_note(name, &number.to_string()),
             _ => {}
         }
     }
 }
 
 /// What a unit of flent's stands for: ours, the factor to it, and what is measured in it.
-fn meaning(unit: &str, name: &str) -> Option<(Unit, f64, &'static str)> {
+fn unit_and_response(unit: &str, name: &str) -> Option<(Unit, f64, &'static str)> {
     let time = if name.starts_with("Ping") { "round-trip" } else { "time" };
     Some(match unit {
         "ms" => (Unit::Nanoseconds, 1e6, time),
@@ -136,10 +136,15 @@ fn meaning(unit: &str, name: &str) -> Option<(Unit, f64, &'static str)> {
 }
 
 /// Adds one series.
-fn add(draft: &mut Draft, document: &Value, name: &str, meta: &Value) -> Result<(), ImportError> {
-    let meant = meta["UNITS"].as_str().and_then(|unit| meaning(unit, name));
+fn add(
+    draft: &mut ImportBuilder,
+    document: &Value,
+    name: &str,
+    meta: &Value,
+) -> Result<(), ImportError> {
+    let meant = meta["UNITS"].as_str().and_then(|unit| unit_and_response(unit, name));
     let Some((unit, scale, response)) = meant else {
-        draft.skip(name);
+        draft.add_unmeasured(name);
         return Ok(());
     };
     let mut values = Vec::new();
@@ -156,17 +161,17 @@ fn add(draft: &mut Draft, document: &Value, name: &str, meta: &Value) -> Result<
         value => Some(number(name, value, scale)?),
     };
     let Some(mean) = mean else {
-        draft.skip(name);
+        draft.add_unmeasured(name);
         return Ok(());
     };
     let test = document["metadata"]["NAME"].as_str().unwrap_or("unknown");
     let mut factors = Factors::default().with("series", name);
-    if are_intervals && let Some(step) = step_ms(document) {
+    if are_intervals && let Some(step) = interval_ms(document) {
         // The points are averages over intervals, so the extremes are those of averages.
         factors = factors.with("interval_ms", step);
     }
     values.sort_by(f64::total_cmp);
-    let target = Target::new(format!("flent.{test}"), response, unit, factors);
+    let target = ImportedMetric::new(format!("flent.{test}"), response, unit, factors);
     let summary = ImportedSummary {
         tool: draft.tool.clone(),
         value: mean,
@@ -179,12 +184,12 @@ fn add(draft: &mut Draft, document: &Value, name: &str, meta: &Value) -> Result<
             .into_iter()
             .collect::<BTreeMap<_, _>>(),
     };
-    draft.summary(target, summary);
+    draft.add_summary(target, summary);
     Ok(())
 }
 
 /// The length of the intervals in milliseconds.
-fn step_ms(document: &Value) -> Option<u64> {
+fn interval_ms(document: &Value) -> Option<u64> {
     let ms = (document["metadata"]["STEP_SIZE"].as_f64()? * 1e3).round();
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to 2^53")]
     (1.0..9e15).contains(&ms).then_some(ms as u64)
@@ -220,7 +225,7 @@ fn median(sorted: &[f64]) -> Option<f64> {
 
 fn unexpected(line: usize, expected: &str, found: &str) -> ImportError {
     ImportError::Unexpected {
-        format: Format::Flent,
+        format: ImportFormat::Flent,
         line: line.max(1),
         expected: expected.to_owned(),
         found: found.to_owned(),

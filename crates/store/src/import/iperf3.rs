@@ -7,8 +7,8 @@ use plumb_base::units::Unit;
 use plumb_base::units::rate::Rate;
 use serde_json::Value;
 
-use super::draft::{Draft, Target};
-use super::{Format, ImportError};
+use super::builder::{ImportBuilder, ImportedMetric};
+use super::{ImportError, ImportFormat};
 use crate::record::{Factors, RunData};
 
 const EXPECTED: &str = "'end.sum_received' or 'end.sum' with 'bits_per_second'";
@@ -22,10 +22,10 @@ pub fn parse(bytes: &[u8]) -> Result<RunData, ImportError> {
     let document = document(bytes)?;
     if let Some(reason) = document.get("error").and_then(Value::as_str) {
         let reason = reason.to_owned();
-        return Err(ImportError::Failed { format: Format::Iperf3, reason });
+        return Err(ImportError::Failed { format: ImportFormat::Iperf3, reason });
     }
     let (start, end) = (&document["start"], &document["end"]);
-    let mut draft = Draft::new(Format::Iperf3);
+    let mut draft = ImportBuilder::new(ImportFormat::Iperf3);
     describe(&mut draft, start, end);
     let is_udp = start["test_start"]["protocol"].as_str() == Some("UDP");
     // With both directions at once the sums without a suffix are the client's own.
@@ -35,17 +35,17 @@ pub fn parse(bytes: &[u8]) -> Result<RunData, ImportError> {
         let factors = factors(start).with("direction", direction);
         let place = if is_local(start) { "local" } else { "remote" };
         let target = |response, unit| {
-            Target::new(format!("throughput.{place}"), response, unit, factors.clone())
+            ImportedMetric::new(format!("throughput.{place}"), response, unit, factors.clone())
         };
         if let Some(rate) = received(end, suffix) {
-            draft.figure(target("throughput", Unit::BytesPerSecond), rate / 8.0, "mean");
+            draft.add_number(target("throughput", Unit::BytesPerSecond), rate / 8.0, "mean");
         }
         if is_udp && let Some(share) = delivered(end, suffix) {
-            draft.figure(target("delivered", Unit::Share), share, "total");
+            draft.add_number(target("delivered", Unit::Share), share, "total");
         }
     }
     if draft.is_empty() {
-        return Err(ImportError::NoResults { format: Format::Iperf3, expected: EXPECTED });
+        return Err(ImportError::NoResults { format: ImportFormat::Iperf3, expected: EXPECTED });
     }
     Ok(draft.finish())
 }
@@ -75,7 +75,7 @@ fn document(bytes: &[u8]) -> Result<Value, ImportError> {
 
 fn not_json(error: &serde_json::Error, lines_before: usize) -> ImportError {
     ImportError::Unexpected {
-        format: Format::Iperf3,
+        format: ImportFormat::Iperf3,
         line: lines_before + error.line().max(1),
         expected: "the JSON of `iperf3 --json` or `--json-stream`".to_owned(),
         found: error.to_string(),
@@ -83,7 +83,7 @@ fn not_json(error: &serde_json::Error, lines_before: usize) -> ImportError {
 }
 
 /// Facts about the machine and the measurement.
-fn describe(draft: &mut Draft, start: &Value, end: &Value) {
+fn describe(draft: &mut ImportBuilder, start: &Value, end: &Value) {
     if let Some(version) = start["version"].as_str() {
         draft.tool = format!("iperf3 {}", version.trim_start_matches("iperf "));
     }

@@ -10,8 +10,8 @@ mod summary;
 
 use plumb_base::units::Unit;
 
-use super::draft::Target;
-use super::{Format, ImportError, check_ended};
+use super::builder::ImportedMetric;
+use super::{ImportError, ImportFormat, require_final_newline};
 use crate::record::{Factors, RunData};
 
 const EXPECTED: &str =
@@ -26,12 +26,12 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<RunData>, ImportError> {
     let drafts =
         if text.contains("L M B E N C H") { summary::parse(&text)? } else { raw::parse(&text)? };
     if drafts.is_empty() {
-        return Err(ImportError::NoResults { format: Format::Lmbench, expected: EXPECTED });
+        return Err(ImportError::NoResults { format: ImportFormat::Lmbench, expected: EXPECTED });
     }
     if text.contains("L M B E N C H") {
-        check_ended(Format::Lmbench, &text)?;
+        require_final_newline(ImportFormat::Lmbench, &text)?;
     }
-    Ok(drafts.into_iter().map(super::draft::Draft::finish).collect())
+    Ok(drafts.into_iter().map(super::builder::ImportBuilder::finish).collect())
 }
 
 /// Which figure a version of lmbench prints.
@@ -41,40 +41,40 @@ fn statistic(version: &str) -> &'static str {
 }
 
 /// A call into the kernel.
-fn call(name: &str) -> Target {
+fn call(name: &str) -> ImportedMetric {
     let factors = Factors::default().with("call", name).with("via", "libc");
-    Target::new("call.kernel", "call", Unit::Nanoseconds, factors)
+    ImportedMetric::new("call.kernel", "call", Unit::Nanoseconds, factors)
 }
 
 /// Half the round trip through a mechanism on one machine.
-fn latency_local(mechanism: &str) -> Target {
+fn latency_local(mechanism: &str) -> ImportedMetric {
     latency("latency.local", mechanism)
 }
 
 /// Half the round trip through a mechanism between two machines.
-fn latency_remote(mechanism: &str) -> Target {
+fn latency_remote(mechanism: &str) -> ImportedMetric {
     latency("latency.remote", mechanism)
 }
 
-fn latency(experiment: &str, mechanism: &str) -> Target {
+fn latency(experiment: &str, mechanism: &str) -> ImportedMetric {
     // What lat_pipe, lat_unix and lat_tcp send is one byte, lat_udp a four-byte sequence number.
     let size: u64 = if mechanism == "udp4" { 4 } else { 1 };
-    let factors = placed(mechanism).with("size", size);
-    Target::new(experiment, "latency", Unit::Nanoseconds, factors)
+    let factors = blocking_factors(mechanism).with("size", size);
+    ImportedMetric::new(experiment, "latency", Unit::Nanoseconds, factors)
 }
 
 /// A long transfer, timed by its receiver.
-fn throughput_local(mechanism: &str, size: Option<u64>) -> Target {
-    let factors = placed(mechanism);
+fn throughput_local(mechanism: &str, size: Option<u64>) -> ImportedMetric {
+    let factors = blocking_factors(mechanism);
     let factors = match size {
         Some(size) => factors.with("size", size),
         None => factors,
     };
-    Target::new("throughput.local", "throughput", Unit::BytesPerSecond, factors)
+    ImportedMetric::new("throughput.local", "throughput", Unit::BytesPerSecond, factors)
 }
 
 /// The factors of a mechanism whose processes block, wherever the scheduler put them.
-fn placed(mechanism: &str) -> Factors {
+fn blocking_factors(mechanism: &str) -> Factors {
     Factors::default()
         .with("mechanism", mechanism)
         .with("placement", "unknown")
@@ -82,22 +82,27 @@ fn placed(mechanism: &str) -> Factors {
 }
 
 /// A context switch among a ring of processes that each touch some bytes.
-fn context_switch(processes: u64, bytes: u64) -> Target {
+fn context_switch(processes: u64, bytes: u64) -> ImportedMetric {
     let factors = Factors::default().with("processes", processes).with("size", bytes);
-    Target::new("lmbench.context-switch", "time", Unit::Nanoseconds, factors)
+    ImportedMetric::new("lmbench.context-switch", "time", Unit::Nanoseconds, factors)
 }
 
 /// A test that plumb does not have, timed.
-fn time(group: &str, operation: &str) -> Target {
-    other(group, "time", Unit::Nanoseconds, operation)
+fn time(group: &str, operation: &str) -> ImportedMetric {
+    lmbench_metric(group, "time", Unit::Nanoseconds, operation)
 }
 
 /// A test that plumb does not have, as bytes a second.
-fn bandwidth(group: &str, operation: &str) -> Target {
-    other(group, "bandwidth", Unit::BytesPerSecond, operation)
+fn bandwidth(group: &str, operation: &str) -> ImportedMetric {
+    lmbench_metric(group, "bandwidth", Unit::BytesPerSecond, operation)
 }
 
-fn other(group: &str, response: &'static str, unit: Unit, operation: &str) -> Target {
+fn lmbench_metric(
+    group: &str,
+    response: &'static str,
+    unit: Unit,
+    operation: &str,
+) -> ImportedMetric {
     let operation: String = operation
         .to_ascii_lowercase()
         .split(|c: char| !c.is_ascii_alphanumeric())
@@ -111,5 +116,5 @@ fn other(group: &str, response: &'static str, unit: Unit, operation: &str) -> Ta
         .collect::<Vec<_>>()
         .join("-");
     let factors = Factors::default().with("operation", operation.as_str());
-    Target::new(format!("lmbench.{group}"), response, unit, factors)
+    ImportedMetric::new(format!("lmbench.{group}"), response, unit, factors)
 }

@@ -10,8 +10,8 @@ mod omni;
 
 use plumb_base::units::Unit;
 
-use super::draft::{Draft, Target};
-use super::{Format, ImportError, check_ended, excerpt};
+use super::builder::{ImportBuilder, ImportedMetric};
+use super::{ImportError, ImportFormat, excerpt, require_final_newline};
 use crate::record::{Factors, RunData};
 
 const EXPECTED: &str = "a banner such as 'TCP STREAM TEST from … to …' with the table below it, \
@@ -24,23 +24,23 @@ const EXPECTED: &str = "a banner such as 'TCP STREAM TEST from … to …' with 
 /// or when there is no result.
 pub fn parse(bytes: &[u8]) -> Result<RunData, ImportError> {
     let text = String::from_utf8_lossy(bytes);
-    let mut reader = Reader::new(&text);
+    let mut reader = NetperfParser::new(&text);
     while let Some((number, line)) = reader.next() {
         reader.line(number, line)?;
     }
     if !reader.draft.is_empty() {
-        check_ended(Format::Netperf, &text)?;
+        require_final_newline(ImportFormat::Netperf, &text)?;
         return Ok(reader.draft.finish());
     }
     Err(match reader.failure {
-        Some(reason) => ImportError::Failed { format: Format::Netperf, reason },
-        None => ImportError::NoResults { format: Format::Netperf, expected: EXPECTED },
+        Some(reason) => ImportError::Failed { format: ImportFormat::Netperf, reason },
+        None => ImportError::NoResults { format: ImportFormat::Netperf, expected: EXPECTED },
     })
 }
 
 /// What a test does, as far as its figures mean different things.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum NetperfTestKind {
     /// Bytes one way; in reverse they come from the other side.
     Stream { reverse: bool },
     /// A request and its response over one connection.
@@ -53,30 +53,30 @@ enum Kind {
 
 /// What the banner says about the results below it.
 #[derive(Clone, Debug)]
-struct Test {
-    kind: Option<Kind>,
+struct NetperfTest {
+    kind: Option<NetperfTestKind>,
     protocol: Option<&'static str>,
     host: Option<String>,
-    six: bool,
+    is_ipv6: bool,
     sendfile: bool,
     nodelay: bool,
     /// Transactions in flight besides the first.
     burst: Option<u64>,
 }
 
-impl Test {
+impl NetperfTest {
     const UNKNOWN: Self = Self {
         kind: None,
         protocol: None,
         host: None,
-        six: false,
+        is_ipv6: false,
         sendfile: false,
         nodelay: false,
         burst: None,
     };
 
     /// `MIGRATED TCP STREAM TEST from 0.0.0.0 () port 0 AF_INET to host () port 0 AF_INET : demo`.
-    fn of_banner(line: &str) -> Option<Self> {
+    fn from_banner(line: &str) -> Option<Self> {
         let (title, rest) = line.split_once(" TEST from ")?;
         let (_, rest) = rest.split_once(" to ")?;
         let mut options = rest.split(" : ");
@@ -87,7 +87,7 @@ impl Test {
                 .into_iter()
                 .find(|protocol| title.starts_with(protocol)),
             host: address.split_whitespace().next().map(str::to_owned),
-            six: address.trim_end().ends_with("AF_INET6"),
+            is_ipv6: address.trim_end().ends_with("AF_INET6"),
             sendfile: title.contains("SENDFILE"),
             kind: kind_of_title(title),
             ..Self::UNKNOWN
@@ -104,7 +104,7 @@ impl Test {
     /// How the two programs are joined.
     fn factors(&self) -> Factors {
         let protocol = self.protocol.unwrap_or("unknown").to_ascii_lowercase();
-        let family = match (self.protocol, self.six) {
+        let family = match (self.protocol, self.is_ipv6) {
             (None, _) => "",
             (_, false) => "4",
             (_, true) => "6",
@@ -125,12 +125,12 @@ impl Test {
     #[expect(clippy::cast_precision_loss, reason = "a count of transactions in flight")]
     fn in_flight(&self) -> f64 {
         match self.kind {
-            Some(Kind::RoundTrip) => 1.0 + self.burst.unwrap_or(0) as f64,
+            Some(NetperfTestKind::RoundTrip) => 1.0 + self.burst.unwrap_or(0) as f64,
             _ => 1.0,
         }
     }
 
-    fn place(&self) -> &'static str {
+    fn locality(&self) -> &'static str {
         let local = self
             .host
             .as_deref()
@@ -139,19 +139,19 @@ impl Test {
     }
 
     /// A stream of messages of some size.
-    fn throughput(&self, response: &'static str, unit: Unit, size: Option<u64>) -> Target {
+    fn throughput(&self, response: &'static str, unit: Unit, size: Option<u64>) -> ImportedMetric {
         let mut factors = self.factors();
-        if self.kind == Some(Kind::Stream { reverse: true }) {
+        if self.kind == Some(NetperfTestKind::Stream { reverse: true }) {
             factors = factors.with("direction", "reverse");
         }
         if let Some(size) = size {
             factors = factors.with("size", size);
         }
-        Target::new(format!("throughput.{}", self.place()), response, unit, factors)
+        ImportedMetric::new(format!("throughput.{}", self.locality()), response, unit, factors)
     }
 
     /// Requests of one size and responses of another, and what one of them in nanoseconds is worth.
-    fn transactions(&self, sizes: Option<(u64, u64)>) -> (Target, f64) {
+    fn transactions(&self, sizes: Option<(u64, u64)>) -> (ImportedMetric, f64) {
         let mut factors = self.factors();
         if let Some((request, response)) = sizes {
             factors = factors.with("size", request);
@@ -160,67 +160,69 @@ impl Test {
             }
         }
         if let Some(burst) =
-            self.burst.filter(|burst| *burst > 0 && self.kind == Some(Kind::RoundTrip))
+            self.burst.filter(|burst| *burst > 0 && self.kind == Some(NetperfTestKind::RoundTrip))
         {
             factors = factors.with("burst", burst);
         }
         let (experiment, response, scale) = match self.kind {
-            Some(Kind::Transaction) => ("netperf.connect-transaction".to_owned(), "time", 1.0),
-            Some(Kind::Connection) => ("netperf.connect".to_owned(), "time", 1.0),
-            _ => (format!("latency.{}", self.place()), "latency", 0.5),
+            Some(NetperfTestKind::Transaction) => {
+                ("netperf.connect-transaction".to_owned(), "time", 1.0)
+            }
+            Some(NetperfTestKind::Connection) => ("netperf.connect".to_owned(), "time", 1.0),
+            _ => (format!("latency.{}", self.locality()), "latency", 0.5),
         };
-        (Target::new(experiment, response, Unit::Nanoseconds, factors), scale)
+        (ImportedMetric::new(experiment, response, Unit::Nanoseconds, factors), scale)
     }
 }
 
-fn kind_of_title(title: &str) -> Option<Kind> {
+fn kind_of_title(title: &str) -> Option<NetperfTestKind> {
     if let Some(direction) = title.strip_prefix("OMNI ") {
         omni::kind_of_direction(direction)
     } else if title.contains("Connect/Request/Response") {
-        Some(Kind::Transaction)
+        Some(NetperfTestKind::Transaction)
     } else if title.contains("REQUEST/RESPONSE") {
-        Some(Kind::RoundTrip)
+        Some(NetperfTestKind::RoundTrip)
     } else if title.contains("Connect/Close") {
-        Some(Kind::Connection)
+        Some(NetperfTestKind::Connection)
     } else if title.contains("MAERTS") {
-        Some(Kind::Stream { reverse: true })
+        Some(NetperfTestKind::Stream { reverse: true })
     } else if ["STREAM", "SENDFILE", "UNIDIRECTIONAL SEND"].iter().any(|name| title.contains(name))
     {
-        Some(Kind::Stream { reverse: false })
+        Some(NetperfTestKind::Stream { reverse: false })
     } else {
         None
     }
 }
 
-struct Reader<'a> {
+struct NetperfParser<'a> {
     lines: Vec<&'a str>,
     /// Lines taken.
-    at: usize,
-    test: Option<Test>,
-    draft: Draft,
+    lines_taken: usize,
+    test: Option<NetperfTest>,
+    draft: ImportBuilder,
     failure: Option<String>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> NetperfParser<'a> {
     fn new(text: &'a str) -> Self {
         Self {
             lines: text.lines().collect(),
-            at: 0,
+            lines_taken: 0,
             test: None,
-            draft: Draft::new(Format::Netperf),
+            draft: ImportBuilder::new(ImportFormat::Netperf),
             failure: None,
         }
     }
 
     /// The next line and its number, counted from 1.
     fn next(&mut self) -> Option<(usize, &'a str)> {
-        let line = *self.lines.get(self.at)?;
-        self.at += 1;
-        Some((self.at, line))
+        let line = *self.lines.get(self.lines_taken)?;
+        self.lines_taken += 1;
+        Some((self.lines_taken, line))
     }
 
     fn peek(&self) -> Option<&'a str> {
-        self.lines.get(self.at).copied()
+        self.lines.get(self.lines_taken).copied()
     }
 
     fn line(&mut self, number: usize, line: &str) -> Result<(), ImportError> {
@@ -228,19 +230,19 @@ impl<'a> Reader<'a> {
         if words.is_empty() {
             return Ok(());
         }
-        if let Some(test) = Test::of_banner(line) {
+        if let Some(test) = NetperfTest::from_banner(line) {
             if line.contains(" : interval") || line.contains(" : spin interval") {
                 let assumed = "this netperf can pace its requests: taken as not paced";
-                self.draft.note("import.assumed", assumed);
+                self.draft.add_note("import.assumed", assumed);
             }
             self.test = Some(test);
         } else if line.starts_with("!!!") {
             if let Some((_, widths)) = line.split_once("Confidence intervals: Throughput") {
                 let width = widths.trim_start_matches([' ', ':']).trim();
-                self.draft.note("netperf.confidence-missed", &format!("throughput ±{width}"));
+                self.draft.add_note("netperf.confidence-missed", &format!("throughput ±{width}"));
             }
         } else if omni::keyword(line).is_some() {
-            self.at -= 1;
+            self.lines_taken -= 1;
             self.keywords()?;
         } else if let Some(headings) = omni::csv_headings(line) {
             self.csv(number, &headings)?;
@@ -249,29 +251,29 @@ impl<'a> Reader<'a> {
         } else if matches!(words[0], "Alignment" | "Maximum") {
             // What `-v 2` adds: buffer alignments and the segment size.
             while self.peek().is_some_and(|line| !line.trim().is_empty() && !is_banner(line)) {
-                self.at += 1;
+                self.lines_taken += 1;
             }
         } else if let Some(reason) = failure(line) {
             self.failure.get_or_insert(reason);
-            self.draft.unread(number, line);
-        } else if self.test.is_some() && !is_bare(&words) {
+            self.draft.add_unparsed_line(number, line);
+        } else if self.test.is_some() && !is_numbers_only(&words) {
             self.columns(number)?;
         } else {
-            self.draft.unread(number, line);
+            self.draft.add_unparsed_line(number, line);
         }
         Ok(())
     }
 
     /// Keyword lines up to the first line that is none, or that begins another result.
     fn keywords(&mut self) -> Result<(), ImportError> {
-        let first = self.at + 1;
-        let mut fields = omni::Fields::new();
+        let first = self.lines_taken + 1;
+        let mut fields = omni::OmniFields::new();
         while let Some((key, value)) = self.peek().and_then(omni::keyword) {
             if fields.contains_key(key) {
                 break;
             }
             fields.insert(key.to_owned(), value.trim().to_owned());
-            self.at += 1;
+            self.lines_taken += 1;
         }
         omni::add(&mut self.draft, self.test.as_ref(), &fields, first)
     }
@@ -298,28 +300,28 @@ impl<'a> Reader<'a> {
     fn columns(&mut self, number: usize) -> Result<(), ImportError> {
         let first = number - 1;
         while self.peek().is_some_and(|line| !line.trim().is_empty() && !is_banner(line)) {
-            self.at += 1;
+            self.lines_taken += 1;
         }
-        let block = &self.lines[first..self.at];
+        let block = &self.lines[first..self.lines_taken];
         let Some(fields) = omni::columns(block) else {
             for (index, line) in block.iter().enumerate() {
-                self.draft.unread(number + index, line);
+                self.draft.add_unparsed_line(number + index, line);
             }
             return Ok(());
         };
-        omni::add(&mut self.draft, self.test.as_ref(), &fields, self.at)
+        omni::add(&mut self.draft, self.test.as_ref(), &fields, self.lines_taken)
     }
 
     fn classic(&mut self, number: usize) -> Result<(), ImportError> {
         let Some(test) = self.test.clone() else {
             return Err(ImportError::Unsupported {
-                format: Format::Netperf,
+                format: ImportFormat::Netperf,
                 line: number,
                 what: "a table without the banner that names its test",
                 instead: "the whole output, measured without -P 0",
             });
         };
-        let mut table = classic::Table::new(&test, number, self.lines[number - 1]);
+        let mut table = classic::NetperfTable::new(&test, number, self.lines[number - 1]);
         while let Some((number, line)) = self.next() {
             if line.trim().is_empty() {
                 continue;
@@ -328,16 +330,16 @@ impl<'a> Reader<'a> {
                 return table.finish(&mut self.draft);
             }
         }
-        Err(unexpected(self.at, "the rows of a table", "the end of the file"))
+        Err(unexpected(self.lines_taken, "the rows of a table", "the end of the file"))
     }
 }
 
 fn is_banner(line: &str) -> bool {
-    Test::of_banner(line).is_some()
+    NetperfTest::from_banner(line).is_some()
 }
 
 /// Whether a line is nothing but numbers: a figure of `-v 0`, or a row without its headings.
-fn is_bare(words: &[&str]) -> bool {
+fn is_numbers_only(words: &[&str]) -> bool {
     words.iter().all(|word| word.parse::<f64>().is_ok())
 }
 
@@ -386,7 +388,7 @@ fn number_in(line: usize, text: &str, expected: &str) -> Result<f64, ImportError
 
 fn unexpected(line: usize, expected: &str, found: &str) -> ImportError {
     ImportError::Unexpected {
-        format: Format::Netperf,
+        format: ImportFormat::Netperf,
         line,
         expected: expected.to_owned(),
         found: found.to_owned(),

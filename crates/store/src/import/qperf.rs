@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 use plumb_base::units::Unit;
 
-use super::draft::{Draft, Target};
-use super::{Format, ImportError, check_ended, excerpt};
+use super::builder::{ImportBuilder, ImportedMetric};
+use super::{ImportError, ImportFormat, excerpt, require_final_newline};
 use crate::record::{Factors, RunData};
 
 const EXPECTED: &str = "a line such as 'tcp_lat:' with 'latency  =  12.4 us' below it";
@@ -21,9 +21,9 @@ const EXPECTED: &str = "a line such as 'tcp_lat:' with 'latency  =  12.4 us' bel
 /// when there is no result.
 pub fn parse(bytes: &[u8]) -> Result<RunData, ImportError> {
     let text = String::from_utf8_lossy(bytes);
-    let mut draft = Draft::new(Format::Qperf);
-    let (blocks, complaint) = blocks(&text, &mut draft);
-    let place = place(&blocks, &mut draft);
+    let mut draft = ImportBuilder::new(ImportFormat::Qperf);
+    let (blocks, complaint) = tests_and_complaint(&text, &mut draft);
+    let place = locality(&blocks, &mut draft);
     let mut seen: BTreeMap<(String, Option<u64>), u64> = BTreeMap::new();
     for block in &blocks {
         let key = (block.name.clone(), block.size()?);
@@ -31,37 +31,37 @@ pub fn parse(bytes: &[u8]) -> Result<RunData, ImportError> {
         block.add(&mut draft, place, *nth, complaint.as_deref())?;
     }
     if !draft.is_empty() {
-        check_ended(Format::Qperf, &text)?;
+        require_final_newline(ImportFormat::Qperf, &text)?;
         return Ok(draft.finish());
     }
     Err(match complaint {
-        Some(reason) => ImportError::Failed { format: Format::Qperf, reason },
-        None => ImportError::NoResults { format: Format::Qperf, expected: EXPECTED },
+        Some(reason) => ImportError::Failed { format: ImportFormat::Qperf, reason },
+        None => ImportError::NoResults { format: ImportFormat::Qperf, expected: EXPECTED },
     })
 }
 
 /// One test and the lines below it.
-struct Block {
+struct QperfTest {
     name: String,
     line: usize,
     /// Key → line, value and unit.
-    facts: BTreeMap<String, (usize, String)>,
+    values: BTreeMap<String, (usize, String)>,
 }
 
 /// The tests of a file, and the first thing that qperf complained of.
-fn blocks(text: &str, draft: &mut Draft) -> (Vec<Block>, Option<String>) {
-    let mut blocks: Vec<Block> = Vec::new();
+fn tests_and_complaint(text: &str, draft: &mut ImportBuilder) -> (Vec<QperfTest>, Option<String>) {
+    let mut blocks: Vec<QperfTest> = Vec::new();
     let mut complaint = None;
     for (number, line) in (1..).zip(text.lines()) {
         if let Some(name) = line.strip_suffix(':').filter(|name| is_name(name)) {
-            blocks.push(Block { name: name.to_owned(), line: number, facts: BTreeMap::new() });
+            blocks.push(QperfTest { name: name.to_owned(), line: number, values: BTreeMap::new() });
         } else if let Some((key, value)) = line.split_once('=')
             && line.starts_with("    ")
             && is_name(key.trim())
             && let Some(block) = blocks.last_mut()
         {
             let fact = (number, value.trim().to_owned());
-            block.facts.entry(key.trim().to_owned()).or_insert(fact);
+            block.values.entry(key.trim().to_owned()).or_insert(fact);
         } else if !line.trim().is_empty() {
             let is_complaint = ["failed", "unable", "error", "cannot"]
                 .iter()
@@ -69,7 +69,7 @@ fn blocks(text: &str, draft: &mut Draft) -> (Vec<Block>, Option<String>) {
             if is_complaint && complaint.is_none() {
                 complaint = Some(line.trim().chars().take(200).collect());
             }
-            draft.unread(number, line);
+            draft.add_unparsed_line(number, line);
         }
     }
     (blocks, complaint)
@@ -81,9 +81,9 @@ fn is_name(text: &str) -> bool {
 }
 
 /// Whether both ends were one host, and which: known only from the `conf` test.
-fn place(blocks: &[Block], draft: &mut Draft) -> Option<&'static str> {
+fn locality(blocks: &[QperfTest], draft: &mut ImportBuilder) -> Option<&'static str> {
     let conf = blocks.iter().find(|block| block.name == "conf")?;
-    let fact = |key: &str| conf.facts.get(key).map(|(_, value)| value.clone());
+    let fact = |key: &str| conf.values.get(key).map(|(_, value)| value.clone());
     for (key, name) in
         [("loc_node", "host.name"), ("loc_cpu", "cpu.model"), ("loc_os", "kernel.release")]
     {
@@ -99,17 +99,17 @@ fn place(blocks: &[Block], draft: &mut Draft) -> Option<&'static str> {
     Some(if local == remote { "local" } else { "remote" })
 }
 
-impl Block {
+impl QperfTest {
     fn size(&self) -> Result<Option<u64>, ImportError> {
-        let Some((line, text)) = self.facts.get("msg_size") else { return Ok(None) };
+        let Some((line, text)) = self.values.get("msg_size") else { return Ok(None) };
         bytes(text).map(Some).ok_or_else(|| {
             unexpected(*line, "a size in bytes, such as '64 KiB (65,536)'", &excerpt(text))
         })
     }
 
     /// A figure in a unit: its value times the unit's worth.
-    fn figure(&self, key: &str, units: &[(&str, f64)]) -> Result<Option<f64>, ImportError> {
-        let Some((line, text)) = self.facts.get(key) else { return Ok(None) };
+    fn number(&self, key: &str, units: &[(&str, f64)]) -> Result<Option<f64>, ImportError> {
+        let Some((line, text)) = self.values.get(key) else { return Ok(None) };
         let known = || units.iter().map(|(unit, _)| *unit).collect::<Vec<_>>().join(", ");
         quantity(text)
             .and_then(|(value, unit)| {
@@ -124,7 +124,7 @@ impl Block {
 
     fn add(
         &self,
-        draft: &mut Draft,
+        draft: &mut ImportBuilder,
         place: Option<&str>,
         nth: u64,
         complaint: Option<&str>,
@@ -141,12 +141,12 @@ impl Block {
         }
         let (response, unit, value) = match what {
             "bw" => {
-                let received = self.figure("recv_bw", BANDS)?.or(self.figure("bw", BANDS)?);
+                let received = self.number("recv_bw", BANDS)?.or(self.number("bw", BANDS)?);
                 ("throughput", Unit::BytesPerSecond, received)
             }
-            "lat" => ("latency", Unit::Nanoseconds, self.figure("latency", TIMES)?),
+            "lat" => ("latency", Unit::Nanoseconds, self.number("latency", TIMES)?),
             _ => {
-                draft.skip(&self.name);
+                draft.add_unmeasured(&self.name);
                 return Ok(());
             }
         };
@@ -154,20 +154,22 @@ impl Block {
             let expected = format!("the {response} of {}", self.name);
             let missing = unexpected(self.line, &expected, "none below it");
             return Err(complaint.map_or(missing, |reason| ImportError::Failed {
-                format: Format::Qperf,
+                format: ImportFormat::Qperf,
                 reason: reason.to_owned(),
             }));
         };
         // Reads and atomics of remote memory are timed whole, and by one side.
         let is_whole = what == "lat" && !has_round_trip(protocol);
         let target = match place {
-            _ if is_whole => Target::new("qperf.operation", "time", unit, factors.clone()),
+            _ if is_whole => ImportedMetric::new("qperf.operation", "time", unit, factors.clone()),
             Some(place) => {
-                Target::new(format!("{response}.{place}"), response, unit, factors.clone())
+                ImportedMetric::new(format!("{response}.{place}"), response, unit, factors.clone())
             }
-            None => Target::new(format!("qperf.{response}"), response, unit, factors.clone()),
+            None => {
+                ImportedMetric::new(format!("qperf.{response}"), response, unit, factors.clone())
+            }
         };
-        draft.figure(target, value, "mean");
+        draft.add_number(target, value, "mean");
         self.delivered(draft, place, factors)?;
         self.describe(draft);
         Ok(())
@@ -176,11 +178,11 @@ impl Block {
     /// The share of datagrams that arrived, where both counts are printed.
     fn delivered(
         &self,
-        draft: &mut Draft,
+        draft: &mut ImportBuilder,
         place: Option<&str>,
         factors: Factors,
     ) -> Result<(), ImportError> {
-        let count = |key| self.figure(key, &[("", 1.0)]);
+        let count = |key| self.number(key, &[("", 1.0)]);
         if self.name != "udp_bw" {
             return Ok(());
         }
@@ -189,17 +191,17 @@ impl Block {
             && received <= sent
         {
             let group = place.map_or("qperf.throughput".to_owned(), |p| format!("throughput.{p}"));
-            let target = Target::new(group, "delivered", Unit::Share, factors);
-            draft.figure(target, received / sent, "total");
+            let target = ImportedMetric::new(group, "delivered", Unit::Share, factors);
+            draft.add_number(target, received / sent, "total");
         }
         Ok(())
     }
 
     /// Everything else that was printed, as it was printed.
-    fn describe(&self, draft: &mut Draft) {
-        for (key, (_, text)) in &self.facts {
+    fn describe(&self, draft: &mut ImportBuilder) {
+        for (key, (_, text)) in &self.values {
             if !matches!(key.as_str(), "bw" | "recv_bw" | "latency" | "msg_size") {
-                draft.note(&format!("qperf.{}.{key}", self.name), text);
+                draft.add_note(&format!("qperf.{}.{key}", self.name), text);
             }
         }
     }
@@ -254,7 +256,7 @@ fn bytes(text: &str) -> Option<u64> {
 
 fn unexpected(line: usize, expected: &str, found: &str) -> ImportError {
     ImportError::Unexpected {
-        format: Format::Qperf,
+        format: ImportFormat::Qperf,
         line,
         expected: expected.to_owned(),
         found: found.to_owned(),

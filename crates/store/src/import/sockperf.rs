@@ -6,9 +6,9 @@
 
 use plumb_base::units::Unit;
 
-use super::draft::{Draft, Target};
-use super::{Format, ImportError, check_ended, excerpt};
-use crate::record::{Block, Effort, Factors, ImportedSummary, RunData};
+use super::builder::{ImportBuilder, ImportedMetric};
+use super::{ImportError, ImportFormat, excerpt, require_final_newline};
+use crate::record::{BlockUsage, Factors, ImportedSummary, RunData, SampleBlock};
 use std::collections::BTreeMap;
 
 const EXPECTED: &str = "a line 'Summary: Latency is …', 'Summary: Round trip is …' or \
@@ -24,18 +24,18 @@ const SECONDS_MAX: f64 = 1e12;
 /// is no result.
 pub fn parse(bytes: &[u8]) -> Result<RunData, ImportError> {
     let text = String::from_utf8_lossy(bytes);
-    let mut reader = Reader::default();
+    let mut reader = SockperfParser::default();
     for (index, line) in text.lines().enumerate() {
-        let line = without_colours(line);
+        let line = strip_colors(line);
         reader.line(index + 1, line.trim_start_matches("sockperf: ").trim())?;
     }
     let run = reader.finish()?;
-    check_ended(Format::Sockperf, &text)?;
+    require_final_newline(ImportFormat::Sockperf, &text)?;
     Ok(run)
 }
 
 /// A line without its terminal colours, `ESC [ … m`.
-fn without_colours(line: &str) -> String {
+fn strip_colors(line: &str) -> String {
     let mut plain = String::with_capacity(line.len());
     let mut rest = line;
     while let Some((before, after)) = rest.split_once("\u{1b}[") {
@@ -47,13 +47,13 @@ fn without_colours(line: &str) -> String {
 }
 
 /// One row of a full log.
-struct Row {
+struct SockperfLogRow {
     sent_s: f64,
     received_s: f64,
 }
 
 #[derive(Default)]
-struct Reader {
+struct SockperfParser {
     version: Option<String>,
     address: Option<(String, String)>,
     handler: Option<String>,
@@ -69,11 +69,11 @@ struct Reader {
     counters: BTreeMap<String, u64>,
     in_log: bool,
     last_line: usize,
-    rows: Vec<Row>,
+    rows: Vec<SockperfLogRow>,
     unread: Vec<(usize, String)>,
 }
 
-impl Reader {
+impl SockperfParser {
     fn line(&mut self, number: usize, line: &str) -> Result<(), ImportError> {
         self.last_line = number;
         if line.starts_with("packet, txTime(sec)") {
@@ -88,15 +88,15 @@ impl Reader {
             self.summary(number, rest.trim())?;
         } else if line.starts_with("No messages were received") || line.starts_with("ERROR:") {
             let reason = line.trim_end_matches('.').to_owned();
-            return Err(ImportError::Failed { format: Format::Sockperf, reason });
+            return Err(ImportError::Failed { format: ImportFormat::Sockperf, reason });
         } else {
-            self.circumstance(number, line)?;
+            self.header_line(number, line)?;
         }
         Ok(())
     }
 
     /// Lines that say how it was measured.
-    fn circumstance(&mut self, number: usize, line: &str) -> Result<(), ImportError> {
+    fn header_line(&mut self, number: usize, line: &str) -> Result<(), ImportError> {
         if let Some(version) = between(line, "version #", " ") {
             self.version = Some(version.to_owned());
         } else if let Some(handler) = between(line, "using ", "()") {
@@ -111,25 +111,25 @@ impl Reader {
         } else if line.starts_with("# dropped messages") {
             self.count(number, line)?;
         } else if let Some(count) = between(line, "Total ", " observations") {
-            self.observations = Some(whole_in(number, count, "the number of observations")?);
+            self.observations = Some(integer_in(number, count, "the number of observations")?);
         } else if let Some(rest) = line.split_once("following parameters: ") {
             self.parameters = Some(rest.1.trim().to_owned());
         } else if let Some(server) = line.split_once("statistics for Server No: ")
             && server.1.trim() != "0"
         {
             return Err(ImportError::Unsupported {
-                format: Format::Sockperf,
+                format: ImportFormat::Sockperf,
                 line: number,
                 what: "the statistics of several servers",
                 instead: "a run against one server",
             });
-        } else if !is_chatter(line) {
+        } else if !is_ignored_line(line) {
             self.unread.push((number, line.to_owned()));
         }
         // Both the throughput note and the parameters of a log name it.
         if let Some((_, rest)) = line.split_once("msg-size=") {
             let digits = rest.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
-            self.size = Some(whole_in(number, digits, "the message size")?);
+            self.size = Some(integer_in(number, digits, "the message size")?);
         }
         Ok(())
     }
@@ -141,7 +141,7 @@ impl Reader {
         for part in line.split(';') {
             let Some((name, count)) = part.split_once('=') else { continue };
             if let Some((_, counter)) = ours.iter().find(|(theirs, _)| name.contains(theirs)) {
-                let count = whole_in(number, count, "a number of messages")?;
+                let count = integer_in(number, count, "a number of messages")?;
                 self.counters.insert((*counter).to_owned(), count);
             }
         }
@@ -196,7 +196,7 @@ impl Reader {
     }
 
     fn finish(mut self) -> Result<RunData, ImportError> {
-        let mut draft = Draft::new(Format::Sockperf);
+        let mut draft = ImportBuilder::new(ImportFormat::Sockperf);
         if let Some(version) = &self.version {
             draft.tool = format!("sockperf {version}");
         }
@@ -208,37 +208,40 @@ impl Reader {
             draft.notes.insert("import.assumed".to_owned(), assumed.to_owned());
         }
         for (number, line) in std::mem::take(&mut self.unread) {
-            draft.unread(number, &line);
+            draft.add_unparsed_line(number, &line);
         }
-        self.check_whole()?;
+        self.check_complete()?;
         if !self.rows.is_empty() {
             let block = self.block();
-            draft.samples(self.target("latency", Unit::Nanoseconds), block);
+            draft.add_samples(self.metric("latency", Unit::Nanoseconds), block);
         } else if let Some(mean) = self.mean_us {
             for (counter, count) in &self.counters {
                 draft.notes.insert(format!("sockperf.{counter}"), count.to_string());
             }
             let summary = self.latency(mean, draft.tool.clone());
-            draft.summary(self.target("latency", Unit::Nanoseconds), summary);
+            draft.add_summary(self.metric("latency", Unit::Nanoseconds), summary);
         }
         if let Some(mebibytes) = self.bandwidth_mib {
             let counted = "by the sender, when it handed them to the kernel";
             draft.notes.insert("sockperf.bytes-counted".to_owned(), counted.to_owned());
-            let target = self.target("throughput", Unit::BytesPerSecond);
-            draft.figure(target, mebibytes * 1_048_576.0, "mean");
+            let target = self.metric("throughput", Unit::BytesPerSecond);
+            draft.add_number(target, mebibytes * 1_048_576.0, "mean");
         }
         if draft.is_empty() {
-            return Err(ImportError::NoResults { format: Format::Sockperf, expected: EXPECTED });
+            return Err(ImportError::NoResults {
+                format: ImportFormat::Sockperf,
+                expected: EXPECTED,
+            });
         }
         Ok(draft.finish())
     }
 
     /// Refuses what ends before sockperf ended it.
-    fn check_whole(&self) -> Result<(), ImportError> {
+    fn check_complete(&self) -> Result<(), ImportError> {
         let rows = self.rows.len() as u64;
         let cut = |line: usize, expected: String, found: &str| {
             Err(ImportError::Unexpected {
-                format: Format::Sockperf,
+                format: ImportFormat::Sockperf,
                 line,
                 expected,
                 found: found.to_owned(),
@@ -260,7 +263,7 @@ impl Reader {
         }
     }
 
-    fn target(&self, response: &'static str, unit: Unit) -> Target {
+    fn metric(&self, response: &'static str, unit: Unit) -> ImportedMetric {
         let (local, mechanism) = match &self.address {
             Some((host, protocol)) => (is_local(host), mechanism(host, protocol)),
             None => (true, "unknown"),
@@ -276,7 +279,7 @@ impl Reader {
             Some(_) => factors = factors.with("wake", "poll"),
             None => {}
         }
-        Target::new(format!("{response}.{place}"), response, unit, factors)
+        ImportedMetric::new(format!("{response}.{place}"), response, unit, factors)
     }
 
     /// The printed statistics as half round trips in nanoseconds.
@@ -300,7 +303,7 @@ impl Reader {
     }
 
     /// The rows of a full log as one block; half round trips, in nanoseconds.
-    fn block(&self) -> Block {
+    fn block(&self) -> SampleBlock {
         // Times are printed to the nanosecond, so half of them is exact in tenths of one.
         let samples: Vec<f64> = self
             .rows
@@ -312,7 +315,7 @@ impl Reader {
             _ => 0.0,
         };
         let n = samples.len() as u64;
-        Block {
+        SampleBlock {
             cell: 0,
             launch: 0,
             pass: 0,
@@ -322,10 +325,10 @@ impl Reader {
             samples,
             histogram: Vec::new(),
             histogram_scale: 0.001,
-            effort: Effort {
+            effort: BlockUsage {
                 wall_ns: plumb_base::time::Span::from_secs_f64(wall_s).as_ns(),
                 operations: n,
-                ..Effort::default()
+                ..BlockUsage::default()
             },
             counters: self.counters.clone(),
             flags: Vec::new(),
@@ -334,7 +337,7 @@ impl Reader {
 }
 
 /// `0, 2.407268161, 2.407339016, 35.427`.
-fn row(number: usize, line: &str) -> Result<Row, ImportError> {
+fn row(number: usize, line: &str) -> Result<SockperfLogRow, ImportError> {
     let expected = "packet, txTime, rxTime and latency, four numbers";
     let fields: Vec<f64> = line.split(',').map_while(|field| field.trim().parse().ok()).collect();
     match fields.as_slice() {
@@ -342,7 +345,7 @@ fn row(number: usize, line: &str) -> Result<Row, ImportError> {
             if (0.0..=SECONDS_MAX).contains(&sent_s)
                 && (sent_s..=SECONDS_MAX).contains(&received_s) =>
         {
-            Ok(Row { sent_s, received_s })
+            Ok(SockperfLogRow { sent_s, received_s })
         }
         _ => Err(unexpected(number, expected, line)),
     }
@@ -372,7 +375,7 @@ fn mechanism(host: &str, protocol: &str) -> &'static str {
 }
 
 /// Lines that are known and say nothing that is kept.
-fn is_chatter(line: &str) -> bool {
+fn is_ignored_line(line: &str) -> bool {
     let known = [
         "sockperf[CLIENT]",
         "Warmup stage",
@@ -400,13 +403,13 @@ fn number_in(line: usize, text: &str, expected: &str) -> Result<f64, ImportError
     }
 }
 
-fn whole_in(line: usize, text: &str, expected: &str) -> Result<u64, ImportError> {
+fn integer_in(line: usize, text: &str, expected: &str) -> Result<u64, ImportError> {
     text.trim().parse().map_err(|_| unexpected(line, expected, text))
 }
 
 fn unexpected(line: usize, expected: &str, found: &str) -> ImportError {
     ImportError::Unexpected {
-        format: Format::Sockperf,
+        format: ImportFormat::Sockperf,
         line,
         expected: expected.to_owned(),
         found: excerpt(found),

@@ -13,61 +13,61 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::record::{Cell, CellStatus, ImportedSummary, RunStatus};
-use crate::sqlite::{Mode, Store};
+use crate::sqlite::{Store, StoreMode};
 
-const FIXTURES: &[(&str, Format)] = &[
-    ("lmbench-summary-v1.0-1996-sparc.txt", Format::Lmbench),
-    ("lmbench-summary-v1.1-1996-site.txt", Format::Lmbench),
-    ("lmbench-summary-v1.9-1998-mips.txt", Format::Lmbench),
-    ("lmbench-summary-v2.0-2002-i686.txt", Format::Lmbench),
-    ("lmbench-raw-v3-riscv-visionfive2.txt", Format::Lmbench),
-    ("lmbench-summary-v3-riscv-visionfive2.txt", Format::Lmbench),
-    ("lmbench-summary-v3-vm-x86_64.txt", Format::Lmbench),
-    ("sockperf-pingpong-tcp.txt", Format::Sockperf),
-    ("sockperf-pingpong-udp-fullrtt.txt", Format::Sockperf),
-    ("sockperf-throughput-udp.txt", Format::Sockperf),
-    ("sockperf-throughput-tcp.txt", Format::Sockperf),
-    ("sockperf-fulllog-stdout.txt", Format::Sockperf),
-    ("sockperf-fulllog.csv", Format::Sockperf),
-    ("iperf3-tcp.json", Format::Iperf3),
-    ("iperf3-udp.json", Format::Iperf3),
-    ("iperf3-tcp-reverse.json", Format::Iperf3),
-    ("netperf-tcp-stream.txt", Format::Netperf),
-    ("netperf-tcp-stream-cpu.txt", Format::Netperf),
-    ("netperf-tcp-stream-mbytes.txt", Format::Netperf),
-    ("netperf-tcp-stream-verbose.txt", Format::Netperf),
-    ("netperf-tcp-stream-confidence.txt", Format::Netperf),
-    ("netperf-udp-stream.txt", Format::Netperf),
-    ("netperf-udp-stream-cpu.txt", Format::Netperf),
-    ("netperf-tcp-rr-cpu.txt", Format::Netperf),
-    ("netperf-tcp-rr-verbose.txt", Format::Netperf),
-    ("netperf-rr-burst.txt", Format::Netperf),
-    ("netperf-udp-rr.txt", Format::Netperf),
-    ("netperf-several.txt", Format::Netperf),
-    ("netperf-omni-keywords.txt", Format::Netperf),
-    ("netperf-omni-csv.csv", Format::Netperf),
-    ("netperf-omni-columns.txt", Format::Netperf),
-    ("netperf-omni-default.txt", Format::Netperf),
-    ("netperf-rr-selected.txt", Format::Netperf),
-    ("netperf-udp-rr.csv", Format::Netperf),
-    ("iperf3-tcp-bidir.json", Format::Iperf3),
-    ("iperf3-udp-bidir.json", Format::Iperf3),
-    ("lmbench-programs.txt", Format::Lmbench),
-    ("qperf.txt", Format::Qperf),
-    ("qperf-conf-v.txt", Format::Qperf),
-    ("qperf-vv.txt", Format::Qperf),
-    ("qperf-vvs.txt", Format::Qperf),
-    ("qperf-uu.txt", Format::Qperf),
-    ("qperf-sweep.txt", Format::Qperf),
-    ("qperf-sweep-silent.txt", Format::Qperf),
-    ("flent-tcp-upload.flent", Format::Flent),
-    ("flent-rrul-be.flent.gz", Format::Flent),
+const FIXTURES: &[(&str, ImportFormat)] = &[
+    ("lmbench-summary-v1.0-1996-sparc.txt", ImportFormat::Lmbench),
+    ("lmbench-summary-v1.1-1996-site.txt", ImportFormat::Lmbench),
+    ("lmbench-summary-v1.9-1998-mips.txt", ImportFormat::Lmbench),
+    ("lmbench-summary-v2.0-2002-i686.txt", ImportFormat::Lmbench),
+    ("lmbench-raw-v3-riscv-visionfive2.txt", ImportFormat::Lmbench),
+    ("lmbench-summary-v3-riscv-visionfive2.txt", ImportFormat::Lmbench),
+    ("lmbench-summary-v3-vm-x86_64.txt", ImportFormat::Lmbench),
+    ("sockperf-pingpong-tcp.txt", ImportFormat::Sockperf),
+    ("sockperf-pingpong-udp-fullrtt.txt", ImportFormat::Sockperf),
+    ("sockperf-throughput-udp.txt", ImportFormat::Sockperf),
+    ("sockperf-throughput-tcp.txt", ImportFormat::Sockperf),
+    ("sockperf-fulllog-stdout.txt", ImportFormat::Sockperf),
+    ("sockperf-fulllog.csv", ImportFormat::Sockperf),
+    ("iperf3-tcp.json", ImportFormat::Iperf3),
+    ("iperf3-udp.json", ImportFormat::Iperf3),
+    ("iperf3-tcp-reverse.json", ImportFormat::Iperf3),
+    ("netperf-tcp-stream.txt", ImportFormat::Netperf),
+    ("netperf-tcp-stream-cpu.txt", ImportFormat::Netperf),
+    ("netperf-tcp-stream-mbytes.txt", ImportFormat::Netperf),
+    ("netperf-tcp-stream-verbose.txt", ImportFormat::Netperf),
+    ("netperf-tcp-stream-confidence.txt", ImportFormat::Netperf),
+    ("netperf-udp-stream.txt", ImportFormat::Netperf),
+    ("netperf-udp-stream-cpu.txt", ImportFormat::Netperf),
+    ("netperf-tcp-rr-cpu.txt", ImportFormat::Netperf),
+    ("netperf-tcp-rr-verbose.txt", ImportFormat::Netperf),
+    ("netperf-rr-burst.txt", ImportFormat::Netperf),
+    ("netperf-udp-rr.txt", ImportFormat::Netperf),
+    ("netperf-several.txt", ImportFormat::Netperf),
+    ("netperf-omni-keywords.txt", ImportFormat::Netperf),
+    ("netperf-omni-csv.csv", ImportFormat::Netperf),
+    ("netperf-omni-columns.txt", ImportFormat::Netperf),
+    ("netperf-omni-default.txt", ImportFormat::Netperf),
+    ("netperf-rr-selected.txt", ImportFormat::Netperf),
+    ("netperf-udp-rr.csv", ImportFormat::Netperf),
+    ("iperf3-tcp-bidir.json", ImportFormat::Iperf3),
+    ("iperf3-udp-bidir.json", ImportFormat::Iperf3),
+    ("lmbench-programs.txt", ImportFormat::Lmbench),
+    ("qperf.txt", ImportFormat::Qperf),
+    ("qperf-conf-v.txt", ImportFormat::Qperf),
+    ("qperf-vv.txt", ImportFormat::Qperf),
+    ("qperf-vvs.txt", ImportFormat::Qperf),
+    ("qperf-uu.txt", ImportFormat::Qperf),
+    ("qperf-sweep.txt", ImportFormat::Qperf),
+    ("qperf-sweep-silent.txt", ImportFormat::Qperf),
+    ("flent-tcp-upload.flent", ImportFormat::Flent),
+    ("flent-rrul-be.flent.gz", ImportFormat::Flent),
 ];
 
 /// Checks that every figure of every beginning of a file is a figure of the whole file, except
 /// where a cell of the part is `excused`.
 #[track_caller]
-fn assert_parts_agree(name: &str, format: Format, excused: impl Fn(&Cell) -> bool) {
+fn assert_parts_agree(name: &str, format: ImportFormat, excused: impl Fn(&Cell) -> bool) {
     let whole = fixture(name);
     let cells = only_run(name).cells;
     for end in 0..whole.len().saturating_sub(1) {
@@ -85,7 +85,7 @@ fn assert_parts_agree(name: &str, format: Format, excused: impl Fn(&Cell) -> boo
 
 /// The refusal of a fixture, after replacing some of its text.
 #[track_caller]
-fn refusal(format: Format, name: &str, from: &str, to: &str) -> String {
+fn refusal(format: ImportFormat, name: &str, from: &str, to: &str) -> String {
     let text = String::from_utf8_lossy(&fixture(name)).into_owned();
     assert!(text.contains(from), "{name} has no {from}");
     parse(format, text.replacen(from, to, 1).as_bytes()).unwrap_err().to_string()
@@ -128,7 +128,7 @@ fn assert_values(run: &RunData, expected: &[(&str, f64)]) {
 #[test]
 fn every_fixture_is_recognised_and_can_be_stored() {
     let directory = tempfile::tempdir().unwrap();
-    let mut store = Store::open(&directory.path().join("plumb.db"), Mode::Write).unwrap();
+    let mut store = Store::open(&directory.path().join("plumb.db"), StoreMode::Write).unwrap();
     for (name, format) in FIXTURES {
         assert_eq!(detect(&fixture(name)), Some(*format), "{name}");
         for (index, mut run) in runs(name).into_iter().enumerate() {
@@ -363,7 +363,7 @@ fn an_iperf3_stream_of_events_is_the_same_run_as_its_document() {
         stream.push_str(&line.to_string());
         stream.push('\n');
     }
-    assert_eq!(detect(stream.as_bytes()), Some(Format::Iperf3));
+    assert_eq!(detect(stream.as_bytes()), Some(ImportFormat::Iperf3));
     assert_eq!(iperf3::parse(stream.as_bytes()), iperf3::parse(&bytes));
 
     stream.insert_str(0, "{\"event\":\"start\",\n");
@@ -453,7 +453,7 @@ fn failed_runs_of_other_tools_are_refused_with_their_reason() {
     let none = b"sockperf: No messages were received from the server. Is the server down?\n";
     let message = sockperf::parse(none).unwrap_err().to_string();
     assert!(message.contains("No messages were received"), "{message}");
-    for format in Format::ALL {
+    for format in ImportFormat::ALL {
         let error = parse(format, b"{}").unwrap_err();
         assert!(matches!(error, ImportError::NoResults { .. }), "{error}");
     }
@@ -475,7 +475,7 @@ proptest! {
     fn no_bytes_make_an_importer_panic(bytes: Vec<u8>, text: String) {
         for bytes in [bytes.as_slice(), text.as_bytes()] {
             detect(bytes);
-            for format in Format::ALL {
+            for format in ImportFormat::ALL {
                 for run in parse(format, bytes).unwrap_or_default() {
                     prop_assert!(is_storable(&run));
                 }

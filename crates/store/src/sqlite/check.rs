@@ -31,10 +31,10 @@ impl Store {
         mut examine: impl FnMut(&RunData) -> Vec<String>,
     ) -> Result<Vec<String>, StoreError> {
         let mut problems: Vec<String> =
-            self.collect("PRAGMA integrity_check", [], |row| row.get(0))?;
+            self.query_all("PRAGMA integrity_check", [], |row| row.get(0))?;
         problems.retain(|line| line != "ok");
-        problems.extend(self.collect("PRAGMA foreign_key_check", [], dangling)?);
-        for id in self.collect("SELECT id FROM run ORDER BY key", [], |row| row.get(0))? {
+        problems.extend(self.query_all("PRAGMA foreign_key_check", [], describe_dangling_row)?);
+        for id in self.query_all("SELECT id FROM run ORDER BY key", [], |row| row.get(0))? {
             let id: String = id;
             match self.load(&id) {
                 Ok(data) => {
@@ -51,7 +51,7 @@ impl Store {
     }
 }
 
-fn dangling(row: &Row<'_>) -> rusqlite::Result<String> {
+fn describe_dangling_row(row: &Row<'_>) -> rusqlite::Result<String> {
     let (table, parent): (String, String) = (row.get(0)?, row.get(2)?);
     let rowid: Option<i64> = row.get(1)?;
     let which = rowid.map_or(String::new(), |rowid| format!(" (row {rowid})"));

@@ -23,11 +23,11 @@ impl Store {
             return Ok(asked.to_owned());
         }
         if let Some(back) = steps_back(asked) {
-            return ids.get(back).cloned().ok_or_else(|| nothing_near(asked, &ids));
+            return ids.get(back).cloned().ok_or_else(|| similar_runs_error(asked, &ids));
         }
         let mut candidates = ids.iter().filter(|id| !asked.is_empty() && id.starts_with(asked));
         match (candidates.next(), candidates.next()) {
-            (None, _) => Err(nothing_near(asked, &ids)),
+            (None, _) => Err(similar_runs_error(asked, &ids)),
             (Some(only), None) => Ok(only.clone()),
             (Some(first), Some(second)) => Err(StoreError::Ambiguous {
                 asked: asked.to_owned(),
@@ -42,9 +42,9 @@ impl Store {
     }
 
     /// The error for a run that is not there.
-    pub(super) fn no_run(&self, asked: &str) -> StoreError {
+    pub(super) fn run_not_found(&self, asked: &str) -> StoreError {
         match self.ids() {
-            Ok(ids) => nothing_near(asked, &ids),
+            Ok(ids) => similar_runs_error(asked, &ids),
             Err(error) => error,
         }
     }
@@ -52,7 +52,7 @@ impl Store {
     /// The ids of all runs, newest first.
     fn ids(&self) -> Result<Vec<String>, StoreError> {
         let sql = "SELECT id FROM run ORDER BY created_unix_ms DESC, key DESC";
-        self.collect(sql, [], |row| row.get(0))
+        self.query_all(sql, [], |row| row.get(0))
     }
 }
 
@@ -65,7 +65,7 @@ fn steps_back(text: &str) -> Option<usize> {
 }
 
 /// The error that lists the ids most like `asked`, or the newest where none is.
-fn nothing_near(asked: &str, ids: &[String]) -> StoreError {
+fn similar_runs_error(asked: &str, ids: &[String]) -> StoreError {
     // Ids share their day, so likeness is Jaro–Winkler's, which weighs the beginning most.
     let mut scored: Vec<(f64, &String)> = ids
         .iter()
@@ -81,18 +81,18 @@ fn nothing_near(asked: &str, ids: &[String]) -> StoreError {
         near = ids.to_vec();
     }
     near.truncate(LISTED_MAX);
-    StoreError::NoRun { asked: asked.to_owned(), near }
+    StoreError::NoRun { requested: asked.to_owned(), similar: near }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sqlite::sample;
+    use crate::sqlite::fixture;
 
     fn store_with(ids: &[(&str, i64)]) -> (tempfile::TempDir, Store) {
-        let (directory, mut store) = sample::store();
+        let (directory, mut store) = fixture::store();
         for (id, created_unix_ms) in ids {
-            store.insert(&sample::bare(id, *created_unix_ms)).unwrap();
+            store.insert(&fixture::bare(id, *created_unix_ms)).unwrap();
         }
         (directory, store)
     }
@@ -141,7 +141,7 @@ mod tests {
             ("last~3", "call-kernel-20261121-77b1"),
             ("last~x", "call-kernel-20261121-77b1"),
         ] {
-            let Err(StoreError::NoRun { near, .. }) = store.find(asked) else {
+            let Err(StoreError::NoRun { similar: near, .. }) = store.find(asked) else {
                 panic!("{asked} found something");
             };
             assert_eq!(near[0], nearest, "asked for '{asked}'");

@@ -5,13 +5,13 @@
 use rusqlite::{OptionalExtension, Params, Row};
 
 use super::{Store, StoreError, rows};
-use crate::record::{Run, RunData};
+use crate::record::{RunData, RunRecord};
 
 /// A run as a list shows it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunListing {
     /// The run itself.
-    pub run: Run,
+    pub run: RunRecord,
     /// Its cells.
     pub cells: u64,
     /// Those of them that still wait for their result.
@@ -37,7 +37,7 @@ impl Store {
              FROM run ORDER BY created_unix_ms DESC, key DESC",
             rows::RUN
         );
-        self.collect(&sql, [], listing)
+        self.query_all(&sql, [], listing)
     }
 
     /// A run with everything in it, by its whole id.
@@ -49,9 +49,9 @@ impl Store {
     /// store's own troubles.
     pub fn load(&self, run: &str) -> Result<RunData, StoreError> {
         let snapshot =
-            self.connection.unchecked_transaction().map_err(|source| self.fault(source))?;
-        let Some(key) = self.key(run).map_err(|source| self.fault(source))? else {
-            return Err(self.no_run(run));
+            self.connection.unchecked_transaction().map_err(|source| self.error(source))?;
+        let Some(key) = self.run_key(run).map_err(|source| self.error(source))? else {
+            return Err(self.run_not_found(run));
         };
         let select = |columns, table, order| {
             format!("SELECT {columns} FROM {table} WHERE run = ?1 ORDER BY {order}")
@@ -61,12 +61,12 @@ impl Store {
             run: self
                 .connection
                 .query_row(&header, [key], rows::run)
-                .map_err(|source| self.fault(source))?,
-            cells: self.collect(&select(rows::CELL, "cell", "id"), [key], rows::cell)?,
-            launches: self.collect(&select(rows::LAUNCH, "launch", "id"), [key], rows::launch)?,
-            blocks: self.collect(&select(rows::BLOCK, "block", "key"), [key], rows::block)?,
+                .map_err(|source| self.error(source))?,
+            cells: self.query_all(&select(rows::CELL, "cell", "id"), [key], rows::cell)?,
+            launches: self.query_all(&select(rows::LAUNCH, "launch", "id"), [key], rows::launch)?,
+            blocks: self.query_all(&select(rows::BLOCK, "block", "key"), [key], rows::block)?,
         };
-        snapshot.finish().map_err(|source| self.fault(source))?;
+        snapshot.finish().map_err(|source| self.error(source))?;
         Ok(data)
     }
 
@@ -74,22 +74,22 @@ impl Store {
     ///
     /// # Errors
     /// The store's own troubles.
-    pub fn header(&self, run: &str) -> Result<Option<Run>, StoreError> {
+    pub fn header(&self, run: &str) -> Result<Option<RunRecord>, StoreError> {
         let sql = format!("SELECT {} FROM run WHERE id = ?1", rows::RUN);
         self.connection
             .query_row(&sql, [run], rows::run)
             .optional()
-            .map_err(|source| self.fault(source))
+            .map_err(|source| self.error(source))
     }
 
     /// Every row of a query.
-    pub(super) fn collect<T>(
+    pub(super) fn query_all<T>(
         &self,
         sql: &str,
         parameters: impl Params,
         read: fn(&Row<'_>) -> rusqlite::Result<T>,
     ) -> Result<Vec<T>, StoreError> {
-        let fault = |source| self.fault(source);
+        let fault = |source| self.error(source);
         let mut statement = self.connection.prepare(sql).map_err(fault)?;
         let rows = statement.query_map(parameters, read).map_err(fault)?;
         rows.collect::<rusqlite::Result<Vec<T>>>().map_err(fault)

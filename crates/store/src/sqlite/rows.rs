@@ -9,8 +9,8 @@ use rusqlite::types::Type;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::samples;
-use crate::record::{Block, Cell, CellStatus, Launch, Run, RunStatus};
+use super::sample_codec;
+use crate::record::{Cell, CellStatus, LaunchRecord, RunRecord, RunStatus, SampleBlock};
 
 /// The columns of a run, in the order that [`run`] reads them.
 pub(super) const RUN: &str =
@@ -29,34 +29,34 @@ pub(super) const BLOCK: &str = "cell, launch, pass, batch, n, warmup, samples, h
 
 /// A value that a row holds and a record cannot.
 #[derive(Debug)]
-struct Unfit(String);
+struct InvalidColumnValue(String);
 
-impl fmt::Display for Unfit {
+impl fmt::Display for InvalidColumnValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
-impl std::error::Error for Unfit {}
+impl std::error::Error for InvalidColumnValue {}
 
-fn unfit(column: usize, reason: impl fmt::Display) -> rusqlite::Error {
+fn invalid_column(column: usize, reason: impl fmt::Display) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(
         column,
         Type::Text,
-        Box::new(Unfit(reason.to_string())),
+        Box::new(InvalidColumnValue(reason.to_string())),
     )
 }
 
 /// JSON in a column.
-fn json<T: DeserializeOwned>(row: &Row<'_>, column: usize) -> rusqlite::Result<T> {
+fn json_column<T: DeserializeOwned>(row: &Row<'_>, column: usize) -> rusqlite::Result<T> {
     let text = row.get_ref(column)?.as_str()?;
-    serde_json::from_str(text).map_err(|error| unfit(column, error))
+    serde_json::from_str(text).map_err(|error| invalid_column(column, error))
 }
 
 /// A word in a column, as serde names it.
-fn word<T: DeserializeOwned>(row: &Row<'_>, column: usize) -> rusqlite::Result<T> {
+fn enum_column<T: DeserializeOwned>(row: &Row<'_>, column: usize) -> rusqlite::Result<T> {
     let text: String = row.get(column)?;
-    serde_json::from_value(text.into()).map_err(|error| unfit(column, error))
+    serde_json::from_value(text.into()).map_err(|error| invalid_column(column, error))
 }
 
 /// The JSON of a record's part; refuses what JSON cannot give back.
@@ -65,7 +65,7 @@ pub(super) fn to_json(value: &impl Serialize) -> Result<String, String> {
 }
 
 /// The word serde uses for a unit variant.
-pub(super) fn to_word(value: &impl Serialize) -> Result<String, String> {
+pub(super) fn to_enum_name(value: &impl Serialize) -> Result<String, String> {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => Ok(word),
         Ok(other) => Err(format!("{other} is not a word")),
@@ -79,39 +79,39 @@ pub(super) fn to_signed(n: u64, what: &str) -> Result<i64, String> {
 }
 
 /// A count in a column.
-fn unsigned(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
+fn count_column(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
     let n: i64 = row.get(column)?;
     u64::try_from(n).map_err(|_| rusqlite::Error::IntegralValueOutOfRange(column, n))
 }
 
 /// Reads the columns [`RUN`].
-pub(super) fn run(row: &Row<'_>) -> rusqlite::Result<Run> {
-    Ok(Run {
+pub(super) fn run(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
+    Ok(RunRecord {
         id: row.get(0)?,
         title: row.get(1)?,
         created_unix_ms: row.get(2)?,
-        status: word::<RunStatus>(row, 3)?,
+        status: enum_column::<RunStatus>(row, 3)?,
         plan_toml: row.get(4)?,
         seed: row.get::<_, i64>(5)?.cast_unsigned(),
         code_version: row.get(6)?,
-        provenance: json(row, 7)?,
-        notes: json(row, 8)?,
+        provenance: json_column(row, 7)?,
+        notes: json_column(row, 8)?,
     })
 }
 
 /// Reads the columns [`CELL`].
 pub(super) fn cell(row: &Row<'_>) -> rusqlite::Result<Cell> {
     let imported = match row.get::<_, Option<String>>(8)? {
-        Some(text) => Some(serde_json::from_str(&text).map_err(|error| unfit(8, error))?),
+        Some(text) => Some(serde_json::from_str(&text).map_err(|error| invalid_column(8, error))?),
         None => None,
     };
     Ok(Cell {
         id: row.get(0)?,
         experiment: row.get(1)?,
-        factors: json(row, 2)?,
+        factors: json_column(row, 2)?,
         response: row.get(3)?,
         unit: row.get(4)?,
-        better: word(row, 5)?,
+        better: enum_column(row, 5)?,
         status: status(&row.get::<_, String>(6)?, row.get(7)?)?,
         imported,
     })
@@ -124,7 +124,7 @@ fn status(state: &str, reason: String) -> rusqlite::Result<CellStatus> {
         "done" => Ok(CellStatus::Done(reason)),
         "unavailable" => Ok(CellStatus::Unavailable(reason)),
         "failed" => Ok(CellStatus::Failed(reason)),
-        state => Err(unfit(6, format!("'{state}' is not the state of a cell"))),
+        state => Err(invalid_column(6, format!("'{state}' is not the state of a cell"))),
     }
 }
 
@@ -139,25 +139,31 @@ pub(super) fn state_and_reason(status: &CellStatus) -> (&'static str, &str) {
 }
 
 /// Reads the columns [`LAUNCH`].
-pub(super) fn launch(row: &Row<'_>) -> rusqlite::Result<Launch> {
-    Ok(Launch { id: row.get(0)?, round: row.get(1)?, group: row.get(2)?, started_ns: row.get(3)? })
+pub(super) fn launch(row: &Row<'_>) -> rusqlite::Result<LaunchRecord> {
+    Ok(LaunchRecord {
+        id: row.get(0)?,
+        round: row.get(1)?,
+        group: row.get(2)?,
+        started_ns: row.get(3)?,
+    })
 }
 
 /// Reads the columns [`BLOCK`].
-pub(super) fn block(row: &Row<'_>) -> rusqlite::Result<Block> {
-    let samples = samples::decode(row.get_ref(6)?.as_blob()?).map_err(|reason| unfit(6, reason))?;
-    Ok(Block {
+pub(super) fn block(row: &Row<'_>) -> rusqlite::Result<SampleBlock> {
+    let samples = sample_codec::decode(row.get_ref(6)?.as_blob()?)
+        .map_err(|reason| invalid_column(6, reason))?;
+    Ok(SampleBlock {
         cell: row.get(0)?,
         launch: row.get(1)?,
         pass: row.get(2)?,
         batch: row.get(3)?,
-        n: unsigned(row, 4)?,
-        warmup: unsigned(row, 5)?,
+        n: count_column(row, 4)?,
+        warmup: count_column(row, 5)?,
         samples,
         histogram: row.get(7)?,
         histogram_scale: row.get(8)?,
-        effort: json(row, 9)?,
-        counters: json(row, 10)?,
-        flags: json(row, 11)?,
+        effort: json_column(row, 9)?,
+        counters: json_column(row, 10)?,
+        flags: json_column(row, 11)?,
     })
 }

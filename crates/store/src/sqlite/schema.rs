@@ -18,7 +18,7 @@ pub const VERSION: i64 = STEPS.len() as i64;
 
 /// What a database file turned out to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Identity {
+pub(super) enum DatabaseIdentity {
     /// Nothing in it yet.
     Blank,
     /// A store of this version.
@@ -34,7 +34,7 @@ pub(super) enum Identity {
 ///
 /// One transaction around the three questions: between two of them another process may be making
 /// the store, and half of each answer would look like another program's file.
-pub(super) fn identify(connection: &Connection) -> rusqlite::Result<Identity> {
+pub(super) fn identify(connection: &Connection) -> rusqlite::Result<DatabaseIdentity> {
     let snapshot = connection.unchecked_transaction()?;
     let number = |sql| snapshot.query_row(sql, [], |row| row.get::<_, i64>(0));
     let application_id = number("PRAGMA application_id")?;
@@ -42,9 +42,9 @@ pub(super) fn identify(connection: &Connection) -> rusqlite::Result<Identity> {
     let tables = number("SELECT count(*) FROM sqlite_schema")?;
     snapshot.finish()?;
     Ok(match (application_id, version, tables) {
-        (APPLICATION_ID, version, _) => Identity::Store(version),
-        (0, 0, 0) => Identity::Blank,
-        _ => Identity::Foreign { application_id },
+        (APPLICATION_ID, version, _) => DatabaseIdentity::Store(version),
+        (0, 0, 0) => DatabaseIdentity::Blank,
+        _ => DatabaseIdentity::Foreign { application_id },
     })
 }
 
@@ -74,7 +74,7 @@ fn migrate_by(connection: &mut Connection, steps: &[&str]) -> rusqlite::Result<(
 mod tests {
     use super::*;
     use crate::record::RunData;
-    use crate::sqlite::{Mode, Store, sample};
+    use crate::sqlite::{Store, StoreMode, fixture};
     use std::path::{Path, PathBuf};
 
     fn fixture(name: &str) -> PathBuf {
@@ -91,7 +91,7 @@ mod tests {
             .unwrap();
         steps.push("ALTER TABLE run ADD COLUMN place TEXT NOT NULL DEFAULT 'here'");
         migrate_by(&mut connection, &steps).unwrap();
-        assert_eq!(identify(&connection).unwrap(), Identity::Store(VERSION + 1));
+        assert_eq!(identify(&connection).unwrap(), DatabaseIdentity::Store(VERSION + 1));
         let place: String =
             connection.query_row("SELECT place FROM run", [], |row| row.get(0)).unwrap();
         assert_eq!(place, "here");
@@ -102,7 +102,7 @@ mod tests {
         let mut connection = Connection::open_in_memory().unwrap();
         let steps = [STEPS[0], "CREATE TABLE extra (a); CREATE TABLE run (b)"];
         migrate_by(&mut connection, &steps).unwrap_err();
-        assert_eq!(identify(&connection).unwrap(), Identity::Store(1));
+        assert_eq!(identify(&connection).unwrap(), DatabaseIdentity::Store(1));
         let extra = "SELECT count(*) FROM sqlite_schema WHERE name = 'extra'";
         assert_eq!(connection.query_row(extra, [], |row| row.get::<_, i64>(0)), Ok(0));
     }
@@ -120,7 +120,7 @@ mod tests {
             std::fs::copy(fixture(&format!("store-v{version}.db")), &path).unwrap();
             let json = std::fs::read(fixture(&format!("store-v{version}.json"))).unwrap();
             let expected: RunData = serde_json::from_slice(&json).unwrap();
-            let store = Store::open(&path, Mode::Read).unwrap();
+            let store = Store::open(&path, StoreMode::Read).unwrap();
             assert_eq!(store.load(&expected.run.id).unwrap(), expected);
             assert_eq!(store.integrity().unwrap(), Vec::<String>::new());
         }
@@ -129,8 +129,8 @@ mod tests {
     fn write_golden() {
         let path = fixture(&format!("store-v{VERSION}.db"));
         std::fs::remove_file(&path).ok();
-        let data = sample::run_data("golden-20261121-0001");
-        let mut store = Store::open(&path, Mode::Write).unwrap();
+        let data = fixture::run_data("golden-20261121-0001");
+        let mut store = Store::open(&path, StoreMode::Write).unwrap();
         store.insert(&data).unwrap();
         drop(store);
         let json = serde_json::to_vec(&data).unwrap();

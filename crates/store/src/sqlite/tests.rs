@@ -10,16 +10,16 @@ fn path_in(directory: &tempfile::TempDir) -> PathBuf {
 
 #[test]
 fn a_run_comes_back_as_it_went_in() {
-    let (_directory, mut store) = sample::store();
-    let data = sample::run_data("ladder-20261121-7f3a");
+    let (_directory, mut store) = fixture::store();
+    let data = fixture::run_data("ladder-20261121-7f3a");
     store.insert(&data).unwrap();
     assert_eq!(store.load(&data.run.id).unwrap(), data);
 }
 
 #[test]
 fn a_run_written_piece_by_piece_is_the_same_as_one_written_whole() {
-    let (_directory, mut store) = sample::store();
-    let data = sample::run_data("a");
+    let (_directory, mut store) = fixture::store();
+    let data = fixture::run_data("a");
     let (launches, blocks) = (Vec::new(), Vec::new());
     store.insert(&RunData { launches, blocks, ..data.clone() }).unwrap();
     data.launches.iter().for_each(|launch| store.add_launch("a", launch).unwrap());
@@ -30,8 +30,8 @@ fn a_run_written_piece_by_piece_is_the_same_as_one_written_whole() {
 
 #[test]
 fn status_and_notes_change_and_nothing_else_does() {
-    let (_directory, mut store) = sample::store();
-    let mut data = sample::run_data("a");
+    let (_directory, mut store) = fixture::store();
+    let mut data = fixture::run_data("a");
     store.insert(&data).unwrap();
     let notes = BTreeMap::from([("stopped".to_owned(), "budget \"2 m\"".to_owned())]);
     store.update_run("a", RunStatus::Complete, &notes).unwrap();
@@ -44,9 +44,9 @@ fn status_and_notes_change_and_nothing_else_does() {
 
 #[test]
 fn runs_are_listed_newest_first_with_what_they_hold() {
-    let (_directory, mut store) = sample::store();
-    store.insert(&sample::run_data("newer")).unwrap();
-    store.insert(&sample::bare("older", 5)).unwrap();
+    let (_directory, mut store) = fixture::store();
+    store.insert(&fixture::run_data("newer")).unwrap();
+    store.insert(&fixture::bare("older", 5)).unwrap();
     let runs = store.runs().unwrap();
     assert_eq!(runs[0].run.id, "newer");
     assert_eq!((runs[0].cells, runs[0].cells_open, runs[0].launches, runs[0].blocks), (4, 2, 2, 5));
@@ -55,12 +55,12 @@ fn runs_are_listed_newest_first_with_what_they_hold() {
 
 #[test]
 fn a_deleted_run_takes_its_rows_with_it_and_leaves_the_others() {
-    let (_directory, mut store) = sample::store();
-    store.insert(&sample::run_data("a")).unwrap();
-    store.insert(&sample::run_data("b")).unwrap();
+    let (_directory, mut store) = fixture::store();
+    store.insert(&fixture::run_data("a")).unwrap();
+    store.insert(&fixture::run_data("b")).unwrap();
     store.delete_run("a").unwrap();
     assert!(matches!(store.load("a"), Err(StoreError::NoRun { .. })));
-    assert_eq!(store.load("b").unwrap(), sample::run_data("b"));
+    assert_eq!(store.load("b").unwrap(), fixture::run_data("b"));
     assert_eq!(store.integrity().unwrap(), Vec::<String>::new());
     let blocks = "SELECT count(*) FROM block";
     assert_eq!(store.connection.query_row(blocks, [], |row| row.get::<_, i64>(0)), Ok(5));
@@ -68,11 +68,11 @@ fn a_deleted_run_takes_its_rows_with_it_and_leaves_the_others() {
 
 #[test]
 fn a_taken_id_is_refused_and_a_new_one_avoids_it() {
-    let (_directory, mut store) = sample::store();
+    let (_directory, mut store) = fixture::store();
     let id = store.new_run_id("ladder", 1_795_230_985_123, 0x7f3a).unwrap();
     assert_eq!(id, "ladder-20261121-7f3a");
-    store.insert(&sample::bare(&id, 0)).unwrap();
-    let error = store.insert(&sample::bare(&id, 0)).unwrap_err();
+    store.insert(&fixture::bare(&id, 0)).unwrap();
+    let error = store.insert(&fixture::bare(&id, 0)).unwrap_err();
     assert!(matches!(error, StoreError::RunExists { .. }), "{error}");
     let next = store.new_run_id("ladder", 1_795_230_985_123, 0x7f3a).unwrap();
     assert_eq!(next, "ladder-20261121-7f3b");
@@ -80,18 +80,18 @@ fn a_taken_id_is_refused_and_a_new_one_avoids_it() {
 
 #[test]
 fn records_that_contradict_the_store_are_refused_whole() {
-    let (_directory, mut store) = sample::store();
-    let mut data = sample::run_data("a");
+    let (_directory, mut store) = fixture::store();
+    let mut data = fixture::run_data("a");
     store.insert(&data).unwrap();
     // The last of these blocks names a launch that does not exist.
-    let blocks = [sample::block(1, 1, 1), sample::block(1, 9, 0)];
+    let blocks = [fixture::block(1, 1, 1), fixture::block(1, 9, 0)];
     let error = store.add_blocks("a", &blocks).unwrap_err();
     assert!(matches!(error, StoreError::Invalid { .. }), "{error}");
-    let error = store.add_block("a", &sample::block(1, 1, 0)).unwrap_err();
+    let error = store.add_block("a", &fixture::block(1, 1, 0)).unwrap_err();
     assert!(error.to_string().contains("block of cell 1, launch 1 of run a"), "{error}");
     let error = store.set_cell_status("a", 9, &CellStatus::Open).unwrap_err();
     assert!(matches!(error, StoreError::Invalid { .. }), "{error}");
-    let error = store.add_block("b", &sample::block(1, 1, 0)).unwrap_err();
+    let error = store.add_block("b", &fixture::block(1, 1, 0)).unwrap_err();
     assert!(matches!(error, StoreError::NoRun { .. }), "{error}");
     assert_eq!(store.load("a").unwrap(), data);
 
@@ -104,20 +104,20 @@ fn records_that_contradict_the_store_are_refused_whole() {
 
 #[test]
 fn a_reader_sees_whole_blocks_while_a_run_measures() {
-    let (directory, mut writer) = sample::store();
-    let data = sample::run_data("a");
+    let (directory, mut writer) = fixture::store();
+    let data = fixture::run_data("a");
     writer.insert(&data).unwrap();
-    let reader = Store::open(&path_in(&directory), Mode::Read).unwrap();
-    writer.add_block("a", &sample::block(1, 1, 7)).unwrap();
+    let reader = Store::open(&path_in(&directory), StoreMode::Read).unwrap();
+    writer.add_block("a", &fixture::block(1, 1, 7)).unwrap();
     assert_eq!(reader.load("a").unwrap().blocks.len(), data.blocks.len() + 1);
 }
 
 #[test]
 fn two_writers_wait_for_each_other() {
-    let (directory, mut first) = sample::store();
-    let mut second = Store::open(&path_in(&directory), Mode::Write).unwrap();
-    first.insert(&sample::bare("a", 0)).unwrap();
-    second.insert(&sample::bare("b", 1)).unwrap();
+    let (directory, mut first) = fixture::store();
+    let mut second = Store::open(&path_in(&directory), StoreMode::Write).unwrap();
+    first.insert(&fixture::bare("a", 0)).unwrap();
+    second.insert(&fixture::bare("b", 1)).unwrap();
     assert_eq!(first.runs().unwrap().len(), 2);
 }
 
@@ -137,22 +137,22 @@ fn a_store_made_by_many_at_once_is_made_once() {
                 let (path, together) = (&path, &together);
                 scope.spawn(move || {
                     together.wait();
-                    let mut store = Store::open(path, Mode::Write).unwrap();
-                    store.insert(&sample::bare(&id.to_string(), id)).unwrap();
+                    let mut store = Store::open(path, StoreMode::Write).unwrap();
+                    store.insert(&fixture::bare(&id.to_string(), id)).unwrap();
                 });
             }
         });
-        assert_eq!(Store::open(&path, Mode::Read).unwrap().runs().unwrap().len(), 8);
+        assert_eq!(Store::open(&path, StoreMode::Read).unwrap().runs().unwrap().len(), 8);
     }
 }
 
 #[test]
 fn a_writer_that_never_lets_go_is_reported_as_busy() {
-    let (directory, first) = sample::store();
-    let mut second = Store::open(&path_in(&directory), Mode::Write).unwrap();
+    let (directory, first) = fixture::store();
+    let mut second = Store::open(&path_in(&directory), StoreMode::Write).unwrap();
     second.connection.busy_timeout(Duration::ZERO).unwrap();
     first.connection.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let error = second.insert(&sample::bare("b", 1)).unwrap_err();
+    let error = second.insert(&fixture::bare("b", 1)).unwrap_err();
     assert!(matches!(error, StoreError::Busy { .. }), "{error}");
 }
 
@@ -160,20 +160,20 @@ fn a_writer_that_never_lets_go_is_reported_as_busy() {
 fn missing_directories_are_made_for_writing_and_not_for_reading() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a/b/plumb.db");
-    let error = Store::open(&path, Mode::Read).unwrap_err();
+    let error = Store::open(&path, StoreMode::Read).unwrap_err();
     assert!(matches!(error, StoreError::Missing { .. }), "{error}");
     assert!(!directory.path().join("a").exists());
-    Store::open(&path, Mode::Write).unwrap();
-    assert_eq!(Store::open(&path, Mode::Read).unwrap().runs().unwrap(), []);
+    Store::open(&path, StoreMode::Write).unwrap();
+    assert_eq!(Store::open(&path, StoreMode::Read).unwrap().runs().unwrap(), []);
 }
 
 #[test]
 fn an_empty_file_is_a_new_store_for_writing_and_an_empty_one_for_reading() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(path_in(&directory), "").unwrap();
-    let error = Store::open(&path_in(&directory), Mode::Read).unwrap_err();
+    let error = Store::open(&path_in(&directory), StoreMode::Read).unwrap_err();
     assert!(matches!(error, StoreError::Empty { .. }), "{error}");
-    Store::open(&path_in(&directory), Mode::Write).unwrap();
+    Store::open(&path_in(&directory), StoreMode::Write).unwrap();
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn a_file_that_is_not_sqlite_is_refused_and_left_alone() {
     let directory = tempfile::tempdir().unwrap();
     for content in ["{}", "SQLite format 3, not", "a longer text, of which nothing may change\n"] {
         std::fs::write(path_in(&directory), content).unwrap();
-        for mode in [Mode::Read, Mode::Write] {
+        for mode in [StoreMode::Read, StoreMode::Write] {
             let error = Store::open(&path_in(&directory), mode).unwrap_err();
             assert!(matches!(error, StoreError::NotSqlite { .. }), "{error}");
         }
@@ -196,7 +196,7 @@ fn another_programs_database_is_refused_and_left_alone() {
     theirs.execute_batch("CREATE TABLE song (name)").unwrap();
     drop(theirs);
     let before = std::fs::read(path_in(&directory)).unwrap();
-    for mode in [Mode::Read, Mode::Write] {
+    for mode in [StoreMode::Read, StoreMode::Write] {
         let error = Store::open(&path_in(&directory), mode).unwrap_err();
         assert!(matches!(error, StoreError::Foreign { .. }), "{error}");
     }
@@ -205,10 +205,10 @@ fn another_programs_database_is_refused_and_left_alone() {
 
 #[test]
 fn a_newer_schema_is_refused_with_both_versions() {
-    let (directory, store) = sample::store();
+    let (directory, store) = fixture::store();
     store.connection.pragma_update(None, "user_version", VERSION + 2).unwrap();
     drop(store);
-    for mode in [Mode::Read, Mode::Write] {
+    for mode in [StoreMode::Read, StoreMode::Write] {
         let message = Store::open(&path_in(&directory), mode).unwrap_err().to_string();
         let versions =
             format!("version {}, and this plumb knows versions up to {VERSION}", VERSION + 2);
@@ -219,37 +219,37 @@ fn a_newer_schema_is_refused_with_both_versions() {
 #[test]
 fn a_directory_and_a_path_below_a_file_are_refused() {
     let directory = tempfile::tempdir().unwrap();
-    for mode in [Mode::Read, Mode::Write] {
+    for mode in [StoreMode::Read, StoreMode::Write] {
         let error = Store::open(directory.path(), mode).unwrap_err();
         assert!(matches!(error, StoreError::Unreadable { .. }), "{error}");
     }
     std::fs::write(path_in(&directory), "").unwrap();
     let below = path_in(&directory).join("plumb.db");
-    let error = Store::open(&below, Mode::Write).unwrap_err();
+    let error = Store::open(&below, StoreMode::Write).unwrap_err();
     assert!(matches!(error, StoreError::Unwritable { .. }), "{error}");
-    let error = Store::open(&below, Mode::Read).unwrap_err();
+    let error = Store::open(&below, StoreMode::Read).unwrap_err();
     assert!(matches!(error, StoreError::Unreadable { .. }), "{error}");
 }
 
 #[test]
 fn a_directory_where_no_file_can_be_made_is_unwritable() {
     // procfs refuses new files even from root.
-    let error = Store::open(Path::new("/proc/plumb.db"), Mode::Write).unwrap_err();
+    let error = Store::open(Path::new("/proc/plumb.db"), StoreMode::Write).unwrap_err();
     assert!(matches!(error, StoreError::Unwritable { .. }), "{error}");
 }
 
 #[test]
 fn a_write_protected_file_is_unwritable() {
-    let (directory, store) = sample::store();
+    let (directory, store) = fixture::store();
     drop(store);
     // What SQLite opens when the file is write-protected; root may write to such files.
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY;
     let connection = Connection::open_with_flags(path_in(&directory), flags).unwrap();
-    let error = Store::adopt(connection, &path_in(&directory)).unwrap_err();
+    let error = Store::initialize(connection, &path_in(&directory)).unwrap_err();
     assert!(matches!(error, StoreError::Unwritable { .. }), "{error}");
 
-    let mut reader = Store::open(&path_in(&directory), Mode::Read).unwrap();
-    let error = reader.insert(&sample::bare("a", 0)).unwrap_err();
+    let mut reader = Store::open(&path_in(&directory), StoreMode::Read).unwrap();
+    let error = reader.insert(&fixture::bare("a", 0)).unwrap_err();
     assert!(matches!(error, StoreError::Unwritable { .. }), "{error}");
 }
 
@@ -257,24 +257,24 @@ fn a_write_protected_file_is_unwritable() {
 fn a_store_is_readable_where_no_log_can_be_made() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a store?#100%.db");
-    let mut store = Store::open(&path, Mode::Write).unwrap();
-    store.insert(&sample::run_data("a")).unwrap();
+    let mut store = Store::open(&path, StoreMode::Write).unwrap();
+    store.insert(&fixture::run_data("a")).unwrap();
     drop(store);
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
     let connection = Connection::open_with_flags(immutable_uri(&path), flags).unwrap();
     let reader = Store { connection, path };
-    assert_eq!(reader.load("a").unwrap(), sample::run_data("a"));
+    assert_eq!(reader.load("a").unwrap(), fixture::run_data("a"));
 }
 
 #[test]
 fn a_full_disk_is_reported_and_what_was_stored_stays() {
-    let (_directory, mut store) = sample::store();
-    store.insert(&sample::run_data("a")).unwrap();
+    let (_directory, mut store) = fixture::store();
+    store.insert(&fixture::run_data("a")).unwrap();
     let pages: i64 = store.connection.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
     store.connection.pragma_update(None, "max_page_count", pages + 2).unwrap();
     let mut stored = 0;
     let error = loop {
-        match store.add_block("a", &sample::block(1, 1, 100 + stored)) {
+        match store.add_block("a", &fixture::block(1, 1, 100 + stored)) {
             Ok(()) => stored += 1,
             Err(error) => break error,
         }
@@ -287,8 +287,8 @@ fn a_full_disk_is_reported_and_what_was_stored_stays() {
 
 #[test]
 fn damage_is_found_and_never_read_as_numbers() {
-    let (directory, mut store) = sample::store();
-    store.insert(&sample::run_data("a")).unwrap();
+    let (directory, mut store) = fixture::store();
+    store.insert(&fixture::run_data("a")).unwrap();
     drop(store);
     let path = path_in(&directory);
     let mut bytes = std::fs::read(&path).unwrap();
@@ -296,11 +296,11 @@ fn damage_is_found_and_never_read_as_numbers() {
     // Every page but the first, which holds the schema.
     bytes[4096..].fill(0xa5);
     std::fs::write(&path, &bytes).unwrap();
-    let error = Store::open(&path, Mode::Read).unwrap().load("a").unwrap_err();
+    let error = Store::open(&path, StoreMode::Read).unwrap().load("a").unwrap_err();
     assert!(matches!(error, StoreError::Corrupt { .. }), "{error}");
 
     std::fs::write(&path, &bytes[..whole / 2]).unwrap();
-    let sound = Store::open(&path, Mode::Read).and_then(|store| store.integrity());
+    let sound = Store::open(&path, StoreMode::Read).and_then(|store| store.integrity());
     assert!(!matches!(&sound, Ok(problems) if problems.is_empty()), "{sound:?}");
 }
 
@@ -314,8 +314,8 @@ fn rows_that_make_no_sense_are_damage() {
         ("UPDATE run SET status = 'asleep'", "asleep"),
         ("PRAGMA foreign_keys = OFF; DELETE FROM launch WHERE id = 1", "not there"),
     ] {
-        let (_directory, mut store) = sample::store();
-        store.insert(&sample::run_data("a")).unwrap();
+        let (_directory, mut store) = fixture::store();
+        store.insert(&fixture::run_data("a")).unwrap();
         store.connection.execute_batch(break_it).unwrap();
         let problems = store.integrity().unwrap();
         assert!(problems.iter().any(|problem| problem.contains(told)), "{told}: {problems:?}");
@@ -324,9 +324,9 @@ fn rows_that_make_no_sense_are_damage() {
 
 #[test]
 fn a_run_that_cannot_be_read_is_told_once_and_one_that_can_is_examined_once() {
-    let (_directory, mut store) = sample::store();
-    store.insert(&sample::run_data("a")).unwrap();
-    store.insert(&sample::run_data("b")).unwrap();
+    let (_directory, mut store) = fixture::store();
+    store.insert(&fixture::run_data("a")).unwrap();
+    store.insert(&fixture::run_data("b")).unwrap();
     let spoil = "UPDATE run SET status = 'asleep' WHERE id = 'a'";
     store.connection.execute_batch(spoil).unwrap();
     let mut examined = Vec::new();

@@ -7,25 +7,27 @@ use std::collections::BTreeMap;
 
 use rusqlite::{Connection, ErrorCode, TransactionBehavior, named_params};
 
-use super::rows::{state_and_reason, to_json, to_signed, to_word};
-use super::{Store, StoreError, samples};
-use crate::record::{Block, Cell, CellStatus, ImportedSummary, Launch, Run, RunData, RunStatus};
+use super::rows::{state_and_reason, to_enum_name, to_json, to_signed};
+use super::{Store, StoreError, sample_codec};
+use crate::record::{
+    Cell, CellStatus, ImportedSummary, LaunchRecord, RunData, RunRecord, RunStatus, SampleBlock,
+};
 use crate::run_id;
 
 /// Why a record was not written.
-pub(super) enum Refused {
+pub(super) enum StoreWriteError {
     Sqlite(rusqlite::Error),
     Invalid(String),
     NoRun,
 }
 
-impl From<rusqlite::Error> for Refused {
+impl From<rusqlite::Error> for StoreWriteError {
     fn from(error: rusqlite::Error) -> Self {
         Self::Sqlite(error)
     }
 }
 
-impl From<String> for Refused {
+impl From<String> for StoreWriteError {
     fn from(reason: String) -> Self {
         Self::Invalid(reason)
     }
@@ -45,14 +47,14 @@ impl Store {
     ) -> Result<String, StoreError> {
         let mut error = None;
         let id = run_id::new(title, now_unix_ms, random, |id| {
-            self.key(id)
+            self.run_key(id)
                 .unwrap_or_else(|source| {
                     error = Some(source);
                     None
                 })
                 .is_some()
         });
-        error.map_or(Ok(id), |source| Err(self.fault(source)))
+        error.map_or(Ok(id), |source| Err(self.error(source)))
     }
 
     /// Sets the status of a run and adds to its notes; a note of the same name is replaced.
@@ -68,11 +70,11 @@ impl Store {
         self.write(&format!("status of run {run}"), run, |connection| {
             let sql = "UPDATE run SET status = :status, notes = json_patch(notes, :notes)
                        WHERE id = :run";
-            let (status, notes) = (to_word(&status)?, to_json(notes)?);
+            let (status, notes) = (to_enum_name(&status)?, to_json(notes)?);
             let changed = connection
                 .prepare_cached(sql)?
                 .execute(named_params! { ":run": run, ":status": status, ":notes": notes })?;
-            if changed == 0 { Err(Refused::NoRun) } else { Ok(()) }
+            if changed == 0 { Err(StoreWriteError::NoRun) } else { Ok(()) }
         })
     }
 
@@ -88,7 +90,7 @@ impl Store {
         status: &CellStatus,
     ) -> Result<(), StoreError> {
         self.write(&format!("status of cell {cell} of run {run}"), run, |connection| {
-            let key = key_of(connection, run)?.ok_or(Refused::NoRun)?;
+            let key = find_run_key(connection, run)?.ok_or(StoreWriteError::NoRun)?;
             let (state, reason) = state_and_reason(status);
             let sql = "UPDATE cell SET state = :state, reason = :reason
                        WHERE run = :run AND id = :id";
@@ -104,9 +106,9 @@ impl Store {
     /// # Errors
     /// [`StoreError::NoRun`], [`StoreError::Invalid`] when its id is taken, and the store's own
     /// troubles.
-    pub fn add_launch(&mut self, run: &str, launch: &Launch) -> Result<(), StoreError> {
+    pub fn add_launch(&mut self, run: &str, launch: &LaunchRecord) -> Result<(), StoreError> {
         self.write(&format!("launch {} of run {run}", launch.id), run, |connection| {
-            let key = key_of(connection, run)?.ok_or(Refused::NoRun)?;
+            let key = find_run_key(connection, run)?.ok_or(StoreWriteError::NoRun)?;
             insert_launch(connection, key, launch)
         })
     }
@@ -116,7 +118,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::NoRun`], [`StoreError::Invalid`] when its cell or launch is not there or the
     /// block is, and the store's own troubles.
-    pub fn add_block(&mut self, run: &str, block: &Block) -> Result<(), StoreError> {
+    pub fn add_block(&mut self, run: &str, block: &SampleBlock) -> Result<(), StoreError> {
         self.add_blocks(run, std::slice::from_ref(block))
     }
 
@@ -124,13 +126,13 @@ impl Store {
     ///
     /// # Errors
     /// As for [`Store::add_block`].
-    pub fn add_blocks(&mut self, run: &str, blocks: &[Block]) -> Result<(), StoreError> {
+    pub fn add_blocks(&mut self, run: &str, blocks: &[SampleBlock]) -> Result<(), StoreError> {
         let record = match blocks {
             [one] => format!("a block of cell {}, launch {} of run {run}", one.cell, one.launch),
             _ => format!("blocks of run {run}"),
         };
         self.write(&record, run, |connection| {
-            let key = key_of(connection, run)?.ok_or(Refused::NoRun)?;
+            let key = find_run_key(connection, run)?.ok_or(StoreWriteError::NoRun)?;
             blocks.iter().try_for_each(|block| insert_block(connection, key, block))
         })
     }
@@ -157,15 +159,15 @@ impl Store {
     pub fn delete_run(&mut self, run: &str) -> Result<(), StoreError> {
         self.write(&format!("deletion of run {run}"), run, |connection| {
             match connection.execute("DELETE FROM run WHERE id = ?1", [run])? {
-                0 => Err(Refused::NoRun),
+                0 => Err(StoreWriteError::NoRun),
                 _ => Ok(()),
             }
         })
     }
 
     /// The key of a run.
-    pub(super) fn key(&self, run: &str) -> rusqlite::Result<Option<i64>> {
-        key_of(&self.connection, run)
+    pub(super) fn run_key(&self, run: &str) -> rusqlite::Result<Option<i64>> {
+        find_run_key(&self.connection, run)
     }
 
     /// Carries out `action` in one transaction, which is rolled back when it fails.
@@ -173,29 +175,29 @@ impl Store {
         &mut self,
         record: &str,
         run: &str,
-        action: impl FnOnce(&Connection) -> Result<(), Refused>,
+        action: impl FnOnce(&Connection) -> Result<(), StoreWriteError>,
     ) -> Result<(), StoreError> {
         // Immediate: a transaction that began by reading could find itself unable to write.
         let outcome = self
             .connection
             .transaction_with_behavior(TransactionBehavior::Immediate)
-            .map_err(Refused::Sqlite)
+            .map_err(StoreWriteError::Sqlite)
             .and_then(|transaction| {
                 action(&transaction)?;
                 Ok(transaction.commit()?)
             });
         outcome
             .map_err(|refused| match refused {
-                Refused::NoRun => self.no_run(run),
-                Refused::Invalid(reason) => {
+                StoreWriteError::NoRun => self.run_not_found(run),
+                StoreWriteError::Invalid(reason) => {
                     StoreError::Invalid { record: record.to_owned(), reason }
                 }
-                Refused::Sqlite(source) => match source.sqlite_error_code() {
+                StoreWriteError::Sqlite(source) => match source.sqlite_error_code() {
                     Some(ErrorCode::ConstraintViolation) => StoreError::Invalid {
                         record: record.to_owned(),
                         reason: source.to_string(),
                     },
-                    _ => self.fault(source),
+                    _ => self.error(source),
                 },
             })
             .map_err(|error| match error {
@@ -208,7 +210,7 @@ impl Store {
     }
 }
 
-fn key_of(connection: &Connection, run: &str) -> rusqlite::Result<Option<i64>> {
+fn find_run_key(connection: &Connection, run: &str) -> rusqlite::Result<Option<i64>> {
     use rusqlite::OptionalExtension;
     connection
         .prepare_cached("SELECT key FROM run WHERE id = ?1")?
@@ -216,7 +218,7 @@ fn key_of(connection: &Connection, run: &str) -> rusqlite::Result<Option<i64>> {
         .optional()
 }
 
-fn insert_run(connection: &Connection, run: &Run) -> Result<i64, Refused> {
+fn insert_run(connection: &Connection, run: &RunRecord) -> Result<i64, StoreWriteError> {
     let sql = "INSERT INTO run (id, title, created_unix_ms, status, plan_toml, seed, code_version,
                                 provenance, notes)
                VALUES (:id, :title, :created_unix_ms, :status, :plan_toml, :seed, :code_version,
@@ -225,7 +227,7 @@ fn insert_run(connection: &Connection, run: &Run) -> Result<i64, Refused> {
         ":id": run.id,
         ":title": run.title,
         ":created_unix_ms": run.created_unix_ms,
-        ":status": to_word(&run.status)?,
+        ":status": to_enum_name(&run.status)?,
         ":plan_toml": run.plan_toml,
         ":seed": run.seed.cast_signed(),
         ":code_version": run.code_version,
@@ -235,7 +237,7 @@ fn insert_run(connection: &Connection, run: &Run) -> Result<i64, Refused> {
     Ok(connection.last_insert_rowid())
 }
 
-fn insert_cell(connection: &Connection, run: i64, cell: &Cell) -> Result<(), Refused> {
+fn insert_cell(connection: &Connection, run: i64, cell: &Cell) -> Result<(), StoreWriteError> {
     let imported = match &cell.imported {
         Some(summary) if !is_finite(summary) => {
             return Err(format!("the summary of cell {} is not finite", cell.id).into());
@@ -255,7 +257,7 @@ fn insert_cell(connection: &Connection, run: i64, cell: &Cell) -> Result<(), Ref
         ":factors": to_json(&cell.factors)?,
         ":response": cell.response,
         ":unit": cell.unit,
-        ":better": to_word(&cell.better)?,
+        ":better": to_enum_name(&cell.better)?,
         ":state": state,
         ":reason": reason,
         ":imported": imported,
@@ -272,7 +274,11 @@ fn is_finite(summary: &ImportedSummary) -> bool {
         .all(f64::is_finite)
 }
 
-fn insert_launch(connection: &Connection, run: i64, launch: &Launch) -> Result<(), Refused> {
+fn insert_launch(
+    connection: &Connection,
+    run: i64,
+    launch: &LaunchRecord,
+) -> Result<(), StoreWriteError> {
     let sql = "INSERT INTO launch (run, id, round, launch_group, started_ns)
                VALUES (:run, :id, :round, :launch_group, :started_ns)";
     connection.prepare_cached(sql)?.execute(named_params! {
@@ -285,7 +291,11 @@ fn insert_launch(connection: &Connection, run: i64, launch: &Launch) -> Result<(
     Ok(())
 }
 
-fn insert_block(connection: &Connection, run: i64, block: &Block) -> Result<(), Refused> {
+fn insert_block(
+    connection: &Connection,
+    run: i64,
+    block: &SampleBlock,
+) -> Result<(), StoreWriteError> {
     // JSON has no word for them, and SQLite stores a NaN as NULL.
     if !block.effort.canary_ns.is_finite() || !block.histogram_scale.is_finite() {
         return Err("its canary or its histogram scale is not a finite number".to_owned().into());
@@ -302,7 +312,7 @@ fn insert_block(connection: &Connection, run: i64, block: &Block) -> Result<(), 
         ":batch": block.batch,
         ":n": to_signed(block.n, "the number of samples")?,
         ":warmup": to_signed(block.warmup, "the length of the warm-up")?,
-        ":samples": samples::encode(&block.samples),
+        ":samples": sample_codec::encode(&block.samples),
         ":histogram": block.histogram,
         ":histogram_scale": block.histogram_scale,
         ":effort": to_json(&block.effort)?,

@@ -1,32 +1,32 @@
 //! Joining and cutting undo each other, and nothing is joined that cutting would not restore.
 
 use crate::checksum;
-use crate::compose::{Link, Path};
+use crate::compose::{LinkTemplate, PacketTemplate};
 use crate::ecn::Ecn;
 use crate::ipv4;
 use crate::mac::MacAddr;
-use crate::packet::{Frames, SegmentKind};
-use crate::tcp::{self, Flags, SeqNum};
-use plumb_base::seed::{Seed, Stream};
+use crate::packet::{PoolConfig, SegmentKind};
+use crate::tcp::{self, SeqNum, TcpFlags};
+use plumb_base::seed::{RandomStream, Seed};
 use rand::RngExt;
 
 use super::*;
-use crate::segment::{Checksums, segment};
+use crate::segmentation::{SegmentChecksums, segment_packet};
 
-fn pool() -> Pool {
-    Pool::new(Frames { count: 512, size: 2_048, large: 8 })
+fn pool() -> PacketPool {
+    PacketPool::new(PoolConfig { count: 512, size: 2_048, large: 8 })
 }
 
-fn path(v6: bool, medium: Medium) -> Path {
+fn path(v6: bool, medium: Medium) -> PacketTemplate {
     let path = if v6 {
         let address = |host| std::net::Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, host);
-        Path::new(address(1), address(2))
+        PacketTemplate::new(address(1), address(2))
     } else {
-        Path::new([192, 0, 2, 1], [192, 0, 2, 2])
+        PacketTemplate::new([192, 0, 2, 1], [192, 0, 2, 2])
     };
     match medium {
         Medium::Ethernet => {
-            path.over(Link::new(MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2])))
+            path.over(LinkTemplate::new(MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2])))
         }
         Medium::Ip => path,
     }
@@ -36,17 +36,17 @@ fn path(v6: bool, medium: Medium) -> Path {
 fn identify(bytes: &mut [u8], medium: Medium, identification: u16) {
     let at = if medium == Medium::Ethernet { 14 } else { 0 };
     if bytes[at] >> 4 == 4 {
-        let header = ipv4::Header {
+        let header = ipv4::Ipv4Header {
             identification,
             fragment: ipv4::FragmentField::WHOLE,
-            ..ipv4::Packet::parse(&bytes[at..]).unwrap().header()
+            ..ipv4::Ipv4Packet::parse(&bytes[at..]).unwrap().header()
         };
         header.emit(&mut bytes[at..]);
     }
 }
 
 struct Sender {
-    path: Path,
+    path: PacketTemplate,
     medium: Medium,
     counts: bool,
     seq: u32,
@@ -54,7 +54,7 @@ struct Sender {
 }
 
 impl Sender {
-    fn new(v6: bool, medium: Medium, stream: &mut Stream) -> Self {
+    fn new(v6: bool, medium: Medium, stream: &mut RandomStream) -> Self {
         Self {
             path: path(v6, medium),
             medium,
@@ -64,16 +64,16 @@ impl Sender {
         }
     }
 
-    fn packet(&mut self, tcp: bool, flags: Flags, payload: &[u8]) -> Vec<u8> {
+    fn packet(&mut self, tcp: bool, flags: TcpFlags, payload: &[u8]) -> Vec<u8> {
         let mut bytes = if tcp {
-            let header = tcp::Header {
+            let header = tcp::TcpHeader {
                 source_port: 7,
                 destination_port: 9,
                 seq: SeqNum(self.seq),
                 ack: SeqNum(77),
                 flags,
                 window: 1_000,
-                ..tcp::Header::default()
+                ..tcp::TcpHeader::default()
             };
             self.path.tcp(header, payload)
         } else {
@@ -88,17 +88,22 @@ impl Sender {
     }
 }
 
-fn joined(frames: &[Vec<u8>], medium: Medium, pool: &mut Pool) -> Vec<Packet> {
+fn joined(frames: &[Vec<u8>], medium: Medium, pool: &mut PacketPool) -> Vec<Packet> {
     let mut batch: Vec<Packet> = frames.iter().map(|f| pool.packet_of(f).unwrap()).collect();
     coalesce(&mut batch, medium, pool);
     batch
 }
 
-fn cut(batch: Vec<Packet>, medium: Medium, checksums: Checksums, pool: &mut Pool) -> Vec<Vec<u8>> {
+fn cut(
+    batch: Vec<Packet>,
+    medium: Medium,
+    checksums: SegmentChecksums,
+    pool: &mut PacketPool,
+) -> Vec<Vec<u8>> {
     let mut out = Vec::new();
     for packet in batch {
         if packet.meta.segments.is_some() {
-            segment(packet, medium, checksums, pool, &mut out).unwrap();
+            segment_packet(packet, medium, checksums, pool, &mut out).unwrap();
         } else {
             out.push(packet);
         }
@@ -109,7 +114,7 @@ fn cut(batch: Vec<Packet>, medium: Medium, checksums: Checksums, pool: &mut Pool
 }
 
 /// A packet's bytes as they would be on a wire, where no sum is left open.
-fn complete(packet: &Packet, pool: &Pool) -> Vec<u8> {
+fn complete(packet: &Packet, pool: &PacketPool) -> Vec<u8> {
     let mut bytes = pool.bytes(packet).to_vec();
     if let ChecksumState::Partial { start, offset } = packet.meta.checksum {
         assert!(checksum::complete(&mut bytes, start.into(), offset.into()));
@@ -123,12 +128,12 @@ struct Whole {
     tcp: bool,
     payload_len: usize,
     bytes: Vec<u8>,
-    segments: Segments,
+    segments: SegmentationInfo,
 }
 
 impl Whole {
     /// Of a length in `lens` that is not less than two segments.
-    fn any(stream: &mut Stream, flags: Flags, lens: std::ops::Range<usize>) -> Self {
+    fn any(stream: &mut RandomStream, flags: TcpFlags, lens: std::ops::Range<usize>) -> Self {
         let (v6, tcp) = (stream.random(), stream.random());
         let medium = if stream.random() { Medium::Ethernet } else { Medium::Ip };
         let mut sender = Sender::new(v6, medium, stream);
@@ -136,13 +141,13 @@ impl Whole {
         let payload_len = stream.random_range(lens.start.max(2 * usize::from(size))..lens.end);
         let payload: Vec<u8> = (0..payload_len).map(|_| stream.random()).collect();
         let bytes = sender.packet(tcp, flags, &payload);
-        let layout = Layout::of(&bytes, medium).unwrap();
+        let layout = SegmentLayout::of(&bytes, medium).unwrap();
         let header_len = u16::try_from(layout.payload).unwrap();
-        let segments = Segments { kind: layout.kind, size, header_len };
+        let segments = SegmentationInfo { kind: layout.kind, size, header_len };
         Self { medium, tcp, payload_len, bytes, segments }
     }
 
-    fn packet(&self, pool: &mut Pool) -> Packet {
+    fn packet(&self, pool: &mut PacketPool) -> Packet {
         let mut packet = pool.packet_of(&self.bytes).unwrap();
         packet.meta.segments = Some(self.segments);
         packet
@@ -172,10 +177,17 @@ fn whatever_arrives_is_restored_to_the_byte_by_cutting_what_was_joined() {
             let short = stream.random_bool(0.05);
             let len = if short { stream.random_range(0..1_448) } else { size };
             let payload: Vec<u8> = (0..len).map(|_| stream.random()).collect();
-            let odd = [Flags::FIN, Flags::PSH, Flags::CWR, Flags::ECE, Flags::SYN, Flags::URG];
+            let odd = [
+                TcpFlags::FIN,
+                TcpFlags::PSH,
+                TcpFlags::CWR,
+                TcpFlags::ECE,
+                TcpFlags::SYN,
+                TcpFlags::URG,
+            ];
             let flags = match stream.random_range(0..40) {
-                n @ 0..6 => Flags::from_bits(Flags::ACK.bits() | odd[n].bits()),
-                _ => Flags::ACK,
+                n @ 0..6 => TcpFlags::from_bits(TcpFlags::ACK.bits() | odd[n].bits()),
+                _ => TcpFlags::ACK,
             };
             let sender = &mut senders[who];
             match stream.random_range(0..100) {
@@ -200,7 +212,8 @@ fn whatever_arrives_is_restored_to_the_byte_by_cutting_what_was_joined() {
         let mut pool = pool();
         let batch = joined(&frames, medium, &mut pool);
         (arrived, left) = (arrived + frames.len(), left + batch.len());
-        let checksums = if seed % 2 == 0 { Checksums::Complete } else { Checksums::Partial };
+        let checksums =
+            if seed % 2 == 0 { SegmentChecksums::Complete } else { SegmentChecksums::Partial };
         assert_eq!(cut(batch, medium, checksums, &mut pool), frames, "seed {seed}");
         assert_eq!(pool.available(), (512, 8), "seed {seed}");
     }
@@ -212,21 +225,22 @@ fn whatever_arrives_is_restored_to_the_byte_by_cutting_what_was_joined() {
 fn a_super_segment_cut_is_sound_packets_which_are_joined_to_it_again() {
     for seed in 0..400 {
         let mut stream = Seed(seed).stream("super");
-        let flags = Flags::from_bits(Flags::ACK.bits() | Flags::PSH.bits() | Flags::CWR.bits());
+        let flags =
+            TcpFlags::from_bits(TcpFlags::ACK.bits() | TcpFlags::PSH.bits() | TcpFlags::CWR.bits());
         let whole = Whole::any(&mut stream, flags, 0..60_000);
         let (medium, mut pool) = (whole.medium, pool());
         let packet = whole.packet(&mut pool);
-        let frames = cut(vec![packet], medium, Checksums::Complete, &mut pool);
+        let frames = cut(vec![packet], medium, SegmentChecksums::Complete, &mut pool);
         assert_eq!(frames.len(), whole.count(), "seed {seed}");
         for (n, frame) in frames.iter().enumerate() {
-            let layout = Layout::of(frame, medium).unwrap();
+            let layout = SegmentLayout::of(frame, medium).unwrap();
             let pseudo = layout.pseudo(frame).unwrap();
             assert!(pseudo.verifies(&frame[layout.transport..]), "seed {seed}");
             assert!(frame.len() - layout.payload <= whole.segments.size.into());
             if whole.tcp {
-                let flags = tcp::Segment::parse(&frame[layout.transport..]).unwrap().flags();
-                assert_eq!(flags.contains(Flags::CWR), n == 0);
-                assert_eq!(flags.contains(Flags::PSH), n + 1 == frames.len());
+                let flags = tcp::TcpSegment::parse(&frame[layout.transport..]).unwrap().flags();
+                assert_eq!(flags.contains(TcpFlags::CWR), n == 0);
+                assert_eq!(flags.contains(TcpFlags::PSH), n + 1 == frames.len());
             }
         }
         let batch = joined(&frames, medium, &mut pool);
@@ -241,11 +255,11 @@ fn a_super_segment_cut_is_sound_packets_which_are_joined_to_it_again() {
 fn what_was_cut_with_its_checksums_left_open_is_joined_to_the_same_super_segment() {
     for seed in 0..200 {
         let mut stream = Seed(seed).stream("open");
-        let whole = Whole::any(&mut stream, Flags::ACK, 10_000..10_001);
+        let whole = Whole::any(&mut stream, TcpFlags::ACK, 10_000..10_001);
         let (medium, mut pool) = (whole.medium, pool());
         let packet = whole.packet(&mut pool);
         let mut batch = Vec::new();
-        segment(packet, medium, Checksums::Partial, &mut pool, &mut batch).unwrap();
+        segment_packet(packet, medium, SegmentChecksums::Partial, &mut pool, &mut batch).unwrap();
         assert_eq!(batch.len(), whole.count());
         coalesce(&mut batch, medium, &mut pool);
         assert_eq!(batch.len(), 1, "seed {seed}");
@@ -263,28 +277,31 @@ fn a_datagram_without_a_checksum_is_cut_into_datagrams_without() {
     let mut whole = path(false, Medium::Ip).udp(7, 9, &[5; 3_000]);
     whole[26..28].fill(0);
     let mut packet = pool.packet_of(&whole).unwrap();
-    packet.meta.segments = Some(Segments { kind: SegmentKind::Udp4, size: 1_000, header_len: 28 });
-    let frames = cut(vec![packet], Medium::Ip, Checksums::Complete, &mut pool);
+    packet.meta.segments =
+        Some(SegmentationInfo { kind: SegmentKind::Udp4, size: 1_000, header_len: 28 });
+    let frames = cut(vec![packet], Medium::Ip, SegmentChecksums::Complete, &mut pool);
     assert_eq!(frames.len(), 3);
     assert!(frames.iter().all(|frame| frame[26..28] == [0, 0]));
 }
 
 #[test]
 fn without_frames_nothing_is_cut_and_what_cannot_be_joined_stays() {
-    let mut pool = Pool::new(Frames { count: 3, size: 2_048, large: 1 });
+    let mut pool = PacketPool::new(PoolConfig { count: 3, size: 2_048, large: 1 });
     let whole = path(false, Medium::Ip).udp(7, 9, &[5; 5_000]);
     let mut packet = pool.packet_of(&whole).unwrap();
-    packet.meta.segments = Some(Segments { kind: SegmentKind::Udp4, size: 1_000, header_len: 28 });
+    packet.meta.segments =
+        Some(SegmentationInfo { kind: SegmentKind::Udp4, size: 1_000, header_len: 28 });
     let mut out = Vec::new();
     let (packet, uncut) =
-        segment(packet, Medium::Ip, Checksums::Complete, &mut pool, &mut out).unwrap_err();
-    assert_eq!(uncut, crate::segment::Uncut::NoMemory);
+        segment_packet(packet, Medium::Ip, SegmentChecksums::Complete, &mut pool, &mut out)
+            .unwrap_err();
+    assert_eq!(uncut, crate::segmentation::SegmentError::NoMemory);
     assert!(out.is_empty());
     assert_eq!(pool.available(), (3, 0));
     // The only large frame being in use, two packets of 1,400 bytes find no common one.
     let frames = [1, 2].map(|n| path(false, Medium::Ip).udp(7, 9, &[n; 1_400]));
     let batch = joined(&frames, Medium::Ip, &mut pool);
-    assert_eq!(cut(batch, Medium::Ip, Checksums::Complete, &mut pool), frames);
+    assert_eq!(cut(batch, Medium::Ip, SegmentChecksums::Complete, &mut pool), frames);
     pool.free(packet);
     assert_eq!(pool.available(), (3, 1));
 }

@@ -1,10 +1,10 @@
 //! IPv4 options (RFC 791 §3.1): read one by one, and written.
 //!
 //! Left out: acting on them. Those that no host should send any more (RFC 6814) are read as
-//! [`Item::Other`].
+//! [`Ipv4Option::Other`].
 
-use crate::malformed::Malformed;
-use crate::option_area::{self, NO_OPERATION, NoRoom, OptionArea, OptionItem};
+use crate::malformed::PacketFormatError;
+use crate::option_area::{self, NO_OPERATION, OptionArea, OptionItem, OptionsTooLongError};
 
 const RECORD_ROUTE: u8 = 7;
 const TIMESTAMP: u8 = 68;
@@ -17,15 +17,15 @@ const COPIED: u8 = 0x80;
 
 /// One option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Item<'a> {
+pub enum Ipv4Option<'a> {
     /// Between options, for alignment.
     NoOperation,
     /// Routers write down their addresses.
-    RecordRoute(Slots<'a>),
+    RecordRoute(RouteRecord<'a>),
     /// Routers to pass by, others between.
-    LooseRoute(Slots<'a>),
+    LooseRoute(RouteRecord<'a>),
     /// Routers to pass by, and no others.
-    StrictRoute(Slots<'a>),
+    StrictRoute(RouteRecord<'a>),
     /// Routers write down the time.
     Timestamp {
         /// Where the next goes, from 1 at the option's type.
@@ -48,21 +48,21 @@ pub enum Item<'a> {
 
 /// Addresses, and which is next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slots<'a> {
+pub struct RouteRecord<'a> {
     /// Where the next is, from 1 at the option's type: 4 is the first.
     pub pointer: u8,
     /// The addresses, four bytes each.
     pub addresses: &'a [u8],
 }
 
-impl Slots<'_> {
+impl RouteRecord<'_> {
     /// Whether every address has been used up: a source route has come to its end.
-    pub fn is_used_up(&self) -> bool {
+    pub fn is_full(&self) -> bool {
         usize::from(self.pointer) > self.addresses.len() + 3
     }
 }
 
-impl Item<'_> {
+impl Ipv4Option<'_> {
     /// Its type, copied flag included.
     pub fn kind(&self) -> u8 {
         match self {
@@ -82,15 +82,15 @@ impl Item<'_> {
     }
 }
 
-impl<'a> OptionItem<'a> for Item<'a> {
+impl<'a> OptionItem<'a> for Ipv4Option<'a> {
     const NO_OPERATION: Self = Self::NoOperation;
 
-    fn read(kind: u8, data: &'a [u8]) -> Result<Self, Malformed> {
+    fn read(kind: u8, data: &'a [u8]) -> Result<Self, PacketFormatError> {
         let slots = || match data {
             [pointer, addresses @ ..] if addresses.len().is_multiple_of(4) && *pointer >= 4 => {
-                Ok(Slots { pointer: *pointer, addresses })
+                Ok(RouteRecord { pointer: *pointer, addresses })
             }
-            _ => Err(Malformed::OptionLength),
+            _ => Err(PacketFormatError::OptionLength),
         };
         Ok(match kind {
             RECORD_ROUTE => Self::RecordRoute(slots()?),
@@ -102,11 +102,11 @@ impl<'a> OptionItem<'a> for Item<'a> {
                     overflow_and_flag: *overflow_and_flag,
                     data,
                 },
-                _ => return Err(Malformed::OptionLength),
+                _ => return Err(PacketFormatError::OptionLength),
             },
             ROUTER_ALERT => match data {
                 [a, b] => Self::RouterAlert(u16::from_be_bytes([*a, *b])),
-                _ => return Err(Malformed::OptionLength),
+                _ => return Err(PacketFormatError::OptionLength),
             },
             _ => Self::Other { kind, data },
         })
@@ -143,22 +143,26 @@ impl<'a> OptionItem<'a> for Item<'a> {
 /// The options in `area`, up to the end that it announces, or its own.
 ///
 /// After an error there are no more.
-pub fn items(area: &[u8]) -> impl Iterator<Item = Result<Item<'_>, Malformed>> + Clone {
+pub fn items(
+    area: &[u8],
+) -> impl Iterator<Item = Result<Ipv4Option<'_>, PacketFormatError>> + Clone {
     option_area::items(area)
 }
 
 /// An area of these options, filled up with "end of options".
 ///
 /// # Errors
-/// [`NoRoom`] beyond 40 bytes.
-pub fn area<'a>(items: impl IntoIterator<Item = Item<'a>>) -> Result<OptionArea, NoRoom> {
+/// [`OptionsTooLongError`] beyond 40 bytes.
+pub fn area<'a>(
+    items: impl IntoIterator<Item = Ipv4Option<'a>>,
+) -> Result<OptionArea, OptionsTooLongError> {
     OptionArea::of(items)
 }
 
 /// What every fragment but the first carries of `options`: those with the copied flag
 /// (RFC 791 §3.1). Malformed options end where they go wrong.
 pub fn copied(options: &[u8]) -> OptionArea {
-    let copied = items(options).map_while(Result::ok).filter(Item::is_copied);
+    let copied = items(options).map_while(Result::ok).filter(Ipv4Option::is_copied);
     area(copied).expect("no more than fitted before")
 }
 
@@ -168,24 +172,28 @@ mod tests {
 
     use super::*;
 
-    fn read(area: &[u8]) -> Result<Vec<Item<'_>>, Malformed> {
+    fn read(area: &[u8]) -> Result<Vec<Ipv4Option<'_>>, PacketFormatError> {
         items(area).collect()
     }
 
     #[test]
     fn options_are_read_up_to_their_end() {
         let bytes = [1, 148, 4, 0, 0, 7, 7, 4, 0, 0, 0, 0, 0, 99, 1, 1];
-        let route = Slots { pointer: 4, addresses: &[0; 4] };
-        assert!(!route.is_used_up());
-        let expected = vec![Item::NoOperation, Item::RouterAlert(0), Item::RecordRoute(route)];
+        let route = RouteRecord { pointer: 4, addresses: &[0; 4] };
+        assert!(!route.is_full());
+        let expected = vec![
+            Ipv4Option::NoOperation,
+            Ipv4Option::RouterAlert(0),
+            Ipv4Option::RecordRoute(route),
+        ];
         assert_eq!(read(&bytes), Ok(expected));
-        assert!(Slots { pointer: 8, addresses: &[0; 4] }.is_used_up());
+        assert!(RouteRecord { pointer: 8, addresses: &[0; 4] }.is_full());
     }
 
     #[test]
     fn a_length_that_leaves_the_area_or_its_own_head_is_refused() {
         for bytes in [&[7][..], &[7, 0], &[7, 1], &[7, 4, 4], &[148, 3, 0], &[131, 3, 3, 0]] {
-            let expected = Err(Malformed::OptionLength);
+            let expected = Err(PacketFormatError::OptionLength);
             assert_eq!(items(bytes).last().unwrap(), expected, "{bytes:?}");
         }
     }
@@ -199,9 +207,9 @@ mod tests {
 
     #[test]
     fn more_options_than_there_is_room_for_are_refused() {
-        let item = Item::Other { kind: 130, data: &[0; 20] };
+        let item = Ipv4Option::Other { kind: 130, data: &[0; 20] };
         assert!(area([item]).is_ok());
-        assert_eq!(area([item, item]), Err(NoRoom));
+        assert_eq!(area([item, item]), Err(OptionsTooLongError));
     }
 
     proptest! {

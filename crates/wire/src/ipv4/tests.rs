@@ -29,10 +29,10 @@ prop_compose! {
         class in any::<u8>(), payload_len in 0..2_000_u16, identification in any::<u16>(),
         fragment in any::<u16>(), hop_limit in any::<u8>(), protocol in any::<u8>(),
         source in any::<Ipv4Addr>(), destination in any::<Ipv4Addr>(), options in options(),
-    ) -> Header {
-        Header {
+    ) -> Ipv4Header {
+        Ipv4Header {
             traffic_class: TrafficClass(class), payload_len, identification,
-            fragment: FragmentField(fragment), hop_limit, protocol: Protocol(protocol),
+            fragment: FragmentField(fragment), hop_limit, protocol: IpProtocol(protocol),
             source, destination, options,
         }
     }
@@ -41,10 +41,10 @@ prop_compose! {
 #[test]
 fn a_known_header_is_read_and_its_checksum_is_right() {
     let bytes = known();
-    let packet = Packet::parse(&bytes).unwrap().verify().unwrap();
+    let packet = Ipv4Packet::parse(&bytes).unwrap().verify().unwrap();
     assert_eq!(packet.source(), Ipv4Addr::new(192, 168, 0, 1));
     assert_eq!(packet.destination(), Ipv4Addr::new(192, 168, 0, 199));
-    assert_eq!((packet.protocol(), packet.hop_limit()), (Protocol::UDP, 64));
+    assert_eq!((packet.protocol(), packet.hop_limit()), (IpProtocol::UDP, 64));
     assert_eq!(packet.payload().len(), 0x73 - 20);
     assert!(packet.fragment_field().dont_fragment());
     assert_eq!(packet.fragment(), None);
@@ -58,7 +58,7 @@ fn any_one_bit_wrong_is_noticed() {
     for bit in 0..160 {
         let mut bytes = known();
         bytes[bit / 8] ^= 1 << (bit % 8);
-        let verified = Packet::parse(&bytes).and_then(Packet::verify);
+        let verified = Ipv4Packet::parse(&bytes).and_then(Ipv4Packet::verify);
         assert!(verified.is_err(), "bit {bit}");
     }
 }
@@ -68,25 +68,25 @@ fn every_impossible_length_is_named() {
     let with = |at: usize, byte: u8| {
         let mut bytes = known();
         bytes[at] = byte;
-        Packet::parse(&bytes).err()
+        Ipv4Packet::parse(&bytes).err()
     };
-    assert_eq!(with(0, 0x65), Some(Malformed::Version));
-    assert_eq!(with(0, 0x44), Some(Malformed::HeaderLength));
-    assert_eq!(with(3, 19), Some(Malformed::Length));
-    assert_eq!(with(3, 0x74), Some(Malformed::Truncated));
-    assert_eq!(Packet::parse(&KNOWN[..19]).err(), Some(Malformed::Truncated));
-    assert_eq!(Packet::parse(&KNOWN).err(), Some(Malformed::Truncated));
-    assert_eq!(Packet::parse_quoted(&KNOWN).unwrap().payload(), &[]);
+    assert_eq!(with(0, 0x65), Some(PacketFormatError::Version));
+    assert_eq!(with(0, 0x44), Some(PacketFormatError::HeaderLength));
+    assert_eq!(with(3, 19), Some(PacketFormatError::Length));
+    assert_eq!(with(3, 0x74), Some(PacketFormatError::Truncated));
+    assert_eq!(Ipv4Packet::parse(&KNOWN[..19]).err(), Some(PacketFormatError::Truncated));
+    assert_eq!(Ipv4Packet::parse(&KNOWN).err(), Some(PacketFormatError::Truncated));
+    assert_eq!(Ipv4Packet::parse_quoted(&KNOWN).unwrap().payload(), &[]);
     let mut long = KNOWN;
     long[0] = 0x46;
-    assert_eq!(Packet::parse_quoted(&long).err(), Some(Malformed::Truncated));
+    assert_eq!(Ipv4Packet::parse_quoted(&long).err(), Some(PacketFormatError::Truncated));
 }
 
 #[test]
 fn padding_is_cut_off() {
     let mut bytes = known();
     bytes.extend([0xaa; 9]);
-    assert_eq!(Packet::parse(&bytes).unwrap().payload().len(), 0x73 - 20);
+    assert_eq!(Ipv4Packet::parse(&bytes).unwrap().payload().len(), 0x73 - 20);
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn the_last_hop_is_not_taken() {
 #[should_panic(expected = "a packet's length fits")]
 fn a_packet_longer_than_its_length_field_is_a_bug() {
     let source = Ipv4Addr::LOCALHOST;
-    Header::new(source, source, Protocol::UDP, 65_516).emit(&mut [0; 20]);
+    Ipv4Header::new(source, source, IpProtocol::UDP, 65_516).emit(&mut [0; 20]);
 }
 
 proptest! {
@@ -118,7 +118,7 @@ proptest! {
     fn a_header_emitted_is_read_back_and_verifies(header in header()) {
         let mut bytes = vec![0xee; header.len() + usize::from(header.payload_len)];
         header.emit(&mut bytes);
-        let packet = Packet::parse(&bytes).unwrap().verify().unwrap();
+        let packet = Ipv4Packet::parse(&bytes).unwrap().verify().unwrap();
         prop_assert_eq!(packet.header(), header);
         prop_assert_eq!(packet.header_len(), header.len());
     }
@@ -130,10 +130,10 @@ proptest! {
         bytes[0] = 0x40 | words;
         bytes[2] = 0;
         bytes[3] = bytes[3].max(words * 4).min(u8::try_from(bytes.len()).unwrap());
-        let packet = Packet::parse(&bytes).unwrap();
+        let packet = Ipv4Packet::parse(&bytes).unwrap();
         let mut again = vec![0; packet.header_len()];
         packet.header().emit(&mut again);
-        let right = Packet::parse_quoted(&again).unwrap().verify();
+        let right = Ipv4Packet::parse_quoted(&again).unwrap().verify();
         prop_assert!(right.is_ok());
         if packet.verify().is_err() {
             again[10..12].copy_from_slice(&bytes[10..12]);
@@ -150,10 +150,10 @@ proptest! {
         let class = TrafficClass(class).with_ecn(Ecn::Congestion);
         set_traffic_class(&mut bytes, class);
         swap_addresses(&mut bytes);
-        let packet = Packet::parse(&bytes).unwrap().verify().unwrap();
+        let packet = Ipv4Packet::parse(&bytes).unwrap().verify().unwrap();
         let hop_limit = left.unwrap_or(0);
         let (source, destination) = (header.destination, header.source);
-        let expected = Header { traffic_class: class, hop_limit, source, destination, ..header };
+        let expected = Ipv4Header { traffic_class: class, hop_limit, source, destination, ..header };
         prop_assert_eq!(packet.header(), expected);
     }
 }

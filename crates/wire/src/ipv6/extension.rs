@@ -4,11 +4,11 @@
 //! is no extension.
 
 use crate::fragment::{self, Fragment};
-use crate::malformed::Malformed;
-use crate::protocol::Protocol;
+use crate::malformed::PacketFormatError;
+use crate::protocol::IpProtocol;
 
 use super::HEADER_LEN;
-use super::option::Options;
+use super::option::Ipv6Options;
 
 /// The most extension headers that a packet may have: nobody needs more, and a long chain costs
 /// its receiver (RFC 9098 §7). RFC 8504 §5.3 allows a limit.
@@ -16,11 +16,11 @@ pub const EXTENSIONS_MAX: usize = 8;
 
 /// One extension header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Extension<'a> {
+pub enum Ipv6Extension<'a> {
     /// For every router: only directly behind the IPv6 header.
-    HopByHop(Options<'a>),
+    HopByHop(Ipv6Options<'a>),
     /// For the destination.
-    Destination(Options<'a>),
+    Destination(Ipv6Options<'a>),
     /// Routers to pass by.
     Routing {
         /// Which kind of route.
@@ -36,15 +36,15 @@ pub enum Extension<'a> {
     Authentication(&'a [u8]),
 }
 
-impl<'a> Extension<'a> {
+impl<'a> Ipv6Extension<'a> {
     /// Its number in the header before it.
-    pub const fn protocol(&self) -> Protocol {
+    pub const fn protocol(&self) -> IpProtocol {
         match self {
-            Self::HopByHop(_) => Protocol::HOP_BY_HOP,
-            Self::Destination(_) => Protocol::DESTINATION,
-            Self::Routing { .. } => Protocol::ROUTING,
-            Self::Fragment(_) => Protocol::FRAGMENT,
-            Self::Authentication(_) => Protocol::AUTHENTICATION,
+            Self::HopByHop(_) => IpProtocol::HOP_BY_HOP,
+            Self::Destination(_) => IpProtocol::DESTINATION,
+            Self::Routing { .. } => IpProtocol::ROUTING,
+            Self::Fragment(_) => IpProtocol::FRAGMENT,
+            Self::Authentication(_) => IpProtocol::AUTHENTICATION,
         }
     }
 
@@ -63,10 +63,10 @@ impl<'a> Extension<'a> {
         false
     }
 
-    /// Writes it, before a header of `next`, to the first [`Extension::len`] bytes of `out`.
+    /// Writes it, before a header of `next`, to the first [`Ipv6Extension::len`] bytes of `out`.
     ///
     /// Panics when `out` is shorter, or its own length is none that an extension header can have.
-    pub fn emit(&self, next: Protocol, out: &mut [u8]) {
+    pub fn emit(&self, next: IpProtocol, out: &mut [u8]) {
         let len = self.len();
         let units = match self {
             Self::Fragment(fragment) => return fragment.emit_v6(next, out),
@@ -91,20 +91,20 @@ impl<'a> Extension<'a> {
         }
     }
 
-    fn read(protocol: Protocol, bytes: &'a [u8], at: usize) -> Result<Self, Malformed> {
-        let options = Options { bytes: bytes.get(2..).unwrap_or_default(), at: at + 2 };
+    fn read(protocol: IpProtocol, bytes: &'a [u8], at: usize) -> Result<Self, PacketFormatError> {
+        let options = Ipv6Options { bytes: bytes.get(2..).unwrap_or_default(), at: at + 2 };
         Ok(match (protocol, bytes) {
-            (Protocol::HOP_BY_HOP, _) => Self::HopByHop(options),
-            (Protocol::DESTINATION, _) => Self::Destination(options),
-            (Protocol::ROUTING, [_, _, kind, segments_left, data @ ..]) => {
+            (IpProtocol::HOP_BY_HOP, _) => Self::HopByHop(options),
+            (IpProtocol::DESTINATION, _) => Self::Destination(options),
+            (IpProtocol::ROUTING, [_, _, kind, segments_left, data @ ..]) => {
                 Self::Routing { kind: *kind, segments_left: *segments_left, data }
             }
-            (Protocol::AUTHENTICATION, [_, _, data @ ..]) => Self::Authentication(data),
-            (Protocol::FRAGMENT, _) => {
-                let header = bytes.first_chunk().ok_or(Malformed::Truncated)?;
+            (IpProtocol::AUTHENTICATION, [_, _, data @ ..]) => Self::Authentication(data),
+            (IpProtocol::FRAGMENT, _) => {
+                let header = bytes.first_chunk().ok_or(PacketFormatError::Truncated)?;
                 Self::Fragment(Fragment::parse_v6(*header))
             }
-            _ => return Err(Malformed::Truncated),
+            _ => return Err(PacketFormatError::Truncated),
         })
     }
 }
@@ -113,8 +113,8 @@ impl<'a> Extension<'a> {
 ///
 /// After an error there are no more, and what comes behind is not known.
 #[derive(Clone, Debug)]
-pub struct Extensions<'a> {
-    next: Protocol,
+pub struct Ipv6Extensions<'a> {
+    next: IpProtocol,
     rest: &'a [u8],
     /// Where `rest` begins, from the first byte of the IPv6 header.
     at: usize,
@@ -125,19 +125,19 @@ pub struct Extensions<'a> {
     ended: bool,
 }
 
-impl<'a> Extensions<'a> {
+impl<'a> Ipv6Extensions<'a> {
     /// The walk of an IPv6 packet's payload.
     #[inline]
-    pub(super) fn new(next: Protocol, payload: &'a [u8]) -> Self {
+    pub(super) fn new(next: IpProtocol, payload: &'a [u8]) -> Self {
         Self { next, rest: payload, at: HEADER_LEN, next_at: 6, read: 0, ended: false }
     }
 
     /// What comes next: when the walk is over, what the packet carries.
     ///
-    /// [`Protocol::HOP_BY_HOP`] when such a header stands where it must not: as good as unknown
+    /// [`IpProtocol::HOP_BY_HOP`] when such a header stands where it must not: as good as unknown
     /// (RFC 8200 §4).
     #[inline]
-    pub const fn protocol(&self) -> Protocol {
+    pub const fn protocol(&self) -> IpProtocol {
         self.next
     }
 
@@ -148,36 +148,36 @@ impl<'a> Extensions<'a> {
         self.rest
     }
 
-    /// Where [`Extensions::payload`] begins, in bytes from the first of the IPv6 header.
+    /// Where [`Ipv6Extensions::payload`] begins, in bytes from the first of the IPv6 header.
     #[inline]
     pub const fn payload_at(&self) -> usize {
         self.at
     }
 
-    /// Where the octet is that says [`Extensions::protocol`], likewise: what a parameter problem
+    /// Where the octet is that says [`Ipv6Extensions::protocol`], likewise: what a parameter problem
     /// points to when nobody knows it.
     #[inline]
     pub const fn protocol_at(&self) -> usize {
         self.next_at
     }
 
-    fn pull(&mut self) -> Result<Extension<'a>, Malformed> {
+    fn pull(&mut self) -> Result<Ipv6Extension<'a>, PacketFormatError> {
         if self.read == EXTENSIONS_MAX {
-            return Err(Malformed::Extensions);
+            return Err(PacketFormatError::Extensions);
         }
-        let &[next, units, ..] = self.rest else { return Err(Malformed::Truncated) };
+        let &[next, units, ..] = self.rest else { return Err(PacketFormatError::Truncated) };
         let len = match self.next {
-            Protocol::AUTHENTICATION => (usize::from(units) + 2) * 4,
-            Protocol::FRAGMENT => fragment::HEADER_LEN,
+            IpProtocol::AUTHENTICATION => (usize::from(units) + 2) * 4,
+            IpProtocol::FRAGMENT => fragment::HEADER_LEN,
             _ => (usize::from(units) + 1) * 8,
         };
-        let (bytes, rest) = self.rest.split_at_checked(len).ok_or(Malformed::Truncated)?;
-        let extension = Extension::read(self.next, bytes, self.at)?;
-        if let Extension::Fragment(fragment) = extension {
+        let (bytes, rest) = self.rest.split_at_checked(len).ok_or(PacketFormatError::Truncated)?;
+        let extension = Ipv6Extension::read(self.next, bytes, self.at)?;
+        if let Ipv6Extension::Fragment(fragment) = extension {
             self.ended = !fragment.is_atomic();
         }
         self.next_at = self.at;
-        self.next = Protocol(next);
+        self.next = IpProtocol(next);
         self.at += len;
         self.rest = rest;
         self.read += 1;
@@ -185,18 +185,18 @@ impl<'a> Extensions<'a> {
     }
 }
 
-impl<'a> Iterator for Extensions<'a> {
-    type Item = Result<Extension<'a>, Malformed>;
+impl<'a> Iterator for Ipv6Extensions<'a> {
+    type Item = Result<Ipv6Extension<'a>, PacketFormatError>;
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         let first = self.read == 0;
         let extends = match self.next {
-            Protocol::HOP_BY_HOP => first,
-            Protocol::ROUTING
-            | Protocol::FRAGMENT
-            | Protocol::AUTHENTICATION
-            | Protocol::DESTINATION => true,
+            IpProtocol::HOP_BY_HOP => first,
+            IpProtocol::ROUTING
+            | IpProtocol::FRAGMENT
+            | IpProtocol::AUTHENTICATION
+            | IpProtocol::DESTINATION => true,
             _ => false,
         };
         if !extends || self.ended {
@@ -218,99 +218,107 @@ mod tests {
 
     /// The payload of a packet with these extensions before `last` and `data`, and its first
     /// header's number.
-    fn chain(extensions: &[Extension<'_>], last: Protocol, data: &[u8]) -> (Protocol, Vec<u8>) {
+    fn chain(
+        extensions: &[Ipv6Extension<'_>],
+        last: IpProtocol,
+        data: &[u8],
+    ) -> (IpProtocol, Vec<u8>) {
         let mut payload = Vec::new();
-        let nexts = extensions.iter().skip(1).map(Extension::protocol).chain([last]);
+        let nexts = extensions.iter().skip(1).map(Ipv6Extension::protocol).chain([last]);
         for (extension, next) in extensions.iter().zip(nexts) {
             let from = payload.len();
             payload.resize(from + extension.len(), 0xee);
             extension.emit(next, &mut payload[from..]);
         }
         payload.extend(data);
-        (extensions.first().map_or(last, Extension::protocol), payload)
+        (extensions.first().map_or(last, Ipv6Extension::protocol), payload)
     }
 
     /// The same without where options stand, which a chain to be emitted does not know.
-    fn unplaced(extension: Extension<'_>) -> Extension<'_> {
+    fn unplaced(extension: Ipv6Extension<'_>) -> Ipv6Extension<'_> {
         match extension {
-            Extension::HopByHop(options) => Extension::HopByHop(Options::new(options.as_bytes())),
-            Extension::Destination(options) => {
-                Extension::Destination(Options::new(options.as_bytes()))
+            Ipv6Extension::HopByHop(options) => {
+                Ipv6Extension::HopByHop(Ipv6Options::new(options.as_bytes()))
+            }
+            Ipv6Extension::Destination(options) => {
+                Ipv6Extension::Destination(Ipv6Options::new(options.as_bytes()))
             }
             other => other,
         }
     }
 
-    fn extension() -> impl Strategy<Value = Extension<'static>> {
+    fn extension() -> impl Strategy<Value = Ipv6Extension<'static>> {
         const BYTES: [u8; 44] = [7; 44];
-        let options = || (0..4_usize).prop_map(|n| Options::new(&BYTES[..n * 8 + 6]));
+        let options = || (0..4_usize).prop_map(|n| Ipv6Options::new(&BYTES[..n * 8 + 6]));
         let atomic = any::<u32>()
             .prop_map(|identification| Fragment { identification, ..Fragment::default() });
         prop_oneof![
-            options().prop_map(Extension::Destination),
+            options().prop_map(Ipv6Extension::Destination),
             (any::<u8>(), any::<u8>(), 0..4_usize).prop_map(|(kind, segments_left, n)| {
-                Extension::Routing { kind, segments_left, data: &BYTES[..n * 8 + 4] }
+                Ipv6Extension::Routing { kind, segments_left, data: &BYTES[..n * 8 + 4] }
             }),
-            atomic.prop_map(Extension::Fragment),
-            (1..5_usize).prop_map(|n| Extension::Authentication(&BYTES[..n * 4 + 6])),
+            atomic.prop_map(Ipv6Extension::Fragment),
+            (1..5_usize).prop_map(|n| Ipv6Extension::Authentication(&BYTES[..n * 4 + 6])),
         ]
     }
 
     #[test]
     fn the_walk_tells_where_everything_is() {
-        let hop = Extension::HopByHop(Options::new(&PAD_4));
-        let fragment = Extension::Fragment(Fragment { identification: 1, ..Fragment::default() });
-        let (first, payload) = chain(&[hop, fragment], Protocol::UDP, b"data");
-        let mut walk = Extensions::new(first, &payload);
-        let Some(Ok(Extension::HopByHop(options))) = walk.next() else { panic!("hop by hop") };
+        let hop = Ipv6Extension::HopByHop(Ipv6Options::new(&PAD_4));
+        let fragment =
+            Ipv6Extension::Fragment(Fragment { identification: 1, ..Fragment::default() });
+        let (first, payload) = chain(&[hop, fragment], IpProtocol::UDP, b"data");
+        let mut walk = Ipv6Extensions::new(first, &payload);
+        let Some(Ok(Ipv6Extension::HopByHop(options))) = walk.next() else { panic!("hop by hop") };
         assert_eq!(options.items().next().unwrap().unwrap().at, 42);
         assert_eq!((walk.protocol_at(), walk.payload_at()), (40, 48));
         assert_eq!(walk.next(), Some(Ok(fragment)));
         assert_eq!(walk.next(), None);
         assert_eq!((walk.protocol_at(), walk.payload_at()), (48, 56));
-        assert_eq!((walk.protocol(), walk.payload()), (Protocol::UDP, &b"data"[..]));
+        assert_eq!((walk.protocol(), walk.payload()), (IpProtocol::UDP, &b"data"[..]));
     }
 
     #[test]
     fn nothing_behind_a_fragment_is_walked() {
         let fragment = Fragment { identification: 1, offset: 8, more: true };
-        let options = Extension::Destination(Options::new(&PAD_4));
-        let (first, payload) = chain(&[Extension::Fragment(fragment), options], Protocol::UDP, &[]);
-        let mut walk = Extensions::new(first, &payload);
-        assert_eq!(walk.next(), Some(Ok(Extension::Fragment(fragment))));
-        assert_eq!((walk.next(), walk.protocol()), (None, Protocol::DESTINATION));
+        let options = Ipv6Extension::Destination(Ipv6Options::new(&PAD_4));
+        let (first, payload) =
+            chain(&[Ipv6Extension::Fragment(fragment), options], IpProtocol::UDP, &[]);
+        let mut walk = Ipv6Extensions::new(first, &payload);
+        assert_eq!(walk.next(), Some(Ok(Ipv6Extension::Fragment(fragment))));
+        assert_eq!((walk.next(), walk.protocol()), (None, IpProtocol::DESTINATION));
         assert_eq!(walk.payload().len(), 8);
     }
 
     #[test]
     fn hop_by_hop_options_in_second_place_are_as_good_as_unknown() {
-        let options = Options::new(&PAD_4);
-        let both = [Extension::Destination(options), Extension::HopByHop(options)];
-        let (first, payload) = chain(&both, Protocol::UDP, &[]);
-        let mut walk = Extensions::new(first, &payload);
+        let options = Ipv6Options::new(&PAD_4);
+        let both = [Ipv6Extension::Destination(options), Ipv6Extension::HopByHop(options)];
+        let (first, payload) = chain(&both, IpProtocol::UDP, &[]);
+        let mut walk = Ipv6Extensions::new(first, &payload);
         assert!(walk.by_ref().all(|extension| extension.is_ok()));
-        assert_eq!((walk.protocol(), walk.protocol_at()), (Protocol::HOP_BY_HOP, 40));
+        assert_eq!((walk.protocol(), walk.protocol_at()), (IpProtocol::HOP_BY_HOP, 40));
     }
 
     #[test]
     fn a_chain_longer_than_the_limit_is_refused() {
-        let options = Extension::Destination(Options::new(&PAD_4));
-        let (first, payload) = chain(&[options; EXTENSIONS_MAX], Protocol::UDP, &[]);
-        assert!(Extensions::new(first, &payload).all(|extension| extension.is_ok()));
-        let (first, payload) = chain(&[options; EXTENSIONS_MAX + 1], Protocol::UDP, &[]);
-        let mut walk = Extensions::new(first, &payload);
-        assert_eq!(walk.by_ref().last(), Some(Err(Malformed::Extensions)));
+        let options = Ipv6Extension::Destination(Ipv6Options::new(&PAD_4));
+        let (first, payload) = chain(&[options; EXTENSIONS_MAX], IpProtocol::UDP, &[]);
+        assert!(Ipv6Extensions::new(first, &payload).all(|extension| extension.is_ok()));
+        let (first, payload) = chain(&[options; EXTENSIONS_MAX + 1], IpProtocol::UDP, &[]);
+        let mut walk = Ipv6Extensions::new(first, &payload);
+        assert_eq!(walk.by_ref().last(), Some(Err(PacketFormatError::Extensions)));
         assert_eq!(walk.next(), None);
     }
 
     #[test]
     fn a_chain_cut_anywhere_is_truncated() {
-        let fragment = Extension::Fragment(Fragment::default());
-        let routing = Extension::Routing { kind: 0, segments_left: 0, data: &[0; 20] };
-        let (first, payload) = chain(&[routing, fragment], Protocol::UDP, &[]);
+        let fragment = Ipv6Extension::Fragment(Fragment::default());
+        let routing = Ipv6Extension::Routing { kind: 0, segments_left: 0, data: &[0; 20] };
+        let (first, payload) = chain(&[routing, fragment], IpProtocol::UDP, &[]);
         for len in 0..payload.len() {
-            let last = Extensions::new(first, &payload[..len]).last();
-            assert_eq!(last, Some(Err(Malformed::Truncated)), "{len}");
+            let last = Ipv6Extensions::new(first, &payload[..len]).last();
+            assert_eq!(last, Some(Err(PacketFormatError::Truncated)), "{len}");
         }
     }
 
@@ -320,14 +328,14 @@ mod tests {
             extensions in proptest::collection::vec(extension(), 0..=EXTENSIONS_MAX),
             data in any::<[u8; 3]>(),
         ) {
-            let (first, payload) = chain(&extensions, Protocol::TCP, &data);
-            let mut walk = Extensions::new(first, &payload);
+            let (first, payload) = chain(&extensions, IpProtocol::TCP, &data);
+            let mut walk = Ipv6Extensions::new(first, &payload);
             let read: Result<Vec<_>, _> = walk.by_ref().collect();
             let read: Vec<_> = read.unwrap().into_iter().map(unplaced).collect();
             prop_assert_eq!(&read, &extensions);
-            prop_assert_eq!((walk.protocol(), walk.payload()), (Protocol::TCP, &data[..]));
+            prop_assert_eq!((walk.protocol(), walk.payload()), (IpProtocol::TCP, &data[..]));
             // And what was read is emitted again.
-            prop_assert_eq!(chain(&read, Protocol::TCP, &data), (first, payload.clone()));
+            prop_assert_eq!(chain(&read, IpProtocol::TCP, &data), (first, payload.clone()));
         }
     }
 }

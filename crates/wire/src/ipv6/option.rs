@@ -2,7 +2,7 @@
 //!
 //! Left out: acting on them, beyond what their type says to do when nobody knows it.
 
-use crate::malformed::Malformed;
+use crate::malformed::PacketFormatError;
 
 /// One byte of padding, without a length.
 pub const PAD_1: u8 = 0;
@@ -15,7 +15,7 @@ pub const JUMBO: u8 = 0xc2;
 
 /// What to do with a packet that carries an option nobody here knows: its type's high two bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum UnknownOptionAction {
     /// 00: pass over the option.
     Skip,
     /// 01: drop the packet.
@@ -28,7 +28,7 @@ pub enum Action {
 
 /// One option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Item<'a> {
+pub struct Ipv6Option<'a> {
     /// Its type.
     pub kind: u8,
     /// What follows type and length.
@@ -37,7 +37,7 @@ pub struct Item<'a> {
     pub at: usize,
 }
 
-impl Item<'_> {
+impl Ipv6Option<'_> {
     /// Whether it is padding.
     #[inline]
     pub const fn is_padding(&self) -> bool {
@@ -46,30 +46,25 @@ impl Item<'_> {
 
     /// What to do when nobody knows it.
     #[inline]
-    pub const fn action(&self) -> Action {
+    pub const fn action(&self) -> UnknownOptionAction {
         match self.kind >> 6 {
-            0 => Action::Skip,
-            1 => Action::Drop,
-            2 => Action::Report,
-            _ => Action::ReportUnlessMulticast,
+            0 => UnknownOptionAction::Skip,
+            1 => UnknownOptionAction::Drop,
+            2 => UnknownOptionAction::Report,
+            _ => UnknownOptionAction::ReportUnlessMulticast,
         }
-    }
-
-    /// Whether routers may change its data on the way (RFC 8200 §4.2).
-    pub const fn may_change(&self) -> bool {
-        self.kind & 0x20 != 0
     }
 }
 
 /// The options of one extension header, padding included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options<'a> {
+pub struct Ipv6Options<'a> {
     pub(super) bytes: &'a [u8],
     /// Where `bytes` begin, from the first of the IPv6 header.
     pub(super) at: usize,
 }
 
-impl<'a> Options<'a> {
+impl<'a> Ipv6Options<'a> {
     /// Options to be emitted: `bytes` as from [`write()`], a multiple of 8 with the two bytes that
     /// stand before them.
     pub const fn new(bytes: &'a [u8]) -> Self {
@@ -83,35 +78,40 @@ impl<'a> Options<'a> {
 
     /// One by one. After an error there are no more.
     #[inline]
-    pub fn items(&self) -> impl Iterator<Item = Result<Item<'a>, Malformed>> + Clone + use<'a> {
-        Items { rest: self.bytes, at: self.at }
+    pub fn items(
+        &self,
+    ) -> impl Iterator<Item = Result<Ipv6Option<'a>, PacketFormatError>> + Clone + use<'a> {
+        Ipv6OptionIter { rest: self.bytes, at: self.at }
     }
 }
 
 #[derive(Clone)]
-struct Items<'a> {
+struct Ipv6OptionIter<'a> {
     rest: &'a [u8],
     at: usize,
 }
 
-impl<'a> Items<'a> {
-    fn pull(&mut self) -> Result<Option<Item<'a>>, Malformed> {
+impl<'a> Ipv6OptionIter<'a> {
+    fn pull(&mut self) -> Result<Option<Ipv6Option<'a>>, PacketFormatError> {
         let (rest, at) = (std::mem::take(&mut self.rest), self.at);
         let Some((&kind, tail)) = rest.split_first() else { return Ok(None) };
         let (data, len): (&[u8], _) = if kind == PAD_1 {
             (&[], 1)
         } else {
-            let (&len, tail) = tail.split_first().ok_or(Malformed::OptionLength)?;
-            (tail.get(..usize::from(len)).ok_or(Malformed::OptionLength)?, 2 + usize::from(len))
+            let (&len, tail) = tail.split_first().ok_or(PacketFormatError::OptionLength)?;
+            (
+                tail.get(..usize::from(len)).ok_or(PacketFormatError::OptionLength)?,
+                2 + usize::from(len),
+            )
         };
         self.rest = &rest[len..];
         self.at += len;
-        Ok(Some(Item { kind, data, at }))
+        Ok(Some(Ipv6Option { kind, data, at }))
     }
 }
 
-impl<'a> Iterator for Items<'a> {
-    type Item = Result<Item<'a>, Malformed>;
+impl<'a> Iterator for Ipv6OptionIter<'a> {
+    type Item = Result<Ipv6Option<'a>, PacketFormatError>;
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
@@ -161,9 +161,9 @@ mod tests {
     #[test]
     fn a_router_alert_of_rfc_2711_is_read_with_its_padding() {
         let bytes = [5, 2, 0, 0, 1, 0];
-        let items: Result<Vec<_>, _> = Options { bytes: &bytes, at: 42 }.items().collect();
-        let alert = Item { kind: ROUTER_ALERT, data: &[0, 0], at: 42 };
-        let padding = Item { kind: PAD_N, data: &[], at: 46 };
+        let items: Result<Vec<_>, _> = Ipv6Options { bytes: &bytes, at: 42 }.items().collect();
+        let alert = Ipv6Option { kind: ROUTER_ALERT, data: &[0, 0], at: 42 };
+        let padding = Ipv6Option { kind: PAD_N, data: &[], at: 46 };
         assert_eq!(items, Ok(vec![alert, padding]));
         assert!(padding.is_padding() && !alert.is_padding());
         let mut written = [0xee; 6];
@@ -173,19 +173,18 @@ mod tests {
 
     #[test]
     fn the_type_of_an_unknown_option_says_what_to_do() {
-        let action = |kind| Item { kind, data: &[], at: 0 }.action();
-        assert_eq!(action(0x1e), Action::Skip);
-        assert_eq!(action(0x5e), Action::Drop);
-        assert_eq!(action(0x9e), Action::Report);
-        assert_eq!(action(JUMBO), Action::ReportUnlessMulticast);
-        assert!(Item { kind: 0x3e, data: &[], at: 0 }.may_change());
+        let action = |kind| Ipv6Option { kind, data: &[], at: 0 }.action();
+        assert_eq!(action(0x1e), UnknownOptionAction::Skip);
+        assert_eq!(action(0x5e), UnknownOptionAction::Drop);
+        assert_eq!(action(0x9e), UnknownOptionAction::Report);
+        assert_eq!(action(JUMBO), UnknownOptionAction::ReportUnlessMulticast);
     }
 
     #[test]
     fn a_length_that_leaves_the_header_is_refused() {
         for bytes in [&[5][..], &[5, 1], &[0, 1, 2, 9]] {
-            let last = Options::new(bytes).items().last();
-            assert_eq!(last, Some(Err(Malformed::OptionLength)), "{bytes:?}");
+            let last = Ipv6Options::new(bytes).items().last();
+            assert_eq!(last, Some(Err(PacketFormatError::OptionLength)), "{bytes:?}");
         }
     }
 
@@ -199,7 +198,7 @@ mod tests {
             let each = options.iter().map(|(kind, data)| (*kind, data.as_slice()));
             let len = write(each, &mut bytes).unwrap();
             prop_assert_eq!((len + 2) % 8, 0);
-            let read: Result<Vec<_>, _> = Options::new(&bytes[..len]).items().collect();
+            let read: Result<Vec<_>, _> = Ipv6Options::new(&bytes[..len]).items().collect();
             let read: Vec<_> = read.unwrap().into_iter().filter(|item| !item.is_padding())
                 .map(|item| (item.kind, item.data.to_vec())).collect();
             prop_assert_eq!(read, options);
@@ -207,7 +206,7 @@ mod tests {
 
         #[test]
         fn bytes_read_are_written_again(bytes in proptest::collection::vec(0..6_u8, 14)) {
-            let read: Result<Vec<_>, _> = Options::new(&bytes).items().collect();
+            let read: Result<Vec<_>, _> = Ipv6Options::new(&bytes).items().collect();
             // Bytes that end in the middle of an option are the other test's.
             if let Ok(items) = read {
                 let mut again = [0; 14];

@@ -7,13 +7,13 @@ use std::collections::VecDeque;
 
 use plumb_base::time::Instant;
 
-use super::{Machine, Port};
-use crate::packet::{Packet, Pool};
+use super::{Machine, PortId};
+use crate::packet::{Packet, PacketPool};
 
 /// A frame that shall leave.
 #[derive(Debug)]
 #[must_use = "it holds a packet: send it, or free it"]
-pub struct Due {
+pub struct DuePacket {
     /// When it is due by the model, however late that is seen to.
     pub at: Instant,
     /// The frame.
@@ -21,32 +21,32 @@ pub struct Due {
 }
 
 /// What a machine is that keeps logical time: whatever is this is a [`Machine`] too.
-pub trait Timed {
+pub trait TimedMachine {
     /// Everything up to `now` happens; the moment that it then is inside, which is never before one given earlier.
-    fn advance(&mut self, now: Instant, pool: &mut Pool) -> Instant;
+    fn advance(&mut self, now: Instant, pool: &mut PacketPool) -> Instant;
 
     /// Takes a frame that arrives at `port` at `now`, up to which everything has happened.
-    fn take(&mut self, now: Instant, port: Port, packet: Packet, pool: &mut Pool);
+    fn handle_packet(&mut self, now: Instant, port: PortId, packet: Packet, pool: &mut PacketPool);
 
     /// What waits to be polled at `port`, in the order in which it is due.
-    fn egress(&mut self, port: Port) -> &mut VecDeque<Due>;
+    fn egress(&mut self, port: PortId) -> &mut VecDeque<DuePacket>;
 
     /// The earliest moment at which something can leave; `None` when nothing is inside.
-    fn earliest(&self) -> Option<Instant>;
+    fn next_departure(&self) -> Option<Instant>;
 }
 
-impl<M: Timed + ?Sized> Machine for M {
+impl<M: TimedMachine + ?Sized> Machine for M {
     #[inline]
     fn handle_packets(
         &mut self,
         now: Instant,
-        port: Port,
+        port: PortId,
         batch: &mut Vec<Packet>,
-        pool: &mut Pool,
+        pool: &mut PacketPool,
     ) {
         let now = self.advance(now, pool);
         for packet in batch.drain(..) {
-            self.take(now, port, packet, pool);
+            self.handle_packet(now, port, packet, pool);
         }
         self.advance(now, pool);
     }
@@ -55,10 +55,10 @@ impl<M: Timed + ?Sized> Machine for M {
     fn poll_packets(
         &mut self,
         now: Instant,
-        port: Port,
+        port: PortId,
         batch: &mut Vec<Packet>,
         max: usize,
-        pool: &mut Pool,
+        pool: &mut PacketPool,
     ) {
         self.advance(now, pool);
         let egress = self.egress(port);
@@ -68,11 +68,11 @@ impl<M: Timed + ?Sized> Machine for M {
 
     #[inline]
     fn deadline(&self) -> Option<Instant> {
-        self.earliest()
+        self.next_departure()
     }
 
     #[inline]
-    fn handle_deadline(&mut self, now: Instant, pool: &mut Pool) {
+    fn handle_deadline(&mut self, now: Instant, pool: &mut PacketPool) {
         self.advance(now, pool);
     }
 }

@@ -1,11 +1,11 @@
 //! The options of neighbour discovery messages (RFC 4861 §4.6).
 //!
-//! Left out: acting on them; those of other RFCs, which are [`Item::Other`].
+//! Left out: acting on them; those of other RFCs, which are [`NdpOption::Other`].
 
 use std::net::Ipv6Addr;
 
 use crate::mac::MacAddr;
-use crate::malformed::Malformed;
+use crate::malformed::PacketFormatError;
 
 const SOURCE_LINK: u8 = 1;
 const TARGET_LINK: u8 = 2;
@@ -15,7 +15,7 @@ const MTU: u8 = 5;
 
 /// A prefix that a router announces (RFC 4861 §4.6.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Prefix {
+pub struct PrefixInformation {
     /// Its address; what lies beyond its length means nothing.
     pub address: Ipv6Addr,
     /// How many bits of the address count.
@@ -28,27 +28,22 @@ pub struct Prefix {
     pub preferred_s: u32,
 }
 
-impl Prefix {
+impl PrefixInformation {
     /// Whether addresses of it are on the link.
     pub const fn is_on_link(&self) -> bool {
         self.flags & 0x80 != 0
-    }
-
-    /// Whether hosts may make addresses from it (RFC 4862).
-    pub const fn is_autonomous(&self) -> bool {
-        self.flags & 0x40 != 0
     }
 }
 
 /// One option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Item<'a> {
+pub enum NdpOption<'a> {
     /// The Ethernet address of who sends the message.
     SourceLink(MacAddr),
     /// The Ethernet address of whom the message is about.
     TargetLink(MacAddr),
     /// A prefix.
-    Prefix(Prefix),
+    Prefix(PrefixInformation),
     /// The packet that was redirected, as much as fits; padded to a multiple of 8.
     Redirected(&'a [u8]),
     /// The link's MTU.
@@ -62,7 +57,7 @@ pub enum Item<'a> {
     },
 }
 
-impl<'a> Item<'a> {
+impl<'a> NdpOption<'a> {
     fn read(kind: u8, data: &'a [u8]) -> Self {
         match (kind, data) {
             (SOURCE_LINK, &[a, b, c, d, e, f]) => Self::SourceLink(MacAddr([a, b, c, d, e, f])),
@@ -89,7 +84,7 @@ impl<'a> Item<'a> {
         false
     }
 
-    /// Writes it to the first [`Item::len`] bytes of `out`.
+    /// Writes it to the first [`NdpOption::len`] bytes of `out`.
     ///
     /// Panics when `out` is shorter, or its length is not a multiple of 8 below 2,048.
     pub fn emit(&self, out: &mut [u8]) {
@@ -129,11 +124,11 @@ impl<'a> Item<'a> {
     }
 }
 
-fn prefix(data: &[u8]) -> Option<Prefix> {
+fn prefix(data: &[u8]) -> Option<PrefixInformation> {
     let data: &[u8; 30] = data.try_into().ok()?;
     let [len, flags, a, b, c, d, e, f, g, h, ..] = *data;
     let address: [u8; 16] = *data.last_chunk()?;
-    Some(Prefix {
+    Some(PrefixInformation {
         address: address.into(),
         len,
         flags,
@@ -144,18 +139,18 @@ fn prefix(data: &[u8]) -> Option<Prefix> {
 
 /// The options of one message: every length is known to be right.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Options<'a>(&'a [u8]);
+pub struct NdpOptions<'a>(&'a [u8]);
 
-impl<'a> Options<'a> {
+impl<'a> NdpOptions<'a> {
     /// Those that `bytes` hold.
     ///
     /// # Errors
-    /// [`Malformed::OptionLength`] when a length is zero or leaves the message (RFC 4861 §6.1, §7.1:
+    /// [`PacketFormatError::OptionLength`] when a length is zero or leaves the message (RFC 4861 §6.1, §7.1:
     /// the whole message is dropped).
-    pub fn new(bytes: &'a [u8]) -> Result<Self, Malformed> {
+    pub fn new(bytes: &'a [u8]) -> Result<Self, PacketFormatError> {
         let mut rest = bytes;
         while !rest.is_empty() {
-            rest = split(rest).ok_or(Malformed::OptionLength)?.1;
+            rest = split(rest).ok_or(PacketFormatError::OptionLength)?.1;
         }
         Ok(Self(bytes))
     }
@@ -166,19 +161,19 @@ impl<'a> Options<'a> {
     }
 
     /// One by one.
-    pub fn items(&self) -> impl Iterator<Item = Item<'a>> + use<'a> {
+    pub fn items(&self) -> impl Iterator<Item = NdpOption<'a>> + use<'a> {
         let mut rest = self.0;
         std::iter::from_fn(move || {
             let (item, behind) = split(rest)?;
             rest = behind;
-            Some(Item::read(item[0], &item[2..]))
+            Some(NdpOption::read(item[0], &item[2..]))
         })
     }
 
     /// The Ethernet address that the sender says is its own.
     pub fn source_link(&self) -> Option<MacAddr> {
         self.items().find_map(|item| match item {
-            Item::SourceLink(mac) => Some(mac),
+            NdpOption::SourceLink(mac) => Some(mac),
             _ => None,
         })
     }
@@ -186,7 +181,7 @@ impl<'a> Options<'a> {
     /// The Ethernet address that the sender says is the target's.
     pub fn target_link(&self) -> Option<MacAddr> {
         self.items().find_map(|item| match item {
-            Item::TargetLink(mac) => Some(mac),
+            NdpOption::TargetLink(mac) => Some(mac),
             _ => None,
         })
     }
@@ -204,37 +199,43 @@ mod tests {
 
     use super::*;
 
-    fn item() -> impl Strategy<Value = Item<'static>> {
+    fn item() -> impl Strategy<Value = NdpOption<'static>> {
         const BYTES: [u8; 64] = [9; 64];
         prop_oneof![
-            any::<[u8; 6]>().prop_map(|mac| Item::SourceLink(MacAddr(mac))),
-            any::<[u8; 6]>().prop_map(|mac| Item::TargetLink(MacAddr(mac))),
-            any::<u32>().prop_map(Item::Mtu),
+            any::<[u8; 6]>().prop_map(|mac| NdpOption::SourceLink(MacAddr(mac))),
+            any::<[u8; 6]>().prop_map(|mac| NdpOption::TargetLink(MacAddr(mac))),
+            any::<u32>().prop_map(NdpOption::Mtu),
             (any::<Ipv6Addr>(), any::<(u8, u8)>(), any::<(u32, u32)>()).prop_map(
                 |(address, (len, flags), (valid_s, preferred_s))| {
-                    Item::Prefix(Prefix { address, len, flags, valid_s, preferred_s })
+                    NdpOption::Prefix(PrefixInformation {
+                        address,
+                        len,
+                        flags,
+                        valid_s,
+                        preferred_s,
+                    })
                 }
             ),
-            (0..8_usize).prop_map(|n| Item::Redirected(&BYTES[..n * 8])),
+            (0..8_usize).prop_map(|n| NdpOption::Redirected(&BYTES[..n * 8])),
             (6..=255_u8, 0..7_usize)
-                .prop_map(|(kind, n)| Item::Other { kind, data: &BYTES[..n * 8 + 6] }),
+                .prop_map(|(kind, n)| NdpOption::Other { kind, data: &BYTES[..n * 8 + 6] }),
         ]
     }
 
     #[test]
     fn a_length_of_zero_or_beyond_the_message_is_refused() {
         for bytes in [&[1][..], &[1, 0], &[1, 0, 0, 0, 0, 0, 0, 0], &[1, 2, 0, 0, 0, 0, 0, 0]] {
-            assert_eq!(Options::new(bytes), Err(Malformed::OptionLength), "{bytes:?}");
+            assert_eq!(NdpOptions::new(bytes), Err(PacketFormatError::OptionLength), "{bytes:?}");
         }
     }
 
     #[test]
     fn an_address_of_another_link_is_not_taken_for_ethernets() {
         let bytes = [[1, 2, 7, 7, 7, 7, 7, 7], [7; 8]].concat();
-        let options = Options::new(&bytes).unwrap();
+        let options = NdpOptions::new(&bytes).unwrap();
         assert_eq!(options.source_link(), None);
         let data = &bytes[2..];
-        assert_eq!(options.items().next(), Some(Item::Other { kind: 1, data }));
+        assert_eq!(options.items().next(), Some(NdpOption::Other { kind: 1, data }));
     }
 
     proptest! {
@@ -246,7 +247,7 @@ mod tests {
                 bytes.resize(from + item.len(), 0xee);
                 item.emit(&mut bytes[from..]);
             }
-            let options = Options::new(&bytes).unwrap();
+            let options = NdpOptions::new(&bytes).unwrap();
             prop_assert_eq!(options.items().collect::<Vec<_>>(), items);
         }
     }

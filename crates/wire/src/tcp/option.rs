@@ -1,11 +1,11 @@
 //! TCP options: read one by one, and written.
 //!
 //! RFC 9293 §3.2, RFC 7323 (window scale, timestamps), RFC 2018 (selective acknowledgement).
-//! Left out: acting on them; the rarer ones, which are [`Item::Other`].
+//! Left out: acting on them; the rarer ones, which are [`TcpOption::Other`].
 
 use super::SeqNum;
-use crate::malformed::Malformed;
-use crate::option_area::{self, NO_OPERATION, NoRoom, OptionArea, OptionItem};
+use crate::malformed::PacketFormatError;
+use crate::option_area::{self, NO_OPERATION, OptionArea, OptionItem, OptionsTooLongError};
 
 const MSS: u8 = 2;
 const WINDOW_SCALE: u8 = 3;
@@ -48,10 +48,10 @@ impl SackBlocks {
         &self.blocks[..self.len]
     }
 
-    fn read(data: &[u8]) -> Result<Self, Malformed> {
+    fn read(data: &[u8]) -> Result<Self, PacketFormatError> {
         let (blocks, rest) = data.as_chunks::<8>();
         if blocks.is_empty() || blocks.len() > SACK_BLOCKS_MAX || !rest.is_empty() {
-            return Err(Malformed::OptionLength);
+            return Err(PacketFormatError::OptionLength);
         }
         let mut sack = Self { len: blocks.len(), ..Self::default() };
         for (slot, &[a, b, c, d, e, f, g, h]) in sack.blocks.iter_mut().zip(blocks) {
@@ -64,7 +64,7 @@ impl SackBlocks {
 
 /// One option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Item<'a> {
+pub enum TcpOption<'a> {
     /// Between options, for alignment.
     NoOperation,
     /// The longest payload that the sender takes in one segment.
@@ -92,10 +92,10 @@ pub enum Item<'a> {
     },
 }
 
-impl<'a> OptionItem<'a> for Item<'a> {
+impl<'a> OptionItem<'a> for TcpOption<'a> {
     const NO_OPERATION: Self = Self::NoOperation;
 
-    fn read(kind: u8, data: &'a [u8]) -> Result<Self, Malformed> {
+    fn read(kind: u8, data: &'a [u8]) -> Result<Self, PacketFormatError> {
         Ok(match (kind, data) {
             (MSS, &[a, b]) => Self::Mss(u16::from_be_bytes([a, b])),
             (WINDOW_SCALE, &[shift]) => Self::WindowScale(shift),
@@ -106,7 +106,7 @@ impl<'a> OptionItem<'a> for Item<'a> {
                 echo: u32::from_be_bytes([e, f, g, h]),
             },
             (MSS | WINDOW_SCALE | SACK_PERMITTED | TIMESTAMPS, _) => {
-                return Err(Malformed::OptionLength);
+                return Err(PacketFormatError::OptionLength);
             }
             _ => Self::Other { kind, data },
         })
@@ -151,15 +151,19 @@ fn write_one(kind: u8, data: &[u8], out: &mut [u8]) -> Option<usize> {
 ///
 /// After an error there are no more.
 #[inline]
-pub fn items(area: &[u8]) -> impl Iterator<Item = Result<Item<'_>, Malformed>> + Clone {
+pub fn items(
+    area: &[u8],
+) -> impl Iterator<Item = Result<TcpOption<'_>, PacketFormatError>> + Clone {
     option_area::items(area)
 }
 
 /// An area of these options, filled up with "end of options".
 ///
 /// # Errors
-/// [`NoRoom`] beyond 40 bytes.
-pub fn area<'a>(items: impl IntoIterator<Item = Item<'a>>) -> Result<OptionArea, NoRoom> {
+/// [`OptionsTooLongError`] beyond 40 bytes.
+pub fn area<'a>(
+    items: impl IntoIterator<Item = TcpOption<'a>>,
+) -> Result<OptionArea, OptionsTooLongError> {
     OptionArea::of(items)
 }
 
@@ -177,11 +181,11 @@ mod tests {
         ];
         let read: Result<Vec<_>, _> = items(&bytes).collect();
         let expected = vec![
-            Item::Mss(1_460),
-            Item::SackPermitted,
-            Item::Timestamps { value: 0x009c_2724, echo: 0 },
-            Item::NoOperation,
-            Item::WindowScale(7),
+            TcpOption::Mss(1_460),
+            TcpOption::SackPermitted,
+            TcpOption::Timestamps { value: 0x009c_2724, echo: 0 },
+            TcpOption::NoOperation,
+            TcpOption::WindowScale(7),
         ];
         assert_eq!(read.as_ref(), Ok(&expected));
         assert_eq!(area(expected).unwrap().as_bytes(), bytes);
@@ -201,7 +205,11 @@ mod tests {
             &[254, 1],
         ];
         for bytes in wrong {
-            assert_eq!(items(bytes).last(), Some(Err(Malformed::OptionLength)), "{bytes:?}");
+            assert_eq!(
+                items(bytes).last(),
+                Some(Err(PacketFormatError::OptionLength)),
+                "{bytes:?}"
+            );
         }
     }
 
@@ -211,8 +219,9 @@ mod tests {
         let blocks = [1, 2, 3, 4, 5].map(block);
         let sack = SackBlocks::new(&blocks);
         assert_eq!(sack.as_slice(), &blocks[..4]);
-        let area = area([Item::NoOperation, Item::NoOperation, Item::Sack(sack)]).unwrap();
-        assert_eq!(items(area.as_bytes()).last(), Some(Ok(Item::Sack(sack))));
+        let area =
+            area([TcpOption::NoOperation, TcpOption::NoOperation, TcpOption::Sack(sack)]).unwrap();
+        assert_eq!(items(area.as_bytes()).last(), Some(Ok(TcpOption::Sack(sack))));
     }
 
     proptest! {

@@ -15,7 +15,7 @@ const ATTEMPTS: i32 = 14;
 
 /// A stretch of an ascending sample between two valleys.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Part {
+pub(super) struct DensityPeak {
     /// First sample.
     pub start: usize,
     /// One beyond the last sample.
@@ -27,22 +27,23 @@ pub(super) struct Part {
 }
 
 /// An ascending sample as one part; `None` when it is empty.
-pub(super) fn whole(sorted: &[f64]) -> Option<Part> {
+pub(super) fn whole(sorted: &[f64]) -> Option<DensityPeak> {
     let end = sorted.len();
-    let constant = sorted.first().map(|&peak| Part { start: 0, end, peak, height: f64::INFINITY });
-    let Some(grid) = Grid::new(sorted) else { return constant };
+    let constant =
+        sorted.first().map(|&peak| DensityPeak { start: 0, end, peak, height: f64::INFINITY });
+    let Some(grid) = DensityGrid::new(sorted) else { return constant };
     let smooth = grid.smoothed(grid.bandwidth);
     let top = (0..GRID).max_by(|&a, &b| smooth[a].total_cmp(&smooth[b])).unwrap_or(0);
     // Kernels are summed unscaled: densities are comparable after division by their width.
     let height = smooth[top] / grid.bandwidth.max(grid.width);
-    Some(Part { start: 0, end, peak: grid.position(top), height })
+    Some(DensityPeak { start: 0, end, peak: grid.position(top), height })
 }
 
 /// The parts of an ascending sample around each peak that holds at least `least` samples.
 ///
 /// The widest bandwidth that shows two such parts is taken; none when no bandwidth does.
-pub(super) fn parts(sorted: &[f64], least: f64) -> Vec<Part> {
-    let Some(grid) = Grid::new(sorted) else { return Vec::new() };
+pub(super) fn parts(sorted: &[f64], least: f64) -> Vec<DensityPeak> {
+    let Some(grid) = DensityGrid::new(sorted) else { return Vec::new() };
     (0..ATTEMPTS)
         .map(|attempt| grid.parts(sorted, grid.bandwidth * NARROWING.powi(attempt), least))
         .find(|found| found.len() > 1)
@@ -50,7 +51,7 @@ pub(super) fn parts(sorted: &[f64], least: f64) -> Vec<Part> {
 }
 
 /// Counts of the samples in even bins.
-struct Grid {
+struct DensityGrid {
     lo: f64,
     width: f64,
     counts: Vec<f64>,
@@ -58,7 +59,7 @@ struct Grid {
     bandwidth: f64,
 }
 
-impl Grid {
+impl DensityGrid {
     /// Bins over the bulk; `None` when the bulk is a single value.
     fn new(sorted: &[f64]) -> Option<Self> {
         let at = |p| quantile::of_sorted(sorted, p);
@@ -100,9 +101,9 @@ impl Grid {
     }
 
     /// Cuts at every valley deep enough that both sides hold the least share.
-    fn parts(&self, sorted: &[f64], bandwidth: f64, least: f64) -> Vec<Part> {
+    fn parts(&self, sorted: &[f64], bandwidth: f64, least: f64) -> Vec<DensityPeak> {
         let smooth = self.smoothed(bandwidth);
-        let mut parts: Vec<Part> = Vec::new();
+        let mut parts: Vec<DensityPeak> = Vec::new();
         let mut start = 0;
         for (from, to) in deep_stretches(&smooth) {
             let end = if to == GRID {
@@ -112,7 +113,7 @@ impl Grid {
                 sorted.partition_point(|&v| v < edge)
             };
             let top = (from..to).max_by(|&a, &b| smooth[a].total_cmp(&smooth[b])).unwrap_or(from);
-            let part = Part { start, end, peak: self.position(top), height: smooth[top] };
+            let part = DensityPeak { start, end, peak: self.position(top), height: smooth[top] };
             start = end;
             match parts.last_mut() {
                 // What is too small joins its neighbour.

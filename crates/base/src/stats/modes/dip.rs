@@ -116,18 +116,18 @@ fn chain(start: usize, next: impl Fn(usize) -> Option<usize>) -> Vec<usize> {
 }
 
 /// Where the minorant and the majorant are farthest apart: positions in the two chains.
-struct Gap {
+struct EnvelopeGap {
     distance: f64,
     gcm: usize,
     lcm: usize,
 }
 
 /// `None` when both chains are single segments.
-fn widest_gap(x: &[f64], gcm: &[usize], lcm: &[usize]) -> Option<Gap> {
+fn widest_gap(x: &[f64], gcm: &[usize], lcm: &[usize]) -> Option<EnvelopeGap> {
     if gcm.len() == 2 && lcm.len() == 2 {
         return None;
     }
-    let mut best = Gap { distance: 0.0, gcm: gcm.len() - 1, lcm: lcm.len() - 1 };
+    let mut best = EnvelopeGap { distance: 0.0, gcm: gcm.len() - 1, lcm: lcm.len() - 1 };
     // The minorant is walked from its low end upwards, that is backwards in its chain.
     let (mut ix, mut iv) = (gcm.len().saturating_sub(2), 1_usize.min(lcm.len() - 1));
     loop {
@@ -138,7 +138,7 @@ fn widest_gap(x: &[f64], gcm: &[usize], lcm: &[usize]) -> Option<Gap> {
             let distance = (l as f64 - before as f64 + 1.0) - (x[l] - x[before]) * slope;
             iv += 1;
             if distance >= best.distance {
-                best = Gap { distance, gcm: ix + 1, lcm: iv - 1 };
+                best = EnvelopeGap { distance, gcm: ix + 1, lcm: iv - 1 };
             }
         } else {
             let before = lcm[iv - 1];
@@ -147,7 +147,7 @@ fn widest_gap(x: &[f64], gcm: &[usize], lcm: &[usize]) -> Option<Gap> {
             let at = ix;
             ix = ix.saturating_sub(1);
             if distance >= best.distance {
-                best = Gap { distance, gcm: at, lcm: iv };
+                best = EnvelopeGap { distance, gcm: at, lcm: iv };
             }
         }
         iv = iv.min(lcm.len() - 1);

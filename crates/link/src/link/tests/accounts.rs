@@ -1,6 +1,4 @@
 //! Accounts that are handed over in pieces, as a driver does.
-//!
-//! Left out: who puts them together, and how much that costs the driver.
 
 use plumb_base::stats::histogram::Histogram;
 
@@ -21,9 +19,9 @@ fn what_is_handed_over_in_pieces_adds_up_to_what_one_report_would_have_told() {
             }
         }
         let now = rig.start + Span::from_ms(u64::from(round * 20 + 19));
-        let mut form = told.form();
-        rig.link.hand_over(now, false, &mut form);
-        form.add_earlier(&told);
+        let mut form = told.with_empty_histograms();
+        rig.link.exchange_report(now, false, &mut form);
+        form.merge_earlier(&told);
         told = form;
         let whole = other.link.report(now);
         assert_eq!(told.at, whole.at);
@@ -41,8 +39,8 @@ fn what_is_handed_over_in_pieces_adds_up_to_what_one_report_would_have_told() {
     // Texts are those of the form unless the link became another.
     let changed = "rate=3mbit,delay=2ms,limit=6packets;rate=2mbit".parse().unwrap();
     let now = rig.start + Span::from_secs(1);
-    rig.link.set(now, &changed, &mut rig.pool).unwrap();
-    let mut form = told.form();
-    rig.link.hand_over(now, true, &mut form);
+    rig.link.reconfigure(now, &changed, &mut rig.pool).unwrap();
+    let mut form = told.with_empty_histograms();
+    rig.link.exchange_report(now, true, &mut form);
     assert!(form.directions[0].text.contains("3mbit"), "{}", form.directions[0].text);
 }

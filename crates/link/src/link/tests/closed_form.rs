@@ -63,7 +63,7 @@ fn frames_that_come_as_fast_as_they_are_sent_never_wait() {
     let up = &report.directions[0];
     assert_eq!(up.sojourns.max(), 0);
     assert_eq!(up.queue_lengths.max(), 0);
-    assert!((up.utilisation().unwrap() - 1.0).abs() < 1e-9, "{:?}", up.utilisation());
+    assert!((up.utilization().unwrap() - 1.0).abs() < 1e-9, "{:?}", up.utilization());
 }
 
 /// Mean wait in the queue, in service times, at load `rho`; `size` draws a frame's length from its mean.
@@ -142,7 +142,7 @@ fn moments(draw: impl Fn(f64) -> usize) -> (f64, f64) {
 #[test]
 fn a_full_packet_takes_one_of_mahimahis_opportunities() {
     // One a millisecond, each for 1,504 bytes: an IP packet of 1,500 and the four of a TUN device.
-    let trace = crate::spec::Trace::parse("t", "1\n").unwrap();
+    let trace = crate::spec::RateTrace::parse("t", "1\n").unwrap();
     for (medium, header) in [(Medium::Ethernet, 14), (Medium::Ip, 0)] {
         let mut spec: LinkSpec = "rate=8mbit".parse().unwrap();
         spec.hops[0].up.rate = crate::spec::RateSpec::Trace(trace.clone());
@@ -160,7 +160,7 @@ fn a_full_packet_takes_one_of_mahimahis_opportunities() {
 
 #[test]
 fn a_rate_is_as_busy_as_it_is_used_of_whatever_kind_it_is() {
-    let trace = crate::spec::Trace::parse("t", "0.001 1000\n").unwrap();
+    let trace = crate::spec::RateTrace::parse("t", "0.001 1000\n").unwrap();
     for (text, expected) in [
         ("rate=8mbit", Some(0.1)),
         ("rate=8mbit,burst=64KiB", Some(0.1)),
@@ -179,7 +179,7 @@ fn a_rate_is_as_busy_as_it_is_used_of_whatever_kind_it_is() {
             rig.receive(now, FAR);
         }
         let report = rig.link.report(rig.start + Span::from_secs(1));
-        let got = report.directions[0].utilisation();
+        let got = report.directions[0].utilization();
         // At the end a pause may hold some back.
         let close = |got: f64, expected: f64| (got - expected).abs() < 0.01;
         let is_so = match (got, expected) {
@@ -197,7 +197,7 @@ fn what_a_rate_offers_is_counted_through_its_changes() {
     for (ms, text) in [(10, "plain"), (20, "rate=16mbit")] {
         let now = rig.start + Span::from_ms(ms);
         rig.receive(now, FAR);
-        rig.link.set(now, &text.parse().unwrap(), &mut rig.pool).unwrap();
+        rig.link.reconfigure(now, &text.parse().unwrap(), &mut rig.pool).unwrap();
         rig.send(now, NEAR, &numbered(2, 1_000));
     }
     let now = rig.start + Span::from_ms(30);

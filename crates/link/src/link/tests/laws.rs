@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use plumb_wire::traffic_class::TrafficClass;
 
 use super::*;
-use crate::bench;
-use crate::context::Reason;
+use crate::fixture;
+use crate::frame::DiscardReason;
 use crate::text::any_link;
 
 /// What is handed in: after how long, where, how long it is.
@@ -35,7 +35,7 @@ fn schedule(
         let number_16 = u16::try_from(number).unwrap();
         let bytes = match number % 3 {
             0 => numbered(number_16.into(), *len),
-            n => bench::udp(n == 2, TrafficClass(2), (number_16, 1), *len - 18),
+            n => fixture::udp(n == 2, TrafficClass(2), (number_16, 1), *len - 18),
         };
         let packet = rig.pool.packet_of(&bytes);
         starved |= packet.is_none();
@@ -56,8 +56,10 @@ fn schedule(
     }
     let report = rig.link.report(end);
     assert_eq!(report.violations, []);
-    starved |=
-        report.directions.iter().any(|direction| direction.discards.of(Reason::NoMemory).0 > 0);
+    starved |= report
+        .directions
+        .iter()
+        .any(|direction| direction.discards.of(DiscardReason::NoMemory).0 > 0);
     rig.link.clear(&mut rig.pool);
     assert_eq!(rig.pool.available(), free, "every frame of the pool comes back");
     let [near, far] = out;

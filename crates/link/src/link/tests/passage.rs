@@ -1,8 +1,8 @@
 //! Super-segments at the entrance.
 
-use plumb_wire::compose::{Link as Addresses, Path};
+use plumb_wire::compose::{LinkTemplate as Addresses, PacketTemplate};
 use plumb_wire::mac::MacAddr;
-use plumb_wire::packet::{ChecksumState, SegmentKind, Segments};
+use plumb_wire::packet::{ChecksumState, SegmentKind, SegmentationInfo};
 use plumb_wire::tcp;
 
 use super::*;
@@ -10,14 +10,18 @@ use super::*;
 /// A TCP super-segment of `count` segments of 1,000 bytes, its checksum partial.
 pub(super) fn super_segment(rig: &mut Rig, count: usize) -> Packet {
     let link = Addresses::new(MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2]));
-    let path =
-        Path::new(std::net::Ipv4Addr::new(10, 0, 0, 1), std::net::Ipv4Addr::new(10, 0, 0, 2));
-    let path = Path { link: Some(link), ..path };
-    let header = tcp::Header { source_port: 1, destination_port: 2, ..tcp::Header::default() };
+    let path = PacketTemplate::new(
+        std::net::Ipv4Addr::new(10, 0, 0, 1),
+        std::net::Ipv4Addr::new(10, 0, 0, 2),
+    );
+    let path = PacketTemplate { link: Some(link), ..path };
+    let header =
+        tcp::TcpHeader { source_port: 1, destination_port: 2, ..tcp::TcpHeader::default() };
     let bytes = path.tcp(header, &vec![7; count * 1_000]);
     let mut packet = rig.pool.packet_of(&bytes).unwrap();
     packet.meta.checksum = ChecksumState::Partial { start: 34, offset: 16 };
-    packet.meta.segments = Some(Segments { kind: SegmentKind::Tcp4, size: 1_000, header_len: 54 });
+    packet.meta.segments =
+        Some(SegmentationInfo { kind: SegmentKind::Tcp4, size: 1_000, header_len: 54 });
     packet
 }
 
@@ -73,11 +77,11 @@ fn the_frames_of_a_super_segment_are_spaced_by_the_rate() {
 #[test]
 fn a_super_segment_without_memory_for_its_frames_is_a_counted_loss() {
     let mut rig = Rig::new("rate=8mbit");
-    rig.pool = Pool::new(Frames { count: 8, size: 2_048, large: 4 });
+    rig.pool = PacketPool::new(PoolConfig { count: 8, size: 2_048, large: 4 });
     let packet = super_segment(&mut rig, 30);
     rig.link.handle_packets(rig.start, NEAR, &mut vec![packet], &mut rig.pool);
     let report = rig.link.report(rig.start);
-    assert_eq!(report.directions[0].discards.of(crate::context::Reason::NoMemory).0, 30);
+    assert_eq!(report.directions[0].discards.of(crate::frame::DiscardReason::NoMemory).0, 30);
     assert_eq!(report.violations, []);
     assert_eq!(rig.pool.available(), (8, 4));
 }

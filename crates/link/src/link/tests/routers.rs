@@ -2,27 +2,27 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use plumb_wire::compose::{self, Link as Addresses, Path};
-use plumb_wire::ethernet::Frame as Ethernet;
+use plumb_wire::compose::{self, LinkTemplate as Addresses, PacketTemplate};
+use plumb_wire::ethernet::EthernetFrame as Ethernet;
 use plumb_wire::ipv4::FragmentField;
 use plumb_wire::mac::MacAddr;
-use plumb_wire::protocol::Protocol;
+use plumb_wire::protocol::IpProtocol;
 use plumb_wire::{icmpv4, icmpv6, ipv4, ipv6};
 
 use super::*;
-use crate::context::Reason;
+use crate::frame::DiscardReason;
 
 const NEAR_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 const FAR_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 
-fn path(v6: bool, hop_limit: u8) -> Path {
+fn path(v6: bool, hop_limit: u8) -> PacketTemplate {
     let path = if v6 {
         let host = |n| Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, n);
-        Path::new(host(1), host(2))
+        PacketTemplate::new(host(1), host(2))
     } else {
-        Path::new(Ipv4Addr::new(10, 77, 0, 1), Ipv4Addr::new(10, 77, 0, 2))
+        PacketTemplate::new(Ipv4Addr::new(10, 77, 0, 1), Ipv4Addr::new(10, 77, 0, 2))
     };
-    Path { link: Some(Addresses::new(NEAR_MAC, FAR_MAC)), hop_limit, ..path }
+    PacketTemplate { link: Some(Addresses::new(NEAR_MAC, FAR_MAC)), hop_limit, ..path }
 }
 
 /// What an error frame says, having been verified on every layer.
@@ -31,15 +31,15 @@ fn read(frame: &[u8]) -> (IpAddr, String, Vec<u8>) {
     assert_eq!((ethernet.source(), ethernet.destination()), (FAR_MAC, NEAR_MAC));
     let bytes = ethernet.payload();
     if bytes[0] >> 4 == 4 {
-        let packet = ipv4::Packet::parse(bytes).unwrap().verify().unwrap();
+        let packet = ipv4::Ipv4Packet::parse(bytes).unwrap().verify().unwrap();
         assert_eq!(packet.destination(), Ipv4Addr::new(10, 77, 0, 1));
-        let icmp = icmpv4::Packet::parse(packet.payload()).unwrap().verify().unwrap();
+        let icmp = icmpv4::Icmpv4Packet::parse(packet.payload()).unwrap().verify().unwrap();
         return (packet.source().into(), format!("{:?}", icmp.message()), icmp.body().to_vec());
     }
-    let packet = ipv6::Packet::parse(bytes).unwrap();
+    let packet = ipv6::Ipv6Packet::parse(bytes).unwrap();
     assert!(bytes.len() <= 1_280);
-    let pseudo = packet.pseudo(Protocol::ICMPV6);
-    let icmp = icmpv6::Packet::parse(packet.payload()).unwrap().verify(pseudo).unwrap();
+    let pseudo = packet.pseudo(IpProtocol::ICMPV6);
+    let icmp = icmpv6::Icmpv6Packet::parse(packet.payload()).unwrap().verify(pseudo).unwrap();
     (packet.source().into(), format!("{:?}", icmp.message()), icmp.body().to_vec())
 }
 
@@ -58,7 +58,7 @@ fn each_router_is_found_by_the_hop_limit_that_ends_there() {
                 assert!(back.is_empty());
                 let packet = &through[0].1[14..];
                 if !v6 {
-                    ipv4::Packet::parse(packet).unwrap().verify().unwrap();
+                    ipv4::Ipv4Packet::parse(packet).unwrap().verify().unwrap();
                 }
                 assert_eq!(packet[if v6 { 7 } else { 8 }], 1, "three routers have counted");
                 continue;
@@ -86,14 +86,14 @@ fn from_the_far_side_routers_are_met_in_the_other_order() {
     let far = path(false, 1).reversed();
     rig.send(rig.start, FAR, &far.udp(2, 1, b""));
     let back = rig.receive(rig.start + Span::from_secs(1), FAR);
-    let packet = ipv4::Packet::parse(&back[0].1[14..]).unwrap();
+    let packet = ipv4::Ipv4Packet::parse(&back[0].1[14..]).unwrap();
     assert_eq!(packet.source(), Ipv4Addr::new(192, 0, 2, 2));
     assert_eq!(back[0].0 - rig.start, Span::from_ms(6));
 }
 
 #[test]
 fn what_belongs_to_one_network_passes_uncounted() {
-    let solicitation = compose::neighbour_solicitation(
+    let solicitation = compose::neighbor_solicitation(
         NEAR_MAC,
         Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 1),
         Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 2),
@@ -129,7 +129,7 @@ fn a_long_packet_is_refused_and_its_sender_told_the_mtu() {
             assert_eq!(body.len(), if v6 { 1_280 - 48 } else { 576 - 28 });
             let report = rig.link.report(later);
             let lost: u64 =
-                report.directions.iter().map(|d| d.discards.of(Reason::TooLong).0).sum();
+                report.directions.iter().map(|d| d.discards.of(DiscardReason::TooLong).0).sum();
             assert_eq!((lost, report.routers.errors_sent), (1, 1));
             assert_eq!(report.violations, []);
         }
@@ -144,7 +144,7 @@ fn a_black_hole_tells_nobody() {
         rig.send(rig.start, NEAR, &path(true, 64).udp(1, 2, &[7; 1_450]));
         assert!(rig.receive(rig.start, NEAR).is_empty() && rig.receive(rig.start, FAR).is_empty());
         let report = rig.link.report(rig.start);
-        assert_eq!(report.directions[0].discards.of(Reason::TooLong).0, 1);
+        assert_eq!(report.directions[0].discards.of(DiscardReason::TooLong).0, 1);
         assert_eq!(report.routers.errors_sent, 0);
     }
 }
@@ -167,7 +167,7 @@ fn a_packet_that_may_be_cut_arrives_in_fragments_that_make_it_again() {
     let mut more = 0;
     for (_, bytes) in &received {
         assert!(bytes.len() <= 314);
-        let packet = ipv4::Packet::parse(&bytes[14..]).unwrap().verify().unwrap();
+        let packet = ipv4::Ipv4Packet::parse(&bytes[14..]).unwrap().verify().unwrap();
         let field = packet.fragment_field();
         let at = usize::from(field.offset());
         payload[at..at + packet.payload().len()].copy_from_slice(packet.payload());
@@ -184,7 +184,7 @@ fn a_packet_that_may_be_cut_arrives_in_fragments_that_make_it_again() {
 #[test]
 fn no_error_is_sent_about_an_error_nor_a_thousand_and_one_in_a_second() {
     let mut rig = Rig::new("plain;plain");
-    let expired = path(false, 1).icmpv4(icmpv4::Message::TimeExceeded { code: 0 }, &[0; 28]);
+    let expired = path(false, 1).icmpv4(icmpv4::Icmpv4Message::TimeExceeded { code: 0 }, &[0; 28]);
     rig.send(rig.start, NEAR, &expired);
     assert!(rig.receive(rig.start, NEAR).is_empty());
     for _ in 0..200 {
@@ -194,7 +194,7 @@ fn no_error_is_sent_about_an_error_nor_a_thousand_and_one_in_a_second() {
     assert_eq!(rig.receive(rig.start, NEAR).len(), 50, "Linux's burst");
     let report = rig.link.report(rig.start);
     assert_eq!((report.routers.errors_sent, report.routers.errors_withheld), (50, 351));
-    assert_eq!(report.directions[2].discards.of(Reason::Expired).0, 401);
+    assert_eq!(report.directions[2].discards.of(DiscardReason::Expired).0, 401);
 }
 
 #[test]
@@ -204,14 +204,16 @@ fn what_cannot_be_cut_is_malformed_and_what_finds_no_memory_is_that() {
     // It says that it is longer than it is.
     let mut short = whole.clone();
     short.truncate(1_000);
-    for (frame, frames, reason) in [(short, 8, Reason::Malformed), (whole, 2, Reason::NoMemory)] {
+    for (frame, frames, reason) in
+        [(short, 8, DiscardReason::Malformed), (whole, 2, DiscardReason::NoMemory)]
+    {
         let mut rig = Rig::new("mtu=600");
-        rig.pool = Pool::new(Frames { count: frames, size: 2_048, large: 0 });
+        rig.pool = PacketPool::new(PoolConfig { count: frames, size: 2_048, large: 0 });
         rig.send(rig.start, NEAR, &frame);
         let report = rig.link.report(rig.start);
         assert_eq!(report.directions[0].discards.of(reason).0, 1, "{reason:?}");
         assert_eq!(report.discarded().frames, 1);
-        assert_eq!(report.no_memory(), u64::from(reason == Reason::NoMemory));
+        assert_eq!(report.no_memory(), u64::from(reason == DiscardReason::NoMemory));
         assert_eq!(report.violations, []);
         assert_eq!(rig.pool.available().0, usize::try_from(frames).unwrap());
     }

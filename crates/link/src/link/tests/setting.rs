@@ -1,10 +1,10 @@
 //! Links that change while they run.
 
 use super::*;
-use crate::context::Reason;
+use crate::frame::DiscardReason;
 
 fn set(rig: &mut Rig, now: Instant, text: &str) {
-    rig.link.set(now, &text.parse().unwrap(), &mut rig.pool).unwrap();
+    rig.link.reconfigure(now, &text.parse().unwrap(), &mut rig.pool).unwrap();
     assert_eq!(rig.violations(now), []);
 }
 
@@ -45,7 +45,7 @@ fn a_queue_that_shrinks_drops_from_its_end_and_one_of_another_kind_takes_the_res
     let numbers: Vec<_> = received.iter().map(|(_, bytes)| number(bytes)).collect();
     assert_eq!(numbers, [0, 1, 2, 3, 4], "one was being sent, four fitted");
     let report = rig.link.report(rig.start + Span::from_secs(1));
-    assert_eq!(report.directions[0].discards.of(Reason::Full).0, 3);
+    assert_eq!(report.directions[0].discards.of(DiscardReason::Full).0, 3);
     assert_eq!(report.violations, []);
 }
 
@@ -65,10 +65,10 @@ fn a_shorter_delay_overtakes_nobody_unless_it_may() {
 fn what_cannot_be_is_refused_and_changes_nothing() {
     let mut rig = Rig::new("rate=1mbit");
     let two = "rate=1mbit;delay=5ms".parse().unwrap();
-    let error = rig.link.set(rig.start, &two, &mut rig.pool).unwrap_err();
+    let error = rig.link.reconfigure(rig.start, &two, &mut rig.pool).unwrap_err();
     assert!(error.to_string().contains("has 1 hops and cannot get 2"));
     let other = "seed=7;rate=2mbit".parse().unwrap();
-    let error = rig.link.set(rig.start, &other, &mut rig.pool).unwrap_err();
+    let error = rig.link.reconfigure(rig.start, &other, &mut rig.pool).unwrap_err();
     assert!(error.to_string().contains("seed 0 for as long as it runs"), "{error}");
     assert_eq!(rig.link.spec(), &"rate=1mbit".parse().unwrap());
 }

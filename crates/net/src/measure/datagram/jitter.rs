@@ -1,15 +1,15 @@
 //! Interarrival jitter as RFC 3550 §6.4.1 defines it, in nanoseconds.
 //!
-//! Left out: what its smoothing hides, for which there is the whole distribution ([`super::trace`]).
+//! Left out: what its smoothing hides, for which there is the whole distribution ([`super::transit`]).
 
 /// The running estimate: a sixteenth of each new difference of transit times.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Jitter {
+pub struct InterarrivalJitter {
     estimate_ns: f64,
     transit_ns: Option<i64>,
 }
 
-impl Jitter {
+impl InterarrivalJitter {
     /// Enters a datagram by how long it took: arrival less departure, by whatever clocks.
     ///
     /// The first has nothing to differ from, and changes nothing.
@@ -22,7 +22,7 @@ impl Jitter {
     }
 
     /// The estimate.
-    pub const fn ns(self) -> f64 {
+    pub const fn estimate_ns(self) -> f64 {
         self.estimate_ns
     }
 }
@@ -33,18 +33,18 @@ mod tests {
 
     #[test]
     fn a_constant_transit_has_no_jitter_whatever_the_clocks_are_apart() {
-        let mut jitter = Jitter::default();
+        let mut jitter = InterarrivalJitter::default();
         (0..100).for_each(|_| jitter.record(-7_000_000_000));
-        assert!(jitter.ns().abs() < 1e-9);
+        assert!(jitter.estimate_ns().abs() < 1e-9);
     }
 
     #[test]
     fn an_alternating_transit_comes_to_its_difference_by_sixteenths() {
-        let mut jitter = Jitter::default();
+        let mut jitter = InterarrivalJitter::default();
         jitter.record(0);
         jitter.record(1600);
-        assert!((jitter.ns() - 100.0).abs() < 1e-9);
+        assert!((jitter.estimate_ns() - 100.0).abs() < 1e-9);
         (0..500).for_each(|i| jitter.record(if i % 2 == 0 { 0 } else { 1600 }));
-        assert!((jitter.ns() - 1600.0).abs() < 1.0, "{}", jitter.ns());
+        assert!((jitter.estimate_ns() - 1600.0).abs() < 1.0, "{}", jitter.estimate_ns());
     }
 }

@@ -3,7 +3,7 @@
 //! The end is the receiver's: once the sender has said how many there were, it waits for the last of them, or until
 //! none has come for a grace period. Silence ends nothing while the sender is to send: a path may come back. Probes, announcements and ends are answered meanwhile, each with forty bytes.
 //! A kernel that can joins what came together (UDP_GRO); each is counted by itself all the same. Left out: who
-//! may send, which [`super::meeting`] decides.
+//! may send, which `super::udp_handshake` decides.
 
 use std::io;
 use std::net::UdpSocket;
@@ -13,18 +13,18 @@ use std::time::Duration;
 
 use plumb_base::time::Span;
 use plumb_base::units::rate::Rate;
-use plumb_sys::clock::{Clock, read_ns};
-use plumb_sys::datagram::{Arrival, ReceiveBatch, send_from};
+use plumb_sys::clock::{ClockId, read_ns};
+use plumb_sys::datagram::{ReceiveBatch, ReceivedDatagram, send_from};
 use plumb_sys::socket;
 use serde::{Deserialize, Serialize};
 
-use super::account::{Account, Tally};
-use super::drops::Drops;
-use super::header::{Header, Kind, Token};
-use super::jitter::Jitter;
-use super::meeting;
-use super::trace::Trace;
-use crate::clock::stamps::Stamps;
+use super::jitter::InterarrivalJitter;
+use super::kernel_drops::KernelDrops;
+use super::sequence_tracker::{SequenceCounts, SequenceTracker};
+use super::transit::TransitTrace;
+use plumb_clock::ReceiveTimestamps;
+use plumb_remote::datagram_header::{TestDatagramHeader, TestDatagramKind, TokenBytes};
+use plumb_remote::udp_handshake;
 
 /// Datagrams, or joined ones, of one call.
 const SLOTS: usize = 32;
@@ -38,7 +38,7 @@ const NEVER: u64 = u64::MAX;
 
 /// What both sides of a stream share with whoever watches it: counts so far, and a wish to stop.
 #[derive(Debug)]
-pub struct Progress {
+pub struct DatagramProgress {
     /// Datagrams sent, or different ones received.
     pub datagrams: AtomicU64,
     /// Their bytes.
@@ -47,7 +47,7 @@ pub struct Progress {
     pub stop: AtomicBool,
 }
 
-impl Progress {
+impl DatagramProgress {
     /// Nothing yet.
     pub const fn new() -> Self {
         Self {
@@ -63,7 +63,7 @@ impl Progress {
     }
 }
 
-impl Default for Progress {
+impl Default for DatagramProgress {
     fn default() -> Self {
         Self::new()
     }
@@ -71,9 +71,9 @@ impl Default for Progress {
 
 /// What a receiver is to expect.
 #[derive(Clone, Copy, Debug)]
-pub struct Expectation {
+pub struct ReceiverConfig {
     /// The session's token.
-    pub token: Token,
+    pub token: TokenBytes,
     /// The stream of the session; others are not counted.
     pub stream: u16,
     /// No number is as great as this.
@@ -88,9 +88,14 @@ pub struct Expectation {
     pub duration_max: Span,
 }
 
-impl Expectation {
+impl ReceiverConfig {
     /// With half a second for stragglers and five of patience for the next datagram.
-    pub const fn new(token: Token, stream: u16, rate: Option<Rate>, duration_max: Span) -> Self {
+    pub const fn new(
+        token: TokenBytes,
+        stream: u16,
+        rate: Option<Rate>,
+        duration_max: Span,
+    ) -> Self {
         Self {
             token,
             stream,
@@ -121,7 +126,7 @@ impl Expectation {
 /// Why a receiver ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ending {
+pub enum ReceiveEnding {
     /// Everything that was sent came.
     Complete,
     /// The sender ended, and nothing more came for the grace period.
@@ -138,11 +143,11 @@ pub enum Ending {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReceiverReport {
     /// Why it ended.
-    pub ending: Ending,
+    pub ending: ReceiveEnding,
     /// How many were sent, where that was heard.
     pub count: Option<u64>,
     /// Received, lost, late and twice.
-    pub tally: Tally,
+    pub tally: SequenceCounts,
     /// Bytes of payload of all different datagrams.
     pub bytes: u64,
     /// Bytes of payload a second from the first datagram to the last, without the first.
@@ -154,7 +159,7 @@ pub struct ReceiverReport {
     /// Jitter of RFC 3550 at the end.
     pub jitter_ns: f64,
     /// Transit times by both clocks.
-    pub trace: Trace,
+    pub trace: TransitTrace,
     /// Datagrams that this socket's buffer had no room for.
     pub overflow: u64,
     /// Whether the kernel joined datagrams, each such drop then being of one or more.
@@ -164,7 +169,7 @@ pub struct ReceiverReport {
     /// Bytes that were asked for.
     pub buffer_asked_bytes: u64,
     /// What else this host dropped meanwhile.
-    pub drops: Drops,
+    pub drops: KernelDrops,
     /// Datagrams that were not of this stream.
     pub foreign: u64,
     /// Calls that received something.
@@ -173,32 +178,32 @@ pub struct ReceiverReport {
 
 /// A socket that may be sent to: it has its buffer, and what is dropped from now on is counted.
 #[derive(Clone, Copy, Debug)]
-pub struct Prepared {
+pub struct PreparedReceiver {
     buffer_bytes: u64,
     overflow_before: u32,
-    drops_before: Drops,
+    drops_before: KernelDrops,
 }
 
 /// Gets a socket ready; to be done before the sender is told to begin.
 ///
 /// # Errors
 /// The kernel's.
-pub fn prepare(socket: &UdpSocket, expectation: &Expectation) -> io::Result<Prepared> {
-    let buffer_bytes = meeting::prepare_receiving(socket, expectation.buffer_bytes())?;
+pub fn prepare(socket: &UdpSocket, expectation: &ReceiverConfig) -> io::Result<PreparedReceiver> {
+    let buffer_bytes = prepare_receiving(socket, expectation.buffer_bytes())?;
     socket.set_read_timeout(Some(WAIT))?;
     let overflow_before = socket::receive_drops(socket.as_fd()).unwrap_or(0);
-    Ok(Prepared { buffer_bytes, overflow_before, drops_before: Drops::read() })
+    Ok(PreparedReceiver { buffer_bytes, overflow_before, drops_before: KernelDrops::read() })
 }
 
 /// Receives one stream until it ends, from whoever may send for as long as they please: any silence may be the end.
 ///
 /// # Errors
-/// The kernel's; a silent or stopped sender is no error but an [`Ending`].
+/// The kernel's; a silent or stopped sender is no error but an [`ReceiveEnding`].
 pub fn receive(
     socket: &UdpSocket,
-    prepared: Prepared,
-    expectation: &Expectation,
-    progress: &Progress,
+    prepared: PreparedReceiver,
+    expectation: &ReceiverConfig,
+    progress: &DatagramProgress,
 ) -> io::Result<ReceiverReport> {
     receive_planned(socket, prepared, expectation, progress, &|| Some(0))
 }
@@ -207,38 +212,38 @@ pub fn receive(
 /// has begun. Nothing but the end of all allowed time, or a stop, ends the stream before.
 ///
 /// # Errors
-/// The kernel's; a silent or stopped sender is no error but an [`Ending`].
+/// The kernel's; a silent or stopped sender is no error but an [`ReceiveEnding`].
 pub fn receive_planned(
     socket: &UdpSocket,
-    prepared: Prepared,
-    expectation: &Expectation,
-    progress: &Progress,
+    prepared: PreparedReceiver,
+    expectation: &ReceiverConfig,
+    progress: &DatagramProgress,
     due_ns: &dyn Fn() -> Option<u64>,
 ) -> io::Result<ReceiverReport> {
-    let Prepared { buffer_bytes, overflow_before, drops_before } = prepared;
+    let PreparedReceiver { buffer_bytes, overflow_before, drops_before } = prepared;
     // Whoever met over this socket meanwhile may have had another patience.
     socket.set_read_timeout(Some(WAIT))?;
     let fd = socket.as_fd();
-    let mut stream = Stream::new(socket, expectation);
+    let mut stream = DatagramReceiver::new(socket, expectation);
     let mut batch = ReceiveBatch::new(SLOTS, SLOT_BYTES);
-    let mut begun = read_ns(Clock::MonotonicRaw);
+    let mut begun = read_ns(ClockId::MonotonicRaw);
     let ending = loop {
         match batch.receive(fd, true) {
             Ok(came) => {
-                let read_ns = stream.stamps.look();
+                let read_ns = stream.stamps.sample_clocks();
                 stream.calls += 1;
                 for index in 0..came {
-                    stream.handle(&batch.arrival(index), read_ns);
+                    stream.on_arrival(&batch.datagram(index), read_ns);
                 }
-                progress.datagrams.store(stream.account.unique(), Ordering::Relaxed);
+                progress.datagrams.store(stream.tracker.unique(), Ordering::Relaxed);
                 progress.bytes.store(stream.bytes, Ordering::Relaxed);
             }
-            Err(error) if meeting::is_passing(&error) => {}
+            Err(error) if udp_handshake::is_transient(&error) => {}
             Err(error) => return Err(error),
         }
-        let now = read_ns(Clock::MonotonicRaw);
+        let now = read_ns(ClockId::MonotonicRaw);
         if progress.is_stopped() {
-            break Ending::Stopped;
+            break ReceiveEnding::Stopped;
         }
         let due_ns = due_ns();
         if due_ns.is_none() && stream.last_ns.is_none() {
@@ -252,13 +257,13 @@ pub fn receive_planned(
     Ok(stream.into_report(ending, u64::from(overflow), buffer_bytes, drops_before))
 }
 
-struct Stream<'a> {
+struct DatagramReceiver<'a> {
     socket: &'a UdpSocket,
-    expectation: &'a Expectation,
-    stamps: Stamps,
-    account: Account,
-    jitter: Jitter,
-    trace: Trace,
+    expectation: &'a ReceiverConfig,
+    stamps: ReceiveTimestamps,
+    tracker: SequenceTracker,
+    jitter: InterarrivalJitter,
+    transit: TransitTrace,
     bytes: u64,
     first_bytes: u64,
     first_ns: Option<u64>,
@@ -267,19 +272,19 @@ struct Stream<'a> {
     /// When the count was heard.
     ended_ns: Option<u64>,
     joined: bool,
-    foreign: u64,
+    unrecognized: u64,
     calls: u64,
 }
 
-impl<'a> Stream<'a> {
-    fn new(socket: &'a UdpSocket, expectation: &'a Expectation) -> Self {
+impl<'a> DatagramReceiver<'a> {
+    fn new(socket: &'a UdpSocket, expectation: &'a ReceiverConfig) -> Self {
         Self {
             socket,
             expectation,
-            stamps: Stamps::begin(),
-            account: Account::new(expectation.count_max),
-            jitter: Jitter::default(),
-            trace: Trace::new(),
+            stamps: ReceiveTimestamps::begin(),
+            tracker: SequenceTracker::new(expectation.count_max),
+            jitter: InterarrivalJitter::default(),
+            transit: TransitTrace::new(),
             bytes: 0,
             first_bytes: 0,
             first_ns: None,
@@ -287,50 +292,52 @@ impl<'a> Stream<'a> {
             count: None,
             ended_ns: None,
             joined: false,
-            foreign: 0,
+            unrecognized: 0,
             calls: 0,
         }
     }
 
     #[inline]
-    fn handle(&mut self, arrival: &Arrival<'_>, read_ns: u64) {
+    fn on_arrival(&mut self, arrival: &ReceivedDatagram<'_>, read_ns: u64) {
         // Without a stamp that can be believed, it came when it was read.
-        let stamped = arrival.at_ns.and_then(|stamp_ns| self.stamps.steady_ns(stamp_ns));
+        let stamped = arrival.received_ns.and_then(|stamp_ns| self.stamps.to_steady_ns(stamp_ns));
         let at_ns = stamped.unwrap_or(read_ns);
         match arrival.segment_bytes {
             Some(size) if size < arrival.bytes.len() => {
                 self.joined = true;
-                arrival.bytes.chunks(size).for_each(|part| self.one(part, arrival, at_ns));
+                arrival.bytes.chunks(size).for_each(|part| self.on_datagram(part, arrival, at_ns));
             }
-            _ => self.one(arrival.bytes, arrival, at_ns),
+            _ => self.on_datagram(arrival.bytes, arrival, at_ns),
         }
     }
 
     #[inline]
-    fn one(&mut self, bytes: &[u8], arrival: &Arrival<'_>, at_ns: u64) {
-        let header = Header::read(&self.expectation.token, bytes);
+    fn on_datagram(&mut self, bytes: &[u8], arrival: &ReceivedDatagram<'_>, at_ns: u64) {
+        let header = TestDatagramHeader::read(&self.expectation.token, bytes);
         let header = header.filter(|header| header.stream == self.expectation.stream);
         match header {
-            Some(header) if header.kind == Kind::Data => self.datum(&header, bytes.len(), at_ns),
+            Some(header) if header.kind == TestDatagramKind::Data => {
+                self.on_data(&header, bytes.len(), at_ns);
+            }
             Some(header) => {
-                if header.kind == Kind::End {
-                    self.hear_count(header.intended_ns, at_ns);
+                if header.kind == TestDatagramKind::End {
+                    self.on_end(header.intended_ns, at_ns);
                 }
                 self.reply(bytes, arrival);
             }
-            None => self.foreign += 1,
+            None => self.unrecognized += 1,
         }
     }
 
     #[inline]
-    fn datum(&mut self, header: &Header, len: usize, at_ns: u64) {
-        use super::account::Verdict;
-        let verdict = self.account.record(header.sequence);
-        if matches!(verdict, Verdict::Impossible) {
+    fn on_data(&mut self, header: &TestDatagramHeader, len: usize, at_ns: u64) {
+        use super::sequence_tracker::SequenceStatus;
+        let verdict = self.tracker.record(header.sequence);
+        if matches!(verdict, SequenceStatus::OutOfRange) {
             return;
         }
         self.last_ns = Some(at_ns);
-        if !matches!(verdict, Verdict::InOrder | Verdict::Late { .. }) {
+        if !matches!(verdict, SequenceStatus::InOrder | SequenceStatus::Late { .. }) {
             return;
         }
         let len = u64::try_from(len).unwrap_or(0);
@@ -339,11 +346,11 @@ impl<'a> Stream<'a> {
             self.first_bytes = len;
         }
         self.bytes += len;
-        let sample = self.trace.record(header.sent_ns, at_ns);
+        let sample = self.transit.record(header.sent_ns, at_ns);
         self.jitter.record(sample.transit_ns);
     }
 
-    fn hear_count(&mut self, count: u64, now_ns: u64) {
+    fn on_end(&mut self, count: u64, now_ns: u64) {
         if self.count.is_none() && count != NEVER && count <= self.expectation.count_max {
             self.count = Some(count);
             self.ended_ns = Some(now_ns);
@@ -351,8 +358,8 @@ impl<'a> Stream<'a> {
     }
 
     /// Answers what asks for it, to where it came from.
-    fn reply(&self, bytes: &[u8], arrival: &Arrival<'_>) {
-        let Some(answer) = meeting::answer(&self.expectation.token, bytes) else { return };
+    fn reply(&self, bytes: &[u8], arrival: &ReceivedDatagram<'_>) {
+        let Some(answer) = udp_handshake::reply_to(&self.expectation.token, bytes) else { return };
         // A reply that does not leave is asked for again.
         let _ = match arrival.from {
             Some(from) if self.socket.peer_addr().is_err() => {
@@ -362,33 +369,33 @@ impl<'a> Stream<'a> {
         };
     }
 
-    fn ending(&self, now_ns: u64, begun_ns: u64, due_ns: Option<u64>) -> Option<Ending> {
+    fn ending(&self, now_ns: u64, begun_ns: u64, due_ns: Option<u64>) -> Option<ReceiveEnding> {
         let since = |moment: u64| now_ns.saturating_sub(moment);
-        let complete = self.count.is_some_and(|count| self.account.unique() >= count);
+        let complete = self.count.is_some_and(|count| self.tracker.unique() >= count);
         let quiet_since = self.ended_ns.unwrap_or(begun_ns).max(self.last_ns.unwrap_or(0));
         if complete && since(quiet_since) > LINGER.min(self.expectation.grace).as_ns() {
-            return Some(Ending::Complete);
+            return Some(ReceiveEnding::Complete);
         }
         if since(begun_ns) > self.expectation.duration_max.as_ns() {
-            return Some(Ending::Deadline);
+            return Some(ReceiveEnding::Deadline);
         }
         let heard = self.last_ns.unwrap_or(begun_ns);
         let idle = self.expectation.idle.as_ns();
         match (self.ended_ns, due_ns) {
             (Some(ended), _) if since(ended.max(heard)) > self.expectation.grace.as_ns() => {
-                Some(Ending::Grace)
+                Some(ReceiveEnding::Grace)
             }
-            (None, Some(due)) if since(heard.max(due)) > idle => Some(Ending::Idle),
+            (None, Some(due)) if since(heard.max(due)) > idle => Some(ReceiveEnding::Idle),
             _ => None,
         }
     }
 
     fn into_report(
         self,
-        ending: Ending,
+        ending: ReceiveEnding,
         overflow: u64,
         buffer_bytes: u64,
-        drops_before: Drops,
+        drops_before: KernelDrops,
     ) -> ReceiverReport {
         let both = self.last_ns.zip(self.first_ns);
         let span_ns = both.map_or(0, |(last, first)| last.saturating_sub(first));
@@ -396,7 +403,7 @@ impl<'a> Stream<'a> {
         ReceiverReport {
             ending,
             count: self.count,
-            tally: self.account.close(self.count),
+            tally: self.tracker.finish(self.count),
             bytes: self.bytes,
             rate_bits_per_second: if span_ns > 0 {
                 after_first * 1e9 / span_ns as f64
@@ -405,46 +412,68 @@ impl<'a> Stream<'a> {
             },
             first_ns: self.first_ns,
             last_ns: self.last_ns,
-            jitter_ns: self.jitter.ns(),
-            trace: self.trace,
+            jitter_ns: self.jitter.estimate_ns(),
+            trace: self.transit,
             overflow,
             joined: self.joined,
             buffer_bytes,
             buffer_asked_bytes: self.expectation.buffer_bytes() as u64,
-            drops: Drops::read().since(drops_before),
-            foreign: self.foreign,
+            drops: KernelDrops::read().since(drops_before),
+            foreign: self.unrecognized,
             calls: self.calls,
         }
     }
 }
 
+/// Has the kernel join what belongs together and say when each came, and gives the largest buffer that is
+/// allowed up to `bytes`; the bytes it has then.
+fn prepare_receiving(socket: &UdpSocket, bytes: usize) -> io::Result<u64> {
+    use plumb_sys::datagram::{DatagramOption, enable_option};
+    use plumb_sys::socket::{IntOption, option, set_option};
+    let fd = socket.as_fd();
+    let v6 = socket.local_addr()?.is_ipv6();
+    for kind in [
+        DatagramOption::ReceiveTimestamp,
+        DatagramOption::DropCount,
+        DatagramOption::ReceiveOffload,
+    ] {
+        // An old kernel without one of them is measured without it.
+        let _ = enable_option(fd, v6, kind);
+    }
+    let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
+    if set_option(fd, IntOption::ReceiveBufferForce, bytes).is_err() {
+        set_option(fd, IntOption::ReceiveBuffer, bytes)?;
+    }
+    Ok(u64::from(option(fd, IntOption::ReceiveBuffer)?.unsigned_abs()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::stamps::Reading;
+    use plumb_clock::ClockReading;
 
     #[test]
     fn silence_ends_no_stream_whose_sender_is_still_to_send() {
         const SECOND: u64 = 1_000_000_000;
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         // A minute of datagrams, of which none came from the tenth second to the sixteenth.
-        let expectation = Expectation::new([3; 16], 0, None, Span::from_secs(70));
+        let expectation = ReceiverConfig::new([3; 16], 0, None, Span::from_secs(70));
         let (begun, due) = (100 * SECOND, Some(160 * SECOND));
-        let mut stream = Stream::new(&socket, &expectation);
+        let mut stream = DatagramReceiver::new(&socket, &expectation);
         stream.last_ns = Some(110 * SECOND);
         for second in 110..=160 {
             assert_eq!(stream.ending(second * SECOND, begun, due), None, "at {second} s");
         }
-        assert_eq!(stream.ending(165 * SECOND + 1, begun, due), Some(Ending::Idle));
+        assert_eq!(stream.ending(165 * SECOND + 1, begun, due), Some(ReceiveEnding::Idle));
         // Nor one that is not known to have begun, in all the time that is allowed.
         assert_eq!(stream.ending(169 * SECOND, begun, None), None);
-        assert_eq!(stream.ending(170 * SECOND + 1, begun, None), Some(Ending::Deadline));
+        assert_eq!(stream.ending(170 * SECOND + 1, begun, None), Some(ReceiveEnding::Deadline));
         // Nor one of which nothing has come at all.
         stream.last_ns = None;
         assert_eq!(stream.ending(160 * SECOND, begun, due), None);
         // The sender's own word ends it, whatever was planned.
         (stream.last_ns, stream.ended_ns) = (Some(110 * SECOND), Some(120 * SECOND));
-        assert_eq!(stream.ending(121 * SECOND, begun, due), Some(Ending::Grace));
+        assert_eq!(stream.ending(121 * SECOND, begun, due), Some(ReceiveEnding::Grace));
     }
 
     #[test]
@@ -455,38 +484,42 @@ mod tests {
         for set_by_ns in [0, 5_000 * MS, 59_000 * MS, 3_600_000 * MS] {
             for is_back in [false, true] {
                 let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-                let expectation = Expectation::new([3; 16], 0, None, Span::from_secs(10));
-                let mut stream = Stream::new(&socket, &expectation);
+                let expectation = ReceiverConfig::new([3; 16], 0, None, Span::from_secs(10));
+                let mut stream = DatagramReceiver::new(&socket, &expectation);
                 let began_ns = 100_000 * MS;
                 let reading = |steady_ns: u64, is_set: bool| {
                     let real_ns = steady_ns + ahead_ns;
                     let set_ns = if is_back { real_ns - set_by_ns } else { real_ns + set_by_ns };
-                    Reading { steady_ns, real_ns: if is_set { set_ns } else { real_ns } }
+                    ClockReading { steady_ns, real_ns: if is_set { set_ns } else { real_ns } }
                 };
-                stream.stamps = Stamps::after(reading(began_ns, false));
+                stream.stamps = ReceiveTimestamps::after(reading(began_ns, false));
                 for number in 0..1_000_u32 {
                     // One a millisecond; each comes 3 ms later, and is read 0.5 ms after that.
                     let sent_ns = began_ns + u64::from(number) * MS;
                     let (came_ns, read_ns) = (sent_ns + 3 * MS, sent_ns + 3 * MS + MS / 2);
                     // The one at which it is set waits with the stamp of before.
                     let stamp_ns = reading(came_ns, number > 500).real_ns;
-                    stream.stamps.note(reading(read_ns, number >= 500));
+                    stream.stamps.record_reading(reading(read_ns, number >= 500));
                     let mut bytes = [0; 100];
-                    let header = Header { sent_ns, ..Header::of(Kind::Data, 0, number, 0) };
+                    let header = TestDatagramHeader {
+                        sent_ns,
+                        ..TestDatagramHeader::of(TestDatagramKind::Data, 0, number, 0)
+                    };
                     header.write(&[3; 16], &mut bytes);
-                    let arrival = Arrival {
+                    let arrival = ReceivedDatagram {
                         bytes: &bytes,
-                        cut_off: false,
+                        is_truncated: false,
                         from: None,
-                        at_ns: Some(stamp_ns),
-                        overflow: None,
+                        received_ns: Some(stamp_ns),
+                        drops: None,
                         segment_bytes: None,
                         ttl: None,
                         to: None,
                     };
-                    stream.handle(&arrival, read_ns);
+                    stream.on_arrival(&arrival, read_ns);
                 }
-                let report = stream.into_report(Ending::Complete, 0, 0, Drops::default());
+                let report =
+                    stream.into_report(ReceiveEnding::Complete, 0, 0, KernelDrops::default());
                 let what = format!("set by {set_by_ns} ns, back: {is_back}");
                 let span_ns = report.last_ns.unwrap() - report.first_ns.unwrap();
                 assert_eq!(span_ns, 999 * MS, "{what}");

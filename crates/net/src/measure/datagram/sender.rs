@@ -4,7 +4,7 @@
 //! by one call, cut up by the kernel (UDP_SEGMENT) where several leave at once and the path lets it. The queue of
 //! this host's device is asked to refuse what it drops (IP_RECVERR), so that a loss there is known here. What waited for
 //! room in the socket has the time of after the wait. Nothing is sent twice but the end. Left out: who may be sent to
-//! ([`super::meeting`]).
+//! (`super::udp_handshake`).
 
 use std::io;
 use std::net::UdpSocket;
@@ -14,18 +14,21 @@ use std::sync::atomic::Ordering;
 use plumb_base::stats::histogram::Histogram;
 use plumb_base::time::Span;
 use plumb_base::units::rate::Rate;
-use plumb_sys::clock::{Clock, read_ns};
-use plumb_sys::datagram::{self, Notice, SendBatch};
+use plumb_sys::clock::{ClockId, read_ns};
+use plumb_sys::datagram;
+use plumb_sys::datagram::{DatagramOption, SendBatch};
 use plumb_sys::socket::{IntOption, set_option};
 use plumb_sys::{fd, timer};
 use serde::{Deserialize, Serialize};
 
-use super::drops::Drops;
-use super::header::{self, Header, Kind, Token};
-use super::pace::{BATCH_MAX, Pace};
+use super::kernel_drops::KernelDrops;
+use super::pacer::{BATCH_MAX, DatagramPacer};
 use super::qdisc;
-use super::receiver::Progress;
-use super::refusals::Refusals;
+use super::receiver::DatagramProgress;
+use super::unreachable::UnreachableStreak;
+use plumb_remote::datagram_header::{
+    HEADER_BYTES, TestDatagramHeader, TestDatagramKind, TokenBytes,
+};
 
 /// Bytes that one call hands over to be cut up: what a datagram of IPv4 holds, less its headers.
 const SEGMENTED_MAX: usize = 65_000;
@@ -36,19 +39,19 @@ const SPIN_NS: u64 = 5_000;
 /// How long one sleep lasts at most, so that a stop is seen.
 const SLEEP_NS_MAX: u64 = 20_000_000;
 /// The end is said this often, this far apart, unless it is heard.
-const ENDS: u32 = 20;
+const END_TRIES: u32 = 20;
 const END_SPACING_MS: i32 = 50;
 /// How far behind its schedule a stream may end.
-const OVERTIME: Span = Span::from_ms(500);
+const OVERRUN_MAX: Span = Span::from_ms(500);
 
 /// What is to be sent.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan {
+pub struct DatagramSendPlan {
     /// The session's token.
-    pub token: Token,
+    pub token: TokenBytes,
     /// The stream of the session.
     pub stream: u16,
-    /// Bytes of payload of each datagram, at least [`header::LEN`].
+    /// Bytes of payload of each datagram, at least [`HEADER_BYTES`].
     pub datagram_bytes: usize,
     /// Of the payload; without one, as fast as the kernel takes them.
     pub rate: Option<Rate>,
@@ -60,9 +63,9 @@ pub struct Plan {
 
 /// A stream that could not be sent.
 #[derive(Debug, thiserror::Error)]
-pub enum SendError {
+pub enum DatagramSendError {
     /// Too short for a header, or longer than UDP allows.
-    #[error("a datagram of {bytes} bytes cannot be sent: give {least} to {most}", least = header::LEN, most = DATAGRAM_MAX)]
+    #[error("a datagram of {bytes} bytes cannot be sent: give {least} to {most}", least = HEADER_BYTES, most = DATAGRAM_MAX)]
     Length {
         /// What was asked for.
         bytes: usize,
@@ -127,7 +130,7 @@ pub struct SenderReport {
     /// Whether it was told to stop, or ran out of time, before all were sent.
     pub cut_short: bool,
     /// What else this host dropped meanwhile.
-    pub drops: Drops,
+    pub drops: KernelDrops,
     /// Packets, of everybody's, that the queueing discipline of the device towards the receiver dropped meanwhile, those
     /// refused among them; `None` where the kernel does not say.
     pub queue_dropped: Option<u64>,
@@ -135,38 +138,42 @@ pub struct SenderReport {
 
 /// What became of a stream that was begun.
 #[derive(Debug)]
-pub struct Sent {
+pub struct SendOutcome {
     /// What was sent, up to its end or to where it broke.
     pub report: SenderReport,
     /// What broke it off.
-    pub broke: Option<SendError>,
+    pub error: Option<DatagramSendError>,
 }
 
 /// Sends one stream over a connected socket.
 ///
 /// # Errors
-/// [`SendError`] where nothing could be sent at all.
-pub fn send(socket: &UdpSocket, plan: &Plan, progress: &Progress) -> Result<Sent, SendError> {
-    if !(header::LEN..=DATAGRAM_MAX).contains(&plan.datagram_bytes) {
-        return Err(SendError::Length { bytes: plan.datagram_bytes });
+/// [`DatagramSendError`] where nothing could be sent at all.
+pub fn send(
+    socket: &UdpSocket,
+    plan: &DatagramSendPlan,
+    progress: &DatagramProgress,
+) -> Result<SendOutcome, DatagramSendError> {
+    if !(HEADER_BYTES..=DATAGRAM_MAX).contains(&plan.datagram_bytes) {
+        return Err(DatagramSendError::Length { bytes: plan.datagram_bytes });
     }
     let v6 = socket.local_addr()?.is_ipv6();
-    datagram::notice(socket.as_fd(), v6, Notice::Errors)?;
+    datagram::enable_option(socket.as_fd(), v6, DatagramOption::ExtendedErrors)?;
     if v6 {
         // A socket of both families may be connected to an IPv4 address.
-        let _ = datagram::notice(socket.as_fd(), false, Notice::Errors);
+        let _ = datagram::enable_option(socket.as_fd(), false, DatagramOption::ExtendedErrors);
     }
     // This thread's own wish; without it sleeps are 50 µs longer.
-    let _ = timer::set_slack_ns(1);
-    let drops_before = Drops::read();
+    let _ = timer::set_timer_slack_ns(1);
+    let drops_before = KernelDrops::read();
     let dropped_before = qdisc::drops_towards_peer(socket);
-    let mut course = Course::new(socket, plan, progress);
+    let mut course = DatagramSender::new(socket, plan, progress);
     let ran = course.run();
     // Whatever broke it off, the receiver waits for how many there were.
-    let uncut = course.outlet.cut_up(socket, false);
-    let end_ns = read_ns(Clock::MonotonicRaw);
+    let uncut = course.buffer.set_segmentation(socket, false);
+    let end_ns = read_ns(ClockId::MonotonicRaw);
     course.sample_queue();
-    let said = course.say_end();
+    let said = course.send_end();
     let mut report = course.report;
     report.end_ns = end_ns;
     report.end_heard = matches!(said, Ok(true));
@@ -174,16 +181,19 @@ pub fn send(socket: &UdpSocket, plan: &Plan, progress: &Progress) -> Result<Sent
     report.late_p50_ns = course.lateness.quantile(0.5);
     report.late_p99_ns = course.lateness.quantile(0.99);
     report.late_max_ns = course.lateness.max();
-    report.drops = Drops::read().since(drops_before);
+    report.drops = KernelDrops::read().since(drops_before);
     // The end was in the same queue behind all of them.
     let dropped = qdisc::drops_towards_peer(socket).zip(dropped_before);
     report.queue_dropped = dropped.map(|(after, before)| after.saturating_sub(before));
-    let broke = ran.and(uncut.map_err(SendError::from)).and(said.map_err(SendError::from)).err();
-    Ok(Sent { report, broke })
+    let broke = ran
+        .and(uncut.map_err(DatagramSendError::from))
+        .and(said.map_err(DatagramSendError::from))
+        .err();
+    Ok(SendOutcome { report, error: broke })
 }
 
 /// The memory that calls are made from: slots of one datagram, or of several that the kernel cuts apart.
-struct Outlet {
+struct DatagramSendBuffer {
     batch: SendBatch,
     datagram_bytes: usize,
     per_slot: usize,
@@ -193,7 +203,7 @@ struct Outlet {
     first: u64,
 }
 
-impl Outlet {
+impl DatagramSendBuffer {
     fn new(datagram_bytes: usize, batch: usize, segmentation: bool) -> Self {
         let per_slot = if segmentation {
             (SEGMENTED_MAX / datagram_bytes).clamp(1, BATCH_MAX).min(batch)
@@ -205,12 +215,12 @@ impl Outlet {
         Self { batch, datagram_bytes, per_slot, filled: 0, first: 0 }
     }
 
-    fn is_cut_up(&self) -> bool {
+    fn is_segmented(&self) -> bool {
         self.per_slot > 1
     }
 
     /// Has the kernel cut what is sent into datagrams, or leave it.
-    fn cut_up(&self, socket: &UdpSocket, wanted: bool) -> io::Result<()> {
+    fn set_segmentation(&self, socket: &UdpSocket, wanted: bool) -> io::Result<()> {
         let size = if wanted { self.datagram_bytes } else { 0 };
         let size = i32::try_from(size).unwrap_or(0);
         match set_option(socket.as_fd(), IntOption::UdpSegment, size) {
@@ -222,7 +232,14 @@ impl Outlet {
 
     /// Writes the headers of `count` datagrams from the `next`-th on.
     #[inline]
-    fn fill(&mut self, plan: &Plan, pace: &Pace, next: u64, count: u64, now_ns: u64) {
+    fn fill(
+        &mut self,
+        plan: &DatagramSendPlan,
+        pace: &DatagramPacer,
+        next: u64,
+        count: u64,
+        now_ns: u64,
+    ) {
         self.first = next;
         self.filled = usize::try_from(count).unwrap_or(0);
         self.stamp(plan, pace, 0, now_ns);
@@ -230,11 +247,11 @@ impl Outlet {
 
     /// Writes the headers of what is filled in from a slot on: it leaves now.
     #[inline]
-    fn stamp(&mut self, plan: &Plan, pace: &Pace, slot: usize, now_ns: u64) {
+    fn stamp(&mut self, plan: &DatagramSendPlan, pace: &DatagramPacer, slot: usize, now_ns: u64) {
         for index in slot * self.per_slot..self.filled {
             let number = self.first + index as u64;
-            let header = Header {
-                kind: Kind::Data,
+            let header = TestDatagramHeader {
+                kind: TestDatagramKind::Data,
                 stream: plan.stream,
                 sequence: wrapped(number),
                 intended_ns: if plan.rate.is_some() { pace.due_ns(number) } else { now_ns },
@@ -262,29 +279,33 @@ fn wrapped(number: u64) -> u32 {
     u32::try_from(number & u64::from(u32::MAX)).unwrap_or(0)
 }
 
-struct Course<'a> {
+struct DatagramSender<'a> {
     socket: &'a UdpSocket,
-    plan: &'a Plan,
-    progress: &'a Progress,
-    pace: Pace,
-    outlet: Outlet,
+    plan: &'a DatagramSendPlan,
+    progress: &'a DatagramProgress,
+    pace: DatagramPacer,
+    buffer: DatagramSendBuffer,
     deadline_ns: u64,
     lateness: Histogram,
-    refusals: Refusals,
+    refusals: UnreachableStreak,
     report: SenderReport,
 }
 
-impl<'a> Course<'a> {
-    fn new(socket: &'a UdpSocket, plan: &'a Plan, progress: &'a Progress) -> Self {
-        let start_ns = read_ns(Clock::MonotonicRaw);
-        let pace = Pace::new(start_ns, plan.datagram_bytes, plan.rate);
+impl<'a> DatagramSender<'a> {
+    fn new(
+        socket: &'a UdpSocket,
+        plan: &'a DatagramSendPlan,
+        progress: &'a DatagramProgress,
+    ) -> Self {
+        let start_ns = read_ns(ClockId::MonotonicRaw);
+        let pace = DatagramPacer::new(start_ns, plan.datagram_bytes, plan.rate);
         let batch = usize::try_from(pace.batch()).unwrap_or(1);
-        let mut outlet = Outlet::new(plan.datagram_bytes, batch, plan.segmentation);
-        if outlet.is_cut_up() && outlet.cut_up(socket, true).is_err() {
-            outlet = Outlet::new(plan.datagram_bytes, batch, false);
+        let mut outlet = DatagramSendBuffer::new(plan.datagram_bytes, batch, plan.segmentation);
+        if outlet.is_segmented() && outlet.set_segmentation(socket, true).is_err() {
+            outlet = DatagramSendBuffer::new(plan.datagram_bytes, batch, false);
         }
         let planned = plan.rate.map(|_| pace.count_in(plan.duration.as_ns()));
-        let overtime = if plan.rate.is_some() { OVERTIME } else { Span::ZERO };
+        let overtime = if plan.rate.is_some() { OVERRUN_MAX } else { Span::ZERO };
         let deadline_ns = start_ns.saturating_add((plan.duration + overtime).as_ns());
         let report = SenderReport {
             planned,
@@ -294,7 +315,7 @@ impl<'a> Course<'a> {
             start_ns,
             end_ns: start_ns,
             batch: pace.batch(),
-            segmentation: outlet.is_cut_up(),
+            segmentation: outlet.is_segmented(),
             calls: 0,
             waits: 0,
             queued_bytes_max: 0,
@@ -304,7 +325,7 @@ impl<'a> Course<'a> {
             late_max_ns: 0,
             end_heard: false,
             cut_short: false,
-            drops: Drops::default(),
+            drops: KernelDrops::default(),
             queue_dropped: None,
         };
         Self {
@@ -312,15 +333,15 @@ impl<'a> Course<'a> {
             plan,
             progress,
             pace,
-            outlet,
+            buffer: outlet,
             deadline_ns,
             lateness: Histogram::new(),
-            refusals: Refusals::default(),
+            refusals: UnreachableStreak::default(),
             report,
         }
     }
 
-    fn run(&mut self) -> Result<(), SendError> {
+    fn run(&mut self) -> Result<(), DatagramSendError> {
         let count = self.report.planned.unwrap_or(u64::MAX);
         let (mut last_call_ns, mut last_sent) = (0, 0);
         while self.report.count < count {
@@ -330,8 +351,8 @@ impl<'a> Course<'a> {
                 self.report.cut_short = self.plan.rate.is_some() || self.progress.is_stopped();
                 break;
             };
-            let due = self.pace.allowance(next, count, now_ns);
-            self.outlet.fill(self.plan, &self.pace, next, due, now_ns);
+            let due = self.pace.sendable(next, count, now_ns);
+            self.buffer.fill(self.plan, &self.pace, next, due, now_ns);
             last_call_ns = self.transmit(now_ns)?;
             last_sent = self.report.count - next;
             self.progress.datagrams.store(self.report.count, Ordering::Relaxed);
@@ -345,7 +366,7 @@ impl<'a> Course<'a> {
     #[inline]
     fn wait_until(&self, moment: u64) -> Option<u64> {
         loop {
-            let now = read_ns(Clock::MonotonicRaw);
+            let now = read_ns(ClockId::MonotonicRaw);
             if now > self.deadline_ns || self.progress.is_stopped() {
                 return None;
             }
@@ -361,40 +382,40 @@ impl<'a> Course<'a> {
 
     /// Hands over everything that is filled in, and counts what the kernel took or refused for good; when it was
     /// stamped last.
-    fn transmit(&mut self, now_ns: u64) -> Result<u64, SendError> {
+    fn transmit(&mut self, now_ns: u64) -> Result<u64, DatagramSendError> {
         let (mut slot, mut stamped_ns) = (0, now_ns);
-        while slot < self.outlet.slots() {
+        while slot < self.buffer.slots() {
             self.report.calls += 1;
-            let end = self.outlet.slots();
-            match self.outlet.batch.send(self.socket.as_fd(), slot, end) {
+            let end = self.buffer.slots();
+            match self.buffer.batch.send(self.socket.as_fd(), slot, end) {
                 Ok(sent) => {
-                    let taken = (slot..slot + sent).map(|slot| self.outlet.datagrams_in(slot));
+                    let taken = (slot..slot + sent).map(|slot| self.buffer.datagrams_in(slot));
                     let taken: usize = taken.sum();
-                    self.take(taken, stamped_ns);
+                    self.count_sent(taken, stamped_ns);
                     slot += sent;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.report.waits += 1;
                     self.sample_queue();
-                    fd::poll_writable(self.socket.as_fd(), 20).or_else(excuse_interrupt)?;
-                    stamped_ns = read_ns(Clock::MonotonicRaw);
+                    fd::poll_writable(self.socket.as_fd(), 20).or_else(ignore_interrupt)?;
+                    stamped_ns = read_ns(ClockId::MonotonicRaw);
                     if stamped_ns > self.deadline_ns || self.progress.is_stopped() {
                         break;
                     }
                     // The kernel did not have them meanwhile.
-                    self.outlet.stamp(self.plan, &self.pace, slot, stamped_ns);
+                    self.buffer.stamp(self.plan, &self.pace, slot, stamped_ns);
                 }
-                Err(error) if is_full(&error) => {
-                    let datagrams = self.outlet.datagrams_in(slot) as u64;
+                Err(error) if is_queue_full(&error) => {
+                    let datagrams = self.buffer.datagrams_in(slot) as u64;
                     self.report.refused += datagrams;
                     self.report.count += datagrams;
                     slot += 1;
                 }
-                Err(error) if self.outlet.is_cut_up() && forbids_cutting(&error) => {
-                    self.stop_cutting_up(slot, stamped_ns)?;
+                Err(error) if self.buffer.is_segmented() && forbids_segmentation(&error) => {
+                    self.stop_segmentation(slot, stamped_ns)?;
                     slot = 0;
                 }
-                Err(error) => self.excuse(error)?,
+                Err(error) => self.handle_send_error(error)?,
             }
         }
         Ok(stamped_ns)
@@ -402,7 +423,7 @@ impl<'a> Course<'a> {
 
     /// The kernel took the next so many.
     #[inline]
-    fn take(&mut self, datagrams: usize, stamped_ns: u64) {
+    fn count_sent(&mut self, datagrams: usize, stamped_ns: u64) {
         let next = self.report.count;
         self.report.count += datagrams as u64;
         if self.plan.rate.is_some() {
@@ -413,34 +434,34 @@ impl<'a> Course<'a> {
     }
 
     /// From here on every datagram is a message of its own: the path's MTU, or a device, allows nothing else.
-    fn stop_cutting_up(&mut self, slot: usize, now_ns: u64) -> io::Result<()> {
-        self.outlet.cut_up(self.socket, false)?;
-        let left = (self.outlet.filled - slot * self.outlet.per_slot) as u64;
+    fn stop_segmentation(&mut self, slot: usize, now_ns: u64) -> io::Result<()> {
+        self.buffer.set_segmentation(self.socket, false)?;
+        let left = (self.buffer.filled - slot * self.buffer.per_slot) as u64;
         let batch = usize::try_from(self.pace.batch()).unwrap_or(1);
-        self.outlet = Outlet::new(self.plan.datagram_bytes, batch, false);
-        self.outlet.fill(self.plan, &self.pace, self.report.count, left, now_ns);
+        self.buffer = DatagramSendBuffer::new(self.plan.datagram_bytes, batch, false);
+        self.buffer.fill(self.plan, &self.pace, self.report.count, left, now_ns);
         self.report.segmentation = false;
         Ok(())
     }
 
     /// An error that says something about datagrams sent before, or one that ends the stream.
-    fn excuse(&mut self, error: io::Error) -> Result<(), SendError> {
+    fn handle_send_error(&mut self, error: io::Error) -> Result<(), DatagramSendError> {
         if error.kind() == io::ErrorKind::Interrupted {
             return Ok(());
         }
         // What the kernel keeps about earlier datagrams would otherwise fill its queue.
         while datagram::discard_error(self.socket.as_fd()).unwrap_or(false) {}
-        if !is_from_afar(&error) {
+        if !is_remote_error(&error) {
             return Err(error.into());
         }
         self.report.unreachable += 1;
-        if !self.refusals.note(read_ns(Clock::MonotonicRaw)) {
+        if !self.refusals.record(read_ns(ClockId::MonotonicRaw)) {
             return Ok(());
         }
         Err(if is_too_long(&error) {
-            SendError::TooLong { bytes: self.plan.datagram_bytes }
+            DatagramSendError::TooLong { bytes: self.plan.datagram_bytes }
         } else {
-            SendError::Unreachable { sent: self.report.count }
+            DatagramSendError::Unreachable { sent: self.report.count }
         })
     }
 
@@ -450,31 +471,32 @@ impl<'a> Course<'a> {
     }
 
     /// Says how many there were until that is heard, or often enough.
-    fn say_end(&self) -> io::Result<bool> {
-        let Plan { token, stream, .. } = self.plan;
-        let end = Header::of(Kind::End, *stream, 0, self.report.count).to_bytes(token);
+    fn send_end(&self) -> io::Result<bool> {
+        let DatagramSendPlan { token, stream, .. } = self.plan;
+        let end = TestDatagramHeader::of(TestDatagramKind::End, *stream, 0, self.report.count)
+            .to_bytes(token);
         let fd = self.socket.as_fd();
-        let mut buffer = [0; header::LEN];
-        for _ in 0..ENDS {
+        let mut buffer = [0; HEADER_BYTES];
+        for _ in 0..END_TRIES {
             // A full queue or a refusal: the next one may pass.
             let _ = self.socket.send(&end);
-            let again_ns =
-                read_ns(Clock::MonotonicRaw) + u64::from(END_SPACING_MS.unsigned_abs()) * 1_000_000;
+            let again_ns = read_ns(ClockId::MonotonicRaw)
+                + u64::from(END_SPACING_MS.unsigned_abs()) * 1_000_000;
             loop {
-                let left_ns = again_ns.saturating_sub(read_ns(Clock::MonotonicRaw));
+                let left_ns = again_ns.saturating_sub(read_ns(ClockId::MonotonicRaw));
                 let left_ms = i32::try_from(left_ns / 1_000_000).unwrap_or(END_SPACING_MS);
-                if left_ms == 0 || !fd::poll_readable(fd, left_ms).or_else(excuse_interrupt)? {
+                if left_ms == 0 || !fd::poll_readable(fd, left_ms).or_else(ignore_interrupt)? {
                     break;
                 }
                 while datagram::discard_error(fd).unwrap_or(false) {}
                 match plumb_sys::socket::receive(fd, &mut buffer, false) {
                     Ok(len) => {
-                        let heard = Header::read(token, &buffer[..len]);
-                        if heard.is_some_and(|heard| heard.kind == Kind::EndHeard) {
+                        let heard = TestDatagramHeader::read(token, &buffer[..len]);
+                        if heard.is_some_and(|heard| heard.kind == TestDatagramKind::EndAck) {
                             return Ok(true);
                         }
                     }
-                    Err(error) if super::meeting::is_passing(&error) => {}
+                    Err(error) if plumb_remote::udp_handshake::is_transient(&error) => {}
                     Err(error) => return Err(error),
                 }
             }
@@ -483,12 +505,12 @@ impl<'a> Course<'a> {
     }
 }
 
-fn excuse_interrupt(error: io::Error) -> io::Result<bool> {
+fn ignore_interrupt(error: io::Error) -> io::Result<bool> {
     if error.kind() == io::ErrorKind::Interrupted { Ok(false) } else { Err(error) }
 }
 
 /// ENOBUFS: the queue of the device dropped it.
-fn is_full(error: &io::Error) -> bool {
+fn is_queue_full(error: &io::Error) -> bool {
     error.raw_os_error() == Some(ENOBUFS)
 }
 
@@ -498,13 +520,13 @@ fn is_too_long(error: &io::Error) -> bool {
 }
 
 /// Anything but news of datagrams sent before: too long for the path, or no checksums by the device.
-fn forbids_cutting(error: &io::Error) -> bool {
+fn forbids_segmentation(error: &io::Error) -> bool {
     let interrupted = error.kind() == io::ErrorKind::Interrupted;
-    is_too_long(error) || !(interrupted || is_from_afar(error))
+    is_too_long(error) || !(interrupted || is_remote_error(error))
 }
 
 /// What routers and the far host say by ICMP, or the routing table in their place.
-fn is_from_afar(error: &io::Error) -> bool {
+fn is_remote_error(error: &io::Error) -> bool {
     use io::ErrorKind as Kind;
     let kinds = [Kind::ConnectionRefused, Kind::HostUnreachable, Kind::NetworkUnreachable];
     kinds.contains(&error.kind()) || error.raw_os_error() == Some(EHOSTDOWN) || is_too_long(error)
@@ -524,7 +546,7 @@ mod tests {
 
     /// Fills in a batch while the kernel takes nothing, and hands it over once it does; what came of it, and the stamp
     /// from before. None where the kernel took it before it was asked to wait.
-    fn wait_for_room() -> Option<(Header, u64, u64, SenderReport)> {
+    fn wait_for_room() -> Option<(TestDatagramHeader, u64, u64, SenderReport)> {
         // Local datagrams wait for their reader as others do for a slow device.
         let (near, far) = UnixDatagram::pair().unwrap();
         near.set_nonblocking(true).unwrap();
@@ -532,7 +554,7 @@ mod tests {
         let near = UdpSocket::from(OwnedFd::from(near));
         let rate = Rate::from_bits_per_second(1_000_000);
         let duration = Span::from_secs(600);
-        let plan = Plan {
+        let plan = DatagramSendPlan {
             token: [3; 16],
             stream: 0,
             datagram_bytes: 100,
@@ -540,16 +562,16 @@ mod tests {
             duration,
             segmentation: false,
         };
-        let progress = Progress::new();
-        let mut course = Course::new(&near, &plan, &progress);
-        let stamped_ns = read_ns(Clock::MonotonicRaw);
-        course.outlet.fill(&plan, &course.pace, 0, 1, stamped_ns);
+        let progress = DatagramProgress::new();
+        let mut course = DatagramSender::new(&near, &plan, &progress);
+        let stamped_ns = read_ns(ClockId::MonotonicRaw);
+        course.buffer.fill(&plan, &course.pace, 0, 1, stamped_ns);
         let header = std::thread::scope(|scope| {
             let reading = scope.spawn(|| {
                 let mut buffer = [0; 200];
                 loop {
                     let len = far.recv(&mut buffer).unwrap();
-                    if let Some(header) = Header::read(&plan.token, &buffer[..len]) {
+                    if let Some(header) = TestDatagramHeader::read(&plan.token, &buffer[..len]) {
                         break header;
                     }
                 }

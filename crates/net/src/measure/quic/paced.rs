@@ -9,45 +9,47 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use plumb_sys::alarm::Alarm;
-use plumb_sys::clock::{Clock, read_ns};
+use plumb_sys::clock::{ClockId, read_ns};
+use plumb_sys::timer::TimerFd;
 use quinn::{RecvStream, SendStream};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use crate::clock::steady_ns;
-use crate::measure::exchange::open::finish;
-use crate::measure::exchange::samples::Samples;
-use crate::measure::exchange::schedule::{Answers, Schedule};
-use crate::measure::exchange::turns::Progress;
-use crate::measure::exchange::{ExchangeError, ExchangeReport, ExchangeSpec};
+use crate::measure::request_response::buffered_histogram::BufferedHistogram;
+use crate::measure::request_response::closed_loop::RequestCounter;
+use crate::measure::request_response::open_loop::finish;
+use crate::measure::request_response::open_loop_schedule::{OpenLoopResponses, OpenLoopSchedule};
+use crate::measure::request_response::{
+    RequestResponseError, RequestResponseSpec, RequesterReport,
+};
+use plumb_clock::monotonic_ns;
 
 /// After how long it is looked whether the test is over.
-const LOOK: Duration = Duration::from_millis(50);
+const STOP_POLL: Duration = Duration::from_millis(50);
 
 /// Asks at even times; `is_over` says whether the time for it has passed.
-pub(super) async fn ask(
+pub(super) async fn send_requests(
     send: &mut SendStream,
     receive: &mut RecvStream,
-    spec: &ExchangeSpec,
+    spec: &RequestResponseSpec,
     per_second: u32,
-    progress: &Progress,
+    progress: &RequestCounter,
     is_over: &dyn Fn() -> bool,
-) -> Result<ExchangeReport, ExchangeError> {
-    let alarm = Alarm::new().and_then(registered).map_err(ExchangeError::at_once)?;
+) -> Result<RequesterReport, RequestResponseError> {
+    let alarm = TimerFd::new().and_then(registered).map_err(RequestResponseError::before_first)?;
     let request = vec![0x71_u8; spec.request_bytes as usize];
     let mut response = vec![0_u8; spec.response_bytes as usize];
-    let mut schedule = Schedule::new(spec, per_second);
-    let mut answers = Answers::of(&schedule);
-    let mut lateness = Samples::of(schedule.counted());
-    let cpu = read_ns(Clock::ThreadCpu);
+    let mut schedule = OpenLoopSchedule::new(spec, per_second);
+    let mut answers = OpenLoopResponses::of(&schedule);
+    let mut lateness = BufferedHistogram::with_capacity_for(schedule.counted());
+    let cpu = read_ns(ClockId::ThreadCpu);
     schedule.begin();
     let outcome = {
         let sending = send_due(send, &request, &alarm, &schedule, &mut lateness);
         let receiving = receive_due(receive, &mut response, &schedule, &mut answers, progress);
-        until_answered(sending, receiving, over(is_over)).await
+        until_answered(sending, receiving, until_stopped(is_over)).await
     };
-    let cpu_ns = read_ns(Clock::ThreadCpu) - cpu;
+    let cpu_ns = read_ns(ClockId::ThreadCpu) - cpu;
     finish(&schedule, outcome, answers, lateness, cpu_ns, is_over)
 }
 
@@ -74,22 +76,22 @@ async fn until_answered(
     .await
 }
 
-async fn over(is_over: &dyn Fn() -> bool) {
+async fn until_stopped(is_over: &dyn Fn() -> bool) {
     while !is_over() {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(STOP_POLL).await;
     }
 }
 
 async fn send_due(
     send: &mut SendStream,
     request: &[u8],
-    alarm: &AsyncFd<Alarm>,
-    schedule: &Schedule,
-    lateness: &mut Samples,
+    alarm: &AsyncFd<TimerFd>,
+    schedule: &OpenLoopSchedule,
+    lateness: &mut BufferedHistogram,
 ) -> io::Result<()> {
     for index in 0..schedule.total() {
         let due = schedule.due_ns(index);
-        if steady_ns() >= due {
+        if monotonic_ns() >= due {
             // Whoever is behind lets the connection send what it has, and read.
             tokio::task::yield_now().await;
         } else {
@@ -97,20 +99,20 @@ async fn send_due(
         }
         send.write_all(request).await?;
         if schedule.counts(index) {
-            lateness.take(steady_ns().saturating_sub(due));
+            lateness.record(monotonic_ns().saturating_sub(due));
         }
     }
     Ok(())
 }
 
 #[expect(deprecated, reason = "safe for an alarm, which owns its descriptor until it is dropped")]
-fn registered(alarm: Alarm) -> io::Result<AsyncFd<Alarm>> {
+fn registered(alarm: TimerFd) -> io::Result<AsyncFd<TimerFd>> {
     AsyncFd::with_interest(alarm, Interest::READABLE)
 }
 
-async fn wait_until(alarm: &AsyncFd<Alarm>, until_ns: u64) -> io::Result<()> {
+async fn wait_until(alarm: &AsyncFd<TimerFd>, until_ns: u64) -> io::Result<()> {
     loop {
-        let left_ns = until_ns.saturating_sub(steady_ns());
+        let left_ns = until_ns.saturating_sub(monotonic_ns());
         if left_ns == 0 {
             return Ok(());
         }
@@ -122,13 +124,13 @@ async fn wait_until(alarm: &AsyncFd<Alarm>, until_ns: u64) -> io::Result<()> {
 async fn receive_due(
     receive: &mut RecvStream,
     response: &mut [u8],
-    schedule: &Schedule,
-    answers: &mut Answers,
-    progress: &Progress,
+    schedule: &OpenLoopSchedule,
+    answers: &mut OpenLoopResponses,
+    progress: &RequestCounter,
 ) -> io::Result<()> {
     for index in 0..schedule.total() {
         receive.read_exact(response).await.map_err(io::Error::other)?;
-        answers.take(schedule, index, steady_ns());
+        answers.record(schedule, index, monotonic_ns());
         progress.set(answers.all());
     }
     Ok(())

@@ -1,6 +1,4 @@
 //! `plumb net --iperf3`: a test with an iperf3 server, or with one of plumb's.
-//!
-//! Left out: the page that people read (`super::page`).
 
 use std::io;
 use std::net::IpAddr;
@@ -10,18 +8,20 @@ use plumb_base::time::Span;
 use plumb_base::units::parse_bytes;
 use plumb_base::units::quantity::parse_rate;
 use plumb_base::units::rate::Rate;
-use plumb_host::stop;
-use plumb_net::iperf3::client::{self, ClientError, Options};
-use plumb_net::iperf3::control::ControlError;
-use plumb_net::iperf3::dial::{DialError, Family};
-use plumb_net::iperf3::parameters::{Direction, Extent, Parameters, Protocol};
-use plumb_net::iperf3::record::Test;
-use plumb_net::iperf3::report::Report;
+use plumb_harness::stop_signals;
+use plumb_interop::iperf3::client::{self, Iperf3ClientError, Iperf3ClientOptions};
+use plumb_interop::iperf3::control::Iperf3ControlError;
+use plumb_interop::iperf3::parameters::{
+    Iperf3Direction, Iperf3Parameters, Iperf3TestLength, Iperf3Transport,
+};
+use plumb_interop::iperf3::record::Iperf3Test;
+use plumb_interop::iperf3::report::Iperf3Report;
+use plumb_interop::iperf3::sockets::{Iperf3AddressFamily, Iperf3SocketError};
 
 use super::page;
-use crate::cli::output::{Failure, Output};
-use crate::plan::duration;
-use crate::problem::{Exit, Problem};
+use crate::cli::output::{CliOutput, CommandError};
+use crate::problem::{ExitReason, Problem};
+use plumb_experiments::plan::span_text;
 
 /// Test with an iperf3 server: its protocol, its options, its JSON
 #[expect(
@@ -37,7 +37,7 @@ count is the result, and it has drained first: what was sent before the end coun
 
 --json prints iperf3's document: all members of 'iperf3 --json' with their meaning (start, intervals,
 end, error), and beside them 'schema' (plumb.iperf3/1) and 'plumb', which has each stream's datagrams
-lost, out of order and doubled, told apart; what of it was drained; the processor time; and the same
+lost, out of order and duplicated, apart; what of it was drained; the processor time; and the same
 from the other side where that is plumb. 'plumb import iperf3' reads it.
 
 Sizes: k = 1000, Ki = 1024. Rates in bits a second: 10M, 2.5gbit.
@@ -49,78 +49,78 @@ Examples:
   plumb net --iperf3 HOST --udp -b 50M           datagrams at 50 Mb/s
   plumb net --iperf3 fe80::1%eth0 -n 1Gi --json"
 )]
-pub struct Client {
+pub struct Iperf3ClientCommand {
     /// The server: a name or an address, with its zone where it needs one
     host: String,
     /// Its port
-    #[arg(short, long, value_name = "PORT", default_value_t = plumb_net::iperf3::PORT)]
+    #[arg(short, long, value_name = "PORT", default_value_t = plumb_interop::iperf3::PORT)]
     port: u16,
     /// Seconds to measure
     #[arg(short, long, value_name = "SECONDS", default_value_t = 10)]
     time: u32,
-    /// Bytes to move instead, of all streams together
+    /// Bytes to transfer instead, over all streams
     #[arg(short = 'n', long, value_name = "SIZE", value_parser = parse_bytes)]
     #[arg(conflicts_with = "time")]
     bytes: Option<u64>,
-    /// Blocks to move instead, of all streams together
+    /// Blocks to transfer instead, over all streams
     #[arg(short = 'k', long, value_name = "N", conflicts_with_all = ["time", "bytes"])]
-    blocks: Option<u64>,
-    /// Seconds at the beginning that are not counted
+    blockcount: Option<u64>,
+    /// Seconds to omit at the start
     #[arg(short = 'O', long, value_name = "SECONDS", default_value_t = 0)]
     omit: u32,
-    /// How often to look at the streams
+    /// Time between two reports
     #[arg(short, long, value_name = "TIME", default_value = "1s", value_parser = parse_interval)]
     interval: Span,
-    /// The server sends, and this side receives
+    /// Reverse: the server sends
     #[arg(short = 'R', long, help_heading = "Streams")]
     reverse: bool,
-    /// Both send, over streams of their own
+    /// Both directions at once, over streams of their own
     #[arg(long, conflicts_with = "reverse", help_heading = "Streams")]
     bidir: bool,
     /// Streams in each direction
     #[arg(short = 'P', long, value_name = "N", default_value_t = 1, help_heading = "Streams")]
     parallel: u32,
-    /// Datagrams instead of a stream of bytes
+    /// UDP instead of TCP
     #[arg(short, long, help_heading = "Streams")]
     udp: bool,
-    /// Bits a second of each stream, 0 for no limit; with /N, that many blocks in a row [default:
-    /// 1048576 of UDP, no limit of TCP]
+    /// Target bitrate per stream, 0 for no limit; with /N, bursts of N blocks [default: 1048576 for UDP,
+    /// unlimited for TCP]
     #[arg(short, long, value_name = "RATE[/N]", value_parser = parse_paced)]
     #[arg(help_heading = "Streams")]
-    bitrate: Option<Paced>,
-    /// Bits a second of each stream, paced by the kernel
+    bitrate: Option<BitrateAndBurst>,
+    /// Bitrate per stream, paced by the kernel
     #[arg(long, value_name = "RATE", value_parser = parse_rate, help_heading = "Streams")]
     fq_rate: Option<Rate>,
-    /// Bytes of a block or datagram [default: 128Ki of TCP, what fits a packet of UDP]
+    /// Bytes per block or datagram [default: 128Ki for TCP, one packet for UDP]
     #[arg(short, long, value_name = "SIZE", value_parser = parse_bytes)]
     #[arg(help_heading = "Streams")]
     length: Option<u64>,
-    /// Count datagrams with 64 bits
+    /// 64-bit counters in UDP datagrams
     #[arg(long, help_heading = "Streams")]
     udp_counters_64bit: bool,
-    /// Send a pattern instead of chance
+    /// Repeating pattern instead of random bytes
     #[arg(long, help_heading = "Streams")]
     repeating_payload: bool,
-    /// Send pages instead of copying bytes
+    /// Send without copying
     #[arg(short = 'Z', long, help_heading = "Streams")]
     zerocopy: bool,
-    /// Have the kernel throw away what is received
+    /// Discard received data in the kernel
     #[arg(long, help_heading = "Streams")]
     skip_rx_copy: bool,
-    /// Bytes of socket buffers
+    /// Socket buffer size
     #[arg(short, long, value_name = "SIZE", value_parser = parse_bytes)]
     #[arg(help_heading = "Sockets")]
     window: Option<u64>,
-    /// Largest TCP segment
+    /// TCP maximum segment size
     #[arg(short = 'M', long, value_name = "BYTES", help_heading = "Sockets")]
     set_mss: Option<u32>,
-    /// Congestion control
+    /// Congestion control algorithm
     #[arg(short = 'C', long, value_name = "NAME", help_heading = "Sockets")]
     congestion: Option<String>,
-    /// Send small segments at once
+    /// Disable Nagle's algorithm
     #[arg(short = 'N', long, help_heading = "Sockets")]
     no_delay: bool,
-    /// Never fragment datagrams
+    /// Set the IPv4 don't-fragment bit
     #[arg(long, help_heading = "Sockets")]
     dont_fragment: bool,
     /// Type of service or traffic class, as 16, 0x10 or 020
@@ -131,7 +131,7 @@ pub struct Client {
     #[arg(long, value_name = "NAME", value_parser = parse_dscp, conflicts_with = "tos")]
     #[arg(help_heading = "Sockets")]
     dscp: Option<u8>,
-    /// Address to come from
+    /// Local address to bind
     #[arg(short = 'B', long, value_name = "ADDRESS", help_heading = "Sockets")]
     bind: Option<IpAddr>,
     /// IPv4 only
@@ -140,11 +140,11 @@ pub struct Client {
     /// IPv6 only
     #[arg(short = '6', long, conflicts_with = "version4", help_heading = "Sockets")]
     version6: bool,
-    /// How long connecting may take
+    /// Connection timeout
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_time)]
     #[arg(help_heading = "Sockets")]
     connect_timeout: Span,
-    /// Fetch the server's own report too
+    /// Fetch the server's report too
     #[arg(long, help_heading = "Report")]
     get_server_output: bool,
     /// Title of the test
@@ -157,15 +157,15 @@ pub struct Client {
 
 /// A rate, or none; and blocks in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Paced {
+struct BitrateAndBurst {
     rate: Option<Rate>,
     burst: u32,
 }
 
-/// What iperf3 sends of UDP where nobody says.
+/// Default UDP bitrate of iperf3.
 const DATAGRAM_RATE: u64 = 1 << 20;
 
-fn parse_paced(text: &str) -> Result<Paced, String> {
+fn parse_paced(text: &str) -> Result<BitrateAndBurst, String> {
     let (rate, burst) = text.split_once('/').unwrap_or((text, "0"));
     let burst = burst.parse::<u32>().ok().filter(|burst| *burst <= 1_000);
     let burst = burst.ok_or("blocks in a row are a number up to 1000, as in 10M/100")?;
@@ -174,11 +174,11 @@ fn parse_paced(text: &str) -> Result<Paced, String> {
     } else {
         Some(parse_rate(rate).map_err(|error| error.to_string())?)
     };
-    Ok(Paced { rate, burst })
+    Ok(BitrateAndBurst { rate, burst })
 }
 
 pub(super) fn parse_time(text: &str) -> Result<Span, String> {
-    duration::parse(text).map_err(|error| error.to_string())
+    span_text::parse(text).map_err(|error| error.to_string())
 }
 
 fn parse_interval(text: &str) -> Result<Span, String> {
@@ -224,46 +224,46 @@ fn parse_dscp(text: &str) -> Result<u8, String> {
 }
 
 /// A size within 32 bits, as the protocol has it.
-fn narrow(size: Option<u64>, option: &str) -> Result<Option<u32>, Problem> {
+fn to_u32(size: Option<u64>, option: &str) -> Result<Option<u32>, Problem> {
     let Some(size) = size else { return Ok(None) };
     let narrow = u32::try_from(size).map_err(|_| Problem::usage(format!("{option} is too large")));
     narrow.map(Some)
 }
 
-impl Client {
-    fn options(self) -> Result<Options, Problem> {
-        let protocol = if self.udp { Protocol::Udp } else { Protocol::Tcp };
-        let paced = self.bitrate.unwrap_or(Paced {
+impl Iperf3ClientCommand {
+    fn options(self) -> Result<Iperf3ClientOptions, Problem> {
+        let protocol = if self.udp { Iperf3Transport::Udp } else { Iperf3Transport::Tcp };
+        let paced = self.bitrate.unwrap_or(BitrateAndBurst {
             rate: Rate::from_bits_per_second(if self.udp { DATAGRAM_RATE } else { 0 }),
             burst: 0,
         });
         let direction = match (self.reverse, self.bidir) {
-            (true, _) => Direction::Reverse,
-            (false, true) => Direction::Both,
-            (false, false) => Direction::Forward,
+            (true, _) => Iperf3Direction::Reverse,
+            (false, true) => Iperf3Direction::Both,
+            (false, false) => Iperf3Direction::Forward,
         };
-        let extent = match (self.bytes, self.blocks) {
-            (Some(bytes), _) => Extent::Bytes(bytes),
-            (None, Some(blocks)) => Extent::Blocks(blocks),
-            (None, None) => Extent::Seconds(self.time),
+        let extent = match (self.bytes, self.blockcount) {
+            (Some(bytes), _) => Iperf3TestLength::Bytes(bytes),
+            (None, Some(blocks)) => Iperf3TestLength::Blocks(blocks),
+            (None, None) => Iperf3TestLength::Seconds(self.time),
         };
         let family = match (self.version4, self.version6) {
-            (true, _) => Family::V4,
-            (false, true) => Family::V6,
-            (false, false) => Family::Any,
+            (true, _) => Iperf3AddressFamily::V4,
+            (false, true) => Iperf3AddressFamily::V6,
+            (false, false) => Iperf3AddressFamily::Any,
         };
-        let parameters = Parameters {
+        let parameters = Iperf3Parameters {
             protocol,
             direction,
-            extent,
+            length_limit: extent,
             omit_seconds: self.omit,
             streams: self.parallel,
             bitrate: paced.rate,
             burst: paced.burst,
             pacing: self.fq_rate,
-            window: narrow(self.window, "--window")?,
-            segment: self.set_mss,
-            service: self.tos.or(self.dscp).unwrap_or(0),
+            window: to_u32(self.window, "--window")?,
+            mss: self.set_mss,
+            type_of_service: self.tos.or(self.dscp).unwrap_or(0),
             no_delay: self.no_delay,
             no_fragments: self.dont_fragment,
             congestion: self.congestion,
@@ -274,16 +274,16 @@ impl Client {
             server_report: self.get_server_output,
             title: self.title,
             extra: self.extra_data,
-            ..Parameters::default()
+            ..Iperf3Parameters::default()
         };
-        Ok(Options {
+        Ok(Iperf3ClientOptions {
             host: self.host,
             port: self.port,
             family,
             bind: self.bind,
-            patience: self.connect_timeout,
+            connect_timeout: self.connect_timeout,
             interval: self.interval,
-            length: narrow(self.length, "--length")?,
+            length: to_u32(self.length, "--length")?,
             parameters,
         })
     }
@@ -292,20 +292,20 @@ impl Client {
     ///
     /// # Errors
     /// Whatever ended it early: what was measured until then is printed first.
-    pub fn perform(self, output: &Output) -> Result<Exit, Failure> {
+    pub fn perform(self, output: &CliOutput) -> Result<ExitReason, CommandError> {
         let options = self.options()?;
-        stop::listen()
-            .map_err(|error| Problem::trouble("cannot listen for Ctrl-C").because(error))?;
+        stop_signals::count_stop_requests()
+            .map_err(|error| Problem::failure("cannot listen for Ctrl-C").because(error))?;
         let mut show = |progress| {
             if !output.json {
-                output.remark(&page::progress(&progress));
+                output.note(&page::progress(&progress));
             }
         };
-        let result = client::run(&options, &|| stop::requests() > 0, &mut show);
+        let result = client::run(&options, &|| stop_signals::stop_requests() > 0, &mut show);
         match result {
             Ok(test) => {
                 print(&test, output)?;
-                Ok(Exit::Fine)
+                Ok(ExitReason::Success)
             }
             Err(failure) => {
                 if let Some(test) = &failure.partial {
@@ -317,8 +317,8 @@ impl Client {
     }
 }
 
-fn print(test: &Test, output: &Output) -> Result<(), Failure> {
-    let report = Report::of(test);
+fn print(test: &Iperf3Test, output: &CliOutput) -> Result<(), CommandError> {
+    let report = Iperf3Report::of(test);
     if output.json {
         return output.document(&report);
     }
@@ -331,39 +331,40 @@ fn print(test: &Test, output: &Output) -> Result<(), Failure> {
 }
 
 /// An error with what can be done about it.
-fn problem(options: &Options, error: &ClientError) -> Problem {
+fn problem(options: &Iperf3ClientOptions, error: &Iperf3ClientError) -> Problem {
     let (host, port) = (&options.host, options.port);
-    let problem = Problem::trouble(format!("the iperf3 test with {host} failed")).because(error);
+    let problem = Problem::failure(format!("the iperf3 test with {host} failed")).because(error);
     match error {
-        ClientError::Stopped => Problem { exit: Exit::Interrupted, ..problem },
-        ClientError::Parameters(_) => Problem { exit: Exit::Usage, ..problem },
-        ClientError::Dial { error: DialError::Unknown { .. }, .. } => {
+        Iperf3ClientError::Stopped => Problem { exit: ExitReason::Interrupted, ..problem },
+        Iperf3ClientError::Parameters(_) => Problem { exit: ExitReason::Usage, ..problem },
+        Iperf3ClientError::Socket { error: Iperf3SocketError::UnknownHost { .. }, .. } => {
             let named = host.rsplit_once(':').filter(|(name, _)| !name.contains(':'));
             let named = named.and_then(|(name, port)| Some((name, port.parse::<u16>().ok()?)));
-            Problem { exit: Exit::Usage, ..problem }.fix(match named {
+            Problem { exit: ExitReason::Usage, ..problem }.fix(match named {
                 Some((name, port)) => format!("give the port by itself: {name} --port {port}"),
                 None => "write the name as 'getent hosts' knows it".to_owned(),
             })
         }
-        ClientError::Dial { error: DialError::Source { .. }, .. } => {
-            Problem { exit: Exit::Usage, ..problem }
+        Iperf3ClientError::Socket { error: Iperf3SocketError::Source { .. }, .. } => {
+            Problem { exit: ExitReason::Usage, ..problem }
                 .fix("name an address of this host after --bind, as 'ip address' shows them")
         }
-        ClientError::Dial { error: DialError::Connect { why, .. }, .. } => match why.kind() {
-            io::ErrorKind::ConnectionRefused
-            | io::ErrorKind::ConnectionReset
-            | io::ErrorKind::TimedOut => problem.fix(format!(
-                "start a server there: plumb agent --iperf3 :{port}, or iperf3 -s -p {port}"
-            )),
-            _ => problem.fix("check the address and the route to it: ip route get ADDRESS"),
-        },
-        ClientError::Control { error: ControlError::Busy, .. } => {
-            problem.fix("wait for its test to end; 'plumb agent --iperf3 --tests 4' takes several")
+        Iperf3ClientError::Socket { error: Iperf3SocketError::Connect { why, .. }, .. } => {
+            match why.kind() {
+                io::ErrorKind::ConnectionRefused
+                | io::ErrorKind::ConnectionReset
+                | io::ErrorKind::TimedOut => problem.fix(format!(
+                    "start a server there: plumb agent --iperf3 :{port}, or iperf3 -s -p {port}"
+                )),
+                _ => problem.fix("check the address and the route to it: ip route get ADDRESS"),
+            }
         }
-        ClientError::Control { error: ControlError::Strange(_), .. } => {
+        Iperf3ClientError::Control { error: Iperf3ControlError::Busy, .. } => problem
+            .fix("wait for its test to end; 'plumb agent --iperf3 --max-tests 4' runs several"),
+        Iperf3ClientError::Control { error: Iperf3ControlError::UnknownByte(_), .. } => {
             problem.fix(format!("see what listens on port {port} there: ss -ltnp"))
         }
-        ClientError::Hello { .. } => {
+        Iperf3ClientError::UdpHandshake { .. } => {
             problem.fix(format!("let UDP port {port} pass, or test TCP, without --udp"))
         }
         _ => problem,
@@ -377,9 +378,12 @@ mod tests {
     #[test]
     fn rates_with_bursts_and_without_limits_are_read() {
         let rate = Rate::from_bits_per_second;
-        assert_eq!(parse_paced("10M"), Ok(Paced { rate: rate(10_000_000), burst: 0 }));
-        assert_eq!(parse_paced("1gbit/100"), Ok(Paced { rate: rate(1_000_000_000), burst: 100 }));
-        assert_eq!(parse_paced("0"), Ok(Paced { rate: None, burst: 0 }));
+        assert_eq!(parse_paced("10M"), Ok(BitrateAndBurst { rate: rate(10_000_000), burst: 0 }));
+        assert_eq!(
+            parse_paced("1gbit/100"),
+            Ok(BitrateAndBurst { rate: rate(1_000_000_000), burst: 100 })
+        );
+        assert_eq!(parse_paced("0"), Ok(BitrateAndBurst { rate: None, burst: 0 }));
         assert!(parse_paced("10M/x").is_err() && parse_paced("fast").is_err());
     }
 

@@ -1,14 +1,12 @@
 //! A test of iperf3's protocol as people read it: a line an interval, and the totals.
-//!
-//! Left out: the document (`plumb_net::iperf3::report`).
 
 use plumb_base::time::Span;
 use plumb_base::units::{format_bytes, significant};
-use plumb_net::iperf3::client::Progress;
-use plumb_net::iperf3::parameters::{Direction, Extent, Protocol};
-use plumb_net::iperf3::record::{self, Role, Test};
-use plumb_net::iperf3::report::{Figures, Report};
-use plumb_report::terminal::{Ink, Style};
+use plumb_interop::iperf3::client::Iperf3Progress;
+use plumb_interop::iperf3::parameters::{Iperf3Direction, Iperf3TestLength, Iperf3Transport};
+use plumb_interop::iperf3::record::{self, Iperf3Role, Iperf3Test};
+use plumb_interop::iperf3::report::{Iperf3Report, Iperf3Summary};
+use plumb_report::terminal::{TerminalStyle, TextRole};
 
 /// Bits a second with a suitable prefix.
 fn rate(bits_per_second: f64) -> String {
@@ -24,7 +22,7 @@ fn seconds(span: f64) -> String {
 }
 
 /// What one interval brought, while the test runs.
-pub fn progress(progress: &Progress) -> String {
+pub fn progress(progress: &Iperf3Progress) -> String {
     let seconds = progress.interval.as_secs_f64().max(1e-9);
     let of = |bytes: u64| rate(bytes as f64 * 8.0 / seconds);
     let mut words = vec![format!("{:>6.1} s", progress.at.as_secs_f64())];
@@ -44,19 +42,21 @@ pub fn progress(progress: &Progress) -> String {
 }
 
 /// The whole test.
-pub fn test(test: &Test, report: &Report, style: Style) -> String {
+pub fn test(test: &Iperf3Test, report: &Iperf3Report, style: TerminalStyle) -> String {
     let mut page = String::new();
-    let mut line = |indent: usize, ink: Ink, text: &str| {
-        for (index, part) in style.wrap(&Style::glued(text), indent).into_iter().enumerate() {
+    let mut line = |indent: usize, ink: TextRole, text: &str| {
+        for (index, part) in
+            style.wrap(&TerminalStyle::keep_units_together(text), indent).into_iter().enumerate()
+        {
             // What is broken goes on below its beginning.
             let more = if index > 0 { "  " } else { "" };
             page += &[more, &style.paint(ink, &part), "\n"].concat();
         }
     };
-    line(0, Ink::Bold, &heading(test));
-    let both = test.parameters.direction == Direction::Both;
+    line(0, TextRole::Bold, &heading(test));
+    let both = test.parameters.direction == Iperf3Direction::Both;
     let end = &report.end;
-    let client_sends = test.parameters.direction != Direction::Reverse;
+    let client_sends = test.parameters.direction != Iperf3Direction::Reverse;
     let main = if client_sends { "up" } else { "down" };
     let mut directions = vec![(main, &end.sum_sent, &end.sum_received, end.sum.as_ref())];
     if both
@@ -67,68 +67,68 @@ pub fn test(test: &Test, report: &Report, style: Style) -> String {
     }
     for (name, sent, received, datagrams) in directions {
         for text in totals(name, sent, received, datagrams) {
-            line(2, Ink::Plain, &text);
+            line(2, TextRole::Plain, &text);
         }
     }
     if test.parameters.streams > 1 {
-        for text in each(test, report) {
-            line(4, Ink::Dim, &text);
+        for text in per_stream_lines(test, report) {
+            line(4, TextRole::Dim, &text);
         }
     }
     if let Some(text) = datagram_orders(test) {
-        line(2, Ink::Plain, &text);
+        line(2, TextRole::Plain, &text);
     }
     let cpu = &end.cpu_utilization_percent;
     let percent = |share: f64| significant(share, 3);
     let there = if test.remote_results.is_some() {
-        format!(", {} % there", percent(cpu.remote_total))
+        format!(", {} % remote", percent(cpu.remote_total))
     } else {
         String::new()
     };
-    line(2, Ink::Plain, &format!("processor: {} % here{there}", percent(cpu.host_total)));
+    line(2, TextRole::Plain, &format!("CPU: {} % local{there}", percent(cpu.host_total)));
     if let Some(rtt) = round_trips(test) {
-        line(2, Ink::Plain, &rtt);
+        line(2, TextRole::Plain, &rtt);
     }
     if test.overlap.tests > 0 {
-        let together = seconds(test.overlap.together.as_secs_f64());
+        let together = seconds(test.overlap.duration.as_secs_f64());
         let text = match test.overlap.tests {
-            1 => format!("another test ran beside it, for {together}"),
-            tests => format!("{tests} other tests ran beside it, for {together}"),
+            1 => format!("another test ran at the same time, for {together}"),
+            tests => format!("{tests} other tests ran at the same time, for {together}"),
         };
-        line(2, Ink::Warn, &text);
+        line(2, TextRole::Warn, &text);
     }
     if let Some(error) = &test.error {
-        line(2, Ink::Bad, &format!("ended early, so this is only a part: {error}"));
+        line(2, TextRole::Bad, &format!("ended early, partial result: {error}"));
     }
     page
 }
 
-fn heading(test: &Test) -> String {
+fn heading(test: &Iperf3Test) -> String {
     let parameters = &test.parameters;
     let with = match &test.role {
-        Role::Client { host } if *host != test.remote.ip().to_string() => {
+        Iperf3Role::Client { host } if *host != test.remote.ip().to_string() => {
             format!("{host} ({})", test.remote)
         }
-        Role::Client { .. } | Role::Server => test.remote.to_string(),
+        Iperf3Role::Client { .. } | Iperf3Role::Server => test.remote.to_string(),
     };
     let way = match parameters.direction {
-        Direction::Forward => "up",
-        Direction::Reverse => "down",
-        Direction::Both => "each way",
+        Iperf3Direction::Forward => "up",
+        Iperf3Direction::Reverse => "down",
+        Iperf3Direction::Both => "each way",
     };
     let streams = match parameters.streams {
         1 => format!("1 stream {way}"),
         streams => format!("{streams} streams {way}"),
     };
-    let extent = match parameters.extent {
-        Extent::Seconds(0) => "until it was stopped".to_owned(),
-        Extent::Seconds(seconds) => format!("{seconds} s"),
-        Extent::Bytes(bytes) => format!("{} bytes", format_bytes(bytes)),
-        Extent::Blocks(blocks) => format!("{blocks} blocks"),
+    let extent = match parameters.length_limit {
+        Iperf3TestLength::Seconds(0) => "until it was stopped".to_owned(),
+        Iperf3TestLength::Seconds(seconds) => format!("{seconds} s"),
+        Iperf3TestLength::Bytes(bytes) => format!("{} bytes", format_bytes(bytes)),
+        Iperf3TestLength::Blocks(blocks) => format!("{blocks} blocks"),
     };
     let unit = match parameters.protocol {
-        Protocol::Tcp => "blocks",
-        Protocol::Udp => "datagrams",
+        Iperf3Transport::Tcp => "blocks",
+        Iperf3Transport::Udp => "datagrams",
     };
     let (protocol, length) = (parameters.protocol.name(), format_bytes(parameters.length.into()));
     let asked = parameters.bitrate.map_or_else(String::new, |bitrate| {
@@ -139,9 +139,9 @@ fn heading(test: &Test) -> String {
 
 fn totals(
     name: &str,
-    sent: &Figures,
-    received: &Figures,
-    datagrams: Option<&Figures>,
+    sent: &Iperf3Summary,
+    received: &Iperf3Summary,
+    datagrams: Option<&Iperf3Summary>,
 ) -> Vec<String> {
     let mut lines = vec![format!(
         "{name}: {} received, {} sent, in {}",
@@ -150,7 +150,7 @@ fn totals(
         seconds(received.seconds.max(sent.seconds)),
     )];
     if let Some(resent) = sent.retransmits {
-        lines.push(format!("{name}: {resent} segments sent again"));
+        lines.push(format!("{name}: {resent} retransmits"));
     }
     if let Some(datagrams) = datagrams {
         let (lost, packets) = (datagrams.lost_packets.unwrap_or(0), datagrams.packets.unwrap_or(0));
@@ -164,14 +164,14 @@ fn totals(
 }
 
 /// A line for each of several streams.
-fn each(test: &Test, report: &Report) -> Vec<String> {
+fn per_stream_lines(test: &Iperf3Test, report: &Iperf3Report) -> Vec<String> {
     let streams = test.record.as_ref().map_or(&[][..], |record| &record.streams);
     streams
         .iter()
         .zip(&report.end.streams)
         .filter_map(|(stream, figures)| {
             let of = figures.receiver.as_ref().or(figures.udp.as_ref())?;
-            let client_sends = stream.sends != (test.role == Role::Server);
+            let client_sends = stream.sends != (test.role == Iperf3Role::Server);
             let way = if client_sends { "up" } else { "down" };
             // Of datagrams only what was sent is told for each.
             let sent = if figures.receiver.is_none() && of.sender { " sent" } else { "" };
@@ -181,12 +181,12 @@ fn each(test: &Test, report: &Report) -> Vec<String> {
 }
 
 /// What only an exact count knows: from here, or from a plumb at the other side.
-fn datagram_orders(test: &Test) -> Option<String> {
-    if test.parameters.protocol != Protocol::Udp {
+fn datagram_orders(test: &Iperf3Test) -> Option<String> {
+    if test.parameters.protocol != Iperf3Transport::Udp {
         return None;
     }
     let own = test.record.iter().flat_map(|record| &record.streams).filter(|s| !s.sends);
-    let own: Vec<[u64; 2]> = own.map(|s| [s.count.late, s.count.duplicates]).collect();
+    let own: Vec<[u64; 2]> = own.map(|s| [s.count.out_of_order, s.count.duplicates]).collect();
     let theirs = test.remote_results.as_ref().and_then(|remote| remote.extra.as_ref());
     let theirs = theirs.and_then(|extra| extra["streams"].as_array());
     let theirs = theirs.into_iter().flatten().filter(|stream| stream["sender"] == false);
@@ -197,21 +197,21 @@ fn datagram_orders(test: &Test) -> Option<String> {
         return None;
     }
     let sum = |which: usize| own.iter().chain(&theirs).map(|counts| counts[which]).sum::<u64>();
-    Some(format!("datagrams: {} out of order, {} doubled", sum(0), sum(1)))
+    Some(format!("datagrams: {} out of order, {} duplicates", sum(0), sum(1)))
 }
 
-fn round_trips(test: &Test) -> Option<String> {
+fn round_trips(test: &Iperf3Test) -> Option<String> {
     let streams = &test.record.as_ref()?.streams;
     let extents = streams.iter().map(|stream| stream.rtt_us).filter(|extent| extent.max > 0);
     let extents: Vec<_> = extents.collect();
     let min = extents.iter().map(|extent| extent.min).min()?;
     let max = extents.iter().map(|extent| extent.max).max()?;
-    let mean = extents.iter().map(record::Extent::mean).sum::<u64>() / extents.len() as u64;
+    let mean = extents.iter().map(record::MinMaxMean::mean).sum::<u64>() / extents.len() as u64;
     let [min, mean, max] = [min, mean, max].map(Span::from_us);
     if min == max {
-        return Some(format!("round trip as TCP here sees it: {mean}"));
+        return Some(format!("round trip by TCP here: {mean}"));
     }
-    Some(format!("round trips as TCP here sees them: {min} to {max}, mean {mean}"))
+    Some(format!("round trips by TCP here: min {min}, mean {mean}, max {max}"))
 }
 
 #[cfg(test)]
@@ -229,10 +229,16 @@ mod tests {
     fn an_interval_names_the_directions_that_carried_something() {
         let interval = Span::from_secs(1);
         let of = Some(Span::from_secs(10));
-        let up =
-            Progress { at: interval, of, sent: 125_000, received: 0, interval, omitted: false };
+        let up = Iperf3Progress {
+            at: interval,
+            of,
+            sent: 125_000,
+            received: 0,
+            interval,
+            omitted: false,
+        };
         assert_eq!(progress(&up), "   1.0 s of 10 s   up  1.00 Mb/s");
-        let down = Progress { sent: 0, received: 1_250, omitted: true, ..up };
+        let down = Iperf3Progress { sent: 0, received: 1_250, omitted: true, ..up };
         assert_eq!(progress(&down), "   1.0 s of 10 s   down  10.0 kb/s   (not counted)");
     }
 }

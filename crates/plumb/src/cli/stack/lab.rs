@@ -1,8 +1,7 @@
 //! `plumb stack lab`: two sides of a wire on one machine, and a shell in one of them.
 //!
 //! The program runs twice: a keeper, which only waits, and inside it the bed with the user's
-//! command, in a tree of processes that the kernel ends as one. Left out: how a bed is made
-//! (`plumb_host::lab`).
+//! command, in a tree of processes that the kernel ends as one.
 
 use std::ffi::OsString;
 use std::net::IpAddr;
@@ -12,11 +11,11 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use clap::{Args, ValueEnum};
-use plumb_host::lab::{self, Contained, LabError, LinkOptions, Signals, TestBed};
+use plumb_netdev::lab::{self, LabError, PidNamespaceInit, SignalPolicy, TestBed, TestBedOptions};
 
-use crate::cli::Global;
-use crate::cli::output::{Failure, Output};
-use crate::problem::{Exit, Problem};
+use crate::cli::GlobalOptions;
+use crate::cli::output::{CliOutput, CommandError};
+use crate::problem::{ExitReason, Problem};
 
 /// Open a shell on one side of a test bed: two network sides on this machine, gone without a trace
 /// when the shell ends
@@ -32,20 +31,20 @@ Examples:
   plumb stack lab --far plumb -- plumb stack send 10.77.0.2:1997
   plumb stack lab --far tap -- ./my-stack plumb0 a TAP device for a stack of your own
   nsenter --net=$PLUMB_LAB_FAR tcpdump -i plumb1 in the shell: a look at side B")]
-pub struct Lab {
-    /// Who is at the other side
+pub struct StackLabCommand {
+    /// What is at the other side
     #[arg(long, value_name = "WHO", default_value = "linux")]
     far: FarEnd,
     /// Largest packet of the wire, in bytes, without the link header: over a TAP at most 65521
     #[arg(long, value_name = "BYTES", default_value_t = 1500)]
     #[arg(value_parser = clap::value_parser!(u32).range(68..=65_535))]
     mtu: u32,
-    /// Let the kernel complete every checksum and cut every segment, as on a real wire
+    /// Disable checksum and segmentation offloads, as on a real wire
     #[arg(long)]
     no_offloads: bool,
-    /// Tell both sides each other's link address, so that neither asks
+    /// Preset both neighbor entries, so that neither side sends ARP or neighbor solicitations
     #[arg(long)]
-    neighbours: bool,
+    neighbors: bool,
     /// What to run in side A [default: $SHELL]
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -61,9 +60,9 @@ enum FarEnd {
     Linux,
     /// plumb's own stack, over a TAP device: it answers ping, echoes, discards and mirrors
     Plumb,
-    /// Nobody yet, over virtual Ethernet: for a stack on a packet or AF_XDP socket of plumb1
+    /// Silent, over virtual Ethernet: for a stack on a packet or AF_XDP socket of plumb1
     Silent,
-    /// Nobody yet, over a TAP device: for a stack that opens plumb0
+    /// Silent, over a TAP device: for a stack that opens plumb0
     Tap,
 }
 
@@ -78,12 +77,16 @@ impl FarEnd {
     }
 }
 
-impl Lab {
+impl StackLabCommand {
     /// Makes the bed, runs the shell or the command, and removes the bed.
     ///
     /// # Errors
     /// No bed can be made here, or the command cannot be started.
-    pub fn perform(self, global: &Global, output: &Output) -> Result<Exit, Failure> {
+    pub fn perform(
+        self,
+        global: &GlobalOptions,
+        output: &CliOutput,
+    ) -> Result<ExitReason, CommandError> {
         if global.json {
             return Err(Problem::usage("a test bed has no result to print as JSON")
                 .because("its standard output is that of the command inside")
@@ -93,7 +96,8 @@ impl Lab {
         self.check_mtu()?;
         let status = match self.inside {
             Some(lifeline) => self.run_inside(lifeline, output)?,
-            None => lab::contain(Signals::Obey, arguments_inside).map_err(Problem::from)?,
+            None => lab::run_in_pid_namespace(SignalPolicy::Die, inner_arguments)
+                .map_err(Problem::from)?,
         };
         Ok(exit(status))
     }
@@ -109,12 +113,13 @@ impl Lab {
     }
 
     /// The bed and the command in it, as the root of the tree that the keeper started.
-    fn run_inside(&self, lifeline: RawFd, output: &Output) -> Result<ExitStatus, Problem> {
-        let contained = Contained::begin(lifeline, Signals::Obey).map_err(Problem::from)?;
+    fn run_inside(&self, lifeline: RawFd, output: &CliOutput) -> Result<ExitStatus, Problem> {
+        let contained =
+            PidNamespaceInit::become_init(lifeline, SignalPolicy::Die).map_err(Problem::from)?;
         let bed = self.make_bed().map_err(Problem::from)?;
         let far = far_path(&bed, &contained);
         if self.command.is_empty() {
-            output.remark(&welcome(self.far, &bed, &contained, far.as_deref()));
+            output.note(&welcome(self.far, &bed, &contained, far.as_deref()));
         }
         let mut command = self.command_inside();
         command.env("PLUMB_LAB", "A");
@@ -124,7 +129,7 @@ impl Lab {
         // It ends with this process, which is the root of everything inside.
         let _server = self.start_server(&bed)?;
         // This thread waits inside side A, so that the process is found there from outside.
-        let outcome = bed.in_a(|| command.status()).map_err(Problem::from)?;
+        let outcome = bed.in_near(|| command.status()).map_err(Problem::from)?;
         let name = command.get_program().to_string_lossy().into_owned();
         outcome.map_err(|error| {
             Problem::usage(format!("cannot start '{name}' in the test bed"))
@@ -146,25 +151,28 @@ impl Lab {
             command.arg(format!("--addr={far}/{bits}"));
         }
         command.stdin(Stdio::null()).stdout(Stdio::null());
-        let started = bed.in_a(|| command.spawn()).map_err(Problem::from)?;
+        let started = bed.in_near(|| command.spawn()).map_err(Problem::from)?;
         let server = started
-            .map_err(|error| Problem::trouble("cannot start plumb's stack").because(error))?;
-        let mut netlink = bed.a().netlink().map_err(Problem::from)?;
+            .map_err(|error| Problem::failure("cannot start plumb's stack").because(error))?;
+        let mut netlink = bed.near().netlink().map_err(Problem::from)?;
         let link = netlink.wait_until_running(TestBed::NEAR_DEVICE).map_err(Problem::from)?;
         if link.is_running {
             return Ok(Some(server));
         }
-        Err(Problem::trouble("plumb's stack did not attach to the TAP of the test bed")
+        Err(Problem::failure("plumb's stack did not attach to the TAP of the test bed")
             .because("its own message stands above")
             .fix("try the other sides: --far linux"))
     }
 
     fn make_bed(&self) -> Result<TestBed, LabError> {
-        let options =
-            LinkOptions { mtu: self.mtu, offloads: !self.no_offloads, neighbours: self.neighbours };
+        let options = TestBedOptions {
+            mtu: self.mtu,
+            offloads: !self.no_offloads,
+            neighbors: self.neighbors,
+        };
         match self.far {
-            FarEnd::Linux => TestBed::veth(lab::Far::Answers, options),
-            FarEnd::Silent => TestBed::veth(lab::Far::Silent, options),
+            FarEnd::Linux => TestBed::veth(lab::FarEndMode::Answers, options),
+            FarEnd::Silent => TestBed::veth(lab::FarEndMode::Silent, options),
             FarEnd::Tap | FarEnd::Plumb => {
                 let bed = TestBed::tap(options)?;
                 bed.add_tap()?;
@@ -193,7 +201,7 @@ impl Lab {
 }
 
 /// The words of this process again, and the descriptor before the command.
-fn arguments_inside(lifeline: RawFd) -> Vec<OsString> {
+fn inner_arguments(lifeline: RawFd) -> Vec<OsString> {
     let mut words: Vec<OsString> = std::env::args_os().skip(1).collect();
     let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
     words.insert(end, format!("--inside={lifeline}").into());
@@ -201,13 +209,13 @@ fn arguments_inside(lifeline: RawFd) -> Vec<OsString> {
 }
 
 /// Where a process inside finds side B, for `nsenter --net=`.
-fn far_path(bed: &TestBed, contained: &Contained) -> Option<String> {
-    let process = if contained.has_own_proc { 1 } else { contained.process_outside };
-    bed.b().map(|far| format!("/proc/{process}/fd/{}", far.as_fd().as_raw_fd()))
+fn far_path(bed: &TestBed, contained: &PidNamespaceInit) -> Option<String> {
+    let process = if contained.has_own_proc { 1 } else { contained.outer_pid };
+    bed.far().map(|far| format!("/proc/{process}/fd/{}", far.as_fd().as_raw_fd()))
 }
 
 /// What is where, and what to try.
-fn welcome(far: FarEnd, bed: &TestBed, contained: &Contained, path: Option<&str>) -> String {
+fn welcome(far: FarEnd, bed: &TestBed, contained: &PidNamespaceInit, path: Option<&str>) -> String {
     let list = |address: &dyn Fn((IpAddr, IpAddr, u8)) -> String| {
         bed.addresses().map(address).collect::<Vec<_>>().join("  ")
     };
@@ -238,7 +246,7 @@ fn welcome(far: FarEnd, bed: &TestBed, contained: &Contained, path: Option<&str>
     if let Some(path) = path {
         line("in side B", format!("nsenter --net={path} ip addr   (the path is $PLUMB_LAB_FAR)"));
     }
-    let process = contained.process_outside;
+    let process = contained.outer_pid;
     let enter = if contained.in_user_namespace {
         format!("nsenter --target {process} --user --preserve-credentials --net")
     } else {
@@ -250,13 +258,13 @@ fn welcome(far: FarEnd, bed: &TestBed, contained: &Contained, path: Option<&str>
 }
 
 /// A command's end as this program's own, as a shell would put it.
-fn exit(status: ExitStatus) -> Exit {
+fn exit(status: ExitStatus) -> ExitReason {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
-    code.and_then(|code| u8::try_from(code).ok()).map_or(Exit::Trouble, Exit::Command)
+    code.and_then(|code| u8::try_from(code).ok()).map_or(ExitReason::Failure, ExitReason::Command)
 }
 
 impl From<LabError> for Problem {
     fn from(error: LabError) -> Self {
-        Self::from_message(&error.to_string(), Exit::Trouble)
+        Self::from_message(&error.to_string(), ExitReason::Failure)
     }
 }

@@ -1,6 +1,4 @@
 //! What every command that runs plumb's own stack takes.
-//!
-//! Left out: what is done with it (`crate::stack`).
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -8,56 +6,55 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use plumb_base::seed::Seed;
 use plumb_base::time::{Instant, Span};
-use plumb_host::device::Wait;
-use plumb_host::device::fault::Faults;
-use plumb_host::{clock, stop};
-use plumb_stack::host::Host;
+use plumb_harness::stop_signals;
+use plumb_netdev::device::DeviceWait;
+use plumb_netdev::device::fault::FaultRates;
+use plumb_stack::host::IpHost;
 use plumb_wire::mac::MacAddr;
 
-use crate::cli::output::Output;
-use crate::plan::duration;
+use crate::cli::output::CliOutput;
 use crate::problem::Problem;
-use crate::stack::device::{Decoration, DeviceName};
-use crate::stack::faults;
-use crate::stack::service::Offer;
-use crate::stack::station::Settings;
+use crate::stack::attached_host::{AttachedHostSettings, ServicePort};
+use crate::stack::device::{self, DeviceInstrumentation, DeviceName};
+
+use plumb_experiments::plan::span_text;
 
 /// How long a polling wait spins after the last packet.
 const POLL: Span = Span::from_us(50);
 
 /// Where the stack is and as whom.
 #[derive(Clone, Debug, Args)]
-pub struct StationOptions {
-    /// Where packets enter and leave: tap:NAME, tun:NAME, packet:INTERFACE, xdp:INTERFACE, pcap:FILE
+pub struct StackHostOptions {
+    /// Device of the stack: tap:NAME, tun:NAME, packet:INTERFACE, xdp:INTERFACE, pcap:FILE
     /// or memory
     #[arg(long, value_name = "DEVICE", value_parser = parse_device)]
     #[arg(help_heading = "Stack")]
     pub device: Option<DeviceName>,
-    /// An address of the stack, with the bits of its network; may be given several times
+    /// Address of the stack with its prefix length; may be repeated
     #[arg(long, value_name = "ADDRESS/BITS", value_parser = parse_address)]
     #[arg(help_heading = "Stack")]
     pub addr: Vec<(IpAddr, u8)>,
-    /// The router to other networks; one of each family
+    /// Default gateway; one per address family
     #[arg(long, value_name = "ADDRESS", help_heading = "Stack")]
     pub gateway: Vec<IpAddr>,
-    /// Link address of the stack [default: the interface's own; on a TAP, one by chance]
+    /// MAC address of the stack [default: the interface's own; random on a TAP]
     #[arg(long, value_name = "MAC", help_heading = "Stack")]
     pub mac: Option<MacAddr>,
-    /// How it waits for packets: asleep, spinning for 50 µs and then asleep, or spinning
+    /// How to wait for packets: block, poll for 50 µs and then block, or spin
     #[arg(long, value_name = "HOW", default_value = "block", help_heading = "Stack")]
-    pub wait: WaitWord,
-    /// Most packets taken or given at a time
+    pub wait: StackWaitOption,
+    /// Most packets per batch
     #[arg(long, value_name = "N", default_value_t = 32, help_heading = "Stack")]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub batch: u16,
-    /// Record every packet, both ways, in this pcapng file
+    /// Record every packet, in both directions, to this pcapng file
     #[arg(long, value_name = "OUT.pcapng", help_heading = "Stack")]
     pub pcap: Option<PathBuf>,
-    /// Make the link hostile, both ways: loss, burst, truncate, corrupt, duplicate, reorder
-    #[arg(long, value_name = "FAULT=SHARE,…", value_parser = faults::parse)]
+    /// Inject faults in both directions: loss, burst, truncate, corrupt, duplicate, reorder
+    #[arg(long, value_name = "FAULT=SHARE,…", value_parser = device::parse_faults)]
     #[arg(help_heading = "Stack")]
-    pub faults: Option<Faults>,
-    /// Print every counter at the end and on SIGUSR1; with a time, also again and again
+    pub faults: Option<FaultRates>,
+    /// Print every counter at the end and on SIGUSR1; with a time, also periodically
     #[arg(long, value_name = "EVERY", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "0s", value_parser = parse_span, help_heading = "Stack")]
     pub stats: Option<Span>,
@@ -68,32 +65,35 @@ pub struct StationOptions {
 
 /// How to wait, as a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum WaitWord {
+pub enum StackWaitOption {
     /// Asleep in the kernel
     Block,
     /// Spinning a little, then asleep
     Poll,
-    /// Spinning for ever
+    /// Spinning
     Spin,
 }
 
-impl From<WaitWord> for Wait {
-    fn from(word: WaitWord) -> Self {
+impl From<StackWaitOption> for DeviceWait {
+    fn from(word: StackWaitOption) -> Self {
         match word {
-            WaitWord::Block => Self::Block,
-            WaitWord::Poll => Self::Poll(POLL),
-            WaitWord::Spin => Self::Spin,
+            StackWaitOption::Block => Self::Block,
+            StackWaitOption::Poll => Self::Poll(POLL),
+            StackWaitOption::Spin => Self::Spin,
         }
     }
 }
 
-impl StationOptions {
+impl StackHostOptions {
     /// The settings of a station; `far` is who is at the other end of a link in memory, and what it
     /// offers there.
     ///
     /// # Errors
     /// No device, or no address.
-    pub fn settings(&self, far: Option<(IpAddr, Vec<Offer>)>) -> Result<Settings, Problem> {
+    pub fn settings(
+        &self,
+        far: Option<(IpAddr, Vec<ServicePort>)>,
+    ) -> Result<AttachedHostSettings, Problem> {
         let Some(device) = self.device.clone() else {
             return Err(Problem::usage("plumb's stack needs a device")
                 .because("packets must enter and leave somewhere")
@@ -106,7 +106,7 @@ impl StationOptions {
         if let Some((far, _)) = &far
             && addresses.is_empty()
         {
-            addresses.push(beside(*far));
+            addresses.push(neighbor_address(*far));
         }
         if addresses.is_empty() {
             return Err(Problem::usage("plumb's stack needs an address")
@@ -117,25 +117,25 @@ impl StationOptions {
         }
         let seed = match self.seed {
             Some(seed) => seed,
-            None => clock::entropy().map_err(|error| {
-                Problem::trouble("cannot read random bits from /dev/urandom").because(error)
+            None => plumb_clock::entropy().map_err(|error| {
+                Problem::failure("cannot read random bits from /dev/urandom").because(error)
             })?,
         };
         let source = device.file().map(Path::to_owned);
-        Ok(Settings {
+        Ok(AttachedHostSettings {
             device,
             addresses,
             gateways: self.gateway.clone(),
             mac: self.mac,
             wait: self.wait.into(),
             batch: self.batch.into(),
-            decoration: Decoration {
+            instrumentation: DeviceInstrumentation {
                 record: self.pcap.clone(),
                 source,
                 faults: self.faults.map(|faults| (faults, faults)),
             },
             seed: Seed(seed),
-            far,
+            memory_peer: far,
         })
     }
 
@@ -162,7 +162,7 @@ impl StationOptions {
 }
 
 /// The other address of the smallest network of two.
-fn beside(far: IpAddr) -> (IpAddr, u8) {
+fn neighbor_address(far: IpAddr) -> (IpAddr, u8) {
     match far {
         IpAddr::V4(far) => (IpAddr::V4((far.to_bits() ^ 1).into()), 31),
         IpAddr::V6(far) => (IpAddr::V6((far.to_bits() ^ 1).into()), 127),
@@ -170,7 +170,7 @@ fn beside(far: IpAddr) -> (IpAddr, u8) {
 }
 
 fn parse_device(text: &str) -> Result<DeviceName, String> {
-    text.parse().map_err(|error: crate::stack::device::ParseDeviceError| error.to_string())
+    text.parse().map_err(|error: device::ParseDeviceError| error.to_string())
 }
 
 /// Reads `10.77.0.2/24` or `fd77::2/64`.
@@ -189,7 +189,7 @@ pub fn parse_address(text: &str) -> Result<(IpAddr, u8), String> {
 
 /// Reads a span of time.
 pub fn parse_span(text: &str) -> Result<Span, String> {
-    duration::parse(text)
+    span_text::parse(text)
         .or_else(|error| if text == "0" { Ok(Span::ZERO) } else { Err(error) })
         .map_err(|error| error.to_string())
 }
@@ -200,19 +200,19 @@ pub struct StatusReports {
     every: Option<Span>,
     next: Option<Instant>,
     answered: u32,
-    output: Output,
+    output: CliOutput,
 }
 
 impl StatusReports {
     /// Nothing said yet.
-    pub fn new(options: &StationOptions, output: &Output) -> Self {
+    pub fn new(options: &StackHostOptions, output: &CliOutput) -> Self {
         let every = options.stats.filter(|every| *every > Span::ZERO);
         Self { every, next: None, answered: 0, output: output.clone() }
     }
 
     /// Says it if it is time to; `summary` is the application's own line.
-    pub fn consider(&mut self, now: Instant, host: &Host, summary: impl FnOnce() -> String) {
-        let asked = stop::status_requests();
+    pub fn print_if_due(&mut self, now: Instant, host: &IpHost, summary: impl FnOnce() -> String) {
+        let asked = stop_signals::status_requests();
         let mut is_due = asked != self.answered;
         self.answered = asked;
         if let Some(every) = self.every {
@@ -227,7 +227,7 @@ impl StatusReports {
         }
         let counted = host.counters().iter().filter(|(_, count)| *count > 0);
         let counted: Vec<String> = counted.map(|(name, count)| format!("{name} {count}")).collect();
-        self.output.remark(&format!("{}; {}", summary(), counted.join(", ")));
+        self.output.note(&format!("{}; {}", summary(), counted.join(", ")));
     }
 }
 
@@ -246,7 +246,10 @@ mod tests {
 
     #[test]
     fn the_near_end_of_a_link_in_memory_is_beside_the_far_one() {
-        assert_eq!(beside("10.0.0.2".parse().unwrap()), ("10.0.0.3".parse().unwrap(), 31));
-        assert_eq!(beside("fd77::2".parse().unwrap()), ("fd77::3".parse().unwrap(), 127));
+        assert_eq!(
+            neighbor_address("10.0.0.2".parse().unwrap()),
+            ("10.0.0.3".parse().unwrap(), 31)
+        );
+        assert_eq!(neighbor_address("fd77::2".parse().unwrap()), ("fd77::3".parse().unwrap(), 127));
     }
 }

@@ -1,6 +1,4 @@
 //! `plumb stack replay`: frames of a capture, or one frame, through plumb's own stack from memory.
-//!
-//! Left out: whom the frames are for, and the device (`crate::stack::replay`).
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -9,27 +7,29 @@ use clap::Args;
 use plumb_analysis::document::stack::{ReplayRate, SCHEMA, StackDevice, StackDocument};
 use plumb_base::seed::Seed;
 use plumb_base::time::Span;
-use plumb_host::clock::Timeline;
-use plumb_host::device::drive::{Driver, End, Options};
-use plumb_host::device::memory::{Repeat, Source};
-use plumb_host::device::{Device, Wait};
-use plumb_host::{clock, stop};
+use plumb_clock::InstantClock;
+use plumb_harness::stop_signals;
+use plumb_netdev::device::driver::{DriverExit, DriverOptions, MachineDriver};
+use plumb_netdev::device::replay::{ReplayCount, ReplaySource};
+use plumb_netdev::device::{Device, DeviceWait};
 use plumb_stack::interface::InterfaceConfig;
-use plumb_stack::route::{Prefix, Route};
-use plumb_wire::machine::{Machine, Port};
-use plumb_wire::medium::{Capabilities, Medium};
+use plumb_stack::route::{IpPrefix, Route};
+use plumb_wire::machine::{Machine, PortId};
+use plumb_wire::medium::{DeviceCapabilities, Medium};
 
-use super::finish::finish;
+use super::applications::finish;
 use super::options::{parse_address, parse_span};
-use crate::cli::output::{Failure, Output};
-use crate::problem::{Exit, Problem};
-use crate::stack::device::{Attached, Decoration, capture, pool_for};
-use crate::stack::replay::{Answering, Destination, Sink, destination, frames_of, parse_hex};
-use crate::stack::service::{Kind, Offer, Services};
-use crate::stack::station::{
-    device_counters, drops, host, listen, mac_by_chance, nonzero, timeline,
+use crate::cli::output::{CliOutput, CommandError};
+use crate::problem::{ExitReason, Problem};
+use crate::stack::attached_host::{
+    OfferedServices, ServiceKind, ServicePort, device_counters, drops, host,
+    install_signal_handlers, nonzero, random_mac, timeline,
 };
-use plumb_stack::node::Node;
+use crate::stack::device::{AttachedDevice, DeviceInstrumentation, capture, pool_for};
+use crate::stack::replay::{
+    CaptureDestination, NeighborResponder, PacketSink, destination, frames_of, parse_hex,
+};
+use plumb_stack::service::HostNode;
 
 /// Pass the frames of a capture through plumb's own stack, as fast as it takes them
 #[derive(Clone, Debug, Args)]
@@ -42,13 +42,13 @@ Examples:
   plumb stack replay trace.pcapng
   plumb stack replay trace.pcap --times 1000 --pcap answers.pcapng
   plumb stack replay --frame '02 00 00 00 00 02 …' --duration 5s")]
-pub struct Replay {
+pub struct StackReplayCommand {
     /// A pcap or pcapng file
     #[arg(value_name = "FILE", required_unless_present = "frame")]
     file: Option<PathBuf>,
     /// One frame as hexadecimal digits, instead of a file
     #[arg(long, value_name = "HEX", conflicts_with = "file", value_parser = parse_frame)]
-    frame: Option<Frame>,
+    frame: Option<HexFrame>,
     /// How often all frames are given [default: a file's once, one frame for a second]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     times: Option<u64>,
@@ -79,10 +79,10 @@ pub struct Replay {
 
 /// A frame, as clap must have it: a list would be several options.
 #[derive(Clone, Debug)]
-struct Frame(Vec<u8>);
+struct HexFrame(Vec<u8>);
 
-fn parse_frame(text: &str) -> Result<Frame, String> {
-    parse_hex(text).map(Frame)
+fn parse_frame(text: &str) -> Result<HexFrame, String> {
+    parse_hex(text).map(HexFrame)
 }
 
 /// One frame, without a word about how long.
@@ -99,41 +99,41 @@ const DEVICE_ALONE: Span = Span::from_ms(200);
 const MTU: u32 = 65_535;
 
 /// What is replayed, how often.
-struct Load {
+struct ReplayLoad {
     name: String,
     medium: Medium,
     frames: Vec<Vec<u8>>,
-    repeat: Repeat,
+    repeat: ReplayCount,
     duration: Option<Span>,
 }
 
-impl Load {
-    fn source(&self) -> Source {
-        let capabilities = Capabilities::plain(self.medium, MTU);
-        Source::new(capabilities, self.frames.iter().map(Vec::as_slice), self.repeat)
+impl ReplayLoad {
+    fn source(&self) -> ReplaySource {
+        let capabilities = DeviceCapabilities::plain(self.medium, MTU);
+        ReplaySource::new(capabilities, self.frames.iter().map(Vec::as_slice), self.repeat)
     }
 }
 
 /// How a replay went.
-struct Pass {
+struct ReplayOutcome {
     seconds: f64,
     ended: &'static str,
 }
 
-impl Replay {
+impl StackReplayCommand {
     /// Replays and prints how fast.
     ///
     /// # Errors
     /// A file that is no capture, or a host that cannot be made of what was asked for.
-    pub fn perform(self, output: &Output) -> Result<Exit, Failure> {
-        listen()?;
+    pub fn perform(self, output: &CliOutput) -> Result<ExitReason, CommandError> {
+        install_signal_handlers()?;
         let load = self.load()?;
         let frames = load.frames.iter().map(Vec::as_slice);
         let found = destination(load.medium, frames);
         let seed = match self.seed {
             Some(seed) => Seed(seed),
-            None => Seed(clock::entropy().map_err(|error| {
-                Problem::trouble("cannot read random bits from /dev/urandom").because(error)
+            None => Seed(plumb_clock::entropy().map_err(|error| {
+                Problem::failure("cannot read random bits from /dev/urandom").because(error)
             })?),
         };
         let timeline = timeline();
@@ -141,10 +141,13 @@ impl Replay {
         let addresses = node.host.interfaces().iter().flat_map(|interface| &interface.addresses);
         let addresses: Vec<String> =
             addresses.map(|address| format!("{}/{}", address.ip, address.prefix.len())).collect();
-        let decoration =
-            Decoration { record: self.pcap.clone(), source: self.file.clone(), faults: None };
-        let source = Box::new(Answering::new(load.source()));
-        let attached = Attached::new(source, &decoration, timeline, seed)?;
+        let decoration = DeviceInstrumentation {
+            record: self.pcap.clone(),
+            source: self.file.clone(),
+            faults: None,
+        };
+        let source = Box::new(NeighborResponder::new(load.source()));
+        let attached = AttachedDevice::new(source, &decoration, timeline, seed)?;
         let (pass, device) = self.drive(&mut node, attached, &load, timeline)?;
         let alone = self.device_alone(&load, timeline)?;
 
@@ -181,7 +184,7 @@ impl Replay {
             ..StackDocument::default()
         };
         if found.addresses.is_empty() && self.addr.is_empty() {
-            output.remark(
+            output.note(
                 "no frame holds a UDP datagram, so the stack has only an address of its own by chance; \
                  --addr gives it another",
             );
@@ -192,9 +195,11 @@ impl Replay {
         finish(&document, None, self.stats, output)
     }
 
-    fn load(&self) -> Result<Load, Problem> {
+    fn load(&self) -> Result<ReplayLoad, Problem> {
         let (name, medium, frames) = match (&self.frame, &self.file) {
-            (Some(Frame(frame)), _) => ("frame".to_owned(), Medium::Ethernet, vec![frame.clone()]),
+            (Some(HexFrame(frame)), _) => {
+                ("frame".to_owned(), Medium::Ethernet, vec![frame.clone()])
+            }
             (None, Some(path)) => {
                 let mut source = capture(path)?;
                 let medium = source.capabilities().medium;
@@ -203,21 +208,21 @@ impl Replay {
             (None, None) => return Err(Problem::usage("there is nothing to replay")),
         };
         let (repeat, duration) = match (self.times, self.duration, &self.frame) {
-            (Some(times), ..) => (Repeat::Times(times), None),
-            (None, Some(duration), _) => (Repeat::Forever, Some(duration)),
-            (None, None, Some(_)) => (Repeat::Forever, Some(DURATION)),
-            (None, None, None) => (Repeat::Times(1), None),
+            (Some(times), ..) => (ReplayCount::Times(times), None),
+            (None, Some(duration), _) => (ReplayCount::Forever, Some(duration)),
+            (None, None, Some(_)) => (ReplayCount::Forever, Some(DURATION)),
+            (None, None, None) => (ReplayCount::Times(1), None),
         };
-        Ok(Load { name, medium, frames, repeat, duration })
+        Ok(ReplayLoad { name, medium, frames, repeat, duration })
     }
 
     /// A host with the addresses that the frames are for, all the world on its link, and mirrors.
     fn node(
         &self,
-        load: &Load,
-        found: &Destination,
+        load: &ReplayLoad,
+        found: &CaptureDestination,
         seed: Seed,
-    ) -> Result<Node<Services>, Problem> {
+    ) -> Result<HostNode<OfferedServices>, Problem> {
         let derived = |ip: &IpAddr| (*ip, if ip.is_ipv4() { 24 } else { 64 });
         let addresses = if self.addr.is_empty() {
             found.addresses.iter().map(derived).collect()
@@ -225,37 +230,38 @@ impl Replay {
             self.addr.clone()
         };
         let config = InterfaceConfig {
-            capabilities: Capabilities::plain(load.medium, MTU),
-            mac: found.mac.unwrap_or_else(|| mac_by_chance(seed)),
+            capabilities: DeviceCapabilities::plain(load.medium, MTU),
+            mac: found.mac.unwrap_or_else(|| random_mac(seed)),
             addresses,
             link_local: load.medium == Medium::Ethernet,
         };
         let mut host = host(&config, &[], seed)?;
         for is_v6 in [false, true] {
-            let prefix = Prefix::everything(is_v6);
-            host.add_route(Route { prefix, port: Port(0), gateway: None });
+            let prefix = IpPrefix::default_route(is_v6);
+            host.add_route(Route { prefix, port: PortId(0), gateway: None });
         }
         let ports = if self.port.is_empty() { &found.ports } else { &self.port };
-        let offers: Vec<Offer> =
-            ports.iter().map(|&port| Offer { kind: Kind::Mirror, port }).collect();
-        let application = Services::open(&mut host, &offers)
-            .map_err(|error| Problem::from_message(&error.to_string(), Exit::Usage))?;
-        Ok(Node { host, application })
+        let offers: Vec<ServicePort> =
+            ports.iter().map(|&port| ServicePort { kind: ServiceKind::Mirror, port }).collect();
+        let application = OfferedServices::open(&mut host, &offers)
+            .map_err(|error| Problem::from_message(&error.to_string(), ExitReason::Usage))?;
+        Ok(HostNode { host, application })
     }
 
     fn drive<M: Machine, D: Device>(
         &self,
         machine: &mut M,
         device: D,
-        load: &Load,
-        timeline: Timeline,
-    ) -> Result<(Pass, D), Problem> {
-        let options = Options { batch: self.batch.into(), tick: None, wait: Wait::Spin };
-        let mut driver = Driver::new(vec![device], pool_for(MTU), timeline, options);
+        load: &ReplayLoad,
+        timeline: InstantClock,
+    ) -> Result<(ReplayOutcome, D), Problem> {
+        let options =
+            DriverOptions { batch: self.batch.into(), tick: None, wait: DeviceWait::Spin };
+        let mut driver = MachineDriver::new(vec![device], pool_for(MTU), timeline, options);
         let begun = driver.read_clock();
         let mut ended = "complete";
         let end = driver.run(machine, |_, now, _| {
-            if stop::requests() > 0 {
+            if stop_signals::stop_requests() > 0 {
                 ended = "interrupted";
                 return true;
             }
@@ -265,26 +271,26 @@ impl Replay {
             }
             is_over
         })?;
-        if end == End::Finished {
+        if end == DriverExit::Finished {
             ended = "complete";
         }
         let seconds = driver.read_clock().saturating_since(begun).as_secs_f64();
         let (mut devices, _, ()) = driver.into_parts();
         let device = devices.pop().expect("the one that was put in");
-        Ok((Pass { seconds, ended }, device))
+        Ok((ReplayOutcome { seconds, ended }, device))
     }
 
     /// Nanoseconds that the device takes for each packet when nobody does anything with them.
-    fn device_alone(&self, load: &Load, timeline: Timeline) -> Result<f64, Problem> {
-        let alone = Load {
+    fn device_alone(&self, load: &ReplayLoad, timeline: InstantClock) -> Result<f64, Problem> {
+        let alone = ReplayLoad {
             name: String::new(),
             medium: load.medium,
             frames: load.frames.clone(),
-            repeat: Repeat::Forever,
+            repeat: ReplayCount::Forever,
             duration: Some(DEVICE_ALONE),
         };
-        let device: Box<dyn Device> = Box::new(Answering::new(alone.source()));
-        let (pass, device) = self.drive(&mut Sink, device, &alone, timeline)?;
+        let device: Box<dyn Device> = Box::new(NeighborResponder::new(alone.source()));
+        let (pass, device) = self.drive(&mut PacketSink, device, &alone, timeline)?;
         Ok(pass.seconds * 1e9 / device.counters().rx_packets.max(1) as f64)
     }
 }

@@ -14,7 +14,7 @@ use crate::html::escape;
 
 /// The scene as one `<svg>` element, with the figure's title and description.
 pub(super) fn write(scene: &Scene, figure: &Figure, css: &str) -> String {
-    let mut writer = Writer::default();
+    let mut writer = SvgWriter::default();
     for primitive in &scene.elements {
         writer.primitive(primitive);
     }
@@ -30,7 +30,7 @@ pub(super) fn write(scene: &Scene, figure: &Figure, css: &str) -> String {
         escape(&figure.alt),
         escape(&figure.title),
         writer.svg,
-        writer.words,
+        writer.labels,
     )
 }
 
@@ -88,7 +88,7 @@ pub(super) fn bar_swatch(slot: u8, hatched: bool) -> String {
 
 /// Paint of a path: neighbours with the same are one element.
 #[derive(Clone, PartialEq)]
-struct Paint {
+struct SvgPaint {
     fill: String,
     stroke: String,
     width: f64,
@@ -98,32 +98,36 @@ struct Paint {
 }
 
 #[derive(Default)]
-struct Writer {
+struct SvgWriter {
     svg: String,
     /// All labels. They stand above whatever is drawn, and do not come between two strokes of one paint.
-    words: String,
-    open: Option<(Paint, String)>,
+    labels: String,
+    open: Option<(SvgPaint, String)>,
 }
 
-impl Writer {
+impl SvgWriter {
     fn primitive(&mut self, primitive: &Primitive) {
         match primitive {
             Primitive::Line { x1, y1, x2, y2, stroke, stroke_width, stroke_dasharray } => {
-                let paint = Paint::stroked(stroke, *stroke_width, stroke_dasharray.clone());
+                let paint = SvgPaint::stroked(stroke, *stroke_width, stroke_dasharray.clone());
                 self.path(paint, &polyline(&[(*x1, *y1), (*x2, *y2)]));
             }
             Primitive::PolyLine { points, stroke, stroke_width, stroke_dasharray } => {
-                let paint = Paint::stroked(stroke, *stroke_width, stroke_dasharray.clone());
+                let paint = SvgPaint::stroked(stroke, *stroke_width, stroke_dasharray.clone());
                 self.path(paint, &polyline(points));
             }
             Primitive::Path(path) => {
-                let paint = Paint {
+                let paint = SvgPaint {
                     fill: path
                         .fill
                         .as_ref()
                         .map_or_else(|| "none".to_owned(), Color::to_svg_string),
                     opacity: path.opacity,
-                    ..Paint::stroked(&path.stroke, path.stroke_width, path.stroke_dasharray.clone())
+                    ..SvgPaint::stroked(
+                        &path.stroke,
+                        path.stroke_width,
+                        path.stroke_dasharray.clone(),
+                    )
                 };
                 let d = shortened(&path.d);
                 self.path(paint, &relative(&d).unwrap_or(d));
@@ -134,11 +138,11 @@ impl Writer {
                 let (width, height) = (number(*width), number(*height));
                 let d = format!("M{}h{width}v{height}h-{width}z", point(*x, *y));
                 if !matches!(fill, Color::None) {
-                    self.path(Paint::filled(fill), &d);
+                    self.path(SvgPaint::filled(fill), &d);
                 }
             }
             Primitive::Text { x, y, content, size, anchor, rotate, bold, color } => {
-                self.text(&Label {
+                self.text(&SvgLabel {
                     at: (*x, *y),
                     content,
                     size: *size,
@@ -155,12 +159,12 @@ impl Writer {
     }
 
     fn dots(&mut self, cx: &[f64], cy: &[f64], r: f64, fill: &Color) {
-        let paint = Paint { round: true, ..Paint::stroked(fill, r * 2.0, None) };
+        let paint = SvgPaint { round: true, ..SvgPaint::stroked(fill, r * 2.0, None) };
         let d: String = cx.iter().zip(cy).map(|(x, y)| format!("M{}h0", point(*x, *y))).collect();
         self.path(paint, &d);
     }
 
-    fn path(&mut self, paint: Paint, d: &str) {
+    fn path(&mut self, paint: SvgPaint, d: &str) {
         match &mut self.open {
             Some((open, path)) if *open == paint => path.push_str(d),
             _ => {
@@ -189,34 +193,34 @@ impl Writer {
         let _ = write!(self.svg, " d=\"{d}\"/>");
     }
 
-    fn text(&mut self, label: &Label<'_>) {
+    fn text(&mut self, label: &SvgLabel<'_>) {
         if label.content.is_empty() {
             return;
         }
         let (x, y) = label.at;
-        let _ = write!(self.words, "<text x=\"{}\" y=\"{}\"", number(x), number(y));
+        let _ = write!(self.labels, "<text x=\"{}\" y=\"{}\"", number(x), number(y));
         if label.size != FONT_SIZE {
-            let _ = write!(self.words, " font-size=\"{}\"", label.size);
+            let _ = write!(self.labels, " font-size=\"{}\"", label.size);
         }
         match label.anchor {
             TextAnchor::Start => {}
-            TextAnchor::Middle => self.words.push_str(" text-anchor=\"middle\""),
-            TextAnchor::End => self.words.push_str(" text-anchor=\"end\""),
+            TextAnchor::Middle => self.labels.push_str(" text-anchor=\"middle\""),
+            TextAnchor::End => self.labels.push_str(" text-anchor=\"end\""),
         }
         if let Some(angle) = label.rotate {
-            let _ = write!(self.words, " transform=\"rotate({} {})\"", number(angle), point(x, y));
+            let _ = write!(self.labels, " transform=\"rotate({} {})\"", number(angle), point(x, y));
         }
         if label.bold {
-            self.words.push_str(" font-weight=\"600\"");
+            self.labels.push_str(" font-weight=\"600\"");
         }
         if let Some(color) = label.color.map(Color::to_svg_string) {
-            let _ = write!(self.words, " fill=\"{}\"", escape(&color));
+            let _ = write!(self.labels, " fill=\"{}\"", escape(&color));
         }
-        let _ = write!(self.words, ">{}</text>", escape(label.content));
+        let _ = write!(self.labels, ">{}</text>", escape(label.content));
     }
 }
 
-struct Label<'a> {
+struct SvgLabel<'a> {
     at: (f64, f64),
     content: &'a str,
     size: u32,
@@ -226,7 +230,7 @@ struct Label<'a> {
     color: Option<&'a Color>,
 }
 
-impl Paint {
+impl SvgPaint {
     fn stroked(stroke: &Color, width: f64, dash: Option<String>) -> Self {
         let stroke = if width > 0.0 { stroke.to_svg_string() } else { "none".to_owned() };
         Self { fill: "none".to_owned(), stroke, width, opacity: None, dash, round: false }
@@ -282,9 +286,9 @@ fn relative(d: &str) -> Option<String> {
 /// A line to a point so many tenths away.
 fn step(dx: i64, dy: i64) -> String {
     match (dx, dy) {
-        (_, 0) => format!("h{}", spelt(dx)),
-        (0, _) => format!("v{}", spelt(dy)),
-        _ => format!("l{}{}{}", spelt(dx), if dy < 0 { "" } else { " " }, spelt(dy)),
+        (_, 0) => format!("h{}", tenths_text(dx)),
+        (0, _) => format!("v{}", tenths_text(dy)),
+        _ => format!("l{}{}{}", tenths_text(dx), if dy < 0 { "" } else { " " }, tenths_text(dy)),
     }
 }
 
@@ -296,7 +300,7 @@ fn tenths(text: &str) -> Option<i64> {
 }
 
 /// Tenths as SVG reads them, without the zero that it does not need.
-fn spelt(tenths: i64) -> String {
+fn tenths_text(tenths: i64) -> String {
     let text = number(tenths as f64 / 10.0);
     match text.strip_prefix("-0.") {
         Some(digit) => format!("-.{digit}"),

@@ -14,13 +14,13 @@ use kuva::render::plots::Plot;
 use kuva::render::render::{Scene, render_multiple};
 use kuva::render::theme::Theme;
 
-use crate::figure::scale::{self, Extent};
-use crate::figure::{Axis, Figure, Marks, Point, Scale, Series, Spread};
+use crate::figure::scale::{self, AxisExtent};
+use crate::figure::{Axis, AxisScale, BoxPlot, Figure, FigurePoint, Series, SeriesMarks};
 use crate::value;
 
 /// The scene of a figure; with title and key inside when it stands alone.
 pub(super) fn scene(figure: &Figure, alone: bool) -> Scene {
-    let axes = Axes { x: Transform::of(&figure.x), y: Transform::of(&figure.y) };
+    let axes = PlotAxes { x: AxisTransform::of(&figure.x), y: AxisTransform::of(&figure.y) };
     let mut plots: Vec<Plot> =
         figure.series.iter().flat_map(|series| axes.plots(series, alone)).collect();
     if plots.is_empty() {
@@ -29,10 +29,10 @@ pub(super) fn scene(figure: &Figure, alone: bool) -> Scene {
     let (mut x, y) = scale::extents(figure);
     thin(&mut x, room(figure));
     // Labels this long reach into the axis' own, and bear its unit anyway.
-    let crowded = !matches!(figure.y.scale, Scale::Names(_))
+    let crowded = !matches!(figure.y.scale, AxisScale::Names(_))
         && y.ticks.iter().any(|(_, label)| label.chars().count() > 7);
     let y_label = if crowded { String::new() } else { figure.y.label.clone() };
-    let (x, y) = (Ends::of(&figure.x, &x), Ends::of(&figure.y, &y));
+    let (x, y) = (AxisEnds::of(&figure.x, &x), AxisEnds::of(&figure.y, &y));
     // Ends are given, not found by the crate: on a logarithmic axis without data it overflows.
     let mut layout = Layout::new((x.low, x.high), (y.low, y.high))
         .with_width(WIDTH)
@@ -50,26 +50,27 @@ pub(super) fn scene(figure: &Figure, alone: bool) -> Scene {
 }
 
 /// How values of one axis become numbers for the crate.
-struct Transform<'a> {
-    scale: &'a Scale,
+struct AxisTransform<'a> {
+    scale: &'a AxisScale,
     names: f64,
 }
 
-struct Axes<'a> {
-    x: Transform<'a>,
-    y: Transform<'a>,
+struct PlotAxes<'a> {
+    x: AxisTransform<'a>,
+    y: AxisTransform<'a>,
 }
 
-impl<'a> Transform<'a> {
+impl<'a> AxisTransform<'a> {
     fn of(axis: &'a Axis) -> Self {
-        let names = if let Scale::Names(names) = &axis.scale { names.len() as f64 } else { 0.0 };
+        let names =
+            if let AxisScale::Names(names) = &axis.scale { names.len() as f64 } else { 0.0 };
         Self { scale: &axis.scale, names }
     }
 
     fn apply(&self, value: f64) -> Option<f64> {
         let position = scale::position(self.scale, value)?;
         Some(match self.scale {
-            Scale::Log10 => value,
+            AxisScale::Log10 => value,
             _ => position,
         })
     }
@@ -78,24 +79,28 @@ impl<'a> Transform<'a> {
     fn apply_vertical(&self, value: f64) -> Option<f64> {
         let position = self.apply(value)?;
         Some(match self.scale {
-            Scale::Names(_) => self.names - 1.0 - position,
+            AxisScale::Names(_) => self.names - 1.0 - position,
             _ => position,
         })
     }
 }
 
-impl Axes<'_> {
+impl PlotAxes<'_> {
     fn plots(&self, series: &Series, alone: bool) -> Vec<Plot> {
         let colour = format!("var(--c{})", series.slot % 8);
         let name = (alone && !series.name.is_empty()).then(|| series.name.clone());
         match &series.marks {
-            Marks::Points { at, joined } => self.points(at, *joined, series.slot, &colour, name),
-            Marks::Band(at) => self.band(at, &colour),
-            Marks::Bars(at) => self.bars(at, &colour),
-            Marks::Steps(at) => self.steps(at, series.slot, &colour, name),
-            Marks::Line(at) => self.dashed(at, &colour, name),
-            Marks::Boxes(at) => at.iter().flat_map(|spread| self.boxed(spread, &colour)).collect(),
-            Marks::Stack { segments, hatched } => {
+            SeriesMarks::Points { at, joined } => {
+                self.points(at, *joined, series.slot, &colour, name)
+            }
+            SeriesMarks::Band(at) => self.band(at, &colour),
+            SeriesMarks::Bars(at) => self.bars(at, &colour),
+            SeriesMarks::Steps(at) => self.steps(at, series.slot, &colour, name),
+            SeriesMarks::Line(at) => self.dashed(at, &colour, name),
+            SeriesMarks::Boxes(at) => {
+                at.iter().flat_map(|spread| self.boxed(spread, &colour)).collect()
+            }
+            SeriesMarks::Stack { segments, hatched } => {
                 self.stack(segments, *hatched, &colour, name.as_deref())
             }
         }
@@ -112,7 +117,7 @@ impl Axes<'_> {
 
     fn points(
         &self,
-        at: &[Point],
+        at: &[FigurePoint],
         joined: bool,
         slot: u8,
         colour: &str,
@@ -209,7 +214,7 @@ impl Axes<'_> {
 
     /// A thick line from quartile to quartile on a thin one, with the median cut out: the crate's
     /// own boxes want raw samples and choose their own whiskers.
-    fn boxed(&self, spread: &Spread, colour: &str) -> Vec<Plot> {
+    fn boxed(&self, spread: &BoxPlot, colour: &str) -> Vec<Plot> {
         let y = spread.at;
         let [low, high] = spread.whiskers;
         let [q1, q3] = spread.quartiles;
@@ -225,7 +230,7 @@ impl Axes<'_> {
     }
 }
 
-fn horizontal(layout: Layout, ends: &Ends) -> Layout {
+fn horizontal(layout: Layout, ends: &AxisEnds) -> Layout {
     let layout = layout
         .with_x_axis_min(ends.low)
         .with_x_axis_max(ends.high)
@@ -236,7 +241,7 @@ fn horizontal(layout: Layout, ends: &Ends) -> Layout {
     }
 }
 
-fn vertical(layout: Layout, ends: &Ends) -> Layout {
+fn vertical(layout: Layout, ends: &AxisEnds) -> Layout {
     let layout = layout
         .with_y_axis_min(ends.low)
         .with_y_axis_max(ends.high)
@@ -248,36 +253,36 @@ fn vertical(layout: Layout, ends: &Ends) -> Layout {
 }
 
 /// The ends of an axis, its tick step (none for the crate's logarithmic axis) and its labels.
-struct Ends {
+struct AxisEnds {
     low: f64,
     high: f64,
     step: Option<f64>,
     format: TickFormat,
 }
 
-impl Ends {
-    fn of(axis: &Axis, extent: &Extent) -> Self {
-        let Extent { low, high, ticks } = extent.clone();
+impl AxisEnds {
+    fn of(axis: &Axis, extent: &AxisExtent) -> Self {
+        let AxisExtent { low, high, ticks } = extent.clone();
         match &axis.scale {
-            Scale::Log10 => {
+            AxisScale::Log10 => {
                 let unit = value::unit(&axis.unit);
                 let format = move |tick: f64| unit.format(tick, 1).to_string();
                 let (low, high) = (10f64.powf(low), 10f64.powf(high));
                 Self { low, high, step: None, format: custom(format) }
             }
-            Scale::Names(names) => {
+            AxisScale::Names(names) => {
                 let names = names.clone();
                 let count = names.len() as f64;
                 let format = move |tick: f64| label_from_the_end(&names, tick);
                 Self { low: -1.0, high: count, step: Some(1.0), format: custom(format) }
             }
-            Scale::Linear | Scale::Log2 | Scale::Tail => {
+            AxisScale::Linear | AxisScale::Log2 | AxisScale::Tail => {
                 let positions: Vec<(f64, String)> = ticks
                     .into_iter()
                     .filter_map(|(tick, label)| Some((scale::position(&axis.scale, tick)?, label)))
                     .collect();
                 let step = match (&axis.scale, positions.as_slice()) {
-                    (Scale::Tail, _) => 1.0,
+                    (AxisScale::Tail, _) => 1.0,
                     (_, [first, second, ..]) => second.0 - first.0,
                     _ => 1.0,
                 };
@@ -329,7 +334,7 @@ fn theme() -> Theme {
 
 fn height(figure: &Figure) -> f64 {
     match &figure.y.scale {
-        Scale::Names(names) => 22.0f64.mul_add(names.len() as f64 + 1.0, 60.0),
+        AxisScale::Names(names) => 22.0f64.mul_add(names.len() as f64 + 1.0, 60.0),
         _ => 310.0,
     }
 }
@@ -337,14 +342,14 @@ fn height(figure: &Figure) -> f64 {
 /// Pixels along the horizontal axis: names on the other one take theirs from it.
 fn room(figure: &Figure) -> f64 {
     let names = match &figure.y.scale {
-        Scale::Names(names) => names.iter().map(|name| name.chars().count()).max().unwrap_or(0),
+        AxisScale::Names(names) => names.iter().map(|name| name.chars().count()).max().unwrap_or(0),
         _ => 8,
     };
     WIDTH - 60.0 - names as f64 * CHARACTER
 }
 
 /// Leaves out labels until no two touch.
-fn thin(extent: &mut Extent, room: f64) {
+fn thin(extent: &mut AxisExtent, room: f64) {
     let wide = |label: &String| label.chars().count() as f64 * CHARACTER + 10.0;
     for keep in 1..=extent.ticks.len() {
         let kept = || extent.ticks.iter().step_by(keep).map(|(_, label)| wide(label));

@@ -2,15 +2,15 @@
 //!
 //! Left out: the other phases of a measurement.
 
-use plumb_analysis::document::net::{NetDistribution, NetExchange};
+use plumb_analysis::document::net::{NetDistribution, NetRequestResponse};
 use plumb_base::units::{Unit, significant};
 
-use super::{COLUMN, share, span};
-use crate::terminal::summary::put;
-use crate::terminal::{Ink, Style};
+use super::{COLUMN, format_share, format_span};
+use crate::terminal::summary::push_wrapped;
+use crate::terminal::{TerminalStyle, TextRole};
 
 /// What the phase is called.
-pub(super) fn title(exchange: &NetExchange) -> String {
+pub(super) fn title(exchange: &NetRequestResponse) -> String {
     let over = match exchange.transport.as_str() {
         "tcp" => "TCP",
         "udp" => "UDP",
@@ -27,7 +27,7 @@ pub(super) fn title(exchange: &NetExchange) -> String {
 }
 
 /// What is said of it.
-pub(super) fn put_exchange(out: &mut String, exchange: &NetExchange, style: Style) {
+pub(super) fn put_exchange(out: &mut String, exchange: &NetRequestResponse, style: TerminalStyle) {
     let bytes = |bytes: u32| match bytes {
         0..1_024 => format!("{bytes} B"),
         _ => Unit::Bytes.format(f64::from(bytes), 3).to_string(),
@@ -39,45 +39,57 @@ pub(super) fn put_exchange(out: &mut String, exchange: &NetExchange, style: Styl
     match &exchange.latency {
         Some(latency) => {
             let text = format!("latency: {} ({size})", quantiles(latency));
-            put(out, &text, Ink::Good, COLUMN, style);
+            push_wrapped(out, &text, TextRole::Good, COLUMN, style);
         }
-        None => put(out, "latency: no request was answered", Ink::Bad, COLUMN, style),
+        None => push_wrapped(out, "latency: no request was answered", TextRole::Bad, COLUMN, style),
     }
     let rate = significant(exchange.requests_per_second, 4);
     let text = format!("rate: {rate} requests a second for {:.1} s", exchange.seconds);
-    put(out, &text, Ink::Plain, COLUMN, style);
+    push_wrapped(out, &text, TextRole::Plain, COLUMN, style);
     if let Some(lateness) = exchange.lateness.as_ref().filter(|lateness| lateness.n > 0) {
-        let most = span(lateness.max_ns);
+        let most = format_span(lateness.max_ns);
         let text = format!("left late by: {}, most {most}", super::quantiles(lateness));
-        put(out, &text, Ink::Plain, COLUMN, style);
+        push_wrapped(out, &text, TextRole::Plain, COLUMN, style);
     }
     if let Some(connect) = &exchange.connect {
         let text = match connect.n {
-            1 => format!("connected in {}", span(connect.p50_ns)),
+            1 => format!("connected in {}", format_span(connect.p50_ns)),
             _ => format!("until connected: {}", quantiles(connect)),
         };
-        put(out, &text, Ink::Plain, COLUMN, style);
+        push_wrapped(out, &text, TextRole::Plain, COLUMN, style);
     }
     let lost = exchange.lost;
     if exchange.transport == "udp" {
-        let part = share(lost as f64 / exchange.due.max(1) as f64);
-        let ink = if lost > 0 { Ink::Warn } else { Ink::Plain };
-        put(out, &format!("lost: {lost} of {} ({part})", exchange.due), ink, COLUMN, style);
+        let part = format_share(lost as f64 / exchange.due.max(1) as f64);
+        let ink = if lost > 0 { TextRole::Warn } else { TextRole::Plain };
+        push_wrapped(
+            out,
+            &format!("lost: {lost} of {} ({part})", exchange.due),
+            ink,
+            COLUMN,
+            style,
+        );
     }
     let costs: Vec<String> = [
         ("here", exchange.asking_cpu_ns_per_request),
         ("there", exchange.answering_cpu_ns_per_request),
     ]
     .into_iter()
-    .filter_map(|(side, cost)| Some(format!("{} {side}", span(cost?))))
+    .filter_map(|(side, cost)| Some(format!("{} {side}", format_span(cost?))))
     .collect();
     if !costs.is_empty() {
-        put(out, &format!("processor a request: {}", costs.join(", ")), Ink::Plain, COLUMN, style);
+        push_wrapped(
+            out,
+            &format!("processor a request: {}", costs.join(", ")),
+            TextRole::Plain,
+            COLUMN,
+            style,
+        );
     }
 }
 
 fn quantiles(times: &NetDistribution) -> String {
-    let (most, least) = (span(times.max_ns), span(times.min_ns));
+    let (most, least) = (format_span(times.max_ns), format_span(times.min_ns));
     format!("{}, most {most}, least {least}", super::quantiles(times))
 }
 
@@ -85,7 +97,7 @@ fn quantiles(times: &NetDistribution) -> String {
 mod tests {
     use super::*;
 
-    fn exchange() -> NetExchange {
+    fn exchange() -> NetRequestResponse {
         let latency = NetDistribution {
             n: 9,
             min_ns: 1.8e4,
@@ -95,7 +107,7 @@ mod tests {
             max_ns: 1.2e6,
             ..Default::default()
         };
-        NetExchange {
+        NetRequestResponse {
             transport: "udp".to_owned(),
             pacing: "closed".to_owned(),
             request_bytes: 64,
@@ -116,7 +128,7 @@ mod tests {
     #[test]
     fn the_page_says_times_rate_loss_and_cost_within_forty_columns() {
         let mut page = String::new();
-        put_exchange(&mut page, &exchange(), Style::plain(120));
+        put_exchange(&mut page, &exchange(), TerminalStyle::plain(120));
         for part in [
             "p50 21.3 µs, p99 40.0 µs, p99.9 80.0 µs, most 1.20 ms, least 18.0 µs (64 B each way)",
             "requests a second for 4.0 s",
@@ -127,7 +139,7 @@ mod tests {
         }
         assert_eq!(title(&exchange()), "Requests and responses over UDP, one after another");
         let mut narrow = String::new();
-        put_exchange(&mut narrow, &exchange(), Style::plain(40));
+        put_exchange(&mut narrow, &exchange(), TerminalStyle::plain(40));
         assert!(narrow.lines().all(|line| line.chars().count() <= 40), "{narrow}");
     }
 }

@@ -2,155 +2,160 @@
 
 use std::net::Ipv4Addr;
 
-use plumb_wire::arp::{self, Operation};
+use plumb_wire::arp::{self, ArpOperation};
 use plumb_wire::compose::{arp_frame, arp_reply, arp_request};
-use plumb_wire::ethernet::Frame;
+use plumb_wire::ethernet::EthernetFrame;
 
 use super::*;
-use crate::neighbour::State;
+use crate::neighbor::NeighborState;
 
 const OURS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const PEER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 const EVIL_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 0x66]);
 
-fn known(bench: &Bench, ip: Ipv4Addr) -> Option<(State, Option<MacAddr>)> {
-    bench.host.neighbours.lookup(PORT, ip.into())
+fn known(bench: &HostFixture, ip: Ipv4Addr) -> Option<(NeighborState, Option<MacAddr>)> {
+    bench.host.neighbors.lookup(PORT, ip.into())
 }
 
-fn ping(bench: &mut Bench, ip: Ipv4Addr) {
+fn ping(bench: &mut HostFixture, ip: Ipv4Addr) {
     bench.host.ping(bench.now, ip.into(), (1, 1), b"", &mut bench.pool).unwrap();
 }
 
 /// A host that asked for the peer and was answered.
-fn resolved() -> Bench {
-    let mut bench = Bench::new();
+fn resolved() -> HostFixture {
+    let mut bench = HostFixture::new();
     ping(&mut bench, PEER);
     assert_eq!(bench.take().len(), 1);
     let answers = bench.exchange(&arp_reply(PEER_MAC, PEER, OUR_MAC, OURS));
     assert_eq!(answers.len(), 1, "what waited is sent");
-    assert!(matches!(known(&bench, PEER), Some((State::Reachable(_), Some(PEER_MAC)))));
+    assert!(matches!(known(&bench, PEER), Some((NeighborState::Reachable(_), Some(PEER_MAC)))));
     bench
 }
 
-fn message(frame: &[u8]) -> arp::Packet {
-    arp::Packet::parse(Frame::parse(frame).unwrap().payload()).unwrap()
+fn message(frame: &[u8]) -> arp::ArpPacket {
+    arp::ArpPacket::parse(EthernetFrame::parse(frame).unwrap().payload()).unwrap()
 }
 
 #[test]
-fn a_request_for_our_address_is_answered_and_its_sender_known() {
-    let mut bench = Bench::new();
+fn arp_request_is_answered_and_its_sender_cached() {
+    let mut bench = HostFixture::new();
     let answers = bench.exchange(&arp_request(PEER_MAC, PEER, OURS));
     assert_eq!(answers, [arp_reply(OUR_MAC, OURS, PEER_MAC, PEER)]);
-    assert_eq!(known(&bench, PEER), Some((State::Stale, Some(PEER_MAC))));
+    assert_eq!(known(&bench, PEER), Some((NeighborState::Stale, Some(PEER_MAC))));
     bench.finish();
 }
 
 #[test]
-fn requests_for_others_teach_nothing_about_strangers() {
-    let mut bench = Bench::new();
-    bench.drops(&arp_request(PEER_MAC, PEER, Ipv4Addr::new(192, 0, 2, 3)), Count::ArpNotForUs);
+fn arp_request_for_others_creates_no_entry() {
+    let mut bench = HostFixture::new();
+    bench.drops(&arp_request(PEER_MAC, PEER, Ipv4Addr::new(192, 0, 2, 3)), CounterId::ArpNotForUs);
     assert_eq!(known(&bench, PEER), None);
     bench.finish();
 }
 
 #[test]
-fn replies_that_nobody_asked_for_create_nothing_and_change_nothing() {
-    let mut bench = Bench::new();
-    bench.drops(&arp_reply(EVIL_MAC, PEER, OUR_MAC, OURS), Count::ArpNotForUs);
+fn unsolicited_arp_reply_changes_no_address() {
+    let mut bench = HostFixture::new();
+    bench.drops(&arp_reply(EVIL_MAC, PEER, OUR_MAC, OURS), CounterId::ArpNotForUs);
     assert_eq!(known(&bench, PEER), None);
     let mut bench = resolved();
-    bench.drops(&arp_reply(EVIL_MAC, PEER, OUR_MAC, OURS), Count::ArpUnsolicited);
+    bench.drops(&arp_reply(EVIL_MAC, PEER, OUR_MAC, OURS), CounterId::ArpUnsolicited);
     // No longer trusted, so that it will be probed at its old address; but not replaced.
-    assert_eq!(known(&bench, PEER), Some((State::Stale, Some(PEER_MAC))));
-    bench.drops(&arp_reply(EVIL_MAC, PEER, OUR_MAC, OURS), Count::ArpUnsolicited);
-    assert_eq!(known(&bench, PEER), Some((State::Stale, Some(PEER_MAC))));
+    assert_eq!(known(&bench, PEER), Some((NeighborState::Stale, Some(PEER_MAC))));
+    bench.drops(&arp_reply(EVIL_MAC, PEER, OUR_MAC, OURS), CounterId::ArpUnsolicited);
+    assert_eq!(known(&bench, PEER), Some((NeighborState::Stale, Some(PEER_MAC))));
     bench.finish();
 }
 
 #[test]
-fn a_gratuitous_announcement_updates_who_is_known_but_not_right_after_an_answer() {
+fn gratuitous_arp_updates_unless_just_confirmed() {
     let announcement = |mac| arp_request(mac, PEER, PEER);
-    let mut bench = Bench::new();
-    bench.drops(&announcement(PEER_MAC), Count::ArpNotForUs);
+    let mut bench = HostFixture::new();
+    bench.drops(&announcement(PEER_MAC), CounterId::ArpNotForUs);
     let mut bench = resolved();
-    bench.drops(&announcement(EVIL_MAC), Count::ArpUnsolicited);
-    assert!(matches!(known(&bench, PEER), Some((State::Reachable(_), Some(PEER_MAC)))));
+    bench.drops(&announcement(EVIL_MAC), CounterId::ArpUnsolicited);
+    assert!(matches!(known(&bench, PEER), Some((NeighborState::Reachable(_), Some(PEER_MAC)))));
     bench.pass(Span::from_secs(1));
     assert!(bench.exchange(&announcement(EVIL_MAC)).is_empty());
-    assert_eq!(known(&bench, PEER), Some((State::Stale, Some(EVIL_MAC))), "to be verified in use");
+    assert_eq!(
+        known(&bench, PEER),
+        Some((NeighborState::Stale, Some(EVIL_MAC))),
+        "to be verified in use"
+    );
     bench.finish();
 }
 
 #[test]
-fn addresses_from_outside_the_network_are_ignored() {
-    let mut bench = Bench::new();
+fn arp_from_off_link_addresses_is_ignored() {
+    let mut bench = HostFixture::new();
     for source in ["198.51.100.7", "192.0.2.255", "224.0.0.1", "255.255.255.255"] {
-        bench.drops(&arp_request(PEER_MAC, source.parse().unwrap(), OURS), Count::ArpForeign);
+        bench.drops(&arp_request(PEER_MAC, source.parse().unwrap(), OURS), CounterId::ArpOffLink);
     }
-    assert_eq!(bench.host.neighbours.counts(), (0, 0));
+    assert_eq!(bench.host.neighbors.counts(), (0, 0));
     bench.finish();
 }
 
 #[test]
-fn a_probe_is_answered_and_leaves_no_entry() {
-    let mut bench = Bench::new();
+fn arp_probe_is_answered_without_an_entry() {
+    let mut bench = HostFixture::new();
     let answers = bench.exchange(&arp_request(PEER_MAC, Ipv4Addr::UNSPECIFIED, OURS));
     assert_eq!(answers.len(), 1);
-    assert_eq!(message(&answers[0]).operation, Operation::Reply);
-    assert_eq!(bench.host.neighbours.counts(), (0, 0));
-    assert_eq!(bench.host.counters.of(Count::AddressDefended), 1);
+    assert_eq!(message(&answers[0]).operation, ArpOperation::Reply);
+    assert_eq!(bench.host.neighbors.counts(), (0, 0));
+    assert_eq!(bench.host.counters().value(CounterId::AddressDefended), 1);
     bench.finish();
 }
 
 #[test]
-fn a_claim_to_our_address_is_reported_and_answered_at_most_every_ten_seconds() {
-    let mut bench = Bench::new();
+fn address_conflict_is_defended_every_ten_seconds() {
+    let mut bench = HostFixture::new();
     let claim = arp_request(EVIL_MAC, OURS, OURS);
-    let mut defences = 0;
+    let mut defenses = 0;
     for _ in 0..21 {
-        defences += bench.exchange(&claim).len();
+        defenses += bench.exchange(&claim).len();
         let event = bench.host.poll_event();
-        let expected = Event::AddressConflict { port: PORT, address: OURS.into(), mac: EVIL_MAC };
+        let expected =
+            HostEvent::AddressConflict { port: PORT, address: OURS.into(), mac: EVIL_MAC };
         assert_eq!(event, Some(expected));
         bench.pass(Span::from_secs(1));
     }
-    assert_eq!(defences, 3);
+    assert_eq!(defenses, 3);
     assert_eq!(known(&bench, OURS), None);
     bench.finish();
 }
 
 /// RFC 5227 §2.4: a bridge that sends our own announcement back makes no conflict.
 #[test]
-fn our_own_announcement_that_comes_back_is_no_claim() {
-    let mut bench = Bench::new();
-    bench.drops(&arp_request(OUR_MAC, OURS, OURS), Count::RxOwn);
+fn looped_back_announcement_is_no_conflict() {
+    let mut bench = HostFixture::new();
+    bench.drops(&arp_request(OUR_MAC, OURS, OURS), CounterId::RxOwn);
     assert_eq!(bench.host.poll_event(), None);
     bench.finish();
 }
 
 #[test]
-fn impossible_hardware_addresses_and_operations_are_dropped() {
-    let mut bench = Bench::new();
+fn invalid_arp_addresses_and_operations_are_dropped() {
+    let mut bench = HostFixture::new();
     let frame = |mac, operation| {
         let target_mac = MacAddr::UNSPECIFIED;
         let packet =
-            arp::Packet { operation, source_mac: mac, source: PEER, target_mac, target: OURS };
+            arp::ArpPacket { operation, source_mac: mac, source: PEER, target_mac, target: OURS };
         let mut frame = arp_frame(packet, OUR_MAC);
         frame[6..12].copy_from_slice(&PEER_MAC.0);
         frame
     };
-    bench.drops(&frame(MacAddr::BROADCAST, Operation::Request), Count::ArpMac);
-    bench.drops(&frame(MacAddr::UNSPECIFIED, Operation::Reply), Count::ArpMac);
-    bench.drops(&frame(PEER_MAC, Operation::Other(3)), Count::ArpOperation);
-    let truncated = frame(PEER_MAC, Operation::Request)[..30].to_vec();
+    bench.drops(&frame(MacAddr::BROADCAST, ArpOperation::Request), CounterId::ArpMac);
+    bench.drops(&frame(MacAddr::UNSPECIFIED, ArpOperation::Reply), CounterId::ArpMac);
+    bench.drops(&frame(PEER_MAC, ArpOperation::Other(3)), CounterId::ArpOperation);
+    let truncated = frame(PEER_MAC, ArpOperation::Request)[..30].to_vec();
     assert!(bench.exchange(&truncated).is_empty());
-    assert_eq!(bench.host.counters.malformed(), 1);
+    assert_eq!(bench.host.counters().malformed(), 1);
     bench.finish();
 }
 
 #[test]
-fn an_address_is_asked_for_three_times_a_second_apart_and_then_given_up() {
-    let mut bench = Bench::new();
+fn resolution_fails_after_three_solicitations() {
+    let mut bench = HostFixture::new();
     ping(&mut bench, PEER);
     let [first] = bench.take().try_into().unwrap();
     assert_eq!(first, arp_request(OUR_MAC, OURS, PEER));
@@ -162,30 +167,30 @@ fn an_address_is_asked_for_three_times_a_second_apart_and_then_given_up() {
     }
     bench.pass(Span::from_secs(1));
     assert!(bench.take().is_empty());
-    let failed = Event::NeighbourFailed { port: PORT, address: PEER.into() };
+    let failed = HostEvent::NeighborFailed { port: PORT, address: PEER.into() };
     assert_eq!(bench.host.poll_event(), Some(failed));
-    assert_eq!(bench.host.counters.of(Count::TxNeighbourUnreachable), 1);
+    assert_eq!(bench.host.counters().value(CounterId::TxNeighborUnreachable), 1);
     assert_eq!(bench.host.deadline(), None);
     bench.finish();
 }
 
 #[test]
-fn a_stale_neighbour_is_used_then_probed_alone_and_believed_when_it_answers() {
-    let mut bench = Bench::new();
+fn stale_neighbor_is_used_then_probed() {
+    let mut bench = HostFixture::new();
     bench.exchange(&arp_request(PEER_MAC, PEER, OURS));
     ping(&mut bench, PEER);
     assert_eq!(bench.take().len(), 1, "sent without asking");
-    assert_eq!(known(&bench, PEER), Some((State::Delay, Some(PEER_MAC))));
+    assert_eq!(known(&bench, PEER), Some((NeighborState::Delay, Some(PEER_MAC))));
     bench.pass(Span::from_secs(5));
     let [probe] = bench.take().try_into().unwrap();
-    assert_eq!(Frame::parse(&probe).unwrap().destination(), PEER_MAC);
+    assert_eq!(EthernetFrame::parse(&probe).unwrap().destination(), PEER_MAC);
     assert_eq!(message(&probe).target, PEER);
     bench.exchange(&arp_reply(PEER_MAC, PEER, OUR_MAC, OURS));
-    assert!(matches!(known(&bench, PEER), Some((State::Reachable(_), _))));
-    assert_eq!(bench.host.deadline(), None, "a confirmed neighbour needs no timer");
+    assert!(matches!(known(&bench, PEER), Some((NeighborState::Reachable(_), _))));
+    assert_eq!(bench.host.deadline(), None, "a confirmed neighbor needs no timer");
     bench.pass(Span::from_secs(46));
     ping(&mut bench, PEER);
-    assert_eq!(known(&bench, PEER), Some((State::Delay, Some(PEER_MAC))), "it aged unseen");
+    assert_eq!(known(&bench, PEER), Some((NeighborState::Delay, Some(PEER_MAC))), "it aged unseen");
     bench.pass(Span::from_secs(8));
     assert_eq!(known(&bench, PEER), None, "three probes were not answered");
     assert_eq!(bench.take().len(), 4);

@@ -2,31 +2,31 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use plumb_wire::ethernet::{EtherType, Tag, Tags};
+use plumb_wire::ethernet::{EtherType, EthernetTag, EthernetTags};
 use plumb_wire::fragment::Fragment;
 use plumb_wire::ipv4::option;
-use plumb_wire::ipv6::extension::Extension;
+use plumb_wire::ipv6::extension::Ipv6Extension;
 use plumb_wire::ipv6::option as option6;
-use plumb_wire::malformed::Malformed;
-use plumb_wire::packet::{SegmentKind, Segments};
-use plumb_wire::protocol::Protocol;
+use plumb_wire::malformed::PacketFormatError;
+use plumb_wire::packet::{SegmentKind, SegmentationInfo};
+use plumb_wire::protocol::IpProtocol;
 use plumb_wire::{icmpv4, icmpv6};
 use rand::RngExt;
 
 use super::*;
-use crate::counters::Layer;
+use crate::counters::ProtocolLayer;
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-fn link() -> Link {
-    Link::new(PEER_MAC, OUR_MAC)
+fn link() -> LinkTemplate {
+    LinkTemplate::new(PEER_MAC, OUR_MAC)
 }
 
 #[test]
-fn sources_that_no_packet_may_have_are_refused() {
-    let (mut bench, _) = Bench::acquainted();
+fn martian_sources_are_dropped() {
+    let (mut bench, _) = HostFixture::acquainted();
     for family in Family::both() {
         let martians: &[&str] = if family.ours.is_ipv4() {
             &[
@@ -43,16 +43,16 @@ fn sources_that_no_packet_may_have_are_refused() {
             &["::", "::1", "ff02::1", "ff05::2", "::ffff:192.0.2.2", "2001:db8::1"]
         };
         for source in martians {
-            let frame = Path::new(ip(source), family.ours).over(link()).udp(9, 7, b"x");
-            bench.drops(&frame, Count::RxMartianSource);
+            let frame = PacketTemplate::new(ip(source), family.ours).over(link()).udp(9, 7, b"x");
+            bench.drops(&frame, CounterId::RxMartianSource);
         }
     }
     bench.finish();
 }
 
 #[test]
-fn destinations_that_are_not_ours_are_refused() {
-    let (mut bench, _) = Bench::acquainted();
+fn foreign_destinations_are_dropped() {
+    let (mut bench, _) = HostFixture::acquainted();
     for family in Family::both() {
         let (nowhere, multicast) = if family.ours.is_ipv4() {
             ("127.0.0.1", "239.1.2.3")
@@ -60,41 +60,46 @@ fn destinations_that_are_not_ours_are_refused() {
             ("::1", "ff02::1:ff00:77")
         };
         for (destination, reason) in [
-            (ip(nowhere), Count::RxMartianDestination),
-            (family.absent, Count::RxNotForUs),
-            (family.foreign, Count::RxNotForUs),
-            (ip(multicast), Count::RxNotForUs),
+            (ip(nowhere), CounterId::RxMartianDestination),
+            (family.absent, CounterId::RxNotForUs),
+            (family.foreign, CounterId::RxNotForUs),
+            (ip(multicast), CounterId::RxNotForUs),
         ] {
-            let frame = Path::new(family.peer, destination).over(link()).udp(9, 7, b"x");
+            let frame = PacketTemplate::new(family.peer, destination).over(link()).udp(9, 7, b"x");
             bench.drops(&frame, reason);
         }
-        let everybody = Link::new(PEER_MAC, MacAddr::BROADCAST);
-        let frame = Path::new(family.peer, family.ours).over(everybody).udp(9, 7, b"x");
-        bench.drops(&frame, Count::RxLinkBroadcast);
+        let everybody = LinkTemplate::new(PEER_MAC, MacAddr::BROADCAST);
+        let frame = PacketTemplate::new(family.peer, family.ours).over(everybody).udp(9, 7, b"x");
+        bench.drops(&frame, CounterId::RxLinkBroadcast);
     }
     bench.finish();
 }
 
 #[test]
-fn frames_for_others_from_groups_tagged_or_foreign_are_refused() {
-    let (mut bench, _) = Bench::acquainted();
+fn foreign_and_tagged_frames_are_dropped() {
+    let (mut bench, _) = HostFixture::acquainted();
     for family in Family::both() {
-        let frame = |link| Path::new(family.peer, family.ours).over(link).udp(9, 7, b"x");
-        let other = Link::new(PEER_MAC, MacAddr([2, 0, 0, 0, 0, 9]));
-        bench.drops(&frame(other), Count::RxOtherStation);
-        bench.drops(&frame(Link::new(MacAddr::BROADCAST, OUR_MAC)), Count::RxSourceMac);
-        let tagged = |n| Link { tags: Tags::Single(Tag::vlan(n)), ..link() };
-        bench.drops(&frame(tagged(5)), Count::RxVlan);
-        bench.drops(&link().frame(EtherType(0x1234), b"?"), Count::RxEtherType);
+        let frame = |link| PacketTemplate::new(family.peer, family.ours).over(link).udp(9, 7, b"x");
+        let other = LinkTemplate::new(PEER_MAC, MacAddr([2, 0, 0, 0, 0, 9]));
+        bench.drops(&frame(other), CounterId::RxOtherMac);
+        bench.drops(&frame(LinkTemplate::new(MacAddr::BROADCAST, OUR_MAC)), CounterId::RxSourceMac);
+        let tagged =
+            |n| LinkTemplate { tags: EthernetTags::Single(EthernetTag::vlan(n)), ..link() };
+        bench.drops(&frame(tagged(5)), CounterId::RxVlan);
+        bench.drops(&link().frame(EtherType(0x1234), b"?"), CounterId::RxEtherType);
         assert!(bench.exchange(&frame(tagged(0))).is_empty());
     }
-    assert_eq!(bench.host.counters.of(Count::UdpDelivered), 2, "VLAN 0 is a priority only");
+    assert_eq!(
+        bench.host.counters().value(CounterId::UdpDelivered),
+        2,
+        "VLAN 0 is a priority only"
+    );
     bench.finish();
 }
 
 #[test]
 fn malformed_packets_are_counted_by_layer_and_fault() {
-    let (mut bench, _) = Bench::acquainted();
+    let (mut bench, _) = HostFixture::acquainted();
     let [v4, v6] = Family::both().map(|family| family.inward().udp(9, 7, b"payload"));
     let change = |frame: &[u8], at: usize, to: u8| {
         let mut frame = frame.to_vec();
@@ -102,30 +107,30 @@ fn malformed_packets_are_counted_by_layer_and_fault() {
         frame
     };
     for (frame, layer, malformed) in [
-        (v4[..10].to_vec(), Layer::Ethernet, Malformed::Truncated),
-        (v4[..30].to_vec(), Layer::Ipv4, Malformed::Truncated),
-        (v4[..v4.len() - 1].to_vec(), Layer::Ipv4, Malformed::Truncated),
-        (change(&v4, 14, 0x65), Layer::Ipv4, Malformed::Version),
-        (change(&v4, 14, 0x44), Layer::Ipv4, Malformed::HeaderLength),
-        (change(&v4, 24, 0), Layer::Ipv4, Malformed::Checksum),
-        (change(&v6, 14, 0x45), Layer::Ipv6, Malformed::Version),
-        (v6[..v6.len() - 1].to_vec(), Layer::Ipv6, Malformed::Truncated),
-        (change(&v4, v4.len() - 1, 0), Layer::Udp, Malformed::Checksum),
-        (change(&v6, v6.len() - 1, 0), Layer::Udp, Malformed::Checksum),
+        (v4[..10].to_vec(), ProtocolLayer::Ethernet, PacketFormatError::Truncated),
+        (v4[..30].to_vec(), ProtocolLayer::Ipv4, PacketFormatError::Truncated),
+        (v4[..v4.len() - 1].to_vec(), ProtocolLayer::Ipv4, PacketFormatError::Truncated),
+        (change(&v4, 14, 0x65), ProtocolLayer::Ipv4, PacketFormatError::Version),
+        (change(&v4, 14, 0x44), ProtocolLayer::Ipv4, PacketFormatError::HeaderLength),
+        (change(&v4, 24, 0), ProtocolLayer::Ipv4, PacketFormatError::Checksum),
+        (change(&v6, 14, 0x45), ProtocolLayer::Ipv6, PacketFormatError::Version),
+        (v6[..v6.len() - 1].to_vec(), ProtocolLayer::Ipv6, PacketFormatError::Truncated),
+        (change(&v4, v4.len() - 1, 0), ProtocolLayer::Udp, PacketFormatError::Checksum),
+        (change(&v6, v6.len() - 1, 0), ProtocolLayer::Udp, PacketFormatError::Checksum),
     ] {
-        let before = bench.host.counters.of_malformed(layer, malformed);
+        let before = bench.host.counters().malformed_value(layer, malformed);
         assert!(bench.exchange(&frame).is_empty());
-        let counted = bench.host.counters.of_malformed(layer, malformed);
+        let counted = bench.host.counters().malformed_value(layer, malformed);
         assert_eq!(counted, before + 1, "{layer:?} {malformed:?}");
     }
-    assert_eq!(bench.host.counters.of(Count::UdpDelivered), 0);
+    assert_eq!(bench.host.counters().value(CounterId::UdpDelivered), 0);
     bench.finish();
 }
 
 #[test]
-fn padding_behind_a_packet_is_cut_off_before_its_transport_looks() {
+fn link_padding_is_cut_off() {
     for family in Family::both() {
-        let (mut bench, _) = Bench::acquainted();
+        let (mut bench, _) = HostFixture::acquainted();
         let mut frame = family.inward().echo_request(1, 1, b"");
         frame.extend([0xee; 18]);
         let answer = family.inward().reversed().echo_reply(1, 1, b"");
@@ -135,50 +140,53 @@ fn padding_behind_a_packet_is_cut_off_before_its_transport_looks() {
 }
 
 #[test]
-fn harmless_ipv4_options_pass_source_routes_do_not_and_broken_ones_are_reported() {
+fn ipv4_options_pass_are_dropped_or_are_reported() {
     let [family, _] = Family::both();
     let with = |options: &[u8]| {
         let mut path = family.inward();
         path.options = plumb_wire::option_area::OptionArea::new(options).unwrap();
         path.udp(9, 7, b"x")
     };
-    let (mut bench, _) = Bench::acquainted();
-    let route =
-        option::area([option::Item::RecordRoute(option::Slots { pointer: 4, addresses: &[0; 8] })]);
+    let (mut bench, _) = HostFixture::acquainted();
+    let route = option::area([option::Ipv4Option::RecordRoute(option::RouteRecord {
+        pointer: 4,
+        addresses: &[0; 8],
+    })]);
     assert!(bench.exchange(&with(route.unwrap().as_bytes())).is_empty());
     assert!(bench.exchange(&with(&[0x9e, 4, 1, 2])).is_empty(), "unknown options are skipped");
-    assert_eq!(bench.host.counters.of(Count::UdpDelivered), 2);
+    assert_eq!(bench.host.counters().value(CounterId::UdpDelivered), 2);
     for kind in [131, 137] {
-        bench.drops(&with(&[kind, 7, 4, 10, 0, 0, 1]), Count::RxSourceRoute);
+        bench.drops(&with(&[kind, 7, 4, 10, 0, 0, 1]), CounterId::RxSourceRoute);
     }
     let [answer] = bench.exchange(&with(&[1, 7, 200, 4])).try_into().unwrap();
-    let packet = plumb_wire::ipv4::Packet::parse(&answer[14..]).unwrap();
-    let message = icmpv4::Packet::parse(packet.payload()).unwrap().verify().unwrap().message();
-    assert_eq!(message, icmpv4::Message::ParameterProblem { code: 0, pointer: 21 });
-    assert_eq!(bench.host.counters.of(Count::RxIpOption), 1);
+    let packet = plumb_wire::ipv4::Ipv4Packet::parse(&answer[14..]).unwrap();
+    let message =
+        icmpv4::Icmpv4Packet::parse(packet.payload()).unwrap().verify().unwrap().message();
+    assert_eq!(message, icmpv4::Icmpv4Message::ParameterProblem { code: 0, pointer: 21 });
+    assert_eq!(bench.host.counters().value(CounterId::RxIpOption), 1);
     bench.finish();
 }
 
 /// The ICMPv6 message in the only answer to a frame.
-fn answer6(bench: &mut Bench, frame: &[u8]) -> Option<icmpv6::Message> {
+fn answer6(bench: &mut HostFixture, frame: &[u8]) -> Option<icmpv6::Icmpv6Message> {
     let answers = bench.exchange(frame);
     let [answer] = &answers[..] else {
         assert!(answers.is_empty());
         return None;
     };
-    let packet = plumb_wire::ipv6::Packet::parse(&answer[14..]).unwrap();
-    let message = icmpv6::Packet::parse(packet.payload()).unwrap();
-    Some(message.verify(packet.pseudo(Protocol::ICMPV6)).unwrap().message())
+    let packet = plumb_wire::ipv6::Ipv6Packet::parse(&answer[14..]).unwrap();
+    let message = icmpv6::Icmpv6Packet::parse(packet.payload()).unwrap();
+    Some(message.verify(packet.pseudo(IpProtocol::ICMPV6)).unwrap().message())
 }
 
 #[test]
-fn ipv6_options_nobody_knows_are_treated_as_their_high_bits_say() {
+fn unknown_ipv6_options_follow_their_high_bits() {
     let [_, family] = Family::both();
-    let (mut bench, _) = Bench::acquainted();
+    let (mut bench, _) = HostFixture::acquainted();
     let group: Ipv6Addr = "ff02::1".parse().unwrap();
-    let to_group =
-        Path::new(family.peer, group).over(Link::new(PEER_MAC, MacAddr::multicast_v6(group)));
-    let report = |at| Some(icmpv6::Message::ParameterProblem { code: 2, pointer: at });
+    let to_group = PacketTemplate::new(family.peer, group)
+        .over(LinkTemplate::new(PEER_MAC, MacAddr::multicast_v6(group)));
+    let report = |at| Some(icmpv6::Icmpv6Message::ParameterProblem { code: 2, pointer: at });
     for (kind, unicast, multicast) in [
         (0x1e, None, None),
         (0x5e, None, None),
@@ -189,84 +197,95 @@ fn ipv6_options_nobody_knows_are_treated_as_their_high_bits_say() {
         option6::write([(kind, &[1, 2][..])], &mut bytes).unwrap();
         for (path, expected) in [(family.inward(), unicast), (to_group, multicast)] {
             for extension in [
-                Extension::HopByHop(option6::Options::new(&bytes)),
-                Extension::Destination(option6::Options::new(&bytes)),
+                Ipv6Extension::HopByHop(option6::Ipv6Options::new(&bytes)),
+                Ipv6Extension::Destination(option6::Ipv6Options::new(&bytes)),
             ] {
                 let datagram = &family.inward().udp(9, 7, b"x")[54..];
-                let frame = path.extended(&[extension], Protocol::UDP, datagram);
+                let frame = path.extended(&[extension], IpProtocol::UDP, datagram);
                 assert_eq!(answer6(&mut bench, &frame), expected, "{kind:#x} {path:?}");
             }
         }
     }
-    assert_eq!(bench.host.counters.of(Count::RxUnknownOption), 12);
+    assert_eq!(bench.host.counters().value(CounterId::RxUnknownOption), 12);
     bench.finish();
 }
 
 #[test]
-fn routing_headers_with_segments_left_and_unknown_headers_are_reported() {
+fn routing_and_unknown_headers_are_reported() {
     let [_, family] = Family::both();
-    let (mut bench, _) = Bench::acquainted();
-    let problem = |code, pointer| Some(icmpv6::Message::ParameterProblem { code, pointer });
+    let (mut bench, _) = HostFixture::acquainted();
+    let problem = |code, pointer| Some(icmpv6::Icmpv6Message::ParameterProblem { code, pointer });
     let datagram = &family.inward().udp(9, 7, b"x")[54..];
-    let routing = |kind, segments_left| Extension::Routing { kind, segments_left, data: &[0; 20] };
-    let frame = |extensions: &[Extension<'_>], protocol| {
+    let routing =
+        |kind, segments_left| Ipv6Extension::Routing { kind, segments_left, data: &[0; 20] };
+    let frame = |extensions: &[Ipv6Extension<'_>], protocol| {
         family.inward().extended(extensions, protocol, datagram)
     };
-    assert_eq!(answer6(&mut bench, &frame(&[routing(0, 1)], Protocol::UDP)), problem(0, 42));
-    assert_eq!(answer6(&mut bench, &frame(&[routing(99, 0)], Protocol::UDP)), None);
-    assert_eq!(bench.host.counters.of(Count::UdpDelivered), 1, "a route at its end is passed over");
-    assert_eq!(answer6(&mut bench, &frame(&[], Protocol(200))), problem(1, 6));
-    assert_eq!(answer6(&mut bench, &frame(&[routing(99, 0)], Protocol(200))), problem(1, 40));
-    assert_eq!(answer6(&mut bench, &frame(&[], Protocol::TCP)), problem(1, 6));
-    assert_eq!(answer6(&mut bench, &frame(&[], Protocol::NO_NEXT)), None);
-    let padding = Extension::HopByHop(option6::Options::new(&[1, 4, 0, 0, 0, 0]));
-    let late = frame(&[routing(99, 0), padding], Protocol::UDP);
+    assert_eq!(answer6(&mut bench, &frame(&[routing(0, 1)], IpProtocol::UDP)), problem(0, 42));
+    assert_eq!(answer6(&mut bench, &frame(&[routing(99, 0)], IpProtocol::UDP)), None);
+    assert_eq!(
+        bench.host.counters().value(CounterId::UdpDelivered),
+        1,
+        "a route at its end is passed over"
+    );
+    assert_eq!(answer6(&mut bench, &frame(&[], IpProtocol(200))), problem(1, 6));
+    assert_eq!(answer6(&mut bench, &frame(&[routing(99, 0)], IpProtocol(200))), problem(1, 40));
+    assert_eq!(answer6(&mut bench, &frame(&[], IpProtocol::TCP)), problem(1, 6));
+    assert_eq!(answer6(&mut bench, &frame(&[], IpProtocol::NO_NEXT)), None);
+    let padding = Ipv6Extension::HopByHop(option6::Ipv6Options::new(&[1, 4, 0, 0, 0, 0]));
+    let late = frame(&[routing(99, 0), padding], IpProtocol::UDP);
     assert_eq!(answer6(&mut bench, &late), problem(1, 40), "hop-by-hop comes first or not at all");
-    let chain = [Extension::Destination(option6::Options::new(&[1, 4, 0, 0, 0, 0])); 9];
-    assert_eq!(answer6(&mut bench, &frame(&chain, Protocol::UDP)), None);
-    assert_eq!(bench.host.counters.of_malformed(Layer::Ipv6, Malformed::Extensions), 1);
+    let chain = [Ipv6Extension::Destination(option6::Ipv6Options::new(&[1, 4, 0, 0, 0, 0])); 9];
+    assert_eq!(answer6(&mut bench, &frame(&chain, IpProtocol::UDP)), None);
+    assert_eq!(
+        bench.host.counters().malformed_value(ProtocolLayer::Ipv6, PacketFormatError::Extensions),
+        1
+    );
     bench.finish();
 }
 
 #[test]
-fn a_datagram_in_fragments_is_delivered_once_and_only_if_its_checksum_is_right() {
+fn reassembled_datagram_is_delivered_if_its_checksum_holds() {
     for family in Family::both() {
-        let (mut bench, _) = Bench::acquainted();
+        let (mut bench, _) = HostFixture::acquainted();
         let payload = vec![0xab; 3_000];
         let whole = family.inward().udp(9, 7, &payload);
         let header = if family.ours.is_ipv4() { 34 } else { 54 };
         let mut datagram = whole[header..].to_vec();
         for (identification, expected) in [(1, 1), (2, 1)] {
             let mut fragments =
-                family.inward().fragments(identification, Protocol::UDP, &datagram, 1_400);
+                family.inward().fragments(identification, IpProtocol::UDP, &datagram, 1_400);
             fragments.reverse();
             for fragment in fragments {
                 assert!(bench.exchange(&fragment).is_empty());
             }
-            assert_eq!(bench.host.counters.of(Count::UdpDelivered), expected);
+            assert_eq!(bench.host.counters().value(CounterId::UdpDelivered), expected);
             *datagram.last_mut().unwrap() ^= 1;
         }
-        assert_eq!(bench.host.counters.of_malformed(Layer::Udp, Malformed::Checksum), 1);
-        assert_eq!(bench.host.counters.of(Count::Reassembled), 2);
+        assert_eq!(
+            bench.host.counters().malformed_value(ProtocolLayer::Udp, PacketFormatError::Checksum),
+            1
+        );
+        assert_eq!(bench.host.counters().value(CounterId::Reassembled), 2);
         assert_eq!(bench.host.deadline(), None);
         bench.finish();
     }
 }
 
 #[test]
-fn a_datagram_that_stays_incomplete_is_reported_if_its_first_fragment_came() {
+fn reassembly_timeout_is_reported_with_the_first_fragment() {
     for family in Family::both() {
         for first in [true, false] {
-            let (mut bench, _) = Bench::acquainted();
+            let (mut bench, _) = HostFixture::acquainted();
             let offset = if first { 0 } else { 1_400 };
             let fragment = Fragment { identification: 5, offset, more: true };
-            let frame = family.inward().fragment(fragment, Protocol::UDP, &[7; 1_400]);
+            let frame = family.inward().fragment(fragment, IpProtocol::UDP, &[7; 1_400]);
             assert!(bench.exchange(&frame).is_empty());
             assert!(bench.host.deadline().is_some());
             bench.pass(Span::from_secs(80));
             assert_eq!(!bench.take().is_empty(), first, "an error, then probes of its receiver");
-            assert_eq!(bench.host.counters.of(Count::ReassemblyTimeout), 1);
-            assert_eq!(bench.host.counters.of(Count::IcmpErrorSent), u64::from(first));
+            assert_eq!(bench.host.counters().value(CounterId::ReassemblyTimeout), 1);
+            assert_eq!(bench.host.counters().value(CounterId::IcmpErrorSent), u64::from(first));
             assert_eq!(bench.host.deadline(), None);
             bench.finish();
         }
@@ -274,21 +293,21 @@ fn a_datagram_that_stays_incomplete_is_reported_if_its_first_fragment_came() {
 }
 
 #[test]
-fn an_atomic_fragment_is_a_datagram_whatever_else_has_its_identification() {
+fn atomic_fragment_is_a_whole_datagram() {
     let [_, family] = Family::both();
-    let (mut bench, _) = Bench::acquainted();
+    let (mut bench, _) = HostFixture::acquainted();
     let later = Fragment { identification: 5, offset: 8, more: true };
-    bench.exchange(&family.inward().fragment(later, Protocol::UDP, &[7; 8]));
+    bench.exchange(&family.inward().fragment(later, IpProtocol::UDP, &[7; 8]));
     let datagram = &family.inward().udp(9, 7, b"x")[54..];
     let atomic = Fragment { identification: 5, offset: 0, more: false };
-    bench.exchange(&family.inward().fragment(atomic, Protocol::UDP, datagram));
-    assert_eq!(bench.host.counters.of(Count::UdpDelivered), 1);
+    bench.exchange(&family.inward().fragment(atomic, IpProtocol::UDP, datagram));
+    assert_eq!(bench.host.counters().value(CounterId::UdpDelivered), 1);
 }
 
 #[test]
-fn pings_from_spoofed_addresses_hold_bounded_memory_and_evict_nobody_in_use() {
+fn spoofed_pings_are_bounded() {
     for family in Family::both() {
-        let (mut bench, _) = Bench::acquainted();
+        let (mut bench, _) = HostFixture::acquainted();
         // The peer is in use: it was sent to.
         assert_eq!(bench.exchange(&family.inward().echo_request(1, 1, b"")).len(), 1);
         let before = bench.pool.available().0;
@@ -299,11 +318,11 @@ fn pings_from_spoofed_addresses_hold_bounded_memory_and_evict_nobody_in_use() {
                     IpAddr::V6(Ipv6Addr::from_bits(base.to_bits() + 0x1_0000 + u128::from(n)))
                 }
             };
-            let path = Path::new(source, family.ours).over(link());
+            let path = PacketTemplate::new(source, family.ours).over(link());
             bench.give(&path.echo_request(9, 9, &[0; 64]));
             bench.take();
-            let (entries, incomplete) = bench.host.neighbours.counts();
-            assert!(entries <= 64 + 4 && incomplete <= 64 && bench.host.neighbours.queued() <= 256);
+            let (entries, incomplete) = bench.host.neighbors.counts();
+            assert!(entries <= 64 + 4 && incomplete <= 64 && bench.host.neighbors.queued() <= 256);
         }
         assert!(before - bench.pool.available().0 <= 256);
         let reply = family.inward().reversed().echo_reply(2, 2, b"");
@@ -314,37 +333,35 @@ fn pings_from_spoofed_addresses_hold_bounded_memory_and_evict_nobody_in_use() {
 }
 
 #[test]
-fn a_flood_of_strangers_asking_evicts_nobody_in_use() {
+fn flood_of_requests_evicts_no_neighbor_in_use() {
     let [family, _] = Family::both();
-    let (mut bench, _) = Bench::acquainted();
+    let (mut bench, _) = HostFixture::acquainted();
     bench.exchange(&family.inward().echo_request(1, 1, b""));
-    let limits = HostConfig::default().neighbours;
+    let limits = HostConfig::default().neighbors;
     // Each asks with an address of its own: in a /24 that is 250, in the /64 it is as many as it likes.
     let IpAddr::V6(base) = Family::both()[1].ours else { unreachable!() };
     for n in 0..2_000_u128 {
         let source = Ipv6Addr::from_bits(base.to_bits() + 0x1_0000 + n);
-        bench.give(&plumb_wire::compose::neighbour_solicitation(PEER_MAC, source, base));
+        bench.give(&plumb_wire::compose::neighbor_solicitation(PEER_MAC, source, base));
         assert_eq!(bench.take().len(), 1);
-        assert!(bench.host.neighbours.counts().0 <= limits.entries);
+        assert!(bench.host.neighbors.counts().0 <= limits.entries);
     }
     let reply = family.inward().reversed().echo_reply(2, 2, b"");
     assert_eq!(bench.exchange(&family.inward().echo_request(2, 2, b"")), [reply]);
     bench.finish();
 }
 
-/// Nor whom this host is asking for while packets wait, however many strangers were heard before and are
-/// heard meanwhile.
 #[test]
-fn a_flood_of_strangers_asking_evicts_nobody_that_is_being_asked_for() {
+fn flood_of_requests_evicts_no_pending_resolution() {
     for family in Family::both() {
-        let neighbours = neighbour::Limits { entries: 16, ..neighbour::Limits::default() };
-        let mut bench = Bench::with(HostConfig { neighbours, ..HostConfig::default() }, 1_500);
-        let stranger = |n: u8| match family.ours {
+        let neighbors = NeighborLimits { entries: 16, ..NeighborLimits::default() };
+        let mut bench = HostFixture::with(HostConfig { neighbors, ..HostConfig::default() }, 1_500);
+        let unknown_host = |n: u8| match family.ours {
             IpAddr::V4(_) => IpAddr::from([192, 0, 2, 20 + n]),
             IpAddr::V6(base) => Ipv6Addr::from_bits(base.to_bits() + 0x100 + u128::from(n)).into(),
         };
         for n in 0..100 {
-            bench.introduce(stranger(n), PEER_MAC);
+            bench.introduce(unknown_host(n), PEER_MAC);
         }
         let id = bench.host.udp_bind(SocketAddr::new(family.ours, 8), UdpOptions::default());
         let remote = Some(SocketAddr::new(family.absent, 9));
@@ -352,20 +369,20 @@ fn a_flood_of_strangers_asking_evicts_nobody_that_is_being_asked_for() {
         bench.host.udp_send(now, id.unwrap(), b"wait", remote, CopyPolicy::Fused, pool).unwrap();
         assert_eq!(bench.take().len(), 1, "a question");
         for n in 100..200 {
-            bench.introduce(stranger(n), PEER_MAC);
+            bench.introduce(unknown_host(n), PEER_MAC);
         }
-        assert_eq!(bench.host.neighbours.queued(), 1, "{family:?}");
-        assert_eq!(bench.host.neighbours.counts(), (16, 1));
-        bench.give(&Bench::question(family.absent, PEER_MAC));
+        assert_eq!(bench.host.neighbors.queued(), 1, "{family:?}");
+        assert_eq!(bench.host.neighbors.counts(), (16, 1));
+        bench.give(&HostFixture::question(family.absent, PEER_MAC));
         assert_eq!(bench.take().len(), 2, "what waited, and the answer");
         bench.finish();
     }
 }
 
 #[test]
-fn packets_for_one_silent_neighbour_wait_in_a_bounded_queue_and_the_newest_stay() {
+fn queue_of_a_silent_neighbor_keeps_the_newest() {
     for family in Family::both() {
-        let (mut bench, id) = Bench::acquainted();
+        let (mut bench, id) = HostFixture::acquainted();
         let id = if family.ours.is_ipv4() {
             let any = SocketAddr::new(family.ours, 8);
             bench.host.udp_bind(any, UdpOptions::default()).unwrap()
@@ -379,10 +396,10 @@ fn packets_for_one_silent_neighbour_wait_in_a_bounded_queue_and_the_newest_stay(
                 .udp_send(bench.now, id, &[n], remote, CopyPolicy::Fused, &mut bench.pool)
                 .unwrap();
         }
-        assert_eq!(bench.host.neighbours.queued(), 64);
-        assert_eq!(bench.host.counters.of(Count::TxNeighbourQueueFull), 36);
+        assert_eq!(bench.host.neighbors.queued(), 64);
+        assert_eq!(bench.host.counters().value(CounterId::TxNeighborQueueFull), 36);
         assert_eq!(bench.take().len(), 1, "one question for all of them");
-        bench.give(&Bench::question(family.absent, PEER_MAC));
+        bench.give(&HostFixture::question(family.absent, PEER_MAC));
         let sent = bench.take();
         assert_eq!(sent.len(), 65, "the answer, and what waited");
         let waited = sent.iter().filter_map(|frame| frame.last().copied()).filter(|n| *n >= 36);
@@ -392,50 +409,51 @@ fn packets_for_one_silent_neighbour_wait_in_a_bounded_queue_and_the_newest_stay(
 }
 
 #[test]
-fn a_device_that_does_not_take_frames_makes_the_queue_drop_not_grow() {
+fn output_queue_is_bounded() {
     let config = HostConfig { output_queue: 10, ..HostConfig::default() };
-    let mut bench = Bench::with(config, 1_500);
+    let mut bench = HostFixture::with(config, 1_500);
     let [family, _] = Family::both();
     bench.introduce(family.peer, PEER_MAC);
     for n in 0..50 {
         bench.give(&family.inward().echo_request(1, n, b""));
     }
-    assert_eq!(bench.host.counters.of(Count::TxQueueFull), 40);
+    assert_eq!(bench.host.counters().value(CounterId::TxQueueFull), 40);
     assert_eq!(bench.take().len(), 10);
     bench.finish();
 }
 
 #[test]
-fn a_cache_full_of_neighbours_in_use_answers_strangers_and_remembers_none() {
-    let neighbours = neighbour::Limits { entries: 4, ..neighbour::Limits::default() };
-    let mut bench = Bench::with(HostConfig { neighbours, ..HostConfig::default() }, 1_500);
+fn full_neighbor_cache_still_answers_requests() {
+    let neighbors = NeighborLimits { entries: 4, ..NeighborLimits::default() };
+    let mut bench = HostFixture::with(HostConfig { neighbors, ..HostConfig::default() }, 1_500);
     let in_use = |n: u8| IpAddr::from([192, 0, 2, 10 + n]);
     let [family, _] = Family::both();
     for n in 0..4 {
         bench.introduce(in_use(n), PEER_MAC);
-        let request = Path::new(in_use(n), family.ours).over(link()).echo_request(1, 1, b"");
+        let request =
+            PacketTemplate::new(in_use(n), family.ours).over(link()).echo_request(1, 1, b"");
         assert_eq!(bench.exchange(&request).len(), 1);
     }
     for n in 100..150 {
         bench.introduce(IpAddr::from([192, 0, 2, n]), PEER_MAC);
     }
     for n in 0..4 {
-        assert!(bench.host.neighbours.lookup(PORT, in_use(n)).is_some(), "still known");
+        assert!(bench.host.neighbors.lookup(PORT, in_use(n)).is_some(), "still known");
     }
-    assert_eq!(bench.host.counters.of(Count::NeighbourEvicted), 0);
+    assert_eq!(bench.host.counters().value(CounterId::NeighborEvicted), 0);
     bench.finish();
 }
 
 /// Whatever room and however few frames there are: each datagram is in the queue or counted as dropped.
 #[test]
-fn every_datagram_of_a_super_segment_is_delivered_or_counted() {
+fn super_segment_datagrams_are_delivered_or_counted() {
     let seed = 7;
     println!("seed {seed}");
     let mut stream = Seed(seed).stream("super-segments");
     let mut fates = [0_u64; 3];
     for round in 0..50 {
         for family in Family::both() {
-            let mut bench = Bench::new();
+            let mut bench = HostFixture::new();
             let options = UdpOptions {
                 receive_packets: stream.random_range(1..40),
                 receive_bytes: stream.random_range(1..40) * 2_048,
@@ -451,11 +469,12 @@ fn every_datagram_of_a_super_segment_is_delivered_or_counted() {
             let size = stream.random_range(1..200);
             let mut packet =
                 bench.pool.packet_of(&family.inward().udp(4_000, 7, &payload)).unwrap();
-            packet.meta.segments = Some(Segments { kind: SegmentKind::Udp4, size, header_len: 0 });
+            packet.meta.segments =
+                Some(SegmentationInfo { kind: SegmentKind::Udp4, size, header_len: 0 });
             bench.host.handle_packets(bench.now, PORT, &mut vec![packet], &mut bench.pool);
             let sent = payload.len().div_ceil(usize::from(size)).max(1) as u64;
-            let fate = [Count::UdpDelivered, Count::UdpQueueFull, Count::UdpNoMemory]
-                .map(|count| bench.host.counters.of(count));
+            let fate = [CounterId::UdpDelivered, CounterId::UdpQueueFull, CounterId::UdpNoMemory]
+                .map(|count| bench.host.counters().value(count));
             assert_eq!(fate.iter().sum::<u64>(), sent, "round {round}: {fate:?}");
             let mut arrived = 0;
             while let Some(datagram) = bench.host.udp_receive(id, &bench.pool) {

@@ -1,49 +1,49 @@
-//! Neighbour discovery: what RFC 4861 §7.1 and §7.2 demand of a receiver, and poisoning.
+//! Neighbor discovery: what RFC 4861 §7.1 and §7.2 demand of a receiver, and poisoning.
 
 use std::net::Ipv6Addr;
 
-use plumb_wire::compose::neighbour_solicitation;
+use plumb_wire::compose::neighbor_solicitation;
 use plumb_wire::fragment::Fragment;
-use plumb_wire::ipv6::extension::Extension;
-use plumb_wire::malformed::Malformed;
-use plumb_wire::ndp::option::Item;
-use plumb_wire::ndp::{Message, Options, solicited_node};
-use plumb_wire::protocol::Protocol;
+use plumb_wire::ipv6::extension::Ipv6Extension;
+use plumb_wire::malformed::PacketFormatError;
+use plumb_wire::ndp::option::NdpOption;
+use plumb_wire::ndp::{NdpMessage, NdpOptions, solicited_node};
+use plumb_wire::protocol::IpProtocol;
 
 use super::*;
-use crate::counters::Layer;
-use crate::neighbour::State;
+use crate::counters::ProtocolLayer;
+use crate::neighbor::NeighborState;
 
 const OURS: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
 const PEER: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2);
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 const EVIL_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 0x66]);
 
-fn known(bench: &Bench) -> Option<(State, Option<MacAddr>)> {
-    bench.host.neighbours.lookup(PORT, PEER.into())
+fn known(bench: &HostFixture) -> Option<(NeighborState, Option<MacAddr>)> {
+    bench.host.neighbors.lookup(PORT, PEER.into())
 }
 
-fn to_us() -> Path {
-    Path::new(PEER, OURS).over(Link::new(PEER_MAC, OUR_MAC))
+fn to_us() -> PacketTemplate {
+    PacketTemplate::new(PEER, OURS).over(LinkTemplate::new(PEER_MAC, OUR_MAC))
 }
 
 fn target_link(mac: MacAddr) -> [u8; 8] {
     let mut option = [0; 8];
-    Item::TargetLink(mac).emit(&mut option);
+    NdpOption::TargetLink(mac).emit(&mut option);
     option
 }
 
-struct Said {
+struct AdvertisementCase {
     target: Ipv6Addr,
     mac: Option<MacAddr>,
     solicited: bool,
     overrides: bool,
 }
 
-fn advertisement(path: Path, said: &Said) -> Vec<u8> {
+fn advertisement(path: PacketTemplate, said: &AdvertisementCase) -> Vec<u8> {
     let option = said.mac.map(target_link);
-    let options = option.as_ref().map_or(Options::default(), |o| Options::new(o).unwrap());
-    path.ndp(Message::NeighbourAdvertisement {
+    let options = option.as_ref().map_or(NdpOptions::default(), |o| NdpOptions::new(o).unwrap());
+    path.ndp(NdpMessage::NeighborAdvertisement {
         target: said.target,
         is_router: false,
         is_solicited: said.solicited,
@@ -52,87 +52,94 @@ fn advertisement(path: Path, said: &Said) -> Vec<u8> {
     })
 }
 
-const ANSWER: Said = Said { target: PEER, mac: Some(PEER_MAC), solicited: true, overrides: true };
+const ANSWER: AdvertisementCase =
+    AdvertisementCase { target: PEER, mac: Some(PEER_MAC), solicited: true, overrides: true };
 
-fn asked() -> Bench {
-    let mut bench = Bench::new();
+fn asked() -> HostFixture {
+    let mut bench = HostFixture::new();
     bench.host.ping(bench.now, PEER.into(), (1, 1), b"", &mut bench.pool).unwrap();
     let [question] = bench.take().try_into().unwrap();
-    assert_eq!(question, neighbour_solicitation(OUR_MAC, OURS, PEER));
+    assert_eq!(question, neighbor_solicitation(OUR_MAC, OURS, PEER));
     bench
 }
 
-fn resolved() -> Bench {
+fn resolved() -> HostFixture {
     let mut bench = asked();
     assert_eq!(bench.exchange(&advertisement(to_us(), &ANSWER)).len(), 1, "what waited is sent");
-    assert!(matches!(known(&bench), Some((State::Reachable(_), Some(PEER_MAC)))));
+    assert!(matches!(known(&bench), Some((NeighborState::Reachable(_), Some(PEER_MAC)))));
     bench
 }
 
 #[test]
-fn a_solicitation_is_answered_with_the_flags_it_deserves_and_its_sender_known() {
-    let mut bench = Bench::new();
-    let [answer] =
-        bench.exchange(&neighbour_solicitation(PEER_MAC, PEER, OURS)).try_into().unwrap();
-    let said = Said { target: OURS, mac: Some(OUR_MAC), solicited: true, overrides: true };
+fn solicitation_is_answered_and_its_sender_cached() {
+    let mut bench = HostFixture::new();
+    let [answer] = bench.exchange(&neighbor_solicitation(PEER_MAC, PEER, OURS)).try_into().unwrap();
+    let said =
+        AdvertisementCase { target: OURS, mac: Some(OUR_MAC), solicited: true, overrides: true };
     assert_eq!(answer, advertisement(to_us().reversed(), &said));
-    assert_eq!(known(&bench), Some((State::Stale, Some(PEER_MAC))));
+    assert_eq!(known(&bench), Some((NeighborState::Stale, Some(PEER_MAC))));
     bench.finish();
 }
 
 #[test]
-fn a_probe_for_our_address_is_answered_to_everybody_and_leaves_no_entry() {
-    let mut bench = Bench::new();
+fn duplicate_address_probe_is_answered_to_all_nodes() {
+    let mut bench = HostFixture::new();
     let group = solicited_node(OURS);
-    let link = Link::new(PEER_MAC, MacAddr::multicast_v6(group));
-    let path = Path::new(Ipv6Addr::UNSPECIFIED, group).over(link);
-    let probe = |options| path.ndp(Message::NeighbourSolicitation { target: OURS, options });
-    let [answer] = bench.exchange(&probe(Options::default())).try_into().unwrap();
-    let said = Said { target: OURS, mac: Some(OUR_MAC), solicited: false, overrides: true };
-    let everybody =
-        Path::new(OURS, ALL_NODES).over(Link::new(OUR_MAC, MacAddr::multicast_v6(ALL_NODES)));
+    let link = LinkTemplate::new(PEER_MAC, MacAddr::multicast_v6(group));
+    let path = PacketTemplate::new(Ipv6Addr::UNSPECIFIED, group).over(link);
+    let probe = |options| path.ndp(NdpMessage::NeighborSolicitation { target: OURS, options });
+    let [answer] = bench.exchange(&probe(NdpOptions::default())).try_into().unwrap();
+    let said =
+        AdvertisementCase { target: OURS, mac: Some(OUR_MAC), solicited: false, overrides: true };
+    let everybody = PacketTemplate::new(OURS, ALL_NODES)
+        .over(LinkTemplate::new(OUR_MAC, MacAddr::multicast_v6(ALL_NODES)));
     assert_eq!(answer, advertisement(everybody, &said));
-    assert_eq!(bench.host.neighbours.counts(), (0, 0));
+    assert_eq!(bench.host.neighbors.counts(), (0, 0));
     let mut option = [0; 8];
-    Item::SourceLink(PEER_MAC).emit(&mut option);
-    bench.drops(&probe(Options::new(&option).unwrap()), Count::NdpAddress);
+    NdpOption::SourceLink(PEER_MAC).emit(&mut option);
+    bench.drops(&probe(NdpOptions::new(&option).unwrap()), CounterId::NdpAddress);
     bench.finish();
 }
 
 #[test]
-fn what_the_validity_rules_forbid_is_dropped() {
+fn invalid_ndp_messages_are_dropped() {
     let mut bench = asked();
     let mut forwarded = advertisement(to_us(), &ANSWER);
     forwarded[14 + 7] = 254;
-    bench.drops(&forwarded, Count::NdpHopLimit);
-    let group = Said { target: ALL_NODES, ..ANSWER };
-    bench.drops(&advertisement(to_us(), &group), Count::NdpAddress);
-    let everybody =
-        Path::new(PEER, ALL_NODES).over(Link::new(PEER_MAC, MacAddr::multicast_v6(ALL_NODES)));
-    bench.drops(&advertisement(everybody, &ANSWER), Count::NdpAddress);
-    let broadcast = Said { mac: Some(MacAddr::BROADCAST), ..ANSWER };
-    bench.drops(&advertisement(to_us(), &broadcast), Count::NdpAddress);
-    let stranger = Said { target: Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x77), ..ANSWER };
-    bench.drops(&advertisement(to_us(), &stranger), Count::NdpUnknown);
-    let not_ours = Message::NeighbourSolicitation { target: PEER, options: Options::default() };
-    bench.drops(&to_us().ndp(not_ours), Count::NdpNotForUs);
+    bench.drops(&forwarded, CounterId::NdpHopLimit);
+    let group = AdvertisementCase { target: ALL_NODES, ..ANSWER };
+    bench.drops(&advertisement(to_us(), &group), CounterId::NdpAddress);
+    let everybody = PacketTemplate::new(PEER, ALL_NODES)
+        .over(LinkTemplate::new(PEER_MAC, MacAddr::multicast_v6(ALL_NODES)));
+    bench.drops(&advertisement(everybody, &ANSWER), CounterId::NdpAddress);
+    let broadcast = AdvertisementCase { mac: Some(MacAddr::BROADCAST), ..ANSWER };
+    bench.drops(&advertisement(to_us(), &broadcast), CounterId::NdpAddress);
+    let foreign =
+        AdvertisementCase { target: Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x77), ..ANSWER };
+    bench.drops(&advertisement(to_us(), &foreign), CounterId::NdpUnknown);
+    let not_ours =
+        NdpMessage::NeighborSolicitation { target: PEER, options: NdpOptions::default() };
+    bench.drops(&to_us().ndp(not_ours), CounterId::NdpNotForUs);
     let redirect =
-        Message::Redirect { target: PEER, destination: PEER, options: Options::default() };
-    bench.drops(&to_us().ndp(redirect), Count::NdpIgnored);
-    assert!(matches!(known(&bench), Some((State::Incomplete, None))), "nothing was believed");
+        NdpMessage::Redirect { target: PEER, destination: PEER, options: NdpOptions::default() };
+    bench.drops(&to_us().ndp(redirect), CounterId::NdpIgnored);
+    assert!(
+        matches!(known(&bench), Some((NeighborState::Incomplete, None))),
+        "nothing was believed"
+    );
     bench.finish();
 }
 
 #[test]
-fn broken_formats_are_counted_by_what_is_wrong() {
+fn malformed_ndp_is_counted_by_error() {
     let mut bench = asked();
     let good = advertisement(to_us(), &ANSWER);
     let icmp_at = 14 + 40;
     let resum = |mut frame: Vec<u8>| {
         frame[icmp_at + 2..icmp_at + 4].fill(0);
-        let sum = plumb_copy::Sum::of(&frame[icmp_at..]);
+        let sum = plumb_copy::OnesComplementSum::of(&frame[icmp_at..]);
         let checksum =
-            to_us().pseudo(Protocol::ICMPV6).checksum(frame.len() - icmp_at, sum).to_be_bytes();
+            to_us().pseudo(IpProtocol::ICMPV6).checksum(frame.len() - icmp_at, sum).to_be_bytes();
         frame[icmp_at + 2..icmp_at + 4].copy_from_slice(&checksum);
         frame
     };
@@ -143,18 +150,18 @@ fn broken_formats_are_counted_by_what_is_wrong() {
     let mut checksum = good.clone();
     checksum[icmp_at + 3] ^= 1;
     for (frame, layer, malformed) in [
-        (resum(code), Layer::Ndp, Malformed::Code),
-        (resum(option), Layer::Ndp, Malformed::OptionLength),
-        (checksum, Layer::Icmpv6, Malformed::Checksum),
+        (resum(code), ProtocolLayer::Ndp, PacketFormatError::Code),
+        (resum(option), ProtocolLayer::Ndp, PacketFormatError::OptionLength),
+        (checksum, ProtocolLayer::Icmpv6, PacketFormatError::Checksum),
     ] {
         assert!(bench.exchange(&frame).is_empty());
-        assert_eq!(bench.host.counters.of_malformed(layer, malformed), 1, "{malformed}");
+        assert_eq!(bench.host.counters().malformed_value(layer, malformed), 1, "{malformed}");
     }
     bench.finish();
 }
 
 #[test]
-fn discovery_in_fragments_is_ignored() {
+fn fragmented_ndp_is_ignored() {
     let mut bench = asked();
     let frame = advertisement(to_us(), &ANSWER);
     let atomic = Fragment { identification: 1, offset: 0, more: false };
@@ -162,65 +169,70 @@ fn discovery_in_fragments_is_ignored() {
     let mut path = to_us();
     path.hop_limit = 255;
     bench.drops(
-        &path.extended(&[Extension::Fragment(atomic)], Protocol::ICMPV6, message),
-        Count::NdpFragmented,
+        &path.extended(&[Ipv6Extension::Fragment(atomic)], IpProtocol::ICMPV6, message),
+        CounterId::NdpFragmented,
     );
-    let fragments = path.fragments(2, Protocol::ICMPV6, message, 16);
+    let fragments = path.fragments(2, IpProtocol::ICMPV6, message, 16);
     assert_eq!(fragments.len(), 2);
     for fragment in fragments {
         assert!(bench.exchange(&fragment).is_empty());
     }
-    assert_eq!(bench.host.counters.of(Count::NdpFragmented), 2);
-    assert!(matches!(known(&bench), Some((State::Incomplete, None))));
+    assert_eq!(bench.host.counters().value(CounterId::NdpFragmented), 2);
+    assert!(matches!(known(&bench), Some((NeighborState::Incomplete, None))));
     bench.finish();
 }
 
 #[test]
-fn an_answer_without_an_address_resolves_nothing() {
+fn advertisement_without_address_resolves_nothing() {
     let mut bench = asked();
-    bench.drops(&advertisement(to_us(), &Said { mac: None, ..ANSWER }), Count::NdpUnsolicited);
-    assert!(matches!(known(&bench), Some((State::Incomplete, None))));
+    bench.drops(
+        &advertisement(to_us(), &AdvertisementCase { mac: None, ..ANSWER }),
+        CounterId::NdpUnsolicited,
+    );
+    assert!(matches!(known(&bench), Some((NeighborState::Incomplete, None))));
     bench.finish();
 }
 
 #[test]
-fn an_advertisement_without_override_makes_us_doubt_but_changes_no_address() {
+fn advertisement_without_override_changes_no_address() {
     let mut bench = resolved();
-    let other = Said { mac: Some(EVIL_MAC), overrides: false, ..ANSWER };
-    bench.drops(&advertisement(to_us(), &other), Count::NdpUnsolicited);
-    assert_eq!(known(&bench), Some((State::Stale, Some(PEER_MAC))));
+    let other = AdvertisementCase { mac: Some(EVIL_MAC), overrides: false, ..ANSWER };
+    bench.drops(&advertisement(to_us(), &other), CounterId::NdpUnsolicited);
+    assert_eq!(known(&bench), Some((NeighborState::Stale, Some(PEER_MAC))));
     bench.finish();
 }
 
 #[test]
-fn an_override_that_nobody_asked_for_is_refused_at_first_and_never_trusted() {
+fn unsolicited_override_is_never_reachable() {
     let mut bench = resolved();
     // It lies: nobody solicited it.
-    let other = Said { mac: Some(EVIL_MAC), ..ANSWER };
-    bench.drops(&advertisement(to_us(), &other), Count::NdpUnsolicited);
-    assert!(matches!(known(&bench), Some((State::Reachable(_), Some(PEER_MAC)))));
+    let other = AdvertisementCase { mac: Some(EVIL_MAC), ..ANSWER };
+    bench.drops(&advertisement(to_us(), &other), CounterId::NdpUnsolicited);
+    assert!(matches!(known(&bench), Some((NeighborState::Reachable(_), Some(PEER_MAC)))));
     bench.pass(Span::from_secs(1));
     // RFC 4861 §7.2.5 lets it replace the address, but not count as confirmed.
     assert!(bench.exchange(&advertisement(to_us(), &other)).is_empty());
-    assert_eq!(known(&bench), Some((State::Stale, Some(EVIL_MAC))));
+    assert_eq!(known(&bench), Some((NeighborState::Stale, Some(EVIL_MAC))));
     bench.finish();
 }
 
 #[test]
-fn a_claim_to_our_address_is_a_conflict() {
-    let mut bench = Bench::new();
-    let claim = Said { target: OURS, mac: Some(EVIL_MAC), solicited: false, overrides: true };
-    bench.drops(&advertisement(to_us(), &claim), Count::AddressConflict);
-    let expected = Event::AddressConflict { port: PORT, address: OURS.into(), mac: EVIL_MAC };
+fn advertisement_of_our_address_is_a_conflict() {
+    let mut bench = HostFixture::new();
+    let claim =
+        AdvertisementCase { target: OURS, mac: Some(EVIL_MAC), solicited: false, overrides: true };
+    bench.drops(&advertisement(to_us(), &claim), CounterId::AddressConflict);
+    let expected = HostEvent::AddressConflict { port: PORT, address: OURS.into(), mac: EVIL_MAC };
     assert_eq!(bench.host.poll_event(), Some(expected));
     bench.finish();
 }
 
 #[test]
-fn our_own_advertisement_that_comes_back_is_no_claim() {
-    let mut bench = Bench::new();
-    let own = Said { target: OURS, mac: Some(OUR_MAC), solicited: false, overrides: true };
-    bench.drops(&advertisement(to_us(), &own), Count::RxOwn);
+fn looped_back_advertisement_is_no_conflict() {
+    let mut bench = HostFixture::new();
+    let own =
+        AdvertisementCase { target: OURS, mac: Some(OUR_MAC), solicited: false, overrides: true };
+    bench.drops(&advertisement(to_us(), &own), CounterId::RxOwn);
     assert_eq!(bench.host.poll_event(), None);
     bench.finish();
 }

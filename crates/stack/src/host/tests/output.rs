@@ -2,17 +2,17 @@
 
 use plumb_wire::ecn::Ecn;
 use plumb_wire::ipv4;
-use plumb_wire::medium::Capabilities;
-use plumb_wire::packet::{ChecksumState, SegmentKind, Segments};
+use plumb_wire::medium::DeviceCapabilities;
+use plumb_wire::packet::{ChecksumState, SegmentKind, SegmentationInfo};
 
 use super::*;
-use crate::host::SendError;
-use crate::path::PathError;
-use crate::udp::output::PayloadSum;
+use crate::host::UdpSendError;
+use crate::routing::PathError;
+use crate::udp::PayloadSum;
 
-fn bench(capabilities: Capabilities) -> Bench {
-    let mut bench = Bench::new();
-    bench.host = Host::new(HostConfig::default(), Seed(1));
+fn bench(capabilities: DeviceCapabilities) -> HostFixture {
+    let mut bench = HostFixture::new();
+    bench.host = IpHost::new(HostConfig::default(), Seed(1));
     let mut interface = InterfaceConfig::ethernet(OUR_MAC, capabilities.mtu);
     interface.capabilities = capabilities;
     for family in Family::both() {
@@ -26,15 +26,15 @@ fn bench(capabilities: Capabilities) -> Bench {
     bench
 }
 
-fn plain() -> Capabilities {
-    Capabilities::plain(Medium::Ethernet, 1_500)
+fn plain() -> DeviceCapabilities {
+    DeviceCapabilities::plain(Medium::Ethernet, 1_500)
 }
 
 fn ends(family: Family) -> (SocketAddr, SocketAddr) {
     (SocketAddr::new(family.ours, 1_000), SocketAddr::new(family.peer, 9))
 }
 
-fn payload(bench: &mut Bench, len: usize, ecn: Ecn) -> Packet {
+fn payload(bench: &mut HostFixture, len: usize, ecn: Ecn) -> Packet {
     let bytes: Vec<u8> = (0..=250).cycle().take(len).collect();
     let mut packet = bench.pool.packet_of(&bytes).unwrap();
     packet.meta.ecn = ecn;
@@ -42,7 +42,7 @@ fn payload(bench: &mut Bench, len: usize, ecn: Ecn) -> Packet {
 }
 
 /// What the device is given: bytes, and the state of the checksum.
-fn taken(bench: &mut Bench) -> Vec<(Vec<u8>, ChecksumState)> {
+fn taken(bench: &mut HostFixture) -> Vec<(Vec<u8>, ChecksumState)> {
     let mut batch = Vec::new();
     bench.host.poll_packets(bench.now, PORT, &mut batch, usize::MAX, &mut bench.pool);
     let seen = |packet: &Packet| (bench.pool.bytes(packet).to_vec(), packet.meta.checksum);
@@ -52,9 +52,9 @@ fn taken(bench: &mut Bench) -> Vec<(Vec<u8>, ChecksumState)> {
 }
 
 #[test]
-fn the_short_way_and_the_general_one_send_the_same_bytes() {
+fn fast_path_sends_the_bytes_of_the_slow_path() {
     for checksum_tx in [false, true] {
-        let mut bench = bench(Capabilities { checksum_tx, ..plain() });
+        let mut bench = bench(DeviceCapabilities { checksum_tx, ..plain() });
         for family in Family::both() {
             let (local, remote) = ends(family);
             for (len, ecn) in [
@@ -66,7 +66,7 @@ fn the_short_way_and_the_general_one_send_the_same_bytes() {
                 for sum in [PayloadSum::Unknown, PayloadSum::Unwanted] {
                     let now = bench.now;
                     let packet = payload(&mut bench, len, ecn);
-                    let general = bench.host.send_generally(
+                    let general = bench.host.send_slow_path(
                         now,
                         (local, remote),
                         (packet, sum),
@@ -74,8 +74,12 @@ fn the_short_way_and_the_general_one_send_the_same_bytes() {
                     );
                     assert_eq!(general, Ok(()));
                     let packet = payload(&mut bench, len, ecn);
-                    let short =
-                        bench.host.express(now, local, remote, (packet, sum), &mut bench.pool);
+                    let short = bench.host.send_fast_path(
+                        now,
+                        (local, remote),
+                        (packet, sum),
+                        &mut bench.pool,
+                    );
                     assert!(short.is_ok(), "the path is known by now");
                     let [general, short] = taken(&mut bench).try_into().unwrap();
                     assert_eq!(general, short, "{family:?} {len} {sum:?} {checksum_tx}");
@@ -87,18 +91,18 @@ fn the_short_way_and_the_general_one_send_the_same_bytes() {
 }
 
 #[test]
-fn a_partial_checksum_is_left_to_the_device_only_where_it_takes_one() {
+fn partial_checksum_only_for_devices_that_offload_it() {
     for family in Family::both() {
         let (local, remote) = ends(family);
         let mut whole = Vec::new();
         for checksum_tx in [false, true] {
-            let mut bench = bench(Capabilities { checksum_tx, ..plain() });
+            let mut bench = bench(DeviceCapabilities { checksum_tx, ..plain() });
             let now = bench.now;
             let packet = payload(&mut bench, 33, Ecn::NotCapable);
             let sum = PayloadSum::Unknown;
             bench
                 .host
-                .send_generally(now, (local, remote), (packet, sum), &mut bench.pool)
+                .send_slow_path(now, (local, remote), (packet, sum), &mut bench.pool)
                 .unwrap();
             let (mut bytes, state) = taken(&mut bench).remove(0);
             if let ChecksumState::Partial { start, offset } = state {
@@ -116,20 +120,20 @@ fn a_partial_checksum_is_left_to_the_device_only_where_it_takes_one() {
 }
 
 #[test]
-fn fragments_carry_complete_checksums_even_where_the_device_would_make_them() {
+fn fragments_carry_complete_checksums_despite_offload() {
     for family in Family::both() {
-        let mut sender = bench(Capabilities { checksum_tx: true, ..plain() });
+        let mut sender = bench(DeviceCapabilities { checksum_tx: true, ..plain() });
         let (local, remote) = ends(family);
         let now = sender.now;
         let packet = payload(&mut sender, 4_000, Ecn::NotCapable);
         let sum = PayloadSum::Unknown;
-        sender.host.send_generally(now, (local, remote), (packet, sum), &mut sender.pool).unwrap();
+        sender.host.send_slow_path(now, (local, remote), (packet, sum), &mut sender.pool).unwrap();
         let fragments = taken(&mut sender);
         assert_eq!(fragments.len(), 3);
         assert!(fragments.iter().all(|(_, state)| *state == ChecksumState::Plain));
         // The peer gets them: seen from there the datagram is whole and its checksum right.
-        let mut receiver = Bench::new();
-        let mut host = Host::new(HostConfig::default(), Seed(2));
+        let mut receiver = HostFixture::new();
+        let mut host = IpHost::new(HostConfig::default(), Seed(2));
         let interface = InterfaceConfig::ethernet(PEER_MAC, 1_500);
         let len = if family.ours.is_ipv4() { 24 } else { 64 };
         host.add_interface(&interface.with_address(family.peer, len)).unwrap();
@@ -146,20 +150,20 @@ fn fragments_carry_complete_checksums_even_where_the_device_would_make_them() {
 }
 
 #[test]
-fn a_super_segment_goes_whole_to_a_device_that_takes_it_and_in_pieces_to_others() {
+fn super_segment_is_segmented_unless_offloaded() {
     for family in Family::both() {
         let (local, remote) = ends(family);
         let kind = if family.ours.is_ipv4() { SegmentKind::Udp4 } else { SegmentKind::Udp6 };
         for segments_udp in [true, false] {
             let mut bench =
-                bench(Capabilities { segments_udp, checksum_tx: segments_udp, ..plain() });
+                bench(DeviceCapabilities { segments_udp, checksum_tx: segments_udp, ..plain() });
             let mut packet = payload(&mut bench, 5_000, Ecn::NotCapable);
-            packet.meta.segments = Some(Segments { kind, size: 1_200, header_len: 0 });
+            packet.meta.segments = Some(SegmentationInfo { kind, size: 1_200, header_len: 0 });
             let now = bench.now;
             let sum = PayloadSum::Unknown;
             bench
                 .host
-                .send_generally(now, (local, remote), (packet, sum), &mut bench.pool)
+                .send_slow_path(now, (local, remote), (packet, sum), &mut bench.pool)
                 .unwrap();
             let frames = taken(&mut bench);
             if segments_udp {
@@ -178,8 +182,8 @@ fn a_super_segment_goes_whole_to_a_device_that_takes_it_and_in_pieces_to_others(
 }
 
 #[test]
-fn atomic_datagrams_must_not_be_cut_and_only_fragments_have_identifications() {
-    let (mut bench, _) = Bench::acquainted();
+fn only_fragments_have_identifications_and_clear_df() {
+    let (mut bench, _) = HostFixture::acquainted();
     let [family, _] = Family::both();
     let (local, remote) = ends(family);
     let now = bench.now;
@@ -187,10 +191,10 @@ fn atomic_datagrams_must_not_be_cut_and_only_fragments_have_identifications() {
     for len in [1_000, 2_000, 2_000] {
         let packet = payload(&mut bench, len, Ecn::NotCapable);
         let sum = PayloadSum::Unknown;
-        bench.host.send_generally(now, (local, remote), (packet, sum), &mut bench.pool).unwrap();
+        bench.host.send_slow_path(now, (local, remote), (packet, sum), &mut bench.pool).unwrap();
         let frames = bench.take();
         for frame in &frames {
-            let packet = ipv4::Packet::parse(&frame[14..]).unwrap();
+            let packet = ipv4::Ipv4Packet::parse(&frame[14..]).unwrap();
             assert_eq!(packet.fragment_field().dont_fragment(), len == 1_000);
             identifications.push(packet.identification());
         }
@@ -202,8 +206,11 @@ fn atomic_datagrams_must_not_be_cut_and_only_fragments_have_identifications() {
 }
 
 #[test]
-fn what_cannot_be_sent_says_why_and_leaks_nothing() {
-    let (mut bench, _) = Bench::acquainted();
+fn failed_sends_say_why_and_leak_nothing() {
+    let (mut bench, _) = HostFixture::acquainted();
+    let send = |bench: &mut HostFixture, id, to| {
+        bench.host.udp_send(bench.now, id, b"ten bytes.", to, CopyPolicy::Fused, &mut bench.pool)
+    };
     for family in Family::both() {
         let local = SocketAddr::new(family.ours, 1_000);
         let id = bench.host.udp_bind(local, UdpOptions::default()).unwrap();
@@ -213,48 +220,45 @@ fn what_cannot_be_sent_says_why_and_leaks_nothing() {
             ("::1".parse().unwrap(), Family::both()[0].peer)
         };
         for (to, error) in [
-            (family.foreign, SendError::Path(PathError::NoRoute(family.foreign))),
-            (family.ours, SendError::Path(PathError::Own(family.ours))),
-            (nowhere, SendError::Path(PathError::Nowhere(nowhere))),
-            (other, SendError::Unreachable { local, remote: SocketAddr::new(other, 9) }),
+            (family.foreign, UdpSendError::Path(PathError::NoRoute(family.foreign))),
+            (family.ours, UdpSendError::Path(PathError::OwnAddress(family.ours))),
+            (nowhere, UdpSendError::Path(PathError::InvalidDestination(nowhere))),
+            (other, UdpSendError::Unreachable { local, remote: SocketAddr::new(other, 9) }),
         ] {
-            let packet = payload(&mut bench, 10, Ecn::NotCapable);
-            let (now, remote) = (bench.now, Some(SocketAddr::new(to, 9)));
-            let sent = bench.host.udp_send_packet(now, id, packet, remote, &mut bench.pool);
+            let sent = send(&mut bench, id, Some(SocketAddr::new(to, 9)));
             assert_eq!(sent, Err(error));
         }
-        let packet = payload(&mut bench, 10, Ecn::NotCapable);
-        let now = bench.now;
-        let sent = bench.host.udp_send_packet(now, id, packet, None, &mut bench.pool);
-        assert_eq!(sent, Err(SendError::NotConnected));
+        assert_eq!(send(&mut bench, id, None), Err(UdpSendError::NotConnected));
         bench.host.udp_close(id, &mut bench.pool);
-        let packet = payload(&mut bench, 10, Ecn::NotCapable);
-        let sent = bench.host.udp_send_packet(now, id, packet, None, &mut bench.pool);
-        assert_eq!(sent, Err(SendError::Closed));
+        assert_eq!(send(&mut bench, id, None), Err(UdpSendError::Closed));
     }
     bench.finish();
 }
 
 #[test]
-fn a_router_is_asked_for_what_is_beyond_the_link() {
+fn off_link_packets_go_to_the_router() {
     for family in Family::both() {
-        let (mut bench, _) = Bench::acquainted();
-        let everything = Prefix::everything(family.ours.is_ipv6());
+        let (mut bench, _) = HostFixture::acquainted();
+        let everything = IpPrefix::default_route(family.ours.is_ipv6());
         bench.host.add_route(Route { prefix: everything, port: PORT, gateway: Some(family.peer) });
         let now = bench.now;
         bench.host.ping(now, family.foreign, (1, 1), b"", &mut bench.pool).unwrap();
         let [frame] = bench.take().try_into().unwrap();
-        assert_eq!(Frame::parse(&frame).unwrap().destination(), PEER_MAC);
-        assert!(bench.host.remove_route(everything));
-        let refused = bench.host.ping(now, family.foreign, (1, 2), b"", &mut bench.pool);
-        assert!(refused.is_err(), "a path found before does not outlive its route");
+        assert_eq!(EthernetFrame::parse(&frame).unwrap().destination(), PEER_MAC);
+        bench.host.add_route(Route {
+            prefix: everything,
+            port: PORT,
+            gateway: Some(family.absent),
+        });
+        bench.host.ping(now, family.foreign, (1, 2), b"", &mut bench.pool).unwrap();
+        assert_ne!(bench.take(), [frame], "a cached path does not outlive its route");
         bench.finish();
     }
 }
 
 #[test]
-fn a_packet_without_headroom_is_moved_to_a_frame_that_has_it() {
-    let (mut bench, _) = Bench::acquainted();
+fn packet_without_headroom_is_moved() {
+    let (mut bench, _) = HostFixture::acquainted();
     for family in Family::both() {
         let (local, remote) = ends(family);
         for headroom in [0, 41, 61, 62, 69, 128] {
@@ -264,7 +268,7 @@ fn a_packet_without_headroom_is_moved_to_a_frame_that_has_it() {
             let sum = PayloadSum::Unknown;
             bench
                 .host
-                .send_generally(now, (local, remote), (packet, sum), &mut bench.pool)
+                .send_slow_path(now, (local, remote), (packet, sum), &mut bench.pool)
                 .unwrap();
             let [frame] = bench.take().try_into().unwrap();
             let headers = if family.ours.is_ipv4() { 42 } else { 62 };

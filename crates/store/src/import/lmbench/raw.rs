@@ -4,8 +4,8 @@
 
 use plumb_base::units::parse_bytes;
 
-use super::super::draft::{Draft, Target};
-use super::super::{Format, ImportError, check_ended, excerpt};
+use super::super::builder::{ImportBuilder, ImportedMetric};
+use super::super::{ImportError, ImportFormat, excerpt, require_final_newline};
 use super::{
     bandwidth, call, context_switch, latency_local, latency_remote, statistic, throughput_local,
     time,
@@ -27,20 +27,20 @@ const HEADER: &[(&str, &str)] = &[
 
 /// Which list of number pairs the lines below belong to.
 #[derive(Clone, Copy)]
-enum Section {
+enum LmbenchSection {
     None,
     Socket { local: bool },
     Switch { bytes: u64 },
 }
 
 /// The runs of a file; results appended to one another are told apart by their headers.
-pub(super) fn parse(text: &str) -> Result<Vec<Draft>, ImportError> {
-    let mut reader = Reader::new();
+pub(super) fn parse(text: &str) -> Result<Vec<ImportBuilder>, ImportError> {
+    let mut reader = LmbenchRawParser::new();
     let mut drafts = Vec::new();
     for (index, line) in text.lines().enumerate() {
         let line = line.trim();
         if let Some(rest) = line.strip_prefix("[lmbench") {
-            drafts.push(std::mem::replace(&mut reader, Reader::new()).draft);
+            drafts.push(std::mem::replace(&mut reader, LmbenchRawParser::new()).draft);
             reader.version(rest);
         } else if let Some(rest) = line.strip_prefix('[') {
             reader.header(rest.trim_end_matches(']'));
@@ -50,34 +50,38 @@ pub(super) fn parse(text: &str) -> Result<Vec<Draft>, ImportError> {
     }
     drafts.push(reader.draft);
     drafts.retain(|draft| !draft.is_empty());
-    if drafts.is_empty() { Ok(drafts) } else { check_whole(text).map(|()| drafts) }
+    if drafts.is_empty() { Ok(drafts) } else { check_complete(text).map(|()| drafts) }
 }
 
 /// Refuses results of the whole suite that lack the date which it prints last, and any file whose
 /// last figure may be cut.
-fn check_whole(text: &str) -> Result<(), ImportError> {
+fn check_complete(text: &str) -> Result<(), ImportError> {
     let is_suite = text.lines().any(|line| line.trim_start().starts_with("[lmbench"));
     let last = text.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
     if is_suite && !(last.starts_with('[') && last.ends_with(']')) {
         return Err(ImportError::Unexpected {
-            format: Format::Lmbench,
+            format: ImportFormat::Lmbench,
             line: text.lines().count(),
             expected: "the date in brackets with which lmbench ends its results".to_owned(),
             found: excerpt(last),
         });
     }
-    if is_suite { Ok(()) } else { check_ended(Format::Lmbench, text) }
+    if is_suite { Ok(()) } else { require_final_newline(ImportFormat::Lmbench, text) }
 }
 
-struct Reader {
-    draft: Draft,
+struct LmbenchRawParser {
+    draft: ImportBuilder,
     statistic: &'static str,
-    section: Section,
+    section: LmbenchSection,
 }
 
-impl Reader {
+impl LmbenchRawParser {
     fn new() -> Self {
-        Self { draft: Draft::new(Format::Lmbench), statistic: "median", section: Section::None }
+        Self {
+            draft: ImportBuilder::new(ImportFormat::Lmbench),
+            statistic: "median",
+            section: LmbenchSection::None,
+        }
     }
 
     /// `3.0 results for Linux host 5.15.0 …]`.
@@ -101,52 +105,52 @@ impl Reader {
 
     fn result(&mut self, number: usize, line: &str) -> Result<(), ImportError> {
         if line.is_empty() {
-            self.section = Section::None;
-        } else if let Some(section) = section(line) {
+            self.section = LmbenchSection::None;
+        } else if let Some(section) = section_title(line) {
             self.section = section;
         } else if let Some((label, figure)) = line.rsplit_once(": ")
-            && let Some((target, scale)) = target(label, figure)
+            && let Some((target, scale)) = metric(label, figure)
         {
             let value = value(number, label, figure)?;
             if value > 0.0 {
-                self.draft.figure(target, value * scale, self.statistic);
+                self.draft.add_number(target, value * scale, self.statistic);
             } else {
-                self.draft.skip(label);
+                self.draft.add_unmeasured(label);
             }
         } else {
-            self.pair(number, line);
+            self.number_pair(number, line);
         }
         Ok(())
     }
 
     /// A line of two numbers inside a section; anything else is not understood.
-    fn pair(&mut self, number: usize, line: &str) {
+    fn number_pair(&mut self, number: usize, line: &str) {
         let mut words = line.split_whitespace().map(str::parse::<f64>);
         let (Some(Ok(first)), Some(Ok(second))) = (words.next(), words.next()) else {
-            self.draft.unread(number, line);
+            self.draft.add_unparsed_line(number, line);
             return;
         };
         if !(first.is_finite() && second.is_finite() && second > 0.0) {
             return;
         }
         match self.section {
-            Section::Socket { local: true } => {
-                let target = throughput_local("tcp4", whole(first * 1e6));
-                self.draft.figure(target, second * 1e6, self.statistic);
+            LmbenchSection::Socket { local: true } => {
+                let target = throughput_local("tcp4", rounded_count(first * 1e6));
+                self.draft.add_number(target, second * 1e6, self.statistic);
             }
-            Section::Switch { bytes } => {
-                if let Some(processes) = whole(first) {
+            LmbenchSection::Switch { bytes } => {
+                if let Some(processes) = rounded_count(first) {
                     let target = context_switch(processes, bytes);
-                    self.draft.figure(target, second * 1e3, self.statistic);
+                    self.draft.add_number(target, second * 1e3, self.statistic);
                 }
             }
-            Section::Socket { local: false } | Section::None => {}
+            LmbenchSection::Socket { local: false } | LmbenchSection::None => {}
         }
     }
 }
 
 /// The nearest whole number of something there is at least one of.
-fn whole(value: f64) -> Option<u64> {
+fn rounded_count(value: f64) -> Option<u64> {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -156,17 +160,17 @@ fn whole(value: f64) -> Option<u64> {
 }
 
 /// The list that a line opens, if it opens one.
-fn section(line: &str) -> Option<Section> {
+fn section_title(line: &str) -> Option<LmbenchSection> {
     if let Some(host) = line.strip_prefix("Socket bandwidth using ")
         && !host.contains(':')
     {
-        return Some(Section::Socket { local: is_local(host) });
+        return Some(LmbenchSection::Socket { local: is_local(host) });
     }
     let title = line.strip_prefix('"')?;
     let size = title.strip_prefix("size=").and_then(|rest| rest.split_whitespace().next());
     Some(match size.and_then(kibibytes) {
-        Some(bytes) => Section::Switch { bytes },
-        None => Section::None,
+        Some(bytes) => LmbenchSection::Switch { bytes },
+        None => LmbenchSection::None,
     })
 }
 
@@ -185,7 +189,7 @@ fn value(line: usize, label: &str, figure: &str) -> Result<f64, ImportError> {
     match number.parse::<f64>() {
         Ok(value) if value.is_finite() => Ok(value),
         _ => Err(ImportError::Unexpected {
-            format: Format::Lmbench,
+            format: ImportFormat::Lmbench,
             line,
             expected: format!("a number after {}", excerpt(label)),
             found: excerpt(figure),
@@ -194,7 +198,7 @@ fn value(line: usize, label: &str, figure: &str) -> Result<f64, ImportError> {
 }
 
 /// What a label stands for, and the factor from its figure to our unit.
-fn target(label: &str, figure: &str) -> Option<(Target, f64)> {
+fn metric(label: &str, figure: &str) -> Option<(ImportedMetric, f64)> {
     let unit = figure.split_whitespace().nth(1)?;
     let scale = match unit {
         "nanoseconds" => 1.0,
@@ -203,16 +207,16 @@ fn target(label: &str, figure: &str) -> Option<(Target, f64)> {
         _ => return None,
     };
     if unit.ends_with("/sec") {
-        return Some((transfer(label)?, scale));
+        return Some((bandwidth_metric(label)?, scale));
     }
-    if let Some(half) = round_trip(label) {
+    if let Some(half) = round_trip_metric(label) {
         return Some((half, scale / 2.0));
     }
-    Some((timed(label)?, scale))
+    Some((timed_metric(label)?, scale))
 }
 
 /// The latencies that are whole round trips.
-fn round_trip(label: &str) -> Option<Target> {
+fn round_trip_metric(label: &str) -> Option<ImportedMetric> {
     match label {
         "Pipe latency" => return Some(latency_local("pipe")),
         "Fifo latency" => return Some(latency_local("fifo")),
@@ -228,7 +232,7 @@ fn round_trip(label: &str) -> Option<Target> {
     Some(if is_local(host) { latency_local(mechanism) } else { latency_remote(mechanism) })
 }
 
-fn timed(label: &str) -> Option<Target> {
+fn timed_metric(label: &str) -> Option<ImportedMetric> {
     if let Some(name) = label.strip_prefix("Simple ").or_else(|| label.strip_prefix("Null ")) {
         return Some(call(match name {
             // Version 1 wrote one byte to /dev/null and called it the null call.
@@ -271,7 +275,7 @@ fn is_arithmetic(label: &str) -> bool {
         && words.next().is_none()
 }
 
-fn transfer(label: &str) -> Option<Target> {
+fn bandwidth_metric(label: &str) -> Option<ImportedMetric> {
     // bw_pipe and bw_unix move 64 KiB at a time.
     match label {
         "Pipe bandwidth" => return Some(throughput_local("pipe", Some(65_536))),

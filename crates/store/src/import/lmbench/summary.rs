@@ -3,53 +3,54 @@
 //! Columns differ between versions, so each is known by its heading and by the dashes under it.
 //! Left out: file deletion and the guesses about caches.
 
-use super::super::draft::{Draft, Target};
-use super::super::{Format, ImportError, excerpt};
+use super::super::builder::{ImportBuilder, ImportedMetric};
+use super::super::{ImportError, ImportFormat, excerpt};
 use super::{
     bandwidth, call, context_switch, latency_local, latency_remote, statistic, throughput_local,
     time,
 };
 
 /// One table: its title in lower case, and its columns.
-struct Table {
+struct LmbenchTable {
     title: String,
-    columns: Vec<Column>,
+    columns: Vec<LmbenchColumn>,
     /// Whether null I/O has a column of its own, so that the null call is not a write.
     has_null_io: bool,
 }
 
 /// One column: where its dashes are, and its heading in lower case.
-struct Column {
+struct LmbenchColumn {
     start: usize,
     end: usize,
     heading: String,
 }
 
 /// The runs of a summary, in the order of their first rows.
-pub(super) fn parse(text: &str) -> Result<Vec<Draft>, ImportError> {
-    let mut reader = Reader::default();
+pub(super) fn parse(text: &str) -> Result<Vec<ImportBuilder>, ImportError> {
+    let mut reader = LmbenchSummaryParser::default();
     for (index, line) in text.lines().enumerate() {
         // Bytes, columns and characters are the same thing in these tables.
         let line: String =
             line.chars().map(|c| if c.is_ascii() && c != '\t' { c } else { ' ' }).collect();
         reader.line(index + 1, line.trim_end())?;
     }
-    let mut drafts: Vec<Draft> = reader.drafts.into_iter().map(|(_, draft)| draft).collect();
+    let mut drafts: Vec<ImportBuilder> =
+        reader.drafts.into_iter().map(|(_, draft)| draft).collect();
     drafts.retain(|draft| !draft.is_empty());
     Ok(drafts)
 }
 
 #[derive(Default)]
-struct Reader {
+struct LmbenchSummaryParser {
     version: String,
     /// Lines since the last blank one: title, underline, headings.
     above: Vec<String>,
-    table: Option<Table>,
+    table: Option<LmbenchTable>,
     /// A draft for each host and kernel.
-    drafts: Vec<((String, String), Draft)>,
+    drafts: Vec<((String, String), ImportBuilder)>,
 }
 
-impl Reader {
+impl LmbenchSummaryParser {
     fn line(&mut self, number: usize, line: &str) -> Result<(), ImportError> {
         if line.is_empty() {
             self.above.clear();
@@ -58,9 +59,9 @@ impl Reader {
             self.version = version;
         } else if let Some(table) = &self.table {
             let figures = table.row(number, line, &self.version)?;
-            self.add(line, table_width(table), figures);
+            self.add(line, key_column_ends(table), figures);
         } else if is_ruler(line) {
-            self.table = Some(Table::new(&self.above, line));
+            self.table = Some(LmbenchTable::new(&self.above, line));
         } else {
             self.above.push(line.to_owned());
         }
@@ -68,7 +69,7 @@ impl Reader {
     }
 
     /// Adds the figures of a row to the run of its host and kernel.
-    fn add(&mut self, line: &str, (host_end, os_end): (usize, usize), figures: Vec<Figure>) {
+    fn add(&mut self, line: &str, (host_end, os_end): (usize, usize), figures: Vec<LmbenchValue>) {
         let slice = |from: usize, to: usize| {
             line.get(from.min(line.len())..to.min(line.len())).unwrap_or_default().trim()
         };
@@ -76,7 +77,7 @@ impl Reader {
         let key = (host.to_owned(), os.to_owned());
         let found = self.drafts.iter().position(|(known, _)| *known == key);
         let index = found.unwrap_or_else(|| {
-            let mut draft = Draft::new(Format::Lmbench);
+            let mut draft = ImportBuilder::new(ImportFormat::Lmbench);
             draft.tool = format!("lmbench {}", self.version);
             draft.provenance.insert("host.name".to_owned(), host.to_owned());
             draft.provenance.insert("kernel.release".to_owned(), os.to_owned());
@@ -86,11 +87,11 @@ impl Reader {
         let draft = &mut self.drafts[index].1;
         for figure in figures {
             match figure {
-                Figure::Measured(target, value) => {
-                    draft.figure(target, value, statistic(&self.version));
+                LmbenchValue::Measured(target, value) => {
+                    draft.add_number(target, value, statistic(&self.version));
                 }
-                Figure::Missing(heading) => draft.skip(&heading),
-                Figure::Clock(mhz) => {
+                LmbenchValue::Missing(heading) => draft.add_unmeasured(&heading),
+                LmbenchValue::Clock(mhz) => {
                     draft.provenance.entry("cpu.mhz".to_owned()).or_insert(mhz);
                 }
             }
@@ -98,14 +99,14 @@ impl Reader {
     }
 }
 
-enum Figure {
-    Measured(Target, f64),
+enum LmbenchValue {
+    Measured(ImportedMetric, f64),
     Missing(String),
     Clock(String),
 }
 
 /// Where the columns of host and kernel end.
-fn table_width(table: &Table) -> (usize, usize) {
+fn key_column_ends(table: &LmbenchTable) -> (usize, usize) {
     let end = |index: usize| table.columns.get(index).map_or(0, |column| column.end);
     (end(0), end(1))
 }
@@ -123,7 +124,7 @@ fn is_ruler(line: &str) -> bool {
         && line.split_whitespace().count() >= 3
 }
 
-impl Table {
+impl LmbenchTable {
     fn new(above: &[String], ruler: &str) -> Self {
         let is_underline = |line: &String| line.trim().bytes().all(|byte| byte == b'-');
         let under = above.iter().position(is_underline);
@@ -131,8 +132,12 @@ impl Table {
             Some(index) => (above[..index].join(" "), &above[index + 1..]),
             None => (String::new(), above),
         };
-        let mut columns: Vec<Column> = words(ruler)
-            .map(|(start, word)| Column { start, end: start + word.len(), heading: String::new() })
+        let mut columns: Vec<LmbenchColumn> = words(ruler)
+            .map(|(start, word)| LmbenchColumn {
+                start,
+                end: start + word.len(),
+                heading: String::new(),
+            })
             .collect();
         for (start, word) in headings.iter().flat_map(|line| words(line)) {
             if let Some(column) = nearest(&mut columns, start, word.len()) {
@@ -147,8 +152,13 @@ impl Table {
     }
 
     /// The figures of a row.
-    fn row(&self, line: usize, text: &str, version: &str) -> Result<Vec<Figure>, ImportError> {
-        let (_, os_end) = table_width(self);
+    fn row(
+        &self,
+        line: usize,
+        text: &str,
+        version: &str,
+    ) -> Result<Vec<LmbenchValue>, ImportError> {
+        let (_, os_end) = key_column_ends(self);
         let rest = text.get(os_end.min(text.len())..).unwrap_or_default();
         let mut figures = Vec::new();
         for (start, word) in words(rest) {
@@ -158,13 +168,13 @@ impl Table {
                 continue;
             };
             if column.heading == "mhz" {
-                figures.push(Figure::Clock(word.to_owned()));
+                figures.push(LmbenchValue::Clock(word.to_owned()));
                 continue;
             }
-            let Some((target, scale)) = self.target(&column.heading, version) else { continue };
-            let Some(value) = figure(word) else {
+            let Some((target, scale)) = self.metric(&column.heading, version) else { continue };
+            let Some(value) = parse_number(word) else {
                 return Err(ImportError::Unexpected {
-                    format: Format::Lmbench,
+                    format: ImportFormat::Lmbench,
                     line,
                     expected: format!("a number under '{}'", column.heading),
                     found: excerpt(word),
@@ -172,29 +182,29 @@ impl Table {
             };
             // lmbench writes 0, -1 or - where it measured nothing.
             figures.push(if value > 0.0 {
-                Figure::Measured(target, value * scale)
+                LmbenchValue::Measured(target, value * scale)
             } else {
-                Figure::Missing(column.heading.clone())
+                LmbenchValue::Missing(column.heading.clone())
             });
         }
         Ok(figures)
     }
 
     /// What a column holds, and the factor from its figure to our unit.
-    fn target(&self, heading: &str, version: &str) -> Option<(Target, f64)> {
+    fn metric(&self, heading: &str, version: &str) -> Option<(ImportedMetric, f64)> {
         let title = self.title.as_str();
-        let microseconds = |target: Option<Target>| Some((target?, 1e3));
+        let microseconds = |target: Option<ImportedMetric>| Some((target?, 1e3));
         if title.contains("communication latencies") {
-            self.latency(heading)
+            self.latency_metric(heading)
         } else if title.contains("communication bandwidths") {
             // "Megabytes" were 2^20 bytes until version 1.9.
             let early = version.starts_with("1.") && version != "1.9";
             let scale = if early { 1_048_576.0 } else { 1e6 };
-            Some((transfer(heading)?, scale))
+            Some((bandwidth_metric(heading)?, scale))
         } else if title.starts_with("processor") || title.contains("processor, processes") {
-            microseconds(self.process(heading))
+            microseconds(self.process_metric(heading))
         } else if title.contains("context switching") {
-            microseconds(switch(heading))
+            microseconds(context_switch_metric(heading))
         } else if title.contains("file & vm") {
             microseconds(match heading {
                 "prot fault" => Some(time("fault", "protection")),
@@ -211,7 +221,7 @@ impl Table {
         }
     }
 
-    fn latency(&self, heading: &str) -> Option<(Target, f64)> {
+    fn latency_metric(&self, heading: &str) -> Option<(ImportedMetric, f64)> {
         let half = if self.title.contains("remote") { latency_remote } else { latency_local };
         match heading {
             "pipe" => Some((half("pipe"), 500.0)),
@@ -223,7 +233,7 @@ impl Table {
         }
     }
 
-    fn process(&self, heading: &str) -> Option<Target> {
+    fn process_metric(&self, heading: &str) -> Option<ImportedMetric> {
         Some(match heading {
             "null call" if self.has_null_io => call("getppid"),
             // Before null I/O had its own column, the null call was a write to /dev/null.
@@ -242,7 +252,7 @@ impl Table {
     }
 }
 
-impl Column {
+impl LmbenchColumn {
     /// How many characters a word shares with the column, or minus the distance between them.
     fn overlap(&self, start: usize, end: usize) -> i64 {
         let signed = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
@@ -251,18 +261,22 @@ impl Column {
 }
 
 /// The column that a heading's word stands over.
-fn nearest(columns: &mut [Column], start: usize, length: usize) -> Option<&mut Column> {
+fn nearest(
+    columns: &mut [LmbenchColumn],
+    start: usize,
+    length: usize,
+) -> Option<&mut LmbenchColumn> {
     columns.iter_mut().max_by_key(|column| column.overlap(start, start + length))
 }
 
 /// `2p/16k ctxsw` as two processes that touch 16 KiB.
-fn switch(heading: &str) -> Option<Target> {
+fn context_switch_metric(heading: &str) -> Option<ImportedMetric> {
     let (processes, size) = heading.strip_suffix(" ctxsw")?.split_once("p/")?;
     let kibibytes: u64 = size.strip_suffix('k')?.parse().ok()?;
     Some(context_switch(processes.parse().ok()?, kibibytes.checked_mul(1024)?))
 }
 
-fn transfer(heading: &str) -> Option<Target> {
+fn bandwidth_metric(heading: &str) -> Option<ImportedMetric> {
     Some(match heading {
         "pipe" => throughput_local("pipe", Some(65_536)),
         "af unix" => throughput_local("socketpair-stream", Some(65_536)),
@@ -275,7 +289,7 @@ fn transfer(heading: &str) -> Option<Target> {
 }
 
 /// A figure: `12.3`, `95.`, `1.2K`; `-` is none, written as 0.
-fn figure(word: &str) -> Option<f64> {
+fn parse_number(word: &str) -> Option<f64> {
     if word.trim_matches('-').is_empty() {
         return Some(0.0);
     }

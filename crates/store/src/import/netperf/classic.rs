@@ -5,9 +5,9 @@
 
 use plumb_base::units::Unit;
 
-use super::super::draft::Draft;
-use super::super::{Format, ImportError};
-use super::{Kind, Test, bytes_per_second, number_in, unexpected};
+use super::super::builder::ImportBuilder;
+use super::super::{ImportError, ImportFormat};
+use super::{NetperfTest, NetperfTestKind, bytes_per_second, number_in, unexpected};
 
 /// Whether a line is the first of a table's headings.
 pub(super) fn is_heading(words: &[&str]) -> bool {
@@ -17,7 +17,7 @@ pub(super) fn is_heading(words: &[&str]) -> bool {
 
 /// Which of the three tables it is.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Layout {
+enum NetperfTableKind {
     /// One row: buffers, message size, seconds, throughput.
     Stream,
     /// A row of the sender and one of the receiver.
@@ -27,21 +27,21 @@ enum Layout {
 }
 
 /// A table while it is read.
-pub(super) struct Table<'a> {
-    test: &'a Test,
-    layout: Layout,
+pub(super) struct NetperfTable<'a> {
+    test: &'a NetperfTest,
+    layout: NetperfTableKind,
     /// The words of the last line of headings and its number.
     units: (usize, Vec<String>),
     rows: Vec<(usize, Vec<f64>)>,
 }
 
-impl<'a> Table<'a> {
+impl<'a> NetperfTable<'a> {
     /// The table that begins with this heading.
-    pub(super) fn new(test: &'a Test, number: usize, heading: &str) -> Self {
+    pub(super) fn new(test: &'a NetperfTest, number: usize, heading: &str) -> Self {
         let layout = match heading.split_whitespace().next() {
-            Some("Recv") => Layout::Stream,
-            Some("Socket") => Layout::Datagrams,
-            _ => Layout::Transactions,
+            Some("Recv") => NetperfTableKind::Stream,
+            Some("Socket") => NetperfTableKind::Datagrams,
+            _ => NetperfTableKind::Transactions,
         };
         Self { test, layout, units: (number, Vec::new()), rows: Vec::new() }
     }
@@ -53,7 +53,7 @@ impl<'a> Table<'a> {
     pub(super) fn line(&mut self, number: usize, line: &str) -> Result<bool, ImportError> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let is_row = words.first().is_some_and(|word| word.parse::<f64>().is_ok());
-        if !is_row && self.rows.is_empty() && Test::of_banner(line).is_none() {
+        if !is_row && self.rows.is_empty() && NetperfTest::from_banner(line).is_none() {
             self.units = (number, words.into_iter().map(str::to_owned).collect());
             return Ok(false);
         }
@@ -67,18 +67,18 @@ impl<'a> Table<'a> {
             .map(|word| number_in(number, word, "a number of the table"))
             .collect::<Result<Vec<f64>, _>>()?;
         self.rows.push((number, row));
-        Ok(self.layout == Layout::Stream || self.rows.len() == 2)
+        Ok(self.layout == NetperfTableKind::Stream || self.rows.len() == 2)
     }
 
     /// How many numbers the next row has, with the columns of CPU use or without.
     fn columns(&self) -> usize {
         let has_cpu = self.units.1.iter().any(|word| word == "%");
         match (self.layout, self.rows.len()) {
-            (Layout::Stream, _) => 5 + if has_cpu { 4 } else { 0 },
-            (Layout::Datagrams, 0) => 6 + if has_cpu { 2 } else { 0 },
-            (Layout::Datagrams, _) => 4 + if has_cpu { 2 } else { 0 },
-            (Layout::Transactions, 0) => 6 + if has_cpu { 4 } else { 0 },
-            (Layout::Transactions, _) => 2,
+            (NetperfTableKind::Stream, _) => 5 + if has_cpu { 4 } else { 0 },
+            (NetperfTableKind::Datagrams, 0) => 6 + if has_cpu { 2 } else { 0 },
+            (NetperfTableKind::Datagrams, _) => 4 + if has_cpu { 2 } else { 0 },
+            (NetperfTableKind::Transactions, 0) => 6 + if has_cpu { 4 } else { 0 },
+            (NetperfTableKind::Transactions, _) => 2,
         }
     }
 
@@ -86,17 +86,17 @@ impl<'a> Table<'a> {
     ///
     /// # Errors
     /// Units that are not netperf's, or a table that is not of the test in the banner.
-    pub(super) fn finish(&self, draft: &mut Draft) -> Result<(), ImportError> {
+    pub(super) fn finish(&self, draft: &mut ImportBuilder) -> Result<(), ImportError> {
         let (number, row) = &self.rows[0];
         match (self.layout, self.test.kind) {
-            (Layout::Stream, Some(Kind::Stream { .. })) => {
+            (NetperfTableKind::Stream, Some(NetperfTestKind::Stream { .. })) => {
                 let scale = self.scale(&["bytes", "bytes", "bytes", "secs."])?;
                 let target =
                     self.test.throughput("throughput", Unit::BytesPerSecond, whole(row[2]));
-                draft.figure(target, row[4] * scale, "mean");
+                draft.add_number(target, row[4] * scale, "mean");
                 self.cpu(draft, &row[5..]);
             }
-            (Layout::Datagrams, Some(Kind::Stream { .. })) => {
+            (NetperfTableKind::Datagrams, Some(NetperfTestKind::Stream { .. })) => {
                 let scale = self.scale(&["bytes", "bytes", "secs", "#", "#"])?;
                 let (received_number, received) = &self.rows[1];
                 if received[2] > row[3] {
@@ -105,30 +105,32 @@ impl<'a> Table<'a> {
                 }
                 let size = whole(row[1]);
                 let target = self.test.throughput("throughput", Unit::BytesPerSecond, size);
-                draft.figure(target, received[3] * scale, "mean");
+                draft.add_number(target, received[3] * scale, "mean");
                 if row[3] > 0.0 {
                     let target = self.test.throughput("delivered", Unit::Share, size);
-                    draft.figure(target, received[2] / row[3], "total");
+                    draft.add_number(target, received[2] / row[3], "total");
                 }
-                draft.note("netperf.messages.sent", &row[3].to_string());
-                draft.note("netperf.messages.not-sent", &row[4].to_string());
+                draft.add_note("netperf.messages.sent", &row[3].to_string());
+                draft.add_note("netperf.messages.not-sent", &row[4].to_string());
                 let cpu: Vec<f64> =
                     row.get(6).into_iter().chain(received.get(4)).copied().collect();
                 self.cpu(draft, &cpu);
             }
-            (Layout::Transactions, Some(kind)) if !matches!(kind, Kind::Stream { .. }) => {
+            (NetperfTableKind::Transactions, Some(kind))
+                if !matches!(kind, NetperfTestKind::Stream { .. }) =>
+            {
                 self.check(&["bytes", "Bytes", "bytes", "bytes", "secs.", "per", "sec"])?;
                 let rate = row[5];
                 if rate <= 0.0 {
                     return Err(ImportError::Failed {
-                        format: Format::Netperf,
+                        format: ImportFormat::Netperf,
                         reason: format!("line {number} counts no transaction"),
                     });
                 }
                 let sizes = whole(row[2]).zip(whole(row[3]));
                 let (target, scale) = self.test.transactions(sizes);
-                draft.figure(target, 1e9 * self.test.in_flight() / rate * scale, "mean");
-                draft.note("netperf.transactions_per_s", &rate.to_string());
+                draft.add_number(target, 1e9 * self.test.in_flight() / rate * scale, "mean");
+                draft.add_note("netperf.transactions_per_s", &rate.to_string());
                 self.cpu(draft, &row[6..]);
             }
             _ => {
@@ -161,14 +163,14 @@ impl<'a> Table<'a> {
     }
 
     /// Utilisation of both sides, then service demand of both sides, in the file's units.
-    fn cpu(&self, draft: &mut Draft, figures: &[f64]) {
+    fn cpu(&self, draft: &mut ImportBuilder, figures: &[f64]) {
         let sides = ["local", "remote"];
         for (figure, side) in figures.iter().zip(sides) {
-            draft.note(&format!("netperf.cpu.{side}_percent"), &figure.to_string());
+            draft.add_note(&format!("netperf.cpu.{side}_percent"), &figure.to_string());
         }
         let unit = self.units.1.last().map_or("", String::as_str);
         for (figure, side) in figures.iter().skip(2).zip(sides) {
-            draft.note(&format!("netperf.cpu.{side}_demand"), &format!("{figure} {unit}"));
+            draft.add_note(&format!("netperf.cpu.{side}_demand"), &format!("{figure} {unit}"));
         }
     }
 }

@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 
 use plumb_base::units::Unit;
 
-use super::super::draft::Draft;
-use super::super::{Format, ImportError};
-use super::{Kind, Test, bytes_per_second, excerpt, unexpected};
+use super::super::builder::ImportBuilder;
+use super::super::{ImportError, ImportFormat};
+use super::{NetperfTest, NetperfTestKind, bytes_per_second, excerpt, unexpected};
 use crate::record::ImportedSummary;
 
 /// The fields of one result by keyword.
-pub(super) type Fields = BTreeMap<String, String>;
+pub(super) type OmniFields = BTreeMap<String, String>;
 
 /// Fields that are read: their keywords and their headings.
 const HEADINGS: &[(&str, &str)] = &[
@@ -89,7 +89,7 @@ pub(super) fn csv_fields(line: &str) -> Vec<String> {
 
 /// The fields of columns: every line but the last is headings; a column of characters that is
 /// blank in all lines parts them.
-pub(super) fn columns(block: &[&str]) -> Option<Fields> {
+pub(super) fn columns(block: &[&str]) -> Option<OmniFields> {
     let (values, headings) = block.split_last()?;
     if headings.is_empty() || block.iter().any(|line| !line.is_ascii()) {
         return None;
@@ -100,7 +100,7 @@ pub(super) fn columns(block: &[&str]) -> Option<Fields> {
     let cut = |line: &str, from: usize, to: usize| {
         line.get(from.min(line.len())..to.min(line.len())).unwrap_or_default().trim().to_owned()
     };
-    let mut fields = Fields::new();
+    let mut fields = OmniFields::new();
     let mut from = 0;
     while from < width {
         let to = (from..width).find(|at| is_blank(*at)).unwrap_or(width);
@@ -115,13 +115,13 @@ pub(super) fn columns(block: &[&str]) -> Option<Fields> {
 }
 
 /// What a direction says of a test.
-pub(super) fn kind_of_direction(direction: &str) -> Option<Kind> {
+pub(super) fn kind_of_direction(direction: &str) -> Option<NetperfTestKind> {
     Some(match direction {
-        "Send" => Kind::Stream { reverse: false },
-        "Receive" => Kind::Stream { reverse: true },
-        "Send|Recv" => Kind::RoundTrip,
-        "Connect|Send|Recv" => Kind::Transaction,
-        "Connection" => Kind::Connection,
+        "Send" => NetperfTestKind::Stream { reverse: false },
+        "Receive" => NetperfTestKind::Stream { reverse: true },
+        "Send|Recv" => NetperfTestKind::RoundTrip,
+        "Connect|Send|Recv" => NetperfTestKind::Transaction,
+        "Connection" => NetperfTestKind::Connection,
         _ => return None,
     })
 }
@@ -131,20 +131,20 @@ pub(super) fn kind_of_direction(direction: &str) -> Option<Kind> {
 /// # Errors
 /// A field that is no number, or a result whose test or units the file does not say.
 pub(super) fn add(
-    draft: &mut Draft,
-    banner: Option<&Test>,
-    fields: &Fields,
+    draft: &mut ImportBuilder,
+    banner: Option<&NetperfTest>,
+    fields: &OmniFields,
     line: usize,
 ) -> Result<(), ImportError> {
-    let outcome = Outcome { line, fields };
+    let outcome = OmniResult { line, fields };
     let test = outcome.test(banner)?;
     let Some(kind) = test.kind else {
         let expected = "the banner of a test, or its DIRECTION";
         return Err(unexpected(line, expected, "a result without either"));
     };
     match kind {
-        Kind::Stream { reverse } => outcome.stream(draft, &test, reverse)?,
-        Kind::RoundTrip | Kind::Transaction | Kind::Connection => {
+        NetperfTestKind::Stream { reverse } => outcome.stream(draft, &test, reverse)?,
+        NetperfTestKind::RoundTrip | NetperfTestKind::Transaction | NetperfTestKind::Connection => {
             outcome.transactions(draft, &test)?;
         }
     }
@@ -153,12 +153,12 @@ pub(super) fn add(
 }
 
 /// The fields of one result and the line they are near.
-struct Outcome<'a> {
+struct OmniResult<'a> {
     line: usize,
-    fields: &'a Fields,
+    fields: &'a OmniFields,
 }
 
-impl Outcome<'_> {
+impl OmniResult<'_> {
     fn text(&self, key: &str) -> Option<&str> {
         self.fields.get(key).map(String::as_str).filter(|text| !text.is_empty())
     }
@@ -179,8 +179,8 @@ impl Outcome<'_> {
     }
 
     /// The banner's test with what the fields say better.
-    fn test(&self, banner: Option<&Test>) -> Result<Test, ImportError> {
-        let mut test = banner.cloned().unwrap_or(Test::UNKNOWN);
+    fn test(&self, banner: Option<&NetperfTest>) -> Result<NetperfTest, ImportError> {
+        let mut test = banner.cloned().unwrap_or(NetperfTest::UNKNOWN);
         if let Some(direction) = self.text("DIRECTION") {
             test.kind = Some(kind_of_direction(direction).ok_or_else(|| {
                 unexpected(self.line, "a DIRECTION that netperf has", &excerpt(direction))
@@ -191,7 +191,7 @@ impl Outcome<'_> {
             test.protocol = known.into_iter().find(|known| *known == protocol);
         }
         if let Some(host) = self.text("DEST_ADDR") {
-            test.six = host.contains(':');
+            test.is_ipv6 = host.contains(':');
             test.host = Some(host.to_owned());
         }
         if let Some(burst) = self.text("BURST_SIZE") {
@@ -201,7 +201,12 @@ impl Outcome<'_> {
         Ok(test)
     }
 
-    fn stream(&self, draft: &mut Draft, test: &Test, reverse: bool) -> Result<(), ImportError> {
+    fn stream(
+        &self,
+        draft: &mut ImportBuilder,
+        test: &NetperfTest,
+        reverse: bool,
+    ) -> Result<(), ImportError> {
         let sent = if reverse { "REMOTE_SEND_SIZE" } else { "LOCAL_SEND_SIZE" };
         let size = self.size(sent);
         if let Some(rate) = self.number("THROUGHPUT")? {
@@ -211,7 +216,7 @@ impl Outcome<'_> {
                 return Err(unexpected(self.line, expected, &excerpt(units)));
             };
             let target = test.throughput("throughput", Unit::BytesPerSecond, size);
-            draft.figure(target, rate * scale, "mean");
+            draft.add_number(target, rate * scale, "mean");
         }
         let counted = (self.number("LOCAL_BYTES_SENT")?, self.number("REMOTE_BYTES_RECVD")?);
         if let (Some(sent), Some(received), false, Some("UDP")) =
@@ -220,18 +225,22 @@ impl Outcome<'_> {
             && received <= sent
         {
             let target = test.throughput("delivered", Unit::Share, size);
-            draft.figure(target, received / sent, "total");
+            draft.add_number(target, received / sent, "total");
         }
         Ok(())
     }
 
-    fn transactions(&self, draft: &mut Draft, test: &Test) -> Result<(), ImportError> {
+    fn transactions(
+        &self,
+        draft: &mut ImportBuilder,
+        test: &NetperfTest,
+    ) -> Result<(), ImportError> {
         let sizes = self.size("REQUEST_SIZE").zip(self.size("RESPONSE_SIZE"));
         let (target, scale) = test.transactions(sizes);
-        let Some((value_us, statistic)) = self.central(test)? else { return Ok(()) };
-        if test.kind == Some(Kind::RoundTrip) && test.burst.is_none() {
+        let Some((value_us, statistic)) = self.central_time(test)? else { return Ok(()) };
+        if test.kind == Some(NetperfTestKind::RoundTrip) && test.burst.is_none() {
             let assumed = "netperf does not say how many transactions were in flight: taken as one";
-            draft.note("import.assumed", assumed);
+            draft.add_note("import.assumed", assumed);
         }
         // Without -j there is a mean, and every other statistic is 0 or -1.
         let positive = |key: &str| Ok(self.number(key)?.filter(|us| *us > 0.0));
@@ -245,7 +254,7 @@ impl Outcome<'_> {
         }
         let (min, max) = (positive("MIN_LATENCY")?, positive("MAX_LATENCY")?);
         if percentiles.is_empty() && max.is_none() {
-            draft.figure(target, scaled(value_us), statistic);
+            draft.add_number(target, scaled(value_us), statistic);
         } else {
             let summary = ImportedSummary {
                 tool: draft.tool.clone(),
@@ -256,13 +265,13 @@ impl Outcome<'_> {
                 max: max.map(scaled),
                 percentiles,
             };
-            draft.summary(target, summary);
+            draft.add_summary(target, summary);
         }
         Ok(())
     }
 
     /// The time of a transaction in microseconds, and which statistic that is.
-    fn central(&self, test: &Test) -> Result<Option<(f64, &'static str)>, ImportError> {
+    fn central_time(&self, test: &NetperfTest) -> Result<Option<(f64, &'static str)>, ImportError> {
         for (key, statistic) in
             [("P50_LATENCY", "median"), ("RT_LATENCY", "mean"), ("MEAN_LATENCY", "mean")]
         {
@@ -281,13 +290,13 @@ impl Outcome<'_> {
         let Some(rate) = rate else { return Ok(None) };
         if rate <= 0.0 {
             let reason = format!("line {} counts no transaction", self.line);
-            return Err(ImportError::Failed { format: Format::Netperf, reason });
+            return Err(ImportError::Failed { format: ImportFormat::Netperf, reason });
         }
         Ok(Some((1e6 * test.in_flight() / rate, "mean")))
     }
 
     /// Facts beside the figures.
-    fn describe(&self, draft: &mut Draft) {
+    fn describe(&self, draft: &mut ImportBuilder) {
         let facts = [
             ("LOCAL_CPU_UTIL", "netperf.cpu.local_percent"),
             ("REMOTE_CPU_UTIL", "netperf.cpu.remote_percent"),
@@ -306,11 +315,11 @@ impl Outcome<'_> {
                     Some(unit) if name.ends_with("_demand") => format!(" {unit}"),
                     _ => String::new(),
                 };
-                draft.note(name, &format!("{text}{unit}"));
+                draft.add_note(name, &format!("{text}{unit}"));
             }
         }
         if let Some(command) = self.text("COMMAND_LINE") {
-            draft.note("netperf.command", command.trim_matches('"'));
+            draft.add_note("netperf.command", command.trim_matches('"'));
         }
         if let Some(congestion) = self.text("LOCAL_CONG_CONTROL") {
             draft.provenance.insert("tcp.congestion".to_owned(), congestion.to_owned());

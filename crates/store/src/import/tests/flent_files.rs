@@ -33,21 +33,21 @@ fn packed_flent_files_with_many_series_are_read_in_flents_order() {
 fn damaged_or_newer_flent_files_are_refused() {
     let packed = fixture("flent-rrul-be.flent.gz");
     for cut in [3, 20, 1000, packed.len() - 1] {
-        let message = parse(Format::Flent, &packed[..cut]).unwrap_err().to_string();
+        let message = parse(ImportFormat::Flent, &packed[..cut]).unwrap_err().to_string();
         assert!(message.contains("a whole gzip file"), "{message}");
     }
     let mut flipped = packed.clone();
     flipped[packed.len() - 6] ^= 1;
-    let message = parse(Format::Flent, &flipped).unwrap_err().to_string();
+    let message = parse(ImportFormat::Flent, &flipped).unwrap_err().to_string();
     assert!(message.contains("a whole gzip file"), "{message}");
     let text = fixture("flent-tcp-upload.flent");
     for cut in (0..text.len() - 2).step_by(97) {
-        assert!(parse(Format::Flent, &text[..cut]).is_err(), "{cut}");
+        assert!(parse(ImportFormat::Flent, &text[..cut]).is_err(), "{cut}");
     }
     let plain = "flent-tcp-upload.flent";
-    let message = refusal(Format::Flent, plain, "\"version\": 4", "\"version\": 5");
+    let message = refusal(ImportFormat::Flent, plain, "\"version\": 4", "\"version\": 5");
     assert!(message.contains("a file format of at most 4"), "{message}");
-    let message = refusal(Format::Flent, plain, "\"val\": 0.027", "\"val\": \"0.027\"");
+    let message = refusal(ImportFormat::Flent, plain, "\"val\": 0.027", "\"val\": \"0.027\"");
     assert!(message.contains("a number in the series 'Ping (ms) ICMP'"), "{message}");
 }
 
@@ -55,6 +55,6 @@ fn damaged_or_newer_flent_files_are_refused() {
 fn series_in_other_units_are_skipped_and_named() {
     let text = String::from_utf8(fixture("flent-tcp-upload.flent")).unwrap();
     let text = text.replacen("\"UNITS\": \"Mbits/s\"", "\"UNITS\": \"packets\"", 1);
-    let run = &parse(Format::Flent, text.as_bytes()).unwrap()[0];
+    let run = &parse(ImportFormat::Flent, text.as_bytes()).unwrap()[0];
     assert_eq!((run.cells.len(), run.run.notes["import.skipped"].as_str()), (1, "TCP upload"));
 }

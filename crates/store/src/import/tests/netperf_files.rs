@@ -8,7 +8,7 @@ const STREAM: &str = "throughput.local mechanism=tcp4 placement=unknown size=163
 fn bits_of_netperf_are_decimal_and_its_bytes_binary() {
     assert_values(&only_run("netperf-tcp-stream.txt"), &[(STREAM, 15_586.54e6 / 8.0)]);
     assert_values(&only_run("netperf-tcp-stream-mbytes.txt"), &[(STREAM, 1873.71 * 1_048_576.0)]);
-    let message = refusal(Format::Netperf, "netperf-tcp-stream.txt", "10^6bits", "furlongs");
+    let message = refusal(ImportFormat::Netperf, "netperf-tcp-stream.txt", "10^6bits", "furlongs");
     assert!(message.contains("line 5") && message.contains("furlongs"), "{message}");
 }
 
@@ -124,20 +124,22 @@ fn netperf_outputs_that_name_no_units_are_refused() {
         ("netperf-rr-bits.txt", "the units 'bytes Bytes bytes bytes secs. per sec'"),
         ("netperf-refused.txt", "are you sure there is a netserver listening"),
     ] {
-        let message = parse(Format::Netperf, &fixture(name)).unwrap_err().to_string();
+        let message = parse(ImportFormat::Netperf, &fixture(name)).unwrap_err().to_string();
         assert!(message.contains(part), "{name}: {message}");
     }
     let keywords = "netperf-omni-keywords.txt";
-    let message = refusal(Format::Netperf, keywords, "DIRECTION=Send|Recv", "DIRECTION=Sideways");
+    let message =
+        refusal(ImportFormat::Netperf, keywords, "DIRECTION=Send|Recv", "DIRECTION=Sideways");
     assert!(message.contains("a DIRECTION that netperf has"), "{message}");
-    let message = refusal(Format::Netperf, "netperf-omni-default.txt", "10^6bits/s", "Usec/s");
+    let message =
+        refusal(ImportFormat::Netperf, "netperf-omni-default.txt", "10^6bits/s", "Usec/s");
     assert!(message.contains("THROUGHPUT_UNITS in bytes or bits"), "{message}");
 }
 
 #[test]
 fn a_netperf_file_that_was_cut_gives_no_figure_that_the_whole_does_not_give() {
-    for (name, _) in FIXTURES.iter().filter(|(_, format)| *format == Format::Netperf) {
-        assert_parts_agree(name, Format::Netperf, |part| {
+    for (name, _) in FIXTURES.iter().filter(|(_, format)| *format == ImportFormat::Netperf) {
+        assert_parts_agree(name, ImportFormat::Netperf, |part| {
             // A list of keywords that was cut may lack percentiles; what it has is right.
             let right: &[f64] = match *name {
                 "netperf-omni-keywords.txt" => &[8_000.0, 42_534.0],

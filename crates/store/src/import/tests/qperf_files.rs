@@ -26,7 +26,7 @@ fn qperf_conf_says_where_it_was_measured() {
     assert_eq!(run.run.notes["qperf.udp_bw.send_cost"], "590 ms/GB");
     let elsewhere = String::from_utf8(fixture("qperf-conf-v.txt")).unwrap();
     let elsewhere = elsewhere.replace("rem_node   =  vm", "rem_node   =  other");
-    let run = &parse(Format::Qperf, elsewhere.as_bytes()).unwrap()[0];
+    let run = &parse(ImportFormat::Qperf, elsewhere.as_bytes()).unwrap()[0];
     assert_eq!(run.cells[0].experiment, "throughput.remote");
 }
 
@@ -57,17 +57,17 @@ fn results_of_a_qperf_loop_are_never_averaged() {
 
 #[test]
 fn qperf_outputs_without_a_figure_or_a_known_unit_are_refused() {
-    let message = parse(Format::Qperf, &fixture("qperf-err.txt")).unwrap_err().to_string();
+    let message = parse(ImportFormat::Qperf, &fixture("qperf-err.txt")).unwrap_err().to_string();
     assert!(message.contains("127.0.0.1: failed to connect"), "{message}");
-    let message = refusal(Format::Qperf, "qperf.txt", "GB/sec", "GiB/sec");
+    let message = refusal(ImportFormat::Qperf, "qperf.txt", "GB/sec", "GiB/sec");
     assert!(message.contains("line 2") && message.contains("GiB/sec"), "{message}");
-    let message = refusal(Format::Qperf, "qperf.txt", "    latency  =  12.4 us\n", "");
+    let message = refusal(ImportFormat::Qperf, "qperf.txt", "    latency  =  12.4 us\n", "");
     assert!(message.contains("line 3") && message.contains("the latency of tcp_lat"), "{message}");
 }
 
 #[test]
 fn a_qperf_file_that_was_cut_gives_no_figure_that_the_whole_does_not_give() {
     for name in ["qperf.txt", "qperf-conf-v.txt", "qperf-vvs.txt", "qperf-sweep.txt"] {
-        assert_parts_agree(name, Format::Qperf, |_| false);
+        assert_parts_agree(name, ImportFormat::Qperf, |_| false);
     }
 }

@@ -1,0 +1,366 @@
+//! From the cases of a claim to its verdict and its sentence.
+//!
+//! A claim about order holds when every case holds, is refuted by any case that contradicts it
+//! beyond chance (Holm over its cases) or is equivalent, and is open otherwise. Left out: finding
+//! the cases.
+
+use std::collections::BTreeMap;
+
+use plumb_base::stats::rank::holm;
+use plumb_base::units::significant;
+
+use super::evidence::ClaimCases;
+use crate::cost_ratio::CostRatio;
+use crate::summary::rounded;
+
+/// Costs within this share of each other are practically equal.
+const EQUIVALENCE_MARGIN: f64 = 0.02;
+
+/// Chance of a false refutation that is accepted, for all cases of a claim.
+const SIGNIFICANCE: f64 = 0.05;
+
+/// Cases named in a sentence; the rest are counted.
+const CASES_SHOWN: usize = 3;
+
+/// What became of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClaimOutcome {
+    /// Every case agrees.
+    Holds,
+    /// Some case contradicts it.
+    DoesNotHold,
+    /// The cells are missing or too uncertain.
+    NotDecided,
+}
+
+impl ClaimOutcome {
+    /// As it is stored: `holds`, `does not hold`, `not decided`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Holds => "holds",
+            Self::DoesNotHold => "does not hold",
+            Self::NotDecided => "not decided",
+        }
+    }
+}
+
+/// A verdict with what it rests on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClaimJudgment {
+    /// The verdict.
+    pub outcome: ClaimOutcome,
+    /// The effect that decided, in words with numbers.
+    pub effect: String,
+    /// The deciding case's value.
+    pub estimate: Option<f64>,
+    /// Its 95 % interval.
+    pub ci95: Option<[f64; 2]>,
+    /// What it would take to decide; empty when decided.
+    pub needs: String,
+}
+
+impl ClaimJudgment {
+    /// Nothing was measured that the claim speaks of.
+    pub fn not_measured(needs: &str) -> Self {
+        Self {
+            outcome: ClaimOutcome::NotDecided,
+            effect: "not measured in this run".to_owned(),
+            estimate: None,
+            ci95: None,
+            needs: needs.to_owned(),
+        }
+    }
+}
+
+/// Whether one case agrees with its claim.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum CaseOutcome {
+    /// It agrees, beyond its interval.
+    Supports,
+    /// It contradicts, with this probability of doing so by chance (0 for what is not a chance).
+    Contradicts(f64),
+    /// Its interval decides neither; about so many more launches would.
+    Undecided(Option<u64>),
+}
+
+/// One setting at which a claim is tested.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClaimCase {
+    /// Where: cases of one placement are told together.
+    pub placement: String,
+    /// What, for people: `pipe/udp4 16`.
+    pub label: String,
+    /// The value: a ratio, or a quantity.
+    pub value: Option<f64>,
+    /// Its 95 % interval.
+    pub ci95: Option<[f64; 2]>,
+    /// The value as it is printed, with its unit.
+    pub text: String,
+    /// How it stands.
+    pub outcome: CaseOutcome,
+    /// How far it is from refuting (small) or confirming: what picks the deciding case.
+    pub strength: f64,
+}
+
+impl ClaimCase {
+    /// A case of "the first costs less than the second": a ratio above 1 agrees.
+    ///
+    /// Equal within 2 % by two one-sided tests contradicts, for the claim says less.
+    pub fn order(placement: &str, label: String, contrast: Option<CostRatio>) -> Self {
+        let Some(contrast) = contrast else { return Self::too_few_launches(placement, label) };
+        let standing = if contrast.is_equivalent(EQUIVALENCE_MARGIN) {
+            CaseOutcome::Contradicts(0.0)
+        } else if contrast.excludes_one() && contrast.ratio > 1.0 {
+            CaseOutcome::Supports
+        } else if contrast.excludes_one() {
+            CaseOutcome::Contradicts(contrast.p)
+        } else {
+            CaseOutcome::Undecided(contrast.more_launches(EQUIVALENCE_MARGIN))
+        };
+        Self::of_ratio(placement, label, &contrast, standing)
+    }
+
+    /// A ratio that must lie within `lo` and `hi`, interval and all.
+    pub fn ratio_within(
+        placement: &str,
+        label: String,
+        contrast: Option<CostRatio>,
+        (lo, hi): (f64, f64),
+    ) -> Self {
+        let Some(contrast) = contrast else { return Self::too_few_launches(placement, label) };
+        let standing = compare_with_bounds(contrast.ends(), (lo, hi));
+        Self::of_ratio(placement, label, &contrast, standing)
+    }
+
+    /// A quantity that must lie within `lo` and `hi`, interval and all.
+    pub fn quantity(
+        placement: &str,
+        label: String,
+        value: f64,
+        ends: Option<[f64; 2]>,
+        bounds: (f64, f64),
+        unit: plumb_base::units::Unit,
+    ) -> Self {
+        let too_few = CaseOutcome::Undecided(Some(crate::summary::LAUNCHES_NEEDED as u64));
+        let standing = ends.map_or(too_few, |ends| compare_with_bounds(ends, bounds));
+        let text = ends.map_or_else(
+            || unit.format(value, 3).to_string(),
+            |[lo, hi]| {
+                format!("{} ({}–{})", unit.format(value, 3), unit.format(lo, 3), unit.format(hi, 3))
+            },
+        );
+        let (lo, hi) = bounds;
+        // On a log scale, positive inside the bounds and negative outside.
+        let strength = if value > 0.0 && hi > 0.0 {
+            (hi / value).ln().min(if lo > 0.0 { (value / lo).ln() } else { f64::INFINITY })
+        } else {
+            0.0
+        };
+        Self {
+            placement: placement.to_owned(),
+            label,
+            value: Some(value),
+            ci95: ends,
+            text,
+            outcome: standing,
+            strength,
+        }
+    }
+
+    fn of_ratio(
+        placement: &str,
+        label: String,
+        contrast: &CostRatio,
+        standing: CaseOutcome,
+    ) -> Self {
+        let [lo, hi] = contrast.ends();
+        let text = format!(
+            "{}× ({}–{})",
+            significant(contrast.ratio, 3),
+            significant(lo, 3),
+            significant(hi, 3)
+        );
+        Self {
+            placement: placement.to_owned(),
+            label,
+            value: Some(contrast.ratio),
+            ci95: Some([lo, hi]),
+            text,
+            outcome: standing,
+            strength: contrast.ratio.ln(),
+        }
+    }
+
+    fn too_few_launches(placement: &str, label: String) -> Self {
+        Self {
+            placement: placement.to_owned(),
+            label,
+            value: None,
+            ci95: None,
+            text: "too few launches".to_owned(),
+            outcome: CaseOutcome::Undecided(Some(crate::summary::LAUNCHES_NEEDED as u64)),
+            strength: f64::NEG_INFINITY,
+        }
+    }
+}
+
+/// An interval against bounds: inside, outside, or across one of them.
+fn compare_with_bounds([lo, hi]: [f64; 2], (least, most): (f64, f64)) -> CaseOutcome {
+    if least <= lo && hi <= most {
+        CaseOutcome::Supports
+    } else if hi < least || lo > most {
+        CaseOutcome::Contradicts(0.0)
+    } else {
+        CaseOutcome::Undecided(None)
+    }
+}
+
+/// A claim about every case: holds only if all agree and none is missing.
+pub fn judge_all(pairs: ClaimCases, needs: &str) -> ClaimJudgment {
+    let ClaimCases { cases, missing } = pairs;
+    if cases.is_empty() {
+        return ClaimJudgment::not_measured(needs);
+    }
+    let cases = adjust_for_cases(cases);
+    let against: Vec<&ClaimCase> = cases.iter().filter(|case| contradicts(case)).collect();
+    let open: Vec<&ClaimCase> =
+        cases.iter().filter(|case| matches!(case.outcome, CaseOutcome::Undecided(_))).collect();
+    let effect = effect_text(&cases);
+    if let Some(strongest) = against.iter().min_by(|a, b| a.strength.total_cmp(&b.strength)) {
+        return judgment_of(ClaimOutcome::DoesNotHold, effect, strongest);
+    }
+    let weakest = cases.iter().min_by(|a, b| a.strength.total_cmp(&b.strength));
+    let Some(weakest) = weakest else { return ClaimJudgment::not_measured(needs) };
+    if open.is_empty() && missing.is_empty() {
+        return judgment_of(ClaimOutcome::Holds, effect, weakest);
+    }
+    ClaimJudgment {
+        needs: needs_text(&open, &missing, needs),
+        ..judgment_of(ClaimOutcome::NotDecided, effect, weakest)
+    }
+}
+
+/// A claim that something happens somewhere: one agreeing case suffices.
+pub fn judge_any(pairs: ClaimCases, needs: &str) -> ClaimJudgment {
+    let ClaimCases { cases, missing } = pairs;
+    let effect = effect_text(&cases);
+    let best = |wanted: fn(&ClaimCase) -> bool| {
+        cases.iter().filter(|case| wanted(case)).max_by(|a, b| a.strength.total_cmp(&b.strength))
+    };
+    if let Some(case) = best(|case| case.outcome == CaseOutcome::Supports) {
+        return judgment_of(ClaimOutcome::Holds, effect, case);
+    }
+    let Some(any) = best(|_| true) else { return ClaimJudgment::not_measured(needs) };
+    let open: Vec<&ClaimCase> =
+        cases.iter().filter(|case| matches!(case.outcome, CaseOutcome::Undecided(_))).collect();
+    if open.is_empty() && missing.is_empty() {
+        return judgment_of(ClaimOutcome::DoesNotHold, effect, any);
+    }
+    ClaimJudgment {
+        needs: needs_text(&open, &missing, needs),
+        ..judgment_of(ClaimOutcome::NotDecided, effect, any)
+    }
+}
+
+fn judgment_of(verdict: ClaimOutcome, effect: String, case: &ClaimCase) -> ClaimJudgment {
+    ClaimJudgment {
+        outcome: verdict,
+        effect,
+        estimate: case.value.map(rounded),
+        ci95: case.ci95.map(|ends| ends.map(rounded)),
+        needs: String::new(),
+    }
+}
+
+fn contradicts(case: &ClaimCase) -> bool {
+    matches!(case.outcome, CaseOutcome::Contradicts(_))
+}
+
+/// Opens the contradictions that may be chance, given how many cases were looked at.
+fn adjust_for_cases(mut cases: Vec<ClaimCase>) -> Vec<ClaimCase> {
+    let p: Vec<f64> = cases
+        .iter()
+        .map(|case| match case.outcome {
+            CaseOutcome::Contradicts(p) => p,
+            _ => 1.0,
+        })
+        .collect();
+    for (case, p) in cases.iter_mut().zip(holm(&p)) {
+        if contradicts(case) && p >= SIGNIFICANCE {
+            case.outcome = CaseOutcome::Undecided(None);
+        }
+    }
+    cases
+}
+
+/// How the cases stand, placement by placement, the deciding ones with their values.
+fn effect_text(cases: &[ClaimCase]) -> String {
+    let mut by_placement: BTreeMap<&str, Vec<&ClaimCase>> = BTreeMap::new();
+    for case in cases {
+        by_placement.entry(&case.placement).or_default().push(case);
+    }
+    let parts: Vec<String> = by_placement
+        .into_iter()
+        .map(|(placement, cases)| {
+            let told = placement_text(&cases);
+            if placement.is_empty() { told } else { format!("{placement}: {told}") }
+        })
+        .collect();
+    parts.join("; ")
+}
+
+fn placement_text(cases: &[&ClaimCase]) -> String {
+    let chosen = |wanted: &dyn Fn(&ClaimCase) -> bool| -> Vec<&ClaimCase> {
+        let mut chosen: Vec<&ClaimCase> =
+            cases.iter().copied().filter(|case| wanted(case)).collect();
+        chosen.sort_by(|a, b| a.strength.total_cmp(&b.strength));
+        chosen
+    };
+    let total = cases.len();
+    let mut parts = Vec::new();
+    for (word, group) in [
+        ("agree", chosen(&|case| case.outcome == CaseOutcome::Supports)),
+        ("contradict", chosen(&contradicts)),
+        ("undecided", chosen(&|case| matches!(case.outcome, CaseOutcome::Undecided(_)))),
+    ] {
+        if group.is_empty() {
+            continue;
+        }
+        let named: Vec<String> = group
+            .iter()
+            .take(CASES_SHOWN)
+            .map(|case| format!("{} {}", case.label, case.text))
+            .collect();
+        let rest = match group.len().saturating_sub(CASES_SHOWN) {
+            0 => String::new(),
+            more => format!(", and {more} more"),
+        };
+        parts.push(format!("{} of {total} {word} ({}{rest})", group.len(), named.join(", ")));
+    }
+    parts.join(", ")
+}
+
+/// What would decide: launches for the open cases, cells for the missing ones.
+fn needs_text(open: &[&ClaimCase], missing: &[String], needs: &str) -> String {
+    let more = open
+        .iter()
+        .filter_map(|case| match case.outcome {
+            CaseOutcome::Undecided(more) => more,
+            _ => None,
+        })
+        .max();
+    let mut parts = Vec::new();
+    if let Some(more) = more {
+        parts.push(format!("about {more} more launches"));
+    } else if !open.is_empty() {
+        parts.push("more launches than is practical, or the effect is at the edge".to_owned());
+    }
+    if let Some(first) = missing.first() {
+        let rest = match missing.len() - 1 {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        parts.push(format!("{first}{rest}: {needs}"));
+    }
+    parts.join("; ")
+}

@@ -1,0 +1,112 @@
+//! What an experiment tells the analysis: its claims, ratios, ranks and rung of the ladder.
+
+use std::collections::BTreeMap;
+
+use crate::claim::{Expectation, PublishedClaim};
+use crate::document::CellResult;
+
+/// What is known of one experiment.
+#[derive(Clone, Copy, Debug)]
+pub struct ExperimentAnalysis {
+    /// Published claims that it tests again.
+    pub claims: &'static [PublishedClaim],
+    /// Statements of our own.
+    pub expectations: &'static [Expectation],
+    /// Groups of cells whose costs are set against each other.
+    pub ratios: &'static [RatioPair],
+    /// Whether its mechanisms are ranked, and the published orders.
+    pub ranking: Option<PublishedRanking>,
+    /// The rung that a result is, if it is one.
+    pub rung: Option<fn(&CellResult) -> Option<RungLabel>>,
+}
+
+/// Published orders of mechanisms, and where they stand.
+#[derive(Clone, Copy, Debug)]
+pub struct PublishedRanking {
+    /// Where they were published.
+    pub source: &'static str,
+    /// The orders, by response and size.
+    pub orders: &'static [MechanismOrder],
+}
+
+/// The order of the local mechanisms for one response and size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MechanismOrder {
+    /// The response that is ranked.
+    pub response: &'static str,
+    /// Message size in bytes.
+    pub size: i64,
+    /// Best first.
+    pub mechanisms: [&'static str; 3],
+}
+
+/// Levels that pick cells.
+pub type RatioLevels = &'static [(&'static str, &'static str)];
+
+/// Two groups of cells that are set against each other.
+#[derive(Clone, Copy, Debug)]
+pub struct RatioPair {
+    /// The response whose costs are compared.
+    pub response: &'static str,
+    /// Cells above the fraction line.
+    pub of: RatioLevels,
+    /// Cells below it.
+    pub to: RatioLevels,
+    /// Factors in which partners may differ besides those that pick them.
+    pub free: &'static [&'static str],
+}
+
+/// A boundary that a result crosses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RungLabel {
+    /// What is crossed: `pipe`, `getpid, system call`.
+    pub text: String,
+    /// Order of preference as the empty call that other rungs are a multiple of.
+    pub empty_call: Option<u8>,
+    /// Whether a network lies between the two sides.
+    pub is_remote: bool,
+}
+
+impl RungLabel {
+    /// A boundary within this machine.
+    pub const fn local(text: String) -> Self {
+        Self { text, empty_call: None, is_remote: false }
+    }
+}
+
+impl ExperimentAnalysis {
+    /// Nothing beside the summaries of its cells.
+    pub const PLAIN: Self =
+        Self { claims: &[], expectations: &[], ratios: &[], ranking: None, rung: None };
+}
+
+/// The experiments that the analysis knows, in their order.
+#[derive(Clone, Debug, Default)]
+pub struct Registry {
+    order: Vec<&'static str>,
+    experiments: BTreeMap<&'static str, &'static ExperimentAnalysis>,
+}
+
+impl Registry {
+    /// A registry of these experiments.
+    pub fn new(
+        experiments: impl IntoIterator<Item = (&'static str, &'static ExperimentAnalysis)>,
+    ) -> Self {
+        let mut registry = Self::default();
+        for (id, analysis) in experiments {
+            registry.order.push(id);
+            registry.experiments.insert(id, analysis);
+        }
+        registry
+    }
+
+    /// What is known of an experiment.
+    pub fn find(&self, id: &str) -> Option<&'static ExperimentAnalysis> {
+        self.experiments.get(id).copied()
+    }
+
+    /// Every experiment, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &'static ExperimentAnalysis)> {
+        self.order.iter().map(|id| (*id, self.experiments[id]))
+    }
+}

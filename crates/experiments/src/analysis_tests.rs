@@ -1,0 +1,7 @@
+//! The analysis of runs whose truth is known, with the experiments of this crate.
+
+mod claims;
+mod document;
+mod ladder;
+mod rank;
+mod ratio;

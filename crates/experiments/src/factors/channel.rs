@@ -1,0 +1,265 @@
+//! What experiments over a channel between two processes have in common: their factors, and the
+//! channel that a setting asks for.
+//!
+//! Left out: what is done over the channel.
+
+use plumb_harness::spec::{ChannelSpec, LaunchSubject, SocketOptions};
+use plumb_harness::spec::{Mechanism, MessageShape, WakeMode};
+use plumb_harness::topology::CpuPlacement;
+use plumb_store::record::{FactorLevel, Factors};
+
+use crate::definition::{DesignPoint, Exclusion, LaunchGroup, ResponseVariable};
+use crate::factor::{Factor, FactorDomain, always, keep_levels, numbers, words};
+use crate::factors::link;
+use crate::preset::RunPreset;
+use plumb_base::units::Unit;
+use plumb_store::record::Better;
+
+/// The ten message sizes of the local tables, in bytes (Zhao 2014).
+pub const SIZES: [u64; 10] =
+    [4, 16, 64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 512 << 10];
+
+/// Half a round trip.
+pub(crate) const LATENCY: ResponseVariable = ResponseVariable {
+    name: "latency",
+    unit: Unit::Nanoseconds,
+    better: Better::Lower,
+    meaning: "half the round trip of a message echoed whole",
+};
+
+/// A long transfer.
+pub(crate) const THROUGHPUT: ResponseVariable = ResponseVariable {
+    name: "throughput",
+    unit: Unit::BytesPerSecond,
+    better: Better::Higher,
+    meaning: "a long transfer with one final one-byte acknowledgement",
+};
+
+/// Message by message.
+pub(crate) const ACKED: ResponseVariable = ResponseVariable {
+    name: "throughput.acked",
+    unit: Unit::BytesPerSecond,
+    better: Better::Higher,
+    meaning: "one message, one one-byte acknowledgement",
+};
+
+/// The mechanism, any of them.
+pub(crate) const MECHANISM: Factor = Factor {
+    name: "mechanism",
+    meaning: "how the bytes cross",
+    domain: FactorDomain::Mechanisms(|_| true),
+    levels: |_| Mechanism::ALL.map(|m| FactorLevel::from(m.name())).to_vec(),
+    applies: always,
+    fit: keep_levels,
+    labels: &[],
+};
+
+/// Where the two processes run.
+pub(crate) const PLACEMENT: Factor = Factor {
+    name: "placement",
+    meaning: "where the two processes run; other-cpu is the best of the others here, own-host the first CPU of each of \
+              two hosts",
+    domain: FactorDomain::Words(&[
+        "same-cpu",
+        "other-cpu",
+        "smt",
+        "same-cache",
+        "same-socket",
+        "other-socket",
+        "scheduler",
+        "own-host",
+    ]),
+    levels: |context| match context.preset {
+        RunPreset::Quick | RunPreset::Default => words(&["same-cpu", "other-cpu"]),
+        RunPreset::Paper => {
+            words(&["same-cpu", "smt", "same-cache", "same-socket", "other-socket", "scheduler"])
+        }
+    },
+    applies: always,
+    fit: keep_levels,
+    labels: &[],
+};
+
+/// How a receiver waits.
+pub(crate) const WAKE: Factor = Factor {
+    name: "wake",
+    meaning: "how a receiver waits for the next message",
+    domain: FactorDomain::Words(&["block", "poll", "epoll", "spin"]),
+    levels: |context| match context.preset {
+        RunPreset::Quick | RunPreset::Default => words(&["block"]),
+        RunPreset::Paper => words(&["block", "poll", "epoll", "spin"]),
+    },
+    applies: always,
+    fit: fit_wakes,
+    labels: &[],
+};
+
+/// Message size.
+pub(crate) const SIZE: Factor = Factor {
+    name: "size",
+    meaning: "message size in bytes",
+    domain: FactorDomain::Sizes,
+    levels: |_| numbers(&SIZES),
+    applies: always,
+    fit: fit_sizes,
+    labels: &[],
+};
+
+/// Congestion control, of TCP only: set explicitly, because the default differs between hosts.
+pub(crate) const CONGESTION: Factor = Factor {
+    name: "congestion",
+    meaning: "TCP congestion control, set on every socket",
+    domain: FactorDomain::Congestion,
+    levels: |_| words(&["cubic"]),
+    applies: |first| mechanism_of(first).is_some_and(is_tcp),
+    fit: keep_levels,
+    labels: &[],
+};
+
+/// Whether the mechanism is a TCP connection.
+pub(crate) fn is_tcp(mechanism: Mechanism) -> bool {
+    matches!(
+        mechanism,
+        Mechanism::Tcp4
+            | Mechanism::Tcp6
+            | Mechanism::Sendfile
+            | Mechanism::TcpZerocopy
+            | Mechanism::Uring
+    )
+}
+
+/// The mechanism of a setting.
+pub(crate) fn mechanism_of(factors: &Factors) -> Option<Mechanism> {
+    factors.text("mechanism").and_then(Mechanism::from_name)
+}
+
+/// Of the preset's wake modes those that the mechanism has, or else its own first one.
+fn fit_wakes(first: &Factors, levels: Vec<FactorLevel>) -> Vec<FactorLevel> {
+    let Some(mechanism) = mechanism_of(first) else { return levels };
+    let has = |level: &FactorLevel| {
+        mechanism.wake_modes().iter().any(|w| *level == FactorLevel::from(w.name()))
+    };
+    let fitting: Vec<FactorLevel> = levels.into_iter().filter(has).collect();
+    if fitting.is_empty() { words(&[mechanism.wake_modes()[0].name()]) } else { fitting }
+}
+
+/// The preset's sizes, or the one size of a mechanism that has only one.
+fn fit_sizes(first: &Factors, levels: Vec<FactorLevel>) -> Vec<FactorLevel> {
+    match mechanism_of(first).map(Mechanism::message_shape) {
+        Some(MessageShape::Fixed(bytes)) => numbers(&[bytes]),
+        _ => levels,
+    }
+}
+
+/// The size of a setting in bytes; none is 0, which no mechanism accepts.
+pub(crate) fn size_of(factors: &Factors) -> u64 {
+    factors.int("size").and_then(|size| u64::try_from(size).ok()).unwrap_or(0)
+}
+
+/// The launch group that a setting asks for, with a size checked against its mechanism.
+pub(crate) fn group(setting: &DesignPoint<'_>) -> Result<LaunchGroup, Exclusion> {
+    let factors = setting.factors;
+    let impossible = |why: String| Err(Exclusion::Impossible(why));
+    let Some(mechanism) = mechanism_of(factors) else {
+        return impossible("no mechanism is given".to_owned());
+    };
+    let Some(wake) = factors.text("wake").and_then(WakeMode::from_name) else {
+        return impossible("no wake mode is given".to_owned());
+    };
+    if !mechanism.wake_modes().contains(&wake) {
+        let has: Vec<&str> = mechanism.wake_modes().iter().map(|w| w.name()).collect();
+        return impossible(format!(
+            "{} has no wake mode '{}': it has {}",
+            mechanism.name(),
+            wake.name(),
+            has.join(", ")
+        ));
+    }
+    if let Err(error) = mechanism.check_size(size_of(factors)) {
+        return impossible(error.to_string());
+    }
+    let placement = placement_of(setting, wake)?;
+    let channel = ChannelSpec { mechanism, wake, options: options(factors, mechanism) };
+    Ok(LaunchGroup { subject: LaunchSubject::Channel(channel), placement, cpu: None })
+}
+
+/// The placement of a setting, where this host has it.
+pub(crate) fn placement_of(
+    setting: &DesignPoint<'_>,
+    wake: WakeMode,
+) -> Result<CpuPlacement, Exclusion> {
+    let name = setting.factors.text("placement").unwrap_or("same-cpu");
+    let Some(placement) = CpuPlacement::from_name(name) else {
+        return Err(Exclusion::Impossible(format!("there is no placement '{name}'")));
+    };
+    let is_apart = link::is_host(setting.factors);
+    let is_for_two = matches!(placement, CpuPlacement::OwnHost | CpuPlacement::Scheduler);
+    if is_apart && !is_for_two {
+        return Err(Exclusion::Impossible(format!(
+            "the CPUs of two hosts are no {name}: choose placement own-host or scheduler"
+        )));
+    }
+    if !is_apart && placement == CpuPlacement::OwnHost {
+        return Err(Exclusion::Impossible(
+            "both processes are on one host: own-host is for link=host alone".to_owned(),
+        ));
+    }
+    if wake == WakeMode::Spin && placement == CpuPlacement::SameCpu {
+        return Err(Exclusion::Impossible(
+            "two processes that spin on one CPU only wait for each other's time slice".to_owned(),
+        ));
+    }
+    if wake == WakeMode::Spin && !is_apart && setting.topology.allowed().len() < 2 {
+        return Err(Exclusion::Unavailable(
+            "spinning needs two CPUs, and one is allowed here".to_owned(),
+        ));
+    }
+    match setting.topology.resolve(placement) {
+        Ok(real) => Ok(real),
+        Err(lack) => Err(Exclusion::Unavailable(lack.to_string())),
+    }
+}
+
+/// The socket options of a setting; what it does not name is plumb's default.
+fn options(factors: &Factors, mechanism: Mechanism) -> SocketOptions {
+    let is_on = |name| factors.text(name).map(|level| level == "on");
+    let defaults = SocketOptions::default();
+    SocketOptions {
+        nodelay: is_on("nodelay").unwrap_or(defaults.nodelay),
+        quickack: is_on("quickack").unwrap_or(defaults.quickack),
+        buffer: factors.int("buffer").and_then(|bytes| u64::try_from(bytes).ok()),
+        window: None,
+        fragments: None,
+        congestion: factors.text("congestion").filter(|_| is_tcp(mechanism)).map(str::to_owned),
+        datagram_max: match factors.text("fragmentation") {
+            Some("application") => Some(ETHERNET_PAYLOAD),
+            _ => None,
+        },
+        loss_ppm: factors.int("loss").and_then(|n| u32::try_from(n * 10_000).ok()).unwrap_or(0),
+        busy_poll_us: None,
+    }
+}
+
+/// UDP payload of one Ethernet frame over IPv4: 1500 − 20 − 8 bytes (RFC 894, 791, 768).
+const ETHERNET_PAYLOAD: u64 = 1472;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn preset_levels_suit_mechanisms_of_one_size_and_one_wake_mode() {
+        let first = |name: &str| Factors::default().with("mechanism", name);
+        assert_eq!(fit_sizes(&first("eventfd"), numbers(&SIZES)), numbers(&[8]));
+        assert_eq!(fit_sizes(&first("pipe"), numbers(&SIZES)), numbers(&SIZES));
+        assert_eq!(fit_wakes(&first("shm-spin"), words(&["block"])), words(&["spin"]));
+        assert_eq!(fit_wakes(&first("uring"), words(&["poll", "spin"])), words(&["spin"]));
+    }
+
+    #[test]
+    fn congestion_control_concerns_tcp_only() {
+        let of = |name: &str| (CONGESTION.applies)(&Factors::default().with("mechanism", name));
+        assert!(of("tcp4") && of("uring") && of("sendfile"));
+        assert!(!of("udp4") && !of("pipe"));
+    }
+}

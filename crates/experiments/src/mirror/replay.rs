@@ -1,0 +1,267 @@
+//! Frames from memory through plumb's stack and back: no network, no kernel.
+//!
+//! What is timed is everything that a packet needs: being put into a frame of the pool, the stack both ways,
+//! and giving the frame back. Cold packets lie where they were put once, in more memory than any
+//! cache holds, and only their headers are written anew.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+
+use plumb_base::time::Instant;
+use plumb_clock::Stopwatch;
+use plumb_harness::mirror::mirror_process::{
+    DatagramMirror, MirrorControl, MirrorError, MirrorFlow, MirrorSetup, ReplayTask,
+};
+use plumb_harness::spec::TurnaroundPoint;
+use plumb_stack::host::IpHost;
+use plumb_stack::service::{HostNode, SwapMirror};
+use plumb_wire::machine::{Machine, PortId};
+use plumb_wire::medium::{DeviceCapabilities, Medium};
+use plumb_wire::packet::{ChecksumState, HEADROOM, LARGE_FRAME, Packet, PacketPool, PoolConfig};
+
+use super::edge_timer::StackEdgeTimer;
+use super::mirror_node::{MirrorNode, mirror_node};
+
+/// Bytes of packets under way at once: they fit a first-level cache with room for the stack.
+const BATCH_BYTES: usize = 24 << 10;
+const BATCH_MAX: usize = 64;
+
+/// Memory of cold packets: more than a core's share of any last-level cache.
+const COLD_BYTES: usize = 96 << 20;
+
+/// Headers that are written anew for a cold packet: Ethernet, IPv4 and UDP.
+const HEADERS: usize = 14 + 20 + 8;
+
+/// The port that frames come by.
+const PORT: PortId = PortId(0);
+
+/// A stack and the frames that are fed to it.
+pub(super) struct StackReplayMirror {
+    machine: ReplayMachine,
+    ends: MirrorFlow,
+    turn: TurnaroundPoint,
+    watch: Stopwatch,
+    batch: Vec<Packet>,
+    packets: u64,
+    buffers: Option<ReplayBuffers>,
+}
+
+/// The memory of one replay.
+struct ReplayBuffers {
+    frame: Vec<u8>,
+    pool: PacketPool,
+    /// Packets under way at once.
+    count: usize,
+    /// Packets that wait, where they shall be cold.
+    waiting: VecDeque<Packet>,
+}
+
+impl StackReplayMirror {
+    pub(super) fn new(site: &MirrorSetup) -> Result<Self, MirrorError> {
+        let turn = site.spec.turnaround;
+        let unsummed = is_unsummed(turn);
+        // An interface of the longest datagrams, which a memory has no reason to refuse.
+        let plain = DeviceCapabilities::plain(Medium::Ethernet, 65_535);
+        let host: IpHost =
+            super::host(site, DeviceCapabilities { checksum_tx: unsummed, ..plain })?;
+        let machine = if turn == TurnaroundPoint::Swap {
+            let application = SwapMirror::new(site.local.port());
+            ReplayMachine::Swap(Box::new(HostNode { host, application }))
+        } else {
+            let edges = StackEdgeTimer::new(site.watch);
+            ReplayMachine::Node(Box::new(mirror_node(host, site.local, turn, edges)?))
+        };
+        let batch = Vec::with_capacity(BATCH_MAX);
+        Ok(Self {
+            machine,
+            ends: MirrorFlow::of(site),
+            turn,
+            watch: site.watch,
+            batch,
+            packets: 0,
+            buffers: None,
+        })
+    }
+
+    /// Lets the stack learn the client's link address, as it would from the client's question.
+    fn resolve_client(&mut self, pool: &mut PacketPool) -> Result<(), MirrorError> {
+        let question = pool.packet_of(&self.ends.resolution());
+        self.batch.extend(question);
+        self.exchange(pool);
+        let answered = !self.batch.is_empty();
+        pool.free_all(&mut self.batch);
+        if answered {
+            return Ok(());
+        }
+        Err(MirrorError::Failed("the stack did not answer who it is".to_owned()))
+    }
+
+    /// The batch through the stack: what comes out takes the place of what went in.
+    #[inline]
+    fn exchange(&mut self, pool: &mut PacketPool) {
+        // Nothing in a replay waits for time to pass.
+        let now = Instant::ORIGIN;
+        match &mut self.machine {
+            ReplayMachine::Node(machine) => exchange(machine.as_mut(), now, &mut self.batch, pool),
+            ReplayMachine::Swap(machine) => exchange(machine.as_mut(), now, &mut self.batch, pool),
+        }
+    }
+
+    /// One packet after the other put into the pool's frames and taken out again.
+    fn warm(&mut self, task: &ReplayTask, stage: ReplayBuffers) -> Result<Vec<f64>, MirrorError> {
+        let ReplayBuffers { frame, mut pool, count, .. } = stage;
+        let state = self.state();
+        self.repeat(
+            task,
+            count,
+            &mut pool,
+            |batch, pool| {
+                for _ in 0..count {
+                    let Some(packet) = pool.packet_of(&frame) else { break };
+                    batch.push(packet);
+                }
+                // In place: a packet that is changed just before it is moved stalls the processor.
+                if state != ChecksumState::Plain {
+                    for packet in batch {
+                        packet.meta.checksum = state;
+                    }
+                }
+            },
+            |batch, pool| pool.free_all(batch),
+        )
+    }
+
+    /// Packets that wait in a long row, of which the first come next and go to the end again.
+    fn cold(&mut self, task: &ReplayTask, stage: ReplayBuffers) -> Result<Vec<f64>, MirrorError> {
+        let ReplayBuffers { frame, mut pool, count, waiting } = stage;
+        let state = self.state();
+        let row = RefCell::new(waiting);
+        self.repeat(
+            task,
+            count,
+            &mut pool,
+            |batch, pool| {
+                for mut packet in row.borrow_mut().drain(..count) {
+                    pool.bytes_mut(&mut packet)[..HEADERS].copy_from_slice(&frame[..HEADERS]);
+                    packet.meta.checksum = state;
+                    packet.meta.segments = None;
+                    batch.push(packet);
+                }
+            },
+            |batch, _| row.borrow_mut().extend(batch.drain(..)),
+        )
+    }
+
+    /// Batches until the time is over; nanoseconds a packet, batch by batch.
+    fn repeat(
+        &mut self,
+        task: &ReplayTask,
+        count: usize,
+        pool: &mut PacketPool,
+        mut fill: impl FnMut(&mut Vec<Packet>, &mut PacketPool),
+        mut empty: impl FnMut(&mut Vec<Packet>, &mut PacketPool),
+    ) -> Result<Vec<f64>, MirrorError> {
+        let mut samples = Vec::with_capacity(task.samples_max);
+        let mut mirrored = 0;
+        let begin = self.watch.begin();
+        while samples.len() < task.samples_max {
+            let start = self.watch.begin();
+            fill(&mut self.batch, pool);
+            self.exchange(pool);
+            mirrored += self.batch.len();
+            empty(&mut self.batch, pool);
+            let end = self.watch.end();
+            samples.push(self.watch.ns(end.wrapping_sub(start)) / count as f64);
+            if end.wrapping_sub(begin) >= task.duration_ticks {
+                break;
+            }
+        }
+        let asked = samples.len() * count;
+        if mirrored != asked {
+            let fault = format!("{mirrored} of {asked} datagrams were mirrored");
+            return Err(MirrorError::Failed(fault));
+        }
+        self.packets += asked as u64;
+        Ok(samples)
+    }
+
+    /// Whether the stack is told that a device has verified the sum.
+    fn state(&self) -> ChecksumState {
+        if is_unsummed(self.turn) { ChecksumState::Verified } else { ChecksumState::Plain }
+    }
+}
+
+impl DatagramMirror for StackReplayMirror {
+    fn mirror(&mut self, _reins: &MirrorControl) -> Result<(), MirrorError> {
+        Err(MirrorError::Unavailable("memory has no client".to_owned()))
+    }
+
+    fn prepare(&mut self, task: &ReplayTask) -> Result<(), MirrorError> {
+        let frame = self.ends.datagram(task.frame);
+        let count = batch_of(frame.len());
+        let room = if is_large(frame.len()) { LARGE_FRAME } else { ORDINARY };
+        let waiting = if task.cold { COLD_BYTES / room } else { 0 };
+        let mut pool = PacketPool::new(frames(frame.len(), waiting + 2 * count));
+        self.resolve_client(&mut pool)?;
+        let waiting = (0..waiting).filter_map(|_| pool.packet_of(&frame)).collect();
+        self.buffers = Some(ReplayBuffers { frame, pool, count, waiting });
+        Ok(())
+    }
+
+    fn replay(&mut self, task: &ReplayTask) -> Result<Vec<f64>, MirrorError> {
+        let Some(stage) = self.buffers.take() else {
+            return Err(MirrorError::Failed("the replay was not prepared".to_owned()));
+        };
+        if task.cold { self.cold(task, stage) } else { self.warm(task, stage) }
+    }
+
+    fn tally(&mut self) -> Vec<(String, u64)> {
+        vec![("packets".to_owned(), std::mem::take(&mut self.packets))]
+    }
+}
+
+fn is_unsummed(turn: TurnaroundPoint) -> bool {
+    matches!(turn, TurnaroundPoint::UdpUnsummed | TurnaroundPoint::CopiedUnsummed)
+}
+
+/// What turns the packets round.
+enum ReplayMachine {
+    Node(Box<MirrorNode>),
+    /// Below UDP: addresses and ports swapped, no sum touched.
+    Swap(Box<HostNode<SwapMirror>>),
+}
+
+#[inline]
+fn exchange<M: Machine>(
+    machine: &mut M,
+    now: Instant,
+    batch: &mut Vec<Packet>,
+    pool: &mut PacketPool,
+) {
+    machine.handle_packets(now, PORT, batch, pool);
+    machine.poll_packets(now, PORT, batch, usize::MAX, pool);
+}
+
+/// Bytes of an ordinary frame.
+const ORDINARY: usize = 2_048;
+
+fn is_large(frame: usize) -> bool {
+    HEADROOM + frame > ORDINARY
+}
+
+/// Packets under way at once.
+fn batch_of(frame: usize) -> usize {
+    (BATCH_BYTES / frame).clamp(1, BATCH_MAX)
+}
+
+/// Frames for so many packets of this length, and a few for whatever else a stack says.
+fn frames(frame: usize, count: usize) -> PoolConfig {
+    let few = 8;
+    let many = u32::try_from(count).unwrap_or(u32::MAX);
+    let size = u32::try_from(ORDINARY).expect("2 KiB");
+    if is_large(frame) {
+        PoolConfig { count: few, size, large: many }
+    } else {
+        PoolConfig { count: many + few, size, large: 0 }
+    }
+}

@@ -1,0 +1,378 @@
+//! From a plan to its cells: every combination of levels, and what can be done about each here.
+//!
+//! Left out: the order in which cells are measured, which is drawn anew for each round.
+
+use std::collections::BTreeSet;
+
+use plumb_base::time::Span;
+use plumb_harness::topology::{CpuPlacement, CpuTopology};
+use plumb_store::record::{FactorLevel, Factors};
+
+use super::resolve::RESPONSE;
+use super::{PlannedExperiment, RunPlan};
+use crate::definition::{
+    CellAction, CellDecision, CellPlan, DesignPoint, Exclusion, Experiment, ResponseVariable,
+};
+use crate::error::ExperimentError;
+use crate::factor::Factor;
+use crate::factor::FactorDomain;
+use crate::factors::link::{self, HOST, LINK, OUTER};
+use crate::ipc::clock_resolution;
+use crate::list;
+use crate::surroundings::Surroundings;
+
+/// Most cells in one plan: beyond it a run would last for days and its report hold nothing clear.
+const CELLS_MAX: usize = 20_000;
+
+/// Every cell of a plan, in the plan's order, each once.
+///
+/// Cells that cannot be measured here come with the reason.
+///
+/// # Errors
+/// Unknown ids, more than 20,000 cells, or a plan of which no cell could be measured on any host.
+pub fn expand(
+    plan: &RunPlan,
+    topology: &CpuTopology,
+    surroundings: &Surroundings,
+) -> Result<Vec<CellPlan>, ExperimentError> {
+    let mut cells = Vec::new();
+    let mut seen = BTreeSet::new();
+    let mut impossible = None;
+    let mut possible = false;
+    for planned in &plan.experiments {
+        let experiment = list::find(&planned.id)?;
+        let responses = responses(experiment, planned);
+        check_count(planned, responses.len())?;
+        let settings = product(experiment, planned, topology, surroundings);
+        for (factors, response) in
+            settings.iter().flat_map(|f| responses.iter().map(move |r| (f, r)))
+        {
+            let form = (experiment.plan_cell)(&DesignPoint {
+                factors,
+                response: response.name,
+                topology,
+                surroundings,
+            });
+            match &form {
+                CellDecision::Excluded(Exclusion::Impossible(why)) => {
+                    impossible.get_or_insert_with(|| why.clone());
+                }
+                CellDecision::Excluded(Exclusion::Unavailable(_))
+                | CellDecision::Measure { .. } => possible = true,
+                CellDecision::NotApplicable => {}
+            }
+            let Some(action) = action(form) else { continue };
+            if seen.insert((experiment.id, factors.clone(), response.name)) {
+                cells.push(cell(experiment, factors, response, action));
+            }
+        }
+    }
+    if cells.len() > CELLS_MAX {
+        return Err(too_many(cells.len()));
+    }
+    match (possible, impossible) {
+        (true, _) => Ok(cells),
+        (false, Some(why)) => Err(ExperimentError::usage("nothing of this plan can be measured")
+            .because(why)
+            .fix("choose other levels; plumb list experiments shows what each factor takes")),
+        (false, None) => Err(ExperimentError::usage("this plan has no cells")
+            .because("no response means anything at the levels it chooses")
+            .fix("add an experiment or a level; plumb list experiments shows them")),
+    }
+}
+
+/// Refuses a product that would not fit into memory, before it is made.
+fn check_count(planned: &PlannedExperiment, responses: usize) -> Result<(), ExperimentError> {
+    let count = planned
+        .factors
+        .values()
+        .fold(responses, |product, levels| product.saturating_mul(levels.len().max(1)));
+    if count > 10 * CELLS_MAX { Err(too_many(count)) } else { Ok(()) }
+}
+
+fn too_many(count: usize) -> ExperimentError {
+    ExperimentError::usage(format!("the plan makes {count} cells"))
+        .because(format!("at most {CELLS_MAX} fit one run: each is measured many times"))
+        .fix("fix some factors to one level with --set factor=level, or split the plan")
+}
+
+fn action(form: CellDecision) -> Option<CellAction> {
+    match form {
+        CellDecision::Measure { group, task } => {
+            Some(CellAction::Measure { group, task, injected: Span::ZERO })
+        }
+        CellDecision::Excluded(Exclusion::Impossible(why) | Exclusion::Unavailable(why)) => {
+            Some(CellAction::Unavailable(why))
+        }
+        CellDecision::NotApplicable => None,
+    }
+}
+
+fn cell(
+    experiment: &Experiment,
+    factors: &Factors,
+    response: &ResponseVariable,
+    action: CellAction,
+) -> CellPlan {
+    CellPlan {
+        experiment: experiment.id.to_owned(),
+        factors: factors.clone(),
+        response: response.name.to_owned(),
+        unit: response.unit,
+        better: response.better,
+        action,
+    }
+}
+
+/// The responses that a plan selects, or all.
+fn responses(
+    experiment: &Experiment,
+    planned: &PlannedExperiment,
+) -> Vec<&'static ResponseVariable> {
+    let selected = planned.factors.get(RESPONSE);
+    experiment
+        .responses
+        .iter()
+        .filter(|response| selected.is_none_or(|names| names.contains(&response.name.into())))
+        .collect()
+}
+
+/// Every combination of levels; the last factor varies fastest.
+fn product(
+    experiment: &Experiment,
+    planned: &PlannedExperiment,
+    topology: &CpuTopology,
+    surroundings: &Surroundings,
+) -> Vec<Factors> {
+    let mut settings = vec![Factors::default()];
+    for factor in experiment.factors {
+        let Some(levels) = planned.factors.get(factor.name) else { continue };
+        let levels: Vec<FactorLevel> = levels
+            .iter()
+            .flat_map(|level| resolved_levels(factor, level, topology, surroundings))
+            .collect();
+        settings = settings
+            .into_iter()
+            .flat_map(|setting| {
+                levels.iter().map(move |level| setting.clone().with(factor.name, level.clone()))
+            })
+            .collect();
+    }
+    settings
+}
+
+/// The levels that a level stands for on this host: `other-cpu` and `each` are not levels of cells.
+fn resolved_levels(
+    factor: &Factor,
+    level: &FactorLevel,
+    topology: &CpuTopology,
+    surroundings: &Surroundings,
+) -> Vec<FactorLevel> {
+    match (factor.domain, level) {
+        (FactorDomain::Cpus, level) => clock_resolution::cpus_of(level, topology),
+        (_, FactorLevel::Text(word)) if factor.name == "placement" && word == "other-cpu" => {
+            let best = topology.resolve(CpuPlacement::OtherCpu).unwrap_or(CpuPlacement::OtherCpu);
+            vec![best.name().into()]
+        }
+        (_, FactorLevel::Text(word)) if factor.name == LINK.name && word == OUTER => {
+            vec![link::outer_level(surroundings)]
+        }
+        (_, FactorLevel::Text(word)) if factor.name == LINK.name && word == HOST => {
+            vec![link::host_level(surroundings)]
+        }
+        _ => vec![level.clone()],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plumb_base::time::Span;
+    use plumb_harness::environment::KernelFiles;
+
+    use super::*;
+    use crate::plan::{ChosenLevels, RunEstimate};
+    use crate::preset::RunPreset;
+
+    const NONE: &Surroundings = &Surroundings::NONE;
+
+    /// A machine that tells nothing about itself: one socket, no caches listed.
+    fn cpus(allowed: &[u32]) -> CpuTopology {
+        CpuTopology::read(&KernelFiles::at("/nonexistent"), allowed)
+    }
+
+    fn cells(id: &str, preset: RunPreset, words: &[&str], allowed: &[u32]) -> Vec<CellPlan> {
+        let plan =
+            RunPlan::named(id, Some(preset), &ChosenLevels::parse(words).unwrap(), NONE).unwrap();
+        expand(&plan, &cpus(allowed), NONE).unwrap()
+    }
+
+    fn measured(cells: &[CellPlan]) -> usize {
+        cells.iter().filter(|cell| matches!(cell.action, CellAction::Measure { .. })).count()
+    }
+
+    #[test]
+    fn the_full_latency_table_has_every_mechanism_size_and_placement() {
+        let cells = cells("latency.local", RunPreset::Quick, &[], &[0, 1]);
+        // 24 mechanisms × 10 sizes × 2 placements, and three of one size each.
+        assert_eq!(cells.len(), 24 * 10 * 2 + 3 * 2);
+        // What spins cannot share a CPU.
+        assert_eq!(measured(&cells), cells.len() - 10);
+    }
+
+    #[test]
+    fn other_cpu_stands_for_the_best_placement_here_and_is_no_placement_of_its_own() {
+        let cells = cells(
+            "latency.local",
+            RunPreset::Quick,
+            &["mechanism=pipe", "size=64", "placement=other-cpu,same-socket"],
+            &[0, 1],
+        );
+        assert_eq!(cells.len(), 1);
+        assert_eq!(cells[0].factors.text("placement"), Some("same-socket"));
+    }
+
+    #[test]
+    fn on_one_cpu_other_placements_are_results_with_their_reason() {
+        let cells = cells("latency.local", RunPreset::Quick, &["mechanism=pipe", "size=64"], &[3]);
+        assert_eq!(measured(&cells), 1);
+        let CellAction::Unavailable(why) = &cells[1].action else { panic!("{cells:?}") };
+        assert!(why.contains("one CPU"), "{why}");
+    }
+
+    #[test]
+    fn impossible_requests_are_refused_and_mixed_ones_are_measured_where_they_can_be() {
+        let plan = |words: &[&str]| {
+            let chosen = ChosenLevels::parse(words).unwrap();
+            RunPlan::named("latency.local", Some(RunPreset::Quick), &chosen, NONE).unwrap()
+        };
+        let refused =
+            |words: &[&str]| expand(&plan(words), &cpus(&[0, 1]), NONE).unwrap_err().to_string();
+        assert!(refused(&["mechanism=eventfd", "size=64"]).contains("exactly 8 bytes"));
+        assert!(refused(&["mechanism=pipe", "wake=spin", "placement=same-cpu"]).contains("spin"));
+        assert!(refused(&["mechanism=futex", "wake=poll"]).contains("no wake mode"));
+        let mixed = cells(
+            "latency.local",
+            RunPreset::Quick,
+            &["mechanism=eventfd,pipe", "size=64", "placement=same-cpu"],
+            &[0, 1],
+        );
+        assert_eq!((mixed.len(), measured(&mixed)), (2, 1));
+    }
+
+    #[test]
+    fn quick_experiments_over_networks_take_under_a_minute_when_cells_are_soon_precise() {
+        let estimate = |id: &str| {
+            let cells = cells(id, RunPreset::Quick, &[], &[0, 1]);
+            RunEstimate::of(&cells, &RunPreset::Quick.limits())
+        };
+        let minute = Span::from_secs(60);
+        for id in ["latency.remote", "throughput.remote", "path.length", "mtu.path"] {
+            let estimate = estimate(id);
+            assert!(estimate.cells > 0 && estimate.least < minute, "{id}: {estimate:?}");
+        }
+        for id in [
+            "scaling.entry",
+            "scaling.loopback",
+            "scaling.lan",
+            "scaling.wan",
+            "scaling.http",
+            "scaling.smp",
+            "host.peak",
+            "host.buffers",
+            "host.coalescing",
+            "host.tweaks",
+            "host.mtu",
+        ] {
+            let estimate = estimate(id);
+            assert!(estimate.cells > 0 && estimate.most < minute, "{id}: {estimate:?}");
+        }
+        let window = estimate("window.bdp");
+        assert!(window.cells > 0 && window.most < minute, "{window:?}");
+    }
+
+    #[test]
+    fn one_block_of_streams_serves_every_response_of_a_setting() {
+        let cells = cells("host.mtu", RunPreset::Quick, &[], &[0, 1]);
+        let estimate = RunEstimate::of(&cells, &RunPreset::Quick.limits());
+        assert_eq!((cells.len(), estimate.blocks, estimate.groups), (40, 8, 8));
+    }
+
+    #[test]
+    fn cpus_that_plumb_may_not_use_are_results_with_their_reason() {
+        let cells = cells("scaling.smp", RunPreset::Quick, &["cpus=2", "streams=1"], &[3]);
+        assert!(!cells.is_empty());
+        for cell in cells {
+            let CellAction::Unavailable(why) = &cell.action else { panic!("{cell:?}") };
+            assert!(why.contains("1 CPUs here, not 2"), "{why}");
+        }
+    }
+
+    #[test]
+    fn levels_that_streams_cannot_have_are_refused_with_what_they_can() {
+        for (id, word, what) in [
+            ("host.peak", "cpu-share=5", "from 10 to 100"),
+            ("host.mtu", "mtu=575", "from 576 to 65535"),
+            ("host.tweaks", "tweak=nice", "real-time"),
+            ("host.coalescing", "receive=gro", "joined"),
+            ("scaling.smp", "streams=0", "from 1 to 64"),
+            ("scaling.http", "way=http9", "keep-alive"),
+        ] {
+            let chosen = ChosenLevels::parse([word]).unwrap();
+            let problem =
+                RunPlan::named(id, Some(RunPreset::Quick), &chosen, NONE).unwrap_err().to_string();
+            assert!(problem.contains(what), "{id} {word}: {problem}");
+        }
+        let chosen = ChosenLevels::parse(["buffer=1Ki"]).unwrap();
+        let plan = RunPlan::named("host.buffers", Some(RunPreset::Quick), &chosen, NONE).unwrap();
+        let problem = expand(&plan, &cpus(&[0, 1]), NONE).unwrap_err().to_string();
+        assert!(problem.contains("4 KiB"), "{problem}");
+    }
+
+    #[test]
+    fn cells_of_one_channel_share_a_launch_and_others_do_not() {
+        let cells = cells(
+            "latency.local",
+            RunPreset::Quick,
+            &["mechanism=pipe,tcp4", "placement=same-cpu"],
+            &[0, 1],
+        );
+        let estimate = RunEstimate::of(&cells, &RunPreset::Quick.limits());
+        assert_eq!((estimate.cells, estimate.groups), (20, 2));
+    }
+
+    #[test]
+    fn clocks_are_read_on_each_cpu_and_compared_with_the_first() {
+        let cells = cells("clock.resolution", RunPreset::Quick, &[], &[0, 1]);
+        let of = |response: &str| cells.iter().filter(|c| c.response == response).count();
+        assert_eq!((of("resolution"), of("read-cost"), of("offset")), (16, 16, 2));
+    }
+
+    #[test]
+    fn a_plan_too_large_is_refused_before_it_fills_the_memory() {
+        let sizes: Vec<String> = (1..3000).map(|n| n.to_string()).collect();
+        let chosen = ChosenLevels::parse([format!("size={}", sizes.join(","))]).unwrap();
+        let plan = RunPlan::named("latency.local", Some(RunPreset::Paper), &chosen, NONE).unwrap();
+        let problem = expand(&plan, &cpus(&[0, 1]), NONE).unwrap_err();
+        assert!(problem.what.contains("cells"), "{problem}");
+    }
+
+    #[test]
+    fn the_ladder_fits_into_twenty_seconds_and_the_quick_tables_into_ten_minutes() {
+        for (id, seconds) in [("ladder", 20), ("ipc", 600)] {
+            let plan =
+                RunPlan::named(id, Some(RunPreset::Quick), &ChosenLevels::default(), NONE).unwrap();
+            let cells = expand(&plan, &cpus(&[0, 1]), NONE).unwrap();
+            let estimate = RunEstimate::of(&cells, &plan.limits);
+            assert!(estimate.most < Span::from_secs(seconds), "{id}: {estimate:?}");
+            assert!(estimate.least > Span::ZERO);
+        }
+    }
+
+    #[test]
+    fn the_same_plan_makes_the_same_cells_after_storing() {
+        let plan = RunPlan::named("ipc", Some(RunPreset::Default), &ChosenLevels::default(), NONE)
+            .unwrap();
+        let again = RunPlan::from_toml(&plan.to_toml(), "stored", NONE).unwrap();
+        assert_eq!(expand(&plan, &cpus(&[0, 1]), NONE), expand(&again, &cpus(&[0, 1]), NONE));
+    }
+}

@@ -1,0 +1,543 @@
+//! The run loop: rounds of interleaved launches, one stored block after another, until every cell
+//! is precise enough or the budget is spent.
+//!
+//! Left out: what a block times (`plumb_harness`), what to measure (`crate::experiment`)
+//! and what it means (`plumb_analysis`).
+
+use std::collections::BTreeSet;
+
+use plumb_analysis::document::{OUTER_LINK_AFTER, host_notes};
+use plumb_base::time::Span;
+use plumb_clock::monotonic_ns;
+use plumb_harness::launcher::{LaunchError, RunningLaunch};
+use plumb_harness::mechanisms;
+use plumb_harness::report::BlockReport;
+use plumb_harness::spec::{BlockSpec, BlockTask, LaunchSpec, LaunchSubject};
+use plumb_harness::stop_signals;
+use plumb_store::lock::MeasureLock;
+use plumb_store::record::{self, CellStatus, RunStatus};
+use plumb_store::sqlite::Store;
+use rand::seq::SliceRandom;
+
+use crate::definition::{CellPlan, LaunchGroup};
+use crate::error::{ErrorKind, ExperimentError};
+use crate::factors::link::{is_host, is_outer};
+use crate::plan::RunPlan;
+use crate::plan::estimate::block_time;
+use crate::surroundings::RunSurroundings;
+
+mod calibration;
+mod disturbance;
+mod prepare;
+mod state;
+mod stored_block;
+
+use calibration::CalibratedClock;
+use disturbance::DisturbanceDetector;
+use prepare::{BegunIn, PreparedRun};
+use state::{CellCompletion, RunState};
+
+/// What to carry out, and where to store it.
+#[derive(Debug)]
+pub struct RunRequest<'a> {
+    /// The plan, as it will be stored.
+    pub plan: RunPlan,
+    /// Its cells on this host.
+    pub cells: Vec<CellPlan>,
+    /// Where blocks go.
+    pub store: &'a mut Store,
+    /// The run to finish instead of beginning a new one.
+    pub resume: Option<String>,
+    /// What the run is called.
+    pub title: String,
+    /// Version and commit of this program.
+    pub code_version: &'static str,
+    /// What it depends on outside its processes.
+    pub surroundings: RunSurroundings,
+}
+
+/// How it ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunOutcome {
+    /// The run.
+    pub run_id: String,
+    /// Complete, or interrupted.
+    pub status: RunStatus,
+    /// What stopped it, in a few words.
+    pub stopped_by: String,
+}
+
+/// Whoever watches a run; called only while nothing is being measured.
+pub trait RunObserver {
+    /// The run has an id, and an estimate of its time and its blocks.
+    fn started(&mut self, id: &str, estimate: Span, blocks_planned: u64);
+    /// A block is stored.
+    fn block(&mut self, done: u64, planned: u64, what: &CellPlan, left: Span);
+    /// Something deserves a line of its own.
+    fn note(&mut self, text: &str);
+}
+
+/// Samples of a block that are stored raw; its histogram holds the rest.
+const SAMPLES_KEPT: u32 = 1_000;
+
+/// Times that a group's launch may fail before its cells are given up.
+const FAILURES_MAX: u32 = 2;
+
+/// Carries out a request: measures until done, out of budget, or told to stop.
+///
+/// # Errors
+/// When the store is locked or cannot be written, or no measuring process can be started at all.
+/// Trouble with single cells is stored with them and is no error.
+pub fn execute(
+    request: RunRequest<'_>,
+    watcher: &mut dyn RunObserver,
+) -> Result<RunOutcome, ExperimentError> {
+    stop_signals::count_stop_requests()
+        .map_err(|error| ExperimentError::failure("cannot listen for Ctrl-C").because(error))?;
+    let mut lock = MeasureLock::acquire(request.store.path(), std::process::id(), "starting")
+        .map_err(|error| ExperimentError::from_message(ErrorKind::Failure, &error.to_string()))?;
+    let swept = mechanisms::sweep_leftovers();
+    if swept > 0 {
+        watcher.note(&format!("removed {swept} leftovers of a run that was killed"));
+    }
+    let clock = CalibratedClock::calibrate(&request.cells)?;
+    let RunRequest { plan, cells, store, resume, title, code_version, surroundings } = request;
+    let begun_in = BegunIn { code_version, surroundings: &surroundings.at_start };
+    let PreparedRun { id, seed, state: ledger, disturbances: flags } = match resume {
+        Some(id) => prepare::resumed(store, &id, cells, begun_in)?,
+        None => prepare::new(store, &plan, &title, cells, &clock, begun_in)?,
+    };
+    // The lock names its holder for others to read; measuring does not depend on it.
+    drop(lock.rename(std::process::id(), &id));
+    let mut run = RunExecution {
+        store,
+        observer: watcher,
+        plan,
+        id,
+        seed,
+        clock,
+        state: ledger,
+        disturbances: flags,
+        began_ns: monotonic_ns(),
+        surroundings,
+        lost: None,
+    };
+    run.observer.started(&run.id, run.time_left(), run.blocks_planned());
+    let stopped_by = run.rounds()?;
+    run.conclude(stopped_by)
+}
+
+/// Why the rounds ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StopReason {
+    /// Every cell has its result.
+    Done,
+    /// The budget is spent.
+    Budget,
+    /// The user asked.
+    User,
+    /// The other host is no longer reached.
+    HostLost,
+}
+
+/// One visit of a launch to a cell.
+#[derive(Clone, Copy)]
+struct CellVisit<'a> {
+    launch: i64,
+    cell: usize,
+    pass: u32,
+    /// The cells that the launch visits.
+    open: &'a [usize],
+}
+
+/// A run under way.
+struct RunExecution<'a> {
+    store: &'a mut Store,
+    observer: &'a mut dyn RunObserver,
+    plan: RunPlan,
+    id: String,
+    seed: plumb_base::seed::Seed,
+    clock: CalibratedClock,
+    state: RunState,
+    disturbances: DisturbanceDetector,
+    began_ns: u64,
+    surroundings: RunSurroundings,
+    /// Why the other host is no longer reached.
+    lost: Option<String>,
+}
+
+impl RunExecution<'_> {
+    /// Rounds of one launch for every group that has an open cell, in random order.
+    fn rounds(&mut self) -> Result<StopReason, ExperimentError> {
+        // A run that was killed between its last block and the end of its round has blocks enough in
+        // its store, and no round left that would settle them.
+        self.close_finished()?;
+        loop {
+            let round = self.state.next_round();
+            let mut groups = self.state.open_groups(&self.plan.limits);
+            if groups.is_empty() {
+                return Ok(StopReason::Done);
+            }
+            groups.shuffle(&mut self.seed.stream(&format!("round {round}")));
+            let began = self.elapsed();
+            for group in groups {
+                if let Some(stopped) = self.launch(round, group)? {
+                    return Ok(stopped);
+                }
+            }
+            self.close_finished()?;
+            if self.next_round_exceeds_budget(self.elapsed().saturating_sub(began)) {
+                return Ok(StopReason::Budget);
+            }
+        }
+    }
+
+    /// One launch: a fresh pair of processes that visits every open cell of its group.
+    fn launch(&mut self, round: u32, group: usize) -> Result<Option<StopReason>, ExperimentError> {
+        let open = self.state.open_cells(group, &self.plan.limits);
+        let Some(&first) = open.first() else { return Ok(None) };
+        let spec = match self.launch_spec(first) {
+            Ok(spec) => spec,
+            Err(reason) => return self.close_cells(&open, &CellStatus::Unavailable(reason)),
+        };
+        let program = program()?;
+        let mut abort = || stop_signals::stop_requests() >= 2;
+        let mut launch = match RunningLaunch::start(&program, &spec, &mut abort) {
+            Ok(launch) => launch,
+            Err(error) => return self.launch_failed(group, &open, &error),
+        };
+        self.state.record_facts(&spec, &launch.facts);
+        let id = self.state.next_launch();
+        self.store.add_launch(
+            &self.id,
+            &record::LaunchRecord {
+                id,
+                round,
+                group: describe(&self.state.plan(first).group()),
+                started_ns: i64::try_from(self.elapsed().as_ns()).unwrap_or(i64::MAX),
+            },
+        )?;
+        let mut order = self.seed.stream(&format!("launch {id}"));
+        for pass in 0..self.plan.limits.passes {
+            let mut cells = open.clone();
+            cells.shuffle(&mut order);
+            let mut visited = BTreeSet::new();
+            for cell in cells {
+                if let Some(stopped) = self.interruption() {
+                    return Ok(Some(stopped));
+                }
+                if !self.state.is_open(cell) || visited.contains(&cell) {
+                    continue;
+                }
+                let visit = CellVisit { launch: id, cell, pass, open: &open };
+                match self.block(&mut launch, visit)? {
+                    Ok(served) => visited.extend(served),
+                    Err(error) => return self.launch_failed(group, &[cell], &error),
+                }
+            }
+        }
+        for cell in open {
+            self.state.count_launch(cell);
+        }
+        // Every block of it is stored; how the processes end changes nothing.
+        drop(launch.finish());
+        Ok(self.interruption())
+    }
+
+    /// Measures one block and stores it for every cell that it serves, which are returned. The
+    /// inner error ends the launch; the outer one the run.
+    fn block(
+        &mut self,
+        launch: &mut RunningLaunch,
+        visit: CellVisit<'_>,
+    ) -> Result<Result<Vec<usize>, LaunchError>, ExperimentError> {
+        let cell = visit.cell;
+        let plan = self.state.plan(cell);
+        let duration = block_time(plan, &self.plan.limits);
+        let spec = BlockSpec {
+            task: plan.task(),
+            duration_ns: duration.as_ns(),
+            samples_max: self.plan.limits.samples_max,
+            samples_kept: SAMPLES_KEPT,
+            injected_ns: plan.injected().as_ns(),
+        };
+        let mut abort = || stop_signals::stop_requests() >= 2;
+        let report = match launch.measure(&spec, deadline(duration), &mut abort) {
+            Ok(report) => report,
+            Err(LaunchError::Unavailable(reason)) => {
+                let kin = self.state.served_by_one_block(cell, visit.open);
+                self.close_cells(&kin, &CellStatus::Unavailable(reason))?;
+                return Ok(Ok(kin));
+            }
+            Err(error) => return Ok(Err(error)),
+        };
+        let pinned = plan.is_pinned();
+        let mut flags = self.disturbances.of(&report, pinned);
+        if is_outer(&self.state.plan(cell).factors) && (self.surroundings.changed_link)().is_some()
+        {
+            flags.push(disturbance::LINK_CHANGED.to_owned());
+        }
+        if report.parts.is_empty() {
+            let silence = disturbance::loss_reason(&flags);
+            self.store_block(visit, cell, report, flags)?;
+            if let Some(reason) = silence
+                && self.state.has_no_samples(cell)
+            {
+                self.close_cells(&[cell], &CellStatus::Unavailable(reason))?;
+            }
+            return Ok(Ok(vec![cell]));
+        }
+        let kin = self.state.served_by_one_block(cell, visit.open);
+        for &cell in &kin {
+            if let Some(part) = stored_block::part(&report, &self.state.plan(cell).response) {
+                self.store_block(visit, cell, part, flags.clone())?;
+            } else {
+                let reason = "nothing of this kind happened in a round trip here".to_owned();
+                self.close_cells(&[cell], &CellStatus::Unavailable(reason))?;
+            }
+        }
+        Ok(Ok(kin))
+    }
+
+    /// Stores a block for one cell.
+    fn store_block(
+        &mut self,
+        visit: CellVisit<'_>,
+        cell: usize,
+        report: BlockReport,
+        flags: Vec<String>,
+    ) -> Result<(), ExperimentError> {
+        let id = self.state.id(cell);
+        let block = stored_block::block(id, visit.launch, visit.pass, report, flags);
+        self.state.add(cell, &block);
+        self.store.add_block(&self.id, &block)?;
+        self.state.blocks_done += 1;
+        let (done, planned, left) =
+            (self.state.blocks_done, self.blocks_planned(), self.time_left());
+        self.observer.block(done, planned, self.state.plan(cell), left);
+        Ok(())
+    }
+
+    /// What a failed launch means for its cells: absence is a result, breakage is tried again.
+    fn launch_failed(
+        &mut self,
+        group: usize,
+        cells: &[usize],
+        error: &LaunchError,
+    ) -> Result<Option<StopReason>, ExperimentError> {
+        match error {
+            LaunchError::Interrupted => Ok(Some(StopReason::User)),
+            LaunchError::Unavailable(reason) => {
+                self.close_cells(cells, &CellStatus::Unavailable(reason.clone()))
+            }
+            LaunchError::Io(source) => {
+                Err(ExperimentError::failure("cannot start a measuring process")
+                    .because(source)
+                    .fix("see the limits on processes and open files: ulimit -a"))
+            }
+            other if self.is_host_lost(cells) => {
+                let why = self.lost.clone().unwrap_or_default();
+                self.observer.note(&format!("{other}; {why}"));
+                Ok(Some(StopReason::HostLost))
+            }
+            other if self.state.count_failure(group) < FAILURES_MAX => {
+                self.observer.note(&format!("a launch failed and will be tried again: {other}"));
+                Ok(None)
+            }
+            other => {
+                self.observer
+                    .note(&format!("{}: given up: {other}", self.state.plan(cells[0]).label()));
+                self.close_cells(cells, &CellStatus::Failed(other.to_string()))
+            }
+        }
+    }
+
+    /// Whether these cells go to another host, and that is no longer reached.
+    fn is_host_lost(&mut self, cells: &[usize]) -> bool {
+        let goes = |cell: &usize| is_host(&self.state.plan(*cell).factors);
+        if !cells.iter().any(goes) {
+            return false;
+        }
+        self.lost = (self.surroundings.host_lost)();
+        self.lost.is_some()
+    }
+
+    /// Closes cells without (further) numbers.
+    fn close_cells(
+        &mut self,
+        cells: &[usize],
+        status: &CellStatus,
+    ) -> Result<Option<StopReason>, ExperimentError> {
+        for &cell in cells {
+            self.state.close(cell);
+            self.store.set_cell_status(&self.id, self.state.id(cell), status)?;
+        }
+        Ok(None)
+    }
+
+    /// Closes the cells whose interval is narrow enough.
+    fn close_finished(&mut self) -> Result<(), ExperimentError> {
+        for cell in self.state.newly_finished(&self.plan.limits, self.seed) {
+            let (cell, tally) = cell;
+            let reason = match tally {
+                CellCompletion::Precise => "precise",
+                CellCompletion::LaunchesSpent => "launches",
+            };
+            self.state.close(cell);
+            let status = CellStatus::Done(reason.to_owned());
+            self.store.set_cell_status(&self.id, self.state.id(cell), &status)?;
+        }
+        Ok(())
+    }
+
+    /// Stores how the run ended.
+    fn conclude(self, stopped: StopReason) -> Result<RunOutcome, ExperimentError> {
+        let mut is_whole = true;
+        if stopped == StopReason::Budget {
+            for cell in self.state.open() {
+                // Cells that the budget did not reach stay open: they have no result, good or bad.
+                if !self.state.has_blocks(cell) {
+                    is_whole = false;
+                    continue;
+                }
+                let status = CellStatus::Done("budget".to_owned());
+                self.store.set_cell_status(&self.id, self.state.id(cell), &status)?;
+            }
+        }
+        let (status, stopped_by) = match stopped {
+            StopReason::Done => (RunStatus::Complete, "every cell has its result"),
+            StopReason::Budget if is_whole => (RunStatus::Complete, "the budget is spent"),
+            StopReason::Budget => {
+                (RunStatus::Interrupted, "the budget was spent before every cell had its turn")
+            }
+            StopReason::User => (RunStatus::Interrupted, "the user asked to stop"),
+            StopReason::HostLost => (RunStatus::Interrupted, "the other host is no longer reached"),
+        };
+        let mut notes = self.state.facts();
+        notes.extend(self.lost.clone().map(|why| (host_notes::LOST.to_owned(), why)));
+        notes.insert("stopped_by".to_owned(), stopped_by.to_owned());
+        notes.insert("elapsed".to_owned(), self.elapsed().to_string());
+        if let Some(link) = (self.surroundings.changed_link)() {
+            self.observer.note(&format!(
+                "the link that this was measured behind changed meanwhile; it is now {link}"
+            ));
+            notes.insert(OUTER_LINK_AFTER.to_owned(), link);
+        }
+        self.store.update_run(&self.id, status, &notes)?;
+        Ok(RunOutcome { run_id: self.id, status, stopped_by: stopped_by.to_owned() })
+    }
+
+    fn launch_spec(&mut self, cell: usize) -> Result<LaunchSpec, String> {
+        let group = self.state.plan(cell).group();
+        let mut pair = self.clock.pair(&group)?;
+        if let Some(host) = group.subject.other_host()
+            && pair.local.is_some()
+        {
+            // A CPU of that host, which knows its own by numbers of its own.
+            pair.peer = host.cpus.first().copied();
+        }
+        let seed = self.seed.derive(&format!("launch {}", self.state.launches)).0;
+        Ok(LaunchSpec {
+            subject: group.subject,
+            cpu_local: pair.local,
+            cpu_peer: pair.peer,
+            ticks_per_ns: self.clock.ticks_per_ns(),
+            seed,
+            deadline_ns: deadline(self.plan.limits.block).as_ns(),
+        })
+    }
+
+    fn interruption(&self) -> Option<StopReason> {
+        if stop_signals::stop_requests() > 0 {
+            return Some(StopReason::User);
+        }
+        let spent = self.plan.limits.budget.is_some_and(|budget| self.elapsed() >= budget);
+        spent.then_some(StopReason::Budget)
+    }
+
+    /// Whether another round like the last would end after the budget, and every cell has had its
+    /// fewest launches.
+    fn next_round_exceeds_budget(&self, last_round: Span) -> bool {
+        let enough = self.state.rounds_done() >= self.plan.limits.launches_min;
+        let budget = self.plan.limits.budget;
+        enough && budget.is_some_and(|budget| self.elapsed() + last_round > budget)
+    }
+
+    fn elapsed(&self) -> Span {
+        Span::from_ns(monotonic_ns().saturating_sub(self.began_ns))
+    }
+
+    /// Blocks done and those that the open cells may still need, within the budget.
+    fn blocks_planned(&self) -> u64 {
+        self.state.blocks_done + self.state.blocks_open(&self.plan.limits)
+    }
+
+    fn time_left(&self) -> Span {
+        let left = self.state.time_open(&self.plan.limits);
+        match self.plan.limits.budget {
+            Some(budget) => left.min(budget.saturating_sub(self.elapsed())),
+            None => left,
+        }
+    }
+}
+
+/// The program to start as a worker: this one.
+fn program() -> Result<std::path::PathBuf, ExperimentError> {
+    std::env::current_exe()
+        .map_err(|error| ExperimentError::failure("cannot find plumb's own binary").because(error))
+}
+
+/// Longest time a block may take before its processes are killed: its pilot, its own time and its
+/// last message, many times over.
+fn deadline(block: Span) -> Span {
+    (block * 50).max(Span::from_secs(20))
+}
+
+/// One line about what a launch holds constant.
+fn describe(group: &LaunchGroup) -> String {
+    let placement = group.placement.name();
+    match &group.subject {
+        LaunchSubject::Channel(channel) => {
+            format!("{} {placement} {}", channel.mechanism.name(), channel.wake.name())
+        }
+        LaunchSubject::Mirror(mirror) => {
+            format!("{} {placement} {}", mirror.name(), mirror.wake.name())
+        }
+        LaunchSubject::Remote(remote) => {
+            format!("{} {placement} {}", remote.name(), remote.channel.wake.name())
+        }
+        LaunchSubject::Streams(streams) => format!("{} {placement}", streams.name()),
+        LaunchSubject::PageLoads(visits) => format!("{} {placement}", visits.name()),
+        LaunchSubject::Alone => placement.to_owned(),
+    }
+}
+
+impl CellPlan {
+    fn measured(&self) -> (&LaunchGroup, &BlockTask, Span) {
+        match &self.action {
+            crate::definition::CellAction::Measure { group, task, injected } => {
+                (group, task, *injected)
+            }
+            crate::definition::CellAction::Unavailable(reason) => {
+                unreachable!("cells that cannot be measured are never open: {reason}")
+            }
+        }
+    }
+
+    fn group(&self) -> LaunchGroup {
+        self.measured().0.clone()
+    }
+
+    fn task(&self) -> BlockTask {
+        self.measured().1.clone()
+    }
+
+    fn injected(&self) -> Span {
+        self.measured().2
+    }
+
+    /// Whether worker and peer are bound to CPUs.
+    fn is_pinned(&self) -> bool {
+        self.measured().0.placement != plumb_harness::topology::CpuPlacement::Scheduler
+    }
+}

@@ -1,0 +1,111 @@
+//! What disturbed a block (rule 10): steal, migrations, a slow canary, page faults.
+
+use plumb_base::stats::quantile;
+use plumb_harness::report::{BlockReport, NOTHING_DELIVERED};
+
+/// A canary this much slower than the median of the run so far flags its block.
+const CANARY_DRIFT: f64 = 0.05;
+
+/// Canaries before their median means something.
+const CANARIES_MIN: usize = 5;
+
+/// Page faults that the end of a block itself may cause: reports and control messages.
+const FAULTS_ALLOWED: u64 = 64;
+
+/// The canaries of a run so far; those of a run that is taken up are remembered.
+#[derive(Debug, Default)]
+pub(super) struct DisturbanceDetector {
+    canaries: Vec<f64>,
+}
+
+impl DisturbanceDetector {
+    /// After blocks with these canaries, in nanoseconds.
+    pub(super) fn after(canaries: Vec<f64>) -> Self {
+        Self { canaries }
+    }
+
+    /// A block's own flags and those of its disturbances. `pinned` says whether its processes
+    /// were bound to CPUs, where a migration is a disturbance and not the scheduler's business.
+    pub(super) fn of(&mut self, report: &BlockReport, pinned: bool) -> Vec<String> {
+        let effort = &report.effort;
+        let mut flags = report.flags.clone();
+        let mut flag = |name: &str, when: bool| {
+            if when {
+                flags.push(name.to_owned());
+            }
+        };
+        flag("steal", effort.steal_ns > 0);
+        flag("migration", pinned && effort.local.migrations + effort.peer.migrations > 0);
+        let faults = effort.local.page_faults.max(effort.peer.page_faults);
+        flag("page-faults", faults > FAULTS_ALLOWED + effort.operations / 100);
+        flag("canary", self.is_slow(effort.canary_ns));
+        flags
+    }
+
+    /// Whether a canary is slow beside those before it; it is remembered either way.
+    fn is_slow(&mut self, canary_ns: f64) -> bool {
+        self.canaries.push(canary_ns);
+        if self.canaries.len() < CANARIES_MIN {
+            return false;
+        }
+        let median = quantile::of_sorted(&quantile::sorted(&self.canaries), 0.5);
+        canary_ns > median * (1.0 + CANARY_DRIFT)
+    }
+}
+
+/// Flags a block over the link that plumb runs behind once that one is another than at the beginning,
+/// which the cell is named by.
+pub(super) const LINK_CHANGED: &str = "link-changed";
+
+/// What was lost, of a block in which nothing got through.
+pub(super) fn loss_reason(flags: &[String]) -> Option<String> {
+    let reason = |flag: &String| {
+        let (name, reason) = flag.split_once(": ")?;
+        (name == NOTHING_DELIVERED).then(|| reason.to_owned())
+    };
+    flags.iter().find_map(reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(canary_ns: f64, steal_ns: u64) -> BlockReport {
+        let mut report = BlockReport::default();
+        report.effort.canary_ns = canary_ns;
+        report.effort.steal_ns = steal_ns;
+        report
+    }
+
+    #[test]
+    fn a_slow_canary_and_stolen_time_are_flagged_and_a_quiet_block_is_not() {
+        let mut flags = DisturbanceDetector::default();
+        for _ in 0..10 {
+            assert!(flags.of(&report(1000.0, 0), true).is_empty());
+        }
+        assert_eq!(flags.of(&report(1100.0, 0), true), ["canary"]);
+        assert_eq!(flags.of(&report(1010.0, 10_000_000), true), ["steal"]);
+    }
+
+    #[test]
+    fn a_run_that_is_taken_up_remembers_its_canaries() {
+        let mut flags = DisturbanceDetector::after(vec![1000.0; 10]);
+        assert_eq!(flags.of(&report(1100.0, 0), true), ["canary"]);
+    }
+
+    #[test]
+    fn the_flag_of_a_block_in_which_nothing_got_through_says_what_was_lost() {
+        let flags = ["canary", "nothing-delivered: none of 1 messages of 64 B came back"];
+        let reason = loss_reason(&flags.map(str::to_owned));
+        assert_eq!(reason.as_deref(), Some("none of 1 messages of 64 B came back"));
+        assert_eq!(loss_reason(&["canary".to_owned(), "empty-transfers: 3".to_owned()]), None);
+    }
+
+    #[test]
+    fn migrations_count_only_where_processes_were_bound() {
+        let mut moved = report(1000.0, 0);
+        moved.effort.peer.migrations = 1;
+        assert_eq!(DisturbanceDetector::default().of(&moved, true), ["migration"]);
+        assert!(DisturbanceDetector::default().of(&moved, false).is_empty());
+    }
+}

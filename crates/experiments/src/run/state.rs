@@ -1,0 +1,400 @@
+//! The account of a run under way: which cells are open, what they have, what they still need.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use plumb_base::seed::Seed;
+use plumb_base::stats::hierarchy::SampleHierarchy;
+use plumb_base::stats::histogram::Histogram;
+use plumb_base::stats::{quantile, stopping};
+use plumb_base::time::Span;
+use plumb_clock::monotonic_ns;
+use plumb_harness::report::LaunchFacts;
+use plumb_harness::spec::{LaunchSpec, LaunchSubject};
+use plumb_store::record::{CellStatus, RunData, SampleBlock};
+
+use crate::definition::{CellAction, CellPlan, LaunchGroup};
+use crate::plan::estimate::RoundEstimate;
+use crate::preset::RunLimits;
+
+/// Order statistics of a block that the stopping rule keeps.
+const KEPT: usize = 64;
+
+/// Blocks without a single sample after which a cell has none to give: one lost datagram can be all
+/// that a short block had time for.
+const SILENT_BLOCKS: usize = 3;
+
+/// Why a cell needs no more launches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CellCompletion {
+    /// Its interval is narrow enough.
+    Precise,
+    /// It has had as many launches as the plan allows.
+    LaunchesSpent,
+}
+
+/// One cell's account.
+struct CellState {
+    plan: CellPlan,
+    group: Option<usize>,
+    open: bool,
+    /// Launch → blocks → a few order statistics.
+    launches: BTreeMap<i64, Vec<Vec<f64>>>,
+    /// Rounds that visited it to the end.
+    visits: u32,
+}
+
+/// The account of all cells.
+pub(super) struct RunState {
+    entries: Vec<CellState>,
+    groups: usize,
+    failures: BTreeMap<usize, u32>,
+    /// Launches made so far.
+    pub(super) launches: i64,
+    rounds: u32,
+    pub(super) blocks_done: u64,
+    blocks_before: u64,
+    began_ns: u64,
+    facts: BTreeMap<String, String>,
+}
+
+impl RunState {
+    /// An account of cells that have nothing yet; cell ids count from 1 in this order.
+    pub(super) fn new(plans: Vec<CellPlan>) -> Self {
+        let mut groups: BTreeMap<LaunchGroup, usize> = BTreeMap::new();
+        let mut entries = Vec::with_capacity(plans.len());
+        for plan in plans {
+            let group = match &plan.action {
+                CellAction::Measure { group, .. } => {
+                    let next = groups.len();
+                    Some(*groups.entry(group.clone()).or_insert(next))
+                }
+                CellAction::Unavailable(_) => None,
+            };
+            let open = group.is_some();
+            entries.push(CellState { plan, group, open, launches: BTreeMap::new(), visits: 0 });
+        }
+        Self {
+            entries,
+            groups: groups.len(),
+            failures: BTreeMap::new(),
+            launches: 0,
+            rounds: 0,
+            blocks_done: 0,
+            blocks_before: 0,
+            began_ns: monotonic_ns(),
+            facts: BTreeMap::new(),
+        }
+    }
+
+    /// Adds what a stored run already has.
+    pub(super) fn restore(&mut self, data: &RunData) {
+        for cell in &data.cells {
+            if let CellStatus::Done(_) | CellStatus::Unavailable(_) = cell.status
+                && let Some(entry) = self.entry_of(cell.id)
+            {
+                entry.open = false;
+            }
+        }
+        for block in &data.blocks {
+            if let Some(entry) = self.entry_of(block.cell) {
+                let blocks = entry.launches.entry(block.launch).or_default();
+                blocks.push(order_statistics(block));
+            }
+        }
+        for entry in &mut self.entries {
+            entry.visits = u32::try_from(entry.launches.len()).unwrap_or(u32::MAX);
+        }
+        self.launches = data.launches.iter().map(|launch| launch.id).max().unwrap_or(0);
+        self.rounds = data.launches.iter().map(|launch| launch.round + 1).max().unwrap_or(0);
+        self.blocks_done = data.blocks.len() as u64;
+        self.blocks_before = self.blocks_done;
+    }
+
+    fn entry_of(&mut self, id: i64) -> Option<&mut CellState> {
+        usize::try_from(id - 1).ok().and_then(|index| self.entries.get_mut(index))
+    }
+
+    /// The number of the next round.
+    pub(super) fn next_round(&mut self) -> u32 {
+        let round = self.rounds;
+        self.rounds += 1;
+        round
+    }
+
+    /// Rounds begun.
+    pub(super) fn rounds_done(&self) -> u32 {
+        self.rounds
+    }
+
+    /// The id of the next launch.
+    pub(super) fn next_launch(&mut self) -> i64 {
+        self.launches += 1;
+        self.launches
+    }
+
+    /// Groups with an open cell.
+    pub(super) fn open_groups(&self, limits: &RunLimits) -> Vec<usize> {
+        (0..self.groups).filter(|&group| !self.open_cells(group, limits).is_empty()).collect()
+    }
+
+    /// Open cells of a group that may have another launch.
+    pub(super) fn open_cells(&self, group: usize, limits: &RunLimits) -> Vec<usize> {
+        let wanted = |entry: &CellState| {
+            entry.open && entry.group == Some(group) && entry.visits < limits.launches_max
+        };
+        (0..self.entries.len()).filter(|&cell| wanted(&self.entries[cell])).collect()
+    }
+
+    /// The cell's plan.
+    pub(super) fn plan(&self, cell: usize) -> &CellPlan {
+        &self.entries[cell].plan
+    }
+
+    /// Of these cells, those that one block serves with this one when it gives several responses
+    /// at once: the same task in the same launch.
+    pub(super) fn served_by_one_block(&self, cell: usize, of: &[usize]) -> Vec<usize> {
+        let action = &self.entries[cell].plan.action;
+        let is_kin = |&other: &usize| {
+            let entry = &self.entries[other];
+            other == cell || (entry.open && entry.plan.action == *action)
+        };
+        of.iter().copied().filter(is_kin).collect()
+    }
+
+    /// The cell's id in the store.
+    pub(super) fn id(&self, cell: usize) -> i64 {
+        debug_assert!(cell < self.entries.len(), "a cell of this ledger");
+        i64::try_from(cell).unwrap_or(i64::MAX - 1) + 1
+    }
+
+    /// Whether the cell wants more.
+    pub(super) fn is_open(&self, cell: usize) -> bool {
+        self.entries[cell].open
+    }
+
+    /// Cells that want more.
+    pub(super) fn open(&self) -> Vec<usize> {
+        (0..self.entries.len()).filter(|&cell| self.entries[cell].open).collect()
+    }
+
+    /// Whether anything was measured of the cell.
+    pub(super) fn has_blocks(&self, cell: usize) -> bool {
+        !self.entries[cell].launches.is_empty()
+    }
+
+    /// Whether nothing ever got through in any of the cell's blocks, and they are enough to say so.
+    pub(super) fn has_no_samples(&self, cell: usize) -> bool {
+        let blocks = || self.entries[cell].launches.values().flatten();
+        blocks().count() >= SILENT_BLOCKS && blocks().all(Vec::is_empty)
+    }
+
+    /// The cell wants no more.
+    pub(super) fn close(&mut self, cell: usize) {
+        self.entries[cell].open = false;
+    }
+
+    /// Adds a block.
+    pub(super) fn add(&mut self, cell: usize, block: &SampleBlock) {
+        let blocks = self.entries[cell].launches.entry(block.launch).or_default();
+        blocks.push(order_statistics(block));
+    }
+
+    /// A launch has visited the cell to its end.
+    pub(super) fn count_launch(&mut self, cell: usize) {
+        self.entries[cell].visits += 1;
+    }
+
+    /// Failed launches of a group, with one more.
+    pub(super) fn count_failure(&mut self, group: usize) -> u32 {
+        let failures = self.failures.entry(group).or_default();
+        *failures += 1;
+        *failures
+    }
+
+    /// Open cells that need no more launches, and why.
+    pub(super) fn newly_finished(
+        &self,
+        limits: &RunLimits,
+        seed: Seed,
+    ) -> Vec<(usize, CellCompletion)> {
+        let settled = |cell: usize| {
+            let entry = &self.entries[cell];
+            if !entry.open || entry.visits < limits.launches_min {
+                return None;
+            }
+            if entry.is_precise(limits.precision, seed) {
+                return Some((cell, CellCompletion::Precise));
+            }
+            (entry.visits >= limits.launches_max).then_some((cell, CellCompletion::LaunchesSpent))
+        };
+        (0..self.entries.len()).filter_map(settled).collect()
+    }
+
+    /// Keeps what a launch found out about its channel, once for each mechanism.
+    pub(super) fn record_facts(&mut self, spec: &LaunchSpec, facts: &LaunchFacts) {
+        let name = match &spec.subject {
+            LaunchSubject::Alone => return,
+            LaunchSubject::Channel(channel) => channel.mechanism.name().to_owned(),
+            LaunchSubject::Mirror(mirror) => mirror.name(),
+            LaunchSubject::Remote(remote) => remote.name(),
+            LaunchSubject::Streams(streams) => streams.name(),
+            LaunchSubject::PageLoads(visits) => visits.name(),
+        };
+        for (fact, value) in &facts.facts {
+            let key = format!("channel.{name}.{fact}");
+            self.facts.entry(key).or_insert_with(|| value.clone());
+        }
+    }
+
+    /// Facts about channels.
+    pub(super) fn facts(&self) -> BTreeMap<String, String> {
+        self.facts.clone()
+    }
+
+    /// Blocks that open cells will have if they need all their launches.
+    pub(super) fn blocks_open(&self, limits: &RunLimits) -> u64 {
+        let rounds =
+            |entry: &CellState| u64::from(limits.launches_max.saturating_sub(entry.visits));
+        self.entries
+            .iter()
+            .filter(|entry| entry.open)
+            .map(|entry| rounds(entry) * u64::from(limits.passes))
+            .sum()
+    }
+
+    /// Time that these will take, by the blocks measured so far, or as the plan was estimated.
+    pub(super) fn time_open(&self, limits: &RunLimits) -> Span {
+        let done = self.blocks_done - self.blocks_before;
+        if done < 20 {
+            return self.time_estimated(limits);
+        }
+        let elapsed = monotonic_ns().saturating_sub(self.began_ns) as f64 * 1e-9;
+        Span::from_secs_f64(elapsed / done as f64 * self.blocks_open(limits) as f64)
+    }
+
+    /// Rounds of the cells that still want as many, one estimate for each set of them.
+    fn time_estimated(&self, limits: &RunLimits) -> Span {
+        let wanted = |entry: &CellState| limits.launches_max.saturating_sub(entry.visits);
+        let open: Vec<&CellState> = self.entries.iter().filter(|entry| entry.open).collect();
+        let rounds: BTreeSet<u32> = open.iter().map(|entry| wanted(entry)).collect();
+        let (mut sum, mut before) = (Span::ZERO, 0);
+        for rounds in rounds {
+            let cells = open.iter().filter(|entry| wanted(entry) >= rounds);
+            let round = RoundEstimate::of(cells.map(|entry| &entry.plan), limits);
+            sum += round.time * u64::from(rounds - before);
+            before = rounds;
+        }
+        sum
+    }
+}
+
+impl CellState {
+    fn is_precise(&self, target: f64, seed: Seed) -> bool {
+        let hierarchy = SampleHierarchy::new(self.launches.values().cloned().collect());
+        let median = hierarchy.quantile(0.5);
+        stopping::interval(&hierarchy, seed.derive("stopping"))
+            .is_some_and(|interval| stopping::is_precise(&interval, median, target))
+    }
+}
+
+/// Evenly spaced order statistics of a block: all that the stopping rule needs of it.
+///
+/// Of all its samples, which are in the histogram when they are too many to be kept raw: a rule
+/// that looked at the first ones alone would stop at an interval that the summary does not have.
+fn order_statistics(block: &SampleBlock) -> Vec<f64> {
+    let at = |index: usize| (index as f64 + 0.5) / KEPT as f64;
+    let histogram = Some(&block.histogram).filter(|bytes| !bytes.is_empty());
+    if let Some(Ok(histogram)) = histogram.map(|bytes| Histogram::decode(bytes)) {
+        let value = |index| histogram.quantile(at(index)) as f64 * block.histogram_scale;
+        return (0..KEPT).map(value).collect();
+    }
+    let sorted = quantile::sorted(&block.samples);
+    if sorted.len() <= KEPT {
+        return sorted;
+    }
+    (0..KEPT).map(|index| quantile::of_sorted(&sorted, at(index))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(samples: Vec<f64>, histogram: Vec<u8>) -> SampleBlock {
+        SampleBlock {
+            cell: 1,
+            launch: 1,
+            pass: 0,
+            batch: 1,
+            n: 1_000,
+            warmup: 0,
+            samples,
+            histogram,
+            histogram_scale: 0.5,
+            effort: plumb_store::record::BlockUsage::default(),
+            counters: BTreeMap::new(),
+            flags: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_stopping_rule_sees_all_samples_and_not_the_first_ones_alone() {
+        let mut histogram = Histogram::new();
+        for value in 300..=500 {
+            histogram.record(value);
+        }
+        let seen = order_statistics(&block(vec![1.0; 100], histogram.encode()));
+        let median = quantile::of_sorted(&seen, 0.5);
+        assert!((median - 200.0).abs() < 2.0, "{median}");
+    }
+
+    fn cell(size: u64) -> CellPlan {
+        let group = LaunchGroup {
+            subject: LaunchSubject::Alone,
+            placement: plumb_harness::topology::CpuPlacement::SameCpu,
+            cpu: None,
+        };
+        let task = plumb_harness::spec::BlockTask::Latency { size };
+        CellPlan {
+            experiment: "latency.local".to_owned(),
+            factors: plumb_store::record::Factors::default().with("size", size),
+            response: "latency".to_owned(),
+            unit: plumb_base::units::Unit::Nanoseconds,
+            better: plumb_store::record::Better::Lower,
+            action: CellAction::Measure { group, task, injected: Span::ZERO },
+        }
+    }
+
+    #[test]
+    fn the_time_left_begins_as_the_plan_was_estimated_and_shrinks_with_each_launch() {
+        let cells = vec![cell(1), cell(2), cell(4)];
+        let limits = RunLimits { budget: None, ..crate::preset::RunPreset::Quick.limits() };
+        let estimate = crate::plan::RunEstimate::of(&cells, &limits);
+        let mut ledger = RunState::new(cells);
+        assert_eq!(ledger.time_open(&limits), estimate.most);
+        let mut before = estimate.most;
+        for cell in 0..3 {
+            ledger.count_launch(cell);
+            let left = ledger.time_open(&limits);
+            assert!(left < before, "{left} {before}");
+            before = left;
+        }
+        let round = RoundEstimate::of(ledger.entries.iter().map(|entry| &entry.plan), &limits).time;
+        assert_eq!(before + round, estimate.most);
+    }
+
+    #[test]
+    fn a_cell_is_silent_only_after_several_blocks_without_a_sample() {
+        let mut ledger = RunState::new(vec![cell(1)]);
+        for seen in [false, false, true, true] {
+            ledger.add(0, &block(Vec::new(), Vec::new()));
+            assert_eq!(ledger.has_no_samples(0), seen);
+        }
+        ledger.add(0, &block(vec![1.0], Vec::new()));
+        assert!(!ledger.has_no_samples(0));
+    }
+
+    #[test]
+    fn a_short_block_is_kept_whole() {
+        assert_eq!(order_statistics(&block(vec![3.0, 1.0, 2.0], Vec::new())), [1.0, 2.0, 3.0]);
+    }
+}

@@ -1,0 +1,132 @@
+//! Mutated frames and random bytes, to every parser and to whole hosts.
+//!
+//! `PLUMB_FUZZ_FRAMES` sets how many frames each test sends.
+
+use arbitrary::{Arbitrary, Unstructured};
+use plumb_base::seed::Seed;
+use plumb_fuzz::host::{FuzzDevice, FuzzHost, HostInput};
+use plumb_fuzz::mutator::FrameMutator;
+use plumb_fuzz::parsers::{check_capture, check_every_parser, check_frame};
+use plumb_wire::capture::{CaptureDirection, LinkType};
+use plumb_wire::flow::FiveTuple;
+use plumb_wire::packet::PoolConfig;
+use plumb_wire::{pcap, pcapng};
+use proptest::prelude::*;
+use rand::Rng;
+
+fn frames() -> u64 {
+    let set = std::env::var("PLUMB_FUZZ_FRAMES").ok();
+    set.and_then(|text| text.parse().ok()).unwrap_or(1_000_000)
+}
+
+#[test]
+fn mutated_frames_break_no_parser() {
+    let seed = Seed(0x57_1fe5);
+    println!("seed {seed:?}");
+    let mut mutator = FrameMutator::new(seed);
+    let (mut parsed, mut bytes) = (0, Vec::new());
+    for index in 0..frames() {
+        mutator.next_frame(&mut bytes);
+        check_frame(&bytes);
+        if index % 16 == 0 {
+            check_every_parser(&bytes);
+        }
+        parsed += u64::from(FiveTuple::of_frame(&bytes).is_some());
+    }
+    // Frames that all break at their first header would test nothing behind it.
+    assert!(parsed > frames() / 4, "{parsed} of {} had a flow", frames());
+}
+
+#[test]
+fn random_bytes_break_no_parser() {
+    let mut stream = Seed(1).stream("bytes");
+    let mut bytes = vec![0; 256];
+    for round in 0..100_000 {
+        stream.fill_bytes(&mut bytes);
+        bytes[12..14].copy_from_slice(&[[8, 0], [0x86, 0xdd], [8, 6], [0x81, 0]][round % 4]);
+        check_every_parser(&bytes[..round % 257]);
+    }
+}
+
+/// Lets mutated frames arrive at a host; [`FuzzHost::finish`] asserts that no memory is lost.
+fn feed(kind: FuzzDevice, seed: u64) {
+    let frames = PoolConfig { count: 512, size: 2_048, large: 12 };
+    let mut mutator = FrameMutator::new(Seed(seed));
+    let mut subject = FuzzHost::new(kind, frames, Seed(seed));
+    let mut frame = Vec::new();
+    let count = self::frames();
+    for n in 1..=count {
+        mutator.next_frame(&mut frame);
+        subject.feed(&frame);
+        if n % 100_000 == 0 {
+            subject.check();
+        }
+    }
+    let (fed, sent) = subject.counts();
+    assert_eq!(fed, count);
+    assert!(sent > count / 100, "frames reach what lies behind the first header");
+    subject.finish();
+}
+
+#[test]
+fn host_on_ethernet_survives_mutated_frames() {
+    feed(FuzzDevice::Ethernet, 1);
+}
+
+#[test]
+fn host_without_link_layer_survives_mutated_packets() {
+    feed(FuzzDevice::Ip, 2);
+}
+
+#[test]
+fn host_survives_false_packet_metadata() {
+    feed(FuzzDevice::Offloading, 3);
+}
+
+#[test]
+fn host_survives_random_bytes() {
+    let mut stream = Seed(4).stream("bytes");
+    for round in 0..300_u16 {
+        let mut bytes = vec![0; usize::from(round) * 16];
+        stream.fill_bytes(&mut bytes);
+        let input = HostInput::arbitrary_take_rest(Unstructured::new(&bytes));
+        input.unwrap().feed();
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_capture_file_panics_or_loops(file in prop::collection::vec(any::<u8>(), 0..600)) {
+        check_capture(&file);
+    }
+
+    /// Damages a real capture of either format, so that reading gets somewhere.
+    #[test]
+    fn damaged_capture_files_break_nothing(
+        next_generation in any::<bool>(),
+        frames in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..60), 0..6),
+        damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
+        keep in any::<prop::sample::Index>(),
+    ) {
+        let mut file = Vec::new();
+        if next_generation {
+            pcapng::begin(&mut file, "test");
+            pcapng::interface(&mut file, LinkType::ETHERNET, "if", 0);
+            for frame in &frames {
+                pcapng::packet(&mut file, 0, 1, Some(CaptureDirection::Inbound), frame);
+            }
+        } else {
+            pcap::begin(&mut file, LinkType::ETHERNET);
+            for frame in &frames {
+                pcap::packet(&mut file, 1, frame);
+            }
+        }
+        prop_assert_eq!(check_capture(&file), frames.len());
+        for (at, byte) in &damage {
+            let at = at.index(file.len());
+            file[at] = *byte;
+        }
+        let keep = keep.index(file.len() + 1);
+        check_capture(&file[..keep]);
+    }
+}

@@ -1,0 +1,230 @@
+//! The kernel's tracepoints as a probe: the parts of a round trip between two processes, and of a
+//! mirror's stack within it.
+//!
+//! A recorder slows every system call even while it is off, so it is there only while it looks, and the
+//! round trips before and after it are those that nobody looked at. Left out: the tracepoints
+//! themselves (`crate::trace`).
+
+use std::collections::BTreeMap;
+
+use plumb_base::stats::quantile;
+use plumb_clock::Stopwatch;
+
+use super::ChannelBench;
+use super::breakdown::{
+    PartSamples, ProbeFindings, ProbeSchedule, ProbedRoundTrip, RoundTripProbe,
+};
+use crate::channel::ChannelEnd;
+use crate::peer_protocol::PeerReport;
+use crate::report::BlockError;
+use crate::spec::{LaunchSpec, LaunchSubject, Mechanism, MirrorStack};
+use crate::trace::{
+    PathPart, ProbeCost, RoundTrip, RoundTripLeg, TraceBreakdown, TraceRecorder, TraceTimeline,
+    TracedThreads, Tracepoint, TracepointSet, mean,
+};
+
+/// Round trips that are recorded in a block: what the rings hold, several times over.
+const TRIPS_MAX: usize = 1_500;
+
+/// The share of round trips that are left out as somebody else's doing, probed or not.
+const SLOWEST_SHARE: f64 = 0.02;
+
+/// A recorder for worker and peer.
+pub(super) struct TracepointProbe {
+    shape: TracedThreads,
+    cpus: Vec<u32>,
+    set: TracepointSet,
+    watch: Stopwatch,
+    is_mirror: bool,
+    hit_ns: f64,
+    recorder: Option<TraceRecorder>,
+    timeline: Option<TraceTimeline>,
+}
+
+impl TracepointProbe {
+    /// For the round trips of a launch.
+    ///
+    /// # Errors
+    /// Where this host does not let anybody look, or a process may run anywhere.
+    pub(super) fn new<E: ChannelEnd>(
+        bench: &ChannelBench<'_, E>,
+        launch: &LaunchSpec,
+    ) -> Result<Self, BlockError> {
+        let (Some(here), Some(there)) = (launch.cpu_local, launch.cpu_peer) else {
+            return Err(BlockError::Unavailable(
+                "a breakdown follows processes that are bound to CPUs: choose a placement".into(),
+            ));
+        };
+        let is_mirror = matches!(&launch.subject, LaunchSubject::Mirror(_));
+        let mut set = match bench.mechanism {
+            _ if is_mirror => TracepointSet::network(),
+            Mechanism::Pipe => TracepointSet::pipe(),
+            Mechanism::UnixStream => TracepointSet::unix(),
+            _ => TracepointSet::network(),
+        };
+        if here != there {
+            set = set.with(Tracepoint::Woken);
+        }
+        let unavailable =
+            |e: crate::trace::TraceUnavailable| BlockError::Unavailable(e.to_string());
+        let hit_ns = ProbeCost::measure_hit_ns(here, bench.stopwatch).map_err(unavailable)?;
+        let Some(peer) = bench.peer.pid() else {
+            return Err(BlockError::Unavailable(
+                "a breakdown needs both processes on this host".to_owned(),
+            ));
+        };
+        let shape = TracedThreads { worker: std::process::id(), peer };
+        Ok(Self {
+            shape,
+            cpus: vec![here, there],
+            set,
+            watch: bench.stopwatch,
+            is_mirror,
+            hit_ns,
+            recorder: None,
+            timeline: None,
+        })
+    }
+}
+
+impl RoundTripProbe for TracepointProbe {
+    fn schedule(&self) -> ProbeSchedule {
+        ProbeSchedule::Once { trips_max: TRIPS_MAX }
+    }
+
+    fn switch(&mut self, on: bool) -> Result<(), BlockError> {
+        let failed = |e: std::io::Error| BlockError::Unavailable(format!("cannot record: {e}"));
+        if on {
+            let threads = [self.shape.worker, self.shape.peer];
+            let recorder = TraceRecorder::open(&threads, &self.cpus, self.set, self.watch)
+                .map_err(|error| BlockError::Unavailable(error.to_string()))?;
+            recorder.enable().map_err(failed)?;
+            self.recorder = Some(recorder);
+        } else if let Some(mut recorder) = self.recorder.take() {
+            recorder.disable().map_err(failed)?;
+            self.timeline = Some(recorder.drain());
+        }
+        Ok(())
+    }
+
+    fn parts(
+        &mut self,
+        trips: &[ProbedRoundTrip],
+        plain: &[f64],
+        _: &PeerReport,
+    ) -> Result<ProbeFindings, BlockError> {
+        let Some(timeline) = self.timeline.take() else { return Ok(ProbeFindings::default()) };
+        let trips: Vec<RoundTrip> =
+            trips.iter().map(|trip| RoundTrip { start: trip.begin, end: trip.end }).collect();
+        let all = TraceBreakdown::of(&timeline, &trips, self.shape);
+        if all.whole_ns.is_empty() {
+            return Err(BlockError::Unavailable(format!(
+                "no round trip was seen whole: {} were torn by lost events, {} held none",
+                all.trips_with_lost_events, all.trips_without_events
+            )));
+        }
+        let typical = all.without_slowest(SLOWEST_SHARE);
+        let plain = without_slowest(plain);
+        let cost = ProbeCost { without_ns: mean(&plain), hit_ns: self.hit_ns };
+        let parts = corrected(&typical, &cost);
+        let parts =
+            if self.is_mirror { kernel_stack_parts(parts) } else { parts_of_both_ways(parts) };
+        let scale = typical.corrected(&cost).scale;
+        let counters = [
+            ("trips_probed", all.whole_ns.len() as f64),
+            ("trips_torn", all.trips_with_lost_events as f64),
+            ("trips_unseen", all.trips_without_events as f64),
+            ("hits_per_1000_trips", 1_000.0 * typical.events_per_trip()),
+            ("hit_ps", 1_000.0 * self.hit_ns),
+            ("correction_scale_ppm", 1e6 * scale),
+        ];
+        Ok(ProbeFindings { parts, counters: counters.to_vec(), flags: vec!["probe-corrected"] })
+    }
+}
+
+/// Every part of every round trip with the probes' cost taken off, so that the parts' means sum to the
+/// mean of the round trips that nobody looked at.
+fn corrected(seen: &TraceBreakdown, cost: &ProbeCost) -> Vec<((RoundTripLeg, PathPart), Vec<f64>)> {
+    let corrected = seen.corrected(cost);
+    let scaled = |values: &[f64], to: f64| -> Vec<f64> {
+        let mean = mean(values);
+        let factor = if mean > 0.0 { to / mean } else { 0.0 };
+        values.iter().map(|value| value * factor).collect()
+    };
+    let mut parts: Vec<_> = seen
+        .parts
+        .iter()
+        .zip(&corrected.parts)
+        .map(|(times, (leg, part, ns))| ((*leg, *part), scaled(&times.per_trip_ns, *ns)))
+        .collect();
+    let unexplained = scaled(&seen.unexplained_ns, corrected.unexplained_ns);
+    parts.push(((RoundTripLeg::Back, PathPart::Unexplained), unexplained));
+    parts
+}
+
+/// Sums parts that go by one name.
+fn sum_by(
+    parts: Vec<((RoundTripLeg, PathPart), Vec<f64>)>,
+    name: impl Fn(RoundTripLeg, PathPart) -> Option<&'static str>,
+) -> PartSamples {
+    let mut sums: BTreeMap<&'static str, Vec<f64>> = BTreeMap::new();
+    for ((leg, part), values) in parts {
+        let Some(name) = name(leg, part) else { continue };
+        match sums.get_mut(name) {
+            Some(sum) => sum.iter_mut().zip(values).for_each(|(sum, value)| *sum += value),
+            None => drop(sums.insert(name, values)),
+        }
+    }
+    sums.into_iter().map(|(name, values)| (name.to_owned(), values)).collect()
+}
+
+/// Each part over both ways; a part that never happened took no time.
+fn parts_of_both_ways(parts: Vec<((RoundTripLeg, PathPart), Vec<f64>)>) -> PartSamples {
+    let trips = parts.first().map_or(0, |(_, values)| values.len());
+    let never = PathPart::ALL.map(|part| ((RoundTripLeg::Out, part), vec![0.0; trips]));
+    sum_by(parts.into_iter().chain(never).collect(), |_, part| Some(part.slug()))
+}
+
+/// The kernel's stack at the mirror's side: its receive path and the receiving call after the switch on
+/// the way out, its sending call on the way back, and the switches apart.
+fn kernel_stack_parts(parts: Vec<((RoundTripLeg, PathPart), Vec<f64>)>) -> PartSamples {
+    let mut named = sum_by(parts, |leg, part| match (leg, part) {
+        (_, PathPart::Unexplained) => Some("unexplained"),
+        (
+            RoundTripLeg::Out,
+            PathPart::ReceivePath | PathPart::CopyAndReturn | PathPart::ReceiveCall,
+        ) => Some("receive"),
+        (RoundTripLeg::Back, PathPart::CallEntry | PathPart::SendPath) => Some("send"),
+        (
+            RoundTripLeg::Out,
+            PathPart::WakeUp
+            | PathPart::WakeAndSwitch
+            | PathPart::SendReturn
+            | PathPart::BetweenCalls
+            | PathPart::ReceiveSleeps
+            | PathPart::Idle
+            | PathPart::Switch,
+        ) => Some("switch"),
+        _ => None,
+    });
+    let of = |name: &str| named.iter().find(|(n, _)| n == name).map(|(_, values)| values);
+    if let (Some(receive), Some(send)) = (of("receive"), of("send")) {
+        let stack = receive.iter().zip(send).map(|(a, b)| a + b).collect();
+        named.push(("stack".to_owned(), stack));
+    }
+    named
+}
+
+fn without_slowest(values: &[f64]) -> Vec<f64> {
+    let sorted = quantile::sorted(values);
+    if sorted.is_empty() {
+        return sorted;
+    }
+    let limit = quantile::of_sorted(&sorted, 1.0 - SLOWEST_SHARE);
+    values.iter().copied().filter(|value| *value <= limit).collect()
+}
+
+/// Whether a mirror's stack is the kernel's, into which only tracepoints look.
+pub(super) fn needs_tracepoints(subject: &LaunchSubject) -> bool {
+    !matches!(subject, LaunchSubject::Mirror(mirror) if mirror.stack != MirrorStack::Linux)
+}

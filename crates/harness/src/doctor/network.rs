@@ -1,0 +1,312 @@
+//! Whether TCP and UDP over the loopback behave as expected, and whether plumb's own stack finds a device: a test bed,
+//! TAP, packet and AF_XDP sockets.
+
+use std::fs::File;
+use std::io;
+use std::net::UdpSocket;
+use std::os::fd::AsFd;
+
+use plumb_base::units::format_bytes;
+use plumb_netdev::lab;
+use plumb_sys::probe::{self, PacketFamily, ProbedNamespace};
+use plumb_sys::socket::IntOption;
+
+use super::access::namespace_fix;
+use super::{CheckQuestion, HostCheck, RefusalKind};
+use crate::environment::KernelFiles;
+use crate::environment::network::has_loopback6;
+
+/// Socket buffers up to this size are asked for when buffers are a factor.
+const BUFFER_BYTES: u64 = 4 << 20;
+
+pub(super) fn examine(tree: &KernelFiles) -> Vec<HostCheck> {
+    vec![
+        loopback(tree),
+        ipv6_loopback(tree, UdpSocket::bind(("::1", 0)).map(drop)),
+        congestion(tree),
+        buffers(tree),
+        zerocopy(try_zerocopy()),
+    ]
+}
+
+fn loopback(tree: &KernelFiles) -> HostCheck {
+    let question = CheckQuestion { id: "net.loopback", what: "loopback device" };
+    let state: Option<u64> = tree
+        .text("sys/class/net/lo/flags")
+        .ok()
+        .and_then(|text| u64::from_str_radix(text.trim_start_matches("0x"), 16).ok());
+    let mtu = tree.number::<u64>("sys/class/net/lo/mtu");
+    match (state, mtu) {
+        // IFF_UP is bit 0 (netdevice(7)).
+        (Some(flags), _) if flags & 1 == 0 => HostCheck::missing(
+            question,
+            "down",
+            "no mechanism over TCP or UDP can be measured",
+            "sudo ip link set lo up",
+        ),
+        (_, Some(65_536)) => HostCheck::ok(question, "up, MTU 65536"),
+        (_, Some(mtu)) => HostCheck::limited(
+            question,
+            format!("up, MTU {mtu}"),
+            "the kernel's own is 65536: with another, long messages travel in more packets",
+            "sudo ip link set lo mtu 65536",
+        ),
+        (_, None) => HostCheck::ok(question, "not visible in /sys"),
+    }
+}
+
+fn ipv6_loopback(tree: &KernelFiles, answer: io::Result<()>) -> HostCheck {
+    let question = CheckQuestion { id: "net.ipv6", what: "IPv6 loopback" };
+    let Err(error) = answer else { return HostCheck::ok(question, "::1 answers") };
+    let listed = tree.text("proc/net/if_inet6").is_ok_and(|text| has_loopback6(&text));
+    let fix = if listed {
+        "nothing can here: ::1 is there, but a filter or policy refuses it"
+    } else if tree.number("proc/sys/net/ipv6/conf/lo/disable_ipv6") == Some(1_u8) {
+        "sudo sysctl -w net.ipv6.conf.lo.disable_ipv6=0"
+    } else if tree.exists("proc/sys/net/ipv6") {
+        "sudo ip -6 addr add ::1/128 dev lo"
+    } else {
+        "boot without ipv6.disable=1; nothing can if the kernel is built without IPv6"
+    };
+    HostCheck::missing(
+        question,
+        format!("refused: {error}"),
+        "tcp6 and udp6 cannot be measured",
+        fix,
+    )
+}
+
+fn congestion(tree: &KernelFiles) -> HostCheck {
+    let question = CheckQuestion { id: "tcp.congestion", what: "default congestion control" };
+    let path = "proc/sys/net/ipv4/tcp_congestion_control";
+    match tree.text(path) {
+        Ok(name) if name == "bbr" => HostCheck::limited(
+            question,
+            name,
+            "BBR paces what it sends, even over the loopback: TCP figures differ from those of \
+             machines with cubic, which most have",
+            "plumb run … --set congestion=cubic   (or sudo sysctl -w \
+             net.ipv4.tcp_congestion_control=cubic)",
+        ),
+        Ok(name) => HostCheck::ok(question, name),
+        Err(missing) => HostCheck::limited(
+            question,
+            missing.to_string(),
+            "results cannot say which algorithm they were taken with",
+            "nothing can, unless /proc/sys is hidden on purpose: mount it",
+        ),
+    }
+}
+
+fn buffers(tree: &KernelFiles) -> HostCheck {
+    let question = CheckQuestion { id: "net.buffers", what: "largest socket buffers" };
+    let limit = |name: &str| tree.number::<u64>(&format!("proc/sys/net/core/{name}"));
+    let (Some(receive), Some(send)) = (limit("rmem_max"), limit("wmem_max")) else {
+        return HostCheck::limited(
+            question,
+            "not visible",
+            "a buffer that is asked for may silently be smaller; each result says what it got",
+            "nothing can in this network namespace: only the first one shows net.core.rmem_max",
+        );
+    };
+    let finding = format!("receive {}, send {}", format_bytes(receive), format_bytes(send));
+    if receive.min(send) >= BUFFER_BYTES {
+        return HostCheck::ok(question, finding);
+    }
+    HostCheck::limited(
+        question,
+        finding,
+        format!(
+            "larger buffers, up to {}, cannot be measured as a factor",
+            format_bytes(BUFFER_BYTES)
+        ),
+        format!("sudo sysctl -w net.core.rmem_max={BUFFER_BYTES} net.core.wmem_max={BUFFER_BYTES}"),
+    )
+}
+
+fn zerocopy(answer: io::Result<()>) -> HostCheck {
+    let question = CheckQuestion { id: "net.zerocopy", what: "MSG_ZEROCOPY" };
+    match answer {
+        // Linux's Documentation/networking/msg_zerocopy.rst, "Loopback".
+        Ok(()) => {
+            HostCheck::ok(question, "allowed; to local sockets the kernel copies all the same")
+        }
+        Err(error) => HostCheck::missing(
+            question,
+            format!("refused: {error}"),
+            "the tcp-zerocopy mechanism cannot be measured",
+            "nothing can: the kernel is older than 4.14, or hides it",
+        ),
+    }
+}
+
+fn try_zerocopy() -> io::Result<()> {
+    let socket = std::net::TcpListener::bind(("127.0.0.1", 0))?;
+    plumb_sys::socket::set_option(socket.as_fd(), IntOption::Zerocopy, 1)
+}
+
+/// Where TUN and TAP devices are made.
+const TUN: &str = "/dev/net/tun";
+
+pub(super) fn stack(tree: &KernelFiles) -> Vec<HostCheck> {
+    let as_root = lab::NetNamespace::new().is_ok();
+    vec![
+        test_bed(tree, as_root, probe::namespace(ProbedNamespace::Network)),
+        tun(File::options().read(true).write(true).open(TUN).map(drop)),
+        packet(probe::packet_socket(PacketFamily::Packet)),
+        xdp(probe::packet_socket(PacketFamily::Xdp)),
+    ]
+}
+
+fn test_bed(tree: &KernelFiles, as_root: bool, user: io::Result<()>) -> HostCheck {
+    let question = CheckQuestion { id: "stack.lab", what: "test bed of network namespaces" };
+    match user {
+        _ if as_root => HostCheck::ok(question, "allowed"),
+        Ok(()) => HostCheck::ok(question, "allowed, in a user namespace"),
+        Err(error) => HostCheck::missing(
+            question,
+            format!("refused: {error}"),
+            "'plumb stack lab' and every measurement between two network namespaces need it",
+            format!("sudo plumb …   (or {})", namespace_fix(tree, &error)),
+        ),
+    }
+}
+
+fn tun(answer: io::Result<()>) -> HostCheck {
+    let question = CheckQuestion { id: "stack.tun", what: "TUN and TAP devices" };
+    let Err(error) = answer else { return HostCheck::ok(question, "may be opened") };
+    let fix = match error.kind() {
+        io::ErrorKind::PermissionDenied => "sudo chmod 666 /dev/net/tun",
+        _ => "sudo modprobe tun   (in a container: docker run --device /dev/net/tun …)",
+    };
+    HostCheck::missing(
+        question,
+        format!("{TUN}: {error}"),
+        "the stack cannot be tried or measured on a TAP device",
+        fix,
+    )
+}
+
+fn packet(answer: io::Result<()>) -> HostCheck {
+    let question = CheckQuestion { id: "stack.packet", what: "packet sockets" };
+    let why = "the stack cannot run on the packets of an existing interface";
+    match answer {
+        Ok(()) => HostCheck::ok(question, "allowed"),
+        Err(error) if RefusalKind::from(&error) == RefusalKind::Forbidden => HostCheck::limited(
+            question,
+            format!("refused: {error}"),
+            why,
+            "sudo plumb …   (inside 'plumb stack lab' they are allowed)",
+        ),
+        Err(error) => HostCheck::missing(
+            question,
+            format!("none: {error}"),
+            why,
+            "nothing can: the kernel is built without CONFIG_PACKET",
+        ),
+    }
+}
+
+fn xdp(answer: io::Result<()>) -> HostCheck {
+    let question = CheckQuestion { id: "stack.xdp", what: "AF_XDP sockets" };
+    let why = "the stack cannot take packets before the kernel's own has seen them";
+    match answer {
+        Ok(()) => HostCheck::ok(question, "allowed"),
+        Err(error) if RefusalKind::from(&error) == RefusalKind::Forbidden => HostCheck::limited(
+            question,
+            format!("refused: {error}"),
+            why,
+            "sudo plumb …   (a user namespace is not enough: their program is the kernel's)",
+        ),
+        Err(error) => HostCheck::missing(
+            question,
+            format!("none: {error}"),
+            why,
+            "nothing can: the kernel is built without CONFIG_XDP_SOCKETS, or is older than 4.18",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind::{NotFound, PermissionDenied};
+
+    use super::*;
+    use crate::doctor::CheckStatus;
+    use crate::environment::tests::MachineFixture;
+
+    #[test]
+    fn bbr_by_default_is_a_limit() {
+        let path = "proc/sys/net/ipv4/tcp_congestion_control";
+        let check = congestion(&MachineFixture::new().file(path, "bbr\n").tree());
+        assert_eq!(check.status, CheckStatus::Limited);
+        assert!(check.fix.contains("--set congestion=cubic"), "{}", check.fix);
+        assert_eq!(
+            congestion(&MachineFixture::new().file(path, "cubic\n").tree()).status,
+            CheckStatus::Ok
+        );
+    }
+
+    #[test]
+    fn a_loopback_down_or_of_odd_mtu_is_found() {
+        let lo = |flags: &str, mtu: &str| {
+            MachineFixture::new()
+                .file("sys/class/net/lo/flags", flags)
+                .file("sys/class/net/lo/mtu", mtu)
+        };
+        assert_eq!(loopback(&lo("0x8", "65536").tree()).status, CheckStatus::Missing);
+        assert_eq!(loopback(&lo("0x9", "1500").tree()).status, CheckStatus::Limited);
+        assert_eq!(loopback(&lo("0x9", "65536").tree()).status, CheckStatus::Ok);
+        assert_eq!(loopback(&lo("zz", "zz").tree()).status, CheckStatus::Ok);
+    }
+
+    #[test]
+    fn each_lack_of_ipv6_has_its_own_fix() {
+        let refused = || Err(io::ErrorKind::AddrNotAvailable.into());
+        let switched = MachineFixture::new().file("proc/sys/net/ipv6/conf/lo/disable_ipv6", "1");
+        assert!(ipv6_loopback(&switched.tree(), refused()).fix.contains("disable_ipv6=0"));
+        let empty = MachineFixture::new().file("proc/sys/net/ipv6/conf/lo/disable_ipv6", "0");
+        assert!(ipv6_loopback(&empty.tree(), refused()).fix.contains("ip -6 addr add"));
+        assert!(
+            ipv6_loopback(&MachineFixture::new().tree(), refused()).fix.contains("ipv6.disable")
+        );
+        assert_eq!(ipv6_loopback(&empty.tree(), Ok(())).status, CheckStatus::Ok);
+    }
+
+    #[test]
+    fn small_buffers_are_a_limit_with_the_sizes_to_set() {
+        let core = |receive: &str, send: &str| {
+            MachineFixture::new()
+                .file("proc/sys/net/core/rmem_max", receive)
+                .file("proc/sys/net/core/wmem_max", send)
+        };
+        let check = buffers(&core("212992", "8388608").tree());
+        assert_eq!(check.finding, "receive 208Ki, send 8Mi");
+        assert!(check.fix.contains("rmem_max=4194304"), "{}", check.fix);
+        assert_eq!(buffers(&core("4194304", "4194304").tree()).status, CheckStatus::Ok);
+        assert_eq!(buffers(&MachineFixture::new().tree()).status, CheckStatus::Limited);
+    }
+
+    #[test]
+    fn a_refused_test_bed_names_the_sysctl() {
+        let path = "proc/sys/kernel/apparmor_restrict_unprivileged_userns";
+        let fixture = MachineFixture::new().file(path, "1\n");
+        let refused = || Err(PermissionDenied.into());
+        assert_eq!(test_bed(&fixture.tree(), true, refused()).status, CheckStatus::Ok);
+        assert_eq!(test_bed(&fixture.tree(), false, Ok(())).status, CheckStatus::Ok);
+        let check = test_bed(&fixture.tree(), false, refused());
+        assert_eq!(check.status, CheckStatus::Missing);
+        assert!(check.fix.contains("apparmor_restrict_unprivileged_userns=0"), "{}", check.fix);
+    }
+
+    #[test]
+    fn forbidden_and_absent_devices_have_different_fixes() {
+        assert!(tun(Err(PermissionDenied.into())).fix.contains("chmod"));
+        assert!(tun(Err(NotFound.into())).fix.contains("modprobe tun"));
+        for check in [packet as fn(io::Result<()>) -> HostCheck, xdp] {
+            assert_eq!(check(Ok(())).status, CheckStatus::Ok);
+            assert!(check(Err(PermissionDenied.into())).fix.starts_with("sudo"));
+            assert!(check(Err(io::ErrorKind::Unsupported.into())).fix.starts_with("nothing can"));
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! What a block cost: CPU time by several clocks, interrupts and stolen time, and the canary.
+//!
+//! The canary is a fixed computation before and after every block; when it slows down, so did the machine (rule 10).
+//! Its independent chains fill every execution port, so that a busy sibling thread of the core shows as well as a lower
+//! frequency; one dependent chain would hide it.
+
+use std::hint::black_box;
+
+use plumb_base::time::Span;
+use plumb_clock::Stopwatch;
+use plumb_sys::clock::{self, ClockId};
+use plumb_sys::{process, sched, timer};
+
+use crate::environment::noise::{CpuTimes, NoiseReader};
+use crate::report::{BlockReport, CpuUsage, EffortReport};
+use crate::spec::BlockSpec;
+
+/// One reading of this process's CPU clocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CpuReading {
+    process_ns: u64,
+    thread_ns: u64,
+    usage: process::ResourceUsage,
+    cpu: Option<u32>,
+}
+
+impl CpuReading {
+    /// Reads them.
+    pub(crate) fn now() -> Self {
+        Self {
+            process_ns: clock::read_ns(ClockId::ProcessCpu),
+            thread_ns: clock::read_ns(ClockId::ThreadCpu),
+            usage: process::usage().unwrap_or_default(),
+            cpu: sched::current_cpu().ok(),
+        }
+    }
+
+    /// What was used since an earlier reading.
+    pub(crate) fn since(self, earlier: Self) -> CpuUsage {
+        let usage = |now: u64, before: u64| now.saturating_sub(before);
+        CpuUsage {
+            process_ns: usage(self.process_ns, earlier.process_ns),
+            thread_ns: usage(self.thread_ns, earlier.thread_ns),
+            user_ns: usage(self.usage.user_ns, earlier.usage.user_ns),
+            system_ns: usage(self.usage.system_ns, earlier.usage.system_ns),
+            switches_voluntary: usage(
+                self.usage.switches_voluntary,
+                earlier.usage.switches_voluntary,
+            ),
+            switches_involuntary: usage(
+                self.usage.switches_involuntary,
+                earlier.usage.switches_involuntary,
+            ),
+            page_faults: usage(self.usage.page_faults, earlier.usage.page_faults),
+            migrations: u64::from(self.cpu != earlier.cpu),
+        }
+    }
+}
+
+/// Interrupt and steal time of some CPUs, from /proc/stat, whose grain is 10 ms.
+#[derive(Debug)]
+pub(crate) struct KernelTimes {
+    /// None where /proc is not to be read: then there is nothing to report.
+    reader: Option<NoiseReader>,
+    before: CpuTimes,
+    now: CpuTimes,
+    /// All CPUs when empty.
+    cpus: Vec<u32>,
+}
+
+impl KernelTimes {
+    /// A reader for these CPUs; all of them when none is given.
+    pub(crate) fn new(cpus: Vec<u32>) -> Self {
+        let (before, now) = (CpuTimes::default(), CpuTimes::default());
+        Self { reader: NoiseReader::open().ok(), before, now, cpus }
+    }
+
+    /// Reads the times from which [`Self::since_begin`] counts.
+    pub(crate) fn begin(&mut self) {
+        if let Some(reader) = &mut self.reader {
+            // A failed reading leaves the last one: nothing seems to have gone by.
+            drop(reader.cpu_times(&mut self.before));
+        }
+    }
+
+    /// (softirq and irq, steal) in nanoseconds since the beginning.
+    pub(crate) fn since_begin(&mut self) -> (u64, u64) {
+        let Some(reader) = &mut self.reader else { return (0, 0) };
+        if reader.cpu_times(&mut self.now).is_err() {
+            return (0, 0);
+        }
+        let gone = self.now.since(&self.before, &self.cpus);
+        (gone.softirq_ns + gone.irq_ns, gone.steal_ns)
+    }
+}
+
+/// Readings at the start of a timed region.
+pub(crate) struct EffortMeter {
+    ticks: u32,
+    cpu: CpuReading,
+    /// When it began, in ticks.
+    pub(crate) at: u64,
+}
+
+impl EffortMeter {
+    pub(crate) fn start(kernel: &mut KernelTimes, watch: Stopwatch) -> Self {
+        kernel.begin();
+        Self { ticks: timer::ticks(), cpu: CpuReading::now(), at: watch.begin() }
+    }
+
+    /// The effort of a region that began here and ends now; the canary is heard later.
+    pub(crate) fn stop(
+        &self,
+        kernel: &mut KernelTimes,
+        watch: Stopwatch,
+        operations: u64,
+    ) -> EffortReport {
+        let wall = watch.end().wrapping_sub(self.at);
+        let local = CpuReading::now().since(self.cpu);
+        let (softirq_ns, steal_ns) = kernel.since_begin();
+        let wall_ns = Span::from_secs_f64(watch.ns(wall) * 1e-9).as_ns();
+        EffortReport { local, softirq_ns, steal_ns, wall_ns, operations, ..EffortReport::default() }
+    }
+
+    /// The same as a report that also counts the timer's interruptions.
+    pub(crate) fn report(
+        &self,
+        kernel: &mut KernelTimes,
+        watch: Stopwatch,
+        operations: u64,
+    ) -> BlockReport {
+        let effort = self.stop(kernel, watch, operations);
+        let mut report = BlockReport { effort, ..BlockReport::default() };
+        report
+            .counters
+            .insert("interruptions".to_owned(), u64::from(timer::ticks().wrapping_sub(self.ticks)));
+        report
+    }
+}
+
+/// Which computation it is: canaries of different ones cannot be compared.
+pub const CANARY_COMPUTATION: &str = "wide";
+
+/// Turns of the computation around a block of [`FULL_LENGTH_FROM_NS`] or more: about a third of a millisecond.
+const TURNS: u64 = 200_000;
+
+/// A shorter block has a shorter canary, as it would otherwise be further from its neighbours in time
+/// than it is long. What it took is given for [`TURNS`] all the same.
+const FULL_LENGTH_FROM_NS: u64 = 3_000_000;
+
+/// Fewer turns than this would be mostly the two reads of the clock and the first misses.
+const TURNS_MIN: u64 = TURNS / 8;
+
+/// A canary that was heard before a block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Canary {
+    watch: Stopwatch,
+    turns: u64,
+    before_ns: f64,
+}
+
+impl Canary {
+    /// Hears it before a block.
+    pub(crate) fn before(watch: Stopwatch, spec: &BlockSpec) -> Self {
+        let turns = turns(spec.duration_ns);
+        Self { watch, turns, before_ns: time_computation(watch, turns) }
+    }
+
+    /// Hears it again after the block: nanoseconds of [`TURNS`] turns, the mean of both.
+    pub(crate) fn after(self) -> f64 {
+        f64::midpoint(self.before_ns, time_computation(self.watch, self.turns))
+    }
+}
+
+/// The turns around a block of so many nanoseconds.
+fn turns(duration_ns: u64) -> u64 {
+    (TURNS * duration_ns.min(FULL_LENGTH_FROM_NS) / FULL_LENGTH_FROM_NS).max(TURNS_MIN)
+}
+
+/// How long [`TURNS`] turns of the computation take, in nanoseconds, by so many of them. Its own speed
+/// does not matter; that it takes the same time around every block does.
+fn time_computation(watch: Stopwatch, turns: u64) -> f64 {
+    let start = watch.begin();
+    let mut chains = black_box([1_u64, 2, 3, 4, 5, 6, 7, 8]);
+    for turn in 0..turns {
+        for (places, chain) in (1_u32..).zip(&mut chains) {
+            *chain = (*chain ^ turn).rotate_left(places);
+        }
+    }
+    black_box(chains);
+    watch.ns(watch.end().wrapping_sub(start)) * TURNS as f64 / turns as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_canary_works_while_it_is_heard() {
+        let before = CpuReading::now();
+        let spent = 2.0 * time_computation(Stopwatch::new(None), TURNS);
+        let used = CpuReading::now().since(before);
+        assert!(used.process_ns > 0 && used.thread_ns > 0);
+        assert!(used.thread_ns as f64 <= spent * 3.0 + 1e6);
+    }
+
+    #[test]
+    fn a_short_block_has_a_short_canary_and_a_long_one_no_longer_than_the_whole() {
+        assert_eq!(turns(u64::MAX), TURNS);
+        assert_eq!(turns(FULL_LENGTH_FROM_NS), TURNS);
+        assert_eq!(turns(FULL_LENGTH_FROM_NS / 4), TURNS / 4);
+        assert_eq!(turns(0), TURNS_MIN);
+    }
+
+    #[test]
+    fn short_and_whole_canaries_say_the_same_of_one_machine() {
+        let watch = Stopwatch::new(None);
+        // The quickest of many: whatever disturbs one of them disturbs it upwards.
+        let quickest =
+            |turns| (0..200).map(|_| time_computation(watch, turns)).fold(f64::INFINITY, f64::min);
+        let (short, whole) = (quickest(TURNS_MIN), quickest(TURNS));
+        println!("short {short} ns, whole {whole} ns");
+        assert!((short / whole - 1.0).abs() < 0.5, "{short} {whole}");
+    }
+}

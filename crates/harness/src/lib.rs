@@ -1,0 +1,37 @@
+//! Measures mechanisms between fresh processes, one of which does all the timing.
+//!
+//! `launcher` is the orchestrator's side; `worker` and `peer` are the two processes of a launch. `mirror` is a launch whose
+//! peer is a network stack, `streams` one of many connections, `page_load` one of a web page; `supervisor` starts the far
+//! process on another host.
+#![forbid(unsafe_code)]
+
+mod bench;
+mod channel;
+mod child_process;
+mod control_page;
+mod control_socket;
+pub mod doctor;
+pub mod effort;
+pub mod environment;
+mod framing;
+pub mod host_costs;
+pub mod launch_network;
+pub mod launcher;
+pub mod mechanisms;
+pub mod mirror;
+mod orchestrator_pipe;
+pub mod page_load;
+mod payload;
+pub mod peer;
+mod peer_handle;
+mod peer_protocol;
+pub mod report;
+mod sampler;
+pub mod spec;
+pub mod stderr_tail;
+pub mod stop_signals;
+pub mod streams;
+pub mod supervisor;
+pub mod topology;
+pub mod trace;
+pub mod worker;

@@ -1,0 +1,159 @@
+//! TCP over loopback, between two namespaces or to another host, IPv4 and IPv6.
+//!
+//! Congestion control is set on every socket and recorded, because the host's default shapes the
+//! result; so is TCP_NODELAY.
+
+use std::io;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+
+use plumb_sys::socket;
+use plumb_sys::socket::IntOption;
+
+use super::socketpair::set_buffers;
+use super::stream::{SocketCalls, StreamEnd};
+use crate::channel::{
+    ChannelMechanism, ChannelSetup, EndpointLocation, IoResultExt, OpenError, PeerHandover,
+};
+use crate::spec::SocketOptions;
+
+/// TCP over IPv4.
+#[derive(Debug)]
+pub(crate) struct Tcp4Channel;
+
+impl ChannelMechanism for Tcp4Channel {
+    type Local = StreamEnd<SocketCalls>;
+    type Peer = StreamEnd<SocketCalls>;
+
+    fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), OpenError> {
+        open(setup, false)
+    }
+
+    fn attach(setup: &ChannelSetup<'_>, handover: PeerHandover) -> Result<Self::Peer, OpenError> {
+        attach(setup, handover)
+    }
+}
+
+/// TCP over IPv6.
+#[derive(Debug)]
+pub(crate) struct Tcp6Channel;
+
+impl ChannelMechanism for Tcp6Channel {
+    type Local = StreamEnd<SocketCalls>;
+    type Peer = StreamEnd<SocketCalls>;
+
+    fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), OpenError> {
+        open(setup, true)
+    }
+
+    fn attach(setup: &ChannelSetup<'_>, handover: PeerHandover) -> Result<Self::Peer, OpenError> {
+        attach(setup, handover)
+    }
+}
+
+fn open(
+    setup: &ChannelSetup<'_>,
+    ipv6: bool,
+) -> Result<(StreamEnd<SocketCalls>, PeerHandover), OpenError> {
+    let (here, handover) = match setup.location {
+        EndpointLocation::RemoteHost(host) => {
+            let here = host.open(setup, ipv6, false)?;
+            let facts = facts(&here).attempt("read the socket's options")?;
+            (here, PeerHandover { facts, ..PeerHandover::default() })
+        }
+        _ => connected_pair(setup, ipv6)?,
+    };
+    let options = &setup.channel.options;
+    let local = StreamEnd::new(setup, here, None)?.with_quickack(options.quickack);
+    Ok((local.with_window(options.window), handover))
+}
+
+fn attach(
+    setup: &ChannelSetup<'_>,
+    mut handover: PeerHandover,
+) -> Result<StreamEnd<SocketCalls>, OpenError> {
+    let [fd] = handover.take()?;
+    let options = &setup.channel.options;
+    let end = StreamEnd::new(setup, fd, None)?.with_quickack(options.quickack);
+    Ok(end.with_window(options.window))
+}
+
+/// A connection from the near to the far side, with the launch's options on both sockets.
+pub(crate) fn connected_pair(
+    setup: &ChannelSetup<'_>,
+    ipv6: bool,
+) -> Result<(OwnedFd, PeerHandover), OpenError> {
+    let at = setup.location.far_address(ipv6)?;
+    let listener = setup.location.in_far(|| TcpListener::bind(at))?.attempt("listen")?;
+    let address = listener.local_addr().attempt("read the listener's address")?;
+    let here = setup.location.in_near(|| TcpStream::connect(address))?.attempt("connect")?;
+    let (there, _) = listener.accept().attempt("accept")?;
+    let (here, there) = (OwnedFd::from(here), OwnedFd::from(there));
+    for fd in [&here, &there] {
+        set_options(&setup.channel.options, fd)?;
+    }
+    let facts = facts(&here).attempt("read the socket's options")?;
+    Ok((here, PeerHandover { fds: vec![there], numbers: Vec::new(), facts }))
+}
+
+/// Sets a launch's options on a connected socket.
+pub(crate) fn set_options(options: &SocketOptions, fd: &OwnedFd) -> Result<(), OpenError> {
+    set_buffers(options, fd)?;
+    socket::set_option(fd.as_fd(), IntOption::NoDelay, i32::from(options.nodelay))
+        .attempt("set TCP_NODELAY")?;
+    if let Some(us) = options.busy_poll_us {
+        let us = i32::try_from(us).unwrap_or(i32::MAX);
+        socket::set_option(fd.as_fd(), IntOption::BusyPoll, us).attempt("set SO_BUSY_POLL")?;
+    }
+    if let Some(name) = &options.congestion {
+        socket::set_congestion(fd.as_fd(), name)
+            .map_err(|error| congestion_refused(name, &error))?;
+    }
+    options.window.map_or(Ok(()), |window| set_window(fd, window))
+}
+
+/// Bounds the window that a socket offers, and gives it a buffer that never bounds it first.
+fn set_window(fd: &OwnedFd, window: u64) -> Result<(), OpenError> {
+    let clamp = i32::try_from(window).unwrap_or(i32::MAX);
+    // Linux doubles what is asked for, and counts what holds the bytes too: four times is plenty.
+    let buffer = clamp.saturating_mul(2).max(1 << 16);
+    let forced = socket::set_option(fd.as_fd(), IntOption::ReceiveBufferForce, buffer);
+    if forced.is_err() {
+        socket::set_option(fd.as_fd(), IntOption::ReceiveBuffer, buffer)
+            .attempt("set a socket buffer")?;
+    }
+    let got = socket::option(fd.as_fd(), IntOption::ReceiveBuffer).attempt("read SO_RCVBUF")?;
+    if got < clamp.saturating_mul(2) {
+        return Err(OpenError::Unavailable(format!(
+            "this host allows a receive buffer of {got} bytes, too small for a window of {window}: \
+             run as root, or raise net.core.rmem_max"
+        )));
+    }
+    socket::set_option(fd.as_fd(), IntOption::WindowClamp, clamp).attempt("set TCP_WINDOW_CLAMP")
+}
+
+fn congestion_refused(name: &str, error: &io::Error) -> OpenError {
+    if error.kind() == io::ErrorKind::PermissionDenied {
+        return OpenError::Unavailable(format!(
+            "this user may not choose the congestion control '{name}' ({error}); run plumb as root, or \
+             add it: sudo sysctl -w net.ipv4.tcp_allowed_congestion_control=\"reno … {name}\""
+        ));
+    }
+    OpenError::Unavailable(format!(
+        "this kernel does not offer the congestion control '{name}' ({error}); \
+         see net.ipv4.tcp_available_congestion_control"
+    ))
+}
+
+/// What the kernel made of a socket's options.
+pub(crate) fn socket_facts(fd: &OwnedFd) -> Result<Vec<(&'static str, String)>, OpenError> {
+    facts(fd).attempt("read the socket's options")
+}
+
+fn facts(fd: &OwnedFd) -> io::Result<Vec<(&'static str, String)>> {
+    Ok(vec![
+        ("congestion", socket::congestion(fd.as_fd())?),
+        ("sndbuf", socket::option(fd.as_fd(), IntOption::SendBuffer)?.to_string()),
+        ("rcvbuf", socket::option(fd.as_fd(), IntOption::ReceiveBuffer)?.to_string()),
+    ])
+}

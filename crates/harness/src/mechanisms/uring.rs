@@ -1,0 +1,104 @@
+//! TCP through io_uring(7): one send or receive in flight on a ring of its own.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use plumb_sys::uring::SingleOpRing;
+
+use super::tcp::connected_pair;
+use crate::channel::{
+    ChannelEnd, ChannelError, ChannelMechanism, ChannelSetup, IoResultExt, OpenError, PeerHandover,
+    PeerWatchdog,
+};
+use crate::spec::WakeMode;
+
+/// TCP over 127.0.0.1, driven by io_uring.
+#[derive(Debug)]
+pub(crate) struct UringChannel;
+
+impl ChannelMechanism for UringChannel {
+    type Local = UringEnd;
+    type Peer = UringEnd;
+
+    fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), OpenError> {
+        let (here, handover) = connected_pair(setup, false)?;
+        Ok((UringEnd::new(setup, here)?, handover))
+    }
+
+    fn attach(
+        setup: &ChannelSetup<'_>,
+        mut handover: PeerHandover,
+    ) -> Result<Self::Peer, OpenError> {
+        let [fd] = handover.take()?;
+        UringEnd::new(setup, fd)
+    }
+}
+
+/// One end.
+#[derive(Debug)]
+pub(crate) struct UringEnd {
+    fd: OwnedFd,
+    ring: SingleOpRing,
+    sleep: bool,
+    watch: PeerWatchdog,
+    short_reads: u64,
+}
+
+impl UringEnd {
+    fn new(setup: &ChannelSetup<'_>, fd: OwnedFd) -> Result<Self, OpenError> {
+        let ring = SingleOpRing::new().attempt("set up io_uring (see kernel.io_uring_disabled)")?;
+        let sleep = setup.wake() != WakeMode::Spin;
+        Ok(Self { fd, ring, sleep, watch: setup.watchdog.clone(), short_reads: 0 })
+    }
+}
+
+impl ChannelEnd for UringEnd {
+    #[inline]
+    fn send(&mut self, message: &[u8]) -> Result<(), ChannelError> {
+        self.watch.begin();
+        let mut sent = 0;
+        while sent < message.len() {
+            match self.ring.send(self.fd.as_fd(), &message[sent..]) {
+                Ok(n) => sent += n,
+                Err(error) => self.watch.retry_or_fail(error)?,
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn receive(&mut self, buffer: &mut [u8], len: usize) -> Result<(), ChannelError> {
+        self.watch.begin();
+        let mut filled = 0;
+        let mut fault = None;
+        while filled < len {
+            let watch = &mut self.watch;
+            let result = self.ring.receive(
+                self.fd.as_fd(),
+                &mut buffer[filled..len],
+                self.sleep,
+                &mut || {
+                    watch.on_spin().map_err(|trouble| {
+                        fault = Some(trouble);
+                        std::io::Error::from(std::io::ErrorKind::Other)
+                    })
+                },
+            );
+            match result {
+                Ok(0) => return Err(ChannelError::Closed),
+                Ok(n) => {
+                    filled += n;
+                    self.short_reads += u64::from(filled < len);
+                }
+                Err(error) => match fault.take() {
+                    Some(trouble) => return Err(trouble),
+                    None => self.watch.retry_or_fail(error)?,
+                },
+            }
+        }
+        Ok(())
+    }
+
+    fn take_counters(&mut self) -> Vec<(&'static str, u64)> {
+        vec![("short_reads", std::mem::take(&mut self.short_reads))]
+    }
+}

@@ -1,0 +1,332 @@
+//! The mirror's process: takes over its side of the test bed and returns datagrams until told to stop.
+//!
+//! Public, because stacks that plumb does not contain are measured through it too, from programs of their own. The
+//! kernel's own stack, as a process that receives and sends, is here.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::OwnedFd;
+
+use plumb_clock::Stopwatch;
+use plumb_netdev::lab::adopt_fd;
+use plumb_wire::compose::{self, LinkTemplate, PacketTemplate};
+use plumb_wire::mac::MacAddr;
+
+use crate::child_process;
+use crate::control_page::ControlPage;
+use crate::control_socket::ControlSocket;
+use crate::effort::CpuReading;
+use crate::peer_protocol::{
+    AttachMirror, DeliveryCounts, PeerReport, PeerRole, PeerTask, PeerToWorker, WorkerToPeer,
+};
+use crate::spec::{MirrorSpec, MirrorStack, WakeMode};
+
+/// Where a mirror stands: its side of the test bed, and how it should behave.
+#[derive(Debug)]
+pub struct MirrorSetup {
+    /// What it is.
+    pub spec: MirrorSpec,
+    /// The TAP for [`super::super::spec::MirrorDevice::Tap`]; the namespace that holds `interface` for packet and
+    /// AF_XDP sockets; a bound socket for the kernel's own stack; nothing for memory.
+    pub fds: Vec<OwnedFd>,
+    /// The interface in that namespace, where there is one.
+    pub interface: String,
+    /// The mirror's link address.
+    pub mac: MacAddr,
+    /// The client's link address.
+    pub client_mac: MacAddr,
+    /// Where it answers.
+    pub local: SocketAddr,
+    /// Who asks.
+    pub client: SocketAddr,
+    /// Reads the clock that the worker reads.
+    pub watch: Stopwatch,
+    /// Seed of the launch.
+    pub seed: u64,
+}
+
+/// Why a mirror cannot be made or goes on no longer.
+#[derive(Debug, thiserror::Error)]
+pub enum MirrorError {
+    /// This host cannot do it: a result.
+    #[error("{0}")]
+    Unavailable(String),
+    /// Something broke.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl From<io::Error> for MirrorError {
+    fn from(error: io::Error) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+/// How the worker steers a mirror while it runs; looking costs one load.
+#[derive(Clone, Debug)]
+pub struct MirrorControl {
+    page: ControlPage,
+}
+
+impl MirrorControl {
+    /// Whether to leave the task. Worth asking for every packet, and whenever a call was interrupted.
+    #[inline]
+    pub fn stop(&self) -> bool {
+        self.page.stop()
+    }
+
+    /// Whether packets are to be timed at the edges just now.
+    #[inline]
+    pub fn probing(&self) -> bool {
+        self.page.probing()
+    }
+}
+
+/// Named samples, in nanoseconds.
+pub type NamedSamples = Vec<(String, Vec<f64>)>;
+
+/// A replay: what to mirror from memory, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub struct ReplayTask {
+    /// Frame size in bytes, link header included.
+    pub frame: usize,
+    /// Whether the payload must have left the caches before its packet comes.
+    pub cold: bool,
+    /// Wall time to aim at, in ticks of the site's watch.
+    pub duration_ticks: u64,
+    /// Most samples.
+    pub samples_max: usize,
+}
+
+/// A stack that mirrors datagrams.
+pub trait DatagramMirror {
+    /// Mirrors until the reins say stop.
+    ///
+    /// # Errors
+    /// When its device is gone or the kernel refuses.
+    fn mirror(&mut self, reins: &MirrorControl) -> Result<(), MirrorError>;
+
+    /// Gets the memory ready that a replay needs, before anything is counted.
+    ///
+    /// # Errors
+    /// When it has no memory to replay from.
+    fn prepare(&mut self, task: &ReplayTask) -> Result<(), MirrorError> {
+        let _ = task;
+        Ok(())
+    }
+
+    /// Mirrors frames from memory; nanoseconds a packet.
+    ///
+    /// # Errors
+    /// When it has no memory to replay from.
+    fn replay(&mut self, task: &ReplayTask) -> Result<Vec<f64>, MirrorError>;
+
+    /// Times taken at the edges while probing, since the last call.
+    fn times(&mut self) -> NamedSamples {
+        Vec::new()
+    }
+
+    /// Things counted since the last call: packets, drops by reason, kernel calls.
+    fn tally(&mut self) -> Vec<(String, u64)> {
+        Vec::new()
+    }
+}
+
+/// Runs a mirror whose control socket is the inherited descriptor that the second argument names; its
+/// exit code. `open` makes the mirror of any stack but the kernel's.
+pub fn main(open: impl FnOnce(MirrorSetup) -> Result<Box<dyn DatagramMirror>, MirrorError>) -> u8 {
+    child_process::main(|control_fd| serve(control_fd, open))
+}
+
+fn serve(
+    control_fd: OwnedFd,
+    open: impl FnOnce(MirrorSetup) -> Result<Box<dyn DatagramMirror>, MirrorError>,
+) -> io::Result<()> {
+    let mut control = ControlSocket::new(control_fd);
+    let WorkerToPeer::AttachMirror(attach) = control.receive()? else {
+        return Err(io::Error::from(io::ErrorKind::InvalidData));
+    };
+    let page = child_process::set_up_process(attach.cpu, attach.page_fd)?;
+    let site = site(attach)?;
+    let watch = site.watch;
+    let opened = if site.spec.stack == MirrorStack::Linux {
+        KernelMirror::new(site).map(|mirror| Box::new(mirror) as Box<dyn DatagramMirror>)
+    } else {
+        open(site)
+    };
+    answer_worker(control, page, watch, opened)
+}
+
+fn site(attach: AttachMirror) -> io::Result<MirrorSetup> {
+    let fds = attach.fds.into_iter().map(adopt_fd).collect::<io::Result<Vec<_>>>()?;
+    Ok(MirrorSetup {
+        spec: attach.mirror,
+        fds,
+        interface: attach.interface,
+        mac: MacAddr(attach.mac),
+        client_mac: MacAddr(attach.client_mac),
+        local: attach.local,
+        client: attach.client,
+        watch: Stopwatch::new(attach.ticks_per_ns),
+        seed: attach.seed,
+    })
+}
+
+/// Answers the worker until it says quit.
+fn answer_worker(
+    mut control: ControlSocket,
+    page: ControlPage,
+    watch: Stopwatch,
+    opened: Result<Box<dyn DatagramMirror>, MirrorError>,
+) -> io::Result<()> {
+    let mut mirror = match opened {
+        Ok(mirror) => mirror,
+        Err(MirrorError::Unavailable(why)) => return control.send(&PeerToWorker::Unavailable(why)),
+        Err(MirrorError::Failed(why)) => return control.send(&PeerToWorker::Failed(why)),
+    };
+    control.send(&PeerToWorker::Attached)?;
+    let reins = MirrorControl { page };
+    loop {
+        let WorkerToPeer::Begin(task) = control.receive()? else { return Ok(()) };
+        drop((mirror.tally(), mirror.times()));
+        let replay = replay_of(task, watch);
+        if let Some(Err(error)) = replay.as_ref().map(|task| mirror.prepare(task)) {
+            control.send(&PeerToWorker::Failed(error.to_string()))?;
+            continue;
+        }
+        let before = CpuReading::now();
+        control.send(&PeerToWorker::Armed)?;
+        let outcome = perform(mirror.as_mut(), replay.as_ref(), &reins);
+        let cpu = CpuReading::now().since(before);
+        let answer = match outcome {
+            Ok(replayed) => {
+                let mut times = mirror.times();
+                times.extend(replayed);
+                let checked = DeliveryCounts::default();
+                let report = PeerReport { cpu, counters: mirror.tally(), delivery: checked, times };
+                PeerToWorker::Done(Box::new(report))
+            }
+            Err(error) => PeerToWorker::Failed(error.to_string()),
+        };
+        control.send(&answer)?;
+    }
+}
+
+/// The replay that a task asks for, if it asks for one.
+fn replay_of(task: PeerTask, watch: Stopwatch) -> Option<ReplayTask> {
+    let PeerRole::Replay { cold, duration_ns, samples_max } = task.role else { return None };
+    Some(ReplayTask {
+        frame: usize::try_from(task.size).ok()?,
+        cold,
+        duration_ticks: watch.ticks(duration_ns as f64),
+        samples_max: samples_max as usize,
+    })
+}
+
+fn perform(
+    mirror: &mut dyn DatagramMirror,
+    replay: Option<&ReplayTask>,
+    reins: &MirrorControl,
+) -> Result<Option<(String, Vec<f64>)>, MirrorError> {
+    match replay {
+        Some(task) => Ok(Some(("packet".to_owned(), mirror.replay(task)?))),
+        None => mirror.mirror(reins).map(|()| None),
+    }
+}
+
+/// A bound UDP socket and room for the largest datagram.
+#[derive(Debug)]
+struct KernelMirror {
+    socket: UdpSocket,
+    buffer: Vec<u8>,
+    mirrored: u64,
+}
+
+impl KernelMirror {
+    fn new(mut site: MirrorSetup) -> Result<Self, MirrorError> {
+        let fd = site
+            .fds
+            .pop()
+            .ok_or_else(|| MirrorError::Failed("no socket was handed over".to_owned()))?;
+        let socket = UdpSocket::from(fd);
+        // Connected, as the client is: the route is looked up once, not for every datagram.
+        socket.connect(site.client)?;
+        socket.set_nonblocking(site.spec.wake == WakeMode::Spin)?;
+        Ok(Self { socket, buffer: vec![1; 1 << 16], mirrored: 0 })
+    }
+}
+
+impl DatagramMirror for KernelMirror {
+    fn mirror(&mut self, reins: &MirrorControl) -> Result<(), MirrorError> {
+        while !reins.stop() {
+            match self.socket.recv(&mut self.buffer) {
+                Ok(len) => {
+                    self.socket.send(&self.buffer[..len])?;
+                    self.mirrored += 1;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    std::hint::spin_loop();
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn replay(&mut self, _task: &ReplayTask) -> Result<Vec<f64>, MirrorError> {
+        Err(MirrorError::Unavailable("the kernel's stack takes no frames from memory".to_owned()))
+    }
+
+    fn tally(&mut self) -> Vec<(String, u64)> {
+        vec![("mirrored".to_owned(), std::mem::take(&mut self.mirrored))]
+    }
+}
+
+/// Bytes of the headers of a datagram over IPv4 and over IPv6, Ethernet's included.
+const HEADERS: (usize, usize) = (14 + 20 + 8, 14 + 40 + 8);
+
+/// Both ends of a datagram's way to the mirror.
+#[derive(Clone, Copy, Debug)]
+pub struct MirrorFlow {
+    client: (MacAddr, IpAddr, u16),
+    mirror: (MacAddr, IpAddr, u16),
+}
+
+impl MirrorFlow {
+    /// From the client of a site to its mirror.
+    pub fn of(site: &MirrorSetup) -> Self {
+        Self {
+            client: (site.client_mac, site.client.ip(), site.client.port()),
+            mirror: (site.mac, site.local.ip(), site.local.port()),
+        }
+    }
+
+    /// What the client asks before it sends: who has the mirror's address. Tells the mirror the client's link
+    /// address as well.
+    pub fn resolution(&self) -> Vec<u8> {
+        let ((mac, client, _), (_, mirror, _)) = (self.client, self.mirror);
+        match (client, mirror) {
+            (IpAddr::V4(client), IpAddr::V4(mirror)) => compose::arp_request(mac, client, mirror),
+            (IpAddr::V6(client), IpAddr::V6(mirror)) => {
+                compose::neighbor_solicitation(mac, client, mirror)
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// A datagram in a frame of `len` bytes, or in the shortest that holds its headers.
+    pub fn datagram(&self, len: usize) -> Vec<u8> {
+        let ((client_mac, client, client_port), (mirror_mac, mirror, mirror_port)) =
+            (self.client, self.mirror);
+        let headers = if client.is_ipv4() { HEADERS.0 } else { HEADERS.1 };
+        let payload: Vec<u8> =
+            (0..len.saturating_sub(headers)).map(|i| (i * 7).to_le_bytes()[0]).collect();
+        let link = Some(LinkTemplate::new(client_mac, mirror_mac));
+        PacketTemplate { link, ..PacketTemplate::new(client, mirror) }.udp(
+            client_port,
+            mirror_port,
+            &payload,
+        )
+    }
+}

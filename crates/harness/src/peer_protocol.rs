@@ -1,0 +1,145 @@
+//! What worker and peer send each other outside timed regions.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::report::CpuUsage;
+use crate::spec::{ChannelSpec, MirrorSpec};
+
+/// The worker's side of the talk.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum WorkerToPeer {
+    /// Take over the channel's other end.
+    Attach(AttachChannel),
+    /// Take over the mirror's side of a test bed.
+    AttachMirror(AttachMirror),
+    /// Begin a task.
+    Begin(PeerTask),
+    /// End.
+    Quit,
+}
+
+/// All that the peer needs to make its end.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct AttachChannel {
+    /// The channel.
+    pub(crate) channel: ChannelSpec,
+    /// Inherited descriptors by number.
+    pub(crate) fds: Vec<i32>,
+    /// Numbers handed over.
+    pub(crate) numbers: Vec<i64>,
+    /// The shared page's descriptor.
+    pub(crate) page_fd: i32,
+    /// The CPU to run on.
+    pub(crate) cpu: Option<u32>,
+    /// Rate of the time-stamp counter.
+    pub(crate) ticks_per_ns: Option<f64>,
+    /// Whether the worker is on another host: then no counter is shared with it.
+    pub(crate) is_remote: bool,
+    /// Seed of the launch.
+    pub(crate) seed: u64,
+}
+
+/// All that a mirror needs.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct AttachMirror {
+    /// What it is.
+    pub(crate) mirror: MirrorSpec,
+    /// Inherited descriptors by number.
+    pub(crate) fds: Vec<i32>,
+    /// The interface at its side, where there is one.
+    pub(crate) interface: String,
+    /// Its link address.
+    pub(crate) mac: [u8; 6],
+    /// The client's link address.
+    pub(crate) client_mac: [u8; 6],
+    /// Where it answers.
+    pub(crate) local: SocketAddr,
+    /// Who asks.
+    pub(crate) client: SocketAddr,
+    /// The shared page's descriptor.
+    pub(crate) page_fd: i32,
+    /// The CPU to run on.
+    pub(crate) cpu: Option<u32>,
+    /// Rate of the time-stamp counter.
+    pub(crate) ticks_per_ns: Option<f64>,
+    /// Seed of the launch.
+    pub(crate) seed: u64,
+}
+
+/// What the peer does in a task until it is told to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PeerTask {
+    /// Its part.
+    pub(crate) role: PeerRole,
+    /// Message size in bytes.
+    pub(crate) size: u64,
+    /// Acknowledgement size in bytes.
+    pub(crate) ack: u64,
+}
+
+/// The peer's part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum PeerRole {
+    /// Send every message back.
+    Echo,
+    /// Take transfers of as many messages as the page says; acknowledge each.
+    Sink,
+    /// Answer every message with its first byte; lossy channels only.
+    Ack,
+    /// Send messages, one after another, until the page says stop; the last begins with a one.
+    Source,
+    /// Take one transfer and check every message of it.
+    Check,
+    /// Mirror frames from memory, and time it.
+    Replay {
+        /// Whether payloads must have left the caches.
+        cold: bool,
+        /// Wall time to aim at.
+        duration_ns: u64,
+        /// Most samples.
+        samples_max: u32,
+    },
+}
+
+/// The peer's side of the talk.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum PeerToWorker {
+    /// The channel's other end is made.
+    Attached,
+    /// This host cannot make it.
+    Unavailable(String),
+    /// Something broke.
+    Failed(String),
+    /// CPU clocks are read; the task has begun.
+    Armed,
+    /// The task is over.
+    Done(Box<PeerReport>),
+}
+
+/// What the peer saw of a task.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct PeerReport {
+    /// CPU time.
+    pub(crate) cpu: CpuUsage,
+    /// What its end counted.
+    pub(crate) counters: Vec<(String, u64)>,
+    /// Messages checked: whole, in place, for the first time.
+    pub(crate) delivery: DeliveryCounts,
+    /// What it timed itself, in nanoseconds.
+    pub(crate) times: Vec<(String, Vec<f64>)>,
+}
+
+/// What became of messages that were checked one by one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct DeliveryCounts {
+    /// Messages that came, whatever their state.
+    pub(crate) arrived: u64,
+    /// Of these, those that had come before.
+    pub(crate) duplicated: u64,
+    /// Those that came after a later one.
+    pub(crate) reordered: u64,
+    /// Those whose content was wrong.
+    pub(crate) corrupted: u64,
+}

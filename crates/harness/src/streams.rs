@@ -1,0 +1,322 @@
+//! Streams: TCP connections from another process to the worker, a thread for each at both ends.
+//!
+//! The worker receives, and so counts what arrived; it reads the CPU clocks of both processes beside the
+//! time. Left out: one message after another, which is a channel's (`super::bench`).
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::process::Child;
+use std::sync::Arc;
+
+use plumb_sys::socket::{self, IntOption, UnixSocketKind};
+use plumb_sys::{clock, fd, sched};
+
+use super::child_process::{SELF_EXE, start_peer};
+use super::control_socket::ControlSocket;
+use super::effort::KernelTimes;
+use super::launch_network::LaunchNetwork;
+use super::orchestrator_pipe::{OrchestratorPipe, open_failure};
+use super::spec::{
+    ChannelSpec, LaunchSpec, Mechanism, ProcessTweaks, SocketOptions, TcpStreamsSpec, WakeMode,
+};
+use super::supervisor::client::SharedSupervisor;
+use super::supervisor::protocol::{SupervisorReply, SupervisorRequest};
+use crate::mechanisms::{
+    ChannelSetup, IoResultExt as _, OpenError, PeerWatchdog, connected_pair, set_options,
+};
+use crate::orchestrator_pipe::WorkerMessage;
+use crate::report::BlockError;
+use crate::report::LaunchFacts;
+use plumb_clock::Stopwatch;
+
+pub mod cpu_load;
+mod process_tweaks;
+mod receiver;
+pub mod sender;
+
+use cpu_load::CpuLoadProcess;
+use receiver::StreamsReceiver;
+use sender::{AttachStreams, SenderToWorker, WorkerToSender};
+
+/// A worker's whole launch.
+pub(super) fn work(
+    launch: &LaunchSpec,
+    spec: &TcpStreamsSpec,
+    allowed: &[u32],
+    mut talk: OrchestratorPipe,
+) -> io::Result<()> {
+    let mut receiver = match open(launch, spec, allowed) {
+        Ok(receiver) => receiver,
+        Err(error) => return talk.send(&open_failure(error)),
+    };
+    let facts = std::mem::take(&mut receiver.facts);
+    talk.send(&WorkerMessage::Ready(LaunchFacts { facts }))?;
+    talk.serve(|block| receiver.measure(block))?;
+    receiver.sender.end()
+}
+
+/// The process that sends, as the worker knows it; killed when forgotten.
+#[derive(Debug)]
+pub(super) struct StreamsSender(SenderProcess);
+
+/// What it is held by.
+#[derive(Debug)]
+enum SenderProcess {
+    /// A process of this one's own.
+    Local { control: ControlSocket, child: Child },
+    /// A process of a supervisor's.
+    Remote(SharedSupervisor),
+}
+
+impl StreamsSender {
+    /// Starts it with the far ends.
+    pub(super) fn start(
+        far: Vec<OwnedFd>,
+        cpus: Vec<u32>,
+        tweaks: ProcessTweaks,
+        seed: u64,
+    ) -> Result<Self, OpenError> {
+        let (own, theirs) =
+            socket::pair(UnixSocketKind::Stream).attempt("make a socket to the sender")?;
+        for fd in far.iter().chain([&theirs]) {
+            fd::set_inheritable(fd.as_fd(), true).attempt("hand a descriptor over")?;
+        }
+        let child = start_peer(Path::new(SELF_EXE), sender::SUBCOMMAND, &theirs)
+            .attempt("start the sender's process")?;
+        let mut this = Self(SenderProcess::Local { control: ControlSocket::new(own), child });
+        let fds = far.iter().map(AsRawFd::as_raw_fd).collect();
+        let attach = WorkerToSender::Attach(AttachStreams { fds, cpus, tweaks, seed });
+        drop((far, theirs));
+        let broken = |source| OpenError::Io { what: "hand the streams to the sender", source };
+        match this.send(attach).and_then(|()| this.receive()).map_err(broken)? {
+            SenderToWorker::Attached => Ok(this),
+            SenderToWorker::Refused(reason) => Err(OpenError::Unavailable(reason)),
+            _ => Err(broken(io::ErrorKind::InvalidData.into())),
+        }
+    }
+
+    /// Says something to it.
+    pub(super) fn send(&mut self, message: WorkerToSender) -> io::Result<()> {
+        match &mut self.0 {
+            SenderProcess::Local { control, .. } => control.send(&message),
+            SenderProcess::Remote(supervisor) => {
+                supervisor.lock().send(&SupervisorRequest::ToSender(message))
+            }
+        }
+    }
+
+    /// Hears something from it; an error when it is gone.
+    fn receive(&mut self) -> io::Result<SenderToWorker> {
+        match &mut self.0 {
+            SenderProcess::Local { control, .. } => control.receive(),
+            SenderProcess::Remote(supervisor) => match supervisor.lock().receive()? {
+                SupervisorReply::FromSender(message) => Ok(message),
+                SupervisorReply::Failed(reason) => Ok(SenderToWorker::Failed(reason)),
+                other => Err(io::Error::other(format!("the other host said {other:?}"))),
+            },
+        }
+    }
+
+    /// Its control socket once more, for who listens while another speaks.
+    pub(super) fn clone_control(&self) -> io::Result<ControlSocket> {
+        match &self.0 {
+            SenderProcess::Local { control, .. } => control.try_clone(),
+            SenderProcess::Remote(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// Whether it is on another host.
+    fn is_remote(&self) -> bool {
+        matches!(self.0, SenderProcess::Remote(_))
+    }
+
+    /// CPU time that it has used so far; none of a process of another host, which says itself in the end.
+    fn cpu_ns(&self) -> Result<Option<u64>, BlockError> {
+        let SenderProcess::Local { child, .. } = &self.0 else { return Ok(None) };
+        let gone = |error| BlockError::Failed(format!("the sender is gone: {error}"));
+        clock::process_cpu_ns(child.id()).map(Some).map_err(gone)
+    }
+
+    /// Has it end, and waits until it is gone.
+    fn end(&mut self) -> io::Result<()> {
+        // One that is gone already has ended.
+        drop(self.send(WorkerToSender::Quit));
+        match &mut self.0 {
+            SenderProcess::Local { child, .. } => child.wait().map(drop),
+            // Who forgets the supervisor waits for it.
+            SenderProcess::Remote(_) => Ok(()),
+        }
+    }
+}
+
+impl Drop for StreamsSender {
+    fn drop(&mut self) {
+        if let SenderProcess::Local { child, .. } = &mut self.0 {
+            // It may have ended by itself; either way it is reaped here.
+            drop(child.kill());
+            drop(child.wait());
+        }
+    }
+}
+
+/// Makes the network, connects every stream, and starts the process that sends.
+fn open(
+    launch: &LaunchSpec,
+    spec: &TcpStreamsSpec,
+    allowed: &[u32],
+) -> Result<StreamsReceiver, OpenError> {
+    let own_cpus = process_cpus(spec, launch.cpu_local, allowed)?;
+    let site = match &spec.path {
+        Some(path) => LaunchNetwork::for_path(path, launch, &launch.spare_cpus(allowed))?,
+        None => LaunchNetwork::loopback(),
+    };
+    if spec.cpus.is_some() {
+        // Not before: a supervisor on this very machine is to have all the CPUs that it may use.
+        sched::bind(&own_cpus).attempt("run on some CPUs alone")?;
+    }
+    let mut facts = site.facts.clone();
+    let mut cpus = own_cpus;
+    let (sockets, source) = if let Some(host) = &site.remote_host {
+        let mut supervisor = host.supervisor.lock();
+        let sockets = supervisor.open_streams(launch, spec, host.any_address()?)?;
+        facts.extend(supervisor.facts.clone());
+        drop(supervisor);
+        for socket in &sockets {
+            set_stream_options(spec, socket.as_fd())?;
+        }
+        (sockets, StreamsSender(SenderProcess::Remote(host.supervisor.clone())))
+    } else {
+        let theirs = process_cpus(spec, launch.cpu_peer, allowed)?;
+        cpus.extend(&theirs);
+        let (sockets, far) = connect_streams(launch, spec, &site, &mut facts)?;
+        (sockets, StreamsSender::start(far, theirs, spec.tweaks, launch.seed)?)
+    };
+    if let Some(socket) = sockets.first() {
+        let bytes = socket::option(socket.as_fd(), IntOption::ReceiveBuffer);
+        facts.insert("rcvbuf".to_owned(), bytes.attempt("read a socket's buffer")?.to_string());
+    }
+    cpus.sort_unstable();
+    cpus.dedup();
+    let slowed = loaded_cpus(spec, &cpus, allowed);
+    if !slowed.is_empty() {
+        // Whether it may be done at all is to be known before a block is begun.
+        drop(CpuLoadProcess::start(&slowed, spec.cpu_percent)?);
+        if let Some(host) = &site.remote_host {
+            host.supervisor.lock().set_cpu_load(true)?;
+            host.supervisor.lock().set_cpu_load(false)?;
+        }
+    }
+    // Last, so that nothing that was started inherits it.
+    spec.tweaks.apply().map_err(OpenError::Unavailable)?;
+    Ok(StreamsReceiver {
+        spec: spec.clone(),
+        seed: launch.seed,
+        stopwatch: Stopwatch::new(launch.ticks_per_ns),
+        sockets,
+        network: site,
+        sender: source,
+        loaded_cpus: slowed,
+        kernel: KernelTimes::new(cpus),
+        facts,
+    })
+}
+
+/// The CPUs of which a part is taken away, where a process that may use some is to have less of them.
+pub(super) fn loaded_cpus(spec: &TcpStreamsSpec, cpus: &[u32], allowed: &[u32]) -> Vec<u32> {
+    match spec.cpu_percent {
+        100.. => Vec::new(),
+        _ if cpus.is_empty() => allowed.to_vec(),
+        _ => cpus.to_vec(),
+    }
+}
+
+/// The CPUs of a process: the first so many where the streams name a number, the launch's one otherwise, and none
+/// where the scheduler may choose.
+pub(super) fn process_cpus(
+    spec: &TcpStreamsSpec,
+    cpu: Option<u32>,
+    allowed: &[u32],
+) -> Result<Vec<u32>, OpenError> {
+    let Some(count) = spec.cpus.map(usize::from) else {
+        return Ok(cpu.into_iter().collect());
+    };
+    let Some(chosen) = allowed.get(..count).filter(|chosen| !chosen.is_empty()) else {
+        return Err(OpenError::Unavailable(format!(
+            "{count} CPUs are asked for, and {} may be used here",
+            allowed.len()
+        )));
+    };
+    Ok(chosen.to_vec())
+}
+
+/// Sets the options of a stream between two hosts on one of its ends.
+pub(super) fn set_stream_options(
+    spec: &TcpStreamsSpec,
+    fd: BorrowedFd<'_>,
+) -> Result<(), OpenError> {
+    let fd = fd.try_clone_to_owned().attempt("duplicate a socket")?;
+    // Buffers are set below, whatever the host allows others.
+    set_options(&SocketOptions { buffer: None, ..spec.options.clone() }, &fd)?;
+    spec.options.buffer.map_or(Ok(()), |bytes| set_buffers(&fd, bytes))
+}
+
+/// Every stream's near end, and its far end to hand over.
+fn connect_streams(
+    launch: &LaunchSpec,
+    spec: &TcpStreamsSpec,
+    site: &LaunchNetwork,
+    facts: &mut BTreeMap<String, String>,
+) -> Result<(Vec<TcpStream>, Vec<OwnedFd>), OpenError> {
+    // Nobody waits while they are made.
+    let (nobody, _) = socket::pair(UnixSocketKind::Stream).attempt("make a socket")?;
+    let watch = PeerWatchdog::new(Arc::new(nobody), u32::MAX, None);
+    // Buffers are set below, whatever the host allows others.
+    let options = SocketOptions { buffer: None, ..spec.options.clone() };
+    let channel = ChannelSpec { mechanism: Mechanism::Tcp4, wake: WakeMode::Block, options };
+    let setup = ChannelSetup {
+        channel: &channel,
+        watchdog: &watch,
+        location: &site.location,
+        seed: launch.seed,
+    };
+    let (mut near, mut far) = (Vec::new(), Vec::new());
+    for _ in 0..spec.streams {
+        let (here, mut handover) = connected_pair(&setup, false)?;
+        let [there] = handover.take()?;
+        if let Some(bytes) = spec.options.buffer {
+            set_buffers(&here, bytes)?;
+            set_buffers(&there, bytes)?;
+        }
+        facts.extend(handover.facts.iter().map(|(name, fact)| ((*name).to_owned(), fact.clone())));
+        let bytes = socket::option(there.as_fd(), IntOption::SendBuffer);
+        facts.insert("sndbuf".to_owned(), bytes.attempt("read a socket's buffer")?.to_string());
+        near.push(TcpStream::from(here));
+        far.push(there);
+    }
+    Ok((near, far))
+}
+
+/// Gives a socket both buffers of this size, which Linux doubles for its own records.
+fn set_buffers(fd: &OwnedFd, bytes: u64) -> Result<(), OpenError> {
+    let wanted = i32::try_from(bytes).unwrap_or(i32::MAX / 2);
+    for (force, ask, limit) in [
+        (IntOption::SendBufferForce, IntOption::SendBuffer, "wmem_max"),
+        (IntOption::ReceiveBufferForce, IntOption::ReceiveBuffer, "rmem_max"),
+    ] {
+        if socket::set_option(fd.as_fd(), force, wanted).is_err() {
+            socket::set_option(fd.as_fd(), ask, wanted).attempt("set a socket buffer")?;
+        }
+        let got = socket::option(fd.as_fd(), ask).attempt("read a socket's buffer")?;
+        if got < wanted.saturating_mul(2) {
+            return Err(OpenError::Unavailable(format!(
+                "this host allows socket buffers of {} bytes, not {bytes}: run as root, or raise \
+                 net.core.{limit}",
+                got / 2
+            )));
+        }
+    }
+    Ok(())
+}

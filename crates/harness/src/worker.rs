@@ -1,0 +1,198 @@
+//! The worker: a fresh process that opens one channel, starts its peer, and does all the timing.
+//!
+//! It takes its orders from standard input and answers on standard output, so that the
+//! orchestrator sleeps while it measures. Left out: how each thing is timed (`super::bench` over
+//! channels, `super::calls` and `super::clocks` without one).
+
+use std::io;
+use std::sync::Arc;
+
+use plumb_clock::Stopwatch;
+use plumb_sys::{process, sched, signal, timer};
+
+use crate::bench::ChannelBench;
+use crate::channel::{
+    ChannelEnd, ChannelMechanism, ChannelSetup, IoResultExt as _, LOSS_TIMEOUT_TICKS, OpenError,
+    PeerWatchdog, TICK_US,
+};
+use crate::host_costs::HostBench;
+use crate::launch_network::{LaunchNetwork, path_probe};
+use crate::mechanisms::{ChannelVisitor, visit_channel};
+use crate::orchestrator_pipe::{
+    OrchestratorMessage, OrchestratorPipe, WorkerMessage, open_failure,
+};
+use crate::page_load::FetchPage;
+use crate::peer_handle::{PeerHandle, PeerStartup};
+use crate::peer_protocol::{AttachChannel, WorkerToPeer};
+use crate::report::LaunchFacts;
+use crate::spec::{ChannelSpec, LaunchSpec, LaunchSubject, PathKind};
+
+/// Bytes of the longest datagram that a lost one is waited for as long as.
+const LONGEST_DATAGRAM: u64 = 1 << 16;
+
+/// The same on a way between two hosts, of whose rate nothing is known.
+const LOSS_TIMEOUT_FAR_TICKS: u32 = 15;
+
+/// Runs a worker over standard input and output, which fetches pages as it is given; its exit code.
+pub fn main(fetch: FetchPage) -> u8 {
+    match work(fetch) {
+        Ok(()) => 0,
+        // The orchestrator sees the closed pipe.
+        Err(_) => 1,
+    }
+}
+
+fn work(fetch: FetchPage) -> io::Result<()> {
+    process::set_parent_death_signal()?;
+    signal::ignore_keyboard_interrupt()?;
+    let mut talk = OrchestratorPipe::new();
+    let Some(OrchestratorMessage::Launch(spec)) = talk.receive()? else { return Ok(()) };
+    let allowed = sched::allowed_cpus()?;
+    if let Some(cpu) = spec.cpu_local
+        && let Err(error) = sched::bind(&[cpu])
+    {
+        let reason = format!("may not run on CPU {cpu}: {error}");
+        return talk.send(&WorkerMessage::Unavailable(reason));
+    }
+    // What fetches pages has deadlines of its own, and never has to look around.
+    if !matches!(spec.subject, LaunchSubject::PageLoads(_)) {
+        timer::start_periodic_tick(TICK_US)?;
+    }
+    match spec.subject.clone() {
+        LaunchSubject::Channel(channel) => {
+            let site = LaunchNetwork::loopback();
+            visit_channel(
+                channel.mechanism,
+                ChannelLaunch { spec, channel, network: site, orchestrator: talk },
+            )
+        }
+        LaunchSubject::Remote(remote) => {
+            match LaunchNetwork::for_channel(&remote, &spec, &spec.spare_cpus(&allowed)) {
+                Ok(site) => {
+                    let channel = remote.channel;
+                    visit_channel(
+                        channel.mechanism,
+                        ChannelLaunch { spec, channel, network: site, orchestrator: talk },
+                    )
+                }
+                Err(error) => talk.send(&open_failure(error)),
+            }
+        }
+        LaunchSubject::Mirror(mirror) => super::mirror::work(&spec, &mirror, talk),
+        LaunchSubject::Streams(streams) => super::streams::work(&spec, &streams, &allowed, talk),
+        LaunchSubject::PageLoads(visits) => {
+            super::page_load::work(&spec, &visits, &allowed, fetch, talk)
+        }
+        LaunchSubject::Alone => measure_alone(&spec, talk),
+    }
+}
+
+/// Clocks and kernel calls need no peer.
+fn measure_alone(spec: &LaunchSpec, mut talk: OrchestratorPipe) -> io::Result<()> {
+    let watch = Stopwatch::new(spec.ticks_per_ns);
+    talk.send(&WorkerMessage::Ready(LaunchFacts { facts: watch.measure().facts() }))?;
+    let mut bench = HostBench::new(watch, spec.cpu_local.into_iter().collect());
+    talk.serve(|block| bench.measure(block))
+}
+
+/// One channel's launch.
+struct ChannelLaunch {
+    spec: LaunchSpec,
+    channel: ChannelSpec,
+    network: LaunchNetwork,
+    orchestrator: OrchestratorPipe,
+}
+
+impl ChannelVisitor for ChannelLaunch {
+    type Output = io::Result<()>;
+
+    fn visit<C: ChannelMechanism>(mut self) -> io::Result<()> {
+        let opened = self.open::<C>();
+        let (end, mut peer) = match opened {
+            Ok(opened) => opened,
+            Err(error) => return self.orchestrator.send(&open_failure(error)),
+        };
+        let mut facts = std::mem::take(&mut peer.facts);
+        facts.extend(self.network.facts.clone());
+        self.orchestrator.send(&WorkerMessage::Ready(LaunchFacts { facts }))?;
+        let mut bench = ChannelBench::new(end, &mut peer, &self.spec, &self.channel);
+        let site = &mut self.network;
+        self.orchestrator.serve(|block| {
+            let mut report = match path_probe::measure(site, &self.spec, block)? {
+                Some(report) => report,
+                None => bench.measure(block)?,
+            };
+            site.add_counters(&mut report);
+            Ok(report)
+        })?;
+        drop(bench);
+        // A peer that is gone already has quit.
+        drop(peer.send(WorkerToPeer::Quit));
+        peer.wait()
+    }
+}
+
+impl ChannelLaunch {
+    /// Opens the channel, starts the peer and has it take over the other end.
+    fn open<C: ChannelMechanism>(&self) -> Result<(C::Local, PeerHandle), OpenError> {
+        let patience = if C::Local::LOSSY {
+            self.loss_timeout_ticks()
+        } else {
+            self.operation_timeout_ticks()
+        };
+        if let Some(host) = &self.network.remote_host {
+            let connection = host.supervisor.lock().connection();
+            let connection = connection.attempt("watch over the connection to the other host")?;
+            let watch = PeerWatchdog::new(Arc::new(connection), patience, None);
+            let (end, handover) = C::open(&self.setup(&watch))?;
+            let mut peer = PeerHandle::remote(host.supervisor.clone());
+            peer.facts = host.supervisor.lock().facts.clone();
+            peer.facts.extend(handover.facts.into_iter().map(|(k, v)| (k.to_owned(), v)));
+            return Ok((end, peer));
+        }
+        let ties = PeerStartup::new()?;
+        let watch = ties.watch(patience)?;
+        let (mut end, handover) = C::open(&self.setup(&watch))?;
+        let child = ties.start_peer(&handover)?;
+        end.set_peer_pid(child.id());
+        let attach = AttachChannel {
+            channel: self.channel.clone(),
+            fds: Vec::new(),
+            numbers: Vec::new(),
+            page_fd: 0,
+            cpu: self.spec.cpu_peer,
+            ticks_per_ns: self.spec.ticks_per_ns,
+            is_remote: false,
+            seed: self.spec.seed,
+        };
+        let peer = ties.hand_over(handover, child, attach)?;
+        Ok((end, peer))
+    }
+
+    fn setup<'a>(&'a self, watch: &'a PeerWatchdog) -> ChannelSetup<'a> {
+        ChannelSetup {
+            channel: &self.channel,
+            watchdog: watch,
+            location: &self.network.location,
+            seed: self.spec.seed,
+        }
+    }
+
+    /// Ticks after which a datagram counts as lost: several of the path's own round trips.
+    fn loss_timeout_ticks(&self) -> u32 {
+        let LaunchSubject::Remote(remote) = &self.spec.subject else { return LOSS_TIMEOUT_TICKS };
+        let exchange = remote.path.exchange_ns(LONGEST_DATAGRAM, LONGEST_DATAGRAM);
+        let ticks = exchange.saturating_mul(3) / (u64::from(TICK_US) * 1_000);
+        let least = match &remote.path.kind {
+            // What rate it has is not known.
+            PathKind::Host(_) => LOSS_TIMEOUT_FAR_TICKS,
+            _ => LOSS_TIMEOUT_TICKS,
+        };
+        least.saturating_add(u32::try_from(ticks).unwrap_or(u32::MAX))
+    }
+
+    fn operation_timeout_ticks(&self) -> u32 {
+        let ticks = self.spec.deadline_ns / (u64::from(TICK_US) * 1_000);
+        u32::try_from(ticks).unwrap_or(u32::MAX).max(2)
+    }
+}

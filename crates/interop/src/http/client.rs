@@ -1,0 +1,230 @@
+//! The client: one visit fetches the page, finds its images, and fetches them, in one of five ways.
+//!
+//! Its time runs from the first connection attempt until the last byte of the last object; the name is
+//! resolved before, and whom to trust is read before the first. The three ways of HTTP/1.1 use blocking sockets; HTTP/2 and HTTP/3 come with their
+//! libraries and their runtime, as they do in every program that uses those. Left out: what the visits mean
+//! together ([`super::report`]).
+
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use plumb_base::time::Span;
+use plumb_sys::clock::{ClockId, read_ns};
+use rustls::ClientConfig;
+use serde::{Deserialize, Serialize};
+
+use super::page::STANDARD;
+use super::target::HttpTarget;
+use super::trust::CertificateTrust;
+use super::{HttpError, OBJECTS_MAX, links};
+use plumb_clock::monotonic_ns;
+
+mod connection;
+mod connection_per_object;
+mod h2;
+mod h3;
+mod keep_alive;
+mod pipelined;
+mod tls_error;
+
+/// How long one visit may take.
+pub const PAGE_LOAD_TIMEOUT: Span = Span::from_secs(30);
+
+/// How a page is fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum HttpFetchMode {
+    /// HTTP/1.1, a connection per object, one after another.
+    OneEach,
+    /// HTTP/1.1, one connection, each request after the answer to the one before.
+    KeepAlive,
+    /// HTTP/1.1, one connection, the requests for all images at once.
+    Pipelined,
+    /// HTTP/2, one connection, all images at once.
+    Http2,
+    /// HTTP/3, one connection, all images at once; always encrypted.
+    Http3,
+}
+
+impl HttpFetchMode {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::OneEach, Self::KeepAlive, Self::Pipelined, Self::Http2, Self::Http3];
+
+    /// The name on the command line and in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::OneEach => "one-each",
+            Self::KeepAlive => "keep-alive",
+            Self::Pipelined => "pipelined",
+            Self::Http2 => "http2",
+            Self::Http3 => "http3",
+        }
+    }
+
+    /// What it is, for people.
+    pub const fn summary(self) -> &'static str {
+        match self {
+            Self::OneEach => "HTTP/1.1, a connection per object",
+            Self::KeepAlive => "HTTP/1.1, kept alive",
+            Self::Pipelined => "HTTP/1.1, pipelined",
+            Self::Http2 => "HTTP/2",
+            Self::Http3 => "HTTP/3",
+        }
+    }
+
+    /// What is spoken, as TLS names it (ALPN).
+    const fn protocol(self) -> &'static [u8] {
+        match self {
+            Self::OneEach | Self::KeepAlive | Self::Pipelined => b"http/1.1",
+            Self::Http2 => b"h2",
+            Self::Http3 => b"h3",
+        }
+    }
+
+    /// The way of a name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|way| way.name() == name)
+    }
+}
+
+/// One visit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PageLoad {
+    /// From the first connection attempt to the last byte of the last object.
+    pub total_ns: u64,
+    /// Until the first connection could be used, encryption included.
+    pub connected_ns: u64,
+    /// Until the whole of the page itself was there.
+    pub page_ns: u64,
+    /// Processor time of the client.
+    pub cpu_ns: u64,
+    /// Connections that it took.
+    pub connections: u32,
+    /// Objects, the page included.
+    pub objects: u32,
+    /// Bytes of all bodies.
+    pub bytes: u64,
+}
+
+/// What a visit fetched, and when.
+#[derive(Debug, Default)]
+struct FetchedPage {
+    /// By the steady clock.
+    connected_ns: u64,
+    page_ns: u64,
+    ended_ns: u64,
+    connections: u32,
+    /// In the order of the page: path and body.
+    objects: Vec<(String, Bytes)>,
+}
+
+/// A client of one page.
+#[derive(Debug)]
+pub struct HttpClient {
+    target: HttpTarget,
+    address: SocketAddr,
+    trust: CertificateTrust,
+    /// Its side of TLS, once it was needed.
+    tls: OnceLock<ClientConfig>,
+}
+
+impl HttpClient {
+    /// A client that fetches from one address of the target.
+    pub fn new(target: HttpTarget, address: SocketAddr, trust: CertificateTrust) -> Self {
+        Self { target, address, trust, tls: OnceLock::new() }
+    }
+
+    /// What it fetches.
+    pub const fn target(&self) -> &HttpTarget {
+        &self.target
+    }
+
+    /// Fetches the page once.
+    ///
+    /// # Errors
+    /// [`HttpError`]; of plumb's server also when a byte is not what it should be.
+    pub fn load_page(&self, way: HttpFetchMode) -> Result<PageLoad, HttpError> {
+        let is_encrypted = self.target.is_encrypted || way == HttpFetchMode::Http3;
+        let tls = if is_encrypted { Some(self.encryption(way)?) } else { None };
+        let began_cpu = read_ns(ClockId::ThreadCpu);
+        let began = monotonic_ns();
+        let haul = match way {
+            HttpFetchMode::OneEach => connection_per_object::fetch(self, tls),
+            HttpFetchMode::KeepAlive => keep_alive::fetch(self, tls),
+            HttpFetchMode::Pipelined => pipelined::fetch(self, tls),
+            HttpFetchMode::Http2 => block_on(h2::fetch(self, tls)),
+            HttpFetchMode::Http3 => block_on(h3::fetch(self, tls)),
+        }?;
+        let cpu_ns = read_ns(ClockId::ThreadCpu) - began_cpu;
+        self.verify(&haul)?;
+        let bytes: usize = haul.objects.iter().map(|(_, body)| body.len()).sum();
+        Ok(PageLoad {
+            total_ns: haul.ended_ns.saturating_sub(began),
+            connected_ns: haul.connected_ns.saturating_sub(began),
+            page_ns: haul.page_ns.saturating_sub(began),
+            cpu_ns,
+            connections: haul.connections,
+            objects: u32::try_from(haul.objects.len()).unwrap_or(u32::MAX),
+            bytes: u64::try_from(bytes).unwrap_or(u64::MAX),
+        })
+    }
+
+    /// This side of TLS for one visit. The system's authorities are read once, which no visit's time includes.
+    fn encryption(&self, way: HttpFetchMode) -> Result<Arc<ClientConfig>, HttpError> {
+        let known = if let Some(known) = self.tls.get() {
+            known
+        } else {
+            let read = self.trust.configuration()?;
+            self.tls.get_or_init(|| read)
+        };
+        let mut configuration = known.clone();
+        configuration.alpn_protocols = vec![way.protocol().to_vec()];
+        Ok(Arc::new(configuration))
+    }
+
+    /// The images that a page names.
+    fn images(&self, page: &[u8]) -> Vec<String> {
+        links::images(page, &self.target.path, OBJECTS_MAX - 1)
+    }
+
+    /// Every byte of plumb's own page; nothing is known of others.
+    fn verify(&self, haul: &FetchedPage) -> Result<(), HttpError> {
+        if !self.target.is_plumb {
+            return Ok(());
+        }
+        for object in &STANDARD.objects {
+            let found = haul.objects.iter().find(|(path, _)| *path == object.path);
+            if found.is_none_or(|(_, body)| *body != object.body) {
+                return Err(HttpError::Content { path: object.path.clone() });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Only an answer that is there counts.
+fn check_status(path: &str, status: u16, location: Option<String>) -> Result<(), HttpError> {
+    let path = path.to_owned();
+    match (status, location) {
+        (200, _) => Ok(()),
+        (300..400, Some(location)) => Err(HttpError::Moved { path, location }),
+        (status, _) => Err(HttpError::Status { path, status }),
+    }
+}
+
+/// Runs a visit on a runtime of this thread, within the time of a visit.
+fn block_on<F: Future<Output = Result<FetchedPage, HttpError>>>(
+    visit: F,
+) -> Result<FetchedPage, HttpError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| HttpError::Setup(error.to_string()))?;
+    let limit = Duration::from(PAGE_LOAD_TIMEOUT);
+    runtime.block_on(async {
+        tokio::time::timeout(limit, visit).await.unwrap_or_else(|_| {
+            let over = std::io::Error::new(std::io::ErrorKind::TimedOut, "the visit took too long");
+            Err(HttpError::Broken(over))
+        })
+    })
+}

@@ -1,0 +1,439 @@
+//! A test while its data flows: workers for its streams, looked at once an interval, drained at the end.
+//!
+//! Both sides have one. Left out: who says when it begins and ends ([`super::client`], [`super::server`]).
+
+use std::io;
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use plumb_base::time::{Instant, Span};
+use plumb_sys::tcp_info;
+use plumb_sys::tcp_info::TcpInfo;
+use plumb_sys::{process, socket, timer};
+
+use super::now;
+use super::parameters::{Iperf3Parameters, Iperf3Transport};
+use super::record::{Iperf3Interval, Iperf3StreamRecord, Iperf3TestRecord, MinMaxMean};
+use super::stream::tcp::Iperf3StreamContext;
+use super::stream::{
+    ByteBudget, Iperf3StreamCount, Iperf3StreamSocket, StopFlag, StreamMeter, tcp, udp,
+};
+use plumb_net::connection_pool;
+
+/// Most intervals that are kept, over all streams: some 20 MB.
+const INTERVALS_MAX: usize = 1 << 17;
+
+/// How often draining looks at what has come.
+const DRAIN_POLL_INTERVAL: Span = Span::from_ms(1);
+
+/// A stream that is connected.
+#[derive(Debug)]
+pub struct ConnectedStream {
+    /// Its number in the protocol.
+    pub id: u32,
+    /// Whether this side sends.
+    pub sends: bool,
+    /// Its socket.
+    pub socket: Iperf3StreamSocket,
+}
+
+/// A test that is under way.
+#[derive(Debug)]
+pub struct Iperf3Transfer {
+    streams: Vec<TransferStream>,
+    /// Threads that send, then threads that receive.
+    threads: [Vec<JoinHandle<()>>; 2],
+    stop_flag: Arc<StopFlag>,
+    began: Instant,
+    /// When what is counted began.
+    counted: Instant,
+    /// When the interval under way began.
+    interval: Instant,
+    ended: Option<Instant>,
+    usage: process::ResourceUsage,
+    intervals_kept: usize,
+    truncated: bool,
+}
+
+/// One stream.
+#[derive(Debug)]
+struct TransferStream {
+    id: u32,
+    sends: bool,
+    /// This side's and the other's: a connection that is reset does not tell them any more.
+    addresses: (SocketAddr, SocketAddr),
+    socket: Arc<Iperf3StreamSocket>,
+    meter: Arc<StreamMeter>,
+    /// What was there when counting began.
+    counted_base: (Iperf3StreamCount, u64),
+    /// What was there when the last interval began.
+    earlier: (Iperf3StreamCount, u64),
+    /// What was there when it ended, and the one under way began.
+    before: (Iperf3StreamCount, u64),
+    tcp_info: Option<TcpInfo>,
+    congestion_window: MinMaxMean,
+    send_window: MinMaxMean,
+    rtt_us: MinMaxMean,
+    intervals: Vec<Iperf3Interval>,
+    drained: bool,
+}
+
+impl Iperf3Transfer {
+    /// Starts the streams' workers. `answers` is set on a server.
+    ///
+    /// # Errors
+    /// The kernel's: a socket that cannot be set, or no more threads.
+    pub fn begin(
+        flows: Vec<ConnectedStream>,
+        parameters: &Arc<Iperf3Parameters>,
+        goal: &Arc<ByteBudget>,
+        answers: bool,
+    ) -> io::Result<Self> {
+        let switch = Arc::new(StopFlag::default());
+        let began = now();
+        let usage = process::usage()?;
+        let mut flight = Self {
+            streams: Vec::with_capacity(flows.len()),
+            threads: Default::default(),
+            stop_flag: switch,
+            began,
+            counted: began,
+            interval: began,
+            ended: None,
+            usage,
+            intervals_kept: 0,
+            truncated: false,
+        };
+        for flow in flows {
+            flow.socket.limit_waits()?;
+            flight.streams.push(TransferStream::new(flow)?);
+        }
+        let shared = Iperf3StreamContext {
+            parameters: Arc::clone(parameters),
+            stop_flag: Arc::clone(&flight.stop_flag),
+            budget: Arc::clone(goal),
+        };
+        match parameters.protocol {
+            Iperf3Transport::Tcp => flight.start_streams(&shared)?,
+            Iperf3Transport::Udp => flight.start_datagrams(&shared, answers)?,
+        }
+        Ok(flight)
+    }
+
+    fn start_streams(&mut self, shared: &Iperf3StreamContext) -> io::Result<()> {
+        for sends in [true, false] {
+            let lanes = self.streams.iter().filter(|lane| lane.sends == sends);
+            let workers = lanes.map(|lane| lane.worker(shared)).collect::<io::Result<Vec<_>>>()?;
+            for (group, number) in connection_pool::assign_to_threads(workers).into_iter().zip(1..)
+            {
+                let parameters = Arc::clone(&shared.parameters);
+                self.start(sends, number, move || {
+                    let mut group = group;
+                    connection_pool::serve(&mut group, &mut tcp::buffer(&parameters, sends));
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Datagrams keep their times best in threads of their own.
+    fn start_datagrams(&mut self, shared: &Iperf3StreamContext, answers: bool) -> io::Result<()> {
+        for index in 0..self.streams.len() {
+            let Some(lane) = self.streams.get(index) else { break };
+            let (sends, number) = (lane.sends, lane.id);
+            let (socket, meter) = (Arc::clone(&lane.socket), Arc::clone(&lane.meter));
+            let Iperf3StreamContext { parameters, stop_flag: switch, budget: goal } =
+                shared.clone();
+            self.start(sends, number, move || {
+                let result = if sends {
+                    udp::send(&socket, &parameters, &meter, &switch, &goal)
+                } else {
+                    udp::receive(&socket, &parameters, &meter, &switch, &goal, answers)
+                };
+                meter.end(result.as_ref().copied(), &switch, &goal);
+            })?;
+        }
+        Ok(())
+    }
+
+    fn start(
+        &mut self,
+        sends: bool,
+        number: u32,
+        work: impl FnOnce() + Send + 'static,
+    ) -> io::Result<()> {
+        let name = format!("iperf3-{number}");
+        let thread = std::thread::Builder::new().name(name).spawn(work)?;
+        self.threads[usize::from(!sends)].push(thread);
+        Ok(())
+    }
+
+    /// Waits for the threads that send, or that receive: they have been told to end.
+    fn join(&mut self, sends: bool) {
+        for thread in std::mem::take(&mut self.threads[usize::from(!sends)]) {
+            if thread.join().is_err() {
+                for lane in
+                    self.streams.iter().filter(|lane| lane.sends == sends && !lane.is_over())
+                {
+                    lane.meter.set_error("its worker panicked".to_owned());
+                }
+            }
+        }
+    }
+
+    /// When data began to flow.
+    pub const fn began(&self) -> Instant {
+        self.began
+    }
+
+    /// When what is counted began.
+    pub const fn counted(&self) -> Instant {
+        self.counted
+    }
+
+    /// Ends an interval.
+    pub fn tick(&mut self, at: Instant, omitted: bool) {
+        let (start, end, origin) = (self.interval, at, self.counted);
+        let span = |moment: Instant| moment.saturating_since(origin);
+        for lane in &mut self.streams {
+            let (count, facts) = (lane.meter.count(), lane.sample_tcp_info());
+            let retransmits = facts.map_or(0, |facts| u64::from(facts.total_retrans));
+            lane.earlier = std::mem::replace(&mut lane.before, (count, retransmits));
+            if self.intervals_kept >= INTERVALS_MAX {
+                self.truncated = true;
+                continue;
+            }
+            self.intervals_kept += 1;
+            lane.add_interval(span(start), span(end), facts, omitted);
+        }
+        self.interval = at;
+    }
+
+    /// Ends the last interval; one that would be short is a part of the one before it.
+    fn end_intervals(&mut self, at: Instant) {
+        let rest = at.saturating_since(self.interval);
+        let last = self.streams.first().and_then(|lane| lane.intervals.last());
+        let Some(last) = last.filter(|last| !last.omitted && !self.truncated) else {
+            return self.tick(at, false);
+        };
+        let (start, len) = (last.start, last.end.saturating_sub(last.start));
+        if rest.as_ps() > len.as_ps() / 10 {
+            return self.tick(at, false);
+        }
+        let end = at.saturating_since(self.counted);
+        for lane in &mut self.streams {
+            let (count, facts) = (lane.meter.count(), lane.sample_tcp_info());
+            lane.before = (count, facts.map_or(0, |facts| u64::from(facts.total_retrans)));
+            if lane.intervals.pop().is_some() {
+                lane.add_interval(start, end, facts, false);
+            }
+        }
+    }
+
+    /// Counts from here on.
+    pub fn end_omission(&mut self, at: Instant) {
+        for lane in &mut self.streams {
+            let retransmits =
+                lane.sample_tcp_info().map_or(0, |facts| u64::from(facts.total_retrans));
+            lane.counted_base = (lane.meter.count(), retransmits);
+            lane.before = lane.counted_base;
+            (lane.congestion_window, lane.send_window, lane.rtt_us) = Default::default();
+        }
+        (self.counted, self.interval) = (at, at);
+    }
+
+    /// The sum of what was sent and of what was received, without what was omitted.
+    pub fn bytes(&self) -> (u64, u64) {
+        let sum = |sends| {
+            let lanes = self.streams.iter().filter(move |lane| lane.sends == sends);
+            lanes.map(|lane| lane.counted().bytes).sum()
+        };
+        (sum(true), sum(false))
+    }
+
+    /// All that was sent and received, with what was omitted.
+    pub fn total_bytes(&self) -> u64 {
+        self.streams.iter().map(|lane| lane.meter.count().bytes).sum()
+    }
+
+    /// The first stream that ended before it was told to, and why.
+    pub fn stream_error(&self) -> Option<(u32, String)> {
+        self.streams.iter().find_map(|lane| Some((lane.id, lane.meter.trouble()?)))
+    }
+
+    /// Whether no worker is left.
+    pub fn is_over(&self) -> bool {
+        let ended = |thread: &JoinHandle<()>| thread.is_finished();
+        self.streams.iter().all(TransferStream::is_over) || self.threads.iter().flatten().all(ended)
+    }
+
+    /// Stops sending, and tells receivers of TCP that no more comes. What was sent is on its way.
+    pub fn stop(&mut self) {
+        self.stop_flag.stop();
+        self.join(true);
+        self.ended.get_or_insert_with(now);
+    }
+
+    /// Has the other sides of this side's senders see the end of their streams.
+    pub fn end_streams(&self) {
+        for lane in self.streams.iter().filter(|lane| lane.sends) {
+            if let Iperf3StreamSocket::Tcp(socket) = &*lane.socket {
+                // One that is gone has ended anyhow.
+                socket.shutdown(Shutdown::Write).ok();
+            }
+        }
+    }
+
+    /// Waits until receivers have what was sent: until a stream has ended, or so many bytes or
+    /// datagrams have come as `sent` says of it, or nothing comes any more for `quiet`, or
+    /// `patience` is over.
+    pub fn drain(&mut self, sent: impl Fn(u32) -> Option<(u64, u64)>, quiet: Span, patience: Span) {
+        let began = now();
+        loop {
+            let at = now();
+            let mut waiting = false;
+            for lane in self.streams.iter_mut().filter(|lane| !lane.sends && !lane.drained) {
+                let count = lane.counted();
+                lane.drained = lane.is_over()
+                    || sent(lane.id).is_some_and(|(bytes, packets)| match &*lane.socket {
+                        Iperf3StreamSocket::Tcp(_) => count.bytes >= bytes,
+                        // All of them came, none is missing.
+                        Iperf3StreamSocket::Udp(_) => count.packets >= packets && count.lost <= 0,
+                    });
+                let last = lane.meter.last().max(began);
+                waiting |= !lane.drained && at.saturating_since(last) < quiet;
+            }
+            if !waiting || at.saturating_since(began) >= patience {
+                return;
+            }
+            timer::sleep_ns(DRAIN_POLL_INTERVAL.as_ns());
+        }
+    }
+
+    /// Ends every worker; what was recorded.
+    pub fn finish(mut self, parameters: &Iperf3Parameters) -> Iperf3TestRecord {
+        self.stop();
+        self.stop_flag.stop_all();
+        self.join(false);
+        let ended = self.ended.unwrap_or(self.interval).max(self.counted);
+        let last =
+            self.streams.iter().filter(|lane| !lane.sends).map(|lane| lane.meter.last()).max();
+        let last = last.unwrap_or(ended).max(ended);
+        if last > self.interval {
+            self.end_intervals(last);
+        }
+        let wall = now().saturating_since(self.began).as_secs_f64();
+        let usage = process::usage().unwrap_or(self.usage);
+        let seconds = |now: u64, then: u64| Span::from_ns(now.saturating_sub(then)).as_secs_f64();
+        let cpu_s = [
+            seconds(usage.user_ns, self.usage.user_ns),
+            seconds(usage.system_ns, self.usage.system_ns),
+        ];
+        let percent = |seconds: f64| if wall > 0.0 { 100.0 * seconds / wall } else { 0.0 };
+        let cpu_percent = [percent(cpu_s[0] + cpu_s[1]), percent(cpu_s[0]), percent(cpu_s[1])];
+        let congestion = self.streams.first().and_then(|lane| match parameters.protocol {
+            Iperf3Transport::Tcp => socket::congestion(lane.socket.as_fd()).ok(),
+            Iperf3Transport::Udp => None,
+        });
+        let counted = self.counted;
+        let streams = std::mem::take(&mut self.streams);
+        let streams = streams.into_iter().map(|lane| lane.record(counted, ended)).collect();
+        let truncated = self.truncated;
+        let duration = ended.saturating_since(counted);
+        Iperf3TestRecord { streams, cpu_percent, cpu_s, congestion, duration, truncated }
+    }
+}
+
+impl Drop for Iperf3Transfer {
+    /// Leaves no worker behind, however the test ended.
+    fn drop(&mut self) {
+        self.stop_flag.stop_all();
+        self.join(true);
+        self.join(false);
+    }
+}
+
+impl TransferStream {
+    fn new(flow: ConnectedStream) -> io::Result<Self> {
+        Ok(Self {
+            id: flow.id,
+            sends: flow.sends,
+            addresses: flow.socket.addresses()?,
+            socket: Arc::new(flow.socket),
+            meter: Arc::default(),
+            counted_base: Default::default(),
+            earlier: Default::default(),
+            before: Default::default(),
+            tcp_info: None,
+            congestion_window: MinMaxMean::default(),
+            send_window: MinMaxMean::default(),
+            rtt_us: MinMaxMean::default(),
+            intervals: Vec::new(),
+            drained: false,
+        })
+    }
+
+    fn worker(&self, shared: &Iperf3StreamContext) -> io::Result<tcp::Iperf3TcpWorker> {
+        let (socket, meter) = (Arc::clone(&self.socket), Arc::clone(&self.meter));
+        tcp::Iperf3TcpWorker::new(socket, meter, self.sends, shared.clone())
+    }
+
+    /// Looks at what the connection says of itself, of a TCP sender.
+    fn sample_tcp_info(&mut self) -> Option<TcpInfo> {
+        if !self.sends || !matches!(&*self.socket, Iperf3StreamSocket::Tcp(_)) {
+            return None;
+        }
+        let facts = tcp_info::read(self.socket.as_fd()).ok()?;
+        self.congestion_window.add(u64::from(facts.snd_cwnd) * u64::from(facts.snd_mss));
+        self.send_window.add(facts.snd_wnd.into());
+        self.rtt_us.add(facts.rtt_us.into());
+        self.tcp_info = Some(facts);
+        Some(facts)
+    }
+
+    /// Notes what came between the last two looks.
+    fn add_interval(&mut self, start: Span, end: Span, facts: Option<TcpInfo>, omitted: bool) {
+        let ((count, resent), (earlier, resent_earlier)) = (self.before, self.earlier);
+        self.intervals.push(Iperf3Interval {
+            start,
+            end,
+            count: count.since(earlier),
+            retransmits: facts.map(|_| resent.saturating_sub(resent_earlier)),
+            tcp_info: facts,
+            omitted,
+        });
+    }
+
+    fn counted(&self) -> Iperf3StreamCount {
+        self.meter.count().since(self.counted_base.0)
+    }
+
+    fn is_over(&self) -> bool {
+        self.meter.is_over()
+    }
+
+    fn record(self, counted: Instant, ended: Instant) -> Iperf3StreamRecord {
+        let (local, remote) = self.addresses;
+        let last = if self.sends { ended } else { self.meter.last().max(ended) };
+        let resent = self.tcp_info.map(|facts| u64::from(facts.total_retrans));
+        Iperf3StreamRecord {
+            id: self.id,
+            socket: self.socket.number(),
+            sends: self.sends,
+            local,
+            remote,
+            count: self.counted(),
+            retransmits: resent.map(|resent| resent.saturating_sub(self.counted_base.1)),
+            duration: last.saturating_since(counted),
+            congestion_window: self.congestion_window,
+            send_window: self.send_window,
+            rtt_us: self.rtt_us,
+            reordering: self.tcp_info.map_or(0, |facts| facts.reordering),
+            drained: self.drained,
+            error: self.meter.trouble(),
+            intervals: self.intervals,
+        }
+    }
+}

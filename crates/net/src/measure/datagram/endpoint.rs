@@ -1,0 +1,214 @@
+//! One side of a stream of datagrams as a part of a test: meets the other side, then sends or receives.
+//!
+//! The receiver is ready before the sender is told to begin, and the sender's side answers who missed its welcome
+//! until then. All of the test counts: a datagram that is lost in the warm-up is lost. Left out: the limits
+//! of a test (`crate::measure::run`, `crate::agent`).
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
+
+use plumb_base::time::Span;
+use plumb_base::units::rate::Rate;
+
+use super::receiver::{self, DatagramProgress, PreparedReceiver, ReceiverConfig};
+use super::sender::{self, DatagramSendPlan};
+use crate::measure::report::{DatagramSample, DatagramsReport};
+use crate::measure::test_spec::{DatagramsSpec, TestSpec};
+use crate::measure::thread_cpu_clock::ThreadCpuClock;
+use plumb_clock::monotonic_ns;
+use plumb_remote::address::BindAddress;
+use plumb_remote::task_control::TestControl;
+use plumb_remote::token::TestToken;
+use plumb_remote::udp_handshake::{self, UdpHandshakeError};
+
+/// How long the client announces itself.
+const PATIENCE: Span = Span::from_secs(5);
+/// The only stream of its socket.
+const STREAM: u16 = 0;
+/// A receiver waits for the end for so many periods of its datagrams, if that is longer than its usual time.
+const PERIODS: u64 = 4;
+
+/// One side of a stream.
+#[derive(Debug)]
+pub struct DatagramEndpoint {
+    socket: UdpSocket,
+    token: TestToken,
+    spec: DatagramsSpec,
+    /// How long the stream is sent.
+    planned: Span,
+    expectation: ReceiverConfig,
+    /// What the socket had counted before, where this side receives.
+    prepared: Option<PreparedReceiver>,
+    progress: DatagramProgress,
+    worker: ThreadCpuClock,
+    samples: Mutex<Vec<DatagramSample>>,
+}
+
+impl DatagramEndpoint {
+    /// The agent's side, for whoever shows the token.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn listen(
+        token: TestToken,
+        test: &TestSpec,
+        spec: &DatagramsSpec,
+        at: BindAddress,
+    ) -> io::Result<Self> {
+        let socket = at.open(UdpSocket::bind)?;
+        Self::new(socket, token, test, spec, spec.is_up)
+    }
+
+    /// The client's side, once the agent has answered it.
+    ///
+    /// # Errors
+    /// It does not answer, or the kernel refuses.
+    pub fn connect(
+        address: SocketAddr,
+        token: TestToken,
+        test: &TestSpec,
+        spec: &DatagramsSpec,
+        control: &TestControl,
+    ) -> Result<Self, UdpHandshakeError> {
+        let any: IpAddr = match address {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let socket = UdpSocket::bind((any, 0))?;
+        socket.connect(address)?;
+        let half = Self::new(socket, token, test, spec, !spec.is_up)?;
+        udp_handshake::connect(&half.socket, &half.token.0, STREAM, PATIENCE, control.stop_flag())?;
+        Ok(half)
+    }
+
+    fn new(
+        socket: UdpSocket,
+        token: TestToken,
+        test: &TestSpec,
+        spec: &DatagramsSpec,
+        receives: bool,
+    ) -> io::Result<Self> {
+        let rate = Rate::from_bits_per_second(spec.rate_bits_per_second);
+        let longest = Span::from_ns(test.longest_ns());
+        let usual = ReceiverConfig::new(token.0, STREAM, rate, longest);
+        let periods = Span::from_ns(spec.period_ns().saturating_mul(PERIODS));
+        let expectation = ReceiverConfig { idle: usual.idle.max(periods), ..usual };
+        let prepared =
+            if receives { Some(receiver::prepare(&socket, &expectation)?) } else { None };
+        Ok(Self {
+            socket,
+            token,
+            spec: spec.clone(),
+            planned: Span::from_ns(test.planned_ns()),
+            expectation,
+            prepared,
+            progress: DatagramProgress::new(),
+            worker: ThreadCpuClock::default(),
+            samples: Mutex::default(),
+        })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn port(&self) -> io::Result<u16> {
+        Ok(self.socket.local_addr()?.port())
+    }
+
+    /// The agent's side waits for the client until the steady clock shows `until_ns`.
+    ///
+    /// # Errors
+    /// It did not come, or the kernel refuses; of the kind `Interrupted` when the test was halted meanwhile.
+    pub fn accept_peer(&self, until_ns: u64, control: &TestControl) -> io::Result<()> {
+        let patience = Span::from_ns(until_ns.saturating_sub(monotonic_ns()));
+        let met = udp_handshake::accept(&self.socket, &self.token.0, patience, control.stop_flag());
+        met.map(drop).map_err(|error| match error {
+            UdpHandshakeError::Canceled => io::Error::new(io::ErrorKind::Interrupted, error),
+            UdpHandshakeError::Kernel(error) => error,
+            error => io::Error::other(error),
+        })
+    }
+
+    /// Whether the client's side sends.
+    pub const fn is_up(&self) -> bool {
+        self.spec.is_up
+    }
+
+    /// Datagrams so far, sent or received by this side, and the time of its thread.
+    pub fn count(&self) -> DatagramSample {
+        DatagramSample {
+            datagrams: self.progress.datagrams.load(Ordering::Relaxed),
+            bytes: self.progress.bytes.load(Ordering::Relaxed),
+            cpu_ns: self.worker.cpu_ns(),
+        }
+    }
+
+    /// Notes how far it is.
+    pub fn sample(&self) {
+        let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        samples.push(self.count());
+    }
+
+    /// Ends the stream soon.
+    pub fn stop(&self) {
+        self.progress.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Sends from the beginning of the test, or receives until all have come; until halted.
+    pub fn run(&self, control: &TestControl) -> DatagramsReport {
+        self.worker.begin(1);
+        let mut report = DatagramsReport { is_up: self.spec.is_up, ..DatagramsReport::default() };
+        let error = match self.prepared {
+            Some(prepared) => self.receive(prepared, control, &mut report).err(),
+            None => self.send(control, &mut report).err(),
+        };
+        report.error = error;
+        self.worker.end();
+        report
+    }
+
+    /// What it noted.
+    pub fn take_samples(&self) -> Vec<DatagramSample> {
+        std::mem::take(&mut *self.samples.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn receive(
+        &self,
+        prepared: PreparedReceiver,
+        control: &TestControl,
+        report: &mut DatagramsReport,
+    ) -> Result<(), String> {
+        let due_ns = || control.began_ns().map(|began| began.saturating_add(self.planned.as_ns()));
+        let came = receiver::receive_planned(
+            &self.socket,
+            prepared,
+            &self.expectation,
+            &self.progress,
+            &due_ns,
+        );
+        let came = came.map_err(|error| format!("receiving datagrams failed: {error}"))?;
+        report.receiver = Some(came);
+        Ok(())
+    }
+
+    fn send(&self, control: &TestControl, report: &mut DatagramsReport) -> Result<(), String> {
+        let waits = || control.began_ns().is_none() && !control.is_halted();
+        udp_handshake::answer_repeated_hellos(&self.socket, &self.token.0, &waits)
+            .map_err(|error| format!("waiting for the beginning failed: {error}"))?;
+        let plan = DatagramSendPlan {
+            token: self.token.0,
+            stream: STREAM,
+            datagram_bytes: usize::from(self.spec.datagram_bytes),
+            rate: Rate::from_bits_per_second(self.spec.rate_bits_per_second),
+            duration: self.planned,
+            segmentation: true,
+        };
+        let sent = sender::send(&self.socket, &plan, &self.progress);
+        let sent = sent.map_err(|error| error.to_string())?;
+        report.sender = Some(sent.report);
+        sent.error.map_or(Ok(()), |error| Err(error.to_string()))
+    }
+}

@@ -1,0 +1,95 @@
+//! How long datagrams took, by two clocks that nobody set alike: every one's extremes, and a sample of them
+//! in bounded memory.
+//!
+//! When the room is full every second sample is given up, and from then on every second datagram is
+//! passed over: so the samples are always evenly spread over all that came. Left out: what the difference of the
+//! clocks is ([`crate::measure::clock_offset`]).
+
+use serde::{Deserialize, Serialize};
+
+/// Samples that are kept at most; at least half of them where as many came.
+pub const SAMPLES_MAX: usize = 8192;
+
+/// When one datagram left and how long it took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TransitSample {
+    /// When it left, by the sender's clock.
+    pub sent_ns: u64,
+    /// Arrival by the receiver's clock less departure by the sender's.
+    pub transit_ns: i64,
+}
+
+/// The transit times of one stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TransitTrace {
+    /// A sample was taken of every so many datagrams.
+    pub every: u64,
+    /// The samples, in order of arrival.
+    pub samples: Vec<TransitSample>,
+    /// The least of all transit times, sampled or not.
+    pub least: Option<TransitSample>,
+    /// The greatest of all.
+    pub greatest: Option<TransitSample>,
+    seen: u64,
+}
+
+impl TransitTrace {
+    /// Nothing yet; the memory is taken at once.
+    pub fn new() -> Self {
+        Self { every: 1, samples: Vec::with_capacity(SAMPLES_MAX), ..Self::default() }
+    }
+
+    /// Enters one datagram.
+    #[inline]
+    pub fn record(&mut self, sent_ns: u64, arrived_ns: u64) -> TransitSample {
+        let transit_ns = arrived_ns.wrapping_sub(sent_ns).cast_signed();
+        let sample = TransitSample { sent_ns, transit_ns };
+        if self.least.is_none_or(|least| transit_ns < least.transit_ns) {
+            self.least = Some(sample);
+        }
+        if self.greatest.is_none_or(|greatest| transit_ns > greatest.transit_ns) {
+            self.greatest = Some(sample);
+        }
+        if self.seen.is_multiple_of(self.every) {
+            if self.samples.len() == SAMPLES_MAX {
+                let mut index = 0_usize;
+                self.samples.retain(|_| {
+                    index += 1;
+                    index % 2 == 1
+                });
+                self.every *= 2;
+            }
+            if self.seen.is_multiple_of(self.every) {
+                self.samples.push(sample);
+            }
+        }
+        self.seen += 1;
+        sample
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_stay_evenly_spread_and_few_and_no_extreme_is_missed() {
+        let mut trace = TransitTrace::new();
+        let count = 100_000_u64;
+        for number in 0..count {
+            let transit = if number == 77_777 { 5 } else { 1000 + number % 7 };
+            trace.record(number * 10, number * 10 + transit);
+        }
+        assert!(trace.samples.len() > SAMPLES_MAX / 2 && trace.samples.len() <= SAMPLES_MAX);
+        for (index, sample) in trace.samples.iter().enumerate() {
+            assert_eq!(sample.sent_ns, u64::try_from(index).unwrap() * trace.every * 10);
+        }
+        assert_eq!(trace.least.unwrap().transit_ns, 5);
+        assert_eq!(trace.greatest.unwrap().transit_ns, 1006);
+    }
+
+    #[test]
+    fn a_receiver_whose_clock_is_behind_gives_a_negative_transit() {
+        assert_eq!(TransitTrace::new().record(1_000, 400).transit_ns, -600);
+    }
+}

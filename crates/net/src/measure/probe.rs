@@ -1,0 +1,486 @@
+//! Round trips of small datagrams at a fixed rate: idle or under load, whole and by part.
+//!
+//! A probe leaves when it is due, whatever came back before, so a slow answer hides no other. Each carries four
+//! stamps; both receptions are the kernel's own. The answering side sends nothing to an address from which no
+//! datagram with the token came, and never more than it got. Left out: the difference of the two clocks.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use plumb_base::stats::histogram::Histogram;
+use plumb_sys::{datagram, socket, timer};
+
+use super::progress::{AtomicRttHistogram, RttHistogram};
+use super::report::{ProbeReflectorReport, ProbeTimestamps, ProbesReport};
+use super::test_spec::{ProbesSpec, TestSpec};
+use plumb_clock::ReceiveTimestamps;
+use plumb_clock::{monotonic_ns, sleep_until};
+use plumb_remote::address::BindAddress;
+use plumb_remote::task_control::TestControl;
+use plumb_remote::token::{TOKEN_BYTES, TestToken};
+
+/// Bytes of the token, its number and the three stamps that travel; the fourth is its reception.
+pub const DATAGRAM_MIN: usize = TOKEN_BYTES + 8 + 3 * 8;
+/// Largest datagram that is sent or answered.
+pub const DATAGRAM_MAX: usize = 9_000;
+/// Most probes of one test.
+pub const PROBES_MAX: u64 = 1_000_000;
+/// After how long a blocked call looks whether the test is over.
+const STOP_POLL: Duration = Duration::from_millis(50);
+/// Room for datagrams that come while nobody reads.
+const BUFFER_BYTES: i32 = 1 << 20;
+/// Shortest and longest time that is waited for the last answers.
+const LINGER_MIN_NS: u64 = 500_000_000;
+const LINGER_MAX_NS: u64 = 5_000_000_000;
+
+/// When which probe is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RttProbeSchedule {
+    /// Time between two.
+    pub period_ns: u64,
+    /// The first that counts.
+    pub first: u64,
+    /// How many there are, with those of the warm-up.
+    pub count: u64,
+}
+
+impl RttProbeSchedule {
+    /// The schedule of a test; the same on both sides.
+    pub fn of(test: &TestSpec, probes: &ProbesSpec) -> Self {
+        let period_ns = 1_000_000_000 / u64::from(probes.per_second.max(1));
+        let first = test.warm_up_ns.div_ceil(period_ns);
+        Self { period_ns, first, count: (test.planned_ns() / period_ns).min(PROBES_MAX) }
+    }
+
+    fn due_ns(self, began_ns: u64, sequence: u64) -> u64 {
+        began_ns + sequence * self.period_ns
+    }
+}
+
+/// A set of numbers below a limit, in which each is found once.
+#[derive(Debug)]
+struct SeenSequences {
+    words: Vec<u64>,
+    highest: Option<u64>,
+}
+
+/// How a number came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ProbeArrival {
+    New,
+    Late,
+    Duplicate,
+}
+
+impl SeenSequences {
+    fn new(count: u64) -> Self {
+        let words = usize::try_from(count.div_ceil(64)).unwrap_or(0);
+        Self { words: vec![0; words], highest: None }
+    }
+
+    /// None for a number that is not in the schedule.
+    fn insert(&mut self, number: u64) -> Option<ProbeArrival> {
+        let word = self.words.get_mut(usize::try_from(number / 64).ok()?)?;
+        let bit = 1 << (number % 64);
+        if *word & bit != 0 {
+            return Some(ProbeArrival::Duplicate);
+        }
+        *word |= bit;
+        if self.highest.is_some_and(|highest| number < highest) {
+            return Some(ProbeArrival::Late);
+        }
+        self.highest = Some(number);
+        Some(ProbeArrival::New)
+    }
+}
+
+fn number_at(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..at + 8).and_then(|word| word.try_into().ok()).map_or(0, u64::from_le_bytes)
+}
+
+fn put(bytes: &mut [u8], at: usize, number: u64) {
+    bytes[at..at + 8].copy_from_slice(&number.to_le_bytes());
+}
+
+const SEQUENCE: usize = TOKEN_BYTES;
+const SENT: usize = SEQUENCE + 8;
+const RECEIVED_THERE: usize = SENT + 8;
+const SENT_THERE: usize = RECEIVED_THERE + 8;
+
+/// The side that asks.
+#[derive(Debug)]
+pub struct ProbeSender {
+    socket: UdpSocket,
+    token: TestToken,
+    schedule: RttProbeSchedule,
+    datagram_bytes: usize,
+    answered: Box<AtomicRttHistogram>,
+    /// Whether everything was sent.
+    is_sent: AtomicBool,
+}
+
+/// What the sending thread saw.
+struct SentProbes {
+    due: u64,
+    sent: u64,
+    refused: BTreeMap<String, u64>,
+    lateness: Histogram,
+}
+
+/// One answer as it came, before anything is made of it.
+struct ProbeReply {
+    exchange: ProbeTimestamps,
+    read_ns: u64,
+}
+
+impl ProbeSender {
+    /// A socket towards the agent's.
+    ///
+    /// # Errors
+    /// The kernel's: no route to the address, for one.
+    pub fn connect(
+        address: SocketAddr,
+        token: TestToken,
+        schedule: RttProbeSchedule,
+        datagram_bytes: u16,
+    ) -> io::Result<Self> {
+        let socket = match address {
+            SocketAddr::V4(_) => UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)),
+            SocketAddr::V6(_) => UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)),
+        }?;
+        socket.connect(address)?;
+        prepare(&socket)?;
+        Ok(Self {
+            socket,
+            token,
+            schedule,
+            datagram_bytes: clamp_datagram_bytes(datagram_bytes),
+            answered: Box::default(),
+            is_sent: AtomicBool::new(false),
+        })
+    }
+
+    /// Round trips so far, of those that count.
+    pub fn round_trips(&self) -> RttHistogram {
+        self.answered.snapshot()
+    }
+
+    /// Asks at the fixed rate, and listens for as long as answers may come.
+    pub fn run(&self, began_ns: u64, deadline_ns: u64, control: &Arc<TestControl>) -> ProbesReport {
+        std::thread::scope(|scope| {
+            let name = std::thread::Builder::new().name("ask".to_owned());
+            let sending = name.spawn_scoped(scope, || self.send(began_ns, control));
+            let (answers, mut report) = match &sending {
+                Ok(_) => self.receive_replies(deadline_ns, control),
+                Err(_) => (Vec::new(), ProbesReport::default()),
+            };
+            if let Ok(Ok(sent)) = sending.map(std::thread::ScopedJoinHandle::join) {
+                (report.due, report.sent) = (sent.due, sent.sent);
+                report.refused = sent.refused;
+                report.lateness = sent.lateness.encode();
+            }
+            self.conclude(began_ns, answers, &mut report);
+            report
+        })
+    }
+
+    fn send(&self, began_ns: u64, control: &TestControl) -> SentProbes {
+        timer::set_timer_slack_ns(1).ok();
+        let mut sent =
+            SentProbes { due: 0, sent: 0, refused: BTreeMap::new(), lateness: Histogram::new() };
+        let mut datagram = vec![0; self.datagram_bytes];
+        datagram[..TOKEN_BYTES].copy_from_slice(&self.token.0);
+        for sequence in 0..self.schedule.count {
+            if control.is_halted() {
+                break;
+            }
+            let due_ns = self.schedule.due_ns(began_ns, sequence);
+            sleep_until(due_ns);
+            put(&mut datagram, SEQUENCE, sequence);
+            let now = monotonic_ns();
+            put(&mut datagram, SENT, now);
+            let outcome = socket::send(self.socket.as_fd(), &datagram);
+            if sequence < self.schedule.first {
+                continue;
+            }
+            sent.due += 1;
+            sent.lateness.record(now.saturating_sub(due_ns));
+            match outcome {
+                Ok(_) => sent.sent += 1,
+                Err(error) => *sent.refused.entry(error.kind().to_string()).or_default() += 1,
+            }
+        }
+        self.is_sent.store(true, Ordering::Release);
+        sent
+    }
+
+    fn receive_replies(
+        &self,
+        deadline_ns: u64,
+        control: &TestControl,
+    ) -> (Vec<ProbeReply>, ProbesReport) {
+        let room = usize::try_from(self.schedule.count).unwrap_or(0);
+        let mut answers: Vec<ProbeReply> = Vec::with_capacity(room);
+        let mut report = ProbesReport::default();
+        let mut seen = SeenSequences::new(self.schedule.count);
+        let mut stamps = ReceiveTimestamps::begin();
+        let mut buffer = vec![0; DATAGRAM_MAX];
+        let mut heard = 0_u64;
+        let (mut longest_ns, mut linger_until) = (0_u64, None);
+        loop {
+            let received = datagram::receive_with_timestamp(self.socket.as_fd(), &mut buffer);
+            let read_ns = monotonic_ns();
+            if let Ok((len, real_ns)) = received
+                && let Some(arrival) = self.classify_reply(&buffer[..len], &mut seen)
+            {
+                let sent_ns = number_at(&buffer, SENT);
+                stamps.sample_clocks();
+                // Nothing comes before it was sent.
+                let stamped = real_ns.and_then(|stamp_ns| stamps.to_steady_ns(stamp_ns));
+                let stamped = stamped.filter(|&ns| ns >= sent_ns);
+                let received_ns = stamped.unwrap_or(read_ns).min(read_ns);
+                let exchange = ProbeTimestamps {
+                    sequence: number_at(&buffer, SEQUENCE),
+                    sent_ns,
+                    received_there_ns: number_at(&buffer, RECEIVED_THERE),
+                    sent_there_ns: number_at(&buffer, SENT_THERE),
+                    received_ns,
+                };
+                longest_ns = longest_ns.max(read_ns.saturating_sub(exchange.sent_ns));
+                if arrival != ProbeArrival::Duplicate {
+                    heard += 1;
+                }
+                if exchange.sequence >= self.schedule.first {
+                    match arrival {
+                        ProbeArrival::Duplicate => report.duplicated += 1,
+                        ProbeArrival::Late => report.reordered += 1,
+                        ProbeArrival::New => {}
+                    }
+                    if arrival != ProbeArrival::Duplicate && answers.len() < room {
+                        answers.push(ProbeReply { exchange, read_ns });
+                        self.answered.record(exchange.path_ns());
+                    }
+                }
+            }
+            if read_ns >= deadline_ns || control.is_halted() {
+                break;
+            }
+            if self.is_sent.load(Ordering::Acquire) {
+                let patience = (4 * longest_ns).clamp(LINGER_MIN_NS, LINGER_MAX_NS);
+                let patience = if heard == 0 { 2_000_000_000 } else { patience };
+                let until = *linger_until.get_or_insert(read_ns + patience);
+                if heard >= self.schedule.count || read_ns >= until {
+                    break;
+                }
+            }
+        }
+        report.overflowed = socket::receive_drops(self.socket.as_fd()).map_or(0, u64::from);
+        (answers, report)
+    }
+
+    /// How an answer of this test came; none for anything else.
+    fn classify_reply(&self, bytes: &[u8], seen: &mut SeenSequences) -> Option<ProbeArrival> {
+        if bytes.len() != self.datagram_bytes || !self.token.matches_prefix(bytes) {
+            return None;
+        }
+        seen.insert(number_at(bytes, SEQUENCE))
+    }
+
+    fn conclude(&self, began_ns: u64, answers: Vec<ProbeReply>, report: &mut ProbesReport) {
+        let (mut path, mut application) = (Histogram::new(), Histogram::new());
+        report.answered = answers.len() as u64;
+        for ProbeReply { exchange, read_ns } in &answers {
+            path.record(exchange.path_ns());
+            let due_ns = self.schedule.due_ns(began_ns, exchange.sequence);
+            application.record(read_ns.saturating_sub(due_ns));
+        }
+        report.path = path.encode();
+        report.application = application.encode();
+        report.exchanges = answers.into_iter().map(|answer| answer.exchange).collect();
+    }
+}
+
+impl ProbeTimestamps {
+    /// The round trip without the time that the answering side had it.
+    pub const fn path_ns(&self) -> u64 {
+        let there = self.sent_there_ns.saturating_sub(self.received_there_ns);
+        self.received_ns.saturating_sub(self.sent_ns).saturating_sub(there)
+    }
+}
+
+/// A length that a probe may have.
+fn clamp_datagram_bytes(datagram_bytes: u16) -> usize {
+    usize::from(datagram_bytes).clamp(DATAGRAM_MIN, DATAGRAM_MAX)
+}
+
+fn prepare(socket: &UdpSocket) -> io::Result<()> {
+    socket.set_read_timeout(Some(STOP_POLL))?;
+    socket::set_option(socket.as_fd(), socket::IntOption::ReceiveBuffer, BUFFER_BYTES).ok();
+    datagram::enable_receive_timestamps(socket.as_fd())
+}
+
+/// The side that answers.
+#[derive(Debug)]
+pub struct ProbeReflector {
+    socket: UdpSocket,
+    token: TestToken,
+    schedule: RttProbeSchedule,
+    datagram_bytes: usize,
+    answered: AtomicU64,
+}
+
+impl ProbeReflector {
+    /// A socket for whoever shows the token in probes of so many bytes.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn bind(
+        token: TestToken,
+        schedule: RttProbeSchedule,
+        datagram_bytes: u16,
+        at: BindAddress,
+    ) -> io::Result<Self> {
+        let socket = at.open(UdpSocket::bind)?;
+        prepare(&socket)?;
+        let datagram_bytes = clamp_datagram_bytes(datagram_bytes);
+        Ok(Self { socket, token, schedule, datagram_bytes, answered: AtomicU64::new(0) })
+    }
+
+    /// Answers so far.
+    pub fn answered(&self) -> u64 {
+        self.answered.load(Ordering::Relaxed)
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn port(&self) -> io::Result<u16> {
+        Ok(self.socket.local_addr()?.port())
+    }
+
+    /// Answers until the test is halted, or over once every probe has been heard; `planned_ns` and `deadline_ns`
+    /// say when it is over and when it has to be, as soon as that is known.
+    pub fn run(
+        &self,
+        planned_ns: impl Fn() -> u64,
+        deadline_ns: impl Fn() -> u64,
+        control: &TestControl,
+    ) -> ProbeReflectorReport {
+        let mut report = ProbeReflectorReport::default();
+        let mut seen = SeenSequences::new(self.schedule.count);
+        let mut stamps = ReceiveTimestamps::begin();
+        let mut buffer = vec![0; DATAGRAM_MAX];
+        // Twice, because the path may duplicate them.
+        let mut answers_left = 2 * self.schedule.count;
+        let (mut heard, mut peer) = (0_u64, None);
+        while !control.is_halted() && monotonic_ns() < deadline_ns() {
+            // Where one is lost, the other side says when nothing more comes.
+            if heard >= self.schedule.count && monotonic_ns() >= planned_ns() {
+                break;
+            }
+            let received = match peer {
+                None => self.receive_first(&mut buffer),
+                Some(_) => datagram::receive_with_timestamp(self.socket.as_fd(), &mut buffer)
+                    .map(|(len, real_ns)| (len, real_ns, None)),
+            };
+            let Ok((len, real_ns, from)) = received else { continue };
+            let read_ns = monotonic_ns();
+            let bytes = &mut buffer[..len];
+            // A longer one would be answered by more than the agent has allowed.
+            if len != self.datagram_bytes || !self.token.matches_prefix(bytes) {
+                report.strange += 1;
+                continue;
+            }
+            let sequence = number_at(bytes, SEQUENCE);
+            let Some(arrival) = seen.insert(sequence) else {
+                report.strange += 1;
+                continue;
+            };
+            if let Some(from) = from
+                && self.socket.connect(from).is_ok()
+            {
+                peer = Some(from);
+            }
+            heard += u64::from(arrival != ProbeArrival::Duplicate);
+            let counts = u64::from(sequence >= self.schedule.first);
+            match arrival {
+                ProbeArrival::Duplicate => report.duplicated += counts,
+                ProbeArrival::Late => {
+                    report.received += counts;
+                    report.reordered += counts;
+                }
+                ProbeArrival::New => report.received += counts,
+            }
+            if answers_left == 0 || peer.is_none() {
+                continue;
+            }
+            answers_left -= 1;
+            stamps.sample_clocks();
+            let stamped = real_ns.and_then(|stamp_ns| stamps.to_steady_ns(stamp_ns));
+            let received_ns = stamped.unwrap_or(read_ns).min(read_ns);
+            put(bytes, RECEIVED_THERE, received_ns);
+            let now = monotonic_ns();
+            put(bytes, SENT_THERE, now);
+            if socket::send(self.socket.as_fd(), bytes).is_ok() {
+                report.answered += counts;
+                self.answered.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        report.overflowed = socket::receive_drops(self.socket.as_fd()).map_or(0, u64::from);
+        report
+    }
+
+    /// A datagram of whoever, with its sender.
+    fn receive_first(
+        &self,
+        buffer: &mut [u8],
+    ) -> io::Result<(usize, Option<u64>, Option<SocketAddr>)> {
+        let (len, from) = self.socket.recv_from(buffer)?;
+        Ok((len, None, Some(from)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_heard_every_probe_ends_by_itself_when_the_test_is_over_and_no_sooner() {
+        let schedule = RttProbeSchedule { period_ns: 1_000_000, first: 1, count: 3 };
+        let token = TestToken([7; TOKEN_BYTES]);
+        let answerer = ProbeReflector::bind(token, schedule, 0, BindAddress::default()).unwrap();
+        let asker = UdpSocket::bind("127.0.0.1:0").unwrap();
+        asker.connect(("127.0.0.1", answerer.port().unwrap())).unwrap();
+        asker.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        let (control, over_ns) = (TestControl::default(), AtomicU64::new(u64::MAX));
+        let deadline_ns = monotonic_ns() + 60_000_000_000;
+        std::thread::scope(|scope| {
+            let answering = scope.spawn(|| {
+                answerer.run(|| over_ns.load(Ordering::Acquire), || deadline_ns, &control)
+            });
+            let mut bytes = [0; DATAGRAM_MIN];
+            // Longer than was said, which is not answered: the first answer is to the first of the others.
+            let mut longer = [0; DATAGRAM_MAX];
+            longer[..TOKEN_BYTES].copy_from_slice(&token.0);
+            asker.send(&longer).unwrap();
+            for sequence in 0..schedule.count {
+                bytes[..TOKEN_BYTES].copy_from_slice(&token.0);
+                put(&mut bytes, SEQUENCE, sequence);
+                asker.send(&bytes).unwrap();
+                asker.recv(&mut bytes).unwrap();
+            }
+            assert!(!answering.is_finished());
+            over_ns.store(0, Ordering::Release);
+            let report = answering.join().unwrap();
+            assert_eq!((report.received, report.answered), (2, 2), "{report:?}");
+            assert_eq!((report.strange, report.duplicated), (1, 0), "{report:?}");
+            assert!(monotonic_ns() < deadline_ns, "it waited for the other side's word");
+        });
+    }
+}

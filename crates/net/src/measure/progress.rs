@@ -1,0 +1,269 @@
+//! What can be told of a test while it runs: how far it is, round trips by size, and what the senders of this side
+//! waited for.
+//!
+//! Noting a round trip is one addition in memory, so that it may stand where probes are read. Left out: the figures
+//! of a report, which are exact and come at the end.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::report::StreamSample;
+
+/// Steps of a doubling.
+const STEPS: usize = 8;
+const STEP_BITS: u32 = STEPS.trailing_zeros();
+/// Round trips below 2 to the power of this are in the first step: 1 µs.
+const LEAST_BITS: u32 = 10;
+/// Up to 17 s.
+const BUCKETS: usize = 24 * STEPS;
+
+/// How far a test is, as this side sees it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TestProgress {
+    /// Time since it began.
+    pub at_ns: u64,
+    /// How long it takes, but for what is drained.
+    pub planned_ns: u64,
+    /// Bytes so far from the client to the agent.
+    pub up_bytes: u64,
+    /// Bytes so far from the agent to the client.
+    pub down_bytes: u64,
+    /// Probes and requests answered so far.
+    pub answered: u64,
+    /// Of all these, what shows that the other side is there: not the datagrams that this side sends, which nobody
+    /// acknowledges.
+    pub peer_activity: u64,
+    /// What the senders of this side had waited for.
+    pub waits: SenderLimitedTime,
+    /// Round trips so far, of those that count.
+    pub round_trips: RttHistogram,
+}
+
+/// Round trips by size, in eight steps a doubling.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RttHistogram {
+    counts: [u32; BUCKETS],
+}
+
+impl Default for RttHistogram {
+    fn default() -> Self {
+        Self { counts: [0; BUCKETS] }
+    }
+}
+
+fn bucket(ns: u64) -> usize {
+    if ns < 1 << LEAST_BITS {
+        return 0;
+    }
+    let bits = ns.ilog2();
+    let step = usize::try_from(ns >> (bits - STEP_BITS)).unwrap_or(STEPS) - STEPS;
+    let doubling = usize::try_from(bits - LEAST_BITS).unwrap_or(BUCKETS);
+    (doubling * STEPS + step).min(BUCKETS - 1)
+}
+
+/// The least round trip of a bucket.
+fn floor_ns(bucket: usize) -> u64 {
+    let step = (STEPS + bucket % STEPS) as u64;
+    step << (bucket / STEPS) << (LEAST_BITS - STEP_BITS)
+}
+
+impl RttHistogram {
+    /// How many there are.
+    pub fn total(&self) -> u64 {
+        self.counts.iter().map(|&count| u64::from(count)).sum()
+    }
+
+    /// The round trip that a share of all does not exceed, to a step of nine in a hundred; `None` without any.
+    pub fn quantile_ns(&self, share: f64) -> Option<f64> {
+        let rank = (share * self.total() as f64).ceil().max(1.0);
+        let mut below = 0.0;
+        let found = self.counts.iter().position(|&count| {
+            below += f64::from(count);
+            below >= rank
+        })?;
+        Some((floor_ns(found) as f64).midpoint(floor_ns(found + 1) as f64))
+    }
+
+    /// The steps from the least to the greatest that has any: where each begins, and how many it has.
+    pub fn steps(&self) -> Vec<(u64, u32)> {
+        let first = self.counts.iter().position(|&count| count > 0).unwrap_or(0);
+        let last = self.counts.iter().rposition(|&count| count > 0).map_or(0, |last| last + 1);
+        (first..last).map(|step| (floor_ns(step), self.counts[step])).collect()
+    }
+}
+
+/// Round trips as they come, noted by one thread and read by another.
+#[derive(Debug)]
+pub struct AtomicRttHistogram {
+    counts: [AtomicU32; BUCKETS],
+}
+
+impl Default for AtomicRttHistogram {
+    fn default() -> Self {
+        Self { counts: [const { AtomicU32::new(0) }; BUCKETS] }
+    }
+}
+
+impl AtomicRttHistogram {
+    /// Notes one.
+    #[inline]
+    pub fn record(&self, ns: u64) {
+        self.counts[bucket(ns)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// All so far.
+    pub fn snapshot(&self) -> RttHistogram {
+        let mut counts = [0; BUCKETS];
+        for (count, noted) in counts.iter_mut().zip(&self.counts) {
+            *count = noted.load(Ordering::Relaxed);
+        }
+        RttHistogram { counts }
+    }
+}
+
+/// What the senders of one side had waited for by some moment, all connections together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SenderLimitedTime {
+    /// How many connections send.
+    pub senders: u32,
+    /// Time with something to send.
+    pub busy_us: u64,
+    /// Of it, with the receiver's window full.
+    pub receive_window_us: u64,
+    /// Of it, with the send buffer full.
+    pub send_buffer_us: u64,
+}
+
+impl SenderLimitedTime {
+    /// The same with another connection.
+    pub const fn add(&mut self, sample: &StreamSample) {
+        self.senders += 1;
+        self.busy_us += sample.tcp.busy_us;
+        self.receive_window_us += sample.tcp.receive_window_us;
+        self.send_buffer_us += sample.tcp.send_buffer_us;
+    }
+
+    /// Where the time since an earlier reading went; `None` where nothing sends, or no time passed.
+    pub fn since(&self, earlier: &Self, elapsed_ns: u64) -> Option<SenderLimitedShares> {
+        let all_us = elapsed_ns as f64 / 1e3 * f64::from(self.senders);
+        let share = |now: u64, then: u64| now.saturating_sub(then) as f64 / all_us;
+        (all_us > 0.0).then(|| {
+            SenderLimitedShares::of(
+                share(self.busy_us, earlier.busy_us),
+                share(self.receive_window_us, earlier.receive_window_us),
+                share(self.send_buffer_us, earlier.send_buffer_us),
+            )
+        })
+    }
+}
+
+/// Where senders' time went, as shares that come to one.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SenderLimitedShares {
+    /// Busy, and held by neither end: by the congestion window, the path, or nothing.
+    pub network: f64,
+    /// The receiver's window was full.
+    pub receive_window: f64,
+    /// The send buffer was full.
+    pub send_buffer: f64,
+    /// There was nothing to send.
+    pub application: f64,
+}
+
+impl SenderLimitedShares {
+    /// Of the shares that the kernel counts; its counts and the clock are read one after the other, so what
+    /// exceeds the whole is cut.
+    pub fn of(busy: f64, receive_window: f64, send_buffer: f64) -> Self {
+        let part = |value: f64, most: f64| {
+            if value.is_finite() { value.clamp(0.0, most) } else { 0.0 }
+        };
+        let busy = part(busy, 1.0);
+        let receive_window = part(receive_window, busy);
+        let send_buffer = part(send_buffer, busy - receive_window);
+        Self {
+            network: busy - receive_window - send_buffer,
+            receive_window,
+            send_buffer,
+            application: 1.0 - busy,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn quantiles_are_those_of_what_was_noted() {
+        let tally = AtomicRttHistogram::default();
+        for us in 1..=1_000_u64 {
+            tally.record(us * 1_000);
+        }
+        let trips = tally.snapshot();
+        assert_eq!(trips.total(), 1_000);
+        for (share, expected) in [(0.5, 500e3), (0.99, 990e3), (1.0, 1e6)] {
+            let found = trips.quantile_ns(share).unwrap();
+            assert!((found / expected - 1.0).abs() < 0.1, "{share}: {found}");
+        }
+        let steps = trips.steps();
+        assert!(steps[0].0 <= 1_024 && steps.last().unwrap().0 > 900_000, "{steps:?}");
+        assert_eq!(RttHistogram::default().quantile_ns(0.5), None);
+        assert!(RttHistogram::default().steps().is_empty());
+    }
+
+    #[test]
+    fn a_sender_that_waits_for_the_window_half_of_the_time_says_so() {
+        let mut before = SenderLimitedTime::default();
+        let mut after = SenderLimitedTime::default();
+        let reading = |busy_us, receive_window_us| {
+            let mut sample = StreamSample::default();
+            (sample.tcp.busy_us, sample.tcp.receive_window_us) = (busy_us, receive_window_us);
+            sample
+        };
+        for waits in [reading(0, 0), reading(1_000, 1_000)] {
+            before.add(&waits);
+        }
+        for waits in [reading(100_000, 100_000), reading(101_000, 1_000)] {
+            after.add(&waits);
+        }
+        let shares = after.since(&before, 100_000_000).unwrap();
+        assert!((shares.receive_window - 0.5).abs() < 1e-9, "{shares:?}");
+        assert!((shares.network - 0.5).abs() < 1e-9 && shares.application.abs() < 1e-9);
+        assert_eq!(after.since(&before, 0), None);
+    }
+
+    #[test]
+    fn shares_of_no_time_are_shares_all_the_same() {
+        let shares = SenderLimitedShares::of(f64::NAN, f64::INFINITY, f64::NAN);
+        assert_eq!(
+            shares,
+            SenderLimitedShares { application: 1.0, ..SenderLimitedShares::default() }
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn a_round_trip_is_in_the_bucket_that_begins_below_it(ns in 0..1_u64 << 34) {
+            let found = bucket(ns);
+            prop_assert!(floor_ns(found) <= ns.max(1 << LEAST_BITS));
+            prop_assert!(ns < floor_ns(found + 1), "{ns} {found}");
+        }
+
+        #[test]
+        fn any_round_trip_is_noted(ns: u64) {
+            let tally = AtomicRttHistogram::default();
+            tally.record(ns);
+            prop_assert_eq!(tally.snapshot().total(), 1);
+        }
+
+        #[test]
+        fn shares_come_to_one(busy in 0.0..2.0, window in 0.0..2.0, buffer in 0.0..2.0) {
+            let SenderLimitedShares { network, receive_window, send_buffer, application } =
+                SenderLimitedShares::of(busy, window, buffer);
+            let all = [network, receive_window, send_buffer, application];
+            prop_assert!(all.iter().all(|share| (0.0..=1.0).contains(share)), "{all:?}");
+            prop_assert!((all.iter().sum::<f64>() - 1.0).abs() < 1e-9);
+        }
+    }
+}

@@ -1,0 +1,516 @@
+//! The two sides of requests and responses in a test: who asks and who answers, and how they find each other.
+//!
+//! Every connection and every datagram shows the test's token first. What encrypts is authenticated by the
+//! fingerprint that came over the control connection. Left out: the loops themselves.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use plumb_base::time::Span;
+use plumb_sys::clock::{ClockId, read_ns};
+use plumb_sys::socket;
+
+use super::closed_loop::RequestCounter;
+use super::{
+    RequestPacing, RequestResponseError, RequesterReport, ResponderBounds, ResponderReport,
+};
+use super::{connection_per_request, open_loop, request_in_turn, udp, with_connect_time};
+use crate::measure::bulk_connection::DataConnectError;
+use crate::measure::test_run::OVERRUN_NS;
+use crate::measure::test_spec::{RequestResponsePart, TestSpec};
+use crate::measure::transport::RequestTransport;
+use crate::measure::{quic, tls};
+use plumb_clock::monotonic_ns;
+use plumb_remote::address::BindAddress;
+use plumb_remote::secure::{Fingerprint, HostIdentity};
+use plumb_remote::task_control::TestControl;
+use plumb_remote::token::{TOKEN_BYTES, TestToken};
+use plumb_remote::token_listener;
+use plumb_remote::udp_handshake;
+
+/// How long the side that asks shows its token before it gives up.
+const HANDSHAKE_TIMEOUT: Span = Span::from_secs(5);
+/// How long the side that answers waits for it: until well after a test must have begun.
+const ACCEPT_TIMEOUT: Span = Span::from_secs(40);
+/// How long a single step of a short connection may take.
+const STEP_MAX: Duration = Duration::from_secs(5);
+
+/// How long before a test's connections are cut this side stops waiting by itself.
+const STOP_MARGIN_NS: u64 = 150_000_000;
+
+/// The side that asks.
+#[derive(Debug)]
+pub struct Requester {
+    part: RequestResponsePart,
+    test: TestSpec,
+    token: TestToken,
+    address: SocketAddr,
+    pinned: Option<Fingerprint>,
+    socket: RequesterSocket,
+    progress: RequestCounter,
+}
+
+#[derive(Debug)]
+enum RequesterSocket {
+    /// And how long it took to connect.
+    Stream(TcpStream, u64),
+    Datagrams(UdpSocket),
+}
+
+impl Requester {
+    /// Connects to the agent's socket.
+    ///
+    /// # Errors
+    /// [`DataConnectError`].
+    pub fn connect(
+        address: SocketAddr,
+        token: TestToken,
+        part: &RequestResponsePart,
+        test: &TestSpec,
+        pinned: Option<Fingerprint>,
+    ) -> Result<Self, DataConnectError> {
+        let line = match part.transport {
+            RequestTransport::Tcp | RequestTransport::Tls => Self::stream(address, token),
+            RequestTransport::Udp | RequestTransport::Quic => Self::datagrams(address),
+        };
+        let line = line.map_err(|error| DataConnectError::of(address, error))?;
+        let (part, test) = (part.clone(), test.clone());
+        Ok(Self {
+            part,
+            test,
+            token,
+            address,
+            pinned,
+            socket: line,
+            progress: RequestCounter::default(),
+        })
+    }
+
+    fn stream(address: SocketAddr, token: TestToken) -> io::Result<RequesterSocket> {
+        let began = monotonic_ns();
+        let stream = token_listener::connect_with_timeout(address)?;
+        let connect_ns = monotonic_ns() - began;
+        stream.set_nodelay(true)?;
+        token_listener::send_preamble(&stream, 0, token)?;
+        stream.set_read_timeout(None)?;
+        Ok(RequesterSocket::Stream(stream, connect_ns))
+    }
+
+    fn datagrams(address: SocketAddr) -> io::Result<RequesterSocket> {
+        let socket = match address {
+            SocketAddr::V4(_) => UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)),
+            SocketAddr::V6(_) => UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)),
+        }?;
+        socket.connect(address)?;
+        Ok(RequesterSocket::Datagrams(socket))
+    }
+
+    /// Requests answered so far, with those of the warm-up.
+    pub fn answered(&self) -> u64 {
+        self.progress.count()
+    }
+
+    /// Ends what is blocked.
+    pub fn shut_down(&self) {
+        match &self.socket {
+            RequesterSocket::Stream(stream, _) => drop(stream.shutdown(Shutdown::Both)),
+            RequesterSocket::Datagrams(socket) => drop(socket::shut_down(socket.as_fd())),
+        }
+    }
+
+    /// Asks from now on, for as long as the test lasts.
+    pub fn run(&self, control: &TestControl) -> RequesterReport {
+        let asked = match &self.socket {
+            RequesterSocket::Stream(stream, connect_ns) => {
+                self.request_over_stream(stream, *connect_ns, control)
+            }
+            RequesterSocket::Datagrams(socket) => self.request_over_udp(socket, control),
+        };
+        let mut report = asked.unwrap_or_else(RequestResponseError::into_partial);
+        if control.is_halted() {
+            // Whoever ended the test ended this too.
+            report.error = None;
+        }
+        report
+    }
+
+    fn request_over_stream(
+        &self,
+        mut stream: &TcpStream,
+        connect_ns: u64,
+        control: &TestControl,
+    ) -> Result<RequesterReport, RequestResponseError> {
+        let (spec, progress) = (self.part.with_times_of(&self.test), &self.progress);
+        let is_halted = || control.is_halted();
+        let is_over = self.is_over(control);
+        let is_encrypted = self.part.transport == RequestTransport::Tls;
+        let configuration = if is_encrypted { Some(self.configuration()?) } else { None };
+        let asked = match (self.part.pacing, configuration) {
+            (RequestPacing::Connect, None) => connection_per_request::send_requests(
+                &spec,
+                &self.token.0,
+                progress,
+                || self.connect_once(),
+                is_halted,
+            ),
+            (RequestPacing::Connect, Some(configuration)) => {
+                let connect = || {
+                    let mut stream = self.connect_once()?;
+                    stream.write_all(&self.token.0)?;
+                    tls::connect(stream, &configuration)
+                };
+                connection_per_request::send_requests(&spec, &[], progress, connect, is_halted)
+            }
+            (RequestPacing::Closed, None) => request_in_turn(&mut stream, &spec, progress)
+                .map(|report| with_connect_time(report, connect_ns)),
+            (RequestPacing::Open { per_second }, None) => {
+                let close = || drop(stream.shutdown(Shutdown::Both));
+                open_loop::OpenLoopConnection { reader: stream, writer: stream, close }
+                    .send_requests(&spec, per_second, progress, &is_over)
+                    .map(|report| with_connect_time(report, connect_ns))
+            }
+            (RequestPacing::Open { per_second }, Some(configuration)) => {
+                let began = monotonic_ns();
+                let secure = tls::connect(stream, &configuration)
+                    .map_err(RequestResponseError::before_first)?;
+                let stood_ns = connect_ns + monotonic_ns() - began;
+                let (mut reader, mut writer) =
+                    tls::split(secure).map_err(RequestResponseError::before_first)?;
+                let close = || drop(stream.shutdown(Shutdown::Both));
+                let report = open_loop::OpenLoopConnection {
+                    reader: &mut reader,
+                    writer: &mut writer,
+                    close,
+                }
+                .send_requests(&spec, per_second, progress, &is_over)?;
+                // As below.
+                writer.send_close_notify().ok();
+                Ok(with_connect_time(report, stood_ns))
+            }
+            (RequestPacing::Closed, Some(configuration)) => {
+                let began = monotonic_ns();
+                let mut secure = tls::connect(stream, &configuration)
+                    .map_err(RequestResponseError::before_first)?;
+                let stood_ns = connect_ns + monotonic_ns() - began;
+                let report = request_in_turn(&mut secure, &spec, progress)?;
+                secure.conn.send_close_notify();
+                // The other side has answered everything; whether it hears this changes nothing.
+                secure.flush().ok();
+                Ok(with_connect_time(report, stood_ns))
+            }
+        };
+        stream.shutdown(Shutdown::Write).ok();
+        asked
+    }
+
+    /// Whether the test was halted, or the time for what is still under way has passed.
+    fn is_over<'a>(&self, control: &'a TestControl) -> impl Fn() -> bool + use<'a> {
+        let long_ns = self.test.planned_ns().saturating_add(OVERRUN_NS - STOP_MARGIN_NS);
+        let long_ns = long_ns.saturating_add(self.test.drain_ns);
+        let until_ns = control.began_ns().map_or(u64::MAX, |began| began.saturating_add(long_ns));
+        move || control.is_halted() || monotonic_ns() >= until_ns
+    }
+
+    fn configuration(&self) -> Result<Arc<rustls::ClientConfig>, RequestResponseError> {
+        let configuration = tls::client_configuration(self.pin()?);
+        configuration
+            .map(Arc::new)
+            .map_err(|error| RequestResponseError::before_first(io::Error::other(error)))
+    }
+
+    /// Nobody is spoken to whom the agent did not name.
+    fn pin(&self) -> Result<Fingerprint, RequestResponseError> {
+        let missing = || io::Error::other("the agent gave no certificate for it");
+        self.pinned.ok_or_else(|| RequestResponseError::before_first(missing()))
+    }
+
+    fn connect_once(&self) -> io::Result<TcpStream> {
+        let stream = TcpStream::connect_timeout(&self.address, STEP_MAX)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(STEP_MAX))?;
+        Ok(stream)
+    }
+
+    fn request_over_udp(
+        &self,
+        socket: &UdpSocket,
+        control: &TestControl,
+    ) -> Result<RequesterReport, RequestResponseError> {
+        let (spec, token) = (self.part.with_times_of(&self.test), &self.token.0);
+        udp_handshake::connect(socket, token, 0, HANDSHAKE_TIMEOUT, control.stop_flag())
+            .map_err(|error| RequestResponseError::before_first(io::Error::other(error)))?;
+        let is_over = self.is_over(control);
+        if self.part.transport == RequestTransport::Udp {
+            let asked = udp::send_requests(socket, token, &spec, &self.progress, &is_over);
+            udp::send_end(socket, token);
+            return asked;
+        }
+        let pinned = self.pin()?;
+        let own = socket.try_clone().map_err(RequestResponseError::before_first)?;
+        let is_halted = || control.is_halted();
+        // One after another, nothing is under way when the time is over, and no clock is read to know that.
+        let is_paced = matches!(self.part.pacing, RequestPacing::Open { .. });
+        let is_over: &dyn Fn() -> bool = if is_paced { &is_over } else { &is_halted };
+        quic::send_requests(own, self.address, pinned, *token, &spec, &self.progress, is_over)
+    }
+}
+
+/// The side that answers.
+#[derive(Debug)]
+pub struct Responder {
+    part: RequestResponsePart,
+    test: TestSpec,
+    token: TestToken,
+    rate_max: Option<u64>,
+    certificate: Option<TestCertificate>,
+    socket: ResponderSocket,
+}
+
+/// A key of this test only, and what a TLS server makes of it.
+#[derive(Debug)]
+struct TestCertificate {
+    identity: HostIdentity,
+    configuration: Arc<rustls::ServerConfig>,
+}
+
+impl TestCertificate {
+    fn generate() -> io::Result<Self> {
+        let identity = HostIdentity::generate().map_err(io::Error::other)?;
+        let configuration = tls::server_configuration(&identity).map_err(io::Error::other)?;
+        Ok(Self { identity, configuration: Arc::new(configuration) })
+    }
+}
+
+#[derive(Debug)]
+enum ResponderSocket {
+    Listener(TcpListener),
+    /// And the first connection that showed the token.
+    Accepted(TcpListener, TcpStream),
+    Socket(UdpSocket),
+}
+
+impl Responder {
+    /// A socket for whoever shows the token.
+    ///
+    /// # Errors
+    /// The kernel's; without randomness for a key.
+    pub fn bind(
+        part: &RequestResponsePart,
+        test: &TestSpec,
+        token: TestToken,
+        rate_max: Option<u64>,
+        at: BindAddress,
+    ) -> io::Result<Self> {
+        let key = match part.transport {
+            RequestTransport::Tls | RequestTransport::Quic => Some(TestCertificate::generate()?),
+            RequestTransport::Tcp | RequestTransport::Udp => None,
+        };
+        let door = match part.transport {
+            RequestTransport::Tcp | RequestTransport::Tls => {
+                let listener = at.open(TcpListener::bind)?;
+                listener.set_nonblocking(true)?;
+                ResponderSocket::Listener(listener)
+            }
+            RequestTransport::Udp | RequestTransport::Quic => {
+                ResponderSocket::Socket(at.open(UdpSocket::bind)?)
+            }
+        };
+        let (part, test) = (part.clone(), test.clone());
+        Ok(Self { part, test, token, rate_max, certificate: key, socket: door })
+    }
+
+    /// Where it is found.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn port(&self) -> io::Result<u16> {
+        let address = match &self.socket {
+            ResponderSocket::Listener(listener) | ResponderSocket::Accepted(listener, _) => {
+                listener.local_addr()
+            }
+            ResponderSocket::Socket(socket) => socket.local_addr(),
+        };
+        address.map(|address| address.port())
+    }
+
+    /// What its certificate is known by, where it has one.
+    pub fn fingerprint(&self) -> Option<Fingerprint> {
+        self.certificate.as_ref().map(|key| key.identity.fingerprint())
+    }
+
+    /// Waits for the connection, where there is one to wait for.
+    ///
+    /// # Errors
+    /// It did not come in time, the test was halted, and the kernel's.
+    pub fn accept(&mut self, until_ns: u64, control: &TestControl) -> io::Result<()> {
+        let ResponderSocket::Listener(listener) = &self.socket else { return Ok(()) };
+        let mut came =
+            token_listener::accept_all(listener, 1, self.token, until_ns, control, |_, stream| {
+                stream.set_nodelay(true)?;
+                stream.set_read_timeout(None)?;
+                Ok(stream)
+            })?;
+        if let Some(stream) = came.pop() {
+            self.socket = ResponderSocket::Accepted(listener.try_clone()?, stream);
+        }
+        Ok(())
+    }
+
+    /// Ends what is blocked.
+    pub fn shut_down(&self) {
+        match &self.socket {
+            ResponderSocket::Accepted(_, stream) => drop(stream.shutdown(Shutdown::Both)),
+            ResponderSocket::Socket(socket) if self.part.transport == RequestTransport::Udp => {
+                drop(socket::shut_down(socket.as_fd()));
+            }
+            ResponderSocket::Socket(_) | ResponderSocket::Listener(_) => {}
+        }
+    }
+
+    /// Answers until the other side is done, the test is halted, or `Self::cut`.
+    pub fn run(&self, deadline_ns: impl Fn() -> u64, control: &TestControl) -> ResponderReport {
+        let cpu = read_ns(ClockId::ThreadCpu);
+        let is_over = || control.is_halted() || monotonic_ns() >= deadline_ns();
+        let mut report = match &self.socket {
+            ResponderSocket::Accepted(listener, stream)
+                if self.part.pacing == RequestPacing::Connect =>
+            {
+                self.respond_per_connection(listener, stream, is_over)
+            }
+            ResponderSocket::Accepted(_, stream) => {
+                self.respond_over_stream(stream, control, is_over)
+            }
+            ResponderSocket::Socket(socket) => self.respond_over_udp(socket, control, is_over),
+            // It is not asked to work before it has met.
+            ResponderSocket::Listener(_) => ResponderReport::default(),
+        };
+        report.cpu_ns = read_ns(ClockId::ThreadCpu) - cpu;
+        if control.is_halted() {
+            report.error = None;
+        }
+        report
+    }
+
+    fn bounds<'a>(&self, is_over: &'a dyn Fn() -> bool) -> ResponderBounds<'a> {
+        ResponderBounds { deadline_ns: None, bytes_per_second: self.rate_max, is_over }
+    }
+
+    fn respond_over_stream(
+        &self,
+        mut stream: &TcpStream,
+        control: &TestControl,
+        is_over: impl Fn() -> bool,
+    ) -> ResponderReport {
+        let (spec, bounds) = (self.part.with_times_of(&self.test), self.bounds(&is_over));
+        let mut report = ResponderReport::default();
+        let count = &mut report.answered;
+        let outcome = match &self.certificate {
+            None => super::respond_in_turn(&mut stream, &spec, bounds, count),
+            Some(key) => tls::accept(stream, &key.configuration)
+                .and_then(|mut secure| super::respond_in_turn(&mut secure, &spec, bounds, count)),
+        };
+        stream.shutdown(Shutdown::Both).ok();
+        let is_end = |error: &io::Error| is_disconnect(error) && control.is_stop_requested(true);
+        report.error = outcome.err().filter(|error| !is_end(error)).map(|error| error.to_string());
+        report
+    }
+
+    fn respond_per_connection(
+        &self,
+        listener: &TcpListener,
+        leash: &TcpStream,
+        is_over: impl Fn() -> bool,
+    ) -> ResponderReport {
+        let spec = self.part.with_times_of(&self.test);
+        let (mut request, response) = (spec.request(), spec.response());
+        // The first connection stays until the client is done: its end is the end.
+        let is_gone = || !matches!(leash.peek(&mut [0]), Err(error) if is_would_block(&error));
+        let is_over = || is_over() || is_gone();
+        let bounds = self.bounds(&is_over);
+        let size = u64::from(spec.request_bytes) + u64::from(spec.response_bytes);
+        let (began_ns, mut bytes) = (monotonic_ns(), 0);
+        let mut serve = |mut stream: TcpStream| {
+            stream.set_nodelay(true)?;
+            stream.set_read_timeout(Some(STEP_MAX))?;
+            stream.set_write_timeout(Some(STEP_MAX))?;
+            let mut token = [0; TOKEN_BYTES];
+            stream.read_exact(&mut token)?;
+            if !self.token.matches_prefix(&token) {
+                return Err(io::ErrorKind::PermissionDenied.into());
+            }
+            if let Some(key) = &self.certificate {
+                let mut secure = tls::accept(&stream, &key.configuration)?;
+                secure.read_exact(&mut request)?;
+                secure.write_all(&response)?;
+                secure.conn.send_close_notify();
+                secure.flush()?;
+            } else {
+                stream.read_exact(&mut request)?;
+                stream.write_all(&response)?;
+            }
+            bytes += size;
+            bounds.allow(began_ns, bytes)
+        };
+        let outcome =
+            leash.set_nonblocking(true).and_then(|()| leash.peer_addr()).and_then(|client| {
+                connection_per_request::respond(listener, client.ip(), &mut serve, is_over)
+            });
+        match outcome {
+            Ok((answered, strange)) => {
+                ResponderReport { answered, strange, ..ResponderReport::default() }
+            }
+            Err(error) => {
+                ResponderReport { error: Some(error.to_string()), ..ResponderReport::default() }
+            }
+        }
+    }
+
+    fn respond_over_udp(
+        &self,
+        socket: &UdpSocket,
+        control: &TestControl,
+        is_over: impl Fn() -> bool,
+    ) -> ResponderReport {
+        let broken = |error: String| ResponderReport { error: Some(error), ..Default::default() };
+        let (spec, token) = (self.part.with_times_of(&self.test), &self.token.0);
+        let client = match udp_handshake::accept(socket, token, ACCEPT_TIMEOUT, control.stop_flag())
+        {
+            Ok(client) => client,
+            Err(error) => return broken(error.to_string()),
+        };
+        if socket.set_read_timeout(None).is_err() {
+            return broken("its socket cannot wait".to_owned());
+        }
+        let Some(key) = &self.certificate else {
+            return udp::respond(socket, token, &spec, self.bounds(&is_over));
+        };
+        let answered = socket.try_clone().map_err(|error| error.to_string()).and_then(|socket| {
+            let (identity, client) = (&key.identity, client.ip());
+            let server =
+                quic::QuicResponder::new(socket, identity, *token, client, &spec, self.rate_max);
+            let server = server.map_err(|error| error.to_string())?;
+            let failed = server.run(u64::MAX, is_over).map_err(|error| error.to_string())?;
+            Ok((server.answered(), failed))
+        });
+        match answered {
+            Ok((answered, strange)) => {
+                ResponderReport { answered, strange, ..ResponderReport::default() }
+            }
+            Err(error) => broken(error),
+        }
+    }
+}
+
+/// Whether the other side has closed the connection.
+fn is_disconnect(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), UnexpectedEof | ConnectionReset | ConnectionAborted | BrokenPipe)
+}
+
+/// Nothing there yet, and no end either.
+fn is_would_block(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}

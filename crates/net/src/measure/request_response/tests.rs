@@ -1,0 +1,270 @@
+//! Requests and responses over loopback, without a session around them.
+
+use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+use std::thread;
+
+use plumb_base::stats::histogram::Histogram;
+
+use super::*;
+use crate::measure::tls;
+use plumb_remote::secure::HostIdentity;
+
+fn spec(pacing: RequestPacing) -> RequestResponseSpec {
+    RequestResponseSpec {
+        request_bytes: 100,
+        response_bytes: 1_000,
+        pacing,
+        warm_up_ns: 20_000_000,
+        duration_ns: 100_000_000,
+    }
+}
+
+fn ask(
+    stream: &TcpStream,
+    spec: &RequestResponseSpec,
+) -> Result<RequesterReport, RequestResponseError> {
+    let progress = RequestCounter::default();
+    match spec.pacing {
+        RequestPacing::Open { per_second } => {
+            line(stream).send_requests(spec, per_second, &progress, &|| false)
+        }
+        RequestPacing::Closed | RequestPacing::Connect => {
+            request_in_turn(&mut &*stream, spec, &progress)
+        }
+    }
+}
+
+fn line(
+    stream: &TcpStream,
+) -> open_loop::OpenLoopConnection<&TcpStream, &TcpStream, impl Fn() + Sync> {
+    let close = || drop(stream.shutdown(Shutdown::Both));
+    open_loop::OpenLoopConnection { reader: stream, writer: stream, close }
+}
+
+type Asked = Result<RequesterReport, RequestResponseError>;
+
+fn with_answers(
+    spec: &RequestResponseSpec,
+    ask: impl FnOnce(&TcpStream) -> Asked,
+) -> (Asked, io::Result<u64>) {
+    let (near, far) = relay::connected();
+    thread::scope(|scope| {
+        let answering = scope.spawn(move || {
+            let mut answered = 0;
+            let bounds = ResponderBounds::until(monotonic_ns() + 60_000_000_000);
+            respond_in_turn(&mut &far, spec, bounds, &mut answered).map(|()| answered)
+        });
+        let report = ask(&near);
+        near.shutdown(Shutdown::Write).unwrap();
+        (report, answering.join().unwrap())
+    })
+}
+
+fn decoded(histogram: &[u8]) -> Histogram {
+    Histogram::decode(histogram).unwrap()
+}
+
+#[test]
+fn at_closed_loop_every_request_is_answered_and_timed() {
+    let spec = spec(RequestPacing::Closed);
+    let (report, answered) = with_answers(&spec, |stream| ask(stream, &spec));
+    let report = report.unwrap();
+    assert!(report.answered > 0 && report.answered == report.due);
+    assert!(answered.unwrap() >= report.answered, "the warm-up is answered but not counted");
+    let latency = decoded(&report.latency);
+    assert_eq!(latency.len(), report.answered);
+    // One after another: together they cannot take longer than the time that counted.
+    assert!(latency.min() * report.answered <= report.counted_ns);
+    assert!(report.cpu_ns > 0 && report.cpu_requests == report.answered);
+    assert!(report.lateness.is_empty());
+}
+
+#[test]
+fn at_open_loop_as_many_are_sent_as_are_due() {
+    let spec = spec(RequestPacing::Open { per_second: 2_000 });
+    let (report, answered) = with_answers(&spec, |stream| ask(stream, &spec));
+    let report = report.unwrap();
+    assert_eq!((report.due, report.answered), (200, 200));
+    assert_eq!(answered.unwrap(), 240);
+    assert_eq!(decoded(&report.lateness).len(), 200);
+    assert_eq!(report.cpu_requests, 240);
+}
+
+#[test]
+fn the_time_that_counts_lasts_until_the_last_response_was_read() {
+    let spec =
+        RequestResponseSpec { warm_up_ns: 0, ..spec(RequestPacing::Open { per_second: 1_000 }) };
+    let (near, mut far) = relay::connected();
+    let began = monotonic_ns();
+    let report = thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut request = [0; 100];
+            for index in 1..=100 {
+                far.read_exact(&mut request).unwrap();
+                // A quarter of the rate.
+                sleep_until(began + index * 4_000_000);
+                far.write_all(&[0; 1_000]).unwrap();
+            }
+        });
+        ask(&near, &spec).unwrap()
+    });
+    let took = monotonic_ns() - began;
+    assert_eq!((report.due, report.answered), (100, 100));
+    let counted = report.counted_ns;
+    assert!(counted > 3 * spec.duration_ns && counted < took, "{counted} ns of {took}");
+    let (report, _) = with_answers(&spec, |stream| ask(stream, &spec));
+    assert!(report.unwrap().counted_ns >= spec.duration_ns, "what is asked for counts as a whole");
+}
+
+#[test]
+fn what_the_time_did_not_suffice_for_is_said_to_be_too_much() {
+    let spec =
+        RequestResponseSpec { warm_up_ns: 0, ..spec(RequestPacing::Open { per_second: 1_000 }) };
+    let (near, mut far) = relay::connected();
+    let error = thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut request = [0; 100];
+            for _ in 0..7 {
+                far.read_exact(&mut request).unwrap();
+                far.write_all(&[0; 1_000]).unwrap();
+            }
+        });
+        line(&near).send_requests(&spec, 1_000, &RequestCounter::default(), &|| true).unwrap_err()
+    });
+    assert!(matches!(error, RequestResponseError::Unfinished { .. }), "{error}");
+    assert!(error.to_string().contains("fewer a second"), "{error}");
+    let report = error.into_partial();
+    assert!(report.answered <= 7 && report.answered <= report.due, "{report:?}");
+}
+
+#[test]
+fn a_stall_counts_for_every_request_that_it_held_up() {
+    let spec =
+        RequestResponseSpec { warm_up_ns: 0, ..spec(RequestPacing::Open { per_second: 1_000 }) };
+    let stall_ns = 60_000_000;
+    let (near, mut far) = relay::connected();
+    let report = thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut request = [0; 100];
+            for index in 0..100 {
+                far.read_exact(&mut request).unwrap();
+                if index == 20 {
+                    sleep_until(monotonic_ns() + stall_ns);
+                }
+                far.write_all(&[0; 1_000]).unwrap();
+            }
+        });
+        ask(&near, &spec).unwrap()
+    });
+    let latency = decoded(&report.latency);
+    assert_eq!(latency.len(), 100);
+    // Sixty were due while the server stood still; on average they waited half of it.
+    let long = latency.iter_recorded().filter(|(ns, _)| *ns >= stall_ns / 6);
+    let long: u64 = long.map(|(_, count)| count).sum();
+    assert!(long >= 45, "{long} of 100 show the stall");
+}
+
+#[test]
+fn an_encrypted_connection_carries_as_many_at_a_time_as_are_under_way() {
+    let spec = RequestResponseSpec {
+        warm_up_ns: 0,
+        duration_ns: 500_000_000,
+        ..spec(RequestPacing::Open { per_second: 100 })
+    };
+    let each_way_ns = 50_000_000;
+    let (near, far) = relay::stream(each_way_ns);
+    let identity = HostIdentity::generate().unwrap();
+    let accepting = Arc::new(tls::server_configuration(&identity).unwrap());
+    let connecting = Arc::new(tls::client_configuration(identity.fingerprint()).unwrap());
+    let (report, answered) = thread::scope(|scope| {
+        let spec = &spec;
+        let answering = scope.spawn(move || {
+            let mut answered = 0;
+            let bounds = ResponderBounds::until(monotonic_ns() + 60_000_000_000);
+            let mut secure = tls::accept(&far, &accepting)?;
+            respond_in_turn(&mut secure, spec, bounds, &mut answered).map(|()| answered)
+        });
+        let (mut reader, mut writer) =
+            tls::split(tls::connect(&near, &connecting).unwrap()).unwrap();
+        let close = || drop(near.shutdown(Shutdown::Both));
+        let line =
+            open_loop::OpenLoopConnection { reader: &mut reader, writer: &mut writer, close };
+        let report = line.send_requests(spec, 100, &RequestCounter::default(), &|| false).unwrap();
+        writer.send_close_notify().unwrap();
+        (report, answering.join().unwrap())
+    });
+    assert_eq!((report.due, report.answered, answered.unwrap()), (50, 50, 50));
+    held_up_by_the_path_alone(&report, 2 * each_way_ns);
+}
+
+/// One after another, they would have taken a round trip each, and most of them would have waited for that.
+pub(in super::super) fn held_up_by_the_path_alone(report: &RequesterReport, round_trip_ns: u64) {
+    let latency = decoded(&report.latency);
+    let in_turn_ns = report.due * round_trip_ns;
+    assert!(latency.min() >= round_trip_ns * 99 / 100, "{} ns", latency.min());
+    let (half, counted) = (latency.quantile(0.5), report.counted_ns);
+    assert!(half < in_turn_ns / 4, "half of them took {half} ns or more");
+    assert!(counted < in_turn_ns * 3 / 4, "all of them took {counted} ns");
+}
+
+#[test]
+fn a_server_that_goes_away_ends_the_test_with_its_place_and_what_was_measured() {
+    for pacing in [RequestPacing::Closed, RequestPacing::Open { per_second: 100 }] {
+        let (near, far) = relay::connected();
+        drop(far);
+        let error = ask(&near, &spec(pacing)).unwrap_err();
+        assert!(matches!(error, RequestResponseError::Connection { after: 0, .. }), "{error}");
+    }
+    let (near, mut far) = relay::connected();
+    let spec = RequestResponseSpec { warm_up_ns: 0, ..spec(RequestPacing::Closed) };
+    let error = thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut request = [0; 100];
+            for _ in 0..3 {
+                far.read_exact(&mut request).unwrap();
+                far.write_all(&[0; 1_000]).unwrap();
+            }
+        });
+        ask(&near, &spec).unwrap_err()
+    });
+    let report = error.into_partial();
+    assert_eq!((report.answered, decoded(&report.latency).len()), (3, 3));
+    assert!(report.error.unwrap().contains("after 3 of them"));
+}
+
+#[test]
+fn a_limit_on_the_rate_holds_the_answering_side_back() {
+    let spec = RequestResponseSpec { warm_up_ns: 0, ..spec(RequestPacing::Closed) };
+    let (near, far) = relay::connected();
+    let (report, answered) = thread::scope(|scope| {
+        let spec = &spec;
+        let answering = scope.spawn(move || {
+            let mut answered = 0;
+            let (bytes_per_second, is_over) = (Some(110_000), &|| false);
+            let bounds = ResponderBounds { deadline_ns: None, bytes_per_second, is_over };
+            respond_in_turn(&mut &far, spec, bounds, &mut answered).unwrap();
+            answered
+        });
+        let report = ask(&near, spec).unwrap();
+        near.shutdown(Shutdown::Write).unwrap();
+        (report, answering.join().unwrap())
+    });
+    // A hundred of 1,100 bytes a second, in a tenth of one.
+    assert!((1..=12).contains(&report.answered), "{}", report.answered);
+    assert!(answered <= 13, "{answered}");
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let good = spec(RequestPacing::Closed);
+    for bad in [
+        RequestResponseSpec { request_bytes: 0, ..good.clone() },
+        RequestResponseSpec { response_bytes: MESSAGE_BYTES_MAX + 1, ..good.clone() },
+        RequestResponseSpec { duration_ns: 0, ..good.clone() },
+        RequestResponseSpec { duration_ns: u64::MAX, ..good.clone() },
+        RequestResponseSpec { pacing: RequestPacing::Open { per_second: 0 }, ..good },
+    ] {
+        assert!(matches!(bad.check(), Err(RequestResponseError::Spec(_))), "{bad:?}");
+    }
+}

@@ -1,0 +1,573 @@
+//! One side of a test from its sockets to its report: all parts at once, and a reading of everything at every
+//! interval.
+//!
+//! The thread that reads is none of those that measure. Left out: what is said to the other side meanwhile.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, ScopedJoinHandle};
+
+use super::bulk_connection::{self, BulkConnection, DataConnectError, TransferPlan};
+use super::bulk_transfer;
+use super::datagram::endpoint::DatagramEndpoint;
+use super::mtu;
+use super::probe::{ProbeReflector, ProbeSender, RttProbeSchedule};
+use super::progress::TestProgress;
+use super::report::{
+    DatagramsReport, HostSample, ProbesReport, StreamSample, StreamsReport, TestEnding,
+    TestPartReport, TestReport,
+};
+use super::request_response::endpoint::{Requester, Responder};
+use super::spec_limits;
+use super::test_spec::{BulkTcpSpec, PartSpec, TestSpec};
+use crate::connection_pool;
+use crate::evidence::counters::{self, KernelCounters};
+use crate::evidence::host::{HostFacts, HostReading};
+use crate::service::TestPorts;
+use plumb_clock::{monotonic_ns, realtime_offset_ns};
+use plumb_remote::address::{BindAddress, with_port};
+use plumb_remote::message::TaskRefusal;
+use plumb_remote::secure::Fingerprint;
+use plumb_remote::task_control::TestControl;
+use plumb_remote::token::TestToken;
+
+/// How long the agent waits for all connections and the start of a test.
+const START_TIMEOUT_NS: u64 = 30_000_000_000;
+/// How much longer senders go on than what counts: the other side's beginning is later by the way of a message.
+pub(super) const OVERRUN_NS: u64 = 250_000_000;
+
+#[derive(Debug)]
+enum PartEndpoint {
+    /// The agent's half, before anybody has connected.
+    Listener(TcpListener, BulkTcpSpec),
+    Connections(Vec<Arc<BulkConnection>>, BulkTcpSpec),
+    ProbeSender(ProbeSender),
+    ProbeReflector(ProbeReflector),
+    Requester(Box<Requester>),
+    Responder(Box<Responder>),
+    Datagrams(DatagramEndpoint),
+    Mtu(mtu::endpoint::MtuEndpoint),
+}
+
+/// One side of a test that is ready.
+#[derive(Debug)]
+pub struct TestRun {
+    spec: TestSpec,
+    token: TestToken,
+    control: Arc<TestControl>,
+    rate_max: Option<u64>,
+    is_agent: bool,
+    parts: Vec<PartEndpoint>,
+    /// What was read of the host before the test: of the client's side, as its test begins at once.
+    before: Option<(HostFacts, KernelCounters)>,
+}
+
+/// Whether a test can be done at all.
+///
+/// # Errors
+/// [`TaskRefusal::InvalidSpec`], with what cannot.
+pub fn check(spec: &TestSpec) -> Result<(), TaskRefusal> {
+    spec_limits::check(spec).map_err(|error| TaskRefusal::InvalidSpec(error.to_string()))
+}
+
+impl TestRun {
+    /// The agent's side: sockets that wait, and the port of each part. Parts that need a UDP port each take the port of
+    /// `at` and those after it, if it names one.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn listen(
+        spec: &TestSpec,
+        token: TestToken,
+        rate_max: Option<u64>,
+        at: BindAddress,
+        control: Arc<TestControl>,
+    ) -> io::Result<(Self, Vec<u16>)> {
+        let mut ports = Vec::new();
+        let mut parts = Vec::new();
+        let mut udp_parts = 0_u16;
+        let mut udp_at = || {
+            let next = at.with_port_offset(udp_parts);
+            udp_parts += 1;
+            next
+        };
+        for part in &spec.parts {
+            let (part, port) = match part {
+                PartSpec::Streams(streams) => {
+                    let mut streams = streams.clone();
+                    let asked = streams.rate_bytes_per_second;
+                    streams.rate_bytes_per_second = smaller(asked, rate_max);
+                    let listener = bulk_connection::listen(&streams, at)?;
+                    let port = listener.local_addr()?.port();
+                    (PartEndpoint::Listener(listener, streams), port)
+                }
+                PartSpec::Probes(probes) => {
+                    let (schedule, bytes) =
+                        (RttProbeSchedule::of(spec, probes), probes.datagram_bytes);
+                    let answerer = ProbeReflector::bind(token, schedule, bytes, udp_at())?;
+                    let port = answerer.port()?;
+                    (PartEndpoint::ProbeReflector(answerer), port)
+                }
+                PartSpec::Exchange(part) => {
+                    let responder = Responder::bind(part, spec, token, rate_max, at)?;
+                    let port = responder.port()?;
+                    (PartEndpoint::Responder(Box::new(responder)), port)
+                }
+                PartSpec::Datagrams(datagrams) => {
+                    let half = DatagramEndpoint::listen(token, spec, datagrams, udp_at())?;
+                    let port = half.port()?;
+                    (PartEndpoint::Datagrams(half), port)
+                }
+                PartSpec::Mtu(mtu) => {
+                    let half = mtu::endpoint::MtuEndpoint::listen(token, mtu, udp_at())?;
+                    let port = half.port()?;
+                    (PartEndpoint::Mtu(half), port)
+                }
+            };
+            parts.push(part);
+            ports.push(port);
+        }
+        let spec = spec.clone();
+        let course = Self { spec, token, control, rate_max, is_agent: true, parts, before: None };
+        Ok((course, ports))
+    }
+
+    /// The client's side: everything connected to the agent's ports.
+    ///
+    /// # Errors
+    /// [`DataConnectError`], at the first that cannot be.
+    pub fn connect(
+        spec: &TestSpec,
+        token: TestToken,
+        ready: &TestPorts,
+        agent: SocketAddr,
+        control: Arc<TestControl>,
+    ) -> Result<Self, DataConnectError> {
+        let rate_max = ready.rate_max;
+        let mut parts = Vec::new();
+        for (index, (part, port)) in spec.parts.iter().zip(&ready.ports).enumerate() {
+            let address = with_port(agent, *port);
+            parts.push(match part {
+                PartSpec::Streams(streams) => {
+                    let mut streams = streams.clone();
+                    let asked = streams.rate_bytes_per_second;
+                    streams.rate_bytes_per_second = smaller(asked, rate_max);
+                    PartEndpoint::Connections(
+                        bulk_connection::connect(address, &streams, token)?,
+                        streams,
+                    )
+                }
+                PartSpec::Probes(probes) => {
+                    let schedule = RttProbeSchedule::of(spec, probes);
+                    let asker =
+                        ProbeSender::connect(address, token, schedule, probes.datagram_bytes)
+                            .map_err(|source| DataConnectError::of(address, source))?;
+                    PartEndpoint::ProbeSender(asker)
+                }
+                PartSpec::Exchange(part) => {
+                    let pinned = ready.certificates.get(index).copied().flatten();
+                    let requester = Requester::connect(address, token, part, spec, pinned)?;
+                    PartEndpoint::Requester(Box::new(requester))
+                }
+                PartSpec::Datagrams(datagrams) => PartEndpoint::Datagrams(
+                    DatagramEndpoint::connect(address, token, spec, datagrams, &control)?,
+                ),
+                PartSpec::Mtu(mtu) => {
+                    let half = mtu::endpoint::MtuEndpoint::connect(address, token, mtu, rate_max)
+                        .map_err(|source| DataConnectError::of(address, source))?;
+                    PartEndpoint::Mtu(half)
+                }
+            });
+        }
+        let spec = spec.clone();
+        // Reading takes milliseconds, by which the first of what counts would be late.
+        let before = Some((HostFacts::read(), counters::read()));
+        Ok(Self { spec, token, control, rate_max: None, is_agent: false, parts, before })
+    }
+
+    /// What this side's certificates are known by, one for each part that has one.
+    pub fn certificates(&self) -> Vec<Option<Fingerprint>> {
+        let of = |part: &PartEndpoint| match part {
+            PartEndpoint::Responder(responder) => responder.fingerprint(),
+            _ => None,
+        };
+        self.parts.iter().map(of).collect()
+    }
+
+    /// Ends what waits in a socket without a time of its own.
+    fn shut_down_sockets(&self) {
+        for part in &self.parts {
+            match part {
+                PartEndpoint::Requester(requester) => requester.shut_down(),
+                PartEndpoint::Responder(responder) => responder.shut_down(),
+                _ => {}
+            }
+        }
+    }
+
+    /// Measures from the beginning, for which it waits, to the end; `watch` is told at every interval.
+    pub fn run(mut self, watch: &mut dyn FnMut(TestProgress)) -> TestReport {
+        let early = self.before.take();
+        let (host, before) = early.map_or_else(|| (HostFacts::read(), None), |(h, c)| (h, Some(c)));
+        let until_ns = monotonic_ns() + START_TIMEOUT_NS;
+        if let Err(error) = self.accept_connections(until_ns) {
+            let halted = error.kind() == io::ErrorKind::Interrupted;
+            let why = format!("not all connections of the test came: {error}");
+            let ended = if halted { TestEnding::Stopped } else { TestEnding::Broken(why) };
+            return TestReport { host, ended, ..TestReport::default() };
+        }
+        let before = before.unwrap_or_else(counters::read);
+        let course = &self;
+        let mut report = thread::scope(|scope| {
+            // Answers do not wait for the beginning: a probe may overtake it.
+            let (left, lack) = (AtomicUsize::new(0), OnceLock::new());
+            let working = RunningTest { run: course, threads_left: left, spawn_error: lack };
+            working.run_threads(scope, until_ns, watch)
+        });
+        report.host = host;
+        report.counters = counters::growth(&counters::read(), &before);
+        report
+    }
+
+    fn accept_connections(&mut self, until_ns: u64) -> io::Result<()> {
+        // In the order in which the client makes them.
+        for part in &mut self.parts {
+            match part {
+                PartEndpoint::Listener(listener, streams) => {
+                    let token = self.token;
+                    let lanes =
+                        bulk_connection::accept(listener, streams, token, until_ns, &self.control)?;
+                    *part = PartEndpoint::Connections(lanes, streams.clone());
+                }
+                PartEndpoint::Datagrams(half) if self.is_agent => {
+                    half.accept_peer(until_ns, &self.control)?;
+                }
+                PartEndpoint::Responder(responder) => responder.accept(until_ns, &self.control)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn deadline_ns(&self, began_ns: u64) -> u64 {
+        began_ns + self.spec.planned_ns() + OVERRUN_NS + self.spec.drain_ns
+    }
+
+    fn connections(&self) -> impl Iterator<Item = &Arc<BulkConnection>> {
+        self.parts.iter().flat_map(|part| match part {
+            PartEndpoint::Connections(lanes, _) => lanes.as_slice(),
+            _ => &[],
+        })
+    }
+
+    fn datagram_endpoints(&self) -> impl Iterator<Item = &DatagramEndpoint> {
+        self.parts.iter().filter_map(|part| match part {
+            PartEndpoint::Datagrams(half) => Some(half),
+            _ => None,
+        })
+    }
+
+    /// Tells those that do not look at the test's own flag that it is set.
+    fn propagate_stop(&self) {
+        if self.control.is_halted() {
+            self.datagram_endpoints().for_each(DatagramEndpoint::stop);
+        }
+    }
+
+    fn progress(&self, at_ns: u64) -> TestProgress {
+        let planned_ns = self.spec.planned_ns();
+        let mut progress = TestProgress { at_ns, planned_ns, ..TestProgress::default() };
+        for (bytes, is_up) in self.connections().map(|lane| lane.progress()) {
+            *if is_up { &mut progress.up_bytes } else { &mut progress.down_bytes } += bytes;
+        }
+        let mut only_sent = 0;
+        for half in self.datagram_endpoints() {
+            let bytes = half.count().bytes;
+            *if half.is_up() { &mut progress.up_bytes } else { &mut progress.down_bytes } += bytes;
+            only_sent += if half.is_up() == self.is_agent { 0 } else { bytes };
+        }
+        for part in &self.parts {
+            progress.answered += match part {
+                PartEndpoint::ProbeSender(asker) => {
+                    progress.round_trips = asker.round_trips();
+                    progress.round_trips.total()
+                }
+                PartEndpoint::Requester(requester) => requester.answered(),
+                PartEndpoint::ProbeReflector(answerer) => answerer.answered(),
+                _ => 0,
+            };
+        }
+        let all = progress.up_bytes + progress.down_bytes + progress.answered;
+        progress.peer_activity = all - only_sent;
+        progress
+    }
+}
+
+fn smaller(asked: Option<u64>, allowed: Option<u64>) -> Option<u64> {
+    [asked, allowed].into_iter().flatten().min()
+}
+
+/// A course whose threads work.
+struct RunningTest<'a> {
+    run: &'a TestRun,
+    /// Threads that have not come to their end.
+    threads_left: AtomicUsize,
+    /// Why a thread could not be started.
+    spawn_error: OnceLock<io::Error>,
+}
+
+/// The thread of one part that gives a report of its own.
+type PartThread<'scope> = Option<ScopedJoinHandle<'scope, TestPartReport>>;
+
+impl<'scope> RunningTest<'scope> {
+    /// Starts the threads of parts that answer, before the test begins.
+    fn spawn_responder<'env: 'scope>(
+        working: &Arc<Self>,
+        scope: &'scope thread::Scope<'scope, 'env>,
+        part: &'scope PartEndpoint,
+    ) -> PartThread<'scope> {
+        let course = working.run;
+        let control = &course.control;
+        match part {
+            PartEndpoint::ProbeReflector(answerer) => {
+                RunningTest::spawn(working, scope, move || {
+                    let from_begin = |after: fn(&TestRun, u64) -> u64| {
+                        control.began_ns().map_or(u64::MAX, |began| after(course, began))
+                    };
+                    let planned = || from_begin(|course, began| began + course.spec.planned_ns());
+                    let deadline = || from_begin(TestRun::deadline_ns);
+                    TestPartReport::Answers(answerer.run(planned, deadline, control))
+                })
+            }
+            PartEndpoint::Responder(responder) => RunningTest::spawn(working, scope, move || {
+                let deadline =
+                    || control.began_ns().map_or(u64::MAX, |began| course.deadline_ns(began));
+                TestPartReport::Responses(responder.run(deadline, control))
+            }),
+            PartEndpoint::Datagrams(half) => RunningTest::spawn(working, scope, move || {
+                TestPartReport::Datagrams(Box::new(half.run(control)))
+            }),
+            PartEndpoint::Mtu(half) => RunningTest::spawn(working, scope, move || {
+                let deadline =
+                    || control.began_ns().map_or(u64::MAX, |began| course.deadline_ns(began));
+                TestPartReport::Mtu(half.run(deadline, control))
+            }),
+            _ => None,
+        }
+    }
+
+    fn run_threads<'env: 'scope>(
+        self,
+        scope: &'scope thread::Scope<'scope, 'env>,
+        until_ns: u64,
+        watch: &mut dyn FnMut(TestProgress),
+    ) -> TestReport {
+        let course = self.run;
+        let control = &course.control;
+        let working = Arc::new(self);
+        let mut own: Vec<PartThread<'scope>> = Vec::new();
+        for part in &course.parts {
+            own.push(Self::spawn_responder(&working, scope, part));
+        }
+        let Some(began_ns) = control.wait_for_begin(until_ns) else {
+            control.halt();
+            course.shut_down_sockets();
+            course.propagate_stop();
+            return TestReport { ended: TestEnding::Stopped, ..TestReport::default() };
+        };
+        let deadline_ns = course.deadline_ns(began_ns);
+        for (part, own) in course.parts.iter().zip(&mut own) {
+            match part {
+                PartEndpoint::ProbeSender(asker) => {
+                    *own = RunningTest::spawn(&working, scope, move || {
+                        let report = asker.run(began_ns, deadline_ns, control);
+                        TestPartReport::Probes(Box::new(report))
+                    });
+                }
+                PartEndpoint::Connections(lanes, streams) => {
+                    let plan = course.plan(streams, began_ns, deadline_ns);
+                    let senders = lanes.iter().filter(|lane| lane.sends());
+                    let receivers = lanes.iter().filter(|lane| !lane.sends());
+                    let groups = [
+                        connection_pool::assign_to_threads(senders.collect()),
+                        connection_pool::assign_to_threads(receivers.collect()),
+                    ];
+                    for group in groups.into_iter().flatten() {
+                        let plan = plan.clone();
+                        RunningTest::spawn(&working, scope, move || {
+                            let lanes: Vec<&BulkConnection> =
+                                group.into_iter().map(Arc::as_ref).collect();
+                            bulk_transfer::run_transfers(&lanes, &plan);
+                            TestPartReport::Streams(StreamsReport::default())
+                        });
+                    }
+                }
+                PartEndpoint::Requester(requester) => {
+                    *own = RunningTest::spawn(&working, scope, move || {
+                        TestPartReport::Exchange(Box::new(requester.run(control)))
+                    });
+                }
+                PartEndpoint::Listener(..)
+                | PartEndpoint::ProbeReflector(_)
+                | PartEndpoint::Responder(_)
+                | PartEndpoint::Datagrams(_)
+                | PartEndpoint::Mtu(_) => {}
+            }
+        }
+        let (moments, samples) = working.sample(began_ns, watch);
+        // Told to end after all that counts, it is complete: the other side has no more to come.
+        let at_ns = moments.last().map_or(0, |moment| moment.at_ns);
+        // A search is over when it has found what it looks for; whatever else ends early, the client knows why.
+        let is_told =
+            course.is_agent && course.parts.iter().any(|p| !matches!(p, PartEndpoint::Mtu(_)));
+        let is_stopped = at_ns < course.spec.planned_ns() && control.is_stop_requested(is_told);
+        let mut report = course.assemble_report(moments, samples, own, is_stopped);
+        if let Some(error) = working.spawn_error.get() {
+            // That it was stopped then is what came of it.
+            report.ended = TestEnding::Broken(format!(
+                "a thread of the test could not be started: {error}; see 'ulimit -u' and pids.max of the control group"
+            ));
+        }
+        report
+    }
+
+    fn spawn(
+        working: &Arc<Self>,
+        scope: &'scope thread::Scope<'scope, '_>,
+        work: impl FnOnce() -> TestPartReport + Send + 'scope,
+    ) -> PartThread<'scope> {
+        working.threads_left.fetch_add(1, Ordering::AcqRel);
+        let ending = Arc::clone(working);
+        let control = &working.run.control;
+        let all = move || {
+            let report = work();
+            ending.threads_left.fetch_sub(1, Ordering::AcqRel);
+            ending.run.control.notify();
+            report
+        };
+        let spawned = thread::Builder::new().name("measure".to_owned()).spawn_scoped(scope, all);
+        if let Err(error) = &spawned {
+            working.spawn_error.set(io::Error::new(error.kind(), error.to_string())).ok();
+            // A test with a thread too few measures something else than was asked for.
+            working.threads_left.fetch_sub(1, Ordering::AcqRel);
+            control.halt();
+        }
+        spawned.ok()
+    }
+
+    /// Reads everything at every interval until all threads are done.
+    fn sample(
+        &self,
+        began_ns: u64,
+        watch: &mut dyn FnMut(TestProgress),
+    ) -> (Vec<HostSample>, Vec<Vec<StreamSample>>) {
+        let course = self.run;
+        let planned_ns = course.spec.planned_ns();
+        let mut samples: Vec<Vec<StreamSample>> =
+            course.connections().map(|_| Vec::new()).collect();
+        let mut moments = Vec::new();
+        let (mut due_ns, deadline_ns) = (began_ns, course.deadline_ns(began_ns));
+        // One reading each at the beginning and at the end of what counts, whatever the interval.
+        loop {
+            let is_done = self.threads_left.load(Ordering::Acquire) == 0;
+            course.propagate_stop();
+            if is_done || monotonic_ns() >= due_ns {
+                let at_ns = monotonic_ns().saturating_sub(began_ns);
+                let mut progress = course.progress(at_ns);
+                for (lane, samples) in course.connections().zip(&mut samples) {
+                    let sample = lane.sample();
+                    if lane.sends() {
+                        progress.waits.add(&sample);
+                    }
+                    samples.push(sample);
+                }
+                course.datagram_endpoints().for_each(DatagramEndpoint::sample);
+                let host = HostReading::now();
+                moments.push(HostSample { at_ns, host, real_ahead_ns: realtime_offset_ns() });
+                watch(progress);
+                let next = (at_ns / course.spec.interval_ns + 1) * course.spec.interval_ns;
+                let edges = [course.spec.warm_up_ns, planned_ns].into_iter();
+                let edge = edges.filter(|&edge| edge > at_ns).min().unwrap_or(u64::MAX);
+                due_ns = began_ns + next.min(edge);
+            }
+            if is_done {
+                return (moments, samples);
+            }
+            if course.control.is_halted() || monotonic_ns() >= deadline_ns {
+                course.shut_down_sockets();
+                course.control.wait_until(due_ns);
+            } else {
+                course.control.wait_until(due_ns.min(deadline_ns));
+            }
+        }
+    }
+}
+
+impl TestRun {
+    fn plan(&self, streams: &BulkTcpSpec, began_ns: u64, deadline_ns: u64) -> TransferPlan {
+        TransferPlan {
+            began_ns,
+            end_ns: began_ns + self.spec.planned_ns() + OVERRUN_NS,
+            deadline_ns,
+            block_bytes: usize::try_from(streams.block_bytes).unwrap_or(1 << 17),
+            receive_rate_max: self
+                .rate_max
+                .map(|rate| (rate / u64::from(streams.streams.max(1))).max(1)),
+            placement: streams.seating,
+            control: Arc::clone(&self.control),
+        }
+    }
+
+    fn assemble_report(
+        &self,
+        moments: Vec<HostSample>,
+        samples: Vec<Vec<StreamSample>>,
+        own: Vec<PartThread<'_>>,
+        is_stopped: bool,
+    ) -> TestReport {
+        let mut samples = samples.into_iter();
+        let mut broken = None;
+        let mut parts = Vec::new();
+        for (part, own) in self.parts.iter().zip(own) {
+            let joined = own.map(ScopedJoinHandle::join);
+            parts.push(match (part, joined) {
+                (PartEndpoint::Connections(lanes, _), _) => {
+                    let streams: Vec<_> =
+                        lanes.iter().zip(&mut samples).map(|(lane, s)| lane.report(s)).collect();
+                    let error = streams.iter().find_map(|stream| {
+                        let error = stream.error.as_ref()?;
+                        Some(format!("stream {} broke: {error}", stream.index))
+                    });
+                    broken = broken.or(error);
+                    TestPartReport::Streams(StreamsReport { streams })
+                }
+                (PartEndpoint::Datagrams(half), Some(Ok(TestPartReport::Datagrams(report)))) => {
+                    let report = DatagramsReport { samples: half.take_samples(), ..*report };
+                    broken = broken.or_else(|| report.error.clone());
+                    TestPartReport::Datagrams(Box::new(report))
+                }
+                (_, Some(Ok(report))) => {
+                    let error = match &report {
+                        TestPartReport::Exchange(asked) => asked.error.as_ref(),
+                        TestPartReport::Responses(answered) => answered.error.as_ref(),
+                        _ => None,
+                    };
+                    broken = broken.or_else(|| error.cloned());
+                    report
+                }
+                _ => {
+                    broken.get_or_insert_with(|| "a thread of the test could not run".to_owned());
+                    TestPartReport::Probes(Box::<ProbesReport>::default())
+                }
+            });
+        }
+        let ended = match (is_stopped, broken) {
+            (true, _) => TestEnding::Stopped,
+            (false, Some(why)) => TestEnding::Broken(why),
+            (false, None) => TestEnding::Complete,
+        };
+        TestReport { moments, parts, ended, ..TestReport::default() }
+    }
+}

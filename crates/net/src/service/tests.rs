@@ -1,0 +1,705 @@
+//! An agent and clients in one process, over loopback: whole tests, and every way in which one may break off.
+
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread;
+
+use plumb_clock::monotonic_ns;
+use plumb_remote::address::BindAddress;
+use plumb_remote::agent::{AgentLimits, MeasurementAgent, TestOverlap};
+use plumb_remote::client;
+use plumb_remote::control_stream::ControlStream;
+use plumb_remote::frame::frame;
+use plumb_remote::hello::ProtocolHello;
+use plumb_remote::message::{ReadyMessage, TaskRequest, decode, encode};
+use plumb_remote::session::{ControlSessionError, SessionFault, SessionTiming};
+use plumb_remote::task_control::TestControl;
+use plumb_remote::token::TestToken;
+use plumb_remote::udp_handshake;
+
+use super::*;
+use crate::measure::datagram::loss_by_location::LossByLocation;
+use crate::measure::datagram::receiver::ReceiveEnding;
+use crate::measure::progress::TestProgress;
+use crate::measure::report::{DatagramsReport, TestEnding, TestPartReport, TestReport};
+use crate::measure::request_response::RequestPacing;
+use crate::measure::test_spec::{
+    BulkTcpSpec, DatagramsSpec, MtuSearchSpec, ProbesSpec, RequestResponsePart, TransferDirection,
+};
+use crate::measure::thread_placement::ThreadPlacementPolicy;
+use crate::measure::transport::RequestTransport;
+use crate::test_client::{AgentClient, AgentClientError};
+
+const HERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+fn timing() -> SessionTiming {
+    SessionTiming {
+        hello: Span::from_ms(500),
+        answer: Span::from_secs(10),
+        start: Span::from_secs(10),
+        idle: Span::from_secs(20),
+        ping: Span::from_ms(100),
+        silence: Span::from_ms(900),
+    }
+}
+
+/// A pair of connected streams: the client's and the agent's end.
+fn wires() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (client, listener.accept().unwrap().0)
+}
+
+fn agent_with(limits: AgentLimits) -> Arc<MeasurementAgent> {
+    MeasurementAgent::new("test", limits, timing(), vec![Box::new(LoadService)])
+}
+
+type Served = JoinHandle<Result<(), ControlSessionError>>;
+
+fn serve(agent: &Arc<MeasurementAgent>, wire: TcpStream) -> Served {
+    let agent = Arc::clone(agent);
+    thread::spawn(move || agent.serve(ControlStream::from_tcp(wire).unwrap()))
+}
+
+fn join(agent: &Arc<MeasurementAgent>) -> (AgentClient, Served) {
+    let (ours, theirs) = wires();
+    let served = serve(agent, theirs);
+    (
+        AgentClient::connect(ControlStream::from_tcp(ours).unwrap(), "test", timing()).unwrap(),
+        served,
+    )
+}
+
+/// A test that an agent has prepared, and its client's session with a way to cut it.
+fn prepare(
+    agent: &Arc<MeasurementAgent>,
+    spec: &TestSpec,
+) -> (client::AgentClient<()>, TcpStream, ReadyMessage, Vec<u16>) {
+    let (ours, theirs) = wires();
+    drop(serve(agent, theirs));
+    let cut = ours.try_clone().unwrap();
+    let stream = ControlStream::from_tcp(ours).unwrap();
+    let mut client = client::AgentClient::connect(stream, "test", timing()).unwrap();
+    let request =
+        TaskRequest { service: ServiceId::LOAD, payload: encode(spec), to: Some(HERE.ip()) };
+    let ready = client.request(request, times(spec)).unwrap();
+    let TestPorts { ports, .. } = decode(&ready.payload).unwrap();
+    (client, cut, ready, ports)
+}
+
+fn streams(direction: TransferDirection, streams: u16) -> PartSpec {
+    PartSpec::Streams(BulkTcpSpec {
+        direction,
+        streams,
+        congestion: None,
+        window_bytes: None,
+        block_bytes: 1 << 16,
+        rate_bytes_per_second: None,
+        seating: ThreadPlacementPolicy::Queue,
+    })
+}
+
+fn probes() -> PartSpec {
+    PartSpec::Probes(ProbesSpec { per_second: 500, datagram_bytes: 64 })
+}
+
+fn datagrams(is_up: bool, rate_bits_per_second: u64) -> PartSpec {
+    PartSpec::Datagrams(DatagramsSpec { is_up, rate_bits_per_second, datagram_bytes: 1_000 })
+}
+
+fn stream_of(report: &TestReport, index: usize) -> &DatagramsReport {
+    let TestPartReport::Datagrams(datagrams) = &report.parts[index] else { panic!("{report:?}") };
+    datagrams
+}
+
+fn spec(parts: Vec<PartSpec>) -> TestSpec {
+    TestSpec {
+        warm_up_ns: 40_000_000,
+        duration_ns: 200_000_000,
+        interval_ns: 20_000_000,
+        drain_ns: 5_000_000_000,
+        parts,
+    }
+}
+
+fn total(report: &TestReport, is_up: bool) -> u64 {
+    let TestPartReport::Streams(streams) = &report.parts[0] else { panic!("{report:?}") };
+    streams.streams.iter().filter(|s| s.is_up == is_up).map(|s| s.bytes_total).sum()
+}
+
+#[test]
+fn what_one_side_sent_the_other_received_to_the_last_byte_in_every_direction() {
+    let agent = agent_with(AgentLimits::default());
+    let (mut client, served) = join(&agent);
+    for direction in [TransferDirection::Up, TransferDirection::Down, TransferDirection::Both] {
+        let spec = spec(vec![streams(direction, 2), probes()]);
+        let outcome = client.run(HERE, &spec, &mut |_| {}, &|| false).unwrap();
+        let there = outcome.there.unwrap();
+        assert_eq!(
+            (&outcome.here.ended, &there.ended),
+            (&TestEnding::Complete, &TestEnding::Complete)
+        );
+        for is_up in [true, false] {
+            let expected = direction == TransferDirection::Both
+                || is_up == (direction == TransferDirection::Up);
+            assert_eq!(total(&outcome.here, is_up), total(&there, is_up), "{direction:?}");
+            assert_eq!(total(&there, is_up) > 0, expected, "{direction:?}");
+        }
+        let TestPartReport::Streams(ours) = &outcome.here.parts[0] else { panic!() };
+        assert!(ours.streams.iter().all(|stream| stream.is_drained), "{ours:?}");
+        assert!(outcome.here.moments.len() > 5 && there.moments.len() > 5);
+        assert!(ours.streams[0].samples.last().unwrap().tcp.mss_bytes > 0);
+    }
+    client.disconnect();
+    assert_eq!(served.join().unwrap(), Ok(()));
+    assert_eq!(agent.active_counts(), (0, 0));
+}
+
+#[test]
+fn every_probe_that_left_was_answered_and_both_sides_count_the_same() {
+    let agent = agent_with(AgentLimits::default());
+    let (mut client, _served) = join(&agent);
+    let outcome = client.run(HERE, &spec(vec![probes()]), &mut |_| {}, &|| false).unwrap();
+    let TestPartReport::Probes(asked) = &outcome.here.parts[0] else { panic!() };
+    let there = outcome.there.unwrap();
+    let TestPartReport::Answers(answered) = &there.parts[0] else { panic!("{there:?}") };
+    assert_eq!((asked.due, asked.sent, asked.answered), (100, 100, 100));
+    assert_eq!((answered.received, answered.answered, answered.duplicated), (100, 100, 0));
+    assert_eq!(asked.exchanges.len(), 100);
+    for exchange in &asked.exchanges {
+        // One machine, one clock: the stamps are in the order of what happened.
+        assert!(exchange.sent_ns <= exchange.received_ns, "{exchange:?}");
+        assert!(exchange.received_there_ns <= exchange.sent_there_ns, "{exchange:?}");
+        assert!(exchange.path_ns() <= exchange.received_ns - exchange.sent_ns, "{exchange:?}");
+    }
+}
+
+fn exchange(transport: RequestTransport, pacing: RequestPacing) -> PartSpec {
+    PartSpec::Exchange(RequestResponsePart {
+        transport,
+        request_bytes: 64,
+        response_bytes: 48,
+        pacing,
+    })
+}
+
+#[test]
+fn every_transport_carries_requests_and_responses_at_every_pace() {
+    let agent = agent_with(AgentLimits::default());
+    let (mut client, served) = join(&agent);
+    for transport in [
+        RequestTransport::Tcp,
+        RequestTransport::Udp,
+        RequestTransport::Tls,
+        RequestTransport::Quic,
+    ] {
+        for pacing in
+            [RequestPacing::Closed, RequestPacing::Open { per_second: 500 }, RequestPacing::Connect]
+        {
+            if transport == RequestTransport::Udp && pacing == RequestPacing::Connect {
+                continue;
+            }
+            // With other parts before and after it, as they are met in their order.
+            let parts = vec![exchange(transport, pacing), streams(TransferDirection::Up, 1)];
+            let outcome = client.run(HERE, &spec(parts), &mut |_| {}, &|| false).unwrap();
+            let what = format!("{transport:?} {pacing:?}");
+            assert_eq!(outcome.here.ended, TestEnding::Complete, "{what}");
+            let TestPartReport::Exchange(asked) = &outcome.here.parts[0] else { panic!("{what}") };
+            let there = outcome.there.unwrap();
+            let TestPartReport::Responses(answered) = &there.parts[0] else { panic!("{what}") };
+            assert_eq!(there.ended, TestEnding::Complete, "{what}");
+            assert!(asked.answered > 0 && asked.answered == asked.due, "{what}: {asked:?}");
+            assert!(answered.answered >= asked.answered && answered.cpu_ns > 0, "{what}");
+            assert_eq!(answered.strange, 0, "{what}");
+            assert!(!asked.latency.is_empty() && asked.cpu_ns > 0, "{what}");
+            assert_eq!(asked.connect.is_empty(), transport == RequestTransport::Udp, "{what}");
+            assert_eq!(
+                asked.lateness.is_empty(),
+                !matches!(pacing, RequestPacing::Open { .. }),
+                "{what}"
+            );
+        }
+    }
+    client.disconnect();
+    assert_eq!(served.join().unwrap(), Ok(()));
+    assert_eq!(agent.active_counts(), (0, 0));
+}
+
+#[test]
+fn an_exchange_that_is_stopped_ends_at_once_on_both_sides() {
+    let agent = agent_with(AgentLimits::default());
+    let (mut client, _served) = join(&agent);
+    let transports = [
+        RequestTransport::Tcp,
+        RequestTransport::Udp,
+        RequestTransport::Tls,
+        RequestTransport::Quic,
+    ];
+    let paces = [RequestPacing::Closed, RequestPacing::Open { per_second: 500 }];
+    for (transport, pacing) in transports.iter().flat_map(|each| paces.map(|pace| (*each, pace))) {
+        let mut long = spec(vec![exchange(transport, pacing)]);
+        long.duration_ns = 60_000_000_000;
+        let answered = std::cell::Cell::new(0);
+        let mut watch = |progress: TestProgress| answered.set(progress.answered);
+        let began = now();
+        let outcome = client.run(HERE, &long, &mut watch, &|| answered.get() > 10).unwrap();
+        assert_eq!(outcome.here.ended, TestEnding::Stopped, "{transport:?}");
+        assert_eq!(outcome.there.unwrap().ended, TestEnding::Stopped, "{transport:?}");
+        assert!(now().saturating_since(began) < Span::from_secs(50), "{transport:?}");
+        let TestPartReport::Exchange(asked) = &outcome.here.parts[0] else { panic!() };
+        assert!(asked.error.is_none(), "{asked:?}");
+    }
+}
+
+#[test]
+fn an_agent_that_is_held_back_by_its_rate_ends_with_the_test_all_the_same() {
+    // After one request, the next is due in minutes.
+    let limits = AgentLimits { rate_max: Some(400), ..AgentLimits::default() };
+    let agent = agent_with(limits);
+    let (mut client, served) = join(&agent);
+    for transport in [
+        RequestTransport::Tcp,
+        RequestTransport::Udp,
+        RequestTransport::Tls,
+        RequestTransport::Quic,
+    ] {
+        for pacing in
+            [RequestPacing::Closed, RequestPacing::Open { per_second: 500 }, RequestPacing::Connect]
+        {
+            if transport == RequestTransport::Udp && pacing == RequestPacing::Connect {
+                continue;
+            }
+            let (request_bytes, response_bytes) =
+                if transport == RequestTransport::Udp { (50_000, 50_000) } else { (1 << 18, 64) };
+            let part = RequestResponsePart { transport, request_bytes, response_bytes, pacing };
+            let spec = TestSpec { drain_ns: 0, ..spec(vec![PartSpec::Exchange(part)]) };
+            let began = now();
+            let outcome = client.run(HERE, &spec, &mut |_| {}, &|| false).unwrap();
+            let what = format!("{transport:?} {pacing:?}");
+            let there = outcome.there.unwrap();
+            let TestPartReport::Responses(answered) = &there.parts[0] else { panic!("{what}") };
+            assert!(answered.answered <= 2, "{what}: {answered:?}");
+            assert!(now().saturating_since(began) < Span::from_secs(100), "{what}");
+        }
+    }
+    client.disconnect();
+    assert_eq!(served.join().unwrap(), Ok(()));
+    assert_eq!(agent.active_counts(), (0, 0));
+}
+
+#[test]
+fn nothing_is_asked_of_whom_the_agents_certificate_does_not_name() {
+    use plumb_remote::secure::Fingerprint;
+    for transport in [RequestTransport::Tls, RequestTransport::Quic] {
+        for forged in [None, Some(Fingerprint::of(b"another"))] {
+            let spec = spec(vec![exchange(transport, RequestPacing::Closed)]);
+            let (token, control) = (TestToken([5; 16]), Arc::<TestControl>::default());
+            let theirs = Arc::clone(&control);
+            let (agent, ports) =
+                TestRun::listen(&spec, token, None, BindAddress::default(), theirs).unwrap();
+            let ready = TestPorts { ports, rate_max: None, certificates: vec![forged] };
+            let report = thread::scope(|scope| {
+                let serving = scope.spawn(|| agent.run(&mut |_| {}));
+                let course =
+                    TestRun::connect(&spec, token, &ready, HERE, Arc::clone(&control)).unwrap();
+                control.begin();
+                let report = course.run(&mut |_| {});
+                control.halt();
+                serving.join().unwrap();
+                report
+            });
+            let TestPartReport::Exchange(asked) = &report.parts[0] else { panic!() };
+            assert_eq!(asked.answered, 0, "{transport:?} {forged:?}");
+            assert!(asked.error.is_some(), "{transport:?} {forged:?}");
+        }
+    }
+}
+
+#[test]
+fn requests_beyond_the_limits_are_refused_by_name_and_the_session_goes_on() {
+    let limits = AgentLimits {
+        duration_max: Span::from_secs(1),
+        streams_max: 2,
+        probes_max: 600,
+        ..AgentLimits::default()
+    };
+    let agent = agent_with(limits);
+    let (mut client, _served) = join(&agent);
+    let mut refused = |spec: &TestSpec| match client.run(HERE, spec, &mut |_| {}, &|| false) {
+        Err(AgentClientError::Refused(refusal)) => refusal.to_string(),
+        other => panic!("{other:?}"),
+    };
+    assert!(refused(&spec(vec![streams(TransferDirection::Up, 3)])).contains("streams"));
+    let mut long = spec(vec![probes()]);
+    long.duration_ns = 3_000_000_000;
+    assert!(refused(&long).contains("length in seconds"));
+    assert!(refused(&spec(Vec::new())).contains("no parts"));
+    let outcome = client.run(HERE, &spec(vec![probes()]), &mut |_| {}, &|| false).unwrap();
+    assert!(outcome.there.is_ok());
+}
+
+#[test]
+fn every_paced_datagram_is_accounted_for_by_both_sides_in_both_directions_at_once() {
+    let agent = agent_with(AgentLimits::default());
+    let (mut client, _served) = join(&agent);
+    for here in ["127.0.0.1:0", "[::1]:0"] {
+        let spec = spec(vec![datagrams(true, 8_000_000), datagrams(false, 4_000_000), probes()]);
+        let outcome = client.run(here.parse().unwrap(), &spec, &mut |_| {}, &|| false).unwrap();
+        let there = outcome.there.unwrap();
+        assert_eq!(
+            (&outcome.here.ended, &there.ended),
+            (&TestEnding::Complete, &TestEnding::Complete)
+        );
+        for (index, planned) in [(0, 240), (1, 120)] {
+            let (ours, theirs) = (stream_of(&outcome.here, index), stream_of(&there, index));
+            let (from, to) = if ours.is_up { (ours, theirs) } else { (theirs, ours) };
+            let (sent, came) = (from.sender.as_ref().unwrap(), to.receiver.as_ref().unwrap());
+            assert!(from.receiver.is_none() && to.sender.is_none());
+            assert_eq!((sent.planned, sent.count), (Some(planned), planned), "{sent:?}");
+            assert_eq!(
+                (came.tally.unique, came.ending),
+                (planned, ReceiveEnding::Complete),
+                "{came:?}"
+            );
+            assert_eq!((LossByLocation::new(sent, came).lost, came.bytes), (0, planned * 1_000));
+            for side in [from, to] {
+                assert_eq!(side.samples.last().unwrap().datagrams, planned, "{:?}", side.samples);
+            }
+        }
+    }
+    assert_eq!(agent.active_counts().1, 0);
+}
+
+#[test]
+fn the_mtu_is_found_in_a_test_that_ends_when_it_is() {
+    let agent = agent_with(AgentLimits::default());
+    let (mut client, _served) = join(&agent);
+    let mut spec = spec(vec![PartSpec::Mtu(MtuSearchSpec { patience_ns: 30_000_000_000 })]);
+    spec.duration_ns = 30_000_000_000;
+    let began_ns = monotonic_ns();
+    let outcome = client.run(HERE, &spec, &mut |_| {}, &|| false).unwrap();
+    assert!(monotonic_ns() - began_ns < spec.duration_ns, "it does not last its longest");
+    let TestPartReport::Mtu(ours) = &outcome.here.parts[0] else { panic!("{:?}", outcome.here) };
+    let there = outcome.there.unwrap();
+    let TestPartReport::Mtu(theirs) = &there.parts[0] else { panic!("{there:?}") };
+    let found = ours.found.unwrap_or_else(|| panic!("{ours:?}"));
+    assert!(found.path_bytes > 1_000 && found.kernel_bytes.is_some(), "{found:?}");
+    assert!(theirs.confirmed > 1 && ours.error.is_none(), "{theirs:?} {ours:?}");
+    assert_eq!((outcome.here.ended, there.ended), (TestEnding::Complete, TestEnding::Complete));
+}
+
+#[test]
+fn datagrams_beyond_what_the_agent_allows_are_refused_with_the_limit() {
+    let limits = AgentLimits { rate_max: Some(1_000_000), ..AgentLimits::default() };
+    let agent = agent_with(limits);
+    let (mut client, _served) = join(&agent);
+    let mut refused =
+        |parts: Vec<PartSpec>| match client.run(HERE, &spec(parts), &mut |_| {}, &|| false) {
+            Err(AgentClientError::Refused(refusal)) => refusal.to_string(),
+            other => panic!("{other:?}"),
+        };
+    let told = refused(vec![datagrams(false, 8_000_008)]);
+    assert!(
+        told.contains("a rate of datagrams and probes in bits a second of 8000000 at most"),
+        "{told}"
+    );
+    let two = vec![datagrams(true, 5_000_000), datagrams(true, 5_000_000)];
+    assert!(refused(two).contains("10000000 was asked for"));
+    // What streams may send counts as well, and so do probes.
+    assert!(refused(vec![datagrams(true, 8_000_000), probes()]).contains("was asked for"));
+    refused(vec![streams(TransferDirection::Both, 1), datagrams(true, 8_000)]);
+    assert!(refused(vec![datagrams(true, 10)]).contains("1 kb/s"));
+    let allowed = spec(vec![datagrams(true, 8_000_000), datagrams(false, 8_000_000)]);
+    assert!(client.run(HERE, &allowed, &mut |_| {}, &|| false).unwrap().there.is_ok());
+}
+
+#[test]
+fn a_stopped_stream_of_datagrams_gives_what_there_is_on_both_sides() {
+    let agent = agent_with(AgentLimits::default());
+    let (mut client, _served) = join(&agent);
+    let mut long = spec(vec![datagrams(true, 8_000_000), datagrams(false, 8_000_000)]);
+    long.duration_ns = 60_000_000_000;
+    let stop = std::cell::Cell::new(false);
+    let watch = &mut |progress: TestProgress| stop.set(progress.at_ns > 100_000_000);
+    let outcome = client.run(HERE, &long, watch, &|| stop.get()).unwrap();
+    let there = outcome.there.unwrap();
+    assert_eq!(
+        (outcome.here.ended, there.ended.clone()),
+        (TestEnding::Stopped, TestEnding::Stopped)
+    );
+    let sent = stream_of(&there, 1).sender.as_ref().unwrap();
+    assert!(sent.cut_short && sent.count > 0, "{sent:?}");
+    let came = stream_of(&there, 0).receiver.as_ref().unwrap();
+    assert!(came.tally.unique > 0, "{came:?}");
+}
+
+#[test]
+fn a_rate_that_the_agent_allows_holds_in_both_directions() {
+    let limits = AgentLimits { rate_max: Some(2_000_000), ..AgentLimits::default() };
+    let agent = agent_with(limits);
+    let (mut client, _served) = join(&agent);
+    for direction in [TransferDirection::Up, TransferDirection::Down] {
+        let mut spec = spec(vec![streams(direction, 1)]);
+        spec.duration_ns = 600_000_000;
+        let outcome = client.run(HERE, &spec, &mut |_| {}, &|| false).unwrap();
+        let there = outcome.there.unwrap();
+        // In the 0.64 s of the test and the quarter of a second that a sender may go on; what a sender's kernel
+        // took from it counts as well.
+        let is_up = direction == TransferDirection::Up;
+        for bytes in [total(&outcome.here, is_up), total(&there, is_up)] {
+            assert!((1..2_000_000).contains(&bytes), "{direction:?}: {bytes}");
+        }
+        assert_eq!(outcome.rate_max, Some(2_000_000));
+    }
+}
+
+#[test]
+fn clients_and_tests_beyond_the_limit_are_told_so() {
+    let limits = AgentLimits { clients_max: 2, tests_max: 1, ..AgentLimits::default() };
+    let agent = agent_with(limits);
+    let (mut first, _one) = join(&agent);
+    let (mut second, _two) = join(&agent);
+    let (ours, theirs) = wires();
+    let _three = serve(&agent, theirs);
+    match AgentClient::connect(ControlStream::from_tcp(ours).unwrap(), "test", timing()) {
+        Err(AgentClientError::Session(ControlSessionError {
+            fault: SessionFault::Refused(refusal),
+            ..
+        })) => {
+            assert_eq!(refusal, TaskRefusal::ClientLimit { clients: 2 });
+        }
+        other => panic!("{other:?}"),
+    }
+    let running = thread::spawn(move || {
+        first.run(HERE, &spec(vec![streams(TransferDirection::Up, 1)]), &mut |_| {}, &|| false)
+    });
+    while agent.active_counts().1 == 0 {
+        thread::yield_now();
+    }
+    match second.run(HERE, &spec(vec![probes()]), &mut |_| {}, &|| false) {
+        Err(AgentClientError::Refused(TaskRefusal::TestLimit { running: 1, allowed: 1 })) => {}
+        other => panic!("{other:?}"),
+    }
+    assert!(running.join().unwrap().unwrap().there.is_ok());
+}
+
+#[test]
+fn tests_of_two_clients_at_once_know_of_each_other() {
+    let agent = agent_with(AgentLimits::default());
+    let clients: Vec<_> = (0..2)
+        .map(|_| {
+            let (mut client, _) = join(&agent);
+            let mut spec = spec(vec![probes()]);
+            spec.duration_ns = 1_500_000_000;
+            thread::spawn(move || client.run(HERE, &spec, &mut |_| {}, &|| false))
+        })
+        .collect();
+    let overlaps: Vec<TestOverlap> = clients
+        .into_iter()
+        .map(|client| client.join().unwrap().unwrap().there.unwrap().overlap)
+        .collect();
+    assert!(overlaps.iter().all(|overlap| overlap.tests == 1), "{overlaps:?}");
+    assert!(overlaps.iter().all(|overlap| overlap.during_ns > 0), "{overlaps:?}");
+}
+
+#[test]
+fn a_report_survives_the_loss_of_its_connection_until_it_is_fetched() {
+    let agent = agent_with(AgentLimits::default());
+    let (ours, theirs) = wires();
+    let served = serve(&agent, theirs);
+    let cut = ours.try_clone().unwrap();
+    let mut client =
+        AgentClient::connect(ControlStream::from_tcp(ours).unwrap(), "test", timing()).unwrap();
+    let spec = spec(vec![streams(TransferDirection::Up, 1)]);
+    let mut is_cut = false;
+    let outcome = client
+        .run(
+            HERE,
+            &spec,
+            &mut |progress| {
+                if progress.at_ns > 50_000_000 && !is_cut {
+                    is_cut = true;
+                    cut.shutdown(std::net::Shutdown::Both).unwrap();
+                }
+            },
+            &|| false,
+        )
+        .unwrap();
+    let error = outcome.there.unwrap_err();
+    assert_eq!((error.activity, &error.fault), ("running a test", &SessionFault::Closed));
+    assert_eq!(served.join().unwrap().unwrap_err().activity, "running a test");
+    assert_eq!(outcome.here.ended, TestEnding::Complete, "the data connection went on");
+    let (mut again, _served) = join(&agent);
+    let there = again.fetch(outcome.token, Span::from_secs(5)).unwrap();
+    assert_eq!(total(&outcome.here, true), total(&there, true));
+    // The second time it is gone.
+    match again.fetch(outcome.token, Span::from_secs(5)) {
+        Err(AgentClientError::Refused(TaskRefusal::NoReport)) => {}
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_client_that_has_vanished_is_not_sent_datagrams_for_long_and_its_report_is_kept() {
+    let agent = agent_with(AgentLimits::default());
+    let mut long = spec(vec![datagrams(false, 8_000_000)]);
+    long.duration_ns = 300_000_000_000;
+    let (mut client, cut, ready, ports) = prepare(&agent, &long);
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    socket.connect((Ipv4Addr::LOCALHOST, ports[0])).unwrap();
+    let patience = Span::from_secs(20);
+    udp_handshake::connect(&socket, &ready.token.0, 0, patience, &AtomicBool::new(false)).unwrap();
+    client.start();
+    client.send_data(Vec::new());
+    let mut datagram = [0; 2_000];
+    socket.recv(&mut datagram).unwrap();
+    let began = now();
+    // From now on it is silent, and nothing refuses what is sent to it.
+    cut.shutdown(std::net::Shutdown::Both).unwrap();
+    while agent.active_counts().1 > 0 {
+        assert!(now().saturating_since(began) < Span::from_secs(100), "it goes on sending");
+        plumb_clock::sleep_until(monotonic_ns() + 10_000_000);
+    }
+    let (mut again, _served) = join(&agent);
+    let report = again.fetch(ready.token, Span::from_secs(5)).unwrap();
+    let sent = stream_of(&report, 0).sender.as_ref().unwrap();
+    assert!(sent.cut_short && sent.count > 0, "{sent:?}");
+    assert_eq!(report.ended, TestEnding::Stopped);
+}
+
+#[test]
+fn datagrams_go_on_without_a_control_connection_while_probes_show_that_the_client_is_there() {
+    let agent = agent_with(AgentLimits::default());
+    let (ours, theirs) = wires();
+    let _served = serve(&agent, theirs);
+    let cut = ours.try_clone().unwrap();
+    let mut client =
+        AgentClient::connect(ControlStream::from_tcp(ours).unwrap(), "test", timing()).unwrap();
+    let mut spec = spec(vec![datagrams(true, 8_000_000), datagrams(false, 8_000_000), probes()]);
+    // Longer than either side waits for a sign of the other.
+    spec.duration_ns = 5_000_000_000;
+    let watch = &mut |_| drop(cut.shutdown(std::net::Shutdown::Both));
+    let outcome = client.run(HERE, &spec, watch, &|| false).unwrap();
+    assert!(outcome.there.is_err());
+    let (mut again, _served) = join(&agent);
+    let there = again.fetch(outcome.token, Span::from_secs(5)).unwrap();
+    for (side, index) in [(&outcome.here, 0), (&there, 1)] {
+        assert_eq!(side.ended, TestEnding::Complete);
+        let sent = stream_of(side, index).sender.as_ref().unwrap();
+        assert!(!sent.cut_short && Some(sent.count) == sent.planned, "{sent:?}");
+    }
+}
+
+#[test]
+fn an_agent_that_keeps_nothing_ends_the_test_with_its_connection() {
+    let agent = agent_with(AgentLimits { report_retention: Span::ZERO, ..AgentLimits::default() });
+    let (ours, theirs) = wires();
+    let served = serve(&agent, theirs);
+    let cut = ours.try_clone().unwrap();
+    let mut client =
+        AgentClient::connect(ControlStream::from_tcp(ours).unwrap(), "test", timing()).unwrap();
+    let mut long = spec(vec![streams(TransferDirection::Up, 1)]);
+    long.duration_ns = 30_000_000_000;
+    let began_ns = monotonic_ns();
+    let watch = &mut |_| drop(cut.shutdown(std::net::Shutdown::Both));
+    let outcome = client.run(HERE, &long, watch, &|| false).unwrap();
+    assert!(matches!(outcome.here.ended, TestEnding::Broken(_)), "{:?}", outcome.here.ended);
+    assert!(outcome.there.is_err() && served.join().unwrap().is_err());
+    assert!(monotonic_ns() - began_ns < 20_000_000_000, "nobody waits for a test that is over");
+    while agent.active_counts() != (0, 0) {
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn a_stopped_test_gives_what_there_is() {
+    let agent = agent_with(AgentLimits::default());
+    let (mut client, _served) = join(&agent);
+    let mut long = spec(vec![streams(TransferDirection::Down, 1), probes()]);
+    long.duration_ns = 60_000_000_000;
+    let stop = std::cell::Cell::new(false);
+    let watch = &mut |progress: TestProgress| {
+        stop.set(progress.at_ns > 200_000_000);
+    };
+    let outcome = client.run(HERE, &long, watch, &|| stop.get()).unwrap();
+    assert_eq!(outcome.here.ended, TestEnding::Stopped);
+    assert_eq!(outcome.there.unwrap().ended, TestEnding::Stopped);
+    assert!(total(&outcome.here, false) > 0);
+    // And the next test runs as if nothing had been.
+    let next = client.run(HERE, &spec(vec![probes()]), &mut |_| {}, &|| false).unwrap();
+    assert_eq!(next.there.unwrap().ended, TestEnding::Complete);
+}
+
+#[test]
+fn a_silent_peer_is_noticed_and_a_slow_one_does_not_outlast_its_deadline() {
+    let agent = agent_with(AgentLimits::default());
+    let (_silent, theirs) = wires();
+    let error = serve(&agent, theirs).join().unwrap().unwrap_err();
+    assert_eq!(error.activity, "waiting for the client's hello");
+    // One byte of the hello now and then keeps the line busy, and the deadline where it is.
+    let (mut slow, theirs) = wires();
+    let served = serve(&agent, theirs);
+    slow.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+    let hello = frame(&ProtocolHello::of_this_program("slow").encode());
+    let mut answer = [0; 4096];
+    for byte in hello.iter().cycle() {
+        let gone = slow.write_all(&[*byte]).is_err() || matches!(slow.read(&mut answer), Ok(0));
+        if gone || served.is_finished() {
+            break;
+        }
+    }
+    assert!(served.join().unwrap().is_err());
+    // One that greets and then falls silent is half-open.
+    let (mut half, theirs) = wires();
+    let served = serve(&agent, theirs);
+    half.write_all(&hello).unwrap();
+    let error = served.join().unwrap().unwrap_err();
+    assert_eq!(error.fault, SessionFault::Silent(timing().silence));
+    assert_eq!(agent.active_counts(), (0, 0));
+}
+
+#[test]
+fn what_does_not_show_the_token_gets_nothing_and_changes_nothing() {
+    let agent = agent_with(AgentLimits::default());
+    let spec = spec(vec![streams(TransferDirection::Up, 1), probes()]);
+    let (_client, cut, _ready, ports) = prepare(&agent, &spec);
+    let wrong = [0xaa; 64];
+    let mut unknown_client = TcpStream::connect((Ipv4Addr::LOCALHOST, ports[0])).unwrap();
+    unknown_client.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    unknown_client.write_all(&wrong[..18]).unwrap();
+    assert_eq!(unknown_client.read(&mut [0; 8]).unwrap_or(0), 0, "closed without a word");
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    socket.send_to(&wrong, (Ipv4Addr::LOCALHOST, ports[1])).unwrap();
+    assert!(socket.recv_from(&mut [0; 64]).is_err(), "no datagram without the token is answered");
+    cut.shutdown(std::net::Shutdown::Both).unwrap();
+    while agent.active_counts().1 > 0 {
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn a_data_port_that_nobody_listens_at_is_a_named_error_and_the_session_goes_on() {
+    let agent = agent_with(AgentLimits::default());
+    let (mut client, _served) = join(&agent);
+    // Another address of this host, at which only an agent of all addresses would listen: none refuses.
+    let elsewhere: SocketAddr = "[::1]:0".parse().unwrap();
+    let outcome = client.run(elsewhere, &spec(vec![probes()]), &mut |_| {}, &|| false);
+    assert!(outcome.is_ok() || matches!(outcome, Err(AgentClientError::Connect(_))), "{outcome:?}");
+    let unroutable: SocketAddr = "240.0.0.1:0".parse().unwrap();
+    match client.run(
+        unroutable,
+        &spec(vec![streams(TransferDirection::Up, 1)]),
+        &mut |_| {},
+        &|| false,
+    ) {
+        Err(AgentClientError::Connect(error)) => assert!(error.to_string().contains("240.0.0.1")),
+        other => panic!("{other:?}"),
+    }
+    assert!(client.run(HERE, &spec(vec![probes()]), &mut |_| {}, &|| false).is_ok());
+}

@@ -1,0 +1,352 @@
+//! Devices: where packets enter and leave the machine, one a file, all of one shape.
+//!
+//! A device moves packets between its kernel interface and a pool, in batches, and knows how to wait
+//! for more.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use plumb_base::time::{Instant, Span};
+use plumb_sys::clock::{ClockId, read_ns};
+use plumb_wire::mac::MacAddr;
+use plumb_wire::medium::DeviceCapabilities;
+use plumb_wire::packet::{Packet, PacketPool};
+
+pub mod driver;
+pub mod fault;
+pub mod memory;
+pub mod packet;
+pub mod recording;
+pub mod replay;
+pub mod tap;
+pub mod vnet;
+pub mod xdp;
+
+/// Smallest MTU of a link that carries IPv4 (RFC 791 §3.2), in bytes.
+pub const MTU_MIN_IPV4: u32 = 68;
+/// Smallest MTU of a link that carries IPv6 (RFC 8200 §5), in bytes.
+pub const MTU_MIN_IPV6: u32 = 1_280;
+
+/// How a device waits for packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceWait {
+    /// Asleep in the kernel.
+    Block,
+    /// Spinning this long after the last packet, then asleep.
+    Poll(Span),
+    /// Spinning for ever.
+    Spin,
+}
+
+/// Why a device did not move packets.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// The interface was removed. One that is only down drops what is sent, and counts it.
+    #[error("the interface {name} was removed while it was in use")]
+    Gone {
+        /// Its name.
+        name: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// A device that replays has nothing more.
+    #[error("the capture is at its end")]
+    Finished,
+    /// The kernel refused.
+    #[error("cannot {what} {name}: {source}")]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// The device.
+        name: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+}
+
+/// What a device counted since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceCounters {
+    /// Packets received, super-segments counted once.
+    pub rx_packets: u64,
+    /// Their bytes, link headers included.
+    pub rx_bytes: u64,
+    /// Packets sent.
+    pub tx_packets: u64,
+    /// Their bytes.
+    pub tx_bytes: u64,
+    /// Packets that arrived and were lost for want of a free frame or ring slot.
+    pub rx_dropped: u64,
+    /// Packets that the kernel would not take.
+    pub tx_dropped: u64,
+    /// Packets that were malformed before any protocol looked: an impossible vnet header.
+    pub rx_malformed: u64,
+    /// Kernel calls made.
+    pub calls: u64,
+}
+
+/// A place where packets enter and leave.
+pub trait Device {
+    /// Its name, for messages.
+    fn name(&self) -> &str;
+
+    /// What it carries and what it does by itself.
+    fn capabilities(&self) -> DeviceCapabilities;
+
+    /// Its own link address, where it has one that the stack should use.
+    fn mac(&self) -> Option<MacAddr>;
+
+    /// Appends what has arrived to `batch`, at most `max` packets, without waiting; how many.
+    ///
+    /// Each is stamped with `now` as its time of receipt. Packets for which the pool has no frame are
+    /// dropped and counted.
+    ///
+    /// # Errors
+    /// When the device is gone, at its end, or the kernel refuses; the packets got so far are kept.
+    fn receive(
+        &mut self,
+        now: Instant,
+        batch: &mut Vec<Packet>,
+        max: usize,
+        pool: &mut PacketPool,
+    ) -> Result<usize, DeviceError>;
+
+    /// Sends every packet of `batch` in order and gives its frames back; what the kernel does not take now
+    /// is dropped and counted. Leaves `batch` empty.
+    ///
+    /// # Errors
+    /// When the device is gone or the kernel refuses for good.
+    fn transmit(
+        &mut self,
+        batch: &mut Vec<Packet>,
+        pool: &mut PacketPool,
+    ) -> Result<(), DeviceError>;
+
+    /// Waits until there may be something to receive, at most `timeout` (for ever when absent), in
+    /// the way the device was opened with; whether there may be. An interruption by a signal ends the wait early
+    /// with `false`.
+    ///
+    /// A device that can wait inside its receiving call does so here and keeps the packet for the next
+    /// [`Device::receive`]: one kernel call less for each packet.
+    ///
+    /// # Errors
+    /// As for [`Device::receive`].
+    fn wait(&mut self, timeout: Option<Span>, pool: &mut PacketPool) -> Result<bool, DeviceError>;
+
+    /// What was counted.
+    fn counters(&self) -> DeviceCounters;
+
+    /// What poll(2) can watch for packets; `None` where there is no such thing.
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+/// What a layer does with packets and waiting: whatever is one is a [`Device`] too.
+///
+/// Each method is that of [`Device`] without `_through`, and does what the device below does unless said otherwise.
+pub trait DeviceLayer {
+    /// What is below.
+    type Below: Device + ?Sized;
+
+    /// The device below.
+    fn below(&self) -> &Self::Below;
+
+    /// The device below.
+    fn below_mut(&mut self) -> &mut Self::Below;
+
+    /// See [`Device::receive`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    fn receive_through(
+        &mut self,
+        now: Instant,
+        batch: &mut Vec<Packet>,
+        max: usize,
+        pool: &mut PacketPool,
+    ) -> Result<usize, DeviceError> {
+        self.below_mut().receive(now, batch, max, pool)
+    }
+
+    /// See [`Device::transmit`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    fn transmit_through(
+        &mut self,
+        batch: &mut Vec<Packet>,
+        pool: &mut PacketPool,
+    ) -> Result<(), DeviceError> {
+        self.below_mut().transmit(batch, pool)
+    }
+
+    /// See [`Device::wait`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    fn wait_through(
+        &mut self,
+        timeout: Option<Span>,
+        pool: &mut PacketPool,
+    ) -> Result<bool, DeviceError> {
+        self.below_mut().wait(timeout, pool)
+    }
+
+    /// See [`Device::fd`].
+    fn fd_through(&self) -> Option<BorrowedFd<'_>> {
+        self.below().fd()
+    }
+}
+
+impl<L: DeviceLayer> Device for L {
+    fn name(&self) -> &str {
+        self.below().name()
+    }
+
+    fn capabilities(&self) -> DeviceCapabilities {
+        self.below().capabilities()
+    }
+
+    fn mac(&self) -> Option<MacAddr> {
+        self.below().mac()
+    }
+
+    #[inline]
+    fn receive(
+        &mut self,
+        now: Instant,
+        batch: &mut Vec<Packet>,
+        max: usize,
+        pool: &mut PacketPool,
+    ) -> Result<usize, DeviceError> {
+        self.receive_through(now, batch, max, pool)
+    }
+
+    #[inline]
+    fn transmit(
+        &mut self,
+        batch: &mut Vec<Packet>,
+        pool: &mut PacketPool,
+    ) -> Result<(), DeviceError> {
+        self.transmit_through(batch, pool)
+    }
+
+    #[inline]
+    fn wait(&mut self, timeout: Option<Span>, pool: &mut PacketPool) -> Result<bool, DeviceError> {
+        self.wait_through(timeout, pool)
+    }
+
+    fn counters(&self) -> DeviceCounters {
+        self.below().counters()
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.fd_through()
+    }
+}
+
+/// A device in memory of its own is a layer that changes nothing.
+impl<D: Device + ?Sized> DeviceLayer for Box<D> {
+    type Below = D;
+
+    #[inline]
+    fn below(&self) -> &D {
+        self
+    }
+
+    #[inline]
+    fn below_mut(&mut self) -> &mut D {
+        self
+    }
+}
+
+/// The longest that a spinning wait goes on before it returns, so that whoever drives it can look
+/// at its reasons to stop, and the device at whether it still exists.
+const SPIN_TURN_MAX: Span = Span::from_ms(10);
+
+/// Looks at the memory this often between two readings of the clock.
+const CHECKS_PER_CLOCK_READ: u32 = 64;
+
+/// What a wait found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SpinOutcome {
+    /// Something is ready.
+    Ready,
+    /// Nothing within the time for spinning; the wait is over.
+    TimedOut,
+    /// Nothing within the time for spinning; sleep for the rest, for ever when absent.
+    Sleep(Option<Span>),
+}
+
+/// Spins as long as `wait` and `timeout` say.
+#[inline]
+fn spin(wait: DeviceWait, timeout: Option<Span>, is_ready: impl Fn() -> bool) -> SpinOutcome {
+    if is_ready() {
+        return SpinOutcome::Ready;
+    }
+    let limit = match wait {
+        DeviceWait::Block => return SpinOutcome::Sleep(timeout),
+        DeviceWait::Poll(limit) => limit,
+        DeviceWait::Spin => SPIN_TURN_MAX,
+    };
+    let limit = timeout.map_or(limit, |timeout| timeout.min(limit));
+    if spin_for(limit, is_ready) {
+        return SpinOutcome::Ready;
+    }
+    let rest = timeout.map(|timeout| timeout.saturating_sub(limit));
+    if wait == DeviceWait::Spin || rest == Some(Span::ZERO) {
+        SpinOutcome::TimedOut
+    } else {
+        SpinOutcome::Sleep(rest)
+    }
+}
+
+fn spin_for(limit: Span, is_ready: impl Fn() -> bool) -> bool {
+    let start = read_ns(ClockId::Monotonic);
+    loop {
+        for _ in 0..CHECKS_PER_CLOCK_READ {
+            if is_ready() {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        if read_ns(ClockId::Monotonic).saturating_sub(start) >= limit.as_ns() {
+            return false;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn a_blocking_wait_sleeps_at_once_and_a_polling_one_for_what_is_left() {
+        let second = Some(Span::from_secs(1));
+        assert_eq!(spin(DeviceWait::Block, second, || false), SpinOutcome::Sleep(second));
+        let polling = DeviceWait::Poll(Span::from_us(10));
+        assert_eq!(spin(polling, None, || false), SpinOutcome::Sleep(None));
+        let SpinOutcome::Sleep(Some(rest)) = spin(polling, second, || false) else {
+            panic!("sleeps")
+        };
+        assert_eq!(rest, Span::from_us(999_990));
+        assert_eq!(spin(polling, Some(Span::from_us(5)), || false), SpinOutcome::TimedOut);
+    }
+
+    #[test]
+    fn a_spinning_wait_never_sleeps_and_sees_what_arrives() {
+        assert_eq!(spin(DeviceWait::Spin, None, || false), SpinOutcome::TimedOut);
+        let looks = Cell::new(0);
+        let arrives = || {
+            looks.set(looks.get() + 1);
+            looks.get() > 1_000
+        };
+        assert_eq!(spin(DeviceWait::Spin, None, arrives), SpinOutcome::Ready);
+    }
+}

@@ -1,0 +1,609 @@
+//! Opening AF_XDP sockets, and what can stand in the way.
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use plumb_sys::bpf::{BpfInstruction, XdpAttachMode};
+use plumb_sys::xdp::{RingSizes, Umem, UmemHandle, XdpCopyMode, XdpSocket};
+use plumb_sys::{bpf, fd, interface};
+use plumb_wire::mac::MacAddr;
+use plumb_wire::medium::{DeviceCapabilities, Medium};
+use plumb_wire::packet::{PacketPool, PoolConfig, PoolMemory};
+
+use crate::device::xdp::{DeviceCounters, DeviceWait, XdpDevice, XdpQueue};
+
+/// How to open an AF_XDP device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct XdpOptions {
+    /// How it waits.
+    pub wait: DeviceWait,
+    /// The first queue to take.
+    pub queue: u32,
+    /// How many queues to take, one socket each; all from the first when absent.
+    pub queues: Option<u32>,
+    /// Where the program runs: in the driver if it can, when absent.
+    pub mode: Option<XdpAttachMode>,
+    /// Whether the kernel may copy: not where the driver can do without, when absent.
+    pub copying: Option<XdpCopyMode>,
+    /// Frames of the pool: half of them are lent to the kernel for receiving.
+    pub frames: u32,
+    /// How many frames are lent to the kernel for receiving; half of all when absent.
+    pub rx_frames: Option<u32>,
+    /// Large frames of the pool, which the kernel never sees.
+    pub large: u32,
+}
+
+impl Default for XdpOptions {
+    /// Blocking, every queue, the best that there is, 4,096 frames and 16 large ones.
+    fn default() -> Self {
+        Self {
+            wait: DeviceWait::Block,
+            queue: 0,
+            queues: None,
+            mode: None,
+            copying: None,
+            frames: 4_096,
+            rx_frames: None,
+            large: 16,
+        }
+    }
+}
+
+/// Why an AF_XDP device could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum XdpOpenError {
+    /// There is no such interface in this namespace.
+    #[error(
+        "there is no network interface `{0}` here; `ip link` lists those there are, and \
+         `plumb stack lab` makes a pair to try"
+    )]
+    NoInterface(String),
+    /// The interface is down.
+    #[error("the interface {0} is down; bring it up: ip link set {0} up")]
+    Down(String),
+    /// It carries no Ethernet frames.
+    #[error(
+        "the interface {name} does not carry Ethernet (its ARPHRD type is {kind}); choose another"
+    )]
+    UnsupportedLinkType {
+        /// The interface.
+        name: String,
+        /// ARPHRD_….
+        kind: u16,
+    },
+    /// A frame of the MTU does not fit.
+    #[error(
+        "the interface {name} has MTU {mtu}, and a frame of AF_XDP holds {limit}; lower it: \
+         ip link set {name} mtu {limit}"
+    )]
+    Mtu {
+        /// The interface.
+        name: String,
+        /// Its MTU.
+        mtu: u32,
+        /// The largest that fits.
+        limit: u32,
+    },
+    /// Not allowed.
+    #[error(
+        "AF_XDP needs the capabilities CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, and not those of a \
+         user namespace; run as root, or use packet:{name} instead"
+    )]
+    Permission {
+        /// The interface.
+        name: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The kernel has none.
+    #[error(
+        "this kernel has no AF_XDP as plumb uses it (CONFIG_XDP_SOCKETS and CONFIG_BPF_SYSCALL, \
+         Linux 5.10); use packet:{name} instead"
+    )]
+    Unsupported {
+        /// The interface.
+        name: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// Another program is attached.
+    #[error(
+        "another XDP program is attached to {0}; `ip link show {0}` names it, and \
+         `ip link set {0} xdp off` removes one that no process holds"
+    )]
+    ProgramBusy(String),
+    /// Another process has the queue.
+    #[error("queue {queue} of {name} has an AF_XDP socket already; end the process that holds it")]
+    QueueBusy {
+        /// The interface.
+        name: String,
+        /// Its queue.
+        queue: u32,
+    },
+    /// There is no such queue.
+    #[error(
+        "{name} has {count} receiving queue(s), numbered from 0; queues {queue} and up were asked for"
+    )]
+    NoQueue {
+        /// The interface.
+        name: String,
+        /// The first queue asked for.
+        queue: u32,
+        /// How many it has.
+        count: u32,
+    },
+    /// Memory may not be locked.
+    #[error(
+        "the kernel may not lock {bytes} bytes for packets; raise the limit (ulimit -l) or ask for \
+         fewer frames: {source}"
+    )]
+    LockedMemory {
+        /// How many were asked for.
+        bytes: usize,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The driver cannot do what was asked for.
+    #[error(
+        "the driver of {name} has no {what}; leave the choice open or ask for the other: {source}"
+    )]
+    Driver {
+        /// The interface.
+        name: String,
+        /// What was asked for.
+        what: &'static str,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// Something else.
+    #[error("cannot {what} AF_XDP on {name}: {source}")]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// The interface.
+        name: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+}
+
+/// What the kernel keeps free before a received packet (XDP_PACKET_HEADROOM).
+const KERNEL_HEADROOM: u32 = 256;
+/// Ethernet with one tag.
+const LINK_HEADER: u32 = 18;
+/// The kernel takes frames of 2,048 bytes and of a page.
+const FRAME_SIZES: [u32; 2] = [2_048, 4_096];
+
+/// What an interface is.
+struct XdpInterface {
+    index: u32,
+    mtu: u32,
+    mac: MacAddr,
+    queues: u32,
+}
+
+impl XdpDevice {
+    /// AF_XDP sockets on an interface of this thread's network namespace, and the pool in whose
+    /// memory their packets lie: packets of another must not be sent here.
+    ///
+    /// # Errors
+    /// See [`XdpOpenError`].
+    pub fn open(name: &str, options: &XdpOptions) -> Result<(Self, PacketPool), XdpOpenError> {
+        let failing = XdpErrorContext { name };
+        let found = XdpInterface::find(&failing)?;
+        let size = frame_size(found.mtu).ok_or_else(|| found.too_large(&failing))?;
+        let frames = PoolConfig { count: options.frames.max(64), size, large: options.large };
+        let umem = Umem::new(frames.count, size).map_err(|e| failing.at("map memory for", e))?;
+        let memory = UmemRegistration { umem: umem.handle(), bytes: umem.len(), owner: None };
+        let unsteered = BoundXdpSockets::new(found, options, frames.count, &memory, &failing)?;
+        let mut pool = PacketPool::in_memory(Box::new(SharedFrames(umem)), frames);
+        let device = unsteered.steer(options, &mut pool, &failing)?;
+        Ok((device, pool))
+    }
+
+    /// AF_XDP sockets on another interface, whose packets lie in the memory of `first` and its pool:
+    /// what comes in at one can go out at the other without a copy of plumb's.
+    ///
+    /// # Errors
+    /// See [`XdpOpenError`].
+    pub fn open_sharing_umem(
+        first: &Self,
+        pool: &mut PacketPool,
+        name: &str,
+        options: &XdpOptions,
+    ) -> Result<Self, XdpOpenError> {
+        let failing = XdpErrorContext { name };
+        let found = XdpInterface::find(&failing)?;
+        let frames = pool.frames();
+        if frame_size(found.mtu).is_none_or(|size| size > frames.size) {
+            return Err(found.too_large(&failing));
+        }
+        let socket = &first.queues[0].socket;
+        let bytes = frames.count as usize * frames.size as usize;
+        let memory = UmemRegistration { umem: socket.umem(), bytes, owner: Some(socket.as_fd()) };
+        let unsteered = BoundXdpSockets::new(found, options, frames.count, &memory, &failing)?;
+        unsteered.steer(options, pool, &failing)
+    }
+}
+
+/// The memory that sockets are on, and the socket that registered it, where that is another's.
+struct UmemRegistration<'a> {
+    umem: UmemHandle,
+    bytes: usize,
+    owner: Option<BorrowedFd<'a>>,
+}
+
+/// Bound sockets that no packet is steered to yet.
+struct BoundXdpSockets {
+    found: XdpInterface,
+    sockets: Vec<XdpSocket>,
+    copying: XdpCopyMode,
+    mode: XdpAttachMode,
+    link: OwnedFd,
+    map: OwnedFd,
+    fill: u32,
+}
+
+impl BoundXdpSockets {
+    fn new(
+        found: XdpInterface,
+        options: &XdpOptions,
+        frames: u32,
+        memory: &UmemRegistration<'_>,
+        failing: &XdpErrorContext<'_>,
+    ) -> Result<Self, XdpOpenError> {
+        let most = found.queues.saturating_sub(options.queue);
+        let count = options.queues.unwrap_or(most);
+        if count == 0 || count > most {
+            return Err(XdpOpenError::NoQueue {
+                name: failing.name.to_owned(),
+                queue: options.queue,
+                count: found.queues,
+            });
+        }
+        let sizes =
+            ring_sizes(options.rx_frames.map_or(frames, |lent| lent.saturating_mul(2)), count);
+        let map =
+            bpf::xsk_map(options.queue + count).map_err(|e| failing.at("make a map for", e))?;
+        let program = load(map.as_fd()).map_err(|e| failing.at("load a program for", e))?;
+        let (link, mode) = attach(program.as_fd(), found.index, options.mode, failing)?;
+        let wanted = wanted_copying(options.copying, mode);
+        let (sockets, copying) =
+            sockets(memory, sizes, &found, options.queue, count, wanted, failing)?;
+        Ok(Self { found, sockets, copying, mode, link, map, fill: sizes.fill })
+    }
+
+    fn steer(
+        self,
+        options: &XdpOptions,
+        pool: &mut PacketPool,
+        failing: &XdpErrorContext<'_>,
+    ) -> Result<XdpDevice, XdpOpenError> {
+        let wanted = self.fill;
+        let mut queues: Vec<XdpQueue> = self
+            .sockets
+            .into_iter()
+            .map(|socket| XdpQueue { socket, lent: 0, lent_target: wanted, tx_unsent: 0 })
+            .collect();
+        for (number, queue) in (options.queue..).zip(&mut queues) {
+            // Frames first: the first packet shall find one.
+            XdpDevice::fill(queue, pool);
+            bpf::set_socket(self.map.as_fd(), number, queue.socket.as_fd())
+                .map_err(|e| failing.at("steer packets to", e))?;
+        }
+        Ok(XdpDevice {
+            _link: self.link,
+            queues,
+            next: 0,
+            name: failing.name.to_owned(),
+            capabilities: DeviceCapabilities::plain(Medium::Ethernet, self.found.mtu),
+            mac: self.found.mac,
+            wait: options.wait,
+            mode: self.mode,
+            copying: self.copying,
+            counters: DeviceCounters::default(),
+        })
+    }
+}
+
+impl XdpInterface {
+    fn find(failing: &XdpErrorContext<'_>) -> Result<Self, XdpOpenError> {
+        let asked = std::net::UdpSocket::bind("0.0.0.0:0").map_err(|e| failing.at("inspect", e))?;
+        inspect(asked.as_fd(), failing)
+    }
+
+    fn too_large(&self, failing: &XdpErrorContext<'_>) -> XdpOpenError {
+        let (name, mtu) = (failing.name.to_owned(), self.mtu);
+        XdpOpenError::Mtu { name, mtu, limit: mtu_limit(FRAME_SIZES[1]) }
+    }
+}
+
+fn inspect(
+    socket: BorrowedFd<'_>,
+    failing: &XdpErrorContext<'_>,
+) -> Result<XdpInterface, XdpOpenError> {
+    const ARPHRD_ETHER: u16 = 1;
+    let name = failing.name;
+    let index =
+        interface::index(socket, name).map_err(|_| XdpOpenError::NoInterface(name.to_owned()))?;
+    let ask = |error| failing.at("inspect", error);
+    let hardware = interface::hardware_address(socket, name).map_err(ask)?;
+    if hardware.kind != ARPHRD_ETHER {
+        return Err(XdpOpenError::UnsupportedLinkType {
+            name: name.to_owned(),
+            kind: hardware.kind,
+        });
+    }
+    if !interface::is_up(socket, name).map_err(ask)? {
+        return Err(XdpOpenError::Down(name.to_owned()));
+    }
+    Ok(XdpInterface {
+        index,
+        mtu: interface::mtu(socket, name).map_err(ask)?,
+        mac: MacAddr(hardware.address),
+        queues: interface::rx_queues(socket, name).unwrap_or(1),
+    })
+}
+
+/// The smallest frame that holds a packet of the MTU.
+fn frame_size(mtu: u32) -> Option<u32> {
+    FRAME_SIZES.into_iter().find(|&size| mtu <= mtu_limit(size))
+}
+
+const fn mtu_limit(frame_size: u32) -> u32 {
+    frame_size - KERNEL_HEADROOM - LINK_HEADER
+}
+
+/// Half of the frames wait for packets, shared among the queues; at most a quarter is being sent.
+fn ring_sizes(frames: u32, queues: u32) -> RingSizes {
+    let share = |part: u32| (part / queues).max(16);
+    // The largest power of two that is not more.
+    let round = |n: u32| 1 << n.ilog2();
+    let fill = round(share(frames / 2));
+    RingSizes { fill, rx: fill, tx: round(share(frames / 4)) }
+}
+
+/// Attaches the program, in the driver if that can be.
+fn attach(
+    program: BorrowedFd<'_>,
+    index: u32,
+    wanted: Option<XdpAttachMode>,
+    failing: &XdpErrorContext<'_>,
+) -> Result<(OwnedFd, XdpAttachMode), XdpOpenError> {
+    const EBUSY: i32 = 16;
+    const EEXIST: i32 = 17;
+    let modes: &[XdpAttachMode] = match wanted {
+        Some(XdpAttachMode::Native) => &[XdpAttachMode::Native],
+        Some(XdpAttachMode::Generic) => &[XdpAttachMode::Generic],
+        None => &[XdpAttachMode::Native, XdpAttachMode::Generic],
+    };
+    let mut last = None;
+    for &mode in modes {
+        match bpf::attach_xdp(program, index, mode) {
+            Ok(link) => return Ok((link, mode)),
+            Err(error) => match error.raw_os_error() {
+                Some(EBUSY | EEXIST) => {
+                    return Err(XdpOpenError::ProgramBusy(failing.name.to_owned()));
+                }
+                _ if error.kind() == io::ErrorKind::PermissionDenied => {
+                    return Err(failing.at("attach a program for", error));
+                }
+                _ => last = Some(error),
+            },
+        }
+    }
+    let source = last.expect("at least one mode was tried");
+    let what = "XDP of the mode asked for at this MTU";
+    Err(XdpOpenError::Driver { name: failing.name.to_owned(), what, source })
+}
+
+fn wanted_copying(wanted: Option<XdpCopyMode>, mode: XdpAttachMode) -> &'static [XdpCopyMode] {
+    match (wanted, mode) {
+        (Some(XdpCopyMode::Zero), _) => &[XdpCopyMode::Zero],
+        (None, XdpAttachMode::Native) => &[XdpCopyMode::Zero, XdpCopyMode::Copy],
+        (Some(XdpCopyMode::Copy), _) | (None, XdpAttachMode::Generic) => &[XdpCopyMode::Copy],
+    }
+}
+
+/// One bound socket a queue, all on one memory.
+fn sockets(
+    memory: &UmemRegistration<'_>,
+    sizes: RingSizes,
+    interface: &XdpInterface,
+    queue: u32,
+    count: u32,
+    wanted: &[XdpCopyMode],
+    failing: &XdpErrorContext<'_>,
+) -> Result<(Vec<XdpSocket>, XdpCopyMode), XdpOpenError> {
+    let open = |is_first| {
+        XdpSocket::new(memory.umem.clone(), sizes, is_first)
+            .map_err(|error| failing.socket(error, memory.bytes))
+    };
+    let mut sockets = Vec::new();
+    let mut copying = XdpCopyMode::Copy;
+    if memory.owner.is_none() {
+        let (first, first_copying) = first_socket(&open, interface, queue, wanted, failing)?;
+        copying = first_copying;
+        sockets.push(first);
+    }
+    for queue in (queue..queue + count).skip(sockets.len()) {
+        let socket = open(false)?;
+        let first = memory.owner.or_else(|| sockets.first().map(XdpSocket::as_fd));
+        bind(&socket, interface.index, queue, copying, first)
+            .map_err(|error| failing.bind(error, queue))?;
+        sockets.push(socket);
+    }
+    let zero = sockets[0].is_zero_copy().map_err(|e| failing.at("inspect", e))?;
+    Ok((sockets, if zero { XdpCopyMode::Zero } else { XdpCopyMode::Copy }))
+}
+
+/// The socket that registers the memory, bound in the best way that its device has.
+fn first_socket(
+    open: &impl Fn(bool) -> Result<XdpSocket, XdpOpenError>,
+    interface: &XdpInterface,
+    queue: u32,
+    wanted: &[XdpCopyMode],
+    failing: &XdpErrorContext<'_>,
+) -> Result<(XdpSocket, XdpCopyMode), XdpOpenError> {
+    let mut last = None;
+    for &copying in wanted {
+        let socket = open(true)?;
+        match bind(&socket, interface.index, queue, copying, None) {
+            Ok(()) => return Ok((socket, copying)),
+            Err(error) if is_busy(&error) => return Err(failing.bind(error, queue)),
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(failing.bind(last.expect("at least one way was tried"), queue))
+}
+
+/// Binds, and again for some seconds while the queue is busy: the kernel lets go of a closed socket's
+/// queue in its own time, which is long on a machine with much to do.
+fn bind(
+    socket: &XdpSocket,
+    index: u32,
+    queue: u32,
+    copying: XdpCopyMode,
+    first: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
+    const TRIES: u32 = 2_000;
+    const PAUSE_NS: u64 = 1_000_000;
+    for _ in 1..TRIES {
+        match socket.bind(index, queue, copying, first) {
+            Err(error) if is_busy(&error) => {}
+            result => return result,
+        }
+        // A wait for nothing; a signal may shorten it.
+        let _ = fd::wait_readable(&[], &mut [], Some(PAUSE_NS));
+    }
+    socket.bind(index, queue, copying, first)
+}
+
+fn is_busy(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::ResourceBusy
+}
+
+/// Whose errors they are.
+struct XdpErrorContext<'a> {
+    name: &'a str,
+}
+
+impl XdpErrorContext<'_> {
+    fn at(&self, what: &'static str, source: io::Error) -> XdpOpenError {
+        let name = self.name.to_owned();
+        match source.kind() {
+            io::ErrorKind::PermissionDenied => XdpOpenError::Permission { name, source },
+            io::ErrorKind::Unsupported => XdpOpenError::Unsupported { name, source },
+            _ => XdpOpenError::Io { what, name, source },
+        }
+    }
+
+    fn socket(&self, source: io::Error, bytes: usize) -> XdpOpenError {
+        const EAFNOSUPPORT: i32 = 97;
+        const ENOBUFS: i32 = 105;
+        let name = self.name.to_owned();
+        match source.raw_os_error() {
+            Some(EAFNOSUPPORT) => XdpOpenError::Unsupported { name, source },
+            Some(ENOBUFS) => XdpOpenError::LockedMemory { bytes, source },
+            _ => self.at("open", source),
+        }
+    }
+
+    fn bind(&self, source: io::Error, queue: u32) -> XdpOpenError {
+        let name = self.name.to_owned();
+        match source.kind() {
+            io::ErrorKind::ResourceBusy => XdpOpenError::QueueBusy { name, queue },
+            io::ErrorKind::Unsupported => {
+                XdpOpenError::Driver { name, what: "zero-copy AF_XDP", source }
+            }
+            _ => self.at("bind", source),
+        }
+    }
+}
+
+/// Frames shared with a kernel.
+#[derive(Debug)]
+pub(super) struct SharedFrames(pub(super) Umem);
+
+impl PoolMemory for SharedFrames {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    #[inline]
+    fn bytes(&self, range: Range<usize>) -> &[u8] {
+        self.0.bytes(range)
+    }
+
+    #[inline]
+    fn bytes_mut(&mut self, range: Range<usize>) -> &mut [u8] {
+        self.0.bytes_mut(range)
+    }
+}
+
+/// `return bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_PASS)`.
+///
+/// What arrives at a queue without a socket goes to the kernel's stack.
+pub(super) fn load(sockets: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    bpf::load_xdp(&redirect(sockets.as_fd().as_raw_fd()))
+}
+
+/// RFC 9669's encoding, and the numbers of linux/bpf.h.
+const fn redirect(map: i32) -> [BpfInstruction; 6] {
+    /// Offset of rx_queue_index in struct xdp_md.
+    const QUEUE: i16 = 16;
+    const XDP_PASS: i32 = 2;
+    const REDIRECT_MAP: i32 = 51;
+    const fn op(operation: u8, registers: u8, offset: i16, immediate: i32) -> BpfInstruction {
+        BpfInstruction { operation, registers, offset, immediate }
+    }
+    [
+        // r2 = *(u32 *)(r1 + 16)
+        op(0x61, 0x12, QUEUE, 0),
+        // r1 = map: two slots; source register 1 says that the constant is a map's descriptor
+        op(0x18, 0x11, 0, map),
+        op(0, 0, 0, 0),
+        // r3 = XDP_PASS: the verdict where the map has no socket
+        op(0xb7, 0x03, 0, XDP_PASS),
+        // r0 = bpf_redirect_map(r1, r2, r3)
+        op(0x85, 0, 0, REDIRECT_MAP),
+        // return r0
+        op(0x95, 0, 0, 0),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rings_are_powers_of_two_and_never_hold_more_frames_than_there_are() {
+        for frames in [64, 100, 1_024, 4_096, 5_000] {
+            for queues in 1..=4 {
+                let sizes = ring_sizes(frames, queues);
+                assert!(sizes.fill.is_power_of_two() && sizes.tx.is_power_of_two());
+                assert!((sizes.fill + sizes.tx) * queues <= frames.max(128), "{frames}, {queues}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_frame_is_no_larger_than_the_mtu_needs() {
+        assert_eq!(frame_size(1_500), Some(2_048));
+        assert_eq!(frame_size(1_774), Some(2_048));
+        assert_eq!(frame_size(1_775), Some(4_096));
+        assert_eq!(frame_size(9_000), None);
+    }
+
+    #[test]
+    fn a_kernel_without_af_xdp_is_told_from_a_forbidden_one_and_both_name_the_way_round() {
+        let failing = XdpErrorContext { name: "eth9" };
+        let of = |number| failing.socket(io::Error::from_raw_os_error(number), 4_096).to_string();
+        let (absent, forbidden, locked) = (of(97), of(1), of(105));
+        assert!(absent.contains("CONFIG_XDP_SOCKETS"), "{absent}");
+        assert!(absent.contains("use packet:eth9 instead"), "{absent}");
+        assert!(forbidden.contains("CAP_NET_RAW") && forbidden.contains("packet:eth9"));
+        assert!(locked.contains("4096 bytes") && locked.contains("ulimit -l"), "{locked}");
+    }
+}

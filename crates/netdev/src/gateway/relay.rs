@@ -1,0 +1,191 @@
+//! One connection that is two: bytes, ends and resets carried between a socket inside and one
+//! outside.
+//!
+//! At most one buffer waits in each direction; the sockets' own flow control does the rest.
+
+use std::io;
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use plumb_sys::fd::EpollInterest;
+use plumb_sys::socket;
+use std::net::TcpStream;
+
+/// Reads of one turn, so that no connection keeps the others waiting.
+const READS: usize = 4;
+
+/// Which of the two sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RelaySide {
+    Inside,
+    Outside,
+}
+
+/// Both.
+pub(super) const SIDES: [RelaySide; 2] = [RelaySide::Inside, RelaySide::Outside];
+
+/// One direction.
+#[derive(Debug, Default)]
+struct RelayDirection {
+    /// Read and not written yet.
+    pending: Vec<u8>,
+    /// Nothing more will be read.
+    ended: bool,
+    /// The receiver has been told so.
+    is_shut_down: bool,
+    bytes: u64,
+}
+
+/// Two sockets and what is between them.
+#[derive(Debug)]
+pub(super) struct TcpRelay {
+    inside: TcpStream,
+    outside: TcpStream,
+    up: RelayDirection,
+    down: RelayDirection,
+    /// Sides that have ended both ways, which they report for as long as they are waited for.
+    hung_up: [bool; 2],
+}
+
+impl TcpRelay {
+    /// Of two connected sockets that do not wait.
+    pub(super) fn new(inside: TcpStream, outside: TcpStream) -> Self {
+        // What one side sends small shall leave the other as small and as soon.
+        inside.set_nodelay(true).ok();
+        outside.set_nodelay(true).ok();
+        let (up, down) = (RelayDirection::default(), RelayDirection::default());
+        Self { inside, outside, up, down, hung_up: [false; 2] }
+    }
+
+    pub(super) fn fd(&self, side: RelaySide) -> BorrowedFd<'_> {
+        match side {
+            RelaySide::Inside => self.inside.as_fd(),
+            RelaySide::Outside => self.outside.as_fd(),
+        }
+    }
+
+    /// Carries what can be carried now; the bytes of both directions that were.
+    ///
+    /// # Errors
+    /// Either side's, after which both shall be reset.
+    pub(super) fn pump(&mut self, scratch: &mut [u8]) -> io::Result<(u64, u64)> {
+        let before = (self.up.bytes, self.down.bytes);
+        self.up.pump(&self.inside, &self.outside, scratch)?;
+        self.down.pump(&self.outside, &self.inside, scratch)?;
+        Ok((self.up.bytes - before.0, self.down.bytes - before.1))
+    }
+
+    /// A side reports an error, or that it has ended both ways.
+    ///
+    /// # Errors
+    /// The error, after which both sides shall be reset.
+    pub(super) fn on_failed(&mut self, side: RelaySide) -> io::Result<()> {
+        let (stream, hung_up) = match side {
+            RelaySide::Inside => (&self.inside, &mut self.hung_up[0]),
+            RelaySide::Outside => (&self.outside, &mut self.hung_up[1]),
+        };
+        *hung_up = true;
+        stream.take_error()?.map_or(Ok(()), Err)
+    }
+
+    /// Whether both directions have ended.
+    pub(super) fn is_over(&self) -> bool {
+        self.up.is_shut_down && self.down.is_shut_down
+    }
+
+    /// In how many directions nothing more will be read.
+    pub(super) fn ends(&self) -> usize {
+        usize::from(self.up.ended) + usize::from(self.down.ended)
+    }
+
+    /// What a side is waited for: where for nothing else, for its failure; `None` where that is known.
+    pub(super) fn interest(&self, side: RelaySide) -> Option<EpollInterest> {
+        let (from, to, hung_up) = match side {
+            RelaySide::Inside => (&self.up, &self.down, self.hung_up[0]),
+            RelaySide::Outside => (&self.down, &self.up, self.hung_up[1]),
+        };
+        let read = !from.ended && from.pending.is_empty();
+        let write = !to.pending.is_empty();
+        // It has ended both ways, as it says itself or as both ends have been carried.
+        let is_over = hung_up || (from.ended && to.is_shut_down);
+        (read || write || !is_over).then_some(EpollInterest { read, write })
+    }
+
+    /// Ends both sides by a reset.
+    pub(super) fn reset(self) {
+        for stream in [&self.inside, &self.outside] {
+            socket::reset_on_close(stream.as_fd()).ok();
+        }
+    }
+}
+
+#[cfg(test)]
+impl TcpRelay {
+    /// Whether bytes wait for room in either direction.
+    pub(super) fn is_held_up(&self) -> bool {
+        !self.up.pending.is_empty() || !self.down.pending.is_empty()
+    }
+}
+
+impl RelayDirection {
+    fn pump(&mut self, from: &TcpStream, to: &TcpStream, scratch: &mut [u8]) -> io::Result<()> {
+        if !self.flush(to)? {
+            return Ok(());
+        }
+        for _ in 0..READS {
+            if self.ended {
+                break;
+            }
+            match socket::receive(from.as_fd(), scratch, false) {
+                Ok(0) => self.ended = true,
+                Ok(len) => {
+                    let sent = send(to, &scratch[..len])?;
+                    self.bytes += sent as u64;
+                    if sent < len {
+                        self.pending.extend_from_slice(&scratch[sent..len]);
+                        return Ok(());
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if self.ended && !self.is_shut_down {
+            self.is_shut_down = true;
+            match to.shutdown(Shutdown::Write) {
+                // It has gone meanwhile: there is nobody to be told.
+                Err(error) if error.kind() == io::ErrorKind::NotConnected => {}
+                result => result?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what waits; whether nothing waits any more.
+    fn flush(&mut self, to: &TcpStream) -> io::Result<bool> {
+        if !self.pending.is_empty() {
+            let sent = send(to, &self.pending)?;
+            self.bytes += sent as u64;
+            self.pending.drain(..sent);
+            if self.pending.is_empty() {
+                self.pending = Vec::new();
+            }
+        }
+        Ok(self.pending.is_empty())
+    }
+}
+
+/// Sends what there is room for.
+fn send(to: &TcpStream, mut bytes: &[u8]) -> io::Result<usize> {
+    let all = bytes.len();
+    while !bytes.is_empty() {
+        match socket::send(to.as_fd(), bytes) {
+            Ok(len) => bytes = &bytes[len..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(all - bytes.len())
+}

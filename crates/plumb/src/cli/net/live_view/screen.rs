@@ -1,0 +1,412 @@
+//! The screen of a watched measurement, as lines of text for any width and height.
+
+use plumb_base::units::Unit;
+use plumb_net::measure::progress::{RttHistogram, SenderLimitedShares};
+use plumb_report::terminal::net::format_bit_rate;
+use plumb_report::terminal::{TerminalStyle, TextRole};
+use ratatui::Frame;
+use ratatui::style::{Color, Modifier};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::Paragraph;
+
+use super::history::{LiveHistory, LiveInterval};
+
+/// What stays the same while it is drawn.
+#[derive(Clone, Debug)]
+pub struct LiveScreenContext {
+    /// Whom it is measured with.
+    pub title: String,
+    /// Which CPU draws, and whether it measures too.
+    pub drawing_cpu: String,
+    /// Characters and colours.
+    pub style: TerminalStyle,
+}
+
+/// Widths of a name before a graph and of a figure after it.
+const NAME: usize = 15;
+const FIGURE: usize = 11;
+/// Rows of graphs at most: more say no more.
+const RATE_ROWS_MAX: usize = 4;
+const TRIPS_ROWS_MAX: usize = 10;
+
+/// Draws everything that is known, on all of the frame.
+pub fn draw(
+    frame: &mut Frame<'_>,
+    history: &LiveHistory,
+    view: &LiveScreenContext,
+    is_stopping: bool,
+) {
+    let area = frame.area();
+    let (width, height) = (usize::from(area.width), usize::from(area.height));
+    let page = LiveScreen { view, width };
+    let lines = page.lines(history, height, is_stopping);
+    frame.render_widget(Paragraph::new(lines), area);
+}
+
+/// One line, not yet in colour.
+type StyledText = (String, TextRole);
+
+struct LiveScreen<'a> {
+    view: &'a LiveScreenContext,
+    width: usize,
+}
+
+impl LiveScreen<'_> {
+    fn lines(&self, history: &LiveHistory, height: usize, is_stopping: bool) -> Vec<Line<'static>> {
+        let foot = self.foot(is_stopping);
+        // What is always there: two of head, two of rates, one of latency, and what either side waits for.
+        let is_short = height < 22;
+        let waits = if is_short { 6 } else { 10 };
+        let spare = height.saturating_sub(2 + 2 + 1 + waits + foot.len());
+        let trips_rows = spare.saturating_sub(1).min((spare / 2).max(2)).min(TRIPS_ROWS_MAX);
+        let spare = spare - if trips_rows > 0 { trips_rows + 1 } else { 0 };
+        let rate_rows = (1 + spare / 2).min(RATE_ROWS_MAX);
+        let spare = spare - 2 * (rate_rows - 1);
+        let gaps = spare.min(3);
+        let mut lines = self.head(history);
+        let gap = |lines: &mut Vec<Line<'static>>, at: usize| {
+            if gaps > at {
+                lines.push(Line::default());
+            }
+        };
+        gap(&mut lines, 0);
+        for (name, value, slot) in RATES {
+            let figure = history.latest().map(value).map_or_else(String::new, format_bit_rate);
+            let value = |point: &LiveInterval| Some(value(point));
+            lines.extend(self.graph(history, name, (rate_rows, slot), value, &figure, None));
+        }
+        gap(&mut lines, 1);
+        lines.extend(self.latency(history, trips_rows));
+        gap(&mut lines, 2);
+        lines.extend(self.waits(history, "here", |point| point.here));
+        if is_short {
+            lines.push(self.waits_in_short(history));
+        } else {
+            lines.extend(self.waits(history, "there", |point| point.there));
+        }
+        lines.truncate(height.saturating_sub(foot.len()));
+        while lines.len() + foot.len() < height {
+            lines.push(Line::default());
+        }
+        lines.extend(foot);
+        lines
+    }
+
+    fn line(&self, pieces: Vec<StyledText>) -> Line<'static> {
+        let style = self.view.style;
+        let spans = pieces.into_iter().map(|(text, ink)| {
+            let span = Span::raw(style.to_charset(&text));
+            match ink.color().filter(|_| style.color) {
+                Some(color) => span.style(Color::Indexed(color)),
+                None if ink == TextRole::Bold => span.style(Modifier::BOLD),
+                None => span,
+            }
+        });
+        Line::from(spans.collect::<Vec<_>>())
+    }
+
+    fn one(&self, text: impl Into<String>, ink: TextRole) -> Line<'static> {
+        let text: String = text.into();
+        self.line(vec![(shortened(&text, self.width), ink)])
+    }
+
+    fn head(&self, history: &LiveHistory) -> Vec<Line<'static>> {
+        let now = history.phase().map_or_else(
+            || "beginning".to_owned(),
+            |(name, at, of, left)| format!("{name}: {at:.1} of {of:.1} s, {left:.0} s to the end"),
+        );
+        vec![self.one(&self.view.title, TextRole::Bold), self.one(now, TextRole::Plain)]
+    }
+
+    /// A value over time; `top` is what a full bar is, the greatest where it is not given.
+    fn graph(
+        &self,
+        history: &LiveHistory,
+        name: &str,
+        (rows, slot): (usize, u8),
+        value: impl Fn(&LiveInterval) -> Option<f64>,
+        figure: &str,
+        top: Option<f64>,
+    ) -> Vec<Line<'static>> {
+        let room = self.width.saturating_sub(NAME + FIGURE).max(1);
+        let columns = history.columns(room, value);
+        let greatest = columns.iter().flatten().copied().fold(0.0, f64::max);
+        let drawn = self.bars(&columns, rows, top.unwrap_or(greatest));
+        let last = rows.saturating_sub(1);
+        drawn
+            .into_iter()
+            .enumerate()
+            .map(|(row, bars)| {
+                let (name, figure) = if row == last { (name, figure) } else { ("", "") };
+                self.line(vec![
+                    (format!("{name:<NAME$}"), TextRole::Plain),
+                    (bars, TextRole::Slot(slot)),
+                    (format!("{figure:>FIGURE$}"), TextRole::Plain),
+                ])
+            })
+            .collect()
+    }
+
+    /// Bars of so many rows, the upper first.
+    fn bars(&self, values: &[Option<f64>], rows: usize, top: f64) -> Vec<String> {
+        let steps: &[char] = if self.view.style.unicode { &EIGHTHS } else { &EIGHTHS_ASCII };
+        let full = steps.len() - 1;
+        let row = |row: usize| -> String {
+            let below = (rows - 1 - row) * full;
+            let cell = |value: &Option<f64>| {
+                let Some(value) = value.filter(|value| *value > 0.0 && top > 0.0) else {
+                    return ' ';
+                };
+                // What is not nothing shows.
+                let share = value / top * (rows * full) as f64;
+                let height = (1..=rows * full).rev().find(|step| share + 0.5 >= *step as f64);
+                steps[height.unwrap_or(1).saturating_sub(below).min(full)]
+            };
+            values.iter().map(cell).collect()
+        };
+        (0..rows).map(row).collect()
+    }
+
+    fn latency(&self, history: &LiveHistory, rows: usize) -> Vec<Line<'static>> {
+        let Some(phase) = history.phases().last() else {
+            return vec![self.one("latency", TextRole::Plain)];
+        };
+        let idle = history.phases().iter().find(|phase| phase.name == "idle");
+        let idle = idle.filter(|_| phase.name != "idle");
+        let beside = idle.and_then(|idle| idle.trips.quantile_ns(0.5));
+        let beside = beside.map_or_else(String::new, |p50| format!(" (idle p50 {})", time(p50)));
+        let text = match quantiles(&phase.trips) {
+            Some(text) => format!("latency {}: {text}{beside}", phase.name),
+            None => format!("latency {}: no probe was answered yet", phase.name),
+        };
+        let mut lines = vec![self.one(text, TextRole::Plain)];
+        let steps = phase.trips.steps();
+        if rows == 0 {
+            return lines;
+        }
+        let Some((&(least, _), &(most, _))) = steps.first().zip(steps.last()) else {
+            lines.extend((0..=rows).map(|_| Line::default()));
+            return lines;
+        };
+        // Each step as wide as there is room for.
+        let each = (self.width / steps.len()).clamp(1, 4);
+        let shown = steps.iter().flat_map(|step| std::iter::repeat_n(step.1, each));
+        let shown: Vec<Option<f64>> = shown.map(|count| Some(f64::from(count))).collect();
+        let greatest = shown.iter().flatten().copied().fold(0.0, f64::max);
+        for bars in self.bars(&shown, rows, greatest) {
+            lines.push(self.line(vec![(shortened(&bars, self.width), TextRole::Slot(2))]));
+        }
+        let (least, most) = (time(least as f64), time(most as f64));
+        let gap = (each * steps.len()).saturating_sub(least.chars().count() + most.chars().count());
+        let axis = format!("{least}{}{most}", " ".repeat(gap.max(1)));
+        lines.push(self.one(axis, TextRole::Dim));
+        lines
+    }
+
+    fn waits(
+        &self,
+        history: &LiveHistory,
+        side: &str,
+        of: impl Fn(&LiveInterval) -> Option<SenderLimitedShares>,
+    ) -> Vec<Line<'static>> {
+        let latest = history.latest().and_then(&of);
+        let note = match (side, latest) {
+            (_, Some(_)) => "",
+            ("here", None) => " (nothing is sent from here now)",
+            _ => " (it tells at the end of each phase)",
+        };
+        let mut lines = vec![self.one(format!("sending {side} waits for{note}"), TextRole::Plain)];
+        for (name, part, slot) in PARTS {
+            let figure = latest.map_or_else(String::new, |shares| share(part(&shares)));
+            let value = |point: &LiveInterval| of(point).map(|shares| part(&shares));
+            lines.extend(self.graph(history, name, (1, slot), value, &figure, Some(1.0)));
+        }
+        lines
+    }
+
+    /// What the other side last said of itself, on one line.
+    fn waits_in_short(&self, history: &LiveHistory) -> Line<'static> {
+        let told = history.columns(64, |point| point.there.map(|_| 1.0));
+        if told.iter().all(Option::is_none) {
+            return self.one("sending there: it tells at the end of each phase", TextRole::Plain);
+        }
+        let mean = |part: fn(&SenderLimitedShares) -> f64| {
+            let known = history.columns(64, |point| point.there.map(|shares| part(&shares)));
+            let known: Vec<f64> = known.into_iter().flatten().collect();
+            known.iter().sum::<f64>() / known.len().max(1) as f64
+        };
+        let mut parts = PARTS.map(|(name, part, _)| (mean(part), name));
+        parts.sort_by(|a, b| b.0.total_cmp(&a.0));
+        let parts = parts.iter().filter(|(part, _)| *part >= 0.01);
+        let said: Vec<String> =
+            parts.map(|(part, name)| format!("{name} {}", share(*part))).collect();
+        self.one(format!("sending there: {}", said.join(", ")), TextRole::Plain)
+    }
+
+    fn foot(&self, is_stopping: bool) -> Vec<Line<'static>> {
+        let keys = if is_stopping {
+            "ending: what there is will be printed"
+        } else {
+            "q or Ctrl-C: end, and print what there is"
+        };
+        let style = TerminalStyle {
+            width: u16::try_from(self.width).unwrap_or(u16::MAX),
+            ..self.view.style
+        };
+        let mut lines: Vec<Line<'static>> = style
+            .wrap(&self.view.drawing_cpu, 0)
+            .into_iter()
+            .map(|line| self.one(line, TextRole::Dim))
+            .collect();
+        lines.push(self.one(keys, TextRole::Dim));
+        lines
+    }
+}
+
+/// What is drawn over time: its name, what it is of, and its colour.
+type GraphRow<T> = (&'static str, fn(&T) -> f64, u8);
+
+/// The directions, where their rate is, and their colour.
+const RATES: [GraphRow<LiveInterval>; 2] =
+    [("down", LiveInterval::down, 0), ("up", LiveInterval::up, 1)];
+
+/// What a sender waits for, where in the shares that is, and its colour.
+const PARTS: [GraphRow<SenderLimitedShares>; 4] = [
+    ("network", |shares| shares.network, 2),
+    ("receive window", |shares| shares.receive_window, 1),
+    ("send buffer", |shares| shares.send_buffer, 4),
+    ("application", |shares| shares.application, 3),
+];
+
+const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+const EIGHTHS_ASCII: [char; 5] = [' ', '.', ':', '|', '#'];
+
+/// Cut at a width, visibly.
+fn shortened(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(width.saturating_sub(1)).collect();
+    kept + "…"
+}
+
+fn quantiles(trips: &RttHistogram) -> Option<String> {
+    let [p50, p99, most] = [0.5, 0.99, 1.0].map(|share| trips.quantile_ns(share));
+    Some(format!("p50 {}, p99 {}, most {}", time(p50?), time(p99?), time(most?)))
+}
+
+/// Two digits: a step of the live figures is nine in a hundred.
+fn time(ns: f64) -> String {
+    Unit::Nanoseconds.format(ns, 2).to_string()
+}
+
+fn share(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use plumb_base::time::Span as Time;
+    use plumb_net::measure::progress::TestProgress;
+    use plumb_net::measure::progress::{AtomicRttHistogram, SenderLimitedTime};
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    use super::*;
+
+    fn history() -> LiveHistory {
+        let mut history = LiveHistory::default();
+        let tally = AtomicRttHistogram::default();
+        for (phase, left) in [("idle", 6), ("up", 0)] {
+            for at in 0..=15_u64 {
+                (0..40).for_each(|probe| tally.record(80_000 + 2_000 * probe * (at + 1)));
+                let us = at * 200_000;
+                let waits = SenderLimitedTime {
+                    senders: u32::from(phase == "up"),
+                    busy_us: us,
+                    receive_window_us: us / 4,
+                    ..SenderLimitedTime::default()
+                };
+                let progress = TestProgress {
+                    at_ns: us * 1_000,
+                    planned_ns: 6_000_000_000,
+                    up_bytes: if phase == "up" { at * at * 2_000_000 } else { 0 },
+                    waits,
+                    round_trips: tally.snapshot(),
+                    ..TestProgress::default()
+                };
+                history.add_progress(phase, &progress, Time::from_secs(left));
+            }
+        }
+        history
+    }
+
+    fn drawn(
+        history: &LiveHistory,
+        (width, height): (u16, u16),
+        style: TerminalStyle,
+    ) -> Vec<String> {
+        let view = LiveScreenContext {
+            title: "netns:blue at 10.0.0.2".to_owned(),
+            drawing_cpu: "drawn on CPU 1, which nothing that measures runs on".to_owned(),
+            style,
+        };
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        terminal.draw(|frame| draw(frame, history, &view, false)).unwrap();
+        let buffer = terminal.backend().buffer().clone();
+        let row = |y: u16| -> String { (0..width).map(|x| buffer[(x, y)].symbol()).collect() };
+        (0..height).map(row).collect()
+    }
+
+    const SIZES: [(u16, u16); 4] = [(40, 15), (80, 24), (200, 50), (20, 5)];
+
+    #[test]
+    fn every_size_says_rate_latency_waits_who_draws_and_how_to_end() {
+        for size in &SIZES[..3] {
+            let screen = drawn(&history(), *size, TerminalStyle::plain(size.0));
+            let text = screen.join("\n");
+            for part in [
+                "netns:blue at 10.0.0.2",
+                "up: 3.0 of 6.0 s, 3 s to the end",
+                "2.32 Gb/s",
+                "latency up: p50",
+                "sending here waits for",
+                "receive window",
+                "25 %",
+                "sending there",
+                "drawn on CPU 1",
+                "q or Ctrl-C",
+            ] {
+                assert!(text.contains(part), "{size:?}: no '{part}' in\n{text}");
+            }
+            assert!(text.contains('█') && text.contains('▂'), "{text}");
+        }
+    }
+
+    #[test]
+    fn any_size_is_drawn_before_anything_is_known_and_without_more_than_ascii() {
+        let ascii = TerminalStyle { color: false, unicode: false, width: 80 };
+        for size in SIZES {
+            drawn(&LiveHistory::default(), size, TerminalStyle::plain(size.0));
+            let screen = drawn(&history(), size, ascii);
+            assert!(screen.iter().all(|row| row.is_ascii()), "{screen:?}");
+        }
+    }
+
+    #[test]
+    fn without_colour_there_is_none_and_with_it_there_is() {
+        for color in [false, true] {
+            let view = LiveScreenContext {
+                title: String::new(),
+                drawing_cpu: String::new(),
+                style: TerminalStyle { color, ..TerminalStyle::plain(80) },
+            };
+            let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
+            terminal.draw(|frame| draw(frame, &history(), &view, true)).unwrap();
+            let cells = &terminal.backend().buffer().content;
+            let colored =
+                cells.iter().any(|cell| cell.fg != Color::Reset || cell.bg != Color::Reset);
+            assert_eq!(colored, color);
+        }
+    }
+}

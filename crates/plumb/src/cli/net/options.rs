@@ -1,0 +1,247 @@
+//! `plumb net`: options of phases, streams, datagrams, probes, and requests and responses.
+
+use clap::{Args, ValueEnum};
+use plumb_base::time::Span;
+use plumb_base::units::parse_bytes;
+use plumb_base::units::quantity::{parse_rate, parse_span};
+use plumb_base::units::rate::Rate;
+use plumb_net::measure::request_response::{PER_SECOND_MAX, RequestPacing};
+use plumb_net::measure::test_spec::{RequestResponsePart, TransferDirection};
+use plumb_net::measure::thread_placement::ThreadPlacementPolicy;
+use plumb_net::measure::transport::RequestTransport;
+
+use crate::net::test_run::{DatagramLoad, NetTestPlan};
+
+/// How long the path MTU search may take by default.
+pub(super) const MTU_TIME_DEFAULT: Span = Span::from_secs(1);
+/// Duration of a direction by default.
+const TIME_DEFAULT: Span = Span::from_secs(4);
+/// Time between two samples by default.
+const INTERVAL_DEFAULT: Span = Span::from_ms(200);
+
+/// How the CPUs of the data threads are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum PlacementOption {
+    RxQueue,
+    Scheduler,
+}
+
+impl From<PlacementOption> for ThreadPlacementPolicy {
+    fn from(placement: PlacementOption) -> Self {
+        match placement {
+            PlacementOption::RxQueue => Self::Queue,
+            PlacementOption::Scheduler => Self::Free,
+        }
+    }
+}
+
+/// What is measured.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Measuring")]
+pub struct MeasureOptions {
+    /// Duration of each direction, or of the --stamp session [default: 4s; 100 packets of --stamp]
+    #[arg(long, short = 't', value_name = "TIME", value_parser = parse_span)]
+    pub(super) time: Option<Span>,
+    /// Duration of the idle latency phase; 0s skips it
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = span_or_none)]
+    idle: Span,
+    /// Warm-up that is not counted [default: 1s, longer on long round trips; 0.5s of requests, none of --udp]
+    #[arg(long, value_name = "TIME", value_parser = span_or_none)]
+    warm_up: Option<Span>,
+    /// Measure only these phases: idle first, then the directions in this order; 'both' is both at once
+    #[arg(long, value_name = "WHAT", value_delimiter = ',')]
+    only: Vec<PhaseOption>,
+    /// TCP connections per direction, one thread each up to the number of CPUs
+    #[arg(long, short = 'P', value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=256))]
+    streams: u16,
+    /// Congestion control algorithm of the senders [default: each host's own]
+    #[arg(long, short = 'C', value_name = "NAME")]
+    congestion: Option<String>,
+    /// Socket buffer size at both ends [default: tuned by the kernel]
+    #[arg(long, short, value_name = "BYTES", value_parser = parse_bytes)]
+    window: Option<u64>,
+    /// Bytes per write and read
+    #[arg(long, short, value_name = "BYTES", default_value = "128Ki", value_parser = parse_bytes)]
+    length: u64,
+    /// CPUs of the data threads: 'rx-queue' beside the CPU that serves the flow's receive queue, if the device has
+    /// queues; 'scheduler' as the kernel chooses. A thread with several connections is always placed by the scheduler
+    #[arg(long, value_name = "BY", value_enum, default_value_t = PlacementOption::RxQueue)]
+    cpu_placement: PlacementOption,
+    /// Limit the sending rate: 100mbit [default: unlimited]
+    #[arg(long, value_name = "RATE", value_parser = parse_rate)]
+    rate: Option<Rate>,
+    /// Send UDP datagrams at RATE instead of bulk TCP; count loss and where, late datagrams and duplicates
+    #[arg(long, value_name = "RATE", value_parser = parse_rate)]
+    #[arg(conflicts_with_all = ["streams", "congestion", "window", "rate"])]
+    udp: Option<Rate>,
+    /// Payload bytes per datagram
+    #[arg(long, value_name = "BYTES", default_value_t = 1_400, requires = "udp")]
+    #[arg(value_parser = clap::value_parser!(u16).range(40..=65_507))]
+    udp_size: u16,
+    /// Time limit of the path MTU search: 30s without a value, 0s skips it [default: 1s; without probes 0s]
+    #[arg(long, value_name = "TIME", value_parser = span_or_none)]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "30s")]
+    mtu: Option<Span>,
+    /// Latency probes per second; 0 for none
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    probes: u32,
+    /// Payload bytes per probe
+    #[arg(long, value_name = "BYTES", default_value_t = 64)]
+    #[arg(value_parser = clap::value_parser!(u16).range(48..=9_000))]
+    probe_size: u16,
+    /// Time between two samples, or two packets of --stamp [default: 200ms; 20ms of --stamp]
+    #[arg(long, short, value_name = "TIME", value_parser = parse_span)]
+    pub(super) interval: Option<Span>,
+    /// How long to wait for data in flight at the end
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_span)]
+    drain_timeout: Span,
+    /// Repeat everything N times
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    repeat: u32,
+    /// Do not store the result
+    #[arg(long)]
+    pub(super) no_store: bool,
+    /// Draw live: rates, latency, and what limits either side; q ends it
+    #[arg(long)]
+    pub(super) watch: bool,
+}
+
+/// One phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PhaseOption {
+    /// Latency without load.
+    Idle,
+    /// From the other host to this one.
+    Down,
+    /// From this host to the other one.
+    Up,
+    /// Both directions at once.
+    Both,
+}
+
+impl PhaseOption {
+    const fn direction(self) -> Option<TransferDirection> {
+        match self {
+            Self::Idle => None,
+            Self::Down => Some(TransferDirection::Down),
+            Self::Up => Some(TransferDirection::Up),
+            Self::Both => Some(TransferDirection::Both),
+        }
+    }
+}
+
+fn span_or_none(text: &str) -> Result<Span, String> {
+    if matches!(text, "0" | "0s") {
+        return Ok(Span::ZERO);
+    }
+    parse_span(text).map_err(|error| error.to_string())
+}
+
+impl MeasureOptions {
+    /// The plan that the options ask for.
+    pub fn test_plan(&self, exchanges: Vec<RequestResponsePart>) -> NetTestPlan {
+        let all = self.only.is_empty() && exchanges.is_empty();
+        let idle_too = all || self.only.contains(&PhaseOption::Idle);
+        let mut directions: Vec<TransferDirection> =
+            self.only.iter().filter_map(|only| only.direction()).collect();
+        if all {
+            directions = vec![TransferDirection::Down, TransferDirection::Up];
+        }
+        let narrow = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
+        NetTestPlan {
+            idle: if idle_too { self.idle } else { Span::ZERO },
+            time: self.time.unwrap_or(TIME_DEFAULT),
+            warm_up: self.warm_up,
+            interval: self.interval.unwrap_or(INTERVAL_DEFAULT),
+            drain: self.drain_timeout,
+            directions,
+            exchanges,
+            streams: self.streams,
+            congestion: self.congestion.clone(),
+            window_bytes: self.window.map(narrow),
+            block_bytes: narrow(self.length),
+            rate_bytes_per_second: self.rate.map(|rate| rate.bits_per_second().div_ceil(8)),
+            mtu: self
+                .mtu
+                .or((self.probes > 0).then_some(MTU_TIME_DEFAULT))
+                .filter(|&time| time > Span::ZERO),
+            udp: self.udp.map(|rate| DatagramLoad {
+                rate_bits_per_second: rate.bits_per_second(),
+                datagram_bytes: self.udp_size,
+            }),
+            placement: self.cpu_placement.into(),
+            probes_per_second: self.probes,
+            probe_bytes: self.probe_size,
+            rounds: self.repeat,
+        }
+    }
+}
+
+/// Options of requests and responses.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Requests and responses")]
+pub struct ExchangeOptions {
+    /// Measure requests and responses over these, one phase each; other phases only where --only names them
+    #[arg(long, alias = "rr", value_name = "TRANSPORTS", value_delimiter = ',')]
+    request_response: Vec<TransportOption>,
+    /// Bytes per request
+    #[arg(long, value_name = "BYTES", default_value = "64", value_parser = parse_bytes)]
+    #[arg(requires = "request_response")]
+    request: u64,
+    /// Bytes per response [default: as a request]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, requires = "request_response")]
+    response: Option<u64>,
+    /// Requests per second, evenly spaced, each timed from when it was due [default: one after another]
+    #[arg(long, value_name = "N", requires = "request_response")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(PER_SECOND_MAX)))]
+    request_rate: Option<u32>,
+    /// One connection per request: connect, ask, close
+    #[arg(long, requires = "request_response", conflicts_with = "request_rate")]
+    connect_per_request: bool,
+}
+
+/// Over what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TransportOption {
+    /// TCP
+    Tcp,
+    /// UDP; without retransmission
+    Udp,
+    /// TLS 1.3 over TCP
+    Tls,
+    /// QUIC
+    Quic,
+}
+
+impl TransportOption {
+    const fn transport(self) -> RequestTransport {
+        match self {
+            Self::Tcp => RequestTransport::Tcp,
+            Self::Udp => RequestTransport::Udp,
+            Self::Tls => RequestTransport::Tls,
+            Self::Quic => RequestTransport::Quic,
+        }
+    }
+}
+
+impl ExchangeOptions {
+    /// What they ask for, one phase each.
+    pub fn parts(&self) -> Vec<RequestResponsePart> {
+        let narrow = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
+        let pacing = match self.request_rate {
+            _ if self.connect_per_request => RequestPacing::Connect,
+            Some(per_second) => RequestPacing::Open { per_second },
+            None => RequestPacing::Closed,
+        };
+        let part = |over: &TransportOption| RequestResponsePart {
+            transport: over.transport(),
+            request_bytes: narrow(self.request),
+            response_bytes: narrow(self.response.unwrap_or(self.request)),
+            pacing,
+        };
+        self.request_response.iter().map(part).collect()
+    }
+}

@@ -1,0 +1,153 @@
+//! `plumb help`, `plumb man` and `plumb completions`: what is made from the definition of the command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
+use clap_mangen::Man as Page;
+
+use crate::cli::output::{CliOutput, CommandError};
+use crate::cli::{Cli, iperf3};
+use crate::problem::{ExitReason, Problem};
+
+/// How plumb measures, as it is also published.
+const METHOD: &str = include_str!("../../../../METHODS.md");
+
+/// What the text of a link may say, as it is also published.
+const LINKS: &str = include_str!("../../../../docs/links.md");
+
+/// Explain a subcommand, how plumb measures (`plumb help method`), or what a link may be (`plumb help links`)
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:
+  plumb help method | less
+  plumb help links                       every key of a link's text, and the presets
+  plumb help run")]
+pub struct HelpCommand {
+    /// `method`, `links`, or a subcommand
+    topic: Option<String>,
+}
+
+impl HelpCommand {
+    /// Prints the help.
+    ///
+    /// # Errors
+    /// No such topic.
+    pub fn perform(self, output: &CliOutput) -> Result<ExitReason, CommandError> {
+        let mut command = Cli::command();
+        command.build();
+        let text = match self.topic.as_deref() {
+            None => command.render_long_help().to_string(),
+            Some("method" | "methods") => output.style.to_charset(METHOD),
+            Some("links") => output.style.to_charset(LINKS),
+            Some(topic) => {
+                let names: Vec<String> =
+                    command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
+                let Some(subcommand) = command.find_subcommand_mut(topic) else {
+                    let known = names.iter().map(String::as_str).chain(["method", "links"]);
+                    return Err(Problem::usage(format!("there is no help on '{topic}'"))
+                        .suggest(topic, known)
+                        .into());
+                };
+                subcommand.render_long_help().to_string()
+            }
+        };
+        output.page(&text)?;
+        Ok(ExitReason::Success)
+    }
+}
+
+/// Print the manual page, or write one page a subcommand into a directory
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:
+  plumb man | man -l -
+  plumb man ~/.local/share/man/man1")]
+pub struct ManCommand {
+    /// Where to write the pages
+    #[arg(value_name = "DIR")]
+    directory: Option<PathBuf>,
+}
+
+impl ManCommand {
+    /// Prints or writes the pages.
+    ///
+    /// # Errors
+    /// The directory or standard output cannot be written.
+    pub fn perform(self, output: &CliOutput) -> Result<ExitReason, CommandError> {
+        let mut command = Cli::command();
+        command.build();
+        let Some(directory) = self.directory else {
+            let mut page = Vec::new();
+            Page::new(command)
+                .render(&mut page)
+                .map_err(|error| Problem::failure("cannot make the page").because(error))?;
+            output.bytes(&page)?;
+            return Ok(ExitReason::Success);
+        };
+        let made = std::fs::create_dir_all(&directory)
+            .and_then(|()| clap_mangen::generate_to(command, &directory));
+        made.map_err(|error| {
+            Problem::usage(format!("cannot write manual pages into {}", directory.display()))
+                .because(error)
+                .fix("name a directory that you may write to")
+        })?;
+        output.note(&format!("manual pages are in {}", directory.display()));
+        Ok(ExitReason::Success)
+    }
+}
+
+/// Print a completion script for a shell
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:
+  plumb completions bash > ~/.local/share/bash-completion/completions/plumb
+  plumb completions zsh > \"${fpath[1]}/_plumb\"
+  plumb completions fish > ~/.config/fish/completions/plumb.fish")]
+pub struct CompletionsCommand {
+    /// Which shell
+    shell: Shell,
+}
+
+impl CompletionsCommand {
+    /// Prints the script.
+    ///
+    /// # Errors
+    /// Standard output cannot be written.
+    pub fn perform(self, output: &CliOutput) -> Result<ExitReason, CommandError> {
+        // The generator looks a command up by the words of its name, which are more for those that an
+        // option chooses.
+        let mut command = Cli::command();
+        for (_, name) in iperf3::COMMANDS {
+            command = command.mut_subcommand(name, |it| it.bin_name(format!("plumb {name}")));
+        }
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut command, "plumb", &mut script);
+        output.bytes(&script)?;
+        Ok(ExitReason::Success)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plumb_link::preset::PRESETS;
+    use plumb_link::spec::LinkSpec;
+    use plumb_link::text::direction;
+
+    use super::*;
+
+    #[test]
+    fn the_page_of_links_has_every_key_and_every_preset() {
+        for name in direction::keys().chain(PRESETS.iter().map(|preset| preset.name)) {
+            assert!(LINKS.contains(&format!("`{name}`")), "{name}");
+        }
+    }
+
+    #[test]
+    fn every_link_that_the_page_shows_is_one() {
+        let shown = LINKS.split('`').skip(1).step_by(2).filter(|text| text.contains('='));
+        let links: Vec<&str> = shown.filter(|text| !text.contains([' ', '…'])).collect();
+        assert!(links.len() > 30, "{links:?}");
+        for link in links {
+            let parsed = link.parse::<LinkSpec>();
+            assert!(parsed.is_ok(), "{link}: {}", parsed.unwrap_err());
+        }
+    }
+}

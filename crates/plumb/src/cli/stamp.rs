@@ -1,0 +1,487 @@
+//! `plumb net --stamp` and `plumb agent --stamp`: a STAMP session-sender and session-reflector (RFC 8762).
+
+use std::io::{self, Read as _};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _, UdpSocket};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use plumb_analysis::document::stamp::{
+    SCHEMA, StampClock, StampClockStep, StampDistribution, StampDocument, StampOneWayDelay,
+    StampReflectorCounts, StampSessionSummary,
+};
+use plumb_base::time::Span;
+use plumb_harness::stop_signals;
+use plumb_interop::stamp;
+use plumb_interop::stamp::hmac::StampKey;
+use plumb_interop::stamp::reflector::{ReflectorCounts, ReflectorOptions, serve};
+use plumb_interop::stamp::report::{StampDelaySummary, StampLossDirection, StampReport};
+use plumb_interop::stamp::sender::{COUNT_MAX, SessionSenderOptions, run};
+use plumb_interop::stamp::timestamp::TimestampFormat;
+use plumb_net::measure::clock_offset::{ClockOffsetEstimate, OneWayDelay};
+use plumb_report::terminal;
+
+use crate::cli::output::{CliOutput, CommandError};
+use crate::net::address::{self, host_and_port};
+use crate::net::host_target::AddressFamily;
+use crate::problem::{ExitReason, Problem};
+
+/// Shorter keys are easy to brute-force.
+const KEY_BYTES_MIN: usize = 8;
+/// Longer files are not keys.
+const KEY_BYTES_MAX: u64 = 65_536;
+/// Packets by default.
+const COUNT: u32 = 100;
+/// A reflector of plumb answers one sender this often by default.
+const INTERVAL_MIN: Span = Span::from_us(100);
+const INTERVAL_MAX: Span = Span::from_secs(3_600);
+/// Time between two packets by default.
+const INTERVAL_DEFAULT: Span = Span::from_ms(20);
+
+/// Options of a STAMP session-sender.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "STAMP (RFC 8762)")]
+pub struct StampSenderOptions {
+    /// Measure with a STAMP reflector instead, such as a router: plumb is not needed there
+    #[arg(long, value_name = "HOST[:PORT]", conflicts_with_all = super::net::AGENT_OPTIONS)]
+    stamp: Option<String>,
+    /// Packets to send [default: 100]
+    #[arg(long, value_name = "N", requires = "stamp", conflicts_with = "time")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(COUNT_MAX)))]
+    count: Option<u32>,
+    /// Authenticated mode, with the key in this file
+    #[arg(long, value_name = "FILE", requires = "stamp")]
+    key: Option<PathBuf>,
+    /// Bytes of padding per packet
+    #[arg(long, value_name = "BYTES", requires = "stamp", default_value_t = 0)]
+    #[arg(value_parser = clap::value_parser!(u16).range(0..=9_000))]
+    padding: u16,
+    /// Timestamps in PTP format instead of NTP
+    #[arg(long, requires = "stamp")]
+    ptp: bool,
+}
+
+fn check_interval(interval: Option<Span>) -> Result<Span, Problem> {
+    let interval = interval.unwrap_or(INTERVAL_DEFAULT);
+    if (INTERVAL_MIN..=INTERVAL_MAX).contains(&interval) {
+        return Ok(interval);
+    }
+    Err(Problem::usage(format!("no STAMP session sends a packet each {interval}"))
+        .fix(format!("give --interval between {INTERVAL_MIN} and {INTERVAL_MAX}")))
+}
+
+impl StampSenderOptions {
+    /// The reflector, where --stamp was given.
+    pub fn target(&self) -> Option<&str> {
+        self.stamp.as_deref()
+    }
+
+    /// Runs the session and prints its result.
+    ///
+    /// # Errors
+    /// An unknown host, no key, or no answer.
+    pub fn perform(
+        &self,
+        target: &str,
+        family: AddressFamily,
+        time: Option<Span>,
+        interval: Option<Span>,
+        output: &CliOutput,
+    ) -> Result<ExitReason, CommandError> {
+        let interval = check_interval(interval)?;
+        let address = resolve(target, family)?;
+        let key = self.key.as_deref().map(read_key).transpose()?;
+        let plan = SessionSenderOptions {
+            count: self.packets(time, interval)?,
+            interval,
+            key,
+            session: session_id()?,
+            format: if self.ptp { TimestampFormat::Ptp } else { TimestampFormat::Ntp },
+            padding: usize::from(self.padding),
+            ..SessionSenderOptions::default()
+        };
+        let socket = connect(address)?;
+        let deaf = |error| Problem::failure("cannot listen for Ctrl-C").because(error);
+        stop_signals::count_stop_requests().map_err(deaf)?;
+        let takes = interval * u64::from(plan.count.saturating_sub(1));
+        output.note(&format!("sending {} packets to {address} in {takes}", plan.count));
+        let failed =
+            |error| Problem::failure(format!("the session with {address} failed")).because(error);
+        let report = run(&socket, &plan, &|| stop_signals::stop_requests() > 0).map_err(failed)?;
+        let document = sender_document(address, &plan, &report);
+        if output.json {
+            output.document(&document)?;
+        } else {
+            output.page(&terminal::stamp::render(&document, output.style))?;
+        }
+        match document.ended.as_str() {
+            "interrupted" => Ok(ExitReason::Interrupted),
+            "silent" => Err(no_reply(address, &report).into()),
+            _ => Ok(ExitReason::Success),
+        }
+    }
+
+    fn packets(&self, time: Option<Span>, interval: Span) -> Result<u32, Problem> {
+        let Some(time) = time else { return Ok(self.count.unwrap_or(COUNT)) };
+        let count = time.as_ns() / interval.as_ns().max(1);
+        let count = u32::try_from(count).ok().filter(|count| *count <= COUNT_MAX);
+        let count = count.ok_or_else(|| {
+            Problem::usage(format!("a session of {time} would have more than {COUNT_MAX} packets"))
+                .fix("give a shorter --time or a longer --interval")
+        })?;
+        Ok(count.max(1))
+    }
+}
+
+/// Tells late answers of an earlier session from the same port apart; never zero, which means none (RFC 8972).
+fn session_id() -> Result<u16, Problem> {
+    let number = plumb_clock::entropy().map_err(|error| {
+        Problem::failure("cannot read random bits from /dev/urandom").because(error)
+    })?;
+    Ok(u16::try_from(number >> 48).unwrap_or(u16::MAX).max(1))
+}
+
+/// The address of `host`, `host:port`, `[address]:port` or an address alone, with a zone or without.
+fn resolve(target: &str, family: AddressFamily) -> Result<SocketAddr, Problem> {
+    let (host, port) = host_and_port(target, stamp::PORT)?;
+    let unknown = || {
+        Problem::usage(format!("the host '{host}' is not known")).fix(
+            "check the name, or give an address; a link-local one with its zone, as fe80::1%eth0",
+        )
+    };
+    let found = (host.as_str(), port).to_socket_addrs();
+    let found: Vec<SocketAddr> = found.map_err(|error| unknown().because(error))?.collect();
+    family.filter_addresses(&host, &found)?.first().copied().ok_or_else(unknown)
+}
+
+fn connect(address: SocketAddr) -> Result<UdpSocket, Problem> {
+    let any: SocketAddr = if address.is_ipv6() {
+        (Ipv6Addr::UNSPECIFIED, 0).into()
+    } else {
+        (Ipv4Addr::UNSPECIFIED, 0).into()
+    };
+    let socket = UdpSocket::bind(any).and_then(|socket| {
+        socket.connect(address)?;
+        Ok(socket)
+    });
+    socket.map_err(|error| {
+        Problem::failure(format!("{address} cannot be reached")).because(error).fix(
+            "check the route to it; a link-local address needs its zone, as in [fe80::1%eth0]:862",
+        )
+    })
+}
+
+/// The bytes of a file, without the newline that editors end it with.
+///
+/// # Errors
+/// It cannot be read, or is no key.
+pub fn read_key(path: &Path) -> Result<StampKey, Problem> {
+    let shown = path.display();
+    let mut bytes = Vec::new();
+    let read = std::fs::File::open(path)
+        .and_then(|file| file.take(KEY_BYTES_MAX + 1).read_to_end(&mut bytes));
+    read.map_err(|error| {
+        Problem::usage(format!("the key in {shown} cannot be read")).because(error)
+    })?;
+    let secret = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
+    let made = "head -c 32 /dev/urandom | base64 >";
+    let fault = |why: &str| {
+        Problem::usage(format!("{shown} does not hold a key"))
+            .because(why)
+            .fix(format!("{made} {shown}, and give both sides the same"))
+    };
+    if secret.len() < KEY_BYTES_MIN {
+        return Err(fault(&format!(
+            "{} bytes are shorter than {KEY_BYTES_MIN}: easy to brute-force",
+            secret.len()
+        )));
+    }
+    if secret.len() as u64 > KEY_BYTES_MAX {
+        return Err(fault("it is longer than 64 KiB"));
+    }
+    Ok(StampKey::new(secret))
+}
+
+fn no_reply(address: SocketAddr, report: &StampReport) -> Problem {
+    let problem = Problem::failure(format!("{address} did not answer"));
+    if report.unsealed > 0 {
+        return problem
+            .because(format!("{} answers had a wrong HMAC", report.unsealed))
+            .fix("give both sides the same key file");
+    }
+    problem.because(format!("{} packets were sent, and no answer came in time", report.sent)).fix(
+        "check that a reflector listens there in the same mode, on UDP port 862 by default: \
+             'plumb agent --stamp ADDRESS:PORT', with --key where this side has one",
+    )
+}
+
+fn sender_document(
+    address: SocketAddr,
+    plan: &SessionSenderOptions,
+    report: &StampReport,
+) -> StampDocument {
+    let ended = match report {
+        _ if report.cut_short => "interrupted",
+        _ if report.tally.unique == 0 => "silent",
+        _ => "complete",
+    };
+    let told = match report.lost_where {
+        StampLossDirection::Told { forward, backward, unknown } => {
+            Some((forward, backward, unknown))
+        }
+        StampLossDirection::NothingLost => Some((0, 0, 0)),
+        StampLossDirection::NotTold => None,
+    };
+    let session = StampSessionSummary {
+        sent: report.sent,
+        answered: report.tally.unique,
+        lost: report.tally.lost,
+        lost_forward: told.map(|told| told.0),
+        lost_backward: told.map(|told| told.1),
+        lost_last: told.map(|told| told.2),
+        duplicates: report.tally.duplicates,
+        reordered: report.tally.reordered,
+        unsealed: report.unsealed,
+        foreign: report.foreign,
+        sessionless: report.sessionless,
+        round_trip: report.round_trip.as_ref().map(spread),
+        dwell: report.dwell.as_ref().map(spread),
+        forward: report.forward.as_ref().map(one_way),
+        backward: report.backward.as_ref().map(one_way),
+        clock: report.clock.as_ref().map(clock),
+        reflector_synchronised: report.reflector_synchronised,
+        reflector_error_ns: report.reflector_error_ns,
+        reflector_format: report.reflector_format.map(|format| {
+            match format {
+                TimestampFormat::Ntp => "ntp",
+                TimestampFormat::Ptp => "ptp",
+            }
+            .to_owned()
+        }),
+        sender_synchronised: report.sender_synchronised,
+        sender_error_ns: report.sender_error_ns,
+        ttl_forward: report.ttl_forward,
+        ttl_backward: report.ttl_backward,
+        unrecognised_tlvs: report.flagged_tlvs.unrecognised,
+        malformed_tlvs: report.flagged_tlvs.malformed,
+        unsealed_tlvs: report.flagged_tlvs.unsealed,
+    };
+    StampDocument {
+        schema: SCHEMA.to_owned(),
+        role: "sender".to_owned(),
+        address: address.to_string(),
+        authenticated: plan.key.is_some(),
+        ended: ended.to_owned(),
+        session: Some(session),
+        reflected: None,
+    }
+}
+
+const fn spread(spread: &StampDelaySummary) -> StampDistribution {
+    let StampDelaySummary { min_ns, p50_ns, p90_ns, p99_ns, max_ns } = *spread;
+    StampDistribution { min_ns, p50_ns, p90_ns, p99_ns, max_ns }
+}
+
+const fn one_way(way: &OneWayDelay) -> StampOneWayDelay {
+    StampOneWayDelay {
+        least_ns: way.least_ns,
+        bound_ns: way.bound_ns,
+        above_p50_ns: way.above_p50_ns,
+        above_p90_ns: way.above_p90_ns,
+        above_p99_ns: way.above_p99_ns,
+        above_max_ns: way.above_max_ns,
+    }
+}
+
+fn clock(estimate: &ClockOffsetEstimate) -> StampClock {
+    let first = &estimate.segments[0];
+    let since = |moment: u64| moment.saturating_sub(first.from_ns);
+    StampClock {
+        offset_ns: first.offset_ns,
+        bound_ns: estimate.bound_ns(),
+        drift_ppm: first.drift_ppm,
+        drift_ppm_min: first.drift_ppm_min,
+        drift_ppm_max: first.drift_ppm_max,
+        steps: estimate
+            .steps
+            .iter()
+            .map(|step| StampClockStep {
+                after_ns: since(step.after_ns),
+                before_ns: since(step.before_ns),
+                size_ns: step.size_ns,
+                proved: step.proved,
+            })
+            .collect(),
+    }
+}
+
+/// The agent's other modes.
+const OTHER_MODES: [&str; 4] = ["stdio", "listen", "http", "forward"];
+/// How many senders may have their whole rate at once, unless the total is given.
+const SENDERS_AT_ONCE: u32 = 5;
+
+/// Options of a STAMP session-reflector.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "STAMP (RFC 8762)")]
+pub struct StampReflectorOptions {
+    /// Be a STAMP reflector, as for 'plumb net --stamp' [default: 127.0.0.1:862]
+    #[arg(long, value_name = "ADDR:PORT", num_args = 0..=1, default_missing_value = "")]
+    #[arg(group = "mode")]
+    stamp: Option<String>,
+    /// Authenticated mode, with the key in this file
+    #[arg(long, value_name = "FILE", requires = "stamp", conflicts_with_all = OTHER_MODES)]
+    key: Option<PathBuf>,
+    /// Stateless: copy sequence numbers instead of numbering the answers
+    #[arg(long, requires = "stamp", conflicts_with_all = OTHER_MODES)]
+    stateless: bool,
+    /// Timestamps in PTP format instead of NTP
+    #[arg(long, requires = "stamp", conflicts_with_all = OTHER_MODES)]
+    ptp: bool,
+    /// Answers per second to one client: an IPv4 address, or the /64 network of an IPv6 one
+    #[arg(long, value_name = "N", requires = "stamp", conflicts_with_all = OTHER_MODES, default_value_t = 10_000)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    max_rate_per_client: u32,
+    /// Answers per second in all [default: five times --max-rate-per-client]
+    #[arg(long, value_name = "N", requires = "stamp", conflicts_with_all = OTHER_MODES)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=5_000_000))]
+    max_rate: Option<u32>,
+}
+
+impl StampReflectorOptions {
+    /// Where to answer, where anything is to be answered.
+    pub fn listen_address(&self) -> Option<&str> {
+        self.stamp.as_deref()
+    }
+
+    /// Answers a second in all.
+    fn rate_all(&self) -> u32 {
+        self.max_rate.unwrap_or(self.max_rate_per_client.saturating_mul(SENDERS_AT_ONCE))
+    }
+
+    /// Answers until it is stopped, and prints its counters.
+    ///
+    /// # Errors
+    /// The port is taken or not allowed; the key cannot be read.
+    pub fn perform(&self, place: &str, output: &CliOutput) -> Result<ExitReason, CommandError> {
+        let default = SocketAddr::from((Ipv4Addr::LOCALHOST, stamp::PORT));
+        let address = address::parse(place, default)?;
+        let key = self.key.as_deref().map(read_key).transpose()?;
+        let authenticated = key.is_some();
+        let conduct = ReflectorOptions {
+            stateful: !self.stateless,
+            key,
+            format: if self.ptp { TimestampFormat::Ptp } else { TimestampFormat::Ntp },
+            rate_per_sender: self.max_rate_per_client,
+            rate_total: self.rate_all(),
+            ..ReflectorOptions::default()
+        };
+        let socket = UdpSocket::bind(address).map_err(|error| bind_problem(address, error))?;
+        let address = socket.local_addr().unwrap_or(address);
+        let deaf = |error| Problem::failure("cannot listen for Ctrl-C").because(error);
+        stop_signals::count_stop_requests().map_err(deaf)?;
+        output.note(&format!("STAMP reflector on {address} until Ctrl-C"));
+        let failed =
+            |error| Problem::failure(format!("the reflector on {address} failed")).because(error);
+        let counts =
+            serve(&socket, conduct, &|| stop_signals::stop_requests() > 0).map_err(failed)?;
+        let document = reflector_document(address, authenticated, counts);
+        if output.json {
+            output.document(&document)?;
+        } else {
+            output.page(&terminal::stamp::render(&document, output.style))?;
+        }
+        Ok(ExitReason::Success)
+    }
+}
+
+fn bind_problem(address: SocketAddr, error: io::Error) -> Problem {
+    let problem = Problem::failure(format!("cannot listen on {address}"));
+    let fix = match error.kind() {
+        io::ErrorKind::PermissionDenied => "ports below 1024 need root: give another, as :8620",
+        io::ErrorKind::AddrInUse => "another program uses it: give another port, as :8620",
+        _ => "give an address of this host",
+    };
+    problem.because(error).fix(fix)
+}
+
+fn reflector_document(
+    address: SocketAddr,
+    authenticated: bool,
+    counts: ReflectorCounts,
+) -> StampDocument {
+    let ReflectorCounts { answered, short, unsealed, limited, looped, unsent } = counts;
+    StampDocument {
+        schema: SCHEMA.to_owned(),
+        role: "reflector".to_owned(),
+        address: address.to_string(),
+        authenticated,
+        ended: "complete".to_owned(),
+        session: None,
+        reflected: Some(StampReflectorCounts {
+            answered,
+            short,
+            unsealed,
+            limited,
+            looped,
+            unsent,
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[test]
+    fn targets_are_taken_as_people_write_them() {
+        assert_eq!(resolve("127.0.0.1", AddressFamily::Any).unwrap().to_string(), "127.0.0.1:862");
+        assert_eq!(
+            resolve("127.0.0.1:8620", AddressFamily::Any).unwrap().to_string(),
+            "127.0.0.1:8620"
+        );
+        assert_eq!(resolve("::1", AddressFamily::Any).unwrap().to_string(), "[::1]:862");
+        assert_eq!(resolve("[::1]:8620", AddressFamily::Any).unwrap().to_string(), "[::1]:8620");
+        assert!(resolve("127.0.0.1:99999", AddressFamily::Any).is_err());
+        assert!(resolve("no-such-host.invalid", AddressFamily::Any).is_err());
+    }
+
+    #[test]
+    fn intervals_have_a_range() {
+        assert_eq!(check_interval(None), Ok(INTERVAL_DEFAULT));
+        for interval in [Span::ZERO, Span::from_us(99), Span::from_secs(7_200)] {
+            assert!(check_interval(Some(interval)).is_err(), "{interval}");
+        }
+    }
+
+    #[test]
+    fn a_key_that_is_guessed_or_endless_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("key");
+        for (content, is_key) in [("secret!\n", false), ("secret!!", true), ("", false)] {
+            std::fs::write(&path, content).unwrap();
+            assert_eq!(read_key(&path).is_ok(), is_key, "{content:?}");
+        }
+        assert!(read_key(Path::new("/dev/zero")).is_err());
+        assert!(read_key(&directory.path().join("none")).is_err());
+    }
+
+    #[derive(Parser)]
+    struct ParsedReflectorArgs {
+        #[command(flatten)]
+        agent: crate::cli::agent::AgentCommand,
+    }
+
+    fn rate_all(words: &str) -> u32 {
+        let words = ["agent", "--stamp"].into_iter().chain(words.split_whitespace());
+        let words = ParsedReflectorArgs::try_parse_from(words).expect("it parses");
+        words.agent.stamp.rate_all()
+    }
+
+    #[test]
+    fn the_total_goes_with_the_limit_of_one_sender_unless_it_is_given() {
+        assert_eq!(rate_all(""), ReflectorOptions::default().rate_total);
+        assert_eq!(rate_all("--max-rate-per-client 100"), 500);
+        assert_eq!(rate_all("--max-rate-per-client 100 --max-rate 50"), 50);
+    }
+}

@@ -1,0 +1,577 @@
+//! plumb's stack with its addresses on one device, running an application; and the services that it offers.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+
+use plumb_analysis::document::stack::{SCHEMA, ServiceCount, StackDevice, StackDocument};
+use plumb_base::seed::Seed;
+use plumb_base::time::{Instant, Span};
+use plumb_clock::{self, InstantClock, Stopwatch};
+use plumb_harness::stop_signals;
+use plumb_netdev::device::driver::{DriverExit, DriverOptions, MachineDriver};
+use plumb_netdev::device::memory;
+use plumb_netdev::device::{Device, DeviceCounters, DeviceError, DeviceWait};
+use plumb_stack::counters::{CounterId, CounterKind, HostCounters, ProtocolLayer};
+use plumb_stack::host::{HostConfig, HostEvent, IpHost};
+use plumb_stack::interface::{InterfaceConfig, is_unicast};
+use plumb_stack::route::{IpPrefix, Route};
+use plumb_stack::service::{self, HostApplication, HostNode, ServiceCounts, UdpService};
+use plumb_stack::udp::{BindError, CopyPolicy, UdpOptions};
+use plumb_wire::mac::MacAddr;
+use plumb_wire::malformed::PacketFormatError;
+use plumb_wire::medium::{DeviceCapabilities, Medium};
+use plumb_wire::packet::PacketPool;
+
+use super::device::{AttachedDevice, DeviceInstrumentation, DeviceName, fault_counters, pool_for};
+use crate::problem::{ExitReason, Problem};
+
+/// How often a blocking call is interrupted, so that a request to stop is never missed.
+const TICK: Span = Span::from_ms(50);
+
+/// How long the counter is calibrated against the kernel's clock.
+const CALIBRATION: Span = Span::from_ms(50);
+
+/// What checksums that do not fit mostly mean on AF_XDP.
+const CHECKSUM_OFFLOAD_HINT: &str = "UDP checksums did not fit: over virtual Ethernet the kernel leaves them \
+     open, which AF_XDP does not tell; at the other end: ethtool -K INTERFACE tx off";
+
+/// MTU of a link in memory.
+const MEMORY_MTU: u32 = 1_500;
+
+/// Where and as whom.
+#[derive(Clone, Debug)]
+pub struct AttachedHostSettings {
+    /// The device.
+    pub device: DeviceName,
+    /// Addresses with the bits of their networks.
+    pub addresses: Vec<(IpAddr, u8)>,
+    /// Routers, at most one of each family.
+    pub gateways: Vec<IpAddr>,
+    /// Link address; the device's own, or one by chance, where absent.
+    pub mac: Option<MacAddr>,
+    /// How the device waits.
+    pub wait: DeviceWait,
+    /// Most packets at a time.
+    pub batch: usize,
+    /// What stands between.
+    pub instrumentation: DeviceInstrumentation,
+    /// Of every random choice.
+    pub seed: Seed,
+    /// Over a link in memory: who is at its other end, and what it does.
+    pub memory_peer: Option<(IpAddr, Vec<ServicePort>)>,
+}
+
+/// Why a run is over.
+#[derive(Debug)]
+pub enum StackEndReason {
+    /// All was done.
+    Complete,
+    /// The time is over.
+    Duration,
+    /// The user wanted no more.
+    Interrupted,
+    /// The device is.
+    Device(DeviceError),
+}
+
+impl StackEndReason {
+    /// The end of a course: a device that has nothing more is in the way of one that is not over.
+    #[must_use]
+    pub fn of_echo_test(self, is_over: bool) -> Self {
+        match self {
+            Self::Complete if !is_over => Self::Device(DeviceError::Finished),
+            ended => ended,
+        }
+    }
+
+    /// Its name in documents.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::Duration => "duration",
+            Self::Interrupted => "interrupted",
+            Self::Device(_) => "device",
+        }
+    }
+}
+
+/// A stack on its device.
+#[derive(Debug)]
+pub struct AttachedHost {
+    /// The stack.
+    pub host: IpHost,
+    /// Its device, pool and clock.
+    pub driver: MachineDriver<AttachedDevice>,
+    /// The clock.
+    pub timeline: InstantClock,
+    facts: StackDevice,
+    addresses: Vec<String>,
+}
+
+/// What is left after a run.
+#[derive(Debug)]
+pub struct StackRunResult<A> {
+    /// The application.
+    pub application: A,
+    /// Why it ended.
+    pub ended: StackEndReason,
+    /// A document with everything but what the application knows.
+    pub document: StackDocument,
+}
+
+/// The clock that times, calibrated.
+pub fn timeline() -> InstantClock {
+    InstantClock::begin(Stopwatch::new(plumb_clock::calibrate(CALIBRATION).ticks_per_ns))
+}
+
+impl AttachedHost {
+    /// Opens the device and gives the stack its addresses; what the user should know goes to `remark`.
+    ///
+    /// # Errors
+    /// The device cannot be opened, or cannot have these addresses.
+    pub fn open(
+        settings: &AttachedHostSettings,
+        mut remark: impl FnMut(&str),
+    ) -> Result<Self, Problem> {
+        install_signal_handlers()?;
+        refuse_own_addresses(settings, &mut remark)?;
+        let timeline = timeline();
+        let (device, pool) = match (&settings.device, &settings.memory_peer) {
+            (DeviceName::Memory, Some((far, offers))) => memory_peer(settings, *far, offers)?,
+            (name, _) => name.open(settings.wait, settings.mac.is_some())?,
+        };
+        let seed = settings.seed;
+        let own_mac = settings.mac.is_some();
+        let mac = settings.mac.or_else(|| device.mac()).unwrap_or_else(|| random_mac(seed));
+        warn_of_forwarding(settings, own_mac, &mut remark);
+        let capabilities = device.capabilities();
+        let ethernet = capabilities.medium == Medium::Ethernet;
+        let device = AttachedDevice::new(device, &settings.instrumentation, timeline, seed)?;
+        let config = InterfaceConfig {
+            capabilities,
+            mac,
+            addresses: settings.addresses.clone(),
+            link_local: ethernet,
+        };
+        let host = host(&config, &settings.gateways, seed)?;
+        let addresses = host.interfaces().iter().flat_map(|interface| &interface.addresses);
+        let addresses =
+            addresses.map(|address| format!("{}/{}", address.ip, address.prefix.len())).collect();
+        let facts = StackDevice {
+            name: settings.device.to_string(),
+            mac: if ethernet { mac.to_string() } else { String::new() },
+            mtu: capabilities.mtu,
+            wait: wait_name(settings.wait).to_owned(),
+            batch: settings.batch as u64,
+        };
+        let options =
+            DriverOptions { batch: settings.batch, tick: Some(TICK), wait: settings.wait };
+        let driver = MachineDriver::new(vec![device], pool, timeline, options);
+        Ok(Self { host, driver, timeline, facts, addresses })
+    }
+
+    /// What the stack is and where, in one line.
+    pub fn describe(&self) -> String {
+        let StackDevice { name, mac, mtu, .. } = &self.facts;
+        let link = if mac.is_empty() { String::new() } else { format!(" as {mac}") };
+        format!("{} on {name}{link}, MTU {mtu}", self.addresses.join(", "))
+    }
+
+    /// Runs an application until `until` says why it is enough, the user interrupts, or the device is
+    /// at its end.
+    pub fn run<A: HostApplication>(
+        self,
+        application: A,
+        mut until: impl FnMut(&mut HostNode<A>, Instant) -> Option<StackEndReason>,
+    ) -> StackRunResult<A> {
+        let Self { host, mut driver, facts, addresses, .. } = self;
+        let mut node = HostNode { host, application };
+        let begun = driver.read_clock();
+        {
+            let HostNode { host, application } = &mut node;
+            application.handle(begun, host, driver.pool());
+        }
+        let mut ended = None;
+        let outcome = driver.run(&mut node, |node, now, _| {
+            let interrupted =
+                (stop_signals::stop_requests() > 0).then_some(StackEndReason::Interrupted);
+            ended = interrupted.or_else(|| until(node, now));
+            ended.is_some()
+        });
+        let seconds = driver.read_clock().saturating_since(begun).as_secs_f64();
+        let (mut devices, _, ()) = driver.into_parts();
+        let device = devices.first_mut();
+        let flushed = device.map_or(Ok(()), AttachedDevice::finish);
+        let ended = match (outcome, flushed, ended) {
+            (Err(error), ..) | (Ok(_), Err(error), _) => StackEndReason::Device(error),
+            (Ok(DriverExit::Finished), Ok(()), _) | (Ok(DriverExit::Stopped), Ok(()), None) => {
+                StackEndReason::Complete
+            }
+            (Ok(DriverExit::Stopped), Ok(()), Some(ended)) => ended,
+        };
+        let device_name = facts.name.clone();
+        let mut document = StackDocument {
+            schema: SCHEMA.to_owned(),
+            stack: "plumb".to_owned(),
+            device: Some(facts),
+            addresses,
+            seconds,
+            ended: ended.name().to_owned(),
+            stack_counters: nonzero(node.host.counters().iter()),
+            drop_counters: drops(node.host.counters()),
+            ..StackDocument::default()
+        };
+        let open_sums =
+            node.host.counters().malformed_value(ProtocolLayer::Udp, PacketFormatError::Checksum);
+        if matches!(device_name.split_once(':'), Some(("xdp", _))) && open_sums > 0 {
+            document.flags.push(CHECKSUM_OFFLOAD_HINT.to_owned());
+        }
+        if let Some(device) = devices.first() {
+            document.device_counters = nonzero(device_counters(device.counters()));
+            if let Some((rx, tx)) = device.faults() {
+                let counters = fault_counters(rx, tx).filter(|(_, count)| *count > 0);
+                document.fault_counters = counters.collect();
+            }
+        }
+        StackRunResult { application: node.application, ended, document }
+    }
+}
+
+/// Counts what asks this process to stop, or to say how things stand.
+///
+/// # Errors
+/// The kernel refuses a handler or a timer.
+pub fn install_signal_handlers() -> Result<(), Problem> {
+    stop_signals::count_stop_requests()
+        .and_then(|()| stop_signals::count_status_requests())
+        .and_then(|()| stop_signals::interrupt_every(TICK))
+        .map_err(|error| Problem::failure("cannot listen for signals").because(error))
+}
+
+/// A host with one interface and its routes.
+///
+/// # Errors
+/// Addresses that cannot be, a router that is on no network, or a second one of a family.
+pub fn host(config: &InterfaceConfig, gateways: &[IpAddr], seed: Seed) -> Result<IpHost, Problem> {
+    let mut host = IpHost::new(HostConfig::default(), seed);
+    let port = host.add_interface(config).map_err(|error| usage_problem(&error.to_string()))?;
+    for &gateway in gateways {
+        let on_link = host.interfaces()[usize::from(port.0)].is_on_link(gateway);
+        if !on_link {
+            return Err(Problem::usage(format!(
+                "the router {gateway} is on no network of the stack"
+            ))
+            .because("a router must be reached without a router")
+            .fix("give an address of its network with --addr, or another router"));
+        }
+        let prefix = IpPrefix::default_route(gateway.is_ipv6());
+        let other = host.routes().iter().find(|route| route.prefix == prefix);
+        if let Some(other) = other.and_then(|route| route.gateway) {
+            return Err(Problem::usage(format!("{other} and {gateway} cannot both be the router"))
+                .because("the stack sends all that is for other networks to one, of each family")
+                .fix("give --gateway once for IPv4 and once for IPv6"));
+        }
+        host.add_route(Route { prefix, port, gateway: Some(gateway) });
+    }
+    Ok(host)
+}
+
+/// A message of the stack, whose fix stands after a colon.
+pub fn usage_problem(message: &str) -> Problem {
+    match message.split_once(": ") {
+        Some((what, fix)) => Problem::usage(what).fix(fix),
+        None => Problem::from_message(message, ExitReason::Usage),
+    }
+}
+
+/// An address that the kernel has too: of a TAP's other side, no packet would ever leave the kernel;
+/// on an interface that both see, both would answer; on one that is taken from it, it is deaf.
+fn refuse_own_addresses(
+    settings: &AttachedHostSettings,
+    remark: &mut impl FnMut(&str),
+) -> Result<(), Problem> {
+    if matches!(settings.device, DeviceName::Memory | DeviceName::Pcap(_)) {
+        return Ok(());
+    }
+    for &(address, len) in &settings.addresses {
+        let kernel_has_it = UdpSocket::bind(SocketAddr::new(address, 0)).is_ok();
+        // To the address of all hosts of a network one may bind as well; the stack refuses it.
+        let broadcast = IpPrefix::new(address, len).and_then(IpPrefix::broadcast).map(IpAddr::V4);
+        if !kernel_has_it || !is_unicast(address) || broadcast == Some(address) {
+            continue;
+        }
+        let what = format!("{address} is an address of this machine's kernel too");
+        let silence = format!("ip addr del {address}/{len} dev INTERFACE");
+        match settings.device {
+            DeviceName::Tap(_) | DeviceName::Tun(_) => {
+                return Err(Problem::usage(what)
+                    .because("the kernel keeps what is sent to it: none of it would reach the stack")
+                    .fix(format!(
+                        "give the stack another address of the network, or take it from the kernel: \
+                         {silence}"
+                    )));
+            }
+            DeviceName::Xdp(_) => remark(&format!(
+                "{what}, which hears nothing on this interface while the stack is there"
+            )),
+            _ => remark(&format!(
+                "{what}, which will answer as well; to silence it: {silence} (and for ARP: ip link \
+                 set INTERFACE arp off)"
+            )),
+        }
+    }
+    Ok(())
+}
+
+/// A kernel that forwards sends on what it is not meant to see.
+fn warn_of_forwarding(
+    settings: &AttachedHostSettings,
+    own_mac: bool,
+    remark: &mut impl FnMut(&str),
+) {
+    if own_mac || !settings.device.is_shared_with_kernel() {
+        return;
+    }
+    let forwards = |path: &str| std::fs::read_to_string(path).is_ok_and(|text| text.trim() == "1");
+    let sysctls = ["net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"];
+    for name in sysctls.into_iter().filter(|name| forwards(&format!("/proc/sys/{name}"))) {
+        let name = name.replace('/', ".");
+        remark(&format!(
+            "the kernel forwards packets and shares its link address with the stack: it will send on \
+             what is meant for the stack; give the stack one of its own (--mac 02:00:00:00:00:02), or \
+             silence the kernel: sysctl {name}=0"
+        ));
+    }
+}
+
+/// A link in memory with somebody at its other end, in a thread that ends with the near end.
+fn memory_peer(
+    settings: &AttachedHostSettings,
+    far: IpAddr,
+    offers: &[ServicePort],
+) -> Result<(Box<dyn Device>, PacketPool), Problem> {
+    let capabilities = DeviceCapabilities::plain(Medium::Ethernet, MEMORY_MTU);
+    let (near, device) = memory::pair(capabilities, settings.wait);
+    let seed = settings.seed.derive("far");
+    let len = settings.addresses.iter().find(|(ip, _)| ip.is_ipv4() == far.is_ipv4());
+    let config = InterfaceConfig {
+        capabilities,
+        mac: random_mac(seed),
+        addresses: vec![(far, len.map_or(0, |&(_, len)| len))],
+        link_local: true,
+    };
+    let mut host = host(&config, &[], seed)?;
+    let services = OfferedServices::open(&mut host, offers)
+        .map_err(|error| Problem::from_message(&error.to_string(), ExitReason::Usage))?;
+    let mut node = HostNode { host, application: services };
+    let options = DriverOptions { batch: settings.batch, tick: None, wait: settings.wait };
+    let timeline = timeline();
+    std::thread::spawn(move || {
+        let mut driver = MachineDriver::new(vec![device], pool_for(MEMORY_MTU), timeline, options);
+        // It ends when the near end is gone, which is no error; nobody is left to hear of another.
+        let _ = driver.run(&mut node, |_, _, _| false);
+    });
+    Ok((Box::new(near), pool_for(MEMORY_MTU)))
+}
+
+/// A locally administered link address.
+pub fn random_mac(seed: Seed) -> MacAddr {
+    let mut octets = [0x02; 6];
+    octets[1..].copy_from_slice(&seed.derive("mac").0.to_be_bytes()[..5]);
+    MacAddr(octets)
+}
+
+/// Its word on the command line.
+pub const fn wait_name(wait: DeviceWait) -> &'static str {
+    match wait {
+        DeviceWait::Block => "block",
+        DeviceWait::Poll(_) => "poll",
+        DeviceWait::Spin => "spin",
+    }
+}
+
+/// Everything that was counted at all.
+pub fn nonzero(counters: impl IntoIterator<Item = (&'static str, u64)>) -> BTreeMap<String, u64> {
+    let counted = counters.into_iter().filter(|(_, count)| *count > 0);
+    counted.map(|(name, count)| (name.to_owned(), count)).collect()
+}
+
+/// Every reason for which a packet was dropped, with how many were.
+pub fn drops(counters: &HostCounters) -> BTreeMap<String, u64> {
+    let is_drop = |name: &str| {
+        let count = CounterId::ALL.iter().find(|count| count.name() == name);
+        // What is not in that list is a broken format.
+        count.is_none_or(|count| matches!(count.kind(), CounterKind::RxDrop | CounterKind::TxDrop))
+    };
+    nonzero(counters.iter().filter(|(name, _)| is_drop(name)))
+}
+
+/// A device's counters by name.
+pub fn device_counters(counters: DeviceCounters) -> [(&'static str, u64); 8] {
+    [
+        ("rx_packets", counters.rx_packets),
+        ("rx_bytes", counters.rx_bytes),
+        ("rx_dropped", counters.rx_dropped),
+        ("rx_malformed", counters.rx_malformed),
+        ("tx_packets", counters.tx_packets),
+        ("tx_bytes", counters.tx_bytes),
+        ("tx_dropped", counters.tx_dropped),
+        ("calls", counters.calls),
+    ]
+}
+
+/// What a service does with a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServiceKind {
+    /// Sends it back in place.
+    Mirror,
+    /// Copies it out and a copy of that back, as a program with a buffer of its own does.
+    Echo,
+    /// Drops it.
+    Discard,
+}
+
+impl ServiceKind {
+    /// Every kind.
+    pub const ALL: [Self; 3] = [Self::Mirror, Self::Echo, Self::Discard];
+
+    /// Its name in words and output.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Mirror => "mirror",
+            Self::Echo => "echo",
+            Self::Discard => "discard",
+        }
+    }
+
+    const fn service(self) -> UdpService {
+        match self {
+            Self::Mirror => UdpService::Mirror,
+            Self::Echo => UdpService::Echo(CopyPolicy::Fused),
+            Self::Discard => UdpService::Discard,
+        }
+    }
+
+    /// Its default port: RFC 862 and RFC 863; the mirror's is arbitrary.
+    pub const fn port(self) -> u16 {
+        match self {
+            Self::Mirror => 1_997,
+            Self::Echo => 7,
+            Self::Discard => 9,
+        }
+    }
+}
+
+/// A service at a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServicePort {
+    /// Which.
+    pub kind: ServiceKind,
+    /// UDP port.
+    pub port: u16,
+}
+
+impl ServicePort {
+    /// The counts of its sockets.
+    fn count(self, sockets: &[ServiceCounts]) -> ServiceCount {
+        let sum = |of: fn(&ServiceCounts) -> u64| sockets.iter().map(of).sum();
+        ServiceCount {
+            name: self.kind.name().to_owned(),
+            port: self.port,
+            received: sum(|served| served.received),
+            bytes: sum(|served| served.bytes),
+            answered: sum(|served| served.sent),
+            from_service: sum(|served| served.from_service),
+            to_group: sum(|served| served.to_group),
+            failed: sum(|served| served.failed),
+        }
+    }
+}
+
+impl fmt::Display for ServicePort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind.name(), self.port)
+    }
+}
+
+/// The services of a host, and what they report.
+#[derive(Debug)]
+pub struct OfferedServices {
+    ports: Vec<ServicePort>,
+    /// Two for each offer: one of each family.
+    services: service::UdpServices,
+    notices: Vec<String>,
+}
+
+impl OfferedServices {
+    /// Opens a socket of each family for each service.
+    ///
+    /// # Errors
+    /// Two at one port.
+    pub fn open(host: &mut IpHost, offers: &[ServicePort]) -> Result<Self, BindError> {
+        let any = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
+        let mut services = service::UdpServices::default();
+        for offer in offers {
+            for ip in any {
+                let local = SocketAddr::new(ip, offer.port);
+                services.open(host, offer.kind.service(), local, UdpOptions::default())?;
+            }
+        }
+        Ok(Self { ports: offers.to_vec(), services, notices: Vec::new() })
+    }
+
+    /// The counts of each.
+    pub fn counts(&self) -> Vec<ServiceCount> {
+        let served: Vec<ServiceCounts> = self.services.counts().collect();
+        let offers = self.ports.iter().zip(served.chunks(2));
+        offers.map(|(offer, families)| offer.count(families)).collect()
+    }
+
+    /// Datagrams received by all.
+    pub fn received(&self) -> u64 {
+        self.services.counts().map(|served| served.received).sum()
+    }
+
+    /// Notices for the user since the last call.
+    pub fn take_notices(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notices)
+    }
+}
+
+impl HostApplication for OfferedServices {
+    #[inline]
+    fn handle(&mut self, now: Instant, host: &mut IpHost, pool: &mut PacketPool) {
+        self.services.handle(now, host, pool);
+        while let Some(event) = host.poll_event() {
+            if let HostEvent::AddressConflict { address, mac, .. } = event {
+                self.notices
+                    .push(format!("address conflict: another station, {mac}, claims {address}"));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_router_of_a_family_is_refused_and_one_of_each_is_not() {
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let config = InterfaceConfig::ip(1_500)
+            .with_address(ip("10.0.0.2"), 24)
+            .with_address(ip("fd77::2"), 64);
+        let with = |routers: &[&str]| {
+            let routers: Vec<IpAddr> = routers.iter().map(|text| ip(text)).collect();
+            host(&config, &routers, Seed(1)).map(drop)
+        };
+        with(&["10.0.0.1", "fd77::1"]).unwrap();
+        for routers in [["10.0.0.1", "10.0.0.9"], ["fd77::1", "fd77::9"], ["10.0.0.1", "10.0.0.1"]]
+        {
+            let problem = with(&routers).unwrap_err();
+            assert!(problem.what.contains(routers[1]), "{problem}");
+            assert_eq!(problem.exit, ExitReason::Usage);
+        }
+    }
+}

@@ -1,0 +1,615 @@
+//! Echo test: one packet at a time to a peer that returns it, over plumb's stack or the kernel's.
+//!
+//! [`EchoTest`] has neither socket nor clock, so that both stacks are timed by the same code. Each payload begins with its
+//! number and goes on with a pattern of it, so that nothing old, foreign or corrupt is taken for the answer.
+
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use plumb_analysis::document::stack::StackRoundTrips;
+use plumb_analysis::summary::single_process;
+use plumb_base::time::{Instant, Span};
+use plumb_clock::InstantClock;
+use plumb_harness::stop_signals;
+use plumb_netdev::device::DeviceWait;
+use plumb_stack::host::{DeliveryFailureKind, HostEvent, IpHost};
+use plumb_stack::service::HostApplication;
+use plumb_stack::udp::{BindError, CopyPolicy, UdpId, UdpOptions};
+use plumb_wire::packet::PacketPool;
+
+use super::attached_host::{StackEndReason, usage_problem};
+use crate::problem::{ExitReason, Problem};
+
+/// Bytes of the number that each payload begins with: the shortest payload.
+pub const PAYLOAD_MIN: usize = 8;
+
+/// Frames of one size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EchoStage {
+    /// Bytes on Ethernet, without the check sequence.
+    pub frame_bytes: usize,
+    /// Bytes of payload.
+    pub payload_bytes: usize,
+    /// Round trips.
+    pub count: u64,
+}
+
+/// Why a test is over before its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EchoAbort {
+    /// So many in a row were not answered.
+    Silent(u32),
+    /// Somebody says that it is of no use.
+    Refused(String),
+}
+
+/// How long to wait, and when to give up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EchoTimeouts {
+    /// For one answer.
+    pub timeout: Span,
+    /// This many in a row without an answer end the test.
+    pub silent_max: u32,
+}
+
+/// The stages, and what became of them so far.
+#[derive(Debug)]
+pub struct EchoTest {
+    remote: String,
+    stages: Vec<EchoStage>,
+    results: Vec<(StackRoundTrips, Vec<f64>)>,
+    timeouts: EchoTimeouts,
+    /// Of the packet to be sent, or under way.
+    number: u64,
+    /// Its stage.
+    stage: usize,
+    /// Its place there; the one at 0 finds the peer and does not count.
+    step: u64,
+    outstanding: Option<Instant>,
+    /// Packets sent, greetings included.
+    sent: u64,
+    /// Whether any was answered.
+    any_answered: bool,
+    unanswered_in_row: u32,
+    abort: Option<EchoAbort>,
+    payload: Vec<u8>,
+}
+
+impl EchoTest {
+    /// A course that has not begun.
+    pub fn new(remote: String, stages: Vec<EchoStage>, patience: EchoTimeouts) -> Self {
+        Self {
+            remote,
+            stages,
+            results: Vec::new(),
+            timeouts: patience,
+            number: 0,
+            stage: 0,
+            step: 0,
+            outstanding: None,
+            sent: 0,
+            any_answered: false,
+            unanswered_in_row: 0,
+            abort: None,
+            payload: Vec::new(),
+        }
+    }
+
+    /// Whether nothing more is to be sent.
+    pub fn is_over(&self) -> bool {
+        self.abort.is_some() || (self.outstanding.is_none() && self.stage == self.stages.len())
+    }
+
+    /// Why it ended before its end.
+    pub fn halt(&self) -> Option<&EchoAbort> {
+        self.abort.as_ref()
+    }
+
+    /// How many packets were sent, if not one of them was answered.
+    pub fn unanswered(&self) -> Option<u64> {
+        (self.sent > 0 && !self.any_answered).then_some(self.sent)
+    }
+
+    /// Round trips begun and wanted, in all, for a progress bar.
+    pub fn progress(&self) -> (u64, u64) {
+        let done = self.results.iter().map(|(exchange, _)| exchange.sent).sum();
+        (done, self.stages.iter().map(|stage| stage.count).sum())
+    }
+
+    /// The payload to send now; none while an answer is waited for, or at the end.
+    pub fn poll_payload(&mut self) -> Option<&[u8]> {
+        if self.outstanding.is_some() || self.abort.is_some() {
+            return None;
+        }
+        let stage = *self.stages.get(self.stage)?;
+        if self.results.len() == self.stage {
+            let exchange = StackRoundTrips {
+                remote: self.remote.clone(),
+                frame_bytes: stage.frame_bytes as u64,
+                payload_bytes: stage.payload_bytes as u64,
+                ..StackRoundTrips::default()
+            };
+            let samples = usize::try_from(stage.count.min(1 << 20)).unwrap_or(0);
+            self.results.push((exchange, Vec::with_capacity(samples)));
+        }
+        self.payload.resize(stage.payload_bytes, 0);
+        write_pattern(self.number, &mut self.payload);
+        Some(&self.payload)
+    }
+
+    /// The payload was handed to the stack at this moment.
+    pub fn on_sent(&mut self, at: Instant) {
+        self.outstanding = Some(at);
+        self.sent += 1;
+        if !self.is_warm_up()
+            && let Some((exchange, _)) = self.results.last_mut()
+        {
+            exchange.sent += 1;
+        }
+    }
+
+    /// How long one answer is waited for.
+    pub fn timeout(&self) -> Span {
+        self.timeouts.timeout
+    }
+
+    /// Something came back at this moment, which may be after its time.
+    pub fn handle_answer(&mut self, at: Instant, payload: &[u8]) {
+        self.handle_deadline(at);
+        let greeting = self.is_warm_up();
+        let is_current = payload == self.payload && self.outstanding.is_some();
+        let number = number_of(payload);
+        let Some((exchange, samples)) = self.results.last_mut() else { return };
+        if !is_current {
+            match number {
+                // A pattern of an earlier number: late if it was given up, else it came before.
+                Some(number) if number < self.number => {
+                    if is_intact(number, payload) {
+                        exchange.late += 1;
+                    } else {
+                        exchange.corrupt += 1;
+                    }
+                }
+                _ => exchange.corrupt += 1,
+            }
+            return;
+        }
+        let Some(sent) = self.outstanding.take() else { return };
+        let rtt = at.saturating_since(sent).as_ns_f64();
+        if greeting {
+            exchange.first_ns = Some(rtt);
+        } else {
+            exchange.answered += 1;
+            samples.push(rtt);
+        }
+        self.any_answered = true;
+        self.unanswered_in_row = 0;
+        self.advance();
+    }
+
+    /// When the answer that is waited for will be too late.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.outstanding.map(|sent| sent + self.timeouts.timeout)
+    }
+
+    /// Gives up the answer that is waited for, if it is too late.
+    pub fn handle_deadline(&mut self, now: Instant) {
+        if self.deadline().is_none_or(|deadline| now < deadline) {
+            return;
+        }
+        self.outstanding = None;
+        if !self.is_warm_up()
+            && let Some((exchange, _)) = self.results.last_mut()
+        {
+            exchange.lost += 1;
+        }
+        self.advance();
+        self.unanswered_in_row += 1;
+        if self.unanswered_in_row >= self.timeouts.silent_max {
+            self.abort = Some(EchoAbort::Silent(self.unanswered_in_row));
+        }
+    }
+
+    /// An ICMP error about what was sent: it ends the test.
+    pub fn on_refused(&mut self, why: String) {
+        if let Some((exchange, _)) = self.results.last_mut() {
+            exchange.errors += 1;
+        }
+        self.abort = Some(EchoAbort::Refused(why));
+    }
+
+    /// What came of every stage that was begun, and what a reader must know.
+    pub fn into_results(mut self) -> (Vec<StackRoundTrips>, Vec<String>) {
+        let mut flags = Vec::new();
+        if self.outstanding.take().is_some()
+            && !self.is_warm_up()
+            && let Some((exchange, _)) = self.results.last_mut()
+        {
+            // Still under way when it was stopped: neither answered nor lost.
+            exchange.sent -= 1;
+        }
+        let exchanges = self.results.into_iter().map(|(mut exchange, samples)| {
+            let (summary, missing) = single_process::summary(&samples);
+            exchange.rtt = summary;
+            let frame = exchange.frame_bytes;
+            flags.extend(missing.iter().map(|flag| format!("{frame} B: {flag}")));
+            exchange
+        });
+        let exchanges = exchanges.collect();
+        (exchanges, flags)
+    }
+
+    /// The packet under way is answered or given up.
+    fn advance(&mut self) {
+        self.number += 1;
+        self.step += 1;
+        if self.stages.get(self.stage).is_some_and(|stage| self.step > stage.count) {
+            self.stage += 1;
+            self.step = 0;
+        }
+    }
+
+    /// Whether the packet under way is the first of its stage, which does not count.
+    fn is_warm_up(&self) -> bool {
+        self.step == 0
+    }
+}
+
+/// Writes a number and the pattern that goes with it.
+fn write_pattern(number: u64, payload: &mut [u8]) {
+    let Some((head, rest)) = payload.split_first_chunk_mut() else { return };
+    *head = number.to_be_bytes();
+    let mut byte = head[7].wrapping_mul(31);
+    for place in rest {
+        *place = byte;
+        byte = byte.wrapping_add(1);
+    }
+}
+
+fn number_of(payload: &[u8]) -> Option<u64> {
+    payload.first_chunk().map(|head| u64::from_be_bytes(*head))
+}
+
+/// Whether a payload is the pattern of its number.
+fn is_intact(number: u64, payload: &[u8]) -> bool {
+    let mut expected = vec![0; payload.len()];
+    write_pattern(number, &mut expected);
+    payload == expected
+}
+
+/// A test over plumb's stack: one connected socket, one datagram at a time.
+#[derive(Debug)]
+pub struct EchoSender {
+    /// The test.
+    pub test: EchoTest,
+    socket: UdpId,
+    remote: SocketAddr,
+    timeline: InstantClock,
+}
+
+impl EchoSender {
+    /// Opens a socket and connects it.
+    ///
+    /// # Errors
+    /// The peer cannot be reached from here.
+    pub fn open(
+        host: &mut IpHost,
+        remote: SocketAddr,
+        test: EchoTest,
+        timeline: InstantClock,
+    ) -> Result<Self, Problem> {
+        let any = match remote.ip() {
+            IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        };
+        let bound = host.udp_bind(SocketAddr::new(any, 0), UdpOptions::default());
+        let problem =
+            |error: BindError| Problem::from_message(&error.to_string(), ExitReason::Usage);
+        let socket = bound.map_err(problem)?;
+        host.udp_connect(timeline.now(), socket, remote).map_err(|error| {
+            problem(error).fix(format!(
+                "give the stack an address of {remote}'s network with --addr, or a router with --gateway"
+            ))
+        })?;
+        Ok(Self { test, socket, remote, timeline })
+    }
+}
+
+impl HostApplication for EchoSender {
+    fn handle(&mut self, now: Instant, host: &mut IpHost, pool: &mut PacketPool) {
+        while let Some(datagram) = host.udp_receive(self.socket, pool) {
+            let at = self.timeline.now();
+            self.test.handle_answer(at, pool.bytes(&datagram.packet));
+            pool.free(datagram.packet);
+        }
+        while let Some(event) = host.poll_event() {
+            match event {
+                HostEvent::DeliveryFailed(failure) if failure.udp == Some(self.socket) => {
+                    let reporter = failure.reporter;
+                    self.test
+                        .on_refused(format!("{reporter} reports: {}", failure_text(failure.kind)));
+                }
+                HostEvent::NeighborFailed { address, .. } => {
+                    self.test.on_refused(format!(
+                        "{address} does not answer {}",
+                        neighbor_protocol(address)
+                    ));
+                }
+                _ => {}
+            }
+        }
+        self.test.handle_deadline(now);
+        let at = self.timeline.now();
+        if let Some(payload) = self.test.poll_payload() {
+            match host.udp_send(at, self.socket, payload, None, CopyPolicy::Fused, pool) {
+                Ok(()) => self.test.on_sent(at),
+                Err(error) => {
+                    let problem = usage_problem(&error.to_string());
+                    self.test.on_refused(format!("{}: {}", self.remote, problem.what));
+                }
+            }
+        }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.test.deadline()
+    }
+}
+
+/// The protocol that resolves an address.
+pub fn neighbor_protocol(address: IpAddr) -> &'static str {
+    if address.is_ipv4() { "ARP" } else { "neighbor discovery" }
+}
+
+/// An ICMP error in the words of RFC 792 and RFC 4443.
+pub fn failure_text(kind: DeliveryFailureKind) -> String {
+    match kind {
+        DeliveryFailureKind::Network => "network unreachable".to_owned(),
+        DeliveryFailureKind::Host => "host unreachable".to_owned(),
+        DeliveryFailureKind::Protocol => "protocol unreachable".to_owned(),
+        DeliveryFailureKind::Port => "port unreachable".to_owned(),
+        DeliveryFailureKind::Prohibited => "administratively prohibited".to_owned(),
+        DeliveryFailureKind::TooBig(mtu) => format!("packet too big for a link with MTU {mtu}"),
+        DeliveryFailureKind::HopLimit => "hop limit exceeded".to_owned(),
+        DeliveryFailureKind::Reassembly => "fragment reassembly time exceeded".to_owned(),
+        DeliveryFailureKind::Parameter(at) => format!("parameter problem at octet {at}"),
+        DeliveryFailureKind::Other(kind, code) => format!("ICMP type {kind}, code {code}"),
+    }
+}
+
+/// Longest wait of one call: then deadlines and requests to stop are checked.
+const RECEIVE_TIMEOUT_MAX: Span = Span::from_ms(20);
+/// Shortest wait: `SO_RCVTIMEO` of 0 means no timeout (socket(7)).
+const RECEIVE_TIMEOUT_MIN: Span = Span::from_us(1);
+
+/// How long a spinning wait spins at a time.
+const SPIN: Span = Span::from_ms(10);
+
+/// Longest datagram.
+const DATAGRAM_MAX: usize = 65_535;
+
+/// Runs a test over the kernel's stack, with a connected UDP socket; why it ended.
+///
+/// # Errors
+/// No socket, or one that fails for good.
+pub fn run_over_kernel(
+    test: &mut EchoTest,
+    remote: SocketAddr,
+    wait: DeviceWait,
+    timeline: InstantClock,
+    mut until: impl FnMut(&EchoTest, Instant) -> Option<StackEndReason>,
+) -> Result<StackEndReason, Problem> {
+    let failed = |error| {
+        Problem::failure(format!("cannot open a UDP socket to {remote}"))
+            .because(error)
+            .fix("see 'ip route get ADDRESS' for whether this machine has a route")
+    };
+    let mut socket = ConnectedUdpSocket::open(remote, wait).map_err(failed)?;
+    let mut buffer = vec![0; DATAGRAM_MAX];
+    let mut looked = timeline.now();
+    loop {
+        if stop_signals::stop_requests() > 0 {
+            return Ok(StackEndReason::Interrupted);
+        }
+        if let Some(ended) = until(test, looked) {
+            return Ok(ended);
+        }
+        let left = test.deadline().map(|deadline| deadline.saturating_since(looked));
+        socket.set_receive_timeout(left.unwrap_or(test.timeout())).map_err(failed)?;
+        let sent_at = timeline.now();
+        if let Some(payload) = test.poll_payload() {
+            match socket.udp.send(payload) {
+                Ok(_) => test.on_sent(sent_at),
+                Err(error) if is_transient(&error) => {}
+                Err(error) => test.on_refused(describe_error(&error)),
+            }
+        }
+        match socket.receive(&mut buffer, timeline) {
+            Ok(len) => {
+                looked = timeline.now();
+                test.handle_answer(looked, &buffer[..len]);
+            }
+            Err(error) if is_transient(&error) => {
+                looked = timeline.now();
+                test.handle_deadline(looked);
+            }
+            Err(error) => test.on_refused(describe_error(&error)),
+        }
+    }
+}
+
+/// A connected socket, and how it waits.
+struct ConnectedUdpSocket {
+    udp: UdpSocket,
+    wait: DeviceWait,
+    /// The socket's receive timeout.
+    receive_timeout: Span,
+}
+
+impl ConnectedUdpSocket {
+    fn open(remote: SocketAddr, wait: DeviceWait) -> io::Result<Self> {
+        let any = match remote.ip() {
+            IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        };
+        let udp = UdpSocket::bind(SocketAddr::new(any, 0))?;
+        udp.connect(remote)?;
+        if wait != DeviceWait::Block {
+            udp.set_nonblocking(true)?;
+        }
+        Ok(Self { udp, wait, receive_timeout: Span::ZERO })
+    }
+
+    /// Sets the receive timeout to what is left; a system call only when that changes.
+    fn set_receive_timeout(&mut self, left: Span) -> io::Result<()> {
+        let nap = left.min(RECEIVE_TIMEOUT_MAX).max(RECEIVE_TIMEOUT_MIN);
+        if nap != self.receive_timeout {
+            self.udp.set_read_timeout(Some(Duration::from_nanos(nap.as_ns())))?;
+            self.receive_timeout = nap;
+        }
+        Ok(())
+    }
+
+    fn receive(&self, buffer: &mut [u8], timeline: InstantClock) -> io::Result<usize> {
+        let spins = match self.wait {
+            DeviceWait::Block => return self.udp.recv(buffer),
+            DeviceWait::Poll(span) => span,
+            DeviceWait::Spin => SPIN,
+        };
+        let end = timeline.now() + spins.min(self.receive_timeout);
+        loop {
+            match self.udp.recv(buffer) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock && timeline.now() < end => {}
+                Err(error)
+                    if error.kind() == ErrorKind::WouldBlock && self.wait != DeviceWait::Spin =>
+                {
+                    break;
+                }
+                other => return other,
+            }
+        }
+        self.udp.set_nonblocking(false)?;
+        let received = self.udp.recv(buffer);
+        self.udp.set_nonblocking(true)?;
+        received
+    }
+}
+
+/// Whether to try again after an error.
+fn is_transient(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+}
+
+fn describe_error(error: &io::Error) -> String {
+    match error.kind() {
+        ErrorKind::ConnectionRefused => "the kernel reports: port unreachable".to_owned(),
+        _ => format!("the kernel reports: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(us: u64) -> Instant {
+        Instant::ORIGIN + Span::from_us(us)
+    }
+
+    fn course(count: u64) -> EchoTest {
+        let stage = |frame_bytes, payload_bytes| EchoStage { frame_bytes, payload_bytes, count };
+        let patience = EchoTimeouts { timeout: Span::from_us(100), silent_max: 3 };
+        EchoTest::new("peer".to_owned(), vec![stage(60, 18), stage(1_514, 1_472)], patience)
+    }
+
+    #[test]
+    fn every_stage_is_run_after_one_greeting_each() {
+        let mut course = course(10);
+        let mut now = 0;
+        let mut sizes = Vec::new();
+        while let Some(payload) = course.poll_payload().map(<[u8]>::to_vec) {
+            sizes.push(payload.len());
+            course.on_sent(at(now));
+            assert!(course.poll_payload().is_none(), "one at a time");
+            course.handle_answer(at(now + 5), &payload);
+            now += 10;
+        }
+        assert!(course.is_over() && course.halt().is_none());
+        assert_eq!(sizes, [vec![18; 11], vec![1_472; 11]].concat());
+        let (exchanges, _) = course.into_results();
+        for exchange in exchanges {
+            assert_eq!((exchange.sent, exchange.answered, exchange.lost), (10, 10, 0));
+            assert_eq!(exchange.rtt.median, Some(5_000.0));
+            assert_eq!(exchange.first_ns, Some(5_000.0));
+        }
+    }
+
+    #[test]
+    fn what_is_late_foreign_or_broken_is_counted_and_not_timed() {
+        let mut course = course(3);
+        let first = course.poll_payload().unwrap().to_vec();
+        course.on_sent(at(0));
+        course.handle_deadline(at(99));
+        assert!(course.deadline().is_some(), "it still has time");
+        course.handle_deadline(at(100));
+        let second = course.poll_payload().unwrap().to_vec();
+        course.on_sent(at(200));
+        course.handle_answer(at(201), &first);
+        let mut broken = second.clone();
+        broken[12] ^= 1;
+        course.handle_answer(at(202), &broken);
+        course.handle_answer(at(203), b"?");
+        course.handle_answer(at(204), &second);
+        course.handle_answer(at(205), &second);
+        let (exchanges, _) = course.into_results();
+        let exchange = &exchanges[0];
+        assert_eq!((exchange.late, exchange.corrupt, exchange.answered), (2, 2, 1));
+        assert_eq!(exchange.rtt.n, 1);
+    }
+
+    #[test]
+    fn an_answer_after_its_time_is_late_whoever_looks_at_it_first() {
+        let mut course = course(3);
+        for _ in 0..2 {
+            let payload = course.poll_payload().unwrap().to_vec();
+            course.on_sent(at(0));
+            course.handle_answer(at(100), &payload);
+        }
+        let third = course.poll_payload().unwrap().to_vec();
+        course.on_sent(at(0));
+        course.handle_answer(at(99), &third);
+        let (exchanges, _) = course.into_results();
+        let exchange = &exchanges[0];
+        assert_eq!((exchange.late, exchange.lost, exchange.answered), (2, 1, 1));
+    }
+
+    #[test]
+    fn a_course_that_is_stopped_knows_whether_anything_was_answered() {
+        let mut course = course(3);
+        assert_eq!(course.unanswered(), None, "nobody was asked");
+        let greeting = course.poll_payload().unwrap().to_vec();
+        course.on_sent(at(0));
+        assert_eq!(course.unanswered(), Some(1));
+        course.handle_answer(at(1), &greeting);
+        assert_eq!(course.unanswered(), None);
+        assert!(!course.is_over());
+    }
+
+    #[test]
+    fn a_silent_peer_and_a_refusal_end_it() {
+        let mut silent = course(1_000);
+        let mut now = 0;
+        while silent.poll_payload().is_some() {
+            silent.on_sent(at(now));
+            now += 100;
+            silent.handle_deadline(at(now));
+        }
+        assert_eq!(silent.halt(), Some(&EchoAbort::Silent(3)));
+        assert_eq!(silent.unanswered(), Some(3));
+        let mut refused = course(1);
+        refused.poll_payload().unwrap();
+        refused.on_sent(at(0));
+        refused.on_refused("nobody listens".to_owned());
+        assert!(refused.is_over() && refused.poll_payload().is_none());
+    }
+}

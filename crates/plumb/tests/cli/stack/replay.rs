@@ -1,0 +1,113 @@
+//! Captures and single frames through the stack.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use plumb_wire::capture::LinkType;
+use plumb_wire::compose::{LinkTemplate, PacketTemplate};
+use plumb_wire::ethernet::EtherType;
+use plumb_wire::mac::MacAddr;
+use plumb_wire::{pcap, pcapng};
+
+use super::test_bed::{assert_error, document, plumb};
+
+fn frames() -> Vec<Vec<u8>> {
+    let link = LinkTemplate::new(MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2]));
+    let v4 = PacketTemplate::new(Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2));
+    let address = |last| Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, last);
+    let v6 = PacketTemplate::new(address(1), address(2));
+    vec![
+        link.frame(EtherType::IPV4, &v4.udp(5_000, 7, &[1; 18])),
+        link.frame(EtherType::IPV6, &v6.udp(5_000, 9_000, &[2; 100])),
+        link.frame(EtherType::IPV4, &v4.udp(5_001, 7, &[3; 1_472])),
+    ]
+}
+
+fn capture() -> Vec<u8> {
+    let mut file = Vec::new();
+    pcap::begin(&mut file, LinkType::ETHERNET);
+    for frame in frames() {
+        pcap::packet(&mut file, 0, &frame);
+    }
+    file
+}
+
+#[test]
+fn every_datagram_of_a_capture_is_mirrored_and_recorded() {
+    let directory = tempfile::tempdir().unwrap();
+    let (input, out) = (directory.path().join("in.pcap"), directory.path().join("out.pcapng"));
+    std::fs::write(&input, capture()).unwrap();
+    let out = out.to_str().unwrap();
+    let words = ["replay", input.to_str().unwrap(), "--times", "100", "--pcap", out];
+    let result = document(&words);
+    assert_eq!(result["replay"]["frames"], 3);
+    assert_eq!(result["replay"]["received"], 300);
+    let answered: u64 = result["services"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|service| service["answered"].as_u64().unwrap())
+        .sum();
+    assert_eq!(answered, 300, "{result}");
+    assert_eq!(result["drop_counters"], serde_json::json!({}), "{result}");
+    let file = std::fs::read(out).unwrap();
+    let records = plumb_wire::capture::CaptureReader::new(&file).unwrap();
+    // Three hundred each way, and a question and its answer for each family.
+    assert_eq!(records.map(Result::unwrap).count(), 604);
+}
+
+#[test]
+fn one_frame_is_replayed_for_as_long_as_asked() {
+    let digits: Vec<String> = frames()[0].iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = digits.join(" ");
+    let result = document(&["replay", "--frame", &hex, "--duration", "50ms"]);
+    assert_eq!(result["ended"], "duration");
+    let rate = &result["replay"];
+    assert!(rate["packets_per_second"].as_f64().unwrap() > 0.0);
+    assert!(rate["ns_per_packet"].as_f64() > rate["device_ns_per_packet"].as_f64(), "{rate}");
+    let page = plumb(&["replay", "--frame", &hex, "--times", "9"]).output().unwrap();
+    let page = String::from_utf8(page.stdout).unwrap();
+    assert!(page.contains("million packets a second"), "{page}");
+}
+
+#[test]
+fn captures_that_are_none_or_not_whole_are_refused_with_what_they_are() {
+    let directory = tempfile::tempdir().unwrap();
+    let refused_file = |name: &str, bytes: &[u8], told: &[&str]| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        assert_error(&["replay", path.to_str().unwrap()], 2, told);
+        let device = format!("pcap:{}", path.display());
+        assert_error(&["serve", "--addr=10.0.0.2/24", "--device", &device], 2, told);
+    };
+    let whole = capture();
+    refused_file("cut", &whole[..whole.len() - 1], &["after 2 whole packets", "fix: "]);
+    refused_file("text", b"these are words, and no packets at all", &["text"]);
+    refused_file("empty", b"", &["empty"]);
+    let mut bare = Vec::new();
+    pcapng::begin(&mut bare, "test");
+    refused_file("bare", &bare, &["holds no packets"]);
+    assert_error(&["replay", "/nowhere/at.all"], 2, &["cannot read /nowhere/at.all"]);
+    assert_error(&["replay", "--frame", "0g"], 2, &["no hexadecimal digit"]);
+    assert_error(&["replay"], 2, &["FILE"]);
+}
+
+#[test]
+fn a_replay_that_nothing_came_out_of_says_so() {
+    let result = document(&["replay", "--frame", "00", "--times", "10"]);
+    assert_eq!(result["replay"]["sent"], 0);
+    let page = plumb(&["replay", "--frame", "00", "--times", "10"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&page.stdout).contains("nothing came out"));
+}
+
+#[test]
+fn a_capture_is_not_recorded_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let input = directory.path().join("in.pcap");
+    std::fs::write(&input, capture()).unwrap();
+    let path = input.to_str().unwrap();
+    assert_error(&["replay", path, "--pcap", path], 2, &["would destroy it", "fix: "]);
+    let device = format!("--device=pcap:{path}");
+    let words = ["serve", &device, "--addr=192.0.2.2/24", "--pcap", path];
+    assert_error(&words, 2, &["would destroy it", "fix: "]);
+    assert_eq!(std::fs::read(&input).unwrap(), capture(), "it is as it was");
+}

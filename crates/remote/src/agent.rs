@@ -1,0 +1,395 @@
+//! The agent: serves clients over whatever carries a session, within its limits.
+//!
+//! One [`MeasurementAgent`] a process; each client is served by a thread of the caller's.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::net::IpAddr;
+use std::sync::mpsc::{self, Sender, SyncSender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use plumb_base::time::Span;
+use plumb_clock::{monotonic_ns, now};
+
+use crate::address::{BindAddress, host_addresses};
+use crate::control_stream::{ControlEvent, ControlStream, ControlStreamPump};
+use crate::hello::ProtocolHello;
+use crate::message::{ReadyMessage, ServiceId, TaskRefusal, TaskRequest, WelcomeMessage};
+use crate::report_cache::ReportCache;
+use crate::service::{PreparedTask, TaskContext, TaskMessages, TaskOutbox, TaskService};
+use crate::session::agent::{AgentAction, AgentSession};
+use crate::session::{ControlSessionError, SessionTiming, TaskTimes};
+use crate::task_control::TestControl;
+use crate::token::TestToken;
+
+mod concurrent_tests;
+mod overlap;
+
+use concurrent_tests::ConcurrentTests;
+use overlap::OverlapTracker;
+pub use overlap::TestOverlap;
+
+/// What an agent allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AgentLimits {
+    /// Bytes a second that a test may send, and as many that it may have taken; none is no limit.
+    pub rate_max: Option<u64>,
+    /// The longest test.
+    pub duration_max: Span,
+    /// Streams of one test in each direction.
+    pub streams_max: u16,
+    /// Probes a second of one test.
+    pub probes_max: u32,
+    /// Clients at a time.
+    pub clients_max: u32,
+    /// Tests at a time, of all clients.
+    pub tests_max: u32,
+    /// How long a report is kept for a client that went away; zero ends the test with its connection.
+    pub report_retention: Span,
+    /// The port that data is taken at; 0 is any. One other than 0 allows one test at a time.
+    pub data_port: u16,
+    /// The only address that data is taken at; none is the one that the client goes to, or any.
+    pub data_address: Option<IpAddr>,
+}
+
+impl Default for AgentLimits {
+    fn default() -> Self {
+        Self {
+            rate_max: None,
+            duration_max: Span::from_secs(3_600),
+            streams_max: 128,
+            probes_max: 10_000,
+            clients_max: 32,
+            tests_max: 8,
+            report_retention: Span::from_secs(300),
+            data_port: 0,
+            data_address: None,
+        }
+    }
+}
+
+/// One agent: its limits, its clients, and what it keeps for them.
+#[derive(Debug)]
+pub struct MeasurementAgent {
+    program: String,
+    limits: AgentLimits,
+    timing: SessionTiming,
+    services: BTreeMap<ServiceId, Box<dyn TaskService>>,
+    state: Mutex<AgentState>,
+}
+
+#[derive(Debug, Default)]
+struct AgentState {
+    clients: u32,
+    /// Tests that are ready or run.
+    tests: u32,
+    overlaps: OverlapTracker,
+    report_cache: ReportCache,
+}
+
+/// A task that a client has under way.
+struct ActiveTask {
+    token: TestToken,
+    control: Arc<TestControl>,
+    inbox: Sender<Vec<u8>>,
+    outlives_session: bool,
+}
+
+impl ActiveTask {
+    /// One that has ended, whose report is delivered.
+    fn fetched(token: TestToken) -> Self {
+        let control = Arc::default();
+        Self { token, control, inbox: mpsc::channel().0, outlives_session: true }
+    }
+}
+
+/// What a task's thread tells the session.
+#[derive(Debug)]
+pub enum TaskEvent {
+    /// A message to the client.
+    Data(TestToken, Vec<u8>),
+    /// The task has ended, with this report.
+    Finished(TestToken, Vec<u8>),
+}
+
+/// Finds out which other tests ran at the same time as a task.
+#[derive(Debug)]
+pub struct OverlapWatch {
+    agent: Arc<MeasurementAgent>,
+    control: Arc<TestControl>,
+    others: Option<ConcurrentTests>,
+}
+
+impl OverlapWatch {
+    /// Takes in what others have announced; to be called now and then while the task runs.
+    pub fn poll(&mut self) {
+        if self.others.is_none()
+            && let Some(began_ns) = self.control.began_ns()
+        {
+            self.others = Some(ConcurrentTests::open(concurrent_tests::process_tag(), began_ns));
+        }
+        self.others.iter_mut().for_each(ConcurrentTests::receive_notices);
+    }
+
+    /// The task has ended: what ran beside it.
+    pub fn finish(self) -> TestOverlap {
+        let Some(began_ns) = self.control.began_ns() else { return TestOverlap::default() };
+        let ended_ns = monotonic_ns();
+        let elsewhere = self.others.map(|others| others.close(ended_ns)).unwrap_or_default();
+        self.agent.state().overlaps.finish(began_ns, ended_ns, &elsewhere)
+    }
+}
+
+impl MeasurementAgent {
+    /// An agent of this program's version.
+    pub fn new(
+        program: &str,
+        limits: AgentLimits,
+        timing: SessionTiming,
+        services: Vec<Box<dyn TaskService>>,
+    ) -> Arc<Self> {
+        let services = services.into_iter().map(|service| (service.id(), service)).collect();
+        let (program, state) = (program.to_owned(), Mutex::default());
+        Arc::new(Self { program, limits, timing, services, state })
+    }
+
+    /// Clients and tests at this moment.
+    pub fn active_counts(&self) -> (u32, u32) {
+        let state = self.state();
+        (state.clients, state.tests)
+    }
+
+    /// Serves one client until it is gone.
+    ///
+    /// # Errors
+    /// Why it ended before its time, and in which state.
+    pub fn serve(self: &Arc<Self>, stream: ControlStream) -> Result<(), ControlSessionError> {
+        let hello = ProtocolHello::of_this_program(&self.program);
+        let mut session = AgentSession::new(now(), hello, self.welcome(), self.timing);
+        let Ok(pump) = ControlStreamPump::start(stream) else {
+            session.handle_closed();
+            return unopened_session_result(&mut session);
+        };
+        let slot = ClientSlot::take(self);
+        if slot.is_none() {
+            let clients = self.limits.clients_max;
+            session.refuse(now(), TaskRefusal::ClientLimit { clients });
+        }
+        let mut under_way: Option<ActiveTask> = None;
+        loop {
+            while let Some(action) = session.poll_action() {
+                if let AgentAction::Close(error) = action {
+                    pump.close();
+                    return error.map_or(Ok(()), Err);
+                }
+                self.perform(action, &mut session, &pump, &mut under_way);
+            }
+            let wait = session.deadline().saturating_since(now());
+            match pump.wait(wait.into()) {
+                Some(ControlEvent::Bytes(bytes)) => session.handle_bytes(now(), &bytes),
+                Some(ControlEvent::Closed) => session.handle_closed(),
+                Some(ControlEvent::Local(event)) => match (event, &under_way) {
+                    (TaskEvent::Finished(token, report), Some(task)) if task.token == token => {
+                        session.on_finished(now(), report);
+                    }
+                    (TaskEvent::Data(token, payload), Some(task)) if task.token == token => {
+                        session.send_data(now(), payload);
+                    }
+                    _ => {}
+                },
+                None => {}
+            }
+            // However busy the line is, a deadline is a deadline.
+            if now() >= session.deadline() {
+                session.handle_timeout(now());
+            }
+        }
+    }
+
+    fn perform(
+        self: &Arc<Self>,
+        action: AgentAction,
+        session: &mut AgentSession,
+        pump: &ControlStreamPump<TaskEvent>,
+        under_way: &mut Option<ActiveTask>,
+    ) {
+        match action {
+            AgentAction::Send(bytes) => {
+                if !pump.send(bytes) {
+                    session.handle_closed();
+                }
+            }
+            AgentAction::Prepare { task, request } => {
+                let outcome = self.prepare(task, &request, pump.sender());
+                let outcome = outcome.map(|(ready, times, task)| {
+                    *under_way = Some(task);
+                    (ready, times)
+                });
+                session.on_prepared(now(), outcome);
+            }
+            AgentAction::Data(payload) => {
+                if let Some(task) = under_way {
+                    // A task that has ended reads nothing any more.
+                    task.inbox.send(payload).ok();
+                }
+            }
+            AgentAction::Begin => {
+                if let Some(task) = under_way {
+                    task.control.begin();
+                    let began_ns = task.control.began_ns().unwrap_or_default();
+                    self.state().overlaps.begin(began_ns);
+                }
+            }
+            AgentAction::Halt => {
+                if let Some(task) = under_way {
+                    task.control.halt();
+                }
+            }
+            AgentAction::Forget => {
+                if let Some(task) = under_way.take() {
+                    self.state().report_cache.forget(task.token);
+                }
+            }
+            AgentAction::Abandon => {
+                if let Some(task) = under_way.take() {
+                    task.control.abandon();
+                    if !task.outlives_session || task.control.began_ns().is_none() {
+                        task.control.halt();
+                    }
+                }
+            }
+            AgentAction::Fetch(token) => {
+                let found = self.state().report_cache.find(now(), token);
+                *under_way = Some(ActiveTask::fetched(token));
+                session.on_report_lookup(now(), found);
+            }
+            AgentAction::Close(_) => {}
+        }
+    }
+
+    /// Prepares a task, whose thread then waits for its start.
+    fn prepare(
+        self: &Arc<Self>,
+        number: u32,
+        request: &TaskRequest,
+        events: SyncSender<ControlEvent<TaskEvent>>,
+    ) -> Result<(ReadyMessage, TaskTimes, ActiveTask), TaskRefusal> {
+        let failed = |error: io::Error| TaskRefusal::SetupFailed(error.to_string());
+        let service = self.services.get(&request.service).ok_or(TaskRefusal::NoService)?;
+        let token = random_token().map_err(failed)?;
+        let slot = TestSlot::take(self)?;
+        let control = Arc::<TestControl>::default();
+        let port = self.limits.data_port;
+        let bind = match self.limits.data_address {
+            Some(only) => BindAddress::only(only, port),
+            None => BindAddress::requested(request.to, port),
+        };
+        let overlap =
+            OverlapWatch { agent: Arc::clone(self), control: Arc::clone(&control), others: None };
+        let limits = self.limits;
+        let context = TaskContext { token, bind, limits, control: Arc::clone(&control), overlap };
+        let PreparedTask { ready, times, outlives_session, run } =
+            service.prepare(&request.payload, context)?;
+        let kept_for = if outlives_session { limits.report_retention } else { Span::ZERO };
+        if kept_for > Span::ZERO {
+            let until = now() + times.longest + self.timing.start + self.timing.answer;
+            self.state().report_cache.begin(now(), token, until);
+        }
+        let (inbox_sender, inbox) = mpsc::channel();
+        let agent = Arc::clone(self);
+        let work = move || {
+            let outbox = TaskOutbox { token, events: events.clone() };
+            let report = run(TaskMessages { inbox, outbox });
+            drop(slot);
+            if kept_for > Span::ZERO {
+                agent.state().report_cache.finish(now(), token, report.clone(), kept_for);
+            }
+            // A client that has lost its session comes back for it.
+            events.send(ControlEvent::Local(TaskEvent::Finished(token, report))).ok();
+        };
+        thread::Builder::new().name("test".to_owned()).spawn(work).map_err(failed)?;
+        let outlives_session = kept_for > Span::ZERO;
+        let task = ActiveTask { token, control, inbox: inbox_sender, outlives_session };
+        Ok((ReadyMessage { task: number, token, payload: ready }, times, task))
+    }
+
+    fn welcome(&self) -> WelcomeMessage {
+        WelcomeMessage {
+            program: self.program.clone(),
+            duration_max_ns: self.limits.duration_max.as_ns(),
+            rate_max: self.limits.rate_max,
+            streams_max: self.limits.streams_max,
+            probes_max: self.limits.probes_max,
+            report_retention_ns: self.limits.report_retention.as_ns(),
+            addresses: host_addresses(),
+            services: self.services.keys().copied().collect(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, AgentState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Why a session ended that never had a connection.
+fn unopened_session_result(session: &mut AgentSession) -> Result<(), ControlSessionError> {
+    while let Some(action) = session.poll_action() {
+        if let AgentAction::Close(Some(error)) = action {
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+fn random_token() -> io::Result<TestToken> {
+    let mut bytes = [0; 16];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(TestToken(bytes))
+}
+
+/// One of the places for clients, until it is dropped.
+struct ClientSlot {
+    agent: Arc<MeasurementAgent>,
+}
+
+impl ClientSlot {
+    fn take(agent: &Arc<MeasurementAgent>) -> Option<Self> {
+        let mut state = agent.state();
+        if state.clients >= agent.limits.clients_max {
+            return None;
+        }
+        state.clients += 1;
+        Some(Self { agent: Arc::clone(agent) })
+    }
+}
+
+impl Drop for ClientSlot {
+    fn drop(&mut self) {
+        self.agent.state().clients -= 1;
+    }
+}
+
+/// One of the places for tests, until it is dropped.
+struct TestSlot {
+    agent: Arc<MeasurementAgent>,
+}
+
+impl TestSlot {
+    fn take(agent: &Arc<MeasurementAgent>) -> Result<Self, TaskRefusal> {
+        let mut state = agent.state();
+        let (running, allowed) = (state.tests, agent.limits.tests_max);
+        if running >= allowed {
+            return Err(TaskRefusal::TestLimit { running, allowed });
+        }
+        state.tests += 1;
+        Ok(Self { agent: Arc::clone(agent) })
+    }
+}
+
+impl Drop for TestSlot {
+    fn drop(&mut self) {
+        self.agent.state().tests -= 1;
+    }
+}

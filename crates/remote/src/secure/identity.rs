@@ -1,0 +1,239 @@
+//! A host's key pair with its self-signed certificate, and the fingerprint others know it by.
+//!
+//! One file holds both, so that they never disagree. Left out: who is trusted ([`super::peers`]).
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use serde::{Deserialize, Serialize};
+
+use super::file;
+
+/// The file of the identity within its directory.
+const FILE: &str = "identity";
+/// What the file begins with.
+const MAGIC: &[u8] = b"plumb identity 1\n";
+/// More than a certificate and a key of the kinds made here ever take.
+const FILE_BYTES_MAX: u64 = 16 * 1024;
+/// The name in every certificate: peers are known by fingerprint, not by name.
+pub const NAME: &str = "plumb";
+
+/// What a certificate is known by: SHA-256 of its DER form.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Fingerprint([u8; 32]);
+
+impl Fingerprint {
+    /// The fingerprint of a certificate in DER.
+    pub fn of(certificate: &[u8]) -> Self {
+        let digest = ring::digest::digest(&ring::digest::SHA256, certificate);
+        let mut bytes = [0; 32];
+        bytes.copy_from_slice(digest.as_ref());
+        Self(bytes)
+    }
+
+    /// The 32 bytes.
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    /// `sha256:` and 64 hexadecimal digits.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("sha256:")?;
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A text that is no fingerprint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("that is no fingerprint; write sha256: and 64 hexadecimal digits, as the agent prints it")]
+pub struct FingerprintParseError;
+
+impl FromStr for Fingerprint {
+    type Err = FingerprintParseError;
+
+    fn from_str(text: &str) -> Result<Self, FingerprintParseError> {
+        let digits = text.strip_prefix("sha256:").unwrap_or(text).as_bytes();
+        let mut bytes = [0; 32];
+        if digits.len() != 64 || !digits.iter().all(u8::is_ascii_hexdigit) {
+            return Err(FingerprintParseError);
+        }
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+            let pair = std::str::from_utf8(pair).map_err(|_| FingerprintParseError)?;
+            *byte = u8::from_str_radix(pair, 16).map_err(|_| FingerprintParseError)?;
+        }
+        Ok(Self(bytes))
+    }
+}
+
+/// A key pair and its certificate.
+#[derive(Serialize, Deserialize)]
+pub struct HostIdentity {
+    certificate: Vec<u8>,
+    key: Vec<u8>,
+}
+
+/// An identity could not be made or read.
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    /// The directory or the file.
+    #[error(
+        "the key of this host cannot be kept in {path} ({error}); make the directory writable, and room there"
+    )]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// The system's word.
+        error: io::Error,
+    },
+    /// Others may read the key.
+    #[error("others may read the key in {path}; 'chmod 600 {path}', or remove it and pair again")]
+    Exposed {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Not what was written.
+    #[error("{path} is not a key of plumb's; remove it and pair again")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+    },
+    /// No key was made.
+    #[error("no key could be made ({0}); the system's source of randomness may be missing")]
+    Generate(String),
+}
+
+impl HostIdentity {
+    /// A new key pair with its certificate (ECDSA on P-256, which every TLS implementation has).
+    ///
+    /// # Errors
+    /// Without randomness.
+    pub fn generate() -> Result<Self, IdentityError> {
+        let fault = |error: rcgen::Error| IdentityError::Generate(error.to_string());
+        let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).map_err(fault)?;
+        let mut parameters = rcgen::CertificateParams::new(vec![NAME.to_owned()]).map_err(fault)?;
+        parameters.distinguished_name = rcgen::DistinguishedName::new();
+        parameters.distinguished_name.push(rcgen::DnType::CommonName, NAME);
+        let certificate = parameters.self_signed(&key).map_err(fault)?;
+        Ok(Self { certificate: certificate.der().to_vec(), key: key.serialize_der() })
+    }
+
+    /// The identity kept in `directory`, made at the first time.
+    ///
+    /// # Errors
+    /// [`IdentityError`].
+    pub fn open_or_create(directory: &Path) -> Result<Self, IdentityError> {
+        let path = directory.join(FILE);
+        let fault = |error| IdentityError::File { path: path.clone(), error };
+        match Self::open(&path) {
+            Err(IdentityError::File { error, .. }) if error.kind() == io::ErrorKind::NotFound => {}
+            opened => return opened,
+        }
+        let identity = Self::generate()?;
+        let body = postcard::to_stdvec(&identity)
+            .map_err(|error| IdentityError::Generate(error.to_string()))?;
+        file::create_private_directory(directory).map_err(fault)?;
+        match file::create(&path, &[MAGIC, &body].concat()) {
+            Ok(()) => Ok(identity),
+            // Another process made one at the same moment: there is only one.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Self::open(&path),
+            Err(error) => Err(fault(error)),
+        }
+    }
+
+    fn open(path: &Path) -> Result<Self, IdentityError> {
+        let fault = |error| IdentityError::File { path: path.to_owned(), error };
+        let mode = fs::metadata(path).map_err(fault)?.permissions().mode();
+        if mode & 0o077 != 0 {
+            return Err(IdentityError::Exposed { path: path.to_owned() });
+        }
+        let bytes = file::read_bounded(path, FILE_BYTES_MAX).map_err(fault)?;
+        let damaged = || IdentityError::Damaged { path: path.to_owned() };
+        let body = bytes.strip_prefix(MAGIC).ok_or_else(damaged)?;
+        let identity: Self = postcard::from_bytes(body).map_err(|_| damaged())?;
+        // Certificate and key must belong together; rustls checks that.
+        let provider = super::verifier::provider();
+        let key = provider.key_provider.load_private_key(identity.key()).map_err(|_| damaged())?;
+        rustls::sign::CertifiedKey::new(vec![identity.certificate()], key)
+            .keys_match()
+            .map_err(|_| damaged())?;
+        Ok(identity)
+    }
+
+    /// What others know it by.
+    pub fn fingerprint(&self) -> Fingerprint {
+        Fingerprint::of(&self.certificate)
+    }
+
+    /// The certificate.
+    pub fn certificate(&self) -> CertificateDer<'static> {
+        CertificateDer::from(self.certificate.clone())
+    }
+
+    /// The private key.
+    pub fn key(&self) -> PrivateKeyDer<'static> {
+        PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.key.clone()))
+    }
+}
+
+impl fmt::Debug for HostIdentity {
+    /// Never the key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Identity").field("fingerprint", &self.fingerprint()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identity_is_made_once_and_read_again() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = place.path().join("net");
+        let first = HostIdentity::open_or_create(&directory).unwrap();
+        let second = HostIdentity::open_or_create(&directory).unwrap();
+        assert_eq!(first.fingerprint(), second.fingerprint());
+        assert!(!format!("{first:?}").contains("key"));
+    }
+
+    #[test]
+    fn an_exposed_or_damaged_key_is_refused_with_the_way_out() {
+        let place = tempfile::tempdir().unwrap();
+        HostIdentity::open_or_create(place.path()).unwrap();
+        let path = place.path().join(FILE);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        let error = HostIdentity::open_or_create(place.path()).unwrap_err();
+        assert!(error.to_string().contains("chmod 600"), "{error}");
+        let other = postcard::to_stdvec(&HostIdentity {
+            certificate: HostIdentity::generate().unwrap().certificate,
+            key: HostIdentity::generate().unwrap().key,
+        });
+        for bytes in [b"".to_vec(), MAGIC.to_vec(), [MAGIC, &other.unwrap()].concat()] {
+            file::replace(&path, &bytes).unwrap();
+            let error = HostIdentity::open_or_create(place.path()).unwrap_err();
+            assert!(matches!(error, IdentityError::Damaged { .. }), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_fingerprint_survives_being_written_down() {
+        let fingerprint = Fingerprint::of(b"a certificate");
+        assert_eq!(fingerprint.to_string().parse(), Ok(fingerprint));
+        for text in ["", "sha256:", "sha256:00", "sha256:é", &"g".repeat(64), &"0".repeat(65)] {
+            assert_eq!(text.parse::<Fingerprint>(), Err(FingerprintParseError), "{text}");
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! How certificates are judged: whoever shows one must hold its key; who that is, is decided elsewhere.
+//!
+//! Left out: chains and names of the public web, which rustls judges itself.
+
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, ServerConfig,
+    SignatureScheme,
+};
+
+use super::identity::{Fingerprint, HostIdentity};
+
+/// The cryptography in use.
+pub fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// A verifier of either side: the certificate is anybody's, or the one with a given fingerprint, and
+/// the signature over the handshake is by its key.
+#[derive(Debug)]
+pub struct KeyPossessionVerifier {
+    provider: Arc<CryptoProvider>,
+    pinned: Option<Fingerprint>,
+}
+
+impl KeyPossessionVerifier {
+    /// Anybody who holds the key of the certificate shown.
+    pub fn any() -> Arc<Self> {
+        Arc::new(Self { provider: provider(), pinned: None })
+    }
+
+    /// The holder of this certificate's key only.
+    pub fn pinned(fingerprint: Fingerprint) -> Arc<Self> {
+        Arc::new(Self { provider: provider(), pinned: Some(fingerprint) })
+    }
+
+    fn check_pin(&self, certificate: &CertificateDer<'_>) -> Result<(), Error> {
+        match self.pinned {
+            Some(pinned) if pinned != Fingerprint::of(certificate) => {
+                Err(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn verify_tls13(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls12(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+impl ServerCertVerifier for KeyPossessionVerifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _name: &ServerName<'_>,
+        _ocsp: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        self.check_pin(end_entity).map(|()| ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.verify_tls12(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.verify_tls13(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.schemes()
+    }
+}
+
+impl ClientCertVerifier for KeyPossessionVerifier {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        self.check_pin(end_entity).map(|()| ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.verify_tls12(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.verify_tls13(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.schemes()
+    }
+}
+
+/// The agent's side: TLS 1.3 only, a certificate asked of every client, nothing resumed, so that no
+/// handshake can be taken up again by somebody else.
+///
+/// # Errors
+/// When rustls takes the identity for damaged.
+pub fn agent_configuration(identity: &HostIdentity) -> Result<Arc<ServerConfig>, Error> {
+    let mut configuration = ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_client_cert_verifier(KeyPossessionVerifier::any())
+        .with_single_cert(vec![identity.certificate()], identity.key())?;
+    configuration.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
+    configuration.send_tls13_tickets = 0;
+    configuration.max_early_data_size = 0;
+    configuration.alpn_protocols = vec![super::admission::MAGIC.to_vec()];
+    Ok(Arc::new(configuration))
+}
+
+/// The client's side of the same.
+///
+/// # Errors
+/// As [`agent_configuration`].
+pub fn client_configuration(identity: &HostIdentity) -> Result<Arc<ClientConfig>, Error> {
+    let mut configuration = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .dangerous()
+        .with_custom_certificate_verifier(KeyPossessionVerifier::any())
+        .with_client_auth_cert(vec![identity.certificate()], identity.key())?;
+    configuration.resumption = rustls::client::Resumption::disabled();
+    configuration.alpn_protocols = vec![super::admission::MAGIC.to_vec()];
+    Ok(Arc::new(configuration))
+}

@@ -1,0 +1,87 @@
+//! What an agent can do: services that prepare tasks, and tasks, each run by a thread of its own.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender};
+
+use crate::address::BindAddress;
+use crate::agent::{AgentLimits, OverlapWatch, TaskEvent};
+use crate::control_stream::ControlEvent;
+use crate::message::{ServiceId, TaskRefusal};
+use crate::session::TaskTimes;
+use crate::task_control::TestControl;
+use crate::token::TestToken;
+
+/// One kind of task.
+pub trait TaskService: fmt::Debug + Send + Sync {
+    /// Its number in requests.
+    fn id(&self) -> ServiceId;
+
+    /// Checks a request and opens what it needs, without waiting for the client.
+    ///
+    /// # Errors
+    /// Why it cannot be done.
+    fn prepare(&self, payload: &[u8], context: TaskContext) -> Result<PreparedTask, TaskRefusal>;
+}
+
+/// What a task is given.
+#[derive(Debug)]
+pub struct TaskContext {
+    /// Shown by every connection and datagram of the task.
+    pub token: TestToken,
+    /// Where its sockets are bound.
+    pub bind: BindAddress,
+    /// What the agent allows.
+    pub limits: AgentLimits,
+    /// Its start and end.
+    pub control: Arc<TestControl>,
+    /// Other tests at the same time.
+    pub overlap: OverlapWatch,
+}
+
+/// A task that waits for its client.
+pub struct PreparedTask {
+    /// What the client needs to connect.
+    pub ready: Vec<u8>,
+    /// How long it may take.
+    pub times: TaskTimes,
+    /// Whether it goes on when its session is lost, and its report is kept.
+    pub outlives_session: bool,
+    /// Does it; gives the report.
+    pub run: Box<dyn FnOnce(TaskMessages) -> Vec<u8> + Send>,
+}
+
+impl fmt::Debug for PreparedTask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PreparedTask").field("times", &self.times).finish_non_exhaustive()
+    }
+}
+
+/// A running task's messages from and to its client.
+#[derive(Debug)]
+pub struct TaskMessages {
+    /// From the client; closed when the session is.
+    pub inbox: Receiver<Vec<u8>>,
+    /// To the client.
+    pub outbox: TaskOutbox,
+}
+
+/// Sends a task's messages to its client.
+#[derive(Clone)]
+pub struct TaskOutbox {
+    pub(crate) token: TestToken,
+    pub(crate) events: SyncSender<ControlEvent<TaskEvent>>,
+}
+
+impl fmt::Debug for TaskOutbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TaskOutbox").field("token", &self.token).finish_non_exhaustive()
+    }
+}
+
+impl TaskOutbox {
+    /// Sends one message; false when the session has ended.
+    pub fn send(&self, payload: Vec<u8>) -> bool {
+        self.events.send(ControlEvent::Local(TaskEvent::Data(self.token, payload))).is_ok()
+    }
+}

@@ -1,0 +1,485 @@
+//! The receive path, top to bottom: from a device's frame to a socket, a reply or a counted drop.
+
+use std::net::{IpAddr, SocketAddr};
+
+use plumb_base::time::Instant;
+use plumb_wire::arp::ArpPacket;
+use plumb_wire::ethernet::{EtherType, EthernetFrame, EthernetTags};
+use plumb_wire::icmpv6::parameter_problem;
+use plumb_wire::machine::PortId;
+use plumb_wire::medium::Medium;
+use plumb_wire::packet::{ChecksumState, Packet, PacketPool};
+use plumb_wire::protocol::IpProtocol;
+
+use super::IpHost;
+use crate::context::{DeliveryFailure, DeliveryFailureKind, HostEvent};
+use crate::counters::{CounterId, ProtocolLayer};
+use crate::icmp::{self, Icmp, IcmpAction, QuotedPacket, may_send_error};
+use crate::interface::{HostInterface, MTU_MIN_V6};
+use crate::ip::{self, FrameOrigin, IcmpErrorCause, IpIngress, Rejection};
+use crate::neighbor::{NeighborMessage, NeighborReaction};
+use crate::reassembly::{FragmentDropReason, ReassemblyOutcome};
+use crate::udp::{FrameHead, UdpDelivery, UdpDropReason};
+
+/// What a frame carries.
+enum LinkPayload {
+    Ip(FrameOrigin),
+    /// ARP, at this offset.
+    Arp(usize),
+}
+
+impl IpHost {
+    /// Delivers a frame by header prediction.
+    ///
+    /// # Errors
+    /// Returns the packet, as it came, if its flow is not known.
+    #[inline]
+    pub(super) fn receive_predicted(
+        &mut self,
+        port: PortId,
+        packet: Packet,
+        pool: &mut PacketPool,
+    ) -> Result<(), Packet> {
+        let (generation, bytes) = (self.receive_generation(), pool.bytes(&packet));
+        let predicted = self.predictions.predict(generation, port, &packet, bytes);
+        let Some((flow, at, end)) = predicted else { return Err(packet) };
+        let taken = self.udp.enqueue(flow.socket, flow.ends, (at, end), flow.ecn, packet, pool);
+        match taken {
+            Ok(()) => self.core.counters.add(CounterId::UdpDelivered),
+            Err(packet) => self.drop_packet(CounterId::UdpQueueFull, packet, pool),
+        }
+        Ok(())
+    }
+
+    /// Receives a frame that was not predicted.
+    #[inline]
+    pub(super) fn receive_frame(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        mut packet: Packet,
+        pool: &mut PacketPool,
+    ) {
+        if let ChecksumState::Partial { .. } = packet.meta.checksum {
+            // From a sender on this machine: nothing on the way can have corrupted it.
+            packet.meta.checksum = ChecksumState::Verified;
+        }
+        let Some(interface) = self.interfaces.get(port) else {
+            return self.drop_packet(CounterId::RxNoInterface, packet, pool);
+        };
+        match accept_link(interface, pool.bytes(&packet)) {
+            Ok(LinkPayload::Ip(origin)) => self.receive_ip(now, port, origin, packet, pool),
+            Ok(LinkPayload::Arp(at)) => self.receive_arp(now, port, at, packet, pool),
+            Err(rejection) => self.reject(now, rejection, packet, pool),
+        }
+    }
+
+    fn receive_arp(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        at: usize,
+        packet: Packet,
+        pool: &mut PacketPool,
+    ) {
+        let parsed = ArpPacket::parse(&pool.bytes(&packet)[at..]);
+        pool.free(packet);
+        match parsed {
+            Ok(message) => {
+                let mut cx = self.core.context(now, pool);
+                let reaction =
+                    self.neighbors.handle_arp(&mut cx, &mut self.interfaces, port, &message);
+                self.react(port, true, reaction, pool);
+            }
+            Err(error) => self.core.counters.add_malformed(ProtocolLayer::Arp, error),
+        }
+    }
+
+    /// Receives an IP packet, and the datagram that it may complete.
+    #[inline]
+    fn receive_ip(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        mut origin: FrameOrigin,
+        mut packet: Packet,
+        pool: &mut PacketPool,
+    ) {
+        loop {
+            let interface = &self.interfaces[port];
+            let bytes = &pool.bytes(&packet)[origin.at..];
+            let ingress = match ip::accept(interface, port, bytes, origin) {
+                Ok(ingress) => ingress,
+                Err(rejection) => return self.reject(now, rejection, packet, pool),
+            };
+            if !ingress.is_fragment() {
+                return self.deliver(now, ingress, packet, pool);
+            }
+            // The link sent the fragments to a group only if their destination is one.
+            let group = ingress.group && !interface.owns(ingress.destination);
+            let Some(datagram) = self.receive_fragment(now, ingress, packet, pool) else { return };
+            origin = FrameOrigin { at: 0, group, reassembled: true, ..origin };
+            packet = datagram;
+        }
+    }
+
+    /// Takes a fragment to reassembly; the datagram that it completed.
+    #[cold]
+    fn receive_fragment(
+        &mut self,
+        now: Instant,
+        mut ingress: IpIngress,
+        mut packet: Packet,
+        pool: &mut PacketPool,
+    ) -> Option<Packet> {
+        ingress.trim(&mut packet, pool);
+        let evicted = self.reassembly.evicted();
+        let outcome = self.reassembly.handle_fragment(now, packet, pool);
+        let evicted = usize::try_from(self.reassembly.evicted() - evicted).unwrap_or(0);
+        self.core.counters.add_many(CounterId::ReassemblyEvicted, evicted);
+        self.arm_reassembly();
+        match outcome {
+            ReassemblyOutcome::Kept => self.core.counters.add(CounterId::FragmentAccepted),
+            ReassemblyOutcome::Complete(datagram) => {
+                self.core.counters.add(CounterId::FragmentAccepted);
+                self.core.counters.add(CounterId::Reassembled);
+                return Some(datagram);
+            }
+            ReassemblyOutcome::Dropped(packet, reason) => {
+                self.reject(now, fragment_rejection(reason, ingress), packet, pool);
+            }
+        }
+        None
+    }
+
+    /// Delivers a whole datagram, whose packet is untrimmed, to its transport.
+    #[inline]
+    fn deliver(
+        &mut self,
+        now: Instant,
+        mut ingress: IpIngress,
+        mut packet: Packet,
+        pool: &mut PacketPool,
+    ) {
+        if ingress.protocol == IpProtocol::UDP {
+            return self.receive_udp(now, &ingress, packet, pool);
+        }
+        ingress.trim(&mut packet, pool);
+        let rejection = match (ingress.protocol, ingress.source) {
+            (IpProtocol::ICMPV4, IpAddr::V4(_)) | (IpProtocol::ICMPV6, IpAddr::V6(_)) => {
+                return self.receive_icmp(now, &ingress, packet, pool);
+            }
+            (IpProtocol::NO_NEXT, IpAddr::V6(_)) => Rejection::Drop(CounterId::RxNoNextHeader),
+            _ => Rejection::Report(CounterId::RxProtocol, IcmpErrorCause::Protocol, ingress),
+        };
+        self.reject(now, rejection, packet, pool);
+    }
+
+    #[inline]
+    fn receive_udp(
+        &mut self,
+        now: Instant,
+        ingress: &IpIngress,
+        packet: Packet,
+        pool: &mut PacketPool,
+    ) {
+        let head = FrameHead::of(ingress, pool.bytes(&packet)).filter(|_| !ingress.group);
+        match self.udp.handle_datagram(ingress, packet, pool) {
+            Ok(delivery) => {
+                self.count_delivery(delivery);
+                if let Some(head) = head {
+                    let generation = self.receive_generation();
+                    self.predictions.learn(generation, &head, ingress, delivery.socket);
+                }
+            }
+            Err((packet, reason)) => {
+                self.reject(now, udp_rejection(reason, *ingress), packet, pool);
+            }
+        }
+    }
+
+    #[inline]
+    fn count_delivery(&mut self, delivery: UdpDelivery) {
+        let UdpDelivery { delivered, queue_full, no_memory, .. } = delivery;
+        let counters = &mut self.core.counters;
+        counters.add_many(CounterId::Split, delivered + queue_full + no_memory - 1);
+        counters.add_many(CounterId::UdpDelivered, delivered);
+        counters.add_many(CounterId::UdpQueueFull, queue_full);
+        counters.add_many(CounterId::UdpNoMemory, no_memory);
+    }
+
+    fn receive_icmp(
+        &mut self,
+        now: Instant,
+        ingress: &IpIngress,
+        packet: Packet,
+        pool: &mut PacketPool,
+    ) {
+        match self.icmp.handle(&mut self.core.context(now, pool), ingress, packet) {
+            IcmpAction::Done => {}
+            IcmpAction::Reject(packet, rejection) => self.reject(now, rejection, packet, pool),
+            IcmpAction::Echo(packet) => self.reply_to_echo(now, ingress, packet, pool),
+            IcmpAction::Neighbor(packet) => self.receive_ndp(now, ingress, packet, pool),
+            IcmpAction::Error(quoted, packet) => {
+                let counter = self.receive_error(now, ingress, quoted);
+                self.drop_packet(counter, packet, pool);
+            }
+        }
+    }
+
+    fn reply_to_echo(
+        &mut self,
+        now: Instant,
+        ingress: &IpIngress,
+        mut packet: Packet,
+        pool: &mut PacketPool,
+    ) {
+        self.core.counters.add(CounterId::EchoAnswered);
+        let Ok(path) = self.path(now, ingress.reply_source(), ingress.source) else {
+            self.core.counters.add(CounterId::Originated);
+            return self.drop_packet(CounterId::TxNoRoute, packet, pool);
+        };
+        let egress = icmp::make_reply(ingress, path.source, &mut packet, pool);
+        // A reply that does not fit is counted where that is found.
+        let _ = self.send_on_path(now, &path, ingress.source, egress, packet, pool);
+    }
+
+    fn receive_ndp(
+        &mut self,
+        now: Instant,
+        ingress: &IpIngress,
+        packet: Packet,
+        pool: &mut PacketPool,
+    ) {
+        let bytes = &pool.bytes(&packet)[usize::from(ingress.header_len)..];
+        match NeighborMessage::parse(ingress, bytes) {
+            Ok(message) => {
+                pool.free(packet);
+                let mut cx = self.core.context(now, pool);
+                let reaction =
+                    self.neighbors.handle_ndp(&mut cx, &self.interfaces, ingress, message);
+                self.react(ingress.port, false, reaction, pool);
+            }
+            Err(rejection) => self.reject(now, rejection, packet, pool),
+        }
+    }
+
+    /// Counts a message of a neighbor, and sends the reply and the packets that were queued for it.
+    fn react(
+        &mut self,
+        port: PortId,
+        is_ipv4: bool,
+        reaction: NeighborReaction,
+        pool: &mut PacketPool,
+    ) {
+        self.core.counters.add(reaction.fate);
+        if let Some(frame) = reaction.reply {
+            self.send_control(port, &frame, pool);
+        }
+        for packet in reaction.released {
+            self.send_to_mac(port, reaction.mac, is_ipv4, packet, pool);
+        }
+    }
+
+    /// Handles an ICMP error; what to count it as.
+    fn receive_error(
+        &mut self,
+        now: Instant,
+        ingress: &IpIngress,
+        quoted: Option<QuotedPacket>,
+    ) -> CounterId {
+        let sender = quoted.and_then(|quoted| Some((quoted, self.sender_of(ingress, &quoted)?)));
+        let Some((quoted, (local, remote))) = sender else { return CounterId::IcmpErrorUnmatched };
+        if let DeliveryFailureKind::TooBig(mtu) = quoted.kind {
+            if remote.is_ipv6() && mtu < MTU_MIN_V6 {
+                return CounterId::IcmpTooSmall;
+            }
+            // A packet that fits was not refused for its size.
+            if mtu >= quoted.len {
+                return CounterId::IcmpErrorUnmatched;
+            }
+            let current = self.path(now, local.ip(), remote.ip()).map_or(0, |path| path.mtu);
+            if self.routing.on_too_big(now, remote.ip(), mtu, current) {
+                self.core.counters.add(CounterId::PathMtuLearned);
+            }
+        }
+        let udp = match quoted.protocol {
+            IpProtocol::UDP => self.udp.connected_socket(local, remote),
+            _ => None,
+        };
+        let (kind, reporter) = (quoted.kind, ingress.source);
+        let failure = DeliveryFailure { kind, reporter, local, remote, udp };
+        self.core.push_event(HostEvent::DeliveryFailed(failure));
+        CounterId::IcmpErrorAccepted
+    }
+
+    /// The endpoints of a quoted packet, if this host sent it.
+    fn sender_of(
+        &self,
+        ingress: &IpIngress,
+        quoted: &QuotedPacket,
+    ) -> Option<(SocketAddr, SocketAddr)> {
+        if !self.interfaces[ingress.port].owns(quoted.source)
+            || !self.routing.is_destination(quoted.destination)
+        {
+            return None;
+        }
+        if quoted.protocol == IpProtocol::UDP {
+            let (local, remote) = quoted.endpoints();
+            return self.udp.lookup(local, remote).map(|_| (local, remote));
+        }
+        let at = |ip| SocketAddr::new(ip, 0);
+        self.icmp
+            .awaits(quoted.echo_request()?)
+            .then(|| (at(quoted.source), at(quoted.destination)))
+    }
+
+    /// Gives up the datagrams whose time is over, and reports them to the senders of first fragments.
+    pub(super) fn expire_fragments(&mut self, now: Instant, pool: &mut PacketPool) {
+        while let Some(first) = self.reassembly.poll_expired(now, pool) {
+            self.core.counters.add(CounterId::ReassemblyTimeout);
+            let Some(first) = first else { continue };
+            let owner = |ip| self.interfaces.owner_of(ip);
+            match ip::ingress_of_fragment(pool.bytes(&first), owner) {
+                Some(ingress) => {
+                    self.report_error(now, &ingress, IcmpErrorCause::Reassembly, first, pool);
+                }
+                None => pool.free(first),
+            }
+        }
+        self.arm_reassembly();
+    }
+
+    fn arm_reassembly(&mut self) {
+        match self.reassembly.deadline() {
+            Some(at) => self.core.timers.arm(self.reassembly_timer, at),
+            None => self.core.timers.cancel(self.reassembly_timer),
+        }
+    }
+
+    /// Counts a packet that is not accepted, reports it to its sender where that is due, and frees it.
+    #[cold]
+    fn reject(
+        &mut self,
+        now: Instant,
+        rejection: Rejection,
+        mut packet: Packet,
+        pool: &mut PacketPool,
+    ) {
+        match rejection {
+            Rejection::Malformed(layer, error) => {
+                self.core.counters.add_malformed(layer, error);
+                pool.free(packet);
+            }
+            Rejection::Drop(counter) => self.drop_packet(counter, packet, pool),
+            Rejection::Report(counter, cause, mut ingress) => {
+                self.core.counters.add(counter);
+                ingress.trim(&mut packet, pool);
+                self.report_error(now, &ingress, cause, packet, pool);
+            }
+        }
+    }
+
+    /// Reports what is wrong with `packet`, which begins with its IP header, and frees it.
+    #[cold]
+    fn report_error(
+        &mut self,
+        now: Instant,
+        ingress: &IpIngress,
+        cause: IcmpErrorCause,
+        mut packet: Packet,
+        pool: &mut PacketPool,
+    ) {
+        if may_send_error(ingress, cause, pool.bytes(&packet))
+            && self.icmp.take_error_token(&mut self.core.context(now, pool))
+            && let Ok(path) = self.path(now, ingress.reply_source(), ingress.source)
+        {
+            let mut cx = self.core.context(now, pool);
+            let message = Icmp::error_message(&mut cx, ingress, cause, path.source, &mut packet);
+            if let Some((message, egress)) = message {
+                // An error that does not fit is counted where that is found.
+                let _ = self.send_on_path(now, &path, ingress.source, egress, message, pool);
+            }
+        }
+        pool.free(packet);
+    }
+}
+
+/// Validates the link header of a frame.
+#[inline]
+fn accept_link(interface: &HostInterface, bytes: &[u8]) -> Result<LinkPayload, Rejection> {
+    if interface.capabilities.medium == Medium::Ip {
+        let is_ipv6 = bytes.first().is_some_and(|byte| byte >> 4 == 6);
+        return Ok(LinkPayload::Ip(FrameOrigin { is_ipv6, ..FrameOrigin::default() }));
+    }
+    let frame = EthernetFrame::parse(bytes)
+        .map_err(|error| Rejection::Malformed(ProtocolLayer::Ethernet, error))?;
+    let destination = frame.destination();
+    let group = destination.is_group();
+    if destination != interface.mac && !group {
+        return Err(Rejection::Drop(CounterId::RxOtherMac));
+    }
+    if !frame.source().is_unicast() {
+        return Err(Rejection::Drop(CounterId::RxSourceMac));
+    }
+    match frame.tags() {
+        EthernetTags::Untagged => {}
+        // IEEE 802.1Q §6.9: VLAN 0 only carries a priority.
+        EthernetTags::Single(tag) if tag.number() == 0 => {}
+        EthernetTags::Single(_) | EthernetTags::Double { .. } => {
+            return Err(Rejection::Drop(CounterId::RxVlan));
+        }
+    }
+    let at = frame.header_len();
+    let origin = FrameOrigin { at, is_ipv6: false, group, reassembled: false };
+    match frame.ether_type() {
+        EtherType::IPV4 => Ok(LinkPayload::Ip(origin)),
+        EtherType::IPV6 => Ok(LinkPayload::Ip(FrameOrigin { is_ipv6: true, ..origin })),
+        EtherType::ARP => Ok(LinkPayload::Arp(at)),
+        _ => Err(Rejection::Drop(CounterId::RxEtherType)),
+    }
+}
+
+#[cold]
+fn udp_rejection(reason: UdpDropReason, ingress: IpIngress) -> Rejection {
+    match reason {
+        UdpDropReason::Malformed(error) => Rejection::Malformed(ProtocolLayer::Udp, error),
+        UdpDropReason::PortZero => Rejection::Drop(CounterId::UdpPort),
+        UdpDropReason::QueueFull => Rejection::Drop(CounterId::UdpQueueFull),
+        UdpDropReason::NoSocket => {
+            Rejection::Report(CounterId::UdpNoSocket, IcmpErrorCause::Port, ingress)
+        }
+    }
+}
+
+fn fragment_rejection(reason: FragmentDropReason, ingress: IpIngress) -> Rejection {
+    let field = parameter_problem::FIELD;
+    let fragment_header = u32::from(ingress.header_len).saturating_sub(8);
+    let (counter, cause) = match reason {
+        FragmentDropReason::Duplicate => (CounterId::FragmentDuplicate, None),
+        FragmentDropReason::Overlap | FragmentDropReason::DatagramDiscarded => {
+            (CounterId::FragmentOverlap, None)
+        }
+        FragmentDropReason::TooManyGaps | FragmentDropReason::Impossible => {
+            (CounterId::FragmentImpossible, None)
+        }
+        FragmentDropReason::MixedEcn => (CounterId::FragmentEcn, None),
+        FragmentDropReason::Memory => (CounterId::FragmentMemory, None),
+        // RFC 8200 §4.5 names the octets; RFC 7112 §5 the code.
+        FragmentDropReason::Unaligned => {
+            (CounterId::FragmentImpossible, Some(IcmpErrorCause::Parameter(field, 4)))
+        }
+        FragmentDropReason::TooLong => {
+            let at = fragment_header + 2;
+            (CounterId::FragmentImpossible, Some(IcmpErrorCause::Parameter(field, at)))
+        }
+        FragmentDropReason::HeaderChain => {
+            let code = parameter_problem::INCOMPLETE_CHAIN;
+            (CounterId::FragmentHeaderChain, Some(IcmpErrorCause::Parameter(code, 0)))
+        }
+    };
+    match cause.filter(|_| ingress.source.is_ipv6()) {
+        Some(cause) => Rejection::Report(counter, cause, ingress),
+        None => Rejection::Drop(counter),
+    }
+}

@@ -1,0 +1,123 @@
+//! Validates received IPv4 packets (RFC 791, RFC 1122 §3.2.1).
+//!
+//! Options are parsed but not acted upon; source routes are refused.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use plumb_wire::ipv4::{self, option};
+use plumb_wire::machine::PortId;
+use plumb_wire::malformed::PacketFormatError;
+
+use super::{FragmentKind, FrameOrigin, IcmpErrorCause, IpIngress, Rejection};
+use crate::counters::{CounterId, ProtocolLayer};
+use crate::interface::{DestinationKind, HostInterface, is_martian_v4};
+
+/// Offset of the protocol field.
+const PROTOCOL_AT: u16 = 9;
+
+#[inline]
+pub(super) fn accept(
+    interface: &HostInterface,
+    port: PortId,
+    bytes: &[u8],
+    origin: FrameOrigin,
+) -> Result<IpIngress, Rejection> {
+    let malformed = |error| Rejection::Malformed(ProtocolLayer::Ipv4, error);
+    let ip =
+        ipv4::Ipv4Packet::parse(bytes).and_then(ipv4::Ipv4Packet::verify).map_err(malformed)?;
+    let (source, destination) = (ip.source(), ip.destination());
+    let kind = accept_addresses(interface, source, destination, origin.group)?;
+    let header_len = ip.header_len();
+    let fragment = ip.fragment_field();
+    let at = origin.at + header_len;
+    let ingress = IpIngress {
+        port,
+        source: IpAddr::V4(source),
+        destination: IpAddr::V4(destination),
+        protocol: ip.protocol(),
+        protocol_at: PROTOCOL_AT,
+        header_len: u16::try_from(header_len).expect("at most 60"),
+        at,
+        end: at + ip.payload().len(),
+        hop_limit: ip.hop_limit(),
+        ecn: ip.traffic_class().ecn(),
+        group: origin.group || kind == DestinationKind::Group,
+        fragment: match (fragment.is_fragment(), fragment.offset()) {
+            (true, 0) => FragmentKind::First,
+            (true, _) => FragmentKind::Later,
+            (false, _) if origin.reassembled => FragmentKind::Reassembled,
+            (false, _) => FragmentKind::Whole,
+        },
+    };
+    if header_len > ipv4::HEADER_LEN {
+        check_options(ip.options(), &ingress)?;
+    }
+    Ok(ingress)
+}
+
+/// Whether a packet between these addresses is accepted here, and which kind its destination is.
+#[inline]
+fn accept_addresses(
+    interface: &HostInterface,
+    source: Ipv4Addr,
+    destination: Ipv4Addr,
+    group: bool,
+) -> Result<DestinationKind, Rejection> {
+    if !interface.accepts_source_v4(source) {
+        return Err(Rejection::Drop(CounterId::RxMartianSource));
+    }
+    match interface.classify_destination_v4(destination) {
+        DestinationKind::Other if is_martian_v4(destination) => {
+            Err(Rejection::Drop(CounterId::RxMartianDestination))
+        }
+        DestinationKind::Other => Err(Rejection::Drop(CounterId::RxNotForUs)),
+        // RFC 1122 §3.3.6: a link broadcast must have an IP broadcast or multicast destination.
+        DestinationKind::Own if group => Err(Rejection::Drop(CounterId::RxLinkBroadcast)),
+        kind => Ok(kind),
+    }
+}
+
+#[cold]
+fn check_options(options: &[u8], ingress: &IpIngress) -> Result<(), Rejection> {
+    let len = |data: &[u8]| u32::try_from(data.len()).expect("options are at most 40 bytes");
+    let mut at = 20;
+    for item in option::items(options) {
+        let malformed = |_: PacketFormatError| {
+            Rejection::Report(CounterId::RxIpOption, IcmpErrorCause::Field(at), *ingress)
+        };
+        at += match item.map_err(malformed)? {
+            option::Ipv4Option::NoOperation => 1,
+            // RFC 7126 §4.3, §4.4: dropped by default.
+            option::Ipv4Option::LooseRoute(_) | option::Ipv4Option::StrictRoute(_) => {
+                return Err(Rejection::Drop(CounterId::RxSourceRoute));
+            }
+            option::Ipv4Option::RecordRoute(slots) => 3 + len(slots.addresses),
+            option::Ipv4Option::Timestamp { data, .. } => 4 + len(data),
+            option::Ipv4Option::RouterAlert(_) => 4,
+            option::Ipv4Option::Other { data, .. } => 2 + len(data),
+        };
+    }
+    Ok(())
+}
+
+pub(super) fn ingress_of_fragment(
+    bytes: &[u8],
+    owner: impl Fn(IpAddr) -> Option<PortId>,
+) -> Option<IpIngress> {
+    let ip = ipv4::Ipv4Packet::parse_quoted(bytes).ok()?;
+    let destination = IpAddr::V4(ip.destination());
+    Some(IpIngress {
+        port: owner(destination)?,
+        source: IpAddr::V4(ip.source()),
+        destination,
+        protocol: ip.protocol(),
+        protocol_at: PROTOCOL_AT,
+        header_len: u16::try_from(ip.header_len()).ok()?,
+        at: ip.header_len(),
+        end: bytes.len(),
+        hop_limit: ip.hop_limit(),
+        ecn: ip.traffic_class().ecn(),
+        group: false,
+        fragment: FragmentKind::First,
+    })
+}

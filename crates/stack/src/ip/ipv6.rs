@@ -1,0 +1,205 @@
+//! Validates received IPv6 packets (RFC 8200) and their extension headers.
+//!
+//! IPsec is not implemented: its headers count as unknown.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use plumb_wire::fragment::Fragment;
+use plumb_wire::icmpv6::parameter_problem;
+use plumb_wire::ipv6;
+use plumb_wire::ipv6::extension::Ipv6Extension;
+use plumb_wire::ipv6::option::{Ipv6Options, UnknownOptionAction};
+use plumb_wire::machine::PortId;
+use plumb_wire::malformed::PacketFormatError;
+use plumb_wire::protocol::IpProtocol;
+
+use super::{FragmentKind, FrameOrigin, IcmpErrorCause, IpIngress, Rejection};
+use crate::counters::{CounterId, ProtocolLayer};
+use crate::interface::{DestinationKind, HostInterface, is_martian_v6};
+
+/// Why an extension header is refused; a report needs the protocol behind the last header.
+#[derive(Clone, Copy)]
+enum ExtensionError {
+    Malformed(PacketFormatError),
+    Drop(CounterId),
+    Report(CounterId, IcmpErrorCause),
+}
+
+#[inline]
+pub(super) fn accept(
+    interface: &HostInterface,
+    port: PortId,
+    bytes: &[u8],
+    origin: FrameOrigin,
+) -> Result<IpIngress, Rejection> {
+    let ip = ipv6::Ipv6Packet::parse(bytes)
+        .map_err(|error| Rejection::Malformed(ProtocolLayer::Ipv6, error))?;
+    let (source, destination) = (ip.source(), ip.destination());
+    let kind = accept_addresses(interface, source, destination, origin.group)?;
+    // A source is unspecified only in duplicate address detection (RFC 4291 §2.5.2).
+    if source.is_unspecified() && ip.next_header() != IpProtocol::ICMPV6 {
+        return Err(Rejection::Drop(CounterId::RxMartianSource));
+    }
+    let at = origin.at + ipv6::HEADER_LEN;
+    let mut ingress = IpIngress {
+        port,
+        source: IpAddr::V6(source),
+        destination: IpAddr::V6(destination),
+        protocol: ip.next_header(),
+        protocol_at: 6,
+        header_len: 40,
+        at,
+        end: at + ip.payload().len(),
+        hop_limit: ip.hop_limit(),
+        ecn: ip.traffic_class().ecn(),
+        group: origin.group || kind == DestinationKind::Group,
+        fragment: if origin.reassembled { FragmentKind::Reassembled } else { FragmentKind::Whole },
+    };
+    if !matches!(ingress.protocol, IpProtocol::UDP | IpProtocol::ICMPV6) {
+        walk_extensions(&ip, &mut ingress)?;
+    }
+    Ok(ingress)
+}
+
+#[inline]
+fn accept_addresses(
+    interface: &HostInterface,
+    source: Ipv6Addr,
+    destination: Ipv6Addr,
+    group: bool,
+) -> Result<DestinationKind, Rejection> {
+    // Duplicate address detection has an unspecified source: `icmp` checks it.
+    if !interface.accepts_source_v6(source) && !source.is_unspecified() {
+        return Err(Rejection::Drop(CounterId::RxMartianSource));
+    }
+    match interface.classify_destination_v6(destination) {
+        DestinationKind::Other if is_martian_v6(destination) => {
+            Err(Rejection::Drop(CounterId::RxMartianDestination))
+        }
+        DestinationKind::Other => Err(Rejection::Drop(CounterId::RxNotForUs)),
+        DestinationKind::Own if group => Err(Rejection::Drop(CounterId::RxLinkBroadcast)),
+        kind => Ok(kind),
+    }
+}
+
+/// Puts into `ingress` what is behind the extension headers.
+///
+/// Walks to the end even behind a header that is refused: whether that may be reported depends on the
+/// protocol that the packet carries.
+fn walk_extensions(ip: &ipv6::Ipv6Packet<'_>, ingress: &mut IpIngress) -> Result<(), Rejection> {
+    let narrow = |at| u16::try_from(at).expect("inside of a packet");
+    let mut extensions = ip.extensions();
+    let (mut fragment, mut refused) = (None::<Fragment>, None);
+    loop {
+        let at = extensions.payload_at();
+        let protocol_at = extensions.protocol_at();
+        let Some(extension) = extensions.next() else { break };
+        if let Ok(Ipv6Extension::Fragment(header)) = extension {
+            fragment = Some(header);
+        }
+        let checked = extension
+            .map_err(ExtensionError::Malformed)
+            .and_then(|it| check_extension(&it, at, protocol_at));
+        refused = refused.or(checked.err());
+    }
+    let is_whole = fragment.is_none_or(|fragment| fragment.is_atomic());
+    if extensions.protocol() == IpProtocol::HOP_BY_HOP && is_whole {
+        let at = pointer(extensions.protocol_at());
+        let cause = IcmpErrorCause::Parameter(parameter_problem::NEXT_HEADER, at);
+        refused = refused.or(Some(ExtensionError::Report(CounterId::RxExtension, cause)));
+    }
+    ingress.protocol = extensions.protocol();
+    ingress.protocol_at = narrow(extensions.protocol_at());
+    ingress.at += extensions.payload_at() - ipv6::HEADER_LEN;
+    ingress.header_len = narrow(extensions.payload_at());
+    match fragment {
+        None => {}
+        Some(fragment) if fragment.offset > 0 => ingress.fragment = FragmentKind::Later,
+        // RFC 6946: an atomic fragment is a whole datagram, whatever else has its identification.
+        Some(fragment) if fragment.is_atomic() => ingress.fragment = FragmentKind::Reassembled,
+        Some(_) => ingress.fragment = FragmentKind::First,
+    }
+    match refused {
+        None => Ok(()),
+        Some(ExtensionError::Malformed(error)) => {
+            Err(Rejection::Malformed(ProtocolLayer::Ipv6, error))
+        }
+        Some(ExtensionError::Drop(counter)) => Err(Rejection::Drop(counter)),
+        Some(ExtensionError::Report(counter, cause)) => {
+            Err(Rejection::Report(counter, cause, *ingress))
+        }
+    }
+}
+
+/// Checks an extension header at `at`, whose number stands at `protocol_at`.
+fn check_extension(
+    extension: &Ipv6Extension<'_>,
+    at: usize,
+    protocol_at: usize,
+) -> Result<(), ExtensionError> {
+    match *extension {
+        Ipv6Extension::HopByHop(options) | Ipv6Extension::Destination(options) => {
+            check_options(options)
+        }
+        Ipv6Extension::Routing { segments_left: 0, .. } | Ipv6Extension::Fragment(_) => Ok(()),
+        Ipv6Extension::Routing { .. } => {
+            // RFC 8200 §4.4: unknown (and type 0 is, by RFC 5095): report the type's octet.
+            let cause = IcmpErrorCause::Parameter(parameter_problem::FIELD, pointer(at + 2));
+            Err(ExtensionError::Report(CounterId::RxSourceRoute, cause))
+        }
+        Ipv6Extension::Authentication(_) => {
+            let code = parameter_problem::NEXT_HEADER;
+            let cause = IcmpErrorCause::Parameter(code, pointer(protocol_at));
+            Err(ExtensionError::Report(CounterId::RxExtension, cause))
+        }
+    }
+}
+
+/// RFC 8200 §4.2: unknown options are treated as the high bits of their types say.
+fn check_options(options: Ipv6Options<'_>) -> Result<(), ExtensionError> {
+    for item in options.items() {
+        let item = item.map_err(ExtensionError::Malformed)?;
+        if item.is_padding() {
+            continue;
+        }
+        let (code, at) = (parameter_problem::OPTION, pointer(item.at));
+        let cause = match item.action() {
+            UnknownOptionAction::Skip => continue,
+            UnknownOptionAction::Drop => {
+                return Err(ExtensionError::Drop(CounterId::RxUnknownOption));
+            }
+            UnknownOptionAction::Report => IcmpErrorCause::ParameterToGroups(code, at),
+            UnknownOptionAction::ReportUnlessMulticast => IcmpErrorCause::Parameter(code, at),
+        };
+        return Err(ExtensionError::Report(CounterId::RxUnknownOption, cause));
+    }
+    Ok(())
+}
+
+fn pointer(at: usize) -> u32 {
+    u32::try_from(at).expect("inside of a packet")
+}
+
+pub(super) fn ingress_of_fragment(
+    bytes: &[u8],
+    owner: impl Fn(IpAddr) -> Option<PortId>,
+) -> Option<IpIngress> {
+    let ip = ipv6::Ipv6Packet::parse_quoted(bytes).ok()?;
+    let mut extensions = ip.extensions();
+    while extensions.next().is_some() {}
+    let destination = IpAddr::V6(ip.destination());
+    Some(IpIngress {
+        port: owner(destination)?,
+        source: IpAddr::V6(ip.source()),
+        destination,
+        protocol: extensions.protocol(),
+        protocol_at: u16::try_from(extensions.protocol_at()).ok()?,
+        header_len: u16::try_from(extensions.payload_at()).ok()?,
+        at: extensions.payload_at(),
+        end: bytes.len(),
+        hop_limit: ip.hop_limit(),
+        ecn: ip.traffic_class().ecn(),
+        group: false,
+        fragment: FragmentKind::First,
+    })
+}

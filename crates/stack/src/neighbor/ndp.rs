@@ -1,0 +1,246 @@
+//! Neighbor discovery (RFC 4861): solicitations and advertisements.
+//!
+//! Router advertisements, redirects and address autoconfiguration (RFC 4862) are counted and ignored;
+//! addresses are not probed for conflicts before use.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use plumb_wire::checksum::PseudoHeader;
+use plumb_wire::ethernet::{self, EtherType, EthernetTags};
+use plumb_wire::mac::MacAddr;
+use plumb_wire::medium::Medium;
+use plumb_wire::ndp::option::NdpOption;
+use plumb_wire::ndp::{HOP_LIMIT, NdpMessage, NdpOptions, solicited_node};
+use plumb_wire::protocol::IpProtocol;
+use plumb_wire::{icmpv6, ipv6};
+
+use super::{ControlFrame, NeighborAdvertisement, NeighborCache, NeighborReaction, NeighborUpdate};
+use crate::context::{HostContext, HostEvent};
+use crate::counters::{CounterId, ProtocolLayer};
+use crate::interface::{ALL_NODES, HostInterface, Interfaces};
+use crate::ip::{FragmentKind, IpIngress, Rejection};
+
+/// Bytes of a link-layer address option.
+pub(super) const OPTION_LEN: usize = 8;
+
+/// A message that passed the checks of RFC 4861 §7.1.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum NeighborMessage {
+    Solicitation { target: Ipv6Addr, source_mac: Option<MacAddr> },
+    Advertisement { target: Ipv6Addr, said: NeighborAdvertisement },
+}
+
+impl NeighborMessage {
+    /// Parses an ICMPv6 message whose checksum was verified, and makes the checks of RFC 4861 §7.1.
+    ///
+    /// # Errors
+    /// Why it is dropped.
+    pub(crate) fn parse(ingress: &IpIngress, bytes: &[u8]) -> Result<Self, Rejection> {
+        let message = icmpv6::Icmpv6Packet::parse(bytes)
+            .and_then(NdpMessage::parse)
+            .map_err(|error| Rejection::Malformed(ProtocolLayer::Ndp, error))?;
+        Self::validate(ingress, &message).map_err(Rejection::Drop)
+    }
+
+    fn validate(ingress: &IpIngress, message: &NdpMessage<'_>) -> Result<Self, CounterId> {
+        if ingress.hop_limit != HOP_LIMIT {
+            return Err(CounterId::NdpHopLimit);
+        }
+        // RFC 6980 §5: "Nodes MUST silently ignore" those that employ fragmentation.
+        if ingress.fragment != FragmentKind::Whole {
+            return Err(CounterId::NdpFragmented);
+        }
+        let IpAddr::V6(destination) = ingress.destination else {
+            return Err(CounterId::NdpAddress);
+        };
+        let is_unicast_or_absent = |mac: Option<MacAddr>| mac.is_none_or(MacAddr::is_unicast);
+        match *message {
+            NdpMessage::NeighborSolicitation { target, options } => {
+                let source_mac = options.source_link();
+                let is_probe = ingress.source.is_unspecified();
+                // §7.1.1: a probe goes to the group of the address, and names no link address.
+                let probe_fits = destination == solicited_node(target) && source_mac.is_none();
+                if target.is_multicast()
+                    || (is_probe && !probe_fits)
+                    || !is_unicast_or_absent(source_mac)
+                {
+                    return Err(CounterId::NdpAddress);
+                }
+                Ok(Self::Solicitation { target, source_mac })
+            }
+            NdpMessage::NeighborAdvertisement {
+                target, is_solicited, overrides, options, ..
+            } => {
+                let mac = options.target_link();
+                // §7.1.2: a multicast advertisement is unsolicited.
+                let is_contradictory = destination.is_multicast() && is_solicited;
+                if target.is_multicast()
+                    || is_contradictory
+                    || ingress.source.is_unspecified()
+                    || !is_unicast_or_absent(mac)
+                {
+                    return Err(CounterId::NdpAddress);
+                }
+                let said = NeighborAdvertisement { mac, solicited: is_solicited, overrides };
+                Ok(Self::Advertisement { target, said })
+            }
+            NdpMessage::RouterSolicitation { .. }
+            | NdpMessage::RouterAdvertisement { .. }
+            | NdpMessage::Redirect { .. } => Err(CounterId::NdpIgnored),
+        }
+    }
+}
+
+impl NeighborCache {
+    /// Handles a message of neighbor discovery from `ingress.source`.
+    pub(crate) fn handle_ndp(
+        &mut self,
+        cx: &mut HostContext<'_>,
+        interfaces: &Interfaces,
+        ingress: &IpIngress,
+        message: NeighborMessage,
+    ) -> NeighborReaction {
+        let port = ingress.port;
+        let interface = &interfaces[port];
+        match message {
+            NeighborMessage::Solicitation { target, .. } if !interface.owns_v6(target) => {
+                NeighborReaction::only(CounterId::NdpNotForUs)
+            }
+            NeighborMessage::Solicitation { target, source_mac } => {
+                self.handle_solicitation(cx, interface, ingress, target, source_mac)
+            }
+            NeighborMessage::Advertisement { target, said } if interface.owns_v6(target) => {
+                if said.mac.is_some_and(|mac| interfaces.owns_mac(mac)) {
+                    return NeighborReaction::only(CounterId::RxOwn);
+                }
+                let (address, mac) = (IpAddr::V6(target), said.mac.unwrap_or_default());
+                cx.core.push_event(HostEvent::AddressConflict { port, address, mac });
+                NeighborReaction::only(CounterId::AddressConflict)
+            }
+            NeighborMessage::Advertisement { target, said } => {
+                match self.on_advertisement(port, target.into(), said, cx) {
+                    NeighborUpdate::Accepted(released, mac) => NeighborReaction {
+                        released,
+                        mac,
+                        ..NeighborReaction::only(CounterId::NdpAccepted)
+                    },
+                    NeighborUpdate::Unknown => NeighborReaction::only(CounterId::NdpUnknown),
+                    NeighborUpdate::Ignored => NeighborReaction::only(CounterId::NdpUnsolicited),
+                }
+            }
+        }
+    }
+
+    /// RFC 4861 §7.2.4; a probe for one of our addresses (RFC 4862 §5.4.3) is answered to all nodes.
+    fn handle_solicitation(
+        &mut self,
+        cx: &mut HostContext<'_>,
+        interface: &HostInterface,
+        ingress: &IpIngress,
+        target: Ipv6Addr,
+        source_mac: Option<MacAddr>,
+    ) -> NeighborReaction {
+        let IpAddr::V6(asker) = ingress.source else {
+            return NeighborReaction::only(CounterId::NdpAddress);
+        };
+        let mut reaction = NeighborReaction::only(CounterId::NdpAccepted);
+        if asker.is_unspecified() {
+            cx.count(CounterId::AddressDefended);
+            let mac = Some(MacAddr::multicast_v6(ALL_NODES));
+            reaction.reply = advertisement(interface, target, (ALL_NODES, mac), false);
+            return reaction;
+        }
+        if let Some(mac) = source_mac {
+            let update = self.on_sender_address(ingress.port, asker.into(), mac, true, cx);
+            if let NeighborUpdate::Accepted(packets, mac) = update {
+                (reaction.released, reaction.mac) = (packets, mac);
+            }
+        }
+        // The reply goes to the address in the solicitation: no flood of askers fills the cache.
+        let known = || self.lookup(ingress.port, asker.into()).and_then(|(_, mac)| mac);
+        let mac = source_mac.or_else(known);
+        if mac.is_none() && interface.capabilities.medium != Medium::Ip {
+            // A unicast solicitation may omit its address where we should know it.
+            return NeighborReaction::only(CounterId::NdpUnknown);
+        }
+        reaction.reply = advertisement(interface, target, (asker, mac), true);
+        reaction
+    }
+}
+
+fn advertisement(
+    interface: &HostInterface,
+    target: Ipv6Addr,
+    to: (Ipv6Addr, Option<MacAddr>),
+    is_solicited: bool,
+) -> Option<ControlFrame> {
+    let mut option = [0; OPTION_LEN];
+    NdpOption::TargetLink(interface.mac).emit(&mut option);
+    let message = NdpMessage::NeighborAdvertisement {
+        target,
+        is_router: false,
+        is_solicited,
+        overrides: true,
+        options: link_option(interface, &option),
+    };
+    frame(interface, target, to, &message)
+}
+
+/// A solicitation of the link address of `target`, to `mac` or to its solicited-node group.
+pub(super) fn solicitation(
+    interface: &HostInterface,
+    target: Ipv6Addr,
+    mac: Option<MacAddr>,
+    source: Option<IpAddr>,
+) -> Option<ControlFrame> {
+    let Some(IpAddr::V6(source)) = source.or_else(|| interface.source_for(target.into())) else {
+        return None;
+    };
+    let group = solicited_node(target);
+    let to = match mac {
+        Some(mac) => (target, Some(mac)),
+        None => (group, Some(MacAddr::multicast_v6(group))),
+    };
+    let mut option = [0; OPTION_LEN];
+    NdpOption::SourceLink(interface.mac).emit(&mut option);
+    let options = link_option(interface, &option);
+    frame(interface, source, to, &NdpMessage::NeighborSolicitation { target, options })
+}
+
+/// Only Ethernet has link addresses.
+fn link_option<'a>(interface: &HostInterface, option: &'a [u8; OPTION_LEN]) -> NdpOptions<'a> {
+    match interface.capabilities.medium {
+        Medium::Ethernet => NdpOptions::new(option).unwrap_or_default(),
+        Medium::Ip => NdpOptions::default(),
+    }
+}
+
+fn frame(
+    interface: &HostInterface,
+    source: Ipv6Addr,
+    (destination, mac): (Ipv6Addr, Option<MacAddr>),
+    message: &NdpMessage<'_>,
+) -> Option<ControlFrame> {
+    let len = u16::try_from(message.len()).expect("a message of one option");
+    let mut header = ipv6::Ipv6Header::new(source, destination, IpProtocol::ICMPV6, len);
+    header.hop_limit = HOP_LIMIT;
+    let mut bytes = [0; ControlFrame::LEN_MAX];
+    let ip_at = match interface.capabilities.medium {
+        Medium::Ip => 0,
+        Medium::Ethernet => {
+            let header = ethernet::EthernetHeader {
+                destination: mac?,
+                source: interface.mac,
+                tags: EthernetTags::Untagged,
+                ether_type: EtherType::IPV6,
+            };
+            header.emit(&mut bytes);
+            ethernet::HEADER_LEN
+        }
+    };
+    header.emit(&mut bytes[ip_at..]);
+    let message_at = ip_at + ipv6::HEADER_LEN;
+    let pseudo = PseudoHeader::v6(source, destination, IpProtocol::ICMPV6);
+    message.emit(pseudo, &mut bytes[message_at..]);
+    Some(ControlFrame { bytes, len: message_at + usize::from(len) })
+}

@@ -1,6 +1,0 @@
-//! Any bytes as an IP packet, and what it carries.
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|bytes: &[u8]| plumb_wire::fuzz::any_packet(bytes));

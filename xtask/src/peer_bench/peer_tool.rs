@@ -1,0 +1,262 @@
+//! The peers: sockperf, iperf3 and qperf, a fresh server and a fresh client for each launch.
+//!
+//! Each is run as its own documentation says for the question at hand, and placed by taskset(1).
+
+use std::net::{TcpListener, UdpSocket};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use serde_json::Value;
+
+use super::comparison::{
+    BenchCpus, BenchKind, BenchProtocol, BenchTool, BenchWake, PeerComparison,
+};
+
+const HOST: &str = "127.0.0.1";
+
+/// Runs one launch and gives its figure: nanoseconds of half a round trip, or bytes a second.
+pub(super) fn launch(
+    peer: BenchTool,
+    contest: &PeerComparison,
+    cpus: &BenchCpus,
+    seconds: u32,
+    congestion: Option<&str>,
+) -> anyhow::Result<f64> {
+    let port = free_port()?;
+    let [local, remote, _] = cpus.lists(contest.placement);
+    let (server, client) = command_lines(peer, contest, port, seconds, congestion);
+    let protocol = if peer == BenchTool::Sockperf { contest.protocol } else { BenchProtocol::Tcp };
+    let _server = PeerServer::start(&remote, &server, protocol, port)?;
+    let text = run_client(&local, &client, seconds + 20)?;
+    let value = match peer {
+        BenchTool::Sockperf => sockperf_median_ns(&text),
+        BenchTool::Iperf3 => iperf3_bytes_s(&text),
+        BenchTool::Qperf => qperf_figure(&text),
+        BenchTool::Plumb => bail!("plumb is not its own peer"),
+    };
+    value.with_context(|| format!("{client:?} printed nothing that is understood:\n{text}"))
+}
+
+/// Server's and client's command lines.
+fn command_lines(
+    peer: BenchTool,
+    contest: &PeerComparison,
+    port: u16,
+    seconds: u32,
+    congestion: Option<&str>,
+) -> (Vec<String>, Vec<String>) {
+    let (port, seconds, size) = (port.to_string(), seconds.to_string(), contest.size.to_string());
+    let mut server: Vec<&str> = Vec::new();
+    let mut client: Vec<&str> = Vec::new();
+    match peer {
+        BenchTool::Plumb => {}
+        BenchTool::Sockperf => {
+            server.extend(["sockperf", "server", "-i", HOST, "-p", &port]);
+            client.extend(["sockperf", "ping-pong", "-i", HOST, "-p", &port]);
+            client.extend(["-m", &size, "-t", &seconds]);
+            for side in [&mut server, &mut client] {
+                side.extend((contest.protocol == BenchProtocol::Tcp).then_some("--tcp"));
+                side.extend((contest.wake == BenchWake::Spin).then_some("--nonblocked"));
+            }
+        }
+        BenchTool::Iperf3 => {
+            server.extend(["iperf3", "-s", "-1", "-p", &port]);
+            client.extend(["iperf3", "-c", HOST, "-p", &port, "-l", &size, "-t", &seconds, "-J"]);
+            client.extend(congestion.iter().flat_map(|name| ["-C", name]));
+        }
+        BenchTool::Qperf => {
+            let test = match (contest.kind, contest.protocol) {
+                (BenchKind::PingPong, BenchProtocol::Tcp) => "tcp_lat",
+                (BenchKind::PingPong, BenchProtocol::Udp) => "udp_lat",
+                (BenchKind::Bulk, _) => "tcp_bw",
+            };
+            server.extend(["qperf", "--listen_port", &port]);
+            client.extend(["qperf", "--listen_port", &port, "-t", &seconds, "-m", &size]);
+            client.extend(["--unify_units", "--precision", "6", HOST, test]);
+        }
+    }
+    let owned = |list: Vec<&str>| list.into_iter().map(str::to_owned).collect();
+    (owned(server), owned(client))
+}
+
+/// A server that is ended when this is dropped.
+#[derive(Debug)]
+pub(super) struct PeerServer(Child);
+
+impl PeerServer {
+    fn start(
+        cpus: &str,
+        line: &[String],
+        protocol: BenchProtocol,
+        port: u16,
+    ) -> anyhow::Result<Self> {
+        let mut words = vec!["taskset".to_owned(), "-c".to_owned(), cpus.to_owned()];
+        words.extend_from_slice(line);
+        let tables = ["", "6"].map(|six| format!("/proc/net/{}{six}", protocol.name()));
+        Self::start_in(&words, &tables, port)
+    }
+
+    /// Starts it and returns once the port is in one of these tables of the kernel's.
+    pub(super) fn start_in(line: &[String], tables: &[String], port: u16) -> anyhow::Result<Self> {
+        let (program, words) = line.split_first().context("an empty command line")?;
+        let child = Command::new(program)
+            .args(words)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .with_context(|| format!("{program} cannot be run"))?;
+        let mut server = Self(child);
+        server.await_port(tables, port).with_context(|| format!("{line:?}"))?;
+        Ok(server)
+    }
+
+    /// Returns once the port is bound: the servers do not announce it where it could be read.
+    fn await_port(&mut self, tables: &[String], port: u16) -> anyhow::Result<()> {
+        for _ in 0..500 {
+            if is_bound(tables, port) {
+                return Ok(());
+            }
+            if let Some(status) = self.0.try_wait().context("the server is lost")? {
+                bail!("the server ended at once ({status}); is it installed?");
+            }
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "the kernel has no event for a bound port"
+            )]
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        bail!("the server did not listen on port {port} within 5 s")
+    }
+}
+
+impl Drop for PeerServer {
+    fn drop(&mut self) {
+        // It may have ended by itself; then there is nothing to kill.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn is_bound(tables: &[String], port: u16) -> bool {
+    tables
+        .iter()
+        .any(|table| is_listening(&std::fs::read_to_string(table).unwrap_or_default(), port))
+}
+
+/// Whether a socket of the kernel's table awaits connections or datagrams there: what is left of the
+/// connections of an earlier server does not.
+fn is_listening(table: &str, port: u16) -> bool {
+    const LISTENS: &str = "0A";
+    const UNCONNECTED: &str = "07";
+    let suffix = format!(":{port:04X}");
+    table.lines().any(|line| {
+        let mut words = line.split_whitespace().skip(1);
+        let is_there = words.next().is_some_and(|address| address.ends_with(&suffix));
+        is_there && words.nth(1).is_some_and(|state| [LISTENS, UNCONNECTED].contains(&state))
+    })
+}
+
+/// A port that neither TCP nor UDP uses just now.
+fn free_port() -> anyhow::Result<u16> {
+    for _ in 0..20 {
+        let tcp = TcpListener::bind((HOST, 0)).context("no free port")?;
+        let port = tcp.local_addr()?.port();
+        if UdpSocket::bind((HOST, port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    bail!("no port is free for both TCP and UDP")
+}
+
+pub(super) fn run_client(cpus: &str, line: &[String], limit: u32) -> anyhow::Result<String> {
+    let output = Command::new("timeout")
+        .args([&limit.to_string(), "taskset", "-c", cpus])
+        .args(line)
+        .stdin(Stdio::null())
+        .output()
+        .context("timeout(1) cannot be run")?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    if !output.status.success() {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        bail!("{line:?} failed with {}: {}{}", output.status, text.trim(), errors.trim());
+    }
+    Ok(text)
+}
+
+/// `sockperf: ---> percentile 50.000 =    5.868`: microseconds of half a round trip.
+fn sockperf_median_ns(text: &str) -> Option<f64> {
+    percentile_us(text, "50.000").map(|us| us * 1e3)
+}
+
+/// One of the percentiles that sockperf prints, as it prints them.
+pub(super) fn percentile_us(text: &str, percent: &str) -> Option<f64> {
+    let wanted = format!("percentile {percent}");
+    let line = text.lines().find(|line| line.contains(&wanted))?;
+    line.rsplit('=').next()?.trim().parse().ok()
+}
+
+/// What the receiver counted.
+fn iperf3_bytes_s(text: &str) -> Option<f64> {
+    let document: Value = serde_json::from_str(text).ok()?;
+    Some(document["end"]["sum_received"]["bits_per_second"].as_f64()? / 8.0)
+}
+
+/// `    latency  =  27089.3 ns` or `    bw  =  6338904064 bytes/sec`: with unified units.
+fn qperf_figure(text: &str) -> Option<f64> {
+    let (_, figure) = text.lines().find_map(|line| line.split_once('='))?;
+    let mut words = figure.split_whitespace();
+    let value: f64 = words.next()?.parse().ok()?;
+    matches!(words.next(), Some("ns" | "bytes/sec")).then_some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_is_awaited_by_who_listens_and_by_a_bound_datagram_socket_and_not_by_old_connections()
+    {
+        let line = |state: &str| {
+            format!(
+                "  sl  local_address rem_address   st\n   0: 02004E0A:14B5 01004E0A:C350 {state} 0:0\n"
+            )
+        };
+        assert!(is_listening(&line("0A"), 5301));
+        assert!(is_listening(&line("07"), 5301));
+        assert!(!is_listening(&line("06"), 5301), "TIME_WAIT");
+        assert!(!is_listening(&line("01"), 5301), "established");
+        assert!(!is_listening(&line("0A"), 50_000), "the other side's port");
+    }
+
+    #[test]
+    fn the_peers_own_words_are_understood() {
+        let sockperf = "sockperf: ---> percentile 75.000 =    6.013\n\
+                        sockperf: ---> percentile 50.000 =    5.868\n";
+        let close = |found: Option<f64>, wanted: f64| (found.unwrap() - wanted).abs() < 1e-6;
+        assert!(close(sockperf_median_ns(sockperf), 5868.0));
+        let iperf3 = r#"{"end": {"sum_received": {"bits_per_second": 8e9}}}"#;
+        assert!(close(iperf3_bytes_s(iperf3), 1e9));
+        assert!(close(qperf_figure("tcp_lat:\n    latency  =  27089.3 ns\n"), 27089.3));
+        assert!(close(qperf_figure("tcp_bw:\n    bw  =  6338904064 bytes/sec\n"), 6_338_904_064.0));
+    }
+
+    #[test]
+    fn other_words_are_not_taken_for_a_figure() {
+        assert_eq!(sockperf_median_ns("sockperf: No messages were received"), None);
+        assert_eq!(iperf3_bytes_s(r#"{"error": "unable to connect"}"#), None);
+        assert_eq!(qperf_figure("    latency  =  27.1 us\n"), None);
+    }
+
+    #[test]
+    fn both_sides_of_sockperf_wait_in_the_way_of_the_contest() {
+        for contest in PeerComparison::all(true).iter().filter(|c| c.kind == BenchKind::PingPong) {
+            let (server, client) = command_lines(BenchTool::Sockperf, contest, 1, 1, None);
+            for side in [server, client] {
+                let spins = side.iter().any(|word| word == "--nonblocked");
+                assert_eq!(spins, contest.wake == BenchWake::Spin, "{}", contest.name);
+            }
+        }
+    }
+}

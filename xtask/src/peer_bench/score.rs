@@ -1,0 +1,252 @@
+//! Ratios over launches, spreads, and whether the targets were met.
+
+use std::fmt;
+use std::io::Write;
+
+use anyhow::Context;
+use plumb_base::seed::Seed;
+use plumb_base::stats::ConfidenceInterval;
+use plumb_base::stats::bootstrap;
+use plumb_base::stats::hierarchy::{self, LaunchPairing, MedianRatio, SampleHierarchy};
+use plumb_base::units::Unit;
+
+use super::comparison::{BenchKind, BenchTool, PeerComparison};
+
+pub(super) const CONFIDENCE: f64 = 0.95;
+const RESAMPLES: usize = 4_000;
+pub(super) const SEED: Seed = Seed(1);
+
+/// How plumb stands against one peer in one contest.
+#[derive(Clone, Debug)]
+pub(super) struct ComparisonScore {
+    name: String,
+    racer: BenchTool,
+    unit: Unit,
+    medians: [f64; 2],
+    ratio: MedianRatio,
+    target: Option<(RatioTarget, TargetVerdict)>,
+    spreads: [f64; 2],
+    spread_ratio: ConfidenceInterval,
+    spread_verdict: Option<TargetVerdict>,
+}
+
+/// What the ratio of plumb to the peer has to be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum RatioTarget {
+    /// No more than this.
+    AtMost(f64),
+    /// No less.
+    AtLeast(f64),
+}
+
+/// Whether a target was met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TargetVerdict {
+    /// It was.
+    Pass,
+    /// The estimate misses it, but its interval does not: more launches would tell.
+    Undecided,
+    /// It was not.
+    Miss,
+}
+
+impl ComparisonScore {
+    /// Scores the launches of plumb against those of a peer, round by round.
+    pub(super) fn new(
+        contest: &PeerComparison,
+        racer: BenchTool,
+        plumb: &[f64],
+        peer: &[f64],
+    ) -> anyhow::Result<Self> {
+        let [ours, theirs] = [plumb, peer].map(|values| launches(values.iter().copied()));
+        let ratio = paired_ratio(&ours, &theirs)?;
+        let (unit, target) = match (contest.kind, contest.target(racer)) {
+            (BenchKind::PingPong, target) => (Unit::Nanoseconds, target.map(RatioTarget::AtMost)),
+            (BenchKind::Bulk, target) => (Unit::BytesPerSecond, target.map(RatioTarget::AtLeast)),
+        };
+        let spreads = [spread(plumb), spread(peer)];
+        let spread_ratio = spread_ratio(plumb, peer).context("too few launches for a spread")?;
+        Ok(Self {
+            name: contest.name.clone(),
+            racer,
+            unit,
+            medians: [ours.quantile(0.5), theirs.quantile(0.5)],
+            target: target.map(|target| (target, target.judge(ratio.estimate, ratio.interval))),
+            ratio,
+            spreads,
+            spread_ratio,
+            spread_verdict: (racer == BenchTool::Sockperf)
+                .then(|| RatioTarget::AtMost(1.0).judge(spreads[0] / spreads[1], spread_ratio)),
+        })
+    }
+
+    pub(super) fn verdicts(&self) -> impl Iterator<Item = TargetVerdict> + use<> {
+        self.target.map(|(_, verdict)| verdict).into_iter().chain(self.spread_verdict)
+    }
+}
+
+/// Launches as the estimators take them: one sample each.
+pub(super) fn launches(values: impl IntoIterator<Item = f64>) -> SampleHierarchy {
+    SampleHierarchy::new(values.into_iter().map(|value| vec![vec![value]]).collect())
+}
+
+/// The median of ours over theirs, launch by launch.
+pub(super) fn paired_ratio(
+    ours: &SampleHierarchy,
+    theirs: &SampleHierarchy,
+) -> anyhow::Result<MedianRatio> {
+    hierarchy::ratio(theirs, ours, LaunchPairing::Paired, CONFIDENCE, SEED)
+        .context("too few launches for an interval")
+}
+
+/// Prints how many targets were met; whether none was missed.
+pub(super) fn print_tally(out: &mut dyn Write, verdicts: &[TargetVerdict]) -> anyhow::Result<bool> {
+    let count = |wanted| verdicts.iter().filter(|verdict| **verdict == wanted).count();
+    let (passed, missed) = (count(TargetVerdict::Pass), count(TargetVerdict::Miss));
+    let undecided = count(TargetVerdict::Undecided);
+    writeln!(
+        out,
+        "\n{passed} PASS, {undecided} UNDECIDED (more launches would tell), {missed} MISS"
+    )?;
+    Ok(missed == 0)
+}
+
+/// Standard deviation of the launches, as a share of their mean.
+fn spread(launches: &[f64]) -> f64 {
+    let n = launches.len() as f64;
+    let mean = launches.iter().sum::<f64>() / n;
+    let squares: f64 = launches.iter().map(|value| (value - mean).powi(2)).sum();
+    (squares / (n - 1.0)).sqrt() / mean
+}
+
+/// The interval of plumb's spread over the peer's: rounds are drawn, so that both sides keep
+/// their pairs.
+fn spread_ratio(plumb: &[f64], peer: &[f64]) -> Option<ConfidenceInterval> {
+    let rounds: Vec<f64> = (0..plumb.len()).map(|round| round as f64).collect();
+    let statistic = |drawn: &[f64]| {
+        let of = |values: &[f64]| {
+            let chosen = drawn.iter().filter_map(|round| values.get(index(*round)).copied());
+            spread(&chosen.collect::<Vec<_>>())
+        };
+        // A resample of one round alone has no spread; then neither side is the wider.
+        let ratio = of(plumb) / of(peer);
+        if ratio.is_finite() { ratio } else { 1.0 }
+    };
+    bootstrap::percentile(&rounds, statistic, RESAMPLES, CONFIDENCE, SEED)
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the index of a round, made from a length just above"
+)]
+fn index(round: f64) -> usize {
+    round as usize
+}
+
+impl RatioTarget {
+    /// The estimate decides; where it misses and the interval reaches the target, that is said.
+    pub(super) fn judge(self, estimate: f64, interval: ConfidenceInterval) -> TargetVerdict {
+        let (met, reached) = match self {
+            Self::AtMost(most) => (estimate <= most, interval.lo <= most),
+            Self::AtLeast(least) => (estimate >= least, interval.hi >= least),
+        };
+        match (met, reached) {
+            (true, _) => TargetVerdict::Pass,
+            (false, true) => TargetVerdict::Undecided,
+            (false, false) => TargetVerdict::Miss,
+        }
+    }
+}
+
+impl fmt::Display for RatioTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AtMost(most) => write!(f, "<={most:.2}"),
+            Self::AtLeast(least) => write!(f, ">={least:.2}"),
+        }
+    }
+}
+
+impl fmt::Display for TargetVerdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Pass => "PASS",
+            Self::Undecided => "UNDECIDED",
+            Self::Miss => "MISS",
+        })
+    }
+}
+
+/// The heading of the rows that scores print as.
+pub(super) const HEADING: &str = "\
+contest                        against       plumb       peer  ratio [95 % interval]    target          \
+spread plumb, peer, ratio
+";
+
+impl fmt::Display for ComparisonScore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [ours, theirs] = self.medians.map(|value| self.unit.format(value, 3).to_string());
+        let ConfidenceInterval { lo, hi, .. } = self.ratio.interval;
+        write!(f, "{:<30} {:<8} {ours:>10} ", self.name, self.racer.name())?;
+        write!(f, "{theirs:>10}  {:.3} [{lo:.3}, {hi:.3}]  ", self.ratio.estimate)?;
+        match self.target {
+            Some((target, verdict)) => write!(f, "{target} {verdict:<9}")?,
+            None => write!(f, "{:<16}", self.racer.statistic())?,
+        }
+        let [ours, theirs] = self.spreads.map(|spread| Unit::Share.format(spread, 2).to_string());
+        write!(f, "{ours:>6} {theirs:>6}")?;
+        if let Some(verdict) = self.spread_verdict {
+            let ConfidenceInterval { lo, hi, .. } = self.spread_ratio;
+            write!(f, "  [{lo:.2}, {hi:.2}] {} {verdict}", RatioTarget::AtMost(1.0))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::comparison::{BenchPlacement, BenchProtocol, BenchWake};
+    use super::*;
+
+    fn contest() -> PeerComparison {
+        PeerComparison {
+            name: "tcp ping-pong".to_owned(),
+            kind: BenchKind::PingPong,
+            protocol: BenchProtocol::Tcp,
+            placement: BenchPlacement::SameCpu,
+            wake: BenchWake::Block,
+            size: 64,
+            racers: vec![BenchTool::Plumb, BenchTool::Sockperf],
+        }
+    }
+
+    fn verdicts(factor: f64) -> Vec<TargetVerdict> {
+        let peer: Vec<f64> = (0..10).map(|round| 5000.0 + f64::from(round * 7 % 10)).collect();
+        let plumb: Vec<f64> = peer.iter().rev().map(|value| value * factor).collect();
+        let score = ComparisonScore::new(&contest(), BenchTool::Sockperf, &plumb, &peer).unwrap();
+        score.verdicts().collect()
+    }
+
+    #[test]
+    fn a_ratio_within_the_target_passes_and_one_beyond_it_misses() {
+        assert_eq!(verdicts(1.00)[0], TargetVerdict::Pass);
+        assert_eq!(verdicts(1.05)[0], TargetVerdict::Miss);
+    }
+
+    #[test]
+    fn an_estimate_beyond_the_target_with_an_interval_across_it_is_close() {
+        let interval = ConfidenceInterval { lo: 1.01, hi: 1.05, confidence: CONFIDENCE };
+        assert_eq!(RatioTarget::AtMost(1.02).judge(1.03, interval), TargetVerdict::Undecided);
+        assert_eq!(RatioTarget::AtLeast(1.06).judge(1.03, interval), TargetVerdict::Miss);
+        assert_eq!(RatioTarget::AtLeast(1.04).judge(1.03, interval), TargetVerdict::Undecided);
+    }
+
+    #[test]
+    fn a_spread_five_times_the_peers_misses() {
+        let peer: Vec<f64> = (0..10).map(|round| 5000.0 + f64::from(round)).collect();
+        let plumb: Vec<f64> = (0..10).map(|round| 5000.0 + 5.0 * f64::from(round)).collect();
+        let score = ComparisonScore::new(&contest(), BenchTool::Sockperf, &plumb, &peer).unwrap();
+        assert_eq!(score.spread_verdict, Some(TargetVerdict::Miss));
+    }
+}

@@ -1,0 +1,504 @@
+//! The race of the stacks: plumb's beside Linux's and smoltcp's; copies and sums beside each other.
+//!
+//! All sides are measured by plumb itself, in one run for each heat, whose launches are interleaved:
+//! what differs is the stack at the far end.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::io::Write;
+use std::process::Command;
+
+use anyhow::{Context, bail};
+use plumb_base::stats::hierarchy::{MedianRatio, SampleHierarchy};
+use plumb_base::units::Unit;
+use serde_json::Value;
+
+use super::BenchOptions;
+use super::score::{self, RatioTarget, TargetVerdict};
+
+/// What is raced in one run of plumb.
+struct StackBenchRun {
+    experiment: &'static str,
+    response: &'static str,
+    /// Factors of the run, besides its preset's.
+    factors: &'static [&'static str],
+    contests: &'static [StackComparison],
+}
+
+/// One side against another, at each level of the factor that the heat varies.
+struct StackComparison {
+    name: &'static str,
+    /// Levels that pick plumb's result: `factor=level`, separated by blanks.
+    ours: &'static str,
+    /// Levels that pick the other.
+    theirs: &'static str,
+    /// The ratio of plumb's time to the other.
+    target: Option<RatioTarget>,
+}
+
+const fn contest(
+    name: &'static str,
+    ours: &'static str,
+    theirs: &'static str,
+    target: Option<RatioTarget>,
+) -> StackComparison {
+    StackComparison { name, ours, theirs, target }
+}
+
+const fn most(ratio: f64) -> RatioTarget {
+    RatioTarget::AtMost(ratio)
+}
+
+const BENCH_RUNS: &[StackBenchRun] = &[
+    StackBenchRun {
+        experiment: "mirror.rtt",
+        response: "rtt",
+        factors: &["frame=60,1514", "family=ipv4"],
+        contests: &[
+            contest(
+                "block, one CPU",
+                "stack=plumb device=tap checksum=computed placement=same-cpu wake=block",
+                "stack=linux checksum=computed placement=same-cpu wake=block",
+                Some(most(0.85)),
+            ),
+            contest(
+                "block, one CPU, offloaded",
+                "stack=plumb device=tap checksum=offloaded placement=same-cpu wake=block",
+                "stack=linux checksum=offloaded placement=same-cpu wake=block",
+                Some(most(0.85)),
+            ),
+            contest(
+                "block, one CPU, smoltcp",
+                "stack=plumb device=tap checksum=computed placement=same-cpu wake=block",
+                "stack=smoltcp placement=same-cpu wake=block",
+                Some(most(1.0)),
+            ),
+            contest(
+                "block, two CPUs",
+                "stack=plumb device=tap checksum=computed placement=other wake=block",
+                "stack=linux checksum=computed placement=other wake=block",
+                Some(most(1.0)),
+            ),
+            contest(
+                "block, two CPUs, smoltcp",
+                "stack=plumb device=tap checksum=computed placement=other wake=block",
+                "stack=smoltcp placement=other wake=block",
+                Some(most(1.0)),
+            ),
+            contest(
+                "spin, two CPUs",
+                "stack=plumb device=tap checksum=computed placement=other wake=spin",
+                "stack=linux checksum=computed placement=other wake=spin",
+                Some(most(0.7)),
+            ),
+            contest(
+                "spin, two CPUs, offloaded",
+                "stack=plumb device=tap checksum=offloaded placement=other wake=spin",
+                "stack=linux checksum=offloaded placement=other wake=spin",
+                Some(most(0.7)),
+            ),
+            contest(
+                "spin, two CPUs, smoltcp",
+                "stack=plumb device=tap checksum=computed placement=other wake=spin",
+                "stack=smoltcp placement=other wake=spin",
+                Some(most(1.0)),
+            ),
+            contest(
+                "packet socket, block, one CPU",
+                "stack=plumb device=packet checksum=computed placement=same-cpu wake=block",
+                "stack=linux checksum=computed placement=same-cpu wake=block",
+                None,
+            ),
+            contest(
+                "packet socket, spin, two CPUs",
+                "stack=plumb device=packet checksum=computed placement=other wake=spin",
+                "stack=linux checksum=computed placement=other wake=spin",
+                None,
+            ),
+            contest(
+                "AF_XDP, block, one CPU",
+                "stack=plumb device=xdp checksum=computed placement=same-cpu wake=block",
+                "stack=linux checksum=computed placement=same-cpu wake=block",
+                None,
+            ),
+            contest(
+                "AF_XDP, spin, two CPUs",
+                "stack=plumb device=xdp checksum=computed placement=other wake=spin",
+                "stack=linux checksum=computed placement=other wake=spin",
+                None,
+            ),
+        ],
+    },
+    StackBenchRun {
+        experiment: "stack.time",
+        response: "stack",
+        factors: &["frame=60,1514", "placement=same-cpu", "wake=block"],
+        contests: &[
+            contest(
+                "time in the stack",
+                "stack=plumb device=tap checksum=on",
+                "stack=linux checksum=on",
+                Some(most(0.5)),
+            ),
+            contest(
+                "time in the stack, unsummed",
+                "stack=plumb device=tap checksum=off",
+                "stack=linux checksum=off",
+                Some(most(0.5)),
+            ),
+            contest(
+                "time in the stack, smoltcp",
+                "stack=plumb device=tap checksum=on",
+                "stack=smoltcp checksum=on",
+                Some(most(1.0)),
+            ),
+        ],
+    },
+    StackBenchRun {
+        experiment: "stack.replay",
+        response: "packet",
+        factors: &["frame=60,1514"],
+        contests: &[
+            contest(
+                "replay from memory, smoltcp",
+                "stack=plumb turn=udp cache=warm",
+                "stack=smoltcp",
+                Some(most(0.5)),
+            ),
+            contest(
+                "checksum's share, warm",
+                "stack=plumb turn=udp cache=warm",
+                "stack=plumb turn=udp-unsummed cache=warm",
+                None,
+            ),
+            contest(
+                "checksum's share, cold",
+                "stack=plumb turn=udp cache=cold",
+                "stack=plumb turn=udp-unsummed cache=cold",
+                None,
+            ),
+        ],
+    },
+    StackBenchRun {
+        experiment: "stack.checksum",
+        response: "time",
+        factors: &["size=1514,4Ki,16Ki,32Ki,256Ki", "cache=warm"],
+        contests: &[
+            // At least 0.95 of memcpy's rate is at most 1/0.95 of its time.
+            contest(
+                "fused, in cache, copy",
+                "operation=fused kernel=best",
+                "operation=copy",
+                Some(most(1.0 / 0.95)),
+            ),
+            // What of that is the sum's: the same loads and stores without it.
+            contest(
+                "vector copy without sum, copy",
+                "operation=bare kernel=best",
+                "operation=copy",
+                None,
+            ),
+            contest(
+                "fused, vector copy without sum",
+                "operation=fused kernel=best",
+                "operation=bare kernel=best",
+                None,
+            ),
+            contest(
+                "fused, in cache, two passes",
+                "operation=fused kernel=best",
+                "operation=separate kernel=best",
+                None,
+            ),
+        ],
+    },
+    StackBenchRun {
+        experiment: "stack.checksum",
+        response: "time",
+        factors: &["size=1514,64Ki,1Mi,32Mi", "cache=cold"],
+        contests: &[
+            contest(
+                "fused, cold, two passes",
+                "operation=fused kernel=best",
+                "operation=separate kernel=best",
+                // At least 1.6 times the rate.
+                Some(most(1.0 / 1.6)),
+            ),
+            // What of that is the copy's: as long as a buffer fits a cache, the second pass finds there what
+            // the first has brought, and one pass saves no more than is left of these.
+            contest(
+                "bare copy, cold, two passes",
+                "operation=bare kernel=best",
+                "operation=separate kernel=best",
+                None,
+            ),
+            contest(
+                "copy, cold, two passes",
+                "operation=copy",
+                "operation=separate kernel=best",
+                None,
+            ),
+            contest("fused, cold, copy", "operation=fused kernel=best", "operation=copy", None),
+        ],
+    },
+];
+
+/// Runs every heat and prints its rows; whether no target was missed.
+///
+/// # Errors
+/// When plumb cannot be run, or what it says is not understood.
+pub fn run(options: &BenchOptions, out: &mut dyn Write) -> anyhow::Result<bool> {
+    let beside = options.plumb.with_file_name("plumb-mirror-smoltcp");
+    for program in [&options.plumb, &beside] {
+        if !program.is_file() {
+            bail!("{} is missing: cargo build --release --workspace", program.display());
+        }
+    }
+    let launches = options.launches;
+    writeln!(
+        out,
+        "{launches} launches of each side, in turn; ratios are times, plumb over peer.\n"
+    )?;
+    writeln!(
+        out,
+        "{:<34} {:>8} {:>10} {:>10}  {:<24} target",
+        "contest", "at", "plumb", "peer", "ratio [95 % interval]"
+    )?;
+    let mut verdicts = Vec::new();
+    for heat in BENCH_RUNS {
+        let chosen: Vec<&StackComparison> =
+            heat.contests.iter().filter(|c| c.name.contains(&options.only)).collect();
+        if chosen.is_empty() {
+            continue;
+        }
+        let document = measure(options, heat, &chosen)
+            .with_context(|| format!("the heat of {} failed", heat.experiment))?;
+        for contest in chosen {
+            for row in rows(heat, contest, &document)? {
+                writeln!(out, "{row}")?;
+                out.flush()?;
+                verdicts.extend(row.verdict);
+            }
+        }
+    }
+    score::print_tally(out, &verdicts)
+}
+
+/// Runs a heat as far as these contests need it; plumb's run document.
+fn measure(
+    options: &BenchOptions,
+    heat: &StackBenchRun,
+    contests: &[&StackComparison],
+) -> anyhow::Result<Value> {
+    let folder = tempfile::tempdir().context("no temporary folder for the store")?;
+    let mut command = Command::new(&options.plumb);
+    command.args(["run", heat.experiment, "--json", "--no-progress", "--quiet", "--store"]);
+    command.arg(folder.path().join("race.plumb"));
+    command.arg(format!("--launches={}", options.launches));
+    for factor in
+        heat.factors.iter().map(|&factor| factor.to_owned()).chain(common_levels(contests))
+    {
+        command.arg(format!("--set={factor}"));
+    }
+    let output = command.output().context("plumb cannot be run")?;
+    if !output.status.success() {
+        bail!("{command:?} failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    serde_json::from_slice(&output.stdout).context("plumb's output is not JSON")
+}
+
+/// `factor=level,level` of every factor of which each side of these contests names a level; where one names
+/// none, plumb takes all that suit it: Linux's stack has a device of its own.
+fn common_levels(contests: &[&StackComparison]) -> Vec<String> {
+    let mut levels: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    let mut naming: BTreeMap<&str, usize> = BTreeMap::new();
+    for side in contests.iter().flat_map(|contest| [contest.ours, contest.theirs]) {
+        for (factor, level) in side.split_whitespace().filter_map(|word| word.split_once('=')) {
+            let level = if (factor, level) == OTHER_CPU { "other-cpu" } else { level };
+            levels.entry(factor).or_default().insert(level);
+            *naming.entry(factor).or_default() += 1;
+        }
+    }
+    levels.retain(|factor, _| naming[factor] == 2 * contests.len());
+    // Which instruction set is the best is known when all have been measured.
+    levels.retain(|_, levels| !levels.contains("best"));
+    let word = |(factor, levels): (&str, BTreeSet<&str>)| {
+        format!("{factor}={}", levels.into_iter().collect::<Vec<_>>().join(","))
+    };
+    levels.into_iter().map(word).collect()
+}
+
+/// Any placement that is not on one CPU.
+const OTHER_CPU: (&str, &str) = ("placement", "other");
+
+/// A contest at one level of what its heat varies.
+#[derive(Debug)]
+struct StackBenchRow {
+    name: &'static str,
+    at: String,
+    medians: [f64; 2],
+    ratio: MedianRatio,
+    target: Option<RatioTarget>,
+    verdict: Option<TargetVerdict>,
+}
+
+/// Every pair of results that a contest speaks of.
+fn rows(
+    heat: &StackBenchRun,
+    contest: &StackComparison,
+    document: &Value,
+) -> anyhow::Result<Vec<StackBenchRow>> {
+    let all = document["results"].as_array().map_or(&[] as &[Value], Vec::as_slice);
+    let picked = |levels: &str| -> Vec<&Value> {
+        all.iter()
+            .filter(|r| r["response"] == heat.response && matches_levels(r, levels, all))
+            .collect()
+    };
+    let theirs = picked(contest.theirs);
+    let mut rows = Vec::new();
+    for ours in picked(contest.ours) {
+        let at = varied(ours);
+        let Some(peer) = theirs.iter().find(|peer| varied(peer) == at) else { continue };
+        let (first, second) = (launches(peer)?, launches(ours)?);
+        let ratio = score::paired_ratio(&second, &first)?;
+        rows.push(StackBenchRow {
+            name: contest.name,
+            at,
+            medians: [second.quantile(0.5), first.quantile(0.5)],
+            target: contest.target,
+            verdict: contest.target.map(|target| target.judge(ratio.estimate, ratio.interval)),
+            ratio,
+        });
+    }
+    if rows.is_empty() {
+        bail!("nothing of {} was measured; unavailable: {}", contest.name, document["unavailable"]);
+    }
+    rows.sort_by(|a, b| a.at.len().cmp(&b.at.len()).then_with(|| a.at.cmp(&b.at)));
+    Ok(rows)
+}
+
+/// Whether a result has these levels. `placement=other` is every placement but one CPU; `kernel=best` the
+/// best instruction set that was measured, which is the last of its names in plumb's order.
+fn matches_levels(result: &Value, levels: &str, all: &[Value]) -> bool {
+    levels.split_whitespace().all(|pair| {
+        let (factor, level) = pair.split_once('=').unwrap_or((pair, ""));
+        let actual = result["factors"][factor].as_str();
+        match (factor, level) {
+            OTHER_CPU => actual.is_some_and(|place| place != "same-cpu"),
+            ("kernel", "best") => actual.is_some() && actual == best_kernel(all),
+            _ => actual == Some(level),
+        }
+    })
+}
+
+/// The instruction sets, the better ones later.
+const KERNELS: [&str; 6] = ["portable", "neon", "avx2", "avx-vnni", "avx512bw", "avx512-vnni"];
+
+fn best_kernel(all: &[Value]) -> Option<&'static str> {
+    let measured = |name: &&&str| all.iter().any(|result| result["factors"]["kernel"] == ***name);
+    KERNELS.iter().rfind(measured).copied()
+}
+
+/// The level of what heats vary: a frame or a size.
+fn varied(result: &Value) -> String {
+    let of = |name: &str| result["factors"][name].as_u64();
+    of("frame").or_else(|| of("size")).map_or_else(String::new, |bytes| format!("{bytes} B"))
+}
+
+/// A result's launches, each by its median.
+fn launches(result: &Value) -> anyhow::Result<SampleHierarchy> {
+    let medians = result["summary"]["launch_medians"].as_array().context("launch medians")?;
+    Ok(score::launches(medians.iter().filter_map(Value::as_f64)))
+}
+
+impl fmt::Display for StackBenchRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [ours, theirs] =
+            self.medians.map(|value| Unit::Nanoseconds.format(value, 3).to_string());
+        let (lo, hi) = (self.ratio.interval.lo, self.ratio.interval.hi);
+        let ratio = format!("{:.3} [{lo:.3}, {hi:.3}]", self.ratio.estimate);
+        let (name, at) = (self.name, &self.at);
+        write!(f, "{name:<34} {at:>8} {ours:>10} {theirs:>10}  {ratio:<24}")?;
+        if let (Some(target), Some(verdict)) = (self.target, self.verdict) {
+            write!(f, " {target} {verdict}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn result(stack: &str, placement: &str, frame: u64, medians: [f64; 3]) -> Value {
+        json!({
+            "response": "rtt",
+            "factors": {"stack": stack, "placement": placement, "frame": frame},
+            "summary": {"launch_medians": medians},
+        })
+    }
+
+    fn raced(target: f64) -> Vec<StackBenchRow> {
+        let heat = StackBenchRun {
+            experiment: "mirror.rtt",
+            response: "rtt",
+            factors: &[],
+            contests: &[],
+        };
+        let contest = contest(
+            "spin",
+            "stack=plumb placement=other",
+            "stack=linux placement=other",
+            Some(most(target)),
+        );
+        let document = json!({"results": [
+            result("plumb", "same-cpu", 60, [1.0, 1.0, 1.0]),
+            result("plumb", "same-cache", 60, [50.0, 51.0, 52.0]),
+            result("linux", "same-cache", 60, [100.0, 101.0, 104.0]),
+            result("linux", "same-cache", 1514, [100.0, 101.0, 104.0]),
+        ]});
+        rows(&heat, &contest, &document).unwrap()
+    }
+
+    #[test]
+    fn results_meet_where_all_but_their_sides_are_equal() {
+        let rows = raced(0.7);
+        assert_eq!(rows.len(), 1);
+        assert_eq!((rows[0].at.as_str(), rows[0].verdict), ("60 B", Some(TargetVerdict::Pass)));
+        // The geometric mean of 50/100, 51/101 and 52/104.
+        assert!((rows[0].ratio.estimate - 0.5016).abs() < 0.0001, "{:?}", rows[0].ratio);
+    }
+
+    #[test]
+    fn a_ratio_beyond_its_target_misses() {
+        assert_eq!(raced(0.4)[0].verdict, Some(TargetVerdict::Miss));
+    }
+
+    #[test]
+    fn a_heat_measures_only_what_its_chosen_contests_name() {
+        let of = |text: &str| -> Vec<String> {
+            let all = BENCH_RUNS.iter().flat_map(|heat| heat.contests);
+            common_levels(&all.filter(|contest| contest.name == text).collect::<Vec<_>>())
+        };
+        let levels = ["placement=other-cpu", "stack=plumb,smoltcp", "wake=block"];
+        assert_eq!(of("block, two CPUs, smoltcp"), levels);
+        assert_eq!(of("fused, cold, copy"), ["operation=copy,fused"]);
+        // Linux's mirror is at the end of a veth, and would not be measured over a TAP.
+        assert!(!of("block, one CPU").iter().any(|levels| levels.starts_with("device=")));
+    }
+
+    #[test]
+    fn what_was_not_measured_is_an_error_that_says_why() {
+        let heat = StackBenchRun {
+            experiment: "mirror.rtt",
+            response: "rtt",
+            factors: &[],
+            contests: &[],
+        };
+        let contest = contest("spin", "stack=plumb", "stack=linux", None);
+        let document = json!({"results": [], "unavailable": [{"reason": "no TAP"}]});
+        assert!(rows(&heat, &contest, &document).unwrap_err().to_string().contains("no TAP"));
+    }
+}

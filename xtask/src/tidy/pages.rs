@@ -1,0 +1,164 @@
+//! Pages: links that resolve, paths that exist, decision records in form, schemas in place.
+
+use std::path::{Component, Path, PathBuf};
+
+use super::TidyFinding;
+use crate::files::ProjectFile;
+
+/// What a page calls a path of this repository, when it stands in backquotes.
+const FOLDERS: &[&str] = &["crates/", "docs/", "tools/", "xtask/", ".ci/"];
+
+const ADR_HEADINGS: &[&str] = &["## Context", "## Decision", "## Consequences"];
+
+/// Schemas that must be published: what `--json` prints.
+const SCHEMAS: &str = "docs/schema/";
+
+pub(super) fn check(root: &Path, files: &[ProjectFile]) -> Vec<TidyFinding> {
+    let exists = |path: &Path| root.join(path).exists();
+    let mut findings = Vec::new();
+    for page in files.iter().filter(|file| file.has_extension("md")) {
+        links(page, &exists, &mut findings);
+        paths(page, &exists, &mut findings);
+        if page.path.starts_with("docs/adr/") {
+            decision_record(page, &mut findings);
+        }
+    }
+    schemas(files, &mut findings);
+    findings
+}
+
+/// `[text](target)`: a relative target must exist.
+fn links(page: &ProjectFile, exists: &dyn Fn(&Path) -> bool, findings: &mut Vec<TidyFinding>) {
+    for (number, line) in outside_fences(page) {
+        for rest in line.split("](").skip(1) {
+            let target = rest.split([')', ' ', '#']).next().unwrap_or_default();
+            if target.is_empty() || target.contains("://") || target.starts_with("mailto:") {
+                continue;
+            }
+            let base = Path::new(&page.path).parent().unwrap_or(Path::new(""));
+            if !exists(&normalized(&base.join(target))) {
+                findings.push(TidyFinding::new(
+                    page,
+                    number,
+                    format!("link to {target}: no such file"),
+                ));
+            }
+        }
+    }
+}
+
+/// Paths in backquotes: up to the first placeholder they must exist.
+fn paths(page: &ProjectFile, exists: &dyn Fn(&Path) -> bool, findings: &mut Vec<TidyFinding>) {
+    for (number, line) in outside_fences(page) {
+        for quoted in line.split('`').skip(1).step_by(2) {
+            if !FOLDERS.iter().any(|folder| quoted.starts_with(folder)) || quoted.contains(' ') {
+                continue;
+            }
+            let known = match quoted.find(['<', '*', '{', '…']) {
+                Some(end) => quoted[..end].rsplit_once('/').map_or("", |(folder, _)| folder),
+                None => quoted,
+            };
+            if !exists(Path::new(known)) {
+                findings.push(TidyFinding::new(page, number, format!("`{quoted}`: no such path")));
+            }
+        }
+    }
+}
+
+fn decision_record(page: &ProjectFile, findings: &mut Vec<TidyFinding>) {
+    for heading in ADR_HEADINGS {
+        if !page.lines().any(|(_, line)| line.trim_end() == *heading) {
+            findings.push(TidyFinding::new(page, 0, format!("a decision record has `{heading}`")));
+        }
+    }
+}
+
+fn schemas(files: &[ProjectFile], findings: &mut Vec<TidyFinding>) {
+    let here = |file: &&ProjectFile| file.path.starts_with(SCHEMAS) && file.has_extension("json");
+    if files.iter().filter(here).count() == 0 {
+        let message = "no schema is published: what --json prints needs one";
+        findings.push(TidyFinding {
+            path: SCHEMAS.to_owned(),
+            line: 0,
+            message: message.to_owned(),
+        });
+    }
+    for file in files.iter().filter(here) {
+        let schema = serde_json::from_str::<serde_json::Value>(&file.text);
+        if !schema.is_ok_and(|schema| schema.get("$schema").is_some()) {
+            findings.push(TidyFinding::new(file, 0, "not a JSON Schema: no `$schema`"));
+        }
+    }
+}
+
+fn outside_fences(page: &ProjectFile) -> impl Iterator<Item = (usize, &str)> {
+    let mut fenced = false;
+    page.lines().filter(move |(_, line)| {
+        let fence = line.trim_start().starts_with("```");
+        fenced ^= fence;
+        !fenced && !fence
+    })
+}
+
+/// The path without `.` and `..`.
+fn normalized(path: &Path) -> PathBuf {
+    let mut out = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::ParentDir => {
+                out.pop();
+            }
+            Component::CurDir => {}
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::file;
+
+    fn found(page: &ProjectFile, existing: &[&str]) -> usize {
+        let exists = |path: &Path| existing.iter().any(|known| path == Path::new(known));
+        let mut findings = Vec::new();
+        links(page, &exists, &mut findings);
+        paths(page, &exists, &mut findings);
+        findings.len()
+    }
+
+    #[test]
+    fn a_link_to_nothing_is_found() {
+        let page =
+            file("docs/adr/0001-x.md", "[a](../../README.md) [b](../gone.md#x) [c](https://x.y)");
+        assert_eq!(found(&page, &["README.md"]), 1);
+    }
+
+    #[test]
+    fn a_path_to_nothing_is_found_and_placeholders_are_cut() {
+        let page = file("A.md", "`crates/host/src/local/<name>.rs` `crates/gone.rs` `cargo test`");
+        assert_eq!(found(&page, &["crates/host/src/local"]), 1);
+    }
+
+    #[test]
+    fn fenced_code_is_not_read() {
+        assert_eq!(found(&file("A.md", "```\n[a](gone.md)\n```\n"), &[]), 0);
+    }
+
+    #[test]
+    fn a_decision_record_without_consequences_is_found() {
+        let mut findings = Vec::new();
+        let text = "# 1\n\n## Context\n\n## Decision\n";
+        decision_record(&file("docs/adr/0001-x.md", text), &mut findings);
+        assert_eq!(findings.len(), 1);
+    }
+
+    #[test]
+    fn a_tree_without_schemas_is_found() {
+        let mut findings = Vec::new();
+        schemas(&[], &mut findings);
+        schemas(&[file("docs/schema/run.json", "{\"$schema\": \"x\"}")], &mut findings);
+        assert_eq!(findings.len(), 1);
+    }
+}
