@@ -12,7 +12,7 @@ COVERAGE = --cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-
   -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
   -Cllvm-args=-sanitizer-coverage-trace-compares
 
-.PHONY: help run test check race race-stack race-link race-net fuzz schema dist setup
+.PHONY: help run test check race race-stack race-link race-net fuzz schema dist dist-check setup
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -63,9 +63,12 @@ fuzz: ## libFuzzer on the packet parsers and a whole host, with a nightly toolch
 schema: ## write docs/schema from the types, after a document changed its shape
 	PLUMB_WRITE_SCHEMAS=1 $(CARGO) test -p plumb-analysis published_schemas
 
-dist: ## binary, man pages, completions and licences under target/dist
-	$(CARGO) build --release
+dist: ## static binary, man pages, completions and licences under target/dist
+	RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --release --target $(HOST) -p plumb
 	mkdir -p $(DIST)/man $(DIST)/completions
-	cp target/release/plumb README.md METHODS.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE $(DIST)/
-	target/release/plumb man $(DIST)/man
-	for shell in bash zsh fish; do target/release/plumb completions $$shell > $(DIST)/completions/plumb.$$shell; done
+	cp target/$(HOST)/release/plumb README.md METHODS.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE $(DIST)/
+	$(DIST)/plumb man $(DIST)/man
+	for shell in bash zsh fish; do $(DIST)/plumb completions $$shell > $(DIST)/completions/plumb.$$shell; done
+
+dist-check: setup ## run the static binary in an otherwise empty chroot, name resolution included (root)
+	tools/static_check.sh $(DIST)/plumb
