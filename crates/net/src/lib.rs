@@ -5,7 +5,6 @@
 
 #![forbid(unsafe_code)]
 
-pub mod alignment;
 pub mod connection_pool;
 pub mod evidence;
 pub mod measure;

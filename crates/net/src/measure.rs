@@ -3,11 +3,13 @@
 //! An engine runs on both sides at once, each with its own half. Left out: agreeing on a test
 //! (`crate::protocol`), and what the numbers mean together.
 
-pub mod bulk_connection;
-mod bulk_transfer;
+pub mod bulk;
+mod bulk_connection;
 pub mod clock_offset;
+pub mod connect;
 pub mod datagram;
 pub mod mtu;
+pub mod pacer;
 pub mod probe;
 pub mod progress;
 pub mod quic;

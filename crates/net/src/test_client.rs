@@ -16,7 +16,7 @@ use plumb_remote::session::{ControlSessionError, SessionFault, SessionTiming};
 use plumb_remote::task_control::TestControl;
 use plumb_remote::token::TestToken;
 
-use crate::measure::bulk_connection::DataConnectError;
+use crate::measure::connect::DataConnectError;
 use crate::measure::progress::TestProgress;
 use crate::measure::report::{TestEnding, TestReport};
 use crate::measure::stall::StallDetector;

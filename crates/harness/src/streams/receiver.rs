@@ -8,8 +8,6 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
 use std::thread::{Scope, ScopedJoinHandle};
 
 use plumb_base::time::Span;
@@ -31,6 +29,7 @@ use crate::report::{BlockPartReport, BlockReport, CpuUsage};
 use crate::spec::{BlockSpec, BlockTask, TcpStreamsSpec};
 use crate::{payload, sampler};
 use plumb_clock::Stopwatch;
+use plumb_net::measure::bulk::{BulkFlow, Counter};
 
 /// Intervals of a block: enough to find its warm-up.
 const INTERVALS: u64 = 40;
@@ -53,11 +52,6 @@ pub(super) struct StreamsReceiver {
     /// What is known of network and sockets, for the record.
     pub(super) facts: BTreeMap<String, String>,
 }
-
-/// Bytes of one stream so far, on a cache line of its own.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct ReceivedBytes(AtomicU64);
 
 /// What was read at once.
 #[derive(Clone, Copy, Debug, Default)]
@@ -148,8 +142,7 @@ impl StreamsReceiver {
         size: usize,
         buffers: &mut [MessageBuffer],
     ) -> Result<StreamsBlockRun, BlockError> {
-        let tallies: Vec<ReceivedBytes> =
-            buffers.iter().map(|_| ReceivedBytes::default()).collect();
+        let tallies: Vec<Counter> = buffers.iter().map(|_| Counter::default()).collect();
         let mut marks = Vec::with_capacity(usize::try_from(INTERVALS).unwrap_or(0) + 1);
         std::thread::scope(|scope| {
             let receivers = match self.receivers(scope, &tallies, buffers) {
@@ -179,7 +172,7 @@ impl StreamsReceiver {
     fn receivers<'scope>(
         &self,
         scope: &'scope Scope<'scope, '_>,
-        tallies: &'scope [ReceivedBytes],
+        tallies: &'scope [Counter],
         buffers: &'scope mut [MessageBuffer],
     ) -> io::Result<Vec<ScopedJoinHandle<'scope, io::Result<u64>>>> {
         let mut receivers = Vec::with_capacity(self.sockets.len());
@@ -189,7 +182,7 @@ impl StreamsReceiver {
             let tweaks = self.spec.tweaks;
             let receive = move || {
                 tweaks.apply_to_thread()?;
-                receive(socket.as_fd(), &tally.0, buffer.bytes_mut())
+                receive(socket.as_fd(), tally, buffer.bytes_mut())
             };
             receivers.push(stream_thread("receiver").spawn_scoped(scope, receive)?);
         }
@@ -201,7 +194,7 @@ impl StreamsReceiver {
         &mut self,
         block: &BlockSpec,
         size: usize,
-        tallies: &[ReceivedBytes],
+        tallies: &[Counter],
         receivers: &[ScopedJoinHandle<'_, io::Result<u64>>],
         marks: &mut Vec<StreamsReading>,
     ) -> Result<BlockReport, BlockError> {
@@ -280,11 +273,11 @@ impl StreamsReceiver {
         }
     }
 
-    fn read_counters(&self, tallies: &[ReceivedBytes]) -> Result<StreamsReading, BlockError> {
+    fn read_counters(&self, tallies: &[Counter]) -> Result<StreamsReading, BlockError> {
         let sender_cpu_ns = self.sender.cpu_ns()?;
         Ok(StreamsReading {
             ticks: self.stopwatch.end(),
-            bytes: tallies.iter().map(|tally| tally.0.load(Relaxed)).sum(),
+            bytes: tallies.iter().map(Counter::get).sum(),
             receiver_cpu_ns: clock::read_ns(ClockId::ProcessCpu),
             sender_cpu_ns,
         })
@@ -411,24 +404,12 @@ fn kernel_share(receiver: &CpuUsage, sender: &CpuUsage) -> Option<f64> {
 }
 
 /// Receives messages until the last has come; bytes.
-fn receive(fd: BorrowedFd<'_>, tally: &AtomicU64, message: &mut [u8]) -> io::Result<u64> {
-    let mut total = 0;
+fn receive(fd: BorrowedFd<'_>, tally: &Counter, message: &mut [u8]) -> io::Result<u64> {
+    let mut flow = BulkFlow::default();
     loop {
-        let mut filled = 0;
-        while filled < message.len() {
-            match socket::receive(fd, &mut message[filled..], true) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(n) => {
-                    filled += n;
-                    total += n as u64;
-                    tally.store(total, Relaxed);
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
+        flow.receive_message(fd, message, tally)?;
         if message[0] == LAST_MESSAGE {
-            return Ok(total);
+            return Ok(flow.bytes);
         }
     }
 }

@@ -6,12 +6,13 @@
 use std::io;
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU64};
 
+use plumb_net::measure::bulk::{BulkFlow, Counter};
 use plumb_sys::clock;
 use plumb_sys::clock::ClockId;
-use plumb_sys::{fd, sched, socket};
+use plumb_sys::{fd, sched};
 use serde::{Deserialize, Serialize};
 
 use super::process_tweaks::{MessageBuffer, stream_thread};
@@ -93,11 +94,6 @@ pub(crate) struct SenderProgress {
 /// Most of them: many times what a block is told to have.
 const PROGRESS_MAX: usize = 1_000;
 
-/// Messages of one stream so far, on a cache line of its own.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct SentMessages(AtomicU64);
-
 /// Runs a sender whose control socket is the inherited descriptor that the second argument names; its exit
 /// code.
 pub fn main() -> u8 {
@@ -147,14 +143,14 @@ fn send_all(
         buffers.push(buffer);
     }
     let stop = AtomicBool::new(false);
-    let tallies: Vec<SentMessages> = sockets.iter().map(|_| SentMessages::default()).collect();
+    let tallies: Vec<Counter> = sockets.iter().map(|_| Counter::default()).collect();
     std::thread::scope(|scope| {
         let mut senders = Vec::with_capacity(sockets.len());
         for ((socket, buffer), tally) in sockets.iter().zip(&mut buffers).zip(&tallies) {
             let (stop, tweaks) = (&stop, attach.tweaks);
             let send = move || {
                 tweaks.apply_to_thread()?;
-                send(socket.as_fd(), buffer.bytes_mut(), &tally.0, stop)
+                send(socket.as_fd(), buffer.bytes_mut(), tally, stop)
             };
             let sender = stream_thread("sender").spawn_scoped(scope, send);
             match sender {
@@ -190,14 +186,14 @@ fn send_all(
 
 /// Notes what was sent and what it has cost, at even intervals, until the worker says something.
 fn record_progress(
-    tallies: &[SentMessages],
+    tallies: &[Counter],
     every_ns: u64,
     control: &ControlSocket,
     notes: &mut Vec<SenderProgress>,
 ) -> io::Result<()> {
     let every_ms = i32::try_from(every_ns.div_ceil(1_000_000)).unwrap_or(i32::MAX);
     while notes.len() < PROGRESS_MAX {
-        let messages = tallies.iter().map(|tally| tally.0.load(Relaxed)).sum();
+        let messages = tallies.iter().map(Counter::get).sum();
         notes.push(SenderProgress { messages, cpu_ns: clock::read_ns(ClockId::ProcessCpu) });
         match control.is_readable_within(every_ms) {
             Ok(true) => return Ok(()),
@@ -219,23 +215,16 @@ fn shut_down_streams(sockets: &[TcpStream]) {
 fn send(
     fd: BorrowedFd<'_>,
     message: &mut [u8],
-    tally: &AtomicU64,
+    tally: &Counter,
     stop: &AtomicBool,
 ) -> io::Result<u64> {
-    let mut messages = 0;
+    let (mut flow, mut messages) = (BulkFlow::default(), 0);
     loop {
         let is_last = stop.load(Relaxed);
         message[0] = if is_last { LAST_MESSAGE } else { 0 };
-        let mut sent = 0;
-        while sent < message.len() {
-            match socket::send(fd, &message[sent..]) {
-                Ok(n) => sent += n,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
+        flow.send_message(fd, message)?;
         messages += 1;
-        tally.store(messages, Relaxed);
+        tally.set(messages);
         if is_last {
             return Ok(messages);
         }

@@ -4,18 +4,17 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use plumb_base::time::Span;
 use plumb_base::units::rate::Rate;
+use plumb_net::measure::connect::connect_tcp;
 use plumb_sys::fd;
-use plumb_sys::fd::{Epoll, EpollInterest};
 use plumb_sys::socket;
 use plumb_sys::socket::InetSocketKind;
 use plumb_sys::socket::IntOption;
 
-use super::control::{STOP_POLL_INTERVAL, StopCheck};
-use super::now;
+use super::control::StopCheck;
 use super::parameters::{Iperf3Parameters, Iperf3Transport};
 
 /// Room for datagrams where nobody asked for any: a receiver that is held up for a few milliseconds
@@ -120,21 +119,14 @@ pub fn tcp(
         socket::bind(&socket, source(from, to))
             .map_err(|why| Iperf3SocketError::Source { address: from, why })?;
     }
-    match socket::connect(socket.as_fd(), to) {
-        Ok(()) => {}
-        Err(error) if socket::is_in_progress(&error) => {
-            if !await_connection(&socket, wait, stop).map_err(fail)? {
-                return Err(Iperf3SocketError::Stopped);
-            }
+    connect_tcp(socket, to, wait, stop).map_err(|why| match why.kind() {
+        io::ErrorKind::Interrupted => Iperf3SocketError::Stopped,
+        io::ErrorKind::TimedOut => {
+            let silent = format!("no answer within {wait}; a firewall may be dropping it");
+            fail(io::Error::new(io::ErrorKind::TimedOut, silent))
         }
-        Err(error) => return Err(fail(error)),
-    }
-    let stream = TcpStream::from(socket);
-    if let Some(error) = stream.take_error().map_err(fail)? {
-        return Err(fail(error));
-    }
-    fd::set_nonblocking(stream.as_fd(), false).map_err(fail)?;
-    Ok(stream)
+        _ => fail(why),
+    })
 }
 
 /// A UDP socket that is connected.
@@ -165,33 +157,6 @@ fn source(from: IpAddr, to: SocketAddr) -> SocketAddr {
             std::net::SocketAddrV6::new(from, 0, 0, to.scope_id()).into()
         }
         (from, _) => SocketAddr::new(from, 0),
-    }
-}
-
-/// Whether there is an answer; none where the user does not want to wait for it.
-fn await_connection(socket: &OwnedFd, wait: Span, stop: StopCheck<'_>) -> io::Result<bool> {
-    let deadline = now() + wait;
-    let epoll = Epoll::new()?;
-    epoll.add(socket.as_fd(), 0, EpollInterest { read: false, write: true })?;
-    let mut events = Vec::new();
-    loop {
-        let left = deadline.saturating_since(now());
-        if left == Span::ZERO {
-            let why = format!("no answer within {wait}; a firewall may be dropping it");
-            return Err(io::Error::new(io::ErrorKind::TimedOut, why));
-        }
-        if stop() {
-            return Ok(false);
-        }
-        let ms = i32::try_from(left.min(STOP_POLL_INTERVAL).as_ns().div_ceil(1_000_000))
-            .unwrap_or(i32::MAX);
-        match epoll.wait(&mut events, ms) {
-            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
-            _ => {}
-        }
-        if events.iter().any(|event| event.writable || event.failed) {
-            return Ok(true);
-        }
     }
 }
 

@@ -10,11 +10,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use plumb_base::time::{Instant, Span};
-use plumb_base::units::rate::Rate;
+use plumb_sys::fd;
 use plumb_sys::memory::PageAlignedBuffer;
-use plumb_sys::{fd, timer};
 
-use plumb_clock::monotonic_ns;
+use plumb_net::measure::bulk::incompressible_block;
 use plumb_net::measure::datagram::sequence_tracker::SequenceTracker;
 
 pub mod tcp;
@@ -127,17 +126,10 @@ pub struct StreamMeter {
 }
 
 impl StreamMeter {
-    /// Adds bytes; only the worker calls it.
+    /// Sets the number of bytes; only the worker calls it.
     #[inline]
-    pub fn add_bytes(&self, bytes: usize) {
-        let sum = self.bytes.load(Ordering::Relaxed).wrapping_add(bytes as u64);
-        self.bytes.store(sum, Ordering::Relaxed);
-    }
-
-    /// Bytes so far.
-    #[inline]
-    pub fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
+    pub fn set_bytes(&self, bytes: u64) {
+        self.bytes.store(bytes, Ordering::Relaxed);
     }
 
     /// Sets the number of datagrams; only the worker calls it.
@@ -154,13 +146,14 @@ impl StreamMeter {
 
     /// Sets what a receiver of datagrams knows; only the worker calls it.
     #[inline]
-    pub fn set_account(&self, account: &SequenceTracker, jitter: Span) {
+    pub fn set_account(&self, account: &SequenceTracker, jitter_ns: f64) {
         // As many were sent as the greatest number says, as iperf3 has it.
         self.packets.store(account.next(), Ordering::Relaxed);
         self.lost.store(account.missing(), Ordering::Relaxed);
         self.late.store(account.late(), Ordering::Relaxed);
         self.duplicates.store(account.duplicates(), Ordering::Relaxed);
-        self.jitter_ns.store(jitter.as_ns(), Ordering::Relaxed);
+        let jitter_ns = Span::from_secs_f64(jitter_ns * 1e-9).as_ns();
+        self.jitter_ns.store(jitter_ns, Ordering::Relaxed);
     }
 
     /// What was counted so far.
@@ -355,67 +348,16 @@ fn spend(left: &AtomicU64, bytes: usize) -> Option<u64> {
     left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).ok()
 }
 
-/// Holds a sender to a rate: by when a number of bytes may be sent, counted from the beginning.
-#[derive(Clone, Copy, Debug)]
-pub struct BitratePacer {
-    bits_per_second: u64,
-    bytes: u64,
-    began: Instant,
-}
-
-impl BitratePacer {
-    /// A pace that begins now; `None` is none.
-    pub fn new(rate: Option<Rate>, began: Instant) -> Option<Self> {
-        Some(Self { bits_per_second: rate?.bits_per_second().max(1), bytes: 0, began })
-    }
-
-    /// When the next byte is due.
-    pub fn due(&self) -> Instant {
-        let ps = u128::from(self.bytes) * 8_000_000_000_000 / u128::from(self.bits_per_second);
-        self.began + Span::from_ps(u64::try_from(ps).unwrap_or(u64::MAX))
-    }
-
-    /// So many bytes were sent.
-    pub const fn sent(&mut self, bytes: usize) {
-        self.bytes += bytes as u64;
-    }
-
-    /// What the steady clock shows when the next byte is due; none where it is.
-    pub fn due_ns(&self) -> Option<u64> {
-        let ahead = self.due().saturating_since(super::now());
-        (ahead > Span::ZERO).then(|| monotonic_ns().saturating_add(ahead.as_ns()))
-    }
-
-    /// Sleeps until the next byte is due, but no longer than a tick; whether it is.
-    pub fn wait(&self) -> bool {
-        let ahead = self.due().saturating_since(super::now());
-        if ahead == Span::ZERO {
-            return true;
-        }
-        timer::sleep_ns(ahead.min(SOCKET_TIMEOUT).as_ns());
-        ahead <= SOCKET_TIMEOUT
-    }
-}
-
 /// Bytes to send: a repeating pattern, or chance that nobody on the way can compress.
 pub fn payload(len: usize, repeating: bool) -> PageAlignedBuffer {
-    use rand::Rng;
-
+    if !repeating {
+        return incompressible_block(len);
+    }
     let mut block = PageAlignedBuffer::filled(1, len);
-    if repeating {
-        for (digit, byte) in (b'0'..=b'9').cycle().zip(block.iter_mut()) {
-            *byte = digit;
-        }
-    } else {
-        plumb_base::seed::Seed(len as u64).stream("iperf3 payload").fill_bytes(&mut block);
+    for (digit, byte) in (b'0'..=b'9').cycle().zip(block.iter_mut()) {
+        *byte = digit;
     }
     block
-}
-
-/// Whether a call only ended because its time was up.
-fn is_timeout(error: &io::Error) -> bool {
-    use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
-    matches!(error.kind(), Interrupted | TimedOut | WouldBlock)
 }
 
 #[cfg(test)]
@@ -447,17 +389,6 @@ mod tests {
         assert!(goal.event.wait(0).unwrap() && goal.is_reached());
         assert!(!goal.event.wait(0).unwrap(), "it is silent again");
         assert_eq!(ByteBudget::new(None).unwrap().claim(7), 7);
-    }
-
-    #[test]
-    fn a_pace_makes_bytes_due_at_its_rate() {
-        let rate = Rate::from_bits_per_second(8_000);
-        let mut pace = BitratePacer::new(rate, Instant::ORIGIN).unwrap();
-        assert_eq!(pace.due(), Instant::ORIGIN);
-        pace.sent(500);
-        pace.sent(1_000);
-        assert_eq!(pace.due(), Instant::ORIGIN + Span::from_ms(1_500));
-        assert!(BitratePacer::new(None, Instant::ORIGIN).is_none());
     }
 
     #[test]

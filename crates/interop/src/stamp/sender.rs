@@ -13,6 +13,7 @@ use std::time::Duration;
 use plumb_base::time::Span;
 use plumb_sys::clock::{ClockId, read_ns};
 use plumb_sys::datagram::{DatagramOption, ReceiveBatch, ReceivedDatagram, enable_option, set_ttl};
+use plumb_sys::errno::is_queue_full;
 use plumb_sys::timer;
 
 use super::hmac::StampKey;
@@ -22,15 +23,13 @@ use super::timestamp::{ErrorEstimate, TimestampFormat};
 use super::tlv::{self, TlvFlagCounts};
 use plumb_clock::ReceiveTimestamps;
 use plumb_net::measure::datagram::sequence_tracker::{SequenceStatus, SequenceTracker};
+use plumb_net::measure::pacer::{SPIN_NS, wait_until};
 use plumb_remote::udp_handshake::is_transient;
 
 /// Questions of one session at most: what their times take is kept until the end.
 pub const COUNT_MAX: u32 = 1_000_000;
 /// How long one wait lasts at most, so that a stop is seen.
 const WAIT: Duration = Duration::from_millis(10);
-const SLEEP_NS_MAX: u64 = 20_000_000;
-/// Shorter waits are spun.
-const SPIN_NS: u64 = 5_000;
 const SLOTS: usize = 16;
 /// The session of answers of a reflector that knows none.
 const NO_SESSION: u16 = 0;
@@ -157,7 +156,7 @@ fn send_packets(
     let begun_ns = read_ns(ClockId::MonotonicRaw);
     for (number, moment) in (0_u32..).zip(sent) {
         let due_ns = begun_ns.saturating_add((plan.interval * u64::from(number)).as_ns());
-        if !wait_until(due_ns, stop) {
+        if wait_until(due_ns, SPIN_NS, |_| stop()).is_none() {
             break;
         }
         let unix_ns = read_ns(ClockId::Realtime);
@@ -176,33 +175,13 @@ fn send_packets(
                 Ok(_) => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // News of an earlier one, or a full queue: this one is lost.
-                Err(error) if is_transient(&error) || error.raw_os_error() == Some(ENOBUFS) => {
-                    break;
-                }
+                Err(error) if is_transient(&error) || is_queue_full(&error) => break,
                 Err(error) => return Err(error),
             }
         }
         asked.store(u64::from(number) + 1, Ordering::Relaxed);
     }
     Ok(())
-}
-
-const ENOBUFS: i32 = 105;
-
-/// Whether the moment came before a stop.
-fn wait_until(moment_ns: u64, stop: SyncStopCheck<'_>) -> bool {
-    loop {
-        if stop() {
-            return false;
-        }
-        match moment_ns.checked_sub(read_ns(ClockId::MonotonicRaw)) {
-            None | Some(0) => return true,
-            Some(left) if left <= SPIN_NS => std::hint::spin_loop(),
-            Some(left) => {
-                timer::sleep_ns((left - SPIN_NS / 2).min(SLEEP_NS_MAX));
-            }
-        }
-    }
 }
 
 struct ReplyReceiver<'a> {

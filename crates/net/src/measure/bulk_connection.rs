@@ -1,191 +1,94 @@
-//! Bulk TCP: connections that send or take as much as goes.
+//! Bulk TCP as a part of a test: connections that send or receive as much as goes, and how they end.
 //!
-//! The receiver's count is the truth. Left out: the calls on them (`super::carry`), and when everything is read
-//! (`super::run`).
+//! The receiver's count is the truth. After the end of the time that counts the sender closes its direction, and the
+//! receiver reads on to the end of the stream.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 
-use plumb_sys::fd;
-use plumb_sys::fd::{Epoll, EpollInterest};
+use plumb_sys::errno;
 use plumb_sys::socket;
 use plumb_sys::socket::IntOption;
 
+use super::bulk::{BulkFlow, Counter, incompressible_block, receive_buffer};
+use super::connect::{DataConnectError, connect_tcp};
+use super::pacer::Pacer;
 use super::report::{StreamReport, StreamSample};
 use super::test_spec::BulkTcpSpec;
 use super::thread_cpu_clock::ThreadCpuClock;
 use super::thread_placement::{ThreadPlacement, ThreadPlacementPolicy};
-use crate::connection_pool;
+use crate::connection_pool::{self, NextCall, PooledConnection};
 use crate::evidence::tcp::TcpSample;
+use plumb_base::time::Span;
 use plumb_clock::monotonic_ns;
 use plumb_remote::address::BindAddress;
 use plumb_remote::task_control::TestControl;
 use plumb_remote::token::TestToken;
 use plumb_remote::token_listener::{CONNECT_TIMEOUT, accept_all, send_preamble};
-use plumb_remote::udp_handshake::UdpHandshakeError;
 
 /// Connections that are made at the same time.
 const PARALLEL_CONNECTS: usize = 32;
-
-/// Why the connections of a test could not be made.
-#[derive(Debug, thiserror::Error)]
-pub enum DataConnectError {
-    /// Nothing takes connections there.
-    #[error(
-        "{address} refuses the test's data connection although the control connection stands; a firewall over \
-         there rejects it: open that port, or give the agent one with --data-port; or the address is another host's: \
-         name the agent's own with --to"
-    )]
-    Refused {
-        /// Where to.
-        address: SocketAddr,
-    },
-    /// Nothing came back.
-    #[error(
-        "the test's data connection to {address} was not answered in {seconds} s although the control connection \
-         stands; a firewall or a NAT on the way drops it: open that port, give the agent one with --data-port, \
-         or name another address with --to"
-    )]
-    TimedOut {
-        /// Where to.
-        address: SocketAddr,
-        /// How long was waited.
-        seconds: u64,
-    },
-    /// Something else answers there.
-    #[error(
-        "what takes connections at {address} is not the agent of this test; the address leads to another host \
-         than the control connection: name the agent's own with --to"
-    )]
-    NotTheAgent {
-        /// Where to.
-        address: SocketAddr,
-    },
-    /// Datagrams did not get there, or their answers not back.
-    #[error(transparent)]
-    UdpHandshake(#[from] UdpHandshakeError),
-    /// No way leads there.
-    #[error(
-        "{address} cannot be reached from this host ({source}); check the address and the route to it, or name \
-         another address of the agent with --to"
-    )]
-    Unreachable {
-        /// Where to.
-        address: SocketAddr,
-        /// The kernel's word.
-        source: io::Error,
-    },
-    /// An address that every link has.
-    #[error(
-        "{address} is link-local, and on which link is not said; add its zone, as in fe80::1%eth0"
-    )]
-    MissingZone {
-        /// Where to.
-        address: SocketAddr,
-    },
-    /// The kernel says no.
-    #[error(
-        "cannot connect to {address}: {source}; look at this host, or name another address with --to"
-    )]
-    Other {
-        /// Where to.
-        address: SocketAddr,
-        /// Why.
-        source: io::Error,
-    },
-}
-
-impl DataConnectError {
-    /// What the kernel's error means at this address.
-    pub fn of(address: SocketAddr, source: io::Error) -> Self {
-        use io::ErrorKind as Kind;
-        let needs_zone = match address {
-            SocketAddr::V6(v6) => v6.ip().is_unicast_link_local() && v6.scope_id() == 0,
-            SocketAddr::V4(_) => false,
-        };
-        match source.kind() {
-            _ if needs_zone => Self::MissingZone { address },
-            Kind::ConnectionRefused => Self::Refused { address },
-            Kind::TimedOut | Kind::WouldBlock => {
-                Self::TimedOut { address, seconds: CONNECT_TIMEOUT.as_secs() }
-            }
-            Kind::InvalidData | Kind::UnexpectedEof | Kind::ConnectionReset => {
-                Self::NotTheAgent { address }
-            }
-            Kind::HostUnreachable | Kind::NetworkUnreachable | Kind::AddrNotAvailable => {
-                Self::Unreachable { address, source }
-            }
-            _ => Self::Other { address, source },
-        }
-    }
-}
+/// How much before its planned end a sender may end, whose beginning may have been earlier.
+const START_SKEW_NS: u64 = 2_000_000_000;
+/// How long to wait for the word that a test was stopped, and how often to look for it.
+const STOP_WAIT_NS: u64 = 1_000_000_000;
+const STOP_POLL_NS: u64 = 20_000_000;
+/// How long after its beginning a connection's thread is placed: its flow's packets come by then.
+const PLACEMENT_DELAY_NS: u64 = 50_000_000;
 
 /// When a connection does what.
 #[derive(Clone, Debug)]
-pub struct TransferPlan {
+pub(super) struct TransferPlan {
     /// When the test began, by the steady clock.
-    pub began_ns: u64,
+    pub(super) began_ns: u64,
     /// When senders stop.
-    pub end_ns: u64,
+    pub(super) end_ns: u64,
     /// When everybody stops.
-    pub deadline_ns: u64,
+    pub(super) deadline_ns: u64,
     /// Bytes of one call.
-    pub block_bytes: usize,
+    pub(super) block_bytes: usize,
     /// Bytes a second that a receiver takes at most.
-    pub receive_rate_max: Option<u64>,
+    pub(super) receive_rate_max: Option<u64>,
     /// Who chooses the threads' CPUs.
-    pub placement: ThreadPlacementPolicy,
+    pub(super) placement: ThreadPlacementPolicy,
     /// Whether the test is to end.
-    pub control: Arc<TestControl>,
-}
-
-/// A counter with a cache line of its own, so that threads do not slow each other down.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub(super) struct PaddedCounter(AtomicU64);
-
-impl PaddedCounter {
-    /// Sets it; one thread alone does.
-    #[inline]
-    pub(super) fn set(&self, count: u64) {
-        self.0.store(count, Ordering::Relaxed);
-    }
+    pub(super) control: Arc<TestControl>,
 }
 
 /// One connection of a test, at one end.
 #[derive(Debug)]
-pub struct BulkConnection {
+pub(super) struct BulkConnection {
     index: u16,
-    sends: bool,
-    is_up: bool,
-    pub(super) stream: TcpStream,
+    pub(super) sends: bool,
+    pub(super) is_up: bool,
+    stream: TcpStream,
     /// Bytes a second that it sends at most.
-    pub(super) send_rate_max: Option<u64>,
-    pub(super) bytes: PaddedCounter,
-    pub(super) cpu_clock: ThreadCpuClock,
-    pub(super) placement: OnceLock<ThreadPlacement>,
+    send_rate_max: Option<u64>,
+    /// Bytes so far.
+    pub(super) bytes: Counter,
+    cpu_clock: ThreadCpuClock,
+    placement: OnceLock<ThreadPlacement>,
     outcome: Mutex<TransferOutcome>,
 }
 
 /// How a connection ended.
 #[derive(Clone, Debug, Default)]
-pub(super) struct TransferOutcome {
+struct TransferOutcome {
     /// Whether everything that was sent has come.
-    pub(super) is_drained: bool,
+    is_drained: bool,
     /// What broke it.
-    pub(super) error: Option<String>,
+    error: Option<String>,
 }
 
 impl BulkConnection {
     fn new(index: u16, spec: &BulkTcpSpec, is_client: bool, stream: TcpStream) -> io::Result<Self> {
         let is_up = spec.client_sends(usize::from(index));
         let sends = is_up == is_client;
-        let each = |rate: u64| (rate / u64::from(spec.streams.max(1))).max(1);
-        let send_max = spec.rate_bytes_per_second.filter(|_| sends).map(each);
+        let rate = spec.rate_bytes_per_second.filter(|_| sends);
+        let send_rate_max = rate.map(|rate| (rate / u64::from(spec.streams.max(1))).max(1));
         stream.set_read_timeout(Some(connection_pool::CALL_TIMEOUT))?;
         stream.set_write_timeout(Some(connection_pool::CALL_TIMEOUT))?;
         if sends {
@@ -196,49 +99,31 @@ impl BulkConnection {
                 })?;
             }
             // The thread keeps the rate; the kernel sends what it was given no faster than that either.
-            if let Some(Ok(rate)) = send_max.map(i32::try_from) {
+            if let Some(Ok(rate)) = send_rate_max.map(i32::try_from) {
                 socket::set_option(stream.as_fd(), IntOption::MaxPacingRate, rate)?;
             }
         }
-        let outcome = Mutex::default();
-        let (bytes, worker, placement) =
-            (PaddedCounter::default(), ThreadCpuClock::default(), OnceLock::new());
         Ok(Self {
             index,
             sends,
             is_up,
             stream,
-            send_rate_max: send_max,
-            bytes,
-            cpu_clock: worker,
-            placement,
-            outcome,
+            send_rate_max,
+            bytes: Counter::default(),
+            cpu_clock: ThreadCpuClock::default(),
+            placement: OnceLock::new(),
+            outcome: Mutex::default(),
         })
     }
 
     /// Bytes and processor time so far, and the state of the connection.
-    pub fn sample(&self) -> StreamSample {
-        let (bytes, cpu_ns) = (self.bytes.0.load(Ordering::Relaxed), self.cpu_clock.cpu_ns());
+    pub(super) fn sample(&self) -> StreamSample {
+        let (bytes, cpu_ns) = (self.bytes.get(), self.cpu_clock.cpu_ns());
         StreamSample { bytes, cpu_ns, tcp: TcpSample::read(self.stream.as_fd()) }
     }
 
-    /// Notes how it ended.
-    pub(super) fn conclude(&self, outcome: TransferOutcome) {
-        *self.outcome.lock().unwrap_or_else(PoisonError::into_inner) = outcome;
-    }
-
-    /// Whether this end sends.
-    pub const fn sends(&self) -> bool {
-        self.sends
-    }
-
-    /// Bytes so far, whether they were sent, and whether up.
-    pub fn progress(&self) -> (u64, bool) {
-        (self.bytes.0.load(Ordering::Relaxed), self.is_up)
-    }
-
     /// What this end saw.
-    pub fn report(&self, samples: Vec<StreamSample>) -> StreamReport {
+    pub(super) fn report(&self, samples: Vec<StreamSample>) -> StreamReport {
         let outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let text = |address: io::Result<SocketAddr>| {
             address.map_or_else(|_| String::new(), |address| address.to_string())
@@ -256,7 +141,7 @@ impl BulkConnection {
             congestion: socket::congestion(self.stream.as_fd()).unwrap_or_default(),
             send_buffer_bytes: buffer(IntOption::SendBuffer),
             receive_buffer_bytes: buffer(IntOption::ReceiveBuffer),
-            bytes_total: self.bytes.0.load(Ordering::Relaxed),
+            bytes_total: self.bytes.get(),
             samples,
             is_drained: outcome.is_drained,
             placement: self.placement.get().cloned().unwrap_or_default(),
@@ -270,30 +155,32 @@ impl BulkConnection {
 ///
 /// # Errors
 /// [`DataConnectError`], at the first that cannot be made.
-pub fn connect(
+pub(super) fn connect(
     address: SocketAddr,
     spec: &BulkTcpSpec,
     token: TestToken,
 ) -> Result<Vec<Arc<BulkConnection>>, DataConnectError> {
     let one = |index: usize| {
         let index = u16::try_from(index).unwrap_or(u16::MAX);
-        let stream = connect_one(address, spec)?;
+        let socket = socket::open(address.is_ipv6(), socket::InetSocketKind::Stream)?;
+        // Before the window scale is settled.
+        set_window(&socket, spec)?;
+        let stream = connect_tcp(socket, address, Span::from(CONNECT_TIMEOUT), &|| false)?;
         send_preamble(&stream, index, token)?;
         BulkConnection::new(index, spec, true, stream).map(Arc::new)
     };
-    let named = |error| DataConnectError::of(address, error);
     let all: Vec<usize> = (0..spec.connections()).collect();
-    let mut lanes = Vec::with_capacity(all.len());
+    let mut connections = Vec::with_capacity(all.len());
     for some in all.chunks(PARALLEL_CONNECTS) {
-        for made in connect_in_parallel(some, &one) {
-            lanes.push(made.map_err(named)?);
+        for made in in_parallel(some, &one) {
+            connections.push(made.map_err(|error| DataConnectError::of(address, error))?);
         }
     }
-    Ok(lanes)
+    Ok(connections)
 }
 
 /// Does the same for several at once: each waits for round trips.
-fn connect_in_parallel<T: Send>(
+fn in_parallel<T: Send>(
     all: &[usize],
     one: &(impl Fn(usize) -> io::Result<T> + Sync),
 ) -> Vec<io::Result<T>> {
@@ -313,36 +200,6 @@ fn connect_in_parallel<T: Send>(
     })
 }
 
-/// A connection whose buffers are set before its window scale is settled.
-fn connect_one(address: SocketAddr, spec: &BulkTcpSpec) -> io::Result<TcpStream> {
-    let made: OwnedFd = socket::open(address.is_ipv6(), socket::InetSocketKind::Stream)?;
-    set_window(&made, spec)?;
-    match socket::connect(made.as_fd(), address) {
-        Err(error) if !socket::is_in_progress(&error) => return Err(error),
-        _ => {}
-    }
-    let epoll = Epoll::new()?;
-    epoll.add(made.as_fd(), 0, EpollInterest { read: false, write: true })?;
-    let mut events = Vec::with_capacity(1);
-    let until = monotonic_ns() + u64::try_from(CONNECT_TIMEOUT.as_nanos()).unwrap_or(u64::MAX);
-    while events.is_empty() {
-        let left_ms = until.saturating_sub(monotonic_ns()) / 1_000_000;
-        if left_ms == 0 {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        match epoll.wait(&mut events, i32::try_from(left_ms).unwrap_or(i32::MAX)) {
-            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
-            _ => {}
-        }
-    }
-    fd::set_nonblocking(made.as_fd(), false)?;
-    let stream = TcpStream::from(made);
-    match stream.take_error()? {
-        Some(error) => Err(error),
-        None => Ok(stream),
-    }
-}
-
 fn set_window(socket: &OwnedFd, spec: &BulkTcpSpec) -> io::Result<()> {
     let Some(bytes) = spec.window_bytes else { return Ok(()) };
     let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
@@ -354,7 +211,7 @@ fn set_window(socket: &OwnedFd, spec: &BulkTcpSpec) -> io::Result<()> {
 ///
 /// # Errors
 /// The kernel's.
-pub fn listen(spec: &BulkTcpSpec, at: BindAddress) -> io::Result<TcpListener> {
+pub(super) fn listen(spec: &BulkTcpSpec, at: BindAddress) -> io::Result<TcpListener> {
     let listener = at.open(TcpListener::bind)?;
     listener.set_nonblocking(true)?;
     let socket = OwnedFd::from(listener);
@@ -366,7 +223,7 @@ pub fn listen(spec: &BulkTcpSpec, at: BindAddress) -> io::Result<TcpListener> {
 ///
 /// # Errors
 /// TimedOut when not all came in time, Interrupted when the test was halted, and the kernel's.
-pub fn accept(
+pub(super) fn accept(
     listener: &TcpListener,
     spec: &BulkTcpSpec,
     token: TestToken,
@@ -376,4 +233,190 @@ pub fn accept(
     accept_all(listener, spec.connections(), token, until_ns, control, |index, stream| {
         BulkConnection::new(index, spec, false, stream).map(Arc::new)
     })
+}
+
+/// Serves these connections, all senders or all receivers, on this thread until all have ended.
+pub(super) fn run_transfers(connections: &[&BulkConnection], plan: &TransferPlan) {
+    let Some(first) = connections.first() else { return };
+    // A thread serving several flows is not placed: each would want it elsewhere.
+    let placement =
+        if connections.len() > 1 { ThreadPlacementPolicy::Free } else { plan.placement };
+    let plan = &TransferPlan { placement, ..plan.clone() };
+    let mut transfers = Vec::with_capacity(connections.len());
+    for &connection in connections {
+        connection.cpu_clock.begin(connections.len());
+        if !connection.sends {
+            // The preamble's answer leaves the socket in delayed-ACK mode; without TCP_QUICKACK the test is slower.
+            socket::set_option(connection.stream.as_fd(), IntOption::QuickAck, 1).ok();
+        }
+        let rate = if connection.sends { connection.send_rate_max } else { plan.receive_rate_max };
+        transfers.push(BulkTransfer {
+            connection,
+            plan,
+            flow: BulkFlow::default(),
+            pace: rate.map(|rate| Pacer::new(plan.began_ns, rate)),
+            // A fiftieth of a second's at most, so that a slow rate is no row of bursts.
+            call_bytes_max: rate.map_or(usize::MAX, |rate| {
+                usize::try_from((rate / 50).max(1)).unwrap_or(usize::MAX)
+            }),
+            phase: TransferPhase::Transferring,
+        });
+    }
+    let mut buffer = if first.sends {
+        incompressible_block(plan.block_bytes)
+    } else {
+        receive_buffer(plan.block_bytes)
+    };
+    connection_pool::serve(&mut transfers, &mut buffer);
+    // Until all have ended, the thread works for all.
+    for connection in connections {
+        connection.cpu_clock.end();
+    }
+}
+
+/// Where a connection stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TransferPhase {
+    /// Bytes are sent, or received.
+    Transferring,
+    /// All is sent, and the receiver closes when it has read everything.
+    Closing,
+    /// The stream ended early: until then, word may come that the test was stopped.
+    AwaitingStop(u64),
+    Done,
+}
+
+/// One connection and how far it has come.
+struct BulkTransfer<'a> {
+    connection: &'a BulkConnection,
+    plan: &'a TransferPlan,
+    flow: BulkFlow,
+    pace: Option<Pacer>,
+    call_bytes_max: usize,
+    phase: TransferPhase,
+}
+
+impl BulkTransfer<'_> {
+    fn send(&mut self, block: &[u8]) -> io::Result<NextCall> {
+        let now_ns = monotonic_ns();
+        if now_ns >= self.plan.end_ns || self.plan.control.is_halted() {
+            self.connection.stream.shutdown(Shutdown::Write)?;
+            self.phase = TransferPhase::Closing;
+            return Ok(NextCall::Socket);
+        }
+        self.place_thread(now_ns);
+        let due_ns = self.due_ns().min(self.plan.end_ns);
+        if due_ns > now_ns {
+            return Ok(NextCall::At(due_ns));
+        }
+        self.flow.send(self.connection.stream.as_fd(), block, self.call_bytes_max)?;
+        self.connection.bytes.set(self.flow.bytes);
+        Ok(NextCall::Socket)
+    }
+
+    /// Waits for the end that says that everything has come.
+    fn close(&mut self) -> io::Result<NextCall> {
+        match socket::receive(self.connection.stream.as_fd(), &mut [0; 64], true) {
+            Ok(0) => return Ok(self.end(true, None)),
+            Err(error) if !errno::is_transient(&error) => return Err(error),
+            _ => {}
+        }
+        let is_late = monotonic_ns() >= self.plan.deadline_ns || self.plan.control.is_halted();
+        Ok(if is_late { self.end(false, None) } else { NextCall::Socket })
+    }
+
+    fn receive(&mut self, buffer: &mut [u8]) -> io::Result<NextCall> {
+        let socket = self.connection.stream.as_fd();
+        if self.flow.receive(socket, buffer, self.call_bytes_max)? == Some(0) {
+            self.phase = TransferPhase::AwaitingStop(monotonic_ns() + STOP_WAIT_NS);
+            return self.await_stop();
+        }
+        self.connection.bytes.set(self.flow.bytes);
+        let now_ns = monotonic_ns();
+        if now_ns >= self.plan.deadline_ns || self.plan.control.is_halted() {
+            return Ok(self.end(false, None));
+        }
+        self.place_thread(now_ns);
+        let due_ns = self.due_ns().min(self.plan.deadline_ns);
+        Ok(if due_ns > now_ns { NextCall::At(due_ns) } else { NextCall::Socket })
+    }
+
+    /// What the end of a stream means: before its time, the sender was stopped, or is gone. Who stopped it says so
+    /// over the control connection, which may be later.
+    fn await_stop(&mut self) -> io::Result<NextCall> {
+        let TransferPhase::AwaitingStop(until_ns) = self.phase else { return Ok(NextCall::Done) };
+        let now_ns = monotonic_ns();
+        let counted = self.plan.end_ns.saturating_sub(START_SKEW_NS);
+        if now_ns >= counted || self.plan.control.is_halted() {
+            return Ok(self.end(true, None));
+        }
+        if now_ns < until_ns {
+            return Ok(NextCall::At(now_ns + STOP_POLL_NS));
+        }
+        Err(io::Error::new(
+            io::ErrorKind::UnexpectedEof,
+            "its sender closed it before the time was over, as when it is killed",
+        ))
+    }
+
+    /// When the next byte is due.
+    #[inline]
+    fn due_ns(&self) -> u64 {
+        self.pace.map_or(0, |pace| pace.due_ns(self.flow.bytes))
+    }
+
+    /// Places this thread, once, when it is time.
+    #[inline]
+    fn place_thread(&self, now_ns: u64) {
+        if now_ns >= self.plan.began_ns.saturating_add(PLACEMENT_DELAY_NS) {
+            let socket = self.connection.stream.as_fd();
+            self.connection
+                .placement
+                .get_or_init(|| ThreadPlacement::apply(socket, self.plan.placement));
+        }
+    }
+
+    fn end(&mut self, is_drained: bool, error: Option<String>) -> NextCall {
+        let stream = &self.connection.stream;
+        if !is_drained {
+            // What is under way is of no use to anybody; an end would promise that it was all.
+            socket::reset_on_close(stream.as_fd()).ok();
+        }
+        stream.shutdown(Shutdown::Both).ok();
+        *self.connection.outcome.lock().unwrap_or_else(PoisonError::into_inner) =
+            TransferOutcome { is_drained, error };
+        self.phase = TransferPhase::Done;
+        NextCall::Done
+    }
+}
+
+impl PooledConnection for BulkTransfer<'_> {
+    fn socket(&self) -> BorrowedFd<'_> {
+        self.connection.stream.as_fd()
+    }
+
+    fn is_reading(&self) -> bool {
+        !(self.connection.sends && self.phase == TransferPhase::Transferring)
+    }
+
+    #[inline]
+    fn call(&mut self, buffer: &mut [u8]) -> NextCall {
+        let next = match self.phase {
+            TransferPhase::Transferring if self.connection.sends => self.send(buffer),
+            TransferPhase::Transferring => self.receive(buffer),
+            TransferPhase::Closing => self.close(),
+            TransferPhase::AwaitingStop(_) => self.await_stop(),
+            TransferPhase::Done => return NextCall::Done,
+        };
+        next.unwrap_or_else(|error| {
+            self.fail(&error);
+            NextCall::Done
+        })
+    }
+
+    fn fail(&mut self, error: &io::Error) {
+        if self.phase != TransferPhase::Done {
+            self.end(false, Some(error.to_string()));
+        }
+    }
 }

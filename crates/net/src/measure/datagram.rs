@@ -3,7 +3,6 @@
 //! | question | module |
 //! |---|---|
 //! | what a datagram carries before its padding | `header` |
-//! | when each is to leave, and how many at once | [`pacer`] |
 //! | which are lost, late, or there twice | `account` |
 //! | how evenly they come | [`jitter`] |
 //! | how long each took, by two clocks | [`transit`] |
@@ -20,7 +19,6 @@ pub mod endpoint;
 pub mod jitter;
 pub mod kernel_drops;
 pub mod loss_by_location;
-pub mod pacer;
 mod qdisc;
 pub mod receiver;
 pub mod sender;

@@ -6,7 +6,7 @@
 //! way back, which the other side would probe, and this as a part of a test ([`endpoint`]).
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -14,9 +14,12 @@ use std::time::Duration;
 use plumb_base::time::Span;
 use plumb_sys::clock::{ClockId, read_ns};
 use plumb_sys::datagram::{path_mtu, probe_path_mtu};
+use plumb_sys::errno::is_too_long;
 use plumb_sys::timer::sleep_ns;
 use serde::{Deserialize, Serialize};
 
+use super::connect::connect_udp;
+use super::pacer::Pacer;
 use super::test_spec::MtuSearchSpec;
 use plumb_remote::datagram_header::{
     HEADER_BYTES, TestDatagramHeader, TestDatagramKind, TokenBytes,
@@ -40,8 +43,6 @@ const LIKELY: &[usize] = &[
     65_535, 16_384, 9216, 9000, 8192, 4352, 2304, 1500, 1492, 1480, 1476, 1454, 1450, 1440, 1420,
     1400, 1380, 1280,
 ];
-/// EMSGSIZE on Linux.
-const TOO_LONG: i32 = 90;
 
 /// What was found out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -223,13 +224,8 @@ fn as_u64(bytes: usize) -> u64 {
 
 /// What the kernel believes of the path to an address.
 fn kernel_mtu(peer: SocketAddr) -> io::Result<u32> {
-    let any: IpAddr = match peer {
-        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    };
     // One that has sent nothing yet asks the routing table, which holds what others were told.
-    let fresh = UdpSocket::bind((any, 0))?;
-    fresh.connect(peer)?;
+    let fresh = connect_udp(peer)?;
     path_mtu(fresh.as_fd(), peer.is_ipv6())
 }
 
@@ -310,15 +306,6 @@ impl MtuProber<'_> {
         }
     }
 
-    /// How long after a probe of so much payload the next may follow.
-    fn spacing_ns(&self, payload: usize) -> u64 {
-        const SECOND_NS: u64 = 1_000_000_000;
-        let rate = self.within.rate_max.unwrap_or(u64::MAX).max(1);
-        let bytes_ns = u128::from(as_u64(payload)) * u128::from(SECOND_NS) / u128::from(rate);
-        let least_ns = SECOND_NS / u64::from(MtuSearchSpec::PER_SECOND_MAX);
-        u64::try_from(bytes_ns).unwrap_or(u64::MAX).max(least_ns)
-    }
-
     /// Sends one probe; false where this host's interface takes none so long.
     fn send(&mut self, length: usize) -> io::Result<bool> {
         let payload = length - self.headers;
@@ -333,10 +320,15 @@ impl MtuProber<'_> {
                 Ok(_) => {
                     self.searched.probes += 1;
                     let now = read_ns(ClockId::MonotonicRaw);
-                    self.next_ns = now.saturating_add(self.spacing_ns(payload));
+                    let at_rate = self
+                        .within
+                        .rate_max
+                        .map_or(0, |rate| Pacer::new(now, rate).due_ns(as_u64(payload)));
+                    let at_most = Pacer::new(now, MtuSearchSpec::PER_SECOND_MAX.into()).due_ns(1);
+                    self.next_ns = at_rate.max(at_most);
                     return Ok(true);
                 }
-                Err(error) if error.raw_os_error() == Some(TOO_LONG) => refused += 1,
+                Err(error) if is_too_long(&error) => refused += 1,
                 Err(error) if udp_handshake::is_transient(&error) => {}
                 Err(error) => return Err(error),
             }
@@ -376,7 +368,7 @@ impl MtuProber<'_> {
                         return Ok(MtuProbeOutcome::Confirmed);
                     }
                 }
-                Err(error) if error.raw_os_error() == Some(TOO_LONG) => {
+                Err(error) if is_too_long(&error) => {
                     self.router_refused_at = length;
                     return Ok(MtuProbeOutcome::Refused);
                 }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,6 +15,7 @@ use std::time::Duration;
 use plumb_base::stats::histogram::Histogram;
 use plumb_sys::{datagram, socket, timer};
 
+use super::connect::connect_udp;
 use super::progress::{AtomicRttHistogram, RttHistogram};
 use super::report::{ProbeReflectorReport, ProbeTimestamps, ProbesReport};
 use super::test_spec::{ProbesSpec, TestSpec};
@@ -149,11 +150,7 @@ impl ProbeSender {
         schedule: RttProbeSchedule,
         datagram_bytes: u16,
     ) -> io::Result<Self> {
-        let socket = match address {
-            SocketAddr::V4(_) => UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)),
-            SocketAddr::V6(_) => UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)),
-        }?;
-        socket.connect(address)?;
+        let socket = connect_udp(address)?;
         prepare(&socket)?;
         Ok(Self {
             socket,

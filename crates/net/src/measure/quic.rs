@@ -16,7 +16,9 @@ use quinn::{Connection, Endpoint, EndpointConfig, RecvStream, SendStream, TokioR
 mod paced;
 mod stream_purpose;
 
-use super::request_response::closed_loop::{ClosedLoop, RequestCounter};
+use super::bulk::Counter;
+use super::pacer::Pacer;
+use super::request_response::closed_loop::ClosedLoop;
 use super::request_response::{
     self, RequestPacing, RequestResponseError, RequestResponseSpec, RequesterReport,
 };
@@ -72,7 +74,7 @@ struct QuicResponderState {
     /// When the first came, and bytes since.
     began_ns: OnceLock<u64>,
     bytes: AtomicU64,
-    answered: RequestCounter,
+    answered: Counter,
     /// The client says that it is done.
     is_over: AtomicBool,
 }
@@ -104,7 +106,7 @@ impl QuicResponder {
             bytes_per_second,
             began_ns: OnceLock::new(),
             bytes: AtomicU64::new(0),
-            answered: RequestCounter::default(),
+            answered: Counter::default(),
             is_over: AtomicBool::new(false),
         };
         Ok(Self { socket, configuration, token, client, service: Arc::new(service) })
@@ -112,7 +114,7 @@ impl QuicResponder {
 
     /// Requests answered.
     pub fn answered(&self) -> u64 {
-        self.service.answered.count()
+        self.service.answered.get()
     }
 
     /// Serves until the deadline by the steady clock, or until `stop` says so; connections and
@@ -272,16 +274,10 @@ impl QuicResponderState {
     async fn throttle(&self, rate: u64, size: u64) {
         let began_ns = *self.began_ns.get_or_init(monotonic_ns);
         let before = self.bytes.fetch_add(size, Ordering::Relaxed);
-        let due_ns = u128::from(before) * 1_000_000_000 / u128::from(rate.max(1));
-        wait_until(began_ns.saturating_add(u64::try_from(due_ns).unwrap_or(u64::MAX))).await;
-    }
-}
-
-/// Lets the runtime do other things until the steady clock shows `until_ns`.
-async fn wait_until(until_ns: u64) {
-    let left = until_ns.saturating_sub(monotonic_ns());
-    if left > 0 {
-        tokio::time::sleep(Duration::from_nanos(left)).await;
+        let left_ns = Pacer::new(began_ns, rate).due_ns(before).saturating_sub(monotonic_ns());
+        if left_ns > 0 {
+            tokio::time::sleep(Duration::from_nanos(left_ns)).await;
+        }
     }
 }
 
@@ -296,7 +292,7 @@ pub fn send_requests(
     pinned: Fingerprint,
     token: [u8; 16],
     spec: &RequestResponseSpec,
-    progress: &RequestCounter,
+    progress: &Counter,
     is_over: &dyn Fn() -> bool,
 ) -> Result<RequesterReport, RequestResponseError> {
     spec.check()?;
@@ -364,7 +360,7 @@ impl QuicRequester<'_> {
     async fn request_over_one(
         &self,
         endpoint: &Endpoint,
-        progress: &RequestCounter,
+        progress: &Counter,
         is_over: &dyn Fn() -> bool,
     ) -> Result<RequesterReport, RequestResponseError> {
         let other = |error: QuicError| RequestResponseError::before_first(io::Error::other(error));
@@ -378,7 +374,7 @@ impl QuicRequester<'_> {
     async fn request_per_connection(
         &self,
         endpoint: &Endpoint,
-        progress: &RequestCounter,
+        progress: &Counter,
         is_over: &dyn Fn() -> bool,
     ) -> Result<RequesterReport, RequestResponseError> {
         let request = vec![0x71_u8; self.spec.request_bytes as usize];
@@ -435,7 +431,7 @@ impl QuicRequester<'_> {
     async fn request_over_stream(
         &self,
         connection: &Connection,
-        progress: &RequestCounter,
+        progress: &Counter,
         is_over: &dyn Fn() -> bool,
     ) -> Result<RequesterReport, RequestResponseError> {
         let spec = self.spec;
@@ -458,7 +454,7 @@ impl QuicRequester<'_> {
         &self,
         send: &mut SendStream,
         receive: &mut RecvStream,
-        progress: &RequestCounter,
+        progress: &Counter,
         is_over: &dyn Fn() -> bool,
     ) -> Result<RequesterReport, RequestResponseError> {
         let spec = self.spec;
@@ -512,7 +508,7 @@ mod tests {
         spec: &RequestResponseSpec,
     ) -> Asked {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        send_requests(socket, address, pinned, token, spec, &RequestCounter::default(), &|| false)
+        send_requests(socket, address, pinned, token, spec, &Counter::default(), &|| false)
     }
 
     /// What came of a test at a server for `client`, how many requests that answered, and how many it refused.

@@ -25,15 +25,15 @@ pub(super) mod relay;
 #[cfg(test)]
 pub(super) mod tests;
 
-use closed_loop::{ClosedLoop, RequestCounter};
-use plumb_clock::{monotonic_ns, sleep_until};
+use super::bulk::Counter;
+use super::pacer::{Pacer, wait_until};
+use closed_loop::ClosedLoop;
+use plumb_clock::monotonic_ns;
 
 /// Longest request or response.
 pub const MESSAGE_BYTES_MAX: u32 = 1 << 20;
 /// Most requests a second that may be asked for.
 pub const PER_SECOND_MAX: u32 = 1_000_000;
-/// After how long who waits for its rate looks whether the test is over.
-const STOP_POLL_NS: u64 = 100_000_000;
 
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -201,7 +201,7 @@ impl RequestResponseSpec {
 pub fn request_in_turn(
     stream: &mut (impl Read + Write),
     spec: &RequestResponseSpec,
-    progress: &RequestCounter,
+    progress: &Counter,
 ) -> Result<RequesterReport, RequestResponseError> {
     spec.check()?;
     let (request, mut response) = (spec.request(), spec.response());
@@ -257,14 +257,10 @@ impl ResponderBounds<'_> {
         let over =
             || Err(io::Error::new(io::ErrorKind::TimedOut, "the test went on beyond its deadline"));
         if let Some(rate) = self.bytes_per_second {
-            let due = u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1));
-            let due_ns = began_ns.saturating_add(u64::try_from(due).unwrap_or(u64::MAX));
+            let due_ns = Pacer::new(began_ns, rate).due_ns(bytes);
             // One message at a low rate may be due long after the test.
-            while monotonic_ns() < due_ns {
-                if (self.is_over)() {
-                    return over();
-                }
-                sleep_until(due_ns.min(monotonic_ns() + STOP_POLL_NS));
+            if monotonic_ns() < due_ns && wait_until(due_ns, 0, |_| (self.is_over)()).is_none() {
+                return over();
             }
         }
         match self.deadline_ns {

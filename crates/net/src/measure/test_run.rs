@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, ScopedJoinHandle};
 
-use super::bulk_connection::{self, BulkConnection, DataConnectError, TransferPlan};
-use super::bulk_transfer;
+use super::bulk_connection::{self, BulkConnection, TransferPlan};
+use super::connect::DataConnectError;
 use super::datagram::endpoint::DatagramEndpoint;
 use super::mtu;
 use super::probe::{ProbeReflector, ProbeSender, RttProbeSchedule};
@@ -21,7 +21,7 @@ use super::report::{
 };
 use super::request_response::endpoint::{Requester, Responder};
 use super::spec_limits;
-use super::test_spec::{BulkTcpSpec, PartSpec, TestSpec};
+use super::test_spec::{BulkTcpSpec, OVERRUN_NS, PartSpec, TestSpec};
 use crate::connection_pool;
 use crate::evidence::counters::{self, KernelCounters};
 use crate::evidence::host::{HostFacts, HostReading};
@@ -35,8 +35,6 @@ use plumb_remote::token::TestToken;
 
 /// How long the agent waits for all connections and the start of a test.
 const START_TIMEOUT_NS: u64 = 30_000_000_000;
-/// How much longer senders go on than what counts: the other side's beginning is later by the way of a message.
-pub(super) const OVERRUN_NS: u64 = 250_000_000;
 
 #[derive(Debug)]
 enum PartEndpoint {
@@ -279,7 +277,7 @@ impl TestRun {
     fn progress(&self, at_ns: u64) -> TestProgress {
         let planned_ns = self.spec.planned_ns();
         let mut progress = TestProgress { at_ns, planned_ns, ..TestProgress::default() };
-        for (bytes, is_up) in self.connections().map(|lane| lane.progress()) {
+        for (bytes, is_up) in self.connections().map(|lane| (lane.bytes.get(), lane.is_up)) {
             *if is_up { &mut progress.up_bytes } else { &mut progress.down_bytes } += bytes;
         }
         let mut only_sent = 0;
@@ -388,8 +386,8 @@ impl<'scope> RunningTest<'scope> {
                 }
                 PartEndpoint::Connections(lanes, streams) => {
                     let plan = course.plan(streams, began_ns, deadline_ns);
-                    let senders = lanes.iter().filter(|lane| lane.sends());
-                    let receivers = lanes.iter().filter(|lane| !lane.sends());
+                    let senders = lanes.iter().filter(|lane| lane.sends);
+                    let receivers = lanes.iter().filter(|lane| !lane.sends);
                     let groups = [
                         connection_pool::assign_to_threads(senders.collect()),
                         connection_pool::assign_to_threads(receivers.collect()),
@@ -399,7 +397,7 @@ impl<'scope> RunningTest<'scope> {
                         RunningTest::spawn(&working, scope, move || {
                             let lanes: Vec<&BulkConnection> =
                                 group.into_iter().map(Arc::as_ref).collect();
-                            bulk_transfer::run_transfers(&lanes, &plan);
+                            bulk_connection::run_transfers(&lanes, &plan);
                             TestPartReport::Streams(StreamsReport::default())
                         });
                     }
@@ -478,7 +476,7 @@ impl<'scope> RunningTest<'scope> {
                 let mut progress = course.progress(at_ns);
                 for (lane, samples) in course.connections().zip(&mut samples) {
                     let sample = lane.sample();
-                    if lane.sends() {
+                    if lane.sends {
                         progress.waits.add(&sample);
                     }
                     samples.push(sample);

@@ -8,6 +8,9 @@ use super::request_response::{RequestPacing, RequestResponseError, RequestRespon
 use super::thread_placement::ThreadPlacementPolicy;
 use super::transport::RequestTransport;
 
+/// How much longer senders go on than what counts: the other side's beginning is later by the way of a message.
+pub(super) const OVERRUN_NS: u64 = 250_000_000;
+
 /// One test.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TestSpec {

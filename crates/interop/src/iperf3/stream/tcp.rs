@@ -9,11 +9,13 @@ use std::sync::Arc;
 use plumb_sys::memory::PageAlignedBuffer;
 use plumb_sys::{fd, socket};
 
-use super::{BitratePacer, ByteBudget, Iperf3StreamSocket, StopFlag, StreamMeter, is_timeout};
+use super::{ByteBudget, Iperf3StreamSocket, StopFlag, StreamMeter};
 use crate::iperf3::now;
 use crate::iperf3::parameters::Iperf3Parameters;
-use plumb_net::alignment;
+use plumb_clock::monotonic_ns;
 use plumb_net::connection_pool::{NextCall, PooledConnection};
+use plumb_net::measure::bulk::{BulkFlow, receive_buffer};
+use plumb_net::measure::pacer::Pacer;
 
 /// What all streams of a test share.
 #[derive(Clone, Debug)]
@@ -32,18 +34,8 @@ pub fn buffer(parameters: &Iperf3Parameters, sends: bool) -> PageAlignedBuffer {
     if sends {
         super::payload(block, parameters.repeating)
     } else {
-        alignment::buffer(block.max(128 << 10))
+        receive_buffer(block.max(128 << 10))
     }
-}
-
-/// The rest of a sender's block, and when the next is due.
-#[derive(Debug)]
-struct Iperf3SendState {
-    /// What the kernel sends from without copying it.
-    pages: Option<OwnedFd>,
-    pace: Option<BitratePacer>,
-    blocks: u32,
-    rest: usize,
 }
 
 /// One end of a stream at work.
@@ -52,7 +44,12 @@ pub struct Iperf3TcpWorker {
     socket: Arc<Iperf3StreamSocket>,
     meter: Arc<StreamMeter>,
     shared: Iperf3StreamContext,
-    outgoing: Option<Iperf3SendState>,
+    sends: bool,
+    flow: BulkFlow,
+    pace: Option<Pacer>,
+    /// What the kernel sends from without copying it.
+    pages: Option<OwnedFd>,
+    blocks: u32,
     is_over: bool,
 }
 
@@ -68,73 +65,79 @@ impl Iperf3TcpWorker {
         shared: Iperf3StreamContext,
     ) -> io::Result<Self> {
         let parameters = &shared.parameters;
-        let outgoing = || -> io::Result<Iperf3SendState> {
-            let block = || buffer(parameters, true);
-            let pages = parameters.zerocopy.then(|| zerocopy_file(&block())).transpose()?;
-            let pace = BitratePacer::new(parameters.bitrate, now());
-            Ok(Iperf3SendState { pages, pace, blocks: 0, rest: 0 })
-        };
-        let outgoing = sends.then(outgoing).transpose()?;
-        Ok(Self { socket, meter, shared, outgoing, is_over: false })
+        let pages = (sends && parameters.zerocopy)
+            .then(|| zerocopy_file(&buffer(parameters, true)))
+            .transpose()?;
+        let pace = parameters.bitrate.map(|rate| Pacer::of_bytes(monotonic_ns(), 1, rate));
+        let flow = BulkFlow::default();
+        Ok(Self { socket, meter, shared, sends, flow, pace, pages, blocks: 0, is_over: false })
     }
 
     /// Sends until it is told to stop, the goal is reached, or the other side is gone.
     fn send(&mut self, block: &[u8]) -> io::Result<NextCall> {
-        let Iperf3StreamContext { parameters, stop_flag: switch, budget: goal } = &self.shared;
-        let Some(outgoing) = &mut self.outgoing else { return Ok(NextCall::Done) };
-        if switch.is_stopping() {
+        let Iperf3StreamContext { parameters, stop_flag, budget } = &self.shared;
+        if stop_flag.is_stopping() {
             return Ok(NextCall::Done);
         }
-        if outgoing.rest == 0 {
-            if let Some(pace) = &outgoing.pace
-                && outgoing.blocks.is_multiple_of(parameters.burst.max(1))
-                && let Some(due_ns) = pace.due_ns()
+        if self.flow.offset == 0 {
+            if let Some(pace) = &self.pace
+                && self.blocks.is_multiple_of(parameters.burst.max(1))
             {
-                return Ok(NextCall::At(due_ns));
-            }
-            outgoing.rest = goal.claim(block.len());
-            if outgoing.rest == 0 {
-                return Ok(NextCall::Done);
-            }
-            outgoing.blocks = outgoing.blocks.wrapping_add(1);
-        }
-        let (to, gone) = (self.socket.as_fd(), block.len() - outgoing.rest);
-        let sent = match &outgoing.pages {
-            None => socket::send(to, &block[gone..]),
-            Some(pages) => fd::sendfile(to, pages.as_fd(), gone as u64, outgoing.rest),
-        };
-        match sent {
-            Ok(sent) => {
-                outgoing.rest -= sent;
-                self.meter.add_bytes(sent);
-                goal.sent(sent);
-                if let Some(pace) = &mut outgoing.pace {
-                    pace.sent(sent);
+                let due_ns = pace.due_ns(self.flow.bytes);
+                if due_ns > monotonic_ns() {
+                    return Ok(NextCall::At(due_ns));
                 }
             }
-            Err(error) if is_timeout(&error) => {}
-            Err(error) => return Err(error),
+            let claimed = budget.claim(block.len());
+            if claimed == 0 {
+                return Ok(NextCall::Done);
+            }
+            self.flow.offset = block.len() - claimed;
+            self.blocks = self.blocks.wrapping_add(1);
+        }
+        let (to, from) = (self.socket.as_fd(), self.flow.offset);
+        let sent = match &self.pages {
+            None => self.flow.send(to, block, usize::MAX)?,
+            Some(pages) => {
+                let sent = fd::sendfile(to, pages.as_fd(), from as u64, block.len() - from);
+                self.flow.record(sent, block.len())?
+            }
+        };
+        if let Some(sent) = sent {
+            self.meter.set_bytes(self.flow.bytes);
+            budget.sent(sent);
         }
         Ok(NextCall::Socket)
     }
 
     /// Receives until the other side has ended, or everybody is told to stop.
-    fn receive(&self, buffer: &mut [u8]) -> io::Result<NextCall> {
-        let Iperf3StreamContext { parameters, stop_flag: switch, budget: goal } = &self.shared;
-        let place = alignment::receive_slot(self.meter.bytes(), buffer);
-        match receive_once(self.socket.as_fd(), place, parameters.skip_copy) {
-            Ok(0) => return Ok(NextCall::Done),
-            Ok(received) => {
-                self.meter.add_bytes(received);
-                goal.received(received);
-                if switch.is_stopping() {
+    fn receive(&mut self, buffer: &mut [u8]) -> io::Result<NextCall> {
+        let Iperf3StreamContext { parameters, stop_flag, budget } = &self.shared;
+        let from = self.socket.as_fd();
+        let received = if parameters.skip_copy {
+            let room = self.flow.place(buffer).len();
+            self.flow.record(socket::discard(from, room), 1)?
+        } else {
+            self.flow.receive(from, buffer, usize::MAX)?
+        };
+        match received {
+            Some(0) => return Ok(NextCall::Done),
+            Some(received) => {
+                self.meter.set_bytes(self.flow.bytes);
+                budget.received(received);
+                if stop_flag.is_stopping() {
                     self.meter.set_last(now());
                 }
             }
-            Err(error) if is_timeout(&error) => {}
-            Err(error) => return Err(error),
+            None => {}
         }
-        Ok(if switch.is_stopped() { NextCall::Done } else { NextCall::Socket })
+        Ok(if stop_flag.is_stopped() { NextCall::Done } else { NextCall::Socket })
+    }
+
+    fn end(&mut self, result: Result<(), &io::Error>) {
+        if !std::mem::replace(&mut self.is_over, true) {
+            self.meter.end(result, &self.shared.stop_flag, &self.shared.budget);
+        }
     }
 }
 
@@ -144,12 +147,12 @@ impl PooledConnection for Iperf3TcpWorker {
     }
 
     fn is_reading(&self) -> bool {
-        self.outgoing.is_none()
+        !self.sends
     }
 
     #[inline]
     fn call(&mut self, buffer: &mut [u8]) -> NextCall {
-        let next = if self.outgoing.is_some() { self.send(buffer) } else { self.receive(buffer) };
+        let next = if self.sends { self.send(buffer) } else { self.receive(buffer) };
         match next {
             Ok(NextCall::Done) => self.end(Ok(())),
             Ok(next) => return next,
@@ -163,22 +166,9 @@ impl PooledConnection for Iperf3TcpWorker {
     }
 }
 
-impl Iperf3TcpWorker {
-    fn end(&mut self, result: Result<(), &io::Error>) {
-        if !std::mem::replace(&mut self.is_over, true) {
-            self.meter.end(result, &self.shared.stop_flag, &self.shared.budget);
-        }
-    }
-}
-
 /// Memory that the kernel can send from without copying it.
 fn zerocopy_file(bytes: &[u8]) -> io::Result<OwnedFd> {
     let file = fd::memory_file(c"plumb-iperf3", bytes.len() as u64)?;
     fd::write_at(file.as_fd(), bytes, 0)?;
     Ok(file)
-}
-
-#[inline]
-fn receive_once(from: BorrowedFd<'_>, buffer: &mut [u8], skip: bool) -> io::Result<usize> {
-    if skip { socket::discard(from, buffer.len()) } else { socket::receive(from, buffer, true) }
 }

@@ -7,15 +7,16 @@
 use std::io;
 use std::os::fd::AsFd;
 
-use plumb_base::time::Span;
+use plumb_clock::monotonic_ns;
+use plumb_sys::errno::{is_queue_full, is_transient};
 use plumb_sys::{socket, timer};
 
-use super::{
-    BitratePacer, ByteBudget, Iperf3StreamSocket, StopFlag, StreamMeter, is_timeout, payload,
-};
+use super::{ByteBudget, Iperf3StreamSocket, StopFlag, StreamMeter, payload};
 use crate::iperf3::now;
 use crate::iperf3::parameters::{DATAGRAM_MAX, Iperf3Parameters};
+use plumb_net::measure::datagram::jitter::InterarrivalJitter;
 use plumb_net::measure::datagram::sequence_tracker::SequenceTracker;
+use plumb_net::measure::pacer::{Pacer, wait_until};
 
 /// What a client says first on each of its sockets.
 pub const UDP_CONNECT_MESSAGE: [u8; 4] = *b"9876";
@@ -71,29 +72,6 @@ impl Iperf3DatagramHeader {
     }
 }
 
-/// The mean deviation of transit times (RFC 3550, appendix A.8), of two clocks that need not agree.
-#[derive(Clone, Copy, Debug, Default)]
-struct TransitJitter {
-    transit_ns: Option<i64>,
-    ns: f64,
-}
-
-impl TransitJitter {
-    #[inline]
-    fn add(&mut self, sent_us: u64, received_ns: u64) {
-        // 32 bits of seconds are less than 63 bits of nanoseconds.
-        let transit = received_ns.cast_signed().wrapping_sub((sent_us * 1_000).cast_signed());
-        if let Some(before) = self.transit_ns.replace(transit) {
-            let difference = transit.wrapping_sub(before).unsigned_abs() as f64;
-            self.ns += (difference - self.ns) / 16.0;
-        }
-    }
-
-    fn span(self) -> Span {
-        Span::from_secs_f64(self.ns * 1e-9)
-    }
-}
-
 /// Sends datagrams until it is told to stop, or the goal is reached.
 ///
 /// # Errors
@@ -109,15 +87,16 @@ pub fn send(
     timer::set_timer_slack_ns(1_000).ok();
     let mut datagram = payload(parameters.length as usize, parameters.repeating);
     let wide = parameters.wide_counters;
-    let mut pace = BitratePacer::new(parameters.bitrate, now());
+    let rate = parameters.bitrate;
+    let pace = rate.map(|rate| Pacer::of_bytes(monotonic_ns(), datagram.len(), rate));
     let burst = parameters.burst.max(1);
-    let mut number = 0_u64;
+    let (mut number, mut bytes) = (0_u64, 0_u64);
     while !switch.is_stopping() {
         if let Some(pace) = &pace
             && number.is_multiple_of(burst.into())
-            && !pace.wait()
+            && wait_until(pace.due_ns(number), 0, |_| switch.is_stopping()).is_none()
         {
-            continue;
+            return Ok(());
         }
         if goal.claim(datagram.len()) == 0 {
             return Ok(());
@@ -129,12 +108,13 @@ pub fn send(
             Iperf3DatagramHeader { sent_us, number }.write(&mut datagram, wide);
             match socket::send(socket.as_fd(), &datagram) {
                 Ok(sent) => {
-                    meter.add_bytes(sent);
+                    bytes += sent as u64;
+                    meter.set_bytes(bytes);
                     meter.set_packets(number);
                     goal.sent(sent);
                     break;
                 }
-                Err(error) if is_timeout(&error) || is_transient(&error) => {
+                Err(error) if may_pass(&error) => {
                     if switch.is_stopping() {
                         return Ok(());
                     }
@@ -142,18 +122,13 @@ pub fn send(
                 Err(error) => return Err(error),
             }
         }
-        if let Some(pace) = &mut pace {
-            pace.sent(datagram.len());
-        }
     }
     Ok(())
 }
 
 /// Whether trying again is all there is to do: a full device, or a refusal of an earlier datagram.
-fn is_transient(error: &io::Error) -> bool {
-    // ENOBUFS has no kind of its own.
-    const ENOBUFS: i32 = 105;
-    error.kind() == io::ErrorKind::ConnectionRefused || error.raw_os_error() == Some(ENOBUFS)
+fn may_pass(error: &io::Error) -> bool {
+    is_transient(error) || is_queue_full(error) || error.kind() == io::ErrorKind::ConnectionRefused
 }
 
 /// Receives datagrams until everybody is told to stop. `answers` is set on a server: a hello that
@@ -172,11 +147,11 @@ pub fn receive(
     let mut buffer = vec![0; DATAGRAM_MAX as usize + 1];
     let wide = parameters.wide_counters;
     let mut account = SequenceTracker::new(u64::MAX);
-    let mut jitter = TransitJitter::default();
+    let (mut jitter, mut bytes) = (InterarrivalJitter::default(), 0);
     while !switch.is_stopped() {
         let len = match socket::receive(socket.as_fd(), &mut buffer, true) {
             Ok(len) => len,
-            Err(error) if is_timeout(&error) || is_transient(&error) => continue,
+            Err(error) if may_pass(&error) => continue,
             Err(error) => return Err(error),
         };
         let received = now();
@@ -190,9 +165,12 @@ pub fn receive(
         let Some(header) = Iperf3DatagramHeader::read(datagram, wide) else { continue };
         // The first is number 1. How often the lower 32 bits have wrapped the account knows, at either width.
         account.record(low(header.number).wrapping_sub(1));
-        jitter.add(header.sent_us, received.since_origin().as_ns());
-        meter.add_bytes(len);
-        meter.set_account(&account, jitter.span());
+        let received_ns = received.since_origin().as_ns().cast_signed();
+        // 32 bits of seconds are less than 63 bits of nanoseconds.
+        jitter.record(received_ns.wrapping_sub((header.sent_us * 1_000).cast_signed()));
+        bytes += len as u64;
+        meter.set_bytes(bytes);
+        meter.set_account(&account, jitter.estimate_ns());
         meter.set_last(received);
         goal.received(len);
     }
@@ -235,26 +213,5 @@ mod tests {
         assert!(is_connect_reply(&[0xB1, 0x68, 0xDE, 0x3A]));
         assert!(is_connect_reply(&[0; 1448]), "data of a reverse test");
         assert!(!is_connect_reply(b"9876"));
-    }
-
-    #[test]
-    fn a_steady_stream_has_no_jitter_however_the_clocks_disagree() {
-        // A sender that started just now, one that has been up for a year, one that tells the time since 1970.
-        for origin_s in [1_000, 31_536_000, 1_790_000_000_u64] {
-            let mut jitter = TransitJitter::default();
-            let mut add = |ms: u64, late_us: u64| {
-                jitter
-                    .add(origin_s * 1_000_000 + ms * 1_000, (5 + ms) * 1_000_000 + late_us * 1_000);
-                jitter.span()
-            };
-            let steady = (0..100).map(|ms| add(ms, 0)).last();
-            assert_eq!(steady, Some(Span::ZERO));
-            // A transit that alternates by 160 µs comes near it (RFC 3550: gain of 1/16).
-            let found = (100..300).map(|ms| add(ms, 160 * (ms % 2))).last().unwrap();
-            assert!(
-                found > Span::from_us(155) && found <= Span::from_us(160),
-                "{origin_s}: {found}"
-            );
-        }
     }
 }

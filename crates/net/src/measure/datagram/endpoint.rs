@@ -5,7 +5,7 @@
 //! of a test (`crate::measure::run`, `crate::agent`).
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 
@@ -14,6 +14,7 @@ use plumb_base::units::rate::Rate;
 
 use super::receiver::{self, DatagramProgress, PreparedReceiver, ReceiverConfig};
 use super::sender::{self, DatagramSendPlan};
+use crate::measure::connect::connect_udp;
 use crate::measure::report::{DatagramSample, DatagramsReport};
 use crate::measure::test_spec::{DatagramsSpec, TestSpec};
 use crate::measure::thread_cpu_clock::ThreadCpuClock;
@@ -72,12 +73,7 @@ impl DatagramEndpoint {
         spec: &DatagramsSpec,
         control: &TestControl,
     ) -> Result<Self, UdpHandshakeError> {
-        let any: IpAddr = match address {
-            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-        };
-        let socket = UdpSocket::bind((any, 0))?;
-        socket.connect(address)?;
+        let socket = connect_udp(address)?;
         let half = Self::new(socket, token, test, spec, !spec.is_up)?;
         udp_handshake::connect(&half.socket, &half.token.0, STREAM, PATIENCE, control.stop_flag())?;
         Ok(half)

@@ -17,15 +17,16 @@ use plumb_base::units::rate::Rate;
 use plumb_sys::clock::{ClockId, read_ns};
 use plumb_sys::datagram;
 use plumb_sys::datagram::{DatagramOption, SendBatch};
+use plumb_sys::errno::{is_queue_full, is_remote_refusal, is_too_long};
 use plumb_sys::socket::{IntOption, set_option};
 use plumb_sys::{fd, timer};
 use serde::{Deserialize, Serialize};
 
 use super::kernel_drops::KernelDrops;
-use super::pacer::{BATCH_MAX, DatagramPacer};
 use super::qdisc;
 use super::receiver::DatagramProgress;
 use super::unreachable::UnreachableStreak;
+use crate::measure::pacer::{BATCH_MAX, DatagramPacer, SPIN_NS, wait_until};
 use plumb_remote::datagram_header::{
     HEADER_BYTES, TestDatagramHeader, TestDatagramKind, TokenBytes,
 };
@@ -34,10 +35,6 @@ use plumb_remote::datagram_header::{
 const SEGMENTED_MAX: usize = 65_000;
 /// The longest payload of UDP over IPv4; IPv6 takes twenty bytes more.
 const DATAGRAM_MAX: usize = 65_507;
-/// Shorter waits are spun, because waking takes as long.
-const SPIN_NS: u64 = 5_000;
-/// How long one sleep lasts at most, so that a stop is seen.
-const SLEEP_NS_MAX: u64 = 20_000_000;
 /// The end is said this often, this far apart, unless it is heard.
 const END_TRIES: u32 = 20;
 const END_SPACING_MS: i32 = 50;
@@ -254,7 +251,7 @@ impl DatagramSendBuffer {
                 kind: TestDatagramKind::Data,
                 stream: plan.stream,
                 sequence: wrapped(number),
-                intended_ns: if plan.rate.is_some() { pace.due_ns(number) } else { now_ns },
+                intended_ns: pace.due_ns(number).unwrap_or(now_ns),
                 sent_ns: now_ns,
             };
             let (slot, place) = (index / self.per_slot, index % self.per_slot);
@@ -299,12 +296,12 @@ impl<'a> DatagramSender<'a> {
     ) -> Self {
         let start_ns = read_ns(ClockId::MonotonicRaw);
         let pace = DatagramPacer::new(start_ns, plan.datagram_bytes, plan.rate);
-        let batch = usize::try_from(pace.batch()).unwrap_or(1);
+        let batch = usize::try_from(pace.batch).unwrap_or(1);
         let mut outlet = DatagramSendBuffer::new(plan.datagram_bytes, batch, plan.segmentation);
         if outlet.is_segmented() && outlet.set_segmentation(socket, true).is_err() {
             outlet = DatagramSendBuffer::new(plan.datagram_bytes, batch, false);
         }
-        let planned = plan.rate.map(|_| pace.count_in(plan.duration.as_ns()));
+        let planned = pace.count_in(plan.duration.as_ns());
         let overtime = if plan.rate.is_some() { OVERRUN_MAX } else { Span::ZERO };
         let deadline_ns = start_ns.saturating_add((plan.duration + overtime).as_ns());
         let report = SenderReport {
@@ -314,7 +311,7 @@ impl<'a> DatagramSender<'a> {
             datagram_bytes: u64::try_from(plan.datagram_bytes).unwrap_or(0),
             start_ns,
             end_ns: start_ns,
-            batch: pace.batch(),
+            batch: pace.batch,
             segmentation: outlet.is_segmented(),
             calls: 0,
             waits: 0,
@@ -347,7 +344,8 @@ impl<'a> DatagramSender<'a> {
         while self.report.count < count {
             let next = self.report.count;
             let call_ns = self.pace.next_call_ns(next, count, last_call_ns, last_sent);
-            let Some(now_ns) = self.wait_until(call_ns) else {
+            let is_over = |now| now > self.deadline_ns || self.progress.is_stopped();
+            let Some(now_ns) = wait_until(call_ns, SPIN_NS, is_over) else {
                 self.report.cut_short = self.plan.rate.is_some() || self.progress.is_stopped();
                 break;
             };
@@ -360,24 +358,6 @@ impl<'a> DatagramSender<'a> {
             self.progress.bytes.store(bytes, Ordering::Relaxed);
         }
         Ok(())
-    }
-
-    /// The time once `moment` has come; `None` when the stream is to end before.
-    #[inline]
-    fn wait_until(&self, moment: u64) -> Option<u64> {
-        loop {
-            let now = read_ns(ClockId::MonotonicRaw);
-            if now > self.deadline_ns || self.progress.is_stopped() {
-                return None;
-            }
-            match moment.checked_sub(now) {
-                None | Some(0) => return Some(now),
-                Some(left) if left <= SPIN_NS => std::hint::spin_loop(),
-                Some(left) => {
-                    timer::sleep_ns((left - SPIN_NS / 2).min(SLEEP_NS_MAX));
-                }
-            }
-        }
     }
 
     /// Hands over everything that is filled in, and counts what the kernel took or refused for good; when it was
@@ -426,10 +406,8 @@ impl<'a> DatagramSender<'a> {
     fn count_sent(&mut self, datagrams: usize, stamped_ns: u64) {
         let next = self.report.count;
         self.report.count += datagrams as u64;
-        if self.plan.rate.is_some() {
-            for number in next..self.report.count {
-                self.lateness.record(stamped_ns.saturating_sub(self.pace.due_ns(number)));
-            }
+        for due_ns in (next..self.report.count).filter_map(|number| self.pace.due_ns(number)) {
+            self.lateness.record(stamped_ns.saturating_sub(due_ns));
         }
     }
 
@@ -437,7 +415,7 @@ impl<'a> DatagramSender<'a> {
     fn stop_segmentation(&mut self, slot: usize, now_ns: u64) -> io::Result<()> {
         self.buffer.set_segmentation(self.socket, false)?;
         let left = (self.buffer.filled - slot * self.buffer.per_slot) as u64;
-        let batch = usize::try_from(self.pace.batch()).unwrap_or(1);
+        let batch = usize::try_from(self.pace.batch).unwrap_or(1);
         self.buffer = DatagramSendBuffer::new(self.plan.datagram_bytes, batch, false);
         self.buffer.fill(self.plan, &self.pace, self.report.count, left, now_ns);
         self.report.segmentation = false;
@@ -451,7 +429,7 @@ impl<'a> DatagramSender<'a> {
         }
         // What the kernel keeps about earlier datagrams would otherwise fill its queue.
         while datagram::discard_error(self.socket.as_fd()).unwrap_or(false) {}
-        if !is_remote_error(&error) {
+        if !is_remote_refusal(&error) {
             return Err(error.into());
         }
         self.report.unreachable += 1;
@@ -509,33 +487,11 @@ fn ignore_interrupt(error: io::Error) -> io::Result<bool> {
     if error.kind() == io::ErrorKind::Interrupted { Ok(false) } else { Err(error) }
 }
 
-/// ENOBUFS: the queue of the device dropped it.
-fn is_queue_full(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(ENOBUFS)
-}
-
-/// EMSGSIZE.
-fn is_too_long(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(EMSGSIZE)
-}
-
 /// Anything but news of datagrams sent before: too long for the path, or no checksums by the device.
 fn forbids_segmentation(error: &io::Error) -> bool {
     let interrupted = error.kind() == io::ErrorKind::Interrupted;
-    is_too_long(error) || !(interrupted || is_remote_error(error))
+    is_too_long(error) || !(interrupted || is_remote_refusal(error))
 }
-
-/// What routers and the far host say by ICMP, or the routing table in their place.
-fn is_remote_error(error: &io::Error) -> bool {
-    use io::ErrorKind as Kind;
-    let kinds = [Kind::ConnectionRefused, Kind::HostUnreachable, Kind::NetworkUnreachable];
-    kinds.contains(&error.kind()) || error.raw_os_error() == Some(EHOSTDOWN) || is_too_long(error)
-}
-
-// Linux's numbers, which are the same on every architecture that is built for.
-const EMSGSIZE: i32 = 90;
-const ENOBUFS: i32 = 105;
-const EHOSTDOWN: i32 = 112;
 
 #[cfg(test)]
 mod tests {

@@ -5,12 +5,13 @@
 //! ([`super::probe`]).
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use plumb_base::time::Span;
 
 use super::{MtuSearchLimits, probe};
+use crate::measure::connect::connect_udp;
 use crate::measure::report::MtuPartReport;
 use crate::measure::test_spec::MtuSearchSpec;
 use plumb_clock::monotonic_ns;
@@ -62,12 +63,7 @@ impl MtuEndpoint {
         spec: &MtuSearchSpec,
         rate_max: Option<u64>,
     ) -> io::Result<Self> {
-        let any: IpAddr = match address {
-            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-        };
-        let socket = UdpSocket::bind((any, 0))?;
-        socket.connect(address)?;
+        let socket = connect_udp(address)?;
         let patience = Span::from_ns(spec.patience_ns);
         Ok(Self { socket, token, patience, rate_max, is_prober: true })
     }

@@ -15,8 +15,8 @@ use quinn::{RecvStream, SendStream};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+use crate::measure::bulk::Counter;
 use crate::measure::request_response::buffered_histogram::BufferedHistogram;
-use crate::measure::request_response::closed_loop::RequestCounter;
 use crate::measure::request_response::open_loop::finish;
 use crate::measure::request_response::open_loop_schedule::{OpenLoopResponses, OpenLoopSchedule};
 use crate::measure::request_response::{
@@ -33,7 +33,7 @@ pub(super) async fn send_requests(
     receive: &mut RecvStream,
     spec: &RequestResponseSpec,
     per_second: u32,
-    progress: &RequestCounter,
+    progress: &Counter,
     is_over: &dyn Fn() -> bool,
 ) -> Result<RequesterReport, RequestResponseError> {
     let alarm = TimerFd::new().and_then(registered).map_err(RequestResponseError::before_first)?;
@@ -126,7 +126,7 @@ async fn receive_due(
     response: &mut [u8],
     schedule: &OpenLoopSchedule,
     answers: &mut OpenLoopResponses,
-    progress: &RequestCounter,
+    progress: &Counter,
 ) -> io::Result<()> {
     for index in 0..schedule.total() {
         receive.read_exact(response).await.map_err(io::Error::other)?;

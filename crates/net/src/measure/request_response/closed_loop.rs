@@ -3,35 +3,13 @@
 //! Left out: what carries them, and requests at times of their own ([`super::open_loop_schedule`]).
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use plumb_sys::clock::{ClockId, read_ns};
 
 use super::buffered_histogram::BufferedHistogram;
 use super::{RequestResponseError, RequestResponseSpec, RequesterReport};
+use crate::measure::bulk::Counter;
 use plumb_clock::monotonic_ns;
-
-/// How many were answered so far, for others to look at: a cache line of its own.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub struct RequestCounter(AtomicU64);
-
-impl RequestCounter {
-    /// How many.
-    pub fn count(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    #[inline]
-    pub(in super::super) fn set(&self, count: u64) {
-        self.0.store(count, Ordering::Relaxed);
-    }
-
-    /// One more, where several tasks count.
-    pub(in super::super) fn add_one(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
 
 /// The requests of one thread.
 #[derive(Debug)]
@@ -46,12 +24,12 @@ pub struct ClosedLoop<'a> {
     answered: u64,
     lost: u64,
     all: u64,
-    progress: &'a RequestCounter,
+    progress: &'a Counter,
 }
 
 impl<'a> ClosedLoop<'a> {
     /// Those of a spec, from now on.
-    pub fn new(spec: &RequestResponseSpec, progress: &'a RequestCounter) -> Self {
+    pub fn new(spec: &RequestResponseSpec, progress: &'a Counter) -> Self {
         let (latency, connect) = (BufferedHistogram::new(), BufferedHistogram::new());
         let start_ns = monotonic_ns();
         Self {

@@ -7,8 +7,9 @@ use std::io::{self, Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd as _;
 
-use super::closed_loop::{ClosedLoop, RequestCounter};
+use super::closed_loop::ClosedLoop;
 use super::{RequestResponseError, RequestResponseSpec, RequesterReport};
+use crate::measure::bulk::Counter;
 use plumb_clock::monotonic_ns;
 
 /// How often the accept loop looks whether it is over.
@@ -21,7 +22,7 @@ const LOOK_EVERY_MS: i32 = 20;
 pub fn send_requests<S: Read + Write>(
     spec: &RequestResponseSpec,
     opening: &[u8],
-    progress: &RequestCounter,
+    progress: &Counter,
     mut connect: impl FnMut() -> io::Result<S>,
     is_halted: impl Fn() -> bool,
 ) -> Result<RequesterReport, RequestResponseError> {

@@ -4,23 +4,23 @@
 //! fingerprint that came over the control connection. Left out: the loops themselves.
 
 use std::io::{self, Read as _, Write as _};
-use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use plumb_base::time::Span;
 use plumb_sys::clock::{ClockId, read_ns};
+use plumb_sys::errno::{is_disconnect, is_transient};
 use plumb_sys::socket;
 
-use super::closed_loop::RequestCounter;
 use super::{
     RequestPacing, RequestResponseError, RequesterReport, ResponderBounds, ResponderReport,
 };
 use super::{connection_per_request, open_loop, request_in_turn, udp, with_connect_time};
-use crate::measure::bulk_connection::DataConnectError;
-use crate::measure::test_run::OVERRUN_NS;
-use crate::measure::test_spec::{RequestResponsePart, TestSpec};
+use crate::measure::bulk::Counter;
+use crate::measure::connect::{DataConnectError, connect_udp};
+use crate::measure::test_spec::{OVERRUN_NS, RequestResponsePart, TestSpec};
 use crate::measure::transport::RequestTransport;
 use crate::measure::{quic, tls};
 use plumb_clock::monotonic_ns;
@@ -50,7 +50,7 @@ pub struct Requester {
     address: SocketAddr,
     pinned: Option<Fingerprint>,
     socket: RequesterSocket,
-    progress: RequestCounter,
+    progress: Counter,
 }
 
 #[derive(Debug)]
@@ -74,19 +74,13 @@ impl Requester {
     ) -> Result<Self, DataConnectError> {
         let line = match part.transport {
             RequestTransport::Tcp | RequestTransport::Tls => Self::stream(address, token),
-            RequestTransport::Udp | RequestTransport::Quic => Self::datagrams(address),
+            RequestTransport::Udp | RequestTransport::Quic => {
+                connect_udp(address).map(RequesterSocket::Datagrams)
+            }
         };
         let line = line.map_err(|error| DataConnectError::of(address, error))?;
         let (part, test) = (part.clone(), test.clone());
-        Ok(Self {
-            part,
-            test,
-            token,
-            address,
-            pinned,
-            socket: line,
-            progress: RequestCounter::default(),
-        })
+        Ok(Self { part, test, token, address, pinned, socket: line, progress: Counter::default() })
     }
 
     fn stream(address: SocketAddr, token: TestToken) -> io::Result<RequesterSocket> {
@@ -99,18 +93,9 @@ impl Requester {
         Ok(RequesterSocket::Stream(stream, connect_ns))
     }
 
-    fn datagrams(address: SocketAddr) -> io::Result<RequesterSocket> {
-        let socket = match address {
-            SocketAddr::V4(_) => UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)),
-            SocketAddr::V6(_) => UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)),
-        }?;
-        socket.connect(address)?;
-        Ok(RequesterSocket::Datagrams(socket))
-    }
-
     /// Requests answered so far, with those of the warm-up.
     pub fn answered(&self) -> u64 {
-        self.progress.count()
+        self.progress.get()
     }
 
     /// Ends what is blocked.
@@ -427,7 +412,7 @@ impl Responder {
         let spec = self.part.with_times_of(&self.test);
         let (mut request, response) = (spec.request(), spec.response());
         // The first connection stays until the client is done: its end is the end.
-        let is_gone = || !matches!(leash.peek(&mut [0]), Err(error) if is_would_block(&error));
+        let is_gone = || !matches!(leash.peek(&mut [0]), Err(error) if is_transient(&error));
         let is_over = || is_over() || is_gone();
         let bounds = self.bounds(&is_over);
         let size = u64::from(spec.request_bytes) + u64::from(spec.response_bytes);
@@ -502,15 +487,4 @@ impl Responder {
             Err(error) => broken(error),
         }
     }
-}
-
-/// Whether the other side has closed the connection.
-fn is_disconnect(error: &io::Error) -> bool {
-    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
-    matches!(error.kind(), UnexpectedEof | ConnectionReset | ConnectionAborted | BrokenPipe)
-}
-
-/// Nothing there yet, and no end either.
-fn is_would_block(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }

@@ -9,9 +9,9 @@ use std::thread;
 use plumb_sys::clock::{ClockId, read_ns};
 
 use super::buffered_histogram::BufferedHistogram;
-use super::closed_loop::RequestCounter;
 use super::open_loop_schedule::{OpenLoopResponses, OpenLoopSchedule};
 use super::{RequestResponseError, RequestResponseSpec, RequesterReport};
+use crate::measure::bulk::Counter;
 use plumb_clock::{monotonic_ns, sleep_until};
 
 /// The two directions of a connection, and what ends both when either breaks.
@@ -34,7 +34,7 @@ impl<R: Read, W: Write + Send, C: Fn() + Sync> OpenLoopConnection<R, W, C> {
         mut self,
         spec: &RequestResponseSpec,
         per_second: u32,
-        progress: &RequestCounter,
+        progress: &Counter,
         is_over: &dyn Fn() -> bool,
     ) -> Result<RequesterReport, RequestResponseError> {
         spec.check()?;
@@ -115,7 +115,7 @@ fn receive_due(
     response: &mut [u8],
     schedule: &OpenLoopSchedule,
     answers: &mut OpenLoopResponses,
-    progress: &RequestCounter,
+    progress: &Counter,
 ) -> io::Result<()> {
     for index in 0..schedule.total() {
         reader.read_exact(response)?;

@@ -4,6 +4,7 @@
 
 use super::buffered_histogram::BufferedHistogram;
 use super::{RequestResponseSpec, RequesterReport};
+use crate::measure::pacer::Pacer;
 use plumb_clock::monotonic_ns;
 
 /// How long after its making a schedule begins: whoever works by it is up by then.
@@ -12,8 +13,7 @@ const LEAD_NS: u64 = 5_000_000;
 /// Even times.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct OpenLoopSchedule {
-    start_ns: u64,
-    per_second: u64,
+    pace: Pacer,
     warm_up_ns: u64,
     duration_ns: u64,
     /// Requests of the warm-up, and all.
@@ -24,11 +24,11 @@ pub(in super::super) struct OpenLoopSchedule {
 impl OpenLoopSchedule {
     /// The times of a spec, once it has begun ([`Self::begin`]).
     pub(in super::super) fn new(spec: &RequestResponseSpec, per_second: u32) -> Self {
-        let per_second = u64::from(per_second.max(1));
-        let within = |ns: u64| count_within(ns, per_second);
+        let pace = Pacer::new(0, per_second.into());
+        // Without the first, which is due at once.
+        let within = |ns: u64| pace.due_by(ns).saturating_sub(1);
         Self {
-            start_ns: 0,
-            per_second,
+            pace,
             warm_up_ns: spec.warm_up_ns,
             duration_ns: spec.duration_ns,
             warm_up: within(spec.warm_up_ns),
@@ -38,7 +38,7 @@ impl OpenLoopSchedule {
 
     /// The first request is due in a moment.
     pub(in super::super) fn begin(&mut self) {
-        self.start_ns = monotonic_ns() + LEAD_NS;
+        self.pace.start_ns = monotonic_ns() + LEAD_NS;
     }
 
     /// How many requests there are.
@@ -60,16 +60,12 @@ impl OpenLoopSchedule {
     /// When request `index` is due.
     #[inline]
     pub(in super::super) fn due_ns(&self, index: u64) -> u64 {
-        let after = u128::from(index) * 1_000_000_000 / u128::from(self.per_second);
-        self.start_ns + u64::try_from(after).unwrap_or(u64::MAX)
+        self.pace.due_ns(index)
     }
 
     /// How many requests were due by then.
     pub(in super::super) fn due_by(&self, now_ns: u64) -> u64 {
-        match now_ns.checked_sub(self.start_ns) {
-            Some(ns) => (count_within(ns, self.per_second) + 1).min(self.total),
-            None => 0,
-        }
+        self.pace.due_by(now_ns).min(self.total)
     }
 
     /// What came of the first `judged` requests; `is_whole` is whether the test came to its end.
@@ -84,7 +80,7 @@ impl OpenLoopSchedule {
         lateness: BufferedHistogram,
         cpu_ns: u64,
     ) -> RequesterReport {
-        let from_ns = self.start_ns + self.warm_up_ns;
+        let from_ns = self.pace.start_ns + self.warm_up_ns;
         let carried_ns = answers.last_ns.saturating_sub(answers.least_ns);
         let until_ns =
             if is_whole { carried_ns.max(from_ns + self.duration_ns) } else { monotonic_ns() };
@@ -99,11 +95,6 @@ impl OpenLoopSchedule {
             ..RequesterReport::default()
         }
     }
-}
-
-fn count_within(ns: u64, per_second: u64) -> u64 {
-    let count = u128::from(ns) * u128::from(per_second) / 1_000_000_000;
-    u64::try_from(count).unwrap_or(u64::MAX)
 }
 
 /// The responses of an open loop.
@@ -164,7 +155,7 @@ mod tests {
             duration_ns: 1_000_000_000,
         };
         let mut schedule = OpenLoopSchedule::new(&spec, 1_000);
-        schedule.start_ns = 7;
+        schedule.pace.start_ns = 7;
         let mut answers = OpenLoopResponses::of(&schedule);
         for index in 0..schedule.total() {
             answers.record(&schedule, index, 7 + response_ns(index));
@@ -194,7 +185,7 @@ mod tests {
             duration_ns: 2_000_000_000,
         };
         let mut schedule = OpenLoopSchedule::new(&spec, 3);
-        schedule.start_ns = 100;
+        schedule.pace.start_ns = 100;
         assert_eq!((schedule.total(), schedule.counted()), (9, 6));
         assert_eq!(schedule.due_by(99), 0);
         for index in 0..9 {

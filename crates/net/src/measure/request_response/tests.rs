@@ -8,6 +8,7 @@ use plumb_base::stats::histogram::Histogram;
 
 use super::*;
 use crate::measure::tls;
+use plumb_clock::sleep_until;
 use plumb_remote::secure::HostIdentity;
 
 fn spec(pacing: RequestPacing) -> RequestResponseSpec {
@@ -24,7 +25,7 @@ fn ask(
     stream: &TcpStream,
     spec: &RequestResponseSpec,
 ) -> Result<RequesterReport, RequestResponseError> {
-    let progress = RequestCounter::default();
+    let progress = Counter::default();
     match spec.pacing {
         RequestPacing::Open { per_second } => {
             line(stream).send_requests(spec, per_second, &progress, &|| false)
@@ -130,7 +131,7 @@ fn what_the_time_did_not_suffice_for_is_said_to_be_too_much() {
                 far.write_all(&[0; 1_000]).unwrap();
             }
         });
-        line(&near).send_requests(&spec, 1_000, &RequestCounter::default(), &|| true).unwrap_err()
+        line(&near).send_requests(&spec, 1_000, &Counter::default(), &|| true).unwrap_err()
     });
     assert!(matches!(error, RequestResponseError::Unfinished { .. }), "{error}");
     assert!(error.to_string().contains("fewer a second"), "{error}");
@@ -190,7 +191,7 @@ fn an_encrypted_connection_carries_as_many_at_a_time_as_are_under_way() {
         let close = || drop(near.shutdown(Shutdown::Both));
         let line =
             open_loop::OpenLoopConnection { reader: &mut reader, writer: &mut writer, close };
-        let report = line.send_requests(spec, 100, &RequestCounter::default(), &|| false).unwrap();
+        let report = line.send_requests(spec, 100, &Counter::default(), &|| false).unwrap();
         writer.send_close_notify().unwrap();
         (report, answering.join().unwrap())
     });

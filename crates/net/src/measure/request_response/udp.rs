@@ -14,11 +14,12 @@ use plumb_sys::socket::{IntOption, set_option};
 mod paced;
 mod response_timeout;
 
-use super::closed_loop::{ClosedLoop, RequestCounter};
+use super::closed_loop::ClosedLoop;
 use super::{
     RequestPacing, RequestResponseError, RequestResponseSpec, RequesterReport, ResponderBounds,
     ResponderReport,
 };
+use crate::measure::bulk::Counter;
 use plumb_clock::monotonic_ns;
 use plumb_remote::datagram_header::{
     HEADER_BYTES, TestDatagramHeader, TestDatagramKind, TokenBytes,
@@ -43,7 +44,7 @@ pub fn send_requests(
     socket: &UdpSocket,
     token: &TokenBytes,
     spec: &RequestResponseSpec,
-    progress: &RequestCounter,
+    progress: &Counter,
     is_over: &dyn Fn() -> bool,
 ) -> Result<RequesterReport, RequestResponseError> {
     spec.check()?;
@@ -63,7 +64,7 @@ fn ask_in_turn(
     socket: &UdpSocket,
     token: &TokenBytes,
     spec: &RequestResponseSpec,
-    progress: &RequestCounter,
+    progress: &Counter,
     is_over: &dyn Fn() -> bool,
 ) -> Result<RequesterReport, RequestResponseError> {
     let mut request = spec.request();

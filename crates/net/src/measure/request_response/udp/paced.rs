@@ -12,14 +12,15 @@ use std::time::Duration;
 use plumb_sys::clock::{ClockId, read_ns};
 
 use super::{BYTES_MAX, response_timeout};
+use crate::measure::bulk::Counter;
 use crate::measure::datagram::sequence_tracker::{SequenceStatus, SequenceTracker};
+use crate::measure::pacer::wait_until;
 use crate::measure::request_response::buffered_histogram::BufferedHistogram;
-use crate::measure::request_response::closed_loop::RequestCounter;
 use crate::measure::request_response::open_loop_schedule::{OpenLoopResponses, OpenLoopSchedule};
 use crate::measure::request_response::{
-    RequestResponseError, RequestResponseSpec, RequesterReport, STOP_POLL_NS,
+    RequestResponseError, RequestResponseSpec, RequesterReport,
 };
-use plumb_clock::{monotonic_ns, sleep_until};
+use plumb_clock::monotonic_ns;
 use plumb_remote::datagram_header::{TestDatagramHeader, TestDatagramKind, TokenBytes};
 use plumb_remote::udp_handshake::is_transient;
 
@@ -39,7 +40,7 @@ pub(super) fn send_requests(
     token: &TokenBytes,
     spec: &RequestResponseSpec,
     per_second: u32,
-    progress: &RequestCounter,
+    progress: &Counter,
     is_over: &dyn Fn() -> bool,
 ) -> Result<RequesterReport, RequestResponseError> {
     let look = Duration::from_nanos(LOOK_RECEIVING_NS);
@@ -109,7 +110,9 @@ impl PacedUdpRequester<'_> {
     fn send_due(&self, request: &mut [u8], lateness: &mut BufferedHistogram) -> io::Result<()> {
         for index in 0..self.schedule.total() {
             let due = self.schedule.due_ns(index);
-            if !self.wait(due) {
+            // The processor time of a request is counted: nothing is spun away.
+            let is_stopped = |_| self.is_stopped.load(Ordering::Relaxed);
+            if wait_until(due, 0, is_stopped).is_none() {
                 return Ok(());
             }
             // A test of an hour at the highest rate has fewer.
@@ -127,26 +130,11 @@ impl PacedUdpRequester<'_> {
         Ok(())
     }
 
-    /// Waits until a request is due; whether it is still wanted then.
-    #[inline]
-    fn wait(&self, due: u64) -> bool {
-        loop {
-            if self.is_stopped.load(Ordering::Relaxed) {
-                return false;
-            }
-            let now = monotonic_ns();
-            if now >= due {
-                return true;
-            }
-            sleep_until(due.min(now + STOP_POLL_NS));
-        }
-    }
-
     /// Receives until every response has come or those that have not are lost; how many requests are judged.
     fn receive(
         &self,
         answers: &mut OpenLoopResponses,
-        progress: &RequestCounter,
+        progress: &Counter,
         is_over: &dyn Fn() -> bool,
     ) -> Result<u64, PacedReceiveError> {
         let total = self.schedule.total();

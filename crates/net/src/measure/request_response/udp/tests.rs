@@ -38,8 +38,8 @@ fn through(
             let bounds = ResponderBounds::until(monotonic_ns() + 120_000_000_000);
             respond(&agent, &TOKEN, spec, bounds)
         });
-        let progress = RequestCounter::default();
-        let report = send_requests(&socket, &TOKEN, spec, &progress, &|| is_over(progress.count()));
+        let progress = Counter::default();
+        let report = send_requests(&socket, &TOKEN, spec, &progress, &|| is_over(progress.get()));
         send_end(&socket, &TOKEN);
         (report.unwrap(), answering.join().unwrap())
     })
@@ -106,7 +106,7 @@ fn responses_to_other_requests_prolong_no_wait() {
                 sleep_until(monotonic_ns() + response_timeout::UNKNOWN_NS / 50);
             }
         });
-        let report = send_requests(&socket, &TOKEN, &spec, &RequestCounter::default(), &|| false);
+        let report = send_requests(&socket, &TOKEN, &spec, &Counter::default(), &|| false);
         is_over.store(true, Ordering::Relaxed);
         let report = report.unwrap();
         assert_eq!((report.due, report.lost), (1, 1), "{report:?}");
