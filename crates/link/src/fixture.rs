@@ -9,8 +9,7 @@ use plumb_wire::medium::Medium;
 use plumb_wire::packet::{PacketPool, PoolConfig};
 use plumb_wire::traffic_class::TrafficClass;
 
-use crate::frame::LinkFrame;
-use crate::frame::{DiscardCounts, DiscardReason, HopContext, ImpairmentCounts};
+use crate::frame::{DiscardCounts, DiscardReason, HopContext, ImpairmentCounts, LinkFrame};
 
 /// A UDP datagram in an Ethernet frame.
 pub(crate) fn udp(v6: bool, class: TrafficClass, ports: (u16, u16), payload: usize) -> Vec<u8> {

@@ -2,13 +2,13 @@
 
 use plumb_base::time::Instant;
 use plumb_wire::ecn::Ecn;
-use plumb_wire::ethernet::EtherType;
+use plumb_wire::ethernet::{self, EtherType};
 use plumb_wire::flow::FiveTuple;
 use plumb_wire::medium::Medium;
 use plumb_wire::packet::{Packet, PacketPool};
 use plumb_wire::siphash::SipKey;
 use plumb_wire::traffic_class::TrafficClass;
-use plumb_wire::{ethernet, ipv4, ipv6};
+use plumb_wire::{ipv4, ipv6};
 
 /// One frame in a link.
 ///

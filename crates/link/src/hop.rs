@@ -5,14 +5,11 @@
 use plumb_base::time::{Instant, Span};
 use plumb_wire::packet::PacketPool;
 
-use crate::delay::DelayLine;
-use crate::delay::DelaySampler;
+use crate::delay::{DelayLine, DelaySampler};
 use crate::fault::WireFault;
-use crate::frame::DiscardReason;
-use crate::frame::LinkFrame;
+use crate::frame::{DiscardReason, LinkFrame};
 use crate::queue::{QueueDiscipline, QueueLimit};
-use crate::rate::GcraBucket;
-use crate::rate::RateServer;
+use crate::rate::{GcraBucket, RateServer};
 use crate::spec::DirectionSpec;
 
 mod account;

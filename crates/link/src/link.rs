@@ -11,11 +11,9 @@ use plumb_wire::medium::Medium;
 use plumb_wire::packet::{Packet, PacketPool};
 use plumb_wire::siphash::SipKey;
 
-use crate::frame::FlowClassifier;
-use crate::frame::LinkFrame;
+use crate::frame::{FlowClassifier, LinkFrame};
 use crate::hop::{HopDirection, LinkParameters};
-use crate::report::Network;
-use crate::report::{DirectionReport, NetworkReport, RouterCounts};
+use crate::report::{DirectionReport, Network, NetworkReport, RouterCounts};
 use crate::router::TransparentRouter;
 use crate::spec::{DirectionSpec, LinkSpec, SpecError};
 

@@ -3,8 +3,7 @@
 use plumb_base::seed::RandomStream;
 use plumb_base::time::Instant;
 
-use crate::frame::HopContext;
-use crate::frame::LinkFrame;
+use crate::frame::{HopContext, LinkFrame};
 use crate::spec::QueueSpec;
 
 mod codel;

@@ -12,14 +12,14 @@ use plumb_base::units::rate::Rate;
 use plumb_wire::checksum::complete;
 use plumb_wire::compose::{LinkTemplate, PacketTemplate};
 use plumb_wire::fragment::Fragment;
-use plumb_wire::ipv4::FragmentField;
 use plumb_wire::ipv4::option::copied;
+use plumb_wire::ipv4::{self, FragmentField};
 use plumb_wire::ipv6::extension::Ipv6Extension;
 use plumb_wire::medium::Medium;
 use plumb_wire::packet::{ChecksumState, Packet, PacketMeta, PacketPool};
 use plumb_wire::protocol::IpProtocol;
 use plumb_wire::traffic_class::TrafficClass;
-use plumb_wire::{ethernet, icmpv4, icmpv6, ipv4, ipv6, ndp};
+use plumb_wire::{ethernet, icmpv4, icmpv6, ipv6, ndp};
 
 use crate::frame::ip_offset;
 use crate::rate::GcraBucket;

@@ -13,8 +13,7 @@ use plumb_wire::machine::timed::{DuePacket, TimedMachine};
 use plumb_wire::packet::{Packet, PacketPool};
 
 use crate::memory::MemoryAllowance;
-use crate::report::Network;
-use crate::report::NetworkReport;
+use crate::report::{Network, NetworkReport};
 use crate::spec::{LinkSpec, SpecError};
 use crate::text::{FileContents, LinkTextFiles, TextError};
 

@@ -16,8 +16,7 @@ use plumb_wire::medium::Medium;
 use plumb_wire::packet::{Packet, PacketPool};
 
 use crate::link::{FAR, Link, NEAR};
-use crate::report::Network;
-use crate::report::{NetworkReport, RouterCounts};
+use crate::report::{Network, NetworkReport, RouterCounts};
 use crate::spec::{LinkSpec, SpecError};
 
 /// How long an address is remembered after it was last seen.

@@ -22,13 +22,13 @@ pub mod check;
 mod control;
 mod timing;
 
-pub use control::InterfaceDropCounter;
-pub use control::raise_priority;
-pub use control::{EmulatorControl, EmulatorEndedError};
-pub use control::{EmulatorReport, EmulatorState, PortLosses};
-pub use control::{TapPairError, tap_pair};
-pub use timing::{EmulatorTiming, STALL_MIN, SpanTotals};
-pub use timing::{MeasuredPrecision, TimerPrecision, measure_precision};
+pub use control::{
+    EmulatorControl, EmulatorEndedError, EmulatorReport, EmulatorState, InterfaceDropCounter,
+    PortLosses, TapPairError, raise_priority, tap_pair,
+};
+pub use timing::{
+    EmulatorTiming, MeasuredPrecision, STALL_MIN, SpanTotals, TimerPrecision, measure_precision,
+};
 
 use control::ControlReceiver;
 use timing::TimingRecorder;

@@ -23,10 +23,8 @@ use plumb_wire::{ipv4, ipv6};
 use crate::device::{Device, DeviceError, DeviceLayer, vnet};
 use crate::gateway::flow_table::{FlowTable, GateVerdict};
 
-pub use flow_table::EvictionReason;
-pub use flow_table::GatewayCounters;
-pub use resolver::AddressMap;
-pub use resolver::ResolverConfig;
+pub use flow_table::{EvictionReason, GatewayCounters};
+pub use resolver::{AddressMap, ResolverConfig};
 pub use {engine::Gateway, engine::GatewayError, engine::GatewayOptions};
 pub use {engine::OutsideSockets, engine::serve as serve_outside};
 

@@ -11,21 +11,17 @@ mod pid_namespace;
 mod registry;
 mod test_bed;
 
-pub use interface::NetlinkSocket;
-pub use interface::{EthtoolOffload, InterfaceChange, InterfaceStats, NetworkInterface, VethEnd};
-pub use namespace::{NetNamespace, become_root};
-pub use namespace::{set_forwarding, set_sysctl, sysctl};
-pub use pid_namespace::DriverPlacement;
-pub use pid_namespace::{
-    InitExit, PidNamespaceInit, SignalPolicy, kill_others, run_in_pid_namespace, terminate_command,
+pub use interface::{
+    EthtoolOffload, InterfaceChange, InterfaceStats, NetlinkSocket, NetworkInterface, VethEnd,
 };
-pub use pid_namespace::{NamespaceFds, leave_session};
-pub use pid_namespace::{OutsideProcess, adopt_fd};
-pub use pid_namespace::{hide_directory, mount_text_over};
+pub use namespace::{NetNamespace, become_root, set_forwarding, set_sysctl, sysctl};
+pub use pid_namespace::{
+    DriverPlacement, InitExit, NamespaceFds, OutsideProcess, PidNamespaceInit, SignalPolicy,
+    adopt_fd, hide_directory, kill_others, leave_session, mount_text_over, run_in_pid_namespace,
+    terminate_command,
+};
 pub use registry::{LinkRegistry, RegisteredName, RegistryError};
-pub use test_bed::LabHost;
-pub use test_bed::RouterChain;
-pub use test_bed::{FarEndMode, TestBed, TestBedOptions};
+pub use test_bed::{FarEndMode, LabHost, RouterChain, TestBed, TestBedOptions};
 
 /// Why the test bed could not be made or changed.
 #[derive(Debug, thiserror::Error)]

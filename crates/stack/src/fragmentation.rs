@@ -2,12 +2,11 @@
 //!
 //! Left out: when to cut, and what to say when a packet must not be.
 
-use plumb_wire::checksum;
 use plumb_wire::fragment::{self, Fragment};
 use plumb_wire::ipv6::extension::Ipv6Extension;
 use plumb_wire::packet::{ChecksumState, Packet, PacketPool};
 use plumb_wire::protocol::IpProtocol;
-use plumb_wire::{ipv4, ipv6};
+use plumb_wire::{checksum, ipv4, ipv6};
 
 /// Why a packet was not cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

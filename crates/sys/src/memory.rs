@@ -1,12 +1,11 @@
 //! Memory: shared between processes, in huge pages, or aligned to a page.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
-use std::io;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
-use std::slice;
 use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::{io, slice};
 
 use crate::check;
 

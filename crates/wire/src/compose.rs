@@ -9,13 +9,13 @@ use plumb_copy::OnesComplementSum;
 use crate::checksum::PseudoHeader;
 use crate::ethernet::{self, EtherType, EthernetTags};
 use crate::fragment::{self, Fragment};
-use crate::ipv4::FragmentField;
+use crate::ipv4::{self, FragmentField};
 use crate::ipv6::extension::Ipv6Extension;
 use crate::mac::MacAddr;
 use crate::option_area::OptionArea;
 use crate::protocol::IpProtocol;
 use crate::traffic_class::TrafficClass;
-use crate::{arp, icmpv4, icmpv6, ipv4, ipv6, ndp, tcp, udp};
+use crate::{arp, icmpv4, icmpv6, ipv6, ndp, tcp, udp};
 
 /// From whom to whom, over what, and how the headers say it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

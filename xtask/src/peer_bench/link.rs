@@ -10,9 +10,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, bail};
-use plumb_base::stats::ConfidenceInterval;
-use plumb_base::stats::bootstrap;
-use plumb_base::stats::quantile;
+use plumb_base::stats::{ConfidenceInterval, bootstrap, quantile};
 use serde_json::Value;
 
 use super::BenchOptions;

@@ -5,9 +5,8 @@ use std::io::Write;
 
 use anyhow::Context;
 use plumb_base::seed::Seed;
-use plumb_base::stats::ConfidenceInterval;
-use plumb_base::stats::bootstrap;
 use plumb_base::stats::hierarchy::{self, LaunchPairing, MedianRatio, SampleHierarchy};
+use plumb_base::stats::{ConfidenceInterval, bootstrap};
 use plumb_base::units::Unit;
 
 use super::comparison::{BenchKind, BenchTool, PeerComparison};

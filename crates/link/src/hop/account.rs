@@ -7,8 +7,7 @@ use plumb_wire::medium::Medium;
 use plumb_wire::packet::PacketPool;
 
 use crate::delay::DelayLine;
-use crate::frame::LinkFrame;
-use crate::frame::{DiscardCounts, FrameSums, HopContext, ImpairmentCounts};
+use crate::frame::{DiscardCounts, FrameSums, HopContext, ImpairmentCounts, LinkFrame};
 use crate::hop::HopDirection;
 use crate::report::{DirectionReport, FrameTotals, LittlesLaw};
 

@@ -9,14 +9,13 @@ use plumb_wire::medium::Medium;
 use plumb_wire::packet::PacketPool;
 
 use super::{HopAccount, HopDirection};
-use crate::delay::DelayLine;
+use crate::delay::{self, DelayLine};
+use crate::fault;
 use crate::frame::LinkFrame;
 use crate::queue::{self, QueueLimit};
-use crate::rate;
-use crate::rate::GcraBucket;
+use crate::rate::{self, GcraBucket};
 use crate::spec::{DirectionSpec, FaultSpec, RateSpec};
 use crate::trace::TUN_HEADER_LEN;
-use crate::{delay, fault};
 
 /// What a hop must know of the link around it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,11 +7,9 @@ use plumb_wire::packet::{Packet, PacketPool, SegmentationInfo};
 use plumb_wire::segmentation::{self, SegmentChecksums, segment_packet};
 
 use super::Link;
-use crate::frame::DiscardReason;
-use crate::frame::LinkFrame;
+use crate::frame::{DiscardReason, LinkFrame};
 use crate::hop::HopDirection;
-use crate::router::ForwardVerdict;
-use crate::router::{self, RouterFragmentError, RouterIcmpError};
+use crate::router::{self, ForwardVerdict, RouterFragmentError, RouterIcmpError};
 use crate::spec::{DelayDistribution, DirectionSpec, QueueSpec, RateSpec};
 
 /// How long a super-segment may be on the wire and still be carried whole: what a frame behind it would wait for it

@@ -7,8 +7,7 @@ use plumb_base::time::{Instant, Span};
 
 use super::fifo::FrameFifo;
 use super::{QueueBacklog, QueueDiscipline, QueueLimit};
-use crate::frame::LinkFrame;
-use crate::frame::{DiscardReason, HopContext};
+use crate::frame::{DiscardReason, HopContext, LinkFrame};
 
 /// A backlog of at most so many bytes is no standing queue: a frame of Ethernet, as Linux's
 /// `psched_mtu` counts it.

@@ -10,8 +10,7 @@ use plumb_base::time::Instant;
 use super::fifo::FrameFifo;
 use super::fq_codel::index;
 use super::{QueueBacklog, QueueDiscipline, QueueLimit};
-use crate::frame::LinkFrame;
-use crate::frame::{DiscardReason, HopContext};
+use crate::frame::{DiscardReason, HopContext, LinkFrame};
 
 #[derive(Debug, Default)]
 struct DrrFlow {

@@ -4,9 +4,7 @@ use std::collections::VecDeque;
 
 use plumb_base::time::Instant;
 
-use crate::frame::LinkFrame;
-use crate::frame::traffic_class;
-use crate::frame::{DiscardReason, HopContext};
+use crate::frame::{DiscardReason, HopContext, LinkFrame, traffic_class};
 use crate::queue::{QueueBacklog, QueueDiscipline, QueueLimit};
 
 /// First in, first out.

@@ -10,8 +10,7 @@ use plumb_base::time::Instant;
 use super::codel::{CoDelController, CoDelParameters};
 use super::fifo::FrameFifo;
 use super::{QueueBacklog, QueueDiscipline, QueueLimit};
-use crate::frame::LinkFrame;
-use crate::frame::{DiscardReason, HopContext};
+use crate::frame::{DiscardReason, HopContext, LinkFrame};
 
 /// Frames dropped at once from the fattest flow, at most (RFC 8290 §4.1.3).
 const BATCH: u32 = 64;

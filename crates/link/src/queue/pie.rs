@@ -9,8 +9,7 @@ use plumb_base::time::{Instant, Span};
 use super::fifo::FrameFifo;
 use super::{QueueBacklog, QueueDiscipline, QueueLimit};
 use crate::chance::open_unit;
-use crate::frame::LinkFrame;
-use crate::frame::{DiscardReason, HopContext};
+use crate::frame::{DiscardReason, HopContext, LinkFrame};
 
 /// Weight of the distance from the target, a second (§4.2).
 const ALPHA: f64 = 0.125;

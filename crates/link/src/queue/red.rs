@@ -10,8 +10,7 @@ use plumb_base::time::Instant;
 use super::fifo::FrameFifo;
 use super::{QueueBacklog, QueueDiscipline, QueueLimit};
 use crate::chance::open_unit;
-use crate::frame::LinkFrame;
-use crate::frame::{DiscardReason, HopContext};
+use crate::frame::{DiscardReason, HopContext, LinkFrame};
 
 /// Weight of the newest length in the average (§11 of the paper).
 const WEIGHT: f64 = 0.002;

@@ -7,8 +7,7 @@
 use std::cell::RefCell;
 
 use plumb_base::time::{Instant, Span};
-use plumb_netdev::device::DeviceLayer;
-use plumb_netdev::device::{Device, DeviceError};
+use plumb_netdev::device::{Device, DeviceError, DeviceLayer};
 use plumb_sys::clock::{ClockId, read_ns};
 use plumb_wire::packet::{Packet, PacketPool};
 

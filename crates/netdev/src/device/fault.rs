@@ -11,8 +11,7 @@ use plumb_wire::checksum;
 use plumb_wire::packet::{ChecksumState, Packet, PacketPool};
 use rand::RngExt as _;
 
-use super::DeviceLayer;
-use super::{Device, DeviceError};
+use super::{Device, DeviceError, DeviceLayer};
 
 /// Longest time for which a packet is held back when no other one passes it.
 const HELD_MAX: Span = Span::from_ms(1);

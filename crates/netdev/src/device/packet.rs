@@ -15,15 +15,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use plumb_base::time::{Instant, Span};
 use plumb_sys::fd;
-use plumb_sys::packet_socket;
-use plumb_sys::packet_socket::ReceiveRing;
+use plumb_sys::packet_socket::{self, ReceiveRing};
 use plumb_wire::mac::MacAddr;
 use plumb_wire::medium::DeviceCapabilities;
 use plumb_wire::packet::{Packet, PacketPool};
 
-use super::vnet;
-use super::{Device, DeviceCounters, DeviceError, DeviceWait};
-use super::{SpinOutcome, spin};
+use super::{Device, DeviceCounters, DeviceError, DeviceWait, SpinOutcome, spin, vnet};
 
 mod open;
 mod transfer;

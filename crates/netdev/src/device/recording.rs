@@ -9,14 +9,12 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use plumb_base::time::{Instant, Span};
-use plumb_sys::clock;
-use plumb_sys::clock::ClockId;
+use plumb_sys::clock::{self, ClockId};
 use plumb_wire::capture::{CaptureDirection, LinkType};
 use plumb_wire::packet::{ChecksumState, Packet, PacketPool};
 use plumb_wire::{checksum, pcapng};
 
-use super::DeviceLayer;
-use super::{Device, DeviceError};
+use super::{Device, DeviceError, DeviceLayer};
 use plumb_clock::InstantClock;
 
 /// Bytes that are kept before they are written.
@@ -277,8 +275,7 @@ mod tests {
     use plumb_wire::packet::PoolConfig;
 
     use super::*;
-    use crate::device::DeviceWait;
-    use crate::device::memory;
+    use crate::device::{DeviceWait, memory};
     use plumb_clock::Stopwatch;
 
     fn recorder(path: &Path, what: RecordedDirections) -> RecordingDevice<memory::MemoryDevice> {

@@ -16,8 +16,7 @@ use plumb_wire::mac::MacAddr;
 use plumb_wire::medium::DeviceCapabilities;
 use plumb_wire::packet::{Packet, PacketPool};
 
-use super::{Device, DeviceCounters, DeviceError, DeviceWait};
-use super::{SpinOutcome, spin};
+use super::{Device, DeviceCounters, DeviceError, DeviceWait, SpinOutcome, spin};
 
 mod open;
 

@@ -28,15 +28,13 @@ mod judge;
 mod plan;
 mod traffic;
 
-pub use judge::EmulatorLateness;
-pub use judge::{CheckVerdict, CheckedProperty};
+pub use judge::{CheckVerdict, CheckedProperty, EmulatorLateness};
 pub use traffic::{
     ObservedTraffic, ProbeSendTimes, ProbeTraffic, ProbeTrafficError, ReceivedProbe, exchange,
 };
 
 use judge::UnmodeledDrops;
-use plan::OneWayPath;
-use plan::{BusyTraffic, CheckPlan};
+use plan::{BusyTraffic, CheckPlan, OneWayPath};
 
 /// Bytes of an IP packet that the bed carries.
 const MTU: u32 = 1_500;

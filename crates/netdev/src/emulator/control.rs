@@ -17,8 +17,7 @@ use plumb_wire::packet::PacketPool;
 
 use crate::device::DeviceWait;
 use crate::device::tap::{TapDevice, TapError, TapOffload, TapOptions};
-use crate::emulator::timing::{EmulatorTiming, TimingRecorder};
-use crate::emulator::timing::{MeasuredPrecision, TimerPrecision};
+use crate::emulator::timing::{EmulatorTiming, MeasuredPrecision, TimerPrecision, TimingRecorder};
 use crate::lab::{InterfaceStats, LabError, NetNamespace, NetlinkSocket, TestBed, TestBedOptions};
 
 /// The emulator has ended, and does nothing more.

@@ -12,18 +12,16 @@ use std::thread::JoinHandle;
 
 use plumb_base::time::Span;
 use plumb_clock::monotonic_ns;
-use plumb_sys::fd::{Epoll, EpollEvent, EpollInterest};
-use plumb_sys::socket::InetSocketKind;
-use plumb_sys::{fd, process, socket};
+use plumb_sys::fd::{self, Epoll, EpollEvent, EpollInterest};
+use plumb_sys::process;
+use plumb_sys::socket::{self, InetSocketKind};
 use plumb_wire::flow::FiveTuple;
 use plumb_wire::protocol::IpProtocol;
 
 use crate::device::Device;
-use crate::gateway::flow_table::EvictionCandidate;
-use crate::gateway::flow_table::{FlowTable, GatewayCounters};
+use crate::gateway::flow_table::{EvictionCandidate, FlowTable, GatewayCounters};
 use crate::gateway::relay::RelaySide;
-use crate::gateway::resolver::AddressMap;
-use crate::gateway::resolver::DnsQueries;
+use crate::gateway::resolver::{AddressMap, DnsQueries};
 use crate::gateway::tcp::TcpFlows;
 use crate::gateway::udp::UdpFlows;
 use crate::gateway::{GatewayDevice, HeldPacket};

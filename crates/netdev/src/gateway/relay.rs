@@ -4,12 +4,11 @@
 //! At most one buffer waits in each direction; the sockets' own flow control does the rest.
 
 use std::io;
-use std::net::Shutdown;
+use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use plumb_sys::fd::EpollInterest;
 use plumb_sys::socket;
-use std::net::TcpStream;
 
 /// Reads of one turn, so that no connection keeps the others waiting.
 const READS: usize = 4;

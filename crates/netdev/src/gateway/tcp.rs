@@ -7,8 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use plumb_base::time::Span;
 use plumb_sys::fd::{EpollEvent, EpollInterest};
-use plumb_sys::socket;
-use plumb_sys::socket::InetSocketKind;
+use plumb_sys::socket::{self, InetSocketKind};
 use plumb_wire::flow::FiveTuple;
 use plumb_wire::protocol::IpProtocol;
 

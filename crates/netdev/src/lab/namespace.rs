@@ -1,11 +1,11 @@
 //! A network namespace that is held by a descriptor.
 
-use std::fs::File;
+use std::fs::{self, File};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::{fs, io};
 
-use plumb_sys::namespace::NamespaceKind;
-use plumb_sys::{namespace, process};
+use plumb_sys::namespace::{self, NamespaceKind};
+use plumb_sys::process;
 
 use crate::lab::{LabError, NetlinkSocket};
 

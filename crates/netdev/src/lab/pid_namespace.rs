@@ -5,8 +5,8 @@
 //! the command inside.
 
 use std::ffi::{CString, OsString};
-use std::fs::File;
-use std::io::IsTerminal;
+use std::fs::{self, File};
+use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -16,10 +16,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
-use std::{fs, io};
 
-use plumb_sys::namespace::NamespaceKind;
-use plumb_sys::{fd, namespace, process, sched, signal, socket};
+use plumb_sys::namespace::{self, NamespaceKind};
+use plumb_sys::{fd, process, sched, signal, socket};
 
 use crate::lab::{LabError, NetNamespace, become_root};
 

@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use plumb_base::time::Instant;
 use plumb_wire::ecn::Ecn;
 use plumb_wire::fragment::{self, Fragment};
-use plumb_wire::ipv6::EXTENSIONS_MAX;
+use plumb_wire::ipv4;
+use plumb_wire::ipv6::{self, EXTENSIONS_MAX};
 use plumb_wire::packet::{Packet, PacketMeta, PacketPool};
 use plumb_wire::protocol::IpProtocol;
-use plumb_wire::{ipv4, ipv6};
 
 use super::FragmentDropReason;
 

@@ -9,11 +9,10 @@ use std::net::SocketAddr;
 
 use plumb_wire::checksum::PseudoHeader;
 use plumb_wire::ecn::Ecn;
-use plumb_wire::ethernet;
 use plumb_wire::machine::PortId;
 use plumb_wire::packet::{ChecksumState, Packet};
 use plumb_wire::protocol::IpProtocol;
-use plumb_wire::{ipv4, ipv6, udp};
+use plumb_wire::{ethernet, ipv4, ipv6, udp};
 
 use super::{DatagramEndpoints, UdpId};
 use crate::ip::IpIngress;

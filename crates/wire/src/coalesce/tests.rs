@@ -1,12 +1,11 @@
 //! Joining and cutting undo each other, and nothing is joined that cutting would not restore.
 
-use crate::checksum;
 use crate::compose::{LinkTemplate, PacketTemplate};
 use crate::ecn::Ecn;
-use crate::ipv4;
 use crate::mac::MacAddr;
 use crate::packet::{PoolConfig, SegmentKind};
 use crate::tcp::{self, SeqNum, TcpFlags};
+use crate::{checksum, ipv4};
 use plumb_base::seed::{RandomStream, Seed};
 use rand::RngExt;
 

@@ -4,10 +4,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use plumb_wire::compose::{self, LinkTemplate as Addresses, PacketTemplate};
 use plumb_wire::ethernet::EthernetFrame as Ethernet;
-use plumb_wire::ipv4::FragmentField;
+use plumb_wire::ipv4::{self, FragmentField};
 use plumb_wire::mac::MacAddr;
 use plumb_wire::protocol::IpProtocol;
-use plumb_wire::{icmpv4, icmpv6, ipv4, ipv6};
+use plumb_wire::{icmpv4, icmpv6, ipv6};
 
 use super::*;
 use crate::frame::DiscardReason;

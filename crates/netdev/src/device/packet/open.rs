@@ -6,8 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use plumb_base::time::Span;
 use plumb_sys::interface;
-use plumb_sys::packet_socket;
-use plumb_sys::packet_socket::{PacketMembership, PacketOption, ReceiveRing, RingShape};
+use plumb_sys::packet_socket::{self, PacketMembership, PacketOption, ReceiveRing, RingShape};
 use plumb_wire::mac::MacAddr;
 use plumb_wire::medium::{DeviceCapabilities, Medium};
 use plumb_wire::packet::LARGE_FRAME;

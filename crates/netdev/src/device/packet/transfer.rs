@@ -4,8 +4,8 @@ use std::io;
 use std::os::fd::AsFd;
 
 use plumb_base::time::Span;
-use plumb_sys::packet_socket::{PacketOption, ReceivedFrame, SEND_BATCH, StrippedVlanTag};
-use plumb_sys::{fd, packet_socket};
+use plumb_sys::fd;
+use plumb_sys::packet_socket::{self, PacketOption, ReceivedFrame, SEND_BATCH, StrippedVlanTag};
 use plumb_wire::medium::Medium;
 use plumb_wire::packet::{ChecksumState, Packet, PacketPool};
 

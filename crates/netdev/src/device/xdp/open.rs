@@ -4,9 +4,9 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use plumb_sys::bpf::{BpfInstruction, XdpAttachMode};
+use plumb_sys::bpf::{self, BpfInstruction, XdpAttachMode};
 use plumb_sys::xdp::{RingSizes, Umem, UmemHandle, XdpCopyMode, XdpSocket};
-use plumb_sys::{bpf, fd, interface};
+use plumb_sys::{fd, interface};
 use plumb_wire::mac::MacAddr;
 use plumb_wire::medium::{DeviceCapabilities, Medium};
 use plumb_wire::packet::{PacketPool, PoolConfig, PoolMemory};

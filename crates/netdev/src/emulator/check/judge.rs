@@ -10,8 +10,9 @@ use plumb_link::frame::DiscardReason;
 use plumb_link::report::NetworkReport;
 use plumb_link::spec::DelayDistribution;
 
-use crate::emulator::check::plan::{BusyTraffic, CheckPlan, PROBE_PAYLOAD};
-use crate::emulator::check::plan::{OneWayPath, transmission_time, wire_len};
+use crate::emulator::check::plan::{
+    BusyTraffic, CheckPlan, OneWayPath, PROBE_PAYLOAD, transmission_time, wire_len,
+};
 use crate::emulator::check::traffic::{ObservedTraffic, ProbeSendTimes};
 use crate::emulator::{EmulatorReport, EmulatorTiming, PortLosses};
 

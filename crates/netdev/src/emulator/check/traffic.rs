@@ -4,11 +4,10 @@
 //! kernel when each datagram is received, in real time, which is all that the kernel has for it. Moments are waited for by
 //! the clock that only rises, and where real time was set meanwhile there is no result.
 
-use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
+use std::{io, thread};
 
 use plumb_base::time::Span;
 use plumb_sys::clock::{ClockId, read_ns};

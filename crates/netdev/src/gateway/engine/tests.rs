@@ -4,8 +4,9 @@ use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 
 use proptest::prelude::*;
 
-use super::super::flow_table::GateVerdict;
-use super::super::flow_table::{ATTEMPT_MIN, EvictionReason, HALF_ENDED_MAX, IDLE_MIN};
+use super::super::flow_table::{
+    ATTEMPT_MIN, EvictionReason, GateVerdict, HALF_ENDED_MAX, IDLE_MIN,
+};
 use super::*;
 
 const SECOND: u64 = 1_000_000_000;
