@@ -17,7 +17,7 @@ mod source;
 
 /// One thing that is out of order, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TidyFinding {
+pub struct Finding {
     /// Path relative to the root of the workspace.
     pub path: String,
     /// Line, counted from 1; 0 when the whole file is meant.
@@ -26,13 +26,13 @@ pub struct TidyFinding {
     pub message: String,
 }
 
-impl TidyFinding {
+impl Finding {
     fn new(file: &ProjectFile, line: usize, message: impl Into<String>) -> Self {
         Self { path: file.path.clone(), line, message: message.into() }
     }
 }
 
-impl fmt::Display for TidyFinding {
+impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {
             0 => write!(f, "{}: {}", self.path, self.message),
@@ -46,7 +46,7 @@ impl fmt::Display for TidyFinding {
 /// # Errors
 ///
 /// When git or cargo cannot be run, or a file cannot be read.
-pub fn check(root: &Path) -> anyhow::Result<Vec<TidyFinding>> {
+pub fn check(root: &Path) -> anyhow::Result<Vec<Finding>> {
     let files = project_files(root)?;
     let mut findings = dependencies::check(root, &files)?;
     findings.extend(licenses::check(root, &files)?);
@@ -67,12 +67,12 @@ const KNOWN: &[&str] = &[
 ];
 
 /// Files of several folders that import each other: none of them can be read or moved without the others.
-fn cycles_across_folders(stats: &WorkspaceStats) -> Vec<TidyFinding> {
+fn cycles_across_folders(stats: &WorkspaceStats) -> Vec<Finding> {
     let is_known =
         |files: &[String]| files.first().is_some_and(|file| KNOWN.contains(&file.as_str()));
     let cycles =
         stats.cycles.iter().filter(|cycle| cycle.across_folders && !is_known(&cycle.files));
-    let finding = |files: &[String]| TidyFinding {
+    let finding = |files: &[String]| Finding {
         path: files.first().cloned().unwrap_or_default(),
         line: 0,
         message: format!("imports go in a circle across folders: {}", files.join(", ")),

@@ -15,7 +15,7 @@ mod skeleton;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::OnesComplementSum;
+use crate::Sum16;
 
 /// What a kernel sums at once, in bytes: at most 2¹⁶ words, whose sum a 32-bit lane can hold.
 const PIECE_MAX: usize = 128 << 10;
@@ -124,7 +124,7 @@ pub struct AvailableKernel(&'static KernelFunctions);
 impl AvailableKernel {
     /// As [`sum`](crate::sum()), by this kernel.
     #[inline]
-    pub fn sum(self, bytes: &[u8]) -> OnesComplementSum {
+    pub fn sum(self, bytes: &[u8]) -> Sum16 {
         // SAFETY: it is available.
         unsafe { sum_by(bytes, self.0) }
     }
@@ -135,7 +135,7 @@ impl AvailableKernel {
     ///
     /// When the lengths differ.
     #[inline]
-    pub fn copy_and_sum(self, src: &[u8], dst: &mut [u8]) -> OnesComplementSum {
+    pub fn copy_and_sum(self, src: &[u8], dst: &mut [u8]) -> Sum16 {
         assert_eq!(src.len(), dst.len(), "a copy has the length of its source");
         // SAFETY: it is available.
         unsafe { copy_and_sum_by(src, dst, self.0) }
@@ -229,14 +229,14 @@ fn chosen() -> &'static KernelFunctions {
 
 /// The best kernel's sum, without the short path.
 #[inline]
-pub(crate) fn sum(bytes: &[u8]) -> OnesComplementSum {
+pub(crate) fn sum(bytes: &[u8]) -> Sum16 {
     // SAFETY: the best kernel is available.
     unsafe { sum_by(bytes, chosen()) }
 }
 
 /// The best kernel's copy and sum, without the short path. The slices are equally long.
 #[inline]
-pub(crate) fn copy_and_sum(src: &[u8], dst: &mut [u8]) -> OnesComplementSum {
+pub(crate) fn copy_and_sum(src: &[u8], dst: &mut [u8]) -> Sum16 {
     // SAFETY: the best kernel is available.
     unsafe { copy_and_sum_by(src, dst, chosen()) }
 }
@@ -245,10 +245,10 @@ pub(crate) fn copy_and_sum(src: &[u8], dst: &mut [u8]) -> OnesComplementSum {
 ///
 /// The kernel is available.
 #[inline]
-unsafe fn sum_by(bytes: &[u8], passes: &KernelFunctions) -> OnesComplementSum {
+unsafe fn sum_by(bytes: &[u8], passes: &KernelFunctions) -> Sum16 {
     if bytes.len() <= PIECE_MAX {
         // SAFETY: the caller's promise.
-        return OnesComplementSum::from_le(unsafe { (passes.sum)(bytes) });
+        return Sum16::from_le(unsafe { (passes.sum)(bytes) });
     }
     // SAFETY: the caller's promise.
     unsafe { sum_pieces(bytes, passes) }
@@ -258,14 +258,10 @@ unsafe fn sum_by(bytes: &[u8], passes: &KernelFunctions) -> OnesComplementSum {
 ///
 /// The kernel is available.
 #[inline]
-unsafe fn copy_and_sum_by(
-    src: &[u8],
-    dst: &mut [u8],
-    passes: &KernelFunctions,
-) -> OnesComplementSum {
+unsafe fn copy_and_sum_by(src: &[u8], dst: &mut [u8], passes: &KernelFunctions) -> Sum16 {
     if src.len() < lanes::MIN {
         // SAFETY: the caller's promise.
-        return OnesComplementSum::from_le(unsafe { (passes.copy_and_sum)(src, dst) });
+        return Sum16::from_le(unsafe { (passes.copy_and_sum)(src, dst) });
     }
     if src.len() < STREAM_MIN {
         // SAFETY: the caller's promise.
@@ -279,11 +275,11 @@ unsafe fn copy_and_sum_by(
 ///
 /// The kernel is available.
 #[inline(never)]
-unsafe fn sum_pieces(bytes: &[u8], passes: &KernelFunctions) -> OnesComplementSum {
-    let mut sum = OnesComplementSum::ZERO;
+unsafe fn sum_pieces(bytes: &[u8], passes: &KernelFunctions) -> Sum16 {
+    let mut sum = Sum16::ZERO;
     for piece in bytes.chunks(PIECE_MAX) {
         // SAFETY: the caller's promise.
-        sum += OnesComplementSum::from_le(unsafe { (passes.sum)(piece) });
+        sum += Sum16::from_le(unsafe { (passes.sum)(piece) });
     }
     sum
 }
@@ -292,15 +288,11 @@ unsafe fn sum_pieces(bytes: &[u8], passes: &KernelFunctions) -> OnesComplementSu
 ///
 /// The kernel is available.
 #[inline(never)]
-unsafe fn stream_and_sum_pieces(
-    src: &[u8],
-    dst: &mut [u8],
-    passes: &KernelFunctions,
-) -> OnesComplementSum {
-    let mut sum = OnesComplementSum::ZERO;
+unsafe fn stream_and_sum_pieces(src: &[u8], dst: &mut [u8], passes: &KernelFunctions) -> Sum16 {
+    let mut sum = Sum16::ZERO;
     for (src, dst) in src.chunks(PIECE_MAX).zip(dst.chunks_mut(PIECE_MAX)) {
         // SAFETY: the caller's promise.
-        sum += OnesComplementSum::from_le(unsafe { (passes.stream_and_sum)(src, dst) });
+        sum += Sum16::from_le(unsafe { (passes.stream_and_sum)(src, dst) });
     }
     fence();
     sum

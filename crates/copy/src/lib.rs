@@ -8,19 +8,15 @@ mod kernel;
 mod sum;
 
 pub use kernel::{AvailableKernel, ChecksumKernel};
-pub use sum::OnesComplementSum;
+pub use sum::Sum16;
 
 use kernel::short;
 
 /// The sum of `bytes` as big-endian 16-bit words, an odd last byte being padded with zero
 /// (RFC 1071 §1).
 #[inline]
-pub fn sum(bytes: &[u8]) -> OnesComplementSum {
-    if bytes.len() <= short::MAX {
-        OnesComplementSum::from_le(short::sum(bytes))
-    } else {
-        kernel::sum(bytes)
-    }
+pub fn sum(bytes: &[u8]) -> Sum16 {
+    if bytes.len() <= short::MAX { Sum16::from_le(short::sum(bytes)) } else { kernel::sum(bytes) }
 }
 
 /// Copies `src` to `dst` and gives the sum of the bytes, reading them once.
@@ -29,10 +25,10 @@ pub fn sum(bytes: &[u8]) -> OnesComplementSum {
 ///
 /// When the lengths differ, which only a bug can cause.
 #[inline]
-pub fn copy_and_sum(src: &[u8], dst: &mut [u8]) -> OnesComplementSum {
+pub fn copy_and_sum(src: &[u8], dst: &mut [u8]) -> Sum16 {
     assert_eq!(src.len(), dst.len(), "a copy has the length of its source");
     if src.len() <= short::MAX {
-        OnesComplementSum::from_le(short::copy_and_sum(src, dst))
+        Sum16::from_le(short::copy_and_sum(src, dst))
     } else {
         kernel::copy_and_sum(src, dst)
     }

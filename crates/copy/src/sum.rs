@@ -14,9 +14,9 @@ use std::ops::{Add, AddAssign};
 // may wait for the end (RFC 1071 §2 (A), (C)), and so may the byte order ((B), "Byte Order
 // Independence"). It is zero only when all bytes were: end-around carry never makes a zero.
 #[derive(Clone, Copy, Default)]
-pub struct OnesComplementSum(u64);
+pub struct Sum16(u64);
 
-impl OnesComplementSum {
+impl Sum16 {
     /// The sum of no bytes.
     pub const ZERO: Self = Self(0);
 
@@ -41,7 +41,7 @@ impl OnesComplementSum {
     }
 
     /// The same bytes' sum had they begun at `offset`: the bytes of each word change places when
-    /// that is odd, so `OnesComplementSum::of(a) + OnesComplementSum::of(b).at(a.len())` is the sum of `a` followed by `b`.
+    /// that is odd, so `Sum16::of(a) + Sum16::of(b).at(a.len())` is the sum of `a` followed by `b`.
     #[inline]
     #[must_use]
     pub const fn at(self, offset: usize) -> Self {
@@ -75,7 +75,7 @@ impl OnesComplementSum {
     }
 }
 
-impl Add for OnesComplementSum {
+impl Add for Sum16 {
     type Output = Self;
 
     #[inline]
@@ -84,23 +84,23 @@ impl Add for OnesComplementSum {
     }
 }
 
-impl AddAssign for OnesComplementSum {
+impl AddAssign for Sum16 {
     #[inline]
     fn add_assign(&mut self, other: Self) {
         *self = *self + other;
     }
 }
 
-impl PartialEq for OnesComplementSum {
+impl PartialEq for Sum16 {
     #[inline]
     fn eq(&self, other: &Self) -> bool {
         self.folded() == other.folded()
     }
 }
 
-impl Eq for OnesComplementSum {}
+impl Eq for Sum16 {}
 
-impl fmt::Debug for OnesComplementSum {
+impl fmt::Debug for Sum16 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Sum({:#06x})", self.folded())
     }
@@ -113,8 +113,8 @@ mod tests {
     #[test]
     fn the_example_of_rfc_1071_section_3_comes_out() {
         let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
-        assert_eq!(OnesComplementSum::of(&bytes).folded(), 0xddf2);
-        assert_eq!(OnesComplementSum::of(&bytes).finish(), !0xddf2);
+        assert_eq!(Sum16::of(&bytes).folded(), 0xddf2);
+        assert_eq!(Sum16::of(&bytes).finish(), !0xddf2);
     }
 
     #[test]
@@ -124,14 +124,14 @@ mod tests {
             0x45, 0x00, 0x00, 0x3c, 0x1c, 0x46, 0x40, 0x00, 0x40, 0x06, 0xb1, 0xe6, 0xac, 0x10,
             0x0a, 0x63, 0xac, 0x10, 0x0a, 0x0c,
         ];
-        assert_eq!(OnesComplementSum::of(&header).finish(), 0);
+        assert_eq!(Sum16::of(&header).finish(), 0);
     }
 
     #[test]
     fn words_add_in_the_processors_own_order() {
-        assert_eq!(OnesComplementSum::ZERO.add_word(0x0800).add_word(0x1234).folded(), 0x1a34);
-        assert_eq!(OnesComplementSum::ZERO.add_word(0x0800), OnesComplementSum::of(&[8, 0]));
-        assert_eq!(OnesComplementSum::ZERO.add_word(0xffff).add_word(1).folded(), 1);
+        assert_eq!(Sum16::ZERO.add_word(0x0800).add_word(0x1234).folded(), 0x1a34);
+        assert_eq!(Sum16::ZERO.add_word(0x0800), Sum16::of(&[8, 0]));
+        assert_eq!(Sum16::ZERO.add_word(0xffff).add_word(1).folded(), 1);
     }
 
     #[test]
@@ -139,20 +139,16 @@ mod tests {
         let bytes: Vec<u8> = (0..=255).collect();
         for cut in 0..=bytes.len() {
             let (a, b) = bytes.split_at(cut);
-            assert_eq!(
-                OnesComplementSum::of(a) + OnesComplementSum::of(b).at(cut),
-                OnesComplementSum::of(&bytes),
-                "cut at {cut}"
-            );
+            assert_eq!(Sum16::of(a) + Sum16::of(b).at(cut), Sum16::of(&bytes), "cut at {cut}");
         }
     }
 
     #[test]
     fn only_zero_bytes_sum_to_zero() {
-        assert_eq!(OnesComplementSum::of(&[0; 100]).folded(), 0);
-        assert_eq!(OnesComplementSum::of(&[0xff; 100]).folded(), 0xffff);
-        let all_ones = OnesComplementSum::from_le(u64::MAX);
+        assert_eq!(Sum16::of(&[0; 100]).folded(), 0);
+        assert_eq!(Sum16::of(&[0xff; 100]).folded(), 0xffff);
+        let all_ones = Sum16::from_le(u64::MAX);
         assert_eq!((all_ones + all_ones).folded(), 0xffff);
-        assert_eq!((all_ones + OnesComplementSum::from_le(1)).folded(), 1u16.swap_bytes());
+        assert_eq!((all_ones + Sum16::from_le(1)).folded(), 1u16.swap_bytes());
     }
 }

@@ -4,7 +4,7 @@
 //! where every branch of a kernel has been taken; every length to 4096 × every source alignment, and
 //! × every destination alignment; every length to 4096 × every split point. Left out: speed.
 
-use plumb_copy::{ChecksumKernel, OnesComplementSum, copy_and_sum, sum};
+use plumb_copy::{ChecksumKernel, Sum16, copy_and_sum, sum};
 
 const LENGTH_MAX: usize = 4096;
 const ALIGNMENTS: usize = 64;
@@ -180,7 +180,7 @@ fn the_chosen_kernel_and_its_short_path_agree_with_the_reference() {
             assert_eq!(copy_and_sum(src, &mut dst).folded(), expected, "{length} bytes");
             assert!(dst == src, "{length} bytes");
             assert_eq!(sum(src).folded(), expected, "{length} bytes");
-            assert_eq!(OnesComplementSum::of(src), sum(src), "{length} bytes");
+            assert_eq!(Sum16::of(src), sum(src), "{length} bytes");
         }
     }
 }

@@ -9,7 +9,7 @@ use plumb_harness::mirror::mirror_process::{
     DatagramMirror, MirrorControl, MirrorError, MirrorSetup, NamedSamples, ReplayTask,
 };
 use plumb_harness::spec::MirrorDevice;
-use plumb_netdev::device::driver::{DriverExit, DriverOptions, MachineDriver};
+use plumb_netdev::device::driver::{Driver, DriverExit, DriverOptions};
 use plumb_netdev::device::packet::{PacketDevice, PacketOptions};
 use plumb_netdev::device::tap::TapDevice;
 use plumb_netdev::device::xdp::{XdpDevice, XdpOptions};
@@ -18,7 +18,7 @@ use plumb_netdev::lab::NetNamespace;
 use plumb_stack::host::{HostConfig, IpHost};
 use plumb_stack::interface::InterfaceConfig;
 use plumb_wire::medium::DeviceCapabilities;
-use plumb_wire::packet::{PacketPool, PoolConfig};
+use plumb_wire::packet::{Pool, PoolConfig};
 
 mod edge_timer;
 mod mirror_node;
@@ -44,7 +44,7 @@ pub fn open(mut site: MirrorSetup) -> Result<Box<dyn DatagramMirror>, MirrorErro
         MirrorDevice::Tap => {
             let fd = passed_descriptor(&mut site)?;
             let tap = TapDevice::adopt(fd, site.spec.tap_settings()).map_err(|e| lack(&e))?;
-            mirror_on(tap, PacketPool::new(FRAMES), &site)
+            mirror_on(tap, Pool::new(FRAMES), &site)
         }
         MirrorDevice::Packet => {
             // Its link address is not the interface's, unless the kernel shall decode its frames.
@@ -55,7 +55,7 @@ pub fn open(mut site: MirrorSetup) -> Result<Box<dyn DatagramMirror>, MirrorErro
                 .enter(|| PacketDevice::open(&site.interface, &options))
                 .map_err(|e| lack(&e))?
                 .map_err(|e| lack(&e))?;
-            mirror_on(device, PacketPool::new(FRAMES), &site)
+            mirror_on(device, Pool::new(FRAMES), &site)
         }
         MirrorDevice::Xdp => {
             let options = XdpOptions { wait, ..XdpOptions::default() };
@@ -94,7 +94,7 @@ fn host(site: &MirrorSetup, capabilities: DeviceCapabilities) -> Result<IpHost, 
 
 fn mirror_on<D: Device + 'static>(
     device: D,
-    pool: PacketPool,
+    pool: Pool,
     site: &MirrorSetup,
 ) -> Result<Box<dyn DatagramMirror>, MirrorError> {
     let edges = StackEdgeTimer::new(site.watch);
@@ -103,13 +103,13 @@ fn mirror_on<D: Device + 'static>(
     let batch = usize::from(site.spec.batch.max(1));
     let options = DriverOptions { batch, tick: Some(TICK), wait: DeviceWait::Block };
     let timeline = InstantClock::begin(site.watch);
-    let driver = MachineDriver::with_observer(vec![device], pool, timeline, options, edges.clone());
+    let driver = Driver::with_observer(vec![device], pool, timeline, options, edges.clone());
     Ok(Box::new(StackMirror { driver, machine, edges }))
 }
 
 /// plumb's stack over one device.
 struct StackMirror<D> {
-    driver: MachineDriver<D, StackEdgeTimer>,
+    driver: Driver<D, StackEdgeTimer>,
     machine: MirrorNode,
     edges: StackEdgeTimer,
 }

@@ -14,9 +14,7 @@ use plumb_wire::ipv6::extension::Ipv6Extension;
 use plumb_wire::mac::MacAddr;
 use plumb_wire::machine::{Machine, PortId};
 use plumb_wire::medium::DeviceCapabilities;
-use plumb_wire::packet::{
-    ChecksumState, Packet, PacketPool, PoolConfig, SegmentKind, SegmentationInfo,
-};
+use plumb_wire::packet::{ChecksumState, Packet, Pool, PoolConfig, SegmentKind, SegmentationInfo};
 use plumb_wire::protocol::IpProtocol;
 use plumb_wire::{arp, icmpv6, ipv4, ipv6, ndp};
 use rand::{Rng, RngExt};
@@ -91,7 +89,7 @@ impl FuzzMeta {
 #[derive(Debug)]
 pub struct FuzzHost {
     host: IpHost,
-    pool: PacketPool,
+    pool: Pool,
     frames: PoolConfig,
     now: Instant,
     kind: FuzzDevice,
@@ -126,7 +124,7 @@ impl FuzzHost {
         host.add_interface(&config).expect("an interface with two addresses");
         let mut subject = Self {
             host,
-            pool: PacketPool::new(frames),
+            pool: Pool::new(frames),
             frames,
             now: Instant::ORIGIN + Span::from_secs(1),
             kind,

@@ -1,6 +1,6 @@
 //! Checks of the parsers over any bytes: none panics or loops, and what was parsed is emitted as it was.
 
-use plumb_copy::OnesComplementSum;
+use plumb_copy::Sum16;
 
 use plumb_wire::capture::CaptureReader;
 use plumb_wire::checksum::{self, PseudoHeader};
@@ -176,7 +176,7 @@ fn check_udp(bytes: &[u8], pseudo: PseudoHeader) {
     assert_written(udp::HEADER_LEN, bytes, |out| datagram.header().emit(out));
     let is_right = datagram.verify_v6(pseudo).is_ok();
     assert!(!is_right || datagram.verify_v4(pseudo).is_ok());
-    let again = datagram.header().with_checksum(pseudo, OnesComplementSum::of(datagram.payload()));
+    let again = datagram.header().with_checksum(pseudo, Sum16::of(datagram.payload()));
     assert!(!is_right || again == datagram.header());
 }
 
@@ -187,8 +187,7 @@ fn check_tcp(bytes: &[u8], pseudo: PseudoHeader) {
     let _ = segment.sequence_len();
     if segment.verify(pseudo).is_ok() {
         let payload = segment.payload();
-        let again =
-            segment.header().with_checksum(pseudo, payload.len(), OnesComplementSum::of(payload));
+        let again = segment.header().with_checksum(pseudo, payload.len(), Sum16::of(payload));
         // Zero has two signs in one's complement (RFC 1624 §3): either is right.
         let difference = again.checksum.abs_diff(segment.header().checksum);
         assert!(difference == 0 || difference == 0xffff);
@@ -209,7 +208,7 @@ fn check_icmpv4(bytes: &[u8], depth: u32) {
     let message = packet.message();
     assert_eq!(message.kind(), bytes[0]);
     let mut written = [0; icmpv4::HEADER_LEN];
-    message.emit(OnesComplementSum::of(packet.body()), &mut written);
+    message.emit(Sum16::of(packet.body()), &mut written);
     let again = icmpv4::Icmpv4Packet::parse(&written).expect("whole");
     assert_eq!(again.message(), message);
     if message.is_error() {
@@ -224,7 +223,7 @@ fn check_icmpv6(bytes: &[u8], pseudo: PseudoHeader, depth: u32) {
     assert_eq!(message.kind(), bytes[0]);
     let mut written = [0; icmpv6::HEADER_LEN];
     let body = packet.body();
-    message.emit(pseudo, body.len(), OnesComplementSum::of(body), &mut written);
+    message.emit(pseudo, body.len(), Sum16::of(body), &mut written);
     let again = icmpv6::Icmpv6Packet::parse(&written).expect("whole");
     assert_eq!(again.message(), message);
     if message.is_error() {

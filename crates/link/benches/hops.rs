@@ -11,7 +11,7 @@ use plumb_link::report::Network;
 use plumb_link::spec::LinkSpec;
 use plumb_wire::machine::Machine;
 use plumb_wire::medium::Medium;
-use plumb_wire::packet::{PacketPool, PoolConfig};
+use plumb_wire::packet::{Pool, PoolConfig};
 
 const LINKS: [&str; 6] = [
     "plain",
@@ -38,7 +38,7 @@ fn main() {
 fn nanoseconds(text: &str) -> f64 {
     let spec: LinkSpec = text.parse().expect("a link");
     let mut link = Link::new(&spec, Medium::Ethernet, Instant::ORIGIN).expect("a link");
-    let mut pool = PacketPool::new(PoolConfig { count: 1_024, size: 2_048, large: 0 });
+    let mut pool = Pool::new(PoolConfig { count: 1_024, size: 2_048, large: 0 });
     let mut batch = Vec::new();
     let mut due = Vec::new();
     let mut now = Instant::ORIGIN;

@@ -6,7 +6,7 @@ use plumb_base::time::{Instant, Span};
 use plumb_wire::compose::{LinkTemplate, PacketTemplate};
 use plumb_wire::mac::MacAddr;
 use plumb_wire::medium::Medium;
-use plumb_wire::packet::{PacketPool, PoolConfig};
+use plumb_wire::packet::{Pool, PoolConfig};
 use plumb_wire::traffic_class::TrafficClass;
 
 use crate::frame::{DiscardCounts, DiscardReason, HopContext, ImpairmentCounts, LinkFrame};
@@ -28,7 +28,7 @@ pub(crate) fn udp(v6: bool, class: TrafficClass, ports: (u16, u16), payload: usi
 
 /// Memory and accounts for elements under test.
 pub(crate) struct ElementFixture {
-    pub(crate) pool: PacketPool,
+    pub(crate) pool: Pool,
     pub(crate) discards: DiscardCounts,
     pub(crate) marked: u64,
     pub(crate) changes: ImpairmentCounts,
@@ -38,7 +38,7 @@ impl ElementFixture {
     /// With room for so many frames at once.
     pub(crate) fn new(frames: u32) -> Self {
         Self {
-            pool: PacketPool::new(PoolConfig { count: frames, size: 256, large: 1 }),
+            pool: Pool::new(PoolConfig { count: frames, size: 256, large: 1 }),
             discards: DiscardCounts::default(),
             marked: 0,
             changes: ImpairmentCounts::default(),

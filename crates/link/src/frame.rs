@@ -5,7 +5,7 @@ use plumb_wire::ecn::Ecn;
 use plumb_wire::ethernet::{self, EtherType};
 use plumb_wire::flow::FiveTuple;
 use plumb_wire::medium::Medium;
-use plumb_wire::packet::{Packet, PacketPool};
+use plumb_wire::packet::{Packet, Pool};
 use plumb_wire::siphash::SipKey;
 use plumb_wire::traffic_class::TrafficClass;
 use plumb_wire::{ipv4, ipv6};
@@ -158,7 +158,7 @@ pub struct ImpairmentCounts {
 #[derive(Debug)]
 pub struct HopContext<'a> {
     /// The frames' memory.
-    pub pool: &'a mut PacketPool,
+    pub pool: &'a mut Pool,
     /// What a frame's first byte belongs to.
     pub medium: Medium,
     /// What was discarded so far.

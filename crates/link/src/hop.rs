@@ -3,7 +3,7 @@
 //! Everything happens at its logical moment, in the order of time; whoever owns a hop steps it through them.
 
 use plumb_base::time::{Instant, Span};
-use plumb_wire::packet::PacketPool;
+use plumb_wire::packet::Pool;
 
 use crate::delay::{DelayLine, DelaySampler};
 use crate::fault::WireFault;
@@ -85,7 +85,7 @@ impl HopDirection {
     }
 
     /// Takes a frame that arrives at `now`.
-    pub fn arrive(&mut self, now: Instant, mut frame: LinkFrame, pool: &mut PacketPool) {
+    pub fn arrive(&mut self, now: Instant, mut frame: LinkFrame, pool: &mut Pool) {
         frame.arrived = now;
         self.account.entered.add(&frame);
         if let Some(policer) = &mut self.policer
@@ -108,7 +108,7 @@ impl HopDirection {
         now: Instant,
         mut frame: LinkFrame,
         reason: DiscardReason,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) {
         frame.arrived = now;
         self.account.entered.add(&frame);
@@ -118,7 +118,7 @@ impl HopDirection {
     /// Does what is due at `now`, and appends what comes out to `out`.
     ///
     /// To be called at [`HopDirection::next`], not later.
-    pub fn step(&mut self, now: Instant, out: &mut Vec<LinkFrame>, pool: &mut PacketPool) {
+    pub fn step(&mut self, now: Instant, out: &mut Vec<LinkFrame>, pool: &mut Pool) {
         while let Some((at, frame)) = self.held.pop(now) {
             self.propagate(at, frame);
         }
@@ -141,7 +141,7 @@ impl HopDirection {
     }
 
     /// Begins to send, where nothing is being sent and something waits.
-    fn start_transmission(&mut self, now: Instant, pool: &mut PacketPool) {
+    fn start_transmission(&mut self, now: Instant, pool: &mut Pool) {
         while self.sending.is_none() {
             let waiting = self.queue.backlog().frames;
             if waiting == 0 {
@@ -166,7 +166,7 @@ impl HopDirection {
 
     /// A frame's last bit leaves: the wire does to it what it does.
     #[inline]
-    fn leave(&mut self, at: Instant, frame: LinkFrame, pool: &mut PacketPool) {
+    fn leave(&mut self, at: Instant, frame: LinkFrame, pool: &mut Pool) {
         if self.faults.is_empty() {
             self.propagate(at, frame);
         } else {
@@ -174,7 +174,7 @@ impl HopDirection {
         }
     }
 
-    fn apply_faults(&mut self, at: Instant, frame: LinkFrame, pool: &mut PacketPool) {
+    fn apply_faults(&mut self, at: Instant, frame: LinkFrame, pool: &mut Pool) {
         let [mut struck, mut next] = std::mem::take(&mut self.fault_buffers);
         struck.push((at, frame));
         let mut context = self.account.context(pool);
@@ -215,7 +215,7 @@ impl HopDirection {
     }
 
     /// Gives every frame back.
-    pub fn clear(&mut self, pool: &mut PacketPool) {
+    pub fn clear(&mut self, pool: &mut Pool) {
         if let Some(sending) = self.sending.take() {
             pool.free(sending.frame.packet);
         }

@@ -8,7 +8,7 @@ use plumb_base::time::{Instant, Span};
 use plumb_wire::machine::PortId;
 use plumb_wire::machine::timed::{DuePacket, TimedMachine};
 use plumb_wire::medium::Medium;
-use plumb_wire::packet::{Packet, PacketPool};
+use plumb_wire::packet::{Packet, Pool};
 use plumb_wire::siphash::SipKey;
 
 use crate::frame::{FlowClassifier, LinkFrame};
@@ -158,7 +158,7 @@ impl Link {
 }
 
 impl TimedMachine for Link {
-    fn advance(&mut self, now: Instant, pool: &mut PacketPool) -> Instant {
+    fn advance(&mut self, now: Instant, pool: &mut Pool) -> Instant {
         loop {
             let mut first = (Instant::NEVER, 0, 0);
             for (way, DirectionState { hops, .. }) in self.directions.iter().enumerate() {
@@ -184,7 +184,7 @@ impl TimedMachine for Link {
         self.clock
     }
 
-    fn handle_packet(&mut self, now: Instant, port: PortId, packet: Packet, pool: &mut PacketPool) {
+    fn handle_packet(&mut self, now: Instant, port: PortId, packet: Packet, pool: &mut Pool) {
         self.inject(now, usize::from(port.0), packet, pool);
     }
 
@@ -212,7 +212,7 @@ impl Network for Link {
         &mut self,
         now: Instant,
         spec: &LinkSpec,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Result<(), SpecError> {
         spec.check()?;
         self.spec.check_reconfiguration(spec)?;
@@ -249,7 +249,7 @@ impl Network for Link {
         form.check();
     }
 
-    fn clear(&mut self, pool: &mut PacketPool) {
+    fn clear(&mut self, pool: &mut Pool) {
         for way in &mut self.directions {
             for due in way.egress.drain(..) {
                 pool.free(due.packet);

@@ -10,7 +10,7 @@ use plumb_base::stats::histogram::Histogram;
 use plumb_base::time::{Instant, Span};
 use plumb_wire::machine::timed::{DuePacket, TimedMachine};
 use plumb_wire::machine::{Machine, PortId};
-use plumb_wire::packet::PacketPool;
+use plumb_wire::packet::Pool;
 
 use crate::frame::{DiscardCounts, DiscardReason, ImpairmentCounts};
 use crate::queue::QueueLimit;
@@ -276,7 +276,7 @@ pub trait Network: TimedMachine + Machine {
         port: PortId,
         out: &mut Vec<DuePacket>,
         max: usize,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) {
         self.advance(now, pool);
         let egress = self.egress(port);
@@ -292,7 +292,7 @@ pub trait Network: TimedMachine + Machine {
         &mut self,
         now: Instant,
         spec: &LinkSpec,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Result<(), SpecError>;
 
     /// What it did up to the last moment that it was told of, with the laws checked.
@@ -304,5 +304,5 @@ pub trait Network: TimedMachine + Machine {
     fn exchange_report(&mut self, now: Instant, is_changed: bool, form: &mut NetworkReport);
 
     /// Gives every frame inside back to the pool, unaccounted: the end.
-    fn clear(&mut self, pool: &mut PacketPool);
+    fn clear(&mut self, pool: &mut Pool);
 }

@@ -16,7 +16,7 @@ use plumb_wire::ipv4::option::copied;
 use plumb_wire::ipv4::{self, FragmentField};
 use plumb_wire::ipv6::extension::Ipv6Extension;
 use plumb_wire::medium::Medium;
-use plumb_wire::packet::{ChecksumState, Packet, PacketMeta, PacketPool};
+use plumb_wire::packet::{ChecksumState, Packet, PacketMeta, Pool};
 use plumb_wire::protocol::IpProtocol;
 use plumb_wire::traffic_class::TrafficClass;
 use plumb_wire::{ethernet, icmpv4, icmpv6, ipv6, ndp};
@@ -78,7 +78,7 @@ impl TransparentRouter {
         packet: &mut Packet,
         mtu: Option<HopMtuSpec>,
         medium: Medium,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> ForwardVerdict {
         if !self.decrements_hop_limit && mtu.is_none() {
             return ForwardVerdict::Forward;
@@ -188,7 +188,7 @@ pub(crate) fn fragment(
     mut packet: Packet,
     mtu: usize,
     medium: Medium,
-    pool: &mut PacketPool,
+    pool: &mut Pool,
     out: &mut Vec<Packet>,
 ) -> Result<(), (Packet, RouterFragmentError)> {
     if let ChecksumState::Partial { start, offset } = packet.meta.checksum {
@@ -241,7 +241,7 @@ impl Ipv4FragmentPlan {
         done: usize,
         mtu: usize,
         packet: &Packet,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Result<(Packet, usize), RouterFragmentError> {
         let options =
             if done == 0 { self.header.options } else { copied(self.header.options.as_bytes()) };
@@ -301,7 +301,7 @@ pub(crate) fn icmp_error(
     error: RouterIcmpError,
     packet: &mut Packet,
     medium: Medium,
-    pool: &mut PacketPool,
+    pool: &mut Pool,
 ) -> Option<Vec<u8>> {
     let checksum = packet.meta.checksum;
     let bytes = pool.bytes_mut(packet);

@@ -10,7 +10,7 @@ use plumb_base::time::{Instant, Span};
 use plumb_base::units::quantity::{QuantityError, format_span, parse_span};
 use plumb_wire::machine::PortId;
 use plumb_wire::machine::timed::{DuePacket, TimedMachine};
-use plumb_wire::packet::{Packet, PacketPool};
+use plumb_wire::packet::{Packet, Pool};
 
 use crate::memory::MemoryAllowance;
 use crate::report::{Network, NetworkReport};
@@ -206,7 +206,7 @@ impl<N: Network> ReconfigurableNetwork<N> {
         now: Instant,
         changes: impl IntoIterator<Item = &'a str>,
         files: &dyn LinkTextFiles,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Result<&LinkSpec, TextError> {
         let now = self.advance(now, pool);
         let mut spec = self.spec.clone();
@@ -221,7 +221,7 @@ impl<N: Network> ReconfigurableNetwork<N> {
         &mut self,
         now: Instant,
         spec: LinkSpec,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Result<(), SpecError> {
         self.allowance.check(&spec)?;
         self.network.reconfigure(now, &spec, pool)?;
@@ -230,7 +230,7 @@ impl<N: Network> ReconfigurableNetwork<N> {
         Ok(())
     }
 
-    fn step(&mut self, now: Instant, step: ScheduleStep, pool: &mut PacketPool) {
+    fn step(&mut self, now: Instant, step: ScheduleStep, pool: &mut Pool) {
         let changed = self.spec.changed(&step.change, &self.contents);
         let made = changed.and_then(|spec| Ok(self.apply_spec(now, spec, pool)?));
         if let Err(why) = made {
@@ -244,7 +244,7 @@ impl<N: Network> ReconfigurableNetwork<N> {
 }
 
 impl<N: Network> TimedMachine for ReconfigurableNetwork<N> {
-    fn advance(&mut self, now: Instant, pool: &mut PacketPool) -> Instant {
+    fn advance(&mut self, now: Instant, pool: &mut Pool) -> Instant {
         while let Some(at) = self.next_step().filter(|at| *at <= now)
             && let Some(step) = self.steps.pop_front()
         {
@@ -255,7 +255,7 @@ impl<N: Network> TimedMachine for ReconfigurableNetwork<N> {
     }
 
     #[inline]
-    fn handle_packet(&mut self, now: Instant, port: PortId, packet: Packet, pool: &mut PacketPool) {
+    fn handle_packet(&mut self, now: Instant, port: PortId, packet: Packet, pool: &mut Pool) {
         self.network.handle_packet(now, port, packet, pool);
     }
 
@@ -280,7 +280,7 @@ impl<N: Network> Network for ReconfigurableNetwork<N> {
         &mut self,
         now: Instant,
         spec: &LinkSpec,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Result<(), SpecError> {
         let now = self.advance(now, pool);
         self.apply_spec(now, spec.clone(), pool)
@@ -296,7 +296,7 @@ impl<N: Network> Network for ReconfigurableNetwork<N> {
         self.network.exchange_report(until, is_changed, form);
     }
 
-    fn clear(&mut self, pool: &mut PacketPool) {
+    fn clear(&mut self, pool: &mut Pool) {
         self.network.clear(pool);
     }
 }
@@ -360,7 +360,7 @@ mod tests {
 
     struct Rig {
         steered: ReconfigurableNetwork<Link>,
-        pool: PacketPool,
+        pool: Pool,
     }
 
     impl Rig {
@@ -373,7 +373,7 @@ mod tests {
             let allowance =
                 MemoryAllowance { frame_len: 1_514, frame_size: 2_048, bytes: 64 << 20 };
             let steered = ReconfigurableNetwork::new(network, spec, start, schedule, allowance);
-            Self { steered, pool: PacketPool::new(PoolConfig { count: 64, size: 2_048, large: 0 }) }
+            Self { steered, pool: Pool::new(PoolConfig { count: 64, size: 2_048, large: 0 }) }
         }
 
         fn send(&mut self, ms: u64) {
@@ -489,7 +489,7 @@ mod tests {
             .expect("a schedule");
         let allowance = MemoryAllowance { frame_len: 1_514, frame_size: 2_048, bytes: 64 << 20 };
         let steered = ReconfigurableNetwork::new(network, spec, at(0), Some(schedule), allowance);
-        let pool = PacketPool::new(PoolConfig { count: 64, size: 2_048, large: 0 });
+        let pool = Pool::new(PoolConfig { count: 64, size: 2_048, large: 0 });
         let mut rig = Rig { steered, pool };
         rig.change(500, "loss=1%").expect("the trace stays");
         assert!(rig.change(600, "delay=replay:d").is_err(), "nobody read it");

@@ -13,7 +13,7 @@ use plumb_wire::mac::MacAddr;
 use plumb_wire::machine::PortId;
 use plumb_wire::machine::timed::{DuePacket, TimedMachine};
 use plumb_wire::medium::Medium;
-use plumb_wire::packet::{Packet, PacketPool};
+use plumb_wire::packet::{Packet, Pool};
 
 use crate::link::{FAR, Link, NEAR};
 use crate::report::{Network, NetworkReport, RouterCounts};
@@ -60,7 +60,7 @@ impl LearningSwitch {
         now: Instant,
         port: PortId,
         spec: &LinkSpec,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Result<(), SpecError> {
         let index = usize::from(port.0);
         let now = self.advance(now, pool);
@@ -68,7 +68,7 @@ impl LearningSwitch {
     }
 
     /// Passes on what has come out of a line at the switch.
-    fn forward(&mut self, index: usize, now: Instant, pool: &mut PacketPool) {
+    fn forward(&mut self, index: usize, now: Instant, pool: &mut Pool) {
         let mut arrived = std::mem::take(&mut self.scratch);
         self.links[index].poll_due(now, FAR, &mut arrived, usize::MAX, pool);
         for DuePacket { at, packet } in arrived.drain(..) {
@@ -78,7 +78,7 @@ impl LearningSwitch {
     }
 
     /// Passes on a frame that has come over a line, and learns who lives there.
-    fn pass_on(&mut self, from: usize, now: Instant, packet: Packet, pool: &mut PacketPool) {
+    fn pass_on(&mut self, from: usize, now: Instant, packet: Packet, pool: &mut Pool) {
         let Ok(frame) = ethernet::EthernetFrame::parse(pool.bytes(&packet)) else {
             pool.free(packet);
             return;
@@ -88,7 +88,7 @@ impl LearningSwitch {
     }
 
     /// Sends a frame that belongs to a port out of the others that should have it.
-    fn send_on(&mut self, from: usize, now: Instant, packet: Packet, pool: &mut PacketPool) {
+    fn send_on(&mut self, from: usize, now: Instant, packet: Packet, pool: &mut Pool) {
         let Ok(frame) = ethernet::EthernetFrame::parse(pool.bytes(&packet)) else {
             pool.free(packet);
             return;
@@ -120,7 +120,7 @@ impl LearningSwitch {
     ///
     /// Nobody is learned from it. It bears the address of whom the frame was for, and a frame that was
     /// flooded may be turned away at ports where that one does not live.
-    fn hand_to(&mut self, port: usize, now: Instant, packet: Packet, pool: &mut PacketPool) {
+    fn hand_to(&mut self, port: usize, now: Instant, packet: Packet, pool: &mut Pool) {
         self.links[port].inject(now, usize::from(FAR.0), packet, pool);
         while let Some(DuePacket { at, packet }) = self.links[port].egress(FAR).pop_front() {
             self.send_on(port, at, packet, pool);
@@ -144,7 +144,7 @@ impl LearningSwitch {
 
 impl TimedMachine for LearningSwitch {
     /// On all lines in the order of time.
-    fn advance(&mut self, now: Instant, pool: &mut PacketPool) -> Instant {
+    fn advance(&mut self, now: Instant, pool: &mut Pool) -> Instant {
         loop {
             let next = self.links.iter().map(Link::next).min().unwrap_or(Instant::NEVER);
             if next > now || next == Instant::NEVER {
@@ -159,7 +159,7 @@ impl TimedMachine for LearningSwitch {
         self.clock
     }
 
-    fn handle_packet(&mut self, now: Instant, port: PortId, packet: Packet, pool: &mut PacketPool) {
+    fn handle_packet(&mut self, now: Instant, port: PortId, packet: Packet, pool: &mut Pool) {
         self.links[usize::from(port.0)].handle_packet(now, NEAR, packet, pool);
     }
 
@@ -182,7 +182,7 @@ impl Network for LearningSwitch {
         &mut self,
         now: Instant,
         spec: &LinkSpec,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Result<(), SpecError> {
         spec.check()?;
         let count = spec.hops.len();
@@ -225,7 +225,7 @@ impl Network for LearningSwitch {
         form.check();
     }
 
-    fn clear(&mut self, pool: &mut PacketPool) {
+    fn clear(&mut self, pool: &mut Pool) {
         for line in &mut self.links {
             line.clear(pool);
         }
@@ -238,7 +238,7 @@ fn line(spec: &LinkSpec, port: usize) -> LinkSpec {
     LinkSpec { seed: Seed(seed), ..spec.clone() }
 }
 
-fn copy(packet: &Packet, pool: &mut PacketPool) -> Option<Packet> {
+fn copy(packet: &Packet, pool: &mut Pool) -> Option<Packet> {
     let mut copy = pool.allocate_for(packet.len())?;
     copy.meta = packet.meta;
     pool.append_from(&mut copy, packet, 0..packet.len(), |from, to| to.copy_from_slice(from));
@@ -267,7 +267,7 @@ mod tests {
 
     struct Rig {
         switch: LearningSwitch,
-        pool: PacketPool,
+        pool: Pool,
     }
 
     impl Rig {
@@ -279,7 +279,7 @@ mod tests {
             let spec: LinkSpec = line.parse().expect("a link");
             let switch =
                 LearningSwitch::new(&vec![spec; ports], Instant::ORIGIN).expect("a switch");
-            Self { switch, pool: PacketPool::new(PoolConfig { count: 64, size: 2_048, large: 0 }) }
+            Self { switch, pool: Pool::new(PoolConfig { count: 64, size: 2_048, large: 0 }) }
         }
 
         fn send(&mut self, at: Instant, port: u16, bytes: &[u8]) {
@@ -406,7 +406,7 @@ mod tests {
     #[test]
     fn copies_that_there_is_no_memory_for_are_reported() {
         let mut rig = Rig::new(3);
-        rig.pool = PacketPool::new(PoolConfig { count: 2, size: 2_048, large: 0 });
+        rig.pool = Pool::new(PoolConfig { count: 2, size: 2_048, large: 0 });
         rig.send(ms(0), 0, &frame(1, 0xff));
         // One to copy, one copy.
         assert_eq!(rig.receive(ms(50)).concat().len(), 1);

@@ -14,7 +14,7 @@ use plumb_wire::compose::{LinkTemplate as Addresses, PacketTemplate};
 use plumb_wire::mac::MacAddr;
 use plumb_wire::machine::Machine;
 use plumb_wire::medium::Medium;
-use plumb_wire::packet::{PacketPool, PoolConfig};
+use plumb_wire::packet::{Pool, PoolConfig};
 use plumb_wire::{pcap, tcp};
 
 /// Packets that routers must answer or cut.
@@ -69,7 +69,7 @@ fn tshark(recording: &[u8], filter: &str) -> Option<Vec<String>> {
 fn tshark_finds_nothing_wrong_with_errors_and_fragments() {
     let spec = "delay=1ms;delay=1ms,mtu=1400".parse().unwrap();
     let mut link = Link::new(&spec, Medium::Ethernet, Instant::ORIGIN).unwrap();
-    let mut pool = PacketPool::new(PoolConfig::default());
+    let mut pool = Pool::new(PoolConfig::default());
     let mut batch: Vec<_> =
         questions().iter().map(|bytes| pool.packet_of(bytes).unwrap()).collect();
     link.handle_packets(Instant::ORIGIN, NEAR, &mut batch, &mut pool);

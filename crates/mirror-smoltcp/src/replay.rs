@@ -7,7 +7,7 @@ use plumb_clock::Stopwatch;
 use plumb_harness::mirror::mirror_process::{
     DatagramMirror, MirrorControl, MirrorError, MirrorFlow, MirrorSetup, ReplayTask,
 };
-use plumb_wire::packet::{Packet, PacketPool, PoolConfig};
+use plumb_wire::packet::{Packet, Pool, PoolConfig};
 use smoltcp::phy::{self, DeviceCapabilities};
 use smoltcp::time::Instant;
 
@@ -30,8 +30,8 @@ impl SmoltcpReplayMirror {
         let frames = PoolConfig { count: 64, size: 2_048, large: 0 };
         let mut memory = ReplayDevice {
             frame: Vec::new(),
-            rx_pool: PacketPool::new(frames),
-            tx_pool: PacketPool::new(frames),
+            rx_pool: Pool::new(frames),
+            tx_pool: Pool::new(frames),
             rx: None,
             count: 0,
         };
@@ -99,8 +99,8 @@ impl DatagramMirror for SmoltcpReplayMirror {
 /// A device that always has the same frame, and forgets what is sent.
 struct ReplayDevice {
     frame: Vec<u8>,
-    rx_pool: PacketPool,
-    tx_pool: PacketPool,
+    rx_pool: Pool,
+    tx_pool: Pool,
     rx: Option<Packet>,
     count: u64,
 }
@@ -126,7 +126,7 @@ impl phy::Device for ReplayDevice {
 
 /// The right to send one frame.
 struct PoolTxToken<'a> {
-    pool: &'a mut PacketPool,
+    pool: &'a mut Pool,
     count: &'a mut u64,
 }
 

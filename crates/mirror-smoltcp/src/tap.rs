@@ -7,7 +7,7 @@ use plumb_harness::mirror::mirror_process::{
 };
 use plumb_netdev::device::tap::TapDevice;
 use plumb_netdev::device::{Device as _, DeviceError};
-use plumb_wire::packet::{Packet, PacketPool, PoolConfig};
+use plumb_wire::packet::{Packet, Pool, PoolConfig};
 use smoltcp::phy::{self, DeviceCapabilities};
 use smoltcp::time::Instant;
 
@@ -28,8 +28,8 @@ pub struct SmoltcpTapMirror {
 /// Two pools, because smoltcp may write a frame while it still reads another.
 struct TapPort {
     tap: TapDevice,
-    rx_pool: PacketPool,
-    tx_pool: PacketPool,
+    rx_pool: Pool,
+    tx_pool: Pool,
     rx: Vec<Packet>,
     tx: Vec<Packet>,
     /// The counter when the last frame was ready to be sent.
@@ -50,8 +50,8 @@ impl SmoltcpTapMirror {
         let frames = PoolConfig { count: 64, size: 2_048, large: 0 };
         let mut port = TapPort {
             tap,
-            rx_pool: PacketPool::new(frames),
-            tx_pool: PacketPool::new(frames),
+            rx_pool: Pool::new(frames),
+            tx_pool: Pool::new(frames),
             rx: Vec::with_capacity(1),
             tx: Vec::with_capacity(1),
             sent_at: 0,
@@ -169,7 +169,7 @@ impl phy::Device for TapPort {
 /// The right to send one frame.
 struct TapTxToken<'a> {
     tap: &'a mut TapDevice,
-    pool: &'a mut PacketPool,
+    pool: &'a mut Pool,
     tx: &'a mut Vec<Packet>,
     sent_at: &'a mut u64,
     watch: Stopwatch,

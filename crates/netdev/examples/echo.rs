@@ -13,7 +13,7 @@ use plumb_netdev::device::{Device, DeviceWait};
 use plumb_netdev::lab::{FarEndMode, TestBed, TestBedOptions};
 use plumb_sys::clock::{ClockId, read_ns};
 use plumb_sys::sched;
-use plumb_wire::packet::{PacketPool, PoolConfig};
+use plumb_wire::packet::{Pool, PoolConfig};
 
 #[path = "../tests/devices/mirror.rs"]
 mod mirror;
@@ -56,7 +56,7 @@ fn main() {
                     .unwrap()
                     .unwrap();
                 let name = format!("packet {receive:?}, bypass {bypass}");
-                let pool = PacketPool::new(PoolConfig::default());
+                let pool = Pool::new(PoolConfig::default());
                 measure(&bed, &name, client_spins, cpus, move |stop| run(device, pool, stop));
             }
         }
@@ -76,7 +76,7 @@ fn bed(far: FarEndMode, offloads: bool) -> TestBed {
     TestBed::veth(far, options).unwrap()
 }
 
-fn run(mut device: impl Device, mut pool: PacketPool, stop: &AtomicBool) {
+fn run(mut device: impl Device, mut pool: Pool, stop: &AtomicBool) {
     let mut batch = Vec::with_capacity(64);
     while !stop.load(Ordering::Relaxed) {
         mirror::turn(&mut device, &mut pool, &mut batch, 64).unwrap();

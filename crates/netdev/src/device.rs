@@ -10,7 +10,7 @@ use plumb_base::time::{Instant, Span};
 use plumb_sys::clock::{ClockId, read_ns};
 use plumb_wire::mac::MacAddr;
 use plumb_wire::medium::DeviceCapabilities;
-use plumb_wire::packet::{Packet, PacketPool};
+use plumb_wire::packet::{Packet, Pool};
 
 pub mod driver;
 pub mod fault;
@@ -108,7 +108,7 @@ pub trait Device {
         now: Instant,
         batch: &mut Vec<Packet>,
         max: usize,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Result<usize, DeviceError>;
 
     /// Sends every packet of `batch` in order and gives its frames back; what the kernel does not take now
@@ -116,11 +116,7 @@ pub trait Device {
     ///
     /// # Errors
     /// When the device is gone or the kernel refuses for good.
-    fn transmit(
-        &mut self,
-        batch: &mut Vec<Packet>,
-        pool: &mut PacketPool,
-    ) -> Result<(), DeviceError>;
+    fn transmit(&mut self, batch: &mut Vec<Packet>, pool: &mut Pool) -> Result<(), DeviceError>;
 
     /// Waits until there may be something to receive, at most `timeout` (for ever when absent), in
     /// the way the device was opened with; whether there may be. An interruption by a signal ends the wait early
@@ -131,7 +127,7 @@ pub trait Device {
     ///
     /// # Errors
     /// As for [`Device::receive`].
-    fn wait(&mut self, timeout: Option<Span>, pool: &mut PacketPool) -> Result<bool, DeviceError>;
+    fn wait(&mut self, timeout: Option<Span>, pool: &mut Pool) -> Result<bool, DeviceError>;
 
     /// What was counted.
     fn counters(&self) -> DeviceCounters;
@@ -165,7 +161,7 @@ pub trait DeviceLayer {
         now: Instant,
         batch: &mut Vec<Packet>,
         max: usize,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Result<usize, DeviceError> {
         self.below_mut().receive(now, batch, max, pool)
     }
@@ -178,7 +174,7 @@ pub trait DeviceLayer {
     fn transmit_through(
         &mut self,
         batch: &mut Vec<Packet>,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Result<(), DeviceError> {
         self.below_mut().transmit(batch, pool)
     }
@@ -191,7 +187,7 @@ pub trait DeviceLayer {
     fn wait_through(
         &mut self,
         timeout: Option<Span>,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Result<bool, DeviceError> {
         self.below_mut().wait(timeout, pool)
     }
@@ -221,22 +217,18 @@ impl<L: DeviceLayer> Device for L {
         now: Instant,
         batch: &mut Vec<Packet>,
         max: usize,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Result<usize, DeviceError> {
         self.receive_through(now, batch, max, pool)
     }
 
     #[inline]
-    fn transmit(
-        &mut self,
-        batch: &mut Vec<Packet>,
-        pool: &mut PacketPool,
-    ) -> Result<(), DeviceError> {
+    fn transmit(&mut self, batch: &mut Vec<Packet>, pool: &mut Pool) -> Result<(), DeviceError> {
         self.transmit_through(batch, pool)
     }
 
     #[inline]
-    fn wait(&mut self, timeout: Option<Span>, pool: &mut PacketPool) -> Result<bool, DeviceError> {
+    fn wait(&mut self, timeout: Option<Span>, pool: &mut Pool) -> Result<bool, DeviceError> {
         self.wait_through(timeout, pool)
     }
 

@@ -13,7 +13,7 @@ use plumb_sys::fd;
 use plumb_wire::coalesce::coalesce;
 use plumb_wire::machine::PortId;
 use plumb_wire::machine::timed::DuePacket;
-use plumb_wire::packet::{Packet, PacketPool};
+use plumb_wire::packet::{Packet, Pool};
 
 use crate::device::{Device, DeviceError};
 use plumb_clock::InstantClock;
@@ -96,7 +96,7 @@ impl<N: Network, D: Device> Emulator<N, D> {
     pub fn new(
         network: N,
         devices: Vec<D>,
-        pool: PacketPool,
+        pool: Pool,
         timeline: InstantClock,
         options: EmulatorOptions,
     ) -> io::Result<Self> {
@@ -169,7 +169,7 @@ impl<N: Network, D: Device> Emulator<N, D> {
     }
 
     /// Gives back what was put in.
-    pub fn into_parts(self) -> (N, Vec<D>, PacketPool) {
+    pub fn into_parts(self) -> (N, Vec<D>, Pool) {
         (self.state.network, self.devices, self.state.pool)
     }
 

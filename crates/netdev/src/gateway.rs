@@ -15,7 +15,7 @@ use std::sync::mpsc::SyncSender;
 use plumb_sys::fd;
 use plumb_wire::ethernet::{EtherType, EthernetFrame};
 use plumb_wire::flow::FiveTuple;
-use plumb_wire::packet::{Packet, PacketPool};
+use plumb_wire::packet::{Packet, Pool};
 use plumb_wire::protocol::IpProtocol;
 use plumb_wire::tcp::{TcpFlags, TcpSegment};
 use plumb_wire::{ipv4, ipv6};
@@ -68,7 +68,7 @@ impl<D: Device> GatewayDevice<D> {
     }
 
     /// Whether the device gets the packet; where not, it is with the engine, or ends.
-    fn passes(&self, packet: &Packet, pool: &PacketPool) -> bool {
+    fn passes(&self, packet: &Packet, pool: &Pool) -> bool {
         let bytes = pool.bytes(packet);
         let Some(flow) = FiveTuple::of_sockets(bytes) else { return true };
         if is_multicast(flow.destination) {
@@ -149,7 +149,7 @@ impl<D: Device> DeviceLayer for GatewayDevice<D> {
     fn transmit_through(
         &mut self,
         batch: &mut Vec<Packet>,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Result<(), DeviceError> {
         let mut held = std::mem::take(&mut self.scratch);
         held.extend(batch.extract_if(.., |packet| !self.passes(packet, pool)));

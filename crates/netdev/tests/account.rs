@@ -10,7 +10,7 @@ use plumb_netdev::device::{Device as _, DeviceWait};
 use plumb_netdev::emulator::{Emulator, EmulatorOptions, EmulatorState, TimerPrecision};
 use plumb_sys::counting_allocator::{AllocationCount, CountingAllocator};
 use plumb_wire::medium::{DeviceCapabilities, Medium};
-use plumb_wire::packet::{PacketPool, PoolConfig};
+use plumb_wire::packet::{Pool, PoolConfig};
 
 #[global_allocator]
 static HEAP: CountingAllocator = CountingAllocator;
@@ -25,7 +25,7 @@ fn asked<T>(work: impl FnOnce() -> T) -> (T, AllocationCount) {
 }
 
 /// Sends frames into one end and waits until they have come out of the other.
-fn pass(from: &mut MemoryDevice, to: &mut MemoryDevice, pool: &mut PacketPool, count: usize) {
+fn pass(from: &mut MemoryDevice, to: &mut MemoryDevice, pool: &mut Pool, count: usize) {
     let mut batch: Vec<_> = (0..count).map(|_| pool.packet_of(&[7; 200]).unwrap()).collect();
     from.transmit(&mut batch, pool).unwrap();
     let (mut come, mut waits) = (0, 0);
@@ -53,7 +53,7 @@ fn a_driver_tells_how_it_stands_without_asking_for_memory_and_each_frame_is_told
         let link = Link::new(&spec, Medium::Ethernet, timeline.now()).unwrap();
         let options =
             EmulatorOptions { precision: TimerPrecision::Timer, ..EmulatorOptions::default() };
-        let pool = PacketPool::new(PoolConfig { count: 4_096, ..PoolConfig::default() });
+        let pool = Pool::new(PoolConfig { count: 4_096, ..PoolConfig::default() });
         let mut emulator =
             Emulator::new(link, vec![near_device, far_device], pool, timeline, options).unwrap();
         tell.send(emulator.control()).unwrap();
@@ -63,7 +63,7 @@ fn a_driver_tells_how_it_stands_without_asking_for_memory_and_each_frame_is_told
     let whole =
         |inside: &mut EmulatorState<Link>| (inside.report(), inside.network.report(inside.now));
     let (mut report, mut network) = control.call(whole).unwrap();
-    let mut pool = PacketPool::new(PoolConfig::default());
+    let mut pool = Pool::new(PoolConfig::default());
     let (mut frames, mut waited) = (0, 0);
     for _ in 0..3 {
         pass(&mut near, &mut far, &mut pool, 300);

@@ -9,9 +9,7 @@
 use plumb_base::time::Span;
 use plumb_link::preset::PRESETS;
 use plumb_netdev::emulator::EmulatorOptions;
-use plumb_netdev::emulator::check::{
-    CheckVerdict, CheckedProperty, LinkCheckError, LinkCheckReport, check,
-};
+use plumb_netdev::emulator::check::{LinkCheckError, LinkCheckReport, Property, Verdict, check};
 
 /// A driver that was ready to run and had no CPU for longer than this may have taken frames late, which it
 /// cannot know.
@@ -29,10 +27,8 @@ fn is_excused(outcome: &LinkCheckReport) -> bool {
 }
 
 /// What is off of these.
-fn off(outcome: &LinkCheckReport, what: &[&str]) -> Vec<CheckedProperty> {
-    let is_off = |line: &&CheckedProperty| {
-        line.verdict == CheckVerdict::Fail && what.contains(&line.property)
-    };
+fn off(outcome: &LinkCheckReport, what: &[&str]) -> Vec<Property> {
+    let is_off = |line: &&Property| line.verdict == Verdict::Fail && what.contains(&line.property);
     outcome.properties.iter().filter(is_off).cloned().collect()
 }
 
@@ -68,9 +64,8 @@ fn every_preset_is_what_it_says_or_says_why_it_was_not() {
             assert_eq!(off(&outcome, &["order"]), [], "{}", preset.name);
             let off = off(&outcome, &["delay", "rate", "jitter", "loss"]);
             // What the driver's lateness may explain is not known yet.
-            let is_vague = |line: &CheckedProperty| {
-                line.numbers.iter().any(|(name, _)| *name == "late_frames")
-            };
+            let is_vague =
+                |line: &Property| line.numbers.iter().any(|(name, _)| *name == "late_frames");
             is_told = off.is_empty() && !outcome.properties.iter().any(is_vague);
             assert!(is_told || is_excused(&outcome), "{}: {off:?}", preset.name);
             if is_told {

@@ -16,13 +16,13 @@ use std::time::Duration;
 
 use plumb_base::time::{Instant, Span};
 use plumb_clock::{InstantClock, Stopwatch};
-use plumb_netdev::device::driver::{DriverOptions, MachineDriver};
+use plumb_netdev::device::driver::{Driver, DriverOptions};
 use plumb_netdev::device::tap::{TapDevice, TapError, TapOffload, TapOptions};
 use plumb_netdev::device::{Device, DeviceError, DeviceWait};
 use plumb_netdev::lab::{LabError, NetNamespace, TestBed, TestBedOptions};
 use plumb_sys::socket::{IntOption, set_option};
 use plumb_wire::machine::{Machine, PortId};
-use plumb_wire::packet::{Packet, PacketPool, PoolConfig};
+use plumb_wire::packet::{Packet, Pool, PoolConfig};
 
 /// What `make` made; none, with a word about it, where this process may not.
 fn allowed<T>(made: Result<T, LabError>) -> Option<T> {
@@ -61,13 +61,7 @@ fn swap(bytes: &mut [u8], at: usize, len: usize) {
 }
 
 impl Machine for UdpSwapMachine {
-    fn handle_packets(
-        &mut self,
-        _: Instant,
-        _: PortId,
-        batch: &mut Vec<Packet>,
-        pool: &mut PacketPool,
-    ) {
+    fn handle_packets(&mut self, _: Instant, _: PortId, batch: &mut Vec<Packet>, pool: &mut Pool) {
         for mut packet in batch.drain(..) {
             let bytes = pool.bytes_mut(&mut packet);
             let (protocol, addresses, len) = match (bytes[12], bytes[13]) {
@@ -94,7 +88,7 @@ impl Machine for UdpSwapMachine {
         _: PortId,
         batch: &mut Vec<Packet>,
         max: usize,
-        _: &mut PacketPool,
+        _: &mut Pool,
     ) {
         let count = self.out.len().min(max);
         batch.extend(self.out.drain(..count));
@@ -104,7 +98,7 @@ impl Machine for UdpSwapMachine {
         self.due
     }
 
-    fn handle_deadline(&mut self, now: Instant, _: &mut PacketPool) {
+    fn handle_deadline(&mut self, now: Instant, _: &mut Pool) {
         self.deadlines += 1;
         self.due = Some(now + Span::from_ms(5));
     }
@@ -118,13 +112,7 @@ struct PatchMachine {
 }
 
 impl Machine for PatchMachine {
-    fn handle_packets(
-        &mut self,
-        _: Instant,
-        port: PortId,
-        batch: &mut Vec<Packet>,
-        _: &mut PacketPool,
-    ) {
+    fn handle_packets(&mut self, _: Instant, port: PortId, batch: &mut Vec<Packet>, _: &mut Pool) {
         self.super_segments += batch.iter().filter(|packet| packet.meta.segments.is_some()).count();
         self.out[1 - usize::from(port.0)].append(batch);
     }
@@ -135,7 +123,7 @@ impl Machine for PatchMachine {
         port: PortId,
         batch: &mut Vec<Packet>,
         max: usize,
-        _: &mut PacketPool,
+        _: &mut Pool,
     ) {
         let out = &mut self.out[usize::from(port.0)];
         let count = out.len().min(max);
@@ -146,12 +134,12 @@ impl Machine for PatchMachine {
         None
     }
 
-    fn handle_deadline(&mut self, _: Instant, _: &mut PacketPool) {}
+    fn handle_deadline(&mut self, _: Instant, _: &mut Pool) {}
 }
 
-fn driver<D: Device>(devices: Vec<D>, options: DriverOptions) -> MachineDriver<D> {
+fn driver<D: Device>(devices: Vec<D>, options: DriverOptions) -> Driver<D> {
     let timeline = InstantClock::begin(Stopwatch::new(None));
-    MachineDriver::new(devices, PacketPool::new(PoolConfig::default()), timeline, options)
+    Driver::new(devices, Pool::new(PoolConfig::default()), timeline, options)
 }
 
 /// A client's socket in side `A`, to port 7 of side `B`.
@@ -311,12 +299,8 @@ fn packets_of_every_mtu_come_whole_and_super_segments_too() {
         bed.bring_up_near().unwrap();
         let has_segments = tap.capabilities().segments_udp;
         let timeline = InstantClock::begin(Stopwatch::new(None));
-        let mut driver = MachineDriver::new(
-            vec![tap],
-            PacketPool::new(frames),
-            timeline,
-            DriverOptions::default(),
-        );
+        let mut driver =
+            Driver::new(vec![tap], Pool::new(frames), timeline, DriverOptions::default());
         let (near, far, _) = bed.addresses().next().unwrap();
         let socket = client(&bed, near, far);
         let longest = usize::try_from(mtu).unwrap() - 28;
@@ -420,7 +404,7 @@ fn what_is_sent_while_the_interface_is_down_is_counted_and_the_device_lives_on()
     let Some((bed, mut tap)) = bed_with_tap(TapOptions::default()) else { return };
     let mut netlink = bed.near().netlink().unwrap();
     let index = netlink.interface(TestBed::NEAR_DEVICE).unwrap().index;
-    let mut pool = PacketPool::new(PoolConfig::default());
+    let mut pool = Pool::new(PoolConfig::default());
     let mut send = |tap: &mut TapDevice| {
         let mut batch = vec![pool.packet_of(&pattern(60)).unwrap()];
         tap.transmit(&mut batch, &mut pool).unwrap();
@@ -442,7 +426,7 @@ fn packets_that_find_no_frame_are_counted_and_the_next_ones_come() {
         };
         let (near, far, _) = bed.addresses().next().unwrap();
         let socket = client(&bed, near, far);
-        let mut pool = PacketPool::new(PoolConfig { count: 2, size: 2_048, large: 0 });
+        let mut pool = Pool::new(PoolConfig { count: 2, size: 2_048, large: 0 });
         let mut batch = Vec::new();
         for _ in 0..5 {
             socket.send(b"datagram").unwrap();
@@ -462,7 +446,7 @@ fn a_wait_that_nothing_ends_ends_by_itself() {
     let Some((_bed, tap)) = bed_with_tap(TapOptions::default()) else { return };
     for wait in WAITS {
         let mut tap = again(&tap, wait);
-        let mut pool = PacketPool::new(PoolConfig::default());
+        let mut pool = Pool::new(PoolConfig::default());
         let timeline = InstantClock::begin(Stopwatch::new(None));
         // The kernel's own multicast of a new interface may come first.
         let waited = loop {

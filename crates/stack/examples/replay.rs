@@ -18,7 +18,7 @@ use plumb_stack::udp::{CopyPolicy, UdpOptions};
 use plumb_wire::compose::{self, LinkTemplate, PacketTemplate};
 use plumb_wire::mac::MacAddr;
 use plumb_wire::machine::{Machine, PortId};
-use plumb_wire::packet::{Packet, PacketPool, PoolConfig};
+use plumb_wire::packet::{Packet, Pool, PoolConfig};
 
 const OURS: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 const PEER: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
@@ -81,7 +81,7 @@ fn measure<M: Machine>(
     (ours, peer): (IpAddr, IpAddr),
     budget: Duration,
 ) -> f64 {
-    let mut pool = PacketPool::new(PoolConfig { count: 256, size: 2_048, large: 0 });
+    let mut pool = Pool::new(PoolConfig { count: 256, size: 2_048, large: 0 });
     let mut batch: Vec<Packet> = Vec::with_capacity(BATCH);
     let now = Instant::ORIGIN + Span::from_secs(1);
     let port = PortId(0);

@@ -7,7 +7,7 @@ use plumb_base::seed::RandomStream;
 use plumb_base::time::Instant;
 use plumb_wire::mac::MacAddr;
 use plumb_wire::machine::PortId;
-use plumb_wire::packet::{Packet, PacketPool};
+use plumb_wire::packet::{Packet, Pool};
 use rand::Rng;
 
 use crate::counters::{CounterId, HostCounters};
@@ -127,11 +127,7 @@ impl HostCore {
 
     /// The state, the time and the memory that a component works with during one call.
     #[inline]
-    pub(crate) fn context<'a>(
-        &'a mut self,
-        now: Instant,
-        pool: &'a mut PacketPool,
-    ) -> HostContext<'a> {
+    pub(crate) fn context<'a>(&'a mut self, now: Instant, pool: &'a mut Pool) -> HostContext<'a> {
         HostContext { now, pool, core: self }
     }
 
@@ -160,7 +156,7 @@ impl HostCore {
 #[derive(Debug)]
 pub(crate) struct HostContext<'a> {
     pub(crate) now: Instant,
-    pub(crate) pool: &'a mut PacketPool,
+    pub(crate) pool: &'a mut Pool,
     pub(crate) core: &'a mut HostCore,
 }
 

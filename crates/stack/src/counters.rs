@@ -4,7 +4,7 @@
 //! counter of kind [`CounterKind::Accepted`] or [`CounterKind::RxDrop`], and every packet that a host makes is queued, sent, or in a [`CounterKind::TxDrop`]:
 //! [`HostCounters::check`] adds up. Left out: rates, and counters of devices.
 
-use plumb_wire::malformed::PacketFormatError;
+use plumb_wire::malformed::FormatError;
 
 /// What a counter counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -218,7 +218,7 @@ macro_rules! layers {
             pub const ALL: &'static [Self] = &[$(Self::$layer,)+];
         }
 
-        const MALFORMED: &[[&str; PacketFormatError::ALL.len()]] = &[$(layers!(@names $name $reasons),)+];
+        const MALFORMED: &[[&str; FormatError::ALL.len()]] = &[$(layers!(@names $name $reasons),)+];
     };
     (@names $layer:literal [$($reason:literal),+ $(,)?]) => {
         [$(concat!("malformed_", $layer, "_", $reason),)+]
@@ -266,14 +266,14 @@ layers! {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostCounters {
     counts: [u64; CounterId::ALL.len()],
-    malformed: [[u64; PacketFormatError::ALL.len()]; ProtocolLayer::ALL.len()],
+    malformed: [[u64; FormatError::ALL.len()]; ProtocolLayer::ALL.len()],
 }
 
 impl Default for HostCounters {
     fn default() -> Self {
         Self {
             counts: [0; CounterId::ALL.len()],
-            malformed: [[0; PacketFormatError::ALL.len()]; ProtocolLayer::ALL.len()],
+            malformed: [[0; FormatError::ALL.len()]; ProtocolLayer::ALL.len()],
         }
     }
 }
@@ -293,7 +293,7 @@ impl HostCounters {
 
     /// Counts a received packet that broke a format.
     #[inline]
-    pub fn add_malformed(&mut self, layer: ProtocolLayer, malformed: PacketFormatError) {
+    pub fn add_malformed(&mut self, layer: ProtocolLayer, malformed: FormatError) {
         self.malformed[layer as usize][malformed.index()] += 1;
     }
 
@@ -304,7 +304,7 @@ impl HostCounters {
     }
 
     /// How many broke this format in this way.
-    pub fn malformed_value(&self, layer: ProtocolLayer, malformed: PacketFormatError) -> u64 {
+    pub fn malformed_value(&self, layer: ProtocolLayer, malformed: FormatError) -> u64 {
         self.malformed[layer as usize][malformed.index()]
     }
 
@@ -393,7 +393,7 @@ mod tests {
     #[test]
     fn malformed_packets_are_counted_under_the_names_that_the_format_gives_them() {
         let mut counters = HostCounters::default();
-        for malformed in PacketFormatError::ALL {
+        for malformed in FormatError::ALL {
             counters.add_malformed(ProtocolLayer::Udp, malformed);
             let name = format!("malformed_udp_{}", malformed.name());
             assert!(counters.iter().any(|counted| counted == (name.as_str(), 1)), "{name}");

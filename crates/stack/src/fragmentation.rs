@@ -4,7 +4,7 @@
 
 use plumb_wire::fragment::{self, Fragment};
 use plumb_wire::ipv6::extension::Ipv6Extension;
-use plumb_wire::packet::{ChecksumState, Packet, PacketPool};
+use plumb_wire::packet::{ChecksumState, Packet, Pool};
 use plumb_wire::protocol::IpProtocol;
 use plumb_wire::{checksum, ipv4, ipv6};
 
@@ -31,7 +31,7 @@ pub fn fragment_packet(
     mut packet: Packet,
     mtu: usize,
     identification: u32,
-    pool: &mut PacketPool,
+    pool: &mut Pool,
     out: &mut Vec<Packet>,
 ) -> Result<(), (Packet, FragmentError)> {
     if packet.meta.segments.is_some() {
@@ -140,7 +140,7 @@ impl FragmentPlan {
         &self,
         range: std::ops::Range<usize>,
         packet: &Packet,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Option<Packet> {
         let is_first = range.start == self.data_at;
         let offset = range.start - self.data_at;
@@ -190,11 +190,11 @@ mod tests {
 
     use super::*;
 
-    fn pool() -> PacketPool {
-        PacketPool::new(PoolConfig { count: 64, size: 2_048, large: 2 })
+    fn pool() -> Pool {
+        Pool::new(PoolConfig { count: 64, size: 2_048, large: 2 })
     }
 
-    fn packet_v4(fragment: ipv4::FragmentField, len: u16, pool: &mut PacketPool) -> Packet {
+    fn packet_v4(fragment: ipv4::FragmentField, len: u16, pool: &mut Pool) -> Packet {
         let route: [u8; 4] = [192, 0, 2, 7];
         let options = option::area([
             Ipv4Option::RecordRoute(option::RouteRecord { pointer: 4, addresses: &route }),

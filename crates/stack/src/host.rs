@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use plumb_base::seed::Seed;
 use plumb_base::time::{Instant, Span};
 use plumb_wire::machine::{Machine, PortId};
-use plumb_wire::packet::{Packet, PacketPool};
+use plumb_wire::packet::{Packet, Pool};
 use rand::Rng;
 
 use crate::context::{HostCore, TimerOwner};
@@ -188,7 +188,7 @@ impl IpHost {
         remote: IpAddr,
         (identifier, sequence): (u16, u16),
         data: &[u8],
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Result<(), PingError> {
         let path = self.path(now, unspecified_like(remote), remote)?;
         let (packet, egress) =
@@ -207,7 +207,7 @@ impl IpHost {
 
     /// Counts a packet and frees it.
     #[cold]
-    fn drop_packet(&mut self, counter: CounterId, packet: Packet, pool: &mut PacketPool) {
+    fn drop_packet(&mut self, counter: CounterId, packet: Packet, pool: &mut Pool) {
         self.core.counters.add(counter);
         pool.free(packet);
     }
@@ -219,7 +219,7 @@ impl Machine for IpHost {
         now: Instant,
         port: PortId,
         batch: &mut Vec<Packet>,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) {
         self.core.counters.add_many(CounterId::Received, batch.len());
         for packet in batch.drain(..) {
@@ -235,7 +235,7 @@ impl Machine for IpHost {
         port: PortId,
         batch: &mut Vec<Packet>,
         max: usize,
-        _pool: &mut PacketPool,
+        _pool: &mut Pool,
     ) {
         let Some(interface) = self.interfaces.interface_mut(port) else { return };
         let count = interface.queue.len().min(max);
@@ -253,7 +253,7 @@ impl Machine for IpHost {
         next
     }
 
-    fn handle_deadline(&mut self, now: Instant, pool: &mut PacketPool) {
+    fn handle_deadline(&mut self, now: Instant, pool: &mut Pool) {
         while let Some(owner) = self.core.timers.pop_due(now) {
             match owner {
                 TimerOwner::Reassembly => self.expire_fragments(now, pool),

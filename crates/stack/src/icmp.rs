@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use plumb_base::time::Instant;
-use plumb_copy::OnesComplementSum;
+use plumb_copy::Sum16;
 use plumb_wire::checksum::PseudoHeader;
 use plumb_wire::ecn::Ecn;
-use plumb_wire::malformed::PacketFormatError;
-use plumb_wire::packet::{ChecksumState, Packet, PacketPool};
+use plumb_wire::malformed::FormatError;
+use plumb_wire::packet::{ChecksumState, Packet, Pool};
 use plumb_wire::protocol::IpProtocol;
 use plumb_wire::{icmpv4, icmpv6, ndp};
 
@@ -160,7 +160,7 @@ impl Icmp {
     }
 }
 
-fn read_v4(bytes: &[u8], is_verified: bool) -> Result<Received, PacketFormatError> {
+fn read_v4(bytes: &[u8], is_verified: bool) -> Result<Received, FormatError> {
     let message = icmpv4::Icmpv4Packet::parse(bytes)?;
     let message = if is_verified { message } else { message.verify()? };
     Ok(match message.message() {
@@ -176,11 +176,7 @@ fn read_v4(bytes: &[u8], is_verified: bool) -> Result<Received, PacketFormatErro
     })
 }
 
-fn read_v6(
-    ingress: &IpIngress,
-    bytes: &[u8],
-    is_verified: bool,
-) -> Result<Received, PacketFormatError> {
+fn read_v6(ingress: &IpIngress, bytes: &[u8], is_verified: bool) -> Result<Received, FormatError> {
     let pseudo = PseudoHeader::between(ingress.source, ingress.destination, IpProtocol::ICMPV6)
         .expect("both of IPv6");
     let message = icmpv6::Icmpv6Packet::parse(bytes)?;
@@ -205,7 +201,7 @@ pub(crate) fn make_reply(
     ingress: &IpIngress,
     source: IpAddr,
     packet: &mut Packet,
-    pool: &mut PacketPool,
+    pool: &mut Pool,
 ) -> IpEgress {
     pool.trim_front(packet, usize::from(ingress.header_len));
     packet.meta.checksum = ChecksumState::Plain;
@@ -218,7 +214,7 @@ pub(crate) fn make_reply(
             let pair = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
             let reply = icmpv6::Icmpv6Message::EchoReply { identifier: pair(4), sequence: pair(6) };
             let pseudo = PseudoHeader::v6(source, remote, IpProtocol::ICMPV6);
-            reply.emit(pseudo, body.len(), OnesComplementSum::of(body), header);
+            reply.emit(pseudo, body.len(), Sum16::of(body), header);
             IpProtocol::ICMPV6
         }
         (IpAddr::V6(_), _) => {
@@ -239,10 +235,10 @@ pub(crate) fn echo_request(
     remote: IpAddr,
     (identifier, sequence): (u16, u16),
     data: &[u8],
-    pool: &mut PacketPool,
+    pool: &mut Pool,
 ) -> Option<(Packet, IpEgress)> {
     let mut packet = pool.packet_of(data)?;
-    let body = OnesComplementSum::of(data);
+    let body = Sum16::of(data);
     let header = pool.prepend(&mut packet, HEADER_LEN);
     let protocol = if let (IpAddr::V6(source), IpAddr::V6(remote)) = (source, remote) {
         let pseudo = PseudoHeader::v6(source, remote, IpProtocol::ICMPV6);

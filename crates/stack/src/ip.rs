@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use plumb_wire::ecn::Ecn;
 use plumb_wire::machine::PortId;
-use plumb_wire::malformed::PacketFormatError;
-use plumb_wire::packet::{ChecksumState, Packet, PacketMeta, PacketPool};
+use plumb_wire::malformed::FormatError;
+use plumb_wire::packet::{ChecksumState, Packet, PacketMeta, Pool};
 use plumb_wire::protocol::IpProtocol;
 use plumb_wire::traffic_class::TrafficClass;
 
@@ -84,7 +84,7 @@ impl IpIngress {
     }
 
     /// Cuts the packet to the bytes from its IP header to the end of its payload.
-    pub(crate) fn trim(&mut self, packet: &mut Packet, pool: &mut PacketPool) {
+    pub(crate) fn trim(&mut self, packet: &mut Packet, pool: &mut Pool) {
         let header_len = usize::from(self.header_len);
         let ip_at = self.at - header_len;
         pool.truncate(packet, self.end);
@@ -115,7 +115,7 @@ pub(crate) enum IcmpErrorCause {
 /// Why a packet is dropped.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Rejection {
-    Malformed(ProtocolLayer, PacketFormatError),
+    Malformed(ProtocolLayer, FormatError),
     Drop(CounterId),
     /// Also reported to the sender, where RFC 1122 and RFC 4443 allow.
     Report(CounterId, IcmpErrorCause, IpIngress),

@@ -118,7 +118,7 @@ impl ControlFrame {
 
 /// What the host has to do after a message of a neighbor.
 #[derive(Debug)]
-pub(crate) struct NeighborReaction {
+pub(crate) struct Reaction {
     /// What to count the message as.
     pub(crate) fate: CounterId,
     /// A reply to send.
@@ -128,7 +128,7 @@ pub(crate) struct NeighborReaction {
     pub(crate) mac: MacAddr,
 }
 
-impl NeighborReaction {
+impl Reaction {
     fn only(fate: CounterId) -> Self {
         Self { fate, reply: None, released: Vec::new(), mac: MacAddr::UNSPECIFIED }
     }

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use hashbrown::HashTable;
 use plumb_base::seed::Seed;
 use plumb_base::time::{Instant, Span};
-use plumb_wire::packet::{Packet, PacketPool};
+use plumb_wire::packet::{Packet, Pool};
 use plumb_wire::siphash::{SipKey, address_words};
 use plumb_wire::{fragment, ipv4, ipv6};
 
@@ -56,12 +56,12 @@ pub enum ReassemblyOutcome {
     /// It is kept, and its frame has been freed.
     Kept,
     /// It was refused; as it came, for an error to quote and for the caller to free.
-    Dropped(Packet, FragmentDropReason),
+    Dropped(Packet, FragmentDrop),
 }
 
 /// Why a fragment was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FragmentDropReason {
+pub enum FragmentDrop {
     /// It came before.
     Duplicate,
     /// A part of it came before, or other bytes in its place: the datagram is condemned.
@@ -125,7 +125,7 @@ impl Reassembly {
         &mut self,
         now: Instant,
         packet: Packet,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> ReassemblyOutcome {
         let piece = match piece_of(pool.bytes(&packet)) {
             Ok(Some(piece)) => piece,
@@ -136,7 +136,7 @@ impl Reassembly {
             Some(slot) => slot,
             None => match self.begin(now, &piece, pool) {
                 Some(slot) => slot,
-                None => return ReassemblyOutcome::Dropped(packet, FragmentDropReason::Memory),
+                None => return ReassemblyOutcome::Dropped(packet, FragmentDrop::Memory),
             },
         };
         match self.add(slot, &piece, &packet, pool) {
@@ -154,14 +154,14 @@ impl Reassembly {
                     Err(refused) => ReassemblyOutcome::Dropped(packet, refused),
                 }
             }
-            Err(
-                refused @ (FragmentDropReason::Duplicate | FragmentDropReason::DatagramDiscarded),
-            ) => ReassemblyOutcome::Dropped(packet, refused),
-            Err(FragmentDropReason::Memory) => {
+            Err(refused @ (FragmentDrop::Duplicate | FragmentDrop::DatagramDiscarded)) => {
+                ReassemblyOutcome::Dropped(packet, refused)
+            }
+            Err(FragmentDrop::Memory) => {
                 if let Some(partial) = self.remove(slot, pool) {
                     free(partial, pool);
                 }
-                ReassemblyOutcome::Dropped(packet, FragmentDropReason::Memory)
+                ReassemblyOutcome::Dropped(packet, FragmentDrop::Memory)
             }
             Err(refused) => {
                 self.discard_datagram(slot, pool);
@@ -177,7 +177,7 @@ impl Reassembly {
 
     /// Gives up one datagram whose time is over: its first fragment, if that arrived, for the error
     /// to quote (time exceeded, code 1), and for the caller to free. `None` when there is no more.
-    pub fn poll_expired(&mut self, now: Instant, pool: &mut PacketPool) -> Option<Option<Packet>> {
+    pub fn poll_expired(&mut self, now: Instant, pool: &mut Pool) -> Option<Option<Packet>> {
         if self.next.is_none_or(|next| next > now) {
             return None;
         }
@@ -213,15 +213,15 @@ impl Reassembly {
         slot: usize,
         piece: &ParsedFragment,
         packet: &Packet,
-        pool: &mut PacketPool,
-    ) -> Result<bool, FragmentDropReason> {
+        pool: &mut Pool,
+    ) -> Result<bool, FragmentDrop> {
         let partial = self.slots[slot].as_mut().expect("the slot was found or begun");
         if partial.is_discarded() {
-            return Err(FragmentDropReason::DatagramDiscarded);
+            return Err(FragmentDrop::DatagramDiscarded);
         }
         let end = partial.admit(piece, packet, pool)?;
         if let Some(bytes) = partial.room_needed(end, pool) {
-            let frame = self.frame(slot, bytes, pool).ok_or(FragmentDropReason::Memory)?;
+            let frame = self.frame(slot, bytes, pool).ok_or(FragmentDrop::Memory)?;
             let partial = self.slots[slot].as_mut().expect("none but others gave way");
             self.held -= partial.held(pool);
             partial.move_into(frame, pool);
@@ -233,7 +233,7 @@ impl Reassembly {
     }
 
     /// A frame for `bytes` of the datagram in `slot`, for which older ones may have to give way.
-    fn frame(&mut self, slot: usize, bytes: usize, pool: &mut PacketPool) -> Option<Packet> {
+    fn frame(&mut self, slot: usize, bytes: usize, pool: &mut Pool) -> Option<Packet> {
         loop {
             let own = self.slots[slot].as_ref().map_or(0, |partial| partial.held(pool));
             if let Some(frame) = pool.allocate_for(bytes) {
@@ -256,12 +256,7 @@ impl Reassembly {
     }
 
     /// A slot for a new datagram; the oldest of its source, or of all, gives way if it must.
-    fn begin(
-        &mut self,
-        now: Instant,
-        piece: &ParsedFragment,
-        pool: &mut PacketPool,
-    ) -> Option<usize> {
+    fn begin(&mut self, now: Instant, piece: &ParsedFragment, pool: &mut Pool) -> Option<usize> {
         let source = piece.key.source;
         let of_source = |partial: &PartialDatagram| partial.key.source == source;
         let share = self.slots.iter().flatten().filter(|partial| of_source(partial)).count();
@@ -297,21 +292,21 @@ impl Reassembly {
             .min_by_key(|slot| of(*slot).map(|partial| partial.sequence))
     }
 
-    fn evict(&mut self, slot: usize, pool: &mut PacketPool) {
+    fn evict(&mut self, slot: usize, pool: &mut Pool) {
         if let Some(partial) = self.remove(slot, pool) {
             self.evicted += 1;
             free(partial, pool);
         }
     }
 
-    fn discard_datagram(&mut self, slot: usize, pool: &mut PacketPool) {
+    fn discard_datagram(&mut self, slot: usize, pool: &mut Pool) {
         if let Some(partial) = &mut self.slots[slot] {
             self.held -= partial.held(pool);
             partial.discard(pool);
         }
     }
 
-    fn remove(&mut self, slot: usize, pool: &PacketPool) -> Option<PartialDatagram> {
+    fn remove(&mut self, slot: usize, pool: &Pool) -> Option<PartialDatagram> {
         let partial = self.slots[slot].take()?;
         if let Ok(entry) = self.index.find_entry(partial.hash, |there| *there == slot) {
             entry.remove();
@@ -330,12 +325,12 @@ impl Reassembly {
     }
 }
 
-fn free(mut partial: PartialDatagram, pool: &mut PacketPool) {
+fn free(mut partial: PartialDatagram, pool: &mut Pool) {
     partial.discard(pool);
 }
 
 /// What the headers of an IP packet say of it as a fragment; `None` of one that is whole.
-fn piece_of(bytes: &[u8]) -> Result<Option<ParsedFragment>, FragmentDropReason> {
+fn piece_of(bytes: &[u8]) -> Result<Option<ParsedFragment>, FragmentDrop> {
     let piece = match bytes.first().map(|octet| octet >> 4) {
         Some(4) => piece_of_v4(bytes),
         _ => piece_of_v6(bytes),
@@ -343,23 +338,23 @@ fn piece_of(bytes: &[u8]) -> Result<Option<ParsedFragment>, FragmentDropReason> 
     let Some(piece) = piece? else { return Ok(None) };
     let len = bytes.len() - piece.data_at;
     if piece.fragment.more && !len.is_multiple_of(8) {
-        return Err(FragmentDropReason::Unaligned);
+        return Err(FragmentDrop::Unaligned);
     }
     let headers = match piece.key.source {
         IpAddr::V4(_) => piece.data_at,
         IpAddr::V6(_) => piece.data_at - ipv6::HEADER_LEN - fragment::HEADER_LEN,
     };
     if headers + usize::from(piece.fragment.offset) + len > ipv4::PACKET_LEN_MAX {
-        return Err(FragmentDropReason::TooLong);
+        return Err(FragmentDrop::TooLong);
     }
     if len == 0 {
-        return Err(FragmentDropReason::Impossible);
+        return Err(FragmentDrop::Impossible);
     }
     Ok(Some(piece))
 }
 
-fn piece_of_v4(bytes: &[u8]) -> Result<Option<ParsedFragment>, FragmentDropReason> {
-    let packet = ipv4::Ipv4Packet::parse(bytes).map_err(|_| FragmentDropReason::Impossible)?;
+fn piece_of_v4(bytes: &[u8]) -> Result<Option<ParsedFragment>, FragmentDrop> {
+    let packet = ipv4::Ipv4Packet::parse(bytes).map_err(|_| FragmentDrop::Impossible)?;
     let Some(fragment) = packet.fragment() else { return Ok(None) };
     Ok(Some(ParsedFragment {
         key: FragmentKey {
@@ -376,13 +371,13 @@ fn piece_of_v4(bytes: &[u8]) -> Result<Option<ParsedFragment>, FragmentDropReaso
     }))
 }
 
-fn piece_of_v6(bytes: &[u8]) -> Result<Option<ParsedFragment>, FragmentDropReason> {
-    let packet = ipv6::Ipv6Packet::parse(bytes).map_err(|_| FragmentDropReason::Impossible)?;
+fn piece_of_v6(bytes: &[u8]) -> Result<Option<ParsedFragment>, FragmentDrop> {
+    let packet = ipv6::Ipv6Packet::parse(bytes).map_err(|_| FragmentDrop::Impossible)?;
     let mut extensions = packet.extensions();
     let mut next_at = extensions.protocol_at();
     while let Some(extension) = extensions.next() {
         if let ipv6::extension::Ipv6Extension::Fragment(fragment) =
-            extension.map_err(|_| FragmentDropReason::Impossible)?
+            extension.map_err(|_| FragmentDrop::Impossible)?
             && !fragment.is_atomic()
         {
             return Ok(Some(ParsedFragment {

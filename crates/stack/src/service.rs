@@ -9,7 +9,7 @@ use plumb_base::time::Instant;
 use plumb_wire::ethernet::{self, EtherType, EthernetFrame, EthernetTags};
 use plumb_wire::machine::{Machine, PortId};
 use plumb_wire::medium::Medium;
-use plumb_wire::packet::{Packet, PacketPool};
+use plumb_wire::packet::{Packet, Pool};
 use plumb_wire::protocol::IpProtocol;
 use plumb_wire::{ipv4, ipv6, udp};
 
@@ -26,12 +26,12 @@ pub trait HostApplication {
         _port: PortId,
         _batch: &mut Vec<Packet>,
         _host: &mut IpHost,
-        _pool: &mut PacketPool,
+        _pool: &mut Pool,
     ) {
     }
 
     /// Handles what was received and what is due: called after packets, and at its deadline.
-    fn handle(&mut self, now: Instant, host: &mut IpHost, pool: &mut PacketPool);
+    fn handle(&mut self, now: Instant, host: &mut IpHost, pool: &mut Pool);
 
     /// When it wants to be called though nothing was received.
     fn deadline(&self) -> Option<Instant> {
@@ -55,7 +55,7 @@ impl<A: HostApplication> Machine for HostNode<A> {
         now: Instant,
         port: PortId,
         batch: &mut Vec<Packet>,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) {
         self.application.intercept(port, batch, &mut self.host, pool);
         if !batch.is_empty() {
@@ -71,7 +71,7 @@ impl<A: HostApplication> Machine for HostNode<A> {
         port: PortId,
         batch: &mut Vec<Packet>,
         max: usize,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) {
         self.host.poll_packets(now, port, batch, max, pool);
     }
@@ -85,7 +85,7 @@ impl<A: HostApplication> Machine for HostNode<A> {
         }
     }
 
-    fn handle_deadline(&mut self, now: Instant, pool: &mut PacketPool) {
+    fn handle_deadline(&mut self, now: Instant, pool: &mut Pool) {
         if self.host.deadline().is_some_and(|deadline| deadline <= now) {
             self.host.handle_deadline(now, pool);
         }
@@ -207,7 +207,7 @@ impl<W: ServiceObserver> UdpServices<W> {
         index: usize,
         datagram: InboundDatagram,
         host: &mut IpHost,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) {
         self.watch.on_datagram();
         let answers_itself = self.is_answering_port(datagram.remote.port());
@@ -251,7 +251,7 @@ impl<W: ServiceObserver> UdpServices<W> {
 
 impl<W: ServiceObserver> HostApplication for UdpServices<W> {
     #[inline]
-    fn handle(&mut self, now: Instant, host: &mut IpHost, pool: &mut PacketPool) {
+    fn handle(&mut self, now: Instant, host: &mut IpHost, pool: &mut Pool) {
         while let Some(id) = host.poll_readable() {
             let Some(index) = self.offers.iter().position(|offer| offer.id == id) else { continue };
             while let Some(datagram) = host.udp_receive(id, pool) {
@@ -285,7 +285,7 @@ impl HostApplication for SwapMirror {
         port: PortId,
         batch: &mut Vec<Packet>,
         host: &mut IpHost,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) {
         for mut packet in batch.drain(..) {
             let interface = host.interfaces().get(usize::from(port.0));
@@ -301,7 +301,7 @@ impl HostApplication for SwapMirror {
     }
 
     #[inline]
-    fn handle(&mut self, _now: Instant, _host: &mut IpHost, _pool: &mut PacketPool) {}
+    fn handle(&mut self, _now: Instant, _host: &mut IpHost, _pool: &mut Pool) {}
 }
 
 /// Swaps the headers of a frame, if it is plain UDP for the port of an address of the interface.

@@ -11,7 +11,7 @@ use plumb_base::seed::Seed;
 use plumb_base::time::Instant;
 use plumb_wire::ecn::Ecn;
 use plumb_wire::machine::PortId;
-use plumb_wire::packet::{Packet, PacketPool};
+use plumb_wire::packet::{Packet, Pool};
 use plumb_wire::siphash::SipKey;
 use thiserror::Error;
 
@@ -19,7 +19,7 @@ mod datagram;
 mod demux;
 mod prediction;
 
-pub use datagram::{CopyPolicy, UdpDelivery, UdpDropReason};
+pub use datagram::{CopyPolicy, UdpDelivery, UdpDrop};
 pub(crate) use datagram::{DatagramEndpoints, PAYLOAD_MAX_V4, PayloadSum, copied, prepend_header};
 use demux::{EphemeralPorts, SocketBinding, SocketDemux};
 pub(crate) use prediction::{FrameHead, HeaderPredictions};
@@ -219,7 +219,7 @@ impl UdpTable {
     }
 
     /// Closes a socket and frees its queue; nothing if it is closed already.
-    pub fn close(&mut self, id: UdpId, pool: &mut PacketPool) {
+    pub fn close(&mut self, id: UdpId, pool: &mut Pool) {
         if self.socket(id).is_none() {
             return;
         }
@@ -243,7 +243,7 @@ impl UdpTable {
 
     /// The next datagram of a socket.
     #[inline]
-    pub fn receive(&mut self, id: UdpId, pool: &PacketPool) -> Option<InboundDatagram> {
+    pub fn receive(&mut self, id: UdpId, pool: &Pool) -> Option<InboundDatagram> {
         let socket = self.socket_mut(id)?;
         let datagram = socket.queue.pop_front()?;
         socket.held -= frame_bytes(&datagram.packet, pool);
@@ -395,7 +395,7 @@ fn binding<A>(local: A, every: bool, port: u16, remote: Option<(A, u16)>) -> Soc
 
 /// Bytes of the frame that a packet occupies.
 #[inline]
-fn frame_bytes(packet: &Packet, pool: &PacketPool) -> usize {
+fn frame_bytes(packet: &Packet, pool: &Pool) -> usize {
     pool.headroom(packet) + packet.len() + pool.tailroom(packet)
 }
 

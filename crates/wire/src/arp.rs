@@ -5,7 +5,7 @@
 use std::net::Ipv4Addr;
 
 use crate::mac::MacAddr;
-use crate::malformed::PacketFormatError;
+use crate::malformed::FormatError;
 
 /// Bytes of a packet.
 pub const LEN: usize = 28;
@@ -64,11 +64,11 @@ impl ArpPacket {
     /// Reads one; padding behind it is passed over.
     ///
     /// # Errors
-    /// [`PacketFormatError::Truncated`], or [`PacketFormatError::AddressKind`] for others than Ethernet and IPv4.
-    pub fn parse(bytes: &[u8]) -> Result<Self, PacketFormatError> {
-        let bytes: &[u8; LEN] = bytes.first_chunk().ok_or(PacketFormatError::Truncated)?;
+    /// [`FormatError::Truncated`], or [`FormatError::AddressKind`] for others than Ethernet and IPv4.
+    pub fn parse(bytes: &[u8]) -> Result<Self, FormatError> {
+        let bytes: &[u8; LEN] = bytes.first_chunk().ok_or(FormatError::Truncated)?;
         if bytes[..6] != KIND {
-            return Err(PacketFormatError::AddressKind);
+            return Err(FormatError::AddressKind);
         }
         let mac = |at: usize| MacAddr(std::array::from_fn(|index| bytes[at + index]));
         let address =
@@ -124,11 +124,11 @@ mod tests {
         assert_eq!(packet.source_mac.to_string(), "52:54:00:12:34:56");
         assert_eq!(packet.source, Ipv4Addr::new(10, 0, 2, 15));
         assert_eq!(packet.target, Ipv4Addr::new(10, 0, 2, 2));
-        assert_eq!(ArpPacket::parse(&bytes[..27]), Err(PacketFormatError::Truncated));
+        assert_eq!(ArpPacket::parse(&bytes[..27]), Err(FormatError::Truncated));
         for at in 0..6 {
             let mut other = bytes;
             other[at] ^= 1;
-            assert_eq!(ArpPacket::parse(&other), Err(PacketFormatError::AddressKind));
+            assert_eq!(ArpPacket::parse(&other), Err(FormatError::AddressKind));
         }
     }
 

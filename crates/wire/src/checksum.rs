@@ -5,7 +5,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::protocol::IpProtocol;
-use plumb_copy::OnesComplementSum;
+use plumb_copy::Sum16;
 
 /// The pseudo-header without its length: both addresses and the protocol, summed.
 ///
@@ -45,28 +45,28 @@ impl PseudoHeader {
 
     /// The sum of the whole pseudo-header, for a transport header and payload of `len` bytes.
     #[inline]
-    pub fn sum(self, len: usize) -> OnesComplementSum {
-        OnesComplementSum::ZERO.add_word(fold(self.0 + len as u64))
+    pub fn sum(self, len: usize) -> Sum16 {
+        Sum16::ZERO.add_word(fold(self.0 + len as u64))
     }
 
     /// The sum of the whole pseudo-header and of these words, which are few.
     #[inline]
-    pub(crate) fn sum_with(self, len: usize, words: [u32; 2]) -> OnesComplementSum {
+    pub(crate) fn sum_with(self, len: usize, words: [u32; 2]) -> Sum16 {
         let words = u64::from(words[0]) + u64::from(words[1]);
-        OnesComplementSum::ZERO.add_word(fold(self.0 + len as u64 + words))
+        Sum16::ZERO.add_word(fold(self.0 + len as u64 + words))
     }
 
     /// The checksum over `len` bytes of transport header and payload whose sum, with a zero in the
     /// checksum's place, is `sum`.
     #[inline]
-    pub fn checksum(self, len: usize, sum: OnesComplementSum) -> u16 {
+    pub fn checksum(self, len: usize, sum: Sum16) -> u16 {
         (self.sum(len) + sum).finish()
     }
 
     /// Whether transport header and payload, checksum included, sum to what they should.
     #[inline]
     pub fn verifies(self, segment: &[u8]) -> bool {
-        self.checksum(segment.len(), OnesComplementSum::of(segment)) == 0
+        self.checksum(segment.len(), Sum16::of(segment)) == 0
     }
 
     /// What stands in the checksum's place while the checksum is partial: the pseudo-header's sum,
@@ -85,7 +85,7 @@ impl PseudoHeader {
 #[inline]
 pub fn complete(packet: &mut [u8], start: usize, offset: usize) -> bool {
     let Some(summed) = packet.get_mut(start..) else { return false };
-    let checksum = nonzero(OnesComplementSum::of(summed).finish());
+    let checksum = nonzero(Sum16::of(summed).finish());
     let Some(field) = offset.checked_add(2).and_then(|end| summed.get_mut(offset..end)) else {
         return false;
     };
@@ -151,7 +151,7 @@ mod tests {
         let source = Ipv4Addr::new(192, 0, 2, 1);
         let pseudo = PseudoHeader::v4(source, Ipv4Addr::new(192, 0, 2, 2), IpProtocol::UDP);
         let mut segment = vec![0x30, 0x39, 0, 7, 0, 13, 0, 0, b'h', b'e', b'l', b'l', b'o'];
-        let whole = nonzero(pseudo.checksum(segment.len(), OnesComplementSum::of(&segment)));
+        let whole = nonzero(pseudo.checksum(segment.len(), Sum16::of(&segment)));
         segment[6..8].copy_from_slice(&pseudo.partial(13).to_be_bytes());
         assert!(complete(&mut segment, 0, 6));
         assert_eq!(segment[6..8], whole.to_be_bytes());
@@ -180,10 +180,10 @@ mod tests {
             // A sum of nothing but zeros is the one whose zero an update may give the other sign.
             bytes.extend([0, 1]);
             let at = at.index(bytes.len() / 2 - 1) * 2;
-            let before = OnesComplementSum::of(&bytes).finish();
+            let before = Sum16::of(&bytes).finish();
             let old = u16::from_be_bytes([bytes[at], bytes[at + 1]]);
             bytes[at..at + 2].copy_from_slice(&new.to_be_bytes());
-            prop_assert_eq!(updated(before, old, new), OnesComplementSum::of(&bytes).finish());
+            prop_assert_eq!(updated(before, old, new), Sum16::of(&bytes).finish());
         }
 
         #[test]
@@ -194,14 +194,14 @@ mod tests {
             let mut bytes = [source, destination].concat();
             bytes.extend(u32::try_from(len).unwrap().to_be_bytes());
             bytes.extend([0, 0, 0, 6]);
-            prop_assert_eq!(pseudo.sum(len).finish(), OnesComplementSum::of(&bytes).finish());
+            prop_assert_eq!(pseudo.sum(len).finish(), Sum16::of(&bytes).finish());
             let (a, b): ([u8; 4], [u8; 4]) =
                 (source[..4].try_into().unwrap(), destination[..4].try_into().unwrap());
             let pseudo = PseudoHeader::v4(a.into(), b.into(), IpProtocol::TCP);
             let mut bytes = [a, b].concat();
             bytes.extend([0, 6]);
             bytes.extend(u32::try_from(len).unwrap().to_be_bytes());
-            prop_assert_eq!(pseudo.sum(len).finish(), OnesComplementSum::of(&bytes).finish());
+            prop_assert_eq!(pseudo.sum(len).finish(), Sum16::of(&bytes).finish());
         }
     }
 }

@@ -6,8 +6,8 @@
 //! more to come, and reordering; only neighbours in a batch are joined.
 
 use crate::medium::Medium;
-use crate::packet::{ChecksumState, Packet, PacketPool, SegmentationInfo};
-use plumb_copy::OnesComplementSum;
+use crate::packet::{ChecksumState, Packet, Pool, SegmentationInfo};
+use plumb_copy::Sum16;
 
 use crate::segmentation::{SegmentLayout, TCP_FIRST, TCP_LAST, TCP_NEVER};
 
@@ -18,7 +18,7 @@ const LEN_MAX: usize = 65_535;
 ///
 /// A super-segment's checksum is partial: it has been verified, and is made anew when it is cut. Frames
 /// of packets that were joined to others are freed. Packets that cannot be joined stay as they are.
-pub fn coalesce(batch: &mut Vec<Packet>, medium: Medium, pool: &mut PacketPool) {
+pub fn coalesce(batch: &mut Vec<Packet>, medium: Medium, pool: &mut Pool) {
     let mut open: Option<OpenSuperSegment> = None;
     let mut kept = 0;
     for at in 0..batch.len() {
@@ -49,7 +49,7 @@ pub fn coalesce(batch: &mut Vec<Packet>, medium: Medium, pool: &mut PacketPool) 
     }
 }
 
-fn close(open: &mut Option<OpenSuperSegment>, packet: &mut Packet, pool: &mut PacketPool) {
+fn close(open: &mut Option<OpenSuperSegment>, packet: &mut Packet, pool: &mut Pool) {
     if let Some(run) = open.take()
         && run.count > 1
     {
@@ -65,7 +65,7 @@ struct CoalesceCandidate {
 }
 
 impl CoalesceCandidate {
-    fn of(packet: &Packet, medium: Medium, pool: &PacketPool) -> Option<Self> {
+    fn of(packet: &Packet, medium: Medium, pool: &Pool) -> Option<Self> {
         let bytes = pool.bytes(packet);
         let layout = SegmentLayout::of(bytes, medium)?;
         let verify = match packet.meta.checksum {
@@ -83,9 +83,7 @@ impl CoalesceCandidate {
         if packet.meta.segments.is_some() || len == 0 {
             return None;
         }
-        if !layout.is_v6()
-            && OnesComplementSum::of(&bytes[layout.ip..layout.transport]).finish() != 0
-        {
+        if !layout.is_v6() && Sum16::of(&bytes[layout.ip..layout.transport]).finish() != 0 {
             return None;
         }
         if layout.is_tcp() {
@@ -96,11 +94,8 @@ impl CoalesceCandidate {
             return None;
         }
         if verify {
-            let expected = layout.checksum(
-                bytes,
-                layout.pseudo(bytes)?,
-                OnesComplementSum::of(&bytes[layout.payload..]),
-            );
+            let expected =
+                layout.checksum(bytes, layout.pseudo(bytes)?, Sum16::of(&bytes[layout.payload..]));
             if layout.checksum_field(bytes) != expected {
                 return None;
             }
@@ -127,7 +122,7 @@ struct OpenSuperSegment {
 }
 
 impl OpenSuperSegment {
-    fn of(candidate: &CoalesceCandidate, packet: &Packet, pool: &PacketPool) -> Option<Self> {
+    fn of(candidate: &CoalesceCandidate, packet: &Packet, pool: &Pool) -> Option<Self> {
         let bytes = pool.bytes(packet);
         let CoalesceCandidate { layout, len } = *candidate;
         let ends = layout.is_tcp() && bytes[layout.transport + 13] & TCP_LAST != 0;
@@ -147,7 +142,7 @@ impl OpenSuperSegment {
         candidate: &CoalesceCandidate,
         head: &mut Packet,
         next: &Packet,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> bool {
         let layout = self.layout;
         if candidate.layout != layout || candidate.len > self.size {
@@ -209,7 +204,7 @@ impl OpenSuperSegment {
     }
 
     /// Gives the packet the lengths, checksums and description of a super-segment.
-    fn finish(&self, packet: &mut Packet, pool: &mut PacketPool) {
+    fn finish(&self, packet: &mut Packet, pool: &mut Pool) {
         let layout = self.layout;
         let bytes = pool.bytes_mut(packet);
         let written = layout.set_lengths(bytes, self.identification);
@@ -232,7 +227,7 @@ impl OpenSuperSegment {
 }
 
 /// Sees to room for `len` more bytes behind a packet, in a large frame if need be.
-fn make_room(packet: &mut Packet, len: usize, pool: &mut PacketPool) -> bool {
+fn make_room(packet: &mut Packet, len: usize, pool: &mut Pool) -> bool {
     if pool.tailroom(packet) >= len {
         return true;
     }

@@ -4,7 +4,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use plumb_copy::OnesComplementSum;
+use plumb_copy::Sum16;
 
 use crate::checksum::PseudoHeader;
 use crate::ethernet::{self, EtherType, EthernetTags};
@@ -110,7 +110,7 @@ impl PacketTemplate {
     /// A UDP datagram.
     pub fn udp(&self, source_port: u16, destination_port: u16, payload: &[u8]) -> Vec<u8> {
         let header = udp::UdpHeader::new(source_port, destination_port, payload.len())
-            .with_checksum(self.pseudo(IpProtocol::UDP), OnesComplementSum::of(payload));
+            .with_checksum(self.pseudo(IpProtocol::UDP), Sum16::of(payload));
         let mut bytes = vec![0; udp::HEADER_LEN];
         header.emit(&mut bytes);
         bytes.extend(payload);
@@ -120,7 +120,7 @@ impl PacketTemplate {
     /// A TCP segment; the checksum of `header` is computed.
     pub fn tcp(&self, header: tcp::TcpHeader, payload: &[u8]) -> Vec<u8> {
         let pseudo = self.pseudo(IpProtocol::TCP);
-        let header = header.with_checksum(pseudo, payload.len(), OnesComplementSum::of(payload));
+        let header = header.with_checksum(pseudo, payload.len(), Sum16::of(payload));
         let mut bytes = vec![0; header.len()];
         header.emit(&mut bytes);
         bytes.extend(payload);
@@ -154,7 +154,7 @@ impl PacketTemplate {
     /// An ICMP message.
     pub fn icmpv4(&self, message: icmpv4::Icmpv4Message, body: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0; icmpv4::HEADER_LEN];
-        message.emit(OnesComplementSum::of(body), &mut bytes);
+        message.emit(Sum16::of(body), &mut bytes);
         bytes.extend(body);
         self.packet(IpProtocol::ICMPV4, &bytes)
     }
@@ -162,12 +162,7 @@ impl PacketTemplate {
     /// An ICMPv6 message.
     pub fn icmpv6(&self, message: icmpv6::Icmpv6Message, body: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0; icmpv6::HEADER_LEN];
-        message.emit(
-            self.pseudo(IpProtocol::ICMPV6),
-            body.len(),
-            OnesComplementSum::of(body),
-            &mut bytes,
-        );
+        message.emit(self.pseudo(IpProtocol::ICMPV6), body.len(), Sum16::of(body), &mut bytes);
         bytes.extend(body);
         self.packet(IpProtocol::ICMPV6, &bytes)
     }

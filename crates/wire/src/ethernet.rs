@@ -5,7 +5,7 @@
 use std::fmt;
 
 use crate::mac::MacAddr;
-use crate::malformed::PacketFormatError;
+use crate::malformed::FormatError;
 
 /// Bytes of an untagged header.
 pub const HEADER_LEN: usize = 14;
@@ -131,11 +131,11 @@ impl<'a> EthernetFrame<'a> {
     /// Reads the header and its tags.
     ///
     /// # Errors
-    /// [`PacketFormatError::Truncated`].
+    /// [`FormatError::Truncated`].
     #[inline]
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, PacketFormatError> {
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, FormatError> {
         let (fixed, payload) =
-            bytes.split_first_chunk::<HEADER_LEN>().ok_or(PacketFormatError::Truncated)?;
+            bytes.split_first_chunk::<HEADER_LEN>().ok_or(FormatError::Truncated)?;
         let ether_type = EtherType(u16::from_be_bytes([fixed[12], fixed[13]]));
         if ether_type.is_tag() {
             return Self::parse_tagged(fixed, payload);
@@ -143,19 +143,16 @@ impl<'a> EthernetFrame<'a> {
         Ok(Self { fixed, tags: &[], ether_type, payload })
     }
 
-    fn parse_tagged(
-        fixed: &'a [u8; HEADER_LEN],
-        behind: &'a [u8],
-    ) -> Result<Self, PacketFormatError> {
+    fn parse_tagged(fixed: &'a [u8; HEADER_LEN], behind: &'a [u8]) -> Result<Self, FormatError> {
         let next = |at: usize| {
             let octets: &[u8; 2] = behind.get(at..)?.first_chunk()?;
             Some(EtherType(u16::from_be_bytes(*octets)))
         };
         let mut len = TAG_LEN;
-        let mut ether_type = next(2).ok_or(PacketFormatError::Truncated)?;
+        let mut ether_type = next(2).ok_or(FormatError::Truncated)?;
         if ether_type.is_tag() {
             len += TAG_LEN;
-            ether_type = next(TAG_LEN + 2).ok_or(PacketFormatError::Truncated)?;
+            ether_type = next(TAG_LEN + 2).ok_or(FormatError::Truncated)?;
         }
         let (tags, payload) = behind.split_at(len);
         Ok(Self { fixed, tags, ether_type, payload })
@@ -330,7 +327,7 @@ pub(crate) mod tests {
         for len in 0..bytes.len() {
             assert_eq!(
                 EthernetFrame::parse(&bytes[..len]).err(),
-                Some(PacketFormatError::Truncated),
+                Some(FormatError::Truncated),
                 "{len}"
             );
         }

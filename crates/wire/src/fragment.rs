@@ -2,7 +2,7 @@
 //!
 //! RFC 791 §3.2, RFC 8200 §4.5. Left out: putting datagrams together, and taking them apart.
 
-use crate::malformed::PacketFormatError;
+use crate::malformed::FormatError;
 use crate::protocol::IpProtocol;
 
 /// Bytes of an IPv6 fragment header.
@@ -33,13 +33,13 @@ impl Fragment {
     /// Where its `len` bytes of data end in the datagram's payload.
     ///
     /// # Errors
-    /// [`PacketFormatError::Fragment`] when they are none, are not a multiple of 8 though more follow, or
+    /// [`FormatError::Fragment`] when they are none, are not a multiple of 8 though more follow, or
     /// end beyond what a length field can say.
     #[inline]
-    pub fn end(&self, len: usize) -> Result<usize, PacketFormatError> {
+    pub fn end(&self, len: usize) -> Result<usize, FormatError> {
         let end = usize::from(self.offset) + len;
         if len == 0 || end > DATAGRAM_MAX || (self.more && !len.is_multiple_of(8)) {
-            return Err(PacketFormatError::Fragment);
+            return Err(FormatError::Fragment);
         }
         Ok(end)
     }
@@ -77,10 +77,10 @@ mod tests {
         let at = |offset, more| Fragment { identification: 1, offset, more };
         assert_eq!(at(0, true).end(8), Ok(8));
         assert_eq!(at(8, false).end(3), Ok(11));
-        assert_eq!(at(0, true).end(9), Err(PacketFormatError::Fragment));
-        assert_eq!(at(16, false).end(0), Err(PacketFormatError::Fragment));
+        assert_eq!(at(0, true).end(9), Err(FormatError::Fragment));
+        assert_eq!(at(16, false).end(0), Err(FormatError::Fragment));
         assert_eq!(at(65_528, false).end(7), Ok(65_535));
-        assert_eq!(at(65_528, false).end(8), Err(PacketFormatError::Fragment));
+        assert_eq!(at(65_528, false).end(8), Err(FormatError::Fragment));
     }
 
     proptest! {

@@ -5,10 +5,10 @@
 
 use std::marker::PhantomData;
 
-use plumb_copy::OnesComplementSum;
+use plumb_copy::Sum16;
 
 use crate::checksum::updated;
-use crate::malformed::PacketFormatError;
+use crate::malformed::FormatError;
 
 /// Bytes before the body.
 pub const HEADER_LEN: usize = 8;
@@ -35,10 +35,10 @@ impl<'a, V> IcmpPacket<'a, V> {
     /// The checksum is not looked at: that is what `verify` is for.
     ///
     /// # Errors
-    /// [`PacketFormatError::Truncated`]: also for less than eight octets, which no known message has.
+    /// [`FormatError::Truncated`]: also for less than eight octets, which no known message has.
     #[inline]
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, PacketFormatError> {
-        let (fixed, body) = bytes.split_first_chunk().ok_or(PacketFormatError::Truncated)?;
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, FormatError> {
+        let (fixed, body) = bytes.split_first_chunk().ok_or(FormatError::Truncated)?;
         Ok(Self { fixed, body, version: PhantomData })
     }
 
@@ -76,14 +76,11 @@ impl<'a, V> IcmpPacket<'a, V> {
 
     /// The message, if its checksum, which `of` makes of its length and sum, is right.
     #[inline]
-    pub(crate) fn checked(
-        self,
-        of: impl FnOnce(usize, OnesComplementSum) -> u16,
-    ) -> Result<Self, PacketFormatError> {
-        let sum = OnesComplementSum::of(self.fixed) + OnesComplementSum::of(self.body);
+    pub(crate) fn checked(self, of: impl FnOnce(usize, Sum16) -> u16) -> Result<Self, FormatError> {
+        let sum = Sum16::of(self.fixed) + Sum16::of(self.body);
         match of(HEADER_LEN + self.body.len(), sum) {
             0 => Ok(self),
-            _ => Err(PacketFormatError::Checksum),
+            _ => Err(FormatError::Checksum),
         }
     }
 }
@@ -91,14 +88,10 @@ impl<'a, V> IcmpPacket<'a, V> {
 /// Writes the eight `octets`, with the checksum that `of` makes of their sum, to the front of `out`.
 /// Panics when `out` is shorter.
 #[inline]
-pub(crate) fn emit(
-    octets: [u8; HEADER_LEN],
-    of: impl FnOnce(OnesComplementSum) -> u16,
-    out: &mut [u8],
-) {
+pub(crate) fn emit(octets: [u8; HEADER_LEN], of: impl FnOnce(Sum16) -> u16, out: &mut [u8]) {
     let out: &mut [u8; HEADER_LEN] = out.first_chunk_mut().expect("room for the message");
     *out = octets;
-    let checksum = of(OnesComplementSum::of(out));
+    let checksum = of(Sum16::of(out));
     out[2..4].copy_from_slice(&checksum.to_be_bytes());
 }
 

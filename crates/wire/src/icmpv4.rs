@@ -7,8 +7,8 @@ use std::net::Ipv4Addr;
 
 use crate::checksum::nonzero;
 use crate::icmp;
-use crate::malformed::PacketFormatError;
-use plumb_copy::OnesComplementSum;
+use crate::malformed::FormatError;
+use plumb_copy::Sum16;
 
 pub use crate::icmp::{HEADER_LEN, time_exceeded};
 
@@ -98,7 +98,7 @@ impl Icmpv4Message {
     /// Writes it, with the checksum over it and a body of this sum, to the first [`HEADER_LEN`]
     /// bytes of `out`. Panics when `out` is shorter.
     #[inline]
-    pub fn emit(&self, body: OnesComplementSum, out: &mut [u8]) {
+    pub fn emit(&self, body: Sum16, out: &mut [u8]) {
         icmp::emit(self.octets(), |sum| (sum + body).finish(), out);
     }
 
@@ -138,9 +138,9 @@ impl Icmpv4Packet<'_> {
     /// The message, if its checksum is right.
     ///
     /// # Errors
-    /// [`PacketFormatError::Checksum`].
+    /// [`FormatError::Checksum`].
     #[inline]
-    pub fn verify(self) -> Result<Self, PacketFormatError> {
+    pub fn verify(self) -> Result<Self, FormatError> {
         self.checked(|_, sum| sum.finish())
     }
 
@@ -180,10 +180,9 @@ mod tests {
     #[test]
     fn the_reply_to_a_request_of_zeros_has_a_right_checksum() {
         let mut message = [0; 16];
-        Icmpv4Message::EchoRequest { identifier: 0, sequence: 0 }
-            .emit(OnesComplementSum::ZERO, &mut message);
+        Icmpv4Message::EchoRequest { identifier: 0, sequence: 0 }.emit(Sum16::ZERO, &mut message);
         answer_echo(&mut message);
-        assert_eq!(OnesComplementSum::of(&message).finish(), 0, "{message:02x?}");
+        assert_eq!(Sum16::of(&message).finish(), 0, "{message:02x?}");
     }
 
     fn message() -> impl Strategy<Value = Icmpv4Message> {
@@ -241,7 +240,7 @@ mod tests {
             message in message(), body in proptest::collection::vec(any::<u8>(), 0..100),
         ) {
             let mut bytes = vec![0xee; HEADER_LEN];
-            message.emit(OnesComplementSum::of(&body), &mut bytes);
+            message.emit(Sum16::of(&body), &mut bytes);
             bytes.extend(&body);
             let packet = Icmpv4Packet::parse(&bytes).unwrap().verify().unwrap();
             prop_assert_eq!(packet.message(), message);
@@ -257,11 +256,11 @@ mod tests {
                 _ => {}
             }
             bytes[2..4].fill(0);
-            let checksum = OnesComplementSum::of(&bytes).finish();
+            let checksum = Sum16::of(&bytes).finish();
             bytes[2..4].copy_from_slice(&checksum.to_be_bytes());
             let packet = Icmpv4Packet::parse(&bytes).unwrap().verify().unwrap();
             let mut again = [0; HEADER_LEN];
-            packet.message().emit(OnesComplementSum::of(packet.body()), &mut again);
+            packet.message().emit(Sum16::of(packet.body()), &mut again);
             prop_assert_eq!(&again[..], &bytes[..8]);
         }
     }

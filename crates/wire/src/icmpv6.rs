@@ -5,8 +5,8 @@
 
 use crate::checksum::PseudoHeader;
 use crate::icmp;
-use crate::malformed::PacketFormatError;
-use plumb_copy::OnesComplementSum;
+use crate::malformed::FormatError;
+use plumb_copy::Sum16;
 
 pub use crate::icmp::{HEADER_LEN, time_exceeded};
 
@@ -106,13 +106,7 @@ impl Icmpv6Message {
     ///
     /// Panics when `out` is shorter.
     #[inline]
-    pub fn emit(
-        &self,
-        pseudo: PseudoHeader,
-        body_len: usize,
-        body: OnesComplementSum,
-        out: &mut [u8],
-    ) {
+    pub fn emit(&self, pseudo: PseudoHeader, body_len: usize, body: Sum16, out: &mut [u8]) {
         let len = HEADER_LEN + body_len;
         icmp::emit(self.octets(), |sum| pseudo.checksum(len, sum + body), out);
     }
@@ -148,9 +142,9 @@ impl Icmpv6Packet<'_> {
     /// The message, if its checksum is right.
     ///
     /// # Errors
-    /// [`PacketFormatError::Checksum`].
+    /// [`FormatError::Checksum`].
     #[inline]
-    pub fn verify(self, pseudo: PseudoHeader) -> Result<Self, PacketFormatError> {
+    pub fn verify(self, pseudo: PseudoHeader) -> Result<Self, FormatError> {
         self.checked(|len, sum| pseudo.checksum(len, sum))
     }
 
@@ -225,11 +219,11 @@ mod tests {
     fn the_pseudo_header_is_part_of_the_sum() {
         let message = Icmpv6Message::EchoRequest { identifier: 1, sequence: 2 };
         let mut bytes = [0; HEADER_LEN];
-        message.emit(pseudo(), 0, OnesComplementSum::ZERO, &mut bytes);
+        message.emit(pseudo(), 0, Sum16::ZERO, &mut bytes);
         assert!(Icmpv6Packet::parse(&bytes).unwrap().verify(pseudo()).is_ok());
         let other = PseudoHeader::v6(Ipv6Addr::LOCALHOST, Ipv6Addr::LOCALHOST, IpProtocol::ICMPV6);
         let verified = Icmpv6Packet::parse(&bytes).unwrap().verify(other);
-        assert_eq!(verified.err(), Some(PacketFormatError::Checksum));
+        assert_eq!(verified.err(), Some(FormatError::Checksum));
     }
 
     proptest! {
@@ -238,7 +232,7 @@ mod tests {
             message in message(), body in proptest::collection::vec(any::<u8>(), 0..100),
         ) {
             let mut bytes = vec![0xee; HEADER_LEN];
-            message.emit(pseudo(), body.len(), OnesComplementSum::of(&body), &mut bytes);
+            message.emit(pseudo(), body.len(), Sum16::of(&body), &mut bytes);
             bytes.extend(&body);
             let packet = Icmpv6Packet::parse(&bytes).unwrap().verify(pseudo()).unwrap();
             prop_assert_eq!(packet.message(), message);
@@ -251,7 +245,7 @@ mod tests {
         ) {
             let mut bytes = vec![0; HEADER_LEN];
             let request = Icmpv6Message::EchoRequest { identifier, sequence };
-            request.emit(pseudo(), 5, OnesComplementSum::of(&body), &mut bytes);
+            request.emit(pseudo(), 5, Sum16::of(&body), &mut bytes);
             bytes.extend(body);
             answer_echo(&mut bytes);
             let packet = Icmpv6Packet::parse(&bytes).unwrap().verify(pseudo()).unwrap();
@@ -266,11 +260,11 @@ mod tests {
                 _ => {}
             }
             bytes[2..4].fill(0);
-            let checksum = pseudo().checksum(12, OnesComplementSum::of(&bytes));
+            let checksum = pseudo().checksum(12, Sum16::of(&bytes));
             bytes[2..4].copy_from_slice(&checksum.to_be_bytes());
             let packet = Icmpv6Packet::parse(&bytes).unwrap().verify(pseudo()).unwrap();
             let mut again = [0; HEADER_LEN];
-            packet.message().emit(pseudo(), 4, OnesComplementSum::of(packet.body()), &mut again);
+            packet.message().emit(pseudo(), 4, Sum16::of(packet.body()), &mut again);
             prop_assert_eq!(&again[..], &bytes[..8]);
         }
     }

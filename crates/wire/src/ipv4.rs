@@ -4,11 +4,11 @@
 
 use std::net::Ipv4Addr;
 
-use plumb_copy::OnesComplementSum;
+use plumb_copy::Sum16;
 
 use crate::checksum::{PseudoHeader, sum_header, updated};
 use crate::fragment::Fragment;
-use crate::malformed::PacketFormatError;
+use crate::malformed::FormatError;
 use crate::option_area::OptionArea;
 use crate::protocol::IpProtocol;
 use crate::traffic_class::TrafficClass;
@@ -81,21 +81,21 @@ impl<'a> Ipv4Packet<'a> {
     /// The checksum is not looked at: see [`Ipv4Packet::verify`].
     ///
     /// # Errors
-    /// `PacketFormatError::Version`, [`HeaderLength`](PacketFormatError::HeaderLength),
-    /// [`Length`](PacketFormatError::Length) or [`Truncated`](PacketFormatError::Truncated).
+    /// `FormatError::Version`, [`HeaderLength`](FormatError::HeaderLength),
+    /// [`Length`](FormatError::Length) or [`Truncated`](FormatError::Truncated).
     #[inline]
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, PacketFormatError> {
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, FormatError> {
         let (packet, total_len) = Self::parse_header(bytes)?;
         let len = total_len - HEADER_LEN - packet.options.len();
-        let payload = packet.payload.get(..len).ok_or(PacketFormatError::Truncated)?;
+        let payload = packet.payload.get(..len).ok_or(FormatError::Truncated)?;
         Ok(Self { payload, ..packet })
     }
 
     /// Reads the packet that an ICMP error quotes: its payload may be shorter than it says.
     ///
     /// # Errors
-    /// As [`Ipv4Packet::parse`]; [`PacketFormatError::Truncated`] only when the header is not whole.
-    pub fn parse_quoted(bytes: &'a [u8]) -> Result<Self, PacketFormatError> {
+    /// As [`Ipv4Packet::parse`]; [`FormatError::Truncated`] only when the header is not whole.
+    pub fn parse_quoted(bytes: &'a [u8]) -> Result<Self, FormatError> {
         let (packet, total_len) = Self::parse_header(bytes)?;
         let len = total_len - HEADER_LEN - packet.options.len();
         let payload = packet.payload.get(..len).unwrap_or(packet.payload);
@@ -104,35 +104,34 @@ impl<'a> Ipv4Packet<'a> {
 
     /// The packet, its payload not yet cut, and its total length.
     #[inline]
-    fn parse_header(bytes: &'a [u8]) -> Result<(Self, usize), PacketFormatError> {
+    fn parse_header(bytes: &'a [u8]) -> Result<(Self, usize), FormatError> {
         let (fixed, rest) =
-            bytes.split_first_chunk::<HEADER_LEN>().ok_or(PacketFormatError::Truncated)?;
+            bytes.split_first_chunk::<HEADER_LEN>().ok_or(FormatError::Truncated)?;
         if fixed[0] >> 4 != 4 {
-            return Err(PacketFormatError::Version);
+            return Err(FormatError::Version);
         }
         let header_len = usize::from(fixed[0] & 0xf) * 4;
-        let options_len =
-            header_len.checked_sub(HEADER_LEN).ok_or(PacketFormatError::HeaderLength)?;
+        let options_len = header_len.checked_sub(HEADER_LEN).ok_or(FormatError::HeaderLength)?;
         let total_len = usize::from(u16::from_be_bytes([fixed[2], fixed[3]]));
         if total_len < header_len {
-            return Err(PacketFormatError::Length);
+            return Err(FormatError::Length);
         }
         let (options, payload) =
-            rest.split_at_checked(options_len).ok_or(PacketFormatError::Truncated)?;
+            rest.split_at_checked(options_len).ok_or(FormatError::Truncated)?;
         Ok((Self { fixed, options, payload }, total_len))
     }
 
     /// The packet, if its header's checksum is right.
     ///
     /// # Errors
-    /// [`PacketFormatError::Checksum`].
+    /// [`FormatError::Checksum`].
     #[inline]
-    pub fn verify(self) -> Result<Self, PacketFormatError> {
+    pub fn verify(self) -> Result<Self, FormatError> {
         let mut sum = sum_header(self.fixed);
         if !self.options.is_empty() {
             sum = sum_with_options(sum, self.options);
         }
-        if sum == 0xffff { Ok(self) } else { Err(PacketFormatError::Checksum) }
+        if sum == 0xffff { Ok(self) } else { Err(FormatError::Checksum) }
     }
 
     /// Type of service.
@@ -336,7 +335,7 @@ impl Ipv4Header {
 /// Out of the way of the many packets without options.
 #[cold]
 fn sum_with_options(sum: u16, options: &[u8]) -> u16 {
-    (OnesComplementSum::ZERO.add_word(sum) + OnesComplementSum::of(options)).folded()
+    (Sum16::ZERO.add_word(sum) + Sum16::of(options)).folded()
 }
 
 /// Counts one router in the header at the front of `packet`, in place: hop limit and checksum.

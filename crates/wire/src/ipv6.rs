@@ -5,7 +5,7 @@
 use std::net::Ipv6Addr;
 
 use crate::checksum::PseudoHeader;
-use crate::malformed::PacketFormatError;
+use crate::malformed::FormatError;
 use crate::protocol::IpProtocol;
 use crate::traffic_class::TrafficClass;
 
@@ -30,30 +30,30 @@ impl<'a> Ipv6Packet<'a> {
     /// Reads the header. What lies beyond the payload length is padding and is cut off.
     ///
     /// # Errors
-    /// [`PacketFormatError::Version`] or [`PacketFormatError::Truncated`].
+    /// [`FormatError::Version`] or [`FormatError::Truncated`].
     #[inline]
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, PacketFormatError> {
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, FormatError> {
         let (packet, len) = Self::parse_header(bytes)?;
-        let payload = packet.payload.get(..len).ok_or(PacketFormatError::Truncated)?;
+        let payload = packet.payload.get(..len).ok_or(FormatError::Truncated)?;
         Ok(Self { payload, ..packet })
     }
 
     /// Reads the packet that an ICMPv6 error quotes: its payload may be shorter than it says.
     ///
     /// # Errors
-    /// As [`Ipv6Packet::parse`]; [`PacketFormatError::Truncated`] only when the header is not whole.
-    pub fn parse_quoted(bytes: &'a [u8]) -> Result<Self, PacketFormatError> {
+    /// As [`Ipv6Packet::parse`]; [`FormatError::Truncated`] only when the header is not whole.
+    pub fn parse_quoted(bytes: &'a [u8]) -> Result<Self, FormatError> {
         let (packet, len) = Self::parse_header(bytes)?;
         let payload = packet.payload.get(..len).unwrap_or(packet.payload);
         Ok(Self { payload, ..packet })
     }
 
     #[inline]
-    fn parse_header(bytes: &'a [u8]) -> Result<(Self, usize), PacketFormatError> {
+    fn parse_header(bytes: &'a [u8]) -> Result<(Self, usize), FormatError> {
         let (fixed, payload) =
-            bytes.split_first_chunk::<HEADER_LEN>().ok_or(PacketFormatError::Truncated)?;
+            bytes.split_first_chunk::<HEADER_LEN>().ok_or(FormatError::Truncated)?;
         if fixed[0] >> 4 != 6 {
-            return Err(PacketFormatError::Version);
+            return Err(FormatError::Version);
         }
         let len = usize::from(u16::from_be_bytes([fixed[4], fixed[5]]));
         Ok((Self { fixed, payload }, len))
@@ -260,14 +260,11 @@ mod tests {
         Ipv6Header::new(Ipv6Addr::LOCALHOST, Ipv6Addr::LOCALHOST, IpProtocol::UDP, 2)
             .emit(&mut bytes);
         assert!(Ipv6Packet::parse(&bytes).is_ok());
-        assert_eq!(Ipv6Packet::parse(&bytes[..41]).err(), Some(PacketFormatError::Truncated));
+        assert_eq!(Ipv6Packet::parse(&bytes[..41]).err(), Some(FormatError::Truncated));
         assert_eq!(Ipv6Packet::parse_quoted(&bytes[..41]).unwrap().payload(), &[0]);
-        assert_eq!(
-            Ipv6Packet::parse_quoted(&bytes[..39]).err(),
-            Some(PacketFormatError::Truncated)
-        );
+        assert_eq!(Ipv6Packet::parse_quoted(&bytes[..39]).err(), Some(FormatError::Truncated));
         bytes[0] = 0x40;
-        assert_eq!(Ipv6Packet::parse(&bytes).err(), Some(PacketFormatError::Version));
+        assert_eq!(Ipv6Packet::parse(&bytes).err(), Some(FormatError::Version));
     }
 
     proptest! {

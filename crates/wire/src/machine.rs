@@ -5,7 +5,7 @@
 
 use plumb_base::time::Instant;
 
-use crate::packet::{Packet, PacketPool};
+use crate::packet::{Packet, Pool};
 
 pub mod timed;
 
@@ -21,7 +21,7 @@ pub trait Machine {
         now: Instant,
         port: PortId,
         batch: &mut Vec<Packet>,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     );
 
     /// Appends what shall leave by `port` to `batch`, at most `max` packets.
@@ -31,12 +31,12 @@ pub trait Machine {
         port: PortId,
         batch: &mut Vec<Packet>,
         max: usize,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     );
 
     /// When [`Machine::handle_deadline`] is due, if anything is waiting for time to pass.
     fn deadline(&self) -> Option<Instant>;
 
     /// Does what is due. Afterwards [`Machine::deadline`] lies after `now`, or is `None`.
-    fn handle_deadline(&mut self, now: Instant, pool: &mut PacketPool);
+    fn handle_deadline(&mut self, now: Instant, pool: &mut Pool);
 }

@@ -6,7 +6,7 @@ use thiserror::Error;
 
 /// Why bytes are not the packet that they should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Error)]
-pub enum PacketFormatError {
+pub enum FormatError {
     /// Fewer bytes than the header, or than the header's length field announces.
     #[error("truncated: fewer bytes than the header announces")]
     Truncated,
@@ -45,7 +45,7 @@ pub enum PacketFormatError {
     Fragment,
 }
 
-impl PacketFormatError {
+impl FormatError {
     /// Every reason, in the order of declaration.
     pub const ALL: [Self; 12] = [
         Self::Truncated,
@@ -80,7 +80,7 @@ impl PacketFormatError {
         }
     }
 
-    /// Its place in [`PacketFormatError::ALL`], for an array of counters.
+    /// Its place in [`FormatError::ALL`], for an array of counters.
     #[inline]
     pub const fn index(self) -> usize {
         self as usize
@@ -95,11 +95,10 @@ mod tests {
 
     #[test]
     fn every_reason_stands_at_its_index_under_a_name_of_its_own() {
-        for (index, reason) in PacketFormatError::ALL.into_iter().enumerate() {
+        for (index, reason) in FormatError::ALL.into_iter().enumerate() {
             assert_eq!(reason.index(), index);
         }
-        let names: BTreeSet<_> =
-            PacketFormatError::ALL.iter().map(|reason| reason.name()).collect();
-        assert_eq!(names.len(), PacketFormatError::ALL.len());
+        let names: BTreeSet<_> = FormatError::ALL.iter().map(|reason| reason.name()).collect();
+        assert_eq!(names.len(), FormatError::ALL.len());
     }
 }

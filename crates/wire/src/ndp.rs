@@ -5,11 +5,11 @@
 
 use std::net::Ipv6Addr;
 
-use plumb_copy::OnesComplementSum;
+use plumb_copy::Sum16;
 
 use crate::checksum::PseudoHeader;
 use crate::icmpv6;
-use crate::malformed::PacketFormatError;
+use crate::malformed::FormatError;
 
 pub mod option;
 
@@ -100,21 +100,20 @@ impl<'a> NdpMessage<'a> {
     /// Reads the message that an ICMPv6 packet holds.
     ///
     /// # Errors
-    /// [`PacketFormatError::Kind`] for another ICMPv6 message, [`PacketFormatError::Code`],
-    /// [`PacketFormatError::Truncated`] or [`PacketFormatError::OptionLength`].
-    pub fn parse(packet: icmpv6::Icmpv6Packet<'a>) -> Result<Self, PacketFormatError> {
+    /// [`FormatError::Kind`] for another ICMPv6 message, [`FormatError::Code`],
+    /// [`FormatError::Truncated`] or [`FormatError::OptionLength`].
+    pub fn parse(packet: icmpv6::Icmpv6Packet<'a>) -> Result<Self, FormatError> {
         if !is_ndp(packet.kind()) {
-            return Err(PacketFormatError::Kind);
+            return Err(FormatError::Kind);
         }
         if packet.code() != 0 {
-            return Err(PacketFormatError::Code);
+            return Err(FormatError::Code);
         }
         let body = packet.body();
         Ok(match packet.kind() {
             ROUTER_SOLICITATION => Self::RouterSolicitation { options: NdpOptions::new(body)? },
             ROUTER_ADVERTISEMENT => {
-                let (&times, options) =
-                    body.split_first_chunk().ok_or(PacketFormatError::Truncated)?;
+                let (&times, options) = body.split_first_chunk().ok_or(FormatError::Truncated)?;
                 let router = router(packet.rest(), times);
                 Self::RouterAdvertisement { router, options: NdpOptions::new(options)? }
             }
@@ -204,7 +203,7 @@ impl<'a> NdpMessage<'a> {
             }
         };
         let message = icmpv6::Icmpv6Message::Other { kind, code: 0, rest };
-        message.emit(pseudo, body.len(), OnesComplementSum::of(body), head);
+        message.emit(pseudo, body.len(), Sum16::of(body), head);
     }
 }
 
@@ -219,9 +218,9 @@ fn router([hop_limit, flags, high, low]: [u8; 4], times: [u8; 8]) -> RouterParam
     }
 }
 
-fn address(bytes: &[u8]) -> Result<(Ipv6Addr, &[u8]), PacketFormatError> {
+fn address(bytes: &[u8]) -> Result<(Ipv6Addr, &[u8]), FormatError> {
     let (&address, rest): (&[u8; 16], _) =
-        bytes.split_first_chunk().ok_or(PacketFormatError::Truncated)?;
+        bytes.split_first_chunk().ok_or(FormatError::Truncated)?;
     Ok((address.into(), rest))
 }
 
@@ -289,7 +288,7 @@ mod tests {
         bytes.extend(target.octets());
         bytes.extend([1, 1, 0xc2, 0x00, 0x54, 0xf5, 0x00, 0x00]);
         let pseudo = pseudo("fe80::c000:54ff:fef5:0", "ff02::1:ff40:0");
-        let sum = pseudo.checksum(bytes.len(), OnesComplementSum::of(&bytes));
+        let sum = pseudo.checksum(bytes.len(), Sum16::of(&bytes));
         bytes[2..4].copy_from_slice(&sum.to_be_bytes());
         let packet = icmpv6::Icmpv6Packet::parse(&bytes).unwrap().verify(pseudo).unwrap();
         let message = NdpMessage::parse(packet).unwrap();
@@ -304,16 +303,16 @@ mod tests {
     fn what_the_rfc_refuses_is_named() {
         let parse =
             |bytes: &[u8]| NdpMessage::parse(icmpv6::Icmpv6Packet::parse(bytes).unwrap()).err();
-        assert_eq!(parse(&[128, 0, 0, 0, 0, 0, 0, 0]), Some(PacketFormatError::Kind));
-        assert_eq!(parse(&[133, 1, 0, 0, 0, 0, 0, 0]), Some(PacketFormatError::Code));
+        assert_eq!(parse(&[128, 0, 0, 0, 0, 0, 0, 0]), Some(FormatError::Kind));
+        assert_eq!(parse(&[133, 1, 0, 0, 0, 0, 0, 0]), Some(FormatError::Code));
         assert_eq!(parse(&[133, 0, 0, 0, 0, 0, 0, 0]), None);
         for (kind, least) in [(134, 16), (135, 24), (136, 24), (137, 40)] {
             let mut bytes = vec![0; least];
             bytes[0] = kind;
             assert_eq!(parse(&bytes), None);
-            assert_eq!(parse(&bytes[..least - 1]), Some(PacketFormatError::Truncated));
+            assert_eq!(parse(&bytes[..least - 1]), Some(FormatError::Truncated));
             bytes.push(1);
-            assert_eq!(parse(&bytes), Some(PacketFormatError::OptionLength));
+            assert_eq!(parse(&bytes), Some(FormatError::OptionLength));
         }
     }
 
@@ -342,7 +341,7 @@ mod tests {
             }
             bytes[2..4].fill(0);
             let pseudo = pseudo("fe80::1", "fe80::2");
-            let sum = pseudo.checksum(fixed, OnesComplementSum::of(&bytes[..fixed]));
+            let sum = pseudo.checksum(fixed, Sum16::of(&bytes[..fixed]));
             bytes[2..4].copy_from_slice(&sum.to_be_bytes());
             let packet = icmpv6::Icmpv6Packet::parse(&bytes[..fixed]).unwrap();
             let mut again = [0xee; 40];

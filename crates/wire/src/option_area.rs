@@ -5,7 +5,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use crate::malformed::PacketFormatError;
+use crate::malformed::FormatError;
 
 /// Room for options: a header has 4 bits to count 32-bit words, five of which are its own.
 pub const CAPACITY: usize = 40;
@@ -28,7 +28,7 @@ pub(crate) trait OptionItem<'a>: Sized {
     const NO_OPERATION: Self;
 
     /// That of a type and of what follows type and length.
-    fn read(kind: u8, data: &'a [u8]) -> Result<Self, PacketFormatError>;
+    fn read(kind: u8, data: &'a [u8]) -> Result<Self, FormatError>;
 
     /// Writes it to the front of `out` and gives its length, or `None` without room.
     fn write(&self, out: &mut [u8]) -> Option<usize>;
@@ -55,7 +55,7 @@ impl<I> Clone for OptionIter<'_, I> {
 
 impl<'a, I: OptionItem<'a>> OptionIter<'a, I> {
     #[inline]
-    fn pull(&mut self) -> Result<Option<I>, PacketFormatError> {
+    fn pull(&mut self) -> Result<Option<I>, FormatError> {
         let rest = std::mem::take(&mut self.rest);
         let Some((&kind, tail)) = rest.split_first() else { return Ok(None) };
         if kind == END {
@@ -65,8 +65,8 @@ impl<'a, I: OptionItem<'a>> OptionIter<'a, I> {
             self.rest = tail;
             return Ok(Some(I::NO_OPERATION));
         }
-        let len = tail.first().ok_or(PacketFormatError::OptionLength)?;
-        let data = rest.get(2..usize::from(*len)).ok_or(PacketFormatError::OptionLength)?;
+        let len = tail.first().ok_or(FormatError::OptionLength)?;
+        let data = rest.get(2..usize::from(*len)).ok_or(FormatError::OptionLength)?;
         let item = I::read(kind, data)?;
         self.rest = &rest[usize::from(*len)..];
         Ok(Some(item))
@@ -74,7 +74,7 @@ impl<'a, I: OptionItem<'a>> OptionIter<'a, I> {
 }
 
 impl<'a, I: OptionItem<'a>> Iterator for OptionIter<'a, I> {
-    type Item = Result<I, PacketFormatError>;
+    type Item = Result<I, FormatError>;
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {

@@ -1,6 +1,6 @@
 //! Packets: owned handles to frames of pooled memory, with metadata.
 //!
-//! A [`Packet`] is the right to use one frame of a [`PacketPool`]; the pool is passed along to whatever
+//! A [`Packet`] is the right to use one frame of a [`Pool`]; the pool is passed along to whatever
 //! reads its bytes, so that no packet carries a reference and the frames can be memory that a
 //! kernel writes (AF_XDP). Ordinary frames hold one frame of a link; large ones hold a super-segment or a
 //! reassembled datagram. All are allocated at the start, so that the memory of a stack is bounded.
@@ -14,10 +14,10 @@ use crate::ecn::Ecn;
 
 /// One packet: a frame of its pool, where in it the data lies, and metadata.
 ///
-/// Not `Clone`: a frame has one owner. A packet that is dropped without [`PacketPool::free`] leaks its
-/// frame until the pool is dropped; tests compare [`PacketPool::available`] before and after.
+/// Not `Clone`: a frame has one owner. A packet that is dropped without [`Pool::free`] leaks its
+/// frame until the pool is dropped; tests compare [`Pool::available`] before and after.
 #[derive(Debug)]
-#[must_use = "a packet is a frame of its pool: pass it on, or free it with PacketPool::free"]
+#[must_use = "a packet is a frame of its pool: pass it on, or free it with Pool::free"]
 pub struct Packet {
     frame: FrameId,
     start: u32,
@@ -168,7 +168,7 @@ impl PoolRegion {
 }
 
 /// The frames, each free, in a packet, or lent to a kernel.
-pub struct PacketPool {
+pub struct Pool {
     region: PoolRegion,
     frames: PoolConfig,
     large: Box<[u8]>,
@@ -176,7 +176,7 @@ pub struct PacketPool {
     free_large: Vec<FrameId>,
 }
 
-impl PacketPool {
+impl Pool {
     /// A pool in memory of its own, written once so that no page fault is left.
     pub fn new(frames: PoolConfig) -> Self {
         let bytes = frames.count as usize * frames.size as usize;
@@ -386,7 +386,7 @@ impl PacketPool {
     }
 
     /// Overwrites `to`'s data from byte `at` with bytes `range` of `from`'s, by `copy` as in
-    /// [`PacketPool::append_from`].
+    /// [`Pool::append_from`].
     ///
     /// Panics when either packet has no such bytes.
     pub fn copy_between(
@@ -501,9 +501,9 @@ impl PacketPool {
     }
 }
 
-impl fmt::Debug for PacketPool {
+impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PacketPool")
+        f.debug_struct("Pool")
             .field("frames", &self.frames)
             .field("available", &self.available())
             .finish_non_exhaustive()
@@ -541,13 +541,13 @@ fn shifted(range: Range<usize>, by: usize) -> Range<usize> {
 mod tests {
     use super::*;
 
-    fn small() -> PacketPool {
-        PacketPool::new(PoolConfig { count: 2, size: 256, large: 1 })
+    fn small() -> Pool {
+        Pool::new(PoolConfig { count: 2, size: 256, large: 1 })
     }
 
     #[test]
     fn reserve_reuses_the_frame_freed_last() {
-        let mut pool = PacketPool::reserve(PoolConfig { count: 4, size: 256, large: 0 }, 9);
+        let mut pool = Pool::reserve(PoolConfig { count: 4, size: 256, large: 0 }, 9);
         assert_eq!(pool.available(), (4, 0));
         let (first, second) = (pool.allocate().unwrap(), pool.allocate().unwrap());
         assert_eq!((first.frame, second.frame), (FrameId(0), FrameId(1)));
@@ -630,7 +630,7 @@ mod tests {
         let frames = PoolConfig { count: 2, size: 4_096, large: 2 };
         let shared = Box::new(Elsewhere(vec![0; 2 * 4_096]));
         let data: Vec<u8> = (0..3_000_u32).map(|i| i.to_le_bytes()[0]).collect();
-        for mut pool in [PacketPool::new(frames), PacketPool::in_memory(shared, frames)] {
+        for mut pool in [Pool::new(frames), Pool::in_memory(shared, frames)] {
             for (from_len, to_len) in [(0, 0), (0, 9_000), (9_000, 0), (9_000, 9_000)] {
                 let mut from = pool.allocate_for(from_len).unwrap();
                 let mut to = pool.allocate_for(to_len).unwrap();
@@ -653,7 +653,7 @@ mod tests {
 
     #[test]
     fn append_without_room_changes_nothing() {
-        let mut pool = PacketPool::new(PoolConfig { count: 1, size: 256, large: 1 });
+        let mut pool = Pool::new(PoolConfig { count: 1, size: 256, large: 1 });
         let mut small = pool.allocate().unwrap();
         let mut large = pool.allocate_for(1_000).unwrap();
         pool.append(&mut large, 1_000).unwrap();

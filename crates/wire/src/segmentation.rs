@@ -7,8 +7,8 @@ use std::ops::Range;
 
 use crate::checksum::PseudoHeader;
 use crate::medium::Medium;
-use crate::packet::{ChecksumState, Packet, PacketMeta, PacketPool};
-use plumb_copy::{OnesComplementSum, copy_and_sum};
+use crate::packet::{ChecksumState, Packet, PacketMeta, Pool};
+use plumb_copy::{Sum16, copy_and_sum};
 
 mod layout;
 
@@ -45,7 +45,7 @@ pub fn segment_packet(
     packet: Packet,
     medium: Medium,
     checksums: SegmentChecksums,
-    pool: &mut PacketPool,
+    pool: &mut Pool,
     out: &mut Vec<Packet>,
 ) -> Result<(), (Packet, SegmentError)> {
     let bytes = pool.bytes(&packet);
@@ -97,12 +97,7 @@ struct SegmentPlan {
 
 impl SegmentPlan {
     /// The segment with bytes `range` of the super-segment; `None` without a free frame.
-    fn segment(
-        &self,
-        range: Range<usize>,
-        packet: &Packet,
-        pool: &mut PacketPool,
-    ) -> Option<Packet> {
+    fn segment(&self, range: Range<usize>, packet: &Packet, pool: &mut Pool) -> Option<Packet> {
         let layout = &self.layout;
         let offset = range.start - layout.payload;
         let is_last = range.end == packet.len();
@@ -121,7 +116,7 @@ impl SegmentPlan {
         pool.append_from(&mut segment, packet, 0..layout.payload, |source, target| {
             target.copy_from_slice(source);
         });
-        let mut sum = OnesComplementSum::ZERO;
+        let mut sum = Sum16::ZERO;
         let sums = self.checksums == Some(SegmentChecksums::Complete);
         pool.append_from(&mut segment, packet, range, |source, target| {
             if sums {

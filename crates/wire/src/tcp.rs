@@ -5,10 +5,10 @@
 use std::fmt;
 use std::ops::{BitOr, BitOrAssign};
 
-use plumb_copy::OnesComplementSum;
+use plumb_copy::Sum16;
 
 use crate::checksum::PseudoHeader;
-use crate::malformed::PacketFormatError;
+use crate::malformed::FormatError;
 use crate::option_area::OptionArea;
 
 pub mod option;
@@ -122,37 +122,36 @@ impl<'a> TcpSegment<'a> {
     /// The checksum is not looked at: see [`TcpSegment::verify`].
     ///
     /// # Errors
-    /// [`PacketFormatError::HeaderLength`] or [`PacketFormatError::Truncated`].
+    /// [`FormatError::HeaderLength`] or [`FormatError::Truncated`].
     #[inline]
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, PacketFormatError> {
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, FormatError> {
         let (fixed, rest) =
-            bytes.split_first_chunk::<HEADER_LEN>().ok_or(PacketFormatError::Truncated)?;
+            bytes.split_first_chunk::<HEADER_LEN>().ok_or(FormatError::Truncated)?;
         let header_len = usize::from(fixed[12] >> 4) * 4;
-        let options_len =
-            header_len.checked_sub(HEADER_LEN).ok_or(PacketFormatError::HeaderLength)?;
+        let options_len = header_len.checked_sub(HEADER_LEN).ok_or(FormatError::HeaderLength)?;
         let (options, payload) =
-            rest.split_at_checked(options_len).ok_or(PacketFormatError::Truncated)?;
+            rest.split_at_checked(options_len).ok_or(FormatError::Truncated)?;
         Ok(Self { fixed, options, payload })
     }
 
     /// The segment, if its checksum is right.
     ///
     /// # Errors
-    /// [`PacketFormatError::Checksum`].
+    /// [`FormatError::Checksum`].
     #[inline]
-    pub fn verify(self, pseudo: PseudoHeader) -> Result<Self, PacketFormatError> {
-        if self.verifies(pseudo, OnesComplementSum::of(self.payload)) {
+    pub fn verify(self, pseudo: PseudoHeader) -> Result<Self, FormatError> {
+        if self.verifies(pseudo, Sum16::of(self.payload)) {
             Ok(self)
         } else {
-            Err(PacketFormatError::Checksum)
+            Err(FormatError::Checksum)
         }
     }
 
     /// Whether the checksum is right for a payload with this sum: for whoever summed it while
     /// copying it.
     #[inline]
-    pub fn verifies(&self, pseudo: PseudoHeader, payload: OnesComplementSum) -> bool {
-        let sum = OnesComplementSum::of(self.fixed) + OnesComplementSum::of(self.options) + payload;
+    pub fn verifies(&self, pseudo: PseudoHeader, payload: Sum16) -> bool {
+        let sum = Sum16::of(self.fixed) + Sum16::of(self.options) + payload;
         pseudo.checksum(self.header_len() + self.payload.len(), sum) == 0
     }
 
@@ -284,16 +283,9 @@ impl TcpHeader {
     /// The same with its checksum over a payload of `payload_len` bytes and this sum.
     #[inline]
     #[must_use]
-    pub fn with_checksum(
-        self,
-        pseudo: PseudoHeader,
-        payload_len: usize,
-        payload: OnesComplementSum,
-    ) -> Self {
+    pub fn with_checksum(self, pseudo: PseudoHeader, payload_len: usize, payload: Sum16) -> Self {
         let bare = Self { checksum: 0, ..self };
-        let sum = OnesComplementSum::of(&bare.fixed())
-            + OnesComplementSum::of(self.options.as_bytes())
-            + payload;
+        let sum = Sum16::of(&bare.fixed()) + Sum16::of(self.options.as_bytes()) + payload;
         Self { checksum: pseudo.checksum(self.len() + payload_len, sum), ..self }
     }
 
@@ -372,12 +364,12 @@ mod tests {
     fn a_data_offset_that_cannot_be_is_named() {
         let mut bytes = [0; 24];
         bytes[12] = 0x40;
-        assert_eq!(TcpSegment::parse(&bytes).err(), Some(PacketFormatError::HeaderLength));
+        assert_eq!(TcpSegment::parse(&bytes).err(), Some(FormatError::HeaderLength));
         bytes[12] = 0x70;
-        assert_eq!(TcpSegment::parse(&bytes).err(), Some(PacketFormatError::Truncated));
+        assert_eq!(TcpSegment::parse(&bytes).err(), Some(FormatError::Truncated));
         bytes[12] = 0x60;
         assert_eq!(TcpSegment::parse(&bytes).unwrap().options(), &[0; 4]);
-        assert_eq!(TcpSegment::parse(&bytes[..19]).err(), Some(PacketFormatError::Truncated));
+        assert_eq!(TcpSegment::parse(&bytes[..19]).err(), Some(FormatError::Truncated));
     }
 
     #[test]
@@ -393,7 +385,7 @@ mod tests {
         fn a_segment_emitted_is_read_back_and_verifies(
             header in header(), payload in proptest::collection::vec(any::<u8>(), 0..100),
         ) {
-            let header = header.with_checksum(pseudo(), payload.len(), OnesComplementSum::of(&payload));
+            let header = header.with_checksum(pseudo(), payload.len(), Sum16::of(&payload));
             let mut bytes = vec![0xee; header.len()];
             header.emit(&mut bytes);
             bytes.extend(&payload);
@@ -402,7 +394,7 @@ mod tests {
             prop_assert_eq!(segment.payload(), &payload);
             bytes[0] ^= 1;
             let verified = TcpSegment::parse(&bytes).unwrap().verify(pseudo());
-            prop_assert_eq!(verified.err(), Some(PacketFormatError::Checksum));
+            prop_assert_eq!(verified.err(), Some(FormatError::Checksum));
         }
 
         #[test]

@@ -3,8 +3,8 @@
 //! Left out: sockets; UDP-Lite; jumbograms, whose length field is zero.
 
 use crate::checksum::{self, PseudoHeader};
-use crate::malformed::PacketFormatError;
-use plumb_copy::OnesComplementSum;
+use crate::malformed::FormatError;
+use plumb_copy::Sum16;
 
 /// Bytes of a header.
 pub const HEADER_LEN: usize = 8;
@@ -26,61 +26,61 @@ impl<'a> UdpDatagram<'a> {
     /// The checksum is not looked at: see [`UdpDatagram::verify_v4`] and [`UdpDatagram::verify_v6`].
     ///
     /// # Errors
-    /// [`PacketFormatError::Truncated`] or [`PacketFormatError::Length`].
+    /// [`FormatError::Truncated`] or [`FormatError::Length`].
     #[inline]
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, PacketFormatError> {
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, FormatError> {
         let datagram = Self::parse_quoted(bytes)?;
         let len = usize::from(datagram.header().length);
-        let len = len.checked_sub(HEADER_LEN).ok_or(PacketFormatError::Length)?;
-        let payload = datagram.payload.get(..len).ok_or(PacketFormatError::Truncated)?;
+        let len = len.checked_sub(HEADER_LEN).ok_or(FormatError::Length)?;
+        let payload = datagram.payload.get(..len).ok_or(FormatError::Truncated)?;
         Ok(Self { payload, ..datagram })
     }
 
     /// Reads the datagram that an ICMP error quotes: its payload may be shorter than it says.
     ///
     /// # Errors
-    /// [`PacketFormatError::Truncated`] when the header is not whole.
+    /// [`FormatError::Truncated`] when the header is not whole.
     #[inline]
-    pub fn parse_quoted(bytes: &'a [u8]) -> Result<Self, PacketFormatError> {
-        let (fixed, payload) = bytes.split_first_chunk().ok_or(PacketFormatError::Truncated)?;
+    pub fn parse_quoted(bytes: &'a [u8]) -> Result<Self, FormatError> {
+        let (fixed, payload) = bytes.split_first_chunk().ok_or(FormatError::Truncated)?;
         Ok(Self { fixed, payload })
     }
 
     /// The datagram, if it came over IPv4 with the right checksum or with none.
     ///
     /// # Errors
-    /// [`PacketFormatError::Checksum`].
+    /// [`FormatError::Checksum`].
     #[inline]
-    pub fn verify_v4(self, pseudo: PseudoHeader) -> Result<Self, PacketFormatError> {
+    pub fn verify_v4(self, pseudo: PseudoHeader) -> Result<Self, FormatError> {
         if self.checksum() == 0 { Ok(self) } else { self.verify_present(pseudo) }
     }
 
     /// The datagram, if it came over IPv6 with the right checksum.
     ///
     /// # Errors
-    /// [`PacketFormatError::ChecksumAbsent`] (RFC 8200 §8.1) or [`PacketFormatError::Checksum`].
+    /// [`FormatError::ChecksumAbsent`] (RFC 8200 §8.1) or [`FormatError::Checksum`].
     #[inline]
-    pub fn verify_v6(self, pseudo: PseudoHeader) -> Result<Self, PacketFormatError> {
+    pub fn verify_v6(self, pseudo: PseudoHeader) -> Result<Self, FormatError> {
         if self.checksum() == 0 {
-            Err(PacketFormatError::ChecksumAbsent)
+            Err(FormatError::ChecksumAbsent)
         } else {
             self.verify_present(pseudo)
         }
     }
 
     #[inline]
-    fn verify_present(self, pseudo: PseudoHeader) -> Result<Self, PacketFormatError> {
-        if self.verifies(pseudo, OnesComplementSum::of(self.payload)) {
+    fn verify_present(self, pseudo: PseudoHeader) -> Result<Self, FormatError> {
+        if self.verifies(pseudo, Sum16::of(self.payload)) {
             Ok(self)
         } else {
-            Err(PacketFormatError::Checksum)
+            Err(FormatError::Checksum)
         }
     }
 
     /// Whether the checksum, which must be there, is right for a payload with this sum: for whoever
     /// summed it while copying it.
     #[inline]
-    pub fn verifies(&self, pseudo: PseudoHeader, payload: OnesComplementSum) -> bool {
+    pub fn verifies(&self, pseudo: PseudoHeader, payload: Sum16) -> bool {
         let [a, b, c, d, e, f, g, h] = *self.fixed;
         let words = [u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h])];
         let sum = pseudo.sum_with(HEADER_LEN + self.payload.len(), words);
@@ -149,7 +149,7 @@ impl UdpHeader {
     /// The same with its checksum over a payload of this sum; a computed 0 becomes 0xffff.
     #[inline]
     #[must_use]
-    pub fn with_checksum(self, pseudo: PseudoHeader, payload: OnesComplementSum) -> Self {
+    pub fn with_checksum(self, pseudo: PseudoHeader, payload: Sum16) -> Self {
         let ports = u32::from(self.source_port) << 16 | u32::from(self.destination_port);
         let sum = pseudo.sum_with(usize::from(self.length), [ports, self.length.into()]);
         Self { checksum: checksum::nonzero((sum + payload).finish()), ..self }
@@ -218,10 +218,10 @@ mod tests {
     #[test]
     fn a_computed_zero_is_sent_as_all_ones() {
         let bare = UdpHeader::new(0, 0, 2);
-        let sum = bare.with_checksum(pseudo_v4(), OnesComplementSum::ZERO).checksum;
+        let sum = bare.with_checksum(pseudo_v4(), Sum16::ZERO).checksum;
         // A payload equal to the checksum brings the sum to all ones, whose complement is zero.
         let payload = sum.to_be_bytes();
-        let header = bare.with_checksum(pseudo_v4(), OnesComplementSum::of(&payload));
+        let header = bare.with_checksum(pseudo_v4(), Sum16::of(&payload));
         assert_eq!(header.checksum, 0xffff);
         let bytes = datagram(header, &payload);
         assert!(UdpDatagram::parse(&bytes).unwrap().verify_v4(pseudo_v4()).is_ok());
@@ -233,23 +233,17 @@ mod tests {
         let datagram = UdpDatagram::parse(&bytes).unwrap();
         assert!(datagram.verify_v4(pseudo_v4()).is_ok());
         let pseudo = PseudoHeader::v6(Ipv6Addr::LOCALHOST, Ipv6Addr::LOCALHOST, IpProtocol::UDP);
-        assert_eq!(datagram.verify_v6(pseudo).err(), Some(PacketFormatError::ChecksumAbsent));
+        assert_eq!(datagram.verify_v6(pseudo).err(), Some(FormatError::ChecksumAbsent));
     }
 
     #[test]
     fn a_length_that_cannot_be_is_named() {
         let short = UdpHeader { length: 7, ..UdpHeader::new(1, 2, 0) };
-        assert_eq!(
-            UdpDatagram::parse(&datagram(short, &[])).err(),
-            Some(PacketFormatError::Length)
-        );
+        assert_eq!(UdpDatagram::parse(&datagram(short, &[])).err(), Some(FormatError::Length));
         let long = UdpHeader::new(1, 2, 1);
-        assert_eq!(
-            UdpDatagram::parse(&datagram(long, &[])).err(),
-            Some(PacketFormatError::Truncated)
-        );
+        assert_eq!(UdpDatagram::parse(&datagram(long, &[])).err(), Some(FormatError::Truncated));
         assert!(UdpDatagram::parse_quoted(&datagram(long, &[])).is_ok());
-        assert_eq!(UdpDatagram::parse(&[0; 7]).err(), Some(PacketFormatError::Truncated));
+        assert_eq!(UdpDatagram::parse(&[0; 7]).err(), Some(FormatError::Truncated));
         let cut = datagram(UdpHeader::new(1, 2, 1), &[5, 6]);
         assert_eq!(UdpDatagram::parse(&cut).unwrap().payload(), &[5]);
     }
@@ -261,7 +255,7 @@ mod tests {
             payload in proptest::collection::vec(any::<u8>(), 0..200), wrong in any::<u16>(),
         ) {
             let header = UdpHeader::new(source, destination, payload.len())
-                .with_checksum(pseudo_v4(), OnesComplementSum::of(&payload));
+                .with_checksum(pseudo_v4(), Sum16::of(&payload));
             let mut bytes = datagram(header, &payload);
             let read = UdpDatagram::parse(&bytes).unwrap().verify_v4(pseudo_v4()).unwrap();
             prop_assert_eq!(read.header(), header);
@@ -288,7 +282,7 @@ mod tests {
             let header = UdpHeader::new(7, 9, payload.len()).with_partial(pseudo_v4());
             let mut bytes = datagram(header, &payload);
             prop_assert!(checksum::complete(&mut bytes, 0, CHECKSUM_OFFSET.into()));
-            prop_assert!(UdpDatagram::parse(&bytes).unwrap().verifies(pseudo_v4(), OnesComplementSum::of(&payload)));
+            prop_assert!(UdpDatagram::parse(&bytes).unwrap().verifies(pseudo_v4(), Sum16::of(&payload)));
         }
     }
 }

@@ -10,7 +10,7 @@ use std::process::Command;
 use anyhow::{Context, bail};
 use serde_json::Value;
 
-use super::TidyFinding;
+use super::Finding;
 use crate::files::ProjectFile;
 
 const PAGE: &str = "ARCHITECTURE.md";
@@ -32,7 +32,7 @@ struct CrateDependencies {
     outside: BTreeSet<String>,
 }
 
-pub(super) fn check(root: &Path, files: &[ProjectFile]) -> anyhow::Result<Vec<TidyFinding>> {
+pub(super) fn check(root: &Path, files: &[ProjectFile]) -> anyhow::Result<Vec<Finding>> {
     let crates = crates(&metadata(root)?);
     let Some(page) = files.iter().find(|file| file.path == PAGE) else {
         bail!("{PAGE} is missing: it holds the table of allowed dependencies");
@@ -118,9 +118,9 @@ fn compare(
     page: &ProjectFile,
     rules: &BTreeMap<String, DependencyRule>,
     crates: &BTreeMap<String, CrateDependencies>,
-) -> Vec<TidyFinding> {
+) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let mut say = |message: String| findings.push(TidyFinding::new(page, 0, message));
+    let mut say = |message: String| findings.push(Finding::new(page, 0, message));
     for (name, found) in crates {
         let Some(rule) = rules.get(name) else {
             say(format!("crate `{name}` has no row in the table of dependencies: add one"));

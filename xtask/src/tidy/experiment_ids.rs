@@ -1,13 +1,13 @@
 //! The engines name no experiment: what `analysis` and `report` know of one comes from its file.
 
-use super::TidyFinding;
+use super::Finding;
 use crate::files::ProjectFile;
 
 const EXPERIMENTS: &str = "crates/experiments/src/";
 const ENGINES: [&str; 2] = ["crates/analysis/src/", "crates/report/src/"];
 
 /// Literals with the id of an experiment in the code of an engine; tests may name what they make up.
-pub(super) fn check(files: &[ProjectFile]) -> Vec<TidyFinding> {
+pub(super) fn check(files: &[ProjectFile]) -> Vec<Finding> {
     let ids = ids(files);
     let engines = files.iter().filter(|file| {
         file.has_extension("rs") && ENGINES.iter().any(|engine| file.path.starts_with(engine))
@@ -20,7 +20,7 @@ pub(super) fn check(files: &[ProjectFile]) -> Vec<TidyFinding> {
             findings.extend(found.map(|id| {
                 let message =
                     format!("\"{id}\" is an experiment: what concerns it belongs in its own file");
-                TidyFinding::new(file, number, message)
+                Finding::new(file, number, message)
             }));
         }
     }

@@ -1,6 +1,6 @@
 //! Words that must not be in the tree: notes to oneself, traces of a workplace, and metaphors for which the field has a term.
 
-use super::TidyFinding;
+use super::Finding;
 use crate::files::ProjectFile;
 
 /// Notes that belong into the tracker, matched as whole words.
@@ -34,13 +34,13 @@ const METAPHORS: &[(&str, &str)] = &[
 /// Where past decisions and changes are recorded in the words of their time.
 const RECORDS: &[&str] = &["CHANGELOG.md", "docs/adr/"];
 
-pub(super) fn check(files: &[ProjectFile]) -> Vec<TidyFinding> {
+pub(super) fn check(files: &[ProjectFile]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in files.iter().filter(|file| file.path != "Cargo.lock") {
         for (number, line) in file.lines() {
             for note in NOTES.iter().filter(|note| has_word(line, note)) {
                 let message = format!("{note}: do it, or put it into the tracker");
-                findings.push(TidyFinding::new(file, number, message));
+                findings.push(Finding::new(file, number, message));
             }
             let lower = line.to_lowercase();
             let is_record = RECORDS.iter().any(|record| file.path.starts_with(record));
@@ -49,12 +49,12 @@ pub(super) fn check(files: &[ProjectFile]) -> Vec<TidyFinding> {
             for (word, term) in METAPHORS.iter().filter(|(word, _)| has_word(&plain, word)) {
                 if !is_record {
                     let message = format!("`{word}`: the field says {term}");
-                    findings.push(TidyFinding::new(file, number, message));
+                    findings.push(Finding::new(file, number, message));
                 }
             }
             for trace in TRACES.iter().filter(|trace| lower.contains(*trace)) {
                 let message = format!("`{trace}` means nothing to a reader elsewhere: remove it");
-                findings.push(TidyFinding::new(file, number, message));
+                findings.push(Finding::new(file, number, message));
             }
         }
     }

@@ -10,12 +10,12 @@ use std::process::Command;
 use anyhow::{Context, bail};
 use serde_json::Value;
 
-use super::TidyFinding;
+use super::Finding;
 use crate::files::ProjectFile;
 
 const POLICY: &str = "deny.toml";
 
-pub(super) fn check(root: &Path, files: &[ProjectFile]) -> anyhow::Result<Vec<TidyFinding>> {
+pub(super) fn check(root: &Path, files: &[ProjectFile]) -> anyhow::Result<Vec<Finding>> {
     let Some(policy) = files.iter().find(|file| file.path == POLICY) else {
         bail!("{POLICY} is missing: it holds the licences that may come into the build");
     };
@@ -24,7 +24,7 @@ pub(super) fn check(root: &Path, files: &[ProjectFile]) -> anyhow::Result<Vec<Ti
     for (name, licence) in licences(root)? {
         if !satisfies(&licence, &allowed) {
             let message = format!("`{name}` is under `{licence}`, which the list does not allow");
-            findings.push(TidyFinding::new(policy, 0, message));
+            findings.push(Finding::new(policy, 0, message));
         }
     }
     Ok(findings)

@@ -2,7 +2,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use super::TidyFinding;
+use super::Finding;
 use crate::files::ProjectFile;
 
 /// What a page calls a path of this repository, when it stands in backquotes.
@@ -13,7 +13,7 @@ const ADR_HEADINGS: &[&str] = &["## Context", "## Decision", "## Consequences"];
 /// Schemas that must be published: what `--json` prints.
 const SCHEMAS: &str = "docs/schema/";
 
-pub(super) fn check(root: &Path, files: &[ProjectFile]) -> Vec<TidyFinding> {
+pub(super) fn check(root: &Path, files: &[ProjectFile]) -> Vec<Finding> {
     let exists = |path: &Path| root.join(path).exists();
     let mut findings = Vec::new();
     for page in files.iter().filter(|file| file.has_extension("md")) {
@@ -28,7 +28,7 @@ pub(super) fn check(root: &Path, files: &[ProjectFile]) -> Vec<TidyFinding> {
 }
 
 /// `[text](target)`: a relative target must exist.
-fn links(page: &ProjectFile, exists: &dyn Fn(&Path) -> bool, findings: &mut Vec<TidyFinding>) {
+fn links(page: &ProjectFile, exists: &dyn Fn(&Path) -> bool, findings: &mut Vec<Finding>) {
     for (number, line) in outside_fences(page) {
         for rest in line.split("](").skip(1) {
             let target = rest.split([')', ' ', '#']).next().unwrap_or_default();
@@ -37,7 +37,7 @@ fn links(page: &ProjectFile, exists: &dyn Fn(&Path) -> bool, findings: &mut Vec<
             }
             let base = Path::new(&page.path).parent().unwrap_or(Path::new(""));
             if !exists(&normalized(&base.join(target))) {
-                findings.push(TidyFinding::new(
+                findings.push(Finding::new(
                     page,
                     number,
                     format!("link to {target}: no such file"),
@@ -48,7 +48,7 @@ fn links(page: &ProjectFile, exists: &dyn Fn(&Path) -> bool, findings: &mut Vec<
 }
 
 /// Paths in backquotes: up to the first placeholder they must exist.
-fn paths(page: &ProjectFile, exists: &dyn Fn(&Path) -> bool, findings: &mut Vec<TidyFinding>) {
+fn paths(page: &ProjectFile, exists: &dyn Fn(&Path) -> bool, findings: &mut Vec<Finding>) {
     for (number, line) in outside_fences(page) {
         for quoted in line.split('`').skip(1).step_by(2) {
             if !FOLDERS.iter().any(|folder| quoted.starts_with(folder)) || quoted.contains(' ') {
@@ -59,34 +59,30 @@ fn paths(page: &ProjectFile, exists: &dyn Fn(&Path) -> bool, findings: &mut Vec<
                 None => quoted,
             };
             if !exists(Path::new(known)) {
-                findings.push(TidyFinding::new(page, number, format!("`{quoted}`: no such path")));
+                findings.push(Finding::new(page, number, format!("`{quoted}`: no such path")));
             }
         }
     }
 }
 
-fn decision_record(page: &ProjectFile, findings: &mut Vec<TidyFinding>) {
+fn decision_record(page: &ProjectFile, findings: &mut Vec<Finding>) {
     for heading in ADR_HEADINGS {
         if !page.lines().any(|(_, line)| line.trim_end() == *heading) {
-            findings.push(TidyFinding::new(page, 0, format!("a decision record has `{heading}`")));
+            findings.push(Finding::new(page, 0, format!("a decision record has `{heading}`")));
         }
     }
 }
 
-fn schemas(files: &[ProjectFile], findings: &mut Vec<TidyFinding>) {
+fn schemas(files: &[ProjectFile], findings: &mut Vec<Finding>) {
     let here = |file: &&ProjectFile| file.path.starts_with(SCHEMAS) && file.has_extension("json");
     if files.iter().filter(here).count() == 0 {
         let message = "no schema is published: what --json prints needs one";
-        findings.push(TidyFinding {
-            path: SCHEMAS.to_owned(),
-            line: 0,
-            message: message.to_owned(),
-        });
+        findings.push(Finding { path: SCHEMAS.to_owned(), line: 0, message: message.to_owned() });
     }
     for file in files.iter().filter(here) {
         let schema = serde_json::from_str::<serde_json::Value>(&file.text);
         if !schema.is_ok_and(|schema| schema.get("$schema").is_some()) {
-            findings.push(TidyFinding::new(file, 0, "not a JSON Schema: no `$schema`"));
+            findings.push(Finding::new(file, 0, "not a JSON Schema: no `$schema`"));
         }
     }
 }

@@ -3,7 +3,7 @@
 //! A light reading of lines, not a parser: it counts a line as code when it is neither blank nor
 //! only a comment, and takes everything after a test module's attribute as tests.
 
-use super::TidyFinding;
+use super::Finding;
 use crate::files::ProjectFile;
 
 /// Where one asks whether two concepts live in a file.
@@ -41,7 +41,7 @@ const MONOTONIC: &[&str] = &[
 const MONOTONIC_EXCEPT: &str = "crates/netdev/src/emulator/check";
 const TIME_OF_DAY: &[&str] = &["SystemTime", "Realtime", "gettimeofday", "unix_ms"];
 
-pub(super) fn check(files: &[ProjectFile]) -> Vec<TidyFinding> {
+pub(super) fn check(files: &[ProjectFile]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in files.iter().filter(|file| file.has_extension("rs")) {
         opening(file, &mut findings);
@@ -56,9 +56,9 @@ pub(super) fn check(files: &[ProjectFile]) -> Vec<TidyFinding> {
     findings
 }
 
-fn opening(file: &ProjectFile, findings: &mut Vec<TidyFinding>) {
+fn opening(file: &ProjectFile, findings: &mut Vec<Finding>) {
     if !file.text.starts_with("//!") {
-        findings.push(TidyFinding::new(
+        findings.push(Finding::new(
             file,
             1,
             "open with `//!`: what the file is, what it leaves out",
@@ -66,18 +66,18 @@ fn opening(file: &ProjectFile, findings: &mut Vec<TidyFinding>) {
     }
 }
 
-fn name(file: &ProjectFile, findings: &mut Vec<TidyFinding>) {
+fn name(file: &ProjectFile, findings: &mut Vec<Finding>) {
     let stem = file.path.rsplit('/').next().and_then(|name| name.strip_suffix(".rs"));
     match stem {
-        Some("mod") => findings.push(TidyFinding::new(file, 0, "name it `foo.rs` beside `foo/`")),
+        Some("mod") => findings.push(Finding::new(file, 0, "name it `foo.rs` beside `foo/`")),
         Some(stem) if EMPTY_NAMES.contains(&stem) => {
-            findings.push(TidyFinding::new(file, 0, "name the file after the concept it holds"));
+            findings.push(Finding::new(file, 0, "name the file after the concept it holds"));
         }
         _ => {}
     }
 }
 
-fn length(file: &ProjectFile, ratchet: &[(&str, usize, &str)], findings: &mut Vec<TidyFinding>) {
+fn length(file: &ProjectFile, ratchet: &[(&str, usize, &str)], findings: &mut Vec<Finding>) {
     if is_test_file(&file.path) {
         return;
     }
@@ -86,21 +86,17 @@ fn length(file: &ProjectFile, ratchet: &[(&str, usize, &str)], findings: &mut Ve
     let count = code_lines(file).count();
     if count > limit {
         let message = format!("{count} lines of code, at most {limit}: find the second concept");
-        findings.push(TidyFinding::new(file, 0, message));
+        findings.push(Finding::new(file, 0, message));
     }
 }
 
-fn fence(file: &ProjectFile, findings: &mut Vec<TidyFinding>) {
+fn fence(file: &ProjectFile, findings: &mut Vec<Finding>) {
     if FENCES.iter().any(|fence| file.path.starts_with(fence)) {
         return;
     }
     let is_root = file.path.ends_with("src/lib.rs") || file.path.ends_with("src/main.rs");
     if is_root && !file.lines().any(|(_, line)| line == FORBID) {
-        findings.push(TidyFinding::new(
-            file,
-            0,
-            format!("a crate outside the fence says `{FORBID}`"),
-        ));
+        findings.push(Finding::new(file, 0, format!("a crate outside the fence says `{FORBID}`")));
     }
     for (number, line) in file.lines() {
         let code = line.split("//").next().unwrap_or_default();
@@ -108,39 +104,35 @@ fn fence(file: &ProjectFile, findings: &mut Vec<TidyFinding>) {
         let opens = ["{", "fn ", "impl ", "extern ", "trait "];
         if follows.is_some_and(|rest| opens.iter().any(|open| rest.starts_with(open))) {
             let message = format!("{KEYWORD} code lives in crates/sys and crates/copy only");
-            findings.push(TidyFinding::new(file, number, message));
+            findings.push(Finding::new(file, number, message));
         }
     }
 }
 
-fn lines(file: &ProjectFile, findings: &mut Vec<TidyFinding>) {
+fn lines(file: &ProjectFile, findings: &mut Vec<Finding>) {
     let skipped = concat!("#[", "ignore");
     let getter = concat!("fn ", "get_");
     let is_monotonic = MONOTONIC.iter().any(|place| file.path.starts_with(place))
         && !file.path.starts_with(MONOTONIC_EXCEPT);
     for (number, line) in file.lines() {
         if line.contains(skipped) {
-            findings.push(TidyFinding::new(file, number, "a test that never runs proves nothing"));
+            findings.push(Finding::new(file, number, "a test that never runs proves nothing"));
         }
         if is_monotonic && TIME_OF_DAY.iter().any(|word| line.contains(word)) {
-            findings.push(TidyFinding::new(
-                file,
-                number,
-                "a link goes by the monotonic clock only",
-            ));
+            findings.push(Finding::new(file, number, "a link goes by the monotonic clock only"));
         }
         if line.contains(getter) {
-            findings.push(TidyFinding::new(file, number, "name a getter by what it gives"));
+            findings.push(Finding::new(file, number, "name a getter by what it gives"));
         }
     }
 }
 
-fn base_modules(file: &ProjectFile, findings: &mut Vec<TidyFinding>) {
+fn base_modules(file: &ProjectFile, findings: &mut Vec<Finding>) {
     let count = file.lines().filter(|(_, line)| line.starts_with("pub mod ")).count();
     if count > BASE_MODULES_MAX {
         let message =
             format!("{count} modules, at most {BASE_MODULES_MAX} without a decision record");
-        findings.push(TidyFinding::new(file, 0, message));
+        findings.push(Finding::new(file, 0, message));
     }
 }
 

@@ -6,7 +6,7 @@
 //! stores past the cache.
 
 use super::PIECE_MAX;
-use crate::OnesComplementSum;
+use crate::Sum16;
 
 /// Lanes of a long copy.
 pub(super) const LANES: usize = 6;
@@ -43,12 +43,12 @@ pub(super) unsafe fn copy(
     dst: &mut [u8],
     edge: unsafe fn(&[u8], &mut [u8]) -> u64,
     pass: LaneCopyFn,
-) -> OnesComplementSum {
+) -> Sum16 {
     let head = dst.as_ptr().align_offset(LINE).min(src.len());
     let (first, src) = src.split_at(head);
     let (into_first, dst) = dst.split_at_mut(head);
     // SAFETY: the caller's promise.
-    let mut sum = OnesComplementSum::from_le(unsafe { edge(first, into_first) });
+    let mut sum = Sum16::from_le(unsafe { edge(first, into_first) });
     let length = length(src.len());
     let (src, last) = src.split_at(LANES * length);
     let (dst, into_last) = dst.split_at_mut(LANES * length);
@@ -57,10 +57,10 @@ pub(super) unsafe fn copy(
         let (src, dst) = (src[from..].as_ptr(), dst[from..].as_mut_ptr());
         // SAFETY: the caller's promise; the last lane ends where the slices do.
         let step = unsafe { pass(src, dst, length, lines) };
-        sum += OnesComplementSum::from_le(step).at(head);
+        sum += Sum16::from_le(step).at(head);
     }
     // SAFETY: the caller's promise.
-    sum + OnesComplementSum::from_le(unsafe { edge(last, into_last) }).at(head)
+    sum + Sum16::from_le(unsafe { edge(last, into_last) }).at(head)
 }
 
 /// The length of each lane of so many bytes; what is left over is less than a piece.

@@ -17,7 +17,7 @@ use plumb_stack::host::IpHost;
 use plumb_stack::service::{HostNode, SwapMirror};
 use plumb_wire::machine::{Machine, PortId};
 use plumb_wire::medium::{DeviceCapabilities, Medium};
-use plumb_wire::packet::{ChecksumState, HEADROOM, LARGE_FRAME, Packet, PacketPool, PoolConfig};
+use plumb_wire::packet::{ChecksumState, HEADROOM, LARGE_FRAME, Packet, Pool, PoolConfig};
 
 use super::edge_timer::StackEdgeTimer;
 use super::mirror_node::{MirrorNode, mirror_node};
@@ -49,7 +49,7 @@ pub(super) struct StackReplayMirror {
 /// The memory of one replay.
 struct ReplayBuffers {
     frame: Vec<u8>,
-    pool: PacketPool,
+    pool: Pool,
     /// Packets under way at once.
     count: usize,
     /// Packets that wait, where they shall be cold.
@@ -84,7 +84,7 @@ impl StackReplayMirror {
     }
 
     /// Lets the stack learn the client's link address, as it would from the client's question.
-    fn resolve_client(&mut self, pool: &mut PacketPool) -> Result<(), MirrorError> {
+    fn resolve_client(&mut self, pool: &mut Pool) -> Result<(), MirrorError> {
         let question = pool.packet_of(&self.ends.resolution());
         self.batch.extend(question);
         self.exchange(pool);
@@ -98,7 +98,7 @@ impl StackReplayMirror {
 
     /// The batch through the stack: what comes out takes the place of what went in.
     #[inline]
-    fn exchange(&mut self, pool: &mut PacketPool) {
+    fn exchange(&mut self, pool: &mut Pool) {
         // Nothing in a replay waits for time to pass.
         let now = Instant::ORIGIN;
         match &mut self.machine {
@@ -157,9 +157,9 @@ impl StackReplayMirror {
         &mut self,
         task: &ReplayTask,
         count: usize,
-        pool: &mut PacketPool,
-        mut fill: impl FnMut(&mut Vec<Packet>, &mut PacketPool),
-        mut empty: impl FnMut(&mut Vec<Packet>, &mut PacketPool),
+        pool: &mut Pool,
+        mut fill: impl FnMut(&mut Vec<Packet>, &mut Pool),
+        mut empty: impl FnMut(&mut Vec<Packet>, &mut Pool),
     ) -> Result<Vec<f64>, MirrorError> {
         let mut samples = Vec::with_capacity(task.samples_max);
         let mut mirrored = 0;
@@ -201,7 +201,7 @@ impl DatagramMirror for StackReplayMirror {
         let count = batch_of(frame.len());
         let room = if is_large(frame.len()) { LARGE_FRAME } else { ORDINARY };
         let waiting = if task.cold { COLD_BYTES / room } else { 0 };
-        let mut pool = PacketPool::new(frames(frame.len(), waiting + 2 * count));
+        let mut pool = Pool::new(frames(frame.len(), waiting + 2 * count));
         self.resolve_client(&mut pool)?;
         let waiting = (0..waiting).filter_map(|_| pool.packet_of(&frame)).collect();
         self.buffers = Some(ReplayBuffers { frame, pool, count, waiting });
@@ -232,12 +232,7 @@ enum ReplayMachine {
 }
 
 #[inline]
-fn exchange<M: Machine>(
-    machine: &mut M,
-    now: Instant,
-    batch: &mut Vec<Packet>,
-    pool: &mut PacketPool,
-) {
+fn exchange<M: Machine>(machine: &mut M, now: Instant, batch: &mut Vec<Packet>, pool: &mut Pool) {
     machine.handle_packets(now, PORT, batch, pool);
     machine.poll_packets(now, PORT, batch, usize::MAX, pool);
 }

@@ -19,7 +19,7 @@ use plumb_netdev::lab::{NetNamespace, TestBed, TestBedOptions};
 use plumb_sys::sched;
 use plumb_wire::machine::PortId;
 use plumb_wire::medium::Medium;
-use plumb_wire::packet::{PacketPool, PoolConfig};
+use plumb_wire::packet::{Pool, PoolConfig};
 use serde::{Deserialize, Serialize};
 
 use crate::channel::OpenError;
@@ -180,8 +180,7 @@ impl EmulatedLink {
         let timeline = InstantClock::begin(Stopwatch::new(orders.ticks_per_ns));
         let link = Link::new(&spec, Medium::Ethernet, timeline.now());
         let link = link.map_err(|error| error.to_string())?;
-        let pool =
-            PacketPool::new(pool_frames(&spec, orders.mtu).map_err(|error| error.to_string())?);
+        let pool = Pool::new(pool_frames(&spec, orders.mtu).map_err(|error| error.to_string())?);
         let mut emulator =
             Emulator::new(link, taps.into(), pool, timeline, EmulatorOptions::default())
                 .map_err(|error| error.to_string())?;

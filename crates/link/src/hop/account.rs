@@ -4,7 +4,7 @@
 use plumb_base::stats::histogram::Histogram;
 use plumb_base::time::{Instant, Span};
 use plumb_wire::medium::Medium;
-use plumb_wire::packet::PacketPool;
+use plumb_wire::packet::Pool;
 
 use crate::delay::DelayLine;
 use crate::frame::{DiscardCounts, FrameSums, HopContext, ImpairmentCounts, LinkFrame};
@@ -60,7 +60,7 @@ impl HopAccount {
     }
 
     #[inline]
-    pub fn context<'a>(&'a mut self, pool: &'a mut PacketPool) -> HopContext<'a> {
+    pub fn context<'a>(&'a mut self, pool: &'a mut Pool) -> HopContext<'a> {
         HopContext {
             pool,
             medium: self.medium,

@@ -6,7 +6,7 @@ use plumb_base::seed::Seed;
 use plumb_base::time::{Instant, Span};
 use plumb_wire::ethernet;
 use plumb_wire::medium::Medium;
-use plumb_wire::packet::PacketPool;
+use plumb_wire::packet::Pool;
 
 use super::{HopAccount, HopDirection};
 use crate::delay::{self, DelayLine};
@@ -108,7 +108,7 @@ impl HopDirection {
         now: Instant,
         spec: &DirectionSpec,
         surroundings: LinkParameters,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) {
         let limit = spec.limit(surroundings.round_trip);
         let bits_left_of = self.sending.as_ref().map(|sending| self.config.bits(&sending.frame));
@@ -182,7 +182,7 @@ impl HopDirection {
         &mut self,
         now: Instant,
         queue: Box<dyn queue::QueueDiscipline>,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) {
         self.account.on_queue(now, self.queue.backlog().frames);
         let before = self.account.discarded();

@@ -3,7 +3,7 @@
 
 use plumb_base::time::{Instant, Span};
 use plumb_wire::machine::timed::DuePacket;
-use plumb_wire::packet::{Packet, PacketPool, SegmentationInfo};
+use plumb_wire::packet::{Packet, Pool, SegmentationInfo};
 use plumb_wire::segmentation::{self, SegmentChecksums, segment_packet};
 
 use super::Link;
@@ -68,13 +68,7 @@ fn carried_whole(spec: &DirectionSpec, limit: crate::queue::QueueLimit) -> u64 {
 
 impl Link {
     /// A packet comes to the beginning of a way.
-    pub(crate) fn inject(
-        &mut self,
-        now: Instant,
-        way: usize,
-        packet: Packet,
-        pool: &mut PacketPool,
-    ) {
+    pub(crate) fn inject(&mut self, now: Instant, way: usize, packet: Packet, pool: &mut Pool) {
         let Some(segments) = packet.meta.segments else {
             let frame = self.frame(now, way, packet, 1, pool);
             self.enter(now, way, 0, frame, pool);
@@ -116,7 +110,7 @@ impl Link {
         way: usize,
         packet: Packet,
         count: u32,
-        pool: &PacketPool,
+        pool: &Pool,
     ) -> LinkFrame {
         let classifies = self.directions[way].ingress_limits.classifies;
         let flow = if classifies { self.classifier.flow(pool.bytes(&packet)) } else { 0 };
@@ -130,7 +124,7 @@ impl Link {
         way: usize,
         index: usize,
         mut frame: LinkFrame,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) {
         let medium = self.medium;
         let Some(hop) = self.directions[way].hops.get_mut(index) else {
@@ -157,7 +151,7 @@ impl Link {
         (way, index): (usize, usize),
         mut frame: LinkFrame,
         (verdict, mtu): (ForwardVerdict, u32),
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) {
         let reason = match verdict {
             ForwardVerdict::Expired => {
@@ -196,7 +190,7 @@ impl Link {
         (way, index): (usize, usize),
         frame: LinkFrame,
         mtu: u32,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Result<(), (LinkFrame, RouterFragmentError)> {
         let LinkFrame { packet, wire_len: len, count, flow, entered, arrived } = frame;
         let mut pieces = Vec::new();
@@ -222,7 +216,7 @@ impl Link {
         (way, index): (usize, usize),
         error: RouterIcmpError,
         frame: &mut LinkFrame,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) {
         let router = &mut self.directions[way].routers[index];
         let told = router::icmp_error(router, error, &mut frame.packet, self.medium, pool)

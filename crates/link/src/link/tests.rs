@@ -17,7 +17,7 @@ mod setting;
 /// A link with the memory of its frames and a driver that looks when it is told to.
 struct Rig {
     link: Link,
-    pool: PacketPool,
+    pool: Pool,
     start: Instant,
 }
 
@@ -29,7 +29,7 @@ impl Rig {
     fn of(spec: &LinkSpec, medium: Medium) -> Self {
         let start = Instant::ORIGIN + Span::from_secs(1);
         let link = Link::new(spec, medium, start).unwrap();
-        let pool = PacketPool::new(PoolConfig { count: 1_200, size: 2_048, large: 4 });
+        let pool = Pool::new(PoolConfig { count: 1_200, size: 2_048, large: 4 });
         Self { link, pool, start }
     }
 
@@ -37,11 +37,7 @@ impl Rig {
     fn small(spec: &LinkSpec) -> Self {
         let start = Instant::ORIGIN + Span::from_secs(1);
         let link = Link::new(spec, Medium::Ethernet, start).unwrap();
-        Self {
-            link,
-            pool: PacketPool::new(PoolConfig { count: 400, size: 2_048, large: 0 }),
-            start,
-        }
+        Self { link, pool: Pool::new(PoolConfig { count: 400, size: 2_048, large: 0 }), start }
     }
 
     /// Hands in a frame of these bytes.

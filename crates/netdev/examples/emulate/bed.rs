@@ -19,7 +19,7 @@ use plumb_netdev::lab::{FarEndMode, NetNamespace, TestBed, TestBedOptions};
 use plumb_sys::sched;
 use plumb_wire::machine::PortId;
 use plumb_wire::medium::Medium;
-use plumb_wire::packet::{PacketPool, PoolConfig};
+use plumb_wire::packet::{Pool, PoolConfig};
 
 use crate::BenchTask;
 use crate::steal::{self, StealWatchedDevice, StolenInterval};
@@ -93,13 +93,13 @@ impl BenchBed {
                     InterfaceDropCounter::watch(bed.near(), TestBed::NEAR_DEVICE).unwrap(),
                     InterfaceDropCounter::watch(bed.far().unwrap(), TestBed::FAR_DEVICE).unwrap(),
                 ];
-                let driver = drive(task, devices.into(), PacketPool::new(FRAMES), interfaces);
+                let driver = drive(task, devices.into(), Pool::new(FRAMES), interfaces);
                 Self { bed, driver: Some(driver) }
             }
             BenchWire::Packet => {
                 let (bed, middle) = TestBed::veths_via_middle(options).unwrap();
                 let devices = TestBed::MIDDLE_DEVICES.map(|name| packet(&middle, name));
-                let driver = drive(task, devices.into(), PacketPool::new(FRAMES), Vec::new());
+                let driver = drive(task, devices.into(), Pool::new(FRAMES), Vec::new());
                 Self { bed, driver: Some(driver) }
             }
             BenchWire::Xdp => {
@@ -177,7 +177,7 @@ fn packet(middle: &NetNamespace, name: &str) -> PacketDevice {
     middle.enter(|| PacketDevice::open(name, &options)).unwrap().unwrap()
 }
 
-fn xdp(middle: &NetNamespace) -> (Vec<XdpDevice>, PacketPool) {
+fn xdp(middle: &NetNamespace) -> (Vec<XdpDevice>, Pool) {
     let [near, far] = TestBed::MIDDLE_DEVICES;
     let options = XdpOptions {
         wait: DeviceWait::Spin,
@@ -198,7 +198,7 @@ fn xdp(middle: &NetNamespace) -> (Vec<XdpDevice>, PacketPool) {
 fn drive<D: Device + Send + 'static>(
     task: &BenchTask,
     devices: Vec<D>,
-    pool: PacketPool,
+    pool: Pool,
     interfaces: Vec<InterfaceDropCounter>,
 ) -> (EmulatorControl<EmulatorState<Link>>, JoinHandle<DriverOutcome>) {
     let cpus = sched::allowed_cpus().unwrap();

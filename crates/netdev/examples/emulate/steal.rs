@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use plumb_base::time::{Instant, Span};
 use plumb_netdev::device::{Device, DeviceError, DeviceLayer};
 use plumb_sys::clock::{ClockId, read_ns};
-use plumb_wire::packet::{Packet, PacketPool};
+use plumb_wire::packet::{Packet, Pool};
 
 /// Between two looks of a thread that does nothing else are well below two microseconds, and an interrupt of
 /// the timer takes up to thirty in a virtual machine: that is the price of a CPU that one does have.
@@ -81,7 +81,7 @@ impl<D: Device> DeviceLayer for StealWatchedDevice<D> {
         now: Instant,
         batch: &mut Vec<Packet>,
         max: usize,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Result<usize, DeviceError> {
         read_clock();
         let found = self.0.receive(now, batch, max, pool);
@@ -95,7 +95,7 @@ impl<D: Device> DeviceLayer for StealWatchedDevice<D> {
     fn transmit_through(
         &mut self,
         batch: &mut Vec<Packet>,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Result<(), DeviceError> {
         busy();
         self.0.transmit(batch, pool)
@@ -105,7 +105,7 @@ impl<D: Device> DeviceLayer for StealWatchedDevice<D> {
     fn wait_through(
         &mut self,
         timeout: Option<Span>,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Result<bool, DeviceError> {
         busy();
         self.0.wait(timeout, pool)

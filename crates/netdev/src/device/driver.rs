@@ -9,7 +9,7 @@ use std::os::fd::BorrowedFd;
 use plumb_base::time::{Instant, Span};
 use plumb_sys::fd;
 use plumb_wire::machine::{Machine, PortId};
-use plumb_wire::packet::{Packet, PacketPool};
+use plumb_wire::packet::{Packet, Pool};
 
 use super::{Device, DeviceError, DeviceWait};
 use plumb_clock::InstantClock;
@@ -64,9 +64,9 @@ pub enum DriverExit {
 
 /// Devices, their pool and a clock, ready to drive a machine: device `n` is at its port `n`.
 #[derive(Debug)]
-pub struct MachineDriver<D, O = ()> {
+pub struct Driver<D, O = ()> {
     devices: Vec<D>,
-    pool: PacketPool,
+    pool: Pool,
     batch: Vec<Packet>,
     timeline: InstantClock,
     options: DriverOptions,
@@ -74,11 +74,11 @@ pub struct MachineDriver<D, O = ()> {
     observer: O,
 }
 
-impl<D: Device> MachineDriver<D> {
+impl<D: Device> Driver<D> {
     /// A driver that nobody observes.
     pub fn new(
         devices: Vec<D>,
-        pool: PacketPool,
+        pool: Pool,
         timeline: InstantClock,
         options: DriverOptions,
     ) -> Self {
@@ -86,13 +86,13 @@ impl<D: Device> MachineDriver<D> {
     }
 }
 
-impl<D: Device, O: PacketObserver> MachineDriver<D, O> {
+impl<D: Device, O: PacketObserver> Driver<D, O> {
     /// A driver whose device edges are observed.
     ///
     /// Panics without devices, with more than ports have numbers, or with a batch of none.
     pub fn with_observer(
         devices: Vec<D>,
-        pool: PacketPool,
+        pool: Pool,
         timeline: InstantClock,
         options: DriverOptions,
         observer: O,
@@ -116,7 +116,7 @@ impl<D: Device, O: PacketObserver> MachineDriver<D, O> {
     }
 
     /// The pool that all packets come from.
-    pub fn pool(&mut self) -> &mut PacketPool {
+    pub fn pool(&mut self) -> &mut Pool {
         &mut self.pool
     }
 
@@ -131,7 +131,7 @@ impl<D: Device, O: PacketObserver> MachineDriver<D, O> {
     }
 
     /// Gives back what was put in.
-    pub fn into_parts(self) -> (Vec<D>, PacketPool, O) {
+    pub fn into_parts(self) -> (Vec<D>, Pool, O) {
         (self.devices, self.pool, self.observer)
     }
 
@@ -142,7 +142,7 @@ impl<D: Device, O: PacketObserver> MachineDriver<D, O> {
     pub fn run<M: Machine>(
         &mut self,
         machine: &mut M,
-        mut until: impl FnMut(&mut M, Instant, &mut PacketPool) -> bool,
+        mut until: impl FnMut(&mut M, Instant, &mut Pool) -> bool,
     ) -> Result<DriverExit, DeviceError> {
         loop {
             if until(machine, self.now, &mut self.pool) {

@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use plumb_base::seed::{RandomStream, Seed};
 use plumb_base::time::{Instant, Span};
 use plumb_wire::checksum;
-use plumb_wire::packet::{ChecksumState, Packet, PacketPool};
+use plumb_wire::packet::{ChecksumState, Packet, Pool};
 use rand::RngExt as _;
 
 use super::{Device, DeviceError, DeviceLayer};
@@ -90,7 +90,7 @@ impl FaultyDirection {
     }
 
     /// Lets the packets of `batch` from `from` on pass the link.
-    fn apply(&mut self, batch: &mut Vec<Packet>, from: usize, pool: &mut PacketPool) {
+    fn apply(&mut self, batch: &mut Vec<Packet>, from: usize, pool: &mut Pool) {
         let arriving: Vec<Packet> = batch.drain(from..).collect();
         for mut packet in arriving {
             self.counters.offered += 1;
@@ -126,7 +126,7 @@ impl FaultyDirection {
         self.in_burst || alone
     }
 
-    fn damage(&mut self, packet: &mut Packet, pool: &mut PacketPool) {
+    fn damage(&mut self, packet: &mut Packet, pool: &mut Pool) {
         let truncates = chance(&mut self.truncate, self.faults.truncate);
         let corrupts = chance(&mut self.corrupt, self.faults.corrupt);
         if packet.is_empty() || !(truncates || corrupts) {
@@ -167,7 +167,7 @@ fn chance(stream: &mut RandomStream, probability: f64) -> bool {
 
 /// Makes of a packet what it would be on a wire, where damage can be told: its checksum complete, and
 /// nothing known of it.
-fn complete_checksum(packet: &mut Packet, pool: &mut PacketPool) {
+fn complete_checksum(packet: &mut Packet, pool: &mut Pool) {
     if let ChecksumState::Partial { start, offset } = packet.meta.checksum {
         let bytes = pool.bytes_mut(packet);
         checksum::complete(bytes, usize::from(start), usize::from(offset));
@@ -177,7 +177,7 @@ fn complete_checksum(packet: &mut Packet, pool: &mut PacketPool) {
 }
 
 /// A second packet like this one; `None` when no frame is free for it.
-fn copy(packet: &Packet, pool: &mut PacketPool) -> Option<Packet> {
+fn copy(packet: &Packet, pool: &mut Pool) -> Option<Packet> {
     let bytes = pool.bytes(packet).to_vec();
     let mut twin = pool.packet_of(&bytes)?;
     twin.meta = packet.meta;
@@ -229,7 +229,7 @@ impl<D: Device> DeviceLayer for FaultyDevice<D> {
         now: Instant,
         batch: &mut Vec<Packet>,
         max: usize,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Result<usize, DeviceError> {
         let from = batch.len();
         let result = self.device.receive(now, batch, max, pool);
@@ -248,7 +248,7 @@ impl<D: Device> DeviceLayer for FaultyDevice<D> {
     fn transmit_through(
         &mut self,
         batch: &mut Vec<Packet>,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Result<(), DeviceError> {
         self.tx.apply(batch, 0, pool);
         self.device.transmit(batch, pool)
@@ -257,7 +257,7 @@ impl<D: Device> DeviceLayer for FaultyDevice<D> {
     fn wait_through(
         &mut self,
         timeout: Option<Span>,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Result<bool, DeviceError> {
         if self.rx.held.is_empty() && self.tx.held.is_empty() {
             return self.device.wait(timeout, pool);
@@ -298,10 +298,10 @@ mod tests {
     }
 
     /// Sends numbered packets over a link; what comes out of it.
-    fn cross(link: &mut FaultyDevice<MemoryDevice>, pool: &mut PacketPool) -> Vec<Vec<u8>> {
+    fn cross(link: &mut FaultyDevice<MemoryDevice>, pool: &mut Pool) -> Vec<Vec<u8>> {
         let mut out = Vec::new();
         let mut batch = Vec::new();
-        let mut take = |link: &mut FaultyDevice<MemoryDevice>, pool: &mut PacketPool| {
+        let mut take = |link: &mut FaultyDevice<MemoryDevice>, pool: &mut Pool| {
             link.receive(Instant::ORIGIN, &mut batch, 8, pool).unwrap();
             out.extend(batch.iter().map(|packet| pool.bytes(packet).to_vec()));
             pool.free_all(&mut batch);
@@ -320,7 +320,7 @@ mod tests {
     }
 
     fn run(faults: FaultRates) -> (Vec<Vec<u8>>, FaultCounters) {
-        let mut pool = PacketPool::new(PoolConfig { count: 64, size: 256, large: 0 });
+        let mut pool = Pool::new(PoolConfig { count: 64, size: 256, large: 0 });
         let mut link = link(faults);
         let out = cross(&mut link, &mut pool);
         (out, link.faults().0)
@@ -404,7 +404,7 @@ mod tests {
 
     #[test]
     fn damage_can_be_told_because_the_checksum_is_completed_before_it() {
-        let mut pool = PacketPool::new(PoolConfig { count: 4, size: 256, large: 0 });
+        let mut pool = Pool::new(PoolConfig { count: 4, size: 256, large: 0 });
         let mut link = link(FaultRates { corrupt: 1.0, ..FaultRates::default() });
         let mut packet = pool.packet_of(&[0x12, 0x34, 0, 0]).unwrap();
         packet.meta.checksum = ChecksumState::Partial { start: 0, offset: 2 };

@@ -11,7 +11,7 @@ use std::time::Duration;
 use plumb_base::time::{Instant, Span};
 use plumb_wire::mac::MacAddr;
 use plumb_wire::medium::DeviceCapabilities;
-use plumb_wire::packet::{Packet, PacketMeta, PacketPool};
+use plumb_wire::packet::{Packet, PacketMeta, Pool};
 
 use super::{Device, DeviceCounters, DeviceError, DeviceWait};
 
@@ -108,7 +108,7 @@ impl Device for MemoryDevice {
         now: Instant,
         batch: &mut Vec<Packet>,
         max: usize,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Result<usize, DeviceError> {
         let mut count = 0;
         let mut frames = self.incoming.lock();
@@ -131,11 +131,7 @@ impl Device for MemoryDevice {
         Ok(count)
     }
 
-    fn transmit(
-        &mut self,
-        batch: &mut Vec<Packet>,
-        pool: &mut PacketPool,
-    ) -> Result<(), DeviceError> {
+    fn transmit(&mut self, batch: &mut Vec<Packet>, pool: &mut Pool) -> Result<(), DeviceError> {
         let mut frames = self.outgoing.lock();
         for packet in batch.drain(..) {
             if frames.queued.len() < QUEUE_MAX {
@@ -155,7 +151,7 @@ impl Device for MemoryDevice {
         Ok(())
     }
 
-    fn wait(&mut self, timeout: Option<Span>, _: &mut PacketPool) -> Result<bool, DeviceError> {
+    fn wait(&mut self, timeout: Option<Span>, _: &mut Pool) -> Result<bool, DeviceError> {
         let ready = |frames: &MemoryQueue| !frames.queued.is_empty() || frames.closed;
         let frames = self.incoming.lock();
         if ready(&frames) || self.wait == DeviceWait::Spin {
@@ -184,7 +180,7 @@ mod tests {
 
     const PLAIN: DeviceCapabilities = DeviceCapabilities::plain(Medium::Ethernet, 1_500);
 
-    fn send(end: &mut MemoryDevice, pool: &mut PacketPool, bytes: &[u8]) {
+    fn send(end: &mut MemoryDevice, pool: &mut Pool, bytes: &[u8]) {
         let mut packet = pool.packet_of(bytes).unwrap();
         packet.meta.checksum = ChecksumState::Verified;
         end.transmit(&mut vec![packet], pool).unwrap();
@@ -193,7 +189,7 @@ mod tests {
     #[test]
     fn what_one_end_sends_the_other_receives_in_order_with_all_that_is_known_of_it() {
         let (mut a, mut b) = pair(PLAIN, DeviceWait::Block);
-        let mut pool = PacketPool::new(PoolConfig::default());
+        let mut pool = Pool::new(PoolConfig::default());
         send(&mut a, &mut pool, b"first");
         send(&mut a, &mut pool, b"second");
         assert!(b.wait(None, &mut pool).unwrap());
@@ -212,7 +208,7 @@ mod tests {
     #[test]
     fn a_link_is_at_its_end_when_the_other_end_is_gone_and_all_has_come() {
         let (mut a, mut b) = pair(PLAIN, DeviceWait::Block);
-        let mut pool = PacketPool::new(PoolConfig::default());
+        let mut pool = Pool::new(PoolConfig::default());
         send(&mut a, &mut pool, b"last words");
         drop(a);
         let mut batch = Vec::new();
@@ -226,7 +222,7 @@ mod tests {
     #[test]
     fn a_full_link_and_an_empty_pool_drop_and_count() {
         let mut end = loopback(PLAIN, DeviceWait::Spin);
-        let mut pool = PacketPool::new(PoolConfig { count: 4, size: 256, large: 0 });
+        let mut pool = Pool::new(PoolConfig { count: 4, size: 256, large: 0 });
         for _ in 0..QUEUE_MAX + 3 {
             send(&mut end, &mut pool, b"frame");
         }

@@ -18,7 +18,7 @@ use plumb_sys::fd;
 use plumb_sys::packet_socket::{self, ReceiveRing};
 use plumb_wire::mac::MacAddr;
 use plumb_wire::medium::DeviceCapabilities;
-use plumb_wire::packet::{Packet, PacketPool};
+use plumb_wire::packet::{Packet, Pool};
 
 use super::{Device, DeviceCounters, DeviceError, DeviceWait, SpinOutcome, spin, vnet};
 
@@ -101,7 +101,7 @@ impl Device for PacketDevice {
         now: Instant,
         batch: &mut Vec<Packet>,
         max: usize,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Result<usize, DeviceError> {
         let before = batch.len();
         let result = if self.ring.is_some() {
@@ -118,18 +118,14 @@ impl Device for PacketDevice {
     }
 
     #[inline]
-    fn transmit(
-        &mut self,
-        batch: &mut Vec<Packet>,
-        pool: &mut PacketPool,
-    ) -> Result<(), DeviceError> {
+    fn transmit(&mut self, batch: &mut Vec<Packet>, pool: &mut Pool) -> Result<(), DeviceError> {
         let result = self.send_all(batch, pool);
         pool.free_all(batch);
         result
     }
 
     #[inline]
-    fn wait(&mut self, timeout: Option<Span>, pool: &mut PacketPool) -> Result<bool, DeviceError> {
+    fn wait(&mut self, timeout: Option<Span>, pool: &mut Pool) -> Result<bool, DeviceError> {
         self.skip_next_call = false;
         let Some(ring) = &self.ring else { return self.wait_in_call(timeout, pool) };
         match spin(self.wait, timeout, || ring.is_ready()) {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use plumb_base::time::{Instant, Span};
 use plumb_sys::clock::{self, ClockId};
 use plumb_wire::capture::{CaptureDirection, LinkType};
-use plumb_wire::packet::{ChecksumState, Packet, PacketPool};
+use plumb_wire::packet::{ChecksumState, Packet, Pool};
 use plumb_wire::{checksum, pcapng};
 
 use super::{Device, DeviceError, DeviceLayer};
@@ -142,7 +142,7 @@ impl<D: Device> RecordingDevice<D> {
         at: Instant,
         direction: CaptureDirection,
         packets: &[Packet],
-        pool: &PacketPool,
+        pool: &Pool,
     ) {
         if matches!(self.on_failure, RecordFailurePolicy::Notified) {
             return;
@@ -218,7 +218,7 @@ impl<D: Device> DeviceLayer for RecordingDevice<D> {
         now: Instant,
         batch: &mut Vec<Packet>,
         max: usize,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Result<usize, DeviceError> {
         let before = batch.len();
         let result = self.device.receive(now, batch, max, pool);
@@ -235,7 +235,7 @@ impl<D: Device> DeviceLayer for RecordingDevice<D> {
     fn transmit_through(
         &mut self,
         batch: &mut Vec<Packet>,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Result<(), DeviceError> {
         let now = self.timeline.now();
         self.record(now, CaptureDirection::Outbound, batch, pool);
@@ -250,7 +250,7 @@ impl<D: Device> DeviceLayer for RecordingDevice<D> {
     fn wait_through(
         &mut self,
         timeout: Option<Span>,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Result<bool, DeviceError> {
         if !self.buffer.is_empty() {
             let now = self.timeline.now();
@@ -289,7 +289,7 @@ mod tests {
     fn both_directions_are_recorded_in_order_with_their_times() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let mut recorder = recorder(file.path(), RecordedDirections::Both);
-        let mut pool = PacketPool::new(PoolConfig::default());
+        let mut pool = Pool::new(PoolConfig::default());
         let mut batch = vec![pool.packet_of(b"frame").unwrap()];
         recorder.transmit(&mut batch, &mut pool).unwrap();
         let now = recorder.timeline.now();
@@ -315,7 +315,7 @@ mod tests {
     fn what_was_not_written_yet_is_written_when_the_recorder_goes() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let mut recorder = recorder(file.path(), RecordedDirections::Sent);
-        let mut pool = PacketPool::new(PoolConfig::default());
+        let mut pool = Pool::new(PoolConfig::default());
         let mut batch = vec![pool.packet_of(b"frame").unwrap()];
         recorder.transmit(&mut batch, &mut pool).unwrap();
         recorder.receive(Instant::ORIGIN, &mut batch, 8, &mut pool).unwrap();
@@ -333,7 +333,7 @@ mod tests {
     fn an_open_checksum_is_completed_in_the_file_and_left_open_in_the_packet() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let mut recorder = recorder(file.path(), RecordedDirections::Both);
-        let mut pool = PacketPool::new(PoolConfig::default());
+        let mut pool = Pool::new(PoolConfig::default());
         let sent = [0xaa, 0xbb, 0x12, 0x34, 0x00, 0x05, 0x10, 0x00];
         let mut packet = pool.packet_of(&sent).unwrap();
         packet.meta.checksum = ChecksumState::Partial { start: 2, offset: 2 };
@@ -351,7 +351,7 @@ mod tests {
 
     #[test]
     fn a_device_goes_on_without_a_recording_that_takes_no_more_where_that_was_asked_for() {
-        let mut pool = PacketPool::new(PoolConfig::default());
+        let mut pool = Pool::new(PoolConfig::default());
         let file = tempfile::NamedTempFile::new().unwrap();
         for goes_on in [true, false] {
             let (say, said) = std::sync::mpsc::channel();

@@ -12,7 +12,7 @@ use plumb_sys::timer;
 use plumb_wire::capture::{CaptureError, CaptureReader, CapturedPacket, LinkType};
 use plumb_wire::mac::MacAddr;
 use plumb_wire::medium::DeviceCapabilities;
-use plumb_wire::packet::{HEADROOM, LARGE_FRAME, Packet, PacketPool};
+use plumb_wire::packet::{HEADROOM, LARGE_FRAME, Packet, Pool};
 
 use crate::device::{Device, DeviceCounters, DeviceError};
 
@@ -138,7 +138,7 @@ impl Device for ReplaySource {
         now: Instant,
         batch: &mut Vec<Packet>,
         max: usize,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Result<usize, DeviceError> {
         self.now = now;
         let mut count = 0;
@@ -180,11 +180,7 @@ impl Device for ReplaySource {
     }
 
     #[inline]
-    fn transmit(
-        &mut self,
-        batch: &mut Vec<Packet>,
-        pool: &mut PacketPool,
-    ) -> Result<(), DeviceError> {
+    fn transmit(&mut self, batch: &mut Vec<Packet>, pool: &mut Pool) -> Result<(), DeviceError> {
         self.counters.tx_packets += batch.len() as u64;
         for packet in batch.drain(..) {
             self.counters.tx_bytes += packet.len() as u64;
@@ -194,7 +190,7 @@ impl Device for ReplaySource {
     }
 
     /// Sleeps until the next frame's time; there is always one at once where frames are not paced.
-    fn wait(&mut self, timeout: Option<Span>, _: &mut PacketPool) -> Result<bool, DeviceError> {
+    fn wait(&mut self, timeout: Option<Span>, _: &mut Pool) -> Result<bool, DeviceError> {
         let due = self.due_in(self.now);
         let nap = timeout.map_or(due, |timeout| due.min(timeout));
         if nap > Span::ZERO && !self.is_finished() {
@@ -212,7 +208,7 @@ impl Device for ReplaySource {
 }
 
 /// Whether a pool has frames that can hold so many bytes, free or not.
-fn fits(pool: &PacketPool, len: usize) -> bool {
+fn fits(pool: &Pool, len: usize) -> bool {
     let frames = pool.frames();
     let max = if frames.large > 0 { LARGE_FRAME } else { frames.size as usize };
     HEADROOM + len <= max
@@ -341,12 +337,7 @@ mod tests {
 
     const PLAIN: DeviceCapabilities = DeviceCapabilities::plain(Medium::Ethernet, 1_500);
 
-    fn take(
-        source: &mut ReplaySource,
-        pool: &mut PacketPool,
-        now: Instant,
-        max: usize,
-    ) -> Vec<Vec<u8>> {
+    fn take(source: &mut ReplaySource, pool: &mut Pool, now: Instant, max: usize) -> Vec<Vec<u8>> {
         let mut batch = Vec::new();
         source.receive(now, &mut batch, max, pool).unwrap();
         let taken = batch.iter().map(|packet| pool.bytes(packet).to_vec()).collect();
@@ -356,7 +347,7 @@ mod tests {
 
     #[test]
     fn frames_come_in_order_as_many_times_as_asked_and_then_no_more() {
-        let mut pool = PacketPool::new(PoolConfig::default());
+        let mut pool = Pool::new(PoolConfig::default());
         let frames: [&[u8]; 2] = [b"one", b"two"];
         let mut source = ReplaySource::new(PLAIN, frames, ReplayCount::Times(2));
         assert_eq!(take(&mut source, &mut pool, Instant::ORIGIN, 3), [b"one", b"two", b"one"]);
@@ -371,7 +362,7 @@ mod tests {
 
     #[test]
     fn one_frame_for_ever_waits_for_room_and_is_never_dropped() {
-        let mut pool = PacketPool::new(PoolConfig { count: 3, size: 256, large: 0 });
+        let mut pool = Pool::new(PoolConfig { count: 3, size: 256, large: 0 });
         let frames: [&[u8]; 1] = [b"frame"];
         let mut source = ReplaySource::new(PLAIN, frames, ReplayCount::Forever);
         let mut batch = Vec::new();
@@ -384,7 +375,7 @@ mod tests {
 
     #[test]
     fn a_frame_that_no_pool_frame_holds_is_dropped_and_passed_over() {
-        let mut pool = PacketPool::new(PoolConfig { count: 3, size: 256, large: 0 });
+        let mut pool = Pool::new(PoolConfig { count: 3, size: 256, large: 0 });
         let frames: [&[u8]; 2] = [&[0; 200], b"frame"];
         let mut source = ReplaySource::new(PLAIN, frames, ReplayCount::Forever);
         assert_eq!(take(&mut source, &mut pool, Instant::ORIGIN, 4), [b"frame", b"frame"]);
@@ -393,7 +384,7 @@ mod tests {
 
     #[test]
     fn paced_frames_keep_their_distance_in_every_round() {
-        let mut pool = PacketPool::new(PoolConfig::default());
+        let mut pool = Pool::new(PoolConfig::default());
         let ms = |ms| Instant::ORIGIN + Span::from_ms(ms);
         let frames: [(Span, &[u8]); 2] = [(Span::ZERO, b"one"), (Span::from_ms(10), b"two")];
         let mut source = ReplaySource::paced(PLAIN, frames, ReplayCount::Times(2));
@@ -420,7 +411,7 @@ mod tests {
         let file = file_of(&bytes);
         let mut device = open(file.path(), PcapOptions::default()).unwrap();
         assert_eq!(device.capabilities().medium, Medium::Ip);
-        let mut pool = PacketPool::new(PoolConfig::default());
+        let mut pool = Pool::new(PoolConfig::default());
         let mut batch = Vec::new();
         assert_eq!(device.receive(Instant::ORIGIN, &mut batch, 8, &mut pool).unwrap(), 2);
         assert_eq!(pool.bytes(&batch[1]), b"second");

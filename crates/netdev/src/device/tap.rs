@@ -11,7 +11,7 @@ use plumb_base::time::{Instant, Span};
 use plumb_sys::{fd, tun};
 use plumb_wire::mac::MacAddr;
 use plumb_wire::medium::{DeviceCapabilities, Medium};
-use plumb_wire::packet::{HEADROOM, LARGE_FRAME, Packet, PacketPool};
+use plumb_wire::packet::{HEADROOM, LARGE_FRAME, Packet, Pool};
 
 use super::{Device, DeviceCounters, DeviceError, DeviceWait, vnet};
 
@@ -66,7 +66,7 @@ impl TapDevice {
 
     /// Reads one packet; waits for it unless `nowait`.
     #[inline]
-    fn read(&mut self, pool: &mut PacketPool, nowait: bool) -> Result<TapRead, DeviceError> {
+    fn read(&mut self, pool: &mut Pool, nowait: bool) -> Result<TapRead, DeviceError> {
         self.counters.calls += 1;
         let header_len = if self.vnet_header { vnet::HEADER_LEN } else { 0 };
         let Some(mut packet) = pool.allocate_for(self.frame_len_max()) else {
@@ -94,12 +94,7 @@ impl TapDevice {
 
     /// Reads into one frame, which has room for whatever can come.
     #[inline]
-    fn read_into(
-        &self,
-        packet: &mut Packet,
-        pool: &mut PacketPool,
-        nowait: bool,
-    ) -> io::Result<usize> {
+    fn read_into(&self, packet: &mut Packet, pool: &mut Pool, nowait: bool) -> io::Result<usize> {
         let buffer = pool.bytes_mut(packet);
         if nowait && self.wait != DeviceWait::Spin {
             tun::read_into(self.fd.as_fd(), &mut [IoSliceMut::new(buffer)], true)
@@ -113,7 +108,7 @@ impl TapDevice {
     fn read_scattered(
         &self,
         packet: &mut Packet,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
         nowait: bool,
     ) -> io::Result<usize> {
         let first = packet.len();
@@ -138,12 +133,7 @@ impl TapDevice {
 
     /// Makes a packet of what was read.
     #[inline]
-    fn packet_from_read(
-        &mut self,
-        mut packet: Packet,
-        len: usize,
-        pool: &mut PacketPool,
-    ) -> TapRead {
+    fn packet_from_read(&mut self, mut packet: Packet, len: usize, pool: &mut Pool) -> TapRead {
         if len >= packet.len() {
             // Cut short: a super-segment that found no large frame, or an MTU that has grown.
             self.counters.rx_dropped += 1;
@@ -169,7 +159,7 @@ impl TapDevice {
     }
 
     #[cold]
-    fn malformed(&mut self, packet: Packet, pool: &mut PacketPool) -> TapRead {
+    fn malformed(&mut self, packet: Packet, pool: &mut Pool) -> TapRead {
         self.counters.rx_malformed += 1;
         pool.free(packet);
         TapRead::Dropped
@@ -209,7 +199,7 @@ impl TapDevice {
 
     /// Writes one packet, behind its virtio header where there is one.
     #[inline]
-    fn write(&mut self, packet: &mut Packet, pool: &mut PacketPool) -> io::Result<usize> {
+    fn write(&mut self, packet: &mut Packet, pool: &mut Pool) -> io::Result<usize> {
         self.counters.calls += 1;
         if !self.vnet_header {
             return fd::write(self.fd.as_fd(), pool.bytes(packet));
@@ -249,7 +239,7 @@ impl TapDevice {
     }
 
     /// Sleeps at most this long for a packet.
-    fn wait_timed(&mut self, timeout: Span, pool: &mut PacketPool) -> Result<bool, DeviceError> {
+    fn wait_timed(&mut self, timeout: Span, pool: &mut Pool) -> Result<bool, DeviceError> {
         if timeout > Span::ZERO {
             self.counters.calls += 1;
             let ns = timeout.as_ps().div_ceil(1_000);
@@ -265,7 +255,7 @@ impl TapDevice {
     }
 
     /// Reads again and again, at most this long; whether something came.
-    fn spin(&mut self, at_most: Option<Span>, pool: &mut PacketPool) -> Result<bool, DeviceError> {
+    fn spin(&mut self, at_most: Option<Span>, pool: &mut Pool) -> Result<bool, DeviceError> {
         let end = at_most.map(|span| plumb_clock::monotonic_ns().saturating_add(span.as_ns()));
         let mut spins = 0;
         loop {
@@ -305,7 +295,7 @@ impl Device for TapDevice {
         now: Instant,
         batch: &mut Vec<Packet>,
         max: usize,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Result<usize, DeviceError> {
         let mut count = 0;
         while count < max {
@@ -327,11 +317,7 @@ impl Device for TapDevice {
     }
 
     #[inline]
-    fn transmit(
-        &mut self,
-        batch: &mut Vec<Packet>,
-        pool: &mut PacketPool,
-    ) -> Result<(), DeviceError> {
+    fn transmit(&mut self, batch: &mut Vec<Packet>, pool: &mut Pool) -> Result<(), DeviceError> {
         let mut outcome = Ok(());
         for mut packet in batch.drain(..) {
             if outcome.is_ok() {
@@ -349,7 +335,7 @@ impl Device for TapDevice {
     }
 
     #[inline]
-    fn wait(&mut self, timeout: Option<Span>, pool: &mut PacketPool) -> Result<bool, DeviceError> {
+    fn wait(&mut self, timeout: Option<Span>, pool: &mut Pool) -> Result<bool, DeviceError> {
         if self.held.is_some() {
             return Ok(true);
         }

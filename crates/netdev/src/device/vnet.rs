@@ -29,7 +29,7 @@ const TCP_FLAG_CWR: u8 = 0x80;
 
 /// Why a header makes no sense with its packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum VnetHeaderError {
+pub enum VnetError {
     /// The checksum lies outside of the packet.
     Checksum,
     /// A super-segment of a kind that does not exist or was not asked for.
@@ -41,18 +41,18 @@ pub enum VnetHeaderError {
 /// What a header says of its packet.
 ///
 /// # Errors
-/// [`VnetHeaderError`] where it cannot be true of this packet.
+/// [`VnetError`] where it cannot be true of this packet.
 #[inline]
 pub fn parse(
     header: [u8; HEADER_LEN],
     medium: Medium,
     packet: &[u8],
-) -> Result<(ChecksumState, Option<SegmentationInfo>), VnetHeaderError> {
+) -> Result<(ChecksumState, Option<SegmentationInfo>), VnetError> {
     let field = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
     let checksum = if header[0] & NEEDS_CHECKSUM != 0 {
         let (start, offset) = (field(6), field(8));
         if usize::from(start) + usize::from(offset) + 2 > packet.len() {
-            return Err(VnetHeaderError::Checksum);
+            return Err(VnetError::Checksum);
         }
         ChecksumState::Partial { start, offset }
     } else if header[0] & CHECKSUM_VALID != 0 {
@@ -73,10 +73,10 @@ fn segments(
     checksum: ChecksumState,
     medium: Medium,
     packet: &[u8],
-) -> Result<SegmentationInfo, VnetHeaderError> {
+) -> Result<SegmentationInfo, VnetError> {
     // virtio 1.2 §5.1.6.2: a driver that sets a segment type must set NEEDS_CSUM as well.
     let ChecksumState::Partial { start, offset } = checksum else {
-        return Err(VnetHeaderError::Segments);
+        return Err(VnetError::Segments);
     };
     let (kind, checksum_offset) = match kind & !SEGMENTS_ECN {
         SEGMENTS_TCP4 => (SegmentKind::Tcp4, TCP_CHECKSUM_OFFSET),
@@ -84,22 +84,22 @@ fn segments(
         SEGMENTS_UDP => match ip_version(medium, packet) {
             Some(4) => (SegmentKind::Udp4, UDP_CHECKSUM_OFFSET),
             Some(6) => (SegmentKind::Udp6, UDP_CHECKSUM_OFFSET),
-            _ => return Err(VnetHeaderError::Kind),
+            _ => return Err(VnetError::Kind),
         },
-        _ => return Err(VnetHeaderError::Kind),
+        _ => return Err(VnetError::Kind),
     };
     // The header's own hdr_len is a hint that Linux fills with what lies in its first buffer.
     let transport_len = match kind {
         SegmentKind::Tcp4 | SegmentKind::Tcp6 => {
-            let octet = packet.get(usize::from(start) + 12).ok_or(VnetHeaderError::Segments)?;
+            let octet = packet.get(usize::from(start) + 12).ok_or(VnetError::Segments)?;
             u16::from(octet >> 4) * 4
         }
         SegmentKind::Udp4 | SegmentKind::Udp6 => UDP_HEADER_LEN,
     };
-    let header_len = start.checked_add(transport_len).ok_or(VnetHeaderError::Segments)?;
+    let header_len = start.checked_add(transport_len).ok_or(VnetError::Segments)?;
     let whole = size > 0 && usize::from(header_len) < packet.len() && offset == checksum_offset;
     if !whole {
-        return Err(VnetHeaderError::Segments);
+        return Err(VnetError::Segments);
     }
     Ok(SegmentationInfo { kind, size, header_len })
 }
@@ -228,26 +228,14 @@ mod tests {
             header[8..10].copy_from_slice(&offset.to_ne_bytes());
             parse(header, Medium::Ethernet, &frame)
         };
-        assert_eq!(header(1, 0, 0, 65_000, 16), Err(VnetHeaderError::Checksum));
-        assert_eq!(
-            header(0, 1, 1448, 34, 16),
-            Err(VnetHeaderError::Segments),
-            "no checksum wanted"
-        );
-        assert_eq!(header(1, 1, 0, 34, 16), Err(VnetHeaderError::Segments), "segments of nothing");
-        assert_eq!(
-            header(1, 1, 1448, 34, 6),
-            Err(VnetHeaderError::Segments),
-            "UDP's checksum in TCP"
-        );
-        assert_eq!(header(1, 3, 1448, 34, 6), Err(VnetHeaderError::Kind), "UFO was not asked for");
-        assert_eq!(header(1, 77, 1448, 34, 6), Err(VnetHeaderError::Kind));
+        assert_eq!(header(1, 0, 0, 65_000, 16), Err(VnetError::Checksum));
+        assert_eq!(header(0, 1, 1448, 34, 16), Err(VnetError::Segments), "no checksum wanted");
+        assert_eq!(header(1, 1, 0, 34, 16), Err(VnetError::Segments), "segments of nothing");
+        assert_eq!(header(1, 1, 1448, 34, 6), Err(VnetError::Segments), "UDP's checksum in TCP");
+        assert_eq!(header(1, 3, 1448, 34, 6), Err(VnetError::Kind), "UFO was not asked for");
+        assert_eq!(header(1, 77, 1448, 34, 6), Err(VnetError::Kind));
         let last = u16::try_from(frame.len()).unwrap() - 2;
-        assert_eq!(
-            header(1, 1, 1448, last, 0),
-            Err(VnetHeaderError::Segments),
-            "no TCP header there"
-        );
+        assert_eq!(header(1, 1, 1448, last, 0), Err(VnetError::Segments), "no TCP header there");
     }
 
     proptest! {

@@ -14,7 +14,7 @@ use plumb_sys::fd;
 use plumb_sys::xdp::{UmemRange, XdpSocket};
 use plumb_wire::mac::MacAddr;
 use plumb_wire::medium::DeviceCapabilities;
-use plumb_wire::packet::{Packet, PacketPool};
+use plumb_wire::packet::{Packet, Pool};
 
 use super::{Device, DeviceCounters, DeviceError, DeviceWait, SpinOutcome, spin};
 
@@ -83,7 +83,7 @@ impl XdpDevice {
 
     /// Lends free frames to the kernel, as many as it should have.
     #[inline]
-    fn fill(queue: &mut XdpQueue, pool: &mut PacketPool) {
+    fn fill(queue: &mut XdpQueue, pool: &mut Pool) {
         if queue.lent >= queue.lent_target {
             return;
         }
@@ -106,7 +106,7 @@ impl XdpDevice {
 
     /// Takes back the frames of packets that have been sent.
     #[inline]
-    fn complete(queue: &mut XdpQueue, pool: &mut PacketPool) {
+    fn complete(queue: &mut XdpQueue, pool: &mut Pool) {
         let mut any = false;
         while let Some(offset) = queue.socket.complete() {
             let packet = pool.reclaim(offset, 0);
@@ -223,7 +223,7 @@ impl Device for XdpDevice {
         now: Instant,
         batch: &mut Vec<Packet>,
         max: usize,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Result<usize, DeviceError> {
         let before = batch.len();
         let count = self.queues.len();
@@ -255,11 +255,7 @@ impl Device for XdpDevice {
     }
 
     #[inline]
-    fn transmit(
-        &mut self,
-        batch: &mut Vec<Packet>,
-        pool: &mut PacketPool,
-    ) -> Result<(), DeviceError> {
+    fn transmit(&mut self, batch: &mut Vec<Packet>, pool: &mut Pool) -> Result<(), DeviceError> {
         let count = self.queues.len();
         for packet in batch.drain(..) {
             let index = if count == 1 { 0 } else { packet.meta.flow as usize % count };
@@ -298,7 +294,7 @@ impl Device for XdpDevice {
     }
 
     #[inline]
-    fn wait(&mut self, timeout: Option<Span>, pool: &mut PacketPool) -> Result<bool, DeviceError> {
+    fn wait(&mut self, timeout: Option<Span>, pool: &mut Pool) -> Result<bool, DeviceError> {
         for queue in &mut self.queues {
             Self::complete(queue, pool);
             Self::fill(queue, pool);
@@ -338,7 +334,7 @@ impl Device for XdpDevice {
 /// Gives a packet's frame to the kernel: where its data lies there. A packet in a large frame moves to
 /// an ordinary one if it fits; none, and the packet is gone, when not.
 #[inline]
-fn lend(packet: Packet, pool: &mut PacketPool) -> Option<usize> {
+fn lend(packet: Packet, pool: &mut Pool) -> Option<usize> {
     match pool.lend(packet) {
         Ok(offset) => Some(offset),
         Err(large) => {

@@ -13,7 +13,7 @@ use plumb_link::report::NetworkReport;
 use plumb_link::spec::{LinkSpec, SpecError};
 use plumb_wire::machine::PortId;
 use plumb_wire::medium::Medium;
-use plumb_wire::packet::{PacketPool, PoolConfig};
+use plumb_wire::packet::{Pool, PoolConfig};
 
 use super::{
     Emulator, EmulatorControl, EmulatorOptions, EmulatorReport, EmulatorState, EmulatorTiming,
@@ -28,9 +28,9 @@ mod judge;
 mod plan;
 mod traffic;
 
-pub use judge::{CheckVerdict, CheckedProperty, EmulatorLateness};
+pub use judge::{Lateness, Property, Verdict};
 pub use traffic::{
-    ObservedTraffic, ProbeSendTimes, ProbeTraffic, ProbeTrafficError, ReceivedProbe, exchange,
+    ObservedTraffic, ProbeError, ProbeSendTimes, ProbeTraffic, ReceivedProbe, exchange,
 };
 
 use judge::UnmodeledDrops;
@@ -46,7 +46,7 @@ const LEAST: u32 = 16_384;
 #[derive(Clone, Debug)]
 pub struct LinkCheckReport {
     /// A line a way and property.
-    pub properties: Vec<CheckedProperty>,
+    pub properties: Vec<Property>,
     /// What the link's driver says of itself.
     pub driver: EmulatorReport,
     /// How long it took.
@@ -67,7 +67,7 @@ pub enum LinkCheckError {
     Lab(#[from] LabError),
     /// The traffic.
     #[error(transparent)]
-    Check(#[from] ProbeTrafficError),
+    Check(#[from] ProbeError),
     /// A device.
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -127,7 +127,7 @@ fn disable_ipv6_chatter(bed: &TestBed, devices: &mut [TapDevice; 2]) -> Result<(
         // A kernel without IPv6 has nothing to say.
         set_sysctl(side, "ipv6/conf/all/disable_ipv6", "1").ok();
     }
-    let mut pool = PacketPool::new(PoolConfig { count: 64, large: 1, ..PoolConfig::default() });
+    let mut pool = Pool::new(PoolConfig { count: 64, large: 1, ..PoolConfig::default() });
     let mut heard = Vec::new();
     for device in devices {
         loop {
@@ -150,7 +150,7 @@ fn measure_sparse(
 ) -> Result<[ObservedTraffic; 2], LinkCheckError> {
     let before = driven.timing()?;
     let seen = exchange(bed, up, down)?;
-    let lateness = EmulatorLateness::between(&before, &driven.timing()?);
+    let lateness = Lateness::between(&before, &driven.timing()?);
     Ok(seen.map(|seen| ObservedTraffic { lateness: lateness.clone(), ..seen }))
 }
 
@@ -199,7 +199,7 @@ impl EmulatorThread {
             let begin = || {
                 let link = Link::new(&spec, Medium::Ethernet, timeline.now())?;
                 let room = PoolConfig { count: frames, large: 256, ..PoolConfig::default() };
-                let pool = PacketPool::reserve(room, LEAST);
+                let pool = Pool::reserve(room, LEAST);
                 Emulator::new(link, devices.into(), pool, timeline, options).map_err(driver)
             };
             let mut emulator = match begin() {

@@ -13,7 +13,7 @@ use plumb_link::report::Network;
 use plumb_link::spec::{LinkSpec, SpecError};
 use plumb_sys::{fd, sched};
 use plumb_wire::machine::PortId;
-use plumb_wire::packet::PacketPool;
+use plumb_wire::packet::Pool;
 
 use crate::device::DeviceWait;
 use crate::device::tap::{TapDevice, TapError, TapOffload, TapOptions};
@@ -186,7 +186,7 @@ pub struct EmulatorState<N> {
     /// The network.
     pub network: N,
     /// The pool of all frames.
-    pub pool: PacketPool,
+    pub pool: Pool,
     pub(super) timing: TimingRecorder,
     pub(super) losses: Vec<PortLosses>,
     pub(super) precision: TimerPrecision,

@@ -10,7 +10,7 @@ use plumb_base::time::{Instant, Span};
 use plumb_clock::monotonic_ns;
 use plumb_netdev::device::{Device, DeviceCounters};
 use plumb_netdev::lab::{FarEndMode, LabError, TestBed, TestBedOptions};
-use plumb_wire::packet::PacketPool;
+use plumb_wire::packet::Pool;
 
 use crate::mirror;
 
@@ -56,7 +56,7 @@ pub fn start(command: &mut Command) -> Child {
 }
 
 /// Takes whatever comes until nothing does for a moment.
-pub fn drain(device: &mut impl Device, pool: &mut PacketPool) {
+pub fn drain(device: &mut impl Device, pool: &mut Pool) {
     let mut batch = Vec::new();
     wait_for("a device to be quiet", || {
         let is_quiet = !device.wait(Some(Span::from_ms(1)), pool).unwrap();
@@ -81,11 +81,7 @@ pub struct MirrorThread {
 
 impl MirrorThread {
     /// Mirrors until it is stopped; `held` frames may be with the device then.
-    pub fn start<D: Device + Send + 'static>(
-        mut device: D,
-        mut pool: PacketPool,
-        held: usize,
-    ) -> Self {
+    pub fn start<D: Device + Send + 'static>(mut device: D, mut pool: Pool, held: usize) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {

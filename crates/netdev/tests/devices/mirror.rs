@@ -3,12 +3,12 @@
 
 use plumb_base::time::{Instant, Span};
 use plumb_netdev::device::{Device, DeviceError};
-use plumb_wire::packet::{Packet, PacketPool};
+use plumb_wire::packet::{Packet, Pool};
 
 /// Waits once, and sends back what came; how many packets.
 pub fn turn(
     device: &mut impl Device,
-    pool: &mut PacketPool,
+    pool: &mut Pool,
     batch: &mut Vec<Packet>,
     max: usize,
 ) -> Result<usize, DeviceError> {

@@ -8,7 +8,7 @@ use plumb_netdev::device::packet::{
 };
 use plumb_netdev::device::{Device, DeviceError, DeviceWait};
 use plumb_netdev::lab::{InterfaceChange, TestBed};
-use plumb_wire::packet::{ChecksumState, PacketPool, PoolConfig, SegmentKind};
+use plumb_wire::packet::{ChecksumState, Pool, PoolConfig, SegmentKind};
 
 use crate::bed::{
     MirrorThread, client, client_after_first_answer, drain, exchange, silent, wait_for,
@@ -33,11 +33,8 @@ fn datagrams_come_back_in_both_families_however_the_device_waits_and_receives() 
     for options in ways() {
         for offloads in [true, false] {
             let Some(bed) = silent(1_500, offloads) else { return };
-            let mirror = MirrorThread::start(
-                open(&bed, &options),
-                PacketPool::new(PoolConfig::default()),
-                0,
-            );
+            let mirror =
+                MirrorThread::start(open(&bed, &options), Pool::new(PoolConfig::default()), 0);
             for (near, far, _) in bed.addresses() {
                 let socket = client_after_first_answer(&bed, near, far);
                 for len in [0, 1, 18, 1_452] {
@@ -60,7 +57,7 @@ fn a_hundred_thousand_datagrams_return_without_loss_past_the_end_of_the_ring() {
         let options =
             PacketOptions { receive: Some(receive), slots: 32, ..PacketOptions::default() };
         let frames = PoolConfig { count: 64, ..PoolConfig::default() };
-        let mirror = MirrorThread::start(open(&bed, &options), PacketPool::new(frames), 0);
+        let mirror = MirrorThread::start(open(&bed, &options), Pool::new(frames), 0);
         let socket =
             client_after_first_answer(&bed, TestBed::NEAR_V4.into(), TestBed::FAR_V4.into());
         exchange(&socket, 18, 50_000);
@@ -75,7 +72,7 @@ fn a_blocking_exchange_costs_two_calls_a_packet() {
     let Some(bed) = silent(1_500, true) else { return };
     let mirror = MirrorThread::start(
         open(&bed, &PacketOptions::default()),
-        PacketPool::new(PoolConfig::default()),
+        Pool::new(PoolConfig::default()),
         0,
     );
     let socket = client_after_first_answer(&bed, TestBed::NEAR_V4.into(), TestBed::FAR_V4.into());
@@ -93,7 +90,7 @@ fn a_burst_that_nobody_reads_is_counted_as_dropped() {
         let options =
             PacketOptions { receive: Some(receive), slots: 32, ..PacketOptions::default() };
         let mut device = open(&bed, &options);
-        let mut pool = PacketPool::new(PoolConfig::default());
+        let mut pool = Pool::new(PoolConfig::default());
         let socket = client(&bed, TestBed::NEAR_V4.into(), TestBed::FAR_V4.into());
         let mut batch = Vec::new();
         exchange_with(&bed, &mut device, &mut pool);
@@ -142,7 +139,7 @@ fn a_super_segment_arrives_whole_with_its_shape() {
             .unwrap();
         near.write_all(&vec![7; 60_000]).unwrap();
         far.read_exact(&mut vec![0; 60_000]).unwrap();
-        let mut pool = PacketPool::new(PoolConfig::default());
+        let mut pool = Pool::new(PoolConfig::default());
         let mut batch = Vec::new();
         wait_for("the stream", || {
             device.wait(Some(Span::from_ms(1)), &mut pool).unwrap();
@@ -166,7 +163,7 @@ fn an_interface_that_is_down_is_quiet_and_one_that_is_removed_is_gone() {
     for options in ways() {
         let Some(bed) = silent(1_500, true) else { return };
         let mut device = open(&bed, &options);
-        let mut pool = PacketPool::new(PoolConfig::default());
+        let mut pool = Pool::new(PoolConfig::default());
         let mut netlink = bed.far().unwrap().netlink().unwrap();
         let index = netlink.interface(TestBed::FAR_DEVICE).unwrap().index;
         netlink.set_up(index, false).unwrap();
@@ -191,7 +188,7 @@ fn an_interface_that_is_down_is_quiet_and_one_that_is_removed_is_gone() {
 }
 
 /// One datagram to a device that nobody drives.
-fn exchange_with(bed: &TestBed, device: &mut PacketDevice, pool: &mut PacketPool) {
+fn exchange_with(bed: &TestBed, device: &mut PacketDevice, pool: &mut Pool) {
     let socket = client(bed, TestBed::NEAR_V4.into(), TestBed::FAR_V4.into());
     socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
     let mut batch = Vec::new();
@@ -214,7 +211,7 @@ fn a_socket_bound_by_somebody_else_is_adopted_with_its_interface() {
     let device = PacketDevice::adopt(fd, &options).unwrap();
     assert_eq!(device.name(), TestBed::FAR_DEVICE);
     assert_eq!(device.mac(), Some(TestBed::FAR_MAC));
-    let mirror = MirrorThread::start(device, PacketPool::new(PoolConfig::default()), 0);
+    let mirror = MirrorThread::start(device, Pool::new(PoolConfig::default()), 0);
     let socket = client_after_first_answer(&bed, TestBed::NEAR_V4.into(), TestBed::FAR_V4.into());
     exchange(&socket, 100, 10);
     mirror.stop();

@@ -8,7 +8,7 @@ use plumb_base::time::{Instant, Span};
 use plumb_netdev::device::xdp::{XdpAttachMode, XdpCopyMode, XdpDevice, XdpOpenError, XdpOptions};
 use plumb_netdev::device::{Device, DeviceError, DeviceWait};
 use plumb_netdev::lab::{InterfaceChange, TestBed};
-use plumb_wire::packet::PacketPool;
+use plumb_wire::packet::Pool;
 
 use crate::bed::{
     MirrorThread, client, client_after_first_answer, drain, exchange, hold_process_starts, silent,
@@ -16,7 +16,7 @@ use crate::bed::{
 };
 
 /// Opened at the far end; none, with a word about it, where this process may not.
-fn open(bed: &TestBed, options: &XdpOptions) -> Option<(XdpDevice, PacketPool)> {
+fn open(bed: &TestBed, options: &XdpOptions) -> Option<(XdpDevice, Pool)> {
     match bed.in_far(|| XdpDevice::open(TestBed::FAR_DEVICE, options)).unwrap() {
         Err(error @ (XdpOpenError::Permission { .. } | XdpOpenError::Unsupported { .. })) => {
             println!("skipped: {error}");

@@ -18,7 +18,7 @@ use plumb_netdev::emulator::{
 };
 use plumb_netdev::lab::{LabError, TestBed, TestBedOptions};
 use plumb_wire::medium::Medium;
-use plumb_wire::packet::{PacketPool, PoolConfig};
+use plumb_wire::packet::{Pool, PoolConfig};
 
 /// What was left when the emulator was stopped.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ pub fn start_over(
     let (bed, (control, thread)) = match wire {
         EmulatorWire::Taps => {
             let (bed, devices) = allowed(tap_pair(lab), not_permitted)?;
-            (bed, spawn(spec, devices.into(), PacketPool::new(FRAMES), 0, options))
+            (bed, spawn(spec, devices.into(), Pool::new(FRAMES), 0, options))
         }
         EmulatorWire::Packet => {
             let (bed, middle) =
@@ -90,7 +90,7 @@ pub fn start_over(
             };
             let open = |name| PacketDevice::open(name, &wanted).unwrap();
             let devices = middle.enter(|| TestBed::MIDDLE_DEVICES.map(open)).unwrap();
-            (bed, spawn(spec, devices.into(), PacketPool::new(FRAMES), 0, options))
+            (bed, spawn(spec, devices.into(), Pool::new(FRAMES), 0, options))
         }
         EmulatorWire::Xdp => {
             let (bed, middle) =
@@ -141,7 +141,7 @@ fn allowed<T, E: std::fmt::Display>(
 fn spawn<D: Device + Send + 'static>(
     spec: LinkSpec,
     devices: Vec<D>,
-    pool: PacketPool,
+    pool: Pool,
     lent: usize,
     options: EmulatorOptions,
 ) -> (EmulatorControl<EmulatorState<Link>>, JoinHandle<StoppedEmulator>) {

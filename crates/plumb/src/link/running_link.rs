@@ -21,7 +21,7 @@ use plumb_netdev::emulator::{
 };
 use plumb_netdev::lab::DriverPlacement;
 use plumb_wire::machine::PortId;
-use plumb_wire::packet::{PacketPool, PoolConfig};
+use plumb_wire::packet::{Pool, PoolConfig};
 use serde::{Deserialize, Serialize};
 
 use crate::problem::{ExitReason, Problem};
@@ -375,9 +375,9 @@ impl FrameMemory {
     }
 
     /// The pool.
-    pub fn pool(&self) -> PacketPool {
+    pub fn pool(&self) -> Pool {
         let frames = PoolConfig { count: self.count, size: self.frame_size, large: LARGE };
-        PacketPool::reserve(frames, self.preallocated)
+        Pool::reserve(frames, self.preallocated)
     }
 
     /// What there is for each line of whatever the link becomes while it runs.

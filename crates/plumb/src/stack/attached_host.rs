@@ -9,7 +9,7 @@ use plumb_base::seed::Seed;
 use plumb_base::time::{Instant, Span};
 use plumb_clock::{self, InstantClock, Stopwatch};
 use plumb_harness::stop_signals;
-use plumb_netdev::device::driver::{DriverExit, DriverOptions, MachineDriver};
+use plumb_netdev::device::driver::{Driver, DriverExit, DriverOptions};
 use plumb_netdev::device::memory;
 use plumb_netdev::device::{Device, DeviceCounters, DeviceError, DeviceWait};
 use plumb_stack::counters::{CounterId, CounterKind, HostCounters, ProtocolLayer};
@@ -19,9 +19,9 @@ use plumb_stack::route::{IpPrefix, Route};
 use plumb_stack::service::{self, HostApplication, HostNode, ServiceCounts, UdpService};
 use plumb_stack::udp::{BindError, CopyPolicy, UdpOptions};
 use plumb_wire::mac::MacAddr;
-use plumb_wire::malformed::PacketFormatError;
+use plumb_wire::malformed::FormatError;
 use plumb_wire::medium::{DeviceCapabilities, Medium};
-use plumb_wire::packet::PacketPool;
+use plumb_wire::packet::Pool;
 
 use super::device::{AttachedDevice, DeviceInstrumentation, DeviceName, fault_counters, pool_for};
 use crate::problem::{ExitReason, Problem};
@@ -102,7 +102,7 @@ pub struct AttachedHost {
     /// The stack.
     pub host: IpHost,
     /// Its device, pool and clock.
-    pub driver: MachineDriver<AttachedDevice>,
+    pub driver: Driver<AttachedDevice>,
     /// The clock.
     pub timeline: InstantClock,
     facts: StackDevice,
@@ -167,7 +167,7 @@ impl AttachedHost {
         };
         let options =
             DriverOptions { batch: settings.batch, tick: Some(TICK), wait: settings.wait };
-        let driver = MachineDriver::new(vec![device], pool, timeline, options);
+        let driver = Driver::new(vec![device], pool, timeline, options);
         Ok(Self { host, driver, timeline, facts, addresses })
     }
 
@@ -223,7 +223,7 @@ impl AttachedHost {
             ..StackDocument::default()
         };
         let open_sums =
-            node.host.counters().malformed_value(ProtocolLayer::Udp, PacketFormatError::Checksum);
+            node.host.counters().malformed_value(ProtocolLayer::Udp, FormatError::Checksum);
         if matches!(device_name.split_once(':'), Some(("xdp", _))) && open_sums > 0 {
             document.flags.push(CHECKSUM_OFFLOAD_HINT.to_owned());
         }
@@ -350,7 +350,7 @@ fn memory_peer(
     settings: &AttachedHostSettings,
     far: IpAddr,
     offers: &[ServicePort],
-) -> Result<(Box<dyn Device>, PacketPool), Problem> {
+) -> Result<(Box<dyn Device>, Pool), Problem> {
     let capabilities = DeviceCapabilities::plain(Medium::Ethernet, MEMORY_MTU);
     let (near, device) = memory::pair(capabilities, settings.wait);
     let seed = settings.seed.derive("far");
@@ -368,7 +368,7 @@ fn memory_peer(
     let options = DriverOptions { batch: settings.batch, tick: None, wait: settings.wait };
     let timeline = timeline();
     std::thread::spawn(move || {
-        let mut driver = MachineDriver::new(vec![device], pool_for(MEMORY_MTU), timeline, options);
+        let mut driver = Driver::new(vec![device], pool_for(MEMORY_MTU), timeline, options);
         // It ends when the near end is gone, which is no error; nobody is left to hear of another.
         let _ = driver.run(&mut node, |_, _, _| false);
     });
@@ -541,7 +541,7 @@ impl OfferedServices {
 
 impl HostApplication for OfferedServices {
     #[inline]
-    fn handle(&mut self, now: Instant, host: &mut IpHost, pool: &mut PacketPool) {
+    fn handle(&mut self, now: Instant, host: &mut IpHost, pool: &mut Pool) {
         self.services.handle(now, host, pool);
         while let Some(event) = host.poll_event() {
             if let HostEvent::AddressConflict { address, mac, .. } = event {

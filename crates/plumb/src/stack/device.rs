@@ -14,7 +14,7 @@ use plumb_netdev::device::tap::{self, TapDevice, TapError};
 use plumb_netdev::device::xdp::{XdpDevice, XdpOpenError, XdpOptions};
 use plumb_netdev::device::{Device, DeviceError, DeviceWait};
 use plumb_wire::medium::Medium;
-use plumb_wire::packet::{HEADROOM, PacketPool, PoolConfig};
+use plumb_wire::packet::{HEADROOM, Pool, PoolConfig};
 
 use crate::problem::{ExitReason, Problem, nearest};
 use crate::recording::recorded;
@@ -108,7 +108,7 @@ impl DeviceName {
         &self,
         wait: DeviceWait,
         own_mac: bool,
-    ) -> Result<(Box<dyn Device>, PacketPool), Problem> {
+    ) -> Result<(Box<dyn Device>, Pool), Problem> {
         let tap = |name: &str, medium| {
             let settings = tap::TapOptions { medium, wait, ..tap::TapOptions::default() };
             let device = TapDevice::open(name, settings)?;
@@ -169,13 +169,13 @@ pub fn capture(path: &Path) -> Result<replay::ReplaySource, Problem> {
 
 /// A pool whose ordinary frames hold a packet of this MTU with its link header and tags; beyond jumbo
 /// frames the large ones do, of which it then has more.
-pub fn pool_for(mtu: u32) -> PacketPool {
+pub fn pool_for(mtu: u32) -> Pool {
     const LINK_HEADER: u32 = 22;
     let headroom = u32::try_from(HEADROOM).unwrap_or(u32::MAX);
     let size = (mtu.min(LARGEST_MTU) + LINK_HEADER + headroom).next_multiple_of(64);
     let frames = PoolConfig::default();
     let large = if mtu > LARGEST_MTU { LARGE_FRAMES } else { frames.large };
-    PacketPool::new(PoolConfig { size: size.max(frames.size), large, ..frames })
+    Pool::new(PoolConfig { size: size.max(frames.size), large, ..frames })
 }
 
 /// A device as the stack has it: perhaps recorded, perhaps behind a hostile link.

@@ -16,7 +16,7 @@ use plumb_netdev::device::DeviceWait;
 use plumb_stack::host::{DeliveryFailureKind, HostEvent, IpHost};
 use plumb_stack::service::HostApplication;
 use plumb_stack::udp::{BindError, CopyPolicy, UdpId, UdpOptions};
-use plumb_wire::packet::PacketPool;
+use plumb_wire::packet::Pool;
 
 use super::attached_host::{StackEndReason, usage_problem};
 use crate::problem::{ExitReason, Problem};
@@ -317,7 +317,7 @@ impl EchoSender {
 }
 
 impl HostApplication for EchoSender {
-    fn handle(&mut self, now: Instant, host: &mut IpHost, pool: &mut PacketPool) {
+    fn handle(&mut self, now: Instant, host: &mut IpHost, pool: &mut Pool) {
         while let Some(datagram) = host.udp_receive(self.socket, pool) {
             let at = self.timeline.now();
             self.test.handle_answer(at, pool.bytes(&datagram.packet));

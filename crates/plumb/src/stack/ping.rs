@@ -10,7 +10,7 @@ use plumb_analysis::summary::single_process;
 use plumb_base::time::{Instant, Span};
 use plumb_stack::host::{HostEvent, IpHost};
 use plumb_stack::icmp;
-use plumb_wire::packet::PacketPool;
+use plumb_wire::packet::Pool;
 
 use super::attached_host::usage_problem;
 use super::echo_test::{failure_text, neighbor_protocol};
@@ -198,7 +198,7 @@ impl PingApplication {
         self.waiting.len() >= WAITING_MAX
     }
 
-    fn send(&mut self, now: Instant, host: &mut IpHost, pool: &mut PacketPool) {
+    fn send(&mut self, now: Instant, host: &mut IpHost, pool: &mut Pool) {
         let Some(due) = self.next else { return };
         if now < due || self.is_window_full() {
             return;
@@ -224,7 +224,7 @@ impl PingApplication {
 }
 
 impl HostApplication for PingApplication {
-    fn handle(&mut self, now: Instant, host: &mut IpHost, pool: &mut PacketPool) {
+    fn handle(&mut self, now: Instant, host: &mut IpHost, pool: &mut Pool) {
         // Before room is made: a request that is due and finds none has been held back.
         let is_due = self.next.is_some_and(|due| now >= due);
         self.held_back |= is_due && self.is_window_full();
@@ -263,7 +263,7 @@ mod tests {
         let config =
             InterfaceConfig::ip(1_500).with_address("10.0.0.1".parse::<IpAddr>().unwrap(), 24);
         let mut host = host(&config, &[], Seed(1)).unwrap();
-        let mut pool = PacketPool::new(PoolConfig::default());
+        let mut pool = Pool::new(PoolConfig::default());
         let timeout = Span::from_secs(10);
         let mut ping = PingApplication::new(PingRequest {
             remote,

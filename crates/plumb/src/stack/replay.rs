@@ -15,7 +15,7 @@ use plumb_wire::ethernet::{self, EtherType};
 use plumb_wire::mac::MacAddr;
 use plumb_wire::machine::{Machine, PortId};
 use plumb_wire::medium::Medium;
-use plumb_wire::packet::{Packet, PacketPool};
+use plumb_wire::packet::{Packet, Pool};
 use plumb_wire::{arp, icmpv6, ipv4, ipv6, ndp, udp};
 
 use super::device::pool_for;
@@ -183,7 +183,7 @@ impl<D: Device> DeviceLayer for NeighborResponder<D> {
         now: Instant,
         batch: &mut Vec<Packet>,
         max: usize,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Result<usize, DeviceError> {
         let before = batch.len();
         for answer in self.answers.drain(..) {
@@ -200,7 +200,7 @@ impl<D: Device> DeviceLayer for NeighborResponder<D> {
     fn transmit_through(
         &mut self,
         batch: &mut Vec<Packet>,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Result<(), DeviceError> {
         for packet in batch.iter() {
             let frame = pool.bytes(packet);
@@ -214,7 +214,7 @@ impl<D: Device> DeviceLayer for NeighborResponder<D> {
     fn wait_through(
         &mut self,
         timeout: Option<Span>,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Result<bool, DeviceError> {
         if self.answers.is_empty() { self.device.wait(timeout, pool) } else { Ok(true) }
     }
@@ -252,25 +252,12 @@ pub struct PacketSink;
 
 impl Machine for PacketSink {
     #[inline]
-    fn handle_packets(
-        &mut self,
-        _: Instant,
-        _: PortId,
-        batch: &mut Vec<Packet>,
-        pool: &mut PacketPool,
-    ) {
+    fn handle_packets(&mut self, _: Instant, _: PortId, batch: &mut Vec<Packet>, pool: &mut Pool) {
         pool.free_all(batch);
     }
 
     #[inline]
-    fn poll_packets(
-        &mut self,
-        _: Instant,
-        _: PortId,
-        _: &mut Vec<Packet>,
-        _: usize,
-        _: &mut PacketPool,
-    ) {
+    fn poll_packets(&mut self, _: Instant, _: PortId, _: &mut Vec<Packet>, _: usize, _: &mut Pool) {
     }
 
     #[inline]
@@ -278,7 +265,7 @@ impl Machine for PacketSink {
         None
     }
 
-    fn handle_deadline(&mut self, _: Instant, _: &mut PacketPool) {}
+    fn handle_deadline(&mut self, _: Instant, _: &mut Pool) {}
 }
 
 /// A frame written as hexadecimal digits, with spaces, colons and line ends between them as one likes.

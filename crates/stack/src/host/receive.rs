@@ -8,7 +8,7 @@ use plumb_wire::ethernet::{EtherType, EthernetFrame, EthernetTags};
 use plumb_wire::icmpv6::parameter_problem;
 use plumb_wire::machine::PortId;
 use plumb_wire::medium::Medium;
-use plumb_wire::packet::{ChecksumState, Packet, PacketPool};
+use plumb_wire::packet::{ChecksumState, Packet, Pool};
 use plumb_wire::protocol::IpProtocol;
 
 use super::IpHost;
@@ -17,9 +17,9 @@ use crate::counters::{CounterId, ProtocolLayer};
 use crate::icmp::{self, Icmp, IcmpAction, QuotedPacket, may_send_error};
 use crate::interface::{HostInterface, MTU_MIN_V6};
 use crate::ip::{self, FrameOrigin, IcmpErrorCause, IpIngress, Rejection};
-use crate::neighbor::{NeighborMessage, NeighborReaction};
-use crate::reassembly::{FragmentDropReason, ReassemblyOutcome};
-use crate::udp::{FrameHead, UdpDelivery, UdpDropReason};
+use crate::neighbor::{NeighborMessage, Reaction};
+use crate::reassembly::{FragmentDrop, ReassemblyOutcome};
+use crate::udp::{FrameHead, UdpDelivery, UdpDrop};
 
 /// What a frame carries.
 enum LinkPayload {
@@ -38,7 +38,7 @@ impl IpHost {
         &mut self,
         port: PortId,
         packet: Packet,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Result<(), Packet> {
         let (generation, bytes) = (self.receive_generation(), pool.bytes(&packet));
         let predicted = self.predictions.predict(generation, port, &packet, bytes);
@@ -58,7 +58,7 @@ impl IpHost {
         now: Instant,
         port: PortId,
         mut packet: Packet,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) {
         if let ChecksumState::Partial { .. } = packet.meta.checksum {
             // From a sender on this machine: nothing on the way can have corrupted it.
@@ -80,7 +80,7 @@ impl IpHost {
         port: PortId,
         at: usize,
         packet: Packet,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) {
         let parsed = ArpPacket::parse(&pool.bytes(&packet)[at..]);
         pool.free(packet);
@@ -103,7 +103,7 @@ impl IpHost {
         port: PortId,
         mut origin: FrameOrigin,
         mut packet: Packet,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) {
         loop {
             let interface = &self.interfaces[port];
@@ -130,7 +130,7 @@ impl IpHost {
         now: Instant,
         mut ingress: IpIngress,
         mut packet: Packet,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Option<Packet> {
         ingress.trim(&mut packet, pool);
         let evicted = self.reassembly.evicted();
@@ -159,7 +159,7 @@ impl IpHost {
         now: Instant,
         mut ingress: IpIngress,
         mut packet: Packet,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) {
         if ingress.protocol == IpProtocol::UDP {
             return self.receive_udp(now, &ingress, packet, pool);
@@ -176,13 +176,7 @@ impl IpHost {
     }
 
     #[inline]
-    fn receive_udp(
-        &mut self,
-        now: Instant,
-        ingress: &IpIngress,
-        packet: Packet,
-        pool: &mut PacketPool,
-    ) {
+    fn receive_udp(&mut self, now: Instant, ingress: &IpIngress, packet: Packet, pool: &mut Pool) {
         let head = FrameHead::of(ingress, pool.bytes(&packet)).filter(|_| !ingress.group);
         match self.udp.handle_datagram(ingress, packet, pool) {
             Ok(delivery) => {
@@ -208,13 +202,7 @@ impl IpHost {
         counters.add_many(CounterId::UdpNoMemory, no_memory);
     }
 
-    fn receive_icmp(
-        &mut self,
-        now: Instant,
-        ingress: &IpIngress,
-        packet: Packet,
-        pool: &mut PacketPool,
-    ) {
+    fn receive_icmp(&mut self, now: Instant, ingress: &IpIngress, packet: Packet, pool: &mut Pool) {
         match self.icmp.handle(&mut self.core.context(now, pool), ingress, packet) {
             IcmpAction::Done => {}
             IcmpAction::Reject(packet, rejection) => self.reject(now, rejection, packet, pool),
@@ -232,7 +220,7 @@ impl IpHost {
         now: Instant,
         ingress: &IpIngress,
         mut packet: Packet,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) {
         self.core.counters.add(CounterId::EchoAnswered);
         let Ok(path) = self.path(now, ingress.reply_source(), ingress.source) else {
@@ -244,13 +232,7 @@ impl IpHost {
         let _ = self.send_on_path(now, &path, ingress.source, egress, packet, pool);
     }
 
-    fn receive_ndp(
-        &mut self,
-        now: Instant,
-        ingress: &IpIngress,
-        packet: Packet,
-        pool: &mut PacketPool,
-    ) {
+    fn receive_ndp(&mut self, now: Instant, ingress: &IpIngress, packet: Packet, pool: &mut Pool) {
         let bytes = &pool.bytes(&packet)[usize::from(ingress.header_len)..];
         match NeighborMessage::parse(ingress, bytes) {
             Ok(message) => {
@@ -265,13 +247,7 @@ impl IpHost {
     }
 
     /// Counts a message of a neighbor, and sends the reply and the packets that were queued for it.
-    fn react(
-        &mut self,
-        port: PortId,
-        is_ipv4: bool,
-        reaction: NeighborReaction,
-        pool: &mut PacketPool,
-    ) {
+    fn react(&mut self, port: PortId, is_ipv4: bool, reaction: Reaction, pool: &mut Pool) {
         self.core.counters.add(reaction.fate);
         if let Some(frame) = reaction.reply {
             self.send_control(port, &frame, pool);
@@ -335,7 +311,7 @@ impl IpHost {
     }
 
     /// Gives up the datagrams whose time is over, and reports them to the senders of first fragments.
-    pub(super) fn expire_fragments(&mut self, now: Instant, pool: &mut PacketPool) {
+    pub(super) fn expire_fragments(&mut self, now: Instant, pool: &mut Pool) {
         while let Some(first) = self.reassembly.poll_expired(now, pool) {
             self.core.counters.add(CounterId::ReassemblyTimeout);
             let Some(first) = first else { continue };
@@ -359,13 +335,7 @@ impl IpHost {
 
     /// Counts a packet that is not accepted, reports it to its sender where that is due, and frees it.
     #[cold]
-    fn reject(
-        &mut self,
-        now: Instant,
-        rejection: Rejection,
-        mut packet: Packet,
-        pool: &mut PacketPool,
-    ) {
+    fn reject(&mut self, now: Instant, rejection: Rejection, mut packet: Packet, pool: &mut Pool) {
         match rejection {
             Rejection::Malformed(layer, error) => {
                 self.core.counters.add_malformed(layer, error);
@@ -388,7 +358,7 @@ impl IpHost {
         ingress: &IpIngress,
         cause: IcmpErrorCause,
         mut packet: Packet,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) {
         if may_send_error(ingress, cause, pool.bytes(&packet))
             && self.icmp.take_error_token(&mut self.core.context(now, pool))
@@ -441,39 +411,39 @@ fn accept_link(interface: &HostInterface, bytes: &[u8]) -> Result<LinkPayload, R
 }
 
 #[cold]
-fn udp_rejection(reason: UdpDropReason, ingress: IpIngress) -> Rejection {
+fn udp_rejection(reason: UdpDrop, ingress: IpIngress) -> Rejection {
     match reason {
-        UdpDropReason::Malformed(error) => Rejection::Malformed(ProtocolLayer::Udp, error),
-        UdpDropReason::PortZero => Rejection::Drop(CounterId::UdpPort),
-        UdpDropReason::QueueFull => Rejection::Drop(CounterId::UdpQueueFull),
-        UdpDropReason::NoSocket => {
+        UdpDrop::Malformed(error) => Rejection::Malformed(ProtocolLayer::Udp, error),
+        UdpDrop::PortZero => Rejection::Drop(CounterId::UdpPort),
+        UdpDrop::QueueFull => Rejection::Drop(CounterId::UdpQueueFull),
+        UdpDrop::NoSocket => {
             Rejection::Report(CounterId::UdpNoSocket, IcmpErrorCause::Port, ingress)
         }
     }
 }
 
-fn fragment_rejection(reason: FragmentDropReason, ingress: IpIngress) -> Rejection {
+fn fragment_rejection(reason: FragmentDrop, ingress: IpIngress) -> Rejection {
     let field = parameter_problem::FIELD;
     let fragment_header = u32::from(ingress.header_len).saturating_sub(8);
     let (counter, cause) = match reason {
-        FragmentDropReason::Duplicate => (CounterId::FragmentDuplicate, None),
-        FragmentDropReason::Overlap | FragmentDropReason::DatagramDiscarded => {
+        FragmentDrop::Duplicate => (CounterId::FragmentDuplicate, None),
+        FragmentDrop::Overlap | FragmentDrop::DatagramDiscarded => {
             (CounterId::FragmentOverlap, None)
         }
-        FragmentDropReason::TooManyGaps | FragmentDropReason::Impossible => {
+        FragmentDrop::TooManyGaps | FragmentDrop::Impossible => {
             (CounterId::FragmentImpossible, None)
         }
-        FragmentDropReason::MixedEcn => (CounterId::FragmentEcn, None),
-        FragmentDropReason::Memory => (CounterId::FragmentMemory, None),
+        FragmentDrop::MixedEcn => (CounterId::FragmentEcn, None),
+        FragmentDrop::Memory => (CounterId::FragmentMemory, None),
         // RFC 8200 §4.5 names the octets; RFC 7112 §5 the code.
-        FragmentDropReason::Unaligned => {
+        FragmentDrop::Unaligned => {
             (CounterId::FragmentImpossible, Some(IcmpErrorCause::Parameter(field, 4)))
         }
-        FragmentDropReason::TooLong => {
+        FragmentDrop::TooLong => {
             let at = fragment_header + 2;
             (CounterId::FragmentImpossible, Some(IcmpErrorCause::Parameter(field, at)))
         }
-        FragmentDropReason::HeaderChain => {
+        FragmentDrop::HeaderChain => {
             let code = parameter_problem::INCOMPLETE_CHAIN;
             (CounterId::FragmentHeaderChain, Some(IcmpErrorCause::Parameter(code, 0)))
         }

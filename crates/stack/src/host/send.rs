@@ -9,7 +9,7 @@ use plumb_wire::ipv4::{self, FragmentField};
 use plumb_wire::ipv6;
 use plumb_wire::mac::MacAddr;
 use plumb_wire::machine::PortId;
-use plumb_wire::packet::{ChecksumState, Packet, PacketPool, SegmentKind};
+use plumb_wire::packet::{ChecksumState, Packet, Pool, SegmentKind};
 use plumb_wire::protocol::IpProtocol;
 use plumb_wire::segmentation::{SegmentChecksums, SegmentError, segment_packet};
 use plumb_wire::udp::{self, CHECKSUM_OFFSET};
@@ -105,7 +105,7 @@ impl IpHost {
         now: Instant,
         (local, remote): (SocketAddr, SocketAddr),
         (packet, sum): Payload,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Result<(), Packet> {
         let ports = (local.port(), remote.port());
         match (local.ip(), remote.ip()) {
@@ -130,7 +130,7 @@ impl IpHost {
         (local, remote, destination): (IpAddr, IpAddr, A),
         (source_port, destination_port): (u16, u16),
         (mut packet, sum): Payload,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Result<(), Packet> {
         let neighbors = self.neighbors.generation();
         let Some(path) = self.routing.cached(now, neighbors, local, remote) else {
@@ -171,7 +171,7 @@ impl IpHost {
         now: Instant,
         (local, remote): (SocketAddr, SocketAddr),
         (packet, sum): Payload,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Result<(), UdpSendError> {
         let found = check_payload_len(packet.len(), remote)
             .and_then(|()| Ok(self.path(now, local.ip(), remote.ip())?));
@@ -210,7 +210,7 @@ impl IpHost {
         remote: IpAddr,
         egress: IpEgress,
         packet: Packet,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Result<(), OutputError> {
         let Some(mut packet) = self.with_headroom(packet, pool) else { return Ok(()) };
         self.core.counters.add(CounterId::Originated);
@@ -238,7 +238,7 @@ impl IpHost {
 
     /// The packet, moved to another frame if its own has no room for headers; counted if no frame is free.
     #[inline]
-    fn with_headroom(&mut self, packet: Packet, pool: &mut PacketPool) -> Option<Packet> {
+    fn with_headroom(&mut self, packet: Packet, pool: &mut Pool) -> Option<Packet> {
         if pool.headroom(&packet) >= HEADERS_MAX {
             return Some(packet);
         }
@@ -261,7 +261,7 @@ impl IpHost {
         egress: IpEgress,
         allow_fragmentation: bool,
         packet: &mut Packet,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) {
         match (source, remote) {
             (IpAddr::V4(source), IpAddr::V4(remote)) => {
@@ -292,7 +292,7 @@ impl IpHost {
         path: &OutputPath,
         remote: IpAddr,
         packet: Packet,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Result<(), OutputError> {
         let (identification, mut fragments) = (self.core.random_identification(), Vec::new());
         let mtu = path.mtu as usize;
@@ -325,7 +325,7 @@ impl IpHost {
         path: &OutputPath,
         remote: IpAddr,
         packet: Packet,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) {
         let is_ipv4 = path.source.is_ipv4();
         match path.link {
@@ -350,12 +350,7 @@ impl IpHost {
     }
 
     /// Sends a frame of ARP or neighbor discovery.
-    pub(super) fn send_control(
-        &mut self,
-        port: PortId,
-        frame: &ControlFrame,
-        pool: &mut PacketPool,
-    ) {
+    pub(super) fn send_control(&mut self, port: PortId, frame: &ControlFrame, pool: &mut Pool) {
         match pool.packet_of(frame.bytes()) {
             Some(packet) => {
                 self.core.counters.add(CounterId::Originated);
@@ -373,7 +368,7 @@ impl IpHost {
         destination: MacAddr,
         is_ipv4: bool,
         mut packet: Packet,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) {
         let header = ethernet::EthernetHeader {
             destination,
@@ -388,7 +383,7 @@ impl IpHost {
 
     /// Queues a frame for its device, segmented and with a checksum where the device does neither.
     #[inline]
-    fn enqueue(&mut self, port: PortId, mut packet: Packet, pool: &mut PacketPool) {
+    fn enqueue(&mut self, port: PortId, mut packet: Packet, pool: &mut Pool) {
         let capabilities = self.interfaces[port].capabilities;
         if let Some(segments) = packet.meta.segments {
             let is_offloaded = match segments.kind {
@@ -412,7 +407,7 @@ impl IpHost {
 
     /// Queues the segments of a super-segment for a device that takes none.
     #[cold]
-    fn enqueue_segments(&mut self, port: PortId, packet: Packet, pool: &mut PacketPool) {
+    fn enqueue_segments(&mut self, port: PortId, packet: Packet, pool: &mut Pool) {
         let capabilities = self.interfaces[port].capabilities;
         let checksums = if capabilities.checksum_tx {
             SegmentChecksums::Partial
@@ -438,7 +433,7 @@ impl IpHost {
 
     /// Sends a received frame that was turned round in place.
     #[inline]
-    pub(crate) fn send_swapped(&mut self, port: PortId, packet: Packet, pool: &mut PacketPool) {
+    pub(crate) fn send_swapped(&mut self, port: PortId, packet: Packet, pool: &mut Pool) {
         self.core.counters.add(CounterId::Received);
         self.core.counters.add(CounterId::UdpSwapped);
         self.core.counters.add(CounterId::Originated);
@@ -446,7 +441,7 @@ impl IpHost {
     }
 
     #[inline]
-    fn push_to_queue(&mut self, port: PortId, packet: Packet, pool: &mut PacketPool) {
+    fn push_to_queue(&mut self, port: PortId, packet: Packet, pool: &mut Pool) {
         let queue = &mut self.interfaces[port].queue;
         if queue.len() >= self.config.output_queue {
             return self.drop_packet(CounterId::TxQueueFull, packet, pool);
@@ -456,7 +451,7 @@ impl IpHost {
 }
 
 #[inline]
-fn fits_fast_path(path: &OutputPath, packet: &Packet, headers: usize, pool: &PacketPool) -> bool {
+fn fits_fast_path(path: &OutputPath, packet: &Packet, headers: usize, pool: &Pool) -> bool {
     let fits = packet.len() + headers - ethernet::HEADER_LEN <= path.mtu as usize;
     let room = pool.headroom(packet) >= headers;
     fits && room && !path.allow_fragmentation && packet.meta.segments.is_none()
@@ -468,7 +463,7 @@ fn finish_checksum(
     pseudo: PseudoHeader,
     (partial, sum): (bool, PayloadSum),
     packet: &Packet,
-    pool: &PacketPool,
+    pool: &Pool,
 ) -> udp::UdpHeader {
     match sum {
         PayloadSum::Unwanted => header,

@@ -7,7 +7,7 @@ use plumb_wire::ethernet::EthernetFrame;
 use plumb_wire::mac::MacAddr;
 use plumb_wire::machine::Machine;
 use plumb_wire::medium::Medium;
-use plumb_wire::packet::{Packet, PacketPool, PoolConfig};
+use plumb_wire::packet::{Packet, Pool, PoolConfig};
 
 use super::*;
 use crate::route::IpPrefix;
@@ -51,7 +51,7 @@ impl Family {
 /// A host with one Ethernet interface, and what stands around it.
 pub(crate) struct HostFixture {
     pub(crate) host: IpHost,
-    pub(crate) pool: PacketPool,
+    pub(crate) pool: Pool,
     pub(crate) now: Instant,
     frames: PoolConfig,
 }
@@ -71,7 +71,7 @@ impl HostFixture {
         assert_eq!(host.add_interface(&interface), Ok(PORT));
         let frames = PoolConfig { count: 2_048, size: 2_048, large: 16 };
         let now = Instant::ORIGIN + Span::from_secs(1);
-        Self { host, pool: PacketPool::new(frames), now, frames }
+        Self { host, pool: Pool::new(frames), now, frames }
     }
 
     /// A host that knows its peer already, with a socket at port 7.

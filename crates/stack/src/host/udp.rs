@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use plumb_base::time::Instant;
 use plumb_wire::machine::PortId;
-use plumb_wire::packet::{Packet, PacketPool};
+use plumb_wire::packet::{Packet, Pool};
 use plumb_wire::udp::PAYLOAD_LEN_MAX;
 
 use super::{IpHost, OutputError};
@@ -84,7 +84,7 @@ impl IpHost {
     }
 
     /// Closes a socket and frees its queue.
-    pub fn udp_close(&mut self, id: UdpId, pool: &mut PacketPool) {
+    pub fn udp_close(&mut self, id: UdpId, pool: &mut Pool) {
         self.udp.close(id, pool);
     }
 
@@ -95,7 +95,7 @@ impl IpHost {
 
     /// The next datagram of a socket.
     #[inline]
-    pub fn udp_receive(&mut self, id: UdpId, pool: &PacketPool) -> Option<InboundDatagram> {
+    pub fn udp_receive(&mut self, id: UdpId, pool: &Pool) -> Option<InboundDatagram> {
         self.udp.receive(id, pool)
     }
 
@@ -116,7 +116,7 @@ impl IpHost {
         payload: &[u8],
         remote: Option<SocketAddr>,
         policy: CopyPolicy,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Result<(), UdpSendError> {
         let local = self.udp.local(id).ok_or(UdpSendError::Closed)?;
         let remote = remote.or_else(|| self.udp.remote(id)).ok_or(UdpSendError::NotConnected)?;
@@ -143,7 +143,7 @@ impl IpHost {
         &mut self,
         now: Instant,
         datagram: InboundDatagram,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Result<(), UdpSendError> {
         let InboundDatagram { packet, remote, local, port } = datagram;
         self.send_reply(now, (local, remote), port, (packet, PayloadSum::Unknown), pool)
@@ -160,7 +160,7 @@ impl IpHost {
         datagram: InboundDatagram,
         payload: &[u8],
         policy: CopyPolicy,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Result<(), UdpSendError> {
         let InboundDatagram { packet, remote, local, port } = datagram;
         pool.free(packet);
@@ -178,7 +178,7 @@ impl IpHost {
         (mut local, remote): (SocketAddr, SocketAddr),
         port: PortId,
         (packet, sum): (Packet, PayloadSum),
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Result<(), UdpSendError> {
         let packet = match self.send_fast_path(now, (local, remote), (packet, sum), pool) {
             Ok(()) => return Ok(()),

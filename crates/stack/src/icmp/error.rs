@@ -5,13 +5,13 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use plumb_copy::OnesComplementSum;
+use plumb_copy::Sum16;
 use plumb_wire::checksum::PseudoHeader;
 use plumb_wire::ecn::Ecn;
 use plumb_wire::icmpv4::{self, unreachable as unreachable4};
 use plumb_wire::icmpv6::{self, parameter_problem, unreachable as unreachable6};
 use plumb_wire::ipv6::extension::Ipv6Extension;
-use plumb_wire::packet::{ChecksumState, Packet, PacketPool};
+use plumb_wire::packet::{ChecksumState, Packet, Pool};
 use plumb_wire::protocol::IpProtocol;
 use plumb_wire::{ipv4, ipv6, tcp, udp};
 
@@ -169,7 +169,7 @@ impl Icmp {
             cx.count(CounterId::NoMemory);
             return None;
         };
-        let body = OnesComplementSum::of(cx.pool.bytes(&packet));
+        let body = Sum16::of(cx.pool.bytes(&packet));
         let header = cx.pool.prepend(&mut packet, HEADER_LEN);
         let protocol = if let (IpAddr::V6(source), IpAddr::V6(remote)) = (source, ingress.source) {
             let pseudo = PseudoHeader::v6(source, remote, IpProtocol::ICMPV6);
@@ -186,7 +186,7 @@ impl Icmp {
 
 /// Completes a partial checksum, which a sender on this machine left to its device: it would be quoted as a
 /// wrong one.
-fn complete_checksum(ingress: &IpIngress, packet: &mut Packet, pool: &mut PacketPool) {
+fn complete_checksum(ingress: &IpIngress, packet: &mut Packet, pool: &mut Pool) {
     let offset = match ingress.protocol {
         IpProtocol::UDP => udp::CHECKSUM_OFFSET,
         IpProtocol::TCP => tcp::CHECKSUM_OFFSET,
@@ -213,7 +213,7 @@ fn complete_checksum(ingress: &IpIngress, packet: &mut Packet, pool: &mut Packet
     }
     let Some(field) = segment.get_mut(offset..offset + 2) else { return };
     field.fill(0);
-    let mut checksum = pseudo.checksum(segment.len(), OnesComplementSum::of(segment));
+    let mut checksum = pseudo.checksum(segment.len(), Sum16::of(segment));
     if checksum == 0 && ingress.protocol == IpProtocol::UDP {
         // RFC 768: zero means that there is none.
         checksum = u16::MAX;

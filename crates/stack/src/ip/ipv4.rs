@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use plumb_wire::ipv4::{self, option};
 use plumb_wire::machine::PortId;
-use plumb_wire::malformed::PacketFormatError;
+use plumb_wire::malformed::FormatError;
 
 use super::{FragmentKind, FrameOrigin, IcmpErrorCause, IpIngress, Rejection};
 use crate::counters::{CounterId, ProtocolLayer};
@@ -82,7 +82,7 @@ fn check_options(options: &[u8], ingress: &IpIngress) -> Result<(), Rejection> {
     let len = |data: &[u8]| u32::try_from(data.len()).expect("options are at most 40 bytes");
     let mut at = 20;
     for item in option::items(options) {
-        let malformed = |_: PacketFormatError| {
+        let malformed = |_: FormatError| {
             Rejection::Report(CounterId::RxIpOption, IcmpErrorCause::Field(at), *ingress)
         };
         at += match item.map_err(malformed)? {

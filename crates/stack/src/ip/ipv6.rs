@@ -10,7 +10,7 @@ use plumb_wire::ipv6;
 use plumb_wire::ipv6::extension::Ipv6Extension;
 use plumb_wire::ipv6::option::{Ipv6Options, UnknownOptionAction};
 use plumb_wire::machine::PortId;
-use plumb_wire::malformed::PacketFormatError;
+use plumb_wire::malformed::FormatError;
 use plumb_wire::protocol::IpProtocol;
 
 use super::{FragmentKind, FrameOrigin, IcmpErrorCause, IpIngress, Rejection};
@@ -20,7 +20,7 @@ use crate::interface::{DestinationKind, HostInterface, is_martian_v6};
 /// Why an extension header is refused; a report needs the protocol behind the last header.
 #[derive(Clone, Copy)]
 enum ExtensionError {
-    Malformed(PacketFormatError),
+    Malformed(FormatError),
     Drop(CounterId),
     Report(CounterId, IcmpErrorCause),
 }

@@ -11,7 +11,7 @@ use plumb_wire::ethernet::{self, EtherType, EthernetTags};
 use plumb_wire::mac::MacAddr;
 use plumb_wire::machine::PortId;
 
-use super::{ControlFrame, NeighborAdvertisement, NeighborCache, NeighborReaction, NeighborUpdate};
+use super::{ControlFrame, NeighborAdvertisement, NeighborCache, NeighborUpdate, Reaction};
 use crate::context::{HostContext, HostEvent};
 use crate::counters::CounterId;
 use crate::interface::{HostInterface, Interfaces};
@@ -27,20 +27,20 @@ impl NeighborCache {
         interfaces: &mut Interfaces,
         port: PortId,
         message: &ArpPacket,
-    ) -> NeighborReaction {
+    ) -> Reaction {
         let interface = &interfaces[port];
         let (source, mac) = (message.source, message.source_mac);
         if !mac.is_unicast() {
-            return NeighborReaction::only(CounterId::ArpMac);
+            return Reaction::only(CounterId::ArpMac);
         }
         let is_request = match message.operation {
             ArpOperation::Request => true,
             ArpOperation::Reply => false,
-            ArpOperation::Other(_) => return NeighborReaction::only(CounterId::ArpOperation),
+            ArpOperation::Other(_) => return Reaction::only(CounterId::ArpOperation),
         };
         if interface.owns_v4(source) {
             if interfaces.owns_mac(mac) {
-                return NeighborReaction::only(CounterId::RxOwn);
+                return Reaction::only(CounterId::RxOwn);
             }
             cx.core.push_event(HostEvent::AddressConflict { port, address: source.into(), mac });
             return defend_address(cx, &mut interfaces[port], source);
@@ -50,14 +50,14 @@ impl NeighborCache {
         // RFC 5227 §2.1.1: a probe says nothing about its sender, but must be answered.
         if source.is_unspecified() {
             if !is_for_us {
-                return NeighborReaction::only(CounterId::ArpNotForUs);
+                return Reaction::only(CounterId::ArpNotForUs);
             }
             cx.count(CounterId::AddressDefended);
-            return NeighborReaction { reply, ..NeighborReaction::only(CounterId::ArpAccepted) };
+            return Reaction { reply, ..Reaction::only(CounterId::ArpAccepted) };
         }
         let is_host = !source.is_multicast() && !source.is_broadcast();
         if !is_host || !interface.is_on_link(source.into()) || interface.is_broadcast(source) {
-            return NeighborReaction::only(CounterId::ArpOffLink);
+            return Reaction::only(CounterId::ArpOffLink);
         }
         let is_gratuitous = source == message.target;
         let update = if is_request || is_gratuitous {
@@ -73,7 +73,7 @@ impl NeighborCache {
             NeighborUpdate::Unknown => (CounterId::ArpNotForUs, Vec::new()),
             NeighborUpdate::Ignored => (CounterId::ArpUnsolicited, Vec::new()),
         };
-        NeighborReaction { fate, reply, released, mac }
+        Reaction { fate, reply, released, mac }
     }
 }
 
@@ -82,8 +82,8 @@ fn defend_address(
     cx: &mut HostContext<'_>,
     interface: &mut HostInterface,
     address: Ipv4Addr,
-) -> NeighborReaction {
-    let mut reaction = NeighborReaction::only(CounterId::AddressConflict);
+) -> Reaction {
+    let mut reaction = Reaction::only(CounterId::AddressConflict);
     let (now, source_mac) = (cx.now, interface.mac);
     let claimed = interface.addresses.iter_mut().find(|own| own.ip == IpAddr::V4(address));
     if let Some(claimed) = claimed

@@ -14,7 +14,7 @@ use plumb_wire::ndp::{HOP_LIMIT, NdpMessage, NdpOptions, solicited_node};
 use plumb_wire::protocol::IpProtocol;
 use plumb_wire::{icmpv6, ipv6};
 
-use super::{ControlFrame, NeighborAdvertisement, NeighborCache, NeighborReaction, NeighborUpdate};
+use super::{ControlFrame, NeighborAdvertisement, NeighborCache, NeighborUpdate, Reaction};
 use crate::context::{HostContext, HostEvent};
 use crate::counters::{CounterId, ProtocolLayer};
 use crate::interface::{ALL_NODES, HostInterface, Interfaces};
@@ -99,33 +99,31 @@ impl NeighborCache {
         interfaces: &Interfaces,
         ingress: &IpIngress,
         message: NeighborMessage,
-    ) -> NeighborReaction {
+    ) -> Reaction {
         let port = ingress.port;
         let interface = &interfaces[port];
         match message {
             NeighborMessage::Solicitation { target, .. } if !interface.owns_v6(target) => {
-                NeighborReaction::only(CounterId::NdpNotForUs)
+                Reaction::only(CounterId::NdpNotForUs)
             }
             NeighborMessage::Solicitation { target, source_mac } => {
                 self.handle_solicitation(cx, interface, ingress, target, source_mac)
             }
             NeighborMessage::Advertisement { target, said } if interface.owns_v6(target) => {
                 if said.mac.is_some_and(|mac| interfaces.owns_mac(mac)) {
-                    return NeighborReaction::only(CounterId::RxOwn);
+                    return Reaction::only(CounterId::RxOwn);
                 }
                 let (address, mac) = (IpAddr::V6(target), said.mac.unwrap_or_default());
                 cx.core.push_event(HostEvent::AddressConflict { port, address, mac });
-                NeighborReaction::only(CounterId::AddressConflict)
+                Reaction::only(CounterId::AddressConflict)
             }
             NeighborMessage::Advertisement { target, said } => {
                 match self.on_advertisement(port, target.into(), said, cx) {
-                    NeighborUpdate::Accepted(released, mac) => NeighborReaction {
-                        released,
-                        mac,
-                        ..NeighborReaction::only(CounterId::NdpAccepted)
-                    },
-                    NeighborUpdate::Unknown => NeighborReaction::only(CounterId::NdpUnknown),
-                    NeighborUpdate::Ignored => NeighborReaction::only(CounterId::NdpUnsolicited),
+                    NeighborUpdate::Accepted(released, mac) => {
+                        Reaction { released, mac, ..Reaction::only(CounterId::NdpAccepted) }
+                    }
+                    NeighborUpdate::Unknown => Reaction::only(CounterId::NdpUnknown),
+                    NeighborUpdate::Ignored => Reaction::only(CounterId::NdpUnsolicited),
                 }
             }
         }
@@ -139,11 +137,11 @@ impl NeighborCache {
         ingress: &IpIngress,
         target: Ipv6Addr,
         source_mac: Option<MacAddr>,
-    ) -> NeighborReaction {
+    ) -> Reaction {
         let IpAddr::V6(asker) = ingress.source else {
-            return NeighborReaction::only(CounterId::NdpAddress);
+            return Reaction::only(CounterId::NdpAddress);
         };
-        let mut reaction = NeighborReaction::only(CounterId::NdpAccepted);
+        let mut reaction = Reaction::only(CounterId::NdpAccepted);
         if asker.is_unspecified() {
             cx.count(CounterId::AddressDefended);
             let mac = Some(MacAddr::multicast_v6(ALL_NODES));
@@ -161,7 +159,7 @@ impl NeighborCache {
         let mac = source_mac.or_else(known);
         if mac.is_none() && interface.capabilities.medium != Medium::Ip {
             // A unicast solicitation may omit its address where we should know it.
-            return NeighborReaction::only(CounterId::NdpUnknown);
+            return Reaction::only(CounterId::NdpUnknown);
         }
         reaction.reply = advertisement(interface, target, (asker, mac), true);
         reaction

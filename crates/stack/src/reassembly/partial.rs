@@ -7,10 +7,10 @@ use plumb_wire::ecn::Ecn;
 use plumb_wire::fragment::{self, Fragment};
 use plumb_wire::ipv4;
 use plumb_wire::ipv6::{self, EXTENSIONS_MAX};
-use plumb_wire::packet::{Packet, PacketMeta, PacketPool};
+use plumb_wire::packet::{Packet, PacketMeta, Pool};
 use plumb_wire::protocol::IpProtocol;
 
-use super::FragmentDropReason;
+use super::FragmentDrop;
 
 /// The longest header before a fragment's data that is kept, fragment header included: what fits
 /// into a packet's headroom.
@@ -92,7 +92,7 @@ impl PartialDatagram {
     }
 
     /// Bytes that must be in its memory for `end` bytes of data, where what it has is too small.
-    pub fn room_needed(&self, end: u16, pool: &PacketPool) -> Option<usize> {
+    pub fn room_needed(&self, end: u16, pool: &Pool) -> Option<usize> {
         let end = usize::from(end);
         match &self.data {
             Some(data) if end <= data.len() + pool.tailroom(data) => None,
@@ -101,7 +101,7 @@ impl PartialDatagram {
     }
 
     /// Moves what it has into a larger frame, or takes its first one.
-    pub fn move_into(&mut self, mut frame: Packet, pool: &mut PacketPool) {
+    pub fn move_into(&mut self, mut frame: Packet, pool: &mut Pool) {
         if let Some(old) = self.data.take() {
             let fits = pool.append_from(&mut frame, &old, 0..old.len(), copy);
             debug_assert!(fits, "a larger frame was asked for");
@@ -111,12 +111,12 @@ impl PartialDatagram {
     }
 
     /// Bytes of the frame that it holds.
-    pub fn held(&self, pool: &PacketPool) -> usize {
+    pub fn held(&self, pool: &Pool) -> usize {
         self.data.as_ref().map_or(0, |data| pool.headroom(data) + data.len() + pool.tailroom(data))
     }
 
     /// Gives up its memory; what comes of it later is refused until its deadline (RFC 5722 §4).
-    pub fn discard(&mut self, pool: &mut PacketPool) {
+    pub fn discard(&mut self, pool: &mut Pool) {
         if let Some(data) = self.data.take() {
             pool.free(data);
         }
@@ -132,30 +132,30 @@ impl PartialDatagram {
     /// Checks a fragment against what has arrived, before any memory is found for it.
     ///
     /// # Errors
-    /// [`FragmentDropReason::Duplicate`] leaves the datagram as it is; after any other it must be discarded.
+    /// [`FragmentDrop::Duplicate`] leaves the datagram as it is; after any other it must be discarded.
     pub fn admit(
         &mut self,
         piece: &ParsedFragment,
         packet: &Packet,
-        pool: &PacketPool,
-    ) -> Result<u16, FragmentDropReason> {
+        pool: &Pool,
+    ) -> Result<u16, FragmentDrop> {
         let bytes = pool.bytes(packet);
         let data = &bytes[piece.data_at..];
         let start = piece.fragment.offset;
-        let end = piece.fragment.end(data.len()).map_err(|_| FragmentDropReason::Impossible)?;
-        let end = u16::try_from(end).map_err(|_| FragmentDropReason::Impossible)?;
+        let end = piece.fragment.end(data.len()).map_err(|_| FragmentDrop::Impossible)?;
+        let end = u16::try_from(end).map_err(|_| FragmentDrop::Impossible)?;
         if start == 0 {
             if piece.data_at > HEADER_MAX {
-                return Err(FragmentDropReason::Impossible);
+                return Err(FragmentDrop::Impossible);
             }
             if piece.key.source.is_ipv6() && !is_header_chain_complete(piece.next, data) {
-                return Err(FragmentDropReason::HeaderChain);
+                return Err(FragmentDrop::HeaderChain);
             }
         }
         let beyond =
             self.total.is_some_and(|total| end > total || (!piece.fragment.more && end != total));
         if beyond || (!piece.fragment.more && end < self.spans.end()) {
-            return Err(FragmentDropReason::Impossible);
+            return Err(FragmentDrop::Impossible);
         }
         let mut spans = self.spans;
         match spans.add(start, end) {
@@ -165,18 +165,14 @@ impl PartialDatagram {
                 let there = self.data.as_ref().map(|data| pool.bytes(data));
                 let same =
                     there.is_some_and(|there| there[usize::from(start)..usize::from(end)] == *data);
-                return Err(if same {
-                    FragmentDropReason::Duplicate
-                } else {
-                    FragmentDropReason::Overlap
-                });
+                return Err(if same { FragmentDrop::Duplicate } else { FragmentDrop::Overlap });
             }
-            RangeInsertion::Overlaps => return Err(FragmentDropReason::Overlap),
-            RangeInsertion::TooMany => return Err(FragmentDropReason::TooManyGaps),
+            RangeInsertion::Overlaps => return Err(FragmentDrop::Overlap),
+            RangeInsertion::TooMany => return Err(FragmentDrop::TooManyGaps),
         }
         let seen = self.seen | 1 << piece.ecn.bits();
         if combined(seen).is_none() {
-            return Err(FragmentDropReason::MixedEcn);
+            return Err(FragmentDrop::MixedEcn);
         }
         self.spans = spans;
         self.seen = seen;
@@ -184,13 +180,7 @@ impl PartialDatagram {
     }
 
     /// Stores a fragment that was admitted, for whose `end` there is room.
-    pub fn store(
-        &mut self,
-        piece: &ParsedFragment,
-        end: u16,
-        packet: &Packet,
-        pool: &mut PacketPool,
-    ) {
+    pub fn store(&mut self, piece: &ParsedFragment, end: u16, packet: &Packet, pool: &mut Pool) {
         let Some(data) = &mut self.data else { return };
         let end = usize::from(end);
         if end > data.len() {
@@ -225,11 +215,11 @@ impl PartialDatagram {
     /// The datagram, nothing being missing, with its header as if it had never been cut.
     ///
     /// # Errors
-    /// [`FragmentDropReason::Impossible`], its memory freed, when header and data are too long for a packet.
-    pub fn into_datagram(mut self, pool: &mut PacketPool) -> Result<Packet, FragmentDropReason> {
+    /// [`FragmentDrop::Impossible`], its memory freed, when header and data are too long for a packet.
+    pub fn into_datagram(mut self, pool: &mut Pool) -> Result<Packet, FragmentDrop> {
         let whole = self.is_complete();
         let (Some(mut packet), Some(first), true) = (self.data.take(), self.first, whole) else {
-            return Err(FragmentDropReason::Impossible);
+            return Err(FragmentDrop::Impossible);
         };
         let ecn = combined(self.seen).unwrap_or_default();
         let mut header = first.bytes;
@@ -239,7 +229,7 @@ impl PartialDatagram {
         };
         let Some(header) = header else {
             pool.free(packet);
-            return Err(FragmentDropReason::Impossible);
+            return Err(FragmentDrop::Impossible);
         };
         pool.prepend(&mut packet, header.len()).copy_from_slice(header);
         packet.meta = PacketMeta { received: packet.meta.received, ecn, ..PacketMeta::default() };
@@ -247,7 +237,7 @@ impl PartialDatagram {
     }
 
     /// The first fragment as it came, if it did: what an ICMP error about the datagram quotes.
-    pub fn into_first_fragment(mut self, pool: &mut PacketPool) -> Option<Packet> {
+    pub fn into_first_fragment(mut self, pool: &mut Pool) -> Option<Packet> {
         let mut packet = self.data.take()?;
         let Some(first) = self.first else {
             pool.free(packet);

@@ -14,8 +14,8 @@ use crate::fragmentation::fragment_packet;
 
 const START: Instant = Instant::ORIGIN;
 
-fn pool() -> PacketPool {
-    PacketPool::new(PoolConfig { count: 256, size: 2_048, large: 12 })
+fn pool() -> Pool {
+    Pool::new(PoolConfig { count: 256, size: 2_048, large: 12 })
 }
 
 fn reassembly() -> Reassembly {
@@ -50,7 +50,7 @@ fn datagram(v6: bool, source: u8, identification: u16, data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn pieces(packet: &[u8], mtu: usize, identification: u32, pool: &mut PacketPool) -> Vec<Vec<u8>> {
+fn pieces(packet: &[u8], mtu: usize, identification: u32, pool: &mut Pool) -> Vec<Vec<u8>> {
     let packet = pool.packet_of(packet).unwrap();
     let mut out = Vec::new();
     fragment_packet(packet, mtu, identification, pool, &mut out).unwrap();
@@ -96,8 +96,8 @@ fn feed(
     reassembly: &mut Reassembly,
     now: Instant,
     piece: &[u8],
-    pool: &mut PacketPool,
-) -> Result<Option<Vec<u8>>, FragmentDropReason> {
+    pool: &mut Pool,
+) -> Result<Option<Vec<u8>>, FragmentDrop> {
     let packet = pool.packet_of(piece).unwrap();
     match reassembly.handle_fragment(now, packet, pool) {
         ReassemblyOutcome::Complete(packet) => {
@@ -135,7 +135,7 @@ fn a_datagram_survives_being_cut_shuffled_duplicated_and_put_together() {
                 let twice = &all[stream.random_range(0..=i)];
                 assert_eq!(
                     feed(&mut reassembly, START, twice, &mut pool),
-                    Err(FragmentDropReason::Duplicate)
+                    Err(FragmentDrop::Duplicate)
                 );
             }
         }
@@ -156,16 +156,16 @@ fn an_overlap_condemns_the_datagram_and_what_comes_of_it_later() {
         let mut other = first.clone();
         *other.last_mut().unwrap() ^= 1;
         for (overlap, refused) in [
-            (piece(v6, 1, 9, 24, true, &data[24..48]), FragmentDropReason::Overlap),
-            (piece(v6, 1, 9, 0, true, &data[..40]), FragmentDropReason::Overlap),
-            (other, FragmentDropReason::Overlap),
+            (piece(v6, 1, 9, 24, true, &data[24..48]), FragmentDrop::Overlap),
+            (piece(v6, 1, 9, 0, true, &data[..40]), FragmentDrop::Overlap),
+            (other, FragmentDrop::Overlap),
         ] {
             assert_eq!(feed(&mut reassembly, START, &first, &mut pool), Ok(None));
             assert_eq!(feed(&mut reassembly, START, &overlap, &mut pool), Err(refused));
             let last = piece(v6, 1, 9, 32, false, &data[32..]);
             for late in [&last, &first] {
                 let late = feed(&mut reassembly, START, late, &mut pool);
-                assert_eq!(late, Err(FragmentDropReason::DatagramDiscarded));
+                assert_eq!(late, Err(FragmentDrop::DatagramDiscarded));
             }
             assert_eq!((reassembly.len(), reassembly.held_bytes()), (1, 0));
             assert_eq!(pool.available(), (256, 12));
@@ -182,31 +182,16 @@ fn impossible_fragments_are_refused_for_what_is_wrong() {
     for v6 in [false, true] {
         let (mut pool, mut reassembly) = (pool(), reassembly());
         let mut refused = |piece: &[u8]| feed(&mut reassembly, START, piece, &mut pool);
-        assert_eq!(
-            refused(&piece(v6, 1, 1, 0, true, &[0; 15])),
-            Err(FragmentDropReason::Unaligned)
-        );
-        assert_eq!(
-            refused(&piece(v6, 1, 2, 65_528, false, &[0; 8])),
-            Err(FragmentDropReason::TooLong)
-        );
-        assert_eq!(refused(&piece(v6, 1, 3, 8, false, &[])), Err(FragmentDropReason::Impossible));
+        assert_eq!(refused(&piece(v6, 1, 1, 0, true, &[0; 15])), Err(FragmentDrop::Unaligned));
+        assert_eq!(refused(&piece(v6, 1, 2, 65_528, false, &[0; 8])), Err(FragmentDrop::TooLong));
+        assert_eq!(refused(&piece(v6, 1, 3, 8, false, &[])), Err(FragmentDrop::Impossible));
         // Two ends.
         assert_eq!(refused(&piece(v6, 1, 4, 16, false, &[0; 8])), Ok(None));
-        assert_eq!(
-            refused(&piece(v6, 1, 4, 8, false, &[0; 8])),
-            Err(FragmentDropReason::Impossible)
-        );
+        assert_eq!(refused(&piece(v6, 1, 4, 8, false, &[0; 8])), Err(FragmentDrop::Impossible));
         assert_eq!(refused(&piece(v6, 1, 5, 16, true, &[0; 8])), Ok(None));
-        assert_eq!(
-            refused(&piece(v6, 1, 5, 8, false, &[0; 8])),
-            Err(FragmentDropReason::Impossible)
-        );
+        assert_eq!(refused(&piece(v6, 1, 5, 8, false, &[0; 8])), Err(FragmentDrop::Impossible));
         assert_eq!(refused(&piece(v6, 1, 6, 8, false, &[0; 8])), Ok(None));
-        assert_eq!(
-            refused(&piece(v6, 1, 6, 16, true, &[0; 8])),
-            Err(FragmentDropReason::Impossible)
-        );
+        assert_eq!(refused(&piece(v6, 1, 6, 16, true, &[0; 8])), Err(FragmentDrop::Impossible));
     }
 }
 
@@ -216,7 +201,7 @@ fn a_first_fragment_of_ipv6_must_hold_the_whole_header_chain() {
     let mut packet = piece(true, 1, 1, 0, true, &[60, 1, 0, 0, 0, 0, 0, 0]);
     packet[40] = IpProtocol::DESTINATION.0;
     let result = feed(&mut reassembly, START, &packet, &mut pool);
-    assert_eq!(result, Err(FragmentDropReason::HeaderChain));
+    assert_eq!(result, Err(FragmentDrop::HeaderChain));
 }
 
 #[test]
@@ -268,7 +253,7 @@ fn congestion_marks_are_combined_as_rfc_3168_says() {
                     assert_eq!(Some(field.ecn()), combined);
                 }
                 ReassemblyOutcome::Dropped(_, refused) => {
-                    assert_eq!((refused, combined), (FragmentDropReason::MixedEcn, None));
+                    assert_eq!((refused, combined), (FragmentDrop::MixedEcn, None));
                 }
                 ReassemblyOutcome::Kept => panic!("nothing is missing"),
             }
@@ -318,7 +303,7 @@ fn fragment_floods_hold_bounded_memory() {
         let data = [source; 8];
         let flood = piece(v6, source, identification, offset, true, &data);
         let result = feed(&mut reassembly, START, &flood, &mut pool);
-        gaps += u32::from(result == Err(FragmentDropReason::TooManyGaps));
+        gaps += u32::from(result == Err(FragmentDrop::TooManyGaps));
         assert!(reassembly.len() <= config.datagrams);
         assert!(reassembly.held_bytes() <= config.bytes);
         if round / 10_000 == 2 {
@@ -355,10 +340,10 @@ fn one_source_cannot_evict_the_others() {
 
 #[test]
 fn without_frames_a_fragment_is_refused_and_nothing_is_lost() {
-    let mut pool = PacketPool::new(PoolConfig { count: 2, size: 2_048, large: 0 });
+    let mut pool = Pool::new(PoolConfig { count: 2, size: 2_048, large: 0 });
     let mut reassembly = reassembly();
     let far = piece(false, 1, 1, 8_000, true, &[1; 8]);
-    assert_eq!(feed(&mut reassembly, START, &far, &mut pool), Err(FragmentDropReason::Memory));
+    assert_eq!(feed(&mut reassembly, START, &far, &mut pool), Err(FragmentDrop::Memory));
     assert!(reassembly.is_empty());
     assert_eq!(pool.available(), (2, 0));
 }

@@ -29,7 +29,7 @@ fn server(service: UdpService, local: SocketAddr) -> HostNode<UdpServices> {
     HostNode { host, application }
 }
 
-fn exchange(machine: &mut impl Machine, pool: &mut PacketPool, frame: &[u8]) -> Vec<Vec<u8>> {
+fn exchange(machine: &mut impl Machine, pool: &mut Pool, frame: &[u8]) -> Vec<Vec<u8>> {
     let now = Instant::ORIGIN + Span::from_secs(1);
     let packet = pool.packet_of(frame).unwrap();
     machine.handle_packets(now, PORT, &mut vec![packet], pool);
@@ -40,7 +40,7 @@ fn exchange(machine: &mut impl Machine, pool: &mut PacketPool, frame: &[u8]) -> 
     frames
 }
 
-fn introduce(machine: &mut impl Machine, pool: &mut PacketPool) {
+fn introduce(machine: &mut impl Machine, pool: &mut Pool) {
     for family in Family::both() {
         let frame = match (family.peer, family.ours) {
             (std::net::IpAddr::V4(peer), std::net::IpAddr::V4(ours)) => {
@@ -55,7 +55,7 @@ fn introduce(machine: &mut impl Machine, pool: &mut PacketPool) {
     }
 }
 
-fn account(counters: &HostCounters, pool: &PacketPool) {
+fn account(counters: &HostCounters, pool: &Pool) {
     counters.check(0).unwrap();
     assert_eq!(counters.sum(CounterKind::RxDrop), 0);
     assert_eq!(pool.available().0, PoolConfig::default().count as usize);
@@ -71,7 +71,7 @@ fn every_mirror_returns_the_payload_to_its_source() {
     ];
     for service in services {
         for family in Family::both() {
-            let mut pool = PacketPool::new(PoolConfig::default());
+            let mut pool = Pool::new(PoolConfig::default());
             let mut server = server(service, SocketAddr::new(family.ours, 7));
             introduce(&mut server, &mut pool);
             let answers =
@@ -106,7 +106,7 @@ fn answers_leave_from_the_requested_address() {
             let any = SocketAddr::new(crate::ip::unspecified_like(second), 7);
             application.open(&mut host, service, any, UdpOptions::default()).unwrap();
             let mut server = HostNode { host, application };
-            let mut pool = PacketPool::new(PoolConfig::default());
+            let mut pool = Pool::new(PoolConfig::default());
             let question = crate::host::tests::HostFixture::question(family.peer, PEER_MAC);
             assert_eq!(exchange(&mut server, &mut pool, &question).len(), 1);
             for asked in [second, family.ours, second] {
@@ -121,7 +121,7 @@ fn answers_leave_from_the_requested_address() {
 
 #[test]
 fn discard_answers_nothing() {
-    let mut pool = PacketPool::new(PoolConfig::default());
+    let mut pool = Pool::new(PoolConfig::default());
     let [family, _] = Family::both();
     let mut server = server(UdpService::Discard, SocketAddr::new(family.ours, 9));
     introduce(&mut server, &mut pool);
@@ -134,7 +134,7 @@ fn discard_answers_nothing() {
 
 #[test]
 fn answering_ports_and_groups_are_not_answered() {
-    let mut pool = PacketPool::new(PoolConfig::default());
+    let mut pool = Pool::new(PoolConfig::default());
     let [family, _] = Family::both();
     let mut server = server(UdpService::Mirror, "0.0.0.0:1997".parse().unwrap());
     introduce(&mut server, &mut pool);
@@ -162,7 +162,7 @@ fn answering_ports_and_groups_are_not_answered() {
 #[test]
 fn swap_returns_datagrams_and_leaves_the_rest() {
     for family in Family::both() {
-        let mut pool = PacketPool::new(PoolConfig::default());
+        let mut pool = Pool::new(PoolConfig::default());
         let mut swap = HostNode { host: host(), application: SwapMirror::new(7) };
         introduce(&mut swap, &mut pool);
         let frame = family.inward().udp(4_000, 7, b"payload");

@@ -6,13 +6,13 @@
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
-use plumb_copy::{OnesComplementSum, copy_and_sum, sum};
+use plumb_copy::{Sum16, copy_and_sum, sum};
 use plumb_wire::checksum::PseudoHeader;
 use plumb_wire::ecn::Ecn;
 use plumb_wire::ipv4;
 use plumb_wire::machine::PortId;
-use plumb_wire::malformed::PacketFormatError;
-use plumb_wire::packet::{ChecksumState, Packet, PacketMeta, PacketPool};
+use plumb_wire::malformed::FormatError;
+use plumb_wire::packet::{ChecksumState, Packet, PacketMeta, Pool};
 use plumb_wire::protocol::IpProtocol;
 use plumb_wire::udp::{self, CHECKSUM_OFFSET, HEADER_LEN};
 
@@ -55,9 +55,9 @@ impl UdpDelivery {
 
 /// Why a datagram was not put into a socket's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UdpDropReason {
+pub enum UdpDrop {
     /// Malformed.
-    Malformed(PacketFormatError),
+    Malformed(FormatError),
     /// Its destination port is 0.
     PortZero,
     /// No socket is bound to its destination.
@@ -77,8 +77,8 @@ impl UdpTable {
         &mut self,
         ingress: &IpIngress,
         mut packet: Packet,
-        pool: &mut PacketPool,
-    ) -> Result<UdpDelivery, (Packet, UdpDropReason)> {
+        pool: &mut Pool,
+    ) -> Result<UdpDelivery, (Packet, UdpDrop)> {
         let header = match parse(ingress, &packet, &pool.bytes(&packet)[ingress.at..ingress.end]) {
             Ok(header) => header,
             Err(refused) => return Err((packet, refused)),
@@ -87,7 +87,7 @@ impl UdpTable {
         let remote = SocketAddr::new(ingress.source, header.source);
         let id = self.lookup(local, remote);
         let Some((id, socket)) = id.and_then(|id| Some((id, self.socket_mut(id)?))) else {
-            return Err((packet, UdpDropReason::NoSocket));
+            return Err((packet, UdpDrop::NoSocket));
         };
         let ends = DatagramEndpoints { local, remote, port: ingress.port };
         let whole = socket.options.super_segments;
@@ -95,7 +95,7 @@ impl UdpTable {
             let range = (ingress.at, ingress.at + header.len);
             return match self.enqueue(id, ends, range, ingress.ecn, packet, pool) {
                 Ok(()) => Ok(UdpDelivery { delivered: 1, ..UdpDelivery::none(id) }),
-                Err(packet) => Err((packet, UdpDropReason::QueueFull)),
+                Err(packet) => Err((packet, UdpDrop::QueueFull)),
             };
         };
         let size = usize::from(segments.size);
@@ -123,7 +123,7 @@ impl UdpTable {
         (from, to): (usize, usize),
         ecn: Ecn,
         packet: Packet,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Result<(), Packet> {
         let Some(socket) = self.socket_mut(id) else { return Err(packet) };
         if !socket.has_room(&packet, pool) {
@@ -151,13 +151,13 @@ impl UdpTable {
 impl UdpSocketState {
     /// Whether the packet may be queued.
     #[inline]
-    fn has_room(&self, packet: &Packet, pool: &PacketPool) -> bool {
+    fn has_room(&self, packet: &Packet, pool: &Pool) -> bool {
         self.queue.len() < self.options.receive_packets
             && self.held + frame_bytes(packet, pool) <= self.options.receive_bytes
     }
 
     #[inline]
-    fn push(&mut self, datagram: InboundDatagram, pool: &PacketPool) -> &mut InboundDatagram {
+    fn push(&mut self, datagram: InboundDatagram, pool: &Pool) -> &mut InboundDatagram {
         self.held += frame_bytes(&datagram.packet, pool);
         self.queue.push_back(datagram);
         self.queue.back_mut().expect("one was put there")
@@ -172,7 +172,7 @@ impl UdpSocketState {
         super_segment: &Packet,
         ends: DatagramEndpoints,
         delivery: &mut UdpDelivery,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) {
         let mut at = HEADER_LEN;
         loop {
@@ -199,7 +199,7 @@ impl UdpSocketState {
 }
 
 /// The payload of one datagram of a super-segment; `None` when no frame is free.
-fn cut(super_segment: &Packet, range: Range<usize>, pool: &mut PacketPool) -> Option<Packet> {
+fn cut(super_segment: &Packet, range: Range<usize>, pool: &mut Pool) -> Option<Packet> {
     let mut packet = pool.copy_of(super_segment, range)?;
     packet.meta = PacketMeta { segments: None, ..super_segment.meta };
     Some(packet)
@@ -213,16 +213,12 @@ struct CheckedUdpHeader {
 }
 
 #[inline]
-fn parse(
-    ingress: &IpIngress,
-    packet: &Packet,
-    bytes: &[u8],
-) -> Result<CheckedUdpHeader, UdpDropReason> {
+fn parse(ingress: &IpIngress, packet: &Packet, bytes: &[u8]) -> Result<CheckedUdpHeader, UdpDrop> {
     // IP may carry more than the datagram, which is cut off, as Linux does.
-    let datagram = udp::UdpDatagram::parse(bytes).map_err(UdpDropReason::Malformed)?;
+    let datagram = udp::UdpDatagram::parse(bytes).map_err(UdpDrop::Malformed)?;
     let destination = datagram.destination_port();
     if destination == 0 {
-        return Err(UdpDropReason::PortZero);
+        return Err(UdpDrop::PortZero);
     }
     if packet.meta.checksum == ChecksumState::Plain {
         let verified = match (ingress.source, ingress.destination) {
@@ -232,9 +228,9 @@ fn parse(
             (IpAddr::V6(source), IpAddr::V6(destination)) => {
                 datagram.verify_v6(PseudoHeader::v6(source, destination, IpProtocol::UDP))
             }
-            _ => Err(PacketFormatError::Version),
+            _ => Err(FormatError::Version),
         };
-        verified.map_err(UdpDropReason::Malformed)?;
+        verified.map_err(UdpDrop::Malformed)?;
     }
     let len = HEADER_LEN + datagram.payload().len();
     Ok(CheckedUdpHeader { source: datagram.source_port(), destination, len })
@@ -259,7 +255,7 @@ pub enum CopyPolicy {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PayloadSum {
     /// The sum.
-    Known(OnesComplementSum),
+    Known(Sum16),
     /// Not summed yet.
     Unknown,
     /// No checksum wanted, if the family allows that.
@@ -275,7 +271,7 @@ pub(crate) enum PayloadSum {
 pub(crate) fn copied(
     payload: &[u8],
     policy: CopyPolicy,
-    pool: &mut PacketPool,
+    pool: &mut Pool,
 ) -> Option<(Packet, PayloadSum)> {
     let mut packet = pool.allocate_for(payload.len())?;
     let Some(room) = pool.append(&mut packet, payload.len()) else {
@@ -306,7 +302,7 @@ pub(crate) fn prepend_header(
     destination: SocketAddr,
     payload: PayloadSum,
     packet: &mut Packet,
-    pool: &mut PacketPool,
+    pool: &mut Pool,
 ) {
     let pseudo = PseudoHeader::between(source.ip(), destination.ip(), IpProtocol::UDP)
         .expect("both ends are of one family");

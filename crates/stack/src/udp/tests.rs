@@ -1,6 +1,6 @@
 //! What UDP sockets promise, each claim for both families where it differs.
 
-use plumb_wire::malformed::PacketFormatError;
+use plumb_wire::malformed::FormatError;
 use plumb_wire::packet::{ChecksumState, PoolConfig, SegmentKind, SegmentationInfo};
 
 use plumb_wire::protocol::IpProtocol;
@@ -8,8 +8,8 @@ use plumb_wire::protocol::IpProtocol;
 use super::*;
 use crate::ip::{FragmentKind, IpIngress};
 
-fn pool() -> PacketPool {
-    PacketPool::new(PoolConfig { count: 64, size: 2_048, large: 2 })
+fn pool() -> Pool {
+    Pool::new(PoolConfig { count: 64, size: 2_048, large: 2 })
 }
 
 fn end(text: &str) -> SocketAddr {
@@ -29,12 +29,7 @@ fn families() -> [[SocketAddr; 4]; 2] {
     ]
 }
 
-fn sent(
-    from: SocketAddr,
-    to: SocketAddr,
-    payload: &[u8],
-    pool: &mut PacketPool,
-) -> (IpIngress, Packet) {
+fn sent(from: SocketAddr, to: SocketAddr, payload: &[u8], pool: &mut Pool) -> (IpIngress, Packet) {
     let (mut packet, sum) = copied(payload, CopyPolicy::Fused, pool).unwrap();
     prepend_header(from, to, sum, &mut packet, pool);
     (arrival(from, to, &packet), packet)
@@ -61,8 +56,8 @@ fn arrive(
     table: &mut UdpTable,
     from: SocketAddr,
     to: SocketAddr,
-    pool: &mut PacketPool,
-) -> Result<UdpId, UdpDropReason> {
+    pool: &mut Pool,
+) -> Result<UdpId, UdpDrop> {
     let (arrival, packet) = sent(from, to, b"data", pool);
     let result = table.handle_datagram(&arrival, packet, pool);
     result.map(|delivery| delivery.socket).map_err(|(packet, refused)| {
@@ -92,7 +87,7 @@ fn datagram_reaches_its_socket_unchanged() {
 fn most_specific_socket_gets_a_datagram() {
     for [ours, other, peer, all] in families() {
         let (mut pool, mut table) = (pool(), UdpTable::new(Seed(1)));
-        assert_eq!(arrive(&mut table, peer, ours, &mut pool), Err(UdpDropReason::NoSocket));
+        assert_eq!(arrive(&mut table, peer, ours, &mut pool), Err(UdpDrop::NoSocket));
         let every = table.bind(all, UdpOptions::default()).unwrap();
         let bound = table.bind(ours, UdpOptions::default()).unwrap();
         assert_eq!(arrive(&mut table, peer, other, &mut pool), Ok(every));
@@ -109,7 +104,7 @@ fn most_specific_socket_gets_a_datagram() {
             assert!(table.receive(id, &pool).is_none());
         }
         assert_eq!(table.poll_readable(), None);
-        assert_eq!(arrive(&mut table, peer, ours, &mut pool), Err(UdpDropReason::NoSocket));
+        assert_eq!(arrive(&mut table, peer, ours, &mut pool), Err(UdpDrop::NoSocket));
         assert_eq!(pool.available(), (64, 2));
     }
 }
@@ -119,7 +114,7 @@ fn socket_receives_only_its_family() {
     let (mut pool, mut table) = (pool(), UdpTable::new(Seed(1)));
     table.bind(end("[::]:7"), UdpOptions::default()).unwrap();
     let refused = arrive(&mut table, end("192.0.2.9:1"), end("192.0.2.1:7"), &mut pool);
-    assert_eq!(refused, Err(UdpDropReason::NoSocket));
+    assert_eq!(refused, Err(UdpDrop::NoSocket));
 }
 
 #[test]
@@ -188,7 +183,7 @@ fn full_queue_drops_the_newest() {
         for _ in 0..2 {
             assert_eq!(arrive(&mut table, peer, ours, &mut pool), Ok(id));
         }
-        assert_eq!(arrive(&mut table, peer, ours, &mut pool), Err(UdpDropReason::QueueFull));
+        assert_eq!(arrive(&mut table, peer, ours, &mut pool), Err(UdpDrop::QueueFull));
         pool.free(table.receive(id, &pool).unwrap().packet);
         assert_eq!(arrive(&mut table, peer, ours, &mut pool), Ok(id));
         table.close(id, &mut pool);
@@ -218,16 +213,16 @@ fn malformed_datagram_is_dropped_with_its_error() {
         assert!(refused(&|_| {}).is_ok());
         // What IP carries beyond the datagram is cut off.
         assert!(refused(&|bytes| bytes.extend([9; 9])).is_ok());
-        let malformed = |malformed| Err(UdpDropReason::Malformed(malformed));
-        assert_eq!(refused(&|bytes| bytes.truncate(7)), malformed(PacketFormatError::Truncated));
-        assert_eq!(refused(&|bytes| bytes.truncate(11)), malformed(PacketFormatError::Truncated));
-        assert_eq!(refused(&|bytes| bytes[5] = 7), malformed(PacketFormatError::Length));
-        assert_eq!(refused(&|bytes| bytes[9] ^= 1), malformed(PacketFormatError::Checksum));
-        assert_eq!(refused(&|bytes| bytes[3] ^= 1), malformed(PacketFormatError::Checksum));
-        assert_eq!(refused(&|bytes| bytes[2..4].fill(0)), Err(UdpDropReason::PortZero));
+        let malformed = |malformed| Err(UdpDrop::Malformed(malformed));
+        assert_eq!(refused(&|bytes| bytes.truncate(7)), malformed(FormatError::Truncated));
+        assert_eq!(refused(&|bytes| bytes.truncate(11)), malformed(FormatError::Truncated));
+        assert_eq!(refused(&|bytes| bytes[5] = 7), malformed(FormatError::Length));
+        assert_eq!(refused(&|bytes| bytes[9] ^= 1), malformed(FormatError::Checksum));
+        assert_eq!(refused(&|bytes| bytes[3] ^= 1), malformed(FormatError::Checksum));
+        assert_eq!(refused(&|bytes| bytes[2..4].fill(0)), Err(UdpDrop::PortZero));
         let absent = refused(&|bytes| bytes[6..8].fill(0));
         if ours.is_ipv6() {
-            assert_eq!(absent, malformed(PacketFormatError::ChecksumAbsent));
+            assert_eq!(absent, malformed(FormatError::ChecksumAbsent));
         } else {
             assert!(absent.is_ok());
         }

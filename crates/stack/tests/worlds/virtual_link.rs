@@ -7,7 +7,7 @@ use plumb_base::time::{Instant, Span};
 use plumb_wire::checksum;
 use plumb_wire::machine::{Machine, PortId};
 use plumb_wire::medium::Medium;
-use plumb_wire::packet::{ChecksumState, Packet, PacketMeta, PacketPool, PoolConfig};
+use plumb_wire::packet::{ChecksumState, Packet, PacketMeta, Pool, PoolConfig};
 
 use plumb_wire::segmentation::{SegmentChecksums, segment_packet};
 
@@ -36,7 +36,7 @@ pub struct VirtualLink<M> {
     /// The machines, by their number.
     pub machines: Vec<M>,
     /// The memory that all of them share.
-    pub pool: PacketPool,
+    pub pool: Pool,
     now: Instant,
     medium: Medium,
     delay: Span,
@@ -53,7 +53,7 @@ impl<M: Machine> VirtualLink<M> {
     pub fn new(machines: Vec<M>, medium: Medium, frames: PoolConfig, seed: Seed) -> Self {
         Self {
             machines,
-            pool: PacketPool::new(frames),
+            pool: Pool::new(frames),
             now: Instant::ORIGIN + Span::from_secs(1),
             medium,
             delay: Span::from_us(10),
@@ -90,7 +90,7 @@ impl<M: Machine> VirtualLink<M> {
     pub fn with<R>(
         &mut self,
         machine: usize,
-        act: impl FnOnce(&mut M, Instant, &mut PacketPool) -> R,
+        act: impl FnOnce(&mut M, Instant, &mut Pool) -> R,
     ) -> R {
         act(&mut self.machines[machine], self.now, &mut self.pool)
     }

@@ -12,8 +12,8 @@ use rand::RngExt;
 use super::*;
 use crate::segmentation::{SegmentChecksums, segment_packet};
 
-fn pool() -> PacketPool {
-    PacketPool::new(PoolConfig { count: 512, size: 2_048, large: 8 })
+fn pool() -> Pool {
+    Pool::new(PoolConfig { count: 512, size: 2_048, large: 8 })
 }
 
 fn path(v6: bool, medium: Medium) -> PacketTemplate {
@@ -87,7 +87,7 @@ impl Sender {
     }
 }
 
-fn joined(frames: &[Vec<u8>], medium: Medium, pool: &mut PacketPool) -> Vec<Packet> {
+fn joined(frames: &[Vec<u8>], medium: Medium, pool: &mut Pool) -> Vec<Packet> {
     let mut batch: Vec<Packet> = frames.iter().map(|f| pool.packet_of(f).unwrap()).collect();
     coalesce(&mut batch, medium, pool);
     batch
@@ -97,7 +97,7 @@ fn cut(
     batch: Vec<Packet>,
     medium: Medium,
     checksums: SegmentChecksums,
-    pool: &mut PacketPool,
+    pool: &mut Pool,
 ) -> Vec<Vec<u8>> {
     let mut out = Vec::new();
     for packet in batch {
@@ -113,7 +113,7 @@ fn cut(
 }
 
 /// A packet's bytes as they would be on a wire, where no sum is left open.
-fn complete(packet: &Packet, pool: &PacketPool) -> Vec<u8> {
+fn complete(packet: &Packet, pool: &Pool) -> Vec<u8> {
     let mut bytes = pool.bytes(packet).to_vec();
     if let ChecksumState::Partial { start, offset } = packet.meta.checksum {
         assert!(checksum::complete(&mut bytes, start.into(), offset.into()));
@@ -146,7 +146,7 @@ impl Whole {
         Self { medium, tcp, payload_len, bytes, segments }
     }
 
-    fn packet(&self, pool: &mut PacketPool) -> Packet {
+    fn packet(&self, pool: &mut Pool) -> Packet {
         let mut packet = pool.packet_of(&self.bytes).unwrap();
         packet.meta.segments = Some(self.segments);
         packet
@@ -285,7 +285,7 @@ fn a_datagram_without_a_checksum_is_cut_into_datagrams_without() {
 
 #[test]
 fn without_frames_nothing_is_cut_and_what_cannot_be_joined_stays() {
-    let mut pool = PacketPool::new(PoolConfig { count: 3, size: 2_048, large: 1 });
+    let mut pool = Pool::new(PoolConfig { count: 3, size: 2_048, large: 1 });
     let whole = path(false, Medium::Ip).udp(7, 9, &[5; 5_000]);
     let mut packet = pool.packet_of(&whole).unwrap();
     packet.meta.segments =

@@ -3,7 +3,7 @@
 //! Left out: acting on them. Those that no host should send any more (RFC 6814) are read as
 //! [`Ipv4Option::Other`].
 
-use crate::malformed::PacketFormatError;
+use crate::malformed::FormatError;
 use crate::option_area::{self, NO_OPERATION, OptionArea, OptionItem, OptionsTooLongError};
 
 const RECORD_ROUTE: u8 = 7;
@@ -85,12 +85,12 @@ impl Ipv4Option<'_> {
 impl<'a> OptionItem<'a> for Ipv4Option<'a> {
     const NO_OPERATION: Self = Self::NoOperation;
 
-    fn read(kind: u8, data: &'a [u8]) -> Result<Self, PacketFormatError> {
+    fn read(kind: u8, data: &'a [u8]) -> Result<Self, FormatError> {
         let slots = || match data {
             [pointer, addresses @ ..] if addresses.len().is_multiple_of(4) && *pointer >= 4 => {
                 Ok(RouteRecord { pointer: *pointer, addresses })
             }
-            _ => Err(PacketFormatError::OptionLength),
+            _ => Err(FormatError::OptionLength),
         };
         Ok(match kind {
             RECORD_ROUTE => Self::RecordRoute(slots()?),
@@ -102,11 +102,11 @@ impl<'a> OptionItem<'a> for Ipv4Option<'a> {
                     overflow_and_flag: *overflow_and_flag,
                     data,
                 },
-                _ => return Err(PacketFormatError::OptionLength),
+                _ => return Err(FormatError::OptionLength),
             },
             ROUTER_ALERT => match data {
                 [a, b] => Self::RouterAlert(u16::from_be_bytes([*a, *b])),
-                _ => return Err(PacketFormatError::OptionLength),
+                _ => return Err(FormatError::OptionLength),
             },
             _ => Self::Other { kind, data },
         })
@@ -143,9 +143,7 @@ impl<'a> OptionItem<'a> for Ipv4Option<'a> {
 /// The options in `area`, up to the end that it announces, or its own.
 ///
 /// After an error there are no more.
-pub fn items(
-    area: &[u8],
-) -> impl Iterator<Item = Result<Ipv4Option<'_>, PacketFormatError>> + Clone {
+pub fn items(area: &[u8]) -> impl Iterator<Item = Result<Ipv4Option<'_>, FormatError>> + Clone {
     option_area::items(area)
 }
 
@@ -172,7 +170,7 @@ mod tests {
 
     use super::*;
 
-    fn read(area: &[u8]) -> Result<Vec<Ipv4Option<'_>>, PacketFormatError> {
+    fn read(area: &[u8]) -> Result<Vec<Ipv4Option<'_>>, FormatError> {
         items(area).collect()
     }
 
@@ -193,7 +191,7 @@ mod tests {
     #[test]
     fn a_length_that_leaves_the_area_or_its_own_head_is_refused() {
         for bytes in [&[7][..], &[7, 0], &[7, 1], &[7, 4, 4], &[148, 3, 0], &[131, 3, 3, 0]] {
-            let expected = Err(PacketFormatError::OptionLength);
+            let expected = Err(FormatError::OptionLength);
             assert_eq!(items(bytes).last().unwrap(), expected, "{bytes:?}");
         }
     }

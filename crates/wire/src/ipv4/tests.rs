@@ -70,16 +70,16 @@ fn every_impossible_length_is_named() {
         bytes[at] = byte;
         Ipv4Packet::parse(&bytes).err()
     };
-    assert_eq!(with(0, 0x65), Some(PacketFormatError::Version));
-    assert_eq!(with(0, 0x44), Some(PacketFormatError::HeaderLength));
-    assert_eq!(with(3, 19), Some(PacketFormatError::Length));
-    assert_eq!(with(3, 0x74), Some(PacketFormatError::Truncated));
-    assert_eq!(Ipv4Packet::parse(&KNOWN[..19]).err(), Some(PacketFormatError::Truncated));
-    assert_eq!(Ipv4Packet::parse(&KNOWN).err(), Some(PacketFormatError::Truncated));
+    assert_eq!(with(0, 0x65), Some(FormatError::Version));
+    assert_eq!(with(0, 0x44), Some(FormatError::HeaderLength));
+    assert_eq!(with(3, 19), Some(FormatError::Length));
+    assert_eq!(with(3, 0x74), Some(FormatError::Truncated));
+    assert_eq!(Ipv4Packet::parse(&KNOWN[..19]).err(), Some(FormatError::Truncated));
+    assert_eq!(Ipv4Packet::parse(&KNOWN).err(), Some(FormatError::Truncated));
     assert_eq!(Ipv4Packet::parse_quoted(&KNOWN).unwrap().payload(), &[]);
     let mut long = KNOWN;
     long[0] = 0x46;
-    assert_eq!(Ipv4Packet::parse_quoted(&long).err(), Some(PacketFormatError::Truncated));
+    assert_eq!(Ipv4Packet::parse_quoted(&long).err(), Some(FormatError::Truncated));
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! is no extension.
 
 use crate::fragment::{self, Fragment};
-use crate::malformed::PacketFormatError;
+use crate::malformed::FormatError;
 use crate::protocol::IpProtocol;
 
 use super::HEADER_LEN;
@@ -91,7 +91,7 @@ impl<'a> Ipv6Extension<'a> {
         }
     }
 
-    fn read(protocol: IpProtocol, bytes: &'a [u8], at: usize) -> Result<Self, PacketFormatError> {
+    fn read(protocol: IpProtocol, bytes: &'a [u8], at: usize) -> Result<Self, FormatError> {
         let options = Ipv6Options { bytes: bytes.get(2..).unwrap_or_default(), at: at + 2 };
         Ok(match (protocol, bytes) {
             (IpProtocol::HOP_BY_HOP, _) => Self::HopByHop(options),
@@ -101,10 +101,10 @@ impl<'a> Ipv6Extension<'a> {
             }
             (IpProtocol::AUTHENTICATION, [_, _, data @ ..]) => Self::Authentication(data),
             (IpProtocol::FRAGMENT, _) => {
-                let header = bytes.first_chunk().ok_or(PacketFormatError::Truncated)?;
+                let header = bytes.first_chunk().ok_or(FormatError::Truncated)?;
                 Self::Fragment(Fragment::parse_v6(*header))
             }
-            _ => return Err(PacketFormatError::Truncated),
+            _ => return Err(FormatError::Truncated),
         })
     }
 }
@@ -161,17 +161,17 @@ impl<'a> Ipv6Extensions<'a> {
         self.next_at
     }
 
-    fn pull(&mut self) -> Result<Ipv6Extension<'a>, PacketFormatError> {
+    fn pull(&mut self) -> Result<Ipv6Extension<'a>, FormatError> {
         if self.read == EXTENSIONS_MAX {
-            return Err(PacketFormatError::Extensions);
+            return Err(FormatError::Extensions);
         }
-        let &[next, units, ..] = self.rest else { return Err(PacketFormatError::Truncated) };
+        let &[next, units, ..] = self.rest else { return Err(FormatError::Truncated) };
         let len = match self.next {
             IpProtocol::AUTHENTICATION => (usize::from(units) + 2) * 4,
             IpProtocol::FRAGMENT => fragment::HEADER_LEN,
             _ => (usize::from(units) + 1) * 8,
         };
-        let (bytes, rest) = self.rest.split_at_checked(len).ok_or(PacketFormatError::Truncated)?;
+        let (bytes, rest) = self.rest.split_at_checked(len).ok_or(FormatError::Truncated)?;
         let extension = Ipv6Extension::read(self.next, bytes, self.at)?;
         if let Ipv6Extension::Fragment(fragment) = extension {
             self.ended = !fragment.is_atomic();
@@ -186,7 +186,7 @@ impl<'a> Ipv6Extensions<'a> {
 }
 
 impl<'a> Iterator for Ipv6Extensions<'a> {
-    type Item = Result<Ipv6Extension<'a>, PacketFormatError>;
+    type Item = Result<Ipv6Extension<'a>, FormatError>;
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
@@ -307,7 +307,7 @@ mod tests {
         assert!(Ipv6Extensions::new(first, &payload).all(|extension| extension.is_ok()));
         let (first, payload) = chain(&[options; EXTENSIONS_MAX + 1], IpProtocol::UDP, &[]);
         let mut walk = Ipv6Extensions::new(first, &payload);
-        assert_eq!(walk.by_ref().last(), Some(Err(PacketFormatError::Extensions)));
+        assert_eq!(walk.by_ref().last(), Some(Err(FormatError::Extensions)));
         assert_eq!(walk.next(), None);
     }
 
@@ -318,7 +318,7 @@ mod tests {
         let (first, payload) = chain(&[routing, fragment], IpProtocol::UDP, &[]);
         for len in 0..payload.len() {
             let last = Ipv6Extensions::new(first, &payload[..len]).last();
-            assert_eq!(last, Some(Err(PacketFormatError::Truncated)), "{len}");
+            assert_eq!(last, Some(Err(FormatError::Truncated)), "{len}");
         }
     }
 

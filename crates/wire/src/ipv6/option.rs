@@ -2,7 +2,7 @@
 //!
 //! Left out: acting on them, beyond what their type says to do when nobody knows it.
 
-use crate::malformed::PacketFormatError;
+use crate::malformed::FormatError;
 
 /// One byte of padding, without a length.
 pub const PAD_1: u8 = 0;
@@ -80,7 +80,7 @@ impl<'a> Ipv6Options<'a> {
     #[inline]
     pub fn items(
         &self,
-    ) -> impl Iterator<Item = Result<Ipv6Option<'a>, PacketFormatError>> + Clone + use<'a> {
+    ) -> impl Iterator<Item = Result<Ipv6Option<'a>, FormatError>> + Clone + use<'a> {
         Ipv6OptionIter { rest: self.bytes, at: self.at }
     }
 }
@@ -92,17 +92,14 @@ struct Ipv6OptionIter<'a> {
 }
 
 impl<'a> Ipv6OptionIter<'a> {
-    fn pull(&mut self) -> Result<Option<Ipv6Option<'a>>, PacketFormatError> {
+    fn pull(&mut self) -> Result<Option<Ipv6Option<'a>>, FormatError> {
         let (rest, at) = (std::mem::take(&mut self.rest), self.at);
         let Some((&kind, tail)) = rest.split_first() else { return Ok(None) };
         let (data, len): (&[u8], _) = if kind == PAD_1 {
             (&[], 1)
         } else {
-            let (&len, tail) = tail.split_first().ok_or(PacketFormatError::OptionLength)?;
-            (
-                tail.get(..usize::from(len)).ok_or(PacketFormatError::OptionLength)?,
-                2 + usize::from(len),
-            )
+            let (&len, tail) = tail.split_first().ok_or(FormatError::OptionLength)?;
+            (tail.get(..usize::from(len)).ok_or(FormatError::OptionLength)?, 2 + usize::from(len))
         };
         self.rest = &rest[len..];
         self.at += len;
@@ -111,7 +108,7 @@ impl<'a> Ipv6OptionIter<'a> {
 }
 
 impl<'a> Iterator for Ipv6OptionIter<'a> {
-    type Item = Result<Ipv6Option<'a>, PacketFormatError>;
+    type Item = Result<Ipv6Option<'a>, FormatError>;
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
@@ -184,7 +181,7 @@ mod tests {
     fn a_length_that_leaves_the_header_is_refused() {
         for bytes in [&[5][..], &[5, 1], &[0, 1, 2, 9]] {
             let last = Ipv6Options::new(bytes).items().last();
-            assert_eq!(last, Some(Err(PacketFormatError::OptionLength)), "{bytes:?}");
+            assert_eq!(last, Some(Err(FormatError::OptionLength)), "{bytes:?}");
         }
     }
 

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use plumb_base::time::Instant;
 
 use super::{Machine, PortId};
-use crate::packet::{Packet, PacketPool};
+use crate::packet::{Packet, Pool};
 
 /// A frame that shall leave.
 #[derive(Debug)]
@@ -23,10 +23,10 @@ pub struct DuePacket {
 /// What a machine is that keeps logical time: whatever is this is a [`Machine`] too.
 pub trait TimedMachine {
     /// Everything up to `now` happens; the moment that it then is inside, which is never before one given earlier.
-    fn advance(&mut self, now: Instant, pool: &mut PacketPool) -> Instant;
+    fn advance(&mut self, now: Instant, pool: &mut Pool) -> Instant;
 
     /// Takes a frame that arrives at `port` at `now`, up to which everything has happened.
-    fn handle_packet(&mut self, now: Instant, port: PortId, packet: Packet, pool: &mut PacketPool);
+    fn handle_packet(&mut self, now: Instant, port: PortId, packet: Packet, pool: &mut Pool);
 
     /// What waits to be polled at `port`, in the order in which it is due.
     fn egress(&mut self, port: PortId) -> &mut VecDeque<DuePacket>;
@@ -42,7 +42,7 @@ impl<M: TimedMachine + ?Sized> Machine for M {
         now: Instant,
         port: PortId,
         batch: &mut Vec<Packet>,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) {
         let now = self.advance(now, pool);
         for packet in batch.drain(..) {
@@ -58,7 +58,7 @@ impl<M: TimedMachine + ?Sized> Machine for M {
         port: PortId,
         batch: &mut Vec<Packet>,
         max: usize,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) {
         self.advance(now, pool);
         let egress = self.egress(port);
@@ -72,7 +72,7 @@ impl<M: TimedMachine + ?Sized> Machine for M {
     }
 
     #[inline]
-    fn handle_deadline(&mut self, now: Instant, pool: &mut PacketPool) {
+    fn handle_deadline(&mut self, now: Instant, pool: &mut Pool) {
         self.advance(now, pool);
     }
 }

@@ -5,7 +5,7 @@
 use std::net::Ipv6Addr;
 
 use crate::mac::MacAddr;
-use crate::malformed::PacketFormatError;
+use crate::malformed::FormatError;
 
 const SOURCE_LINK: u8 = 1;
 const TARGET_LINK: u8 = 2;
@@ -145,12 +145,12 @@ impl<'a> NdpOptions<'a> {
     /// Those that `bytes` hold.
     ///
     /// # Errors
-    /// [`PacketFormatError::OptionLength`] when a length is zero or leaves the message (RFC 4861 §6.1, §7.1:
+    /// [`FormatError::OptionLength`] when a length is zero or leaves the message (RFC 4861 §6.1, §7.1:
     /// the whole message is dropped).
-    pub fn new(bytes: &'a [u8]) -> Result<Self, PacketFormatError> {
+    pub fn new(bytes: &'a [u8]) -> Result<Self, FormatError> {
         let mut rest = bytes;
         while !rest.is_empty() {
-            rest = split(rest).ok_or(PacketFormatError::OptionLength)?.1;
+            rest = split(rest).ok_or(FormatError::OptionLength)?.1;
         }
         Ok(Self(bytes))
     }
@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn a_length_of_zero_or_beyond_the_message_is_refused() {
         for bytes in [&[1][..], &[1, 0], &[1, 0, 0, 0, 0, 0, 0, 0], &[1, 2, 0, 0, 0, 0, 0, 0]] {
-            assert_eq!(NdpOptions::new(bytes), Err(PacketFormatError::OptionLength), "{bytes:?}");
+            assert_eq!(NdpOptions::new(bytes), Err(FormatError::OptionLength), "{bytes:?}");
         }
     }
 

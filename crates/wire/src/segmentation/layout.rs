@@ -10,7 +10,7 @@ use crate::medium::Medium;
 use crate::packet::SegmentKind;
 use crate::protocol::IpProtocol;
 use crate::{ipv4, ipv6, tcp, udp};
-use plumb_copy::OnesComplementSum;
+use plumb_copy::Sum16;
 
 /// Flags of TCP that only the last segment may carry, where they lie in octet 13.
 pub const TCP_LAST: u8 = 0x01 | 0x08;
@@ -110,10 +110,10 @@ impl SegmentLayout {
 
     /// The checksum that the transport should have, its payload summing to `payload`.
     #[inline]
-    pub fn checksum(&self, bytes: &[u8], pseudo: PseudoHeader, payload: OnesComplementSum) -> u16 {
+    pub fn checksum(&self, bytes: &[u8], pseudo: PseudoHeader, payload: Sum16) -> u16 {
         let at = self.transport + usize::from(self.checksum_offset());
-        let header = OnesComplementSum::of(&bytes[self.transport..at])
-            + OnesComplementSum::of(&bytes[at + 2..self.payload]);
+        let header =
+            Sum16::of(&bytes[self.transport..at]) + Sum16::of(&bytes[at + 2..self.payload]);
         let checksum = pseudo.checksum(bytes.len() - self.transport, header + payload);
         if self.is_tcp() { checksum } else { nonzero(checksum) }
     }
@@ -131,7 +131,7 @@ impl SegmentLayout {
             header[2..4].copy_from_slice(&total.to_be_bytes());
             header[4..6].copy_from_slice(&identification.to_be_bytes());
             header[10..12].fill(0);
-            let checksum = OnesComplementSum::of(header).finish();
+            let checksum = Sum16::of(header).finish();
             header[10..12].copy_from_slice(&checksum.to_be_bytes());
         }
         if !self.is_tcp() {

@@ -4,7 +4,7 @@
 //! Left out: acting on them; the rarer ones, which are [`TcpOption::Other`].
 
 use super::SeqNum;
-use crate::malformed::PacketFormatError;
+use crate::malformed::FormatError;
 use crate::option_area::{self, NO_OPERATION, OptionArea, OptionItem, OptionsTooLongError};
 
 const MSS: u8 = 2;
@@ -48,10 +48,10 @@ impl SackBlocks {
         &self.blocks[..self.len]
     }
 
-    fn read(data: &[u8]) -> Result<Self, PacketFormatError> {
+    fn read(data: &[u8]) -> Result<Self, FormatError> {
         let (blocks, rest) = data.as_chunks::<8>();
         if blocks.is_empty() || blocks.len() > SACK_BLOCKS_MAX || !rest.is_empty() {
-            return Err(PacketFormatError::OptionLength);
+            return Err(FormatError::OptionLength);
         }
         let mut sack = Self { len: blocks.len(), ..Self::default() };
         for (slot, &[a, b, c, d, e, f, g, h]) in sack.blocks.iter_mut().zip(blocks) {
@@ -95,7 +95,7 @@ pub enum TcpOption<'a> {
 impl<'a> OptionItem<'a> for TcpOption<'a> {
     const NO_OPERATION: Self = Self::NoOperation;
 
-    fn read(kind: u8, data: &'a [u8]) -> Result<Self, PacketFormatError> {
+    fn read(kind: u8, data: &'a [u8]) -> Result<Self, FormatError> {
         Ok(match (kind, data) {
             (MSS, &[a, b]) => Self::Mss(u16::from_be_bytes([a, b])),
             (WINDOW_SCALE, &[shift]) => Self::WindowScale(shift),
@@ -106,7 +106,7 @@ impl<'a> OptionItem<'a> for TcpOption<'a> {
                 echo: u32::from_be_bytes([e, f, g, h]),
             },
             (MSS | WINDOW_SCALE | SACK_PERMITTED | TIMESTAMPS, _) => {
-                return Err(PacketFormatError::OptionLength);
+                return Err(FormatError::OptionLength);
             }
             _ => Self::Other { kind, data },
         })
@@ -151,9 +151,7 @@ fn write_one(kind: u8, data: &[u8], out: &mut [u8]) -> Option<usize> {
 ///
 /// After an error there are no more.
 #[inline]
-pub fn items(
-    area: &[u8],
-) -> impl Iterator<Item = Result<TcpOption<'_>, PacketFormatError>> + Clone {
+pub fn items(area: &[u8]) -> impl Iterator<Item = Result<TcpOption<'_>, FormatError>> + Clone {
     option_area::items(area)
 }
 
@@ -205,11 +203,7 @@ mod tests {
             &[254, 1],
         ];
         for bytes in wrong {
-            assert_eq!(
-                items(bytes).last(),
-                Some(Err(PacketFormatError::OptionLength)),
-                "{bytes:?}"
-            );
+            assert_eq!(items(bytes).last(), Some(Err(FormatError::OptionLength)), "{bytes:?}");
         }
     }
 

@@ -77,7 +77,7 @@ fn the_frames_of_a_super_segment_are_spaced_by_the_rate() {
 #[test]
 fn a_super_segment_without_memory_for_its_frames_is_a_counted_loss() {
     let mut rig = Rig::new("rate=8mbit");
-    rig.pool = PacketPool::new(PoolConfig { count: 8, size: 2_048, large: 4 });
+    rig.pool = Pool::new(PoolConfig { count: 8, size: 2_048, large: 4 });
     let packet = super_segment(&mut rig, 30);
     rig.link.handle_packets(rig.start, NEAR, &mut vec![packet], &mut rig.pool);
     let report = rig.link.report(rig.start);

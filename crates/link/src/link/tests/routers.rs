@@ -208,7 +208,7 @@ fn what_cannot_be_cut_is_malformed_and_what_finds_no_memory_is_that() {
         [(short, 8, DiscardReason::Malformed), (whole, 2, DiscardReason::NoMemory)]
     {
         let mut rig = Rig::new("mtu=600");
-        rig.pool = PacketPool::new(PoolConfig { count: frames, size: 2_048, large: 0 });
+        rig.pool = Pool::new(PoolConfig { count: frames, size: 2_048, large: 0 });
         rig.send(rig.start, NEAR, &frame);
         let report = rig.link.report(rig.start);
         assert_eq!(report.directions[0].discards.of(reason).0, 1, "{reason:?}");

@@ -28,13 +28,7 @@ impl Relay {
 }
 
 impl Machine for Relay {
-    fn handle_packets(
-        &mut self,
-        _: Instant,
-        port: PortId,
-        batch: &mut Vec<Packet>,
-        _: &mut PacketPool,
-    ) {
+    fn handle_packets(&mut self, _: Instant, port: PortId, batch: &mut Vec<Packet>, _: &mut Pool) {
         self.passed += batch.len();
         self.largest = self.largest.max(batch.len());
         let out = self.route[usize::from(port.0)];
@@ -47,7 +41,7 @@ impl Machine for Relay {
         port: PortId,
         batch: &mut Vec<Packet>,
         max: usize,
-        _: &mut PacketPool,
+        _: &mut Pool,
     ) {
         let mine = |waiting: &mut (usize, Packet)| waiting.0 == usize::from(port.0);
         batch.extend(self.waiting.extract_if(.., mine).take(max).map(|(_, packet)| packet));
@@ -57,7 +51,7 @@ impl Machine for Relay {
         self.due
     }
 
-    fn handle_deadline(&mut self, now: Instant, _: &mut PacketPool) {
+    fn handle_deadline(&mut self, now: Instant, _: &mut Pool) {
         self.late.extend(self.due.map(|due| now - due));
         self.due = Some(now + Span::from_ms(1));
     }
@@ -95,10 +89,10 @@ fn a_run_passes_every_packet_in_batches_no_larger_than_asked_and_ends_with_its_s
     for batch in [1, 7, 32] {
         let frames: [&[u8]; 2] = [b"one", b"two"];
         let source = ReplaySource::new(PLAIN, frames, ReplayCount::Times(50));
-        let pool = PacketPool::new(PoolConfig::default());
+        let pool = Pool::new(PoolConfig::default());
         let edges = Edges::default();
         let mut driver =
-            MachineDriver::with_observer(vec![source], pool, timeline(), options(batch), edges);
+            Driver::with_observer(vec![source], pool, timeline(), options(batch), edges);
         let mut relay = Relay::over(&[0]);
         let end = driver.run(&mut relay, |_, _, _| false).unwrap();
         assert_eq!(end, DriverExit::Finished);
@@ -113,12 +107,8 @@ fn a_run_passes_every_packet_in_batches_no_larger_than_asked_and_ends_with_its_s
 #[test]
 fn a_run_stops_when_it_is_told_and_has_sent_everything() {
     let source = ReplaySource::new(PLAIN, [&b"frame"[..]], ReplayCount::Forever);
-    let mut driver = MachineDriver::new(
-        vec![source],
-        PacketPool::new(PoolConfig::default()),
-        timeline(),
-        options(32),
-    );
+    let mut driver =
+        Driver::new(vec![source], Pool::new(PoolConfig::default()), timeline(), options(32));
     let mut relay = Relay::over(&[0]);
     let end = driver.run(&mut relay, |relay, _, _| relay.passed >= 1_000).unwrap();
     assert_eq!(end, DriverExit::Stopped);
@@ -130,11 +120,10 @@ fn packets_cross_from_one_device_to_another_whatever_kind_they_are() {
     let (mut near, inner) = pair(PLAIN, DeviceWait::Block);
     let (outer, mut far) = pair(PLAIN, DeviceWait::Block);
     let devices: Vec<Box<dyn Device>> = vec![Box::new(inner), Box::new(outer)];
-    let mut pool = PacketPool::new(PoolConfig::default());
+    let mut pool = Pool::new(PoolConfig::default());
     let mut batch = vec![pool.packet_of(b"across").unwrap()];
     near.transmit(&mut batch, &mut pool).unwrap();
-    let mut driver =
-        MachineDriver::new(devices, PacketPool::new(PoolConfig::default()), timeline(), options(8));
+    let mut driver = Driver::new(devices, Pool::new(PoolConfig::default()), timeline(), options(8));
     let mut relay = Relay::over(&[1, 0]);
     driver.run(&mut relay, |relay, _, _| relay.passed > 0).unwrap();
     assert_eq!(far.receive(Instant::ORIGIN, &mut batch, 8, &mut pool).unwrap(), 1);
@@ -150,12 +139,8 @@ fn a_deadline_is_met_and_never_early_though_nothing_arrives() {
     for tick in [None, Some(Span::from_us(100))] {
         let (_other, idle) = pair(PLAIN, DeviceWait::Block);
         let options = DriverOptions { tick, ..options(8) };
-        let mut driver = MachineDriver::new(
-            vec![idle],
-            PacketPool::new(PoolConfig::default()),
-            timeline(),
-            options,
-        );
+        let mut driver =
+            Driver::new(vec![idle], Pool::new(PoolConfig::default()), timeline(), options);
         let due = driver.read_clock() + Span::from_ms(1);
         let mut relay = Relay { due: Some(due), ..Relay::over(&[0]) };
         driver
@@ -170,12 +155,8 @@ fn a_deadline_is_met_and_never_early_though_nothing_arrives() {
 #[test]
 fn what_the_machine_has_before_the_first_wait_is_sent_before_it() {
     let device = loopback(PLAIN, DeviceWait::Block);
-    let mut driver = MachineDriver::new(
-        vec![device],
-        PacketPool::new(PoolConfig::default()),
-        timeline(),
-        options(8),
-    );
+    let mut driver =
+        Driver::new(vec![device], Pool::new(PoolConfig::default()), timeline(), options(8));
     let packet = driver.pool().packet_of(b"first").unwrap();
     let mut relay = Relay { waiting: vec![(0, packet)], ..Relay::over(&[0]) };
     assert_eq!(driver.run_once(&mut relay).unwrap(), 1);

@@ -7,7 +7,7 @@ use plumb_base::time::Span;
 use plumb_sys::fd;
 use plumb_sys::packet_socket::{self, PacketOption, ReceivedFrame, SEND_BATCH, StrippedVlanTag};
 use plumb_wire::medium::Medium;
-use plumb_wire::packet::{ChecksumState, Packet, PacketPool};
+use plumb_wire::packet::{ChecksumState, Packet, Pool};
 
 use crate::device::packet::{DeviceError, PacketDevice, is_interface_absent, nanoseconds, vnet};
 
@@ -19,7 +19,7 @@ impl PacketDevice {
         &mut self,
         batch: &mut Vec<Packet>,
         max: usize,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Result<(), DeviceError> {
         if max == 0 {
             return Ok(());
@@ -46,7 +46,7 @@ impl PacketDevice {
     pub(super) fn wait_in_call(
         &mut self,
         timeout: Option<Span>,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Result<bool, DeviceError> {
         if self.kept.is_some() {
             return Ok(true);
@@ -100,7 +100,7 @@ impl PacketDevice {
     pub(super) fn receive_call(
         &mut self,
         waits: bool,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Result<Option<Packet>, DeviceError> {
         let mut packet = pool.allocate();
         let first = match &mut packet {
@@ -146,12 +146,7 @@ impl PacketDevice {
 
     /// A large frame of what an ordinary one held and `rest` bytes of overflow.
     #[cold]
-    fn to_large_frame(
-        &self,
-        packet: &Packet,
-        rest: usize,
-        pool: &mut PacketPool,
-    ) -> Option<Packet> {
+    fn to_large_frame(&self, packet: &Packet, rest: usize, pool: &mut Pool) -> Option<Packet> {
         let head = pool.bytes(packet).to_vec();
         let mut large = pool.allocate_for(head.len() + rest)?;
         let bytes = pool.append(&mut large, head.len() + rest)?;
@@ -165,7 +160,7 @@ impl PacketDevice {
         &mut self,
         mut packet: Packet,
         received: ReceivedFrame,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Option<Packet> {
         let medium = self.capabilities.medium;
         let said = pool
@@ -196,7 +191,7 @@ impl PacketDevice {
         &mut self,
         batch: &mut Vec<Packet>,
         max: usize,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Result<(), DeviceError> {
         for _ in 0..max {
             let Some(ring) = &mut self.ring else { break };
@@ -241,7 +236,7 @@ impl PacketDevice {
 
 /// A packet of a frame, with the tag that the kernel took out of it put back.
 #[inline]
-fn packet_of(frame: &[u8], vlan: Option<StrippedVlanTag>, pool: &mut PacketPool) -> Option<Packet> {
+fn packet_of(frame: &[u8], vlan: Option<StrippedVlanTag>, pool: &mut Pool) -> Option<Packet> {
     let Some(tag) = vlan.filter(|_| frame.len() >= TAG_AT) else { return pool.packet_of(frame) };
     let mut packet = pool.allocate_for(frame.len() + 4)?;
     let bytes = pool.append(&mut packet, frame.len() + 4)?;
@@ -257,7 +252,7 @@ pub(super) fn insert_tag(
     packet: &mut Packet,
     tag: StrippedVlanTag,
     medium: Medium,
-    pool: &mut PacketPool,
+    pool: &mut Pool,
 ) {
     if medium != Medium::Ethernet || packet.len() < TAG_AT || pool.headroom(packet) < 4 {
         return;
@@ -288,7 +283,7 @@ impl PacketDevice {
     pub(super) fn send_all(
         &mut self,
         batch: &mut [Packet],
-        pool: &mut PacketPool,
+        pool: &mut Pool,
     ) -> Result<(), DeviceError> {
         for packet in &mut *batch {
             let header = vnet::emit(&packet.meta, pool.bytes(packet));
@@ -317,7 +312,7 @@ impl PacketDevice {
     }
 
     /// How many the kernel took of the first; none when it refused the very first.
-    fn send(&mut self, packets: &[Packet], pool: &PacketPool) -> Result<usize, DeviceError> {
+    fn send(&mut self, packets: &[Packet], pool: &Pool) -> Result<usize, DeviceError> {
         let fd = self.fd.as_fd();
         loop {
             self.counters.calls += 1;

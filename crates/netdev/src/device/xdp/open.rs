@@ -9,7 +9,7 @@ use plumb_sys::xdp::{RingSizes, Umem, UmemHandle, XdpCopyMode, XdpSocket};
 use plumb_sys::{fd, interface};
 use plumb_wire::mac::MacAddr;
 use plumb_wire::medium::{DeviceCapabilities, Medium};
-use plumb_wire::packet::{PacketPool, PoolConfig, PoolMemory};
+use plumb_wire::packet::{Pool, PoolConfig, PoolMemory};
 
 use crate::device::xdp::{DeviceCounters, DeviceWait, XdpDevice, XdpQueue};
 
@@ -189,7 +189,7 @@ impl XdpDevice {
     ///
     /// # Errors
     /// See [`XdpOpenError`].
-    pub fn open(name: &str, options: &XdpOptions) -> Result<(Self, PacketPool), XdpOpenError> {
+    pub fn open(name: &str, options: &XdpOptions) -> Result<(Self, Pool), XdpOpenError> {
         let failing = XdpErrorContext { name };
         let found = XdpInterface::find(&failing)?;
         let size = frame_size(found.mtu).ok_or_else(|| found.too_large(&failing))?;
@@ -197,7 +197,7 @@ impl XdpDevice {
         let umem = Umem::new(frames.count, size).map_err(|e| failing.at("map memory for", e))?;
         let memory = UmemRegistration { umem: umem.handle(), bytes: umem.len(), owner: None };
         let unsteered = BoundXdpSockets::new(found, options, frames.count, &memory, &failing)?;
-        let mut pool = PacketPool::in_memory(Box::new(SharedFrames(umem)), frames);
+        let mut pool = Pool::in_memory(Box::new(SharedFrames(umem)), frames);
         let device = unsteered.steer(options, &mut pool, &failing)?;
         Ok((device, pool))
     }
@@ -209,7 +209,7 @@ impl XdpDevice {
     /// See [`XdpOpenError`].
     pub fn open_sharing_umem(
         first: &Self,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
         name: &str,
         options: &XdpOptions,
     ) -> Result<Self, XdpOpenError> {
@@ -277,7 +277,7 @@ impl BoundXdpSockets {
     fn steer(
         self,
         options: &XdpOptions,
-        pool: &mut PacketPool,
+        pool: &mut Pool,
         failing: &XdpErrorContext<'_>,
     ) -> Result<XdpDevice, XdpOpenError> {
         let wanted = self.fill;

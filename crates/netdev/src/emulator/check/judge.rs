@@ -31,7 +31,7 @@ const CONFIDENCE: f64 = 0.999;
 
 /// How a property turned out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CheckVerdict {
+pub enum Verdict {
     /// As asked.
     Pass,
     /// Not as asked.
@@ -40,7 +40,7 @@ pub enum CheckVerdict {
     Untested,
 }
 
-impl CheckVerdict {
+impl Verdict {
     /// `ok`, `off`, `untested`.
     pub const fn name(self) -> &'static str {
         match self {
@@ -57,13 +57,13 @@ impl CheckVerdict {
 
 /// One property of one way.
 #[derive(Clone, Debug, PartialEq)]
-pub struct CheckedProperty {
+pub struct Property {
     /// `up` or `down`.
     pub direction: &'static str,
     /// `delay`, `rate`, `jitter`, `loss` or `order`.
     pub property: &'static str,
     /// How it turned out.
-    pub verdict: CheckVerdict,
+    pub verdict: Verdict,
     /// What was asked for.
     pub expected: String,
     /// What was got.
@@ -81,7 +81,7 @@ pub fn judge(
     sparse: &ObservedTraffic,
     busy: Option<&ObservedTraffic>,
     dropped: UnmodeledDrops,
-) -> Vec<CheckedProperty> {
+) -> Vec<Property> {
     let mut lines = vec![delay(way, sparse), rate(way, plan, busy)];
     lines.extend(jitter(way, sparse));
     lines.push(loss(way, plan, [Some(sparse), busy], dropped));
@@ -90,12 +90,12 @@ pub fn judge(
 }
 
 /// The line of a property, before it is judged.
-fn unjudged_property(way: &OneWayPath<'_>, what: &'static str, asked: String) -> CheckedProperty {
+fn unjudged_property(way: &OneWayPath<'_>, what: &'static str, asked: String) -> Property {
     let (got, note) = (String::new(), String::new());
-    CheckedProperty {
+    Property {
         direction: way.name,
         property: what,
-        verdict: CheckVerdict::Untested,
+        verdict: Verdict::Untested,
         expected: asked,
         measured: got,
         note,
@@ -103,7 +103,7 @@ fn unjudged_property(way: &OneWayPath<'_>, what: &'static str, asked: String) ->
     }
 }
 
-fn delay(way: &OneWayPath<'_>, sparse: &ObservedTraffic) -> CheckedProperty {
+fn delay(way: &OneWayPath<'_>, sparse: &ObservedTraffic) -> Property {
     let expected = way.delay().and_then(|(constant, varying)| {
         Ok((
             constant + way.serialization_time(PROBE_PAYLOAD)?,
@@ -113,7 +113,7 @@ fn delay(way: &OneWayPath<'_>, sparse: &ObservedTraffic) -> CheckedProperty {
     let (least, mean) = match expected {
         Ok((least, mean)) => (least, mean),
         Err(why) => {
-            return CheckedProperty {
+            return Property {
                 note: why.to_owned(),
                 ..unjudged_property(way, "delay", "–".to_owned())
             };
@@ -123,10 +123,7 @@ fn delay(way: &OneWayPath<'_>, sparse: &ObservedTraffic) -> CheckedProperty {
     let line = unjudged_property(way, "delay", asked);
     let errors = delay_errors(sparse, least + mean.unwrap_or_default());
     if errors.len() < 3 {
-        return CheckedProperty {
-            note: "too few datagrams arrived undisturbed".to_owned(),
-            ..line
-        };
+        return Property { note: "too few datagrams arrived undisturbed".to_owned(), ..line };
     }
     let at = |p| quantile::of_sorted(&errors, p);
     let mut numbers = vec![
@@ -149,13 +146,7 @@ fn delay(way: &OneWayPath<'_>, sparse: &ObservedTraffic) -> CheckedProperty {
         let relieved = sparse.lateness.subtract_from(&errors);
         let is_excused = errors[0] >= EARLY_BOUND
             && quantile::of_sorted(&relieved, 0.5) <= DELAY_BOUND.as_ns_f64();
-        let line = CheckedProperty {
-            verdict: CheckVerdict::of(is_fine),
-            measured: got,
-            note,
-            numbers,
-            ..line
-        };
+        let line = Property { verdict: Verdict::of(is_fine), measured: got, note, numbers, ..line };
         return excuse_lateness(line, is_excused, &sparse.lateness);
     }
     let n = errors.len() as f64;
@@ -168,29 +159,19 @@ fn delay(way: &OneWayPath<'_>, sparse: &ObservedTraffic) -> CheckedProperty {
     let note = format!("at most {} for {n} draws", signed(reach + DELAY_BOUND.as_ns_f64()));
     let relieved = sparse.lateness.subtract_from(&errors).iter().sum::<f64>() / n;
     let is_excused = average > 0.0 && relieved <= reach + DELAY_BOUND.as_ns_f64();
-    let line = CheckedProperty {
-        verdict: CheckVerdict::of(is_fine),
-        measured: got,
-        note,
-        numbers,
-        ..line
-    };
+    let line = Property { verdict: Verdict::of(is_fine), measured: got, note, numbers, ..line };
     excuse_lateness(line, is_excused, &sparse.lateness)
 }
 
 /// A line that is off is untested instead where the link's own driver counted lateness that explains as much: what the
 /// link does when its driver is in time is not known then.
-fn excuse_lateness(
-    mut line: CheckedProperty,
-    is_excused: bool,
-    lateness: &EmulatorLateness,
-) -> CheckedProperty {
+fn excuse_lateness(mut line: Property, is_excused: bool, lateness: &Lateness) -> Property {
     let worst_ns = lateness.latest().next().unwrap_or(0);
-    if line.verdict != CheckVerdict::Fail || !is_excused || worst_ns == 0 {
+    if line.verdict != Verdict::Fail || !is_excused || worst_ns == 0 {
         return line;
     }
     let figure = lateness.describe(LATENESS_MIN_NS);
-    line.verdict = CheckVerdict::Untested;
+    line.verdict = Verdict::Untested;
     line.note = format!("{}, but the link's driver may be why: meanwhile it {figure}", line.note);
     line.numbers.push(("late_frames", lateness.frames_beyond(LATENESS_MIN_NS) as f64));
     line.numbers.push(("late_ns_worst", worst_ns as f64));
@@ -207,11 +188,11 @@ fn delay_errors(seen: &ObservedTraffic, expected: Span) -> Vec<f64> {
     quantile::sorted(&late.collect::<Vec<f64>>())
 }
 
-fn rate(way: &OneWayPath<'_>, plan: &CheckPlan, seen: Option<&ObservedTraffic>) -> CheckedProperty {
+fn rate(way: &OneWayPath<'_>, plan: &CheckPlan, seen: Option<&ObservedTraffic>) -> Property {
     let (busy, seen) = match (&plan.busy, seen) {
         (Ok(busy), Some(seen)) => (busy, seen),
         (Err(why), _) => {
-            return CheckedProperty {
+            return Property {
                 note: (*why).to_owned(),
                 ..unjudged_property(way, "rate", "–".to_owned())
             };
@@ -226,7 +207,7 @@ fn rate(way: &OneWayPath<'_>, plan: &CheckPlan, seen: Option<&ObservedTraffic>) 
     };
     let Some(kept) = kept else {
         let note = "the sender could not keep the link busy".to_owned();
-        return CheckedProperty { note, ..line };
+        return Property { note, ..line };
     };
     let len = wire_len(busy.traffic.payload, busy.bottleneck.overhead) as f64;
     let got = kept.frames as f64 * len * 8.0 / (kept.ns / 1e9);
@@ -234,8 +215,8 @@ fn rate(way: &OneWayPath<'_>, plan: &CheckPlan, seen: Option<&ObservedTraffic>) 
     // Each stretch begins and ends at a moment that is told late, or varies by itself.
     let vagueness = LATENESS_MIN_NS as f64 + 0.5 * way.spread().as_ns_f64();
     let bound = RATE_BOUND + 3.0 * (2.0 * kept.stretches as f64).sqrt() * vagueness / kept.ns;
-    let line = CheckedProperty {
-        verdict: CheckVerdict::of(error.abs() <= bound),
+    let line = Property {
+        verdict: Verdict::of(error.abs() <= bound),
         measured: format!("{} ({:+.3} %)", format_rate(got), error * 100.0),
         note: format!(
             "at most {} % for {} frames of {len} bytes over {}",
@@ -327,7 +308,7 @@ fn back_to_back_run(busy: &BusyTraffic, seen: &ObservedTraffic) -> Option<BackTo
 }
 
 /// The distance of the delays seen from the distribution asked for.
-fn jitter(way: &OneWayPath<'_>, sparse: &ObservedTraffic) -> Option<CheckedProperty> {
+fn jitter(way: &OneWayPath<'_>, sparse: &ObservedTraffic) -> Option<Property> {
     let (constant, varying) = way.delay().ok()?;
     let distribution = varying?;
     let base = constant + way.serialization_time(PROBE_PAYLOAD).ok()?;
@@ -335,7 +316,7 @@ fn jitter(way: &OneWayPath<'_>, sparse: &ObservedTraffic) -> Option<CheckedPrope
     let n = draws.len() as f64;
     let line = unjudged_property(way, "jitter", format!("mean {}", distribution.mean()));
     if draws.len() < 8 {
-        return Some(CheckedProperty { note: "too few datagrams arrived".to_owned(), ..line });
+        return Some(Property { note: "too few datagrams arrived".to_owned(), ..line });
     }
     let distance = draws.iter().enumerate().fold(0.0_f64, |worst, (rank, ns)| {
         let expected = distribution.cdf(Span::from_secs_f64(ns / 1e9));
@@ -344,8 +325,8 @@ fn jitter(way: &OneWayPath<'_>, sparse: &ObservedTraffic) -> Option<CheckedPrope
     });
     // Kolmogorov's distribution: √(ln(2 / α) / 2) / √n, for α of 0.1 %.
     let critical = ((2.0 / (1.0 - CONFIDENCE)).ln() / 2.0).sqrt() / n.sqrt();
-    let line = CheckedProperty {
-        verdict: CheckVerdict::of(distance <= critical),
+    let line = Property {
+        verdict: Verdict::of(distance <= critical),
         measured: format!("distance {}", significant(distance, 2)),
         note: format!("Kolmogorov–Smirnov; at most {} for {n} draws", significant(critical, 2)),
         numbers: vec![("distance", distance), ("critical", critical), ("datagrams", n)],
@@ -361,7 +342,7 @@ fn loss(
     plan: &CheckPlan,
     [sparse, busy]: [Option<&ObservedTraffic>; 2],
     dropped: UnmodeledDrops,
-) -> CheckedProperty {
+) -> Property {
     let busy = busy.zip(plan.busy.as_ref().ok().map(|busy| busy.traffic.payload));
     let groups = sparse.map(|sparse| (sparse, PROBE_PAYLOAD)).into_iter().chain(busy);
     let (mut sent, mut lost, mut expected, mut inflation) = (0.0, 0.0, 0.0, 1.0_f64);
@@ -369,7 +350,7 @@ fn loss(
         let model = match way.loss(payload) {
             Ok(model) => model,
             Err(why) => {
-                return CheckedProperty {
+                return Property {
                     note: why.to_owned(),
                     ..unjudged_property(way, "loss", "–".to_owned())
                 };
@@ -377,7 +358,7 @@ fn loss(
         };
         if seen.overrun > 0 {
             let note = "the receiver could not keep up".to_owned();
-            return CheckedProperty { note, ..unjudged_property(way, "loss", "–".to_owned()) };
+            return Property { note, ..unjudged_property(way, "loss", "–".to_owned()) };
         }
         let arrived: std::collections::BTreeSet<u32> =
             seen.received.iter().map(|received| received.number).collect();
@@ -396,21 +377,19 @@ fn loss(
         let (lo, hi) = wilson(lost / sent, sent / inflation);
         if share <= 0.0 { lost < 0.5 } else { (lo..=hi).contains(&share) }
     };
-    let verdict = match CheckVerdict::of(is_fine(lost)) {
-        CheckVerdict::Fail if is_fine((lost - dropped.total() as f64).max(0.0)) => {
-            CheckVerdict::Untested
-        }
+    let verdict = match Verdict::of(is_fine(lost)) {
+        Verdict::Fail if is_fine((lost - dropped.total() as f64).max(0.0)) => Verdict::Untested,
         verdict => verdict,
     };
     let UnmodeledDrops { by_queues, by_driver } = dropped;
     let (low, high) = (Unit::Share.format(lo, 2), Unit::Share.format(hi, 2));
     let note = match verdict {
-        CheckVerdict::Untested => format!(
+        Verdict::Untested => format!(
             "queues dropped {by_queues} and the driver {by_driver}, which no loss was asked to"
         ),
         _ => format!("99.9 % interval {low} to {high}"),
     };
-    CheckedProperty {
+    Property {
         verdict,
         measured: format!("{} ({lost} of {sent})", Unit::Share.format(got, 3)),
         note,
@@ -438,7 +417,7 @@ fn wilson(share: f64, n: f64) -> (f64, f64) {
     (lo, (middle + reach).min(1.0))
 }
 
-fn order(way: &OneWayPath<'_>, plan: &CheckPlan, sparse: &ObservedTraffic) -> CheckedProperty {
+fn order(way: &OneWayPath<'_>, plan: &CheckPlan, sparse: &ObservedTraffic) -> Property {
     let (overtaken, depth) = count_overtaken(sparse);
     let arrived = sparse.received.len() as f64;
     let share = way.reordered(plan.interval);
@@ -452,10 +431,10 @@ fn order(way: &OneWayPath<'_>, plan: &CheckPlan, sparse: &ObservedTraffic) -> Ch
     let line = unjudged_property(way, "order", Unit::Share.format(share, 3).to_string());
     if way.may_overtake() {
         let note = "delays that vary may let frames overtake".to_owned();
-        return CheckedProperty { measured: got, note, numbers, ..line };
+        return Property { measured: got, note, numbers, ..line };
     }
     if arrived < 3.0 {
-        return CheckedProperty {
+        return Property {
             note: "too few datagrams arrived".to_owned(),
             measured: got,
             numbers,
@@ -468,13 +447,7 @@ fn order(way: &OneWayPath<'_>, plan: &CheckPlan, sparse: &ObservedTraffic) -> Ch
     let late = sparse.lateness.frames_beyond(LATENESS_MIN_NS) as f64 / arrived;
     // A driver that is late hands over in order all the same, but what it takes in at once is not apart any more.
     let is_excused = share > 0.0 && lo - late <= share && share <= hi + late;
-    let line = CheckedProperty {
-        verdict: CheckVerdict::of(is_fine),
-        measured: got,
-        note,
-        numbers,
-        ..line
-    };
+    let line = Property { verdict: Verdict::of(is_fine), measured: got, note, numbers, ..line };
     excuse_lateness(line, is_excused, &sparse.lateness)
 }
 
@@ -509,7 +482,7 @@ fn signed(ns: f64) -> String {
 ///
 /// The driver counts for both directions together and not by datagram: the most that its lateness may explain is assumed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct EmulatorLateness {
+pub struct Lateness {
     /// Nanoseconds by which frames were handed over late, and how many, the latest first.
     pub handed_over: Vec<(u64, u64)>,
     /// Frames that entered later than they came.
@@ -520,7 +493,7 @@ pub struct EmulatorLateness {
     pub stalled_ns: u64,
 }
 
-impl EmulatorLateness {
+impl Lateness {
     /// What a driver counted between two of its accounts.
     pub fn between(before: &EmulatorTiming, after: &EmulatorTiming) -> Self {
         let earlier: BTreeMap<u64, u64> = before.lateness.iter_recorded().collect();
@@ -661,7 +634,7 @@ mod tests {
         account.on_poll(at(20_000));
         account.on_poll(at(50_000));
         account.on_entered(2);
-        let lateness = EmulatorLateness::between(&before, &account.timing());
+        let lateness = Lateness::between(&before, &account.timing());
         let shown: Vec<u64> = lateness.handed_over.iter().map(|(ns, _)| ns / 1_000).collect();
         assert_eq!(shown, [700, 3, 2], "{lateness:?}");
         assert_eq!(lateness.frames_beyond(50_000), 4, "two handed over, two taken in");
@@ -671,13 +644,13 @@ mod tests {
         let figure = lateness.describe(50_000);
         assert!(figure.contains("handed 2 frames over more than 50.0 µs late"), "{figure}");
         assert!(figure.contains("took 2 in late, by 30.0 ms at most"), "{figure}");
-        assert_eq!(EmulatorLateness::between(&before, &before), EmulatorLateness::default());
+        assert_eq!(Lateness::between(&before, &before), Lateness::default());
     }
 
     #[test]
     fn the_most_that_lateness_explains_is_taken_from_the_longest_delays() {
         let handed_over = vec![(300, 2), (50, 1)];
-        let lateness = EmulatorLateness { handed_over, ..EmulatorLateness::default() };
+        let lateness = Lateness { handed_over, ..Lateness::default() };
         assert_eq!(
             lateness.subtract_from(&[10.0, 20.0, 400.0, 500.0]),
             [-30.0, 10.0, 100.0, 200.0]

@@ -17,7 +17,7 @@ use plumb_sys::datagram::{
 use plumb_sys::socket::{IntOption, receive_drops, set_option};
 use plumb_sys::timer::{set_timer_slack_ns, sleep_ns};
 
-use super::judge::EmulatorLateness;
+use super::judge::Lateness;
 use crate::lab::{LabError, TestBed};
 
 /// Bytes of a datagram that are used: its number.
@@ -87,12 +87,12 @@ pub struct ObservedTraffic {
     /// Datagrams that reached the receiving socket and found no room there.
     pub overrun: u32,
     /// How late the link's driver says that it was meanwhile, where it was asked.
-    pub lateness: EmulatorLateness,
+    pub lateness: Lateness,
 }
 
 /// Why nothing was seen.
 #[derive(Debug, thiserror::Error)]
-pub enum ProbeTrafficError {
+pub enum ProbeError {
     /// The namespaces.
     #[error(transparent)]
     Lab(#[from] LabError),
@@ -118,18 +118,18 @@ pub enum ProbeTrafficError {
 /// for what arrives.
 ///
 /// # Errors
-/// [`ProbeTrafficError`].
+/// [`ProbeError`].
 pub fn exchange(
     bed: &TestBed,
     up: Option<&ProbeTraffic>,
     down: Option<&ProbeTraffic>,
-) -> Result<[ObservedTraffic; 2], ProbeTrafficError> {
+) -> Result<[ObservedTraffic; 2], ProbeError> {
     let (near, far) = (bed.in_near(near_socket)??, bed.in_far(far_socket)??);
     let (to_far, to_near) = (address(&far)?, address(&near)?);
     let clocks = RealtimeReading::read();
     let ended = [const { AtomicU64::new(STILL_SENDING) }; 2];
     let [up_ended, down_ended] = &ended;
-    let seen = thread::scope(|scope| -> Result<_, ProbeTrafficError> {
+    let seen = thread::scope(|scope| -> Result<_, ProbeError> {
         let receivers = [(up, &far, up_ended), (down, &near, down_ended)];
         let receivers = receivers.map(|(traffic, socket, ended)| {
             traffic.map(|traffic| scope.spawn(move || receive(socket, traffic, ended)))
@@ -147,13 +147,13 @@ pub fn exchange(
         let mut seen = [ObservedTraffic::default(), ObservedTraffic::default()];
         for (seen, sender) in seen.iter_mut().zip(senders) {
             if let Some(sender) = sender {
-                seen.sent = sender.join().map_err(|_| ProbeTrafficError::Thread)??;
+                seen.sent = sender.join().map_err(|_| ProbeError::Thread)??;
             }
         }
         for (seen, receiver) in seen.iter_mut().zip(receivers) {
             if let Some(receiver) = receiver {
                 (seen.received, seen.overrun) =
-                    receiver.join().map_err(|_| ProbeTrafficError::Thread)??;
+                    receiver.join().map_err(|_| ProbeError::Thread)??;
             }
         }
         Ok(seen)
@@ -183,25 +183,25 @@ impl RealtimeReading {
     }
 
     /// Whether real time went on as it should from here to there: it may be steered by a thousandth, and not be set.
-    fn check_not_stepped(&self, later: &Self) -> Result<(), ProbeTrafficError> {
+    fn check_not_stepped(&self, later: &Self) -> Result<(), ProbeError> {
         let gone = later.monotonic_ns.saturating_sub(self.monotonic_ns);
         let should = self.realtime_ns.saturating_add(gone);
         let allowed = gone / 1_000 + self.uncertainty_ns + later.uncertainty_ns + CLOCK_STEP_MIN_NS;
         let by = should.abs_diff(later.realtime_ns);
-        if by > allowed { Err(ProbeTrafficError::ClockSet(Span::from_ns(by))) } else { Ok(()) }
+        if by > allowed { Err(ProbeError::ClockSet(Span::from_ns(by))) } else { Ok(()) }
     }
 }
 
-fn near_socket() -> Result<UdpSocket, ProbeTrafficError> {
+fn near_socket() -> Result<UdpSocket, ProbeError> {
     socket(TestBed::NEAR_V4.into())
 }
 
-fn far_socket() -> Result<UdpSocket, ProbeTrafficError> {
+fn far_socket() -> Result<UdpSocket, ProbeError> {
     socket(TestBed::FAR_V4.into())
 }
 
-fn socket(address: IpAddr) -> Result<UdpSocket, ProbeTrafficError> {
-    let fault = |what| move |source| ProbeTrafficError::Socket { what, source };
+fn socket(address: IpAddr) -> Result<UdpSocket, ProbeError> {
+    let fault = |what| move |source| ProbeError::Socket { what, source };
     let socket = UdpSocket::bind((address, 0)).map_err(fault("open"))?;
     enable_receive_timestamps(socket.as_fd()).map_err(fault("time"))?;
     if force_receive_buffer(socket.as_fd(), RECEIVE_BUFFER).is_err() {
@@ -215,16 +215,16 @@ fn socket(address: IpAddr) -> Result<UdpSocket, ProbeTrafficError> {
     Ok(socket)
 }
 
-fn address(socket: &UdpSocket) -> Result<SocketAddr, ProbeTrafficError> {
-    socket.local_addr().map_err(|source| ProbeTrafficError::Socket { what: "name", source })
+fn address(socket: &UdpSocket) -> Result<SocketAddr, ProbeError> {
+    socket.local_addr().map_err(|source| ProbeError::Socket { what: "name", source })
 }
 
 fn send(
     socket: &UdpSocket,
     to: SocketAddr,
     traffic: &ProbeTraffic,
-) -> Result<Vec<ProbeSendTimes>, ProbeTrafficError> {
-    let fault = |source| ProbeTrafficError::Socket { what: "send through", source };
+) -> Result<Vec<ProbeSendTimes>, ProbeError> {
+    let fault = |source| ProbeError::Socket { what: "send through", source };
     // Sleeps that end late are spun through, so without this only precision is lost.
     set_timer_slack_ns(1).ok();
     socket.connect(to).map_err(fault)?;
@@ -299,7 +299,7 @@ fn receive(
     socket: &UdpSocket,
     traffic: &ProbeTraffic,
     ended: &AtomicU64,
-) -> Result<(Vec<ReceivedProbe>, u32), ProbeTrafficError> {
+) -> Result<(Vec<ReceivedProbe>, u32), ProbeError> {
     // From the sender's own end on, however late that one was: it ends by itself, at `until` at the latest.
     let begin = read_ns(ClockId::Monotonic);
     let worst = begin + (traffic.until + traffic.last_wait + RECEIVE_GRACE).as_ns();
@@ -332,11 +332,11 @@ fn receive(
             }
             Err(error) if is_timeout(&error) => {}
             Err(source) => {
-                return Err(ProbeTrafficError::Socket { what: "receive through", source });
+                return Err(ProbeError::Socket { what: "receive through", source });
             }
         }
     }
-    let fault = |source| ProbeTrafficError::Socket { what: "ask", source };
+    let fault = |source| ProbeError::Socket { what: "ask", source };
     Ok((received, receive_drops(socket.as_fd()).map_err(fault)?))
 }
 

@@ -6,9 +6,7 @@ use plumb_base::time::Span;
 use plumb_base::units::quantity::parse_span;
 use plumb_link::spec::LinkSpec;
 use plumb_netdev::emulator::EmulatorOptions;
-use plumb_netdev::emulator::check::{
-    CheckVerdict, CheckedProperty, LinkCheckError, LinkCheckReport, check,
-};
+use plumb_netdev::emulator::check::{LinkCheckError, LinkCheckReport, Property, Verdict, check};
 use plumb_netdev::lab;
 use plumb_report::terminal;
 
@@ -88,14 +86,14 @@ fn document(spec: &LinkSpec, outcome: &LinkCheckReport) -> LinkCheckDocument {
         schema: SCHEMA.to_owned(),
         link: spec.to_string(),
         seconds: outcome.took.as_secs_f64(),
-        ok: outcome.properties.iter().all(|line| line.verdict != CheckVerdict::Fail),
+        ok: outcome.properties.iter().all(|line| line.verdict != Verdict::Fail),
         faithful: outcome.driver.is_faithful(),
         properties: outcome.properties.iter().map(property).collect(),
         driver: document::driver(&outcome.driver),
     }
 }
 
-fn property(line: &CheckedProperty) -> LinkProperty {
+fn property(line: &Property) -> LinkProperty {
     LinkProperty {
         way: line.direction.to_owned(),
         property: line.property.to_owned(),

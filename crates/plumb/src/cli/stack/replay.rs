@@ -9,7 +9,7 @@ use plumb_base::seed::Seed;
 use plumb_base::time::Span;
 use plumb_clock::InstantClock;
 use plumb_harness::stop_signals;
-use plumb_netdev::device::driver::{DriverExit, DriverOptions, MachineDriver};
+use plumb_netdev::device::driver::{Driver, DriverExit, DriverOptions};
 use plumb_netdev::device::replay::{ReplayCount, ReplaySource};
 use plumb_netdev::device::{Device, DeviceWait};
 use plumb_stack::interface::InterfaceConfig;
@@ -257,7 +257,7 @@ impl StackReplayCommand {
     ) -> Result<(ReplayOutcome, D), Problem> {
         let options =
             DriverOptions { batch: self.batch.into(), tick: None, wait: DeviceWait::Spin };
-        let mut driver = MachineDriver::new(vec![device], pool_for(MTU), timeline, options);
+        let mut driver = Driver::new(vec![device], pool_for(MTU), timeline, options);
         let begun = driver.read_clock();
         let mut ended = "complete";
         let end = driver.run(machine, |_, now, _| {

@@ -7,7 +7,7 @@ use plumb_wire::fragment::Fragment;
 use plumb_wire::ipv4::option;
 use plumb_wire::ipv6::extension::Ipv6Extension;
 use plumb_wire::ipv6::option as option6;
-use plumb_wire::malformed::PacketFormatError;
+use plumb_wire::malformed::FormatError;
 use plumb_wire::packet::{SegmentKind, SegmentationInfo};
 use plumb_wire::protocol::IpProtocol;
 use plumb_wire::{icmpv4, icmpv6};
@@ -107,16 +107,16 @@ fn malformed_packets_are_counted_by_layer_and_fault() {
         frame
     };
     for (frame, layer, malformed) in [
-        (v4[..10].to_vec(), ProtocolLayer::Ethernet, PacketFormatError::Truncated),
-        (v4[..30].to_vec(), ProtocolLayer::Ipv4, PacketFormatError::Truncated),
-        (v4[..v4.len() - 1].to_vec(), ProtocolLayer::Ipv4, PacketFormatError::Truncated),
-        (change(&v4, 14, 0x65), ProtocolLayer::Ipv4, PacketFormatError::Version),
-        (change(&v4, 14, 0x44), ProtocolLayer::Ipv4, PacketFormatError::HeaderLength),
-        (change(&v4, 24, 0), ProtocolLayer::Ipv4, PacketFormatError::Checksum),
-        (change(&v6, 14, 0x45), ProtocolLayer::Ipv6, PacketFormatError::Version),
-        (v6[..v6.len() - 1].to_vec(), ProtocolLayer::Ipv6, PacketFormatError::Truncated),
-        (change(&v4, v4.len() - 1, 0), ProtocolLayer::Udp, PacketFormatError::Checksum),
-        (change(&v6, v6.len() - 1, 0), ProtocolLayer::Udp, PacketFormatError::Checksum),
+        (v4[..10].to_vec(), ProtocolLayer::Ethernet, FormatError::Truncated),
+        (v4[..30].to_vec(), ProtocolLayer::Ipv4, FormatError::Truncated),
+        (v4[..v4.len() - 1].to_vec(), ProtocolLayer::Ipv4, FormatError::Truncated),
+        (change(&v4, 14, 0x65), ProtocolLayer::Ipv4, FormatError::Version),
+        (change(&v4, 14, 0x44), ProtocolLayer::Ipv4, FormatError::HeaderLength),
+        (change(&v4, 24, 0), ProtocolLayer::Ipv4, FormatError::Checksum),
+        (change(&v6, 14, 0x45), ProtocolLayer::Ipv6, FormatError::Version),
+        (v6[..v6.len() - 1].to_vec(), ProtocolLayer::Ipv6, FormatError::Truncated),
+        (change(&v4, v4.len() - 1, 0), ProtocolLayer::Udp, FormatError::Checksum),
+        (change(&v6, v6.len() - 1, 0), ProtocolLayer::Udp, FormatError::Checksum),
     ] {
         let before = bench.host.counters().malformed_value(layer, malformed);
         assert!(bench.exchange(&frame).is_empty());
@@ -238,7 +238,7 @@ fn routing_and_unknown_headers_are_reported() {
     let chain = [Ipv6Extension::Destination(option6::Ipv6Options::new(&[1, 4, 0, 0, 0, 0])); 9];
     assert_eq!(answer6(&mut bench, &frame(&chain, IpProtocol::UDP)), None);
     assert_eq!(
-        bench.host.counters().malformed_value(ProtocolLayer::Ipv6, PacketFormatError::Extensions),
+        bench.host.counters().malformed_value(ProtocolLayer::Ipv6, FormatError::Extensions),
         1
     );
     bench.finish();
@@ -263,7 +263,7 @@ fn reassembled_datagram_is_delivered_if_its_checksum_holds() {
             *datagram.last_mut().unwrap() ^= 1;
         }
         assert_eq!(
-            bench.host.counters().malformed_value(ProtocolLayer::Udp, PacketFormatError::Checksum),
+            bench.host.counters().malformed_value(ProtocolLayer::Udp, FormatError::Checksum),
             1
         );
         assert_eq!(bench.host.counters().value(CounterId::Reassembled), 2);

@@ -5,7 +5,7 @@ use std::net::Ipv6Addr;
 use plumb_wire::compose::neighbor_solicitation;
 use plumb_wire::fragment::Fragment;
 use plumb_wire::ipv6::extension::Ipv6Extension;
-use plumb_wire::malformed::PacketFormatError;
+use plumb_wire::malformed::FormatError;
 use plumb_wire::ndp::option::NdpOption;
 use plumb_wire::ndp::{NdpMessage, NdpOptions, solicited_node};
 use plumb_wire::protocol::IpProtocol;
@@ -137,7 +137,7 @@ fn malformed_ndp_is_counted_by_error() {
     let icmp_at = 14 + 40;
     let resum = |mut frame: Vec<u8>| {
         frame[icmp_at + 2..icmp_at + 4].fill(0);
-        let sum = plumb_copy::OnesComplementSum::of(&frame[icmp_at..]);
+        let sum = plumb_copy::Sum16::of(&frame[icmp_at..]);
         let checksum =
             to_us().pseudo(IpProtocol::ICMPV6).checksum(frame.len() - icmp_at, sum).to_be_bytes();
         frame[icmp_at + 2..icmp_at + 4].copy_from_slice(&checksum);
@@ -150,9 +150,9 @@ fn malformed_ndp_is_counted_by_error() {
     let mut checksum = good.clone();
     checksum[icmp_at + 3] ^= 1;
     for (frame, layer, malformed) in [
-        (resum(code), ProtocolLayer::Ndp, PacketFormatError::Code),
-        (resum(option), ProtocolLayer::Ndp, PacketFormatError::OptionLength),
-        (checksum, ProtocolLayer::Icmpv6, PacketFormatError::Checksum),
+        (resum(code), ProtocolLayer::Ndp, FormatError::Code),
+        (resum(option), ProtocolLayer::Ndp, FormatError::OptionLength),
+        (checksum, ProtocolLayer::Icmpv6, FormatError::Checksum),
     ] {
         assert!(bench.exchange(&frame).is_empty());
         assert_eq!(bench.host.counters().malformed_value(layer, malformed), 1, "{malformed}");

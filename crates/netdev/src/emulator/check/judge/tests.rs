@@ -24,7 +24,7 @@ fn seen(n: u32, apart_ns: u64, mut travel: impl FnMut(u32) -> Option<u64>) -> Ob
     ObservedTraffic { sent, received, ..ObservedTraffic::default() }
 }
 
-fn verdict(link: &str, what: &str, sparse: &ObservedTraffic) -> CheckVerdict {
+fn verdict(link: &str, what: &str, sparse: &ObservedTraffic) -> Verdict {
     verdict_beside(link, what, sparse, UnmodeledDrops::default())
 }
 
@@ -34,7 +34,7 @@ fn verdict_beside(
     what: &str,
     sparse: &ObservedTraffic,
     dropped: UnmodeledDrops,
-) -> CheckVerdict {
+) -> Verdict {
     let spec: LinkSpec = link.parse().unwrap();
     let way = &OneWayPath::both(&spec)[0];
     let plan = plan(way, Span::from_secs(5));
@@ -45,19 +45,19 @@ fn verdict_beside(
 #[test]
 fn a_delay_is_as_asked_in_the_middle_and_never_early() {
     let late = |ns: u64| seen(200, 5_000_000, move |_| Some(10_000_000 + ns));
-    assert_eq!(verdict("delay=10ms", "delay", &late(30_000)), CheckVerdict::Pass);
-    assert_eq!(verdict("delay=10ms", "delay", &late(300_000)), CheckVerdict::Fail);
+    assert_eq!(verdict("delay=10ms", "delay", &late(30_000)), Verdict::Pass);
+    assert_eq!(verdict("delay=10ms", "delay", &late(300_000)), Verdict::Fail);
     let early =
         seen(200, 5_000_000, |number| Some(if number == 7 { 9_990_000 } else { 10_030_000 }));
-    assert_eq!(verdict("delay=10ms", "delay", &early), CheckVerdict::Fail);
+    assert_eq!(verdict("delay=10ms", "delay", &early), Verdict::Fail);
 }
 
 /// Frames that the driver handed over late, by so many nanoseconds.
-fn handed_over(late: &[(u64, u64)]) -> EmulatorLateness {
-    EmulatorLateness { handed_over: late.to_vec(), ..EmulatorLateness::default() }
+fn handed_over(late: &[(u64, u64)]) -> Lateness {
+    Lateness { handed_over: late.to_vec(), ..Lateness::default() }
 }
 
-fn of(link: &str, what: &str, sparse: &ObservedTraffic) -> CheckedProperty {
+fn of(link: &str, what: &str, sparse: &ObservedTraffic) -> Property {
     let spec: LinkSpec = link.parse().unwrap();
     let way = &OneWayPath::both(&spec)[0];
     let lines = judge(way, &plan(way, Span::from_secs(5)), sparse, None, UnmodeledDrops::default());
@@ -72,28 +72,25 @@ fn a_delay_that_a_late_driver_alone_explains_is_untested_with_the_figure_and_any
     };
     // Every frame was handed over late by most of what is seen.
     let line = late(5_000_000, handed_over(&[(4_900_000, 200)]));
-    assert_eq!(line.verdict, CheckVerdict::Untested, "{line:?}");
+    assert_eq!(line.verdict, Verdict::Untested, "{line:?}");
     assert!(line.note.contains("handed 200 frames over more than 50.0 µs late"), "{}", line.note);
     assert!(line.numbers.contains(&("late_frames", 200.0)), "{line:?}");
     assert!(line.numbers.contains(&("late_ns_worst", 4_900_000.0)), "{line:?}");
     // Those that entered late.
     let entered =
-        EmulatorLateness { entered: 150, entered_worst_ns: 5_000_000, ..handed_over(&[(9, 200)]) };
-    assert_eq!(late(5_000_000, entered).verdict, CheckVerdict::Untested);
+        Lateness { entered: 150, entered_worst_ns: 5_000_000, ..handed_over(&[(9, 200)]) };
+    assert_eq!(late(5_000_000, entered).verdict, Verdict::Untested);
     // The link itself is off by more than that, or the driver was late with too few.
-    assert_eq!(late(5_000_000, handed_over(&[(4_700_000, 200)])).verdict, CheckVerdict::Fail);
-    assert_eq!(
-        late(5_000_000, handed_over(&[(9_000_000, 90), (9, 110)])).verdict,
-        CheckVerdict::Fail
-    );
-    assert_eq!(late(5_000_000, EmulatorLateness::default()).verdict, CheckVerdict::Fail);
+    assert_eq!(late(5_000_000, handed_over(&[(4_700_000, 200)])).verdict, Verdict::Fail);
+    assert_eq!(late(5_000_000, handed_over(&[(9_000_000, 90), (9, 110)])).verdict, Verdict::Fail);
+    assert_eq!(late(5_000_000, Lateness::default()).verdict, Verdict::Fail);
     // What comes early is no late driver's doing.
     let early =
         seen(200, 5_000_000, |number| Some(if number == 7 { 9_990_000 } else { 11_000_000 }));
     let early = ObservedTraffic { lateness: handed_over(&[(5_000_000, 200)]), ..early };
-    assert_eq!(of("delay=10ms", "delay", &early).verdict, CheckVerdict::Fail);
+    assert_eq!(of("delay=10ms", "delay", &early).verdict, Verdict::Fail);
     // What is in time needs no excuse.
-    assert_eq!(late(30_000, handed_over(&[(5_000_000, 3)])).verdict, CheckVerdict::Pass);
+    assert_eq!(late(30_000, handed_over(&[(5_000_000, 3)])).verdict, Verdict::Pass);
 }
 
 #[test]
@@ -112,9 +109,9 @@ fn jitter_and_its_mean_are_untested_where_as_many_draws_as_are_wrong_were_told_l
     };
     for what in ["jitter", "delay"] {
         let verdict = |lateness| of("delay=20ms..40ms", what, &told(lateness)).verdict;
-        assert_eq!(verdict(EmulatorLateness::default()), CheckVerdict::Fail, "{what}");
-        assert_eq!(verdict(handed_over(&[(30_000_000, 4)])), CheckVerdict::Fail, "{what}");
-        assert_eq!(verdict(handed_over(&[(30_000_000, 100)])), CheckVerdict::Untested, "{what}");
+        assert_eq!(verdict(Lateness::default()), Verdict::Fail, "{what}");
+        assert_eq!(verdict(handed_over(&[(30_000_000, 4)])), Verdict::Fail, "{what}");
+        assert_eq!(verdict(handed_over(&[(30_000_000, 100)])), Verdict::Untested, "{what}");
     }
 }
 
@@ -122,22 +119,22 @@ fn jitter_and_its_mean_are_untested_where_as_many_draws_as_are_wrong_were_told_l
 fn jitter_is_told_from_another_distribution_of_the_same_mean() {
     let mut stream = Seed(3).stream("jitter");
     let uniform = seen(300, 50_000_000, |_| Some(20_000_000 + stream.random_range(0..20_000_000)));
-    assert_eq!(verdict("delay=20ms..40ms", "jitter", &uniform), CheckVerdict::Pass);
-    assert_eq!(verdict("delay=20ms..40ms", "delay", &uniform), CheckVerdict::Pass);
-    assert_eq!(verdict("delay=10ms..50ms", "jitter", &uniform), CheckVerdict::Fail);
-    assert_eq!(verdict("delay=10ms..50ms", "delay", &uniform), CheckVerdict::Pass);
+    assert_eq!(verdict("delay=20ms..40ms", "jitter", &uniform), Verdict::Pass);
+    assert_eq!(verdict("delay=20ms..40ms", "delay", &uniform), Verdict::Pass);
+    assert_eq!(verdict("delay=10ms..50ms", "jitter", &uniform), Verdict::Fail);
+    assert_eq!(verdict("delay=10ms..50ms", "delay", &uniform), Verdict::Pass);
 }
 
 #[test]
 fn loss_is_judged_by_its_interval_and_none_by_the_first() {
     let lossy = |every: u32| seen(2_000, 1_000_000, move |n| (n % every != 0).then_some(1_000_000));
-    assert_eq!(verdict("delay=1ms,loss=2%", "loss", &lossy(50)), CheckVerdict::Pass);
-    assert_eq!(verdict("delay=1ms,loss=2%", "loss", &lossy(10)), CheckVerdict::Fail);
-    assert_eq!(verdict("delay=1ms,loss=2%", "loss", &lossy(1_000)), CheckVerdict::Fail);
-    assert_eq!(verdict("delay=1ms", "loss", &lossy(2_000)), CheckVerdict::Fail);
+    assert_eq!(verdict("delay=1ms,loss=2%", "loss", &lossy(50)), Verdict::Pass);
+    assert_eq!(verdict("delay=1ms,loss=2%", "loss", &lossy(10)), Verdict::Fail);
+    assert_eq!(verdict("delay=1ms,loss=2%", "loss", &lossy(1_000)), Verdict::Fail);
+    assert_eq!(verdict("delay=1ms", "loss", &lossy(2_000)), Verdict::Fail);
     assert_eq!(
         verdict("delay=1ms", "loss", &seen(50, 1_000_000, |_| Some(1_000_000))),
-        CheckVerdict::Pass
+        Verdict::Pass
     );
 }
 
@@ -145,20 +142,20 @@ fn loss_is_judged_by_its_interval_and_none_by_the_first() {
 fn order_is_off_when_it_is_not_kept_and_when_it_is_kept_but_should_not_be() {
     let swapped = seen(500, 2_000_000, |n| Some(if n % 20 == 0 { 8_000_000 } else { 1_000_000 }));
     let straight = seen(500, 2_000_000, |_| Some(1_000_000));
-    assert_eq!(verdict("delay=1ms", "order", &swapped), CheckVerdict::Fail);
-    assert_eq!(verdict("delay=1ms", "order", &straight), CheckVerdict::Pass);
-    assert_eq!(verdict("delay=1ms,reorder=5%/7ms", "order", &swapped), CheckVerdict::Pass);
-    assert_eq!(verdict("delay=1ms,reorder=5%/7ms", "order", &straight), CheckVerdict::Fail);
+    assert_eq!(verdict("delay=1ms", "order", &swapped), Verdict::Fail);
+    assert_eq!(verdict("delay=1ms", "order", &straight), Verdict::Pass);
+    assert_eq!(verdict("delay=1ms,reorder=5%/7ms", "order", &swapped), Verdict::Pass);
+    assert_eq!(verdict("delay=1ms,reorder=5%/7ms", "order", &straight), Verdict::Fail);
     assert_eq!(count_overtaken(&swapped), (25, 3));
 }
 
 /// What a link of `rate` shows of a busy sender: each frame leaves when those before it have, `stretch` times as slow.
-fn busy(link: &str, stretch: f64) -> CheckedProperty {
-    busy_beside(link, stretch, EmulatorLateness::default())
+fn busy(link: &str, stretch: f64) -> Property {
+    busy_beside(link, stretch, Lateness::default())
 }
 
 /// The same while the driver says that it was late.
-fn busy_beside(link: &str, stretch: f64, lateness: EmulatorLateness) -> CheckedProperty {
+fn busy_beside(link: &str, stretch: f64, lateness: Lateness) -> Property {
     let spec: LinkSpec = link.parse().unwrap();
     let way = &OneWayPath::both(&spec)[0];
     let plan = plan(way, Span::from_secs(5));
@@ -183,10 +180,10 @@ fn busy_beside(link: &str, stretch: f64, lateness: EmulatorLateness) -> CheckedP
 fn a_rate_is_told_from_one_that_is_a_hundredth_slower() {
     for link in ["rate=1200bit", "rate=10mbit", "rate=100mbit,overhead=24", "rate=1gbit"] {
         let line = busy(link, 1.0);
-        assert_eq!(line.verdict, CheckVerdict::Pass, "{line:?}");
+        assert_eq!(line.verdict, Verdict::Pass, "{line:?}");
         let error = line.numbers.iter().find(|(name, _)| *name == "error_share").unwrap().1;
         assert!(error.abs() < 1e-4, "{line:?}");
-        assert_eq!(busy(link, 1.01).verdict, CheckVerdict::Fail, "{link}");
+        assert_eq!(busy(link, 1.01).verdict, Verdict::Fail, "{link}");
     }
 }
 
@@ -195,24 +192,24 @@ fn a_rate_that_the_time_without_a_driver_explains_is_untested_and_a_rate_that_is
  {
     // The busy part of a hundredth more than a second: ten milliseconds were lost.
     let link = "rate=10mbit";
-    let idle = |away_ns| EmulatorLateness {
+    let idle = |away_ns| Lateness {
         entered: 400,
         entered_worst_ns: 3_000_000,
         stalled_ns: away_ns,
         ..handed_over(&[(1_000, 800)])
     };
     let line = busy_beside(link, 1.01, idle(20_000_000));
-    assert_eq!(line.verdict, CheckVerdict::Untested, "{line:?}");
+    assert_eq!(line.verdict, Verdict::Untested, "{line:?}");
     assert!(line.note.contains("took 400 in late, by 3.00 ms at most"), "{}", line.note);
-    assert_eq!(busy_beside(link, 1.01, idle(1_000_000)).verdict, CheckVerdict::Fail);
-    assert_eq!(busy_beside(link, 1.2, idle(20_000_000)).verdict, CheckVerdict::Fail);
+    assert_eq!(busy_beside(link, 1.01, idle(1_000_000)).verdict, Verdict::Fail);
+    assert_eq!(busy_beside(link, 1.2, idle(20_000_000)).verdict, Verdict::Fail);
     // No link is the faster for frames that reach it late.
     assert_eq!(busy_beside(link, 0.995, idle(20_000_000)).verdict, busy(link, 0.995).verdict);
-    assert_eq!(busy_beside(link, 1.0, idle(20_000_000)).verdict, CheckVerdict::Pass);
+    assert_eq!(busy_beside(link, 1.0, idle(20_000_000)).verdict, Verdict::Pass);
 }
 
 /// The same with delays of one to five milliseconds, in order.
-fn busy_and_varying(stretch: f64) -> CheckedProperty {
+fn busy_and_varying(stretch: f64) -> Property {
     let spec: LinkSpec = "rate=60mbit,delay=1ms..5ms".parse().unwrap();
     let way = &OneWayPath::both(&spec)[0];
     let plan = plan(way, Span::from_secs(5));
@@ -235,17 +232,17 @@ fn busy_and_varying(stretch: f64) -> CheckedProperty {
 #[test]
 fn a_rate_behind_delays_that_vary_is_told_without_choosing_among_them() {
     let line = busy_and_varying(1.0);
-    assert_eq!(line.verdict, CheckVerdict::Pass, "{line:?}");
+    assert_eq!(line.verdict, Verdict::Pass, "{line:?}");
     let error = line.numbers.iter().find(|(name, _)| *name == "error_share").unwrap().1;
     assert!(error.abs() < 0.002, "{line:?}");
-    assert_eq!(busy_and_varying(1.03).verdict, CheckVerdict::Fail);
+    assert_eq!(busy_and_varying(1.03).verdict, Verdict::Fail);
 }
 
 #[test]
 fn what_the_receiver_could_not_take_is_no_loss_of_the_link() {
     let full =
         ObservedTraffic { overrun: 3, ..seen(50, 1_000_000, |n| (n > 3).then_some(1_000_000)) };
-    assert_eq!(verdict("delay=1ms", "loss", &full), CheckVerdict::Untested);
+    assert_eq!(verdict("delay=1ms", "loss", &full), Verdict::Untested);
 }
 
 #[test]
@@ -255,22 +252,18 @@ fn what_a_full_queue_or_the_driver_dropped_is_no_loss_and_excuses_no_other() {
         verdict_beside(link, "loss", seen, UnmodeledDrops { by_queues, by_driver })
     };
     // Forty of two thousand.
-    assert_eq!(loss("delay=1ms", &lossy(50), 30, 10), CheckVerdict::Untested);
-    assert_eq!(loss("delay=1ms", &lossy(50), 0, 40), CheckVerdict::Untested);
-    assert_eq!(loss("delay=1ms", &lossy(50), 30, 9), CheckVerdict::Fail, "one is missing still");
-    assert_eq!(loss("delay=1ms,loss=2%", &lossy(10), 160, 0), CheckVerdict::Untested);
-    assert_eq!(loss("delay=1ms,loss=2%", &lossy(10), 60, 0), CheckVerdict::Fail);
-    assert_eq!(
-        loss("delay=1ms,loss=10%", &lossy(50), 40, 0),
-        CheckVerdict::Fail,
-        "too little was lost"
-    );
-    assert_eq!(loss("delay=1ms,loss=2%", &lossy(50), 5, 5), CheckVerdict::Pass);
+    assert_eq!(loss("delay=1ms", &lossy(50), 30, 10), Verdict::Untested);
+    assert_eq!(loss("delay=1ms", &lossy(50), 0, 40), Verdict::Untested);
+    assert_eq!(loss("delay=1ms", &lossy(50), 30, 9), Verdict::Fail, "one is missing still");
+    assert_eq!(loss("delay=1ms,loss=2%", &lossy(10), 160, 0), Verdict::Untested);
+    assert_eq!(loss("delay=1ms,loss=2%", &lossy(10), 60, 0), Verdict::Fail);
+    assert_eq!(loss("delay=1ms,loss=10%", &lossy(50), 40, 0), Verdict::Fail, "too little was lost");
+    assert_eq!(loss("delay=1ms,loss=2%", &lossy(50), 5, 5), Verdict::Pass);
 }
 
 #[test]
 fn a_sender_that_leaves_the_link_idle_tells_nothing_of_its_rate() {
-    assert_eq!(busy("rate=10mbit", 0.5).verdict, CheckVerdict::Untested);
+    assert_eq!(busy("rate=10mbit", 0.5).verdict, Verdict::Untested);
     assert_eq!(busy("rate=10mbit", 0.5).note, "the sender could not keep the link busy");
 }
 
