@@ -3,20 +3,18 @@
 //! Each launch is a fresh pair of processes on both sides. The order within a round is reversed
 //! from round to round, so that drift falls on all alike. Nothing is stored.
 
+use std::fmt;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
-mod comparison;
 pub mod link;
 pub mod net;
 mod peer_tool;
-mod plumb_launch;
 mod score;
 pub mod stack;
 
-use comparison::{BenchTool, PeerComparison};
 use score::ComparisonScore;
 
 /// Fewest launches of which an interval can be made.
@@ -62,6 +60,22 @@ impl BenchOptions {
         }
         Ok(options)
     }
+
+    /// The contests that are asked for by their names.
+    fn choose<T>(&self, mut all: Vec<T>, name: impl Fn(&T) -> &str) -> anyhow::Result<Vec<T>> {
+        all.retain(|contest| name(contest).contains(&self.only));
+        if all.is_empty() {
+            bail!("no contest has `{}` in its name", self.only);
+        }
+        Ok(all)
+    }
+
+    fn check_binary(&self) -> anyhow::Result<()> {
+        if !self.plumb.is_file() {
+            bail!("{} is missing: cargo build --release", self.plumb.display());
+        }
+        Ok(())
+    }
 }
 
 /// Runs every contest and prints the table; whether no target was missed.
@@ -70,15 +84,10 @@ impl BenchOptions {
 ///
 /// When a program cannot be run, or its output is not understood.
 pub fn run(options: &BenchOptions, out: &mut dyn Write) -> anyhow::Result<bool> {
-    if !options.plumb.is_file() {
-        bail!("{} is missing: cargo build --release", options.plumb.display());
-    }
-    let cpus = comparison::cpus()?;
-    let contests = PeerComparison::all(cpus.peer.is_some());
-    let chosen: Vec<_> = contests.iter().filter(|c| c.name.contains(&options.only)).collect();
-    if chosen.is_empty() {
-        bail!("no contest has `{}` in its name", options.only);
-    }
+    options.check_binary()?;
+    let cpus = cpus()?;
+    let chosen =
+        options.choose(PeerComparison::all(cpus.peer.is_some()), |contest| &contest.name)?;
     writeln!(
         out,
         "{} launches of each side, in turn, on CPU {}; fresh processes for each launch.\n\
@@ -87,7 +96,7 @@ pub fn run(options: &BenchOptions, out: &mut dyn Write) -> anyhow::Result<bool> 
     )?;
     write!(out, "{}", score::HEADING)?;
     let mut scores = Vec::new();
-    for contest in chosen {
+    for contest in &chosen {
         let results = run_comparison(contest, &cpus, options)
             .with_context(|| format!("the contest {} failed", contest.name))?;
         for (racer, values) in contest.racers.iter().zip(&results.values).skip(1) {
@@ -120,7 +129,7 @@ struct ComparisonResults {
 /// Runs every launch of a contest.
 fn run_comparison(
     contest: &PeerComparison,
-    cpus: &comparison::BenchCpus,
+    cpus: &BenchCpus,
     options: &BenchOptions,
 ) -> anyhow::Result<ComparisonResults> {
     let values = vec![Vec::new(); contest.racers.len()];
@@ -133,7 +142,7 @@ fn run_comparison(
             if round % 2 == 0 { forward.collect() } else { forward.rev().collect() };
         for index in order {
             let value = match contest.racers[index] {
-                BenchTool::Plumb => plumb_launch::launch(
+                BenchTool::Plumb => peer_tool::launch_plumb(
                     &options.plumb,
                     contest,
                     cpus,
@@ -167,6 +176,234 @@ fn retry_peer(
     launch()
 }
 
+/// One setting, and everyone who measures it; plumb comes first.
+#[derive(Clone, Debug)]
+pub(super) struct PeerComparison {
+    pub name: String,
+    pub kind: BenchKind,
+    pub protocol: BenchProtocol,
+    pub placement: BenchPlacement,
+    pub wake: BenchWake,
+    pub size: u64,
+    pub racers: Vec<BenchTool>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BenchKind {
+    /// Half a round trip, in nanoseconds.
+    PingPong,
+    /// Bytes a second at the receiver.
+    Bulk,
+}
+
+impl BenchKind {
+    /// plumb's name of what is compared.
+    pub(super) const fn response(self) -> &'static str {
+        match self {
+            Self::PingPong => "latency",
+            Self::Bulk => "throughput",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BenchProtocol {
+    Tcp,
+    Udp,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BenchPlacement {
+    SameCpu,
+    OtherCpu,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BenchWake {
+    Block,
+    Spin,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BenchTool {
+    Plumb,
+    Sockperf,
+    Iperf3,
+    /// Prints a mean only, and half the time of a round trip by dividing: shown, not a target.
+    Qperf,
+}
+
+impl BenchTool {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Plumb => "plumb",
+            Self::Sockperf => "sockperf",
+            Self::Iperf3 => "iperf3",
+            Self::Qperf => "qperf",
+        }
+    }
+
+    /// Which figure of a launch is compared.
+    pub(super) const fn statistic(self) -> &'static str {
+        match self {
+            Self::Plumb | Self::Sockperf => "median",
+            Self::Iperf3 | Self::Qperf => "mean",
+        }
+    }
+}
+
+impl PeerComparison {
+    /// Every contest that a machine with one or more CPUs can hold.
+    pub(super) fn all(several_cpus: bool) -> Vec<Self> {
+        let mut settings = vec![(BenchPlacement::SameCpu, BenchWake::Block)];
+        if several_cpus {
+            settings.extend([
+                (BenchPlacement::OtherCpu, BenchWake::Block),
+                (BenchPlacement::OtherCpu, BenchWake::Spin),
+            ]);
+        }
+        let mut contests = Vec::new();
+        for protocol in [BenchProtocol::Tcp, BenchProtocol::Udp] {
+            for &(placement, wake) in &settings {
+                contests.push(Self::ping_pong(protocol, placement, wake));
+            }
+        }
+        let bulk = if several_cpus { BenchPlacement::OtherCpu } else { BenchPlacement::SameCpu };
+        contests.push(Self {
+            name: format!("tcp bulk {}", bulk.name()),
+            kind: BenchKind::Bulk,
+            protocol: BenchProtocol::Tcp,
+            placement: bulk,
+            wake: BenchWake::Block,
+            size: 128 * 1024,
+            racers: vec![BenchTool::Plumb, BenchTool::Iperf3, BenchTool::Qperf],
+        });
+        contests
+    }
+
+    fn ping_pong(protocol: BenchProtocol, placement: BenchPlacement, wake: BenchWake) -> Self {
+        let racers = match wake {
+            BenchWake::Block => vec![BenchTool::Plumb, BenchTool::Sockperf, BenchTool::Qperf],
+            BenchWake::Spin => vec![BenchTool::Plumb, BenchTool::Sockperf],
+        };
+        let name = format!("{} ping-pong {} {}", protocol.name(), placement.name(), wake.name());
+        Self { name, kind: BenchKind::PingPong, protocol, placement, wake, size: 64, racers }
+    }
+
+    /// The congestion control of both sides: sockperf cannot choose, so ping-pongs use this host's
+    /// default; bulk transfers use CUBIC, which every kernel has and which does not pace.
+    pub(super) fn congestion(&self) -> anyhow::Result<Option<String>> {
+        const DEFAULT: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
+        match (self.protocol, self.kind) {
+            (BenchProtocol::Udp, _) => Ok(None),
+            (BenchProtocol::Tcp, BenchKind::Bulk) => Ok(Some("cubic".to_owned())),
+            (BenchProtocol::Tcp, BenchKind::PingPong) => {
+                let name = std::fs::read_to_string(DEFAULT).context(DEFAULT)?;
+                Ok(Some(name.trim().to_owned()))
+            }
+        }
+    }
+
+    /// What plumb's value may be, as a multiple of this racer's; none where the two figures are
+    /// not the same quantity.
+    pub(super) fn target(&self, racer: BenchTool) -> Option<f64> {
+        match (self.kind, racer) {
+            (BenchKind::PingPong, BenchTool::Sockperf) => Some(1.02),
+            (BenchKind::Bulk, BenchTool::Iperf3) => Some(1.00),
+            _ => None,
+        }
+    }
+}
+
+impl BenchProtocol {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+        }
+    }
+
+    /// plumb's name of the mechanism.
+    pub(super) const fn mechanism(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp4",
+            Self::Udp => "udp4",
+        }
+    }
+}
+
+impl BenchPlacement {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::SameCpu => "same-cpu",
+            Self::OtherCpu => "other-cpu",
+        }
+    }
+}
+
+impl BenchWake {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Block => "block",
+            Self::Spin => "spin",
+        }
+    }
+}
+
+/// The CPUs of the race: the client's, and the server's when it has another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BenchCpus {
+    pub local: u32,
+    pub peer: Option<u32>,
+}
+
+impl BenchCpus {
+    /// CPU lists for `taskset -c`: client, server, and both.
+    pub(super) fn lists(self, placement: BenchPlacement) -> [String; 3] {
+        let local = self.local.to_string();
+        match (placement, self.peer) {
+            (BenchPlacement::OtherCpu, Some(peer)) => {
+                let both = format!("{local},{peer}");
+                [local, peer.to_string(), both]
+            }
+            _ => [local.clone(), local.clone(), local],
+        }
+    }
+}
+
+impl fmt::Display for BenchCpus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.peer {
+            Some(peer) => write!(f, "{} and {peer}", self.local),
+            None => write!(f, "{}", self.local),
+        }
+    }
+}
+
+/// The last CPU that this process may use, and the last other one that is no thread of the same
+/// core (or, failing that, any other).
+pub(super) fn cpus() -> anyhow::Result<BenchCpus> {
+    let status = std::fs::read_to_string("/proc/self/status").context("/proc/self/status")?;
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    let allowed = list.and_then(parse_list).context("no Cpus_allowed_list in /proc/self/status")?;
+    let (local, others) = allowed.split_last().context("no CPU is allowed")?;
+    let siblings = format!("/sys/devices/system/cpu/cpu{local}/topology/thread_siblings_list");
+    let siblings = std::fs::read_to_string(siblings).ok();
+    let siblings = siblings.as_deref().and_then(parse_list).unwrap_or_default();
+    let apart = others.iter().rev().find(|cpu| !siblings.contains(cpu));
+    Ok(BenchCpus { local: *local, peer: apart.or(others.last()).copied() })
+}
+
+/// `0-2,7` as numbers.
+fn parse_list(list: &str) -> Option<Vec<u32>> {
+    let mut cpus = Vec::new();
+    for part in list.trim().split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        cpus.extend(first.parse::<u32>().ok()?..=last.parse().ok()?);
+    }
+    Some(cpus)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -194,6 +431,26 @@ mod tests {
         assert_eq!((options.launches, options.only.as_str()), (12, "tcp"));
         for bad in [&["--launches"][..], &["--launches", "2"], &["--seconds", "0"], &["--x", "1"]] {
             assert!(parse(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn lists_of_cpus_are_read() {
+        assert_eq!(parse_list("\t0-2,7\n"), Some(vec![0, 1, 2, 7]));
+        assert_eq!(parse_list("x"), None);
+    }
+
+    #[test]
+    fn one_cpu_holds_only_contests_on_one_cpu() {
+        assert!(PeerComparison::all(false).iter().all(|c| c.placement == BenchPlacement::SameCpu));
+        assert!(PeerComparison::all(true).iter().any(|c| c.wake == BenchWake::Spin));
+    }
+
+    #[test]
+    fn every_contest_has_one_racer_with_a_target() {
+        for contest in PeerComparison::all(true) {
+            let targets = contest.racers.iter().filter(|racer| contest.target(**racer).is_some());
+            assert_eq!(targets.count(), 1, "{}", contest.name);
         }
     }
 }

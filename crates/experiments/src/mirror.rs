@@ -17,7 +17,7 @@ use plumb_netdev::device::{Device, DeviceWait};
 use plumb_netdev::lab::NetNamespace;
 use plumb_stack::host::{HostConfig, IpHost};
 use plumb_stack::interface::InterfaceConfig;
-use plumb_wire::medium::DeviceCapabilities;
+use plumb_wire::machine::DeviceCapabilities;
 use plumb_wire::packet::{Pool, PoolConfig};
 
 mod edge_timer;

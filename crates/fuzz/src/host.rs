@@ -8,20 +8,17 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use arbitrary::{Arbitrary, Unstructured};
 use plumb_base::seed::{RandomStream, Seed};
 use plumb_base::time::{Instant, Span};
-use plumb_wire::compose::{self, LinkTemplate, PacketTemplate};
-use plumb_wire::ethernet::{EtherType, EthernetFrame};
-use plumb_wire::ipv6::extension::Ipv6Extension;
-use plumb_wire::mac::MacAddr;
-use plumb_wire::machine::{Machine, PortId};
-use plumb_wire::medium::DeviceCapabilities;
-use plumb_wire::packet::{ChecksumState, Packet, Pool, PoolConfig, SegmentKind, SegmentationInfo};
-use plumb_wire::protocol::IpProtocol;
-use plumb_wire::{arp, icmpv6, ipv4, ipv6, ndp};
-use rand::{Rng, RngExt};
-
 use plumb_stack::host::{HostConfig, IpHost};
 use plumb_stack::interface::InterfaceConfig;
 use plumb_stack::udp::{CopyPolicy, UdpId, UdpOptions};
+use plumb_wire::compose::{self, LinkTemplate, PacketTemplate};
+use plumb_wire::ethernet::{EtherType, EthernetFrame, MacAddr};
+use plumb_wire::ip::IpProtocol;
+use plumb_wire::ipv6::extension::Ipv6Extension;
+use plumb_wire::machine::{DeviceCapabilities, Machine, PortId};
+use plumb_wire::packet::{ChecksumState, Packet, Pool, PoolConfig, SegmentKind, SegmentationInfo};
+use plumb_wire::{arp, icmpv6, ipv4, ipv6, ndp};
+use rand::{Rng, RngExt};
 
 /// The host's link address: the one that the mutator's frames are for.
 const HERE: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);

@@ -3,17 +3,14 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use plumb_base::seed::{RandomStream, Seed};
-use rand::Rng;
-
 use plumb_wire::checksum::PseudoHeader;
 use plumb_wire::compose::{self, LinkTemplate, PacketTemplate};
-use plumb_wire::ethernet::{EtherType, EthernetFrame, EthernetTag, EthernetTags};
-use plumb_wire::fragment::Fragment;
-use plumb_wire::ipv6::extension::Ipv6Extension;
-use plumb_wire::ipv6::option::Ipv6Options;
-use plumb_wire::mac::MacAddr;
-use plumb_wire::protocol::IpProtocol;
+use plumb_wire::ethernet::{EtherType, EthernetFrame, EthernetTag, EthernetTags, MacAddr};
+use plumb_wire::ip::{Fragment, IpProtocol};
+use plumb_wire::ipv6::extension::{Ipv6Extension, Ipv6Options};
+use plumb_wire::option::{Ipv4Option, OptionArea, RouteRecord, TcpOption};
 use plumb_wire::{icmpv4, icmpv6, ipv4, ipv6, ndp, tcp, udp};
+use rand::Rng;
 
 /// The longest frame made.
 const FRAME_MAX: usize = 2_048;
@@ -174,13 +171,13 @@ fn corpus(v4: PacketTemplate, v6: PacketTemplate) -> Vec<Vec<u8>> {
 
 fn both_families(path: PacketTemplate, frames: &mut Vec<Vec<u8>>) {
     let options = [
-        tcp::option::TcpOption::Mss(1_460),
-        tcp::option::TcpOption::SackPermitted,
-        tcp::option::TcpOption::Timestamps { value: 7, echo: 9 },
-        tcp::option::TcpOption::NoOperation,
-        tcp::option::TcpOption::WindowScale(7),
+        TcpOption::Mss(1_460),
+        TcpOption::SackPermitted,
+        TcpOption::Timestamps { value: 7, echo: 9 },
+        TcpOption::NoOperation,
+        TcpOption::WindowScale(7),
     ];
-    let options = tcp::option::area(options).expect("20 bytes");
+    let options = OptionArea::of(options).expect("20 bytes");
     let syn =
         tcp::TcpHeader { source_port: 9, destination_port: 80, options, ..Default::default() };
     let data: Vec<u8> = (0..200).collect();
@@ -206,14 +203,14 @@ fn both_families(path: PacketTemplate, frames: &mut Vec<Vec<u8>>) {
 }
 
 fn only_v4(path: PacketTemplate, frames: &mut Vec<Vec<u8>>) {
-    let route = ipv4::option::RouteRecord { pointer: 12, addresses: &[10, 0, 0, 1, 10, 0, 0, 2] };
+    let route = RouteRecord { pointer: 12, addresses: &[10, 0, 0, 1, 10, 0, 0, 2] };
     let items = [
-        ipv4::option::Ipv4Option::RouterAlert(0),
-        ipv4::option::Ipv4Option::NoOperation,
-        ipv4::option::Ipv4Option::RecordRoute(route),
-        ipv4::option::Ipv4Option::LooseRoute(route),
+        Ipv4Option::RouterAlert(0),
+        Ipv4Option::NoOperation,
+        Ipv4Option::RecordRoute(route),
+        Ipv4Option::LooseRoute(route),
     ];
-    let options = ipv4::option::area(items).expect("27 bytes");
+    let options = OptionArea::of(items).expect("27 bytes");
     frames.push(PacketTemplate { options, ..path }.udp(1, 2, b"options"));
     let quoted = PacketTemplate { link: None, ..path }.reversed().udp(7, 1_000, b"12345678");
     for message in [
@@ -263,16 +260,16 @@ fn only_v6(path: PacketTemplate, frames: &mut Vec<Vec<u8>>) {
     let (there, here) = (link.destination, link.source);
     frames.push(compose::neighbor_advertisement(there, target, here, source));
     let mut bytes = [0; 48];
-    let prefix = ndp::option::PrefixInformation {
+    let prefix = ndp::PrefixInformation {
         address: source,
         len: 64,
         flags: 0xc0,
         valid_s: 2_592_000,
         preferred_s: 604_800,
     };
-    ndp::option::NdpOption::Prefix(prefix).emit(&mut bytes);
-    ndp::option::NdpOption::Mtu(1_500).emit(&mut bytes[32..]);
-    ndp::option::NdpOption::SourceLink(here).emit(&mut bytes[40..]);
+    ndp::NdpOption::Prefix(prefix).emit(&mut bytes);
+    ndp::NdpOption::Mtu(1_500).emit(&mut bytes[32..]);
+    ndp::NdpOption::SourceLink(here).emit(&mut bytes[40..]);
     let options = ndp::NdpOptions::new(&bytes).expect("three whole options");
     let router = ndp::RouterParameters {
         hop_limit: 64,

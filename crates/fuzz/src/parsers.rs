@@ -1,14 +1,13 @@
 //! Checks of the parsers over any bytes: none panics or loops, and what was parsed is emitted as it was.
 
 use plumb_copy::Sum16;
-
 use plumb_wire::capture::CaptureReader;
 use plumb_wire::checksum::{self, PseudoHeader};
 use plumb_wire::ethernet::{EtherType, EthernetFrame};
 use plumb_wire::flow::FiveTuple;
+use plumb_wire::ip::IpProtocol;
 use plumb_wire::ipv6::extension::Ipv6Extension;
-use plumb_wire::option_area::CAPACITY;
-use plumb_wire::protocol::IpProtocol;
+use plumb_wire::option::{self, CAPACITY, Ipv4Option, OptionArea, OptionItem, TcpOption};
 use plumb_wire::{arp, icmpv4, icmpv6, ipv4, ipv6, ndp, tcp, udp};
 
 /// Bytes of the longest header that is compared.
@@ -47,9 +46,9 @@ pub fn check_every_parser(bytes: &[u8]) {
     check_tcp(bytes, pseudo);
     check_icmpv4(bytes, 0);
     check_icmpv6(bytes, pseudo, 0);
-    check_ipv4_options(bytes);
-    check_tcp_options(bytes);
-    assert!(ipv6::option::Ipv6Options::new(bytes).items().count() <= bytes.len());
+    check_options::<Ipv4Option<'_>>(bytes, &mut OptionArea::default());
+    check_options::<TcpOption<'_>>(bytes, &mut OptionArea::default());
+    assert!(ipv6::extension::Ipv6Options::new(bytes).items().count() <= bytes.len());
     let mut completed = bytes.to_vec();
     let start = bytes.first().copied().unwrap_or(0).into();
     checksum::complete(&mut completed, start, bytes.len() / 3);
@@ -77,7 +76,7 @@ fn check_ipv4(bytes: &[u8], depth: u32) {
         assert!(ipv4::Ipv4Packet::parse(bytes).is_err(), "what cannot be quoted cannot be read");
         return;
     };
-    check_ipv4_options(packet.options());
+    check_options::<Ipv4Option<'_>>(packet.options(), &mut OptionArea::default());
     if let Some(fragment) = packet.fragment() {
         let _ = fragment.end(packet.payload().len());
     }
@@ -105,13 +104,13 @@ fn check_change_in_place(bytes: &[u8], was_right: bool) {
     assert!(!was_right || changed.verify().is_ok());
 }
 
-fn check_ipv4_options(bytes: &[u8]) {
+fn check_options<'a, I: OptionItem<'a> + PartialEq>(bytes: &'a [u8], again: &'a mut OptionArea) {
     let bytes = &bytes[..bytes.len().min(CAPACITY)];
-    assert!(ipv4::option::items(bytes).count() <= bytes.len());
-    assert!(ipv4::option::copied(bytes).len() <= bytes.len().next_multiple_of(4));
-    let read = || ipv4::option::items(bytes).map_while(Result::ok);
-    let area = ipv4::option::area(read()).expect("no more than fitted before");
-    assert!(ipv4::option::items(area.as_bytes()).eq(read().map(Ok)));
+    assert!(option::items::<I>(bytes).count() <= bytes.len());
+    assert!(option::copied(bytes).len() <= bytes.len().next_multiple_of(4));
+    let read = || option::items::<I>(bytes).map_while(Result::ok);
+    *again = OptionArea::of(read()).expect("no more than fitted before");
+    assert!(option::items(again.as_bytes()).eq(read().map(Ok)));
 }
 
 fn check_ipv6(bytes: &[u8], depth: u32) {
@@ -130,7 +129,7 @@ fn check_ipv6(bytes: &[u8], depth: u32) {
             assert!(extensions.next().is_none(), "an error ends the walk");
             return;
         };
-        assert_eq!(at + extension.len(), extensions.payload_at(), "{extension:?}");
+        assert_eq!(at + extension.emitted_len(), extensions.payload_at(), "{extension:?}");
         check_extension(extension, extensions.protocol(), &bytes[at..extensions.payload_at()]);
         is_whole &=
             !matches!(extension, Ipv6Extension::Fragment(fragment) if !fragment.is_atomic());
@@ -183,7 +182,7 @@ fn check_udp(bytes: &[u8], pseudo: PseudoHeader) {
 fn check_tcp(bytes: &[u8], pseudo: PseudoHeader) {
     let Ok(segment) = tcp::TcpSegment::parse(bytes) else { return };
     assert_written(segment.header_len(), bytes, |out| segment.header().emit(out));
-    check_tcp_options(segment.options());
+    check_options::<TcpOption<'_>>(segment.options(), &mut OptionArea::default());
     let _ = segment.sequence_len();
     if segment.verify(pseudo).is_ok() {
         let payload = segment.payload();
@@ -192,14 +191,6 @@ fn check_tcp(bytes: &[u8], pseudo: PseudoHeader) {
         let difference = again.checksum.abs_diff(segment.header().checksum);
         assert!(difference == 0 || difference == 0xffff);
     }
-}
-
-fn check_tcp_options(bytes: &[u8]) {
-    let bytes = &bytes[..bytes.len().min(CAPACITY)];
-    assert!(tcp::option::items(bytes).count() <= bytes.len());
-    let read = || tcp::option::items(bytes).map_while(Result::ok);
-    let area = tcp::option::area(read()).expect("no more than fitted before");
-    assert!(tcp::option::items(area.as_bytes()).eq(read().map(Ok)));
 }
 
 fn check_icmpv4(bytes: &[u8], depth: u32) {
@@ -235,13 +226,13 @@ fn check_icmpv6(bytes: &[u8], pseudo: PseudoHeader, depth: u32) {
 }
 
 fn check_ndp(message: ndp::NdpMessage<'_>, bytes: &[u8], pseudo: PseudoHeader) {
-    assert_eq!(message.len(), bytes.len());
-    let mut written = vec![0; message.len()];
+    assert_eq!(message.emitted_len(), bytes.len());
+    let mut written = vec![0; message.emitted_len()];
     message.emit(pseudo, &mut written);
     let packet = icmpv6::Icmpv6Packet::parse(&written).and_then(|packet| packet.verify(pseudo));
     assert_eq!(packet.and_then(ndp::NdpMessage::parse), Ok(message));
     for item in message.options().items() {
-        let mut out = vec![0; item.len()];
+        let mut out = vec![0; item.emitted_len()];
         item.emit(&mut out);
         let again = ndp::NdpOptions::new(&out).map(|options| options.items().next());
         assert_eq!(again, Ok(Some(item)));

@@ -12,7 +12,7 @@ use plumb_clock::Stopwatch;
 use plumb_netdev::device::{DeviceWait, tap};
 use plumb_sys::fd;
 use plumb_sys::socket::{self, UnixSocketKind};
-use plumb_wire::medium::Medium;
+use plumb_wire::machine::Medium;
 
 use crate::bench::ChannelBench;
 use crate::channel::{

@@ -9,8 +9,7 @@ use plumb_base::time::{Instant, Span};
 use plumb_link::link::{FAR, Link, NEAR};
 use plumb_link::report::Network;
 use plumb_link::spec::LinkSpec;
-use plumb_wire::machine::Machine;
-use plumb_wire::medium::Medium;
+use plumb_wire::machine::{Machine, Medium};
 use plumb_wire::packet::{Pool, PoolConfig};
 
 const LINKS: [&str; 6] = [

@@ -4,7 +4,7 @@ use plumb_base::seed::RandomStream;
 use plumb_base::time::{Instant, Span};
 use plumb_wire::checksum::complete;
 use plumb_wire::ethernet;
-use plumb_wire::medium::Medium;
+use plumb_wire::machine::Medium;
 use plumb_wire::packet::ChecksumState;
 
 use crate::chance::{Chance, below};

@@ -4,10 +4,10 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use plumb_base::time::{Instant, Span};
 use plumb_wire::compose::{LinkTemplate, PacketTemplate};
-use plumb_wire::mac::MacAddr;
-use plumb_wire::medium::Medium;
+use plumb_wire::ethernet::MacAddr;
+use plumb_wire::ip::TrafficClass;
+use plumb_wire::machine::Medium;
 use plumb_wire::packet::{Pool, PoolConfig};
-use plumb_wire::traffic_class::TrafficClass;
 
 use crate::frame::{DiscardCounts, DiscardReason, HopContext, ImpairmentCounts, LinkFrame};
 

@@ -1,13 +1,11 @@
 //! A frame on its way through a link: the packet and what the link knows of it.
 
 use plumb_base::time::Instant;
-use plumb_wire::ecn::Ecn;
 use plumb_wire::ethernet::{self, EtherType};
-use plumb_wire::flow::FiveTuple;
-use plumb_wire::medium::Medium;
+use plumb_wire::flow::{FiveTuple, SipKey};
+use plumb_wire::ip::{Ecn, TrafficClass};
+use plumb_wire::machine::Medium;
 use plumb_wire::packet::{Packet, Pool};
-use plumb_wire::siphash::SipKey;
-use plumb_wire::traffic_class::TrafficClass;
 use plumb_wire::{ipv4, ipv6};
 
 /// One frame in a link.

@@ -5,11 +5,9 @@
 use std::collections::VecDeque;
 
 use plumb_base::time::{Instant, Span};
-use plumb_wire::machine::PortId;
-use plumb_wire::machine::timed::{DuePacket, TimedMachine};
-use plumb_wire::medium::Medium;
+use plumb_wire::flow::SipKey;
+use plumb_wire::machine::{DuePacket, Medium, PortId, TimedMachine};
 use plumb_wire::packet::{Packet, Pool};
-use plumb_wire::siphash::SipKey;
 
 use crate::frame::{FlowClassifier, LinkFrame};
 use crate::hop::{HopDirection, LinkParameters};

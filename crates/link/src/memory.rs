@@ -8,7 +8,7 @@
 use plumb_base::time::Span;
 use plumb_base::units::rate::Rate;
 
-use crate::queue::QueueLimit;
+use crate::spec::QueueLimit;
 use crate::spec::{
     DelayDistribution, DirectionSpec, FaultSpec, LinkSpec, QueueSpec, RateSpec, SpecError,
 };

@@ -4,10 +4,9 @@ use plumb_base::seed::RandomStream;
 use plumb_base::time::Instant;
 
 use crate::frame::{HopContext, LinkFrame};
-use crate::spec::QueueSpec;
+use crate::spec::{QueueLimit, QueueSpec};
 
 mod codel;
-mod drr;
 mod fifo;
 mod fq_codel;
 mod pie;
@@ -32,15 +31,6 @@ impl QueueBacklog {
         self.frames -= u64::from(frame.count);
         self.bytes -= u64::from(frame.wire_len);
     }
-}
-
-/// How much may wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum QueueLimit {
-    /// So many frames.
-    Frames(u64),
-    /// So many bytes.
-    Bytes(u64),
 }
 
 impl QueueLimit {
@@ -110,7 +100,7 @@ pub fn make(spec: &QueueSpec, limit: QueueLimit, stream: RandomStream) -> Box<dy
             Box::new(fq_codel::FqCoDelQueue::new(limit, flows, quantum, parameters))
         }
         QueueSpec::Drr { flows, quantum, .. } => {
-            Box::new(drr::DrrQueue::new(limit, flows, quantum))
+            Box::new(fq_codel::DrrQueue::new(limit, flows, quantum))
         }
         QueueSpec::Priority { .. } => Box::new(fifo::PriorityQueue::new(limit)),
         QueueSpec::Red { min, max, p_max, ecn, .. } => {

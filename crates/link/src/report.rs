@@ -8,12 +8,11 @@ use std::ops::AddAssign;
 
 use plumb_base::stats::histogram::Histogram;
 use plumb_base::time::{Instant, Span};
-use plumb_wire::machine::timed::{DuePacket, TimedMachine};
-use plumb_wire::machine::{Machine, PortId};
+use plumb_wire::machine::{DuePacket, Machine, PortId, TimedMachine};
 use plumb_wire::packet::Pool;
 
 use crate::frame::{DiscardCounts, DiscardReason, ImpairmentCounts};
-use crate::queue::QueueLimit;
+use crate::spec::QueueLimit;
 use crate::spec::{LinkSpec, SpecError};
 
 /// Frames, and bytes as the rate counts them.

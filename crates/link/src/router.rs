@@ -11,14 +11,12 @@ use plumb_base::time::Instant;
 use plumb_base::units::rate::Rate;
 use plumb_wire::checksum::complete;
 use plumb_wire::compose::{LinkTemplate, PacketTemplate};
-use plumb_wire::fragment::Fragment;
-use plumb_wire::ipv4::option::copied;
+use plumb_wire::ip::{Fragment, IpProtocol, TrafficClass};
 use plumb_wire::ipv4::{self, FragmentField};
 use plumb_wire::ipv6::extension::Ipv6Extension;
-use plumb_wire::medium::Medium;
+use plumb_wire::machine::Medium;
+use plumb_wire::option::copied;
 use plumb_wire::packet::{ChecksumState, Packet, PacketMeta, Pool};
-use plumb_wire::protocol::IpProtocol;
-use plumb_wire::traffic_class::TrafficClass;
 use plumb_wire::{ethernet, icmpv4, icmpv6, ipv6, ndp};
 
 use crate::frame::ip_offset;

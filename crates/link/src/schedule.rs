@@ -8,8 +8,7 @@ use std::fmt;
 
 use plumb_base::time::{Instant, Span};
 use plumb_base::units::quantity::{QuantityError, format_span, parse_span};
-use plumb_wire::machine::PortId;
-use plumb_wire::machine::timed::{DuePacket, TimedMachine};
+use plumb_wire::machine::{DuePacket, PortId, TimedMachine};
 use plumb_wire::packet::{Packet, Pool};
 
 use crate::memory::MemoryAllowance;
@@ -311,7 +310,7 @@ impl fmt::Display for RefusedStep {
 #[cfg(test)]
 mod tests {
     use plumb_wire::machine::Machine as _;
-    use plumb_wire::medium::Medium;
+    use plumb_wire::machine::Medium;
     use plumb_wire::packet::PoolConfig;
 
     use super::*;

@@ -7,8 +7,6 @@ use plumb_base::seed::Seed;
 use plumb_base::time::Span;
 use plumb_base::units::rate::Rate;
 
-use crate::queue::QueueLimit;
-
 pub use {
     check::DELAY_MAX, check::DirectionSpecError, check::FULL_FRAME, check::HOPS_MAX,
     check::RATE_MAX_BPS, check::SpecError,
@@ -192,6 +190,15 @@ pub enum LimitSpec {
     /// So many thousandths of the product of this direction's rate and the whole link's delay, both ways:
     /// resolved when the link is made.
     Bdp(u64),
+}
+
+/// How much may wait, on a link whose rate and delay are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueLimit {
+    /// So many frames.
+    Frames(u64),
+    /// So many bytes.
+    Bytes(u64),
 }
 
 impl Default for QueueSpec {

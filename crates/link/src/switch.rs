@@ -8,11 +8,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use plumb_base::seed::Seed;
 use plumb_base::time::{Instant, Span};
-use plumb_wire::ethernet;
-use plumb_wire::mac::MacAddr;
-use plumb_wire::machine::PortId;
-use plumb_wire::machine::timed::{DuePacket, TimedMachine};
-use plumb_wire::medium::Medium;
+use plumb_wire::ethernet::{self, MacAddr};
+use plumb_wire::machine::{DuePacket, Medium, PortId, TimedMachine};
 use plumb_wire::packet::{Packet, Pool};
 
 use crate::link::{FAR, Link, NEAR};

@@ -11,9 +11,8 @@ use plumb_link::report::Network;
 use plumb_wire::capture::LinkType;
 use plumb_wire::checksum::updated;
 use plumb_wire::compose::{LinkTemplate as Addresses, PacketTemplate};
-use plumb_wire::mac::MacAddr;
-use plumb_wire::machine::Machine;
-use plumb_wire::medium::Medium;
+use plumb_wire::ethernet::MacAddr;
+use plumb_wire::machine::{Machine, Medium};
 use plumb_wire::packet::{Pool, PoolConfig};
 use plumb_wire::{pcap, tcp};
 

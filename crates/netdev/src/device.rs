@@ -8,8 +8,8 @@ use std::os::fd::BorrowedFd;
 
 use plumb_base::time::{Instant, Span};
 use plumb_sys::clock::{ClockId, read_ns};
-use plumb_wire::mac::MacAddr;
-use plumb_wire::medium::DeviceCapabilities;
+use plumb_wire::ethernet::MacAddr;
+use plumb_wire::machine::DeviceCapabilities;
 use plumb_wire::packet::{Packet, Pool};
 
 pub mod driver;

@@ -8,15 +8,14 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use plumb_base::time::{Instant, Span};
+use plumb_clock::InstantClock;
 use plumb_link::report::Network;
 use plumb_sys::fd;
 use plumb_wire::coalesce::coalesce;
-use plumb_wire::machine::PortId;
-use plumb_wire::machine::timed::DuePacket;
+use plumb_wire::machine::{DuePacket, PortId};
 use plumb_wire::packet::{Packet, Pool};
 
 use crate::device::{Device, DeviceError};
-use plumb_clock::InstantClock;
 
 pub mod check;
 mod control;

@@ -15,8 +15,8 @@ use std::sync::mpsc::SyncSender;
 use plumb_sys::fd;
 use plumb_wire::ethernet::{EtherType, EthernetFrame};
 use plumb_wire::flow::FiveTuple;
+use plumb_wire::ip::IpProtocol;
 use plumb_wire::packet::{Packet, Pool};
-use plumb_wire::protocol::IpProtocol;
 use plumb_wire::tcp::{TcpFlags, TcpSegment};
 use plumb_wire::{ipv4, ipv6};
 

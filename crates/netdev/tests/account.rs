@@ -9,7 +9,7 @@ use plumb_netdev::device::memory::{MemoryDevice, pair};
 use plumb_netdev::device::{Device as _, DeviceWait};
 use plumb_netdev::emulator::{Emulator, EmulatorOptions, EmulatorState, TimerPrecision};
 use plumb_sys::counting_allocator::{AllocationCount, CountingAllocator};
-use plumb_wire::medium::{DeviceCapabilities, Medium};
+use plumb_wire::machine::{DeviceCapabilities, Medium};
 use plumb_wire::packet::{Pool, PoolConfig};
 
 #[global_allocator]

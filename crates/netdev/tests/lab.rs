@@ -17,7 +17,7 @@ use plumb_netdev::lab::{
     TestBed, TestBedOptions, VethEnd,
 };
 use plumb_sys::fd::{poll_readable, read};
-use plumb_wire::mac::MacAddr;
+use plumb_wire::ethernet::MacAddr;
 
 /// Longest time that anything here is waited for.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -65,7 +65,7 @@ mod tests {
     use plumb_clock::Stopwatch;
     use plumb_netdev::device::DeviceWait;
     use plumb_netdev::device::memory;
-    use plumb_wire::medium::{DeviceCapabilities, Medium};
+    use plumb_wire::machine::{DeviceCapabilities, Medium};
 
     use super::*;
 

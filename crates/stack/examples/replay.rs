@@ -12,11 +12,10 @@ use plumb_base::seed::Seed;
 use plumb_base::time::{Instant, Span};
 use plumb_stack::host::{HostConfig, IpHost};
 use plumb_stack::interface::InterfaceConfig;
-
 use plumb_stack::service::{HostNode, SwapMirror, UdpService, UdpServices};
 use plumb_stack::udp::{CopyPolicy, UdpOptions};
 use plumb_wire::compose::{self, LinkTemplate, PacketTemplate};
-use plumb_wire::mac::MacAddr;
+use plumb_wire::ethernet::MacAddr;
 use plumb_wire::machine::{Machine, PortId};
 use plumb_wire::packet::{Packet, Pool, PoolConfig};
 

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use plumb_base::seed::RandomStream;
 use plumb_base::time::Instant;
-use plumb_wire::mac::MacAddr;
+use plumb_wire::ethernet::MacAddr;
 use plumb_wire::machine::PortId;
 use plumb_wire::packet::{Packet, Pool};
 use rand::Rng;

@@ -2,11 +2,10 @@
 //!
 //! Left out: when to cut, and what to say when a packet must not be.
 
-use plumb_wire::fragment::{self, Fragment};
+use plumb_wire::ip::{FRAGMENT_HEADER_LEN, Fragment, IpProtocol};
 use plumb_wire::ipv6::extension::Ipv6Extension;
 use plumb_wire::packet::{ChecksumState, Packet, Pool};
-use plumb_wire::protocol::IpProtocol;
-use plumb_wire::{checksum, ipv4, ipv6};
+use plumb_wire::{checksum, ipv4, ipv6, option};
 
 /// Why a packet was not cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,17 +91,20 @@ impl FragmentPlan {
         if first.fragment.dont_fragment() {
             return Err(FragmentError::DontFragment);
         }
-        if first.len() + 8 > mtu {
+        if first.header_len() + 8 > mtu {
             return Err(FragmentError::Impossible);
         }
-        let options = ipv4::option::copied(packet.options());
+        let options = option::copied(packet.options());
         let base = packet.fragment().unwrap_or(Fragment {
             identification: packet.identification().into(),
             offset: 0,
             more: false,
         });
         let other = ipv4::Ipv4Header { options, ..first };
-        Ok(Self { data_at: first.len(), headers: FragmentHeaders::V4 { first, other, base } })
+        Ok(Self {
+            data_at: first.header_len(),
+            headers: FragmentHeaders::V4 { first, other, base },
+        })
     }
 
     fn v6(bytes: &[u8], mtu: usize, identification: u32) -> Result<Self, FragmentError> {
@@ -121,7 +123,7 @@ impl FragmentPlan {
                 Ipv6Extension::Destination(_) | Ipv6Extension::Authentication(_) => {}
             }
         }
-        if data_at + fragment::HEADER_LEN + 8 > mtu {
+        if data_at + FRAGMENT_HEADER_LEN + 8 > mtu {
             return Err(FragmentError::Impossible);
         }
         Ok(Self { data_at, headers: FragmentHeaders::V6 { next_at, next, identification } })
@@ -129,9 +131,9 @@ impl FragmentPlan {
 
     fn header_len(&self, is_first: bool) -> usize {
         match &self.headers {
-            FragmentHeaders::V4 { first, .. } if is_first => first.len(),
-            FragmentHeaders::V4 { other, .. } => other.len(),
-            FragmentHeaders::V6 { .. } => self.data_at + fragment::HEADER_LEN,
+            FragmentHeaders::V4 { first, .. } if is_first => first.header_len(),
+            FragmentHeaders::V4 { other, .. } => other.header_len(),
+            FragmentHeaders::V6 { .. } => self.data_at + FRAGMENT_HEADER_LEN,
         }
     }
 
@@ -171,7 +173,7 @@ impl FragmentPlan {
                 bytes[4..6].copy_from_slice(&payload.to_be_bytes());
                 bytes[*next_at] = IpProtocol::FRAGMENT.0;
                 let fragment = Fragment { identification: *identification, offset, more };
-                fragment.emit_v6(*next, pool.append(&mut cut, fragment::HEADER_LEN)?);
+                fragment.emit_v6(*next, pool.append(&mut cut, FRAGMENT_HEADER_LEN)?);
             }
         }
         pool.append_from(&mut cut, packet, range, copy);
@@ -185,7 +187,7 @@ fn copy(source: &[u8], target: &mut [u8]) {
 
 #[cfg(test)]
 mod tests {
-    use plumb_wire::ipv4::option::{self, Ipv4Option};
+    use plumb_wire::option::{Ipv4Option, OptionArea, RouteRecord};
     use plumb_wire::packet::PoolConfig;
 
     use super::*;
@@ -196,8 +198,8 @@ mod tests {
 
     fn packet_v4(fragment: ipv4::FragmentField, len: u16, pool: &mut Pool) -> Packet {
         let route: [u8; 4] = [192, 0, 2, 7];
-        let options = option::area([
-            Ipv4Option::RecordRoute(option::RouteRecord { pointer: 4, addresses: &route }),
+        let options = OptionArea::of([
+            Ipv4Option::RecordRoute(RouteRecord { pointer: 4, addresses: &route }),
             Ipv4Option::RouterAlert(0),
         ]);
         let header = ipv4::Ipv4Header {
@@ -211,7 +213,7 @@ mod tests {
                 len,
             )
         };
-        let mut bytes = vec![0; header.len()];
+        let mut bytes = vec![0; header.header_len()];
         header.emit(&mut bytes);
         bytes.extend((0..len).map(|i| i.to_le_bytes()[0]));
         pool.packet_of(&bytes).unwrap()
@@ -231,8 +233,8 @@ mod tests {
             assert_eq!((place.identification, usize::from(place.offset)), (77, next));
             assert_eq!(place.more, i + 1 < out.len());
             // RFC 791 §3.1: record route is in the first only, router alert in each.
-            let kinds: Vec<u8> =
-                option::items(view.options()).map(|item| item.unwrap().kind()).collect();
+            let options: Result<Vec<Ipv4Option<'_>>, _> = option::items(view.options()).collect();
+            let kinds: Vec<u8> = options.unwrap().iter().map(Ipv4Option::kind).collect();
             assert_eq!(kinds.contains(&7), i == 0);
             assert!(kinds.contains(&148));
             for byte in view.payload() {

@@ -8,10 +8,9 @@ use std::net::IpAddr;
 use plumb_base::time::Instant;
 use plumb_copy::Sum16;
 use plumb_wire::checksum::PseudoHeader;
-use plumb_wire::ecn::Ecn;
+use plumb_wire::ip::{Ecn, IpProtocol};
 use plumb_wire::malformed::FormatError;
 use plumb_wire::packet::{ChecksumState, Packet, Pool};
-use plumb_wire::protocol::IpProtocol;
 use plumb_wire::{icmpv4, icmpv6, ndp};
 
 use crate::context::{HostContext, HostEvent};

@@ -9,9 +9,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::{Index, IndexMut};
 
 use plumb_base::time::Instant;
-use plumb_wire::mac::MacAddr;
-use plumb_wire::machine::PortId;
-use plumb_wire::medium::{DeviceCapabilities, Medium};
+use plumb_wire::ethernet::MacAddr;
+use plumb_wire::machine::{DeviceCapabilities, Medium, PortId};
 use plumb_wire::ndp::solicited_node;
 use plumb_wire::packet::Packet;
 

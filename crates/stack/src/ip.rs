@@ -2,12 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use plumb_wire::ecn::Ecn;
+use plumb_wire::ip::{Ecn, IpProtocol, TrafficClass};
 use plumb_wire::machine::PortId;
 use plumb_wire::malformed::FormatError;
 use plumb_wire::packet::{ChecksumState, Packet, PacketMeta, Pool};
-use plumb_wire::protocol::IpProtocol;
-use plumb_wire::traffic_class::TrafficClass;
 
 use crate::counters::{CounterId, ProtocolLayer};
 use crate::interface::HostInterface;

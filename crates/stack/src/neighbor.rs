@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 
 use plumb_base::time::{Instant, Span};
-use plumb_wire::mac::MacAddr;
+use plumb_wire::ethernet::{self, MacAddr};
+use plumb_wire::ipv6;
 use plumb_wire::machine::PortId;
 use plumb_wire::packet::Packet;
-use plumb_wire::{ethernet, ipv6};
 
 use crate::context::{HostContext, HostEvent, TimerOwner};
 use crate::counters::CounterId;

@@ -10,9 +10,10 @@ use std::net::IpAddr;
 use hashbrown::HashTable;
 use plumb_base::seed::Seed;
 use plumb_base::time::{Instant, Span};
+use plumb_wire::flow::{SipKey, address_words};
+use plumb_wire::ip::FRAGMENT_HEADER_LEN;
 use plumb_wire::packet::{Packet, Pool};
-use plumb_wire::siphash::{SipKey, address_words};
-use plumb_wire::{fragment, ipv4, ipv6};
+use plumb_wire::{ipv4, ipv6};
 
 mod partial;
 
@@ -342,7 +343,7 @@ fn piece_of(bytes: &[u8]) -> Result<Option<ParsedFragment>, FragmentDrop> {
     }
     let headers = match piece.key.source {
         IpAddr::V4(_) => piece.data_at,
-        IpAddr::V6(_) => piece.data_at - ipv6::HEADER_LEN - fragment::HEADER_LEN,
+        IpAddr::V6(_) => piece.data_at - ipv6::HEADER_LEN - FRAGMENT_HEADER_LEN,
     };
     if headers + usize::from(piece.fragment.offset) + len > ipv4::PACKET_LEN_MAX {
         return Err(FragmentDrop::TooLong);

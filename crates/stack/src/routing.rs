@@ -9,9 +9,8 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use plumb_base::seed::Seed;
 use plumb_base::time::{Instant, Span};
-use plumb_wire::mac::MacAddr;
-use plumb_wire::machine::PortId;
-use plumb_wire::medium::{DeviceCapabilities, Medium};
+use plumb_wire::ethernet::MacAddr;
+use plumb_wire::machine::{DeviceCapabilities, Medium, PortId};
 use rand::Rng;
 
 use crate::interface::{HostInterface, Interfaces, MTU_MIN_V6, is_martian_v4, is_martian_v6};

@@ -7,10 +7,9 @@ use std::ops::AddAssign;
 
 use plumb_base::time::Instant;
 use plumb_wire::ethernet::{self, EtherType, EthernetFrame, EthernetTags};
-use plumb_wire::machine::{Machine, PortId};
-use plumb_wire::medium::Medium;
+use plumb_wire::ip::IpProtocol;
+use plumb_wire::machine::{Machine, Medium, PortId};
 use plumb_wire::packet::{Packet, Pool};
-use plumb_wire::protocol::IpProtocol;
 use plumb_wire::{ipv4, ipv6, udp};
 
 use crate::host::IpHost;

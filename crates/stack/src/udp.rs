@@ -9,10 +9,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use plumb_base::seed::Seed;
 use plumb_base::time::Instant;
-use plumb_wire::ecn::Ecn;
+use plumb_wire::flow::SipKey;
+use plumb_wire::ip::Ecn;
 use plumb_wire::machine::PortId;
 use plumb_wire::packet::{Packet, Pool};
-use plumb_wire::siphash::SipKey;
 use thiserror::Error;
 
 mod datagram;

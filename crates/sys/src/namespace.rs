@@ -7,6 +7,7 @@ use std::os::fd::BorrowedFd;
 use rustix::mount::{
     MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_change,
 };
+
 pub use rustix::thread::LinkNameSpaceType as NamespaceKind;
 use rustix::thread::{UnshareFlags, move_into_link_name_space, unshare_unsafe};
 

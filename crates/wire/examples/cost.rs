@@ -11,10 +11,9 @@ use std::time::Instant;
 
 use plumb_wire::checksum::PseudoHeader;
 use plumb_wire::compose::{LinkTemplate, PacketTemplate};
-use plumb_wire::ethernet::{self, EtherType, EthernetFrame, EthernetTags};
+use plumb_wire::ethernet::{self, EtherType, EthernetFrame, EthernetTags, MacAddr};
 use plumb_wire::flow::FiveTuple;
-use plumb_wire::mac::MacAddr;
-use plumb_wire::protocol::IpProtocol;
+use plumb_wire::ip::IpProtocol;
 use plumb_wire::{ipv4, ipv6, udp};
 
 const ROUNDS: u32 = 1_000_000;

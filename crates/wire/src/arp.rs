@@ -4,7 +4,7 @@
 
 use std::net::Ipv4Addr;
 
-use crate::mac::MacAddr;
+use crate::ethernet::MacAddr;
 use crate::malformed::FormatError;
 
 /// Bytes of a packet.
@@ -80,16 +80,6 @@ impl ArpPacket {
             target_mac: mac(18),
             target: address(24),
         })
-    }
-
-    /// Bytes of it: always [`LEN`].
-    pub const fn len(&self) -> usize {
-        LEN
-    }
-
-    /// Never: a packet has one length.
-    pub const fn is_empty(&self) -> bool {
-        false
     }
 
     /// Writes it to the first [`LEN`] bytes of `out`.

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::medium::Medium;
+use crate::machine::Medium;
 
 pub mod pcap;
 pub mod pcapng;

@@ -4,8 +4,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::protocol::IpProtocol;
 use plumb_copy::Sum16;
+
+use crate::ip::IpProtocol;
 
 /// The pseudo-header without its length: both addresses and the protocol, summed.
 ///

@@ -5,10 +5,10 @@
 //! but for what counts up, checksums verified, full segments but for the last. Left out: waiting for
 //! more to come, and reordering; only neighbours in a batch are joined.
 
-use crate::medium::Medium;
-use crate::packet::{ChecksumState, Packet, Pool, SegmentationInfo};
 use plumb_copy::Sum16;
 
+use crate::machine::Medium;
+use crate::packet::{ChecksumState, Packet, Pool, SegmentationInfo};
 use crate::segmentation::{SegmentLayout, TCP_FIRST, TCP_LAST, TCP_NEVER};
 
 /// Bytes of the longest IP packet, and so of a super-segment without its link header.

@@ -7,14 +7,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use plumb_copy::Sum16;
 
 use crate::checksum::PseudoHeader;
-use crate::ethernet::{self, EtherType, EthernetTags};
-use crate::fragment::{self, Fragment};
+use crate::ethernet::{self, EtherType, EthernetTags, MacAddr};
+use crate::ip::{self, Fragment, IpProtocol, TrafficClass};
 use crate::ipv4::{self, FragmentField};
 use crate::ipv6::extension::Ipv6Extension;
-use crate::mac::MacAddr;
-use crate::option_area::OptionArea;
-use crate::protocol::IpProtocol;
-use crate::traffic_class::TrafficClass;
+use crate::option::OptionArea;
 use crate::{arp, icmpv4, icmpv6, ipv6, ndp, tcp, udp};
 
 /// From whom to whom, over what, and how the headers say it.
@@ -55,7 +52,7 @@ impl LinkTemplate {
     pub fn frame(&self, ether_type: EtherType, payload: &[u8]) -> Vec<u8> {
         let Self { source, destination, tags } = *self;
         let header = ethernet::EthernetHeader { destination, source, tags, ether_type };
-        let mut bytes = vec![0; header.len()];
+        let mut bytes = vec![0; header.header_len()];
         header.emit(&mut bytes);
         bytes.extend(payload);
         bytes
@@ -121,7 +118,7 @@ impl PacketTemplate {
     pub fn tcp(&self, header: tcp::TcpHeader, payload: &[u8]) -> Vec<u8> {
         let pseudo = self.pseudo(IpProtocol::TCP);
         let header = header.with_checksum(pseudo, payload.len(), Sum16::of(payload));
-        let mut bytes = vec![0; header.len()];
+        let mut bytes = vec![0; header.header_len()];
         header.emit(&mut bytes);
         bytes.extend(payload);
         self.packet(IpProtocol::TCP, &bytes)
@@ -169,7 +166,7 @@ impl PacketTemplate {
 
     /// A neighbour discovery message, with the hop limit that it must have.
     pub fn ndp(&self, message: ndp::NdpMessage<'_>) -> Vec<u8> {
-        let mut bytes = vec![0; message.len()];
+        let mut bytes = vec![0; message.emitted_len()];
         message.emit(self.pseudo(IpProtocol::ICMPV6), &mut bytes);
         Self { hop_limit: ndp::HOP_LIMIT, ..*self }.packet(IpProtocol::ICMPV6, &bytes)
     }
@@ -183,7 +180,7 @@ impl PacketTemplate {
                 self.packet_with(FragmentField::of(&fragment), identification, protocol, data)
             }
             IpAddr::V6(_) => {
-                let mut payload = vec![0; fragment::HEADER_LEN];
+                let mut payload = vec![0; ip::FRAGMENT_HEADER_LEN];
                 fragment.emit_v6(protocol, &mut payload);
                 payload.extend(data);
                 self.packet(IpProtocol::FRAGMENT, &payload)
@@ -227,7 +224,7 @@ impl PacketTemplate {
         let nexts = extensions.iter().skip(1).map(Ipv6Extension::protocol).chain([protocol]);
         for (extension, next) in extensions.iter().zip(nexts) {
             let from = bytes.len();
-            bytes.resize(from + extension.len(), 0);
+            bytes.resize(from + extension.emitted_len(), 0);
             extension.emit(next, &mut bytes[from..]);
         }
         bytes.extend(payload);
@@ -252,7 +249,7 @@ impl PacketTemplate {
                     identification,
                     ..ipv4::Ipv4Header::new(source, destination, protocol, payload_len)
                 };
-                let mut bytes = vec![0; header.len()];
+                let mut bytes = vec![0; header.header_len()];
                 header.emit(&mut bytes);
                 (bytes, EtherType::IPV4)
             }
@@ -303,7 +300,7 @@ pub fn neighbor_solicitation(mac: MacAddr, source: Ipv6Addr, target: Ipv6Addr) -
     let group = ndp::solicited_node(target);
     let link = LinkTemplate::new(mac, MacAddr::multicast_v6(group));
     let mut option = [0; 8];
-    ndp::option::NdpOption::SourceLink(mac).emit(&mut option);
+    ndp::NdpOption::SourceLink(mac).emit(&mut option);
     let options = ndp::NdpOptions::new(&option).expect("one option of eight bytes");
     let message = ndp::NdpMessage::NeighborSolicitation { target, options };
     PacketTemplate::new(source, group).over(link).ndp(message)
@@ -317,7 +314,7 @@ pub fn neighbor_advertisement(
     asker: Ipv6Addr,
 ) -> Vec<u8> {
     let mut option = [0; 8];
-    ndp::option::NdpOption::TargetLink(mac).emit(&mut option);
+    ndp::NdpOption::TargetLink(mac).emit(&mut option);
     let options = ndp::NdpOptions::new(&option).expect("one option of eight bytes");
     let message = ndp::NdpMessage::NeighborAdvertisement {
         target,
@@ -334,7 +331,7 @@ mod tests {
     use super::*;
     use crate::ethernet::EthernetFrame;
     use crate::flow::FiveTuple;
-    use crate::ipv6::option::Ipv6Options;
+    use crate::ipv6::extension::Ipv6Options;
 
     const HERE: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
     const THERE: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);

@@ -5,10 +5,11 @@
 
 use std::net::Ipv4Addr;
 
+use plumb_copy::Sum16;
+
 use crate::checksum::nonzero;
 use crate::icmp;
 use crate::malformed::FormatError;
-use plumb_copy::Sum16;
 
 pub use crate::icmp::{HEADER_LEN, time_exceeded};
 

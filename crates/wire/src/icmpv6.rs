@@ -3,10 +3,11 @@
 //! Left out: when to send one, and when to believe one; neighbour discovery (`ndp`) and multicast
 //! listeners, which are [`Icmpv6Message::Other`] here.
 
+use plumb_copy::Sum16;
+
 use crate::checksum::PseudoHeader;
 use crate::icmp;
 use crate::malformed::FormatError;
-use plumb_copy::Sum16;
 
 pub use crate::icmp::{HEADER_LEN, time_exceeded};
 
@@ -183,7 +184,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::protocol::IpProtocol;
+    use crate::ip::IpProtocol;
 
     fn pseudo() -> PseudoHeader {
         let source: Ipv6Addr = "2001:db8::1".parse().unwrap();

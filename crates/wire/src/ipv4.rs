@@ -7,13 +7,9 @@ use std::net::Ipv4Addr;
 use plumb_copy::Sum16;
 
 use crate::checksum::{PseudoHeader, sum_header, updated};
-use crate::fragment::Fragment;
+use crate::ip::{Fragment, IpProtocol, TrafficClass};
 use crate::malformed::FormatError;
-use crate::option_area::OptionArea;
-use crate::protocol::IpProtocol;
-use crate::traffic_class::TrafficClass;
-
-pub mod option;
+use crate::option::OptionArea;
 
 /// Bytes of a header without options.
 pub const HEADER_LEN: usize = 20;
@@ -189,7 +185,7 @@ impl<'a> Ipv4Packet<'a> {
         Ipv4Addr::new(a, b, c, d)
     }
 
-    /// Its options, as they came: see [`option::items`].
+    /// Its options, as they came: see [`crate::option::items`].
     #[inline]
     pub fn options(&self) -> &'a [u8] {
         self.options
@@ -278,14 +274,8 @@ impl Ipv4Header {
 
     /// Bytes of it, options included.
     #[inline]
-    pub fn len(&self) -> usize {
+    pub fn header_len(&self) -> usize {
         HEADER_LEN + self.options.len()
-    }
-
-    /// Never: there is no empty header.
-    #[inline]
-    pub const fn is_empty(&self) -> bool {
-        false
     }
 
     /// What the checksum of its transport covers beside the payload.
@@ -294,7 +284,7 @@ impl Ipv4Header {
         PseudoHeader::v4(self.source, self.destination, self.protocol)
     }
 
-    /// Writes it, with its checksum, to the first [`Ipv4Header::len`] bytes of `out`.
+    /// Writes it, with its checksum, to the first [`Ipv4Header::header_len`] bytes of `out`.
     ///
     /// Panics when `out` is shorter, and when header and payload are more than
     /// [`PACKET_LEN_MAX`] bytes: whoever cuts packets knows how long they may be.

@@ -5,12 +5,10 @@
 use std::net::Ipv6Addr;
 
 use crate::checksum::PseudoHeader;
+use crate::ip::{IpProtocol, TrafficClass};
 use crate::malformed::FormatError;
-use crate::protocol::IpProtocol;
-use crate::traffic_class::TrafficClass;
 
 pub mod extension;
-pub mod option;
 
 pub use extension::{EXTENSIONS_MAX, Ipv6Extensions};
 
@@ -170,18 +168,6 @@ impl Ipv6Header {
             source,
             destination,
         }
-    }
-
-    /// Bytes of it: always [`HEADER_LEN`].
-    #[inline]
-    pub const fn len(&self) -> usize {
-        HEADER_LEN
-    }
-
-    /// Never: a header has one length.
-    #[inline]
-    pub const fn is_empty(&self) -> bool {
-        false
     }
 
     /// What the checksum of a transport covers beside header and payload.

@@ -1,13 +1,13 @@
 //! The shape of everything pure that packets pass through: a host, a link, a queue, a router.
 //!
 //! A driver owns the clock, the devices and the pool; a machine owns its state and nothing else. The
-//! same machine runs over real devices and in virtual time. Left out: any driver.
+//! same machine runs over real devices and in virtual time. What keeps logical time is a [`TimedMachine`].
+
+use std::collections::VecDeque;
 
 use plumb_base::time::Instant;
 
 use crate::packet::{Packet, Pool};
-
-pub mod timed;
 
 /// Which of a machine's sides a packet enters or leaves by: the index of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -39,4 +39,112 @@ pub trait Machine {
 
     /// Does what is due. Afterwards [`Machine::deadline`] lies after `now`, or is `None`.
     fn handle_deadline(&mut self, now: Instant, pool: &mut Pool);
+}
+
+/// A frame that shall leave.
+#[derive(Debug)]
+#[must_use = "it holds a packet: send it, or free it"]
+pub struct DuePacket {
+    /// When it is due by the model, however late that is seen to.
+    pub at: Instant,
+    /// The frame.
+    pub packet: Packet,
+}
+
+/// What a machine is that keeps logical time: whatever is this is a [`Machine`] too.
+pub trait TimedMachine {
+    /// Everything up to `now` happens; the moment that it then is inside, which is never before one given earlier.
+    fn advance(&mut self, now: Instant, pool: &mut Pool) -> Instant;
+
+    /// Takes a frame that arrives at `port` at `now`, up to which everything has happened.
+    fn handle_packet(&mut self, now: Instant, port: PortId, packet: Packet, pool: &mut Pool);
+
+    /// What waits to be polled at `port`, in the order in which it is due.
+    fn egress(&mut self, port: PortId) -> &mut VecDeque<DuePacket>;
+
+    /// The earliest moment at which something can leave; `None` when nothing is inside.
+    fn next_departure(&self) -> Option<Instant>;
+}
+
+impl<M: TimedMachine + ?Sized> Machine for M {
+    #[inline]
+    fn handle_packets(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        batch: &mut Vec<Packet>,
+        pool: &mut Pool,
+    ) {
+        let now = self.advance(now, pool);
+        for packet in batch.drain(..) {
+            self.handle_packet(now, port, packet, pool);
+        }
+        self.advance(now, pool);
+    }
+
+    #[inline]
+    fn poll_packets(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        batch: &mut Vec<Packet>,
+        max: usize,
+        pool: &mut Pool,
+    ) {
+        self.advance(now, pool);
+        let egress = self.egress(port);
+        let count = max.min(egress.len());
+        batch.extend(egress.drain(..count).map(|due| due.packet));
+    }
+
+    #[inline]
+    fn deadline(&self) -> Option<Instant> {
+        self.next_departure()
+    }
+
+    #[inline]
+    fn handle_deadline(&mut self, now: Instant, pool: &mut Pool) {
+        self.advance(now, pool);
+    }
+}
+
+/// What a device carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Medium {
+    /// Ethernet frames, without their check sequence.
+    Ethernet,
+    /// Bare IP packets of either family.
+    Ip,
+}
+
+/// What a device carries, and what it does by itself.
+#[expect(clippy::struct_excessive_bools, reason = "each is a capability of its own")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceCapabilities {
+    /// What it carries.
+    pub medium: Medium,
+    /// Largest IP packet, in bytes, without the link header.
+    pub mtu: u32,
+    /// Accepts packets with [`crate::packet::ChecksumState::Partial`].
+    pub checksum_tx: bool,
+    /// Accepts TCP super-segments.
+    pub segments_tcp: bool,
+    /// Accepts UDP super-segments.
+    pub segments_udp: bool,
+    /// May deliver super-segments, and packets whose checksum is partial.
+    pub coalesces: bool,
+}
+
+impl DeviceCapabilities {
+    /// A plain device: one frame at a time, checksums complete.
+    pub const fn plain(medium: Medium, mtu: u32) -> Self {
+        Self {
+            medium,
+            mtu,
+            checksum_tx: false,
+            segments_tcp: false,
+            segments_udp: false,
+            coalesces: false,
+        }
+    }
 }

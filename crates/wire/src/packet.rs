@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use plumb_base::time::Instant;
 
-use crate::ecn::Ecn;
+use crate::ip::Ecn;
 
 /// One packet: a frame of its pool, where in it the data lies, and metadata.
 ///

@@ -1,20 +1,13 @@
 //! TCP segments (RFC 9293): their format, and nothing that a connection does.
-//!
-//! Left out: everything else about TCP.
 
 use std::fmt;
-use std::ops::{BitOr, BitOrAssign};
+use std::ops::{Add, AddAssign, BitOr, BitOrAssign, Sub};
 
 use plumb_copy::Sum16;
 
 use crate::checksum::PseudoHeader;
 use crate::malformed::FormatError;
-use crate::option_area::OptionArea;
-
-pub mod option;
-mod seq;
-
-pub use seq::SeqNum;
+use crate::option::OptionArea;
 
 /// Bytes of a header without options.
 pub const HEADER_LEN: usize = 20;
@@ -199,7 +192,7 @@ impl<'a> TcpSegment<'a> {
         u16::from_be_bytes([self.fixed[18], self.fixed[19]])
     }
 
-    /// Its options, as they came: see [`option::items`].
+    /// Its options, as they came: see [`crate::option::items`].
     #[inline]
     pub fn options(&self) -> &'a [u8] {
         self.options
@@ -270,14 +263,8 @@ pub struct TcpHeader {
 impl TcpHeader {
     /// Bytes of it, options included.
     #[inline]
-    pub fn len(&self) -> usize {
+    pub fn header_len(&self) -> usize {
         HEADER_LEN + self.options.len()
-    }
-
-    /// Never: there is no empty header.
-    #[inline]
-    pub const fn is_empty(&self) -> bool {
-        false
     }
 
     /// The same with its checksum over a payload of `payload_len` bytes and this sum.
@@ -286,17 +273,17 @@ impl TcpHeader {
     pub fn with_checksum(self, pseudo: PseudoHeader, payload_len: usize, payload: Sum16) -> Self {
         let bare = Self { checksum: 0, ..self };
         let sum = Sum16::of(&bare.fixed()) + Sum16::of(self.options.as_bytes()) + payload;
-        Self { checksum: pseudo.checksum(self.len() + payload_len, sum), ..self }
+        Self { checksum: pseudo.checksum(self.header_len() + payload_len, sum), ..self }
     }
 
     /// The same with a partial checksum, which the device completes.
     #[inline]
     #[must_use]
     pub fn with_partial(self, pseudo: PseudoHeader, payload_len: usize) -> Self {
-        Self { checksum: pseudo.partial(self.len() + payload_len), ..self }
+        Self { checksum: pseudo.partial(self.header_len() + payload_len), ..self }
     }
 
-    /// Writes it to the first [`TcpHeader::len`] bytes of `out`. Panics when `out` is shorter.
+    /// Writes it to the first [`TcpHeader::header_len`] bytes of `out`. Panics when `out` is shorter.
     #[inline]
     pub fn emit(&self, out: &mut [u8]) {
         let (fixed, rest) = out.split_first_chunk_mut().expect("room for the header");
@@ -307,7 +294,7 @@ impl TcpHeader {
 
     #[inline]
     fn fixed(&self) -> [u8; HEADER_LEN] {
-        let words = u16::try_from(self.len() / 4).expect("at most 15");
+        let words = u16::try_from(self.header_len() / 4).expect("at most 15");
         let mut out = [0; HEADER_LEN];
         out[..2].copy_from_slice(&self.source_port.to_be_bytes());
         out[2..4].copy_from_slice(&self.destination_port.to_be_bytes());
@@ -321,14 +308,112 @@ impl TcpHeader {
     }
 }
 
+/// A sequence or acknowledgement number.
+///
+/// One is before another when going up from it by less than 2³¹ reaches the other. Two that are
+/// exactly 2³¹ apart are each before the other: no window is that long (RFC 7323 §2.2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SeqNum(pub u32);
+
+impl SeqNum {
+    /// Whether it comes before `other`.
+    #[inline]
+    pub const fn is_before(self, other: Self) -> bool {
+        other.distance_to(self) < 0
+    }
+
+    /// Whether it comes after `other`.
+    #[inline]
+    pub const fn is_after(self, other: Self) -> bool {
+        other.is_before(self)
+    }
+
+    /// Whether it is `other` or comes before it.
+    #[inline]
+    pub const fn is_at_most(self, other: Self) -> bool {
+        self.0 == other.0 || self.is_before(other)
+    }
+
+    /// Whether it is `other` or comes after it.
+    #[inline]
+    pub const fn is_at_least(self, other: Self) -> bool {
+        other.is_at_most(self)
+    }
+
+    /// Whether it lies in the `len` numbers from `start` on.
+    #[inline]
+    pub const fn is_within(self, start: Self, len: u32) -> bool {
+        self.0.wrapping_sub(start.0) < len
+    }
+
+    /// How far up `other` is: negative when it comes before.
+    #[inline]
+    pub const fn distance_to(self, other: Self) -> i32 {
+        other.0.wrapping_sub(self.0).cast_signed()
+    }
+
+    /// The later of both.
+    #[inline]
+    #[must_use]
+    pub const fn later(self, other: Self) -> Self {
+        if self.is_before(other) { other } else { self }
+    }
+
+    /// The earlier of both.
+    #[inline]
+    #[must_use]
+    pub const fn earlier(self, other: Self) -> Self {
+        if self.is_after(other) { other } else { self }
+    }
+}
+
+impl Add<u32> for SeqNum {
+    type Output = Self;
+
+    #[inline]
+    fn add(self, bytes: u32) -> Self {
+        Self(self.0.wrapping_add(bytes))
+    }
+}
+
+impl AddAssign<u32> for SeqNum {
+    #[inline]
+    fn add_assign(&mut self, bytes: u32) {
+        *self = *self + bytes;
+    }
+}
+
+impl Sub<u32> for SeqNum {
+    type Output = Self;
+
+    #[inline]
+    fn sub(self, bytes: u32) -> Self {
+        Self(self.0.wrapping_sub(bytes))
+    }
+}
+
+/// The bytes from `start` up to `self`, which must not come before it.
+impl Sub for SeqNum {
+    type Output = u32;
+
+    #[inline]
+    fn sub(self, start: Self) -> u32 {
+        self.0.wrapping_sub(start.0)
+    }
+}
+
+impl fmt::Display for SeqNum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
-
-    use proptest::prelude::*;
-
     use super::*;
-    use crate::protocol::IpProtocol;
+    use crate::ip::IpProtocol;
+    use proptest::prelude::*;
+    use std::net::Ipv4Addr;
 
     fn pseudo() -> PseudoHeader {
         PseudoHeader::v4(Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2), IpProtocol::TCP)
@@ -386,7 +471,7 @@ mod tests {
             header in header(), payload in proptest::collection::vec(any::<u8>(), 0..100),
         ) {
             let header = header.with_checksum(pseudo(), payload.len(), Sum16::of(&payload));
-            let mut bytes = vec![0xee; header.len()];
+            let mut bytes = vec![0xee; header.header_len()];
             header.emit(&mut bytes);
             bytes.extend(&payload);
             let segment = TcpSegment::parse(&bytes).unwrap().verify(pseudo()).unwrap();
@@ -413,11 +498,38 @@ mod tests {
             header in header(), payload in proptest::collection::vec(any::<u8>(), 0..100),
         ) {
             let header = header.with_partial(pseudo(), payload.len());
-            let mut bytes = vec![0; header.len()];
+            let mut bytes = vec![0; header.header_len()];
             header.emit(&mut bytes);
             bytes.extend(&payload);
             prop_assert!(crate::checksum::complete(&mut bytes, 0, CHECKSUM_OFFSET.into()));
             prop_assert!(TcpSegment::parse(&bytes).unwrap().verify(pseudo()).is_ok());
+        }
+    }
+
+    #[test]
+    fn order_survives_the_wrap() {
+        let (end, start) = (SeqNum(u32::MAX), SeqNum(0));
+        assert!(end.is_before(start) && start.is_after(end));
+        assert_eq!((end + 1, start - 1, start - end), (start, end, 1));
+        assert_eq!((end.later(start), end.earlier(start)), (start, end));
+        assert!(start.is_within(end, 2) && !start.is_within(end, 1) && !end.is_within(end, 0));
+    }
+
+    #[test]
+    fn two_that_are_half_the_circle_apart_are_each_before_the_other() {
+        let (a, b) = (SeqNum(5), SeqNum(5 + (1 << 31)));
+        assert!(a.is_before(b) && b.is_before(a));
+    }
+
+    proptest! {
+        #[test]
+        fn order_is_that_of_small_distances(start in any::<u32>(), step in 1..1_u32 << 31) {
+            let (a, b) = (SeqNum(start), SeqNum(start) + step);
+            prop_assert!(a.is_before(b) && !b.is_before(a) && a.is_at_most(b) && b.is_at_least(a));
+            prop_assert_eq!(b - a, step);
+            prop_assert_eq!(i64::from(a.distance_to(b)), i64::from(step));
+            prop_assert_eq!(i64::from(b.distance_to(a)), -i64::from(step));
+            prop_assert_eq!((a.later(b), b.earlier(a)), (b, a));
         }
     }
 }

@@ -2,9 +2,10 @@
 //!
 //! Left out: sockets; UDP-Lite; jumbograms, whose length field is zero.
 
+use plumb_copy::Sum16;
+
 use crate::checksum::{self, PseudoHeader};
 use crate::malformed::FormatError;
-use plumb_copy::Sum16;
 
 /// Bytes of a header.
 pub const HEADER_LEN: usize = 8;
@@ -162,18 +163,6 @@ impl UdpHeader {
         Self { checksum: pseudo.partial(usize::from(self.length)), ..self }
     }
 
-    /// Bytes of it: always [`HEADER_LEN`].
-    #[inline]
-    pub const fn len(&self) -> usize {
-        HEADER_LEN
-    }
-
-    /// Never: a header has one length.
-    #[inline]
-    pub const fn is_empty(&self) -> bool {
-        false
-    }
-
     /// Writes it to the first [`HEADER_LEN`] bytes of `out`. Panics when `out` is shorter.
     #[inline]
     pub fn emit(&self, out: &mut [u8]) {
@@ -202,7 +191,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::protocol::IpProtocol;
+    use crate::ip::IpProtocol;
 
     fn pseudo_v4() -> PseudoHeader {
         PseudoHeader::v4(Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2), IpProtocol::UDP)

@@ -4,17 +4,16 @@
 //! Each launch is a fresh process (the example `emulate` of `plumb_netdev`), which makes its own namespaces;
 //! Linux's sockets at both ends are the witness.
 
-use std::fmt;
 use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, bail};
-use plumb_base::stats::{ConfidenceInterval, bootstrap, quantile};
+use plumb_base::stats::{bootstrap, quantile};
 use serde_json::Value;
 
 use super::BenchOptions;
-use super::score::{self, CONFIDENCE, RatioTarget, SEED, TargetVerdict};
+use super::score::{self, BenchRow, CONFIDENCE, RatioTarget, SEED};
 
 const RESAMPLES: usize = 2_000;
 
@@ -96,73 +95,74 @@ impl LinkMetric {
 /// The wires of plumb's link.
 const PLUMB_WIRES: [&str; 3] = ["tap", "packet", "xdp"];
 
-/// Cases under construction.
-#[derive(Default)]
-struct LinkBenchCases(Vec<LinkBenchCase>);
+fn case(
+    name: impl Into<String>,
+    wire: &'static str,
+    arguments: &str,
+    figure: LinkMetric,
+    target: Option<RatioTarget>,
+) -> LinkBenchCase {
+    let (name, arguments) = (name.into(), arguments.to_owned());
+    LinkBenchCase { name, wire, arguments, figure, target }
+}
 
-impl LinkBenchCases {
-    fn add(
-        &mut self,
-        name: impl Into<String>,
-        wire: &'static str,
-        arguments: &str,
-        figure: LinkMetric,
-        target: Option<RatioTarget>,
-    ) {
-        let (name, arguments) = (name.into(), arguments.to_owned());
-        self.0.push(LinkBenchCase { name, wire, arguments, figure, target });
-    }
+const fn most(value: f64) -> Option<RatioTarget> {
+    Some(RatioTarget::AtMost(value))
+}
+
+const fn least(value: f64) -> Option<RatioTarget> {
+    Some(RatioTarget::AtLeast(value))
 }
 
 fn cases() -> Vec<LinkBenchCase> {
-    let mut cases = LinkBenchCases::default();
+    let mut cases = Vec::new();
     add_delays_and_rates(&mut cases);
     add_streams(&mut cases);
-    cases.0
+    cases
 }
 
-fn add_delays_and_rates(cases: &mut LinkBenchCases) {
+fn add_delays_and_rates(cases: &mut Vec<LinkBenchCase>) {
     let task = "delay --rate 1000000000 --delay 1000 --load 0.5";
     for wire in PLUMB_WIRES {
         let name = "delay error p99, 1 Gb/s, core given";
-        cases.add(
-            name,
-            wire,
-            task,
-            LinkMetric::GivenDelayErrorP99,
-            Some(RatioTarget::AtMost(50.0)),
-        );
+        cases.push(case(name, wire, task, LinkMetric::GivenDelayErrorP99, most(50.0)));
     }
     // Whatever the machine takes from the driver counted, and beside it what nobody who spins on this
     // machine can go below.
     for wire in PLUMB_WIRES.into_iter().chain(["bare"]) {
         let name = "delay error p99, 1 Gb/s, busy";
-        cases.add(name, wire, task, LinkMetric::DelayErrorP99, None);
+        cases.push(case(name, wire, task, LinkMetric::DelayErrorP99, None));
     }
-    cases.add("share of the CPU taken", "bare", task, LinkMetric::TakenShare, None);
+    cases.push(case("share of the CPU taken", "bare", task, LinkMetric::TakenShare, None));
     for precision in ["hybrid", "timer"] {
         let task =
             format!("delay --rate 1000000000 --delay 1000 --load 0.01 --precision {precision}");
         let name = format!("delay error p99, 1 Gb/s, {precision}");
-        cases.add(name, "tap", &task, LinkMetric::DelayErrorP99, None);
+        cases.push(case(name, "tap", &task, LinkMetric::DelayErrorP99, None));
     }
     for (bits, said) in [(10_000_000_u64, "10 Mb/s"), (1_000_000_000, "1 Gb/s")] {
         for wire in PLUMB_WIRES.into_iter().chain(["tbf", "mininet"]) {
             let promised = PLUMB_WIRES.contains(&wire);
             let target = promised.then_some(RatioTarget::AtMost(0.1));
             let task = format!("rate --rate {bits}");
-            cases.add(format!("rate error, {said}"), wire, &task, LinkMetric::RateError, target);
+            cases.push(case(
+                format!("rate error, {said}"),
+                wire,
+                &task,
+                LinkMetric::RateError,
+                target,
+            ));
         }
     }
     for wire in ["tap-plain", "packet", "xdp"] {
         let name = "frames of 1514 bytes";
-        cases.add(name, wire, "datagrams", LinkMetric::Gigabits, Some(RatioTarget::AtLeast(2.0)));
+        cases.push(case(name, wire, "datagrams", LinkMetric::Gigabits, least(2.0)));
     }
     let name = "stream, offloaded";
-    cases.add(name, "tap", "stream", LinkMetric::Gigabits, Some(RatioTarget::AtLeast(5.0)));
+    cases.push(case(name, "tap", "stream", LinkMetric::Gigabits, least(5.0)));
 }
 
-fn add_streams(cases: &mut LinkBenchCases) {
+fn add_streams(cases: &mut Vec<LinkBenchCase>) {
     for congestion in ["reno", "cubic", "bbr"] {
         for (bits, said) in [(10_000_000_u64, "10 Mb/s"), (100_000_000, "100 Mb/s")] {
             for milliseconds in [1_u64, 20, 100] {
@@ -173,27 +173,21 @@ fn add_streams(cases: &mut LinkBenchCases) {
                     milliseconds * 500
                 );
                 let name = format!("{congestion}, {said}, {milliseconds} ms");
-                cases.add(name, "tap", &task, LinkMetric::Utilisation, target);
+                cases.push(case(name, "tap", &task, LinkMetric::Utilisation, target));
             }
         }
     }
     // The buffer is eight segments there, and Linux hands over as many at once: what Reno does when it
     // hands over one by one.
     let task = "stream --rate 100000000 --delay 500 --limit 1bdp --congestion reno --burst 1";
-    cases.add("reno, one by one, 1 ms", "tap", task, LinkMetric::Utilisation, None);
+    cases.push(case("reno, one by one, 1 ms", "tap", task, LinkMetric::Utilisation, None));
     for (limit, buffer) in [("0.25bdp", 0.25), ("0.5bdp", 0.5)] {
         // The formula is for products of more than a hundred segments: here 165, and a tooth takes 4 s.
         let task = format!(
             "stream --rate 100000000 --delay 10000 --limit {limit} --congestion reno --seconds 16"
         );
         let name = format!("reno, {limit}, over its sawtooth");
-        cases.add(
-            name,
-            "tap",
-            &task,
-            LinkMetric::Sawtooth { buffer },
-            Some(RatioTarget::AtLeast(0.95)),
-        );
+        cases.push(case(name, "tap", &task, LinkMetric::Sawtooth { buffer }, least(0.95)));
     }
     // Where the window and not the rate is the limit.
     for (bits, milliseconds) in [(100_000_000_u64, 20_u64), (100_000_000, 100), (10_000_000, 100)] {
@@ -202,13 +196,13 @@ fn add_streams(cases: &mut LinkBenchCases) {
             milliseconds * 500
         );
         let name = format!("64 KiB over W/RTT, {}, {milliseconds} ms", bits / 1_000_000);
-        cases.add(name, "tap", &task, LinkMetric::WindowShare, Some(RatioTarget::AtLeast(0.98)));
+        cases.push(case(name, "tap", &task, LinkMetric::WindowShare, least(0.98)));
     }
     // A delayed acknowledgement waits for a second segment, which takes 1.2 ms there: the same without.
     let task =
         "stream --rate 10000000 --delay 50000 --window 65536 --congestion reno --acknowledge each";
     let name = "64 KiB, each acknowledged, 100 ms";
-    cases.add(name, "tap", task, LinkMetric::WindowShare, None);
+    cases.push(case(name, "tap", task, LinkMetric::WindowShare, None));
 }
 
 /// Runs every event and prints its row; whether no target was missed.
@@ -220,11 +214,7 @@ pub fn run(options: &BenchOptions, out: &mut dyn Write) -> anyhow::Result<bool> 
     if !example.is_file() {
         bail!("{} is missing: make race-link builds it", example.display());
     }
-    let events: Vec<LinkBenchCase> =
-        cases().into_iter().filter(|event| event.name.contains(&options.only)).collect();
-    if events.is_empty() {
-        bail!("nothing has `{}` in its name", options.only);
-    }
+    let events = options.choose(cases(), |event| &event.name)?;
     writeln!(
         out,
         "{} launches of each; the driver on the last CPU, the application on the first.\n",
@@ -238,9 +228,9 @@ pub fn run(options: &BenchOptions, out: &mut dyn Write) -> anyhow::Result<bool> 
                 writeln!(out, "{:<34} {:<10} {why}", event.name, event.wire)?;
             }
             LinkBenchOutcome::Measured(values) => {
-                let row = LinkBenchRow::new(event, &values)?;
+                let row = row(event, &values)?;
                 writeln!(out, "{row}")?;
-                verdicts.extend(row.verdict);
+                verdicts.extend(row.verdict());
             }
         }
         out.flush()?;
@@ -327,40 +317,16 @@ fn mininet(event: &LinkBenchCase, seconds: u32) -> anyhow::Result<Result<f64, St
     Ok(Ok((got / asked - 1.0).abs() * 100.0))
 }
 
-/// One line of the table.
-struct LinkBenchRow<'a> {
-    event: &'a LinkBenchCase,
-    median: f64,
-    interval: ConfidenceInterval,
-    verdict: Option<TargetVerdict>,
-}
-
-impl<'a> LinkBenchRow<'a> {
-    fn new(event: &'a LinkBenchCase, values: &[f64]) -> anyhow::Result<Self> {
-        let median = |values: &[f64]| {
-            let mut sorted = values.to_vec();
-            sorted.sort_by(f64::total_cmp);
-            quantile::of_sorted(&sorted, 0.5)
-        };
-        let interval = bootstrap::percentile(values, median, RESAMPLES, CONFIDENCE, SEED)
-            .context("too few launches for an interval")?;
-        let median = median(values);
-        let verdict = event.target.map(|target| target.judge(median, interval));
-        Ok(Self { event, median, interval, verdict })
-    }
-}
-
-impl fmt::Display for LinkBenchRow<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let LinkBenchCase { name, wire, figure, target, .. } = self.event;
-        let interval =
-            format!("[{:.4}, {:.4}] {}", self.interval.lo, self.interval.hi, figure.unit());
-        write!(f, "{name:<34} {wire:<10} {:>10.4}  {interval:<22}", self.median)?;
-        if let (Some(target), Some(verdict)) = (target, self.verdict) {
-            write!(f, " {target} {verdict}")?;
-        }
-        Ok(())
-    }
+fn row(event: &LinkBenchCase, values: &[f64]) -> anyhow::Result<BenchRow> {
+    let median = |values: &[f64]| quantile::of_sorted(&quantile::sorted(values), 0.5);
+    let interval = bootstrap::percentile(values, median, RESAMPLES, CONFIDENCE, SEED)
+        .context("too few launches for an interval")?;
+    let median = median(values);
+    let LinkBenchCase { name, wire, figure, .. } = event;
+    let shown = format!("[{:.4}, {:.4}] {}", interval.lo, interval.hi, figure.unit());
+    let columns = format!("{name:<34} {wire:<10} {median:>10.4}  {shown:<22}");
+    let target = event.target.map(|target| (target, target.judge(median, interval)));
+    Ok(BenchRow { columns, target })
 }
 
 #[cfg(test)]
@@ -388,9 +354,8 @@ mod tests {
     #[test]
     fn a_target_in_a_row_is_judged_by_the_median_of_its_launches() {
         let event = cases().into_iter().find(|event| event.name.starts_with("delay")).unwrap();
-        let row = LinkBenchRow::new(&event, &[20.0, 21.0, 400.0]).unwrap();
-        assert!(row.to_string().ends_with("<=50.00 PASS"), "{row}");
-        let row = LinkBenchRow::new(&event, &[200.0, 210.0, 400.0]).unwrap();
-        assert!(row.to_string().ends_with("MISS"), "{row}");
+        let row = |values: &[f64]| row(&event, values).unwrap().to_string();
+        assert!(row(&[20.0, 21.0, 400.0]).ends_with("<=50.00 PASS"));
+        assert!(row(&[200.0, 210.0, 400.0]).ends_with("MISS"));
     }
 }

@@ -4,22 +4,17 @@
 //! Both sides of each launch are fresh processes, the client on one CPU and the server on another. plumb runs
 //! in iperf3's protocol and in its own.
 
-use std::fmt;
 use std::io::Write;
 
-use anyhow::{Context, bail};
-use plumb_base::stats::hierarchy::MedianRatio;
+use anyhow::Context;
 use rand::RngExt as _;
 
-use super::BenchOptions;
-use super::comparison::{self, BenchCpus};
-use super::score::{self, RatioTarget, SEED, TargetVerdict};
+use super::score::{self, BenchRow, RatioTarget, SEED, TargetVerdict, format_ratio};
+use super::{BenchCpus, BenchOptions, cpus};
 
-mod bench_network;
 mod launch;
 
-use bench_network::BenchNetwork;
-use launch::{LaunchFigures, launch};
+use launch::{BenchNetwork, LaunchFigures, launch};
 
 /// Of both programs' senders, whatever this host's own is.
 const CONGESTION: &str = "cubic";
@@ -118,16 +113,10 @@ fn tasks() -> Vec<NetBenchCase> {
 /// # Errors
 /// When namespaces cannot be made, a program cannot be run, or its output is not understood.
 pub fn run(options: &BenchOptions, out: &mut dyn Write) -> anyhow::Result<bool> {
-    if !options.plumb.is_file() {
-        bail!("{} is missing: cargo build --release", options.plumb.display());
-    }
-    let tasks: Vec<NetBenchCase> =
-        tasks().into_iter().filter(|task| task.name.contains(&options.only)).collect();
-    if tasks.is_empty() {
-        bail!("nothing has `{}` in its name", options.only);
-    }
+    options.check_binary()?;
+    let tasks = options.choose(tasks(), |task| &task.name)?;
     let bed = BenchNetwork::new().context("two network namespaces and a veth: this needs root")?;
-    let cpus = comparison::cpus()?;
+    let cpus = cpus()?;
     writeln!(
         out,
         "{} launches of each side, in turn; client and server on CPU {cpus}, a veth between.\n\
@@ -148,7 +137,7 @@ pub fn run(options: &BenchOptions, out: &mut dyn Write) -> anyhow::Result<bool> 
         for row in rows(task, &outcomes)? {
             writeln!(out, "{row}")?;
             out.flush()?;
-            verdicts.extend(row.verdict);
+            verdicts.extend(row.verdict());
         }
     }
     score::print_tally(out, &verdicts)
@@ -199,85 +188,36 @@ fn attempt(
     outcome
 }
 
-/// One line of the table.
-#[derive(Debug)]
-struct NetBenchRow<'a> {
-    task: &'a str,
-    figure: &'static str,
-    medians: [f64; 2],
-    ratio: Option<MedianRatio>,
-    target: Option<RatioTarget>,
-    verdict: Option<TargetVerdict>,
+fn rows(task: &NetBenchCase, outcomes: &[Vec<LaunchFigures>; 2]) -> anyhow::Result<Vec<BenchRow>> {
+    let figures = task.kind.figures().into_iter().enumerate();
+    let rows = figures.map(|(index, (figure, target))| {
+        let values = outcomes.each_ref().map(|side| side.iter().map(|it| it[index]).collect());
+        row(task, figure, target, &values)
+    });
+    rows.collect()
 }
 
-fn rows<'a>(
-    task: &'a NetBenchCase,
-    outcomes: &[Vec<LaunchFigures>; 2],
-) -> anyhow::Result<Vec<NetBenchRow<'a>>> {
-    let mut rows = Vec::new();
-    for (index, (figure, target)) in task.kind.figures().into_iter().enumerate() {
-        let values =
-            [0, 1].map(|side| -> Vec<f64> { outcomes[side].iter().map(|it| it[index]).collect() });
-        rows.push(if target == Some(RatioTarget::AtMost(0.0)) {
-            zero_row(task, figure, &values)
-        } else {
-            ratio_row(task, figure, target, &values)?
-        });
-    }
-    Ok(rows)
-}
-
-/// A row of a ratio to the peer.
-fn ratio_row<'a>(
-    task: &'a NetBenchCase,
-    figure: &'static str,
+/// A row of a ratio to the peer; or of what must not happen in any launch of plumb's, whatever the peer's do.
+fn row(
+    task: &NetBenchCase,
+    figure: &str,
     target: Option<RatioTarget>,
     values: &[Vec<f64>; 2],
-) -> anyhow::Result<NetBenchRow<'a>> {
-    let [ours, theirs] = values.each_ref().map(|values| score::launches(values.iter().copied()));
-    let ratio = score::paired_ratio(&ours, &theirs)?;
-    Ok(NetBenchRow {
-        task: &task.name,
-        figure,
-        medians: [ours.quantile(0.5), theirs.quantile(0.5)],
-        verdict: target.map(|target| target.judge(ratio.estimate, ratio.interval)),
-        ratio: Some(ratio),
-        target,
-    })
-}
-
-/// A row of what must not happen in any launch of plumb's, whatever the peer's do.
-fn zero_row<'a>(
-    task: &'a NetBenchCase,
-    figure: &'static str,
-    values: &[Vec<f64>; 2],
-) -> NetBenchRow<'a> {
-    let worst = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
-    let medians = [worst(&values[0]), worst(&values[1])];
-    let verdict = if medians[0] > 0.0 { TargetVerdict::Miss } else { TargetVerdict::Pass };
-    NetBenchRow {
-        task: &task.name,
-        figure,
-        medians,
-        ratio: None,
-        target: Some(RatioTarget::AtMost(0.0)),
-        verdict: Some(verdict),
-    }
-}
-
-impl fmt::Display for NetBenchRow<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [ours, theirs] = self.medians;
-        write!(f, "{:<28} {:<12} {ours:>9.3} {theirs:>9.3}  ", self.task, self.figure)?;
-        let ratio = self.ratio.map_or_else(String::new, |ratio| {
-            format!("{:.3} [{:.3}, {:.3}]", ratio.estimate, ratio.interval.lo, ratio.interval.hi)
-        });
-        write!(f, "{ratio:<22}")?;
-        if let (Some(target), Some(verdict)) = (self.target, self.verdict) {
-            write!(f, " {target} {verdict}")?;
-        }
-        Ok(())
-    }
+) -> anyhow::Result<BenchRow> {
+    let (shown, ratio, target) = if target == Some(RatioTarget::AtMost(0.0)) {
+        let worst = values.each_ref().map(|values| values.iter().copied().fold(0.0, f64::max));
+        let verdict = if worst[0] > 0.0 { TargetVerdict::Miss } else { TargetVerdict::Pass };
+        (worst, String::new(), target.map(|target| (target, verdict)))
+    } else {
+        let [ours, theirs] =
+            values.each_ref().map(|values| score::launches(values.iter().copied()));
+        let ratio = score::paired_ratio(&ours, &theirs)?;
+        let medians = [ours.quantile(0.5), theirs.quantile(0.5)];
+        (medians, format_ratio(&ratio), target.map(|target| target.of_ratio(&ratio)))
+    };
+    let (name, [ours, theirs]) = (&task.name, shown);
+    let columns = format!("{name:<28} {figure:<12} {ours:>9.3} {theirs:>9.3}  {ratio:<22}");
+    Ok(BenchRow { columns, target })
 }
 
 #[cfg(test)]
@@ -297,7 +237,7 @@ mod tests {
     #[test]
     fn a_slower_program_misses_and_a_lost_datagram_does_too() {
         let verdicts = |kind, outcomes: &[Vec<LaunchFigures>; 2]| -> Vec<Option<TargetVerdict>> {
-            rows(&task(kind), outcomes).unwrap().iter().map(|row| row.verdict).collect()
+            rows(&task(kind), outcomes).unwrap().iter().map(BenchRow::verdict).collect()
         };
         let slower = [vec![[9.0, 1.0], [9.1, 1.0], [9.2, 1.0]], vec![[10.0, 1.0]; 3]];
         assert_eq!(

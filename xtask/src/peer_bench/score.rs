@@ -9,7 +9,7 @@ use plumb_base::stats::hierarchy::{self, LaunchPairing, MedianRatio, SampleHiera
 use plumb_base::stats::{ConfidenceInterval, bootstrap};
 use plumb_base::units::Unit;
 
-use super::comparison::{BenchKind, BenchTool, PeerComparison};
+use super::{BenchKind, BenchTool, PeerComparison};
 
 pub(super) const CONFIDENCE: f64 = 0.95;
 const RESAMPLES: usize = 4_000;
@@ -70,7 +70,7 @@ impl ComparisonScore {
             racer,
             unit,
             medians: [ours.quantile(0.5), theirs.quantile(0.5)],
-            target: target.map(|target| (target, target.judge(ratio.estimate, ratio.interval))),
+            target: target.map(|target| target.of_ratio(&ratio)),
             ratio,
             spreads,
             spread_ratio,
@@ -96,6 +96,35 @@ pub(super) fn paired_ratio(
 ) -> anyhow::Result<MedianRatio> {
     hierarchy::ratio(theirs, ours, LaunchPairing::Paired, CONFIDENCE, SEED)
         .context("too few launches for an interval")
+}
+
+/// One line of a table: its columns, then its target and whether that was met.
+#[derive(Debug)]
+pub(super) struct BenchRow {
+    pub(super) columns: String,
+    pub(super) target: Option<(RatioTarget, TargetVerdict)>,
+}
+
+impl BenchRow {
+    pub(super) fn verdict(&self) -> Option<TargetVerdict> {
+        self.target.map(|(_, verdict)| verdict)
+    }
+}
+
+impl fmt::Display for BenchRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.columns)?;
+        match self.target {
+            Some((target, verdict)) => write!(f, " {target} {verdict}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A ratio with its interval, as tables show it.
+pub(super) fn format_ratio(ratio: &MedianRatio) -> String {
+    let (lo, hi) = (ratio.interval.lo, ratio.interval.hi);
+    format!("{:.3} [{lo:.3}, {hi:.3}]", ratio.estimate)
 }
 
 /// Prints how many targets were met; whether none was missed.
@@ -144,6 +173,11 @@ fn index(round: f64) -> usize {
 }
 
 impl RatioTarget {
+    /// The same of a ratio, with its verdict.
+    pub(super) fn of_ratio(self, ratio: &MedianRatio) -> (Self, TargetVerdict) {
+        (self, self.judge(ratio.estimate, ratio.interval))
+    }
+
     /// The estimate decides; where it misses and the interval reaches the target, that is said.
     pub(super) fn judge(self, estimate: f64, interval: ConfidenceInterval) -> TargetVerdict {
         let (met, reached) = match self {
@@ -186,9 +220,8 @@ spread plumb, peer, ratio
 impl fmt::Display for ComparisonScore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [ours, theirs] = self.medians.map(|value| self.unit.format(value, 3).to_string());
-        let ConfidenceInterval { lo, hi, .. } = self.ratio.interval;
         write!(f, "{:<30} {:<8} {ours:>10} ", self.name, self.racer.name())?;
-        write!(f, "{theirs:>10}  {:.3} [{lo:.3}, {hi:.3}]  ", self.ratio.estimate)?;
+        write!(f, "{theirs:>10}  {}  ", format_ratio(&self.ratio))?;
         match self.target {
             Some((target, verdict)) => write!(f, "{target} {verdict:<9}")?,
             None => write!(f, "{:<16}", self.racer.statistic())?,
@@ -205,7 +238,7 @@ impl fmt::Display for ComparisonScore {
 
 #[cfg(test)]
 mod tests {
-    use super::super::comparison::{BenchPlacement, BenchProtocol, BenchWake};
+    use super::super::{BenchPlacement, BenchProtocol, BenchWake};
     use super::*;
 
     fn contest() -> PeerComparison {

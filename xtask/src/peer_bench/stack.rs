@@ -4,17 +4,16 @@
 //! what differs is the stack at the far end.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::io::Write;
 use std::process::Command;
 
 use anyhow::{Context, bail};
-use plumb_base::stats::hierarchy::{MedianRatio, SampleHierarchy};
+use plumb_base::stats::hierarchy::SampleHierarchy;
 use plumb_base::units::Unit;
 use serde_json::Value;
 
 use super::BenchOptions;
-use super::score::{self, RatioTarget, TargetVerdict};
+use super::score::{self, BenchRow, RatioTarget, format_ratio};
 
 /// What is raced in one run of plumb.
 struct StackBenchRun {
@@ -45,8 +44,8 @@ const fn contest(
     StackComparison { name, ours, theirs, target }
 }
 
-const fn most(ratio: f64) -> RatioTarget {
-    RatioTarget::AtMost(ratio)
+const fn most(ratio: f64) -> Option<RatioTarget> {
+    Some(RatioTarget::AtMost(ratio))
 }
 
 const BENCH_RUNS: &[StackBenchRun] = &[
@@ -59,49 +58,49 @@ const BENCH_RUNS: &[StackBenchRun] = &[
                 "block, one CPU",
                 "stack=plumb device=tap checksum=computed placement=same-cpu wake=block",
                 "stack=linux checksum=computed placement=same-cpu wake=block",
-                Some(most(0.85)),
+                most(0.85),
             ),
             contest(
                 "block, one CPU, offloaded",
                 "stack=plumb device=tap checksum=offloaded placement=same-cpu wake=block",
                 "stack=linux checksum=offloaded placement=same-cpu wake=block",
-                Some(most(0.85)),
+                most(0.85),
             ),
             contest(
                 "block, one CPU, smoltcp",
                 "stack=plumb device=tap checksum=computed placement=same-cpu wake=block",
                 "stack=smoltcp placement=same-cpu wake=block",
-                Some(most(1.0)),
+                most(1.0),
             ),
             contest(
                 "block, two CPUs",
                 "stack=plumb device=tap checksum=computed placement=other wake=block",
                 "stack=linux checksum=computed placement=other wake=block",
-                Some(most(1.0)),
+                most(1.0),
             ),
             contest(
                 "block, two CPUs, smoltcp",
                 "stack=plumb device=tap checksum=computed placement=other wake=block",
                 "stack=smoltcp placement=other wake=block",
-                Some(most(1.0)),
+                most(1.0),
             ),
             contest(
                 "spin, two CPUs",
                 "stack=plumb device=tap checksum=computed placement=other wake=spin",
                 "stack=linux checksum=computed placement=other wake=spin",
-                Some(most(0.7)),
+                most(0.7),
             ),
             contest(
                 "spin, two CPUs, offloaded",
                 "stack=plumb device=tap checksum=offloaded placement=other wake=spin",
                 "stack=linux checksum=offloaded placement=other wake=spin",
-                Some(most(0.7)),
+                most(0.7),
             ),
             contest(
                 "spin, two CPUs, smoltcp",
                 "stack=plumb device=tap checksum=computed placement=other wake=spin",
                 "stack=smoltcp placement=other wake=spin",
-                Some(most(1.0)),
+                most(1.0),
             ),
             contest(
                 "packet socket, block, one CPU",
@@ -138,19 +137,19 @@ const BENCH_RUNS: &[StackBenchRun] = &[
                 "time in the stack",
                 "stack=plumb device=tap checksum=on",
                 "stack=linux checksum=on",
-                Some(most(0.5)),
+                most(0.5),
             ),
             contest(
                 "time in the stack, unsummed",
                 "stack=plumb device=tap checksum=off",
                 "stack=linux checksum=off",
-                Some(most(0.5)),
+                most(0.5),
             ),
             contest(
                 "time in the stack, smoltcp",
                 "stack=plumb device=tap checksum=on",
                 "stack=smoltcp checksum=on",
-                Some(most(1.0)),
+                most(1.0),
             ),
         ],
     },
@@ -163,7 +162,7 @@ const BENCH_RUNS: &[StackBenchRun] = &[
                 "replay from memory, smoltcp",
                 "stack=plumb turn=udp cache=warm",
                 "stack=smoltcp",
-                Some(most(0.5)),
+                most(0.5),
             ),
             contest(
                 "checksum's share, warm",
@@ -189,7 +188,7 @@ const BENCH_RUNS: &[StackBenchRun] = &[
                 "fused, in cache, copy",
                 "operation=fused kernel=best",
                 "operation=copy",
-                Some(most(1.0 / 0.95)),
+                most(1.0 / 0.95),
             ),
             // What of that is the sum's: the same loads and stores without it.
             contest(
@@ -222,7 +221,7 @@ const BENCH_RUNS: &[StackBenchRun] = &[
                 "operation=fused kernel=best",
                 "operation=separate kernel=best",
                 // At least 1.6 times the rate.
-                Some(most(1.0 / 1.6)),
+                most(1.0 / 1.6),
             ),
             // What of that is the copy's: as long as a buffer fits a cache, the second pass finds there what
             // the first has brought, and one pass saves no more than is left of these.
@@ -277,7 +276,7 @@ pub fn run(options: &BenchOptions, out: &mut dyn Write) -> anyhow::Result<bool> 
             for row in rows(heat, contest, &document)? {
                 writeln!(out, "{row}")?;
                 out.flush()?;
-                verdicts.extend(row.verdict);
+                verdicts.extend(row.verdict());
             }
         }
     }
@@ -331,23 +330,12 @@ fn common_levels(contests: &[&StackComparison]) -> Vec<String> {
 /// Any placement that is not on one CPU.
 const OTHER_CPU: (&str, &str) = ("placement", "other");
 
-/// A contest at one level of what its heat varies.
-#[derive(Debug)]
-struct StackBenchRow {
-    name: &'static str,
-    at: String,
-    medians: [f64; 2],
-    ratio: MedianRatio,
-    target: Option<RatioTarget>,
-    verdict: Option<TargetVerdict>,
-}
-
 /// Every pair of results that a contest speaks of.
 fn rows(
     heat: &StackBenchRun,
     contest: &StackComparison,
     document: &Value,
-) -> anyhow::Result<Vec<StackBenchRow>> {
+) -> anyhow::Result<Vec<BenchRow>> {
     let all = document["results"].as_array().map_or(&[] as &[Value], Vec::as_slice);
     let picked = |levels: &str| -> Vec<&Value> {
         all.iter()
@@ -359,22 +347,20 @@ fn rows(
     for ours in picked(contest.ours) {
         let at = varied(ours);
         let Some(peer) = theirs.iter().find(|peer| varied(peer) == at) else { continue };
-        let (first, second) = (launches(peer)?, launches(ours)?);
-        let ratio = score::paired_ratio(&second, &first)?;
-        rows.push(StackBenchRow {
-            name: contest.name,
-            at,
-            medians: [second.quantile(0.5), first.quantile(0.5)],
-            target: contest.target,
-            verdict: contest.target.map(|target| target.judge(ratio.estimate, ratio.interval)),
-            ratio,
-        });
+        let (peer, ours) = (launches(peer)?, launches(ours)?);
+        let ratio = score::paired_ratio(&ours, &peer)?;
+        let [ours, peer] =
+            [ours, peer].map(|side| Unit::Nanoseconds.format(side.quantile(0.5), 3).to_string());
+        let (name, shown) = (contest.name, format_ratio(&ratio));
+        let columns = format!("{name:<34} {at:>8} {ours:>10} {peer:>10}  {shown:<24}");
+        let target = contest.target.map(|target| target.of_ratio(&ratio));
+        rows.push((at, BenchRow { columns, target }));
     }
     if rows.is_empty() {
         bail!("nothing of {} was measured; unavailable: {}", contest.name, document["unavailable"]);
     }
-    rows.sort_by(|a, b| a.at.len().cmp(&b.at.len()).then_with(|| a.at.cmp(&b.at)));
-    Ok(rows)
+    rows.sort_by(|(a, _), (b, _)| a.len().cmp(&b.len()).then_with(|| a.cmp(b)));
+    Ok(rows.into_iter().map(|(_, row)| row).collect())
 }
 
 /// Whether a result has these levels. `placement=other` is every placement but one CPU; `kernel=best` the
@@ -411,26 +397,12 @@ fn launches(result: &Value) -> anyhow::Result<SampleHierarchy> {
     Ok(score::launches(medians.iter().filter_map(Value::as_f64)))
 }
 
-impl fmt::Display for StackBenchRow {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [ours, theirs] =
-            self.medians.map(|value| Unit::Nanoseconds.format(value, 3).to_string());
-        let (lo, hi) = (self.ratio.interval.lo, self.ratio.interval.hi);
-        let ratio = format!("{:.3} [{lo:.3}, {hi:.3}]", self.ratio.estimate);
-        let (name, at) = (self.name, &self.at);
-        write!(f, "{name:<34} {at:>8} {ours:>10} {theirs:>10}  {ratio:<24}")?;
-        if let (Some(target), Some(verdict)) = (self.target, self.verdict) {
-            write!(f, " {target} {verdict}")?;
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::peer_bench::score::TargetVerdict;
 
     fn result(stack: &str, placement: &str, frame: u64, medians: [f64; 3]) -> Value {
         json!({
@@ -440,7 +412,7 @@ mod tests {
         })
     }
 
-    fn raced(target: f64) -> Vec<StackBenchRow> {
+    fn raced(target: f64) -> Vec<BenchRow> {
         let heat = StackBenchRun {
             experiment: "mirror.rtt",
             response: "rtt",
@@ -451,7 +423,7 @@ mod tests {
             "spin",
             "stack=plumb placement=other",
             "stack=linux placement=other",
-            Some(most(target)),
+            most(target),
         );
         let document = json!({"results": [
             result("plumb", "same-cpu", 60, [1.0, 1.0, 1.0]),
@@ -466,14 +438,15 @@ mod tests {
     fn results_meet_where_all_but_their_sides_are_equal() {
         let rows = raced(0.7);
         assert_eq!(rows.len(), 1);
-        assert_eq!((rows[0].at.as_str(), rows[0].verdict), ("60 B", Some(TargetVerdict::Pass)));
+        assert_eq!(rows[0].verdict(), Some(TargetVerdict::Pass));
         // The geometric mean of 50/100, 51/101 and 52/104.
-        assert!((rows[0].ratio.estimate - 0.5016).abs() < 0.0001, "{:?}", rows[0].ratio);
+        let columns = &rows[0].columns;
+        assert!(columns.contains("60 B") && columns.contains("0.502"), "{columns}");
     }
 
     #[test]
     fn a_ratio_beyond_its_target_misses() {
-        assert_eq!(raced(0.4)[0].verdict, Some(TargetVerdict::Miss));
+        assert_eq!(raced(0.4)[0].verdict(), Some(TargetVerdict::Miss));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use proc_macro2::Span;
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
-use crate::files::ProjectFile;
+use crate::ProjectFile;
 
 const FUNCTION_LINES_MAX: usize = 70;
 const TEST_FOLDERS: [&str; 4] = ["tests", "benches", "examples", "fuzz"];

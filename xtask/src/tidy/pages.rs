@@ -3,7 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use super::Finding;
-use crate::files::ProjectFile;
+use crate::ProjectFile;
 
 /// What a page calls a path of this repository, when it stands in backquotes.
 const FOLDERS: &[&str] = &["crates/", "docs/", "tools/", "xtask/", ".ci/"];
@@ -114,7 +114,7 @@ fn normalized(path: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::file;
+    use crate::file;
 
     fn found(page: &ProjectFile, existing: &[&str]) -> usize {
         let exists = |path: &Path| existing.iter().any(|known| path == Path::new(known));

@@ -4,7 +4,7 @@
 //! only a comment, and takes everything after a test module's attribute as tests.
 
 use super::Finding;
-use crate::files::ProjectFile;
+use crate::ProjectFile;
 
 /// Where one asks whether two concepts live in a file.
 const CODE_LINES_MAX: usize = 500;
@@ -156,7 +156,7 @@ fn code_lines(file: &ProjectFile) -> impl Iterator<Item = &str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::file;
+    use crate::file;
 
     fn messages(path: &str, text: &str) -> Vec<String> {
         check(&[file(path, text)]).into_iter().map(|finding| finding.message).collect()

@@ -15,8 +15,8 @@ use plumb_harness::mirror::mirror_process::{
 use plumb_harness::spec::TurnaroundPoint;
 use plumb_stack::host::IpHost;
 use plumb_stack::service::{HostNode, SwapMirror};
+use plumb_wire::machine::{DeviceCapabilities, Medium};
 use plumb_wire::machine::{Machine, PortId};
-use plumb_wire::medium::{DeviceCapabilities, Medium};
 use plumb_wire::packet::{ChecksumState, HEADROOM, LARGE_FRAME, Packet, Pool, PoolConfig};
 
 use super::edge_timer::StackEdgeTimer;

@@ -17,8 +17,8 @@ use plumb_netdev::emulator::{
 };
 use plumb_netdev::lab::{NetNamespace, TestBed, TestBedOptions};
 use plumb_sys::sched;
+use plumb_wire::machine::Medium;
 use plumb_wire::machine::PortId;
-use plumb_wire::medium::Medium;
 use plumb_wire::packet::{Pool, PoolConfig};
 use serde::{Deserialize, Serialize};
 

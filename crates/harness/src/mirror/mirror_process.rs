@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use plumb_clock::Stopwatch;
 use plumb_netdev::lab::adopt_fd;
 use plumb_wire::compose::{self, LinkTemplate, PacketTemplate};
-use plumb_wire::mac::MacAddr;
+use plumb_wire::ethernet::MacAddr;
 
 use crate::child_process;
 use crate::control_page::ControlPage;

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 
 use plumb_netdev::device::tap::TapDevice;
 use plumb_netdev::lab::{FarEndMode, LabError, TestBed, TestBedOptions, become_root};
-use plumb_wire::mac::MacAddr;
+use plumb_wire::ethernet::MacAddr;
 
 use crate::channel::{IoResultExt as _, OpenError};
 use crate::spec::{MirrorDevice, MirrorSpec};

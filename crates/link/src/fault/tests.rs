@@ -3,8 +3,8 @@
 use plumb_base::seed::Seed;
 use plumb_base::stats::distribution::binomial_cdf;
 use plumb_base::time::Span;
+use plumb_wire::ip::TrafficClass;
 use plumb_wire::packet::ChecksumState;
-use plumb_wire::traffic_class::TrafficClass;
 use plumb_wire::udp;
 
 use super::*;

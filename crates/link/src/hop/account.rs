@@ -3,7 +3,7 @@
 
 use plumb_base::stats::histogram::Histogram;
 use plumb_base::time::{Instant, Span};
-use plumb_wire::medium::Medium;
+use plumb_wire::machine::Medium;
 use plumb_wire::packet::Pool;
 
 use crate::delay::DelayLine;

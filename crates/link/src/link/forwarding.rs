@@ -2,7 +2,7 @@
 //! packets refused or cut, senders told.
 
 use plumb_base::time::{Instant, Span};
-use plumb_wire::machine::timed::DuePacket;
+use plumb_wire::machine::DuePacket;
 use plumb_wire::packet::{Packet, Pool, SegmentationInfo};
 use plumb_wire::segmentation::{self, SegmentChecksums, segment_packet};
 
@@ -44,7 +44,7 @@ impl IngressLimits {
 }
 
 /// The most bytes of a super-segment that nothing in this direction could tell from its frames.
-fn carried_whole(spec: &DirectionSpec, limit: crate::queue::QueueLimit) -> u64 {
+fn carried_whole(spec: &DirectionSpec, limit: crate::spec::QueueLimit) -> u64 {
     let constant = matches!(spec.delay.distribution, DelayDistribution::Constant(_));
     if !constant || !spec.faults.is_empty() || spec.policer.is_some() {
         return 0;
@@ -53,8 +53,8 @@ fn carried_whole(spec: &DirectionSpec, limit: crate::queue::QueueLimit) -> u64 {
         RateSpec::Unlimited => u64::MAX,
         RateSpec::Constant(rate) => {
             let roomy = match limit {
-                crate::queue::QueueLimit::Frames(frames) => frames >= SEGMENT_QUEUE_MIN / 1_514,
-                crate::queue::QueueLimit::Bytes(bytes) => bytes >= SEGMENT_QUEUE_MIN,
+                crate::spec::QueueLimit::Frames(frames) => frames >= SEGMENT_QUEUE_MIN / 1_514,
+                crate::spec::QueueLimit::Bytes(bytes) => bytes >= SEGMENT_QUEUE_MIN,
             };
             if !roomy || !matches!(spec.queue, QueueSpec::DropTail { .. }) {
                 return 0;

@@ -5,9 +5,10 @@
 
 use plumb_base::time::{Instant, Span};
 
-use super::fifo::FrameFifo;
-use super::{QueueBacklog, QueueDiscipline, QueueLimit};
+use super::fifo::{DropTailQueue, FrameFifo};
+use super::{QueueBacklog, QueueDiscipline};
 use crate::frame::{DiscardReason, HopContext, LinkFrame};
+use crate::spec::QueueLimit;
 
 /// A backlog of at most so many bytes is no standing queue: a frame of Ethernet, as Linux's
 /// `psched_mtu` counts it.
@@ -181,53 +182,39 @@ fn discard(frame: Option<LinkFrame>, context: &mut HopContext<'_>) {
 /// One queue, controlled.
 #[derive(Debug)]
 pub(super) struct CoDelQueue {
-    limit: QueueLimit,
+    queue: DropTailQueue,
     parameters: CoDelParameters,
     controller: CoDelController,
-    fifo: FrameFifo,
-    backlog: QueueBacklog,
 }
 
 impl CoDelQueue {
     pub(super) fn new(limit: QueueLimit, parameters: CoDelParameters) -> Self {
-        Self {
-            limit,
-            parameters,
-            controller: CoDelController::default(),
-            fifo: FrameFifo::default(),
-            backlog: QueueBacklog::default(),
-        }
+        let queue = DropTailQueue::new(limit);
+        Self { queue, parameters, controller: CoDelController::default() }
     }
 }
 
 impl QueueDiscipline for CoDelQueue {
-    fn enqueue(&mut self, _: Instant, frame: LinkFrame, context: &mut HopContext<'_>) {
-        if self.limit.takes(self.backlog, &frame) {
-            self.backlog.add(&frame);
-            self.fifo.push(frame);
-        } else {
-            context.discard(frame, DiscardReason::Full);
-        }
+    fn enqueue(&mut self, now: Instant, frame: LinkFrame, context: &mut HopContext<'_>) {
+        self.queue.enqueue(now, frame, context);
     }
 
     fn dequeue(&mut self, now: Instant, context: &mut HopContext<'_>) -> Option<LinkFrame> {
-        let queue = (&mut self.fifo, &mut self.backlog);
+        let mut total = self.queue.backlog();
+        let queue = (&mut self.queue.fifo, &mut total);
         self.controller.dequeue(now, &self.parameters, queue, context)
     }
 
     fn backlog(&self) -> QueueBacklog {
-        self.backlog
+        self.queue.backlog()
     }
 
     fn drain(&mut self, out: &mut Vec<LinkFrame>) {
-        self.fifo.drain(out);
-        self.backlog = QueueBacklog::default();
+        self.queue.drain(out);
     }
 
     fn set_limit(&mut self, limit: QueueLimit, context: &mut HopContext<'_>) {
-        self.limit = limit;
-        self.fifo.shrink(limit, context);
-        self.backlog = self.fifo.backlog();
+        self.queue.set_limit(limit, context);
     }
 }
 
@@ -303,7 +290,7 @@ mod tests {
 
     #[test]
     fn frames_capable_of_ecn_are_marked_where_others_are_dropped() {
-        use plumb_wire::ecn::Ecn;
+        use plumb_wire::ip::Ecn;
         let run = |ecn| {
             let mut bench = ElementFixture::new(700);
             let parameters = CoDelParameters::new(Span::from_ms(5), Span::from_ms(100), true);

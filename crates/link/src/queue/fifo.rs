@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use plumb_base::time::Instant;
 
 use crate::frame::{DiscardReason, HopContext, LinkFrame, traffic_class};
-use crate::queue::{QueueBacklog, QueueDiscipline, QueueLimit};
+use crate::queue::{QueueBacklog, QueueDiscipline};
+use crate::spec::QueueLimit;
 
 /// First in, first out.
 #[derive(Debug, Default)]
@@ -35,14 +36,6 @@ impl FrameFifo {
         Some(frame)
     }
 
-    /// Discards what came last until no more waits than may.
-    pub(super) fn shrink(&mut self, limit: QueueLimit, context: &mut HopContext<'_>) {
-        while limit.is_exceeded(self.backlog) {
-            let Some(frame) = self.pop_back() else { return };
-            context.discard(frame, DiscardReason::Full);
-        }
-    }
-
     #[inline]
     pub(super) fn front(&self) -> Option<&LinkFrame> {
         self.frames.front()
@@ -63,18 +56,24 @@ impl FrameFifo {
 #[derive(Debug)]
 pub(super) struct DropTailQueue {
     limit: QueueLimit,
-    fifo: FrameFifo,
+    pub(super) fifo: FrameFifo,
 }
 
 impl DropTailQueue {
     pub(super) fn new(limit: QueueLimit) -> Self {
         Self { limit, fifo: FrameFifo::default() }
     }
+
+    /// Whether a frame still fits.
+    #[inline]
+    pub(super) fn takes(&self, frame: &LinkFrame) -> bool {
+        self.limit.takes(self.fifo.backlog(), frame)
+    }
 }
 
 impl QueueDiscipline for DropTailQueue {
     fn enqueue(&mut self, _: Instant, frame: LinkFrame, context: &mut HopContext<'_>) {
-        if self.limit.takes(self.fifo.backlog(), &frame) {
+        if self.takes(&frame) {
             self.fifo.push(frame);
         } else {
             context.discard(frame, DiscardReason::Full);
@@ -95,7 +94,10 @@ impl QueueDiscipline for DropTailQueue {
 
     fn set_limit(&mut self, limit: QueueLimit, context: &mut HopContext<'_>) {
         self.limit = limit;
-        self.fifo.shrink(limit, context);
+        while limit.is_exceeded(self.fifo.backlog()) {
+            let Some(frame) = self.fifo.pop_back() else { return };
+            context.discard(frame, DiscardReason::Full);
+        }
     }
 }
 
@@ -105,14 +107,13 @@ impl QueueDiscipline for DropTailQueue {
 /// IP it is the middle one. So EF (46), which has both bits, falls into the middle.
 #[derive(Debug)]
 pub(super) struct PriorityQueue {
-    limit: QueueLimit,
-    bands: [FrameFifo; 3],
+    bands: [DropTailQueue; 3],
 }
 
 impl PriorityQueue {
     /// With the limit in each band.
     pub(super) fn new(limit: QueueLimit) -> Self {
-        Self { limit, bands: Default::default() }
+        Self { bands: [(); 3].map(|()| DropTailQueue::new(limit)) }
     }
 }
 
@@ -126,43 +127,37 @@ const fn band(class: u8) -> usize {
 }
 
 impl QueueDiscipline for PriorityQueue {
-    fn enqueue(&mut self, _: Instant, frame: LinkFrame, context: &mut HopContext<'_>) {
+    fn enqueue(&mut self, now: Instant, frame: LinkFrame, context: &mut HopContext<'_>) {
         let class = traffic_class(context.medium, context.pool.bytes(&frame.packet));
-        let fifo = &mut self.bands[class.map_or(1, |class| band(class.0))];
-        if self.limit.takes(fifo.backlog(), &frame) {
-            fifo.push(frame);
-        } else {
-            context.discard(frame, DiscardReason::Full);
-        }
+        self.bands[class.map_or(1, |class| band(class.0))].enqueue(now, frame, context);
     }
 
     fn dequeue(&mut self, _: Instant, _: &mut HopContext<'_>) -> Option<LinkFrame> {
-        self.bands.iter_mut().find_map(FrameFifo::pop)
+        self.bands.iter_mut().find_map(|queue| queue.fifo.pop())
     }
 
     fn backlog(&self) -> QueueBacklog {
-        let [a, b, c] = self.bands.each_ref().map(FrameFifo::backlog);
+        let [a, b, c] = self.bands.each_ref().map(DropTailQueue::backlog);
         QueueBacklog { frames: a.frames + b.frames + c.frames, bytes: a.bytes + b.bytes + c.bytes }
     }
 
     fn drain(&mut self, out: &mut Vec<LinkFrame>) {
-        for fifo in &mut self.bands {
-            fifo.drain(out);
+        for queue in &mut self.bands {
+            queue.drain(out);
         }
         out.sort_by_key(|frame| frame.arrived);
     }
 
     fn set_limit(&mut self, limit: QueueLimit, context: &mut HopContext<'_>) {
-        self.limit = limit;
-        for fifo in &mut self.bands {
-            fifo.shrink(limit, context);
+        for queue in &mut self.bands {
+            queue.set_limit(limit, context);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use plumb_wire::traffic_class::TrafficClass;
+    use plumb_wire::ip::TrafficClass;
 
     use super::*;
     use crate::fixture::{ElementFixture, udp};

@@ -6,10 +6,11 @@
 use plumb_base::seed::RandomStream;
 use plumb_base::time::{Instant, Span};
 
-use super::fifo::FrameFifo;
-use super::{QueueBacklog, QueueDiscipline, QueueLimit};
+use super::fifo::DropTailQueue;
+use super::{QueueBacklog, QueueDiscipline};
 use crate::chance::open_unit;
 use crate::frame::{DiscardReason, HopContext, LinkFrame};
+use crate::spec::QueueLimit;
 
 /// Weight of the distance from the target, a second (§4.2).
 const ALPHA: f64 = 0.125;
@@ -98,11 +99,10 @@ fn damping(probability: f64) -> f64 {
 /// One queue, controlled.
 #[derive(Debug)]
 pub(super) struct PieQueue {
-    limit: QueueLimit,
+    queue: DropTailQueue,
     ecn: bool,
     controller: PieController,
     stream: RandomStream,
-    fifo: FrameFifo,
     /// While anything waits or is remembered.
     due: Option<Instant>,
 }
@@ -124,16 +124,16 @@ impl PieQueue {
             burst_left: BURST,
             accumulated_probability: 0.0,
         };
-        Self { limit, ecn, controller, stream, fifo: FrameFifo::default(), due: None }
+        Self { queue: DropTailQueue::new(limit), ecn, controller, stream, due: None }
     }
 
     fn delay(&self, now: Instant) -> Span {
-        self.fifo.front().map_or(Span::ZERO, |frame| now.saturating_since(frame.arrived))
+        self.queue.fifo.front().map_or(Span::ZERO, |frame| now.saturating_since(frame.arrived))
     }
 
     /// Whether there is nothing for the clock to change.
     fn is_idle(&self) -> bool {
-        self.fifo.front().is_none()
+        self.queue.fifo.front().is_none()
             && self.controller.probability <= 0.0
             && self.controller.delay_before == Span::ZERO
             && self.controller.burst_left == BURST
@@ -145,37 +145,32 @@ impl QueueDiscipline for PieQueue {
         if self.due.is_none() {
             self.due = Some(now + self.controller.update);
         }
-        let backlog = self.fifo.backlog();
-        if !self.limit.takes(backlog, &frame) {
+        if !self.queue.takes(&frame) {
             self.controller.accumulated_probability = 0.0;
-            context.discard(frame, DiscardReason::Full);
-            return;
-        }
-        if self.controller.chooses(backlog.bytes, &mut self.stream) {
+        } else if self.controller.chooses(self.queue.backlog().bytes, &mut self.stream) {
             let may_mark = self.ecn && self.controller.probability < MARK_UP_TO;
             if !may_mark || !context.mark(&mut frame) {
                 context.discard(frame, DiscardReason::Early);
                 return;
             }
         }
-        self.fifo.push(frame);
+        self.queue.enqueue(now, frame, context);
     }
 
     fn dequeue(&mut self, _: Instant, _: &mut HopContext<'_>) -> Option<LinkFrame> {
-        self.fifo.pop()
+        self.queue.fifo.pop()
     }
 
     fn backlog(&self) -> QueueBacklog {
-        self.fifo.backlog()
+        self.queue.backlog()
     }
 
     fn drain(&mut self, out: &mut Vec<LinkFrame>) {
-        self.fifo.drain(out);
+        self.queue.drain(out);
     }
 
     fn set_limit(&mut self, limit: QueueLimit, context: &mut HopContext<'_>) {
-        self.limit = limit;
-        self.fifo.shrink(limit, context);
+        self.queue.set_limit(limit, context);
     }
 
     fn deadline(&self) -> Option<Instant> {
@@ -194,7 +189,7 @@ impl QueueDiscipline for PieQueue {
 #[cfg(test)]
 mod tests {
     use plumb_base::seed::Seed;
-    use plumb_wire::ecn::Ecn;
+    use plumb_wire::ip::Ecn;
 
     use super::*;
     use crate::fixture::{ElementFixture, at_us, udp};

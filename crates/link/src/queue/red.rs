@@ -7,10 +7,11 @@
 use plumb_base::seed::RandomStream;
 use plumb_base::time::Instant;
 
-use super::fifo::FrameFifo;
-use super::{QueueBacklog, QueueDiscipline, QueueLimit};
+use super::fifo::DropTailQueue;
+use super::{QueueBacklog, QueueDiscipline};
 use crate::chance::open_unit;
 use crate::frame::{DiscardReason, HopContext, LinkFrame};
+use crate::spec::QueueLimit;
 
 /// Weight of the newest length in the average (§11 of the paper).
 const WEIGHT: f64 = 0.002;
@@ -76,11 +77,10 @@ impl RedAverage {
 /// One queue that drops early.
 #[derive(Debug)]
 pub(super) struct RedQueue {
-    limit: QueueLimit,
+    queue: DropTailQueue,
     curve: RedCurve,
     ecn: bool,
     stream: RandomStream,
-    fifo: FrameFifo,
     average: RedAverage,
     /// Frames since the last drop or mark; `None` below the lower threshold.
     since: Option<u64>,
@@ -88,8 +88,8 @@ pub(super) struct RedQueue {
 
 impl RedQueue {
     pub(super) fn new(limit: QueueLimit, curve: RedCurve, ecn: bool, stream: RandomStream) -> Self {
-        let (fifo, average) = (FrameFifo::default(), RedAverage::default());
-        Self { limit, curve, ecn, stream, fifo, average, since: None }
+        let (queue, average) = (DropTailQueue::new(limit), RedAverage::default());
+        Self { queue, curve, ecn, stream, average, since: None }
     }
 
     /// Whether this frame is chosen: p / (1 − count · p), so that the distance between two choices is
@@ -115,7 +115,7 @@ impl RedQueue {
 
 impl QueueDiscipline for RedQueue {
     fn enqueue(&mut self, now: Instant, mut frame: LinkFrame, context: &mut HopContext<'_>) {
-        self.average.on_arrival(now, self.fifo.backlog().bytes);
+        self.average.on_arrival(now, self.queue.backlog().bytes);
         if self.chooses() {
             // Above the upper threshold frames are dropped though they could be marked (RFC 3168 §7).
             let may_mark = self.ecn && self.average.bytes < self.curve.max;
@@ -124,30 +124,25 @@ impl QueueDiscipline for RedQueue {
                 return;
             }
         }
-        if self.limit.takes(self.fifo.backlog(), &frame) {
-            self.fifo.push(frame);
-        } else {
-            context.discard(frame, DiscardReason::Full);
-        }
+        self.queue.enqueue(now, frame, context);
     }
 
     fn dequeue(&mut self, now: Instant, _: &mut HopContext<'_>) -> Option<LinkFrame> {
-        let frame = self.fifo.pop()?;
-        self.average.on_departure(now, self.fifo.backlog().bytes);
+        let frame = self.queue.fifo.pop()?;
+        self.average.on_departure(now, self.queue.backlog().bytes);
         Some(frame)
     }
 
     fn backlog(&self) -> QueueBacklog {
-        self.fifo.backlog()
+        self.queue.backlog()
     }
 
     fn drain(&mut self, out: &mut Vec<LinkFrame>) {
-        self.fifo.drain(out);
+        self.queue.drain(out);
     }
 
     fn set_limit(&mut self, limit: QueueLimit, context: &mut HopContext<'_>) {
-        self.limit = limit;
-        self.fifo.shrink(limit, context);
+        self.queue.set_limit(limit, context);
     }
 }
 
@@ -155,7 +150,7 @@ impl QueueDiscipline for RedQueue {
 mod tests {
     use plumb_base::seed::Seed;
     use plumb_base::time::Span;
-    use plumb_wire::ecn::Ecn;
+    use plumb_wire::ip::Ecn;
 
     use super::*;
     use crate::fixture::{ElementFixture, at_us, udp};

@@ -2,7 +2,7 @@
 
 use plumb_base::seed::Seed;
 use plumb_base::time::Span;
-use plumb_wire::ecn::Ecn;
+use plumb_wire::ip::Ecn;
 use proptest::prelude::*;
 
 use super::*;

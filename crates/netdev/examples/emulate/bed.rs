@@ -17,8 +17,7 @@ use plumb_netdev::emulator::{
 };
 use plumb_netdev::lab::{FarEndMode, NetNamespace, TestBed, TestBedOptions};
 use plumb_sys::sched;
-use plumb_wire::machine::PortId;
-use plumb_wire::medium::Medium;
+use plumb_wire::machine::{Medium, PortId};
 use plumb_wire::packet::{Pool, PoolConfig};
 
 use crate::BenchTask;

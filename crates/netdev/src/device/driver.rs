@@ -7,12 +7,12 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use plumb_base::time::{Instant, Span};
+use plumb_clock::InstantClock;
 use plumb_sys::fd;
 use plumb_wire::machine::{Machine, PortId};
 use plumb_wire::packet::{Packet, Pool};
 
 use super::{Device, DeviceError, DeviceWait};
-use plumb_clock::InstantClock;
 
 /// Sees packets at the device edges: between the two, they are in the stack.
 ///

@@ -282,7 +282,7 @@ impl<D: Device> DeviceLayer for FaultyDevice<D> {
 
 #[cfg(test)]
 mod tests {
-    use plumb_wire::medium::{DeviceCapabilities, Medium};
+    use plumb_wire::machine::{DeviceCapabilities, Medium};
     use plumb_wire::packet::PoolConfig;
 
     use super::*;

@@ -9,8 +9,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use plumb_base::time::{Instant, Span};
-use plumb_wire::mac::MacAddr;
-use plumb_wire::medium::DeviceCapabilities;
+use plumb_wire::ethernet::MacAddr;
+use plumb_wire::machine::DeviceCapabilities;
 use plumb_wire::packet::{Packet, PacketMeta, Pool};
 
 use super::{Device, DeviceCounters, DeviceError, DeviceWait};
@@ -173,7 +173,7 @@ impl Device for MemoryDevice {
 
 #[cfg(test)]
 mod tests {
-    use plumb_wire::medium::Medium;
+    use plumb_wire::machine::Medium;
     use plumb_wire::packet::{ChecksumState, PoolConfig};
 
     use super::*;

@@ -9,13 +9,13 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use plumb_base::time::{Instant, Span};
+use plumb_clock::InstantClock;
 use plumb_sys::clock::{self, ClockId};
 use plumb_wire::capture::{CaptureDirection, LinkType};
 use plumb_wire::packet::{ChecksumState, Packet, Pool};
 use plumb_wire::{checksum, pcapng};
 
 use super::{Device, DeviceError, DeviceLayer};
-use plumb_clock::InstantClock;
 
 /// Bytes that are kept before they are written.
 const BUFFER: usize = 64 << 10;
@@ -271,7 +271,7 @@ impl<D: Device> DeviceLayer for RecordingDevice<D> {
 #[cfg(test)]
 mod tests {
     use plumb_wire::capture::CaptureReader;
-    use plumb_wire::medium::{DeviceCapabilities, Medium};
+    use plumb_wire::machine::{DeviceCapabilities, Medium};
     use plumb_wire::packet::PoolConfig;
 
     use super::*;

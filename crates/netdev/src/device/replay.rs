@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use plumb_base::time::{Instant, Span};
 use plumb_sys::timer;
 use plumb_wire::capture::{CaptureError, CaptureReader, CapturedPacket, LinkType};
-use plumb_wire::mac::MacAddr;
-use plumb_wire::medium::DeviceCapabilities;
+use plumb_wire::ethernet::MacAddr;
+use plumb_wire::machine::DeviceCapabilities;
 use plumb_wire::packet::{HEADROOM, LARGE_FRAME, Packet, Pool};
 
 use crate::device::{Device, DeviceCounters, DeviceError};
@@ -329,7 +329,7 @@ fn read<'a>(path: &Path, file: &'a [u8]) -> Result<Vec<CapturedPacket<'a>>, Pcap
 
 #[cfg(test)]
 mod tests {
-    use plumb_wire::medium::Medium;
+    use plumb_wire::machine::Medium;
     use plumb_wire::packet::PoolConfig;
     use plumb_wire::{pcap, pcapng};
 

@@ -9,8 +9,8 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use plumb_base::time::{Instant, Span};
 use plumb_sys::{fd, tun};
-use plumb_wire::mac::MacAddr;
-use plumb_wire::medium::{DeviceCapabilities, Medium};
+use plumb_wire::ethernet::MacAddr;
+use plumb_wire::machine::{DeviceCapabilities, Medium};
 use plumb_wire::packet::{HEADROOM, LARGE_FRAME, Packet, Pool};
 
 use super::{Device, DeviceCounters, DeviceError, DeviceWait, vnet};

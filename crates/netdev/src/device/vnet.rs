@@ -4,7 +4,7 @@
 //! Pure. The fields are in the machine's own byte order, as the kernel has them unless told
 //! otherwise.
 
-use plumb_wire::medium::Medium;
+use plumb_wire::machine::Medium;
 use plumb_wire::packet::{ChecksumState, PacketMeta, SegmentKind, SegmentationInfo};
 
 /// Bytes of the header.

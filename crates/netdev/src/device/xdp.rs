@@ -12,8 +12,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use plumb_base::time::{Instant, Span};
 use plumb_sys::fd;
 use plumb_sys::xdp::{UmemRange, XdpSocket};
-use plumb_wire::mac::MacAddr;
-use plumb_wire::medium::DeviceCapabilities;
+use plumb_wire::ethernet::MacAddr;
+use plumb_wire::machine::DeviceCapabilities;
 use plumb_wire::packet::{Packet, Pool};
 
 use super::{Device, DeviceCounters, DeviceError, DeviceWait, SpinOutcome, spin};

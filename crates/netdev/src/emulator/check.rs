@@ -7,12 +7,12 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use plumb_base::time::{Instant, Span};
+use plumb_clock::{InstantClock, Stopwatch};
 use plumb_link::link::Link;
 use plumb_link::report::Network as _;
 use plumb_link::report::NetworkReport;
 use plumb_link::spec::{LinkSpec, SpecError};
-use plumb_wire::machine::PortId;
-use plumb_wire::medium::Medium;
+use plumb_wire::machine::{Medium, PortId};
 use plumb_wire::packet::{Pool, PoolConfig};
 
 use super::{
@@ -22,13 +22,13 @@ use super::{
 use crate::device::tap::TapDevice;
 use crate::device::{Device as _, DeviceError};
 use crate::lab::{LabError, TestBed, TestBedOptions, set_sysctl};
-use plumb_clock::{InstantClock, Stopwatch};
 
 mod judge;
 mod plan;
 mod traffic;
 
-pub use judge::{Lateness, Property, Verdict};
+pub use super::timing::Lateness;
+pub use judge::{Property, Verdict};
 pub use traffic::{
     ObservedTraffic, ProbeError, ProbeSendTimes, ProbeTraffic, ReceivedProbe, exchange,
 };

@@ -1,12 +1,14 @@
 //! The account of how punctual a driver was: each frame's lateness, at the way out and at the way in, and
 //! the driver's own absences.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
 use plumb_base::stats::histogram::Histogram;
 use plumb_base::time::{Instant, Span};
+use plumb_base::units::Unit;
 use plumb_clock::InstantClock;
 use plumb_sys::clock::{ClockId, read_ns};
 use plumb_sys::{fd, timer};
@@ -63,17 +65,109 @@ impl SpanTotals {
     }
 }
 
+/// How late a driver was between two of its accounts.
+///
+/// The driver counts for both directions together and not by datagram: the most that its lateness may explain is assumed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lateness {
+    /// Nanoseconds by which frames were handed over late, and how many, the latest first.
+    pub handed_over: Vec<(u64, u64)>,
+    /// Frames that entered later than they came.
+    pub entered: u64,
+    /// By how many nanoseconds at the most, of all so far.
+    pub entered_worst_ns: u64,
+    /// For how many nanoseconds the driver was away, or ready to run without a CPU.
+    pub stalled_ns: u64,
+}
+
+impl Lateness {
+    /// What was counted between two accounts.
+    pub fn between(before: &EmulatorTiming, after: &EmulatorTiming) -> Self {
+        let earlier: BTreeMap<u64, u64> = before.lateness.iter_recorded().collect();
+        let grown = after.lateness.iter_recorded().map(|(late_ns, count)| {
+            let earlier = earlier.get(&late_ns).copied().unwrap_or(0);
+            (late_ns, count.saturating_sub(earlier))
+        });
+        let mut handed_over: Vec<_> = grown.filter(|&(_, count)| count > 0).collect();
+        handed_over.reverse();
+        let entered = after.entered_late.saturating_sub(before.entered_late);
+        let waited = |account: &EmulatorTiming| account.waited_for_cpu.unwrap_or_default();
+        let away = after.stalls.total.saturating_sub(before.stalls.total)
+            + waited(after).saturating_sub(waited(before));
+        let entered_worst = if entered > 0 { after.entered_late_worst } else { Span::ZERO };
+        Self {
+            handed_over,
+            entered,
+            entered_worst_ns: entered_worst.as_ns(),
+            stalled_ns: away.as_ns(),
+        }
+    }
+
+    /// The most by which each frame may have been late in all, the latest first.
+    pub fn latest(&self) -> impl Iterator<Item = u64> + '_ {
+        (0_u64..).zip(self.each_handed_over()).map(|(rank, late_ns)| {
+            late_ns + if rank < self.entered { self.entered_worst_ns } else { 0 }
+        })
+    }
+
+    /// By how much each frame was handed over late.
+    fn each_handed_over(&self) -> impl Iterator<Item = u64> + '_ {
+        let repeated = |&(late_ns, count): &(u64, u64)| (0..count).map(move |_| late_ns);
+        self.handed_over.iter().flat_map(repeated)
+    }
+
+    /// Frames that were handed over later than that, or entered late.
+    pub fn frames_beyond(&self, ns: u64) -> u64 {
+        let beyond = self.handed_over.iter().filter(|&&(late_ns, _)| late_ns > ns);
+        beyond.map(|&(_, count)| count).sum::<u64>() + self.entered
+    }
+
+    /// What is left of delays that are too long when all of it is taken away, each from the one that it explains
+    /// best; `sorted` and the result ascend.
+    pub fn subtract_from(&self, sorted: &[f64]) -> Vec<f64> {
+        let late = self.latest().map(|ns| ns as f64).chain(std::iter::repeat(0.0));
+        let mut relieved: Vec<f64> =
+            sorted.iter().rev().zip(late).map(|(delay, late)| delay - late).collect();
+        relieved.sort_by(f64::total_cmp);
+        relieved
+    }
+
+    /// The longest time that `stretches` of frames one after the other may have lasted longer or shorter for it,
+    /// because their ends were told late.
+    pub fn uncertainty_ns(&self, stretches: u64) -> u64 {
+        let stretches = usize::try_from(stretches).unwrap_or(usize::MAX);
+        self.each_handed_over().take(stretches).fold(0, u64::saturating_add)
+    }
+
+    /// For how long at the most frames that came were not in the link yet.
+    pub fn idle_ns(&self) -> u64 {
+        self.stalled_ns.min(self.entered.saturating_mul(self.entered_worst_ns))
+    }
+
+    /// The figure of it, with how many frames were handed over later than `ns`.
+    pub fn describe(&self, ns: u64) -> String {
+        let time = |ns: u64| Unit::Nanoseconds.format(ns as f64, 3);
+        let handed_over = self.frames_beyond(ns) - self.entered;
+        let worst = self.handed_over.first().map_or(0, |&(late_ns, _)| late_ns);
+        let mut parts = Vec::new();
+        if handed_over > 0 || (worst > 0 && self.entered == 0) {
+            let (limit, worst) = (time(ns), time(worst));
+            parts.push(format!(
+                "handed {handed_over} frames over more than {limit} late, the latest by {worst}"
+            ));
+        }
+        if self.entered > 0 {
+            let worst = time(self.entered_worst_ns);
+            parts.push(format!("took {} in late, by {worst} at most", self.entered));
+        }
+        parts.join(" and ")
+    }
+}
+
 /// Keeps the account.
 #[derive(Debug)]
 pub(super) struct TimingRecorder {
-    frames: u64,
-    lateness: Histogram,
-    tolerance: Span,
-    missed: SpanTotals,
-    stalls: SpanTotals,
-    entered_late: u64,
-    entered_late_worst: Span,
-    found_asleep: u64,
+    timing: EmulatorTiming,
     last_look: Instant,
     /// Until when the driver meant to be asleep, at the most.
     asleep_until: Option<Instant>,
@@ -97,7 +191,7 @@ impl TimingRecorder {
     pub(super) fn new(now: Instant, tolerance: Span) -> Self {
         let schedule = File::open("/proc/thread-self/schedstat").ok();
         let waited_before = schedule.as_ref().and_then(waited_for_cpu);
-        Self {
+        let timing = EmulatorTiming {
             frames: 0,
             lateness: Histogram::new(),
             tolerance,
@@ -106,6 +200,11 @@ impl TimingRecorder {
             entered_late: 0,
             entered_late_worst: Span::ZERO,
             found_asleep: 0,
+            waited_for_cpu: None,
+            suspended: Span::ZERO,
+        };
+        Self {
+            timing,
             last_look: now,
             asleep_until: None,
             slept: false,
@@ -127,10 +226,11 @@ impl TimingRecorder {
         let away = now.saturating_since(expected.max(self.last_look));
         self.unseen = now.saturating_since(self.last_look);
         let was_idle = std::mem::take(&mut self.was_idle);
-        let is_absence = away > if was_idle { self.tolerance.min(STALL_MIN) } else { STALL_MIN };
+        let is_absence =
+            away > if was_idle { self.timing.tolerance.min(STALL_MIN) } else { STALL_MIN };
         self.stalled = if is_absence { away } else { Span::ZERO };
         if is_absence {
-            self.stalls.add(away);
+            self.timing.stalls.add(away);
         }
         self.last_look = now;
     }
@@ -145,9 +245,9 @@ impl TimingRecorder {
     #[inline]
     pub(super) fn on_entered(&mut self, frames: usize) {
         if self.slept {
-            self.found_asleep += frames as u64;
+            self.timing.found_asleep += frames as u64;
         }
-        if self.slept || self.unseen > self.tolerance {
+        if self.slept || self.unseen > self.timing.tolerance {
             let waited = self.run_queue_wait_delta();
             self.judge_entry(frames, waited);
         }
@@ -156,9 +256,9 @@ impl TimingRecorder {
     /// `waited` is how long the driver was ready to run and had no CPU since it was last asked.
     fn judge_entry(&mut self, frames: usize, waited: Span) {
         let late = waited.min(self.unseen).max(self.stalled);
-        if late > self.tolerance {
-            self.entered_late += frames as u64;
-            self.entered_late_worst = self.entered_late_worst.max(late);
+        if late > self.timing.tolerance {
+            self.timing.entered_late += frames as u64;
+            self.timing.entered_late_worst = self.timing.entered_late_worst.max(late);
         }
     }
 
@@ -182,49 +282,38 @@ impl TimingRecorder {
     #[inline]
     pub(super) fn on_sent(&mut self, now: Instant, due: Instant) {
         let late = now.saturating_since(due);
-        self.frames += 1;
-        self.lateness.record(late.as_ns());
-        if late > self.tolerance {
-            self.missed.add(late);
+        self.timing.frames += 1;
+        self.timing.lateness.record(late.as_ns());
+        if late > self.timing.tolerance {
+            self.timing.missed.add(late);
         }
     }
 
     /// How things stand.
     pub(super) fn timing(&self) -> EmulatorTiming {
-        let mut punctuality = EmulatorTiming {
-            frames: 0,
-            lateness: self.lateness.clone(),
-            tolerance: self.tolerance,
-            missed: SpanTotals::default(),
-            stalls: SpanTotals::default(),
-            entered_late: 0,
-            entered_late_worst: Span::ZERO,
-            found_asleep: 0,
-            waited_for_cpu: None,
-            suspended: Span::ZERO,
-        };
-        self.fill(&mut punctuality);
-        punctuality
+        let mut timing = self.timing.clone();
+        self.fill(&mut timing);
+        timing
     }
 
     /// The same into a form, whose empty distribution is exchanged for that of what happened since the last time.
     pub(super) fn exchange_report(&mut self, form: &mut EmulatorTiming) {
-        std::mem::swap(&mut self.lateness, &mut form.lateness);
+        std::mem::swap(&mut self.timing.lateness, &mut form.lateness);
         self.fill(form);
     }
 
     /// Everything that is counted.
-    fn fill(&self, punctuality: &mut EmulatorTiming) {
+    fn fill(&self, form: &mut EmulatorTiming) {
         let waited = self.schedule.as_ref().and_then(waited_for_cpu);
-        punctuality.frames = self.frames;
-        punctuality.missed = self.missed;
-        punctuality.stalls = self.stalls;
-        punctuality.entered_late = self.entered_late;
-        punctuality.entered_late_worst = self.entered_late_worst;
-        punctuality.found_asleep = self.found_asleep;
-        punctuality.waited_for_cpu =
+        form.frames = self.timing.frames;
+        form.missed = self.timing.missed;
+        form.stalls = self.timing.stalls;
+        form.entered_late = self.timing.entered_late;
+        form.entered_late_worst = self.timing.entered_late_worst;
+        form.found_asleep = self.timing.found_asleep;
+        form.waited_for_cpu =
             waited.zip(self.waited_before).map(|(now, before)| now.saturating_sub(before));
-        punctuality.suspended = jump(self.suspended_before, suspended_ns());
+        form.suspended = jump(self.suspended_before, suspended_ns());
     }
 }
 
@@ -472,5 +561,41 @@ mod tests {
             let tolerance = measured.tolerance(precision);
             assert!((TOLERANCE_MIN..=TOLERANCE_MAX).contains(&tolerance), "{precision}");
         }
+    }
+
+    #[test]
+    fn the_lateness_of_a_part_is_what_was_counted_since_the_part_before() {
+        let mut account = TimingRecorder::new(at(0), Span::from_us(100));
+        for late_us in [500, 3, 900] {
+            account.on_sent(at(10_000 + late_us), at(10_000));
+        }
+        let before = account.timing();
+        for late_us in [2, 700, 3, 700] {
+            account.on_sent(at(20_000 + late_us), at(20_000));
+        }
+        account.on_poll(at(20_000));
+        account.on_poll(at(50_000));
+        account.on_entered(2);
+        let lateness = Lateness::between(&before, &account.timing());
+        let shown: Vec<u64> = lateness.handed_over.iter().map(|(ns, _)| ns / 1_000).collect();
+        assert_eq!(shown, [700, 3, 2], "{lateness:?}");
+        assert_eq!(lateness.frames_beyond(50_000), 4, "two handed over, two taken in");
+        assert_eq!((lateness.entered, lateness.entered_worst_ns), (2, 30_000_000));
+        let latest: Vec<u64> = lateness.latest().map(|ns| ns / 1_000).collect();
+        assert_eq!(latest, [30_700, 30_700, 3, 2]);
+        let figure = lateness.describe(50_000);
+        assert!(figure.contains("handed 2 frames over more than 50.0 µs late"), "{figure}");
+        assert!(figure.contains("took 2 in late, by 30.0 ms at most"), "{figure}");
+        assert_eq!(Lateness::between(&before, &before), Lateness::default());
+    }
+
+    #[test]
+    fn the_most_that_lateness_explains_is_taken_from_the_longest_delays() {
+        let handed_over = vec![(300, 2), (50, 1)];
+        let lateness = Lateness { handed_over, ..Lateness::default() };
+        let relieved = lateness.subtract_from(&[10.0, 20.0, 400.0, 500.0]);
+        assert_eq!(relieved, [-30.0, 10.0, 100.0, 200.0]);
+        assert_eq!(lateness.uncertainty_ns(2), 600);
+        assert_eq!(lateness.idle_ns(), 0, "none came before it was in the link");
     }
 }

@@ -16,7 +16,7 @@ use plumb_sys::fd::{self, Epoll, EpollEvent, EpollInterest};
 use plumb_sys::process;
 use plumb_sys::socket::{self, InetSocketKind};
 use plumb_wire::flow::FiveTuple;
-use plumb_wire::protocol::IpProtocol;
+use plumb_wire::ip::IpProtocol;
 
 use crate::device::Device;
 use crate::gateway::flow_table::{EvictionCandidate, FlowTable, GatewayCounters};
@@ -318,20 +318,10 @@ fn descriptors_max() -> usize {
 impl GatewayContext {
     /// With room for so many flows, beside a helper of its own, and a TAP that nobody reads.
     pub(super) fn for_test(most: usize) -> Self {
-        use plumb_sys::socket;
-
         use crate::gateway::resolver::ResolverConfig;
         let targets = AddressMap { far: Vec::new(), resolvers: ResolverConfig::of("") };
         let (own, its) = socket::pair(socket::UnixSocketKind::SeqPacket).unwrap();
-        std::thread::spawn(move || {
-            let mut request = [0; 2];
-            while let Ok((1.., _)) = socket::receive_fds(its.as_fd(), &mut request) {
-                let kind =
-                    if request[1] == 0 { InetSocketKind::Stream } else { InetSocketKind::Datagram };
-                let made = socket::open(request[0] != 0, kind).unwrap();
-                socket::send_fds(its.as_fd(), &[0; 4], &[made.as_fd()]).unwrap();
-            }
-        });
+        std::thread::spawn(move || answer(&its));
         Self {
             epoll: Epoll::new().unwrap(),
             table: Arc::new(FlowTable::new(most)),
@@ -389,6 +379,10 @@ impl OutsideSockets {
 /// The kernel's, of the pair of sockets.
 pub fn serve(socket: &OwnedFd) -> io::Result<()> {
     process::set_parent_death_signal()?;
+    answer(socket)
+}
+
+fn answer(socket: &OwnedFd) -> io::Result<()> {
     let mut request = [0; 2];
     loop {
         match socket::receive_fds(socket.as_fd(), &mut request) {

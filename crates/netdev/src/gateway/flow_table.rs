@@ -243,7 +243,7 @@ pub(super) const fn is_silent(now_ns: u64, used_ns: u64, least: Span) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use plumb_wire::protocol::IpProtocol;
+    use plumb_wire::ip::IpProtocol;
 
     use super::*;
 

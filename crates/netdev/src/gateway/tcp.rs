@@ -9,7 +9,7 @@ use plumb_base::time::Span;
 use plumb_sys::fd::{EpollEvent, EpollInterest};
 use plumb_sys::socket::{self, InetSocketKind};
 use plumb_wire::flow::FiveTuple;
-use plumb_wire::protocol::IpProtocol;
+use plumb_wire::ip::IpProtocol;
 
 use super::engine::{GatewayContext, WatchedSocket};
 use super::flow_table::{
@@ -43,6 +43,17 @@ enum GatewayConnection {
     Connected { outside: TcpStream },
     /// It stands on both sides.
     Relayed { relay: TcpRelay, tokens: [u64; 2], watched: [Option<EpollInterest>; 2] },
+}
+
+impl GatewayConnection {
+    /// What its sockets are waited for by.
+    fn tokens(&self) -> &[u64] {
+        match self {
+            Self::Connecting { token, .. } => std::slice::from_ref(token),
+            Self::Connected { .. } => &[],
+            Self::Relayed { tokens, .. } => tokens,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -300,17 +311,13 @@ impl TcpFlows {
         if !hub.table.forget_unless_waiting(flow) {
             return false;
         }
-        match self.entries.remove(&flow).map(|entry| entry.connection) {
-            Some(GatewayConnection::Connecting { token, .. }) => {
-                hub.watched.remove(&token);
+        if let Some(TcpFlow { connection, .. }) = self.entries.remove(&flow) {
+            for token in connection.tokens() {
+                hub.watched.remove(token);
             }
-            Some(GatewayConnection::Relayed { relay, tokens, .. }) => {
-                for token in tokens {
-                    hub.watched.remove(&token);
-                }
+            if let GatewayConnection::Relayed { relay, .. } = connection {
                 relay.reset();
             }
-            Some(GatewayConnection::Connected { .. }) | None => {}
         }
         true
     }
@@ -330,16 +337,8 @@ impl TcpFlows {
             let old = is_old(entry.used_ns, max);
             if old {
                 table.forget(*flow);
-                match &entry.connection {
-                    GatewayConnection::Connecting { token, .. } => {
-                        things.remove(token);
-                    }
-                    GatewayConnection::Relayed { tokens, .. } => {
-                        for token in tokens {
-                            things.remove(token);
-                        }
-                    }
-                    GatewayConnection::Connected { .. } => {}
+                for token in entry.connection.tokens() {
+                    things.remove(token);
                 }
             }
             !old

@@ -211,7 +211,7 @@ fn open_outside(
 mod tests {
     use std::net::Ipv4Addr;
 
-    use plumb_wire::protocol::IpProtocol;
+    use plumb_wire::ip::IpProtocol;
 
     use super::super::flow_table::GateVerdict;
     use super::*;

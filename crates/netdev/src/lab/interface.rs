@@ -10,7 +10,7 @@ use plumb_sys::netlink::{
     ACKNOWLEDGE, CREATE, DUMP, EXCLUSIVE, NetlinkError, NetlinkMessage, NetlinkRequest, REPLACE,
     REQUEST, RouteSocket, attributes, number32, number64, text,
 };
-use plumb_wire::mac::MacAddr;
+use plumb_wire::ethernet::MacAddr;
 
 use crate::lab::{LabError, NetNamespace};
 

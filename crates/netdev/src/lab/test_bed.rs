@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsFd;
 
 use plumb_sys::tun;
-use plumb_wire::mac::MacAddr;
+use plumb_wire::ethernet::MacAddr;
 
 use crate::lab::{
     EthtoolOffload, InterfaceChange, LabError, NetNamespace, VethEnd, set_forwarding, set_sysctl,
@@ -90,7 +90,7 @@ impl TestBed {
             switch_offloads_off(&a, Self::NEAR_DEVICE)?;
             switch_offloads_off(&b, Self::FAR_DEVICE)?;
         }
-        let has_v6 = has_v6(&a) && options.mtu >= MTU_MIN_V6;
+        let has_v6 = carries_v6(&a, options);
         let bed = Self { near: a, far: Some(b), options, has_v6 };
         bed.bring_up_far(far)?;
         bed.bring_up_near()?;
@@ -109,7 +109,7 @@ impl TestBed {
     /// As [`TestBed::veth`].
     pub fn tap(options: TestBedOptions) -> Result<Self, LabError> {
         let a = quiet_namespace()?;
-        let has_v6 = has_v6(&a) && options.mtu >= MTU_MIN_V6;
+        let has_v6 = carries_v6(&a, options);
         Ok(Self { near: a, far: None, options, has_v6 })
     }
 
@@ -121,7 +121,7 @@ impl TestBed {
     /// As [`TestBed::veth`].
     pub fn taps(options: TestBedOptions) -> Result<Self, LabError> {
         let (a, b) = (quiet_namespace()?, quiet_namespace()?);
-        let has_v6 = has_v6(&a) && options.mtu >= MTU_MIN_V6;
+        let has_v6 = carries_v6(&a, options);
         Ok(Self { near: a, far: Some(b), options, has_v6 })
     }
 
@@ -204,22 +204,12 @@ impl TestBed {
     /// # Errors
     /// [`LabError::NoDevice`] before the TAP is opened; the kernel refuses a value.
     pub fn bring_up_near(&self) -> Result<(), LabError> {
-        let mut netlink = self.near.netlink()?;
-        let index = netlink.interface(Self::NEAR_DEVICE)?.index;
-        let change = InterfaceChange {
-            up: Some(true),
-            mtu: Some(self.options.mtu),
-            mac: Some(Self::NEAR_MAC),
-            ..InterfaceChange::default()
-        };
-        netlink.change_interface(index, &change)?;
-        for (near, far, prefix_len) in self.addresses() {
-            netlink.add_address(index, near, prefix_len)?;
-            if self.options.neighbors {
-                netlink.add_neighbor(index, far, Self::FAR_MAC)?;
-            }
-        }
-        Ok(())
+        let (mtu, mac) = (Some(self.options.mtu), Some(Self::NEAR_MAC));
+        let change = InterfaceChange { mtu, mac, ..InterfaceChange::default() };
+        let own = self.addresses().map(|(near, _, prefix_len)| (near, prefix_len));
+        let others = self.addresses().filter(|_| self.options.neighbors);
+        let others = others.map(|(_, far, _)| (far, Self::FAR_MAC));
+        bring_up(&self.near, Self::NEAR_DEVICE, change, own, others)
     }
 
     fn bring_up_far(&self, far: FarEndMode) -> Result<(), LabError> {
@@ -227,18 +217,11 @@ impl TestBed {
         if far == FarEndMode::Silent {
             return bring_up_silent(b, Self::FAR_DEVICE, self.has_v6);
         }
-        let mut netlink = b.netlink()?;
-        let index = netlink.interface(Self::FAR_DEVICE)?.index;
-        let change =
-            InterfaceChange { up: Some(true), arp: Some(true), ..InterfaceChange::default() };
-        netlink.change_interface(index, &change)?;
-        for (near, far, prefix_len) in self.addresses() {
-            netlink.add_address(index, far, prefix_len)?;
-            if self.options.neighbors {
-                netlink.add_neighbor(index, near, Self::NEAR_MAC)?;
-            }
-        }
-        Ok(())
+        let change = InterfaceChange { arp: Some(true), ..InterfaceChange::default() };
+        let own = self.addresses().map(|(_, far, prefix_len)| (far, prefix_len));
+        let others = self.addresses().filter(|_| self.options.neighbors);
+        let others = others.map(|(near, ..)| (near, Self::NEAR_MAC));
+        bring_up(b, Self::FAR_DEVICE, change, own, others)
     }
 
     /// The pairs of addresses of the families that this kernel has: near, far, bits of the prefix.
@@ -282,15 +265,33 @@ fn bring_up_silent(namespace: &NetNamespace, device: &str, has_v6: bool) -> Resu
     if has_v6 {
         set_sysctl(namespace, &format!("ipv6/conf/{device}/disable_ipv6"), "1")?;
     }
+    let change = InterfaceChange { arp: Some(false), ..InterfaceChange::default() };
+    bring_up(namespace, device, change, [], [])
+}
+
+/// Changes a device and brings it up, with addresses of its own and neighbours that it need not ask for.
+fn bring_up(
+    namespace: &NetNamespace,
+    device: &str,
+    change: InterfaceChange,
+    own: impl IntoIterator<Item = (IpAddr, u8)>,
+    neighbors: impl IntoIterator<Item = (IpAddr, MacAddr)>,
+) -> Result<(), LabError> {
     let mut netlink = namespace.netlink()?;
     let index = netlink.interface(device)?.index;
-    let change = InterfaceChange { up: Some(true), arp: Some(false), ..InterfaceChange::default() };
-    netlink.change_interface(index, &change)
+    netlink.change_interface(index, &InterfaceChange { up: Some(true), ..change })?;
+    for (address, prefix_len) in own {
+        netlink.add_address(index, address, prefix_len)?;
+    }
+    for (address, mac) in neighbors {
+        netlink.add_neighbor(index, address, mac)?;
+    }
+    Ok(())
 }
 
 /// A namespace whose devices say nothing of their own accord: no router solicitations, no duplicate
 /// address detection, no link-local addresses; and which takes packets whatever their way back.
-pub(super) fn quiet_namespace() -> Result<NetNamespace, LabError> {
+fn quiet_namespace() -> Result<NetNamespace, LabError> {
     let namespace = NetNamespace::new()?;
     for name in ["all", "default"] {
         set_sysctl(&namespace, &format!("ipv4/conf/{name}/rp_filter"), "0")?;
@@ -314,13 +315,18 @@ pub(super) fn quiet_namespace() -> Result<NetNamespace, LabError> {
 }
 
 /// Frames that a TAP keeps for whoever reads it: the kernel's 500 are fewer than one burst of TCP.
-pub(super) const TAP_QUEUE_LEN: u32 = 10_000;
+const TAP_QUEUE_LEN: u32 = 10_000;
 
 /// A link of less carries no IPv6 (RFC 8200 §5), and Linux switches it off there.
-pub(super) const MTU_MIN_V6: u32 = 1280;
+const MTU_MIN_V6: u32 = 1280;
+
+/// Whether wires of a bed carry IPv6.
+fn carries_v6(namespace: &NetNamespace, options: TestBedOptions) -> bool {
+    has_v6(namespace) && options.mtu >= MTU_MIN_V6
+}
 
 /// Whether this kernel has IPv6 at all.
-pub(super) fn has_v6(namespace: &NetNamespace) -> bool {
+fn has_v6(namespace: &NetNamespace) -> bool {
     sysctl(namespace, "ipv6/conf/default/disable_ipv6").is_ok()
 }
 
@@ -411,7 +417,7 @@ impl RouterChain {
         let routers = routers.min(Self::ROUTERS_MAX);
         let hosts: Vec<NetNamespace> =
             (0..u16::from(routers) + 2).map(|_| quiet_namespace()).collect::<Result<_, _>>()?;
-        let has_v6 = has_v6(&hosts[0]) && options.mtu >= MTU_MIN_V6;
+        let has_v6 = carries_v6(&hosts[0], options);
         let chain = Self { hosts, has_v6 };
         for router in chain.routers() {
             set_forwarding(router, true)?;
@@ -461,17 +467,11 @@ impl RouterChain {
         let ends = [(first, ONWARD, NEAR, FAR), (second, BACK, FAR, NEAR)];
         first.netlink()?.add_veth(&end(ONWARD, NEAR), &end(BACK, FAR), second)?;
         for (host, device, side, other) in ends {
-            let mut netlink = host.netlink()?;
-            let index = netlink.interface(device)?.index;
-            let change = InterfaceChange { up: Some(true), ..InterfaceChange::default() };
-            netlink.change_interface(index, &change)?;
-            for (address, bits) in self.wire_addresses(wire, side) {
-                netlink.add_address(index, address, bits)?;
-            }
             // A router asks for a neighbour of version 6 from its link-local address, and it has none.
-            for (neighbour, _) in self.wire_addresses(wire, other) {
-                netlink.add_neighbor(index, neighbour, mac(wire, other))?;
-            }
+            let neighbors = self.wire_addresses(wire, other).into_iter();
+            let neighbors = neighbors.map(|(address, _)| (address, mac(wire, other)));
+            let own = self.wire_addresses(wire, side);
+            bring_up(host, device, InterfaceChange::default(), own, neighbors)?;
         }
         for (host, device, ..) in ends {
             host.netlink()?.wait_until_running(device)?;
@@ -561,7 +561,7 @@ impl LabHost {
     /// As [`NetNamespace::new`].
     pub fn new(name: &str, number: u8, options: TestBedOptions) -> Result<Self, LabError> {
         let namespace = quiet_namespace()?;
-        let has_v6 = has_v6(&namespace) && options.mtu >= MTU_MIN_V6;
+        let has_v6 = carries_v6(&namespace, options);
         Ok(Self { name: name.to_owned(), number, namespace, has_v6 })
     }
 
@@ -588,24 +588,16 @@ impl LabHost {
     /// # Errors
     /// [`LabError::NoDevice`] before the device is opened; the kernel refuses a value.
     pub fn bring_up(&self, all: &[Self], options: TestBedOptions) -> Result<(), LabError> {
-        let mut netlink = self.namespace.netlink()?;
-        let index = netlink.interface(Self::DEVICE)?.index;
         let change = InterfaceChange {
             tx_queue_len: Some(TAP_QUEUE_LEN),
             mtu: Some(options.mtu),
             mac: Some(self.mac()),
             ..InterfaceChange::default()
         };
-        netlink.change_interface(index, &change)?;
-        netlink.set_up(index, true)?;
-        for (address, prefix_len) in self.addresses() {
-            netlink.add_address(index, address, prefix_len)?;
-        }
-        for other in all.iter().filter(|other| options.neighbors && other.number != self.number) {
-            for (address, _) in other.addresses() {
-                netlink.add_neighbor(index, address, other.mac())?;
-            }
-        }
-        Ok(())
+        let others = all.iter().filter(|other| options.neighbors && other.number != self.number);
+        let neighbors = others.flat_map(|other| {
+            other.addresses().into_iter().map(|(address, _)| (address, other.mac()))
+        });
+        bring_up(&self.namespace, Self::DEVICE, change, self.addresses(), neighbors)
     }
 }

@@ -17,7 +17,7 @@ use plumb_netdev::emulator::{
     tap_pair,
 };
 use plumb_netdev::lab::{LabError, TestBed, TestBedOptions};
-use plumb_wire::medium::Medium;
+use plumb_wire::machine::Medium;
 use plumb_wire::packet::{Pool, PoolConfig};
 
 /// What was left when the emulator was stopped.

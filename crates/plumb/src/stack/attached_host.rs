@@ -18,9 +18,9 @@ use plumb_stack::interface::{InterfaceConfig, is_unicast};
 use plumb_stack::route::{IpPrefix, Route};
 use plumb_stack::service::{self, HostApplication, HostNode, ServiceCounts, UdpService};
 use plumb_stack::udp::{BindError, CopyPolicy, UdpOptions};
-use plumb_wire::mac::MacAddr;
+use plumb_wire::ethernet::MacAddr;
+use plumb_wire::machine::{DeviceCapabilities, Medium};
 use plumb_wire::malformed::FormatError;
-use plumb_wire::medium::{DeviceCapabilities, Medium};
 use plumb_wire::packet::Pool;
 
 use super::device::{AttachedDevice, DeviceInstrumentation, DeviceName, fault_counters, pool_for};

@@ -13,7 +13,7 @@ use plumb_netdev::device::replay::{self, PcapError};
 use plumb_netdev::device::tap::{self, TapDevice, TapError};
 use plumb_netdev::device::xdp::{XdpDevice, XdpOpenError, XdpOptions};
 use plumb_netdev::device::{Device, DeviceError, DeviceWait};
-use plumb_wire::medium::Medium;
+use plumb_wire::machine::Medium;
 use plumb_wire::packet::{HEADROOM, Pool, PoolConfig};
 
 use crate::problem::{ExitReason, Problem, nearest};

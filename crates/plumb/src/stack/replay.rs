@@ -11,10 +11,10 @@ use plumb_base::time::{Instant, Span};
 use plumb_netdev::device::DeviceLayer;
 use plumb_netdev::device::{Device, DeviceError};
 use plumb_wire::compose;
+use plumb_wire::ethernet::MacAddr;
 use plumb_wire::ethernet::{self, EtherType};
-use plumb_wire::mac::MacAddr;
+use plumb_wire::machine::Medium;
 use plumb_wire::machine::{Machine, PortId};
-use plumb_wire::medium::Medium;
 use plumb_wire::packet::{Packet, Pool};
 use plumb_wire::{arp, icmpv6, ipv4, ipv6, ndp, udp};
 
@@ -89,14 +89,14 @@ fn udp_destination(medium: Medium, frame: &[u8]) -> Option<SocketAddr> {
     let (address, payload): (IpAddr, &[u8]) = match packet.first()? >> 4 {
         4 => {
             let packet = ipv4::Ipv4Packet::parse(packet).ok()?;
-            if packet.protocol() != plumb_wire::protocol::IpProtocol::UDP {
+            if packet.protocol() != plumb_wire::ip::IpProtocol::UDP {
                 return None;
             }
             (packet.destination().into(), packet.payload())
         }
         6 => {
             let packet = ipv6::Ipv6Packet::parse(packet).ok()?;
-            if packet.next_header() != plumb_wire::protocol::IpProtocol::UDP {
+            if packet.next_header() != plumb_wire::ip::IpProtocol::UDP {
                 return None;
             }
             (packet.destination().into(), packet.payload())

@@ -6,10 +6,9 @@ use plumb_base::time::Instant;
 use plumb_wire::arp::ArpPacket;
 use plumb_wire::ethernet::{EtherType, EthernetFrame, EthernetTags};
 use plumb_wire::icmpv6::parameter_problem;
-use plumb_wire::machine::PortId;
-use plumb_wire::medium::Medium;
+use plumb_wire::ip::IpProtocol;
+use plumb_wire::machine::{Medium, PortId};
 use plumb_wire::packet::{ChecksumState, Packet, Pool};
-use plumb_wire::protocol::IpProtocol;
 
 use super::IpHost;
 use crate::context::{DeliveryFailure, DeliveryFailureKind, HostEvent};

@@ -4,13 +4,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use plumb_base::time::Instant;
 use plumb_wire::checksum::{self, PseudoHeader};
-use plumb_wire::ethernet::{self, EtherType, EthernetTags};
+use plumb_wire::ethernet::{self, EtherType, EthernetTags, MacAddr};
+use plumb_wire::ip::IpProtocol;
 use plumb_wire::ipv4::{self, FragmentField};
 use plumb_wire::ipv6;
-use plumb_wire::mac::MacAddr;
 use plumb_wire::machine::PortId;
 use plumb_wire::packet::{ChecksumState, Packet, Pool, SegmentKind};
-use plumb_wire::protocol::IpProtocol;
 use plumb_wire::segmentation::{SegmentChecksums, SegmentError, segment_packet};
 use plumb_wire::udp::{self, CHECKSUM_OFFSET};
 

@@ -3,10 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 
 use plumb_wire::compose::{LinkTemplate, PacketTemplate};
-use plumb_wire::ethernet::EthernetFrame;
-use plumb_wire::mac::MacAddr;
-use plumb_wire::machine::Machine;
-use plumb_wire::medium::Medium;
+use plumb_wire::ethernet::{EthernetFrame, MacAddr};
+use plumb_wire::machine::{Machine, Medium};
 use plumb_wire::packet::{Packet, Pool, PoolConfig};
 
 use super::*;

@@ -7,12 +7,11 @@ use std::net::{IpAddr, SocketAddr};
 
 use plumb_copy::Sum16;
 use plumb_wire::checksum::PseudoHeader;
-use plumb_wire::ecn::Ecn;
 use plumb_wire::icmpv4::{self, unreachable as unreachable4};
 use plumb_wire::icmpv6::{self, parameter_problem, unreachable as unreachable6};
+use plumb_wire::ip::{Ecn, IpProtocol};
 use plumb_wire::ipv6::extension::Ipv6Extension;
 use plumb_wire::packet::{ChecksumState, Packet, Pool};
-use plumb_wire::protocol::IpProtocol;
 use plumb_wire::{ipv4, ipv6, tcp, udp};
 
 use super::{EchoKey, HEADER_LEN, Icmp};

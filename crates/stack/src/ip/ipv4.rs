@@ -4,9 +4,10 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use plumb_wire::ipv4::{self, option};
+use plumb_wire::ipv4;
 use plumb_wire::machine::PortId;
 use plumb_wire::malformed::FormatError;
+use plumb_wire::option::{self, Ipv4Option};
 
 use super::{FragmentKind, FrameOrigin, IcmpErrorCause, IpIngress, Rejection};
 use crate::counters::{CounterId, ProtocolLayer};
@@ -86,15 +87,15 @@ fn check_options(options: &[u8], ingress: &IpIngress) -> Result<(), Rejection> {
             Rejection::Report(CounterId::RxIpOption, IcmpErrorCause::Field(at), *ingress)
         };
         at += match item.map_err(malformed)? {
-            option::Ipv4Option::NoOperation => 1,
+            Ipv4Option::NoOperation => 1,
             // RFC 7126 §4.3, §4.4: dropped by default.
-            option::Ipv4Option::LooseRoute(_) | option::Ipv4Option::StrictRoute(_) => {
+            Ipv4Option::LooseRoute(_) | Ipv4Option::StrictRoute(_) => {
                 return Err(Rejection::Drop(CounterId::RxSourceRoute));
             }
-            option::Ipv4Option::RecordRoute(slots) => 3 + len(slots.addresses),
-            option::Ipv4Option::Timestamp { data, .. } => 4 + len(data),
-            option::Ipv4Option::RouterAlert(_) => 4,
-            option::Ipv4Option::Other { data, .. } => 2 + len(data),
+            Ipv4Option::RecordRoute(slots) => 3 + len(slots.addresses),
+            Ipv4Option::Timestamp { data, .. } => 4 + len(data),
+            Ipv4Option::RouterAlert(_) => 4,
+            Ipv4Option::Other { data, .. } => 2 + len(data),
         };
     }
     Ok(())

@@ -4,14 +4,12 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use plumb_wire::fragment::Fragment;
 use plumb_wire::icmpv6::parameter_problem;
+use plumb_wire::ip::{Fragment, IpProtocol};
 use plumb_wire::ipv6;
-use plumb_wire::ipv6::extension::Ipv6Extension;
-use plumb_wire::ipv6::option::{Ipv6Options, UnknownOptionAction};
+use plumb_wire::ipv6::extension::{Ipv6Extension, Ipv6Options, UnknownOptionAction};
 use plumb_wire::machine::PortId;
 use plumb_wire::malformed::FormatError;
-use plumb_wire::protocol::IpProtocol;
 
 use super::{FragmentKind, FrameOrigin, IcmpErrorCause, IpIngress, Rejection};
 use crate::counters::{CounterId, ProtocolLayer};

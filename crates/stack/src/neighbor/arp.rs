@@ -7,8 +7,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use plumb_base::time::Span;
 use plumb_wire::arp::{self, ArpOperation, ArpPacket};
-use plumb_wire::ethernet::{self, EtherType, EthernetTags};
-use plumb_wire::mac::MacAddr;
+use plumb_wire::ethernet::{self, EtherType, EthernetTags, MacAddr};
 use plumb_wire::machine::PortId;
 
 use super::{ControlFrame, NeighborAdvertisement, NeighborCache, NeighborUpdate, Reaction};

@@ -6,12 +6,10 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use plumb_wire::checksum::PseudoHeader;
-use plumb_wire::ethernet::{self, EtherType, EthernetTags};
-use plumb_wire::mac::MacAddr;
-use plumb_wire::medium::Medium;
-use plumb_wire::ndp::option::NdpOption;
-use plumb_wire::ndp::{HOP_LIMIT, NdpMessage, NdpOptions, solicited_node};
-use plumb_wire::protocol::IpProtocol;
+use plumb_wire::ethernet::{self, EtherType, EthernetTags, MacAddr};
+use plumb_wire::ip::IpProtocol;
+use plumb_wire::machine::Medium;
+use plumb_wire::ndp::{HOP_LIMIT, NdpMessage, NdpOption, NdpOptions, solicited_node};
 use plumb_wire::{icmpv6, ipv6};
 
 use super::{ControlFrame, NeighborAdvertisement, NeighborCache, NeighborUpdate, Reaction};
@@ -219,7 +217,7 @@ fn frame(
     (destination, mac): (Ipv6Addr, Option<MacAddr>),
     message: &NdpMessage<'_>,
 ) -> Option<ControlFrame> {
-    let len = u16::try_from(message.len()).expect("a message of one option");
+    let len = u16::try_from(message.emitted_len()).expect("a message of one option");
     let mut header = ipv6::Ipv6Header::new(source, destination, IpProtocol::ICMPV6, len);
     header.hop_limit = HOP_LIMIT;
     let mut bytes = [0; ControlFrame::LEN_MAX];

@@ -3,12 +3,10 @@
 use std::net::IpAddr;
 
 use plumb_base::time::Instant;
-use plumb_wire::ecn::Ecn;
-use plumb_wire::fragment::{self, Fragment};
+use plumb_wire::ip::{Ecn, FRAGMENT_HEADER_LEN, Fragment, IpProtocol};
 use plumb_wire::ipv4;
 use plumb_wire::ipv6::{self, EXTENSIONS_MAX};
 use plumb_wire::packet::{Packet, PacketMeta, Pool};
-use plumb_wire::protocol::IpProtocol;
 
 use super::FragmentDrop;
 
@@ -296,7 +294,7 @@ fn header_v6<'a>(
     data: usize,
     ecn: Ecn,
 ) -> Option<&'a [u8]> {
-    let len = header.len() - fragment::HEADER_LEN;
+    let len = header.len() - FRAGMENT_HEADER_LEN;
     let payload = u16::try_from(len - ipv6::HEADER_LEN + data).ok()?;
     header[1] = header[1] & !0b11_0000 | ecn.bits() << 4;
     header[4..6].copy_from_slice(&payload.to_be_bytes());

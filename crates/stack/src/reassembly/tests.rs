@@ -1,11 +1,8 @@
 //! What reassembly promises, against datagrams that were cut, shuffled, overlapped and starved.
 
 use plumb_base::seed::RandomStream;
-use plumb_wire::ecn::Ecn;
-use plumb_wire::fragment::Fragment;
+use plumb_wire::ip::{Ecn, FRAGMENT_HEADER_LEN, Fragment, IpProtocol, TrafficClass};
 use plumb_wire::packet::PoolConfig;
-use plumb_wire::protocol::IpProtocol;
-use plumb_wire::traffic_class::TrafficClass;
 use rand::RngExt;
 use rand::seq::SliceRandom;
 
@@ -42,7 +39,7 @@ fn datagram(v6: bool, source: u8, identification: u16, data: &[u8]) -> Vec<u8> {
                 len,
             )
         };
-        let mut bytes = vec![0; header.len()];
+        let mut bytes = vec![0; header.header_len()];
         header.emit(&mut bytes);
         bytes
     };
@@ -71,7 +68,7 @@ fn piece(
     let mut whole = datagram(v6, source, identification, data);
     let place = Fragment { identification: identification.into(), offset, more };
     if v6 {
-        let mut header = [0; fragment::HEADER_LEN];
+        let mut header = [0; FRAGMENT_HEADER_LEN];
         place.emit_v6(IpProtocol(whole[6]), &mut header);
         whole.splice(40..40, header);
         whole[6] = IpProtocol::FRAGMENT.0;

@@ -2,7 +2,7 @@
 
 use plumb_base::seed::Seed;
 use plumb_base::time::Span;
-use plumb_wire::mac::MacAddr;
+use plumb_wire::ethernet::MacAddr;
 use plumb_wire::machine::Machine;
 use plumb_wire::packet::PoolConfig;
 

@@ -8,12 +8,11 @@ use std::ops::Range;
 
 use plumb_copy::{Sum16, copy_and_sum, sum};
 use plumb_wire::checksum::PseudoHeader;
-use plumb_wire::ecn::Ecn;
+use plumb_wire::ip::{Ecn, IpProtocol};
 use plumb_wire::ipv4;
 use plumb_wire::machine::PortId;
 use plumb_wire::malformed::FormatError;
 use plumb_wire::packet::{ChecksumState, Packet, PacketMeta, Pool};
-use plumb_wire::protocol::IpProtocol;
 use plumb_wire::udp::{self, CHECKSUM_OFFSET, HEADER_LEN};
 
 use super::{InboundDatagram, UdpId, UdpSocketState, UdpTable, frame_bytes};

@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use hashbrown::HashTable;
 use plumb_base::seed::Seed;
-use plumb_wire::siphash::{SipKey, address_words, halves};
+use plumb_wire::flow::{SipKey, address_words, halves};
 use rand::Rng;
 
 /// An address of either family, as the tables need it.

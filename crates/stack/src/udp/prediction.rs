@@ -8,10 +8,9 @@
 use std::net::SocketAddr;
 
 use plumb_wire::checksum::PseudoHeader;
-use plumb_wire::ecn::Ecn;
+use plumb_wire::ip::{Ecn, IpProtocol};
 use plumb_wire::machine::PortId;
 use plumb_wire::packet::{ChecksumState, Packet};
-use plumb_wire::protocol::IpProtocol;
 use plumb_wire::{ethernet, ipv4, ipv6, udp};
 
 use super::{DatagramEndpoints, UdpId};

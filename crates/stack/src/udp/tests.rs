@@ -1,9 +1,8 @@
 //! What UDP sockets promise, each claim for both families where it differs.
 
+use plumb_wire::ip::IpProtocol;
 use plumb_wire::malformed::FormatError;
 use plumb_wire::packet::{ChecksumState, PoolConfig, SegmentKind, SegmentationInfo};
-
-use plumb_wire::protocol::IpProtocol;
 
 use super::*;
 use crate::ip::{FragmentKind, IpIngress};

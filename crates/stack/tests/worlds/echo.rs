@@ -5,15 +5,15 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use crate::virtual_link::{LinkFaults, VirtualLink};
 use plumb_base::seed::{RandomStream, Seed};
 use plumb_base::time::Span;
 use plumb_stack::host::IpHost;
 use plumb_stack::udp::{CopyPolicy, UdpId, UdpOptions};
-use plumb_wire::medium::Medium;
+use plumb_wire::machine::Medium;
 use rand::RngExt;
 
 use crate::lan::{check, end, lan};
+use crate::virtual_link::{LinkFaults, VirtualLink};
 
 const CLIENT: usize = 0;
 const SERVER: usize = 1;

@@ -2,13 +2,14 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use crate::virtual_link::VirtualLink;
 use plumb_base::seed::Seed;
 use plumb_stack::host::{HostConfig, IpHost};
 use plumb_stack::interface::InterfaceConfig;
-use plumb_wire::mac::MacAddr;
-use plumb_wire::medium::{DeviceCapabilities, Medium};
+use plumb_wire::ethernet::MacAddr;
+use plumb_wire::machine::{DeviceCapabilities, Medium};
 use plumb_wire::packet::PoolConfig;
+
+use crate::virtual_link::VirtualLink;
 
 /// What the tests' pools hold.
 pub const FRAMES: PoolConfig = PoolConfig { count: 1_024, size: 2_048, large: 16 };

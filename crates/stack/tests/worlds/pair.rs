@@ -5,7 +5,7 @@ use plumb_base::time::Span;
 use plumb_stack::counters::CounterKind;
 use plumb_stack::host::HostEvent;
 use plumb_stack::udp::{CopyPolicy, UdpOptions};
-use plumb_wire::medium::Medium;
+use plumb_wire::machine::Medium;
 
 use crate::lan::{address, check, end, lan};
 

@@ -3,22 +3,20 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::virtual_link::{PORT, VirtualLink};
 use plumb_base::seed::Seed;
 use plumb_base::time::Span;
 use plumb_stack::host::{HostEvent, IpHost};
 use plumb_stack::neighbor::NeighborState;
 use plumb_stack::reassembly::ReassemblyConfig;
 use plumb_wire::compose::{self, LinkTemplate, PacketTemplate};
-use plumb_wire::fragment::Fragment;
-use plumb_wire::mac::MacAddr;
-use plumb_wire::machine::Machine;
-use plumb_wire::medium::Medium;
+use plumb_wire::ethernet::MacAddr;
+use plumb_wire::ip::{Fragment, IpProtocol};
+use plumb_wire::machine::{Machine, Medium};
 use plumb_wire::ndp;
-use plumb_wire::protocol::IpProtocol;
 use rand::RngExt;
 
 use crate::lan::{address, check, lan, mac};
+use crate::virtual_link::{PORT, VirtualLink};
 
 const MALLORY: MacAddr = MacAddr([2, 0, 0, 0, 0, 0x66]);
 
@@ -50,7 +48,7 @@ fn lie(v6: bool, overrides: bool) -> Vec<u8> {
         (IpAddr::V4(here), IpAddr::V4(other)) => compose::arp_reply(MALLORY, other, mac(1), here),
         (_, IpAddr::V6(other)) => {
             let mut option = [0; 8];
-            ndp::option::NdpOption::TargetLink(MALLORY).emit(&mut option);
+            ndp::NdpOption::TargetLink(MALLORY).emit(&mut option);
             path(true, 2, 1).ndp(ndp::NdpMessage::NeighborAdvertisement {
                 target: other,
                 is_router: false,

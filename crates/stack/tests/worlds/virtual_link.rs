@@ -5,10 +5,8 @@ use std::collections::BTreeMap;
 use plumb_base::seed::Seed;
 use plumb_base::time::{Instant, Span};
 use plumb_wire::checksum;
-use plumb_wire::machine::{Machine, PortId};
-use plumb_wire::medium::Medium;
+use plumb_wire::machine::{Machine, Medium, PortId};
 use plumb_wire::packet::{ChecksumState, Packet, PacketMeta, Pool, PoolConfig};
-
 use plumb_wire::segmentation::{SegmentChecksums, segment_packet};
 
 mod faults;

@@ -1,16 +1,16 @@
 //! Joining and cutting undo each other, and nothing is joined that cutting would not restore.
 
-use crate::compose::{LinkTemplate, PacketTemplate};
-use crate::ecn::Ecn;
-use crate::mac::MacAddr;
-use crate::packet::{PoolConfig, SegmentKind};
-use crate::tcp::{self, SeqNum, TcpFlags};
-use crate::{checksum, ipv4};
 use plumb_base::seed::{RandomStream, Seed};
 use rand::RngExt;
 
 use super::*;
+use crate::compose::{LinkTemplate, PacketTemplate};
+use crate::ethernet::MacAddr;
+use crate::ip::Ecn;
+use crate::packet::{PoolConfig, SegmentKind};
 use crate::segmentation::{SegmentChecksums, segment_packet};
+use crate::tcp::{self, SeqNum, TcpFlags};
+use crate::{checksum, ipv4};
 
 fn pool() -> Pool {
     Pool::new(PoolConfig { count: 512, size: 2_048, large: 8 })

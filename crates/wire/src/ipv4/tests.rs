@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::ecn::Ecn;
+use crate::ip::Ecn;
 
 /// A UDP packet's header whose checksum, 0xb861, is worked out in many a textbook.
 const KNOWN: [u8; 20] = [
@@ -116,11 +116,11 @@ fn a_packet_longer_than_its_length_field_is_a_bug() {
 proptest! {
     #[test]
     fn a_header_emitted_is_read_back_and_verifies(header in header()) {
-        let mut bytes = vec![0xee; header.len() + usize::from(header.payload_len)];
+        let mut bytes = vec![0xee; header.header_len() + usize::from(header.payload_len)];
         header.emit(&mut bytes);
         let packet = Ipv4Packet::parse(&bytes).unwrap().verify().unwrap();
         prop_assert_eq!(packet.header(), header);
-        prop_assert_eq!(packet.header_len(), header.len());
+        prop_assert_eq!(packet.header_len(), header.header_len());
     }
 
     #[test]
@@ -143,7 +143,7 @@ proptest! {
 
     #[test]
     fn changes_in_place_keep_the_checksum(header in header(), class in any::<u8>()) {
-        let mut bytes = vec![0xee; header.len() + usize::from(header.payload_len)];
+        let mut bytes = vec![0xee; header.header_len() + usize::from(header.payload_len)];
         header.emit(&mut bytes);
         let left = decrement_hop_limit(&mut bytes);
         prop_assert_eq!(left, header.hop_limit.checked_sub(1));

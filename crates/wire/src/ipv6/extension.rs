@@ -3,12 +3,9 @@
 //! Left out: acting on them. Encrypted payloads (RFC 4303) end the walk, as does everything that
 //! is no extension.
 
-use crate::fragment::{self, Fragment};
-use crate::malformed::FormatError;
-use crate::protocol::IpProtocol;
-
 use super::HEADER_LEN;
-use super::option::Ipv6Options;
+use crate::ip::{self, Fragment, IpProtocol};
+use crate::malformed::FormatError;
 
 /// The most extension headers that a packet may have: nobody needs more, and a long chain costs
 /// its receiver (RFC 9098 §7). RFC 8504 §5.3 allows a limit.
@@ -49,25 +46,20 @@ impl<'a> Ipv6Extension<'a> {
     }
 
     /// Bytes of it.
-    pub fn len(&self) -> usize {
+    pub fn emitted_len(&self) -> usize {
         match self {
             Self::HopByHop(options) | Self::Destination(options) => 2 + options.as_bytes().len(),
             Self::Routing { data, .. } => 4 + data.len(),
-            Self::Fragment(_) => fragment::HEADER_LEN,
+            Self::Fragment(_) => ip::FRAGMENT_HEADER_LEN,
             Self::Authentication(data) => 2 + data.len(),
         }
     }
 
-    /// Never: every extension has a header.
-    pub const fn is_empty(&self) -> bool {
-        false
-    }
-
-    /// Writes it, before a header of `next`, to the first [`Ipv6Extension::len`] bytes of `out`.
+    /// Writes it, before a header of `next`, to the first [`Ipv6Extension::emitted_len`] bytes of `out`.
     ///
     /// Panics when `out` is shorter, or its own length is none that an extension header can have.
     pub fn emit(&self, next: IpProtocol, out: &mut [u8]) {
-        let len = self.len();
+        let len = self.emitted_len();
         let units = match self {
             Self::Fragment(fragment) => return fragment.emit_v6(next, out),
             // RFC 4302 §2.2: in 32-bit words, minus 2.
@@ -168,7 +160,7 @@ impl<'a> Ipv6Extensions<'a> {
         let &[next, units, ..] = self.rest else { return Err(FormatError::Truncated) };
         let len = match self.next {
             IpProtocol::AUTHENTICATION => (usize::from(units) + 2) * 4,
-            IpProtocol::FRAGMENT => fragment::HEADER_LEN,
+            IpProtocol::FRAGMENT => ip::FRAGMENT_HEADER_LEN,
             _ => (usize::from(units) + 1) * 8,
         };
         let (bytes, rest) = self.rest.split_at_checked(len).ok_or(FormatError::Truncated)?;
@@ -208,11 +200,155 @@ impl<'a> Iterator for Ipv6Extensions<'a> {
     }
 }
 
+/// One byte of padding, without a length.
+pub const PAD_1: u8 = 0;
+/// Padding of two bytes and more.
+pub const PAD_N: u8 = 1;
+/// Routers shall look at the packet (RFC 2711).
+pub const ROUTER_ALERT: u8 = 5;
+/// The payload's length in 32 bits (RFC 2675).
+pub const JUMBO: u8 = 0xc2;
+
+/// What to do with a packet that carries an option nobody here knows: its type's high two bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnknownOptionAction {
+    /// 00: pass over the option.
+    Skip,
+    /// 01: drop the packet.
+    Drop,
+    /// 10: drop it and report a parameter problem.
+    Report,
+    /// 11: drop it, and report a parameter problem unless it was sent to a group.
+    ReportUnlessMulticast,
+}
+
+/// One option.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ipv6Option<'a> {
+    /// Its type.
+    pub kind: u8,
+    /// What follows type and length.
+    pub data: &'a [u8],
+    /// Where its type is, in bytes from the first of the IPv6 header.
+    pub at: usize,
+}
+
+impl Ipv6Option<'_> {
+    /// Whether it is padding.
+    #[inline]
+    pub const fn is_padding(&self) -> bool {
+        matches!(self.kind, PAD_1 | PAD_N)
+    }
+
+    /// What to do when nobody knows it.
+    #[inline]
+    pub const fn action(&self) -> UnknownOptionAction {
+        match self.kind >> 6 {
+            0 => UnknownOptionAction::Skip,
+            1 => UnknownOptionAction::Drop,
+            2 => UnknownOptionAction::Report,
+            _ => UnknownOptionAction::ReportUnlessMulticast,
+        }
+    }
+}
+
+/// The options of one extension header, padding included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ipv6Options<'a> {
+    pub(super) bytes: &'a [u8],
+    /// Where `bytes` begin, from the first of the IPv6 header.
+    pub(super) at: usize,
+}
+
+impl<'a> Ipv6Options<'a> {
+    /// Options to be emitted: `bytes` as from [`write()`], a multiple of 8 with the two bytes that
+    /// stand before them.
+    pub const fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0 }
+    }
+
+    /// The options as they came.
+    pub const fn as_bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// One by one. After an error there are no more.
+    #[inline]
+    pub fn items(
+        &self,
+    ) -> impl Iterator<Item = Result<Ipv6Option<'a>, FormatError>> + Clone + use<'a> {
+        Ipv6OptionIter { rest: self.bytes, at: self.at }
+    }
+}
+
+#[derive(Clone)]
+struct Ipv6OptionIter<'a> {
+    rest: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Ipv6OptionIter<'a> {
+    fn pull(&mut self) -> Result<Option<Ipv6Option<'a>>, FormatError> {
+        let (rest, at) = (std::mem::take(&mut self.rest), self.at);
+        let Some((&kind, tail)) = rest.split_first() else { return Ok(None) };
+        let (data, len): (&[u8], _) = if kind == PAD_1 {
+            (&[], 1)
+        } else {
+            let (&len, tail) = tail.split_first().ok_or(FormatError::OptionLength)?;
+            (tail.get(..usize::from(len)).ok_or(FormatError::OptionLength)?, 2 + usize::from(len))
+        };
+        self.rest = &rest[len..];
+        self.at += len;
+        Ok(Some(Ipv6Option { kind, data, at }))
+    }
+}
+
+impl<'a> Iterator for Ipv6OptionIter<'a> {
+    type Item = Result<Ipv6Option<'a>, FormatError>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        self.pull().transpose()
+    }
+}
+
+/// Writes options of these types and data to `out`, and padding until they and the two bytes
+/// before them are a multiple of 8 long.
+///
+/// Returns the bytes written; `None` when `out` is too short or data longer than 255 bytes.
+pub fn write<'a>(
+    options: impl IntoIterator<Item = (u8, &'a [u8])>,
+    out: &mut [u8],
+) -> Option<usize> {
+    let mut len = 0;
+    for (kind, data) in options {
+        len += write_one(kind, data, out.get_mut(len..)?)?;
+    }
+    let padding = (len + 2).next_multiple_of(8) - 2 - len;
+    len += match padding {
+        0 => 0,
+        1 => write_one(PAD_1, &[], out.get_mut(len..)?)?,
+        more => write_one(PAD_N, &[0; 8][..more - 2], out.get_mut(len..)?)?,
+    };
+    Some(len)
+}
+
+fn write_one(kind: u8, data: &[u8], out: &mut [u8]) -> Option<usize> {
+    if kind == PAD_1 {
+        *out.first_mut()? = PAD_1;
+        return Some(1);
+    }
+    let out = out.get_mut(..2 + data.len())?;
+    out[0] = kind;
+    out[1] = u8::try_from(data.len()).ok()?;
+    out[2..].copy_from_slice(data);
+    Some(out.len())
+}
+
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
+    use proptest::prelude::*;
 
     const PAD_4: [u8; 6] = [1, 4, 0, 0, 0, 0];
 
@@ -227,7 +363,7 @@ mod tests {
         let nexts = extensions.iter().skip(1).map(Ipv6Extension::protocol).chain([last]);
         for (extension, next) in extensions.iter().zip(nexts) {
             let from = payload.len();
-            payload.resize(from + extension.len(), 0xee);
+            payload.resize(from + extension.emitted_len(), 0xee);
             extension.emit(next, &mut payload[from..]);
         }
         payload.extend(data);
@@ -336,6 +472,65 @@ mod tests {
             prop_assert_eq!((walk.protocol(), walk.payload()), (IpProtocol::TCP, &data[..]));
             // And what was read is emitted again.
             prop_assert_eq!(chain(&read, IpProtocol::TCP, &data), (first, payload.clone()));
+        }
+    }
+
+    #[test]
+    fn a_router_alert_of_rfc_2711_is_read_with_its_padding() {
+        let bytes = [5, 2, 0, 0, 1, 0];
+        let items: Result<Vec<_>, _> = Ipv6Options { bytes: &bytes, at: 42 }.items().collect();
+        let alert = Ipv6Option { kind: ROUTER_ALERT, data: &[0, 0], at: 42 };
+        let padding = Ipv6Option { kind: PAD_N, data: &[], at: 46 };
+        assert_eq!(items, Ok(vec![alert, padding]));
+        assert!(padding.is_padding() && !alert.is_padding());
+        let mut written = [0xee; 6];
+        assert_eq!(write([(ROUTER_ALERT, &[0, 0][..])], &mut written), Some(6));
+        assert_eq!(written, bytes);
+    }
+
+    #[test]
+    fn the_type_of_an_unknown_option_says_what_to_do() {
+        let action = |kind| Ipv6Option { kind, data: &[], at: 0 }.action();
+        assert_eq!(action(0x1e), UnknownOptionAction::Skip);
+        assert_eq!(action(0x5e), UnknownOptionAction::Drop);
+        assert_eq!(action(0x9e), UnknownOptionAction::Report);
+        assert_eq!(action(JUMBO), UnknownOptionAction::ReportUnlessMulticast);
+    }
+
+    #[test]
+    fn a_length_that_leaves_the_header_is_refused() {
+        for bytes in [&[5][..], &[5, 1], &[0, 1, 2, 9]] {
+            let last = Ipv6Options::new(bytes).items().last();
+            assert_eq!(last, Some(Err(FormatError::OptionLength)), "{bytes:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_back(
+            options in proptest::collection::vec(
+                (2..=255_u8, proptest::collection::vec(any::<u8>(), 0..20)), 0..5),
+        ) {
+            let mut bytes = [0; 256];
+            let each = options.iter().map(|(kind, data)| (*kind, data.as_slice()));
+            let len = write(each, &mut bytes).unwrap();
+            prop_assert_eq!((len + 2) % 8, 0);
+            let read: Result<Vec<_>, _> = Ipv6Options::new(&bytes[..len]).items().collect();
+            let read: Vec<_> = read.unwrap().into_iter().filter(|item| !item.is_padding())
+                .map(|item| (item.kind, item.data.to_vec())).collect();
+            prop_assert_eq!(read, options);
+        }
+
+        #[test]
+        fn bytes_read_are_written_again(bytes in proptest::collection::vec(0..6_u8, 14)) {
+            let read: Result<Vec<_>, _> = Ipv6Options::new(&bytes).items().collect();
+            // Bytes that end in the middle of an option are the other test's.
+            if let Ok(items) = read {
+                let mut again = [0; 14];
+                let items = items.iter().map(|item| (item.kind, item.data));
+                prop_assert_eq!(write(items, &mut again), Some(14));
+                prop_assert_eq!(&again[..], &bytes);
+            }
         }
     }
 }

@@ -1,9 +1,8 @@
 //! Laws that hold for every link: nothing is lost or made, one seed gives one schedule, and a late driver
 //! changes none of it.
 
+use plumb_wire::ip::TrafficClass;
 use proptest::prelude::*;
-
-use plumb_wire::traffic_class::TrafficClass;
 
 use super::*;
 use crate::fixture;

@@ -1,7 +1,7 @@
 //! Super-segments at the entrance.
 
 use plumb_wire::compose::{LinkTemplate as Addresses, PacketTemplate};
-use plumb_wire::mac::MacAddr;
+use plumb_wire::ethernet::MacAddr;
 use plumb_wire::packet::{ChecksumState, SegmentKind, SegmentationInfo};
 use plumb_wire::tcp;
 

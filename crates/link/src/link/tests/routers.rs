@@ -4,9 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use plumb_wire::compose::{self, LinkTemplate as Addresses, PacketTemplate};
 use plumb_wire::ethernet::EthernetFrame as Ethernet;
+use plumb_wire::ethernet::MacAddr;
+use plumb_wire::ip::IpProtocol;
 use plumb_wire::ipv4::{self, FragmentField};
-use plumb_wire::mac::MacAddr;
-use plumb_wire::protocol::IpProtocol;
 use plumb_wire::{icmpv4, icmpv6, ipv6};
 
 use super::*;

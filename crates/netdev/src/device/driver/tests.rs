@@ -1,12 +1,12 @@
 //! Tests of the driver over memory.
 
-use plumb_wire::medium::{DeviceCapabilities, Medium};
+use plumb_clock::Stopwatch;
+use plumb_wire::machine::{DeviceCapabilities, Medium};
 use plumb_wire::packet::PoolConfig;
 
 use super::*;
 use crate::device::memory::{loopback, pair};
 use crate::device::replay::{ReplayCount, ReplaySource};
-use plumb_clock::Stopwatch;
 
 const PLAIN: DeviceCapabilities = DeviceCapabilities::plain(Medium::Ethernet, 1_500);
 

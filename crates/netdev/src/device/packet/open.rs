@@ -7,8 +7,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use plumb_base::time::Span;
 use plumb_sys::interface;
 use plumb_sys::packet_socket::{self, PacketMembership, PacketOption, ReceiveRing, RingShape};
-use plumb_wire::mac::MacAddr;
-use plumb_wire::medium::{DeviceCapabilities, Medium};
+use plumb_wire::ethernet::MacAddr;
+use plumb_wire::machine::{DeviceCapabilities, Medium};
 use plumb_wire::packet::LARGE_FRAME;
 
 use super::{DeviceCounters, DeviceWait, PacketDevice, vnet};

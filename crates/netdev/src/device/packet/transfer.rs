@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use plumb_base::time::Span;
 use plumb_sys::fd;
 use plumb_sys::packet_socket::{self, PacketOption, ReceivedFrame, SEND_BATCH, StrippedVlanTag};
-use plumb_wire::medium::Medium;
+use plumb_wire::machine::Medium;
 use plumb_wire::packet::{ChecksumState, Packet, Pool};
 
 use crate::device::packet::{DeviceError, PacketDevice, is_interface_absent, nanoseconds, vnet};

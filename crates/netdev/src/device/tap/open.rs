@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use plumb_sys::{fd, interface, tun};
-use plumb_wire::medium::{DeviceCapabilities, Medium};
+use plumb_wire::machine::{DeviceCapabilities, Medium};
 
 use super::TapDevice;
 use crate::device::{DeviceCounters, DeviceWait, MTU_MIN_IPV4, vnet};

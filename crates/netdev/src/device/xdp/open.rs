@@ -7,8 +7,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use plumb_sys::bpf::{self, BpfInstruction, XdpAttachMode};
 use plumb_sys::xdp::{RingSizes, Umem, UmemHandle, XdpCopyMode, XdpSocket};
 use plumb_sys::{fd, interface};
-use plumb_wire::mac::MacAddr;
-use plumb_wire::medium::{DeviceCapabilities, Medium};
+use plumb_wire::ethernet::MacAddr;
+use plumb_wire::machine::{DeviceCapabilities, Medium};
 use plumb_wire::packet::{Pool, PoolConfig, PoolMemory};
 
 use crate::device::xdp::{DeviceCounters, DeviceWait, XdpDevice, XdpQueue};

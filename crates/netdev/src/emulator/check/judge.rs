@@ -1,6 +1,6 @@
 //! What was seen of a link against what was asked for: one line a property, each with its verdict.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use plumb_base::stats::distribution::normal_quantile;
 use plumb_base::stats::quantile;
@@ -14,7 +14,8 @@ use crate::emulator::check::plan::{
     BusyTraffic, CheckPlan, OneWayPath, PROBE_PAYLOAD, transmission_time, wire_len,
 };
 use crate::emulator::check::traffic::{ObservedTraffic, ProbeSendTimes};
-use crate::emulator::{EmulatorReport, EmulatorTiming, PortLosses};
+use crate::emulator::timing::Lateness;
+use crate::emulator::{EmulatorReport, PortLosses};
 
 /// What a link's delay may err by in the middle: what a busy machine needs to wake a driver.
 const DELAY_BOUND: Span = Span::from_us(200);
@@ -84,82 +85,77 @@ pub fn judge(
 ) -> Vec<Property> {
     let mut lines = vec![delay(way, sparse), rate(way, plan, busy)];
     lines.extend(jitter(way, sparse));
-    lines.push(loss(way, plan, [Some(sparse), busy], dropped));
+    lines.push(loss(way, plan, sparse, busy, dropped));
     lines.push(order(way, plan, sparse));
     lines
 }
 
-/// The line of a property, before it is judged.
-fn unjudged_property(way: &OneWayPath<'_>, what: &'static str, asked: String) -> Property {
-    let (got, note) = (String::new(), String::new());
-    Property {
-        direction: way.name,
-        property: what,
-        verdict: Verdict::Untested,
-        expected: asked,
-        measured: got,
-        note,
-        numbers: Vec::new(),
+impl Property {
+    /// A line that is not judged, and why.
+    fn untested(
+        way: &OneWayPath<'_>,
+        property: &'static str,
+        expected: impl Into<String>,
+        why: &str,
+    ) -> Self {
+        Self {
+            direction: way.name,
+            property,
+            verdict: Verdict::Untested,
+            expected: expected.into(),
+            measured: String::new(),
+            note: why.to_owned(),
+            numbers: Vec::new(),
+        }
     }
 }
 
 fn delay(way: &OneWayPath<'_>, sparse: &ObservedTraffic) -> Property {
     let expected = way.delay().and_then(|(constant, varying)| {
-        Ok((
-            constant + way.serialization_time(PROBE_PAYLOAD)?,
-            varying.map(DelayDistribution::mean),
-        ))
+        let least = constant + way.serialization_time(PROBE_PAYLOAD)?;
+        Ok((least, varying.map(DelayDistribution::mean)))
     });
     let (least, mean) = match expected {
-        Ok((least, mean)) => (least, mean),
-        Err(why) => {
-            return Property {
-                note: why.to_owned(),
-                ..unjudged_property(way, "delay", "–".to_owned())
-            };
-        }
+        Ok(expected) => expected,
+        Err(why) => return Property::untested(way, "delay", "–", why),
     };
-    let asked = (least + mean.unwrap_or_default()).to_string();
-    let line = unjudged_property(way, "delay", asked);
-    let errors = delay_errors(sparse, least + mean.unwrap_or_default());
+    let asked = least + mean.unwrap_or_default();
+    let line = |why| Property::untested(way, "delay", asked.to_string(), why);
+    let errors = delay_errors(sparse, asked);
     if errors.len() < 3 {
-        return Property { note: "too few datagrams arrived undisturbed".to_owned(), ..line };
+        return line("too few datagrams arrived undisturbed");
     }
-    let at = |p| quantile::of_sorted(&errors, p);
+    let [p50, p99, p999] = [0.5, 0.99, 0.999].map(|p| quantile::of_sorted(&errors, p));
     let mut numbers = vec![
-        ("asked_ns", (least + mean.unwrap_or_default()).as_ns_f64()),
-        ("error_p50_ns", at(0.5)),
-        ("error_p99_ns", at(0.99)),
-        ("error_p999_ns", at(0.999)),
+        ("asked_ns", asked.as_ns_f64()),
+        ("error_p50_ns", p50),
+        ("error_p99_ns", p99),
+        ("error_p999_ns", p999),
         ("error_least_ns", errors[0]),
         ("datagrams", errors.len() as f64),
     ];
+    let relieved = sparse.lateness.subtract_from(&errors);
+    let (is_fine, is_excused, measured, note);
     if mean.is_none() {
-        let is_fine = errors[0] >= EARLY_BOUND && at(0.5) <= DELAY_BOUND.as_ns_f64();
-        let got = format!(
-            "{} late; p99 {}, p99.9 {}",
-            signed(at(0.5)),
-            signed(at(0.99)),
-            signed(at(0.999))
-        );
-        let note = format!("at most {DELAY_BOUND} in the middle, never early");
-        let relieved = sparse.lateness.subtract_from(&errors);
-        let is_excused = errors[0] >= EARLY_BOUND
-            && quantile::of_sorted(&relieved, 0.5) <= DELAY_BOUND.as_ns_f64();
-        let line = Property { verdict: Verdict::of(is_fine), measured: got, note, numbers, ..line };
-        return excuse_lateness(line, is_excused, &sparse.lateness);
+        let holds = |middle: f64| errors[0] >= EARLY_BOUND && middle <= DELAY_BOUND.as_ns_f64();
+        (is_fine, is_excused) = (holds(p50), holds(quantile::of_sorted(&relieved, 0.5)));
+        measured = format!("{} late; p99 {}, p99.9 {}", signed(p50), signed(p99), signed(p999));
+        note = format!("at most {DELAY_BOUND} in the middle, never early");
+    } else {
+        let n = errors.len() as f64;
+        let average_of = |errors: &[f64]| errors.iter().sum::<f64>() / n;
+        let average = average_of(&errors);
+        let squares = errors.iter().map(|error| (error - average).powi(2)).sum::<f64>();
+        let reach =
+            normal_quantile(0.5 + CONFIDENCE / 2.0) * (squares / (n - 1.0)).sqrt() / n.sqrt();
+        numbers.extend([("error_mean_ns", average), ("interval_ns", reach)]);
+        let bound = reach + DELAY_BOUND.as_ns_f64();
+        is_fine = average.abs() <= bound;
+        is_excused = average > 0.0 && average_of(&relieved) <= bound;
+        measured = format!("{} from the mean", signed(average));
+        note = format!("at most {} for {n} draws", signed(bound));
     }
-    let n = errors.len() as f64;
-    let average = errors.iter().sum::<f64>() / n;
-    let deviation = (errors.iter().map(|e| (e - average).powi(2)).sum::<f64>() / (n - 1.0)).sqrt();
-    let reach = normal_quantile(0.5 + CONFIDENCE / 2.0) * deviation / n.sqrt();
-    numbers.extend([("error_mean_ns", average), ("interval_ns", reach)]);
-    let is_fine = average.abs() <= reach + DELAY_BOUND.as_ns_f64();
-    let got = format!("{} from the mean", signed(average));
-    let note = format!("at most {} for {n} draws", signed(reach + DELAY_BOUND.as_ns_f64()));
-    let relieved = sparse.lateness.subtract_from(&errors).iter().sum::<f64>() / n;
-    let is_excused = average > 0.0 && relieved <= reach + DELAY_BOUND.as_ns_f64();
-    let line = Property { verdict: Verdict::of(is_fine), measured: got, note, numbers, ..line };
+    let line = Property { verdict: Verdict::of(is_fine), measured, note, numbers, ..line("") };
     excuse_lateness(line, is_excused, &sparse.lateness)
 }
 
@@ -191,24 +187,16 @@ fn delay_errors(seen: &ObservedTraffic, expected: Span) -> Vec<f64> {
 fn rate(way: &OneWayPath<'_>, plan: &CheckPlan, seen: Option<&ObservedTraffic>) -> Property {
     let (busy, seen) = match (&plan.busy, seen) {
         (Ok(busy), Some(seen)) => (busy, seen),
-        (Err(why), _) => {
-            return Property {
-                note: (*why).to_owned(),
-                ..unjudged_property(way, "rate", "–".to_owned())
-            };
-        }
-        (Ok(_), None) => return unjudged_property(way, "rate", "–".to_owned()),
+        (Err(why), _) => return Property::untested(way, "rate", "–", why),
+        (Ok(_), None) => return Property::untested(way, "rate", "–", ""),
     };
     let asked = busy.bottleneck.rate.bits_per_second() as f64;
-    let line = unjudged_property(way, "rate", format_rate(asked));
+    let line = |why| Property::untested(way, "rate", format_rate(asked), why);
     let kept = match way.delay() {
         Ok((_, Some(_))) => back_to_back_run(busy, seen),
         _ => back_to_back_pairs(way, busy, seen),
     };
-    let Some(kept) = kept else {
-        let note = "the sender could not keep the link busy".to_owned();
-        return Property { note, ..line };
-    };
+    let Some(kept) = kept else { return line("the sender could not keep the link busy") };
     let len = wire_len(busy.traffic.payload, busy.bottleneck.overhead) as f64;
     let got = kept.frames as f64 * len * 8.0 / (kept.ns / 1e9);
     let error = got / asked - 1.0;
@@ -231,7 +219,7 @@ fn rate(way: &OneWayPath<'_>, plan: &CheckPlan, seen: Option<&ObservedTraffic>) 
             ("bound_share", bound),
             ("frames", kept.frames as f64),
         ],
-        ..line
+        ..line("")
     };
     let ideal_ns = kept.frames as f64 * len * 8.0 / asked * 1e9;
     let longer_ns = kept.ns - ideal_ns;
@@ -314,9 +302,10 @@ fn jitter(way: &OneWayPath<'_>, sparse: &ObservedTraffic) -> Option<Property> {
     let base = constant + way.serialization_time(PROBE_PAYLOAD).ok()?;
     let draws = delay_errors(sparse, base);
     let n = draws.len() as f64;
-    let line = unjudged_property(way, "jitter", format!("mean {}", distribution.mean()));
+    let asked = format!("mean {}", distribution.mean());
+    let line = |why| Property::untested(way, "jitter", asked, why);
     if draws.len() < 8 {
-        return Some(Property { note: "too few datagrams arrived".to_owned(), ..line });
+        return Some(line("too few datagrams arrived"));
     }
     let distance = draws.iter().enumerate().fold(0.0_f64, |worst, (rank, ns)| {
         let expected = distribution.cdf(Span::from_secs_f64(ns / 1e9));
@@ -330,7 +319,7 @@ fn jitter(way: &OneWayPath<'_>, sparse: &ObservedTraffic) -> Option<Property> {
         measured: format!("distance {}", significant(distance, 2)),
         note: format!("Kolmogorov–Smirnov; at most {} for {n} draws", significant(critical, 2)),
         numbers: vec![("distance", distance), ("critical", critical), ("datagrams", n)],
-        ..line
+        ..line("")
     };
     // Each draw that was told late may be anywhere.
     let late = sparse.lateness.frames_beyond(LATENESS_MIN_NS) as f64;
@@ -340,35 +329,29 @@ fn jitter(way: &OneWayPath<'_>, sparse: &ObservedTraffic) -> Option<Property> {
 fn loss(
     way: &OneWayPath<'_>,
     plan: &CheckPlan,
-    [sparse, busy]: [Option<&ObservedTraffic>; 2],
+    sparse: &ObservedTraffic,
+    busy: Option<&ObservedTraffic>,
     dropped: UnmodeledDrops,
 ) -> Property {
+    let untested = |why| Property::untested(way, "loss", "–", why);
     let busy = busy.zip(plan.busy.as_ref().ok().map(|busy| busy.traffic.payload));
-    let groups = sparse.map(|sparse| (sparse, PROBE_PAYLOAD)).into_iter().chain(busy);
     let (mut sent, mut lost, mut expected, mut inflation) = (0.0, 0.0, 0.0, 1.0_f64);
-    for (seen, payload) in groups {
+    for (seen, payload) in [(sparse, PROBE_PAYLOAD)].into_iter().chain(busy) {
         let model = match way.loss(payload) {
             Ok(model) => model,
-            Err(why) => {
-                return Property {
-                    note: why.to_owned(),
-                    ..unjudged_property(way, "loss", "–".to_owned())
-                };
-            }
+            Err(why) => return untested(why),
         };
         if seen.overrun > 0 {
-            let note = "the receiver could not keep up".to_owned();
-            return Property { note, ..unjudged_property(way, "loss", "–".to_owned()) };
+            return untested("the receiver could not keep up");
         }
-        let arrived: std::collections::BTreeSet<u32> =
-            seen.received.iter().map(|received| received.number).collect();
+        let arrived: BTreeSet<u32> = seen.received.iter().map(|received| received.number).collect();
         sent += seen.sent.len() as f64;
         lost += (seen.sent.len() - arrived.len().min(seen.sent.len())) as f64;
         expected += model.share * seen.sent.len() as f64;
         inflation = inflation.max(model.inflation);
     }
     if sent < 1.0 {
-        return unjudged_property(way, "loss", "–".to_owned());
+        return untested("");
     }
     let (share, got) = (expected / sent, lost / sent);
     let (lo, hi) = wilson(got, sent / inflation);
@@ -402,7 +385,7 @@ fn loss(
             ("dropped_by_queues", by_queues as f64),
             ("dropped_by_driver", by_driver as f64),
         ],
-        ..unjudged_property(way, "loss", Unit::Share.format(share, 3).to_string())
+        ..Property::untested(way, "loss", Unit::Share.format(share, 3).to_string(), "")
     }
 }
 
@@ -427,27 +410,26 @@ fn order(way: &OneWayPath<'_>, plan: &CheckPlan, sparse: &ObservedTraffic) -> Pr
         ("depth", depth as f64),
         ("datagrams", arrived),
     ];
-    let got = format!("{overtaken} of {arrived} overtaken, by {depth} at most");
-    let line = unjudged_property(way, "order", Unit::Share.format(share, 3).to_string());
+    let measured = format!("{overtaken} of {arrived} overtaken, by {depth} at most");
+    let asked = Unit::Share.format(share, 3).to_string();
+    let line = |why: &str| Property {
+        measured: measured.clone(),
+        numbers: numbers.clone(),
+        ..Property::untested(way, "order", asked.clone(), why)
+    };
     if way.may_overtake() {
-        let note = "delays that vary may let frames overtake".to_owned();
-        return Property { measured: got, note, numbers, ..line };
+        return line("delays that vary may let frames overtake");
     }
     if arrived < 3.0 {
-        return Property {
-            note: "too few datagrams arrived".to_owned(),
-            measured: got,
-            numbers,
-            ..line
-        };
+        return line("too few datagrams arrived");
     }
     let (lo, hi) = wilson(overtaken as f64 / arrived, arrived);
     let is_fine = if share <= 0.0 { overtaken == 0 } else { (lo..=hi).contains(&share) };
-    let note = format!("datagrams {} apart", plan.interval);
     let late = sparse.lateness.frames_beyond(LATENESS_MIN_NS) as f64 / arrived;
     // A driver that is late hands over in order all the same, but what it takes in at once is not apart any more.
     let is_excused = share > 0.0 && lo - late <= share && share <= hi + late;
-    let line = Property { verdict: Verdict::of(is_fine), measured: got, note, numbers, ..line };
+    let line = line(&format!("datagrams {} apart", plan.interval));
+    let line = Property { verdict: Verdict::of(is_fine), ..line };
     excuse_lateness(line, is_excused, &sparse.lateness)
 }
 
@@ -476,105 +458,6 @@ fn format_rate(bits_per_second: f64) -> String {
 fn signed(ns: f64) -> String {
     let sign = if ns < 0.0 { "−" } else { "" };
     format!("{sign}{}", Unit::Nanoseconds.format(ns.abs(), 3))
-}
-
-/// The lateness of one part.
-///
-/// The driver counts for both directions together and not by datagram: the most that its lateness may explain is assumed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Lateness {
-    /// Nanoseconds by which frames were handed over late, and how many, the latest first.
-    pub handed_over: Vec<(u64, u64)>,
-    /// Frames that entered later than they came.
-    pub entered: u64,
-    /// By how many nanoseconds at the most, of all so far.
-    pub entered_worst_ns: u64,
-    /// For how many nanoseconds the driver was away, or ready to run without a CPU.
-    pub stalled_ns: u64,
-}
-
-impl Lateness {
-    /// What a driver counted between two of its accounts.
-    pub fn between(before: &EmulatorTiming, after: &EmulatorTiming) -> Self {
-        let earlier: BTreeMap<u64, u64> = before.lateness.iter_recorded().collect();
-        let grown = after.lateness.iter_recorded().map(|(late_ns, count)| {
-            let earlier = earlier.get(&late_ns).copied().unwrap_or(0);
-            (late_ns, count.saturating_sub(earlier))
-        });
-        let mut handed_over: Vec<_> = grown.filter(|&(_, count)| count > 0).collect();
-        handed_over.reverse();
-        let entered = after.entered_late.saturating_sub(before.entered_late);
-        let waited = |account: &EmulatorTiming| account.waited_for_cpu.unwrap_or_default();
-        let away = after.stalls.total.saturating_sub(before.stalls.total)
-            + waited(after).saturating_sub(waited(before));
-        let entered_worst = if entered > 0 { after.entered_late_worst } else { Span::ZERO };
-        Self {
-            handed_over,
-            entered,
-            entered_worst_ns: entered_worst.as_ns(),
-            stalled_ns: away.as_ns(),
-        }
-    }
-
-    /// The most by which each frame may have been late in all, the latest first.
-    pub fn latest(&self) -> impl Iterator<Item = u64> + '_ {
-        (0_u64..).zip(self.each_handed_over()).map(|(rank, late_ns)| {
-            late_ns + if rank < self.entered { self.entered_worst_ns } else { 0 }
-        })
-    }
-
-    /// By how much each frame was handed over late.
-    fn each_handed_over(&self) -> impl Iterator<Item = u64> + '_ {
-        let repeated = |&(late_ns, count): &(u64, u64)| (0..count).map(move |_| late_ns);
-        self.handed_over.iter().flat_map(repeated)
-    }
-
-    /// Frames that were handed over later than that, or entered late.
-    pub fn frames_beyond(&self, ns: u64) -> u64 {
-        let beyond = self.handed_over.iter().filter(|&&(late_ns, _)| late_ns > ns);
-        beyond.map(|&(_, count)| count).sum::<u64>() + self.entered
-    }
-
-    /// What is left of delays that are too long when all of it is taken away, each from the one that it explains
-    /// best; `sorted` and the result ascend.
-    pub fn subtract_from(&self, sorted: &[f64]) -> Vec<f64> {
-        let late = self.latest().map(|ns| ns as f64).chain(std::iter::repeat(0.0));
-        let mut relieved: Vec<f64> =
-            sorted.iter().rev().zip(late).map(|(delay, late)| delay - late).collect();
-        relieved.sort_by(f64::total_cmp);
-        relieved
-    }
-
-    /// The longest time that `stretches` of frames one after the other may have lasted longer or shorter for it,
-    /// because their ends were told late.
-    pub fn uncertainty_ns(&self, stretches: u64) -> u64 {
-        let stretches = usize::try_from(stretches).unwrap_or(usize::MAX);
-        self.each_handed_over().take(stretches).fold(0, u64::saturating_add)
-    }
-
-    /// For how long at the most frames that came were not in the link yet.
-    pub fn idle_ns(&self) -> u64 {
-        self.stalled_ns.min(self.entered.saturating_mul(self.entered_worst_ns))
-    }
-
-    /// The figure of it, with how many frames were handed over later than `ns`.
-    pub fn describe(&self, ns: u64) -> String {
-        let time = |ns: u64| Unit::Nanoseconds.format(ns as f64, 3);
-        let handed_over = self.frames_beyond(ns) - self.entered;
-        let worst = self.handed_over.first().map_or(0, |&(late_ns, _)| late_ns);
-        let mut parts = Vec::new();
-        if handed_over > 0 || (worst > 0 && self.entered == 0) {
-            let (limit, worst) = (time(ns), time(worst));
-            parts.push(format!(
-                "handed {handed_over} frames over more than {limit} late, the latest by {worst}"
-            ));
-        }
-        if self.entered > 0 {
-            let worst = time(self.entered_worst_ns);
-            parts.push(format!("took {} in late, by {worst} at most", self.entered));
-        }
-        parts.join(" and ")
-    }
 }
 
 /// The frames of one way.
@@ -611,51 +494,4 @@ fn of_way(network: &NetworkReport, way: &str, from: PortLosses, to: PortLosses) 
 }
 
 #[cfg(test)]
-mod tests {
-    use plumb_base::time::Instant;
-
-    use super::*;
-    use crate::emulator::timing::TimingRecorder;
-
-    fn at(us: u64) -> Instant {
-        Instant::ORIGIN + Span::from_us(us)
-    }
-
-    #[test]
-    fn the_lateness_of_a_part_is_what_was_counted_since_the_part_before() {
-        let mut account = TimingRecorder::new(at(0), Span::from_us(100));
-        for late_us in [500, 3, 900] {
-            account.on_sent(at(10_000 + late_us), at(10_000));
-        }
-        let before = account.timing();
-        for late_us in [2, 700, 3, 700] {
-            account.on_sent(at(20_000 + late_us), at(20_000));
-        }
-        account.on_poll(at(20_000));
-        account.on_poll(at(50_000));
-        account.on_entered(2);
-        let lateness = Lateness::between(&before, &account.timing());
-        let shown: Vec<u64> = lateness.handed_over.iter().map(|(ns, _)| ns / 1_000).collect();
-        assert_eq!(shown, [700, 3, 2], "{lateness:?}");
-        assert_eq!(lateness.frames_beyond(50_000), 4, "two handed over, two taken in");
-        assert_eq!((lateness.entered, lateness.entered_worst_ns), (2, 30_000_000));
-        let latest: Vec<u64> = lateness.latest().map(|ns| ns / 1_000).collect();
-        assert_eq!(latest, [30_700, 30_700, 3, 2]);
-        let figure = lateness.describe(50_000);
-        assert!(figure.contains("handed 2 frames over more than 50.0 µs late"), "{figure}");
-        assert!(figure.contains("took 2 in late, by 30.0 ms at most"), "{figure}");
-        assert_eq!(Lateness::between(&before, &before), Lateness::default());
-    }
-
-    #[test]
-    fn the_most_that_lateness_explains_is_taken_from_the_longest_delays() {
-        let handed_over = vec![(300, 2), (50, 1)];
-        let lateness = Lateness { handed_over, ..Lateness::default() };
-        assert_eq!(
-            lateness.subtract_from(&[10.0, 20.0, 400.0, 500.0]),
-            [-30.0, 10.0, 100.0, 200.0]
-        );
-        assert_eq!(lateness.uncertainty_ns(2), 600);
-        assert_eq!(lateness.idle_ns(), 0, "none came before it was in the link");
-    }
-}
+mod tests;

@@ -3,7 +3,7 @@
 
 use plumb_base::time::Span;
 use plumb_base::units::rate::Rate;
-use plumb_link::queue::QueueLimit;
+use plumb_link::spec::QueueLimit;
 use plumb_link::spec::{
     DelayDistribution, DirectionSpec, FaultSpec, LinkSpec, QueueSpec, RateSpec,
 };

@@ -17,7 +17,7 @@ use plumb_sys::datagram::{
 use plumb_sys::socket::{IntOption, receive_drops, set_option};
 use plumb_sys::timer::{set_timer_slack_ns, sleep_ns};
 
-use super::judge::Lateness;
+use crate::emulator::timing::Lateness;
 use crate::lab::{LabError, TestBed};
 
 /// Bytes of a datagram that are used: its number.

@@ -24,7 +24,7 @@ use plumb_netdev::lab::{
     self, LabHost, LinkRegistry, NamespaceFds, PidNamespaceInit, RegisteredName, SignalPolicy,
     TestBedOptions, mount_text_over,
 };
-use plumb_wire::medium::Medium;
+use plumb_wire::machine::Medium;
 
 use super::inner_arguments;
 use super::options::{LinkDriverOptions, LinkShapeOptions};

@@ -28,7 +28,7 @@ use plumb_netdev::lab::{
     self, InitExit, LinkRegistry, NamespaceFds, OutsideProcess, PidNamespaceInit, SignalPolicy,
     TestBed, TestBedOptions,
 };
-use plumb_wire::medium::Medium;
+use plumb_wire::machine::Medium;
 
 use super::inner_arguments;
 use super::options::{LinkDriverOptions, LinkShapeOptions};

@@ -10,7 +10,7 @@ use plumb_harness::stop_signals;
 use plumb_netdev::device::DeviceWait;
 use plumb_netdev::device::fault::FaultRates;
 use plumb_stack::host::IpHost;
-use plumb_wire::mac::MacAddr;
+use plumb_wire::ethernet::MacAddr;
 
 use crate::cli::output::CliOutput;
 use crate::problem::Problem;

@@ -14,8 +14,8 @@ use plumb_netdev::device::replay::{ReplayCount, ReplaySource};
 use plumb_netdev::device::{Device, DeviceWait};
 use plumb_stack::interface::InterfaceConfig;
 use plumb_stack::route::{IpPrefix, Route};
+use plumb_wire::machine::{DeviceCapabilities, Medium};
 use plumb_wire::machine::{Machine, PortId};
-use plumb_wire::medium::{DeviceCapabilities, Medium};
 
 use super::applications::finish;
 use super::options::{parse_address, parse_span};

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use plumb_wire::capture::LinkType;
 use plumb_wire::compose::{LinkTemplate, PacketTemplate};
 use plumb_wire::ethernet::EtherType;
-use plumb_wire::mac::MacAddr;
+use plumb_wire::ethernet::MacAddr;
 use plumb_wire::{pcap, pcapng};
 
 use super::test_bed::{assert_error, document, plumb};

@@ -2,11 +2,9 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use plumb_wire::fragment::Fragment;
+use plumb_wire::ip::{Fragment, IpProtocol};
 use plumb_wire::ipv4::FragmentField;
-use plumb_wire::ipv6::extension::Ipv6Extension;
-use plumb_wire::ipv6::option as option6;
-use plumb_wire::protocol::IpProtocol;
+use plumb_wire::ipv6::extension::{Ipv6Extension, Ipv6Options};
 use plumb_wire::{icmpv4, icmpv6};
 
 use super::*;
@@ -120,10 +118,10 @@ fn extension_errors_before_icmp_errors_are_not_reported() {
     let [_, family] = Family::both();
     let (mut bench, _) = HostFixture::acquainted();
     let unknown = [0x9e, 4, 0, 0, 0, 0];
-    let options = Ipv6Extension::Destination(option6::Ipv6Options::new(&unknown));
+    let options = Ipv6Extension::Destination(Ipv6Options::new(&unknown));
     let route = Ipv6Extension::Routing { kind: 99, segments_left: 1, data: &[0; 4] };
     let authentication = Ipv6Extension::Authentication(&[0; 6]);
-    let padding = Ipv6Extension::Destination(option6::Ipv6Options::new(&[1, 4, 0, 0, 0, 0]));
+    let padding = Ipv6Extension::Destination(Ipv6Options::new(&[1, 4, 0, 0, 0, 0]));
     for (extension, count) in [
         (options, CounterId::RxUnknownOption),
         (route, CounterId::RxSourceRoute),
@@ -152,7 +150,7 @@ fn malformed_option_is_reported_of_first_fragment_only() {
     let [family, _] = Family::both();
     let (mut bench, _) = HostFixture::acquainted();
     let mut path = family.inward();
-    path.options = plumb_wire::option_area::OptionArea::new(&[1, 7, 200, 4]).unwrap();
+    path.options = plumb_wire::option::OptionArea::new(&[1, 7, 200, 4]).unwrap();
     let fragments = path.fragments(1, IpProtocol::UDP, &[3; 24], 8);
     assert_eq!(bench.exchange(&fragments[0]).len(), 1);
     for later in &fragments[1..] {

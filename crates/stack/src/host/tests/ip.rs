@@ -3,13 +3,11 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use plumb_wire::ethernet::{EtherType, EthernetTag, EthernetTags};
-use plumb_wire::fragment::Fragment;
-use plumb_wire::ipv4::option;
-use plumb_wire::ipv6::extension::Ipv6Extension;
-use plumb_wire::ipv6::option as option6;
+use plumb_wire::ip::{Fragment, IpProtocol};
+use plumb_wire::ipv6::extension::{self, Ipv6Extension, Ipv6Options};
 use plumb_wire::malformed::FormatError;
+use plumb_wire::option::{Ipv4Option, OptionArea, RouteRecord};
 use plumb_wire::packet::{SegmentKind, SegmentationInfo};
-use plumb_wire::protocol::IpProtocol;
 use plumb_wire::{icmpv4, icmpv6};
 use rand::RngExt;
 
@@ -144,15 +142,13 @@ fn ipv4_options_pass_are_dropped_or_are_reported() {
     let [family, _] = Family::both();
     let with = |options: &[u8]| {
         let mut path = family.inward();
-        path.options = plumb_wire::option_area::OptionArea::new(options).unwrap();
+        path.options = OptionArea::new(options).unwrap();
         path.udp(9, 7, b"x")
     };
     let (mut bench, _) = HostFixture::acquainted();
-    let route = option::area([option::Ipv4Option::RecordRoute(option::RouteRecord {
-        pointer: 4,
-        addresses: &[0; 8],
-    })]);
-    assert!(bench.exchange(&with(route.unwrap().as_bytes())).is_empty());
+    let route = RouteRecord { pointer: 4, addresses: &[0; 8] };
+    let route = OptionArea::of([Ipv4Option::RecordRoute(route)]).unwrap();
+    assert!(bench.exchange(&with(route.as_bytes())).is_empty());
     assert!(bench.exchange(&with(&[0x9e, 4, 1, 2])).is_empty(), "unknown options are skipped");
     assert_eq!(bench.host.counters().value(CounterId::UdpDelivered), 2);
     for kind in [131, 137] {
@@ -194,11 +190,11 @@ fn unknown_ipv6_options_follow_their_high_bits() {
         (0xde, report(42), None),
     ] {
         let mut bytes = [0; 6];
-        option6::write([(kind, &[1, 2][..])], &mut bytes).unwrap();
+        extension::write([(kind, &[1, 2][..])], &mut bytes).unwrap();
         for (path, expected) in [(family.inward(), unicast), (to_group, multicast)] {
             for extension in [
-                Ipv6Extension::HopByHop(option6::Ipv6Options::new(&bytes)),
-                Ipv6Extension::Destination(option6::Ipv6Options::new(&bytes)),
+                Ipv6Extension::HopByHop(Ipv6Options::new(&bytes)),
+                Ipv6Extension::Destination(Ipv6Options::new(&bytes)),
             ] {
                 let datagram = &family.inward().udp(9, 7, b"x")[54..];
                 let frame = path.extended(&[extension], IpProtocol::UDP, datagram);
@@ -232,10 +228,10 @@ fn routing_and_unknown_headers_are_reported() {
     assert_eq!(answer6(&mut bench, &frame(&[routing(99, 0)], IpProtocol(200))), problem(1, 40));
     assert_eq!(answer6(&mut bench, &frame(&[], IpProtocol::TCP)), problem(1, 6));
     assert_eq!(answer6(&mut bench, &frame(&[], IpProtocol::NO_NEXT)), None);
-    let padding = Ipv6Extension::HopByHop(option6::Ipv6Options::new(&[1, 4, 0, 0, 0, 0]));
+    let padding = Ipv6Extension::HopByHop(Ipv6Options::new(&[1, 4, 0, 0, 0, 0]));
     let late = frame(&[routing(99, 0), padding], IpProtocol::UDP);
     assert_eq!(answer6(&mut bench, &late), problem(1, 40), "hop-by-hop comes first or not at all");
-    let chain = [Ipv6Extension::Destination(option6::Ipv6Options::new(&[1, 4, 0, 0, 0, 0])); 9];
+    let chain = [Ipv6Extension::Destination(Ipv6Options::new(&[1, 4, 0, 0, 0, 0])); 9];
     assert_eq!(answer6(&mut bench, &frame(&chain, IpProtocol::UDP)), None);
     assert_eq!(
         bench.host.counters().malformed_value(ProtocolLayer::Ipv6, FormatError::Extensions),

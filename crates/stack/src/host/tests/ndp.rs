@@ -3,12 +3,10 @@
 use std::net::Ipv6Addr;
 
 use plumb_wire::compose::neighbor_solicitation;
-use plumb_wire::fragment::Fragment;
+use plumb_wire::ip::{Fragment, IpProtocol};
 use plumb_wire::ipv6::extension::Ipv6Extension;
 use plumb_wire::malformed::FormatError;
-use plumb_wire::ndp::option::NdpOption;
-use plumb_wire::ndp::{NdpMessage, NdpOptions, solicited_node};
-use plumb_wire::protocol::IpProtocol;
+use plumb_wire::ndp::{NdpMessage, NdpOption, NdpOptions, solicited_node};
 
 use super::*;
 use crate::counters::ProtocolLayer;

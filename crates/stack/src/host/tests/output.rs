@@ -1,8 +1,8 @@
 //! Packets on their way out: both ways send the same bytes, and devices get what they take.
 
-use plumb_wire::ecn::Ecn;
+use plumb_wire::ip::Ecn;
 use plumb_wire::ipv4;
-use plumb_wire::medium::DeviceCapabilities;
+use plumb_wire::machine::DeviceCapabilities;
 use plumb_wire::packet::{ChecksumState, SegmentKind, SegmentationInfo};
 
 use super::*;

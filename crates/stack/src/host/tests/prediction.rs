@@ -1,6 +1,6 @@
 //! Header prediction: a host that predicts does as one that does not.
 
-use plumb_wire::ecn::Ecn;
+use plumb_wire::ip::Ecn;
 use plumb_wire::packet::ChecksumState;
 
 use super::*;
