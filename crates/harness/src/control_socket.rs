@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use plumb_sys::fd;
 use serde::{Deserialize, Serialize};
@@ -40,5 +40,11 @@ impl ControlSocket {
     pub(crate) fn receive<T: for<'de> Deserialize<'de>>(&mut self) -> io::Result<T> {
         framing::read(&mut self.file)?
             .ok_or_else(|| io::Error::new(io::ErrorKind::UnexpectedEof, "the other process died"))
+    }
+}
+
+impl AsFd for ControlSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 }

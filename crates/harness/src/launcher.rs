@@ -1,15 +1,14 @@
 //! The orchestrator's side of a launch: starts a worker, asks it for blocks, and sees to it that
 //! nothing is left of it.
 
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 
 use plumb_base::time::Span;
-use plumb_clock::monotonic_ns;
-use plumb_sys::fd;
 
+use crate::child_process::{ChildProcess, HiddenCommand, wait_readable};
 use crate::framing;
 use crate::orchestrator_pipe::{OrchestratorMessage, WorkerMessage};
 use crate::report::{BlockReport, LaunchFacts};
@@ -28,8 +27,13 @@ pub enum LaunchError {
     #[error("the measuring process died{0}")]
     Died(String),
     /// The worker did not answer in time and was killed.
-    #[error("the measuring process did not answer within {0} and was killed")]
-    TimedOut(Span),
+    #[error("the measuring process did not answer within {timeout} and was killed{said}")]
+    TimedOut {
+        /// How long it was waited for.
+        timeout: Span,
+        /// The end of what it wrote to standard error, behind a colon.
+        said: String,
+    },
     /// The user asked to stop.
     #[error("interrupted")]
     Interrupted,
@@ -38,10 +42,10 @@ pub enum LaunchError {
     Io(#[from] io::Error),
 }
 
-/// A launch under way: a worker and, through it, its peer. Both die when it is dropped.
+/// A launch under way: a worker and, through it, its peer, which dies with it. Both are gone when it is dropped.
 #[derive(Debug)]
 pub struct RunningLaunch {
-    child: Child,
+    process: ChildProcess,
     stdin: Option<ChildStdin>,
     stdout: ChildStdout,
     /// What is known of the channel.
@@ -64,18 +68,17 @@ impl RunningLaunch {
         abort: &mut dyn FnMut() -> bool,
     ) -> Result<Self, LaunchError> {
         let padding = usize::try_from(spec.seed % 4096).unwrap_or(0);
-        let mut child = Command::new(program)
-            .arg("__worker")
-            .env("PLUMB_PADDING", "x".repeat(padding))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()?;
-        let (Some(orders), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(io::Error::from(io::ErrorKind::BrokenPipe).into());
-        };
-        let mut launch =
-            Self { child, stdin: Some(orders), stdout: answers, facts: LaunchFacts::default() };
+        let mut process = ChildProcess::spawn(
+            Command::new(program)
+                .args(HiddenCommand::Worker.arguments())
+                .env("PLUMB_PADDING", "x".repeat(padding))
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped()),
+        )?;
+        let stdin = process.child.stdin.take();
+        let stdout = process.child.stdout.take().ok_or_else(broken_pipe)?;
+        let mut launch = Self { process, stdin, stdout, facts: LaunchFacts::default() };
         launch.send(&OrchestratorMessage::Launch(spec.clone()))?;
         let deadline = spec.subject.other_host().map_or(OPEN_DEADLINE, |_| OPEN_DEADLINE_FAR);
         match launch.receive(deadline, abort)? {
@@ -84,7 +87,7 @@ impl RunningLaunch {
                 Ok(launch)
             }
             WorkerMessage::Unavailable(reason) => Err(LaunchError::Unavailable(reason)),
-            WorkerMessage::Failed(reason) => Err(LaunchError::Failed(reason)),
+            WorkerMessage::Failed(reason) => Err(launch.failed(&reason)),
             other => Err(LaunchError::Failed(format!("unexpected answer {other:?}"))),
         }
     }
@@ -100,7 +103,7 @@ impl RunningLaunch {
         match self.receive(deadline, abort)? {
             WorkerMessage::Block(report) => Ok(*report),
             WorkerMessage::BlockUnavailable(reason) => Err(LaunchError::Unavailable(reason)),
-            WorkerMessage::Failed(reason) => Err(LaunchError::Failed(reason)),
+            WorkerMessage::Failed(reason) => Err(self.failed(&reason)),
             other => Err(LaunchError::Failed(format!("unexpected answer {other:?}"))),
         }
     }
@@ -109,71 +112,71 @@ impl RunningLaunch {
     pub fn finish(mut self) -> Result<(), LaunchError> {
         self.send(&OrchestratorMessage::Quit)?;
         drop(self.stdin.take());
-        self.child.wait()?;
+        self.process.child.wait()?;
         Ok(())
     }
 
     fn send(&mut self, message: &OrchestratorMessage) -> Result<(), LaunchError> {
-        let Some(orders) = &mut self.stdin else {
-            return Err(io::Error::from(io::ErrorKind::BrokenPipe).into());
-        };
-        if framing::write(orders, message).is_err() {
-            return Err(self.exit_error());
-        }
-        Ok(())
+        let stdin = self.stdin.as_mut().ok_or_else(broken_pipe)?;
+        framing::write(stdin, message).map_err(|_| self.died())
     }
 
-    /// Waits for the worker's next word, asleep: the orchestrator takes no CPU time while a block
-    /// is measured.
+    /// Waits for the worker's next message, asleep: the orchestrator takes no CPU time while a block is measured.
     fn receive(
         &mut self,
         deadline: Span,
         abort: &mut dyn FnMut() -> bool,
     ) -> Result<WorkerMessage, LaunchError> {
-        let end = monotonic_ns().saturating_add(deadline.as_ns());
-        loop {
-            let left = end.saturating_sub(monotonic_ns());
-            if left == 0 {
-                return Err(LaunchError::TimedOut(deadline));
+        match wait_readable(self.stdout.as_fd(), deadline, abort) {
+            Ok(true) => {}
+            Ok(false) => {
+                drop(self.process.child.kill());
+                let said = self.process.stderr_suffix();
+                return Err(LaunchError::TimedOut { timeout: deadline, said });
             }
-            let timeout_ms = i32::try_from(left / 1_000_000 + 1).unwrap_or(i32::MAX);
-            match fd::poll_readable(self.stdout.as_fd(), timeout_ms) {
-                Ok(true) => break,
-                Ok(false) => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {
-                    if abort() {
-                        return Err(LaunchError::Interrupted);
-                    }
-                }
-                Err(error) => return Err(error.into()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                return Err(LaunchError::Interrupted);
             }
+            Err(error) => return Err(error.into()),
         }
         match framing::read(&mut self.stdout) {
             Ok(Some(message)) => Ok(message),
-            Ok(None) | Err(_) => Err(self.exit_error()),
+            Ok(None) | Err(_) => Err(self.died()),
         }
     }
 
-    /// What is known of a worker that is gone.
-    fn exit_error(&mut self) -> LaunchError {
-        // It may be dying still: make sure, then it can be waited for.
-        drop(self.child.kill());
-        let status = self.child.wait().map(|status| format!(" ({status})")).unwrap_or_default();
-        let mut words = String::new();
-        if let Some(stderr) = self.child.stderr.take() {
-            // What it said is a courtesy; reading it may fail.
-            drop(stderr.take(4096).read_to_string(&mut words));
-        }
-        let words = words.trim();
-        let colon = if words.is_empty() { "" } else { ": " };
-        LaunchError::Died(format!("{status}{colon}{words}"))
+    fn died(&mut self) -> LaunchError {
+        LaunchError::Died(self.process.exit_report())
+    }
+
+    /// Why the worker failed, with what it or a process of its own wrote to standard error.
+    fn failed(&self, reason: &str) -> LaunchError {
+        LaunchError::Failed(format!("{reason}{}", self.process.stderr_suffix()))
     }
 }
 
-impl Drop for RunningLaunch {
-    fn drop(&mut self) {
-        // A worker that has quit is gone already; the peer dies with its worker.
-        drop(self.child.kill());
-        drop(self.child.wait());
+fn broken_pipe() -> io::Error {
+    io::ErrorKind::BrokenPipe.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::LaunchSubject;
+
+    #[test]
+    fn a_worker_that_cannot_start_is_quoted() {
+        let spec = LaunchSpec {
+            subject: LaunchSubject::Alone,
+            cpu_local: None,
+            cpu_peer: None,
+            ticks_per_ns: None,
+            seed: 1,
+            deadline_ns: 1,
+        };
+        // A shell takes the hidden command for a script, which is not there.
+        let error = RunningLaunch::start(Path::new("/bin/sh"), &spec, &mut || false).unwrap_err();
+        let LaunchError::Died(said) = error else { panic!("{error}") };
+        assert!(said.contains("exit status") && said.contains("__worker"), "{said}");
     }
 }

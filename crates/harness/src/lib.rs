@@ -7,7 +7,7 @@
 
 mod bench;
 mod channel;
-mod child_process;
+pub mod child_process;
 mod control_page;
 mod control_socket;
 pub mod doctor;
@@ -29,9 +29,26 @@ pub mod report;
 mod sampler;
 pub mod spec;
 pub mod stderr_tail;
-pub mod stop_signals;
 pub mod streams;
 pub mod supervisor;
 pub mod topology;
 pub mod trace;
 pub mod worker;
+
+/// Requests to stop and to report (Ctrl-C, SIGTERM, SIGUSR1), counted instead of obeyed at once.
+pub mod stop_signals {
+    pub use plumb_sys::signal::{
+        count_status_requests, count_stop_requests, handle_file_size_limit, status_requests,
+        stop_requests,
+    };
+
+    /// Interrupts whatever this process blocks in, again and again, so that a request that came just before it
+    /// blocked is seen after this long.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn interrupt_every(period: plumb_base::time::Span) -> std::io::Result<()> {
+        let us = u32::try_from(period.as_ns() / 1_000).unwrap_or(u32::MAX).max(1);
+        plumb_sys::timer::start_periodic_tick(us)
+    }
+}

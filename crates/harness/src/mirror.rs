@@ -4,28 +4,22 @@
 //! process, holds the stack. Without a client the mirror itself times frames from memory: a replay.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use plumb_clock::Stopwatch;
 use plumb_netdev::device::{DeviceWait, tap};
-use plumb_sys::fd;
-use plumb_sys::socket::{self, UnixSocketKind};
 use plumb_wire::machine::Medium;
 
 use crate::bench::ChannelBench;
 use crate::channel::{
-    ChannelSetup, EndpointLocation, IoResultExt as _, LOSS_TIMEOUT_TICKS, OpenError, PeerWatchdog,
+    ChannelSetup, EndpointLocation, IoResultExt as _, LOSS_TIMEOUT_TICKS, OpenError,
 };
-use crate::child_process::start_peer;
-use crate::control_page::ControlPage;
-use crate::control_socket::ControlSocket;
+use crate::child_process::SELF_EXE;
 use crate::effort::{Canary, EffortMeter, KernelTimes};
 use crate::mechanisms::UdpEnd;
-use crate::orchestrator_pipe::{OrchestratorPipe, WorkerMessage};
-use crate::peer_handle::PeerHandle;
-use crate::peer_protocol::{AttachMirror, PeerRole, PeerTask, PeerToWorker, WorkerToPeer};
+use crate::orchestrator_pipe::{OrchestratorPipe, WorkerMessage, open_failure};
+use crate::peer_handle::{PeerHandle, PeerStartup};
+use crate::peer_protocol::{PeerEnd, PeerRole, PeerTask, PeerToWorker, WorkerToPeer};
 use crate::report::{BlockError, BlockReport, CpuUsage, LaunchFacts};
 use crate::sampler;
 use crate::spec::{
@@ -67,10 +61,7 @@ pub(super) fn work(
 ) -> io::Result<()> {
     let (client, mut peer) = match open(spec, mirror) {
         Ok(opened) => opened,
-        Err(OpenError::Unavailable(reason)) => {
-            return talk.send(&WorkerMessage::Unavailable(reason));
-        }
-        Err(error) => return talk.send(&WorkerMessage::Failed(error.to_string())),
+        Err(error) => return talk.send(&open_failure(error)),
     };
     let facts = std::mem::take(&mut peer.facts);
     talk.send(&WorkerMessage::Ready(LaunchFacts { facts }))?;
@@ -81,52 +72,27 @@ pub(super) fn work(
         }
         None => talk.serve(|block| measure_replay(&mut peer, spec, block))?,
     }
-    // A peer that is gone already has quit.
-    drop(peer.send(WorkerToPeer::Quit));
-    peer.wait()
+    peer.quit()
 }
 
 type MirrorClient = Option<(UdpEnd, ChannelSpec)>;
 
 /// Makes the test bed, connects the client through it, and starts the mirror.
 fn open(spec: &LaunchSpec, mirror: &MirrorSpec) -> Result<(MirrorClient, PeerHandle), OpenError> {
-    let (page, page_fd) = ControlPage::create().attempt("share a page with the mirror")?;
-    let (own, theirs) =
-        socket::pair(UnixSocketKind::Stream).attempt("make a socket to the mirror")?;
-    let watch_fd = own.try_clone().attempt("duplicate a socket")?;
-    let watch = PeerWatchdog::new(Arc::new(watch_fd), LOSS_TIMEOUT_TICKS, None);
+    let startup = PeerStartup::new()?;
+    let watch = startup.watchdog(LOSS_TIMEOUT_TICKS)?;
     let bed = test_bed::make(mirror)?;
-    let fds: Vec<&OwnedFd> = bed.handover.iter().collect();
-    for fd in fds.iter().copied().chain([&page_fd, &theirs]) {
-        fd::set_inheritable(fd.as_fd(), true).attempt("hand a descriptor over")?;
-    }
-    let child = start_peer(&program(mirror.stack)?, "__mirror", &theirs)
-        .attempt("start the mirror's process")?;
-    let attach = WorkerToPeer::AttachMirror(AttachMirror {
+    let end = PeerEnd::Mirror {
         mirror: mirror.clone(),
-        fds: fds.iter().map(|fd| fd.as_raw_fd()).collect(),
-        interface: bed.interface.clone(),
+        interface: bed.interface,
         mac: bed.mac.0,
         client_mac: bed.client_mac.0,
         local: bed.mirror_address,
         client: bed.client_address,
-        page_fd: page_fd.as_raw_fd(),
-        cpu: spec.cpu_peer,
-        ticks_per_ns: spec.ticks_per_ns,
-        seed: spec.seed,
-    });
-    drop((page_fd, theirs));
-    let mut peer = PeerHandle::new(ControlSocket::new(own), page, child);
-    let broken = |source| OpenError::Io { what: "hand the test bed to the mirror", source };
-    match peer.send(attach).and_then(|()| peer.receive()).map_err(broken)? {
-        PeerToWorker::Attached => {}
-        PeerToWorker::Unavailable(reason) => return Err(OpenError::Unavailable(reason)),
-        PeerToWorker::Failed(reason) => return Err(broken(io::Error::other(reason))),
-        PeerToWorker::Armed | PeerToWorker::Done(_) => {
-            return Err(broken(io::Error::from(io::ErrorKind::InvalidData)));
-        }
-    }
-    peer.facts = bed.facts.clone();
+    };
+    let program = program(mirror.stack)?;
+    let mut peer = startup.start(&program, bed.handover, end, spec.peer_context())?;
+    peer.facts = bed.facts;
     let Some(socket) = bed.client else { return Ok((None, peer)) };
     let channel = ChannelSpec {
         mechanism: if mirror.ipv6 { Mechanism::Udp6 } else { Mechanism::Udp4 },
@@ -143,7 +109,7 @@ fn open(spec: &LaunchSpec, mirror: &MirrorSpec) -> Result<(MirrorClient, PeerHan
 /// The program that mirrors with a stack: this one, or one that stands beside it.
 fn program(stack: MirrorStack) -> Result<PathBuf, OpenError> {
     if stack != MirrorStack::Smoltcp {
-        return Ok(PathBuf::from("/proc/self/exe"));
+        return Ok(PathBuf::from(SELF_EXE));
     }
     let own = std::env::current_exe().attempt("find plumb's own binary")?;
     let beside = own.with_file_name(SMOLTCP_PROGRAM);

@@ -7,14 +7,17 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io::{self, BufRead as _, BufReader, Write as _};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd as _;
+use std::process::{Command, Stdio};
 
 use plumb_clock::Stopwatch;
 use plumb_sys::{clock, process, sched, signal};
 
 use crate::channel::{IoResultExt as _, OpenError};
-use crate::child_process::SELF_EXE;
+use crate::child_process::{
+    ChildProcess, HiddenCommand, SELF_EXE, START_TIMEOUT, no_answer, wait_readable,
+};
 use crate::effort::{Canary, EffortMeter, KernelTimes};
 use crate::launch_network::LaunchNetwork;
 use crate::orchestrator_pipe::{OrchestratorPipe, WorkerMessage, open_failure};
@@ -22,9 +25,6 @@ use crate::report::{BlockError, BlockReport, LaunchFacts};
 use crate::sampler;
 use crate::spec::{BlockSpec, BlockTask, LaunchSpec, PageLoadSpec};
 use crate::supervisor::client::SharedSupervisor;
-
-/// The hidden subcommand that serves the page: it is given an address, and who alone may ask where that is not everybody, and prints the one that it has.
-pub const SUBCOMMAND: &str = "__web";
 
 /// Fetches the page from an address in one way, and says how many nanoseconds that took; or why it did not
 /// come.
@@ -38,17 +38,14 @@ pub type ServePage = fn(
     &mut dyn FnMut(SocketAddr) -> io::Result<()>,
 ) -> Result<(), String>;
 
-/// Runs the process that serves, as it is given; its exit code.
-pub fn main(serve: ServePage) -> u8 {
-    let begin = || -> Result<(), String> {
-        process::set_parent_death_signal().map_err(|error| error.to_string())?;
-        signal::ignore_keyboard_interrupt().map_err(|error| error.to_string())?;
-        let address = std::env::args().nth(2).and_then(|text| text.parse().ok());
-        let guest = std::env::args().nth(3).map(|text| text.parse()).transpose();
-        let guest = guest.map_err(|_| "the guest has no address")?;
-        serve(address.ok_or("no address is given")?, guest, &mut |address| print_line(&address))
-    };
-    match begin() {
+/// Runs the process that serves, at an address and to one client or to all; its exit code.
+pub fn main(address: SocketAddr, client: Option<IpAddr>, serve: ServePage) -> u8 {
+    let begin =
+        process::set_parent_death_signal().and_then(|()| signal::ignore_keyboard_interrupt());
+    let served = begin
+        .map_err(|error| error.to_string())
+        .and_then(|()| serve(address, client, &mut |address| print_line(&address)));
+    match served {
         Ok(()) => 0,
         Err(reason) => {
             // The worker reads it where the address would be; without a worker nobody does.
@@ -91,7 +88,7 @@ fn facts(site: &LaunchNetwork, spec: &PageLoadSpec) -> BTreeMap<String, String> 
     facts
 }
 
-/// The server's process; killed when forgotten.
+/// The server's process.
 #[derive(Debug)]
 pub(super) struct PageServer {
     process: ServerProcess,
@@ -102,7 +99,7 @@ pub(super) struct PageServer {
 #[derive(Debug)]
 enum ServerProcess {
     /// A process of this one's own.
-    Local(Child),
+    Local(ChildProcess),
     /// A process of a supervisor's.
     Remote(SharedSupervisor),
 }
@@ -111,18 +108,8 @@ impl PageServer {
     /// CPU time that it has used.
     pub(super) fn cpu_ns(&self) -> io::Result<u64> {
         match &self.process {
-            ServerProcess::Local(child) => clock::process_cpu_ns(child.id()),
+            ServerProcess::Local(process) => clock::process_cpu_ns(process.child.id()),
             ServerProcess::Remote(supervisor) => supervisor.lock().server_cpu_ns(),
-        }
-    }
-}
-
-impl Drop for PageServer {
-    fn drop(&mut self) {
-        if let ServerProcess::Local(child) = &mut self.process {
-            // It may have ended by itself; either way it is reaped here.
-            drop(child.kill());
-            drop(child.wait());
         }
     }
 }
@@ -181,29 +168,25 @@ pub(super) fn start_page_server(
     if let Some(cpu) = cpu {
         sched::bind(&[cpu])?;
     }
-    let spawned = Command::new(SELF_EXE)
-        .args([SUBCOMMAND, &address.to_string()])
-        .args(guest.map(|guest| guest.to_string()))
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn();
+    let command = HiddenCommand::PageServer { address, client: guest };
+    let spawned = ChildProcess::spawn(
+        Command::new(SELF_EXE)
+            .args(command.arguments())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped()),
+    );
     sched::bind(&own)?;
-    let mut child = spawned?;
-    let said = child.stdout.take().map(first_line).transpose();
-    let unspecified = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-    let mut server = PageServer { process: ServerProcess::Local(child), address: unspecified };
-    let said = said?.unwrap_or_default();
+    let mut process = spawned?;
+    let stdout = process.child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
+    if !wait_readable(stdout.as_fd(), START_TIMEOUT, &mut || false)? {
+        return Err(no_answer());
+    }
+    let mut said = String::new();
+    BufReader::new(stdout).read_line(&mut said)?;
     let said = said.trim();
     // Whatever is no address is the reason why there is none.
-    server.address = said.parse().map_err(|_| io::Error::other(said.to_owned()))?;
-    Ok(server)
-}
-
-fn first_line(output: ChildStdout) -> io::Result<String> {
-    let mut line = String::new();
-    BufReader::new(output).read_line(&mut line)?;
-    Ok(line)
+    let address = said.parse().map_err(|_| io::Error::other(said.to_owned()))?;
+    Ok(PageServer { process: ServerProcess::Local(process), address })
 }
 
 impl PageLoader {

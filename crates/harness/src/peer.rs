@@ -1,7 +1,7 @@
 //! The peer: the process at the far end, which does as it is told and never times anything.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
 
 use plumb_base::time::Span;
@@ -18,15 +18,16 @@ use crate::control_socket::ControlSocket;
 use crate::effort::CpuReading;
 use crate::mechanisms::{ChannelVisitor, visit_channel};
 use crate::peer_protocol::{
-    AttachChannel, DeliveryCounts, PeerReport, PeerRole, PeerTask, PeerToWorker, WorkerToPeer,
+    AttachPeer, DeliveryCounts, PeerContext, PeerEnd, PeerReport, PeerRole, PeerTask, PeerToWorker,
+    WorkerToPeer,
 };
 use crate::report::CpuUsage;
+use crate::spec::ChannelSpec;
 use crate::{child_process, payload};
 
-/// Runs a peer whose control socket is the inherited descriptor that the second argument names;
-/// its exit code.
-pub fn main() -> u8 {
-    child_process::main(serve)
+/// Runs a peer over an inherited control socket; its exit code.
+pub fn main(control: RawFd) -> u8 {
+    child_process::main(control, serve)
 }
 
 fn serve(control_fd: OwnedFd) -> io::Result<()> {
@@ -35,17 +36,32 @@ fn serve(control_fd: OwnedFd) -> io::Result<()> {
     let WorkerToPeer::Attach(attach) = control.receive()? else {
         return Err(io::Error::from(io::ErrorKind::InvalidData));
     };
-    let page = child_process::set_up_process(attach.cpu, attach.page_fd)?;
-    let mechanism = attach.channel.mechanism;
-    visit_channel(
-        mechanism,
-        PeerService { attach, control, watch_fd, page, lent_buffers: Default::default() },
-    )
+    let AttachPeer { end, fds, page_fd, context } = *attach;
+    let PeerEnd::Channel { channel, numbers, is_remote } = end else {
+        return Err(io::Error::from(io::ErrorKind::InvalidData));
+    };
+    let page = child_process::set_up_process(context.cpu, page_fd)?;
+    let fds = fds.into_iter().map(fd::adopt).collect::<io::Result<_>>()?;
+    let service = PeerService {
+        channel,
+        handover: PeerHandover { fds, numbers, facts: Vec::new() },
+        is_remote,
+        context,
+        control,
+        watch_fd,
+        page,
+        lent_buffers: Default::default(),
+    };
+    visit_channel(service.channel.mechanism, service)
 }
 
 /// Serves one channel until told to quit.
 struct PeerService {
-    attach: AttachChannel,
+    channel: ChannelSpec,
+    /// What the worker opened for this end.
+    handover: PeerHandover,
+    is_remote: bool,
+    context: PeerContext,
     control: ControlSocket,
     watch_fd: Arc<OwnedFd>,
     page: ControlPage,
@@ -57,15 +73,15 @@ impl ChannelVisitor for PeerService {
     type Output = io::Result<()>;
 
     fn visit<C: ChannelMechanism>(mut self) -> io::Result<()> {
-        let handover = self.handover()?;
+        let handover = std::mem::take(&mut self.handover);
         // Obeying the stop flag at a tick is for channels whose last message may be lost.
         let stop = C::Peer::LOSSY.then(|| self.page.map());
         let watch = PeerWatchdog::new(Arc::clone(&self.watch_fd), u32::MAX, stop);
         let setup = ChannelSetup {
-            channel: &self.attach.channel,
+            channel: &self.channel,
             watchdog: &watch,
             location: &EndpointLocation::Loopback,
-            seed: self.attach.seed,
+            seed: self.context.seed,
         };
         let mut end = match C::attach(&setup, handover) {
             Ok(end) => end,
@@ -82,14 +98,6 @@ impl ChannelVisitor for PeerService {
 }
 
 impl PeerService {
-    /// What the worker opened for this end.
-    fn handover(&mut self) -> io::Result<PeerHandover> {
-        let fds = self.attach.fds.iter().map(|&number| fd::adopt(number));
-        let fds = fds.collect::<io::Result<Vec<_>>>()?;
-        let numbers = std::mem::take(&mut self.attach.numbers);
-        Ok(PeerHandover { fds, numbers, facts: Vec::new() })
-    }
-
     /// Says why this end cannot be taken over.
     fn refuse(&mut self, error: OpenError) -> io::Result<()> {
         self.control.send(&match error {
@@ -102,7 +110,7 @@ impl PeerService {
     fn task_run(&self, task: PeerTask) -> io::Result<PeerTaskRun> {
         let size = usize::try_from(task.size).map_err(io::Error::other)?;
         let ack = usize::try_from(task.ack).map_err(io::Error::other)?;
-        let watch = Stopwatch::new(self.attach.ticks_per_ns);
+        let watch = Stopwatch::new(self.context.ticks_per_ns);
         let delay_ticks = match self.page.delay_ns() {
             0 => 0,
             ns => watch.calibrated_spin_ticks(watch.ticks(ns as f64)).max(1),
@@ -110,9 +118,9 @@ impl PeerService {
         Ok(PeerTaskRun {
             page: self.page.clone(),
             watch,
-            is_remote: self.attach.is_remote,
+            is_remote: self.is_remote,
             delay_ticks,
-            tx: payload::pattern(self.attach.seed, size.max(ack)),
+            tx: payload::pattern(self.context.seed, size.max(ack)),
             rx: PageAlignedBuffer::filled(1, size.max(ack) + RECEIVE_SLACK),
             size,
             ack,

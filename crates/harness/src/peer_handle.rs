@@ -1,48 +1,40 @@
 //! The peer process as the worker knows it: started here, or by a supervisor on another host.
-//!
-//! Left out: the peer itself (`super::peer`), and the supervisor (`super::supervisor`).
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::Path;
-use std::process::Child;
 use std::sync::Arc;
 
-use plumb_sys::fd;
-use plumb_sys::socket::{self, UnixSocketKind};
-
-use crate::channel::{OpenError, PeerHandover, PeerWatchdog};
-use crate::child_process::{SELF_EXE, start_peer};
+use crate::channel::{IoResultExt as _, OpenError, PeerHandover, PeerWatchdog};
+use crate::child_process::{ControlledProcess, HiddenCommand, SELF_EXE, control_sockets};
 use crate::control_page::{ControlPage, ControlPageWrite};
 use crate::control_socket::ControlSocket;
-use crate::peer_protocol::{AttachChannel, PeerReport, PeerTask, PeerToWorker, WorkerToPeer};
+use crate::peer_protocol::{
+    AttachPeer, PeerContext, PeerEnd, PeerReport, PeerTask, PeerToWorker, WorkerToPeer,
+};
 use crate::report::BlockError;
+use crate::spec::ChannelSpec;
 use crate::supervisor::client::SharedSupervisor;
 use crate::supervisor::protocol::{SupervisorReply, SupervisorRequest};
 
-/// The peer process; killed when forgotten.
+/// The peer process.
 #[derive(Debug)]
 pub(crate) struct PeerHandle {
     process: PeerProcess,
     pub(super) facts: BTreeMap<String, String>,
 }
 
-/// What it is held by.
+/// Who started it.
 #[derive(Debug)]
 enum PeerProcess {
-    /// A process of this one's own.
-    Local { control: ControlSocket, page: ControlPage, child: Child },
-    /// A process of a supervisor's.
+    /// This process.
+    Local { peer: ControlledProcess, page: ControlPage },
+    /// A supervisor on another host.
     Remote(SharedSupervisor),
 }
 
 impl PeerHandle {
-    /// A process that was started here.
-    pub(super) fn new(control: ControlSocket, page: ControlPage, child: Child) -> Self {
-        Self { process: PeerProcess::Local { control, page, child }, facts: BTreeMap::new() }
-    }
-
     /// A process that a supervisor has started.
     pub(super) fn remote(supervisor: SharedSupervisor) -> Self {
         Self { process: PeerProcess::Remote(supervisor), facts: BTreeMap::new() }
@@ -64,7 +56,7 @@ impl PeerHandle {
     /// Says something to it.
     pub(super) fn send(&mut self, message: WorkerToPeer) -> io::Result<()> {
         match &mut self.process {
-            PeerProcess::Local { control, .. } => control.send(&message),
+            PeerProcess::Local { peer, .. } => peer.control.send(&message),
             PeerProcess::Remote(supervisor) => {
                 supervisor.lock().send(&SupervisorRequest::ToPeer(Box::new(message)))
             }
@@ -74,7 +66,7 @@ impl PeerHandle {
     /// Hears something from it; an error when it is gone.
     pub(super) fn receive(&mut self) -> io::Result<PeerToWorker> {
         match &mut self.process {
-            PeerProcess::Local { control, .. } => control.receive(),
+            PeerProcess::Local { peer, .. } => peer.control.receive(),
             PeerProcess::Remote(supervisor) => match supervisor.lock().receive()? {
                 SupervisorReply::FromPeer(message) => Ok(message),
                 SupervisorReply::Failed(reason) => Ok(PeerToWorker::Failed(reason)),
@@ -134,7 +126,7 @@ impl PeerHandle {
     /// Its process, where it is one of this host.
     pub(crate) fn pid(&self) -> Option<u32> {
         match &self.process {
-            PeerProcess::Local { child, .. } => Some(child.id()),
+            PeerProcess::Local { peer, .. } => Some(peer.process.child.id()),
             PeerProcess::Remote(_) => None,
         }
     }
@@ -142,15 +134,17 @@ impl PeerHandle {
     /// Its control socket once more, for who listens while another speaks.
     pub(super) fn clone_control(&self) -> io::Result<ControlSocket> {
         match &self.process {
-            PeerProcess::Local { control, .. } => control.try_clone(),
+            PeerProcess::Local { peer, .. } => peer.control.try_clone(),
             PeerProcess::Remote(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 
-    /// Waits until it is gone.
-    pub(super) fn wait(&mut self) -> io::Result<()> {
+    /// Has it end, and waits until it is gone.
+    pub(super) fn quit(&mut self) -> io::Result<()> {
+        // One that is gone already has quit.
+        drop(self.send(WorkerToPeer::Quit));
         match &mut self.process {
-            PeerProcess::Local { child, .. } => child.wait().map(drop),
+            PeerProcess::Local { peer, .. } => peer.process.child.wait().map(drop),
             // Who forgets the supervisor waits for it.
             PeerProcess::Remote(_) => Ok(()),
         }
@@ -164,78 +158,70 @@ fn unexpected_message(message: &PeerToWorker) -> BlockError {
     })
 }
 
-impl Drop for PeerHandle {
-    fn drop(&mut self) {
-        if let PeerProcess::Local { child, .. } = &mut self.process {
-            // It may have ended by itself; either way it is reaped here.
-            drop(child.kill());
-            drop(child.wait());
-        }
-    }
-}
-
-/// What ties a process to its peer beside the channel: a page and a control socket.
+/// What ties a worker to a peer that is yet to be started: a shared page and a control socket.
 pub(super) struct PeerStartup {
     page: ControlPage,
     page_fd: OwnedFd,
-    own_end: OwnedFd,
-    peer_end: OwnedFd,
+    sockets: (OwnedFd, OwnedFd),
 }
 
 impl PeerStartup {
     pub(super) fn new() -> Result<Self, OpenError> {
-        let (page, page_fd) =
-            ControlPage::create().map_err(broken("share a page with the peer"))?;
-        let (own, theirs) =
-            socket::pair(UnixSocketKind::Stream).map_err(broken("make a socket to the peer"))?;
-        Ok(Self { page, page_fd, own_end: own, peer_end: theirs })
+        let (page, page_fd) = ControlPage::create().attempt("share a page with the peer")?;
+        Ok(Self { page, page_fd, sockets: control_sockets()? })
     }
 
-    pub(super) fn watch(&self, patience: u32) -> Result<PeerWatchdog, OpenError> {
-        let fd = self.own_end.try_clone().map_err(broken("duplicate a socket"))?;
-        Ok(PeerWatchdog::new(Arc::new(fd), patience, None))
+    /// How the worker's end notices that the peer is gone.
+    pub(super) fn watchdog(&self, timeout_ticks: u32) -> Result<PeerWatchdog, OpenError> {
+        let fd = self.sockets.0.try_clone().attempt("duplicate a socket")?;
+        Ok(PeerWatchdog::new(Arc::new(fd), timeout_ticks, None))
     }
 
-    /// Starts the peer with everything that it inherits.
-    pub(super) fn start_peer(&self, handover: &PeerHandover) -> Result<Child, OpenError> {
-        for fd in handover.fds.iter().chain([&self.page_fd, &self.peer_end]) {
-            fd::set_inheritable(fd.as_fd(), true).map_err(broken("hand a descriptor over"))?;
-        }
-        start_peer(Path::new(SELF_EXE), "__peer", &self.peer_end)
-            .map_err(broken("start the peer process"))
-    }
-
-    /// Has the peer take over its end of the channel; `attach` but for the descriptors, which are filled in here.
-    pub(super) fn hand_over(
+    /// Starts the peer of a channel.
+    pub(super) fn start_channel(
         self,
         handover: PeerHandover,
-        child: Child,
-        attach: AttachChannel,
+        channel: ChannelSpec,
+        is_remote: bool,
+        context: PeerContext,
     ) -> Result<PeerHandle, OpenError> {
-        let attach = WorkerToPeer::Attach(AttachChannel {
-            fds: handover.fds.iter().map(AsRawFd::as_raw_fd).collect(),
-            numbers: handover.numbers,
-            page_fd: self.page_fd.as_raw_fd(),
-            ..attach
-        });
-        let Self { page, page_fd, own_end: own, peer_end: theirs } = self;
-        drop((handover.fds, page_fd, theirs));
-        let mut peer = PeerHandle::new(ControlSocket::new(own), page, child);
-        peer.facts = handover.facts.into_iter().map(|(k, v)| (k.to_owned(), v)).collect();
-        let answer = peer.send(attach).and_then(|()| peer.receive());
-        match answer.map_err(broken("hand the channel to the peer"))? {
-            PeerToWorker::Attached => Ok(peer),
-            PeerToWorker::Unavailable(reason) => Err(OpenError::Unavailable(reason)),
-            PeerToWorker::Failed(reason) => {
-                Err(broken("attach the peer")(io::Error::other(reason)))
+        let PeerHandover { fds, numbers, facts } = handover;
+        let end = PeerEnd::Channel { channel, numbers, is_remote };
+        let mut peer = self.start(Path::new(SELF_EXE), fds, end, context)?;
+        peer.facts = facts.into_iter().map(|(name, fact)| (name.to_owned(), fact)).collect();
+        Ok(peer)
+    }
+
+    /// Starts a peer with everything that it inherits, and has it take over its end.
+    pub(super) fn start(
+        self,
+        program: &Path,
+        mut fds: Vec<OwnedFd>,
+        end: PeerEnd,
+        context: PeerContext,
+    ) -> Result<PeerHandle, OpenError> {
+        let command = match end {
+            PeerEnd::Channel { .. } => HiddenCommand::Peer,
+            PeerEnd::Mirror { .. } => HiddenCommand::Mirror,
+        };
+        let numbers = fds.iter().map(|fd| fd.as_raw_fd()).collect();
+        let page_fd = self.page_fd.as_raw_fd();
+        let attach =
+            WorkerToPeer::Attach(Box::new(AttachPeer { end, fds: numbers, page_fd, context }));
+        fds.push(self.page_fd);
+        let (peer, answer) =
+            ControlledProcess::start(program, command, self.sockets, fds, &attach)?;
+        let broken = |source| OpenError::Io { what: "attach the peer", source };
+        match answer {
+            PeerToWorker::Attached => {
+                let process = PeerProcess::Local { peer, page: self.page };
+                Ok(PeerHandle { process, facts: BTreeMap::new() })
             }
+            PeerToWorker::Unavailable(reason) => Err(OpenError::Unavailable(reason)),
+            PeerToWorker::Failed(reason) => Err(broken(io::Error::other(reason))),
             PeerToWorker::Armed | PeerToWorker::Done(_) => {
-                Err(broken("attach the peer")(io::Error::from(io::ErrorKind::InvalidData)))
+                Err(broken(io::ErrorKind::InvalidData.into()))
             }
         }
     }
-}
-
-fn broken(what: &'static str) -> impl FnOnce(io::Error) -> OpenError {
-    move |source| OpenError::Io { what, source }
 }

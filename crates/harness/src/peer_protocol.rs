@@ -7,65 +7,68 @@ use serde::{Deserialize, Serialize};
 use crate::report::CpuUsage;
 use crate::spec::{ChannelSpec, MirrorSpec};
 
-/// The worker's side of the talk.
+/// What the worker says.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum WorkerToPeer {
-    /// Take over the channel's other end.
-    Attach(AttachChannel),
-    /// Take over the mirror's side of a test bed.
-    AttachMirror(AttachMirror),
+    /// Take over the far end.
+    Attach(Box<AttachPeer>),
     /// Begin a task.
     Begin(PeerTask),
     /// End.
     Quit,
 }
 
-/// All that the peer needs to make its end.
+/// All that a peer needs to take over its end.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct AttachChannel {
-    /// The channel.
-    pub(crate) channel: ChannelSpec,
+pub(crate) struct AttachPeer {
+    /// The end.
+    pub(crate) end: PeerEnd,
     /// Inherited descriptors by number.
     pub(crate) fds: Vec<i32>,
-    /// Numbers handed over.
-    pub(crate) numbers: Vec<i64>,
     /// The shared page's descriptor.
     pub(crate) page_fd: i32,
+    /// Where it runs.
+    pub(crate) context: PeerContext,
+}
+
+/// Where and by which clock a peer runs.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct PeerContext {
     /// The CPU to run on.
     pub(crate) cpu: Option<u32>,
     /// Rate of the time-stamp counter.
     pub(crate) ticks_per_ns: Option<f64>,
-    /// Whether the worker is on another host: then no counter is shared with it.
-    pub(crate) is_remote: bool,
     /// Seed of the launch.
     pub(crate) seed: u64,
 }
 
-/// All that a mirror needs.
+/// What a peer takes over.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct AttachMirror {
-    /// What it is.
-    pub(crate) mirror: MirrorSpec,
-    /// Inherited descriptors by number.
-    pub(crate) fds: Vec<i32>,
-    /// The interface at its side, where there is one.
-    pub(crate) interface: String,
-    /// Its link address.
-    pub(crate) mac: [u8; 6],
-    /// The client's link address.
-    pub(crate) client_mac: [u8; 6],
-    /// Where it answers.
-    pub(crate) local: SocketAddr,
-    /// Who asks.
-    pub(crate) client: SocketAddr,
-    /// The shared page's descriptor.
-    pub(crate) page_fd: i32,
-    /// The CPU to run on.
-    pub(crate) cpu: Option<u32>,
-    /// Rate of the time-stamp counter.
-    pub(crate) ticks_per_ns: Option<f64>,
-    /// Seed of the launch.
-    pub(crate) seed: u64,
+pub(crate) enum PeerEnd {
+    /// The other end of a channel.
+    Channel {
+        /// The channel.
+        channel: ChannelSpec,
+        /// Numbers handed over.
+        numbers: Vec<i64>,
+        /// Whether the worker is on another host: then no counter is shared with it.
+        is_remote: bool,
+    },
+    /// The mirror's side of a test bed.
+    Mirror {
+        /// What it is.
+        mirror: MirrorSpec,
+        /// The interface at its side, where there is one.
+        interface: String,
+        /// Its link address.
+        mac: [u8; 6],
+        /// The client's link address.
+        client_mac: [u8; 6],
+        /// Where it answers.
+        local: SocketAddr,
+        /// Who asks.
+        client: SocketAddr,
+    },
 }
 
 /// What the peer does in a task until it is told to stop.
@@ -103,7 +106,7 @@ pub(crate) enum PeerRole {
     },
 }
 
-/// The peer's side of the talk.
+/// What the peer says.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum PeerToWorker {
     /// The channel's other end is made.

@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::peer_protocol::PeerContext;
+
 mod mechanism;
 
 pub use mechanism::{MESSAGE_SIZE_MAX, Mechanism, MessageShape, MessageSizeError, WakeMode};
@@ -78,6 +80,11 @@ impl LaunchSpec {
         let left: Vec<u32> =
             allowed.iter().copied().filter(|cpu| !taken.contains(&Some(*cpu))).collect();
         if left.is_empty() { allowed.to_vec() } else { left }
+    }
+
+    /// Where a peer on this host runs.
+    pub(crate) fn peer_context(&self) -> PeerContext {
+        PeerContext { cpu: self.cpu_peer, ticks_per_ns: self.ticks_per_ns, seed: self.seed }
     }
 }
 

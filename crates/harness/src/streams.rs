@@ -8,13 +8,12 @@ use std::io;
 use std::net::TcpStream;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::process::Child;
 use std::sync::Arc;
 
 use plumb_sys::socket::{self, IntOption, UnixSocketKind};
-use plumb_sys::{clock, fd, sched};
+use plumb_sys::{clock, sched};
 
-use super::child_process::{SELF_EXE, start_peer};
+use super::child_process::{ControlledProcess, HiddenCommand, SELF_EXE, control_sockets};
 use super::control_socket::ControlSocket;
 use super::effort::KernelTimes;
 use super::launch_network::LaunchNetwork;
@@ -58,7 +57,7 @@ pub(super) fn work(
     receiver.sender.end()
 }
 
-/// The process that sends, as the worker knows it; killed when forgotten.
+/// The process that sends, as the worker knows it.
 #[derive(Debug)]
 pub(super) struct StreamsSender(SenderProcess);
 
@@ -66,7 +65,7 @@ pub(super) struct StreamsSender(SenderProcess);
 #[derive(Debug)]
 enum SenderProcess {
     /// A process of this one's own.
-    Local { control: ControlSocket, child: Child },
+    Local(ControlledProcess),
     /// A process of a supervisor's.
     Remote(SharedSupervisor),
 }
@@ -79,29 +78,25 @@ impl StreamsSender {
         tweaks: ProcessTweaks,
         seed: u64,
     ) -> Result<Self, OpenError> {
-        let (own, theirs) =
-            socket::pair(UnixSocketKind::Stream).attempt("make a socket to the sender")?;
-        for fd in far.iter().chain([&theirs]) {
-            fd::set_inheritable(fd.as_fd(), true).attempt("hand a descriptor over")?;
-        }
-        let child = start_peer(Path::new(SELF_EXE), sender::SUBCOMMAND, &theirs)
-            .attempt("start the sender's process")?;
-        let mut this = Self(SenderProcess::Local { control: ControlSocket::new(own), child });
         let fds = far.iter().map(AsRawFd::as_raw_fd).collect();
-        let attach = WorkerToSender::Attach(AttachStreams { fds, cpus, tweaks, seed });
-        drop((far, theirs));
-        let broken = |source| OpenError::Io { what: "hand the streams to the sender", source };
-        match this.send(attach).and_then(|()| this.receive()).map_err(broken)? {
-            SenderToWorker::Attached => Ok(this),
+        let task = WorkerToSender::Attach(AttachStreams { fds, cpus, tweaks, seed });
+        let (program, command) = (Path::new(SELF_EXE), HiddenCommand::StreamsSender);
+        let (process, answer) =
+            ControlledProcess::start(program, command, control_sockets()?, far, &task)?;
+        match answer {
+            SenderToWorker::Attached => Ok(Self(SenderProcess::Local(process))),
             SenderToWorker::Refused(reason) => Err(OpenError::Unavailable(reason)),
-            _ => Err(broken(io::ErrorKind::InvalidData.into())),
+            _ => Err(OpenError::Io {
+                what: "hand the streams to the sender",
+                source: io::ErrorKind::InvalidData.into(),
+            }),
         }
     }
 
     /// Says something to it.
     pub(super) fn send(&mut self, message: WorkerToSender) -> io::Result<()> {
         match &mut self.0 {
-            SenderProcess::Local { control, .. } => control.send(&message),
+            SenderProcess::Local(sender) => sender.control.send(&message),
             SenderProcess::Remote(supervisor) => {
                 supervisor.lock().send(&SupervisorRequest::ToSender(message))
             }
@@ -111,7 +106,7 @@ impl StreamsSender {
     /// Hears something from it; an error when it is gone.
     fn receive(&mut self) -> io::Result<SenderToWorker> {
         match &mut self.0 {
-            SenderProcess::Local { control, .. } => control.receive(),
+            SenderProcess::Local(sender) => sender.control.receive(),
             SenderProcess::Remote(supervisor) => match supervisor.lock().receive()? {
                 SupervisorReply::FromSender(message) => Ok(message),
                 SupervisorReply::Failed(reason) => Ok(SenderToWorker::Failed(reason)),
@@ -123,7 +118,7 @@ impl StreamsSender {
     /// Its control socket once more, for who listens while another speaks.
     pub(super) fn clone_control(&self) -> io::Result<ControlSocket> {
         match &self.0 {
-            SenderProcess::Local { control, .. } => control.try_clone(),
+            SenderProcess::Local(sender) => sender.control.try_clone(),
             SenderProcess::Remote(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
@@ -135,9 +130,9 @@ impl StreamsSender {
 
     /// CPU time that it has used so far; none of a process of another host, which says itself in the end.
     fn cpu_ns(&self) -> Result<Option<u64>, BlockError> {
-        let SenderProcess::Local { child, .. } = &self.0 else { return Ok(None) };
+        let SenderProcess::Local(sender) = &self.0 else { return Ok(None) };
         let gone = |error| BlockError::Failed(format!("the sender is gone: {error}"));
-        clock::process_cpu_ns(child.id()).map(Some).map_err(gone)
+        clock::process_cpu_ns(sender.process.child.id()).map(Some).map_err(gone)
     }
 
     /// Has it end, and waits until it is gone.
@@ -145,19 +140,9 @@ impl StreamsSender {
         // One that is gone already has ended.
         drop(self.send(WorkerToSender::Quit));
         match &mut self.0 {
-            SenderProcess::Local { child, .. } => child.wait().map(drop),
+            SenderProcess::Local(sender) => sender.process.child.wait().map(drop),
             // Who forgets the supervisor waits for it.
             SenderProcess::Remote(_) => Ok(()),
-        }
-    }
-}
-
-impl Drop for StreamsSender {
-    fn drop(&mut self) {
-        if let SenderProcess::Local { child, .. } = &mut self.0 {
-            // It may have ended by itself; either way it is reaped here.
-            drop(child.kill());
-            drop(child.wait());
         }
     }
 }

@@ -32,7 +32,7 @@ use crate::environment;
 use crate::mechanisms::{
     IoResultExt as _, OpenError, PeerHandover, set_datagram_options, set_options, socket_facts,
 };
-use crate::peer_protocol::{AttachChannel, PeerToWorker};
+use crate::peer_protocol::{PeerContext, PeerToWorker};
 use plumb_clock::calibrate;
 
 mod admission;
@@ -43,9 +43,6 @@ use protocol::{
     AdmissionSpec, OpenChannelRequest, OpenStreamsRequest, RemoteHostInfo, SUPERVISOR,
     ServePageRequest, SupervisorReply, SupervisorRequest, WORKER,
 };
-
-/// The hidden subcommand that runs it.
-pub const SUBCOMMAND: &str = "__supervisor";
 
 /// How long it may take to end by itself once the worker is gone.
 const EXIT_GRACE: Span = Span::from_secs(2);
@@ -313,20 +310,10 @@ impl RemoteSupervisor {
             let facts = socket_facts(&fd)?;
             (fd, facts)
         };
-        let attach = AttachChannel {
-            channel,
-            fds: Vec::new(),
-            numbers: Vec::new(),
-            page_fd: 0,
-            cpu,
-            ticks_per_ns: calibrate(CALIBRATION_TIME).ticks_per_ns,
-            is_remote: true,
-            seed,
-        };
-        let ties = PeerStartup::new()?;
+        let ticks_per_ns = calibrate(CALIBRATION_TIME).ticks_per_ns;
+        let context = PeerContext { cpu, ticks_per_ns, seed };
         let handover = PeerHandover::of([fd]);
-        let child = ties.start_peer(&handover)?;
-        let peer = ties.hand_over(handover, child, attach)?;
+        let peer = PeerStartup::new()?.start_channel(handover, channel, true, context)?;
         peer.clone_control()
             .and_then(|ear| {
                 forward_messages(ear, self.event_sender.clone(), SupervisorEvent::FromPeer)

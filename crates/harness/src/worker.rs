@@ -23,7 +23,6 @@ use crate::orchestrator_pipe::{
 };
 use crate::page_load::FetchPage;
 use crate::peer_handle::{PeerHandle, PeerStartup};
-use crate::peer_protocol::{AttachChannel, WorkerToPeer};
 use crate::report::LaunchFacts;
 use crate::spec::{ChannelSpec, LaunchSpec, LaunchSubject, PathKind};
 
@@ -126,9 +125,7 @@ impl ChannelVisitor for ChannelLaunch {
             Ok(report)
         })?;
         drop(bench);
-        // A peer that is gone already has quit.
-        drop(peer.send(WorkerToPeer::Quit));
-        peer.wait()
+        peer.quit()
     }
 }
 
@@ -150,22 +147,14 @@ impl ChannelLaunch {
             peer.facts.extend(handover.facts.into_iter().map(|(k, v)| (k.to_owned(), v)));
             return Ok((end, peer));
         }
-        let ties = PeerStartup::new()?;
-        let watch = ties.watch(patience)?;
-        let (mut end, handover) = C::open(&self.setup(&watch))?;
-        let child = ties.start_peer(&handover)?;
-        end.set_peer_pid(child.id());
-        let attach = AttachChannel {
-            channel: self.channel.clone(),
-            fds: Vec::new(),
-            numbers: Vec::new(),
-            page_fd: 0,
-            cpu: self.spec.cpu_peer,
-            ticks_per_ns: self.spec.ticks_per_ns,
-            is_remote: false,
-            seed: self.spec.seed,
-        };
-        let peer = ties.hand_over(handover, child, attach)?;
+        let startup = PeerStartup::new()?;
+        let watchdog = startup.watchdog(patience)?;
+        let (mut end, handover) = C::open(&self.setup(&watchdog))?;
+        let channel = self.channel.clone();
+        let peer = startup.start_channel(handover, channel, false, self.spec.peer_context())?;
+        if let Some(pid) = peer.pid() {
+            end.set_peer_pid(pid);
+        }
         Ok((end, peer))
     }
 

@@ -6,6 +6,7 @@
 
 use std::process::ExitCode;
 
+use plumb_harness::child_process::HiddenCommand;
 use plumb_harness::mirror::mirror_process::{self, DatagramMirror, MirrorError, MirrorSetup};
 use plumb_harness::spec::MirrorDevice;
 
@@ -14,7 +15,11 @@ mod stack;
 mod tap;
 
 fn main() -> ExitCode {
-    ExitCode::from(mirror_process::main(open))
+    let arguments: Vec<_> = std::env::args_os().skip(1).collect();
+    match HiddenCommand::parse(&arguments) {
+        Some(HiddenCommand::Mirror(control)) => ExitCode::from(mirror_process::main(control, open)),
+        _ => ExitCode::FAILURE,
+    }
 }
 
 fn open(site: MirrorSetup) -> Result<Box<dyn DatagramMirror>, MirrorError> {

@@ -16,6 +16,9 @@ use crate::net::web;
 use crate::problem::{ExitReason, Problem};
 use output::{CliOutput, CommandError};
 use plumb_experiments::mirror;
+use plumb_harness::child_process::HiddenCommand;
+use plumb_harness::launch_network::emulator_process;
+use plumb_harness::mirror::mirror_process;
 
 pub mod agent;
 pub mod compare;
@@ -147,34 +150,32 @@ impl CliCommand {
 /// Runs the program on the arguments of this process.
 pub fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
-    // The two sides of a launch: started by plumb itself, spoken to through pipes.
-    match arguments.get(1).and_then(|word| word.to_str()) {
-        Some("__worker") => return ExitCode::from(plumb_harness::worker::main(web::fetch)),
-        Some("__peer") => return ExitCode::from(plumb_harness::peer::main()),
-        Some("__mirror") => {
-            return ExitCode::from(plumb_harness::mirror::mirror_process::main(mirror::open));
-        }
-        Some("__outside") => return link::run_gateway_helper(arguments.get(2)),
-        Some("__source") => return ExitCode::from(plumb_harness::streams::sender::main()),
-        Some(plumb_harness::page_load::SUBCOMMAND) => {
-            return ExitCode::from(plumb_harness::page_load::main(web::serve));
-        }
-        Some(plumb_harness::supervisor::SUBCOMMAND) => {
-            return ExitCode::from(plumb_harness::supervisor::main(
-                VERSION,
-                address::host_addresses,
-            ));
-        }
-        Some("__share") => return ExitCode::from(plumb_harness::streams::cpu_load::main()),
-        Some("__link") => {
-            return ExitCode::from(plumb_harness::launch_network::emulator_process::main());
-        }
-        _ => {}
+    if let Some(command) = HiddenCommand::parse(arguments.get(1..).unwrap_or_default()) {
+        return ExitCode::from(run_hidden(command));
     }
     report_panics();
     plumb_experiments::list::install_pages();
     std::panic::catch_unwind(|| run_arguments(arguments))
         .unwrap_or_else(|_| ExitCode::from(ExitReason::Failure.code()))
+}
+
+/// What plumb starts itself for; its exit code.
+fn run_hidden(command: HiddenCommand) -> u8 {
+    match command {
+        HiddenCommand::Worker => plumb_harness::worker::main(web::fetch),
+        HiddenCommand::Supervisor => {
+            plumb_harness::supervisor::main(VERSION, address::host_addresses)
+        }
+        HiddenCommand::PageServer { address, client } => {
+            plumb_harness::page_load::main(address, client, web::serve)
+        }
+        HiddenCommand::Peer(control) => plumb_harness::peer::main(control),
+        HiddenCommand::Mirror(control) => mirror_process::main(control, mirror::open),
+        HiddenCommand::StreamsSender(control) => plumb_harness::streams::sender::main(control),
+        HiddenCommand::CpuLoad(control) => plumb_harness::streams::cpu_load::main(control),
+        HiddenCommand::Emulator(control) => emulator_process::main(control),
+        HiddenCommand::GatewayHelper(control) => link::run_gateway_helper(control),
+    }
 }
 
 fn run_arguments(arguments: Vec<OsString>) -> ExitCode {

@@ -6,7 +6,8 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
+use std::path::Path;
 
 use plumb_clock::{InstantClock, Stopwatch};
 use plumb_link::link::Link;
@@ -23,12 +24,9 @@ use plumb_wire::packet::{Pool, PoolConfig};
 use serde::{Deserialize, Serialize};
 
 use crate::channel::OpenError;
-use crate::child_process::{self, ChildProcess};
+use crate::child_process::{self, ControlledProcess, HiddenCommand, SELF_EXE, control_sockets};
 use crate::control_socket::ControlSocket;
 use crate::spec::{LaunchSpec, PathSpec};
-
-/// The hidden subcommand that runs it.
-const SUBCOMMAND: &str = "__link";
 
 /// What the worker says.
 #[derive(Debug, Serialize, Deserialize)]
@@ -85,7 +83,7 @@ impl EmulationCounters {
 /// The link's process as the worker knows it; killed when forgotten.
 #[derive(Debug)]
 pub(super) struct EmulatorProcess {
-    process: ChildProcess,
+    process: ControlledProcess,
     /// Where the near end is.
     pub(super) near: Option<NetNamespace>,
     /// Where the far end is.
@@ -102,18 +100,23 @@ impl EmulatorProcess {
         launch: &LaunchSpec,
         cpus: &[u32],
     ) -> Result<Self, OpenError> {
-        let process = ChildProcess::start(SUBCOMMAND, "start the link's process")?;
-        let mut link = Self { process, near: None, far: None, has_v6: false };
-        let broken = |source| OpenError::Io { what: "start the link", source };
-        let orders = EmulationRequest {
+        let task = WorkerToLink::Start(EmulationRequest {
             text: text.to_owned(),
             mtu: path.mtu,
             seed: launch.seed,
             cpus: cpus.to_vec(),
             ticks_per_ns: launch.ticks_per_ns,
-        };
-        link.process.control.send(&WorkerToLink::Start(orders)).map_err(broken)?;
-        match link.process.control.receive().map_err(broken)? {
+        });
+        let (process, answer) = ControlledProcess::start(
+            Path::new(SELF_EXE),
+            HiddenCommand::Emulator,
+            control_sockets()?,
+            Vec::new(),
+            &task,
+        )?;
+        let mut link = Self { process, near: None, far: None, has_v6: false };
+        let broken = |source| OpenError::Io { what: "start the link", source };
+        match answer {
             LinkToWorker::Started { near, far, has_v6 } => {
                 link.near = Some(link.namespace(near).map_err(broken)?);
                 link.far = Some(link.namespace(far).map_err(broken)?);
@@ -126,7 +129,7 @@ impl EmulatorProcess {
     }
 
     fn namespace(&self, number: i32) -> io::Result<NetNamespace> {
-        let file = File::open(format!("/proc/{}/fd/{number}", self.process.pid()))?;
+        let file = File::open(format!("/proc/{}/fd/{number}", self.process.process.child.id()))?;
         Ok(NetNamespace::from(OwnedFd::from(file)))
     }
 
@@ -140,10 +143,9 @@ impl EmulatorProcess {
     }
 }
 
-/// Runs a link whose control socket is the inherited descriptor that the second argument names; its
-/// exit code.
-pub fn main() -> u8 {
-    child_process::main(serve)
+/// Runs a link over an inherited control socket; its exit code.
+pub fn main(control: RawFd) -> u8 {
+    child_process::main(control, serve)
 }
 
 fn serve(control_fd: OwnedFd) -> io::Result<()> {

@@ -5,7 +5,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::os::fd::OwnedFd;
+use std::os::fd::{OwnedFd, RawFd};
 
 use plumb_clock::Stopwatch;
 use plumb_netdev::lab::adopt_fd;
@@ -17,7 +17,7 @@ use crate::control_page::ControlPage;
 use crate::control_socket::ControlSocket;
 use crate::effort::CpuReading;
 use crate::peer_protocol::{
-    AttachMirror, DeliveryCounts, PeerReport, PeerRole, PeerTask, PeerToWorker, WorkerToPeer,
+    AttachPeer, DeliveryCounts, PeerEnd, PeerReport, PeerRole, PeerTask, PeerToWorker, WorkerToPeer,
 };
 use crate::spec::{MirrorSpec, MirrorStack, WakeMode};
 
@@ -132,10 +132,13 @@ pub trait DatagramMirror {
     }
 }
 
-/// Runs a mirror whose control socket is the inherited descriptor that the second argument names; its
-/// exit code. `open` makes the mirror of any stack but the kernel's.
-pub fn main(open: impl FnOnce(MirrorSetup) -> Result<Box<dyn DatagramMirror>, MirrorError>) -> u8 {
-    child_process::main(|control_fd| serve(control_fd, open))
+/// Runs a mirror over an inherited control socket; its exit code. `open` makes the mirror of any stack but the
+/// kernel's.
+pub fn main(
+    control: RawFd,
+    open: impl FnOnce(MirrorSetup) -> Result<Box<dyn DatagramMirror>, MirrorError>,
+) -> u8 {
+    child_process::main(control, |control_fd| serve(control_fd, open))
 }
 
 fn serve(
@@ -143,11 +146,11 @@ fn serve(
     open: impl FnOnce(MirrorSetup) -> Result<Box<dyn DatagramMirror>, MirrorError>,
 ) -> io::Result<()> {
     let mut control = ControlSocket::new(control_fd);
-    let WorkerToPeer::AttachMirror(attach) = control.receive()? else {
+    let WorkerToPeer::Attach(attach) = control.receive()? else {
         return Err(io::Error::from(io::ErrorKind::InvalidData));
     };
-    let page = child_process::set_up_process(attach.cpu, attach.page_fd)?;
-    let site = site(attach)?;
+    let page = child_process::set_up_process(attach.context.cpu, attach.page_fd)?;
+    let site = site(*attach)?;
     let watch = site.watch;
     let opened = if site.spec.stack == MirrorStack::Linux {
         KernelMirror::new(site).map(|mirror| Box::new(mirror) as Box<dyn DatagramMirror>)
@@ -157,18 +160,20 @@ fn serve(
     answer_worker(control, page, watch, opened)
 }
 
-fn site(attach: AttachMirror) -> io::Result<MirrorSetup> {
-    let fds = attach.fds.into_iter().map(adopt_fd).collect::<io::Result<Vec<_>>>()?;
+fn site(attach: AttachPeer) -> io::Result<MirrorSetup> {
+    let PeerEnd::Mirror { mirror, interface, mac, client_mac, local, client } = attach.end else {
+        return Err(io::Error::from(io::ErrorKind::InvalidData));
+    };
     Ok(MirrorSetup {
-        spec: attach.mirror,
-        fds,
-        interface: attach.interface,
-        mac: MacAddr(attach.mac),
-        client_mac: MacAddr(attach.client_mac),
-        local: attach.local,
-        client: attach.client,
-        watch: Stopwatch::new(attach.ticks_per_ns),
-        seed: attach.seed,
+        spec: mirror,
+        fds: attach.fds.into_iter().map(adopt_fd).collect::<io::Result<_>>()?,
+        interface,
+        mac: MacAddr(mac),
+        client_mac: MacAddr(client_mac),
+        local,
+        client,
+        watch: Stopwatch::new(attach.context.ticks_per_ns),
+        seed: attach.context.seed,
     })
 }
 

@@ -6,20 +6,18 @@
 
 use std::hint;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{OwnedFd, RawFd};
+use std::path::Path;
 use std::sync::mpsc;
 use std::thread::Builder;
 
 use plumb_sys::{sched, timer};
 use serde::{Deserialize, Serialize};
 
-use crate::child_process::{self, ChildProcess};
+use crate::child_process::{self, ControlledProcess, HiddenCommand, SELF_EXE, control_sockets};
 use crate::control_socket::ControlSocket;
 use crate::mechanisms::OpenError;
 use plumb_clock::monotonic_ns;
-
-/// The hidden subcommand that runs it.
-const SUBCOMMAND: &str = "__share";
 
 /// Short beside the intervals of a block, long beside a switch of threads.
 const PERIOD_NS: u64 = 2_000_000;
@@ -41,25 +39,27 @@ type CpuLoadOutcome = Result<(), String>;
 #[derive(Debug)]
 pub(crate) struct CpuLoadProcess {
     #[expect(dead_code, reason = "held, not read")]
-    process: ChildProcess,
+    process: ControlledProcess,
 }
 
 impl CpuLoadProcess {
     /// Leaves this percentage of each of these CPUs to others, from when it returns.
     pub(crate) fn start(cpus: &[u32], percent: u8) -> Result<Self, OpenError> {
-        let mut process =
-            ChildProcess::start(SUBCOMMAND, "start the process that takes CPU time away")?;
-        let broken = |source| OpenError::Io { what: "take CPU time away", source };
-        process.control.send(&CpuLoadRequest { cpus: cpus.to_vec(), percent }).map_err(broken)?;
-        let answer: CpuLoadOutcome = process.control.receive().map_err(broken)?;
+        let (process, answer): (_, CpuLoadOutcome) = ControlledProcess::start(
+            Path::new(SELF_EXE),
+            HiddenCommand::CpuLoad,
+            control_sockets()?,
+            Vec::new(),
+            &CpuLoadRequest { cpus: cpus.to_vec(), percent },
+        )?;
         answer.map_err(OpenError::Unavailable)?;
         Ok(Self { process })
     }
 }
 
-/// Runs it: its control socket is the inherited descriptor that the second argument names; its exit code.
-pub fn main() -> u8 {
-    child_process::main(serve)
+/// Runs it over an inherited control socket; its exit code.
+pub fn main(control: RawFd) -> u8 {
+    child_process::main(control, serve)
 }
 
 fn serve(control_fd: OwnedFd) -> io::Result<()> {

@@ -5,7 +5,7 @@
 
 use std::io;
 use std::net::TcpStream;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -22,9 +22,6 @@ use crate::effort::CpuReading;
 use crate::payload;
 use crate::report::CpuUsage;
 use crate::spec::ProcessTweaks;
-
-/// The hidden subcommand that runs it.
-pub(super) const SUBCOMMAND: &str = "__source";
 
 /// The first byte of a stream's last message; of every other it is 0.
 pub(super) const LAST_MESSAGE: u8 = 1;
@@ -94,10 +91,9 @@ pub(crate) struct SenderProgress {
 /// Most of them: many times what a block is told to have.
 const PROGRESS_MAX: usize = 1_000;
 
-/// Runs a sender whose control socket is the inherited descriptor that the second argument names; its exit
-/// code.
-pub fn main() -> u8 {
-    child_process::main(serve)
+/// Runs a sender over an inherited control socket; its exit code.
+pub fn main(control: RawFd) -> u8 {
+    child_process::main(control, serve)
 }
 
 fn serve(control_fd: OwnedFd) -> io::Result<()> {

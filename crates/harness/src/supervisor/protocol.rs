@@ -19,7 +19,7 @@ use crate::streams::sender::{SenderToWorker, WorkerToSender};
 use plumb_clock::monotonic_ns;
 
 /// The number of what they say; it rises whenever a message changes.
-const PROTOCOL_VERSION: u32 = 2;
+const PROTOCOL_VERSION: u32 = 3;
 /// What a supervisor's line begins with.
 pub(super) const SUPERVISOR: &str = "plumb-supervisor";
 /// What the line of who has started it begins with.

@@ -335,16 +335,15 @@ pub struct OutsideProcess {
 }
 
 impl OutsideProcess {
-    /// Starts it: this program with `word` and the number of its descriptor.
+    /// Starts it: this program with the arguments for the number of its descriptor.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn start(word: &str) -> io::Result<Self> {
+    pub fn start(arguments: impl FnOnce(RawFd) -> Vec<String>) -> io::Result<Self> {
         let (own, its) = socket::pair(socket::UnixSocketKind::SeqPacket)?;
         fd::set_inheritable(its.as_fd(), true)?;
         let child = Command::new(std::env::current_exe()?)
-            .arg(word)
-            .arg(its.as_raw_fd().to_string())
+            .args(arguments(its.as_raw_fd()))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())

@@ -1,7 +1,7 @@
 //! `plumb link`: any program behind any network, and what that network really was.
 
 use std::ffi::OsString;
-use std::process::ExitCode;
+use std::os::fd::RawFd;
 
 use clap::{Args, Subcommand};
 use plumb_netdev::gateway;
@@ -93,10 +93,7 @@ impl From<lab::RegistryError> for Problem {
 }
 
 /// The helper of a gateway, as which this program was started.
-pub fn run_gateway_helper(number: Option<&OsString>) -> ExitCode {
-    let number = number.and_then(|number| number.to_str()?.parse().ok());
-    let served = number.is_some_and(|number| {
-        lab::adopt_fd(number).is_ok_and(|socket| gateway::serve_outside(&socket).is_ok())
-    });
-    ExitCode::from(if served { ExitReason::Success } else { ExitReason::Failure }.code())
+pub fn run_gateway_helper(control: RawFd) -> u8 {
+    let served = lab::adopt_fd(control).is_ok_and(|socket| gateway::serve_outside(&socket).is_ok());
+    if served { ExitReason::Success } else { ExitReason::Failure }.code()
 }

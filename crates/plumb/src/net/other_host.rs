@@ -10,8 +10,8 @@ use std::sync::OnceLock;
 use plumb_analysis::document::host_notes;
 use plumb_base::time::Span;
 use plumb_experiments::surroundings::ReachedHost;
+use plumb_harness::child_process::HiddenCommand;
 use plumb_harness::spec::HostSpec;
-use plumb_harness::supervisor::SUBCOMMAND;
 use plumb_harness::supervisor::client::{ReachError, SupervisorClient};
 
 use super::agent_connection::{
@@ -22,6 +22,8 @@ use super::host_target::{
 };
 use crate::VERSION;
 use crate::problem::Problem;
+
+const SUBCOMMAND: &str = HiddenCommand::Supervisor.name();
 
 /// How another host was asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

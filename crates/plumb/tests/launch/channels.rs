@@ -234,7 +234,7 @@ fn a_peer_that_hangs_is_killed_at_the_deadline_with_its_worker() {
     assert!(signal(peer, "STOP"));
     let spec = block(BlockTask::Latency { size: 64 });
     let error = launch.measure(&spec, Span::from_ms(300), &mut || false).unwrap_err();
-    assert!(matches!(error, LaunchError::TimedOut(_)), "{error}");
+    assert!(matches!(error, LaunchError::TimedOut { .. }), "{error}");
     drop(launch);
     assert_eq!(plumbs(), []);
 }

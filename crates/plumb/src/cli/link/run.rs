@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use clap::Args;
 use plumb_clock::{InstantClock, Stopwatch, monotonic_ns};
+use plumb_harness::child_process::HiddenCommand;
 use plumb_harness::launch_network::{
     OUTER_CONTROL_ENV, OUTER_FAR_ADDRESSES_ENV, OUTER_FAR_NAMESPACE_ENV, OUTER_LINK_ENV,
 };
@@ -127,7 +128,8 @@ impl LinkRunOptions {
         registry.remove_stale();
         let cannot =
             |error| Problem::failure("cannot start the gateway's companion").because(error);
-        let companion = if self.isolated { None } else { Some(OutsideProcess::start("__outside")) };
+        let helper = |socket| HiddenCommand::GatewayHelper(socket).arguments();
+        let companion = if self.isolated { None } else { Some(OutsideProcess::start(helper)) };
         let companion = companion.transpose().map_err(cannot)?;
         let socket =
             companion.as_ref().map(OutsideProcess::make_inheritable).transpose().map_err(cannot)?;

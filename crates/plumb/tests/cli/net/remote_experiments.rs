@@ -6,12 +6,14 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
-use plumb_harness::supervisor::SUBCOMMAND;
+use plumb_harness::child_process::HiddenCommand;
 use serde_json::Value;
 
 use super::host_pair::HostPair;
 use crate::home::{TestHome, document};
 use crate::support::{plumb_processes, signal, skip, wait_for};
+
+const SUBCOMMAND: &str = HiddenCommand::Supervisor.name();
 
 /// Few and short, as a test needs it.
 const SHORT: [&str; 6] = ["--quick", "--launches", "1", "--seed", "7", "--json"];
