@@ -187,9 +187,9 @@ impl PeerHandover {
         Self { fds: fds.into(), ..Self::default() }
     }
 
-    /// Takes exactly `N` descriptors.
-    pub(crate) fn take<const N: usize>(&mut self) -> Result<[OwnedFd; N], OpenError> {
-        std::mem::take(&mut self.fds).try_into().map_err(|_| OpenError::Io {
+    /// Its descriptors, which must be exactly `N`.
+    pub(crate) fn take<const N: usize>(self) -> Result<[OwnedFd; N], OpenError> {
+        self.fds.try_into().map_err(|_| OpenError::Io {
             what: "take over the channel's descriptors",
             source: io::Error::from(io::ErrorKind::InvalidData),
         })

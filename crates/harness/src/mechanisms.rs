@@ -1,20 +1,13 @@
-//! The mechanisms: ways for one process to talk to another, one a file.
+//! The mechanisms: ways for one process to talk to another, a file for each kind.
 //!
-//! To add one: a file with a type that implements [`ChannelMechanism`], a name in [`Mechanism`], and a line in
+//! To add one: a type that implements [`ChannelMechanism`], a name in [`Mechanism`], and a line in
 //! [`visit_channel`].
 
-mod eventfd;
-mod fifo;
-mod futex;
 mod message_queue;
-mod mq_posix;
-mod mq_sysv;
 mod pipe;
 mod scratch_directory;
 mod sendfile;
 mod shm;
-mod signal;
-mod socketpair;
 mod splice;
 mod stream;
 mod tcp;
@@ -22,15 +15,23 @@ mod udp;
 mod unix;
 mod uring;
 mod vm_writev;
-mod vmsplice;
+mod wakeup;
 mod zerocopy;
+
+use std::ffi::CStr;
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use plumb_sys::fd;
+use plumb_sys::memory::SharedMap;
 
 use crate::channel::ChannelMechanism;
 // For the modules of streams and supervisor.
 pub(crate) use crate::channel::{ChannelSetup, IoResultExt, OpenError, PeerHandover, PeerWatchdog};
 use crate::spec::Mechanism;
-pub(crate) use tcp::{connected_pair, set_options, socket_facts};
-pub(crate) use udp::{UdpEnd, set_datagram_options};
+use tcp::Tcp4Variant;
+pub(crate) use tcp::{connect, connected_pair, set_options, socket_facts};
+pub(crate) use udp::{UdpEnd, connect_datagrams, set_datagram_options};
+use unix::{UnixMessageChannel, UnixStreamChannel};
 
 /// Something to do with a channel whose type is known at compile time, so that no call between
 /// two clock reads goes through a table.
@@ -45,32 +46,36 @@ pub(crate) trait ChannelVisitor {
 pub(crate) fn visit_channel<V: ChannelVisitor>(mechanism: Mechanism, visitor: V) -> V::Output {
     match mechanism {
         Mechanism::Pipe => visitor.visit::<pipe::PipeChannel>(),
-        Mechanism::Fifo => visitor.visit::<fifo::FifoChannel>(),
-        Mechanism::SocketpairStream => visitor.visit::<socketpair::SocketpairStream>(),
-        Mechanism::SocketpairDgram => visitor.visit::<socketpair::SocketpairDgram>(),
-        Mechanism::SocketpairSeqpacket => visitor.visit::<socketpair::SocketpairSeqpacket>(),
-        Mechanism::UnixStream => visitor.visit::<unix::UnixStreamPath>(),
-        Mechanism::UnixStreamAbstract => visitor.visit::<unix::UnixStreamAbstract>(),
-        Mechanism::UnixDgram => visitor.visit::<unix::UnixDgramPath>(),
-        Mechanism::UnixDgramAbstract => visitor.visit::<unix::UnixDgramAbstract>(),
-        Mechanism::Tcp4 => visitor.visit::<tcp::Tcp4Channel>(),
-        Mechanism::Tcp6 => visitor.visit::<tcp::Tcp6Channel>(),
-        Mechanism::Udp4 => visitor.visit::<udp::Udp4Channel>(),
-        Mechanism::Udp6 => visitor.visit::<udp::Udp6Channel>(),
-        Mechanism::MqPosix => visitor.visit::<mq_posix::MqPosix>(),
-        Mechanism::MqSysv => visitor.visit::<mq_sysv::MqSysv>(),
-        Mechanism::Eventfd => visitor.visit::<eventfd::EventfdChannel>(),
-        Mechanism::Futex => visitor.visit::<futex::FutexChannel>(),
-        Mechanism::Signal => visitor.visit::<signal::SignalChannel>(),
+        Mechanism::Fifo => visitor.visit::<pipe::FifoChannel>(),
+        Mechanism::SocketpairStream => visitor.visit::<UnixStreamChannel<unix::UnnamedStream>>(),
+        Mechanism::SocketpairDgram => visitor.visit::<UnixMessageChannel<unix::UnnamedDatagram>>(),
+        Mechanism::SocketpairSeqpacket => {
+            visitor.visit::<UnixMessageChannel<unix::UnnamedSeqpacket>>()
+        }
+        Mechanism::UnixStream => visitor.visit::<UnixStreamChannel<unix::PathStream>>(),
+        Mechanism::UnixStreamAbstract => visitor.visit::<UnixStreamChannel<unix::AbstractStream>>(),
+        Mechanism::UnixDgram => visitor.visit::<UnixMessageChannel<unix::PathDatagram>>(),
+        Mechanism::UnixDgramAbstract => {
+            visitor.visit::<UnixMessageChannel<unix::AbstractDatagram>>()
+        }
+        Mechanism::Tcp4 => visitor.visit::<tcp::TcpChannel<false>>(),
+        Mechanism::Tcp6 => visitor.visit::<tcp::TcpChannel<true>>(),
+        Mechanism::Udp4 => visitor.visit::<udp::UdpChannel<false>>(),
+        Mechanism::Udp6 => visitor.visit::<udp::UdpChannel<true>>(),
+        Mechanism::MqPosix => visitor.visit::<message_queue::MqPosix>(),
+        Mechanism::MqSysv => visitor.visit::<message_queue::MqSysv>(),
+        Mechanism::Eventfd => visitor.visit::<wakeup::EventfdChannel>(),
+        Mechanism::Futex => visitor.visit::<wakeup::FutexChannel>(),
+        Mechanism::Signal => visitor.visit::<wakeup::SignalChannel>(),
         Mechanism::ShmSpin => visitor.visit::<shm::ShmChannel<shm::SpinNotifier>>(),
         Mechanism::ShmFutex => visitor.visit::<shm::ShmChannel<shm::FutexNotifier>>(),
         Mechanism::ShmEventfd => visitor.visit::<shm::ShmChannel<shm::EventfdNotifier>>(),
         Mechanism::VmWritev => visitor.visit::<vm_writev::VmWritev>(),
         Mechanism::Splice => visitor.visit::<splice::SpliceChannel>(),
-        Mechanism::Vmsplice => visitor.visit::<vmsplice::VmspliceChannel>(),
-        Mechanism::Sendfile => visitor.visit::<sendfile::SendfileChannel>(),
-        Mechanism::TcpZerocopy => visitor.visit::<zerocopy::TcpZerocopy>(),
-        Mechanism::Uring => visitor.visit::<uring::UringChannel>(),
+        Mechanism::Vmsplice => visitor.visit::<splice::VmspliceChannel>(),
+        Mechanism::Sendfile => visitor.visit::<Tcp4Variant<sendfile::SendfileEnd>>(),
+        Mechanism::TcpZerocopy => visitor.visit::<Tcp4Variant<zerocopy::ZerocopyEnd>>(),
+        Mechanism::Uring => visitor.visit::<Tcp4Variant<uring::UringEnd>>(),
     }
 }
 
@@ -78,5 +83,16 @@ pub(crate) fn visit_channel<V: ChannelVisitor>(mechanism: Mechanism, visitor: V)
 ///
 /// Returns how many things were removed.
 pub fn sweep_leftovers() -> usize {
-    scratch_directory::sweep() + mq_sysv::sweep()
+    scratch_directory::sweep() + message_queue::sweep()
+}
+
+/// Memory to share with the peer, and the file behind it to hand over.
+fn shared_memory(name: &CStr, len: usize) -> Result<(SharedMap, OwnedFd), OpenError> {
+    let file = fd::memory_file(name, len as u64).attempt("make shared memory")?;
+    Ok((map_memory(&file, len)?, file))
+}
+
+/// The memory behind a file that was handed over.
+fn map_memory(file: &OwnedFd, len: usize) -> Result<SharedMap, OpenError> {
+    SharedMap::new(file.as_fd(), len).attempt("map shared memory")
 }

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sweeping_removes_the_directories_of_dead_processes_and_no_others() {
+    fn sweeping_removes_only_directories_of_dead_processes() {
         let own = ScratchDirectory::new(1).unwrap();
         // Process ids end at 2²² on Linux.
         let dead = std::env::temp_dir().join(format!("{}4194999-0", prefix()));

@@ -6,33 +6,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use plumb_sys::fd;
 
 use super::stream::{SocketCalls, StreamEnd};
-use super::tcp::connected_pair;
-use crate::channel::{
-    ChannelEnd, ChannelError, ChannelMechanism, ChannelSetup, IoResultExt, OpenError, PeerHandover,
-};
+use super::tcp::OverTcp;
+use crate::channel::{ChannelEnd, ChannelError, ChannelSetup, IoResultExt, OpenError};
 use crate::spec::MESSAGE_SIZE_MAX;
-
-/// TCP over 127.0.0.1, fed from a file in memory.
-#[derive(Debug)]
-pub(crate) struct SendfileChannel;
-
-impl ChannelMechanism for SendfileChannel {
-    type Local = SendfileEnd;
-    type Peer = SendfileEnd;
-
-    fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), OpenError> {
-        let (here, handover) = connected_pair(setup, false)?;
-        Ok((SendfileEnd::new(setup, here)?, handover))
-    }
-
-    fn attach(
-        setup: &ChannelSetup<'_>,
-        mut handover: PeerHandover,
-    ) -> Result<Self::Peer, OpenError> {
-        let [fd] = handover.take()?;
-        SendfileEnd::new(setup, fd)
-    }
-}
 
 /// One end.
 #[derive(Debug)]
@@ -42,8 +18,8 @@ pub(crate) struct SendfileEnd {
     short_writes: u64,
 }
 
-impl SendfileEnd {
-    fn new(setup: &ChannelSetup<'_>, fd: OwnedFd) -> Result<Self, OpenError> {
+impl OverTcp for SendfileEnd {
+    fn over(setup: &ChannelSetup<'_>, fd: OwnedFd) -> Result<Self, OpenError> {
         let file =
             fd::memory_file(c"plumb-sendfile", MESSAGE_SIZE_MAX).attempt("make a memory file")?;
         Ok(Self { stream: StreamEnd::new(setup, fd, None)?, file, short_writes: 0 })

@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use plumb_sys::memory::SharedMap;
 use plumb_sys::{fd, ipc};
 
+use super::{map_memory, shared_memory};
 use crate::channel::{
     ChannelEnd, ChannelError, ChannelMechanism, ChannelSetup, IoResultExt, OpenError, PeerHandover,
     PeerWatchdog, ReadinessWaiter,
@@ -61,7 +62,6 @@ pub(crate) enum NotifierRole {
 }
 
 /// Nobody sleeps.
-#[derive(Debug)]
 pub(crate) struct SpinNotifier;
 
 impl RingNotifier for SpinNotifier {
@@ -90,7 +90,6 @@ impl RingNotifier for SpinNotifier {
 }
 
 /// The sleep word itself is a futex.
-#[derive(Debug)]
 pub(crate) struct FutexNotifier;
 
 impl RingNotifier for FutexNotifier {
@@ -144,8 +143,7 @@ impl RingNotifier for EventfdNotifier {
     const SLEEPS: bool = true;
 
     fn new(setup: &ChannelSetup<'_>, fds: Vec<OwnedFd>) -> Result<Self, OpenError> {
-        let mut handover = PeerHandover::of(fds);
-        let [other_reader, own_reader, own_writer, other_writer] = handover.take()?;
+        let [other_reader, own_reader, own_writer, other_writer] = PeerHandover::of(fds).take()?;
         if setup.wake() == crate::spec::WakeMode::Spin {
             fd::set_nonblocking(own_reader.as_fd(), true)
                 .attempt("make an eventfd non-blocking")?;
@@ -178,7 +176,6 @@ impl RingNotifier for EventfdNotifier {
 }
 
 /// A ring each way.
-#[derive(Debug)]
 pub(crate) struct ShmChannel<B>(std::marker::PhantomData<B>);
 
 impl<B: RingNotifier> ChannelMechanism for ShmChannel<B> {
@@ -186,8 +183,7 @@ impl<B: RingNotifier> ChannelMechanism for ShmChannel<B> {
     type Peer = ShmRingEnd<B>;
 
     fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), OpenError> {
-        let file = fd::memory_file(c"plumb-ring", 2 * RING as u64).attempt("make shared memory")?;
-        let map = SharedMap::new(file.as_fd(), 2 * RING).attempt("map shared memory")?;
+        let (map, file) = shared_memory(c"plumb-ring", 2 * RING)?;
         let bells = (0..B::FDS).map(|_| fd::eventfd()).collect::<Result<Vec<_>, _>>();
         let bells = bells.attempt("make an eventfd")?;
         let copies = bells.iter().map(OwnedFd::try_clone).collect::<Result<Vec<_>, _>>();
@@ -203,13 +199,11 @@ impl<B: RingNotifier> ChannelMechanism for ShmChannel<B> {
         Ok((local, handover))
     }
 
-    fn attach(
-        setup: &ChannelSetup<'_>,
-        mut handover: PeerHandover,
-    ) -> Result<Self::Peer, OpenError> {
-        let bells = handover.fds.split_off(1.min(handover.fds.len()));
-        let [file] = handover.take()?;
-        let map = SharedMap::new(file.as_fd(), 2 * RING).attempt("map shared memory")?;
+    fn attach(setup: &ChannelSetup<'_>, handover: PeerHandover) -> Result<Self::Peer, OpenError> {
+        let mut fds = handover.fds;
+        let bells = fds.split_off(1.min(fds.len()));
+        let [file] = PeerHandover::of(fds).take()?;
+        let map = map_memory(&file, 2 * RING)?;
         Ok(ShmRingEnd::new(setup, map, B::new(setup, bells)?, 0, RING))
     }
 }

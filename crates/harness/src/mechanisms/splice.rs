@@ -1,12 +1,15 @@
-//! splice(2): pipes whose far side moves pages without touching them.
+//! splice(2) and vmsplice(2): pipes whose far side moves pages without touching them, or whose writer lends its own.
 //!
 //! The worker writes and reads; the peer sends messages back, or drops them into /dev/null, by
 //! moving pages from one descriptor to another. A message that goes back is first gathered in a
 //! pipe of the peer's own: a peer that returned it piece by piece would block a worker that is
 //! still writing.
+//!
+//! Lent pages must not change until they are read, so that end waits for replies before its caller may change the
+//! message; in a stream of equal messages nothing changes.
 
 use std::fs::OpenOptions;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use plumb_sys::fd;
 
@@ -19,7 +22,6 @@ use crate::channel::{
 use crate::spec::WakeMode;
 
 /// Two pipes; the peer splices.
-#[derive(Debug)]
 pub(crate) struct SpliceChannel;
 
 impl ChannelMechanism for SpliceChannel {
@@ -30,23 +32,18 @@ impl ChannelMechanism for SpliceChannel {
         PipeChannel::open(setup)
     }
 
-    fn attach(
-        setup: &ChannelSetup<'_>,
-        mut handover: PeerHandover,
-    ) -> Result<Self::Peer, OpenError> {
+    fn attach(setup: &ChannelSetup<'_>, handover: PeerHandover) -> Result<Self::Peer, OpenError> {
         let [rx, tx] = handover.take()?;
         let (store_rx, store_tx) = fd::pipe().attempt("make a pipe")?;
         fd::set_pipe_size(store_tx.as_fd(), STORE)
             .attempt("enlarge a pipe (see /proc/sys/fs/pipe-max-size)")?;
         let null = OpenOptions::new().write(true).open("/dev/null").attempt("open /dev/null")?;
         Ok(SpliceEnd {
-            rx,
-            tx,
+            stream: StreamEnd::new(setup, rx, Some(tx))?,
             store_rx,
             store_tx,
             null: null.into(),
             sleep: setup.wake() != WakeMode::Spin,
-            watch: setup.watchdog.clone(),
             short_moves: 0,
         })
     }
@@ -55,13 +52,11 @@ impl ChannelMechanism for SpliceChannel {
 /// The peer's end.
 #[derive(Debug)]
 pub(crate) struct SpliceEnd {
-    rx: OwnedFd,
-    tx: OwnedFd,
+    stream: StreamEnd<FileCalls>,
     store_rx: OwnedFd,
     store_tx: OwnedFd,
     null: OwnedFd,
     sleep: bool,
-    watch: PeerWatchdog,
     short_moves: u64,
 }
 
@@ -72,15 +67,15 @@ const STORE: usize = 1 << 20;
 #[inline]
 fn move_pages(
     watch: &mut PeerWatchdog,
-    from: &OwnedFd,
-    to: &OwnedFd,
+    from: BorrowedFd<'_>,
+    to: BorrowedFd<'_>,
     len: usize,
     sleep: bool,
 ) -> Result<u64, ChannelError> {
     let mut moved = 0;
     let mut moves = 0;
     while moved < len {
-        match fd::splice(from.as_fd(), to.as_fd(), len - moved, sleep) {
+        match fd::splice(from, to, len - moved, sleep) {
             Ok(0) => return Err(ChannelError::Closed),
             Ok(n) => {
                 moved += n;
@@ -94,47 +89,81 @@ fn move_pages(
 
 impl ChannelEnd for SpliceEnd {
     fn send(&mut self, message: &[u8]) -> Result<(), ChannelError> {
-        self.watch.begin();
-        let mut sent = 0;
-        while sent < message.len() {
-            match fd::write(self.tx.as_fd(), &message[sent..]) {
-                Ok(n) => sent += n,
-                Err(error) => self.watch.retry_or_fail(error)?,
-            }
-        }
-        Ok(())
+        self.stream.send(message)
     }
 
     fn receive(&mut self, buffer: &mut [u8], len: usize) -> Result<(), ChannelError> {
-        self.watch.begin();
-        let mut filled = 0;
-        while filled < len {
-            match fd::read(self.rx.as_fd(), &mut buffer[filled..len]) {
-                Ok(0) => return Err(ChannelError::Closed),
-                Ok(n) => filled += n,
-                Err(error) => self.watch.retry_or_fail(error)?,
-            }
-        }
-        Ok(())
+        self.stream.receive(buffer, len)
     }
 
     #[inline]
     fn echo(&mut self, _buffer: &mut [u8], len: usize) -> Result<(), ChannelError> {
-        self.watch.begin();
-        let sleep = self.sleep;
-        self.short_moves += move_pages(&mut self.watch, &self.rx, &self.store_tx, len, sleep)?;
-        self.short_moves += move_pages(&mut self.watch, &self.store_rx, &self.tx, len, sleep)?;
+        let StreamEnd { rx, tx, watch, .. } = &mut self.stream;
+        watch.begin();
+        self.short_moves += move_pages(watch, rx.as_fd(), self.store_tx.as_fd(), len, self.sleep)?;
+        let tx = tx.as_ref().unwrap_or(rx).as_fd();
+        self.short_moves += move_pages(watch, self.store_rx.as_fd(), tx, len, self.sleep)?;
         Ok(())
     }
 
     #[inline]
     fn discard(&mut self, _buffer: &mut [u8], len: usize) -> Result<(), ChannelError> {
-        self.watch.begin();
-        self.short_moves += move_pages(&mut self.watch, &self.rx, &self.null, len, self.sleep)?;
+        let StreamEnd { rx, watch, .. } = &mut self.stream;
+        watch.begin();
+        self.short_moves += move_pages(watch, rx.as_fd(), self.null.as_fd(), len, self.sleep)?;
         Ok(())
     }
 
     fn take_counters(&mut self) -> Vec<(&'static str, u64)> {
         vec![("short_moves", std::mem::take(&mut self.short_moves))]
+    }
+}
+
+/// Two pipes, both filled by vmsplice.
+pub(crate) struct VmspliceChannel;
+
+impl ChannelMechanism for VmspliceChannel {
+    type Local = VmspliceEnd;
+    type Peer = VmspliceEnd;
+
+    fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), OpenError> {
+        let (stream, handover) = PipeChannel::open(setup)?;
+        Ok((VmspliceEnd { stream }, handover))
+    }
+
+    fn attach(setup: &ChannelSetup<'_>, handover: PeerHandover) -> Result<Self::Peer, OpenError> {
+        Ok(VmspliceEnd { stream: PipeChannel::attach(setup, handover)? })
+    }
+}
+
+/// One end.
+#[derive(Debug)]
+pub(crate) struct VmspliceEnd {
+    stream: StreamEnd<FileCalls>,
+}
+
+impl ChannelEnd for VmspliceEnd {
+    const LENDS_PAGES: bool = true;
+
+    #[inline]
+    fn send(&mut self, message: &[u8]) -> Result<(), ChannelError> {
+        self.stream.watch.begin();
+        let mut sent = 0;
+        while sent < message.len() {
+            match fd::vmsplice(self.stream.tx(), &message[sent..]) {
+                Ok(n) => sent += n,
+                Err(error) => self.stream.watch.retry_or_fail(error)?,
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn receive(&mut self, buffer: &mut [u8], len: usize) -> Result<(), ChannelError> {
+        self.stream.receive(buffer, len)
+    }
+
+    fn take_counters(&mut self) -> Vec<(&'static str, u64)> {
+        self.stream.take_counters()
     }
 }

@@ -4,14 +4,12 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use plumb_sys::fd;
-use plumb_sys::socket;
-use plumb_sys::socket::IntOption;
-use plumb_sys::socket::set_option;
+use plumb_sys::socket::{self, IntOption, set_option};
 
 use crate::channel::{
     ChannelEnd, ChannelError, ChannelSetup, IoResultExt, OpenError, PeerWatchdog, ReadinessWaiter,
 };
-use crate::spec::WakeMode;
+use crate::spec::{SocketOptions, WakeMode};
 
 /// The pair of calls that moves bytes.
 pub(crate) trait StreamCalls {
@@ -68,7 +66,7 @@ impl StreamCalls for SocketCalls {
 pub(crate) struct StreamEnd<C> {
     pub(crate) rx: OwnedFd,
     /// Where to send, when that is another descriptor.
-    tx: Option<OwnedFd>,
+    pub(crate) tx: Option<OwnedFd>,
     waiter: ReadinessWaiter,
     pub(crate) watch: PeerWatchdog,
     quickack: bool,
@@ -103,16 +101,12 @@ impl<C: StreamCalls> StreamEnd<C> {
         })
     }
 
-    /// The same, asking for immediate acknowledgements before every receive.
-    pub(crate) fn with_quickack(mut self, quickack: bool) -> Self {
-        self.quickack = quickack;
-        self
-    }
-
-    /// The same, with its window bounded anew before every receive: the kernel widens it whenever it
-    /// learns how much memory the segments take (`tcp_measure_rcv_mss` in net/ipv4/tcp_input.c).
-    pub(crate) fn with_window(mut self, window: Option<u64>) -> Self {
-        self.window = window.map(|bytes| i32::try_from(bytes).unwrap_or(i32::MAX));
+    /// The same with what TCP forgets and must be told before every receive: immediate acknowledgements, and the bound
+    /// of its window, which the kernel widens whenever it learns how much memory the segments take
+    /// (`tcp_measure_rcv_mss` in net/ipv4/tcp_input.c).
+    pub(crate) fn with_options(mut self, options: &SocketOptions) -> Self {
+        self.quickack = options.quickack;
+        self.window = options.window.map(|bytes| i32::try_from(bytes).unwrap_or(i32::MAX));
         self
     }
 

@@ -4,78 +4,68 @@
 //! result; so is TCP_NODELAY.
 
 use std::io;
+use std::marker::PhantomData;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 
-use plumb_sys::socket;
-use plumb_sys::socket::IntOption;
+use plumb_sys::socket::{self, IntOption};
 
-use super::socketpair::set_buffers;
 use super::stream::{SocketCalls, StreamEnd};
+use super::unix::set_buffers;
 use crate::channel::{
-    ChannelMechanism, ChannelSetup, EndpointLocation, IoResultExt, OpenError, PeerHandover,
+    ChannelEnd, ChannelMechanism, ChannelSetup, EndpointLocation, IoResultExt, OpenError,
+    PeerHandover,
 };
 use crate::spec::SocketOptions;
 
-/// TCP over IPv4.
-#[derive(Debug)]
-pub(crate) struct Tcp4Channel;
+/// TCP over IPv4 or IPv6.
+pub(crate) struct TcpChannel<const IPV6: bool>;
 
-impl ChannelMechanism for Tcp4Channel {
+impl<const IPV6: bool> ChannelMechanism for TcpChannel<IPV6> {
     type Local = StreamEnd<SocketCalls>;
     type Peer = StreamEnd<SocketCalls>;
 
     fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), OpenError> {
-        open(setup, false)
+        let (here, handover) = match setup.location {
+            EndpointLocation::RemoteHost(host) => {
+                let here = host.open(setup, IPV6, false)?;
+                let facts = socket_facts(&here)?;
+                (here, PeerHandover { facts, ..PeerHandover::default() })
+            }
+            _ => connected_pair(setup, IPV6)?,
+        };
+        let local = StreamEnd::new(setup, here, None)?;
+        Ok((local.with_options(&setup.channel.options), handover))
     }
 
     fn attach(setup: &ChannelSetup<'_>, handover: PeerHandover) -> Result<Self::Peer, OpenError> {
-        attach(setup, handover)
+        let [fd] = handover.take()?;
+        Ok(StreamEnd::new(setup, fd, None)?.with_options(&setup.channel.options))
     }
 }
 
-/// TCP over IPv6.
-#[derive(Debug)]
-pub(crate) struct Tcp6Channel;
-
-impl ChannelMechanism for Tcp6Channel {
-    type Local = StreamEnd<SocketCalls>;
-    type Peer = StreamEnd<SocketCalls>;
-
-    fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), OpenError> {
-        open(setup, true)
-    }
-
-    fn attach(setup: &ChannelSetup<'_>, handover: PeerHandover) -> Result<Self::Peer, OpenError> {
-        attach(setup, handover)
-    }
+/// An end that needs nothing but its socket.
+pub(crate) trait OverTcp: ChannelEnd + Sized {
+    /// Over a connected socket.
+    fn over(setup: &ChannelSetup<'_>, fd: OwnedFd) -> Result<Self, OpenError>;
 }
 
-fn open(
-    setup: &ChannelSetup<'_>,
-    ipv6: bool,
-) -> Result<(StreamEnd<SocketCalls>, PeerHandover), OpenError> {
-    let (here, handover) = match setup.location {
-        EndpointLocation::RemoteHost(host) => {
-            let here = host.open(setup, ipv6, false)?;
-            let facts = facts(&here).attempt("read the socket's options")?;
-            (here, PeerHandover { facts, ..PeerHandover::default() })
-        }
-        _ => connected_pair(setup, ipv6)?,
-    };
-    let options = &setup.channel.options;
-    let local = StreamEnd::new(setup, here, None)?.with_quickack(options.quickack);
-    Ok((local.with_window(options.window), handover))
-}
+/// TCP over 127.0.0.1 with ends of another kind.
+pub(crate) struct Tcp4Variant<E>(PhantomData<E>);
 
-fn attach(
-    setup: &ChannelSetup<'_>,
-    mut handover: PeerHandover,
-) -> Result<StreamEnd<SocketCalls>, OpenError> {
-    let [fd] = handover.take()?;
-    let options = &setup.channel.options;
-    let end = StreamEnd::new(setup, fd, None)?.with_quickack(options.quickack);
-    Ok(end.with_window(options.window))
+impl<E: OverTcp> ChannelMechanism for Tcp4Variant<E> {
+    type Local = E;
+    type Peer = E;
+
+    fn open(setup: &ChannelSetup<'_>) -> Result<(E, PeerHandover), OpenError> {
+        let (here, handover) = connected_pair(setup, false)?;
+        Ok((E::over(setup, here)?, handover))
+    }
+
+    fn attach(setup: &ChannelSetup<'_>, handover: PeerHandover) -> Result<E, OpenError> {
+        let [fd] = handover.take()?;
+        E::over(setup, fd)
+    }
 }
 
 /// A connection from the near to the far side, with the launch's options on both sockets.
@@ -83,22 +73,31 @@ pub(crate) fn connected_pair(
     setup: &ChannelSetup<'_>,
     ipv6: bool,
 ) -> Result<(OwnedFd, PeerHandover), OpenError> {
-    let at = setup.location.far_address(ipv6)?;
-    let listener = setup.location.in_far(|| TcpListener::bind(at))?.attempt("listen")?;
-    let address = listener.local_addr().attempt("read the listener's address")?;
-    let here = setup.location.in_near(|| TcpStream::connect(address))?.attempt("connect")?;
-    let (there, _) = listener.accept().attempt("accept")?;
+    let (here, there) = connect(setup.location, ipv6)?;
     let (here, there) = (OwnedFd::from(here), OwnedFd::from(there));
     for fd in [&here, &there] {
         set_options(&setup.channel.options, fd)?;
     }
-    let facts = facts(&here).attempt("read the socket's options")?;
+    let facts = socket_facts(&here)?;
     Ok((here, PeerHandover { fds: vec![there], numbers: Vec::new(), facts }))
+}
+
+/// Both ends of a connection from the near to the far side.
+pub(crate) fn connect(
+    location: &EndpointLocation,
+    ipv6: bool,
+) -> Result<(TcpStream, TcpStream), OpenError> {
+    let at = location.far_address(ipv6)?;
+    let listener = location.in_far(|| TcpListener::bind(at))?.attempt("listen")?;
+    let address = listener.local_addr().attempt("read the listener's address")?;
+    let near = location.in_near(|| TcpStream::connect(address))?.attempt("connect")?;
+    let (far, _) = listener.accept().attempt("accept")?;
+    Ok((near, far))
 }
 
 /// Sets a launch's options on a connected socket.
 pub(crate) fn set_options(options: &SocketOptions, fd: &OwnedFd) -> Result<(), OpenError> {
-    set_buffers(options, fd)?;
+    set_buffers(options, [fd])?;
     socket::set_option(fd.as_fd(), IntOption::NoDelay, i32::from(options.nodelay))
         .attempt("set TCP_NODELAY")?;
     if let Some(us) = options.busy_poll_us {
@@ -147,13 +146,12 @@ fn congestion_refused(name: &str, error: &io::Error) -> OpenError {
 
 /// What the kernel made of a socket's options.
 pub(crate) fn socket_facts(fd: &OwnedFd) -> Result<Vec<(&'static str, String)>, OpenError> {
-    facts(fd).attempt("read the socket's options")
-}
-
-fn facts(fd: &OwnedFd) -> io::Result<Vec<(&'static str, String)>> {
-    Ok(vec![
-        ("congestion", socket::congestion(fd.as_fd())?),
-        ("sndbuf", socket::option(fd.as_fd(), IntOption::SendBuffer)?.to_string()),
-        ("rcvbuf", socket::option(fd.as_fd(), IntOption::ReceiveBuffer)?.to_string()),
-    ])
+    let read = || {
+        Ok(vec![
+            ("congestion", socket::congestion(fd.as_fd())?),
+            ("sndbuf", socket::option(fd.as_fd(), IntOption::SendBuffer)?.to_string()),
+            ("rcvbuf", socket::option(fd.as_fd(), IntOption::ReceiveBuffer)?.to_string()),
+        ])
+    };
+    read().attempt("read the socket's options")
 }

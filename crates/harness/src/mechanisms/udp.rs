@@ -1,4 +1,4 @@
-//! UDP over loopback, between two namespaces or to another host, IPv4 and IPv6; longer messages are cut into datagrams by the application.
+//! UDP over loopback, between two namespaces or to another host, IPv4 and IPv6.
 //!
 //! A message that fits one datagram is sent bare. A longer one is sent in parts, each behind a
 //! header of its own; a message of which a part is lost never completes, which is what the
@@ -10,50 +10,15 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use plumb_base::seed::{RandomStream, Seed};
 use plumb_sys::fd;
-use plumb_sys::socket;
-use plumb_sys::socket::IntOption;
+use plumb_sys::socket::{self, IntOption};
 use rand::Rng as _;
 
-use super::socketpair::set_buffers;
+use super::unix::set_buffers;
 use crate::channel::{
     ChannelEnd, ChannelError, ChannelMechanism, ChannelSetup, EndpointLocation, IoResultExt,
     LossMarker, MessageOrMarker, OpenError, PeerHandover, PeerWatchdog, ReadinessWaiter,
 };
 use crate::spec::SocketOptions;
-
-/// UDP over IPv4.
-#[derive(Debug)]
-pub(crate) struct Udp4Channel;
-
-impl ChannelMechanism for Udp4Channel {
-    type Local = UdpEnd;
-    type Peer = UdpEnd;
-
-    fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), OpenError> {
-        open(setup, false, DATAGRAM_MAX_IPV4)
-    }
-
-    fn attach(setup: &ChannelSetup<'_>, handover: PeerHandover) -> Result<Self::Peer, OpenError> {
-        attach(setup, handover, DATAGRAM_MAX_IPV4)
-    }
-}
-
-/// UDP over IPv6.
-#[derive(Debug)]
-pub(crate) struct Udp6Channel;
-
-impl ChannelMechanism for Udp6Channel {
-    type Local = UdpEnd;
-    type Peer = UdpEnd;
-
-    fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), OpenError> {
-        open(setup, true, DATAGRAM_MAX_IPV6)
-    }
-
-    fn attach(setup: &ChannelSetup<'_>, handover: PeerHandover) -> Result<Self::Peer, OpenError> {
-        attach(setup, handover, DATAGRAM_MAX_IPV6)
-    }
-}
 
 /// 65,535 less the IPv4 header of 20 and the UDP header of 8 (RFC 768, RFC 791 §3.1).
 const DATAGRAM_MAX_IPV4: usize = 65_507;
@@ -64,26 +29,39 @@ const DATAGRAM_MAX_IPV6: usize = 65_527;
 const PMTUDISC_DONT: i32 = 0;
 const PMTUDISC_PROBE: i32 = 3;
 
-fn open(
-    setup: &ChannelSetup<'_>,
-    ipv6: bool,
-    limit: usize,
-) -> Result<(UdpEnd, PeerHandover), OpenError> {
-    let (here, there) = match setup.location {
-        EndpointLocation::RemoteHost(host) => (host.open(setup, ipv6, true)?, None),
-        ground => {
-            let (here, there) = connected_pair(ground, ipv6)?;
-            (here, Some(there))
+/// UDP over IPv4 or IPv6.
+pub(crate) struct UdpChannel<const IPV6: bool>;
+
+impl<const IPV6: bool> UdpChannel<IPV6> {
+    const DATAGRAM_MAX: usize = if IPV6 { DATAGRAM_MAX_IPV6 } else { DATAGRAM_MAX_IPV4 };
+}
+
+impl<const IPV6: bool> ChannelMechanism for UdpChannel<IPV6> {
+    type Local = UdpEnd;
+    type Peer = UdpEnd;
+
+    fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), OpenError> {
+        let (here, there) = match setup.location {
+            EndpointLocation::RemoteHost(host) => (host.open(setup, IPV6, true)?, None),
+            location => {
+                let (here, there) = connect_datagrams(location, IPV6)?;
+                (here.into(), Some(there.into()))
+            }
+        };
+        for fd in there.iter().chain([&here]) {
+            set_datagram_options(&setup.channel.options, fd)?;
         }
-    };
-    for fd in there.iter().chain([&here]) {
-        set_datagram_options(&setup.channel.options, fd)?;
+        let buffer =
+            socket::option(here.as_fd(), IntOption::ReceiveBuffer).attempt("read SO_RCVBUF")?;
+        let mut handover = PeerHandover::of(Vec::from_iter(there));
+        handover.facts.push(("rcvbuf", buffer.to_string()));
+        Ok((UdpEnd::new(setup, here, Self::DATAGRAM_MAX)?, handover))
     }
-    let buffer =
-        socket::option(here.as_fd(), IntOption::ReceiveBuffer).attempt("read SO_RCVBUF")?;
-    let mut handover = PeerHandover::of(Vec::from_iter(there));
-    handover.facts.push(("rcvbuf", buffer.to_string()));
-    Ok((UdpEnd::new(setup, here, limit)?, handover))
+
+    fn attach(setup: &ChannelSetup<'_>, handover: PeerHandover) -> Result<Self::Peer, OpenError> {
+        let [fd] = handover.take()?;
+        UdpEnd::new(setup, fd, Self::DATAGRAM_MAX)
+    }
 }
 
 /// Sets a launch's options on a socket.
@@ -93,19 +71,14 @@ pub(crate) fn set_datagram_options(options: &SocketOptions, fd: &OwnedFd) -> Res
         socket::set_option(fd.as_fd(), IntOption::MtuDiscover, discover)
             .attempt("set IP_MTU_DISCOVER")?;
     }
-    set_buffers(options, fd)
+    set_buffers(options, [fd])
 }
 
-fn attach(
-    setup: &ChannelSetup<'_>,
-    mut handover: PeerHandover,
-    limit: usize,
-) -> Result<UdpEnd, OpenError> {
-    let [fd] = handover.take()?;
-    UdpEnd::new(setup, fd, limit)
-}
-
-fn connected_pair(ground: &EndpointLocation, ipv6: bool) -> Result<(OwnedFd, OwnedFd), OpenError> {
+/// Two sockets on the near and the far side, each connected to the other.
+pub(crate) fn connect_datagrams(
+    ground: &EndpointLocation,
+    ipv6: bool,
+) -> Result<(UdpSocket, UdpSocket), OpenError> {
     let at = ground.far_address(ipv6)?;
     let there = ground.in_far(|| UdpSocket::bind(at))?.attempt("bind the far UDP socket")?;
     let address = there.local_addr().attempt("read the far socket's address")?;
@@ -117,7 +90,7 @@ fn connected_pair(ground: &EndpointLocation, ipv6: bool) -> Result<(OwnedFd, Own
     here.connect(address).attempt("connect the near UDP socket")?;
     let own = here.local_addr().attempt("read the near socket's address")?;
     there.connect(own).attempt("connect the far UDP socket")?;
-    Ok((here.into(), there.into()))
+    Ok((here, there))
 }
 
 /// Bytes before the body of each part: message number, part number, number of parts.
@@ -259,12 +232,8 @@ impl UdpEnd {
             }
             let number = u32::from_le_bytes([header[0], header[1], header[2], header[3]]);
             let index = usize::from(u16::from_le_bytes([header[4], header[5]]));
-            if n < PART_HEADER_LEN
-                || usize::from(u16::from_le_bytes([header[6], header[7]])) != parts
-            {
-                continue;
-            }
-            if index >= parts {
+            let announced = usize::from(u16::from_le_bytes([header[6], header[7]]));
+            if n < PART_HEADER_LEN || announced != parts || index >= parts {
                 continue;
             }
             match &self.reassembly {

@@ -1,89 +1,87 @@
-//! unix(7) sockets with names: bound to a path, or abstract.
+//! unix(7) sockets: unnamed by socketpair(2), bound to a path, or with an abstract name.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::marker::PhantomData;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener, UnixStream};
 
-use super::message_queue::{MessageEnd, UnixQueue};
+use plumb_sys::socket::{self, IntOption, UnixSocketKind};
+
+use super::message_queue::{MessageEnd, MessageQueue};
 use super::scratch_directory::ScratchDirectory;
-use super::socketpair::{attach_messages, open_messages, set_buffers};
 use super::stream::{SocketCalls, StreamEnd};
 use crate::channel::{ChannelMechanism, ChannelSetup, IoResultExt, OpenError, PeerHandover};
+use crate::spec::SocketOptions;
+
+/// How a connected pair of sockets comes to be.
+pub(crate) trait SocketPair {
+    /// The worker's and the peer's.
+    fn connect(setup: &ChannelSetup<'_>) -> Result<(OwnedFd, OwnedFd), OpenError>;
+}
+
+/// socketpair(2), SOCK_STREAM.
+pub(crate) struct UnnamedStream;
+
+impl SocketPair for UnnamedStream {
+    fn connect(_: &ChannelSetup<'_>) -> Result<(OwnedFd, OwnedFd), OpenError> {
+        socket::pair(UnixSocketKind::Stream).attempt("make a socket pair")
+    }
+}
+
+/// socketpair(2), SOCK_DGRAM.
+pub(crate) struct UnnamedDatagram;
+
+impl SocketPair for UnnamedDatagram {
+    fn connect(_: &ChannelSetup<'_>) -> Result<(OwnedFd, OwnedFd), OpenError> {
+        socket::pair(UnixSocketKind::Datagram).attempt("make a socket pair")
+    }
+}
+
+/// socketpair(2), SOCK_SEQPACKET.
+pub(crate) struct UnnamedSeqpacket;
+
+impl SocketPair for UnnamedSeqpacket {
+    fn connect(_: &ChannelSetup<'_>) -> Result<(OwnedFd, OwnedFd), OpenError> {
+        socket::pair(UnixSocketKind::SeqPacket).attempt("make a socket pair")
+    }
+}
 
 /// Stream socket bound to a path.
-#[derive(Debug)]
-pub(crate) struct UnixStreamPath;
+pub(crate) struct PathStream;
 
-impl ChannelMechanism for UnixStreamPath {
-    type Local = StreamEnd<SocketCalls>;
-    type Peer = StreamEnd<SocketCalls>;
-
-    fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), OpenError> {
+impl SocketPair for PathStream {
+    fn connect(setup: &ChannelSetup<'_>) -> Result<(OwnedFd, OwnedFd), OpenError> {
         let scratch = ScratchDirectory::new(setup.seed).attempt("make a directory for a socket")?;
-        let address = SocketAddr::from_pathname(scratch.path("listen")).attempt("name a socket")?;
-        open_stream(setup, &address)
-    }
-
-    fn attach(setup: &ChannelSetup<'_>, handover: PeerHandover) -> Result<Self::Peer, OpenError> {
-        attach_stream(setup, handover)
+        connect_stream(SocketAddr::from_pathname(scratch.path("listen")))
     }
 }
 
 /// Stream socket with an abstract name.
-#[derive(Debug)]
-pub(crate) struct UnixStreamAbstract;
+pub(crate) struct AbstractStream;
 
-impl ChannelMechanism for UnixStreamAbstract {
-    type Local = StreamEnd<SocketCalls>;
-    type Peer = StreamEnd<SocketCalls>;
-
-    fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), OpenError> {
-        open_stream(setup, &abstract_name(setup, "listen").attempt("name a socket")?)
-    }
-
-    fn attach(setup: &ChannelSetup<'_>, handover: PeerHandover) -> Result<Self::Peer, OpenError> {
-        attach_stream(setup, handover)
+impl SocketPair for AbstractStream {
+    fn connect(setup: &ChannelSetup<'_>) -> Result<(OwnedFd, OwnedFd), OpenError> {
+        connect_stream(abstract_name(setup, "listen"))
     }
 }
 
 /// Datagram sockets bound to paths.
-#[derive(Debug)]
-pub(crate) struct UnixDgramPath;
+pub(crate) struct PathDatagram;
 
-impl ChannelMechanism for UnixDgramPath {
-    type Local = MessageEnd<UnixQueue>;
-    type Peer = MessageEnd<UnixQueue>;
-
-    fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), OpenError> {
+impl SocketPair for PathDatagram {
+    fn connect(setup: &ChannelSetup<'_>) -> Result<(OwnedFd, OwnedFd), OpenError> {
         let scratch = ScratchDirectory::new(setup.seed).attempt("make a directory for a socket")?;
-        let name = |end| SocketAddr::from_pathname(scratch.path(end));
-        let (here, there) =
-            name("here").and_then(|here| Ok((here, name("there")?))).attempt("name a socket")?;
-        open_messages(setup, datagram_pair(&here, &there).attempt("connect two sockets")?)
-    }
-
-    fn attach(setup: &ChannelSetup<'_>, handover: PeerHandover) -> Result<Self::Peer, OpenError> {
-        attach_messages(setup, handover)
+        connect_datagrams(|end| SocketAddr::from_pathname(scratch.path(end)))
     }
 }
 
 /// Datagram sockets with abstract names.
-#[derive(Debug)]
-pub(crate) struct UnixDgramAbstract;
+pub(crate) struct AbstractDatagram;
 
-impl ChannelMechanism for UnixDgramAbstract {
-    type Local = MessageEnd<UnixQueue>;
-    type Peer = MessageEnd<UnixQueue>;
-
-    fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), OpenError> {
-        let here = abstract_name(setup, "here").attempt("name a socket")?;
-        let there = abstract_name(setup, "there").attempt("name a socket")?;
-        open_messages(setup, datagram_pair(&here, &there).attempt("connect two sockets")?)
-    }
-
-    fn attach(setup: &ChannelSetup<'_>, handover: PeerHandover) -> Result<Self::Peer, OpenError> {
-        attach_messages(setup, handover)
+impl SocketPair for AbstractDatagram {
+    fn connect(setup: &ChannelSetup<'_>) -> Result<(OwnedFd, OwnedFd), OpenError> {
+        connect_datagrams(|end| abstract_name(setup, end))
     }
 }
 
@@ -93,33 +91,111 @@ fn abstract_name(setup: &ChannelSetup<'_>, end: &str) -> io::Result<SocketAddr> 
 }
 
 /// Connects and accepts in one process: a connection to a listener's backlog completes at once.
-fn open_stream(
-    setup: &ChannelSetup<'_>,
-    address: &SocketAddr,
-) -> Result<(StreamEnd<SocketCalls>, PeerHandover), OpenError> {
-    let listener = UnixListener::bind_addr(address).attempt("listen on a Unix socket")?;
-    let there = UnixStream::connect_addr(address).attempt("connect to a Unix socket")?;
+fn connect_stream(name: io::Result<SocketAddr>) -> Result<(OwnedFd, OwnedFd), OpenError> {
+    let name = name.attempt("name a socket")?;
+    let listener = UnixListener::bind_addr(&name).attempt("listen on a Unix socket")?;
+    let there = UnixStream::connect_addr(&name).attempt("connect to a Unix socket")?;
     let (here, _) = listener.accept().attempt("accept on a Unix socket")?;
-    let (here, there) = (OwnedFd::from(here), OwnedFd::from(there));
-    for fd in [&here, &there] {
-        set_buffers(&setup.channel.options, fd)?;
-    }
-    Ok((StreamEnd::new(setup, here, None)?, PeerHandover::of([there])))
-}
-
-fn attach_stream(
-    setup: &ChannelSetup<'_>,
-    mut handover: PeerHandover,
-) -> Result<StreamEnd<SocketCalls>, OpenError> {
-    let [fd] = handover.take()?;
-    StreamEnd::new(setup, fd, None)
+    Ok((here.into(), there.into()))
 }
 
 /// Two bound datagram sockets, each connected to the other.
-fn datagram_pair(here: &SocketAddr, there: &SocketAddr) -> io::Result<(OwnedFd, OwnedFd)> {
-    let first = UnixDatagram::bind_addr(here)?;
-    let second = UnixDatagram::bind_addr(there)?;
-    first.connect_addr(there)?;
-    second.connect_addr(here)?;
-    Ok((first.into(), second.into()))
+fn connect_datagrams(
+    name: impl Fn(&str) -> io::Result<SocketAddr>,
+) -> Result<(OwnedFd, OwnedFd), OpenError> {
+    let here = name("here").attempt("name a socket")?;
+    let there = name("there").attempt("name a socket")?;
+    let connect = || {
+        let first = UnixDatagram::bind_addr(&here)?;
+        let second = UnixDatagram::bind_addr(&there)?;
+        first.connect_addr(&there)?;
+        second.connect_addr(&here)?;
+        Ok((first.into(), second.into()))
+    };
+    connect().attempt("connect two sockets")
+}
+
+/// A byte stream over a pair of sockets.
+pub(crate) struct UnixStreamChannel<P>(PhantomData<P>);
+
+impl<P: SocketPair> ChannelMechanism for UnixStreamChannel<P> {
+    type Local = StreamEnd<SocketCalls>;
+    type Peer = StreamEnd<SocketCalls>;
+
+    fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), OpenError> {
+        let (here, there) = P::connect(setup)?;
+        set_buffers(&setup.channel.options, [&here, &there])?;
+        Ok((StreamEnd::new(setup, here, None)?, PeerHandover::of([there])))
+    }
+
+    fn attach(setup: &ChannelSetup<'_>, handover: PeerHandover) -> Result<Self::Peer, OpenError> {
+        let [fd] = handover.take()?;
+        StreamEnd::new(setup, fd, None)
+    }
+}
+
+/// Messages over a pair of sockets, of datagrams or sequenced packets.
+pub(crate) struct UnixMessageChannel<P>(PhantomData<P>);
+
+impl<P: SocketPair> ChannelMechanism for UnixMessageChannel<P> {
+    type Local = MessageEnd<UnixQueue>;
+    type Peer = MessageEnd<UnixQueue>;
+
+    fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), OpenError> {
+        let (here, there) = P::connect(setup)?;
+        set_buffers(&setup.channel.options, [&here, &there])?;
+        let part_max = part_max(&here)?;
+        let local = MessageEnd::new(setup, UnixQueue(here), part_max)?;
+        let mut handover = PeerHandover::of([there]);
+        handover.facts.push(("part_max", part_max.to_string()));
+        Ok((local, handover))
+    }
+
+    fn attach(setup: &ChannelSetup<'_>, handover: PeerHandover) -> Result<Self::Peer, OpenError> {
+        let [fd] = handover.take()?;
+        let part_max = part_max(&fd)?;
+        MessageEnd::new(setup, UnixQueue(fd), part_max)
+    }
+}
+
+/// The calls of a socket that keeps messages apart.
+#[derive(Debug)]
+pub(crate) struct UnixQueue(OwnedFd);
+
+impl MessageQueue for UnixQueue {
+    #[inline]
+    fn send(&mut self, part: &[u8]) -> io::Result<()> {
+        socket::send(self.0.as_fd(), part).map(drop)
+    }
+
+    #[inline]
+    fn receive(&mut self, buffer: &mut [u8], sleep: bool) -> io::Result<usize> {
+        socket::receive(self.0.as_fd(), buffer, sleep)
+    }
+
+    fn rx(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.0.as_fd())
+    }
+}
+
+/// Sets the buffers asked for on sockets.
+pub(crate) fn set_buffers<'a>(
+    options: &SocketOptions,
+    sockets: impl IntoIterator<Item = &'a OwnedFd>,
+) -> Result<(), OpenError> {
+    let Some(bytes) = options.buffer else { return Ok(()) };
+    let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
+    for fd in sockets {
+        for option in [IntOption::SendBuffer, IntOption::ReceiveBuffer] {
+            socket::set_option(fd.as_fd(), option, bytes).attempt("set a socket buffer")?;
+        }
+    }
+    Ok(())
+}
+
+/// The longest datagram the kernel takes: net/unix/af_unix.c refuses more than SO_SNDBUF − 32.
+/// Half of that, so that one part can be under way while the next is made.
+fn part_max(fd: &OwnedFd) -> Result<usize, OpenError> {
+    let buffer = socket::option(fd.as_fd(), IntOption::SendBuffer).attempt("read SO_SNDBUF")?;
+    Ok(usize::try_from(buffer / 2 - 64).unwrap_or(0).max(1))
 }

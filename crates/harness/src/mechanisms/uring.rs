@@ -4,34 +4,11 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use plumb_sys::uring::SingleOpRing;
 
-use super::tcp::connected_pair;
+use super::tcp::OverTcp;
 use crate::channel::{
-    ChannelEnd, ChannelError, ChannelMechanism, ChannelSetup, IoResultExt, OpenError, PeerHandover,
-    PeerWatchdog,
+    ChannelEnd, ChannelError, ChannelSetup, IoResultExt, OpenError, PeerWatchdog,
 };
 use crate::spec::WakeMode;
-
-/// TCP over 127.0.0.1, driven by io_uring.
-#[derive(Debug)]
-pub(crate) struct UringChannel;
-
-impl ChannelMechanism for UringChannel {
-    type Local = UringEnd;
-    type Peer = UringEnd;
-
-    fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), OpenError> {
-        let (here, handover) = connected_pair(setup, false)?;
-        Ok((UringEnd::new(setup, here)?, handover))
-    }
-
-    fn attach(
-        setup: &ChannelSetup<'_>,
-        mut handover: PeerHandover,
-    ) -> Result<Self::Peer, OpenError> {
-        let [fd] = handover.take()?;
-        UringEnd::new(setup, fd)
-    }
-}
 
 /// One end.
 #[derive(Debug)]
@@ -43,8 +20,8 @@ pub(crate) struct UringEnd {
     short_reads: u64,
 }
 
-impl UringEnd {
-    fn new(setup: &ChannelSetup<'_>, fd: OwnedFd) -> Result<Self, OpenError> {
+impl OverTcp for UringEnd {
+    fn over(setup: &ChannelSetup<'_>, fd: OwnedFd) -> Result<Self, OpenError> {
         let ring = SingleOpRing::new().attempt("set up io_uring (see kernel.io_uring_disabled)")?;
         let sleep = setup.wake() != WakeMode::Spin;
         Ok(Self { fd, ring, sleep, watch: setup.watchdog.clone(), short_reads: 0 })

@@ -3,20 +3,18 @@
 //! One copy, made by the kernel, and no buffer between: the receiver says when its buffer may be
 //! written again. Both sides must be allowed to trace each other.
 
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use plumb_sys::memory::SharedMap;
-use plumb_sys::{fd, ipc, process};
+use plumb_sys::{ipc, process};
 
+use super::{map_memory, shared_memory};
 use crate::channel::{
-    ChannelEnd, ChannelError, ChannelMechanism, ChannelSetup, IoResultExt, OpenError, PeerHandover,
-    PeerWatchdog,
+    ChannelEnd, ChannelError, ChannelMechanism, ChannelSetup, OpenError, PeerHandover, PeerWatchdog,
 };
 
 /// A page in which each side keeps its buffer's address and its counts.
-#[derive(Debug)]
 pub(crate) struct VmWritev;
 
 const PAGE: usize = 4096;
@@ -34,19 +32,15 @@ impl ChannelMechanism for VmWritev {
     type Peer = VmWritevEnd;
 
     fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), OpenError> {
-        let file = fd::memory_file(c"plumb-vm", PAGE as u64).attempt("make shared memory")?;
-        let map = SharedMap::new(file.as_fd(), PAGE).attempt("map shared memory")?;
+        let (map, file) = shared_memory(c"plumb-vm", PAGE)?;
         // Without Yama this fails, and nothing needs allowing.
         drop(process::allow_tracing());
         Ok((VmWritevEnd::new(setup, map, LOCAL, PEER, None), PeerHandover::of([file])))
     }
 
-    fn attach(
-        setup: &ChannelSetup<'_>,
-        mut handover: PeerHandover,
-    ) -> Result<Self::Peer, OpenError> {
+    fn attach(setup: &ChannelSetup<'_>, handover: PeerHandover) -> Result<Self::Peer, OpenError> {
         let [file] = handover.take()?;
-        let map = SharedMap::new(file.as_fd(), PAGE).attempt("map shared memory")?;
+        let map = map_memory(&file, PAGE)?;
         drop(process::allow_tracing());
         Ok(VmWritevEnd::new(setup, map, PEER, LOCAL, Some(process::parent_id())))
     }

@@ -9,32 +9,8 @@ use plumb_sys::socket;
 use plumb_sys::socket::IntOption;
 
 use super::stream::{SocketCalls, StreamEnd};
-use super::tcp::connected_pair;
-use crate::channel::{
-    ChannelEnd, ChannelError, ChannelMechanism, ChannelSetup, IoResultExt, OpenError, PeerHandover,
-};
-
-/// TCP over 127.0.0.1, sending with MSG_ZEROCOPY.
-#[derive(Debug)]
-pub(crate) struct TcpZerocopy;
-
-impl ChannelMechanism for TcpZerocopy {
-    type Local = ZerocopyEnd;
-    type Peer = ZerocopyEnd;
-
-    fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), OpenError> {
-        let (here, handover) = connected_pair(setup, false)?;
-        Ok((ZerocopyEnd::new(setup, here)?, handover))
-    }
-
-    fn attach(
-        setup: &ChannelSetup<'_>,
-        mut handover: PeerHandover,
-    ) -> Result<Self::Peer, OpenError> {
-        let [fd] = handover.take()?;
-        ZerocopyEnd::new(setup, fd)
-    }
-}
+use super::tcp::OverTcp;
+use crate::channel::{ChannelEnd, ChannelError, ChannelSetup, IoResultExt, OpenError};
 
 /// Sends under way before completions are read: the kernel's notes of them are limited
 /// (net.core.optmem_max).
@@ -49,13 +25,15 @@ pub(crate) struct ZerocopyEnd {
     lent: u64,
 }
 
-impl ZerocopyEnd {
-    fn new(setup: &ChannelSetup<'_>, fd: OwnedFd) -> Result<Self, OpenError> {
+impl OverTcp for ZerocopyEnd {
+    fn over(setup: &ChannelSetup<'_>, fd: OwnedFd) -> Result<Self, OpenError> {
         socket::set_option(fd.as_fd(), IntOption::Zerocopy, 1).attempt("set SO_ZEROCOPY")?;
         let stream = StreamEnd::new(setup, fd, None)?;
         Ok(Self { stream, in_flight: 0, copied: 0, lent: 0 })
     }
+}
 
+impl ZerocopyEnd {
     /// Reads completions until at most `left` sends are under way.
     #[inline]
     fn complete(&mut self, left: u32) -> Result<(), ChannelError> {
