@@ -2,6 +2,8 @@
 //!
 //! Each check asks one question, by reading a file or by trying the thing itself and undoing it.
 
+use std::io;
+
 use crate::environment::KernelFiles;
 use crate::topology::CpuTopology;
 
@@ -9,7 +11,6 @@ mod access;
 mod network;
 mod noise;
 mod processor;
-mod tracing;
 
 /// How a check came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -22,16 +23,7 @@ pub enum CheckStatus {
     Missing,
 }
 
-impl CheckStatus {
-    /// The word used in JSON and on pages: `ok`, `limited`, `missing`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Limited => "limited",
-            Self::Missing => "missing",
-        }
-    }
-}
+names!(CheckStatus { Ok = "ok", Limited = "limited", Missing = "missing" });
 
 /// One question about the host, and its answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,48 +42,48 @@ pub struct HostCheck {
     pub fix: String,
 }
 
-impl HostCheck {
-    fn ok(question: CheckQuestion, finding: impl Into<String>) -> Self {
-        question.answer(CheckStatus::Ok, finding, "", "")
-    }
+/// What a check found.
+#[derive(Debug)]
+struct CheckFinding {
+    status: CheckStatus,
+    finding: String,
+    why: String,
+    fix: String,
+}
 
-    fn limited(
-        question: CheckQuestion,
-        finding: impl Into<String>,
-        why: impl Into<String>,
-        fix: impl Into<String>,
-    ) -> Self {
-        question.answer(CheckStatus::Limited, finding, why, fix)
-    }
-
-    fn missing(
-        question: CheckQuestion,
-        finding: impl Into<String>,
-        why: impl Into<String>,
-        fix: impl Into<String>,
-    ) -> Self {
-        question.answer(CheckStatus::Missing, finding, why, fix)
+impl CheckFinding {
+    /// The check that had this question: its id, and what was asked.
+    fn of(self, id: &'static str, what: &'static str) -> HostCheck {
+        let Self { status, finding, why, fix } = self;
+        HostCheck { id, what, status, finding, why, fix }
     }
 }
 
-/// The part of a check that is known before it is made.
-#[derive(Clone, Copy, Debug)]
-struct CheckQuestion {
-    id: &'static str,
-    what: &'static str,
+fn ok(finding: impl Into<String>) -> CheckFinding {
+    let (why, fix) = (String::new(), String::new());
+    CheckFinding { status: CheckStatus::Ok, finding: finding.into(), why, fix }
 }
 
-impl CheckQuestion {
-    fn answer(
-        self,
-        status: CheckStatus,
-        finding: impl Into<String>,
-        why: impl Into<String>,
-        fix: impl Into<String>,
-    ) -> HostCheck {
-        let Self { id, what } = self;
-        HostCheck { id, what, status, finding: finding.into(), why: why.into(), fix: fix.into() }
-    }
+fn limited(
+    finding: impl Into<String>,
+    why: impl Into<String>,
+    fix: impl Into<String>,
+) -> CheckFinding {
+    let (finding, why, fix) = (finding.into(), why.into(), fix.into());
+    CheckFinding { status: CheckStatus::Limited, finding, why, fix }
+}
+
+fn missing(
+    finding: impl Into<String>,
+    why: impl Into<String>,
+    fix: impl Into<String>,
+) -> CheckFinding {
+    CheckFinding { status: CheckStatus::Missing, ..limited(finding, why, fix) }
+}
+
+/// A call that was refused, and with it something to measure.
+fn refused(error: &io::Error, why: &str, fix: impl Into<String>) -> CheckFinding {
+    missing(format!("refused: {error}"), why, fix)
 }
 
 /// Makes every check; takes about a quarter of a second, in which it keeps one CPU busy.
@@ -100,16 +92,17 @@ impl CheckQuestion {
 pub fn examine() -> Vec<HostCheck> {
     let tree = KernelFiles::machine();
     let topology = CpuTopology::machine();
-    let mut checks = Vec::new();
-    checks.extend(processor::clocks(&tree));
-    checks.extend(processor::examine(&tree, &topology));
-    checks.extend(noise::examine(&tree));
-    checks.extend(access::examine(&tree));
-    checks.extend(access::queues(&tree));
-    checks.extend(network::examine(&tree));
-    checks.extend(network::stack(&tree));
-    checks.extend(tracing::examine(&tree));
-    checks
+    [
+        processor::clocks(&tree),
+        processor::examine(&tree, &topology),
+        noise::examine(&tree),
+        access::examine(&tree),
+        access::queues(&tree),
+        network::examine(&tree),
+        network::stack(&tree),
+        access::tracing(&tree),
+    ]
+    .concat()
 }
 
 /// The error of a system call by what it means for a check.
@@ -123,11 +116,11 @@ enum RefusalKind {
     Other,
 }
 
-impl From<&std::io::Error> for RefusalKind {
-    fn from(error: &std::io::Error) -> Self {
+impl From<&io::Error> for RefusalKind {
+    fn from(error: &io::Error) -> Self {
         match error.kind() {
-            std::io::ErrorKind::Unsupported | std::io::ErrorKind::NotFound => Self::Unsupported,
-            std::io::ErrorKind::PermissionDenied => Self::Forbidden,
+            io::ErrorKind::Unsupported | io::ErrorKind::NotFound => Self::Unsupported,
+            io::ErrorKind::PermissionDenied => Self::Forbidden,
             _ => Self::Other,
         }
     }

@@ -7,13 +7,11 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-pub mod cgroup;
-mod kernel;
-pub(crate) mod network;
-pub mod noise;
-mod process;
+pub(crate) mod kernel;
+pub(crate) mod noise;
+pub(crate) mod process;
 pub(crate) mod processor;
 
 /// Everything about this machine and this process that can change a measurement.
@@ -25,14 +23,6 @@ pub fn capture() -> BTreeMap<String, String> {
     facts.put("cpu.hypervisor", processor::hypervisor(&facts.tree));
     process::probe(&mut facts);
     kernel::probe(&mut facts);
-    network::probe(&mut facts);
-    facts.read_all();
-    facts.map
-}
-
-/// The part of [`capture`] that comes from files, below a root.
-pub fn read(tree: &KernelFiles) -> BTreeMap<String, String> {
-    let mut facts = EnvironmentFacts::new(tree);
     facts.read_all();
     facts.map
 }
@@ -52,9 +42,8 @@ impl EnvironmentFacts {
         processor::read(self);
         kernel::read(self);
         kernel::memory(self);
-        network::read(self);
+        kernel::network(self);
         process::read(self);
-        cgroup::read(self);
     }
 
     /// Records a fact; an empty one is `none`.
@@ -83,9 +72,21 @@ impl EnvironmentFacts {
     }
 
     /// Records sysctls under their own names: `net.core.rmem_max`.
-    fn sysctls(&mut self, names: &[&str]) {
-        for name in names {
-            self.file(name, &sysctl_path(name));
+    fn sysctls(&mut self, names: &str) {
+        for name in names.split(' ') {
+            // /proc keeps net.core.rmem_max in sys/net/core/rmem_max.
+            self.file(name, &format!("proc/sys/{}", name.replace('.', "/")));
+        }
+    }
+
+    /// Records the values of a text of `name: value` lines, each under its key.
+    fn fields(&mut self, text: &Result<String, KernelFileError>, fields: &[(&str, &str)]) {
+        for (key, name) in fields {
+            let value = match text {
+                Ok(text) => field(text, name).unwrap_or("absent").to_owned(),
+                Err(missing) => missing.to_string(),
+            };
+            self.put(key, value);
         }
     }
 
@@ -94,11 +95,6 @@ impl EnvironmentFacts {
         let text = self.tree.line_or_reason(path);
         self.put(key, bracketed(&text).unwrap_or(&text).to_owned());
     }
-}
-
-/// Where /proc keeps a sysctl: `net.core.rmem_max` is proc/sys/net/core/rmem_max.
-pub(crate) fn sysctl_path(name: &str) -> String {
-    format!("proc/sys/{}", name.replace('.', "/"))
 }
 
 /// The word in square brackets.
@@ -183,7 +179,9 @@ impl KernelFiles {
 
     /// The names in a directory, sorted; none where it is absent or unreadable.
     pub fn names(&self, path: &str) -> Vec<String> {
-        let mut names: Vec<String> = list(&self.path(path)).unwrap_or_default();
+        let entries = fs::read_dir(self.path(path)).into_iter().flatten().flatten();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
         names.sort();
         names
     }
@@ -197,14 +195,6 @@ impl From<&io::Error> for KernelFileError {
             _ => Self::Unreadable(error.to_string()),
         }
     }
-}
-
-fn list(path: &Path) -> io::Result<Vec<String>> {
-    let mut names = Vec::new();
-    for entry in fs::read_dir(path)? {
-        names.push(entry?.file_name().to_string_lossy().into_owned());
-    }
-    Ok(names)
 }
 
 #[cfg(test)]

@@ -1,14 +1,18 @@
-//! What this process is allowed: its CPUs, other processes' memory, rings, namespaces, locked pages, message queues.
+//! What this process is allowed: its CPUs, other processes' memory, rings, namespaces, locked pages, message queues; and
+//! performance counters and tracepoints, which explain figures, but no figure needs them.
 
 use std::ffi::CString;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use plumb_base::units::format_bytes;
-use plumb_sys::probe::{self, ProbedNamespace, ResourceLimit};
+use plumb_clock::Stopwatch;
+use plumb_sys::probe::{self, PerfCounter, ProbedNamespace, ResourceLimit};
+use plumb_sys::{process, sched};
 
-use super::{CheckQuestion, HostCheck, RefusalKind};
+use super::{CheckFinding, HostCheck, RefusalKind, limited, missing, ok, refused};
 use crate::environment::{KernelFiles, field};
+use crate::trace::{TraceRecorder, TraceUnavailable, TracepointSet};
 
 /// Locked pages that zero-copy sends of the largest messages want in flight.
 const LOCKED_BYTES: u64 = 64 << 20;
@@ -18,31 +22,31 @@ const CAP_SYS_PTRACE: u32 = 19;
 
 pub(super) fn examine(tree: &KernelFiles) -> Vec<HostCheck> {
     vec![
-        pinning(rebind_to_allowed_cpus()),
-        filter(tree),
-        other_memory(tree, write_own_memory()),
-        ring(tree, plumb_sys::uring::SingleOpRing::new().map(drop)),
-        locked_memory(tree, Ok(probe::limit(ResourceLimit::Memlock).0)),
+        pinning(rebind_to_allowed_cpus()).of("process.affinity", "binding to a CPU"),
+        filter(tree).of("process.seccomp", "system call filter"),
+        other_memory(tree, write_own_memory()).of("ipc.process_vm", "process_vm_writev"),
+        ring(tree, plumb_sys::uring::SingleOpRing::new().map(drop)).of("ipc.io_uring", "io_uring"),
+        locked_memory(tree, Ok(probe::limit(ResourceLimit::Memlock).0))
+            .of("process.memlock", "locked memory"),
         namespaces(
             tree,
             probe::namespace(ProbedNamespace::User),
             probe::namespace(ProbedNamespace::Ipc),
-        ),
+        )
+        .of("process.namespaces", "user and IPC namespaces"),
     ]
 }
 
 /// Asks for the CPUs that this thread has already.
 fn rebind_to_allowed_cpus() -> io::Result<()> {
-    plumb_sys::sched::bind(&plumb_sys::sched::allowed_cpus()?)
+    sched::bind(&sched::allowed_cpus()?)
 }
 
-fn pinning(answer: io::Result<()>) -> HostCheck {
-    let question = CheckQuestion { id: "process.affinity", what: "binding to a CPU" };
+fn pinning(answer: io::Result<()>) -> CheckFinding {
     match answer {
-        Ok(()) => HostCheck::ok(question, "allowed"),
-        Err(error) => HostCheck::missing(
-            question,
-            format!("refused: {error}"),
+        Ok(()) => ok("allowed"),
+        Err(error) => refused(
+            &error,
             "only the scheduler placement can be measured: every figure depends on its choices",
             "docker run --security-opt seccomp=unconfined …   (where a filter refuses \
              sched_setaffinity)",
@@ -50,26 +54,23 @@ fn pinning(answer: io::Result<()>) -> HostCheck {
     }
 }
 
-fn filter(tree: &KernelFiles) -> HostCheck {
-    let question = CheckQuestion { id: "process.seccomp", what: "system call filter" };
+fn filter(tree: &KernelFiles) -> CheckFinding {
     let status = tree.text("proc/self/status").unwrap_or_default();
     match field(&status, "Seccomp") {
-        Some("0") => HostCheck::ok(question, "none"),
+        Some("0") => ok("none"),
         Some(mode) => {
             let count = field(&status, "Seccomp_filters").unwrap_or("some");
-            HostCheck::limited(
-                question,
+            limited(
                 format!("seccomp mode {mode}, {count} filter(s)"),
                 "every system call runs the filter first: kernel calls look dearer than they are",
                 "docker run --security-opt seccomp=unconfined …   (or outside the sandbox)",
             )
         }
-        None => HostCheck::ok(question, "the kernel has none"),
+        None => ok("the kernel has none"),
     }
 }
 
-fn other_memory(tree: &KernelFiles, answer: io::Result<()>) -> HostCheck {
-    let question = CheckQuestion { id: "ipc.process_vm", what: "process_vm_writev" };
+fn other_memory(tree: &KernelFiles, answer: io::Result<()>) -> CheckFinding {
     let why = "the vm-writev mechanism cannot be measured";
     if let Err(error) = answer {
         let fix = match RefusalKind::from(&error) {
@@ -78,23 +79,19 @@ fn other_memory(tree: &KernelFiles, answer: io::Result<()>) -> HostCheck {
             }
             _ => "docker run --cap-add SYS_PTRACE …   (a filter refuses it)",
         };
-        return HostCheck::missing(question, format!("refused: {error}"), why, fix);
+        return refused(&error, why, fix);
     }
     // Linux's Documentation/admin-guide/LSM/Yama.rst.
     match tree.number::<u8>("proc/sys/kernel/yama/ptrace_scope") {
-        None | Some(0) => HostCheck::ok(question, "allowed between processes of one user"),
-        Some(1) => HostCheck::ok(question, "allowed, as plumb's processes permit one another"),
-        Some(_) if has_capability(tree, CAP_SYS_PTRACE) => {
-            HostCheck::ok(question, "allowed by CAP_SYS_PTRACE")
-        }
-        Some(2) => HostCheck::missing(
-            question,
+        None | Some(0) => ok("allowed between processes of one user"),
+        Some(1) => ok("allowed, as plumb's processes permit one another"),
+        Some(_) if has_capability(tree, CAP_SYS_PTRACE) => ok("allowed by CAP_SYS_PTRACE"),
+        Some(2) => missing(
             "for administrators only (kernel.yama.ptrace_scope = 2)",
             why,
             "sudo sysctl -w kernel.yama.ptrace_scope=1",
         ),
-        Some(scope) => HostCheck::missing(
-            question,
+        Some(scope) => missing(
             format!("switched off until the next boot (kernel.yama.ptrace_scope = {scope})"),
             why,
             "remove kernel.yama.ptrace_scope from /etc/sysctl.d and reboot",
@@ -107,14 +104,13 @@ fn write_own_memory() -> io::Result<()> {
     let target = AtomicU64::new(0);
     let value = 0x706c_756d_6221_u64;
     let address = std::ptr::from_ref(&target).addr() as u64;
-    plumb_sys::process::write_memory(std::process::id(), address, &value.to_ne_bytes())?;
+    process::write_memory(std::process::id(), address, &value.to_ne_bytes())?;
     let arrived = target.load(Ordering::SeqCst) == value;
     if arrived { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 
-fn ring(tree: &KernelFiles, answer: io::Result<()>) -> HostCheck {
-    let question = CheckQuestion { id: "ipc.io_uring", what: "io_uring" };
-    let Err(error) = answer else { return HostCheck::ok(question, "allowed") };
+fn ring(tree: &KernelFiles, answer: io::Result<()>) -> CheckFinding {
+    let Err(error) = answer else { return ok("allowed") };
     let switch = tree.number::<u8>("proc/sys/kernel/io_uring_disabled");
     let fix = match (RefusalKind::from(&error), switch) {
         (_, Some(1 | 2)) => "sudo sysctl -w kernel.io_uring_disabled=0",
@@ -127,42 +123,32 @@ fn ring(tree: &KernelFiles, answer: io::Result<()>) -> HostCheck {
             "ulimit -l unlimited   (rings need locked memory before Linux 5.12)"
         }
     };
-    HostCheck::missing(
-        question,
-        format!("refused: {error}"),
-        "the uring mechanism cannot be measured",
-        fix,
-    )
+    refused(&error, "the uring mechanism cannot be measured", fix)
 }
 
-fn locked_memory(tree: &KernelFiles, limit: io::Result<Option<u64>>) -> HostCheck {
-    let question = CheckQuestion { id: "process.memlock", what: "locked memory" };
+fn locked_memory(tree: &KernelFiles, limit: io::Result<Option<u64>>) -> CheckFinding {
     if has_capability(tree, CAP_IPC_LOCK) {
-        return HostCheck::ok(question, "unlimited by CAP_IPC_LOCK");
+        return ok("unlimited by CAP_IPC_LOCK");
     }
     let why =
         "zero-copy sends pin their pages: with more in flight they are refused and sent again";
     let fix = "sudo prlimit --memlock=unlimited --pid $$";
     match limit {
-        Ok(None) => HostCheck::ok(question, "unlimited"),
-        Ok(Some(bytes)) if bytes >= LOCKED_BYTES => {
-            HostCheck::ok(question, format!("{} MiB", bytes >> 20))
-        }
-        Ok(Some(bytes)) => HostCheck::limited(question, format!("{} KiB", bytes >> 10), why, fix),
-        Err(error) => HostCheck::limited(question, format!("unknown: {error}"), why, fix),
+        Ok(None) => ok("unlimited"),
+        Ok(Some(bytes)) if bytes >= LOCKED_BYTES => ok(format!("{} MiB", bytes >> 20)),
+        Ok(Some(bytes)) => limited(format!("{} KiB", bytes >> 10), why, fix),
+        Err(error) => limited(format!("unknown: {error}"), why, fix),
     }
 }
 
-fn namespaces(tree: &KernelFiles, user: io::Result<()>, ipc: io::Result<()>) -> HostCheck {
-    let question = CheckQuestion { id: "process.namespaces", what: "user and IPC namespaces" };
+fn namespaces(tree: &KernelFiles, user: io::Result<()>, ipc: io::Result<()>) -> CheckFinding {
     let (finding, error) = match (user, ipc) {
-        (Ok(()), Ok(())) => return HostCheck::ok(question, "allowed"),
+        (Ok(()), Ok(())) => return ok("allowed"),
         (Err(error), _) => (format!("no user namespace: {error}"), error),
         (Ok(()), Err(error)) => (format!("a user namespace, but no IPC namespace: {error}"), error),
     };
     let fix = namespace_fix(tree, &error);
-    HostCheck::limited(
-        question,
+    limited(
         finding,
         "message queues are made beside those of other programs, within the limits of all: a killed \
          run may leave a System V queue behind for the next to remove",
@@ -199,50 +185,48 @@ const MESSAGE_BYTES: u64 = 8192;
 const MESSAGES: i64 = 10;
 
 pub(super) fn queues(tree: &KernelFiles) -> Vec<HostCheck> {
-    vec![posix(tree, try_posix(tree)), system_v(tree, try_system_v())]
+    vec![
+        posix(tree, try_posix(tree)).of("ipc.posix_queue", "POSIX message queues"),
+        system_v(tree, try_system_v()).of("ipc.sysv_queue", "System V message queues"),
+    ]
 }
 
-fn posix(tree: &KernelFiles, answer: io::Result<()>) -> HostCheck {
-    let question = CheckQuestion { id: "ipc.posix_queue", what: "POSIX message queues" };
+fn posix(tree: &KernelFiles, answer: io::Result<()>) -> CheckFinding {
     let why = "the mq-posix mechanism cannot be measured";
-    let Err(error) = answer else {
-        let limit = tree.number("proc/sys/fs/mqueue/msgsize_max").unwrap_or(MESSAGE_BYTES);
-        return size(question, limit, "fs.mqueue.msgsize_max");
-    };
-    let fix = match RefusalKind::from(&error) {
-        RefusalKind::Unsupported => "nothing can: the kernel is built without POSIX_MQUEUE",
-        RefusalKind::Forbidden => "docker run --security-opt seccomp=unconfined …",
-        // EMFILE, ENOSPC, ENOMEM, EINVAL: mq_open(3).
-        RefusalKind::Other => {
-            "sudo prlimit --msgqueue=819200 --pid $$ && sudo sysctl -w fs.mqueue.queues_max=256 \
-             fs.mqueue.msg_max=10"
-        }
-    };
-    HostCheck::missing(question, format!("refused: {error}"), why, fix)
+    // EMFILE, ENOSPC, ENOMEM, EINVAL: mq_open(3).
+    let if_full = "sudo prlimit --msgqueue=819200 --pid $$ && sudo sysctl -w fs.mqueue.queues_max=256 \
+                   fs.mqueue.msg_max=10";
+    match answer {
+        Ok(()) => size(tree, "fs.mqueue.msgsize_max"),
+        Err(error) => refused(&error, why, queue_fix(&error, "POSIX_MQUEUE", if_full)),
+    }
 }
 
-fn system_v(tree: &KernelFiles, answer: io::Result<()>) -> HostCheck {
-    let question = CheckQuestion { id: "ipc.sysv_queue", what: "System V message queues" };
+fn system_v(tree: &KernelFiles, answer: io::Result<()>) -> CheckFinding {
     let why = "the mq-sysv mechanism cannot be measured";
-    let Err(error) = answer else {
-        let limit = tree.number("proc/sys/kernel/msgmax").unwrap_or(MESSAGE_BYTES);
-        return size(question, limit, "kernel.msgmax");
-    };
-    let fix = match RefusalKind::from(&error) {
-        RefusalKind::Unsupported => "nothing can: the kernel is built without SYSVIPC",
-        RefusalKind::Forbidden => "docker run --security-opt seccomp=unconfined …",
-        RefusalKind::Other => "ipcs -q   (shows the queues that use up kernel.msgmni; ipcrm -q ID)",
-    };
-    HostCheck::missing(question, format!("refused: {error}"), why, fix)
+    let if_full = "ipcs -q   (shows the queues that use up kernel.msgmni; ipcrm -q ID)";
+    match answer {
+        Ok(()) => size(tree, "kernel.msgmax"),
+        Err(error) => refused(&error, why, queue_fix(&error, "SYSVIPC", if_full)),
+    }
 }
 
-fn size(question: CheckQuestion, limit: u64, sysctl: &str) -> HostCheck {
+fn queue_fix(error: &io::Error, option: &str, if_full: &str) -> String {
+    match RefusalKind::from(error) {
+        RefusalKind::Unsupported => format!("nothing can: the kernel is built without {option}"),
+        RefusalKind::Forbidden => "docker run --security-opt seccomp=unconfined …".to_owned(),
+        RefusalKind::Other => if_full.to_owned(),
+    }
+}
+
+fn size(tree: &KernelFiles, sysctl: &str) -> CheckFinding {
+    let path = format!("proc/sys/{}", sysctl.replace('.', "/"));
+    let limit = tree.number(&path).unwrap_or(MESSAGE_BYTES);
     let finding = format!("messages up to {}, longer ones in parts", format_bytes(limit));
     if limit >= MESSAGE_BYTES {
-        return HostCheck::ok(question, finding);
+        return ok(finding);
     }
-    HostCheck::limited(
-        question,
+    limited(
         finding,
         "parts are shorter than on most machines, so long messages take more calls than elsewhere",
         format!("sudo sysctl -w {sysctl}={MESSAGE_BYTES}"),
@@ -267,58 +251,142 @@ fn try_system_v() -> io::Result<()> {
     plumb_sys::ipc::sysv_remove(plumb_sys::ipc::sysv_create(PRIVATE)?)
 }
 
+pub(super) fn tracing(tree: &KernelFiles) -> Vec<HostCheck> {
+    vec![
+        hardware(
+            tree,
+            probe::perf_event(PerfCounter::Cycles { kernel: false }),
+            probe::perf_event(PerfCounter::Cycles { kernel: true }),
+        )
+        .of("perf.hardware", "hardware performance counters"),
+        software(tree, probe::perf_event(PerfCounter::ContextSwitches { kernel: false }))
+            .of("perf.software", "software performance events"),
+        tracepoints(record()).of("trace.points", "kernel tracepoints"),
+    ]
+}
+
+fn hardware(tree: &KernelFiles, user: io::Result<()>, kernel: io::Result<()>) -> CheckFinding {
+    let why = "cycles, instructions and cache misses cannot be counted; times are not affected";
+    match (user, kernel) {
+        (_, Ok(())) => ok("present, kernel included"),
+        (Ok(()), Err(_)) => limited(
+            "present, for user code only",
+            "the kernel's share of cycles and cache misses cannot be counted",
+            paranoid_fix(),
+        ),
+        (Err(error), _) if RefusalKind::from(&error) == RefusalKind::Forbidden => {
+            missing(refused_by_level(tree, &error), why, paranoid_fix())
+        }
+        (Err(error), _) => missing(
+            match RefusalKind::from(&error) {
+                RefusalKind::Unsupported => "none: the kernel sees no counters".to_owned(),
+                _ => format!("refused: {error}"),
+            },
+            why,
+            "nothing can on this machine; a hypervisor may pass them on (QEMU: -cpu host,pmu=on)",
+        ),
+    }
+}
+
+fn software(tree: &KernelFiles, answer: io::Result<()>) -> CheckFinding {
+    let why = "switches, migrations and faults are counted by getrusage only";
+    match answer {
+        Ok(()) => ok("allowed"),
+        Err(error) if RefusalKind::from(&error) == RefusalKind::Forbidden => {
+            limited(refused_by_level(tree, &error), why, paranoid_fix())
+        }
+        Err(error) => limited(
+            format!("none ({error})"),
+            why,
+            "nothing can: the kernel is built without PERF_EVENTS, or a filter hides it",
+        ),
+    }
+}
+
+/// What a breakdown does, of this thread on its own CPU: the kernel refuses more of it than one event.
+fn record() -> Result<(), TraceUnavailable> {
+    let cpu = sched::current_cpu().unwrap_or(0);
+    TraceRecorder::open(
+        &[process::thread_id()],
+        &[cpu],
+        TracepointSet::pipe(),
+        Stopwatch::new(None),
+    )
+    .map(drop)
+}
+
+fn tracepoints(answer: Result<(), TraceUnavailable>) -> CheckFinding {
+    let Err(error) = answer else { return ok("readable") };
+    let finding = error.to_string();
+    // The fix has a place of its own.
+    let finding = finding.split("; ").next().unwrap_or_default();
+    limited(
+        finding,
+        "the path of a message through the kernel cannot be timed; figures are not affected",
+        error.fix(),
+    )
+}
+
+fn refused_by_level(tree: &KernelFiles, error: &io::Error) -> String {
+    let level = tree.line_or_reason("proc/sys/kernel/perf_event_paranoid");
+    format!("refused: {error} (kernel.perf_event_paranoid = {level})")
+}
+
+/// Level 1 lets a user count the kernel's part in his own processes (perf-security.rst).
+fn paranoid_fix() -> &'static str {
+    "sudo sysctl -w kernel.perf_event_paranoid=1   (or as root; in a container also --cap-add PERFMON)"
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::doctor::CheckStatus;
     use crate::environment::tests::MachineFixture;
-    use std::io::ErrorKind::{PermissionDenied, Unsupported};
+    use std::io::ErrorKind::{NotFound, PermissionDenied, Unsupported};
 
-    fn refused(kind: io::ErrorKind) -> io::Result<()> {
+    fn denied(kind: io::ErrorKind) -> io::Result<()> {
         Err(kind.into())
     }
 
     #[test]
-    fn memory_of_our_own_can_be_written_where_the_call_exists() {
-        match write_own_memory() {
-            Ok(()) => {}
-            Err(error) => assert_ne!(error.kind(), io::ErrorKind::WriteZero),
-        }
+    fn own_memory_can_be_written_where_the_call_exists() {
+        let error = write_own_memory().err();
+        assert!(error.is_none_or(|error| error.kind() != io::ErrorKind::WriteZero));
     }
 
     #[test]
     fn yama_decides_who_may_write_to_a_process() {
-        let scope = |n: &str| MachineFixture::new().file("proc/sys/kernel/yama/ptrace_scope", n);
+        let scope = |n: &str| MachineFixture::with("proc/sys/kernel/yama/ptrace_scope", n);
         assert_eq!(other_memory(&MachineFixture::new().tree(), Ok(())).status, CheckStatus::Ok);
         assert_eq!(other_memory(&scope("1").tree(), Ok(())).status, CheckStatus::Ok);
         assert!(other_memory(&scope("2").tree(), Ok(())).fix.starts_with("sudo sysctl"));
         assert!(other_memory(&scope("3").tree(), Ok(())).fix.contains("reboot"));
         let root = scope("2").file("proc/self/status", "CapEff:\t000001fffeffffff\n");
         assert_eq!(other_memory(&root.tree(), Ok(())).status, CheckStatus::Ok);
-        let filtered = other_memory(&scope("0").tree(), refused(PermissionDenied));
+        let filtered = other_memory(&scope("0").tree(), denied(PermissionDenied));
         assert_eq!(filtered.status, CheckStatus::Missing);
     }
 
     #[test]
     fn a_refused_ring_names_the_switch_that_is_off() {
-        let off = MachineFixture::new().file("proc/sys/kernel/io_uring_disabled", "2");
-        let check = ring(&off.tree(), refused(PermissionDenied));
+        let off = MachineFixture::with("proc/sys/kernel/io_uring_disabled", "2");
+        let check = ring(&off.tree(), denied(PermissionDenied));
         assert_eq!(check.fix, "sudo sysctl -w kernel.io_uring_disabled=0");
-        let on = MachineFixture::new().file("proc/sys/kernel/io_uring_disabled", "0");
-        assert!(ring(&on.tree(), refused(PermissionDenied)).fix.contains("seccomp"));
+        let on = MachineFixture::with("proc/sys/kernel/io_uring_disabled", "0");
+        assert!(ring(&on.tree(), denied(PermissionDenied)).fix.contains("seccomp"));
         assert!(
-            ring(&MachineFixture::new().tree(), refused(Unsupported)).fix.contains("built without")
+            ring(&MachineFixture::new().tree(), denied(Unsupported)).fix.contains("built without")
         );
         assert_eq!(ring(&on.tree(), Ok(())).status, CheckStatus::Ok);
     }
 
     #[test]
     fn little_locked_memory_is_a_limit_without_the_capability() {
-        let plain = MachineFixture::new().file("proc/self/status", "CapEff:\t0000000000000000\n");
+        let plain = MachineFixture::with("proc/self/status", "CapEff:\t0000000000000000\n");
         assert_eq!(locked_memory(&plain.tree(), Ok(Some(8 << 20))).status, CheckStatus::Limited);
         assert_eq!(locked_memory(&plain.tree(), Ok(Some(64 << 20))).status, CheckStatus::Ok);
         assert_eq!(locked_memory(&plain.tree(), Ok(None)).status, CheckStatus::Ok);
-        let root = MachineFixture::new().file("proc/self/status", "CapEff:\t0000000000004000\n");
+        let root = MachineFixture::with("proc/self/status", "CapEff:\t0000000000004000\n");
         assert_eq!(locked_memory(&root.tree(), Ok(Some(0))).status, CheckStatus::Ok);
     }
 
@@ -329,8 +397,8 @@ mod tests {
             ("kernel/unprivileged_userns_clone", "0", "unprivileged_userns_clone=1"),
             ("kernel/apparmor_restrict_unprivileged_userns", "1", "unprivileged_userns=0"),
         ] {
-            let fixture = MachineFixture::new().file(&format!("proc/sys/{path}"), value);
-            let check = namespaces(&fixture.tree(), Ok(()), refused(PermissionDenied));
+            let fixture = MachineFixture::with(&format!("proc/sys/{path}"), value);
+            let check = namespaces(&fixture.tree(), Ok(()), denied(PermissionDenied));
             assert!(check.fix.ends_with(remedy), "{}", check.fix);
         }
         assert_eq!(
@@ -342,34 +410,28 @@ mod tests {
     #[test]
     fn a_filter_is_a_limit_on_every_call() {
         let status = "Name:\tplumb\nSeccomp:\t2\nSeccomp_filters:\t1\n";
-        let check = filter(&MachineFixture::new().file("proc/self/status", status).tree());
+        let check = filter(&MachineFixture::with("proc/self/status", status).tree());
         assert_eq!(check.status, CheckStatus::Limited);
         assert_eq!(check.finding, "seccomp mode 2, 1 filter(s)");
         let status = "Seccomp:\t0\nSeccomp_filters:\t0\n";
-        let check = filter(&MachineFixture::new().file("proc/self/status", status).tree());
+        let check = filter(&MachineFixture::with("proc/self/status", status).tree());
         assert_eq!(check.status, CheckStatus::Ok);
     }
 
     #[test]
-    fn short_queue_messages_are_a_limit() {
-        let fixture = MachineFixture::new()
-            .file("proc/sys/fs/mqueue/msgsize_max", "65536")
+    fn queue_limits_are_named() {
+        let fixture = MachineFixture::with("proc/sys/fs/mqueue/msgsize_max", "65536")
             .file("proc/sys/kernel/msgmax", "4096");
         let tree = fixture.tree();
         assert_eq!(posix(&tree, Ok(())).finding, "messages up to 64Ki, longer ones in parts");
         let check = system_v(&tree, Ok(()));
         assert_eq!(check.status, CheckStatus::Limited);
         assert_eq!(check.fix, "sudo sysctl -w kernel.msgmax=8192");
-    }
-
-    #[test]
-    fn a_refused_queue_names_the_limit_to_raise() {
-        let tree = MachineFixture::new().tree();
-        let check = posix(&tree, Err(io::Error::from_raw_os_error(24)));
-        assert_eq!(check.status, CheckStatus::Missing);
-        assert!(check.fix.contains("--msgqueue"), "{}", check.fix);
-        let check = system_v(&tree, Err(Unsupported.into()));
-        assert!(check.fix.contains("SYSVIPC"), "{}", check.fix);
+        let full = posix(&tree, Err(io::Error::from_raw_os_error(24)));
+        assert_eq!(full.status, CheckStatus::Missing);
+        assert!(full.fix.contains("--msgqueue"), "{}", full.fix);
+        let absent = system_v(&tree, Err(Unsupported.into()));
+        assert!(absent.fix.contains("SYSVIPC"), "{}", absent.fix);
     }
 
     #[test]
@@ -386,5 +448,38 @@ mod tests {
         if try_posix(&tree).is_ok() {
             try_posix(&tree).unwrap();
         }
+    }
+
+    #[test]
+    fn absent_and_forbidden_counters_differ() {
+        let fixture = MachineFixture::with("proc/sys/kernel/perf_event_paranoid", "4\n");
+        let tree = fixture.tree();
+        let none = hardware(&tree, Err(NotFound.into()), Err(NotFound.into()));
+        assert_eq!(none.status, CheckStatus::Missing);
+        assert!(none.fix.starts_with("nothing can"), "{}", none.fix);
+        let denied = hardware(&tree, Err(PermissionDenied.into()), Err(PermissionDenied.into()));
+        assert!(denied.finding.contains("paranoid = 4"), "{}", denied.finding);
+        assert!(denied.fix.starts_with("sudo sysctl"), "{}", denied.fix);
+        let half = hardware(&tree, Ok(()), Err(PermissionDenied.into()));
+        assert_eq!(half.status, CheckStatus::Limited);
+        assert_eq!(hardware(&tree, Ok(()), Ok(())).status, CheckStatus::Ok);
+        assert_eq!(software(&tree, Err(PermissionDenied.into())).status, CheckStatus::Limited);
+    }
+
+    #[test]
+    fn each_tracing_failure_has_its_own_fix() {
+        type Reason = fn(io::Error) -> TraceUnavailable;
+        let reasons: [(Reason, &str, &str); 3] = [
+            (TraceUnavailable::NoTracefs, "cannot be found", "mount -t tracefs"),
+            (TraceUnavailable::Unreadable, "may not read", "remount,mode=750,gid="),
+            (TraceUnavailable::Refused, "refuses to record", "perf_event_paranoid=-1"),
+        ];
+        for (reason, finding, fix) in reasons {
+            let check = tracepoints(Err(reason(PermissionDenied.into())));
+            assert_eq!(check.status, CheckStatus::Limited);
+            assert!(check.finding.contains(finding), "{}", check.finding);
+            assert!(check.fix.contains(fix) && !check.finding.contains(fix), "{check:?}");
+        }
+        assert_eq!(tracepoints(Ok(())).status, CheckStatus::Ok);
     }
 }

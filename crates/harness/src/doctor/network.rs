@@ -12,25 +12,24 @@ use plumb_sys::probe::{self, PacketFamily, ProbedNamespace};
 use plumb_sys::socket::IntOption;
 
 use super::access::namespace_fix;
-use super::{CheckQuestion, HostCheck, RefusalKind};
+use super::{CheckFinding, HostCheck, RefusalKind, limited, missing, ok, refused};
 use crate::environment::KernelFiles;
-use crate::environment::network::has_loopback6;
+use crate::environment::kernel::has_loopback6;
 
 /// Socket buffers up to this size are asked for when buffers are a factor.
 const BUFFER_BYTES: u64 = 4 << 20;
 
 pub(super) fn examine(tree: &KernelFiles) -> Vec<HostCheck> {
     vec![
-        loopback(tree),
-        ipv6_loopback(tree, UdpSocket::bind(("::1", 0)).map(drop)),
-        congestion(tree),
-        buffers(tree),
-        zerocopy(try_zerocopy()),
+        loopback(tree).of("net.loopback", "loopback device"),
+        ipv6_loopback(tree, UdpSocket::bind(("::1", 0)).map(drop)).of("net.ipv6", "IPv6 loopback"),
+        congestion(tree).of("tcp.congestion", "default congestion control"),
+        buffers(tree).of("net.buffers", "largest socket buffers"),
+        zerocopy(try_zerocopy()).of("net.zerocopy", "MSG_ZEROCOPY"),
     ]
 }
 
-fn loopback(tree: &KernelFiles) -> HostCheck {
-    let question = CheckQuestion { id: "net.loopback", what: "loopback device" };
+fn loopback(tree: &KernelFiles) -> CheckFinding {
     let state: Option<u64> = tree
         .text("sys/class/net/lo/flags")
         .ok()
@@ -38,26 +37,23 @@ fn loopback(tree: &KernelFiles) -> HostCheck {
     let mtu = tree.number::<u64>("sys/class/net/lo/mtu");
     match (state, mtu) {
         // IFF_UP is bit 0 (netdevice(7)).
-        (Some(flags), _) if flags & 1 == 0 => HostCheck::missing(
-            question,
+        (Some(flags), _) if flags & 1 == 0 => missing(
             "down",
             "no mechanism over TCP or UDP can be measured",
             "sudo ip link set lo up",
         ),
-        (_, Some(65_536)) => HostCheck::ok(question, "up, MTU 65536"),
-        (_, Some(mtu)) => HostCheck::limited(
-            question,
+        (_, Some(65_536)) => ok("up, MTU 65536"),
+        (_, Some(mtu)) => limited(
             format!("up, MTU {mtu}"),
             "the kernel's own is 65536: with another, long messages travel in more packets",
             "sudo ip link set lo mtu 65536",
         ),
-        (_, None) => HostCheck::ok(question, "not visible in /sys"),
+        (_, None) => ok("not visible in /sys"),
     }
 }
 
-fn ipv6_loopback(tree: &KernelFiles, answer: io::Result<()>) -> HostCheck {
-    let question = CheckQuestion { id: "net.ipv6", what: "IPv6 loopback" };
-    let Err(error) = answer else { return HostCheck::ok(question, "::1 answers") };
+fn ipv6_loopback(tree: &KernelFiles, answer: io::Result<()>) -> CheckFinding {
+    let Err(error) = answer else { return ok("::1 answers") };
     let listed = tree.text("proc/net/if_inet6").is_ok_and(|text| has_loopback6(&text));
     let fix = if listed {
         "nothing can here: ::1 is there, but a filter or policy refuses it"
@@ -68,29 +64,21 @@ fn ipv6_loopback(tree: &KernelFiles, answer: io::Result<()>) -> HostCheck {
     } else {
         "boot without ipv6.disable=1; nothing can if the kernel is built without IPv6"
     };
-    HostCheck::missing(
-        question,
-        format!("refused: {error}"),
-        "tcp6 and udp6 cannot be measured",
-        fix,
-    )
+    refused(&error, "tcp6 and udp6 cannot be measured", fix)
 }
 
-fn congestion(tree: &KernelFiles) -> HostCheck {
-    let question = CheckQuestion { id: "tcp.congestion", what: "default congestion control" };
+fn congestion(tree: &KernelFiles) -> CheckFinding {
     let path = "proc/sys/net/ipv4/tcp_congestion_control";
     match tree.text(path) {
-        Ok(name) if name == "bbr" => HostCheck::limited(
-            question,
+        Ok(name) if name == "bbr" => limited(
             name,
             "BBR paces what it sends, even over the loopback: TCP figures differ from those of \
              machines with cubic, which most have",
             "plumb run … --set congestion=cubic   (or sudo sysctl -w \
              net.ipv4.tcp_congestion_control=cubic)",
         ),
-        Ok(name) => HostCheck::ok(question, name),
-        Err(missing) => HostCheck::limited(
-            question,
+        Ok(name) => ok(name),
+        Err(missing) => limited(
             missing.to_string(),
             "results cannot say which algorithm they were taken with",
             "nothing can, unless /proc/sys is hidden on purpose: mount it",
@@ -98,12 +86,10 @@ fn congestion(tree: &KernelFiles) -> HostCheck {
     }
 }
 
-fn buffers(tree: &KernelFiles) -> HostCheck {
-    let question = CheckQuestion { id: "net.buffers", what: "largest socket buffers" };
+fn buffers(tree: &KernelFiles) -> CheckFinding {
     let limit = |name: &str| tree.number::<u64>(&format!("proc/sys/net/core/{name}"));
     let (Some(receive), Some(send)) = (limit("rmem_max"), limit("wmem_max")) else {
-        return HostCheck::limited(
-            question,
+        return limited(
             "not visible",
             "a buffer that is asked for may silently be smaller; each result says what it got",
             "nothing can in this network namespace: only the first one shows net.core.rmem_max",
@@ -111,10 +97,9 @@ fn buffers(tree: &KernelFiles) -> HostCheck {
     };
     let finding = format!("receive {}, send {}", format_bytes(receive), format_bytes(send));
     if receive.min(send) >= BUFFER_BYTES {
-        return HostCheck::ok(question, finding);
+        return ok(finding);
     }
-    HostCheck::limited(
-        question,
+    limited(
         finding,
         format!(
             "larger buffers, up to {}, cannot be measured as a factor",
@@ -124,16 +109,12 @@ fn buffers(tree: &KernelFiles) -> HostCheck {
     )
 }
 
-fn zerocopy(answer: io::Result<()>) -> HostCheck {
-    let question = CheckQuestion { id: "net.zerocopy", what: "MSG_ZEROCOPY" };
+fn zerocopy(answer: io::Result<()>) -> CheckFinding {
     match answer {
         // Linux's Documentation/networking/msg_zerocopy.rst, "Loopback".
-        Ok(()) => {
-            HostCheck::ok(question, "allowed; to local sockets the kernel copies all the same")
-        }
-        Err(error) => HostCheck::missing(
-            question,
-            format!("refused: {error}"),
+        Ok(()) => ok("allowed; to local sockets the kernel copies all the same"),
+        Err(error) => refused(
+            &error,
             "the tcp-zerocopy mechanism cannot be measured",
             "nothing can: the kernel is older than 4.14, or hides it",
         ),
@@ -151,79 +132,67 @@ const TUN: &str = "/dev/net/tun";
 pub(super) fn stack(tree: &KernelFiles) -> Vec<HostCheck> {
     let as_root = lab::NetNamespace::new().is_ok();
     vec![
-        test_bed(tree, as_root, probe::namespace(ProbedNamespace::Network)),
-        tun(File::options().read(true).write(true).open(TUN).map(drop)),
-        packet(probe::packet_socket(PacketFamily::Packet)),
-        xdp(probe::packet_socket(PacketFamily::Xdp)),
+        test_bed(tree, as_root, probe::namespace(ProbedNamespace::Network))
+            .of("stack.lab", "test bed of network namespaces"),
+        tun(File::options().read(true).write(true).open(TUN).map(drop))
+            .of("stack.tun", "TUN and TAP devices"),
+        packet(probe::packet_socket(PacketFamily::Packet)).of("stack.packet", "packet sockets"),
+        xdp(probe::packet_socket(PacketFamily::Xdp)).of("stack.xdp", "AF_XDP sockets"),
     ]
 }
 
-fn test_bed(tree: &KernelFiles, as_root: bool, user: io::Result<()>) -> HostCheck {
-    let question = CheckQuestion { id: "stack.lab", what: "test bed of network namespaces" };
+fn test_bed(tree: &KernelFiles, as_root: bool, user: io::Result<()>) -> CheckFinding {
     match user {
-        _ if as_root => HostCheck::ok(question, "allowed"),
-        Ok(()) => HostCheck::ok(question, "allowed, in a user namespace"),
-        Err(error) => HostCheck::missing(
-            question,
-            format!("refused: {error}"),
+        _ if as_root => ok("allowed"),
+        Ok(()) => ok("allowed, in a user namespace"),
+        Err(error) => refused(
+            &error,
             "'plumb stack lab' and every measurement between two network namespaces need it",
             format!("sudo plumb …   (or {})", namespace_fix(tree, &error)),
         ),
     }
 }
 
-fn tun(answer: io::Result<()>) -> HostCheck {
-    let question = CheckQuestion { id: "stack.tun", what: "TUN and TAP devices" };
-    let Err(error) = answer else { return HostCheck::ok(question, "may be opened") };
+fn tun(answer: io::Result<()>) -> CheckFinding {
+    let Err(error) = answer else { return ok("may be opened") };
     let fix = match error.kind() {
         io::ErrorKind::PermissionDenied => "sudo chmod 666 /dev/net/tun",
         _ => "sudo modprobe tun   (in a container: docker run --device /dev/net/tun …)",
     };
-    HostCheck::missing(
-        question,
-        format!("{TUN}: {error}"),
-        "the stack cannot be tried or measured on a TAP device",
-        fix,
+    missing(format!("{TUN}: {error}"), "the stack cannot be tried or measured on a TAP device", fix)
+}
+
+fn packet(answer: io::Result<()>) -> CheckFinding {
+    socket_family(
+        answer,
+        "the stack cannot run on the packets of an existing interface",
+        "sudo plumb …   (inside 'plumb stack lab' they are allowed)",
+        "nothing can: the kernel is built without CONFIG_PACKET",
     )
 }
 
-fn packet(answer: io::Result<()>) -> HostCheck {
-    let question = CheckQuestion { id: "stack.packet", what: "packet sockets" };
-    let why = "the stack cannot run on the packets of an existing interface";
-    match answer {
-        Ok(()) => HostCheck::ok(question, "allowed"),
-        Err(error) if RefusalKind::from(&error) == RefusalKind::Forbidden => HostCheck::limited(
-            question,
-            format!("refused: {error}"),
-            why,
-            "sudo plumb …   (inside 'plumb stack lab' they are allowed)",
-        ),
-        Err(error) => HostCheck::missing(
-            question,
-            format!("none: {error}"),
-            why,
-            "nothing can: the kernel is built without CONFIG_PACKET",
-        ),
-    }
+fn xdp(answer: io::Result<()>) -> CheckFinding {
+    socket_family(
+        answer,
+        "the stack cannot take packets before the kernel's own has seen them",
+        "sudo plumb …   (a user namespace is not enough: their program is the kernel's)",
+        "nothing can: the kernel is built without CONFIG_XDP_SOCKETS, or is older than 4.18",
+    )
 }
 
-fn xdp(answer: io::Result<()>) -> HostCheck {
-    let question = CheckQuestion { id: "stack.xdp", what: "AF_XDP sockets" };
-    let why = "the stack cannot take packets before the kernel's own has seen them";
+/// A kind of socket that may be forbidden to this user, or absent from this kernel.
+fn socket_family(
+    answer: io::Result<()>,
+    why: &str,
+    if_forbidden: &str,
+    if_absent: &str,
+) -> CheckFinding {
     match answer {
-        Ok(()) => HostCheck::ok(question, "allowed"),
-        Err(error) if RefusalKind::from(&error) == RefusalKind::Forbidden => HostCheck::limited(
-            question,
-            format!("refused: {error}"),
-            why,
-            "sudo plumb …   (a user namespace is not enough: their program is the kernel's)",
-        ),
-        Err(error) => HostCheck::missing(
-            question,
-            format!("none: {error}"),
-            why,
-            "nothing can: the kernel is built without CONFIG_XDP_SOCKETS, or is older than 4.18",
-        ),
+        Ok(()) => ok("allowed"),
+        Err(error) if RefusalKind::from(&error) == RefusalKind::Forbidden => {
+            limited(format!("refused: {error}"), why, if_forbidden)
+        }
+        Err(error) => missing(format!("none: {error}"), why, if_absent),
     }
 }
 
@@ -238,11 +207,11 @@ mod tests {
     #[test]
     fn bbr_by_default_is_a_limit() {
         let path = "proc/sys/net/ipv4/tcp_congestion_control";
-        let check = congestion(&MachineFixture::new().file(path, "bbr\n").tree());
+        let check = congestion(&MachineFixture::with(path, "bbr\n").tree());
         assert_eq!(check.status, CheckStatus::Limited);
         assert!(check.fix.contains("--set congestion=cubic"), "{}", check.fix);
         assert_eq!(
-            congestion(&MachineFixture::new().file(path, "cubic\n").tree()).status,
+            congestion(&MachineFixture::with(path, "cubic\n").tree()).status,
             CheckStatus::Ok
         );
     }
@@ -250,9 +219,7 @@ mod tests {
     #[test]
     fn a_loopback_down_or_of_odd_mtu_is_found() {
         let lo = |flags: &str, mtu: &str| {
-            MachineFixture::new()
-                .file("sys/class/net/lo/flags", flags)
-                .file("sys/class/net/lo/mtu", mtu)
+            MachineFixture::with("sys/class/net/lo/flags", flags).file("sys/class/net/lo/mtu", mtu)
         };
         assert_eq!(loopback(&lo("0x8", "65536").tree()).status, CheckStatus::Missing);
         assert_eq!(loopback(&lo("0x9", "1500").tree()).status, CheckStatus::Limited);
@@ -263,9 +230,9 @@ mod tests {
     #[test]
     fn each_lack_of_ipv6_has_its_own_fix() {
         let refused = || Err(io::ErrorKind::AddrNotAvailable.into());
-        let switched = MachineFixture::new().file("proc/sys/net/ipv6/conf/lo/disable_ipv6", "1");
+        let switched = MachineFixture::with("proc/sys/net/ipv6/conf/lo/disable_ipv6", "1");
         assert!(ipv6_loopback(&switched.tree(), refused()).fix.contains("disable_ipv6=0"));
-        let empty = MachineFixture::new().file("proc/sys/net/ipv6/conf/lo/disable_ipv6", "0");
+        let empty = MachineFixture::with("proc/sys/net/ipv6/conf/lo/disable_ipv6", "0");
         assert!(ipv6_loopback(&empty.tree(), refused()).fix.contains("ip -6 addr add"));
         assert!(
             ipv6_loopback(&MachineFixture::new().tree(), refused()).fix.contains("ipv6.disable")
@@ -276,8 +243,7 @@ mod tests {
     #[test]
     fn small_buffers_are_a_limit_with_the_sizes_to_set() {
         let core = |receive: &str, send: &str| {
-            MachineFixture::new()
-                .file("proc/sys/net/core/rmem_max", receive)
+            MachineFixture::with("proc/sys/net/core/rmem_max", receive)
                 .file("proc/sys/net/core/wmem_max", send)
         };
         let check = buffers(&core("212992", "8388608").tree());
@@ -290,7 +256,7 @@ mod tests {
     #[test]
     fn a_refused_test_bed_names_the_sysctl() {
         let path = "proc/sys/kernel/apparmor_restrict_unprivileged_userns";
-        let fixture = MachineFixture::new().file(path, "1\n");
+        let fixture = MachineFixture::with(path, "1\n");
         let refused = || Err(PermissionDenied.into());
         assert_eq!(test_bed(&fixture.tree(), true, refused()).status, CheckStatus::Ok);
         assert_eq!(test_bed(&fixture.tree(), false, Ok(())).status, CheckStatus::Ok);
@@ -303,7 +269,7 @@ mod tests {
     fn forbidden_and_absent_devices_have_different_fixes() {
         assert!(tun(Err(PermissionDenied.into())).fix.contains("chmod"));
         assert!(tun(Err(NotFound.into())).fix.contains("modprobe tun"));
-        for check in [packet as fn(io::Result<()>) -> HostCheck, xdp] {
+        for check in [packet as fn(io::Result<()>) -> CheckFinding, xdp] {
             assert_eq!(check(Ok(())).status, CheckStatus::Ok);
             assert!(check(Err(PermissionDenied.into())).fix.starts_with("sudo"));
             assert!(check(Err(io::ErrorKind::Unsupported.into())).fix.starts_with("nothing can"));

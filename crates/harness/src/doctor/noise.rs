@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{CheckQuestion, HostCheck};
+use super::{CheckFinding, HostCheck, limited, ok};
 use crate::environment::KernelFiles;
 use crate::environment::noise::{CpuTime, CpuTimes, NoiseReader, pressure};
 
@@ -17,23 +17,24 @@ pub(super) fn examine(tree: &KernelFiles) -> Vec<HostCheck> {
     let swapped = || swap_pages(&tree.text("proc/vmstat").unwrap_or_default());
     let swapped_before = swapped();
     let watched = sample_noise(tree);
-    let swap =
-        swap(swapped().saturating_sub(swapped_before), pressure(tree, "memory").map(|p| p.some));
+    let pages = swapped().saturating_sub(swapped_before);
+    let swap = swap(pages, pressure(tree, "memory").map(|p| p.some)).of("noise.swap", "swapping");
     match watched {
         Ok(seen) => vec![
-            steal(seen.since_boot, seen.during),
-            load(seen.others, pressure(tree, "cpu").map(|p| p.some)),
-            gaps(&seen.gaps),
+            steal(seen.since_boot, seen.during).of("noise.steal", "stolen time"),
+            load(seen.others, pressure(tree, "cpu").map(|p| p.some))
+                .of("noise.load", "other tasks running"),
+            gaps(&seen.gaps).of("noise.gaps", "interruptions of a busy loop"),
             swap,
         ],
         Err(error) => vec![
-            HostCheck::limited(
-                CheckQuestion { id: "noise.steal", what: "stolen time" },
+            limited(
                 format!("/proc/stat is unreadable: {error}"),
                 "blocks disturbed by the hypervisor cannot be told from quiet ones, and softirq \
                  time cannot be counted",
                 "sudo mount -t proc proc /proc",
-            ),
+            )
+            .of("noise.steal", "stolen time"),
             swap,
         ],
     }
@@ -94,8 +95,7 @@ fn spin(length: Duration, gaps: &mut LoopGaps) {
     }
 }
 
-fn steal(since_boot: CpuTime, during: CpuTime) -> HostCheck {
-    let question = CheckQuestion { id: "noise.steal", what: "stolen time" };
+fn steal(since_boot: CpuTime, during: CpuTime) -> CheckFinding {
     let share = |time: CpuTime| {
         let total = time.total_ns();
         if total == 0 { 0.0 } else { 100.0 * time.steal_ns as f64 / total as f64 }
@@ -103,18 +103,16 @@ fn steal(since_boot: CpuTime, during: CpuTime) -> HostCheck {
     let (boot, now) = (share(since_boot), share(during));
     let finding = format!("{boot:.2} % since boot, {now:.1} % now");
     if now == 0.0 && boot < 1.0 {
-        return HostCheck::ok(question, finding);
+        return ok(finding);
     }
-    HostCheck::limited(
-        question,
+    limited(
         finding,
         "the hypervisor runs other machines on these CPUs: tails grow, blocks are flagged",
         "nothing can inside a guest: ask for dedicated CPUs, or measure at a quieter hour",
     )
 }
 
-fn load(others: Option<f64>, waiting: Option<f64>) -> HostCheck {
-    let question = CheckQuestion { id: "noise.load", what: "other tasks running" };
+fn load(others: Option<f64>, waiting: Option<f64>) -> CheckFinding {
     let pressure = waiting.map_or(String::new(), |some| {
         format!("; tasks waited for a CPU {:.0} % of the last 10 s", some * 100.0)
     });
@@ -123,18 +121,16 @@ fn load(others: Option<f64>, waiting: Option<f64>) -> HostCheck {
         None => (0.0, format!("/proc/loadavg is unreadable{pressure}")),
     };
     if others.is_some() && mean < 0.5 {
-        return HostCheck::ok(question, finding);
+        return ok(finding);
     }
-    HostCheck::limited(
-        question,
+    limited(
         finding,
         "they share caches, cores and the scheduler with what is measured",
         "ps -eo pcpu,pid,comm --sort=-pcpu | head   (shows what to stop)",
     )
 }
 
-fn gaps(seen: &LoopGaps) -> HostCheck {
-    let question = CheckQuestion { id: "noise.gaps", what: "interruptions of a busy loop" };
+fn gaps(seen: &LoopGaps) -> CheckFinding {
     let share = 100.0 * seen.lost.as_secs_f64() / seen.watched.as_secs_f64().max(1e-9);
     let finding = format!(
         "{} over {} µs in {} ms, the longest {} µs ({share:.1} % of the time)",
@@ -144,24 +140,21 @@ fn gaps(seen: &LoopGaps) -> HostCheck {
         seen.longest.as_micros()
     );
     if share < 1.0 {
-        return HostCheck::ok(question, finding);
+        return ok(finding);
     }
-    HostCheck::limited(
-        question,
+    limited(
         finding,
         "a sample that is interrupted measures the interruption: medians hold, tails do not",
         "stop other work, or boot with isolcpus=… nohz_full=… for the CPUs that measure",
     )
 }
 
-fn swap(pages: u64, waiting: Option<f64>) -> HostCheck {
-    let question = CheckQuestion { id: "noise.swap", what: "swapping" };
+fn swap(pages: u64, waiting: Option<f64>) -> CheckFinding {
     let waiting = waiting.unwrap_or(0.0);
     if pages == 0 && waiting < 0.01 {
-        return HostCheck::ok(question, "none now");
+        return ok("none now");
     }
-    HostCheck::limited(
-        question,
+    limited(
         format!("{pages} pages now; tasks waited for memory {:.0} % of 10 s", waiting * 100.0),
         "page faults of milliseconds end up in the samples",
         "ps -eo rss,pid,comm --sort=-rss | head   (shows what to stop), then sudo swapoff -a",
@@ -199,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_that_loses_a_hundredth_of_its_time_is_disturbed() {
+    fn a_loop_that_loses_a_hundredth_is_disturbed() {
         let seen = |lost| LoopGaps {
             watched: Duration::from_millis(200),
             lost: Duration::from_micros(lost),

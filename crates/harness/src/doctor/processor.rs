@@ -2,9 +2,9 @@
 
 use plumb_base::cpu_list;
 
-use super::{CheckQuestion, HostCheck};
+use super::{CheckFinding, HostCheck, limited, ok};
 use crate::environment::KernelFiles;
-use crate::environment::cgroup::control_group;
+use crate::environment::process::control_group;
 use crate::environment::processor::{frequency_settings, hypervisor, turbo};
 use crate::topology::{CpuPlacement, CpuTopology};
 
@@ -15,18 +15,17 @@ pub(super) fn examine(tree: &KernelFiles, topology: &CpuTopology) -> Vec<HostChe
     let hypervisor = hypervisor(tree);
     let guest = hypervisor != "none";
     vec![
-        placements(topology),
-        smt(tree),
-        virtual_machine(&hypervisor, guest),
-        frequency(tree, guest),
-        boost(tree, guest),
-        idle(tree),
-        quota(tree),
+        placements(topology).of("cpu.placements", "CPUs and placements"),
+        smt(tree).of("cpu.smt", "simultaneous multithreading"),
+        virtual_machine(&hypervisor, guest).of("cpu.hypervisor", "virtual machine"),
+        frequency(tree, guest).of("cpu.frequency", "frequency governor"),
+        boost(tree, guest).of("cpu.turbo", "turbo frequencies"),
+        idle(tree).of("cpu.idle", "idle states"),
+        quota(tree).of("cpu.quota", "CPU quota of the control group"),
     ]
 }
 
-fn placements(topology: &CpuTopology) -> HostCheck {
-    let question = CheckQuestion { id: "cpu.placements", what: "CPUs and placements" };
+fn placements(topology: &CpuTopology) -> CheckFinding {
     let names: Vec<_> = topology.placements().into_iter().map(CpuPlacement::name).collect();
     let allowed = topology.allowed();
     let of = if allowed.len() < topology.online().len() {
@@ -36,39 +35,29 @@ fn placements(topology: &CpuTopology) -> HostCheck {
     };
     let finding = format!("CPUs {}{of}: {}", cpu_list::format(&allowed), names.join(", "));
     let Err(unavailable) = topology.pair(CpuPlacement::OtherCpu) else {
-        return HostCheck::ok(question, finding);
+        return ok(finding);
     };
     let fix = if topology.online().len() > 1 {
         "taskset -a -c -p 0-1023 $$   (or start the container with more CPUs)"
     } else {
         "nothing can, short of a machine with two CPUs"
     };
-    HostCheck::limited(
-        question,
-        finding,
-        format!("two processes can only take turns: {}", unavailable.reason),
-        fix,
-    )
+    limited(finding, format!("two processes can only take turns: {}", unavailable.reason), fix)
 }
 
-fn smt(tree: &KernelFiles) -> HostCheck {
-    let question = CheckQuestion { id: "cpu.smt", what: "simultaneous multithreading" };
-    match tree.text("sys/devices/system/cpu/smt/active").as_deref() {
-        Ok("1") => {
-            HostCheck::ok(question, "on: measured as a placement of its own, avoided otherwise")
-        }
-        Ok("0") => HostCheck::ok(question, "off, or not visible to this machine"),
-        _ => HostCheck::ok(question, "not reported; taken from the topology"),
-    }
+fn smt(tree: &KernelFiles) -> CheckFinding {
+    ok(match tree.text("sys/devices/system/cpu/smt/active").as_deref() {
+        Ok("1") => "on: measured as a placement of its own, avoided otherwise",
+        Ok("0") => "off, or not visible to this machine",
+        _ => "not reported; taken from the topology",
+    })
 }
 
-fn virtual_machine(name: &str, guest: bool) -> HostCheck {
-    let question = CheckQuestion { id: "cpu.hypervisor", what: "virtual machine" };
+fn virtual_machine(name: &str, guest: bool) -> CheckFinding {
     if !guest {
-        return HostCheck::ok(question, name.to_owned());
+        return ok(name.to_owned());
     }
-    HostCheck::limited(
-        question,
+    limited(
         name.to_owned(),
         "waking an idle CPU leaves the machine and costs microseconds; other guests steal time; the \
          topology shown may not be real",
@@ -76,8 +65,7 @@ fn virtual_machine(name: &str, guest: bool) -> HostCheck {
     )
 }
 
-fn frequency(tree: &KernelFiles, guest: bool) -> HostCheck {
-    let question = CheckQuestion { id: "cpu.frequency", what: "frequency governor" };
+fn frequency(tree: &KernelFiles, guest: bool) -> CheckFinding {
     let governors = frequency_settings(tree, "scaling_governor");
     let why =
         "the processor's speed may change while it is measured; plumb watches it with a canary";
@@ -90,79 +78,57 @@ fn frequency(tree: &KernelFiles, guest: bool) -> HostCheck {
                 "set the firmware's power profile to performance, or load a cpufreq driver",
             )
         };
-        return HostCheck::limited(question, finding, why, fix);
+        return limited(finding, why, fix);
     }
     let shown = governors.iter().cloned().collect::<Vec<_>>().join(", ");
     if shown == "performance" {
-        return HostCheck::ok(question, shown);
+        return ok(shown);
     }
     let fix =
         "echo performance | sudo tee /sys/devices/system/cpu/cpufreq/policy*/scaling_governor";
-    HostCheck::limited(question, shown, why, fix)
+    limited(shown, why, fix)
 }
 
-fn boost(tree: &KernelFiles, guest: bool) -> HostCheck {
-    let question = CheckQuestion { id: "cpu.turbo", what: "turbo frequencies" };
+fn boost(tree: &KernelFiles, guest: bool) -> CheckFinding {
     let why = "one busy core runs faster than two, so the same work differs between placements";
-    match turbo(tree) {
-        Some(false) => HostCheck::ok(question, "off"),
+    let fix = match turbo(tree) {
+        Some(false) => return ok("off"),
         Some(true) if tree.exists("sys/devices/system/cpu/intel_pstate/no_turbo") => {
-            HostCheck::limited(
-                question,
-                "on",
-                why,
-                "echo 1 | sudo tee /sys/devices/system/cpu/intel_pstate/no_turbo",
-            )
+            "echo 1 | sudo tee /sys/devices/system/cpu/intel_pstate/no_turbo"
         }
-        Some(true) => HostCheck::limited(
-            question,
-            "on",
-            why,
-            "echo 0 | sudo tee /sys/devices/system/cpu/cpufreq/boost",
-        ),
-        None if guest => {
-            HostCheck::limited(question, "not visible", why, "nothing can inside a guest")
-        }
-        None => HostCheck::limited(
-            question,
-            "not visible",
-            why,
-            "switch it off in the firmware, where there is one",
-        ),
-    }
+        Some(true) => "echo 0 | sudo tee /sys/devices/system/cpu/cpufreq/boost",
+        None if guest => "nothing can inside a guest",
+        None => "switch it off in the firmware, where there is one",
+    };
+    limited(if turbo(tree).is_some() { "on" } else { "not visible" }, why, fix)
 }
 
-fn idle(tree: &KernelFiles) -> HostCheck {
-    let question = CheckQuestion { id: "cpu.idle", what: "idle states" };
+fn idle(tree: &KernelFiles) -> CheckFinding {
     let base = "sys/devices/system/cpu/cpu0/cpuidle";
     let states = tree.names(base).into_iter().filter_map(|state| {
         let enabled = tree.text(&format!("{base}/{state}/disable")).is_ok_and(|text| text == "0");
         let latency: u64 = tree.number(&format!("{base}/{state}/latency"))?;
         enabled.then_some((latency, tree.text(&format!("{base}/{state}/name")).ok()?))
     });
-    match states.max() {
-        Some((latency, name)) if latency >= IDLE_EXIT_US => HostCheck::limited(
-            question,
-            format!("down to {name}, {latency} µs to leave"),
-            "a receiver that blocks pays for waking its CPU: spin and block differ by more than a \
-             context switch",
-            format!("sudo cpupower idle-set -D {}", IDLE_EXIT_US - 1),
-        ),
-        Some((latency, name)) => {
-            HostCheck::ok(question, format!("down to {name}, {latency} µs to leave"))
-        }
-        None => HostCheck::ok(question, "none listed"),
+    let Some((latency, name)) = states.max() else { return ok("none listed") };
+    let finding = format!("down to {name}, {latency} µs to leave");
+    if latency < IDLE_EXIT_US {
+        return ok(finding);
     }
+    limited(
+        finding,
+        "a receiver that blocks pays for waking its CPU: spin and block differ by more than a \
+         context switch",
+        format!("sudo cpupower idle-set -D {}", IDLE_EXIT_US - 1),
+    )
 }
 
-fn quota(tree: &KernelFiles) -> HostCheck {
-    let question = CheckQuestion { id: "cpu.quota", what: "CPU quota of the control group" };
+fn quota(tree: &KernelFiles) -> CheckFinding {
     let group = control_group(tree);
-    let Some(cpus) = group.cpu_quota else { return HostCheck::ok(question, "none") };
+    let Some(cpus) = group.cpu_quota else { return ok("none") };
     let period = group.cpu_period_us.unwrap_or(100_000) / 1000;
     let throttled = group.throttled.map_or(String::new(), |n| format!(", throttled {n} times"));
-    HostCheck::limited(
-        question,
+    limited(
         format!("{cpus:.2} CPUs in every {period} ms{throttled}"),
         "with the quota spent, everything stops until the next period: tails of that length appear",
         "start the container without --cpus or a CPU limit",
@@ -172,17 +138,19 @@ fn quota(tree: &KernelFiles) -> HostCheck {
 const SOURCES: &str = "sys/devices/system/clocksource/clocksource0";
 
 pub(super) fn clocks(tree: &KernelFiles) -> Vec<HostCheck> {
-    vec![counter(tree, plumb_sys::clock::ticks_usable()), source(tree)]
+    let is_usable = plumb_sys::clock::ticks_usable();
+    vec![
+        counter(tree, is_usable).of("clock.tsc", "time-stamp counter"),
+        source(tree).of("clock.source", "kernel clock source"),
+    ]
 }
 
 /// The processor's counter: constant, never stopping, and not rejected by the kernel.
-fn counter(tree: &KernelFiles, usable: bool) -> HostCheck {
-    let question = CheckQuestion { id: "clock.tsc", what: "time-stamp counter" };
+fn counter(tree: &KernelFiles, usable: bool) -> CheckFinding {
     let why = "samples are timed with CLOCK_MONOTONIC_RAW instead, whose read costs more, so short \
                operations are batched more";
     if !usable {
-        return HostCheck::limited(
-            question,
+        return limited(
             "not constant, not non-stop, or without rdtscp",
             why,
             "nothing can on this processor; in a virtual machine, its owner can pass the counter \
@@ -192,19 +160,17 @@ fn counter(tree: &KernelFiles, usable: bool) -> HostCheck {
     let available = tree.text(&format!("{SOURCES}/available_clocksource")).unwrap_or_default();
     let name = if cfg!(target_arch = "aarch64") { "arch_sys_counter" } else { "tsc" };
     if !available.is_empty() && !available.split_whitespace().any(|source| source == name) {
-        return HostCheck::limited(
-            question,
+        return limited(
             format!("the kernel rejected it as a clock source (it offers {available})"),
             "it was found to drift or to differ between CPUs: figures taken with it can be wrong",
             "sudo dmesg | grep -i -e tsc -e clocksource   (says why; a firmware update may fix it)",
         );
     }
-    HostCheck::ok(question, "constant and non-stop")
+    ok("constant and non-stop")
 }
 
 /// The kernel's clock: whether clock_gettime stays in user space.
-fn source(tree: &KernelFiles) -> HostCheck {
-    let question = CheckQuestion { id: "clock.source", what: "kernel clock source" };
+fn source(tree: &KernelFiles) -> CheckFinding {
     // These have a vDSO reader: x86 tsc, kvm-clock and Hyper-V pages; Arm's and RISC-V's counters.
     let fast = [
         "tsc",
@@ -214,7 +180,7 @@ fn source(tree: &KernelFiles) -> HostCheck {
         "riscv_clocksource",
     ];
     match tree.text(&format!("{SOURCES}/current_clocksource")) {
-        Ok(source) if fast.contains(&source.as_str()) => HostCheck::ok(question, source),
+        Ok(source) if fast.contains(&source.as_str()) => ok(source),
         Ok(source) => {
             let available = tree.text(&format!("{SOURCES}/available_clocksource"));
             let better = available.unwrap_or_default();
@@ -223,15 +189,13 @@ fn source(tree: &KernelFiles) -> HostCheck {
                 || "nothing can: the kernel offers no better one".to_owned(),
                 |better| format!("echo {better} | sudo tee /{SOURCES}/current_clocksource"),
             );
-            HostCheck::limited(
-                question,
+            limited(
                 source,
                 "every clock_gettime is a system call, in plumb and in what it is compared with",
                 fix,
             )
         }
-        Err(missing) => HostCheck::limited(
-            question,
+        Err(missing) => limited(
             missing.to_string(),
             "how the kernel reads its clock is not known",
             "nothing can, unless /sys is hidden on purpose: mount it",
@@ -262,12 +226,11 @@ mod tests {
     #[test]
     fn every_governor_but_performance_is_a_limit() {
         let policy = |n: u32| format!("sys/devices/system/cpu/cpufreq/policy{n}/scaling_governor");
-        let mixed =
-            MachineFixture::new().file(&policy(0), "performance").file(&policy(1), "powersave");
+        let mixed = MachineFixture::with(&policy(0), "performance").file(&policy(1), "powersave");
         let check = frequency(&mixed.tree(), false);
         assert_eq!(check.finding, "performance, powersave");
         assert_eq!(check.status, CheckStatus::Limited);
-        let fixed = MachineFixture::new().file(&policy(0), "performance");
+        let fixed = MachineFixture::with(&policy(0), "performance");
         assert_eq!(frequency(&fixed.tree(), false).status, CheckStatus::Ok);
         assert_eq!(
             frequency(&MachineFixture::new().tree(), true).fix,
@@ -277,11 +240,11 @@ mod tests {
 
     #[test]
     fn turbo_is_switched_off_where_its_driver_listens() {
-        let intel = MachineFixture::new().file("sys/devices/system/cpu/intel_pstate/no_turbo", "0");
+        let intel = MachineFixture::with("sys/devices/system/cpu/intel_pstate/no_turbo", "0");
         assert!(boost(&intel.tree(), false).fix.contains("no_turbo"));
-        let amd = MachineFixture::new().file("sys/devices/system/cpu/cpufreq/boost", "1");
+        let amd = MachineFixture::with("sys/devices/system/cpu/cpufreq/boost", "1");
         assert!(boost(&amd.tree(), false).fix.contains("cpufreq/boost"));
-        let off = MachineFixture::new().file("sys/devices/system/cpu/cpufreq/boost", "0");
+        let off = MachineFixture::with("sys/devices/system/cpu/cpufreq/boost", "0");
         assert_eq!(boost(&off.tree(), false).status, CheckStatus::Ok);
     }
 
@@ -310,8 +273,7 @@ mod tests {
 
     #[test]
     fn a_quota_is_a_limit() {
-        let fixture = MachineFixture::new()
-            .file("proc/self/cgroup", "0::/\n")
+        let fixture = MachineFixture::with("proc/self/cgroup", "0::/\n")
             .file("sys/fs/cgroup/cgroup.controllers", "cpu")
             .file("sys/fs/cgroup/cpu.max", "150000 100000");
         let check = quota(&fixture.tree());
@@ -321,8 +283,7 @@ mod tests {
 
     #[test]
     fn a_slow_clock_source_names_the_faster() {
-        let fixture = MachineFixture::new()
-            .file(&format!("{SOURCES}/current_clocksource"), "hpet\n")
+        let fixture = MachineFixture::with(&format!("{SOURCES}/current_clocksource"), "hpet\n")
             .file(&format!("{SOURCES}/available_clocksource"), "hpet tsc acpi_pm\n");
         let check = source(&fixture.tree());
         assert_eq!(check.status, CheckStatus::Limited);
@@ -333,7 +294,7 @@ mod tests {
     #[test]
     fn a_counter_that_the_kernel_rejected_is_not_trusted() {
         let fixture =
-            MachineFixture::new().file(&format!("{SOURCES}/available_clocksource"), "hpet acpi_pm");
+            MachineFixture::with(&format!("{SOURCES}/available_clocksource"), "hpet acpi_pm");
         assert_eq!(counter(&fixture.tree(), true).status, CheckStatus::Limited);
         assert_eq!(counter(&fixture.tree(), false).status, CheckStatus::Limited);
         assert_eq!(counter(&MachineFixture::new().tree(), true).status, CheckStatus::Ok);

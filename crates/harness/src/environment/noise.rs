@@ -11,26 +11,26 @@ use super::KernelFiles;
 
 /// CPU time since boot of one CPU, in nanoseconds, to the kernel's ticks of 10 ms (proc_stat(5)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CpuTime {
+pub(crate) struct CpuTime {
     /// The CPU.
-    pub cpu: u32,
+    pub(crate) cpu: u32,
     /// User time, nice or not; includes the time of guests.
-    pub user_ns: u64,
+    pub(crate) user_ns: u64,
     /// Time in the kernel that is neither interrupt nor softirq.
-    pub system_ns: u64,
+    pub(crate) system_ns: u64,
     /// Idle time, waiting for disks included.
-    pub idle_ns: u64,
+    pub(crate) idle_ns: u64,
     /// Hard interrupts.
-    pub irq_ns: u64,
+    pub(crate) irq_ns: u64,
     /// Softirqs: most of the network stack's receiving side.
-    pub softirq_ns: u64,
+    pub(crate) softirq_ns: u64,
     /// Time in which this virtual CPU wanted to run and the hypervisor ran something else.
-    pub steal_ns: u64,
+    pub(crate) steal_ns: u64,
 }
 
 impl CpuTime {
     /// All of it together.
-    pub fn total_ns(&self) -> u64 {
+    pub(crate) fn total_ns(&self) -> u64 {
         [self.user_ns, self.system_ns, self.idle_ns, self.irq_ns, self.softirq_ns, self.steal_ns]
             .into_iter()
             .fold(0, u64::saturating_add)
@@ -39,24 +39,19 @@ impl CpuTime {
 
 /// One reading of /proc/stat: every CPU's time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CpuTimes {
+pub(crate) struct CpuTimes {
     times: Vec<CpuTime>,
 }
 
 impl CpuTimes {
     /// The time of one CPU, if the kernel listed it.
-    pub fn of(&self, cpu: u32) -> Option<&CpuTime> {
+    pub(crate) fn of(&self, cpu: u32) -> Option<&CpuTime> {
         self.times.iter().find(|time| time.cpu == cpu)
-    }
-
-    /// Every CPU listed.
-    pub fn iter(&self) -> impl Iterator<Item = &CpuTime> {
-        self.times.iter()
     }
 
     /// A reading of the same CPUs at boot, when nothing had gone by.
     #[must_use]
-    pub fn zero_like(&self) -> Self {
+    pub(crate) fn zero_like(&self) -> Self {
         let zero = |time: &CpuTime| CpuTime { cpu: time.cpu, ..CpuTime::default() };
         Self { times: self.times.iter().map(zero).collect() }
     }
@@ -64,7 +59,7 @@ impl CpuTimes {
     /// Time gone by since an earlier reading, summed over `cpus`, each counted once; over all of
     /// them when `cpus` is empty. Counters that went back (CPU hot-plugging, /proc/stat's known
     /// wobble) count as zero.
-    pub fn since(&self, earlier: &Self, cpus: &[u32]) -> CpuTime {
+    pub(crate) fn since(&self, earlier: &Self, cpus: &[u32]) -> CpuTime {
         let add = |sum: &mut u64, now: u64, then: u64| {
             *sum = sum.saturating_add(now.saturating_sub(then));
         };
@@ -114,7 +109,7 @@ impl CpuTimes {
 
 /// Reads /proc/stat and /proc/loadavg again and again.
 #[derive(Debug)]
-pub struct NoiseReader {
+pub(crate) struct NoiseReader {
     stat: File,
     load: Option<File>,
     buffer: Vec<u8>,
@@ -126,7 +121,7 @@ impl NoiseReader {
     ///
     /// # Errors
     /// When /proc/stat cannot be opened: /proc is not mounted, or hidden.
-    pub fn open() -> io::Result<Self> {
+    pub(crate) fn open() -> io::Result<Self> {
         Self::at(&KernelFiles::machine())
     }
 
@@ -134,7 +129,7 @@ impl NoiseReader {
     ///
     /// # Errors
     /// When proc/stat cannot be opened.
-    pub fn at(tree: &KernelFiles) -> io::Result<Self> {
+    pub(crate) fn at(tree: &KernelFiles) -> io::Result<Self> {
         Ok(Self {
             stat: File::open(tree.path("proc/stat"))?,
             load: File::open(tree.path("proc/loadavg")).ok(),
@@ -149,7 +144,7 @@ impl NoiseReader {
     ///
     /// # Errors
     /// What reading /proc/stat gives.
-    pub fn cpu_times(&mut self, times: &mut CpuTimes) -> io::Result<()> {
+    pub(crate) fn cpu_times(&mut self, times: &mut CpuTimes) -> io::Result<()> {
         let len = loop {
             let len = read_start(&self.stat, &mut self.buffer)?;
             // The CPUs come first: with another line begun after them, they are all there.
@@ -165,7 +160,7 @@ impl NoiseReader {
     /// How many tasks are running or ready to run now besides the one that asks.
     ///
     /// `None` where /proc/loadavg cannot be read. In a container it counts the whole machine.
-    pub fn others_running(&mut self) -> Option<u32> {
+    pub(crate) fn others_running(&mut self) -> Option<u32> {
         let len = read_start(self.load.as_ref()?, &mut self.buffer).ok()?;
         Some(runnable(&self.buffer[..len])?.saturating_sub(1))
     }
@@ -173,17 +168,17 @@ impl NoiseReader {
 
 /// How long tasks waited for something in the last ten seconds, as shares of wall time (PSI).
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct PressureStall {
+pub(crate) struct PressureStall {
     /// Share of the time in which at least one task waited, 0–1.
-    pub some: f64,
+    pub(crate) some: f64,
     /// Microseconds of such waiting since boot.
-    pub total_us: u64,
+    pub(crate) total_us: u64,
 }
 
 /// Reads the pressure of `cpu`, `memory` or `io`; `None` where the kernel does not keep it.
 ///
 /// Linux's Documentation/accounting/psi.rst.
-pub fn pressure(tree: &KernelFiles, resource: &str) -> Option<PressureStall> {
+pub(crate) fn pressure(tree: &KernelFiles, resource: &str) -> Option<PressureStall> {
     let text = tree.text(&format!("proc/pressure/{resource}")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("some "))?;
     let field = |name: &str| line.split(' ').find_map(|field| field.strip_prefix(name));
@@ -274,21 +269,21 @@ mod tests {
     #[test]
     fn more_cpus_than_the_buffer_holds_are_all_read() {
         let text = stat(&vec![(123_456_789, 4, 5); 500]);
-        let fixture = MachineFixture::new().file("proc/stat", &text);
+        let fixture = MachineFixture::with("proc/stat", &text);
         let mut reader = NoiseReader::at(&fixture.tree()).unwrap();
         let mut times = CpuTimes::default();
         reader.cpu_times(&mut times).unwrap();
-        assert_eq!(times.iter().count(), 500);
+        assert_eq!(times.times.iter().count(), 500);
         assert_eq!(times.of(499).unwrap().user_ns, 123_456_789 * reader.tick_ns);
     }
 
     #[test]
-    fn this_machine_counts_its_cpus_and_does_not_count_the_reader() {
+    fn this_machine_counts_its_cpus_without_the_reader() {
         let mut reader = NoiseReader::open().unwrap();
         let mut times = CpuTimes::default();
         reader.cpu_times(&mut times).unwrap();
-        assert!(times.iter().count() >= 1);
-        assert!(times.iter().any(|time| time.total_ns() > 0));
+        assert!(times.times.iter().count() >= 1);
+        assert!(times.times.iter().any(|time| time.total_ns() > 0));
         assert!(reader.others_running().is_some());
     }
 
@@ -296,7 +291,7 @@ mod tests {
     fn pressure_is_read_as_a_share() {
         let text = "some avg10=12.50 avg60=1.25 avg300=0.70 total=18233201\n\
                     full avg10=0.00 avg60=0.00 avg300=0.00 total=0\n";
-        let fixture = MachineFixture::new().file("proc/pressure/cpu", text);
+        let fixture = MachineFixture::with("proc/pressure/cpu", text);
         let read = pressure(&fixture.tree(), "cpu");
         assert_eq!(read, Some(PressureStall { some: 0.125, total_us: 18_233_201 }));
         assert_eq!(pressure(&fixture.tree(), "memory"), None);
