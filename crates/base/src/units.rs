@@ -147,6 +147,17 @@ pub fn format_bytes(bytes: u64) -> String {
     }
 }
 
+/// The whole part of a number; 0 of a negative one, and the largest there is of one that is larger.
+#[inline]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a float cast saturates"
+)]
+pub const fn whole(number: f64) -> u64 {
+    number as u64
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

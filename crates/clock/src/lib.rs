@@ -8,9 +8,10 @@
 use std::sync::OnceLock;
 
 use plumb_base::time::{Instant, Span};
+use plumb_base::units::whole;
 use plumb_sys::clock::{self, ClockId};
 
-pub use stopwatch::{ClockCalibration, ClockQuality, Stopwatch, calibrate};
+pub use stopwatch::{ClockAnchor, ClockCalibration, ClockQuality, Stopwatch, calibrate};
 
 mod stopwatch;
 
@@ -83,16 +84,12 @@ impl InstantClock {
 
     /// The moment at which [`Stopwatch`] read these ticks; the origin for what lies before it.
     #[inline]
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a float cast saturates; the error after a day is 16 ps"
-    )]
     pub fn at(&self, ticks: u64) -> Instant {
         // A counter may be behind the origin's by a little on another CPU.
         let elapsed = ticks.wrapping_sub(self.origin);
         let elapsed = if elapsed > u64::MAX / 2 { 0 } else { elapsed };
-        Instant::after_origin(Span::from_ps((elapsed as f64 * self.ps_per_tick) as u64))
+        // The error after a day is 16 ps.
+        Instant::after_origin(Span::from_ps(whole(elapsed as f64 * self.ps_per_tick)))
     }
 }
 
@@ -207,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_keep_their_distance_on_a_host_that_has_been_up_for_years() {
+    fn instants_keep_their_distance_after_years_of_uptime() {
         const YEARS_NS: u64 = 10 * 365 * 24 * 3_600 * 1_000_000_000;
         let origin = OnceLock::new();
         let first = to_instant(&origin, YEARS_NS);
@@ -219,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn the_real_time_clock_stays_as_far_ahead_as_it_was_while_nobody_sets_it() {
+    fn realtime_offset_is_stable_while_nobody_sets_the_clock() {
         let before = realtime_offset_ns();
         sleep_until(monotonic_ns() + 5_000_000);
         // A thousandth of the time, and what reading takes.
@@ -227,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_follow_the_stopwatch_and_never_go_back_before_the_origin() {
+    fn instants_follow_the_stopwatch_and_never_precede_the_origin() {
         let watch = Stopwatch::new(None);
         let timeline = InstantClock::begin(watch);
         let early = timeline.now();
@@ -262,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_slewed_or_read_late_goes_on_being_believed() {
+    fn a_slewed_clock_is_still_believed() {
         let mut stamps = ReceiveTimestamps::after(reading(10 * SECOND, AHEAD));
         stamps.record_reading(reading(30 * SECOND, AHEAD + 10 * MS));
         assert_eq!(stamps.to_steady_ns(AHEAD + 10 * MS + 29 * SECOND), Some(29 * SECOND));
@@ -272,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_stamped_before_the_clock_was_set_has_no_stamp_however_late_it_is_read() {
+    fn stamps_from_before_the_clock_was_set_are_refused() {
         for (set_by, is_back) in [(5 * SECOND, false), (40 * SECOND, false), (5 * SECOND, true)] {
             let mut stamps = ReceiveTimestamps::after(reading(100 * SECOND, AHEAD));
             let ahead = if is_back { AHEAD - set_by } else { AHEAD + set_by };

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::hint::black_box;
 
 use plumb_base::time::Span;
-use plumb_sys::clock;
-use plumb_sys::clock::ClockId;
+use plumb_base::units::whole;
+use plumb_sys::clock::{self, ClockId};
 
 /// Reads the clock that times.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -48,13 +48,8 @@ impl Stopwatch {
     }
 
     /// Ticks in a number of nanoseconds, rounded.
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a float cast saturates; spans here are seconds at most"
-    )]
     pub fn ticks(self, ns: f64) -> u64 {
-        (ns * self.ticks_per_ns.unwrap_or(1.0)).round() as u64
+        whole((ns * self.ticks_per_ns.unwrap_or(1.0)).round())
     }
 
     /// Spins for a number of ticks.
@@ -90,16 +85,23 @@ impl Stopwatch {
             lasted.truncate(lasted.len() - lasted.len() / 10);
             let mean = lasted.iter().sum::<f64>() / lasted.len() as f64;
             let excess = mean - wanted as f64;
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "a float cast saturates, and a spin cannot be shorter than nothing"
-            )]
-            {
-                argument = (argument as f64 - excess).max(0.0) as u64;
-            }
+            // A spin cannot be shorter than nothing.
+            argument = whole((argument as f64 - excess).max(0.0));
         }
         argument
+    }
+
+    /// This clock and CLOCK_MONOTONIC_RAW at one moment: the tightest of some pairs of reads.
+    pub fn anchor(self) -> ClockAnchor {
+        let read = |_| {
+            let before = self.begin();
+            let ns = clock::read_ns(ClockId::MonotonicRaw);
+            let slack = self.end().wrapping_sub(before);
+            ClockAnchor { ticks: before.wrapping_add(slack / 2), ns, slack }
+        };
+        (1..ANCHOR_READS)
+            .map(read)
+            .fold(read(0), |best, anchor| if anchor.slack < best.slack { anchor } else { best })
     }
 
     /// Measures this clock on the CPU it is called on.
@@ -118,6 +120,20 @@ impl Stopwatch {
 /// Longer spins are not calibrated: reading the clock adds less than a thousandth to them, and on a busy
 /// machine more than a tenth of them would be preempted, which the mean below would take for that cost.
 const SPIN_CALIBRATED_MAX: Span = Span::from_us(100);
+
+/// A stopwatch's clock and CLOCK_MONOTONIC_RAW at one moment.
+#[derive(Clone, Copy, Debug)]
+pub struct ClockAnchor {
+    /// What the stopwatch shows.
+    pub ticks: u64,
+    /// What CLOCK_MONOTONIC_RAW shows.
+    pub ns: u64,
+    /// Ticks between the stopwatch's reads around the other clock's.
+    pub slack: u64,
+}
+
+/// Pairs of reads for an anchor.
+const ANCHOR_READS: u32 = 64;
 const SPIN_ROUNDS: u32 = 3;
 const SPIN_TRIALS: u32 = 100;
 
@@ -227,11 +243,12 @@ pub fn calibrate(during: Span) -> ClockCalibration {
     if !clock::ticks_usable() || !listed {
         return ClockCalibration { ticks_per_ns: None, uncertainty_ppm: 0.0 };
     }
-    let first = tightest_pair();
+    let counter = Stopwatch::new(Some(1.0));
+    let first = counter.anchor();
     let end = first.ns + during.as_ns();
-    let mut last = tightest_pair();
+    let mut last = counter.anchor();
     while last.ns < end {
-        last = tightest_pair();
+        last = counter.anchor();
     }
     let elapsed_ns = (last.ns - first.ns) as f64;
     let ticks = last.ticks.wrapping_sub(first.ticks) as f64;
@@ -240,29 +257,6 @@ pub fn calibrate(during: Span) -> ClockCalibration {
         ticks_per_ns: Some(ticks / elapsed_ns),
         uncertainty_ppm: slack / ticks * 1e6,
     }
-}
-
-/// The counter and the kernel's clock read together.
-#[derive(Clone, Copy)]
-struct ClockPair {
-    ticks: u64,
-    ns: u64,
-    /// Ticks between the counter reads around the kernel's clock.
-    slack: u64,
-}
-
-fn tightest_pair() -> ClockPair {
-    let read = || {
-        let before = clock::ticks_begin();
-        let ns = clock::read_ns(ClockId::MonotonicRaw);
-        let after = clock::ticks_end();
-        let slack = after.wrapping_sub(before);
-        ClockPair { ticks: before.wrapping_add(slack / 2), ns, slack }
-    };
-    let first = read();
-    (0..50)
-        .map(|_| read())
-        .fold(first, |best, pair| if pair.slack < best.slack { pair } else { best })
 }
 
 #[cfg(test)]
@@ -317,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_of_coarse_steps_is_found_out_whatever_a_read_costs() {
+    fn coarse_steps_are_found_whatever_a_read_costs() {
         // Hyper-V's page, HPET, the ACPI timer, a 24 MHz counter, ticks of 250 Hz.
         for (step_ns, cost_ns) in [
             (100.0, 25.0),
@@ -354,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_that_differ_by_steps_show_them_and_wrapped_ones_nothing() {
+    fn intervals_show_the_step_by_their_differences() {
         let step = |intervals: &[u64]| smallest_step(intervals.to_vec());
         // A counter that steps by 26, and one that is seen at even numbers alone.
         assert_eq!(step(&[52, 78, 52, 52, 130]), Some(26));
@@ -375,13 +369,5 @@ mod tests {
             let units = quality.resolution_ns / watch.ns(1);
             assert!(units >= 0.999 && (units - units.round()).abs() < 1e-6, "{quality:?}");
         }
-    }
-
-    #[test]
-    fn a_sample_lasts_a_hundred_reads_of_the_clock() {
-        let quality = ClockQuality { resolution_ns: 0.4, read_cost_ns: 20.0 };
-        assert!((quality.sample_min_ns() - 2000.0).abs() < 1e-9);
-        let coarse = ClockQuality { resolution_ns: 100.0, read_cost_ns: 20.0 };
-        assert!((coarse.sample_min_ns() - 100_000.0).abs() < 1e-9);
     }
 }

@@ -10,11 +10,12 @@ use plumb_clock::{ClockQuality, Stopwatch};
 use plumb_sys::memory::PageAlignedBuffer;
 
 use crate::channel::{ChannelEnd, ChannelError, LossMarker, MessageOrMarker, RECEIVE_SLACK};
+use crate::control_page::ControlPageWrite;
 use crate::effort::{Canary, EffortMeter, KernelTimes};
 use crate::payload;
 use crate::peer_handle::PeerHandle;
 use crate::peer_protocol::{PeerReport, PeerRole, PeerTask};
-use crate::report::{BlockError, BlockReport};
+use crate::report::{BlockError, BlockOutcome, BlockReport};
 use crate::spec::{
     BlockSpec, BlockTask, ChannelSpec, LaunchSpec, LaunchSubject, Mechanism, MessageShape,
 };
@@ -67,8 +68,8 @@ pub(crate) struct ChannelBench<'a, E> {
     done: u64,
     lost: u64,
     corrupted: u64,
-    /// Whether the peer is in a task.
-    in_task: bool,
+    /// The peer's part in the task that it is in.
+    role: Option<PeerRole>,
     /// A mark is repeated after this long without an answer.
     marker_wait_ms: i32,
 }
@@ -103,13 +104,13 @@ impl<'a, E: ChannelEnd> ChannelBench<'a, E> {
             done: 0,
             lost: 0,
             corrupted: 0,
-            in_task: false,
+            role: None,
             marker_wait_ms: marker_wait_ms(&launch.subject),
         }
     }
 
     /// Measures one block.
-    pub(crate) fn measure(&mut self, spec: &BlockSpec) -> Result<BlockReport, BlockError> {
+    pub(crate) fn measure(&mut self, spec: &BlockSpec) -> BlockOutcome {
         let canary = Canary::before(self.stopwatch, spec);
         self.corrupted = 0;
         let mut report = match &spec.task {
@@ -145,7 +146,7 @@ impl<'a, E: ChannelEnd> ChannelBench<'a, E> {
 
     /// Gets the peer out of a task that was given up.
     fn leave_task(&mut self) -> Result<(), BlockError> {
-        if self.in_task {
+        if self.role.is_some() {
             self.finish_lossy()?;
             self.peer_done()?;
         }
@@ -153,22 +154,15 @@ impl<'a, E: ChannelEnd> ChannelBench<'a, E> {
     }
 
     /// Where the time of a round trip goes, seen by the probes that suit who is at the other end.
-    fn measure_breakdown(
-        &mut self,
-        spec: &BlockSpec,
-        size: u64,
-    ) -> Result<BlockReport, BlockError> {
+    fn measure_breakdown(&mut self, spec: &BlockSpec, size: u64) -> BlockOutcome {
         if tracepoints::needs_tracepoints(&self.launch.subject) {
             let mut probe = TracepointProbe::new(self, &self.launch)?;
             return self.breakdown(spec, size, &mut probe);
         }
         let Some(page) = self.peer.page().cloned() else {
-            return Err(BlockError::Unavailable(
-                "a breakdown needs both processes on this host".to_owned(),
-            ));
+            return Err(BlockError::needs_local_peer());
         };
-        let mut probe = breakdown::MirrorEdgeProbe::new(page);
-        self.breakdown(spec, size, &mut probe)
+        self.breakdown(spec, size, &mut breakdown::MirrorEdgeProbe { page })
     }
 
     /// Makes the buffers of a task, touched, so that no page fault is left for the timed region.
@@ -176,7 +170,7 @@ impl<'a, E: ChannelEnd> ChannelBench<'a, E> {
         self.mechanism
             .check_size(size)
             .map_err(|error| BlockError::Unavailable(error.to_string()))?;
-        self.size = usize::try_from(size).map_err(|e| BlockError::Unavailable(e.to_string()))?;
+        self.size = usize::try_from(size)?;
         self.ack = match self.mechanism.message_shape() {
             MessageShape::Fixed(_) => self.size,
             _ => 1,
@@ -192,55 +186,66 @@ impl<'a, E: ChannelEnd> ChannelBench<'a, E> {
 
     /// Starts the peer on its part, in which it spins for so long at each message.
     fn begin(&mut self, role: PeerRole, delay_ns: u64) -> Result<(), BlockError> {
-        self.peer.set_delay_ns(delay_ns)?;
-        self.peer.set_stop(false)?;
-        self.peer.set_last(0)?;
+        self.peer.write(ControlPageWrite::DelayNs(delay_ns))?;
+        self.peer.write(ControlPageWrite::Stop(false))?;
+        self.peer.write(ControlPageWrite::Last(0))?;
         self.done = 0;
         // Discard the pilot's counts.
         self.lost = 0;
         drop(self.end.take_counters());
         let task = PeerTask { role, size: self.size as u64, ack: self.ack as u64 };
         self.peer.begin(task)?;
-        self.in_task = true;
+        self.role = Some(role);
         Ok(())
     }
 
-    /// Ends an echo task with one more round trip, whose content is checked in full.
-    fn finish_echo(&mut self) -> Result<PeerReport, BlockError> {
+    /// Ends a task with one more operation, a round trip whose content is checked in full or a transfer, and adds what
+    /// both ends counted to the report.
+    fn finish(&mut self, report: &mut BlockReport) -> Result<PeerReport, BlockError> {
         if E::LOSSY {
             self.finish_lossy()?;
         } else {
-            self.peer.set_last(self.done + 1)?;
-            self.round_trip(false)?;
-            if self.rx[..self.size] != self.tx[..self.size] {
-                self.corrupted += 1;
+            self.peer.write(ControlPageWrite::Last(self.done + 1))?;
+            if self.role == Some(PeerRole::Echo) {
+                self.round_trip(false)?;
+                self.corrupted += u64::from(self.rx[..self.size] != self.tx[..self.size]);
+            } else {
+                self.peer.write(ControlPageWrite::Count(1))?;
+                self.transfer(1)?;
             }
         }
-        self.peer_done()
-    }
-
-    /// Ends a sink task with one more transfer.
-    fn finish_sink(&mut self) -> Result<PeerReport, BlockError> {
-        if E::LOSSY {
-            self.finish_lossy()?;
-        } else {
-            self.peer.set_last(self.done + 1)?;
-            self.peer.set_count(1)?;
-            self.transfer(1)?;
-        }
-        self.peer_done()
+        let peer = self.peer_done()?;
+        self.add_counts(report, &peer);
+        Ok(peer)
     }
 
     /// Ends a task on a lossy channel: the mark ends it at once, the stop flag at the next tick.
     fn finish_lossy(&mut self) -> Result<(), BlockError> {
-        self.peer.set_stop(true)?;
+        self.peer.write(ControlPageWrite::Stop(true))?;
         Ok(self.end.send_marker(LossMarker { value: 0xFFFF_FFFF, at: 0 })?)
     }
 
     fn peer_done(&mut self) -> Result<PeerReport, BlockError> {
         let report = self.peer.done()?;
-        self.in_task = false;
+        self.role = None;
         Ok(report)
+    }
+
+    /// Runs an operation in a task of its own until it is known how long one takes; nanoseconds.
+    fn pilot_task(
+        &mut self,
+        spec: &BlockSpec,
+        role: PeerRole,
+        operation: impl FnMut(&mut Self) -> Result<(), ChannelError>,
+    ) -> Result<f64, BlockError> {
+        let is_echo = role == PeerRole::Echo;
+        self.begin(role, if is_echo { spec.injected_ns } else { 0 })?;
+        if !is_echo {
+            self.peer.write(ControlPageWrite::Count(1))?;
+        }
+        let one_ns = self.pilot(spec, operation)?;
+        self.finish(&mut BlockReport::default())?;
+        Ok(one_ns)
     }
 
     /// Runs an operation in growing numbers until it is known how long one takes; nanoseconds.
@@ -322,10 +327,7 @@ impl<'a, E: ChannelEnd> ChannelBench<'a, E> {
 
     /// The same where anything may vanish, the acknowledgement too: a mark, repeated until it is
     /// answered, asks how much came and when the last of it did, by the counter both CPUs share.
-    pub(super) fn transfer_lossy(
-        &mut self,
-        count: u64,
-    ) -> Result<Option<TransferArrival>, ChannelError> {
+    fn transfer_lossy(&mut self, count: u64) -> Result<Option<TransferArrival>, ChannelError> {
         for _ in 0..count {
             self.end.send(&self.tx[..self.size])?;
         }
@@ -371,8 +373,8 @@ impl<'a, E: ChannelEnd> ChannelBench<'a, E> {
         }
     }
 
-    fn start_effort(&mut self) -> EffortMeter {
-        EffortMeter::start(&mut self.kernel, self.stopwatch)
+    fn start_effort(&mut self, spec: &BlockSpec) -> EffortMeter {
+        EffortMeter::start(&mut self.kernel, self.stopwatch, spec)
     }
 
     /// The report of a timed region that ends here.
@@ -380,11 +382,19 @@ impl<'a, E: ChannelEnd> ChannelBench<'a, E> {
         start.report(&mut self.kernel, self.stopwatch, operations)
     }
 
-    /// Adds what both ends counted.
+    /// Adds what both ends counted, and what the peer cost.
     fn add_counts(&mut self, report: &mut BlockReport, peer: &PeerReport) {
-        let mut counts: Vec<(&str, u64)> = self.end.take_counters().into_iter().collect();
-        counts.extend([("lost", self.lost), ("corrupted", self.corrupted)]);
-        add_counts(&counts, peer, report);
+        report.effort.peer = peer.cpu;
+        let ours = [("lost", self.lost), ("corrupted", self.corrupted)];
+        let own = self.end.take_counters().into_iter().chain(ours);
+        let own = own.map(|(name, n)| (name.to_owned(), n));
+        for (name, n) in own.chain(peer.counters.iter().cloned()) {
+            *report.counters.entry(name).or_default() += n;
+        }
+        report.counters.retain(|_, n| *n > 0);
+        if report.counters.contains_key("corrupted") {
+            report.flags.push("corrupted".to_owned());
+        }
     }
 }
 
@@ -413,17 +423,4 @@ pub(super) struct TransferArrival {
     pub(super) at: u64,
     /// How many messages it was.
     pub(super) messages: NonZeroU64,
-}
-
-/// Adds what both ends counted, and what the peer cost.
-pub(super) fn add_counts(own: &[(&str, u64)], peer: &PeerReport, report: &mut BlockReport) {
-    report.effort.peer = peer.cpu;
-    let own = own.iter().map(|(name, n)| ((*name).to_owned(), *n));
-    for (name, n) in own.chain(peer.counters.iter().cloned()) {
-        *report.counters.entry(name).or_default() += n;
-    }
-    report.counters.retain(|_, n| *n > 0);
-    if report.counters.contains_key("corrupted") {
-        report.flags.push("corrupted".to_owned());
-    }
 }

@@ -17,7 +17,7 @@ use plumb_sys::process::call;
 use plumb_sys::sched;
 
 use crate::effort::{Canary, EffortMeter, KernelTimes};
-use crate::report::{BlockError, BlockReport};
+use crate::report::{BlockError, BlockOutcome, BlockReport};
 use crate::sampler::{self, batch_for, reserve_samples};
 use crate::spec::{BlockSpec, BlockTask};
 
@@ -36,7 +36,7 @@ impl HostBench {
     }
 
     /// Measures one block.
-    pub(crate) fn measure(&mut self, spec: &BlockSpec) -> Result<BlockReport, BlockError> {
+    pub(crate) fn measure(&mut self, spec: &BlockSpec) -> BlockOutcome {
         if let Some(report) = measure_call(spec, self.watch, &self.cpus)? {
             return Ok(report);
         }
@@ -101,14 +101,12 @@ fn time<R>(
     let overhead = quantile::of_sorted(&empty, 0.5);
     let overhead_spread = quantile::of_sorted(&empty, 0.75) - quantile::of_sorted(&empty, 0.25);
 
-    let samples_max = spec.samples_max as usize;
-    let mut ticks = reserve_samples(samples_max);
+    let mut ticks = reserve_samples(spec.samples_max as usize);
     let mut kernel = KernelTimes::new(cpus.to_vec());
-    let meter = EffortMeter::start(&mut kernel, watch);
-    let duration = watch.ticks(spec.duration_ns as f64);
-    while ticks.len() < samples_max {
+    let meter = EffortMeter::start(&mut kernel, watch, spec);
+    loop {
         ticks.push(batch_ticks(watch, batch, &mut operation));
-        if watch.end().wrapping_sub(meter.at) >= duration {
+        if meter.is_over(ticks.len(), watch.end()) {
             break;
         }
     }
@@ -184,7 +182,7 @@ impl ChecksumBench {
         let BlockTask::Checksum { operation, kernel: name, size, cold } = &spec.task else {
             return Ok(None);
         };
-        let size = usize::try_from(*size).map_err(|e| BlockError::Unavailable(e.to_string()))?;
+        let size = usize::try_from(*size)?;
         if size > ARENA / 2 {
             return Err(BlockError::Unavailable(format!("at most {} bytes are summed", ARENA / 2)));
         }
@@ -272,14 +270,14 @@ fn gcd(a: usize, b: usize) -> usize {
 }
 
 /// Measures a block whose task is a clock.
-fn measure_clock(spec: &BlockSpec, watch: Stopwatch) -> Result<BlockReport, BlockError> {
+fn measure_clock(spec: &BlockSpec, watch: Stopwatch) -> BlockOutcome {
     let canary = Canary::before(watch, spec);
     let values = match &spec.task {
         BlockTask::ClockResolution { clock } => {
-            with_clock(clock, watch, ResolutionMeasurement { spec, watch })
+            ClockSampler { spec, watch, steps: true }.sample(clock)
         }
         BlockTask::ClockReadCost { clock } => {
-            with_clock(clock, watch, ReadCostMeasurement { spec, watch })
+            ClockSampler { spec, watch, steps: false }.sample(clock)
         }
         BlockTask::ClockOffset { clock, cpu } if clock == "tsc" => offsets(spec, watch, *cpu),
         BlockTask::ClockOffset { clock, .. } => Err(BlockError::Unavailable(format!(
@@ -303,47 +301,46 @@ struct ClockSamples {
     batch: u32,
 }
 
-/// Something to do with a clock whose reading is known at compile time.
-trait ClockMeasurement {
-    /// `unit_ns` is what one count of `read` is worth.
-    fn run(self, unit_ns: f64, read: impl Fn() -> u64) -> ClockSamples;
-}
-
-fn with_clock(
-    name: &str,
-    watch: Stopwatch,
-    what: impl ClockMeasurement,
-) -> Result<ClockSamples, BlockError> {
-    Ok(match name {
-        "tsc" if watch == Stopwatch::new(None) => {
-            return Err(BlockError::Unavailable(
-                "the time-stamp counter is not constant here, or the kernel calls it unstable"
-                    .to_owned(),
-            ));
-        }
-        "tsc" => what.run(watch.ns(1), sys_clock::ticks_begin),
-        "monotonic" => what.run(1.0, || sys_clock::read_ns(ClockId::Monotonic)),
-        "monotonic-raw" => what.run(1.0, || sys_clock::read_ns(ClockId::MonotonicRaw)),
-        "monotonic-coarse" => what.run(1.0, || sys_clock::read_ns(ClockId::MonotonicCoarse)),
-        "realtime" => what.run(1.0, || sys_clock::read_ns(ClockId::Realtime)),
-        "gettimeofday" => what.run(1000.0, sys_clock::gettimeofday_us),
-        "process-cpu" => what.run(1.0, || sys_clock::read_ns(ClockId::ProcessCpu)),
-        "thread-cpu" => what.run(1.0, || sys_clock::read_ns(ClockId::ThreadCpu)),
-        other => {
-            return Err(BlockError::Unavailable(format!("'{other}' is not a clock plumb knows")));
-        }
-    })
-}
-
-/// The smallest positive step that reading in a loop can see.
-struct ResolutionMeasurement<'a> {
+/// Samples a clock whose reading is known at compile time.
+struct ClockSampler<'a> {
     spec: &'a BlockSpec,
     watch: Stopwatch,
+    /// Its steps; the cost of a read otherwise.
+    steps: bool,
 }
 
-impl ClockMeasurement for ResolutionMeasurement<'_> {
-    /// Each sample is one step: the clock is read until it has moved.
-    fn run(self, unit_ns: f64, read: impl Fn() -> u64) -> ClockSamples {
+impl ClockSampler<'_> {
+    fn sample(&self, name: &str) -> Result<ClockSamples, BlockError> {
+        Ok(match name {
+            "tsc" if self.watch == Stopwatch::new(None) => {
+                return Err(BlockError::Unavailable(
+                    "the time-stamp counter is not constant here, or the kernel calls it unstable"
+                        .to_owned(),
+                ));
+            }
+            "tsc" => self.run(self.watch.ns(1), sys_clock::ticks_begin),
+            "monotonic" => self.run(1.0, || sys_clock::read_ns(ClockId::Monotonic)),
+            "monotonic-raw" => self.run(1.0, || sys_clock::read_ns(ClockId::MonotonicRaw)),
+            "monotonic-coarse" => self.run(1.0, || sys_clock::read_ns(ClockId::MonotonicCoarse)),
+            "realtime" => self.run(1.0, || sys_clock::read_ns(ClockId::Realtime)),
+            "gettimeofday" => self.run(1000.0, sys_clock::gettimeofday_us),
+            "process-cpu" => self.run(1.0, || sys_clock::read_ns(ClockId::ProcessCpu)),
+            "thread-cpu" => self.run(1.0, || sys_clock::read_ns(ClockId::ThreadCpu)),
+            other => {
+                return Err(BlockError::Unavailable(format!(
+                    "'{other}' is not a clock plumb knows"
+                )));
+            }
+        })
+    }
+
+    /// `unit_ns` is what one count of `read` is worth.
+    fn run(&self, unit_ns: f64, read: impl Fn() -> u64) -> ClockSamples {
+        if self.steps { self.smallest_steps(unit_ns, read) } else { self.read_costs(read) }
+    }
+
+    /// The smallest positive steps that reading in a loop can see: the clock is read until it has moved.
+    fn smallest_steps(&self, unit_ns: f64, read: impl Fn() -> u64) -> ClockSamples {
         let mut samples = Vec::with_capacity(self.spec.samples_max as usize);
         let start = self.watch.begin();
         let duration = self.watch.ticks(self.spec.duration_ns as f64);
@@ -365,16 +362,9 @@ impl ClockMeasurement for ResolutionMeasurement<'_> {
         }
         ClockSamples { samples, batch: 1 }
     }
-}
 
-/// The cost of one read, as the mean of a batch.
-struct ReadCostMeasurement<'a> {
-    spec: &'a BlockSpec,
-    watch: Stopwatch,
-}
-
-impl ClockMeasurement for ReadCostMeasurement<'_> {
-    fn run(self, _unit_ns: f64, read: impl Fn() -> u64) -> ClockSamples {
+    /// The cost of one read, as the mean of a batch.
+    fn read_costs(&self, read: impl Fn() -> u64) -> ClockSamples {
         let time = |count: u32| {
             let start = self.watch.begin();
             for _ in 0..count {

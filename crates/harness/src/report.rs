@@ -2,18 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::num::TryFromIntError;
 
 use serde::{Deserialize, Serialize};
 
 use crate::channel::{ChannelError, OpenError};
 
-/// Facts of a launch that are known once it is open.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct LaunchFacts {
-    /// What was set and what the kernel made of it: `congestion`, `sndbuf`, `rcvbuf`, …; without a
-    /// channel, what the clock resolves here: `resolution_ns`, `read_cost_ns`.
-    pub facts: BTreeMap<String, String>,
-}
+/// What is known of a launch once it is open. What was set and what the kernel made of it: `congestion`, `sndbuf`,
+/// `rcvbuf`, …; without a channel, what the clock resolves here: `resolution_ns`, `read_cost_ns`.
+pub type LaunchFacts = BTreeMap<String, String>;
 
 /// Flag of a block without samples, because nothing got through a channel that loses messages; what
 /// was lost follows it after a colon.
@@ -100,6 +97,9 @@ pub struct CpuUsage {
     pub migrations: u64,
 }
 
+/// What measuring a block comes to.
+pub(crate) type BlockOutcome = Result<BlockReport, BlockError>;
+
 /// Why a block has no report.
 #[derive(Debug)]
 pub(crate) enum BlockError {
@@ -116,6 +116,11 @@ impl BlockError {
     pub(crate) fn wrong_task(subject: &str) -> Self {
         Self::Unavailable(format!("this block's task cannot be measured over {subject}"))
     }
+
+    /// What looks into both processes of a launch whose peer is elsewhere.
+    pub(crate) fn needs_local_peer() -> Self {
+        Self::Unavailable("a breakdown needs both processes on this host".to_owned())
+    }
 }
 
 impl From<ChannelError> for BlockError {
@@ -127,6 +132,12 @@ impl From<ChannelError> for BlockError {
 impl From<io::Error> for BlockError {
     fn from(error: io::Error) -> Self {
         Self::Failed(format!("the peer did not answer: {error}"))
+    }
+}
+
+impl From<TryFromIntError> for BlockError {
+    fn from(error: TryFromIntError) -> Self {
+        Self::Unavailable(error.to_string())
     }
 }
 

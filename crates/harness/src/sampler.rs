@@ -3,6 +3,7 @@
 use plumb_base::stats::change_point::{self, SteadyState};
 use plumb_base::stats::histogram::Histogram;
 use plumb_base::stats::quantile;
+use plumb_base::units::whole;
 
 use crate::report::BlockReport;
 use crate::spec::BlockSpec;
@@ -29,12 +30,7 @@ pub(crate) fn summarize(values: &[f64], scale: f64, spec: &BlockSpec, report: &m
     if kept < steady.len() {
         let mut histogram = Histogram::new();
         for &value in steady {
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "a float cast saturates; samples are not negative"
-            )]
-            histogram.record((value / scale).round() as u64);
+            histogram.record(whole((value / scale).round()));
         }
         report.histogram = histogram.encode();
     }
@@ -62,13 +58,8 @@ pub(crate) fn batch_for(sample_min_ns: f64, operation_ns: f64) -> u32 {
     if operation_ns >= sample_min_ns {
         return 1;
     }
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a float cast saturates"
-    )]
-    let batch = (sample_min_ns / operation_ns).ceil() as u32;
-    batch.clamp(1, 1 << 20)
+    let batch = whole((sample_min_ns / operation_ns).ceil());
+    u32::try_from(batch).unwrap_or(u32::MAX).clamp(1, 1 << 20)
 }
 
 /// Memory for samples, touched.
@@ -142,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_too_short_for_the_clock_is_batched_until_it_is_not() {
+    fn operations_too_short_for_the_clock_are_batched() {
         assert_eq!(batch_for(2_000.0, 2_000.0), 1);
         assert_eq!(batch_for(2_000.0, 300.0), 7);
         assert_eq!(batch_for(2_000.0, 1e-9), 1 << 20);
@@ -150,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_during_which_the_clock_went_back_are_discarded_and_counted() {
+    fn samples_of_a_clock_that_went_back_are_discarded() {
         let mut samples = vec![100, 5_u64.wrapping_sub(9), 200];
         assert_eq!(discard_backwards(&mut samples, |&t| t), 1);
         assert_eq!(samples, [100, 200]);

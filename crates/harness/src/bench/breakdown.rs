@@ -4,6 +4,7 @@
 //! drifts. Left out: what looks: a mirror's own clock reads ([`MirrorEdgeProbe`], here because they are so
 //! few) and the kernel's tracepoints (`super::tracepoints`).
 
+use plumb_base::units::whole;
 use plumb_clock::Stopwatch;
 
 use super::{ChannelBench, give_up_after};
@@ -11,9 +12,10 @@ use crate::channel::{ChannelEnd, ChannelError};
 use crate::control_page::ControlPage;
 use crate::effort::CpuReading;
 use crate::peer_protocol::{PeerReport, PeerRole};
-use crate::report::{BlockError, BlockPartReport, BlockReport};
+use crate::report::{BlockError, BlockOutcome, BlockPartReport, BlockReport};
 use crate::sampler::{self, reserve_samples};
 use crate::spec::BlockSpec;
+use crate::trace::RoundTrip;
 
 /// Named samples in nanoseconds.
 pub(super) type PartSamples = Vec<(String, Vec<f64>)>;
@@ -24,15 +26,6 @@ pub(super) struct ProbeFindings {
     pub(super) parts: PartSamples,
     pub(super) counters: Vec<(&'static str, f64)>,
     pub(super) flags: Vec<&'static str>,
-}
-
-/// One probed round trip: ticks at its begin and at its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ProbedRoundTrip {
-    /// Before the request was sent.
-    pub(crate) begin: u64,
-    /// After the reply was received.
-    pub(crate) end: u64,
 }
 
 /// How a probe takes turns with none.
@@ -61,7 +54,7 @@ pub(super) trait RoundTripProbe {
     /// What it saw of the probed round trips, beside those that nobody looked at, in nanoseconds.
     fn parts(
         &mut self,
-        trips: &[ProbedRoundTrip],
+        trips: &[RoundTrip],
         plain: &[f64],
         peer: &PeerReport,
     ) -> Result<ProbeFindings, BlockError>;
@@ -69,13 +62,7 @@ pub(super) trait RoundTripProbe {
 
 /// A mirror's own clock reads at its edges.
 pub(super) struct MirrorEdgeProbe {
-    page: ControlPage,
-}
-
-impl MirrorEdgeProbe {
-    pub(super) fn new(page: ControlPage) -> Self {
-        Self { page }
-    }
+    pub(super) page: ControlPage,
 }
 
 impl RoundTripProbe for MirrorEdgeProbe {
@@ -90,7 +77,7 @@ impl RoundTripProbe for MirrorEdgeProbe {
 
     fn parts(
         &mut self,
-        _: &[ProbedRoundTrip],
+        _: &[RoundTrip],
         _: &[f64],
         peer: &PeerReport,
     ) -> Result<ProbeFindings, BlockError> {
@@ -101,7 +88,7 @@ impl RoundTripProbe for MirrorEdgeProbe {
 /// Round trips of a block, with the probe and without.
 struct ProbedRoundTrips {
     plain: Vec<u64>,
-    probed: Vec<ProbedRoundTrip>,
+    probed: Vec<RoundTrip>,
     lost: u32,
     /// Page faults while they were under way: those of opening and reading a recorder are no
     /// disturbance of theirs.
@@ -115,27 +102,23 @@ impl<E: ChannelEnd> ChannelBench<'_, E> {
         spec: &BlockSpec,
         size: u64,
         probe: &mut dyn RoundTripProbe,
-    ) -> Result<BlockReport, BlockError> {
+    ) -> BlockOutcome {
         self.prepare(size)?;
+        self.pilot_task(spec, PeerRole::Echo, |bench| bench.round_trip(false))?;
         self.begin(PeerRole::Echo, spec.injected_ns)?;
-        self.pilot(spec, |bench| bench.round_trip(false))?;
-        self.finish_echo()?;
-
-        self.begin(PeerRole::Echo, spec.injected_ns)?;
-        let samples_max = usize::try_from(spec.samples_max).unwrap_or(usize::MAX);
-        let mut probed = vec![ProbedRoundTrip { begin: 1, end: 1 }; samples_max];
+        let samples_max = spec.samples_max as usize;
+        let mut probed = vec![RoundTrip { start: 1, end: 1 }; samples_max];
         probed.clear();
         let plain = reserve_samples(samples_max);
         let mut trips = ProbedRoundTrips { plain, probed, lost: 0, faults: 0 };
-        let effort = self.start_effort();
+        let effort = self.start_effort(spec);
         let watched = self.run_schedule(spec, probe, &mut trips);
         // Whatever happened, nothing goes on looking.
         probe.switch(false)?;
         watched?;
         let mut report = self.region_report(&effort, self.done);
         report.effort.local.page_faults = trips.faults;
-        let peer = self.finish_echo()?;
-        self.add_counts(&mut report, &peer);
+        let peer = self.finish(&mut report)?;
         report.batch = 1;
         report_findings(&trips, self.stopwatch, probe, &peer, spec, &mut report)?;
         Ok(report)
@@ -148,7 +131,7 @@ impl<E: ChannelEnd> ChannelBench<'_, E> {
         trips: &mut ProbedRoundTrips,
     ) -> Result<(), BlockError> {
         let duration = self.stopwatch.ticks(spec.duration_ns as f64);
-        let samples_max = usize::try_from(spec.samples_max).unwrap_or(usize::MAX);
+        let samples_max = spec.samples_max as usize;
         match probe.schedule() {
             ProbeSchedule::Alternate { trips: count } => {
                 let start = self.stopwatch.begin();
@@ -189,7 +172,7 @@ impl<E: ChannelEnd> ChannelBench<'_, E> {
             let outcome = self.round_trip(false);
             let end = self.stopwatch.end();
             match outcome {
-                Ok(()) if on => trips.probed.push(ProbedRoundTrip { begin, end }),
+                Ok(()) if on => trips.probed.push(RoundTrip { start: begin, end }),
                 Ok(()) => trips.plain.push(end.wrapping_sub(begin)),
                 Err(ChannelError::TimedOut) if E::LOSSY => {
                     self.lost += 1;
@@ -209,7 +192,7 @@ impl<E: ChannelEnd> ChannelBench<'_, E> {
     }
 }
 
-/// What the probe saw of the round trips, and the round trips themselves.
+/// What the probe saw of the round trips, and the round trips themselves; each part is a response of its own.
 fn report_findings(
     trips: &ProbedRoundTrips,
     watch: Stopwatch,
@@ -221,33 +204,18 @@ fn report_findings(
     let plain: Vec<f64> = trips.plain.iter().map(|&ticks| watch.ns(ticks)).collect();
     let seen = probe.parts(&trips.probed, &plain, peer)?;
     for (name, value) in seen.counters {
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "a float cast saturates; counters are not negative"
-        )]
-        report.counters.insert(name.to_owned(), value.round() as u64);
+        report.counters.insert(name.to_owned(), whole(value.round()));
     }
     report.flags.extend(seen.flags.into_iter().map(str::to_owned));
-    let whole = |trip: &ProbedRoundTrip| watch.ns(trip.end.wrapping_sub(trip.begin));
+    let whole = |trip: &RoundTrip| watch.ns(trip.end.wrapping_sub(trip.start));
     let mut parts = seen.parts;
     parts.push(("rtt".to_owned(), plain));
     parts.push(("rtt-probed".to_owned(), trips.probed.iter().map(whole).collect()));
-    add_parts(parts, spec, report);
-    Ok(())
-}
-
-/// Each part as a response of its own.
-fn add_parts(parts: PartSamples, spec: &BlockSpec, report: &mut BlockReport) {
     for (response, values) in parts {
         let mut one = BlockReport::default();
         sampler::summarize(&values, 0.001, spec, &mut one);
-        report.parts.push(BlockPartReport {
-            response,
-            n: one.n,
-            samples: one.samples,
-            histogram: one.histogram,
-            histogram_scale: one.histogram_scale,
-        });
+        let BlockReport { n, samples, histogram, histogram_scale, .. } = one;
+        report.parts.push(BlockPartReport { response, n, samples, histogram, histogram_scale });
     }
+    Ok(())
 }

@@ -1,10 +1,13 @@
 //! What becomes of messages: whether each is answered, and, checked one by one by the peer, how many are lost,
 //! duplicated, reordered or corrupted.
 
+use plumb_base::units::whole;
+
 use super::ChannelBench;
 use crate::channel::{ChannelEnd, ChannelError};
-use crate::peer_protocol::PeerRole;
-use crate::report::{BlockError, BlockReport, NOTHING_DELIVERED};
+use crate::control_page::ControlPageWrite;
+use crate::peer_protocol::{DeliveryCounts, PeerRole};
+use crate::report::{BlockError, BlockOutcome, BlockReport, NOTHING_DELIVERED};
 use crate::spec::BlockSpec;
 use crate::{payload, sampler};
 
@@ -20,15 +23,10 @@ const CHECKED_MAX: u64 = 20_000;
 
 impl<E: ChannelEnd> ChannelBench<'_, E> {
     /// The share of messages that come back: 1 or 0 each.
-    pub(super) fn answered_share(
-        &mut self,
-        spec: &BlockSpec,
-        size: u64,
-    ) -> Result<BlockReport, BlockError> {
+    pub(super) fn answered_share(&mut self, spec: &BlockSpec, size: u64) -> BlockOutcome {
         self.prepare(size)?;
         self.begin(PeerRole::Echo, spec.injected_ns)?;
-        let effort = self.start_effort();
-        let duration = self.stopwatch.ticks(spec.duration_ns as f64);
+        let effort = self.start_effort(spec);
         let mut values = Vec::with_capacity(MESSAGES_MAX);
         let mut told: u64 = 0;
         loop {
@@ -45,14 +43,12 @@ impl<E: ChannelEnd> ChannelBench<'_, E> {
                 }
                 Err(fault) => return Err(fault.into()),
             }
-            let elapsed = self.stopwatch.end().wrapping_sub(effort.at);
-            if values.len() == MESSAGES_MAX || elapsed >= duration {
+            if values.len() == MESSAGES_MAX || effort.is_over(0, self.stopwatch.end()) {
                 break;
             }
         }
         let mut report = self.region_report(&effort, values.len() as u64);
-        let peer = self.finish_echo()?;
-        self.add_counts(&mut report, &peer);
+        self.finish(&mut report)?;
         report.batch = 1;
         if told > 0 {
             report.counters.insert("told_too_long".to_owned(), told);
@@ -68,7 +64,7 @@ impl<E: ChannelEnd> ChannelBench<'_, E> {
         size: u64,
         pause_ns: u64,
         fault: &str,
-    ) -> Result<BlockReport, BlockError> {
+    ) -> BlockOutcome {
         if !E::QUEUES {
             return Err(BlockError::Unavailable(format!(
                 "{} holds one message at a time: those not yet taken are merged by design",
@@ -81,24 +77,16 @@ impl<E: ChannelEnd> ChannelBench<'_, E> {
             len @ 1..8 if numbered => (1 << (8 * len)) - 1,
             _ => u64::MAX,
         };
-        self.begin(PeerRole::Sink, 0)?;
-        self.peer.set_count(1)?;
-        let one_ns = self.pilot(spec, |bench| bench.transfer(1).map(drop))?;
-        self.finish_sink()?;
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "a float cast saturates"
-        )]
-        let affordable = (spec.duration_ns as f64 / one_ns.max(pause_ns as f64)) as u64;
+        let one_ns = self.pilot_task(spec, PeerRole::Sink, |bench| bench.transfer(1).map(drop))?;
+        let affordable = whole(spec.duration_ns as f64 / one_ns.max(pause_ns as f64));
         let count = affordable.clamp(CHECKED_MIN, CHECKED_MAX).min(distinct);
         // The pilot numbered its messages; the check expects the pattern, or numbers from 1.
         self.tx = payload::pattern(self.seed, self.size);
         self.end.prepare(&self.tx, &mut self.rx)?;
-        self.peer.set_count(count)?;
+        self.peer.write(ControlPageWrite::Count(count))?;
         self.begin(PeerRole::Check, pause_ns)?;
         self.number = 0;
-        let effort = self.start_effort();
+        let effort = self.start_effort(spec);
         for _ in 0..count {
             if numbered {
                 self.number += 1;
@@ -112,37 +100,39 @@ impl<E: ChannelEnd> ChannelBench<'_, E> {
         let peer = self.peer_done()?;
         let mut report = self.region_report(&effort, count);
         self.add_counts(&mut report, &peer);
-        let checked = peer.delivery;
-        let fresh = checked.arrived - checked.duplicated;
-        let lost = count.saturating_sub(fresh);
-        for (name, n) in [
-            ("sent", count),
-            ("arrived", checked.arrived),
-            ("lost", lost),
-            ("duplicated", checked.duplicated),
-            ("reordered", checked.reordered),
-            ("corrupted", checked.corrupted),
-        ] {
-            report.counters.insert(name.to_owned(), n);
-        }
-        let chosen = match fault {
-            "lost" => lost,
-            "duplicated" => checked.duplicated,
-            "reordered" => checked.reordered,
-            "corrupted" => checked.corrupted,
-            "delivered" => fresh.saturating_sub(checked.corrupted),
-            other => {
-                return Err(BlockError::Unavailable(format!(
-                    "'{other}' is not a fault plumb counts"
-                )));
-            }
-        };
-        report.batch = 1;
-        report.n = 1;
-        report.samples = vec![chosen as f64 / count as f64];
-        report.histogram_scale = 1e-6;
+        add_deliveries(&mut report, count, peer.delivery, fault)?;
         Ok(report)
     }
+}
+
+/// Counts what became of so many messages; the sample is the share of those with this fault.
+fn add_deliveries(
+    report: &mut BlockReport,
+    count: u64,
+    checked: DeliveryCounts,
+    fault: &str,
+) -> Result<(), BlockError> {
+    let fresh = checked.arrived - checked.duplicated;
+    let counts = [
+        ("sent", count),
+        ("arrived", checked.arrived),
+        ("lost", count.saturating_sub(fresh)),
+        ("duplicated", checked.duplicated),
+        ("reordered", checked.reordered),
+        ("corrupted", checked.corrupted),
+    ];
+    report.counters.extend(counts.map(|(name, n)| (name.to_owned(), n)));
+    let delivered = ("delivered", fresh.saturating_sub(checked.corrupted));
+    // The first two are no faults.
+    let mut faults = counts[2..].iter().chain([&delivered]);
+    let Some((_, chosen)) = faults.find(|(name, _)| *name == fault) else {
+        return Err(BlockError::Unavailable(format!("'{fault}' is not a fault plumb counts")));
+    };
+    report.batch = 1;
+    report.n = 1;
+    report.samples = vec![*chosen as f64 / count as f64];
+    report.histogram_scale = 1e-6;
+    Ok(())
 }
 
 /// The report of a block in which nothing got through: no samples, and why.

@@ -7,18 +7,13 @@ use super::{ChannelBench, give_up_after};
 use crate::channel::{ChannelEnd, ChannelError};
 use crate::payload;
 use crate::peer_protocol::PeerRole;
-use crate::report::{BlockError, BlockReport, NOTHING_DELIVERED};
+use crate::report::{BlockError, BlockOutcome, BlockReport, NOTHING_DELIVERED};
 use crate::sampler::{self, batch_for, discard_backwards, note_backwards, reserve_samples};
 use crate::spec::{BlockSpec, MessageShape};
 
 impl<E: ChannelEnd> ChannelBench<'_, E> {
     /// Half the round trip of a message.
-    pub(super) fn latency(
-        &mut self,
-        spec: &BlockSpec,
-        size: u64,
-        split: bool,
-    ) -> Result<BlockReport, BlockError> {
+    pub(super) fn latency(&mut self, spec: &BlockSpec, size: u64, split: bool) -> BlockOutcome {
         if split
             && (size < 2
                 || self.mechanism.message_shape() != MessageShape::Stream
@@ -39,17 +34,14 @@ impl<E: ChannelEnd> ChannelBench<'_, E> {
         size: u64,
         divisor: f64,
         round_trip: impl Fn(&mut Self) -> Result<(), ChannelError>,
-    ) -> Result<BlockReport, BlockError> {
+    ) -> BlockOutcome {
         self.prepare(size)?;
+        let trip_ns = self.pilot_task(spec, PeerRole::Echo, &round_trip)?;
         self.begin(PeerRole::Echo, spec.injected_ns)?;
-        let trip_ns = self.pilot(spec, &round_trip)?;
-        self.finish_echo()?;
-
-        self.begin(PeerRole::Echo, spec.injected_ns)?;
-        let (mut report, ticks) = self.closed_loop(spec, trip_ns, size, round_trip)?;
-        let peer = self.finish_echo()?;
-        self.add_counts(&mut report, &peer);
-        let per_sample = divisor * f64::from(report.batch);
+        let batch = batch_for(self.quality.sample_min_ns(), trip_ns);
+        let (mut report, ticks) = self.closed_loop(spec, batch, |_| Ok(()), round_trip)?;
+        self.finish(&mut report)?;
+        let per_sample = divisor * f64::from(batch);
         summarize_times(&ticks, self.stopwatch, per_sample, spec, &mut report);
         Ok(report)
     }
@@ -61,7 +53,7 @@ impl<E: ChannelEnd> ChannelBench<'_, E> {
         size: u64,
         ahead: u64,
         count: u32,
-    ) -> Result<BlockReport, BlockError> {
+    ) -> BlockOutcome {
         if !E::LOSSY || ahead == size {
             return Err(BlockError::Unavailable(format!(
                 "messages that nobody answers need datagrams of another size, and {} of {ahead} \
@@ -70,61 +62,31 @@ impl<E: ChannelEnd> ChannelBench<'_, E> {
             )));
         }
         self.prepare(size)?;
-        let len = usize::try_from(ahead).map_err(|e| BlockError::Unavailable(e.to_string()))?;
+        let len = usize::try_from(ahead)?;
         let crowd = payload::pattern(self.seed, len);
-        let samples_max = usize::try_from(spec.samples_max).unwrap_or(usize::MAX);
-        let mut ticks = reserve_samples(samples_max);
         self.begin(PeerRole::Echo, spec.injected_ns)?;
-        let effort = self.start_effort();
-        let duration = self.stopwatch.ticks(spec.duration_ns as f64);
-        let mut lost = 0;
-        loop {
-            for _ in 0..count {
-                self.end.send(&crowd)?;
-            }
-            let t0 = self.stopwatch.begin();
-            let outcome = self.round_trip(false);
-            let t1 = self.stopwatch.end();
-            match outcome {
-                Ok(()) => ticks.push(t1.wrapping_sub(t0)),
-                Err(ChannelError::TimedOut) => {
-                    self.lost += 1;
-                    lost += 1;
-                    if ticks.is_empty() {
-                        give_up_after(lost, size)?;
-                    }
-                }
-                Err(fault) => return Err(fault.into()),
-            }
-            if ticks.len() == samples_max || t1.wrapping_sub(effort.at) >= duration {
-                break;
-            }
-        }
-        let mut report = self.region_report(&effort, self.done);
-        discard_backward_samples(&mut ticks, self.lost, size, &mut report);
-        let peer = self.finish_echo()?;
-        self.add_counts(&mut report, &peer);
-        report.batch = 1;
+        let send_crowd = |bench: &mut Self| (0..count).try_for_each(|_| bench.end.send(&crowd));
+        let (mut report, ticks) =
+            self.closed_loop(spec, 1, send_crowd, |bench| bench.round_trip(false))?;
+        self.finish(&mut report)?;
         summarize_times(&ticks, self.stopwatch, 1.0, spec, &mut report);
         Ok(report)
     }
 
     /// The closed loop: one operation after another, each timed, or each batch of them when one
-    /// would be too short for the clock.
+    /// would be too short for the clock; something untimed before each.
     pub(super) fn closed_loop(
         &mut self,
         spec: &BlockSpec,
-        one_ns: f64,
-        size: u64,
+        batch: u32,
+        before: impl Fn(&mut Self) -> Result<(), ChannelError>,
         operation: impl Fn(&mut Self) -> Result<(), ChannelError>,
     ) -> Result<(BlockReport, Vec<u64>), BlockError> {
-        let batch = batch_for(self.quality.sample_min_ns(), one_ns);
-        let samples_max = usize::try_from(spec.samples_max).unwrap_or(usize::MAX);
-        let mut ticks = reserve_samples(samples_max);
-        let effort = self.start_effort();
-        let duration = self.stopwatch.ticks(spec.duration_ns as f64);
+        let mut ticks = reserve_samples(spec.samples_max as usize);
+        let effort = self.start_effort(spec);
         let mut lost = 0;
         loop {
+            before(self)?;
             let t0 = self.stopwatch.begin();
             let mut outcome = Ok(());
             for _ in 0..batch {
@@ -141,17 +103,22 @@ impl<E: ChannelEnd> ChannelBench<'_, E> {
                     self.lost += 1;
                     lost += 1;
                     if ticks.is_empty() {
-                        give_up_after(lost, size)?;
+                        give_up_after(lost, self.size as u64)?;
                     }
                 }
                 Err(fault) => return Err(fault.into()),
             }
-            if ticks.len() == samples_max || t1.wrapping_sub(effort.at) >= duration {
+            if effort.is_over(ticks.len(), t1) {
                 break;
             }
         }
         let mut report = self.region_report(&effort, self.done);
-        discard_backward_samples(&mut ticks, self.lost, size, &mut report);
+        if ticks.is_empty() {
+            let (lost, size) = (self.lost, format_bytes(self.size as u64));
+            let none = format!("none of {lost} messages of {size} came back");
+            report.flags.push(format!("{NOTHING_DELIVERED}: {none}"));
+        }
+        note_backwards(&mut report, discard_backwards(&mut ticks, |&t| t));
         report.batch = batch;
         if batch > 1 {
             report.flags.push("batched".to_owned());
@@ -170,13 +137,4 @@ fn summarize_times(
 ) {
     let values: Vec<f64> = ticks.iter().map(|&t| watch.ns(t) / per_sample).collect();
     sampler::summarize(&values, 0.001, spec, report);
-}
-
-/// Leaves out samples during which the clock went back, and says so, or that there is none at all.
-fn discard_backward_samples(ticks: &mut Vec<u64>, lost: u64, size: u64, report: &mut BlockReport) {
-    if ticks.is_empty() {
-        let none = format!("none of {lost} messages of {} came back", format_bytes(size));
-        report.flags.push(format!("{NOTHING_DELIVERED}: {none}"));
-    }
-    note_backwards(report, discard_backwards(ticks, |&t| t));
 }

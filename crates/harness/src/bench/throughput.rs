@@ -1,12 +1,14 @@
 //! Rates: long transfers, acknowledged messages, and a stream that is never interrupted.
 
+use plumb_base::units::whole;
 use plumb_clock::Stopwatch;
 
 use super::{ChannelBench, TransferArrival, give_up_after};
 use crate::channel::{ChannelEnd, ChannelError};
+use crate::control_page::ControlPageWrite;
 use crate::peer_protocol::PeerRole;
-use crate::report::{BlockError, BlockReport};
-use crate::sampler::{self, discard_backwards, note_backwards};
+use crate::report::{BlockError, BlockOutcome, BlockReport};
+use crate::sampler::{self, batch_for, discard_backwards, note_backwards};
 use crate::spec::BlockSpec;
 
 /// A transfer is long enough that its one acknowledgement weighs less than a thousandth, in
@@ -17,11 +19,7 @@ const TRANSFERS: f64 = 8.0;
 
 impl<E: ChannelEnd> ChannelBench<'_, E> {
     /// Bytes a second over long transfers, a transfer a sample.
-    pub(super) fn throughput(
-        &mut self,
-        spec: &BlockSpec,
-        size: u64,
-    ) -> Result<BlockReport, BlockError> {
+    pub(super) fn throughput(&mut self, spec: &BlockSpec, size: u64) -> BlockOutcome {
         if !E::QUEUES {
             return Err(BlockError::Unavailable(format!(
                 "{} holds one message at a time: there is no stream of them to time",
@@ -30,20 +28,18 @@ impl<E: ChannelEnd> ChannelBench<'_, E> {
         }
         self.prepare(size)?;
         self.begin(PeerRole::Sink, 0)?;
-        self.peer.set_count(1)?;
+        self.peer.write(ControlPageWrite::Count(1))?;
         let one_ns = self.pilot(spec, |bench| bench.transfer(1).map(drop))?;
         // Without a shared clock a transfer is timed from first to last arrival; at least 8 messages keep the first
         // wake-up small.
         let least = if self.is_timed_by_peer() { 8 } else { 1 };
         let count = self.messages_for(spec, one_ns)?.max(least);
-        self.finish_sink()?;
+        self.finish(&mut BlockReport::default())?;
 
-        let samples_max = usize::try_from(spec.samples_max).unwrap_or(usize::MAX);
-        let mut samples: Vec<(u64, u64)> = Vec::with_capacity(samples_max);
+        let mut samples: Vec<(u64, u64)> = Vec::with_capacity(spec.samples_max as usize);
         self.begin(PeerRole::Sink, 0)?;
-        self.peer.set_count(count)?;
-        let effort = self.start_effort();
-        let duration = self.stopwatch.ticks(spec.duration_ns as f64);
+        self.peer.write(ControlPageWrite::Count(count))?;
+        let effort = self.start_effort(spec);
         let mut empty = 0;
         let mut messages = 0;
         loop {
@@ -60,15 +56,13 @@ impl<E: ChannelEnd> ChannelBench<'_, E> {
             if empty as usize == samples.len() {
                 give_up_after(empty, size)?;
             }
-            let elapsed = self.stopwatch.end().wrapping_sub(effort.at);
-            if samples.len() == samples_max || elapsed >= duration {
+            if effort.is_over(samples.len(), self.stopwatch.end()) {
                 break;
             }
         }
         let mut report = self.region_report(&effort, messages);
         note_backwards(&mut report, discard_backwards(&mut samples, |&(t, _)| t));
-        let peer = self.finish_sink()?;
-        self.add_counts(&mut report, &peer);
+        self.finish(&mut report)?;
         report.counters.insert("messages_per_transfer".to_owned(), count);
         note_empty(&mut report, &samples);
         if E::LOSSY {
@@ -80,24 +74,17 @@ impl<E: ChannelEnd> ChannelBench<'_, E> {
     }
 
     /// Bytes a second when every message is acknowledged before the next.
-    pub(super) fn throughput_acked(
-        &mut self,
-        spec: &BlockSpec,
-        size: u64,
-    ) -> Result<BlockReport, BlockError> {
+    pub(super) fn throughput_acked(&mut self, spec: &BlockSpec, size: u64) -> BlockOutcome {
         self.prepare(size)?;
         let role = if E::LOSSY { PeerRole::Ack } else { PeerRole::Sink };
         let exchange = |bench: &mut Self| {
             if E::LOSSY { bench.acked_message() } else { bench.transfer(1).map(drop) }
         };
+        let one_ns = self.pilot_task(spec, role, exchange)?;
         self.begin(role, 0)?;
-        self.peer.set_count(1)?;
-        let one_ns = self.pilot(spec, exchange)?;
-        self.finish_sink()?;
-        self.begin(role, 0)?;
-        let (mut report, ticks) = self.closed_loop(spec, one_ns, size, exchange)?;
-        let peer = self.finish_sink()?;
-        self.add_counts(&mut report, &peer);
+        let batch = batch_for(self.quality.sample_min_ns(), one_ns);
+        let (mut report, ticks) = self.closed_loop(spec, batch, |_| Ok(()), exchange)?;
+        self.finish(&mut report)?;
         let bytes = (size * u64::from(report.batch)) as f64;
         let watch = self.stopwatch;
         let values: Vec<f64> =
@@ -111,14 +98,9 @@ impl<E: ChannelEnd> ChannelBench<'_, E> {
     fn messages_for(&mut self, spec: &BlockSpec, acked_ns: f64) -> Result<u64, BlockError> {
         let wanted_ns = spec.duration_ns as f64 / TRANSFERS;
         // No more at first than the whole block would take, where a message takes long.
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "a float cast saturates"
-        )]
-        let mut count = (spec.duration_ns as f64 / acked_ns).clamp(1.0, 16.0) as u64;
+        let mut count = whole((spec.duration_ns as f64 / acked_ns).clamp(1.0, 16.0));
         loop {
-            self.peer.set_count(count)?;
+            self.peer.write(ControlPageWrite::Count(count))?;
             let start = self.stopwatch.begin();
             match self.transfer(count) {
                 Err(ChannelError::TimedOut) if E::LOSSY => {}
@@ -129,18 +111,8 @@ impl<E: ChannelEnd> ChannelBench<'_, E> {
             let elapsed = self.stopwatch.ns(self.stopwatch.end().wrapping_sub(start));
             let per_message = elapsed / count as f64;
             if elapsed * 4.0 >= wanted_ns || count >= 1 << 24 {
-                #[expect(
-                    clippy::cast_possible_truncation,
-                    clippy::cast_sign_loss,
-                    reason = "a float cast saturates"
-                )]
-                let by_time = (wanted_ns / per_message) as u64;
-                #[expect(
-                    clippy::cast_possible_truncation,
-                    clippy::cast_sign_loss,
-                    reason = "a float cast saturates"
-                )]
-                let by_ack = (TRANSFER_ROUND_TRIPS * acked_ns / per_message) as u64;
+                let by_time = whole(wanted_ns / per_message);
+                let by_ack = whole(TRANSFER_ROUND_TRIPS * acked_ns / per_message);
                 return Ok(by_time.min(by_ack.max(by_time / 4)).max(1));
             }
             count *= 4;
@@ -159,12 +131,7 @@ impl<E: ChannelEnd> ChannelBench<'_, E> {
     }
 
     /// Bytes a second in each interval.
-    pub(super) fn steady(
-        &mut self,
-        spec: &BlockSpec,
-        size: u64,
-        interval_ns: u64,
-    ) -> Result<BlockReport, BlockError> {
+    pub(super) fn steady(&mut self, spec: &BlockSpec, size: u64, interval_ns: u64) -> BlockOutcome {
         if E::LOSSY || !E::QUEUES {
             return Err(BlockError::Unavailable(format!(
                 "{} is no stream that arrives whole",
@@ -172,14 +139,12 @@ impl<E: ChannelEnd> ChannelBench<'_, E> {
             )));
         }
         self.prepare(size)?;
-        let samples_max = usize::try_from(spec.samples_max).unwrap_or(usize::MAX);
-        let mut samples: Vec<(u64, u64)> = Vec::with_capacity(samples_max.min(1 << 16));
+        let mut samples = Vec::with_capacity((spec.samples_max as usize).min(1 << 16));
         let interval = self.stopwatch.ticks(interval_ns as f64);
-        let duration = self.stopwatch.ticks(spec.duration_ns as f64);
         self.begin(PeerRole::Source, 0)?;
         // The first message opens the first interval.
         self.end.receive(&mut self.rx, self.size)?;
-        let effort = self.start_effort();
+        let effort = self.start_effort(spec);
         let (mut since, mut bytes, mut messages) = (self.stopwatch.begin(), 0, 0);
         loop {
             self.end.receive(&mut self.rx, self.size)?;
@@ -190,12 +155,12 @@ impl<E: ChannelEnd> ChannelBench<'_, E> {
             }
             samples.push((now.wrapping_sub(since), bytes));
             (since, bytes) = (now, 0);
-            if samples.len() == samples_max || now.wrapping_sub(effort.at) >= duration {
+            if effort.is_over(samples.len(), now) {
                 break;
             }
         }
         let mut report = self.region_report(&effort, messages);
-        self.peer.set_stop(true)?;
+        self.peer.write(ControlPageWrite::Stop(true))?;
         loop {
             self.end.receive(&mut self.rx, self.size)?;
             if self.rx[0] == 1 {
@@ -249,7 +214,7 @@ mod tests {
     use crate::spec::BlockTask;
 
     #[test]
-    fn a_transfer_that_delivers_nothing_is_a_sample_of_zero_and_no_matter_of_the_clock() {
+    fn a_transfer_that_delivers_nothing_is_a_sample_of_zero() {
         let some = |at, n| Some(TransferArrival { at, messages: NonZeroU64::new(n).unwrap() });
         let mut samples: Vec<(u64, u64)> =
             [some(3_000, 4), None, some(9_000, 2)].map(|a| rate_sample(1_000, a)).to_vec();

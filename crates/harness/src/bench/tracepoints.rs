@@ -11,16 +11,14 @@ use plumb_base::stats::quantile;
 use plumb_clock::Stopwatch;
 
 use super::ChannelBench;
-use super::breakdown::{
-    PartSamples, ProbeFindings, ProbeSchedule, ProbedRoundTrip, RoundTripProbe,
-};
+use super::breakdown::{PartSamples, ProbeFindings, ProbeSchedule, RoundTripProbe};
 use crate::channel::ChannelEnd;
 use crate::peer_protocol::PeerReport;
 use crate::report::BlockError;
 use crate::spec::{LaunchSpec, LaunchSubject, Mechanism, MirrorStack};
 use crate::trace::{
-    PathPart, ProbeCost, RoundTrip, RoundTripLeg, TraceBreakdown, TraceRecorder, TraceTimeline,
-    TracedThreads, Tracepoint, TracepointSet, mean,
+    CorrectedBreakdown, PathPart, ProbeCost, RoundTrip, RoundTripLeg, TraceBreakdown,
+    TraceRecorder, TraceTimeline, TracedThreads, Tracepoint, TracepointSet, mean,
 };
 
 /// Round trips that are recorded in a block: what the rings hold, several times over.
@@ -69,9 +67,7 @@ impl TracepointProbe {
             |e: crate::trace::TraceUnavailable| BlockError::Unavailable(e.to_string());
         let hit_ns = ProbeCost::measure_hit_ns(here, bench.stopwatch).map_err(unavailable)?;
         let Some(peer) = bench.peer.pid() else {
-            return Err(BlockError::Unavailable(
-                "a breakdown needs both processes on this host".to_owned(),
-            ));
+            return Err(BlockError::needs_local_peer());
         };
         let shape = TracedThreads { worker: std::process::id(), peer };
         Ok(Self {
@@ -109,14 +105,12 @@ impl RoundTripProbe for TracepointProbe {
 
     fn parts(
         &mut self,
-        trips: &[ProbedRoundTrip],
+        trips: &[RoundTrip],
         plain: &[f64],
         _: &PeerReport,
     ) -> Result<ProbeFindings, BlockError> {
         let Some(timeline) = self.timeline.take() else { return Ok(ProbeFindings::default()) };
-        let trips: Vec<RoundTrip> =
-            trips.iter().map(|trip| RoundTrip { start: trip.begin, end: trip.end }).collect();
-        let all = TraceBreakdown::of(&timeline, &trips, self.shape);
+        let all = TraceBreakdown::of(&timeline, trips, self.shape);
         if all.whole_ns.is_empty() {
             return Err(BlockError::Unavailable(format!(
                 "no round trip was seen whole: {} were torn by lost events, {} held none",
@@ -126,17 +120,17 @@ impl RoundTripProbe for TracepointProbe {
         let typical = all.without_slowest(SLOWEST_SHARE);
         let plain = without_slowest(plain);
         let cost = ProbeCost { without_ns: mean(&plain), hit_ns: self.hit_ns };
-        let parts = corrected(&typical, &cost);
+        let corrections = typical.corrected(&cost);
+        let parts = scale_to_means(&typical, &corrections);
         let parts =
             if self.is_mirror { kernel_stack_parts(parts) } else { parts_of_both_ways(parts) };
-        let scale = typical.corrected(&cost).scale;
         let counters = [
             ("trips_probed", all.whole_ns.len() as f64),
             ("trips_torn", all.trips_with_lost_events as f64),
             ("trips_unseen", all.trips_without_events as f64),
             ("hits_per_1000_trips", 1_000.0 * typical.events_per_trip()),
             ("hit_ps", 1_000.0 * self.hit_ns),
-            ("correction_scale_ppm", 1e6 * scale),
+            ("correction_scale_ppm", 1e6 * corrections.scale),
         ];
         Ok(ProbeFindings { parts, counters: counters.to_vec(), flags: vec!["probe-corrected"] })
     }
@@ -144,8 +138,10 @@ impl RoundTripProbe for TracepointProbe {
 
 /// Every part of every round trip with the probes' cost taken off, so that the parts' means sum to the
 /// mean of the round trips that nobody looked at.
-fn corrected(seen: &TraceBreakdown, cost: &ProbeCost) -> Vec<((RoundTripLeg, PathPart), Vec<f64>)> {
-    let corrected = seen.corrected(cost);
+fn scale_to_means(
+    seen: &TraceBreakdown,
+    corrected: &CorrectedBreakdown,
+) -> Vec<((RoundTripLeg, PathPart), Vec<f64>)> {
     let scaled = |values: &[f64], to: f64| -> Vec<f64> {
         let mean = mean(values);
         let factor = if mean > 0.0 { to / mean } else { 0.0 };
@@ -182,7 +178,7 @@ fn sum_by(
 fn parts_of_both_ways(parts: Vec<((RoundTripLeg, PathPart), Vec<f64>)>) -> PartSamples {
     let trips = parts.first().map_or(0, |(_, values)| values.len());
     let never = PathPart::ALL.map(|part| ((RoundTripLeg::Out, part), vec![0.0; trips]));
-    sum_by(parts.into_iter().chain(never).collect(), |_, part| Some(part.slug()))
+    sum_by(parts.into_iter().chain(never).collect(), |_, part| Some(part.name()))
 }
 
 /// The kernel's stack at the mirror's side: its receive path and the receiving call after the switch on

@@ -8,20 +8,20 @@ use super::tracepoint::{SyscallKind, TraceEvent, TraceEventKind};
 
 /// One round trip, in ticks of the worker's clock, read right before and right after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RoundTrip {
+pub(crate) struct RoundTrip {
     /// Before the message is sent.
-    pub start: u64,
+    pub(crate) start: u64,
     /// After the answer is received.
-    pub end: u64,
+    pub(crate) end: u64,
 }
 
 /// The two processes of an exchange, by the numbers of their threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TracedThreads {
+pub(crate) struct TracedThreads {
     /// The one that sends first, and reads the clock.
-    pub worker: u32,
+    pub(crate) worker: u32,
     /// The one that answers.
-    pub peer: u32,
+    pub(crate) peer: u32,
 }
 
 /// A stretch of a round trip between two neighbouring points of the message's path.
@@ -202,7 +202,7 @@ impl PathCutter<'_> {
 
 /// Which way the message is going.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum RoundTripLeg {
+pub(crate) enum RoundTripLeg {
     /// From the worker to the peer.
     Out,
     /// With the peer, from the end of its receiving to the start of its answer.
@@ -259,55 +259,28 @@ pub enum PathPart {
     Unexplained,
 }
 
-impl PathPart {
-    /// All of them, in the order of a table.
-    pub const ALL: [Self; 19] = [
-        Self::CallEntry,
-        Self::SendPath,
-        Self::Device,
-        Self::ReceivePath,
-        Self::WakeUp,
-        Self::WakeAndSwitch,
-        Self::SendReturn,
-        Self::BetweenCalls,
-        Self::ReceiveSleeps,
-        Self::Idle,
-        Self::Switch,
-        Self::ReceiveCall,
-        Self::CopyAndReturn,
-        Self::NeedlessWake,
-        Self::OtherTasks,
-        Self::PeerUser,
-        Self::PeerCalls,
-        Self::CallExit,
-        Self::Unexplained,
-    ];
-
-    /// Its name in results: words joined by hyphens.
-    pub const fn slug(self) -> &'static str {
-        match self {
-            Self::CallEntry => "call-entry",
-            Self::SendPath => "send-path",
-            Self::Device => "device",
-            Self::ReceivePath => "receive-path",
-            Self::WakeUp => "wake-up",
-            Self::WakeAndSwitch => "wake-up-and-switch",
-            Self::SendReturn => "send-returns",
-            Self::BetweenCalls => "user-space-between-calls",
-            Self::ReceiveSleeps => "receive-call-sleeps",
-            Self::Idle => "idle",
-            Self::Switch => "context-switch",
-            Self::ReceiveCall => "receive-call",
-            Self::CopyAndReturn => "copy-and-return",
-            Self::NeedlessWake => "needless-wake-up",
-            Self::OtherTasks => "other-tasks",
-            Self::PeerUser => "peer-in-user-space",
-            Self::PeerCalls => "peer-other-calls",
-            Self::CallExit => "call-exit",
-            Self::Unexplained => "unexplained",
-        }
-    }
-}
+// In the order of a table.
+names!(PathPart {
+    CallEntry = "call-entry",
+    SendPath = "send-path",
+    Device = "device",
+    ReceivePath = "receive-path",
+    WakeUp = "wake-up",
+    WakeAndSwitch = "wake-up-and-switch",
+    SendReturn = "send-returns",
+    BetweenCalls = "user-space-between-calls",
+    ReceiveSleeps = "receive-call-sleeps",
+    Idle = "idle",
+    Switch = "context-switch",
+    ReceiveCall = "receive-call",
+    CopyAndReturn = "copy-and-return",
+    NeedlessWake = "needless-wake-up",
+    OtherTasks = "other-tasks",
+    PeerUser = "peer-in-user-space",
+    PeerCalls = "peer-other-calls",
+    CallExit = "call-exit",
+    Unexplained = "unexplained",
+});
 
 /// One of the two processes, as a leg sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

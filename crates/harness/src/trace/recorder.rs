@@ -6,13 +6,10 @@
 use std::ffi::CString;
 use std::io;
 
-use plumb_sys::clock;
-use plumb_sys::clock::ClockId;
-use plumb_sys::perf;
-use plumb_sys::perf::{PerfRecord, PerfRing, PerfScope};
+use plumb_clock::{ClockAnchor, Stopwatch};
+use plumb_sys::perf::{self, PerfRecord, PerfRing, PerfScope};
 
 use super::tracepoint::{TraceEvent, TraceUnavailable, Tracefs, TracepointLayout, TracepointSet};
-use plumb_clock::Stopwatch;
 
 /// Bytes of a ring when as much may be locked; about 80,000 events.
 const RING_LEN: usize = 8 << 20;
@@ -27,7 +24,7 @@ const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
 /// A recorder that is open but disabled still costs something, because the kernel then takes the
 /// slow path into every system call: what looking costs is found against none at all.
 #[derive(Debug)]
-pub struct TraceRecorder {
+pub(crate) struct TraceRecorder {
     watch: Stopwatch,
     layouts: Vec<TracepointLayout>,
     cpus: Vec<CpuRecorder>,
@@ -49,7 +46,7 @@ impl TraceRecorder {
     ///
     /// # Errors
     /// Says what is missing and what helps.
-    pub fn open(
+    pub(crate) fn open(
         threads: &[u32],
         cpus: &[u32],
         set: TracepointSet,
@@ -66,7 +63,7 @@ impl TraceRecorder {
             match tracefs.layout(tracepoint) {
                 Ok(layout) => layouts.push(layout),
                 Err(source) if tracepoint.is_required() => {
-                    return Err(TraceUnavailable::Missing { what: tracepoint.path(), source });
+                    return Err(TraceUnavailable::Missing { what: tracepoint.name(), source });
                 }
                 // The time up to its next neighbor is then unexplained.
                 Err(_) => {}
@@ -79,12 +76,12 @@ impl TraceRecorder {
             .into_iter()
             .map(|cpu| CpuRecorder::open(cpu, threads, &layouts))
             .collect::<Result<_, _>>()?;
-        let first = ClockAnchor::read(watch);
+        let first = watch.anchor();
         Ok(Self { watch, layouts, cpus, first, drained_at: first.ticks })
     }
 
     /// Starts recording.
-    pub fn enable(&self) -> io::Result<()> {
+    pub(crate) fn enable(&self) -> io::Result<()> {
         self.cpus
             .iter()
             .filter_map(|cpu| cpu.events.first())
@@ -92,7 +89,7 @@ impl TraceRecorder {
     }
 
     /// Stops recording.
-    pub fn disable(&self) -> io::Result<()> {
+    pub(crate) fn disable(&self) -> io::Result<()> {
         self.cpus
             .iter()
             .filter_map(|cpu| cpu.events.first())
@@ -100,8 +97,8 @@ impl TraceRecorder {
     }
 
     /// Everything recorded since the last call, and the rings empty again.
-    pub fn drain(&mut self) -> TraceTimeline {
-        let last = ClockAnchor::read(self.watch);
+    pub(crate) fn drain(&mut self) -> TraceTimeline {
+        let last = self.watch.anchor();
         let scale = AnchorScale::between(self.watch, self.first, last);
         let mut events = Vec::new();
         let mut gaps = Vec::new();
@@ -141,7 +138,7 @@ impl CpuRecorder {
         let mut events: Vec<perf::TracepointEvent> = Vec::new();
         let mut ring = None;
         for layout in layouts {
-            let what = layout.tracepoint.path();
+            let what = layout.tracepoint.name();
             let failed = |source: io::Error| match source.kind() {
                 io::ErrorKind::PermissionDenied => TraceUnavailable::Refused(source),
                 _ => TraceUnavailable::Failed { what, source },
@@ -182,43 +179,29 @@ fn largest_ring(event: &perf::TracepointEvent) -> io::Result<PerfRing> {
 
 /// A time in which a ring had no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TraceGap {
+pub(crate) struct TraceGap {
     /// The last event before, in ticks.
-    pub from: u64,
+    pub(crate) from: u64,
     /// When there was room again, in ticks.
-    pub to: u64,
+    pub(crate) to: u64,
     /// Events that are missing; 0 where a later gap counts them.
-    pub lost: u64,
+    pub(crate) lost: u64,
 }
 
 /// Every event of a block, merged over its CPUs.
 #[derive(Clone, Debug)]
-pub struct TraceTimeline {
-    watch: Stopwatch,
+pub(crate) struct TraceTimeline {
+    /// The clock in whose ticks it is written.
+    pub(super) watch: Stopwatch,
     events: Vec<TraceEvent>,
     gaps: Vec<TraceGap>,
 }
 
 impl TraceTimeline {
     /// Merges events of several CPUs by time; those of one CPU keep their order.
-    pub fn new(watch: Stopwatch, mut events: Vec<TraceEvent>, gaps: Vec<TraceGap>) -> Self {
+    pub(crate) fn new(watch: Stopwatch, mut events: Vec<TraceEvent>, gaps: Vec<TraceGap>) -> Self {
         events.sort_by_key(|event| event.at);
         Self { watch, events, gaps }
-    }
-
-    /// The events, in order of time.
-    pub fn events(&self) -> &[TraceEvent] {
-        &self.events
-    }
-
-    /// Events that were lost.
-    pub fn lost(&self) -> u64 {
-        self.gaps.iter().map(|gap| gap.lost).sum()
-    }
-
-    /// The clock in whose ticks it is written.
-    pub fn stopwatch(&self) -> Stopwatch {
-        self.watch
     }
 
     /// The events from `start` to `end`.
@@ -231,32 +214,6 @@ impl TraceTimeline {
     /// Whether events may be missing from `start` to `end`.
     pub(super) fn has_lost_events(&self, start: u64, end: u64) -> bool {
         self.gaps.iter().any(|gap| gap.from <= end && start <= gap.to)
-    }
-}
-
-/// The worker's clock and the kernel's raw clock at one moment.
-#[derive(Clone, Copy, Debug)]
-struct ClockAnchor {
-    ticks: u64,
-    ns: u64,
-}
-
-/// Pairs read for an anchor; the tightest counts.
-const ANCHOR_READS: u32 = 64;
-
-impl ClockAnchor {
-    fn read(watch: Stopwatch) -> Self {
-        let pair = || {
-            let before = watch.begin();
-            let ns = clock::read_ns(ClockId::MonotonicRaw);
-            let slack = watch.end().wrapping_sub(before);
-            (slack, Self { ticks: before.wrapping_add(slack / 2), ns })
-        };
-        let first = pair();
-        (1..ANCHOR_READS)
-            .map(|_| pair())
-            .fold(first, |best, pair| if pair.0 < best.0 { pair } else { best })
-            .1
     }
 }
 
@@ -299,28 +256,31 @@ mod tests {
     use crate::trace::tracepoint::{SyscallKind, TraceEventKind};
     use plumb_base::time::Span;
 
+    fn lost(timeline: &TraceTimeline) -> u64 {
+        timeline.gaps.iter().map(|gap| gap.lost).sum()
+    }
+
+    fn anchor(ticks: u64, ns: u64) -> ClockAnchor {
+        ClockAnchor { ticks, ns, slack: 0 }
+    }
+
     #[test]
     fn times_between_anchors_fall_between_their_ticks() {
         let watch = Stopwatch::new(Some(2.5));
-        let first = ClockAnchor { ticks: 1_000, ns: 50_000_000_000 };
-        let last = ClockAnchor { ticks: 1_000 + 2_600_000_000, ns: 51_000_000_000 };
+        let first = anchor(1_000, 50_000_000_000);
+        let last = anchor(1_000 + 2_600_000_000, 51_000_000_000);
         let scale = AnchorScale::between(watch, first, last);
         assert_eq!(scale.ticks(first.ns), first.ticks);
         assert_eq!(scale.ticks(last.ns), last.ticks);
         assert_eq!(scale.ticks(50_500_000_000), 1_000 + 1_300_000_000);
         // Too close together: the calibrated rate counts.
-        let soon = ClockAnchor { ticks: 9_000, ns: first.ns + 1_000 };
+        let soon = anchor(9_000, first.ns + 1_000);
         let scale = AnchorScale::between(watch, first, soon);
         assert_eq!(scale.ticks(soon.ns + 100), 9_250);
         assert_eq!(scale.ticks(soon.ns - 100), 8_750);
-    }
-
-    #[test]
-    fn the_raw_clock_needs_no_conversion() {
-        let watch = Stopwatch::new(None);
-        let first = ClockAnchor { ticks: 700, ns: 700 };
-        let scale =
-            AnchorScale::between(watch, first, ClockAnchor { ticks: 900_000_700, ns: 900_000_700 });
+        // The raw clock itself needs no conversion.
+        let raw = Stopwatch::new(None);
+        let scale = AnchorScale::between(raw, anchor(700, 700), anchor(900_000_700, 900_000_700));
         assert_eq!(scale.ticks(123_456_789), 123_456_789);
     }
 
@@ -355,8 +315,8 @@ mod tests {
         recorder.disable().unwrap();
         plumb_sys::process::call::getppid_raw();
         let timeline = recorder.drain();
-        assert_eq!(timeline.lost(), 0);
-        assert!(timeline.events().is_sorted_by_key(|event| event.at));
+        assert_eq!(lost(&timeline), 0);
+        assert!(timeline.events.is_sorted_by_key(|event| event.at));
         // What the two clocks may differ by: little beside the time of all the calls.
         let slack = watch.ticks(1e6);
         for (start, end) in trips {
@@ -371,7 +331,7 @@ mod tests {
         }
         // Nothing is recorded while it is off, and nothing twice.
         let own = |timeline: &TraceTimeline| {
-            let calls = timeline.events().iter().filter(|event| event.thread == thread);
+            let calls = timeline.events.iter().filter(|event| event.thread == thread);
             calls.filter(|event| event.kind == TraceEventKind::Enter(SyscallKind::Other)).count()
         };
         assert!(own(&timeline) >= 50);
@@ -395,7 +355,7 @@ mod tests {
         plumb_sys::process::call::getppid_raw();
         recorder.disable().unwrap();
         let after = recorder.drain();
-        assert!(after.lost() > 0 && !full.events().is_empty());
+        assert!(lost(&after) > 0 && !full.events.is_empty());
         assert!(after.has_lost_events(end, watch.end()));
     }
 

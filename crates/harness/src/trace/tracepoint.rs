@@ -11,7 +11,7 @@ use plumb_sys::perf::{self, call};
 
 /// A point in the kernel at which a message can be seen passing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Tracepoint {
+pub(crate) enum Tracepoint {
     /// `raw_syscalls:sys_enter`.
     CallEnter,
     /// `raw_syscalls:sys_exit`.
@@ -32,35 +32,20 @@ pub enum Tracepoint {
     Copy,
 }
 
+// By their paths below `events/`, in the order in which a message usually passes.
+names!(list Tracepoint {
+    CallEnter = "raw_syscalls/sys_enter",
+    CallExit = "raw_syscalls/sys_exit",
+    Waking = "sched/sched_waking",
+    Woken = "sched/sched_wakeup",
+    Switch = "sched/sched_switch",
+    DeviceTransmit = "net/net_dev_start_xmit",
+    StackReceive = "net/netif_receive_skb",
+    DataReady = "sock/sk_data_ready",
+    Copy = "skb/skb_copy_datagram_iovec",
+});
+
 impl Tracepoint {
-    /// All of them, in the order in which a message usually passes.
-    pub const ALL: [Self; 9] = [
-        Self::CallEnter,
-        Self::CallExit,
-        Self::Waking,
-        Self::Woken,
-        Self::Switch,
-        Self::DeviceTransmit,
-        Self::StackReceive,
-        Self::DataReady,
-        Self::Copy,
-    ];
-
-    /// Its path below `events/`.
-    pub const fn path(self) -> &'static str {
-        match self {
-            Self::CallEnter => "raw_syscalls/sys_enter",
-            Self::CallExit => "raw_syscalls/sys_exit",
-            Self::Waking => "sched/sched_waking",
-            Self::Woken => "sched/sched_wakeup",
-            Self::Switch => "sched/sched_switch",
-            Self::DeviceTransmit => "net/net_dev_start_xmit",
-            Self::StackReceive => "net/netif_receive_skb",
-            Self::DataReady => "sock/sk_data_ready",
-            Self::Copy => "skb/skb_copy_datagram_iovec",
-        }
-    }
-
     /// Whether a path cannot be followed at all without it.
     pub(super) const fn is_required(self) -> bool {
         matches!(self, Self::CallEnter | Self::CallExit | Self::Waking | Self::Switch)
@@ -96,13 +81,13 @@ impl Tracepoint {
 /// A choice of tracepoints: each costs every round trip that passes it, so only those that a
 /// mechanism's path has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TracepointSet {
+pub(crate) struct TracepointSet {
     bits: u32,
 }
 
 impl TracepointSet {
     /// For pipes and whatever else has no socket.
-    pub const fn pipe() -> Self {
+    pub(crate) const fn pipe() -> Self {
         Self { bits: 0 }
             .with(Tracepoint::CallEnter)
             .with(Tracepoint::CallExit)
@@ -111,35 +96,35 @@ impl TracepointSet {
     }
 
     /// For Unix sockets.
-    pub const fn unix() -> Self {
+    pub(crate) const fn unix() -> Self {
         Self::pipe().with(Tracepoint::DataReady).with(Tracepoint::Copy)
     }
 
     /// For TCP and UDP over loopback, veth or a TAP device.
-    pub const fn network() -> Self {
+    pub(crate) const fn network() -> Self {
         Self::unix().with(Tracepoint::DeviceTransmit).with(Tracepoint::StackReceive)
     }
 
     /// With one more: `Woken` where the processes are on different CPUs.
     #[must_use]
-    pub const fn with(self, tracepoint: Tracepoint) -> Self {
+    pub(crate) const fn with(self, tracepoint: Tracepoint) -> Self {
         Self { bits: self.bits | 1 << tracepoint as u32 }
     }
 
     /// Whether it has this one.
-    pub const fn contains(self, tracepoint: Tracepoint) -> bool {
+    pub(crate) const fn contains(self, tracepoint: Tracepoint) -> bool {
         self.bits >> tracepoint as u32 & 1 == 1
     }
 
     /// Its tracepoints.
-    pub fn iter(self) -> impl Iterator<Item = Tracepoint> {
+    pub(crate) fn iter(self) -> impl Iterator<Item = Tracepoint> {
         Tracepoint::ALL.into_iter().filter(move |&tracepoint| self.contains(tracepoint))
     }
 }
 
 /// Why nothing can be recorded, with what helps.
 #[derive(Debug, thiserror::Error)]
-pub enum TraceUnavailable {
+pub(crate) enum TraceUnavailable {
     /// No tracefs, and none may be mounted.
     #[error("the kernel's tracepoints cannot be found ({0}); {fix}", fix = MOUNT)]
     NoTracefs(io::Error),
@@ -178,7 +163,7 @@ pub enum TraceUnavailable {
 
 impl TraceUnavailable {
     /// What helps, as a reader would do it.
-    pub const fn fix(&self) -> &'static str {
+    pub(crate) const fn fix(&self) -> &'static str {
         match self {
             Self::NoTracefs(_) => MOUNT,
             Self::Unreadable(_) => READ,
@@ -239,17 +224,17 @@ impl Tracefs {
 
     /// What this kernel says of a tracepoint.
     pub(super) fn layout(&self, tracepoint: Tracepoint) -> io::Result<TracepointLayout> {
-        let directory = self.events.join(tracepoint.path());
+        let directory = self.events.join(tracepoint.name());
         let id = fs::read_to_string(directory.join("id"))?;
         let format = fs::read_to_string(directory.join("format"))?;
         TracepointLayout::parse(tracepoint, id.trim(), &format)
-            .ok_or_else(|| io::Error::other(format!("{} has another format", tracepoint.path())))
+            .ok_or_else(|| io::Error::other(format!("{} has another format", tracepoint.name())))
     }
 }
 
 /// What a system call does for a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SyscallKind {
+pub(crate) enum SyscallKind {
     /// It can send one.
     Send,
     /// It can receive one.
@@ -260,7 +245,7 @@ pub enum SyscallKind {
 
 impl SyscallKind {
     /// The kind of the system call with this number.
-    pub fn of(number: i64) -> Self {
+    pub(crate) fn of(number: i64) -> Self {
         if call::SENDS.contains(&number) {
             Self::Send
         } else if call::RECEIVES.contains(&number) {
@@ -273,7 +258,7 @@ impl SyscallKind {
 
 /// What happened at a tracepoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TraceEventKind {
+pub(crate) enum TraceEventKind {
     /// A thread entered the kernel.
     Enter(SyscallKind),
     /// It is about to leave it.
@@ -301,15 +286,15 @@ pub enum TraceEventKind {
 
 /// One event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TraceEvent {
+pub(crate) struct TraceEvent {
     /// In ticks of the worker's stopwatch.
-    pub at: u64,
+    pub(crate) at: u64,
     /// The CPU it happened on.
-    pub cpu: u32,
+    pub(crate) cpu: u32,
     /// The thread that was running there.
-    pub thread: u32,
+    pub(crate) thread: u32,
     /// What happened.
-    pub kind: TraceEventKind,
+    pub(crate) kind: TraceEventKind,
 }
 
 /// A field's place in a record.

@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 
-use super::super::{PartTimes, ProbeCost, TraceBreakdown, TraceGap, TraceTimeline};
+use super::super::recorder::TraceGap;
+use super::super::{PartTimes, ProbeCost, TraceBreakdown, TraceTimeline};
 use super::*;
 use plumb_clock::Stopwatch;
 
