@@ -1,11 +1,15 @@
 //! The processes that this program starts of itself: which there are, how they begin, and how they end.
 
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use plumb_base::time::Span;
 use plumb_clock::monotonic_ns;
@@ -18,7 +22,6 @@ use serde::de::DeserializeOwned;
 use crate::channel::{IoResultExt as _, OpenError, TICK_US};
 use crate::control_page::ControlPage;
 use crate::control_socket::ControlSocket;
-use crate::stderr_tail::StderrTail;
 
 /// This same binary.
 pub(crate) const SELF_EXE: &str = "/proc/self/exe";
@@ -172,6 +175,59 @@ impl Drop for ChildProcess {
     }
 }
 
+/// Most bytes that are kept.
+const TAIL_BYTES_MAX: usize = 4 << 10;
+/// How long its last words are waited for.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The end of what a process writes to standard error, which is read all the while so that it is never kept from
+/// writing more.
+#[derive(Debug)]
+pub struct StderrTail {
+    text: Arc<Mutex<Vec<u8>>>,
+    /// Closed at its end.
+    closed: Receiver<()>,
+}
+
+impl StderrTail {
+    /// Listens to a command's standard error, if there is one, in a thread of its own.
+    pub fn capture(stderr: Option<impl Read + Send + 'static>) -> Self {
+        let text = Arc::<Mutex<Vec<u8>>>::default();
+        let (open, over) = mpsc::sync_channel(0);
+        if let Some(stderr) = stderr {
+            let kept = Arc::clone(&text);
+            thread::spawn(move || {
+                keep(stderr, &kept);
+                drop(open);
+            });
+        }
+        Self { text, closed: over }
+    }
+
+    /// What there is, at its end or soon: whoever else holds it open may do so for good.
+    pub fn finish(&self) -> String {
+        self.closed.recv_timeout(DRAIN_TIMEOUT).ok();
+        self.text()
+    }
+
+    /// What there is now.
+    pub fn text(&self) -> String {
+        let text = self.text.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&text).into_owned()
+    }
+}
+
+/// Keeps the end of what comes, until nothing does.
+fn keep(mut stderr: impl Read, kept: &Mutex<Vec<u8>>) {
+    let mut piece = [0; 1024];
+    while let Ok(len @ 1..) = stderr.read(&mut piece) {
+        let mut said = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        said.extend_from_slice(&piece[..len]);
+        let excess = said.len().saturating_sub(TAIL_BYTES_MAX);
+        said.drain(..excess);
+    }
+}
+
 /// A process that is spoken to over a socket that it has inherited.
 #[derive(Debug)]
 pub(crate) struct ControlledProcess {
@@ -283,6 +339,8 @@ pub(crate) fn set_up_process(cpu: Option<u32>, page_fd: RawFd) -> io::Result<Con
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use super::*;
 
     #[test]
@@ -305,5 +363,29 @@ mod tests {
             let arguments: Vec<OsString> = incomplete.iter().map(OsString::from).collect();
             assert_eq!(HiddenCommand::parse(&arguments), None, "{incomplete:?}");
         }
+    }
+
+    #[test]
+    fn stderr_tail_keeps_the_end_of_what_no_pipe_holds() {
+        let (hear, mut speak) = io::pipe().unwrap();
+        let said = StderrTail::capture(Some(hear));
+        // Blocks for good where nobody reads.
+        speak.write_all(&vec![b'.'; 1 << 20]).unwrap();
+        speak.write_all(b"the last words").unwrap();
+        drop(speak);
+        let text = said.finish();
+        assert!(text.ends_with("..the last words"), "{text}");
+        assert_eq!(text.len(), TAIL_BYTES_MAX);
+    }
+
+    #[test]
+    fn stderr_tail_does_not_wait_for_another_holder() {
+        let (hear, mut speak) = io::pipe().unwrap();
+        let said = StderrTail::capture(Some(hear));
+        let held = speak.try_clone().unwrap();
+        speak.write_all(b"refused").unwrap();
+        drop(speak);
+        assert_eq!(said.finish(), "refused");
+        drop(held);
     }
 }

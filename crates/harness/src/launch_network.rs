@@ -53,8 +53,8 @@ fn outer_link_of(variable: impl Fn(&str) -> Option<String>) -> Option<String> {
 /// sockets.
 const RECEIVE_MOST_MIN: u64 = 256 << 10;
 
-/// Two sides with a network between them, as long as this lives.
-#[derive(Debug)]
+/// Two sides with a network between them, as long as this lives; loopback by default.
+#[derive(Debug, Default)]
 pub(crate) struct LaunchNetwork {
     /// Where sockets are opened.
     pub(crate) location: EndpointLocation,
@@ -74,21 +74,9 @@ pub(crate) struct LaunchNetwork {
 }
 
 impl LaunchNetwork {
-    /// On loopback: no network at all.
-    pub(crate) fn loopback() -> Self {
-        Self::at(EndpointLocation::Loopback, BTreeMap::new())
-    }
-
-    fn at(ground: EndpointLocation, facts: BTreeMap<String, String>) -> Self {
-        Self {
-            location: ground,
-            remote_host: None,
-            facts,
-            bed: None,
-            chain: None,
-            emulation: None,
-            counters_before: EmulationCounters::default(),
-        }
+    fn at(location: EndpointLocation, link: impl Into<String>) -> Self {
+        let facts = BTreeMap::from([("link".to_owned(), link.into())]);
+        Self { location, facts, ..Self::default() }
     }
 
     /// Makes the two sides that a remote channel asks for; a link runs on the CPUs given.
@@ -124,11 +112,7 @@ impl LaunchNetwork {
 
     /// Packets that the near device has received; none where it is not this site's own.
     pub(crate) fn packets_received(&self) -> Option<u64> {
-        let EndpointLocation::Namespaces(NamespacePair { near: Some(near), .. }) = &self.location
-        else {
-            return None;
-        };
-        let device = near.netlink().ok()?.interface(TestBed::NEAR_DEVICE).ok()?;
+        let device = self.sides().next()?.netlink().ok()?.interface(TestBed::NEAR_DEVICE).ok()?;
         Some(device.stats.rx_packets)
     }
 
@@ -150,8 +134,18 @@ impl LaunchNetwork {
             far_v4: Some(TestBed::FAR_V4),
             far_v6: emulation.has_v6.then_some(TestBed::FAR_V6),
         });
-        let facts = BTreeMap::from([("link".to_owned(), text.to_owned())]);
-        Ok(Self { emulation: Some(emulation), ..Self::at(ground, facts) })
+        Ok(Self { emulation: Some(emulation), ..Self::at(ground, text) })
+    }
+
+    /// Both namespaces, where both are this launch's own.
+    fn sides(&self) -> impl Iterator<Item = &NetNamespace> {
+        let sides = match &self.location {
+            EndpointLocation::Namespaces(NamespacePair { near: Some(near), far, .. }) => {
+                Some([near, far])
+            }
+            _ => None,
+        };
+        sides.into_iter().flatten()
     }
 
     /// Lets TCP use windows of this size on both sides, and keeps little unsent: what waits at a
@@ -161,12 +155,7 @@ impl LaunchNetwork {
     /// tells is rounded up: no more than needed, so that a small window is told in small steps.
     fn open_windows(&self, window: u64) -> Result<(), OpenError> {
         let most = window.saturating_mul(2).max(RECEIVE_MOST_MIN);
-        let EndpointLocation::Namespaces(NamespacePair { near: Some(near), far, .. }) =
-            &self.location
-        else {
-            return Ok(());
-        };
-        for side in [near, far] {
+        for side in self.sides() {
             for (name, value) in [
                 ("ipv4/tcp_rmem", format!("4096 131072 {most}")),
                 ("ipv4/tcp_wmem", "4096 131072 268435456".to_owned()),
@@ -180,12 +169,7 @@ impl LaunchNetwork {
 
     /// Has TCP learn nothing from connections that are over: what one lost is none of the next one's.
     pub(crate) fn forget_connections(&self) -> Result<(), OpenError> {
-        let EndpointLocation::Namespaces(NamespacePair { near: Some(near), far, .. }) =
-            &self.location
-        else {
-            return Ok(());
-        };
-        for side in [near, far] {
+        for side in self.sides() {
             set_sysctl(side, "ipv4/tcp_no_metrics_save", "1").map_err(unavailable)?;
         }
         Ok(())
@@ -216,9 +200,8 @@ impl LaunchNetwork {
         let options = TestBedOptions { mtu: path.mtu, ..TestBedOptions::default() };
         let bed = TestBed::veth(FarEndMode::Answers, options).map_err(unavailable)?;
         set_device(&bed, path.device)?;
-        let facts = BTreeMap::from([("link".to_owned(), "veth".to_owned())]);
         let ground = namespaces_of(&bed)?;
-        Ok(Self { bed: Some(bed), ..Self::at(ground, facts) })
+        Ok(Self { bed: Some(bed), ..Self::at(ground, "veth") })
     }
 
     /// Linux's routers in a row.
@@ -233,8 +216,8 @@ impl LaunchNetwork {
             far_v4: Some(far_v4),
             far_v6,
         });
-        let facts = BTreeMap::from([("link".to_owned(), format!("{routers} of Linux's routers"))]);
-        Ok(Self { chain: Some(chain), ..Self::at(ground, facts) })
+        let link = format!("{routers} of Linux's routers");
+        Ok(Self { chain: Some(chain), ..Self::at(ground, link) })
     }
 
     /// Another host, where a supervisor is started for this launch.
@@ -246,8 +229,8 @@ impl LaunchNetwork {
         let supervisor = SharedSupervisor::new(reached);
         let host = RemotePeerHost { supervisor, spec: spec.clone(), launch: launch.clone() };
         let location = EndpointLocation::RemoteHost(Box::new(host.clone()));
-        let facts = BTreeMap::from([("link".to_owned(), format!("host: {}", spec.name))]);
-        Ok(Self { remote_host: Some(host), ..Self::at(location, facts) })
+        let link = format!("host: {}", spec.name);
+        Ok(Self { remote_host: Some(host), ..Self::at(location, link) })
     }
 
     /// The link that this process runs behind already, which is this one now.
@@ -270,7 +253,7 @@ impl LaunchNetwork {
             far_v4: addresses.0,
             far_v6: addresses.1,
         });
-        Ok(Self::at(ground, BTreeMap::from([("link".to_owned(), text.to_owned())])))
+        Ok(Self::at(ground, text))
     }
 }
 
@@ -328,16 +311,11 @@ fn set_device(bed: &TestBed, device: DeviceOptions) -> Result<(), OpenError> {
 
 /// The two sides of a bed.
 fn namespaces_of(bed: &TestBed) -> Result<EndpointLocation, OpenError> {
-    let duplicate = |side: &NetNamespace| {
-        use std::os::fd::AsFd as _;
-        let fd = side.as_fd().try_clone_to_owned();
-        fd.map(NetNamespace::from).attempt("duplicate a namespace's descriptor")
-    };
     let missing = || OpenError::Unavailable("the test bed has no far side".to_owned());
-    let far = duplicate(bed.far().ok_or_else(missing)?)?;
+    let far = bed.far().ok_or_else(missing)?.try_clone().map_err(unavailable)?;
     let has_v6 = bed.addresses().any(|(_, far, _)| far.is_ipv6());
     Ok(EndpointLocation::Namespaces(NamespacePair {
-        near: Some(duplicate(bed.near())?),
+        near: Some(bed.near().try_clone().map_err(unavailable)?),
         far,
         far_v4: Some(TestBed::FAR_V4),
         far_v6: has_v6.then_some(TestBed::FAR_V6),
@@ -346,16 +324,14 @@ fn namespaces_of(bed: &TestBed) -> Result<EndpointLocation, OpenError> {
 
 /// The first address of each version among words.
 fn far_addresses(words: &str) -> (Option<Ipv4Addr>, Option<Ipv6Addr>) {
-    let addresses = || {
-        let words = words.split([' ', ',', ';']).filter(|word| !word.is_empty());
-        words.filter_map(|word| word.parse::<IpAddr>().ok())
-    };
-    let v4 = addresses().find_map(|address| match address {
-        IpAddr::V4(address) => Some(address),
+    let words = words.split([' ', ',', ';']);
+    let addresses: Vec<IpAddr> = words.filter_map(|word| word.parse().ok()).collect();
+    let v4 = addresses.iter().find_map(|address| match address {
+        IpAddr::V4(address) => Some(*address),
         IpAddr::V6(_) => None,
     });
-    let v6 = addresses().find_map(|address| match address {
-        IpAddr::V6(address) => Some(address),
+    let v6 = addresses.iter().find_map(|address| match address {
+        IpAddr::V6(address) => Some(*address),
         IpAddr::V4(_) => None,
     });
     (v4, v6)
@@ -366,7 +342,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_without_a_far_side_is_none_that_can_be_measured() {
+    fn a_link_without_a_far_side_cannot_be_measured() {
         let all = [OUTER_LINK_ENV, OUTER_FAR_NAMESPACE_ENV, OUTER_FAR_ADDRESSES_ENV];
         let without = |absent: &str| {
             outer_link_of(|name| {
@@ -378,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_told_apart_by_version_however_they_are_written() {
+    fn far_addresses_are_told_apart_by_version() {
         let both = (Some(TestBed::FAR_V4), Some(TestBed::FAR_V6));
         assert_eq!(far_addresses("10.77.0.2 fd77::2"), both);
         assert_eq!(far_addresses("fd77::2,10.77.0.2"), both);

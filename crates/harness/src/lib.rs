@@ -5,6 +5,42 @@
 //! process on another host.
 #![forbid(unsafe_code)]
 
+/// Gives an enum without data the names that plans and results use: `ALL` in this order, `name`, `from_name`; where a
+/// second text stands behind each name, `summary`; and of a `list` neither of these two.
+macro_rules! names {
+    (list $type:ident { $($variant:ident = $name:literal),* $(,)? }) => {
+        impl $type {
+            /// All of them.
+            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$variant),*];
+
+            /// The name used in plans and results.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name),* }
+            }
+        }
+    };
+    ($type:ident { $($variant:ident = $name:literal),* $(,)? }) => {
+        names!(list $type { $($variant = $name),* });
+
+        impl $type {
+            /// The one of a name.
+            pub fn from_name(name: &str) -> Option<Self> {
+                Self::ALL.into_iter().find(|known| known.name() == name)
+            }
+        }
+    };
+    ($type:ident { $($variant:ident = $name:literal: $summary:literal),* $(,)? }) => {
+        names!($type { $($variant = $name),* });
+
+        impl $type {
+            /// One line for people.
+            pub const fn summary(self) -> &'static str {
+                match self { $(Self::$variant => $summary),* }
+            }
+        }
+    };
+}
+
 mod bench;
 mod channel;
 pub mod child_process;
@@ -28,7 +64,6 @@ mod peer_protocol;
 pub mod report;
 mod sampler;
 pub mod spec;
-pub mod stderr_tail;
 pub mod streams;
 pub mod supervisor;
 pub mod topology;

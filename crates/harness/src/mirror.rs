@@ -3,16 +3,22 @@
 //! The worker makes the two-namespace test bed, holds the client's socket, and does the timing; the peer, a fresh
 //! process, holds the stack. Without a client the mirror itself times frames from memory: a replay.
 
+use std::collections::BTreeMap;
 use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
 use plumb_clock::Stopwatch;
-use plumb_netdev::device::{DeviceWait, tap};
+use plumb_netdev::device::DeviceWait;
+use plumb_netdev::device::tap::{self, TapDevice};
+use plumb_netdev::lab::{FarEndMode, TestBed, TestBedOptions, become_root};
+use plumb_wire::ethernet::MacAddr;
 use plumb_wire::machine::Medium;
 
 use crate::bench::ChannelBench;
 use crate::channel::{
-    ChannelSetup, EndpointLocation, IoResultExt as _, LOSS_TIMEOUT_TICKS, OpenError,
+    ChannelSetup, EndpointLocation, IoResultExt as _, LOSS_TIMEOUT_TICKS, OpenError, unavailable,
 };
 use crate::child_process::SELF_EXE;
 use crate::effort::{Canary, EffortMeter, KernelTimes};
@@ -20,15 +26,14 @@ use crate::mechanisms::UdpEnd;
 use crate::orchestrator_pipe::{OrchestratorPipe, WorkerMessage, open_failure};
 use crate::peer_handle::{PeerHandle, PeerStartup};
 use crate::peer_protocol::{PeerEnd, PeerRole, PeerTask, PeerToWorker, WorkerToPeer};
-use crate::report::{BlockError, BlockReport, CpuUsage, LaunchFacts};
+use crate::report::{BlockError, BlockOutcome, BlockReport, CpuUsage};
 use crate::sampler;
 use crate::spec::{
-    BlockSpec, BlockTask, ChannelSpec, LaunchSpec, Mechanism, MirrorSpec, MirrorStack,
-    SocketOptions, WakeMode,
+    BlockSpec, BlockTask, ChannelSpec, LaunchSpec, Mechanism, MirrorDevice, MirrorSpec,
+    MirrorStack, SocketOptions, WakeMode,
 };
 
 pub mod mirror_process;
-mod test_bed;
 
 /// Name of the program beside this one that mirrors with smoltcp.
 const SMOLTCP_PROGRAM: &str = "plumb-mirror-smoltcp";
@@ -64,7 +69,7 @@ pub(super) fn work(
         Err(error) => return talk.send(&open_failure(error)),
     };
     let facts = std::mem::take(&mut peer.facts);
-    talk.send(&WorkerMessage::Ready(LaunchFacts { facts }))?;
+    talk.send(&WorkerMessage::Ready(facts))?;
     match client {
         Some((end, channel)) => {
             let mut bench = ChannelBench::new(end, &mut peer, spec, &channel);
@@ -81,17 +86,9 @@ type MirrorClient = Option<(UdpEnd, ChannelSpec)>;
 fn open(spec: &LaunchSpec, mirror: &MirrorSpec) -> Result<(MirrorClient, PeerHandle), OpenError> {
     let startup = PeerStartup::new()?;
     let watch = startup.watchdog(LOSS_TIMEOUT_TICKS)?;
-    let bed = test_bed::make(mirror)?;
-    let end = PeerEnd::Mirror {
-        mirror: mirror.clone(),
-        interface: bed.interface,
-        mac: bed.mac.0,
-        client_mac: bed.client_mac.0,
-        local: bed.mirror_address,
-        client: bed.client_address,
-    };
+    let bed = make_bed(mirror)?;
     let program = program(mirror.stack)?;
-    let mut peer = startup.start(&program, bed.handover, end, spec.peer_context())?;
+    let mut peer = startup.start(&program, bed.handover, bed.end, spec.peer_context())?;
     peer.facts = bed.facts;
     let Some(socket) = bed.client else { return Ok((None, peer)) };
     let channel = ChannelSpec {
@@ -123,18 +120,14 @@ fn program(stack: MirrorStack) -> Result<PathBuf, OpenError> {
 }
 
 /// Measures one block of a replay.
-fn measure_replay(
-    peer: &mut PeerHandle,
-    launch: &LaunchSpec,
-    spec: &BlockSpec,
-) -> Result<BlockReport, BlockError> {
+fn measure_replay(peer: &mut PeerHandle, launch: &LaunchSpec, spec: &BlockSpec) -> BlockOutcome {
     let BlockTask::Replay { frame, cold } = spec.task else {
         return Err(BlockError::wrong_task("frames from memory"));
     };
     let watch = Stopwatch::new(launch.ticks_per_ns);
     let canary = Canary::before(watch, spec);
     let mut kernel = KernelTimes::new(launch.cpu_peer.into_iter().collect());
-    let meter = EffortMeter::start(&mut kernel, watch);
+    let meter = EffortMeter::start(&mut kernel, watch, spec);
     let (duration_ns, samples_max) = (spec.duration_ns, spec.samples_max);
     let role = PeerRole::Replay { cold, duration_ns, samples_max };
     peer.send(WorkerToPeer::Begin(PeerTask { role, size: frame, ack: 0 }))?;
@@ -169,4 +162,114 @@ fn measure_replay(
     }
     sampler::summarize(&values, 0.001, spec, &mut report);
     Ok(report)
+}
+
+/// UDP port of the echo service (RFC 862), where every mirror answers.
+const PORT: u16 = 7;
+
+/// A user stack's own link address, where it must not be the device's: the kernel drops frames to
+/// another host's address at its first look.
+const STACK_MAC: MacAddr = MacAddr([0x02, 0, 0, 0, 0x77, 3]);
+
+/// A test bed with a client in it. Its namespaces last as long as the client's socket or what the mirror takes over.
+#[derive(Debug)]
+struct MirrorTestBed {
+    end: PeerEnd,
+    /// What the mirror takes over.
+    handover: Vec<OwnedFd>,
+    client: Option<UdpSocket>,
+    facts: BTreeMap<String, String>,
+}
+
+/// Makes the bed that a mirror needs.
+fn make_bed(mirror: &MirrorSpec) -> Result<MirrorTestBed, OpenError> {
+    if mirror.device == MirrorDevice::Memory {
+        return Ok(memory_bed(mirror));
+    }
+    become_root().map_err(unavailable)?;
+    let options = TestBedOptions { offloads: mirror.offloads, ..TestBedOptions::default() };
+    let kernel_mac = TestBed::FAR_MAC;
+    let (bed, mac) = match mirror.device {
+        MirrorDevice::Tap => (TestBed::tap(options).map_err(unavailable)?, kernel_mac),
+        MirrorDevice::Veth => {
+            (TestBed::veth(FarEndMode::Answers, options).map_err(unavailable)?, kernel_mac)
+        }
+        _ => {
+            let mac = if mirror.contended { kernel_mac } else { STACK_MAC };
+            (TestBed::veth(FarEndMode::Silent, options).map_err(unavailable)?, mac)
+        }
+    };
+    let (near, far): (IpAddr, IpAddr) = if mirror.ipv6 {
+        (TestBed::NEAR_V6.into(), TestBed::FAR_V6.into())
+    } else {
+        (TestBed::NEAR_V4.into(), TestBed::FAR_V4.into())
+    };
+    let mirror_address = SocketAddr::new(far, PORT);
+    let handover = handover(&bed, mirror, mirror_address)?;
+    if mirror.device == MirrorDevice::Tap {
+        bed.bring_up_near().map_err(unavailable)?;
+    }
+    let client = bed.in_near(|| UdpSocket::bind(SocketAddr::new(near, 0))).map_err(unavailable)?;
+    let client = client.attempt("bind the client's socket")?;
+    client.connect(mirror_address).attempt("connect the client to the mirror")?;
+    let client_address = client.local_addr().attempt("ask for the client's address")?;
+    let facts = BTreeMap::from([
+        ("mtu".to_owned(), options.mtu.to_string()),
+        ("offloads".to_owned(), if options.offloads { "on" } else { "off" }.to_owned()),
+    ]);
+    let end = PeerEnd::Mirror {
+        mirror: mirror.clone(),
+        interface: TestBed::FAR_DEVICE.to_owned(),
+        mac: mac.0,
+        client_mac: TestBed::NEAR_MAC.0,
+        local: mirror_address,
+        client: client_address,
+    };
+    Ok(MirrorTestBed { end, handover, client: Some(client), facts })
+}
+
+/// Nothing but addresses, which the frames in memory bear.
+fn memory_bed(mirror: &MirrorSpec) -> MirrorTestBed {
+    let end = PeerEnd::Mirror {
+        mirror: mirror.clone(),
+        interface: String::new(),
+        mac: TestBed::FAR_MAC.0,
+        client_mac: TestBed::NEAR_MAC.0,
+        local: (TestBed::FAR_V4, PORT).into(),
+        client: (TestBed::NEAR_V4, 40_000).into(),
+    };
+    MirrorTestBed { end, handover: Vec::new(), client: None, facts: BTreeMap::new() }
+}
+
+/// What the mirror's process gets: a TAP, a bound socket, or the namespace to open its own in.
+fn handover(
+    bed: &TestBed,
+    mirror: &MirrorSpec,
+    address: SocketAddr,
+) -> Result<Vec<OwnedFd>, OpenError> {
+    let duplicate = |fd: BorrowedFd<'_>| {
+        fd.try_clone_to_owned().attempt("duplicate a descriptor for the mirror")
+    };
+    match mirror.device {
+        MirrorDevice::Veth => {
+            let socket = bed.in_far(|| UdpSocket::bind(address)).map_err(unavailable)?;
+            Ok(vec![socket.attempt("bind the mirror's socket")?.into()])
+        }
+        MirrorDevice::Tap => {
+            let settings = mirror.tap_settings();
+            let tap = bed
+                .in_near(|| TapDevice::open(TestBed::NEAR_DEVICE, settings))
+                .map_err(unavailable)?;
+            let tap = tap.map_err(|error| OpenError::Unavailable(error.to_string()))?;
+            Ok(vec![duplicate(tap.as_fd())?])
+        }
+        MirrorDevice::Packet | MirrorDevice::Xdp => {
+            let namespace = bed.far().ok_or_else(|| OpenError::Io {
+                what: "find the mirror's namespace",
+                source: io::Error::from(io::ErrorKind::NotFound),
+            })?;
+            Ok(vec![duplicate(namespace.as_fd())?])
+        }
+        MirrorDevice::Memory => Ok(Vec::new()),
+    }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::channel::OpenError;
 use crate::framing;
-use crate::report::{BlockError, BlockReport, LaunchFacts};
+use crate::report::{BlockError, BlockOutcome, BlockReport, LaunchFacts};
 use crate::spec::{BlockSpec, LaunchSpec};
 
 /// What a worker says.
@@ -57,7 +57,7 @@ impl OrchestratorPipe {
     /// Answers every block with `measure` until told to quit or something breaks for good.
     pub(super) fn serve(
         &mut self,
-        mut measure: impl FnMut(&BlockSpec) -> Result<BlockReport, BlockError>,
+        mut measure: impl FnMut(&BlockSpec) -> BlockOutcome,
     ) -> io::Result<()> {
         while let Some(OrchestratorMessage::Measure(spec)) = self.receive()? {
             match measure(&spec) {

@@ -21,7 +21,7 @@ use crate::child_process::{
 use crate::effort::{Canary, EffortMeter, KernelTimes};
 use crate::launch_network::LaunchNetwork;
 use crate::orchestrator_pipe::{OrchestratorPipe, WorkerMessage, open_failure};
-use crate::report::{BlockError, BlockReport, LaunchFacts};
+use crate::report::{BlockError, BlockOutcome, BlockReport};
 use crate::sampler;
 use crate::spec::{BlockSpec, BlockTask, LaunchSpec, PageLoadSpec};
 use crate::supervisor::client::SharedSupervisor;
@@ -74,7 +74,7 @@ pub(super) fn work(
         Err(error) => return talk.send(&open_failure(error)),
     };
     let facts = facts(&visitor.network, spec);
-    talk.send(&WorkerMessage::Ready(LaunchFacts { facts }))?;
+    talk.send(&WorkerMessage::Ready(facts))?;
     talk.serve(|block| visitor.measure(block))
 }
 
@@ -133,7 +133,7 @@ fn open(
 ) -> Result<PageLoader, OpenError> {
     let site = match &spec.path {
         Some(path) => LaunchNetwork::for_path(path, launch, &launch.spare_cpus(allowed))?,
-        None => LaunchNetwork::loopback(),
+        None => LaunchNetwork::default(),
     };
     site.forget_connections()?;
     let cpu = launch.cpu_peer;
@@ -199,7 +199,7 @@ impl PageLoader {
     }
 
     /// Visits for as long as a block lasts, and at least as often as a warm-up takes.
-    fn measure(&mut self, block: &BlockSpec) -> Result<BlockReport, BlockError> {
+    fn measure(&mut self, block: &BlockSpec) -> BlockOutcome {
         if block.task != BlockTask::PageLoad {
             return Err(BlockError::wrong_task("page loads"));
         }
@@ -208,16 +208,14 @@ impl PageLoader {
             self.is_warm = true;
         }
         let canary = Canary::before(self.watch, block);
-        let most = usize::try_from(block.samples_max).unwrap_or(usize::MAX).max(1);
-        let mut samples = Vec::with_capacity(most.min(1 << 16));
+        let mut samples = Vec::with_capacity((block.samples_max as usize).min(1 << 16));
         let gone =
             |error: io::Error| BlockError::Failed(format!("the page server exited: {error}"));
         let server_cpu_ns = self.server.cpu_ns().map_err(gone)?;
-        let meter = EffortMeter::start(&mut self.kernel, self.watch);
+        let meter = EffortMeter::start(&mut self.kernel, self.watch, block);
         loop {
             samples.push(self.load_page().map_err(BlockError::Failed)? as f64);
-            let wall_ns = self.watch.ns(self.watch.end().wrapping_sub(meter.at));
-            if wall_ns >= block.duration_ns as f64 || samples.len() >= most {
+            if meter.is_over(samples.len(), self.watch.end()) {
                 break;
             }
         }

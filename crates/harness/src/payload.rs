@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_survives_in_as_many_bytes_as_the_message_has() {
+    fn a_number_survives_in_the_bytes_of_its_message() {
         let mut message = pattern(3, 5);
         let len = stamp_len(message.len());
         stamp(&mut message, len, 0x01_0203_0405);

@@ -75,34 +75,15 @@ impl PeerHandle {
         }
     }
 
-    /// Decides which operation is the last, before it is begun.
-    pub(super) fn set_last(&mut self, last: u64) -> io::Result<()> {
-        self.write_page(ControlPageWrite::Last(last))
-    }
-
-    /// Sets the messages of the next transfers, before the first is begun. On another host it takes a round trip, so
-    /// it must not stand between two clock reads.
-    pub(super) fn set_count(&mut self, count: u64) -> io::Result<()> {
-        self.write_page(ControlPageWrite::Count(count))
-    }
-
-    /// Asks the peer of a lossy channel to leave its task at the next mark or tick; or not.
-    pub(super) fn set_stop(&mut self, stop: bool) -> io::Result<()> {
-        self.write_page(ControlPageWrite::Stop(stop))
-    }
-
-    /// Sets its spin after each message.
-    pub(super) fn set_delay_ns(&mut self, ns: u64) -> io::Result<()> {
-        self.write_page(ControlPageWrite::DelayNs(ns))
-    }
-
-    fn write_page(&mut self, steer: ControlPageWrite) -> io::Result<()> {
+    /// Writes to the page that it reads. On another host it takes a round trip, so it must not stand between two clock
+    /// reads.
+    pub(super) fn write(&mut self, word: ControlPageWrite) -> io::Result<()> {
         match &mut self.process {
             PeerProcess::Local { page, .. } => {
-                page.write(steer);
+                page.write(word);
                 Ok(())
             }
-            PeerProcess::Remote(supervisor) => supervisor.lock().write_page(steer),
+            PeerProcess::Remote(supervisor) => supervisor.lock().write_page(word),
         }
     }
 

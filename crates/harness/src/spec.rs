@@ -2,13 +2,10 @@
 
 use std::net::SocketAddr;
 
+use plumb_base::units::format_bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::peer_protocol::PeerContext;
-
-mod mechanism;
-
-pub use mechanism::{MESSAGE_SIZE_MAX, Mechanism, MessageShape, MessageSizeError, WakeMode};
 
 /// Everything a launch holds constant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -227,45 +224,15 @@ pub enum MirrorDevice {
     Memory,
 }
 
-impl MirrorStack {
-    /// Every stack.
-    pub const ALL: [Self; 3] = [Self::Linux, Self::Plumb, Self::Smoltcp];
+names!(MirrorStack { Linux = "linux", Plumb = "plumb", Smoltcp = "smoltcp" });
 
-    /// The name used in plans and results.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Linux => "linux",
-            Self::Plumb => "plumb",
-            Self::Smoltcp => "smoltcp",
-        }
-    }
-
-    /// The stack of a name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|stack| stack.name() == name)
-    }
-}
-
-impl MirrorDevice {
-    /// Every device.
-    pub const ALL: [Self; 5] = [Self::Veth, Self::Tap, Self::Packet, Self::Xdp, Self::Memory];
-
-    /// The name used in plans and results.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Veth => "veth",
-            Self::Tap => "tap",
-            Self::Packet => "packet",
-            Self::Xdp => "xdp",
-            Self::Memory => "memory",
-        }
-    }
-
-    /// The device of a name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|device| device.name() == name)
-    }
-}
+names!(MirrorDevice {
+    Veth = "veth",
+    Tap = "tap",
+    Packet = "packet",
+    Xdp = "xdp",
+    Memory = "memory",
+});
 
 /// Where a datagram turns round in a mirror, and what is summed on the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -294,6 +261,191 @@ pub struct ChannelSpec {
     /// Socket options; ignored by mechanisms without sockets.
     pub options: SocketOptions,
 }
+
+/// A way for one process to talk to another on the same machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Mechanism {
+    /// pipe(2), one each way.
+    Pipe,
+    /// mkfifo(3), one each way, unlinked as soon as both ends are open.
+    Fifo,
+    /// socketpair(2), SOCK_STREAM.
+    SocketpairStream,
+    /// socketpair(2), SOCK_DGRAM.
+    SocketpairDgram,
+    /// socketpair(2), SOCK_SEQPACKET.
+    SocketpairSeqpacket,
+    /// unix(7) stream socket bound to a path.
+    UnixStream,
+    /// unix(7) stream socket with an abstract name.
+    UnixStreamAbstract,
+    /// unix(7) datagram sockets bound to paths.
+    UnixDgram,
+    /// unix(7) datagram sockets with abstract names.
+    UnixDgramAbstract,
+    /// TCP over IPv4 loopback.
+    Tcp4,
+    /// TCP over IPv6 loopback.
+    Tcp6,
+    /// UDP over IPv4 loopback.
+    Udp4,
+    /// UDP over IPv6 loopback.
+    Udp6,
+    /// POSIX message queues, mq_overview(7).
+    MqPosix,
+    /// System V message queues, msgget(2).
+    MqSysv,
+    /// eventfd(2): an eight-byte counter each way.
+    Eventfd,
+    /// futex(2) on a word in shared memory: a wake-up without data.
+    Futex,
+    /// Real-time signals, sigqueue(3) and sigwaitinfo(2).
+    Signal,
+    /// Ring in shared memory, both sides spinning.
+    ShmSpin,
+    /// Ring in shared memory, futex wake-ups.
+    ShmFutex,
+    /// Ring in shared memory, eventfd wake-ups.
+    ShmEventfd,
+    /// process_vm_writev(2) into the peer's memory, futex wake-ups.
+    VmWritev,
+    /// Pipe whose reader moves the bytes to its memory through splice(2) and a second pipe.
+    Splice,
+    /// Pipe filled by vmsplice(2): the writer's pages are lent, not copied.
+    Vmsplice,
+    /// sendfile(2) from a memory file to a TCP socket.
+    Sendfile,
+    /// TCP with MSG_ZEROCOPY sends.
+    TcpZerocopy,
+    /// TCP through io_uring(7) send and receive.
+    Uring,
+}
+
+/// What shape of message a mechanism carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MessageShape {
+    /// Bytes without boundaries, any size.
+    Stream,
+    /// Whole messages up to a limit of the kernel's; longer ones are sent in parts.
+    Messages,
+    /// A fixed number of bytes and nothing else.
+    Fixed(u64),
+}
+
+// The cheapest idea first.
+names!(Mechanism {
+    Eventfd = "eventfd": "eventfd counters",
+    Futex = "futex": "futex wake-ups on a shared word, no data",
+    Signal = "signal": "real-time signals with a value",
+    ShmSpin = "shm-spin": "shared-memory ring, both sides spin",
+    ShmFutex = "shm-futex": "shared-memory ring, futex wake-ups",
+    ShmEventfd = "shm-eventfd": "shared-memory ring, eventfd wake-ups",
+    VmWritev = "vm-writev": "process_vm_writev(2) into the peer, futex wake-ups",
+    Pipe = "pipe": "pipe(2), one each way",
+    Fifo = "fifo": "named pipe, one each way",
+    Splice = "splice": "pipe read through splice(2)",
+    Vmsplice = "vmsplice": "pipe filled by vmsplice(2)",
+    SocketpairStream = "socketpair-stream": "socketpair(2), stream",
+    SocketpairDgram = "socketpair-dgram": "socketpair(2), datagrams",
+    SocketpairSeqpacket = "socketpair-seqpacket": "socketpair(2), sequenced packets",
+    UnixStream = "unix-stream": "Unix stream socket, bound to a path",
+    UnixStreamAbstract = "unix-stream-abstract": "Unix stream socket, abstract name",
+    UnixDgram = "unix-dgram": "Unix datagram sockets, bound to paths",
+    UnixDgramAbstract = "unix-dgram-abstract": "Unix datagram sockets, abstract names",
+    MqPosix = "mq-posix": "POSIX message queues",
+    MqSysv = "mq-sysv": "System V message queues",
+    Udp4 = "udp4": "UDP over IPv4 loopback",
+    Udp6 = "udp6": "UDP over IPv6 loopback",
+    Tcp4 = "tcp4": "TCP over IPv4 loopback",
+    Tcp6 = "tcp6": "TCP over IPv6 loopback",
+    Sendfile = "sendfile": "sendfile(2) from a memory file to TCP",
+    TcpZerocopy = "tcp-zerocopy": "TCP with MSG_ZEROCOPY",
+    Uring = "uring": "TCP through io_uring",
+});
+
+impl Mechanism {
+    /// What it can carry.
+    pub const fn message_shape(self) -> MessageShape {
+        match self {
+            Self::Eventfd | Self::Signal => MessageShape::Fixed(8),
+            Self::Futex => MessageShape::Fixed(4),
+            Self::SocketpairDgram
+            | Self::SocketpairSeqpacket
+            | Self::UnixDgram
+            | Self::UnixDgramAbstract
+            | Self::MqPosix
+            | Self::MqSysv
+            | Self::Udp4
+            | Self::Udp6 => MessageShape::Messages,
+            _ => MessageShape::Stream,
+        }
+    }
+
+    /// Whether it may lose messages without an error.
+    pub const fn is_lossy(self) -> bool {
+        matches!(self, Self::Udp4 | Self::Udp6)
+    }
+
+    /// The ways in which a receiver can wait for it.
+    pub const fn wake_modes(self) -> &'static [WakeMode] {
+        match self {
+            Self::ShmSpin => &[WakeMode::Spin],
+            Self::Futex | Self::Signal | Self::ShmFutex | Self::VmWritev => &[WakeMode::Block],
+            Self::MqSysv | Self::Splice | Self::Uring => &[WakeMode::Block, WakeMode::Spin],
+            _ => &[WakeMode::Block, WakeMode::Poll, WakeMode::Epoll, WakeMode::Spin],
+        }
+    }
+
+    /// Checks a message size, saying what would do.
+    pub fn check_size(self, size: u64) -> Result<(), MessageSizeError> {
+        let fault = |limit: String| Err(MessageSizeError { mechanism: self.name(), size, limit });
+        match self.message_shape() {
+            MessageShape::Fixed(bytes) if size != bytes => {
+                fault(format!("it carries exactly {bytes} bytes"))
+            }
+            _ if size == 0 => fault("a message has at least 1 byte".to_owned()),
+            _ if self == Self::Splice && size > SPLICE_MESSAGE_MAX => fault(format!(
+                "the far side gathers a message in a pipe, which holds {}",
+                format_bytes(SPLICE_MESSAGE_MAX)
+            )),
+            _ if size > MESSAGE_SIZE_MAX => {
+                fault(format!("plumb sends at most {} at once", format_bytes(MESSAGE_SIZE_MAX)))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The largest message plumb sends: its buffers are allocated before measuring.
+pub const MESSAGE_SIZE_MAX: u64 = 64 << 20;
+
+/// The largest message that a pipe of the largest usual size surely holds: its pages need not be
+/// full.
+const SPLICE_MESSAGE_MAX: u64 = 512 << 10;
+
+/// A message size that a mechanism cannot carry.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("size {size} is not possible over {mechanism}: {limit}")]
+pub struct MessageSizeError {
+    mechanism: &'static str,
+    size: u64,
+    limit: String,
+}
+
+/// How a receiver waits for the next message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum WakeMode {
+    /// Asleep in the receiving call itself.
+    Block,
+    /// Asleep in poll(2), then a receiving call.
+    Poll,
+    /// Asleep in epoll_wait(2), then a receiving call.
+    Epoll,
+    /// Never asleep: non-blocking calls, or loads, in a loop.
+    Spin,
+}
+
+names!(WakeMode { Block = "block", Poll = "poll", Epoll = "epoll", Spin = "spin" });
 
 /// Options of the sockets of a launch; `None` leaves the kernel's default.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -538,5 +690,19 @@ impl BlockTask {
     /// Whether one block of it serves several responses, which come in `BlockReport::parts`.
     pub const fn has_parts(&self) -> bool {
         matches!(self, Self::Breakdown { .. } | Self::Streams { .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn impossible_sizes_are_refused_with_what_would_do() {
+        assert!(Mechanism::Pipe.check_size(0).is_err());
+        assert!(Mechanism::Pipe.check_size(MESSAGE_SIZE_MAX + 1).is_err());
+        assert_eq!(Mechanism::Eventfd.check_size(8), Ok(()));
+        let message = Mechanism::Eventfd.check_size(64).unwrap_err().to_string();
+        assert!(message.contains("exactly 8 bytes"), "{message}");
     }
 }

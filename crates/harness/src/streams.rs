@@ -28,7 +28,6 @@ use crate::mechanisms::{
 };
 use crate::orchestrator_pipe::WorkerMessage;
 use crate::report::BlockError;
-use crate::report::LaunchFacts;
 use plumb_clock::Stopwatch;
 
 pub mod cpu_load;
@@ -52,7 +51,7 @@ pub(super) fn work(
         Err(error) => return talk.send(&open_failure(error)),
     };
     let facts = std::mem::take(&mut receiver.facts);
-    talk.send(&WorkerMessage::Ready(LaunchFacts { facts }))?;
+    talk.send(&WorkerMessage::Ready(facts))?;
     talk.serve(|block| receiver.measure(block))?;
     receiver.sender.end()
 }
@@ -156,7 +155,7 @@ fn open(
     let own_cpus = process_cpus(spec, launch.cpu_local, allowed)?;
     let site = match &spec.path {
         Some(path) => LaunchNetwork::for_path(path, launch, &launch.spare_cpus(allowed))?,
-        None => LaunchNetwork::loopback(),
+        None => LaunchNetwork::default(),
     };
     if spec.cpus.is_some() {
         // Not before: a supervisor on this very machine is to have all the CPUs that it may use.
@@ -269,13 +268,13 @@ fn connect_streams(
     };
     let (mut near, mut far) = (Vec::new(), Vec::new());
     for _ in 0..spec.streams {
-        let (here, mut handover) = connected_pair(&setup, false)?;
+        let (here, handover) = connected_pair(&setup, false)?;
+        facts.extend(handover.facts.iter().map(|(name, fact)| ((*name).to_owned(), fact.clone())));
         let [there] = handover.take()?;
         if let Some(bytes) = spec.options.buffer {
             set_buffers(&here, bytes)?;
             set_buffers(&there, bytes)?;
         }
-        facts.extend(handover.facts.iter().map(|(name, fact)| ((*name).to_owned(), fact.clone())));
         let bytes = socket::option(there.as_fd(), IntOption::SendBuffer);
         facts.insert("sndbuf".to_owned(), bytes.attempt("read a socket's buffer")?.to_string());
         near.push(TcpStream::from(here));

@@ -31,40 +31,20 @@ pub enum CpuPlacement {
     OwnHost,
 }
 
-impl CpuPlacement {
-    /// Every placement.
-    pub const ALL: [Self; 8] = [
-        Self::SameCpu,
-        Self::Smt,
-        Self::SameCache,
-        Self::SameSocket,
-        Self::OtherSocket,
-        Self::OtherCpu,
-        Self::Scheduler,
-        Self::OwnHost,
-    ];
+names!(CpuPlacement {
+    SameCpu = "same-cpu",
+    Smt = "smt",
+    SameCache = "same-cache",
+    SameSocket = "same-socket",
+    OtherSocket = "other-socket",
+    OtherCpu = "other-cpu",
+    Scheduler = "scheduler",
+    OwnHost = "own-host",
+});
 
+impl CpuPlacement {
     /// What [`CpuPlacement::OtherCpu`] stands for, best first.
     const OTHER_CPU: [Self; 4] = [Self::SameCache, Self::SameSocket, Self::OtherSocket, Self::Smt];
-
-    /// The name used in plans and results.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::SameCpu => "same-cpu",
-            Self::Smt => "smt",
-            Self::SameCache => "same-cache",
-            Self::SameSocket => "same-socket",
-            Self::OtherSocket => "other-socket",
-            Self::OtherCpu => "other-cpu",
-            Self::Scheduler => "scheduler",
-            Self::OwnHost => "own-host",
-        }
-    }
-
-    /// The placement of a name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|placement| placement.name() == name)
-    }
 }
 
 impl fmt::Display for CpuPlacement {
@@ -184,15 +164,7 @@ impl CpuTopology {
     /// # Errors
     /// Says why there is none.
     pub fn resolve(&self, placement: CpuPlacement) -> Result<CpuPlacement, PlacementUnavailable> {
-        let candidates: &[CpuPlacement] = match placement {
-            CpuPlacement::OtherCpu => &CpuPlacement::OTHER_CPU,
-            _ => &[placement],
-        };
-        candidates
-            .iter()
-            .copied()
-            .find(|candidate| self.choose(*candidate).is_some())
-            .ok_or_else(|| PlacementUnavailable { placement, reason: self.reason(placement) })
+        self.find(placement).map(|(found, _)| found)
     }
 
     /// The pair of CPUs that stands for a placement; the same one whenever it is asked for.
@@ -203,15 +175,27 @@ impl CpuTopology {
     /// # Errors
     /// Says why there is no such pair.
     pub fn pair(&self, placement: CpuPlacement) -> Result<CpuPair, PlacementUnavailable> {
-        let resolved = self.resolve(placement)?;
-        self.choose(resolved)
+        self.find(placement).map(|(_, pair)| pair)
+    }
+
+    fn find(
+        &self,
+        placement: CpuPlacement,
+    ) -> Result<(CpuPlacement, CpuPair), PlacementUnavailable> {
+        let candidates: &[CpuPlacement] = match placement {
+            CpuPlacement::OtherCpu => &CpuPlacement::OTHER_CPU,
+            _ => &[placement],
+        };
+        let mut found =
+            candidates.iter().filter_map(|&candidate| Some((candidate, self.choose(candidate)?)));
+        found
+            .next()
             .ok_or_else(|| PlacementUnavailable { placement, reason: self.reason(placement) })
     }
 
     /// The choice in words, for provenance: `CPU 1 and CPU 0, same-cache`.
     pub fn describe(&self, placement: CpuPlacement) -> String {
-        let found = self.resolve(placement).and_then(|real| Ok((real, self.pair(real)?)));
-        match found {
+        match self.find(placement) {
             Ok((real, CpuPair { local: Some(local), peer: Some(peer) })) if local != peer => {
                 format!("CPU {local} and CPU {peer}, {real}")
             }
@@ -224,13 +208,11 @@ impl CpuTopology {
     fn choose(&self, placement: CpuPlacement) -> Option<CpuPair> {
         match placement {
             CpuPlacement::Scheduler => Some(CpuPair::default()),
-            CpuPlacement::SameCpu => {
-                self.cpus.first().map(|cpu| CpuPair { local: Some(cpu.id), peer: Some(cpu.id) })
-            }
-            // The other one's is known there.
-            CpuPlacement::OwnHost => {
-                self.cpus.first().map(|cpu| CpuPair { local: Some(cpu.id), peer: None })
-            }
+            CpuPlacement::SameCpu | CpuPlacement::OwnHost => self.cpus.first().map(|cpu| {
+                // The CPU on the other host is chosen there.
+                let peer = (placement == CpuPlacement::SameCpu).then_some(cpu.id);
+                CpuPair { local: Some(cpu.id), peer }
+            }),
             _ => self.cpus.iter().find_map(|local| {
                 let peer = self.cpus.iter().find(|peer| relation(local, peer) == placement)?;
                 Some(CpuPair { local: Some(local.id), peer: Some(peer.id) })

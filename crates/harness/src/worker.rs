@@ -23,7 +23,6 @@ use crate::orchestrator_pipe::{
 };
 use crate::page_load::FetchPage;
 use crate::peer_handle::{PeerHandle, PeerStartup};
-use crate::report::LaunchFacts;
 use crate::spec::{ChannelSpec, LaunchSpec, LaunchSubject, PathKind};
 
 /// Bytes of the longest datagram that a lost one is waited for as long as.
@@ -59,23 +58,19 @@ fn work(fetch: FetchPage) -> io::Result<()> {
     }
     match spec.subject.clone() {
         LaunchSubject::Channel(channel) => {
-            let site = LaunchNetwork::loopback();
-            visit_channel(
-                channel.mechanism,
-                ChannelLaunch { spec, channel, network: site, orchestrator: talk },
-            )
+            let network = LaunchNetwork::default();
+            let launch = ChannelLaunch { spec, channel, network, orchestrator: talk };
+            visit_channel(launch.channel.mechanism, launch)
         }
         LaunchSubject::Remote(remote) => {
-            match LaunchNetwork::for_channel(&remote, &spec, &spec.spare_cpus(&allowed)) {
-                Ok(site) => {
-                    let channel = remote.channel;
-                    visit_channel(
-                        channel.mechanism,
-                        ChannelLaunch { spec, channel, network: site, orchestrator: talk },
-                    )
-                }
-                Err(error) => talk.send(&open_failure(error)),
-            }
+            let network = LaunchNetwork::for_channel(&remote, &spec, &spec.spare_cpus(&allowed));
+            let network = match network {
+                Ok(network) => network,
+                Err(error) => return talk.send(&open_failure(error)),
+            };
+            let channel = remote.channel;
+            let launch = ChannelLaunch { spec, channel, network, orchestrator: talk };
+            visit_channel(launch.channel.mechanism, launch)
         }
         LaunchSubject::Mirror(mirror) => super::mirror::work(&spec, &mirror, talk),
         LaunchSubject::Streams(streams) => super::streams::work(&spec, &streams, &allowed, talk),
@@ -89,7 +84,7 @@ fn work(fetch: FetchPage) -> io::Result<()> {
 /// Clocks and kernel calls need no peer.
 fn measure_alone(spec: &LaunchSpec, mut talk: OrchestratorPipe) -> io::Result<()> {
     let watch = Stopwatch::new(spec.ticks_per_ns);
-    talk.send(&WorkerMessage::Ready(LaunchFacts { facts: watch.measure().facts() }))?;
+    talk.send(&WorkerMessage::Ready(watch.measure().facts()))?;
     let mut bench = HostBench::new(watch, spec.cpu_local.into_iter().collect());
     talk.serve(|block| bench.measure(block))
 }
@@ -113,7 +108,7 @@ impl ChannelVisitor for ChannelLaunch {
         };
         let mut facts = std::mem::take(&mut peer.facts);
         facts.extend(self.network.facts.clone());
-        self.orchestrator.send(&WorkerMessage::Ready(LaunchFacts { facts }))?;
+        self.orchestrator.send(&WorkerMessage::Ready(facts))?;
         let mut bench = ChannelBench::new(end, &mut peer, &self.spec, &self.channel);
         let site = &mut self.network;
         self.orchestrator.serve(|block| {

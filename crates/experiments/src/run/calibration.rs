@@ -95,7 +95,7 @@ impl CalibratedClock {
                 ExperimentError::failure(format!("cannot calibrate the clock on CPU {cpu}"))
                     .because(error)
             })?;
-        for (what, value) in std::mem::take(&mut launch.facts.facts) {
+        for (what, value) in std::mem::take(&mut launch.facts) {
             self.note(&format!("clock.cpu{cpu}.{what}"), &value);
         }
         if cpu != first && self.calibration.ticks_per_ns.is_some() {

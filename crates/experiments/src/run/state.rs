@@ -240,7 +240,7 @@ impl RunState {
             LaunchSubject::Streams(streams) => streams.name(),
             LaunchSubject::PageLoads(visits) => visits.name(),
         };
-        for (fact, value) in &facts.facts {
+        for (fact, value) in facts {
             let key = format!("channel.{name}.{fact}");
             self.facts.entry(key).or_insert_with(|| value.clone());
         }

@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn every_part_that_the_tracepoints_tell_apart_is_a_response() {
         let named: Vec<&str> = PARTS.iter().map(|response| response.name).collect();
-        let known: Vec<&str> = PathPart::ALL.iter().map(|part| part.slug()).collect();
+        let known: Vec<&str> = PathPart::ALL.iter().map(|part| part.name()).collect();
         assert_eq!(named[..known.len()], known);
         assert_eq!(named[known.len()..], ["rtt", "rtt-probed"]);
     }

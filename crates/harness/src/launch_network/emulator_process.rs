@@ -4,6 +4,7 @@
 //! A process of its own, so that its CPU time is nobody else's. Left out: what a link is
 //! (`plumb_link`), and driving it (`crate::emulate`).
 
+use std::error::Error;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
@@ -18,8 +19,7 @@ use plumb_netdev::emulator::{
 };
 use plumb_netdev::lab::{NetNamespace, TestBed, TestBedOptions};
 use plumb_sys::sched;
-use plumb_wire::machine::Medium;
-use plumb_wire::machine::PortId;
+use plumb_wire::machine::{Medium, PortId};
 use plumb_wire::packet::{Pool, PoolConfig};
 use serde::{Deserialize, Serialize};
 
@@ -155,7 +155,7 @@ fn serve(control_fd: OwnedFd) -> io::Result<()> {
     };
     match EmulatedLink::make(&orders) {
         Ok(carrier) => carrier.run(control),
-        Err(reason) => control.send(&LinkToWorker::Refused(reason)),
+        Err(reason) => control.send(&LinkToWorker::Refused(reason.to_string())),
     }
 }
 
@@ -166,9 +166,8 @@ struct EmulatedLink {
 }
 
 impl EmulatedLink {
-    fn make(orders: &EmulationRequest) -> Result<Self, String> {
-        let mut spec =
-            LinkSpec::parse(&orders.text, &DiskFiles).map_err(|error| error.to_string())?;
+    fn make(orders: &EmulationRequest) -> Result<Self, Box<dyn Error>> {
+        let mut spec = LinkSpec::parse(&orders.text, &DiskFiles)?;
         if spec.seed.0 == 0 {
             // Each launch draws anew, reproducibly.
             spec.seed.0 = orders.seed;
@@ -178,19 +177,17 @@ impl EmulatedLink {
         emulator::raise_priority();
         let options =
             TestBedOptions { mtu: orders.mtu, neighbors: true, ..TestBedOptions::default() };
-        let (bed, taps) = emulator::tap_pair(options).map_err(|error| error.to_string())?;
+        let (bed, taps) = emulator::tap_pair(options)?;
         let timeline = InstantClock::begin(Stopwatch::new(orders.ticks_per_ns));
         let link = Link::new(&spec, Medium::Ethernet, timeline.now());
-        let link = link.map_err(|error| error.to_string())?;
-        let pool = Pool::new(pool_frames(&spec, orders.mtu).map_err(|error| error.to_string())?);
+        let link = link?;
+        let pool = Pool::new(pool_frames(&spec, orders.mtu)?);
         let mut emulator =
-            Emulator::new(link, taps.into(), pool, timeline, EmulatorOptions::default())
-                .map_err(|error| error.to_string())?;
+            Emulator::new(link, taps.into(), pool, timeline, EmulatorOptions::default())?;
         for (port, side) in [(0, Some(bed.near())), (1, bed.far())] {
             let name = [TestBed::NEAR_DEVICE, TestBed::FAR_DEVICE][usize::from(port)];
             let Some(side) = side else { continue };
-            let interface =
-                InterfaceDropCounter::watch(side, name).map_err(|error| error.to_string())?;
+            let interface = InterfaceDropCounter::watch(side, name)?;
             emulator.watch(PortId(port), interface);
         }
         Ok(Self { bed, emulator })

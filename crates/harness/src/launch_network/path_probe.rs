@@ -4,7 +4,7 @@
 //! its time, sockets and all. Nothing is timed. Left out: why a message did not arrive.
 
 use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::{TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 
 use plumb_base::time::Span;
@@ -14,6 +14,7 @@ use plumb_sys::socket::{self, IntOption};
 use super::LaunchNetwork;
 use crate::channel::{IoResultExt as _, OpenError};
 use crate::effort::{Canary, CpuReading};
+use crate::mechanisms::{connect, connect_datagrams};
 use crate::report::{BlockError, BlockReport};
 use crate::spec::{BlockSpec, BlockTask, LaunchSpec, LaunchSubject, RemoteSpec};
 use crate::{payload, sampler};
@@ -78,8 +79,7 @@ impl<'a> PathProbe<'a> {
         remote: &RemoteSpec,
         size: u64,
     ) -> Result<Self, BlockError> {
-        let len =
-            usize::try_from(size).map_err(|error| BlockError::Unavailable(error.to_string()))?;
+        let len = usize::try_from(size)?;
         let exchange = Span::from_ns(remote.path.exchange_ns(size, size));
         Ok(Self {
             site,
@@ -101,12 +101,7 @@ impl<'a> PathProbe<'a> {
     }
 
     fn connection(&self) -> Result<bool, OpenError> {
-        let ground = &self.site.location;
-        let at = ground.far_address(false)?;
-        let listener = ground.in_far(|| TcpListener::bind(at))?.attempt("listen")?;
-        let address = listener.local_addr().attempt("read the listener's address")?;
-        let near = ground.in_near(|| TcpStream::connect(address))?.attempt("connect")?;
-        let (far, _) = listener.accept().attempt("accept")?;
+        let (near, far) = connect(&self.site.location, false)?;
         for stream in [&near, &far] {
             stream.set_read_timeout(Some(POLL_INTERVAL)).attempt("set SO_RCVTIMEO")?;
             stream.set_nodelay(true).attempt("set TCP_NODELAY")?;
@@ -179,18 +174,7 @@ impl<'a> PathProbe<'a> {
     }
 
     fn datagrams(&self) -> Result<(UdpSocket, UdpSocket), OpenError> {
-        let ground = &self.site.location;
-        let at = ground.far_address(false)?;
-        let bind = |at| UdpSocket::bind(at);
-        let far = ground.in_far(|| bind(at))?.attempt("bind the far socket")?;
-        let any = (std::net::Ipv4Addr::UNSPECIFIED, 0).into();
-        let near = ground.in_near(|| bind(any))?.attempt("bind the near socket")?;
-        let address = |socket: &UdpSocket| socket.local_addr();
-        let connect = || -> io::Result<()> {
-            near.connect(address(&far)?)?;
-            far.connect(address(&near)?)
-        };
-        connect().attempt("connect the sockets")?;
+        let (near, far) = connect_datagrams(&self.site.location, false)?;
         for socket in [&near, &far] {
             socket.set_read_timeout(Some(POLL_INTERVAL)).attempt("set SO_RCVTIMEO")?;
             self.allow_fragmentation(socket)?;

@@ -23,11 +23,11 @@ use super::protocol::{
     self, AdmissionSpec, AdmissionToken, OpenChannelRequest, OpenStreamsRequest, RemoteHostInfo,
     SUPERVISOR, ServePageRequest, SupervisorReply, SupervisorRequest, WORKER,
 };
+use crate::child_process::StderrTail;
 use crate::control_page::ControlPageWrite;
 use crate::framing;
 use crate::mechanisms::{ChannelSetup, IoResultExt as _, OpenError, set_options};
 use crate::spec::{HostSpec, LaunchSpec, TcpStreamsSpec};
-use crate::stderr_tail::StderrTail;
 use plumb_clock::{entropy, monotonic_ns};
 
 /// Why there is no supervisor.

@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use plumb_base::time::Span;
-use plumb_harness::stderr_tail::StderrTail;
+use plumb_harness::child_process::StderrTail;
 use plumb_net::test_client::{AgentClient, AgentClientError};
 use plumb_remote::control_stream::{self, ControlStream};
 use plumb_remote::session::{SessionFault, SessionTiming};

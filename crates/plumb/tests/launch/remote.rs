@@ -61,7 +61,7 @@ fn tcp_and_udp_cross_every_kind_of_path() {
             let is_link = link.contains('=');
             let floor = if is_link { 3_000_000.0 + 80_000.0 } else { 0.0 };
             assert!(least(&report.samples) > floor, "{what}: {:?}", report.samples);
-            assert_eq!(launch.facts.facts["link"].contains("100mbit"), is_link, "{what}");
+            assert_eq!(launch.facts["link"].contains("100mbit"), is_link, "{what}");
             launch.finish().unwrap();
         }
     }

@@ -186,7 +186,7 @@ fn buffers_are_as_large_as_asked_or_there_is_no_result() {
         spec.options.buffer = Some(bytes);
         let Some(launch) = start(spec) else { continue };
         for side in ["sndbuf", "rcvbuf"] {
-            let got: u64 = launch.facts.facts[side].parse().unwrap();
+            let got: u64 = launch.facts[side].parse().unwrap();
             assert!(got >= 2 * bytes, "{side}: {got} for {bytes}");
         }
         launch.finish().unwrap();
