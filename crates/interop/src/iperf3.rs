@@ -6,13 +6,6 @@
 //! end counts as received. Left out: SCTP, multipath TCP, files as a source, and the password, which
 //! the protocol sends without saying whom it is talking to.
 
-use std::sync::OnceLock;
-
-use plumb_base::time::Instant;
-use plumb_sys::clock::{ClockId, read_ns};
-
-use plumb_clock::to_instant;
-
 pub mod client;
 pub mod control;
 #[cfg(test)]
@@ -33,12 +26,6 @@ pub const PORT: u16 = 5201;
 
 /// How this program names itself where the protocol asks for a version.
 pub const VERSION: &str = concat!("plumb ", env!("CARGO_PKG_VERSION"));
-
-/// What the clock of this process says: CLOCK_MONOTONIC, since it was first asked.
-pub(crate) fn now() -> Instant {
-    static ORIGIN: OnceLock<u64> = OnceLock::new();
-    to_instant(&ORIGIN, read_ns(ClockId::Monotonic))
-}
 
 /// The number that the protocol gives to the stream at `index`, counted from 0: 1, 3, 4, 5, ….
 ///

@@ -1,7 +1,6 @@
 //! What is measured between two hosts: one engine a file, and what is asked of it and comes of it.
 //!
-//! An engine runs on both sides at once, each with its own half. Left out: agreeing on a test
-//! (`crate::protocol`), and what the numbers mean together.
+//! An engine runs on both sides at once, each with its own half.
 
 pub mod bulk;
 mod bulk_connection;
@@ -16,10 +15,7 @@ pub mod quic;
 pub mod report;
 pub mod request_response;
 pub mod spec_limits;
-pub mod stall;
 pub mod test_run;
 pub mod test_spec;
-mod thread_cpu_clock;
-pub mod thread_placement;
+pub mod thread;
 pub mod tls;
-pub mod transport;

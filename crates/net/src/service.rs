@@ -10,7 +10,7 @@ use plumb_remote::service::{PreparedTask, TaskContext, TaskService};
 use plumb_remote::session::TaskTimes;
 use serde::{Deserialize, Serialize};
 
-use crate::measure::stall::StallDetector;
+use crate::measure::progress::StallDetector;
 use crate::measure::test_run::{self, TestRun};
 use crate::measure::test_spec::{PartSpec, TestSpec};
 

@@ -17,9 +17,8 @@ use plumb_remote::task_control::TestControl;
 use plumb_remote::token::TestToken;
 
 use crate::measure::connect::DataConnectError;
-use crate::measure::progress::TestProgress;
+use crate::measure::progress::{StallDetector, TestProgress};
 use crate::measure::report::{TestEnding, TestReport};
-use crate::measure::stall::StallDetector;
 use crate::measure::test_run::TestRun;
 use crate::measure::test_spec::TestSpec;
 use crate::service::{TestPorts, times};

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use plumb_base::time::Span;
 use plumb_base::units::rate::Rate;
-use plumb_net::measure::datagram::loss_by_location::LossByLocation;
+use plumb_net::measure::datagram::drops::LossByLocation;
 use plumb_net::measure::datagram::receiver::{
     DatagramProgress, ReceiveEnding, ReceiverConfig, ReceiverReport, prepare, receive,
     receive_planned,

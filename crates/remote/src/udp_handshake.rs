@@ -6,8 +6,7 @@
 //! is as long as the shortest question, and there is one for each question: nobody is sent more than they
 //! sent. Left out: addresses and tokens, which the control connection carries.
 
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -147,7 +146,7 @@ pub fn accept(
 ) -> Result<SocketAddr, UdpHandshakeError> {
     let begun = read_ns(ClockId::MonotonicRaw);
     socket.set_read_timeout(Some(WAIT))?;
-    let drawn = random_cookie()?;
+    let cookie = AddressCookie::draw()?;
     let mut buffer = [0; HEADER_BYTES];
     while read_ns(ClockId::MonotonicRaw) - begun <= patience.as_ns() {
         if stop.load(Ordering::Relaxed) {
@@ -155,20 +154,7 @@ pub fn accept(
         }
         match socket.recv_from(&mut buffer) {
             Ok((len, from)) => {
-                let header = TestDatagramHeader::read(token, &buffer[..len]);
-                let Some(hello) = header.filter(|header| header.kind == TestDatagramKind::Hello)
-                else {
-                    continue;
-                };
-                let welcome = TestDatagramHeader::of(
-                    TestDatagramKind::HelloReply,
-                    hello.stream,
-                    hello.sequence,
-                    drawn,
-                );
-                // Whatever does not leave is asked for again.
-                let _ = socket.send_to(&welcome.to_bytes(token), from);
-                if hello.intended_ns == drawn {
+                if cookie.admits(socket, token, &buffer[..len], from) {
                     socket.connect(from)?;
                     return Ok(from);
                 }
@@ -180,11 +166,40 @@ pub fn accept(
     Err(UdpHandshakeError::NoClient { waited: patience })
 }
 
-/// A number that nobody guesses, and not zero.
-fn random_cookie() -> io::Result<u64> {
-    let mut bytes = [0; 8];
-    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(u64::from_be_bytes(bytes) | 1)
+/// A number that nobody guesses, and not zero: whoever shows it is where it says that it is.
+#[derive(Clone, Copy, Debug)]
+pub struct AddressCookie(u64);
+
+impl AddressCookie {
+    /// A new one.
+    ///
+    /// # Errors
+    /// The kernel gives no random bits.
+    pub fn draw() -> io::Result<Self> {
+        let mut bytes = [0; 8];
+        plumb_sys::fill_random(&mut bytes)?;
+        Ok(Self(u64::from_be_bytes(bytes) | 1))
+    }
+
+    /// Answers an announcement with it, and says whether the announcement showed it already.
+    pub fn admits(
+        self,
+        socket: &UdpSocket,
+        token: &TokenBytes,
+        bytes: &[u8],
+        from: SocketAddr,
+    ) -> bool {
+        let header = TestDatagramHeader::read(token, bytes);
+        let Some(hello) = header.filter(|header| header.kind == TestDatagramKind::Hello) else {
+            return false;
+        };
+        let (stream, sequence) = (hello.stream, hello.sequence);
+        let kind = TestDatagramKind::HelloReply;
+        let welcome = TestDatagramHeader::of(kind, stream, sequence, self.0).to_bytes(token);
+        // Whatever does not leave is asked for again.
+        let _ = socket.send_to(&welcome, from);
+        hello.intended_ns == self.0
+    }
 }
 
 /// Answers whoever was admitted and has not heard so, until the stream is to begin.

@@ -21,13 +21,9 @@ use super::trust::CertificateTrust;
 use super::{HttpError, OBJECTS_MAX, links};
 use plumb_clock::monotonic_ns;
 
-mod connection;
-mod connection_per_object;
+mod h1;
 mod h2;
 mod h3;
-mod keep_alive;
-mod pipelined;
-mod tls_error;
 
 /// How long one visit may take.
 pub const PAGE_LOAD_TIMEOUT: Span = Span::from_secs(30);
@@ -151,9 +147,9 @@ impl HttpClient {
         let began_cpu = read_ns(ClockId::ThreadCpu);
         let began = monotonic_ns();
         let haul = match way {
-            HttpFetchMode::OneEach => connection_per_object::fetch(self, tls),
-            HttpFetchMode::KeepAlive => keep_alive::fetch(self, tls),
-            HttpFetchMode::Pipelined => pipelined::fetch(self, tls),
+            HttpFetchMode::OneEach => h1::fetch_in_turn(self, tls, true),
+            HttpFetchMode::KeepAlive => h1::fetch_in_turn(self, tls, false),
+            HttpFetchMode::Pipelined => h1::fetch_pipelined(self, tls),
             HttpFetchMode::Http2 => block_on(h2::fetch(self, tls)),
             HttpFetchMode::Http3 => block_on(h3::fetch(self, tls)),
         }?;

@@ -3,7 +3,7 @@
 //! Everything that is waited for has a deadline, and an error says what was being done. Left out: how
 //! the results are printed ([`super::report`]).
 
-use std::io::{self, Read};
+use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use std::sync::Arc;
 use plumb_base::time::{Instant, Span};
 use plumb_sys::clock;
 use plumb_sys::clock::ClockId;
+use plumb_sys::errno::is_transient;
 use plumb_sys::fd::{Epoll, EpollInterest};
 use plumb_sys::{socket, tcp_info, timer};
 
@@ -22,7 +23,8 @@ use super::results::{Iperf3Results, Iperf3ResultsError};
 use super::sockets::{self, Iperf3AddressFamily, Iperf3SocketError};
 use super::stream::{ByteBudget, Iperf3StreamSocket, udp};
 use super::transfer::{ConnectedStream, Iperf3Transfer};
-use super::{now, stream_id};
+use super::stream_id;
+use plumb_clock::now;
 
 /// How long a server may take for an answer.
 const REPLY_TIMEOUT: Span = Span::from_secs(10);
@@ -299,7 +301,7 @@ fn connect<'a>(
 
 fn cookie() -> io::Result<Iperf3Cookie> {
     let mut chance = [0; COOKIE_LEN - 1];
-    std::fs::File::open("/dev/urandom")?.read_exact(&mut chance)?;
+    plumb_sys::fill_random(&mut chance)?;
     Ok(Iperf3Cookie::from_random(&chance))
 }
 
@@ -456,9 +458,8 @@ fn udp_handshake(
             match socket::receive(stream.as_fd(), &mut buffer, true) {
                 Ok(len) if udp::is_connect_reply(&buffer[..len]) => return Ok(()),
                 Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error)
+                    if is_transient(&error) || error.kind() == io::ErrorKind::ConnectionRefused => {}
                 Err(error) => return Err(system_at(stage)(error)),
             }
         }
@@ -518,9 +519,7 @@ impl Iperf3TestLoop<'_> {
             let nap = next.saturating_since(at).min(STOP_POLL_INTERVAL);
             let ms = i32::try_from(nap.as_ns().div_ceil(1_000_000)).unwrap_or(100);
             match epoll.wait(&mut events, ms) {
-                Err(error) if error.kind() != io::ErrorKind::Interrupted => {
-                    return Err(system_at(stage)(error));
-                }
+                Err(error) if !is_transient(&error) => return Err(system_at(stage)(error)),
                 _ => {}
             }
             if events.iter().any(|event| event.token == CONTROL) {

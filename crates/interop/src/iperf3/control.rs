@@ -9,13 +9,14 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use plumb_base::time::Span;
+use plumb_sys::errno::is_transient;
 use serde_json::Value;
 
 use super::message::{
     Iperf3Cookie, Iperf3ErrorCode, Iperf3Message, JsonFrameError, decode_frame, encode_frame,
     frame_len,
 };
-use super::now;
+use plumb_clock::now;
 
 /// Why nothing more can be said or heard.
 #[derive(Debug, thiserror::Error)]
@@ -140,13 +141,11 @@ impl<'a> Iperf3ControlConnection<'a> {
             match self.stream.read(&mut bytes[filled..]) {
                 Ok(0) => return Err(Iperf3ControlError::Closed),
                 Ok(read) => filled += read,
-                Err(error) => match error.kind() {
-                    io::ErrorKind::Interrupted
-                    | io::ErrorKind::WouldBlock
-                    | io::ErrorKind::TimedOut => {}
-                    io::ErrorKind::ConnectionReset => return Err(Iperf3ControlError::Closed),
-                    _ => return Err(error.into()),
-                },
+                Err(error) if is_transient(&error) => {}
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                    return Err(Iperf3ControlError::Closed);
+                }
+                Err(error) => return Err(error.into()),
             }
         }
         Ok(())

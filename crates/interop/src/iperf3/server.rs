@@ -14,17 +14,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use plumb_base::time::{Instant, Span};
+use plumb_base::units::rate::Rate;
+use plumb_sys::errno::is_transient;
 use plumb_sys::fd::{Epoll, EpollEvent, EpollInterest};
 use plumb_sys::socket;
 use plumb_sys::socket::InetSocketKind;
 use plumb_sys::{fd, timer};
 
 use super::message::{COOKIE_LEN, Iperf3Cookie, Iperf3Message};
-use super::now;
+use plumb_clock::now;
 use super::record::{Iperf3ConcurrentTests, Iperf3Test};
 use super::session::Iperf3Limits;
 
-mod bitrate_limiter;
 pub mod test_driver;
 
 /// Connections that have not said their cookie: more than these, and the oldest has to go.
@@ -41,6 +42,11 @@ const BACKLOG: i32 = 256;
 const TICK_MS: i32 = 100;
 /// Tests of which it is remembered when they ran.
 const TEST_TIMES_MAX: usize = 4096;
+
+/// Seconds of the rate that may come at once.
+const DEPTH_S: u128 = 5;
+/// Blocks of each stream that may.
+const DEPTH_BLOCKS: u128 = 4;
 
 /// What a server is to be.
 #[derive(Clone, Debug)]
@@ -285,9 +291,7 @@ impl Iperf3AcceptLoop<'_> {
         let mut events = Vec::new();
         while !stop() {
             match self.epoll.wait(&mut events, TICK_MS) {
-                Err(error) if error.kind() != io::ErrorKind::Interrupted => {
-                    return Err(error.into());
-                }
+                Err(error) if !is_transient(&error) => return Err(error.into()),
                 _ => {}
             }
             for event in &events {
@@ -330,7 +334,9 @@ impl Iperf3AcceptLoop<'_> {
             Ok(accepted) => accepted,
             Err(error) => {
                 // Out of descriptors: whoever has waited longest without a word makes room.
-                if !is_transient(&error) && self.pending.pop_first().is_none() {
+                let is_passing =
+                    is_transient(&error) || error.kind() == io::ErrorKind::ConnectionAborted;
+                if !is_passing && self.pending.pop_first().is_none() {
                     timer::sleep_ns(10_000_000);
                 }
                 return;
@@ -411,10 +417,39 @@ impl PendingIperf3Connection {
     }
 }
 
-/// Whether a call failed for no lasting reason.
-fn is_transient(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
-    matches!(error.kind(), ConnectionAborted | Interrupted | WouldBlock)
+/// What a test may still move: the server's limit against what is seen to go, whatever its client said before.
+///
+/// A budget of bits that fills at the limit's rate and holds five seconds of it, over which iperf3 takes its mean, and
+/// some blocks of each stream, because a sender that is paced gives them to the kernel whole.
+#[derive(Clone, Copy, Debug)]
+struct BitrateLimiter {
+    rate: Rate,
+    /// What it holds when it is full, and what has been taken of that, in bits.
+    depth: u128,
+    taken: u128,
+    /// Bytes of the test at the last look, and when that was.
+    bytes: u64,
+    looked: Instant,
+}
+
+impl BitrateLimiter {
+    /// A full one; `block_bytes` are those of one block of every stream together.
+    fn new(rate: Rate, block_bytes: u64, began: Instant) -> Self {
+        let blocks = u128::from(block_bytes) * 8 * DEPTH_BLOCKS;
+        let depth = u128::from(rate.bits_per_second()) * DEPTH_S + blocks;
+        Self { rate, depth, taken: 0, bytes: 0, looked: began }
+    }
+
+    /// Takes what has come and gone since the last look of a test that had so many bytes in all; whether it was
+    /// there.
+    fn admit(&mut self, bytes: u64, now: Instant) -> bool {
+        let elapsed = u128::from(now.saturating_since(self.looked).as_ns());
+        let filled = u128::from(self.rate.bits_per_second()) * elapsed / 1_000_000_000;
+        let moved = u128::from(bytes.saturating_sub(self.bytes)) * 8;
+        self.taken = self.taken.saturating_sub(filled).saturating_add(moved);
+        (self.bytes, self.looked) = (bytes, now);
+        self.taken <= self.depth
+    }
 }
 
 #[cfg(test)]
@@ -448,5 +483,35 @@ mod tests {
         assert!(locked(&shared.test_times).is_empty(), "nobody is left who could ask");
         shared.note_begin(4, at(13));
         assert_eq!(shared.note_end(4, at(14)), Iperf3ConcurrentTests::default());
+    }
+
+    /// After how many looks, 20 ms apart, a test that moves so many bits a second is ended.
+    fn ends_after(rate: u64, limit: u64) -> Option<u64> {
+        let limit = Rate::from_bits_per_second(limit).unwrap();
+        let mut allowance = BitrateLimiter::new(limit, 128 << 10, Instant::ORIGIN);
+        (1..100_000).find(|look| {
+            let now = Instant::ORIGIN + Span::from_ms(20) * *look;
+            !allowance.admit(rate / 8 * look / 50, now)
+        })
+    }
+
+    #[test]
+    fn a_test_is_ended_by_what_it_moves_and_not_at_its_limit() {
+        assert_eq!(ends_after(1_000_000, 1_000_000), None, "for half an hour");
+        // The depth is 5 Mb and four blocks, 9.2 Mb in all: at 94 Mb/s a tenth of a second.
+        let looks = ends_after(94_000_000, 1_000_000).expect("it is too fast");
+        assert!((5..=6).contains(&looks), "{looks}");
+        assert!(ends_after(1_100_000, 1_000_000).is_some(), "a tenth too fast is too fast");
+    }
+
+    #[test]
+    fn blocks_that_come_whole_and_a_pause_are_no_faster_than_their_mean() {
+        let limit = Rate::from_bits_per_second(100_000).unwrap();
+        let mut allowance = BitrateLimiter::new(limit, 128 << 10, Instant::ORIGIN);
+        // A block every 10.5 s, as a sender at 100 kb/s has it.
+        for block in 1..1_000_u64 {
+            let now = Instant::ORIGIN + Span::from_ms(10_500) * block;
+            assert!(allowance.admit(block * (128 << 10), now), "block {block}");
+        }
     }
 }

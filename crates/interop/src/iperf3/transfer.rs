@@ -13,7 +13,7 @@ use plumb_sys::tcp_info;
 use plumb_sys::tcp_info::TcpInfo;
 use plumb_sys::{process, socket, timer};
 
-use super::now;
+use plumb_clock::now;
 use super::parameters::{Iperf3Parameters, Iperf3Transport};
 use super::record::{Iperf3Interval, Iperf3StreamRecord, Iperf3TestRecord, MinMaxMean};
 use super::stream::tcp::Iperf3StreamContext;

@@ -22,7 +22,7 @@ use super::report::{StampReply, StampReport};
 use super::timestamp::{ErrorEstimate, TimestampFormat};
 use super::tlv::{self, TlvFlagCounts};
 use plumb_clock::ReceiveTimestamps;
-use plumb_net::measure::datagram::sequence_tracker::{SequenceStatus, SequenceTracker};
+use plumb_net::measure::datagram::sequence_tracker::SequenceTracker;
 use plumb_net::measure::pacer::{SPIN_NS, wait_until};
 use plumb_remote::udp_handshake::is_transient;
 
@@ -289,8 +289,7 @@ impl<'a> ReplyReceiver<'a> {
             self.foreign += 1;
             return;
         }
-        let verdict = self.account.record(answer.sender.sequence);
-        if !matches!(verdict, SequenceStatus::InOrder | SequenceStatus::Late { .. }) {
+        if !self.account.record(answer.sender.sequence).is_new() {
             return;
         }
         self.sessionless += u64::from(answer.sender.session != self.plan.session);

@@ -2,8 +2,8 @@
 //!
 //! What is not confirmed after several tries, while a shorter one still is, is too long: so neither a router that
 //! keeps silent (a black hole) nor a lost datagram deceives. Lengths are of whole IP packets. Sizes that
-//! links have are tried first, then halves. Left out: answering, which `super::udp::udp_handshake` does, the
-//! way back, which the other side would probe, and this as a part of a test ([`endpoint`]).
+//! links have are tried first, then halves. As a part of a test the client probes and the agent confirms each probe with
+//! forty bytes, never more than came; the client says when it has done, so that the test ends then.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -20,13 +20,16 @@ use serde::{Deserialize, Serialize};
 
 use super::connect::connect_udp;
 use super::pacer::Pacer;
+use super::report::MtuPartReport;
 use super::test_spec::MtuSearchSpec;
+use plumb_clock::monotonic_ns;
+use plumb_remote::address::BindAddress;
 use plumb_remote::datagram_header::{
     HEADER_BYTES, TestDatagramHeader, TestDatagramKind, TokenBytes,
 };
-use plumb_remote::udp_handshake;
-
-pub mod endpoint;
+use plumb_remote::task_control::TestControl;
+use plumb_remote::token::TestToken;
+use plumb_remote::udp_handshake::{self, AddressCookie};
 
 /// How soon it is seen that a search is called off.
 const STOP_POLL_NS: u64 = 20_000_000;
@@ -43,6 +46,18 @@ const LIKELY: &[usize] = &[
     65_535, 16_384, 9216, 9000, 8192, 4352, 2304, 1500, 1492, 1480, 1476, 1454, 1450, 1440, 1420,
     1400, 1380, 1280,
 ];
+
+/// The longest datagram of IPv4.
+const DATAGRAM_MAX: usize = 65_535;
+/// How long the agent or the client waits at once at most, so that a halt is seen.
+const STOP_POLL: Duration = Duration::from_millis(20);
+/// How long the client shows its token at most.
+const ANNOUNCE_TIMEOUT: Span = Span::from_secs(5);
+/// How long the client says that it has done, unless that is heard, and how often.
+const END_TIMEOUT_NS: u64 = 1_500_000_000;
+const END_INTERVAL_NS: u64 = 100_000_000;
+/// How long the agent stays after it has heard so, to answer if it is said again.
+const LINGER_NS: u64 = 50_000_000;
 
 /// What was found out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -160,7 +175,7 @@ impl MtuSearch {
     }
 }
 
-/// Probes towards the connected peer, which answers as `endpoint::Half` or a receiver does; tells how far it has
+/// Probes towards the connected peer, which answers as an [`MtuEndpoint`] or a receiver does; tells how far it has
 /// come.
 ///
 /// # Errors
@@ -376,6 +391,139 @@ impl MtuProber<'_> {
                 Err(error) => return Err(error),
             }
         }
+    }
+}
+
+/// One side.
+#[derive(Debug)]
+pub struct MtuEndpoint {
+    socket: UdpSocket,
+    token: TestToken,
+    patience: Span,
+    /// The most that is sent, in bytes a second.
+    rate_max: Option<u64>,
+    is_prober: bool,
+}
+
+impl MtuEndpoint {
+    /// The agent's side.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn listen(token: TestToken, spec: &MtuSearchSpec, at: BindAddress) -> io::Result<Self> {
+        let socket = at.open(UdpSocket::bind)?;
+        let patience = Span::from_ns(spec.patience_ns);
+        Ok(Self { socket, token, patience, rate_max: None, is_prober: false })
+    }
+
+    /// The client's side, towards the agent's, which takes so many bytes a second.
+    ///
+    /// # Errors
+    /// The kernel's: no route to the address, for one.
+    pub fn connect(
+        address: SocketAddr,
+        token: TestToken,
+        spec: &MtuSearchSpec,
+        rate_max: Option<u64>,
+    ) -> io::Result<Self> {
+        let socket = connect_udp(address)?;
+        let patience = Span::from_ns(spec.patience_ns);
+        Ok(Self { socket, token, patience, rate_max, is_prober: true })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn port(&self) -> io::Result<u16> {
+        Ok(self.socket.local_addr()?.port())
+    }
+
+    /// Probes, or confirms until the client has done, the test is halted, or it is over; `deadline_ns` says when
+    /// that is, once it is known.
+    pub fn run(&self, deadline_ns: impl Fn() -> u64, control: &TestControl) -> MtuPartReport {
+        let mut account = MtuPartReport::default();
+        if self.is_prober {
+            let within = MtuSearchLimits {
+                patience: self.patience,
+                rate_max: self.rate_max,
+                stop: control.stop_flag(),
+            };
+            // The agent confirms nothing to an address that it was not heard at.
+            let patience = self.patience.min(ANNOUNCE_TIMEOUT);
+            let met =
+                udp_handshake::connect(&self.socket, &self.token.0, 0, patience, within.stop);
+            if let Err(error) = met {
+                account.error = Some(error.to_string());
+                return account;
+            }
+            match probe(&self.socket, &self.token.0, within, &mut account.searched) {
+                Ok(found) => account.found = Some(found),
+                Err(error) => account.error = Some(error.to_string()),
+            }
+            account.error = account.error.or(self.send_end(control).err().map(|e| e.to_string()));
+        } else if let Err(error) = self.confirm(deadline_ns, control, &mut account) {
+            account.error = Some(error.to_string());
+        }
+        account
+    }
+
+    fn confirm(
+        &self,
+        deadline_ns: impl Fn() -> u64,
+        control: &TestControl,
+        account: &mut MtuPartReport,
+    ) -> io::Result<()> {
+        self.socket.set_read_timeout(Some(STOP_POLL))?;
+        let mut buffer = vec![0; DATAGRAM_MAX];
+        let (cookie, mut is_admitted) = (AddressCookie::draw()?, false);
+        let mut over_ns = u64::MAX;
+        while !control.is_halted() && monotonic_ns() < deadline_ns().min(over_ns) {
+            let (len, from) = match self.socket.recv_from(&mut buffer) {
+                Ok(came) => came,
+                Err(error) if udp_handshake::is_transient(&error) => continue,
+                Err(error) => return Err(error),
+            };
+            let bytes = &buffer[..len];
+            if !is_admitted {
+                is_admitted = cookie.admits(&self.socket, &self.token.0, bytes, from)
+                    && self.socket.connect(from).is_ok();
+                continue;
+            }
+            let Some(reply) = udp_handshake::reply_to(&self.token.0, bytes) else { continue };
+            account.confirmed += u64::from(self.socket.send(&reply).is_ok());
+            let kind = TestDatagramHeader::read(&self.token.0, bytes).map(|header| header.kind);
+            if kind == Some(TestDatagramKind::End) && over_ns == u64::MAX {
+                over_ns = monotonic_ns().saturating_add(LINGER_NS);
+            }
+        }
+        Ok(())
+    }
+
+    fn send_end(&self, control: &TestControl) -> io::Result<()> {
+        self.socket.set_read_timeout(Some(STOP_POLL))?;
+        let end = TestDatagramHeader::of(TestDatagramKind::End, 0, 0, 0).to_bytes(&self.token.0);
+        let until_ns = monotonic_ns().saturating_add(END_TIMEOUT_NS);
+        let (mut next_ns, mut buffer) = (0, [0; HEADER_BYTES]);
+        while !control.is_halted() && monotonic_ns() < until_ns {
+            if monotonic_ns() >= next_ns {
+                // What does not leave is said again.
+                let _ = self.socket.send(&end);
+                next_ns = monotonic_ns().saturating_add(END_INTERVAL_NS);
+            }
+            match self.socket.recv(&mut buffer) {
+                Ok(len) => {
+                    let heard = TestDatagramHeader::read(&self.token.0, &buffer[..len]);
+                    if heard.is_some_and(|heard| heard.kind == TestDatagramKind::EndAck) {
+                        break;
+                    }
+                }
+                // News of probes that were too long may still come.
+                Err(_) if control.is_halted() => break,
+                Err(_) => {}
+            }
+        }
+        Ok(())
     }
 }
 

@@ -1,8 +1,8 @@
 //! Round trips of small datagrams at a fixed rate: idle or under load, whole and by part.
 //!
 //! A probe leaves when it is due, whatever came back before, so a slow answer hides no other. Each carries four
-//! stamps; both receptions are the kernel's own. The answering side sends nothing to an address from which no
-//! datagram with the token came, and never more than it got. Left out: the difference of the two clocks.
+//! stamps; both receptions are the kernel's own. The answering side sends nothing to an address that has not shown the
+//! token and that it receives there, and never more than it got.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,9 +13,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use plumb_base::stats::histogram::Histogram;
+use plumb_base::time::Span;
 use plumb_sys::{datagram, socket, timer};
 
 use super::connect::connect_udp;
+use super::datagram::sequence_tracker::{SequenceStatus, SequenceTracker};
 use super::progress::{AtomicRttHistogram, RttHistogram};
 use super::report::{ProbeReflectorReport, ProbeTimestamps, ProbesReport};
 use super::test_spec::{ProbesSpec, TestSpec};
@@ -24,6 +26,7 @@ use plumb_clock::{monotonic_ns, sleep_until};
 use plumb_remote::address::BindAddress;
 use plumb_remote::task_control::TestControl;
 use plumb_remote::token::{TOKEN_BYTES, TestToken};
+use plumb_remote::udp_handshake::{self, AddressCookie, UdpHandshakeError};
 
 /// Bytes of the token, its number and the three stamps that travel; the fourth is its reception.
 pub const DATAGRAM_MIN: usize = TOKEN_BYTES + 8 + 3 * 8;
@@ -31,6 +34,8 @@ pub const DATAGRAM_MIN: usize = TOKEN_BYTES + 8 + 3 * 8;
 pub const DATAGRAM_MAX: usize = 9_000;
 /// Most probes of one test.
 pub const PROBES_MAX: u64 = 1_000_000;
+/// How long the asking side shows its token.
+const ANNOUNCE_TIMEOUT: Span = Span::from_secs(2);
 /// After how long a blocked call looks whether the test is over.
 const STOP_POLL: Duration = Duration::from_millis(50);
 /// Room for datagrams that come while nobody reads.
@@ -63,41 +68,10 @@ impl RttProbeSchedule {
     }
 }
 
-/// A set of numbers below a limit, in which each is found once.
-#[derive(Debug)]
-struct SeenSequences {
-    words: Vec<u64>,
-    highest: Option<u64>,
-}
-
-/// How a number came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ProbeArrival {
-    New,
-    Late,
-    Duplicate,
-}
-
-impl SeenSequences {
-    fn new(count: u64) -> Self {
-        let words = usize::try_from(count.div_ceil(64)).unwrap_or(0);
-        Self { words: vec![0; words], highest: None }
-    }
-
-    /// None for a number that is not in the schedule.
-    fn insert(&mut self, number: u64) -> Option<ProbeArrival> {
-        let word = self.words.get_mut(usize::try_from(number / 64).ok()?)?;
-        let bit = 1 << (number % 64);
-        if *word & bit != 0 {
-            return Some(ProbeArrival::Duplicate);
-        }
-        *word |= bit;
-        if self.highest.is_some_and(|highest| number < highest) {
-            return Some(ProbeArrival::Late);
-        }
-        self.highest = Some(number);
-        Some(ProbeArrival::New)
-    }
+/// How a number came; none for one that is not in the schedule.
+fn record_arrival(tracker: &mut SequenceTracker, number: u64) -> Option<SequenceStatus> {
+    let status = tracker.record(u32::try_from(number).ok()?);
+    (status != SequenceStatus::OutOfRange).then_some(status)
 }
 
 fn number_at(bytes: &[u8], at: usize) -> u64 {
@@ -162,6 +136,21 @@ impl ProbeSender {
         })
     }
 
+    /// Shows the agent's side the token, and that its answers arrive, without which it answers no probe. Where UDP is
+    /// filtered all probes are lost, and what is measured beside them is measured all the same.
+    ///
+    /// # Errors
+    /// The test was halted, and the kernel's.
+    pub fn announce(&self, control: &TestControl) -> Result<(), UdpHandshakeError> {
+        let stop = control.stop_flag();
+        let met = udp_handshake::connect(&self.socket, &self.token.0, 0, ANNOUNCE_TIMEOUT, stop);
+        self.socket.set_read_timeout(Some(STOP_POLL))?;
+        match met {
+            Err(UdpHandshakeError::NoReply { .. }) => Ok(()),
+            met => met,
+        }
+    }
+
     /// Round trips so far, of those that count.
     pub fn round_trips(&self) -> RttHistogram {
         self.answered.snapshot()
@@ -224,10 +213,9 @@ impl ProbeSender {
         let room = usize::try_from(self.schedule.count).unwrap_or(0);
         let mut answers: Vec<ProbeReply> = Vec::with_capacity(room);
         let mut report = ProbesReport::default();
-        let mut seen = SeenSequences::new(self.schedule.count);
+        let mut seen = SequenceTracker::new(self.schedule.count);
         let mut stamps = ReceiveTimestamps::begin();
         let mut buffer = vec![0; DATAGRAM_MAX];
-        let mut heard = 0_u64;
         let (mut longest_ns, mut linger_until) = (0_u64, None);
         loop {
             let received = datagram::receive_with_timestamp(self.socket.as_fd(), &mut buffer);
@@ -249,16 +237,10 @@ impl ProbeSender {
                     received_ns,
                 };
                 longest_ns = longest_ns.max(read_ns.saturating_sub(exchange.sent_ns));
-                if arrival != ProbeArrival::Duplicate {
-                    heard += 1;
-                }
                 if exchange.sequence >= self.schedule.first {
-                    match arrival {
-                        ProbeArrival::Duplicate => report.duplicated += 1,
-                        ProbeArrival::Late => report.reordered += 1,
-                        ProbeArrival::New => {}
-                    }
-                    if arrival != ProbeArrival::Duplicate && answers.len() < room {
+                    report.duplicated += u64::from(!arrival.is_new());
+                    report.reordered += u64::from(matches!(arrival, SequenceStatus::Late { .. }));
+                    if arrival.is_new() && answers.len() < room {
                         answers.push(ProbeReply { exchange, read_ns });
                         self.answered.record(exchange.path_ns());
                     }
@@ -269,9 +251,9 @@ impl ProbeSender {
             }
             if self.is_sent.load(Ordering::Acquire) {
                 let patience = (4 * longest_ns).clamp(LINGER_MIN_NS, LINGER_MAX_NS);
-                let patience = if heard == 0 { 2_000_000_000 } else { patience };
+                let patience = if seen.unique() == 0 { 2_000_000_000 } else { patience };
                 let until = *linger_until.get_or_insert(read_ns + patience);
-                if heard >= self.schedule.count || read_ns >= until {
+                if seen.unique() >= self.schedule.count || read_ns >= until {
                     break;
                 }
             }
@@ -281,11 +263,11 @@ impl ProbeSender {
     }
 
     /// How an answer of this test came; none for anything else.
-    fn classify_reply(&self, bytes: &[u8], seen: &mut SeenSequences) -> Option<ProbeArrival> {
+    fn classify_reply(&self, bytes: &[u8], seen: &mut SequenceTracker) -> Option<SequenceStatus> {
         if bytes.len() != self.datagram_bytes || !self.token.matches_prefix(bytes) {
             return None;
         }
-        seen.insert(number_at(bytes, SEQUENCE))
+        record_arrival(seen, number_at(bytes, SEQUENCE))
     }
 
     fn conclude(&self, began_ns: u64, answers: Vec<ProbeReply>, report: &mut ProbesReport) {
@@ -370,51 +352,51 @@ impl ProbeReflector {
         control: &TestControl,
     ) -> ProbeReflectorReport {
         let mut report = ProbeReflectorReport::default();
-        let mut seen = SeenSequences::new(self.schedule.count);
+        let mut seen = SequenceTracker::new(self.schedule.count);
         let mut stamps = ReceiveTimestamps::begin();
         let mut buffer = vec![0; DATAGRAM_MAX];
         // Twice, because the path may duplicate them.
         let mut answers_left = 2 * self.schedule.count;
-        let (mut heard, mut peer) = (0_u64, None);
+        let Ok(cookie) = AddressCookie::draw() else { return report };
+        let mut is_admitted = false;
         while !control.is_halted() && monotonic_ns() < deadline_ns() {
             // Where one is lost, the other side says when nothing more comes.
-            if heard >= self.schedule.count && monotonic_ns() >= planned_ns() {
+            if seen.unique() >= self.schedule.count && monotonic_ns() >= planned_ns() {
                 break;
             }
-            let received = match peer {
-                None => self.receive_first(&mut buffer),
-                Some(_) => datagram::receive_with_timestamp(self.socket.as_fd(), &mut buffer)
-                    .map(|(len, real_ns)| (len, real_ns, None)),
-            };
-            let Ok((len, real_ns, from)) = received else { continue };
+            if !is_admitted {
+                if let Ok((len, from)) = self.socket.recv_from(&mut buffer) {
+                    let bytes = &buffer[..len];
+                    is_admitted = cookie.admits(&self.socket, &self.token.0, bytes, from)
+                        && self.socket.connect(from).is_ok();
+                    report.strange += u64::from(!self.token.matches_prefix(bytes));
+                }
+                continue;
+            }
+            let received = datagram::receive_with_timestamp(self.socket.as_fd(), &mut buffer);
+            let Ok((len, real_ns)) = received else { continue };
             let read_ns = monotonic_ns();
             let bytes = &mut buffer[..len];
             // A longer one would be answered by more than the agent has allowed.
             if len != self.datagram_bytes || !self.token.matches_prefix(bytes) {
-                report.strange += 1;
+                match udp_handshake::reply_to(&self.token.0, bytes) {
+                    // Who was admitted and has not heard so asks again.
+                    Some(reply) => drop(self.socket.send(&reply)),
+                    None => report.strange += 1,
+                }
                 continue;
             }
             let sequence = number_at(bytes, SEQUENCE);
-            let Some(arrival) = seen.insert(sequence) else {
+            let Some(arrival) = record_arrival(&mut seen, sequence) else {
                 report.strange += 1;
                 continue;
             };
-            if let Some(from) = from
-                && self.socket.connect(from).is_ok()
-            {
-                peer = Some(from);
-            }
-            heard += u64::from(arrival != ProbeArrival::Duplicate);
             let counts = u64::from(sequence >= self.schedule.first);
-            match arrival {
-                ProbeArrival::Duplicate => report.duplicated += counts,
-                ProbeArrival::Late => {
-                    report.received += counts;
-                    report.reordered += counts;
-                }
-                ProbeArrival::New => report.received += counts,
+            *if arrival.is_new() { &mut report.received } else { &mut report.duplicated } += counts;
+            if matches!(arrival, SequenceStatus::Late { .. }) {
+                report.reordered += counts;
             }
-            if answers_left == 0 || peer.is_none() {
+            if answers_left == 0 {
                 continue;
             }
             answers_left -= 1;
@@ -432,15 +414,6 @@ impl ProbeReflector {
         report.overflowed = socket::receive_drops(self.socket.as_fd()).map_or(0, u64::from);
         report
     }
-
-    /// A datagram of whoever, with its sender.
-    fn receive_first(
-        &self,
-        buffer: &mut [u8],
-    ) -> io::Result<(usize, Option<u64>, Option<SocketAddr>)> {
-        let (len, from) = self.socket.recv_from(buffer)?;
-        Ok((len, None, Some(from)))
-    }
 }
 
 #[cfg(test)]
@@ -454,13 +427,15 @@ mod tests {
         let answerer = ProbeReflector::bind(token, schedule, 0, BindAddress::default()).unwrap();
         let asker = UdpSocket::bind("127.0.0.1:0").unwrap();
         asker.connect(("127.0.0.1", answerer.port().unwrap())).unwrap();
-        asker.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         let (control, over_ns) = (TestControl::default(), AtomicU64::new(u64::MAX));
         let deadline_ns = monotonic_ns() + 60_000_000_000;
         std::thread::scope(|scope| {
             let answering = scope.spawn(|| {
                 answerer.run(|| over_ns.load(Ordering::Acquire), || deadline_ns, &control)
             });
+            let (token_bytes, stop) = (&token.0, control.stop_flag());
+            udp_handshake::connect(&asker, token_bytes, 0, Span::from_secs(30), stop).unwrap();
+            asker.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
             let mut bytes = [0; DATAGRAM_MIN];
             // Longer than was said, which is not answered: the first answer is to the first of the others.
             let mut longer = [0; DATAGRAM_MAX];

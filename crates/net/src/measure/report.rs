@@ -9,9 +9,9 @@ use plumb_remote::agent::TestOverlap;
 use serde::{Deserialize, Serialize};
 
 use super::request_response::{RequesterReport, ResponderReport};
-use super::thread_placement::ThreadPlacement;
-use crate::evidence::host::{HostFacts, HostReading};
-use crate::evidence::tcp::TcpSample;
+use super::thread::ThreadPlacement;
+use crate::evidence::{HostFacts, HostReading};
+use crate::evidence::TcpSample;
 use crate::measure::datagram::receiver::ReceiverReport;
 use crate::measure::datagram::sender::SenderReport;
 use crate::measure::mtu::{MtuReport, MtuSearchProgress};

@@ -12,7 +12,7 @@ use std::thread::{self, ScopedJoinHandle};
 use super::bulk_connection::{self, BulkConnection, TransferPlan};
 use super::connect::DataConnectError;
 use super::datagram::endpoint::DatagramEndpoint;
-use super::mtu;
+use super::mtu::MtuEndpoint;
 use super::probe::{ProbeReflector, ProbeSender, RttProbeSchedule};
 use super::progress::TestProgress;
 use super::report::{
@@ -22,9 +22,8 @@ use super::report::{
 use super::request_response::endpoint::{Requester, Responder};
 use super::spec_limits;
 use super::test_spec::{BulkTcpSpec, OVERRUN_NS, PartSpec, TestSpec};
-use crate::connection_pool;
-use crate::evidence::counters::{self, KernelCounters};
-use crate::evidence::host::{HostFacts, HostReading};
+use crate::connection_pool::assign_to_threads;
+use crate::evidence::{HostFacts, HostReading, KernelCounters, counter_growth, read_counters};
 use crate::service::TestPorts;
 use plumb_clock::{monotonic_ns, realtime_offset_ns};
 use plumb_remote::address::{BindAddress, with_port};
@@ -46,7 +45,7 @@ enum PartEndpoint {
     Requester(Box<Requester>),
     Responder(Box<Responder>),
     Datagrams(DatagramEndpoint),
-    Mtu(mtu::endpoint::MtuEndpoint),
+    Mtu(MtuEndpoint),
 }
 
 /// One side of a test that is ready.
@@ -119,7 +118,7 @@ impl TestRun {
                     (PartEndpoint::Datagrams(half), port)
                 }
                 PartSpec::Mtu(mtu) => {
-                    let half = mtu::endpoint::MtuEndpoint::listen(token, mtu, udp_at())?;
+                    let half = MtuEndpoint::listen(token, mtu, udp_at())?;
                     let port = half.port()?;
                     (PartEndpoint::Mtu(half), port)
                 }
@@ -173,15 +172,21 @@ impl TestRun {
                     DatagramEndpoint::connect(address, token, spec, datagrams, &control)?,
                 ),
                 PartSpec::Mtu(mtu) => {
-                    let half = mtu::endpoint::MtuEndpoint::connect(address, token, mtu, rate_max)
+                    let half = MtuEndpoint::connect(address, token, mtu, rate_max)
                         .map_err(|source| DataConnectError::of(address, source))?;
                     PartEndpoint::Mtu(half)
                 }
             });
         }
+        // The agent answers once it has all connections.
+        for part in &parts {
+            if let PartEndpoint::ProbeSender(asker) = part {
+                asker.announce(&control)?;
+            }
+        }
         let spec = spec.clone();
         // Reading takes milliseconds, by which the first of what counts would be late.
-        let before = Some((HostFacts::read(), counters::read()));
+        let before = Some((HostFacts::read(), read_counters()));
         Ok(Self { spec, token, control, rate_max: None, is_agent: false, parts, before })
     }
 
@@ -216,7 +221,7 @@ impl TestRun {
             let ended = if halted { TestEnding::Stopped } else { TestEnding::Broken(why) };
             return TestReport { host, ended, ..TestReport::default() };
         }
-        let before = before.unwrap_or_else(counters::read);
+        let before = before.unwrap_or_else(read_counters);
         let course = &self;
         let mut report = thread::scope(|scope| {
             // Answers do not wait for the beginning: a probe may overtake it.
@@ -225,7 +230,7 @@ impl TestRun {
             working.run_threads(scope, until_ns, watch)
         });
         report.host = host;
-        report.counters = counters::growth(&counters::read(), &before);
+        report.counters = counter_growth(&read_counters(), &before);
         report
     }
 
@@ -328,30 +333,63 @@ impl<'scope> RunningTest<'scope> {
     ) -> PartThread<'scope> {
         let course = working.run;
         let control = &course.control;
+        let deadline = move || control.began_ns().map_or(u64::MAX, |began| course.deadline_ns(began));
         match part {
             PartEndpoint::ProbeReflector(answerer) => {
                 RunningTest::spawn(working, scope, move || {
-                    let from_begin = |after: fn(&TestRun, u64) -> u64| {
-                        control.began_ns().map_or(u64::MAX, |began| after(course, began))
-                    };
-                    let planned = || from_begin(|course, began| began + course.spec.planned_ns());
-                    let deadline = || from_begin(TestRun::deadline_ns);
+                    let planned_ns = course.spec.planned_ns();
+                    let planned =
+                        move || control.began_ns().map_or(u64::MAX, |began| began + planned_ns);
                     TestPartReport::Answers(answerer.run(planned, deadline, control))
                 })
             }
             PartEndpoint::Responder(responder) => RunningTest::spawn(working, scope, move || {
-                let deadline =
-                    || control.began_ns().map_or(u64::MAX, |began| course.deadline_ns(began));
                 TestPartReport::Responses(responder.run(deadline, control))
             }),
             PartEndpoint::Datagrams(half) => RunningTest::spawn(working, scope, move || {
                 TestPartReport::Datagrams(Box::new(half.run(control)))
             }),
             PartEndpoint::Mtu(half) => RunningTest::spawn(working, scope, move || {
-                let deadline =
-                    || control.began_ns().map_or(u64::MAX, |began| course.deadline_ns(began));
                 TestPartReport::Mtu(half.run(deadline, control))
             }),
+            PartEndpoint::Listener(..)
+            | PartEndpoint::Connections(..)
+            | PartEndpoint::ProbeSender(_)
+            | PartEndpoint::Requester(_) => None,
+        }
+    }
+
+    /// Starts the threads of parts that begin with the test.
+    fn spawn_initiator<'env: 'scope>(
+        working: &Arc<Self>,
+        scope: &'scope thread::Scope<'scope, 'env>,
+        part: &'scope PartEndpoint,
+        began_ns: u64,
+    ) -> PartThread<'scope> {
+        let course = working.run;
+        let control = &course.control;
+        let deadline_ns = course.deadline_ns(began_ns);
+        match part {
+            PartEndpoint::ProbeSender(asker) => RunningTest::spawn(working, scope, move || {
+                let report = asker.run(began_ns, deadline_ns, control);
+                TestPartReport::Probes(Box::new(report))
+            }),
+            PartEndpoint::Requester(requester) => RunningTest::spawn(working, scope, move || {
+                TestPartReport::Exchange(Box::new(requester.run(control)))
+            }),
+            PartEndpoint::Connections(lanes, streams) => {
+                let plan = course.plan(streams, began_ns, deadline_ns);
+                let (senders, receivers): (Vec<_>, Vec<_>) =
+                    lanes.iter().map(Arc::as_ref).partition(|lane| lane.sends);
+                for group in [senders, receivers].into_iter().flat_map(assign_to_threads) {
+                    let plan = plan.clone();
+                    RunningTest::spawn(working, scope, move || {
+                        bulk_connection::run_transfers(&group, &plan);
+                        TestPartReport::Streams(StreamsReport::default())
+                    });
+                }
+                None
+            }
             _ => None,
         }
     }
@@ -375,43 +413,9 @@ impl<'scope> RunningTest<'scope> {
             course.propagate_stop();
             return TestReport { ended: TestEnding::Stopped, ..TestReport::default() };
         };
-        let deadline_ns = course.deadline_ns(began_ns);
         for (part, own) in course.parts.iter().zip(&mut own) {
-            match part {
-                PartEndpoint::ProbeSender(asker) => {
-                    *own = RunningTest::spawn(&working, scope, move || {
-                        let report = asker.run(began_ns, deadline_ns, control);
-                        TestPartReport::Probes(Box::new(report))
-                    });
-                }
-                PartEndpoint::Connections(lanes, streams) => {
-                    let plan = course.plan(streams, began_ns, deadline_ns);
-                    let senders = lanes.iter().filter(|lane| lane.sends);
-                    let receivers = lanes.iter().filter(|lane| !lane.sends);
-                    let groups = [
-                        connection_pool::assign_to_threads(senders.collect()),
-                        connection_pool::assign_to_threads(receivers.collect()),
-                    ];
-                    for group in groups.into_iter().flatten() {
-                        let plan = plan.clone();
-                        RunningTest::spawn(&working, scope, move || {
-                            let lanes: Vec<&BulkConnection> =
-                                group.into_iter().map(Arc::as_ref).collect();
-                            bulk_connection::run_transfers(&lanes, &plan);
-                            TestPartReport::Streams(StreamsReport::default())
-                        });
-                    }
-                }
-                PartEndpoint::Requester(requester) => {
-                    *own = RunningTest::spawn(&working, scope, move || {
-                        TestPartReport::Exchange(Box::new(requester.run(control)))
-                    });
-                }
-                PartEndpoint::Listener(..)
-                | PartEndpoint::ProbeReflector(_)
-                | PartEndpoint::Responder(_)
-                | PartEndpoint::Datagrams(_)
-                | PartEndpoint::Mtu(_) => {}
+            if let Some(thread) = Self::spawn_initiator(&working, scope, part, began_ns) {
+                *own = Some(thread);
             }
         }
         let (moments, samples) = working.sample(began_ns, watch);

@@ -120,7 +120,6 @@ mod tests {
 
     use super::*;
     use crate::measure::test_spec::{BulkTcpSpec, DatagramsSpec, TransferDirection};
-    use crate::measure::thread_placement::ThreadPlacementPolicy;
 
     fn limits(rate_max: u64) -> AgentLimits {
         AgentLimits { rate_max: Some(rate_max), ..AgentLimits::default() }
@@ -138,15 +137,7 @@ mod tests {
     }
 
     fn streams(direction: TransferDirection, streams: u16) -> PartSpec {
-        PartSpec::Streams(BulkTcpSpec {
-            direction,
-            streams,
-            congestion: None,
-            window_bytes: None,
-            block_bytes: 1,
-            rate_bytes_per_second: None,
-            seating: ThreadPlacementPolicy::Queue,
-        })
+        PartSpec::Streams(BulkTcpSpec { streams, ..BulkTcpSpec::one(direction) })
     }
 
     fn probes(per_second: u32, datagram_bytes: u16) -> PartSpec {

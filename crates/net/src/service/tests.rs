@@ -31,8 +31,8 @@ use crate::measure::request_response::RequestPacing;
 use crate::measure::test_spec::{
     BulkTcpSpec, DatagramsSpec, MtuSearchSpec, ProbesSpec, RequestResponsePart, TransferDirection,
 };
-use crate::measure::thread_placement::ThreadPlacementPolicy;
-use crate::measure::transport::RequestTransport;
+use crate::measure::thread::ThreadPlacementPolicy;
+use crate::measure::request_response::RequestTransport;
 use crate::test_client::{AgentClient, AgentClientError};
 
 const HERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);

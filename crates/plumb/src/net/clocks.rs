@@ -4,7 +4,7 @@
 //! bound, so all phases share one estimate. Left out: the estimate itself (`plumb_net::measure::delay`).
 
 use plumb_analysis::document::net::{NetClocks, NetOneWayDelay};
-use plumb_net::evidence::host::HostFacts;
+use plumb_net::evidence::HostFacts;
 use plumb_net::measure::clock_offset::{self, ClockOffsetEstimate, ClockRelation, OneWayDelay};
 use plumb_net::measure::report::{HostSample, ProbesReport, TestReport};
 

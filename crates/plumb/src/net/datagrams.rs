@@ -9,8 +9,8 @@ use plumb_analysis::document::net::{
     NetDatagramReceiver, NetDatagramSender, NetDatagrams, NetInterval, NetLossLocations,
 };
 use plumb_net::measure::clock_offset::ClockOffsetEstimate;
-use plumb_net::measure::datagram::kernel_drops::KernelDrops;
-use plumb_net::measure::datagram::loss_by_location::LossByLocation;
+use plumb_net::measure::datagram::drops::KernelDrops;
+use plumb_net::measure::datagram::drops::LossByLocation;
 use plumb_net::measure::datagram::receiver::{ReceiveEnding, ReceiverReport};
 use plumb_net::measure::datagram::sender::SenderReport;
 use plumb_net::measure::report::{DatagramsReport, TestPartReport, TestReport};
@@ -265,7 +265,7 @@ pub fn flags(phase: &str, datagrams: &[NetDatagrams]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use plumb_net::evidence::host::HostReading;
+    use plumb_net::evidence::HostReading;
     use plumb_net::measure::report::{DatagramSample, HostSample};
 
     use super::*;

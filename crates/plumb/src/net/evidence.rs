@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use plumb_analysis::document::net::{NetConnectionSample, NetDatagramSample, NetHostSample};
-use plumb_net::evidence::tcp::TcpSample;
+use plumb_net::evidence::TcpSample;
 use plumb_net::measure::report::{TestPartReport, TestReport};
 use serde_json::Value;
 
@@ -87,7 +87,7 @@ fn tcp_fields(sample: &TcpSample) -> BTreeMap<String, f64> {
 
 #[cfg(test)]
 mod tests {
-    use plumb_net::evidence::host::HostReading;
+    use plumb_net::evidence::HostReading;
     use plumb_net::measure::report::{
         DatagramSample, DatagramsReport, HostSample, StreamReport, StreamSample, StreamsReport,
     };

@@ -8,7 +8,7 @@ use plumb_analysis::document::net::{
 };
 use plumb_base::stats::histogram::Histogram;
 use plumb_base::stats::quantile::samples_needed;
-use plumb_net::evidence::host::HostFacts;
+use plumb_net::evidence::HostFacts;
 use plumb_net::measure::clock_offset::ClockOffsetEstimate;
 use plumb_net::measure::report::{
     MtuPartReport, ProbeReflectorReport, ProbesReport, TestEnding, TestPartReport, TestReport,

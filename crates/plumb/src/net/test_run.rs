@@ -15,8 +15,8 @@ use plumb_net::measure::test_spec::{
     BulkTcpSpec, DatagramsSpec, MtuSearchSpec, PartSpec, ProbesSpec, RequestResponsePart, TestSpec,
     TransferDirection,
 };
-use plumb_net::measure::thread_placement::ThreadPlacementPolicy;
-use plumb_net::measure::transport::RequestTransport;
+use plumb_net::measure::thread::ThreadPlacementPolicy;
+use plumb_net::measure::request_response::RequestTransport;
 use plumb_net::test_client::{AgentClientError, TestOutcome};
 use plumb_remote::session::ControlSessionError;
 

@@ -14,7 +14,8 @@ use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{Endpoint, VarInt};
 use rustls::ClientConfig;
 
-use super::{FetchedPage, HttpClient, tls_error};
+use super::{FetchedPage, HttpClient};
+use crate::http::trust;
 use crate::http::{BODY_BYTES_MAX, HEAD_BYTES_MAX, HttpError};
 use plumb_clock::monotonic_ns;
 
@@ -133,9 +134,9 @@ fn refused(client: &HttpClient, error: &quinn::ConnectionError) -> HttpError {
     use quinn::ConnectionError as E;
     match error {
         // The client's own are its verifier's.
-        E::TransportError(own) => tls_error::from_quic(own.code.into(), error.to_string()),
+        E::TransportError(own) => trust::error_of_quic(own.code.into(), error.to_string()),
         E::ConnectionClosed(theirs) => {
-            tls_error::from_quic(theirs.error_code.into(), error.to_string())
+            trust::error_of_quic(theirs.error_code.into(), error.to_string())
         }
         E::TimedOut => HttpError::Connect {
             to: format!("{} (UDP)", client.address),

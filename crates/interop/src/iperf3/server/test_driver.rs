@@ -13,13 +13,13 @@ use std::sync::mpsc::{Receiver, Sender};
 use plumb_base::time::{Instant, Span};
 use plumb_sys::clock;
 use plumb_sys::clock::ClockId;
+use plumb_sys::errno::is_transient;
 use plumb_sys::fd;
 use plumb_sys::socket;
 use plumb_sys::socket::InetSocketKind;
 use plumb_sys::socket::IntOption;
 
-use super::bitrate_limiter::BitrateLimiter;
-use super::{Iperf3ServerEvent, Iperf3ServerState, Iperf3TestSlot};
+use super::{BitrateLimiter, Iperf3ServerEvent, Iperf3ServerState, Iperf3TestSlot};
 use crate::iperf3::message::{Iperf3Cookie, Iperf3ErrorCode};
 use crate::iperf3::parameters::{Iperf3Parameters, Iperf3Transport};
 use crate::iperf3::record::{Iperf3ConcurrentTests, Iperf3Role, Iperf3Test};
@@ -28,7 +28,8 @@ use crate::iperf3::results::Iperf3Results;
 use crate::iperf3::session::{Iperf3Session, Iperf3SessionAction, Iperf3SessionState};
 use crate::iperf3::stream::{ByteBudget, Iperf3StreamSocket, udp};
 use crate::iperf3::transfer::{ConnectedStream, Iperf3Transfer};
-use crate::iperf3::{now, sockets, stream_id};
+use crate::iperf3::{sockets, stream_id};
+use plumb_clock::now;
 
 /// The longest wait before the server's own end is looked for again.
 const STOP_POLL_INTERVAL: Span = Span::from_ms(20);
@@ -226,12 +227,8 @@ impl Iperf3TestDriver<'_> {
             match (&self.control).write(rest) {
                 Ok(0) => return Err(broken(io::ErrorKind::WriteZero.into())),
                 Ok(written) => rest = rest.get(written..).unwrap_or_default(),
-                Err(error) => match error.kind() {
-                    io::ErrorKind::WouldBlock
-                    | io::ErrorKind::TimedOut
-                    | io::ErrorKind::Interrupted => {}
-                    _ => return Err(broken(error)),
-                },
+                Err(error) if is_transient(&error) => {}
+                Err(error) => return Err(broken(error)),
             }
         }
         Ok(())
@@ -245,17 +242,15 @@ impl Iperf3TestDriver<'_> {
         match fd::poll_readable(self.control.as_fd(), ms) {
             Ok(true) => {}
             Ok(false) => return,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return,
+            Err(error) if is_transient(&error) => return,
             Err(_) => return self.session.close(now()),
         }
         let mut buffer = [0; 4096];
         match socket::receive(self.control.as_fd(), &mut buffer, false) {
             Ok(0) => self.session.close(now()),
             Ok(read) => self.session.receive(now(), &buffer[..read]),
-            Err(error) => match error.kind() {
-                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => {}
-                _ => self.session.close(now()),
-            },
+            Err(error) if is_transient(&error) => {}
+            Err(_) => self.session.close(now()),
         }
     }
 

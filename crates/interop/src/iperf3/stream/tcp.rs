@@ -10,7 +10,7 @@ use plumb_sys::memory::PageAlignedBuffer;
 use plumb_sys::{fd, socket};
 
 use super::{ByteBudget, Iperf3StreamSocket, StopFlag, StreamMeter};
-use crate::iperf3::now;
+use plumb_clock::now;
 use crate::iperf3::parameters::Iperf3Parameters;
 use plumb_clock::monotonic_ns;
 use plumb_net::connection_pool::{NextCall, PooledConnection};

@@ -17,7 +17,7 @@ use super::sender::{self, DatagramSendPlan};
 use crate::measure::connect::connect_udp;
 use crate::measure::report::{DatagramSample, DatagramsReport};
 use crate::measure::test_spec::{DatagramsSpec, TestSpec};
-use crate::measure::thread_cpu_clock::ThreadCpuClock;
+use crate::measure::thread::ThreadCpuClock;
 use plumb_clock::monotonic_ns;
 use plumb_remote::address::BindAddress;
 use plumb_remote::task_control::TestControl;

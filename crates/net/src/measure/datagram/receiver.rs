@@ -18,10 +18,9 @@ use plumb_sys::datagram::{ReceiveBatch, ReceivedDatagram, send_from};
 use plumb_sys::socket;
 use serde::{Deserialize, Serialize};
 
-use super::jitter::InterarrivalJitter;
-use super::kernel_drops::KernelDrops;
-use super::sequence_tracker::{SequenceCounts, SequenceTracker};
-use super::transit::TransitTrace;
+use super::drops::KernelDrops;
+use super::sequence_tracker::{SequenceCounts, SequenceStatus, SequenceTracker};
+use super::transit::{InterarrivalJitter, TransitTrace};
 use plumb_clock::ReceiveTimestamps;
 use plumb_remote::datagram_header::{TestDatagramHeader, TestDatagramKind, TokenBytes};
 use plumb_remote::udp_handshake;
@@ -331,13 +330,12 @@ impl<'a> DatagramReceiver<'a> {
 
     #[inline]
     fn on_data(&mut self, header: &TestDatagramHeader, len: usize, at_ns: u64) {
-        use super::sequence_tracker::SequenceStatus;
         let verdict = self.tracker.record(header.sequence);
-        if matches!(verdict, SequenceStatus::OutOfRange) {
+        if verdict == SequenceStatus::OutOfRange {
             return;
         }
         self.last_ns = Some(at_ns);
-        if !matches!(verdict, SequenceStatus::InOrder | SequenceStatus::Late { .. }) {
+        if !verdict.is_new() {
             return;
         }
         let len = u64::try_from(len).unwrap_or(0);

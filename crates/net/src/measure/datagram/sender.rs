@@ -22,10 +22,8 @@ use plumb_sys::socket::{IntOption, set_option};
 use plumb_sys::{fd, timer};
 use serde::{Deserialize, Serialize};
 
-use super::kernel_drops::KernelDrops;
-use super::qdisc;
+use super::drops::{self, KernelDrops};
 use super::receiver::DatagramProgress;
-use super::unreachable::UnreachableStreak;
 use crate::measure::pacer::{BATCH_MAX, DatagramPacer, SPIN_NS, wait_until};
 use plumb_remote::datagram_header::{
     HEADER_BYTES, TestDatagramHeader, TestDatagramKind, TokenBytes,
@@ -40,6 +38,11 @@ const END_TRIES: u32 = 20;
 const END_SPACING_MS: i32 = 50;
 /// How far behind its schedule a stream may end.
 const OVERRUN_MAX: Span = Span::from_ms(500);
+
+/// So many refusals in a row, by the far host or by routers on the way, mean that nobody is there.
+const STREAK_MAX: u32 = 64;
+/// A silence as long ends a row: hosts refuse the same one once a second at least (icmp_ratelimit, icmp(7)).
+const STREAK_GAP_NS: u64 = 2_000_000_000;
 
 /// What is to be sent.
 #[derive(Clone, Copy, Debug)]
@@ -163,7 +166,7 @@ pub fn send(
     // This thread's own wish; without it sleeps are 50 µs longer.
     let _ = timer::set_timer_slack_ns(1);
     let drops_before = KernelDrops::read();
-    let dropped_before = qdisc::drops_towards_peer(socket);
+    let dropped_before = drops::drops_towards_peer(socket);
     let mut course = DatagramSender::new(socket, plan, progress);
     let ran = course.run();
     // Whatever broke it off, the receiver waits for how many there were.
@@ -180,7 +183,7 @@ pub fn send(
     report.late_max_ns = course.lateness.max();
     report.drops = KernelDrops::read().since(drops_before);
     // The end was in the same queue behind all of them.
-    let dropped = qdisc::drops_towards_peer(socket).zip(dropped_before);
+    let dropped = drops::drops_towards_peer(socket).zip(dropped_before);
     report.queue_dropped = dropped.map(|(after, before)| after.saturating_sub(before));
     let broke = ran
         .and(uncut.map_err(DatagramSendError::from))
@@ -548,5 +551,43 @@ mod tests {
         let late = header.sent_ns - header.intended_ns;
         assert!(late_ns >= late - late / 100, "{late_ns} {late}");
         assert_eq!((report.count, report.refused), (1, 0));
+    }
+}
+
+/// Refusals so far.
+#[derive(Clone, Copy, Debug, Default)]
+struct UnreachableStreak {
+    count: u32,
+    last_ns: u64,
+}
+
+impl UnreachableStreak {
+    /// Notes one; whether nobody is there.
+    const fn record(&mut self, now_ns: u64) -> bool {
+        let is_of_row = now_ns.saturating_sub(self.last_ns) < STREAK_GAP_NS;
+        self.count = if is_of_row { self.count.saturating_add(1) } else { 1 };
+        self.last_ns = now_ns;
+        self.count >= STREAK_MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_few_now_and_then_are_never_too_many_and_a_row_is() {
+        const SECOND: u64 = 1_000_000_000;
+        let mut refusals = UnreachableStreak::default();
+        // Ten at a time, every ten seconds of two hours.
+        for number in 0..7_200_u64 {
+            let now_ns = (number / 10) * 10 * SECOND + (number % 10) * 1_000;
+            assert!(!refusals.record(now_ns), "after {number}");
+        }
+        let mut in_a_row = |every_ns: u64| {
+            (0..100).position(|number| refusals.record(90_000 * SECOND + number * every_ns))
+        };
+        assert_eq!(in_a_row(SECOND), Some(63));
+        assert_eq!(in_a_row(0), Some(0), "the same row");
     }
 }

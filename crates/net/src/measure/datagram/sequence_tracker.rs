@@ -36,6 +36,13 @@ pub enum SequenceStatus {
     OutOfRange,
 }
 
+impl SequenceStatus {
+    /// Whether it is the first of its number.
+    pub const fn is_new(self) -> bool {
+        matches!(self, Self::InOrder | Self::Late { .. })
+    }
+}
+
 /// What an account comes to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SequenceCounts {

@@ -16,9 +16,10 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use crate::measure::bulk::Counter;
-use crate::measure::request_response::buffered_histogram::BufferedHistogram;
-use crate::measure::request_response::open_loop::finish;
-use crate::measure::request_response::open_loop_schedule::{OpenLoopResponses, OpenLoopSchedule};
+use crate::measure::request_response::closed_loop::BufferedHistogram;
+use crate::measure::request_response::open_loop::{
+    OpenLoopResponses, OpenLoopSchedule, finish,
+};
 use crate::measure::request_response::{
     RequestResponseError, RequestResponseSpec, RequesterReport,
 };
@@ -89,7 +90,7 @@ async fn send_due(
     schedule: &OpenLoopSchedule,
     lateness: &mut BufferedHistogram,
 ) -> io::Result<()> {
-    for index in 0..schedule.total() {
+    for index in 0..schedule.total {
         let due = schedule.due_ns(index);
         if monotonic_ns() >= due {
             // Whoever is behind lets the connection send what it has, and read.
@@ -128,10 +129,10 @@ async fn receive_due(
     answers: &mut OpenLoopResponses,
     progress: &Counter,
 ) -> io::Result<()> {
-    for index in 0..schedule.total() {
+    for index in 0..schedule.total {
         receive.read_exact(response).await.map_err(io::Error::other)?;
         answers.record(schedule, index, monotonic_ns());
-        progress.set(answers.all());
+        progress.set(answers.all);
     }
     Ok(())
 }

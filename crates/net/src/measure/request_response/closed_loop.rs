@@ -1,15 +1,23 @@
-//! The requests of one thread, each after the one before: when each begins, what counts, and what came of all.
-//!
-//! Left out: what carries them, and requests at times of their own ([`super::open_loop_schedule`]).
+//! The requests of one thread, each after the one before, over one connection or each over a connection of its own:
+//! when each begins, what counts, and what came of all.
 
-use std::io;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd as _;
 
+use plumb_base::stats::histogram::Histogram;
 use plumb_sys::clock::{ClockId, read_ns};
 
-use super::buffered_histogram::BufferedHistogram;
 use super::{RequestResponseError, RequestResponseSpec, RequesterReport};
 use crate::measure::bulk::Counter;
 use plumb_clock::monotonic_ns;
+
+/// How often the accept loop looks whether it is over.
+const LOOK_EVERY_MS: i32 = 20;
+/// Samples between two emptyings, where nobody knows how many there will be.
+const ROOM: usize = 1 << 16;
+/// Most samples that wait at all.
+const ROOM_MAX: u64 = 4_000_000;
 
 /// The requests of one thread.
 #[derive(Debug)]
@@ -123,5 +131,150 @@ impl<'a> ClosedLoop<'a> {
             error,
             partial: Box::new(self.into_report()),
         }
+    }
+}
+
+/// Asks once over each of the connections that `connect` makes; each begins with `opening`.
+///
+/// # Errors
+/// [`RequestResponseError`].
+pub fn request_per_connection<S: Read + Write>(
+    spec: &RequestResponseSpec,
+    opening: &[u8],
+    progress: &Counter,
+    mut connect: impl FnMut() -> io::Result<S>,
+    is_halted: impl Fn() -> bool,
+) -> Result<RequesterReport, RequestResponseError> {
+    spec.check()?;
+    let request = [opening, &spec.request()].concat();
+    let mut response = spec.response();
+    let mut turns = ClosedLoop::new(spec, progress);
+    while !is_halted()
+        && let Some(due) = turns.next_request()
+    {
+        let asked = connect().and_then(|mut stream| {
+            let connected = monotonic_ns();
+            request_once(&mut stream, &request, &mut response)?;
+            Ok(connected)
+        });
+        match asked {
+            Ok(connected) => {
+                turns.on_response(due);
+                turns.on_connected(due, connected - due);
+            }
+            Err(error) => return Err(turns.into_error(error)),
+        }
+    }
+    Ok(turns.into_report())
+}
+
+fn request_once(
+    stream: &mut (impl Read + Write),
+    request: &[u8],
+    response: &mut [u8],
+) -> io::Result<()> {
+    stream.write_all(request)?;
+    stream.flush()?;
+    stream.read_exact(response)?;
+    match stream.read(&mut [0])? {
+        0 => Ok(()),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "more than a response came")),
+    }
+}
+
+/// Gives each connection that comes from `client` to `serve`, until `is_over` says so; how many were
+/// served, and how many were not.
+///
+/// # Errors
+/// The listening socket's; a connection that fails is passed over.
+pub fn respond_per_connection(
+    listener: &TcpListener,
+    client: IpAddr,
+    mut serve: impl FnMut(TcpStream) -> io::Result<()>,
+    is_over: impl Fn() -> bool,
+) -> io::Result<(u64, u64)> {
+    listener.set_nonblocking(true)?;
+    let (mut served, mut failed) = (0, 0);
+    loop {
+        if !plumb_sys::fd::poll_readable(listener.as_fd(), LOOK_EVERY_MS)? {
+            if is_over() {
+                return Ok((served, failed));
+            }
+            continue;
+        }
+        let Ok((stream, from)) = listener.accept() else { continue };
+        let outcome = if from.ip().to_canonical() == client.to_canonical() {
+            stream.set_nonblocking(false).and_then(|()| serve(stream))
+        } else {
+            Err(io::ErrorKind::PermissionDenied.into())
+        };
+        match outcome {
+            Ok(()) => served += 1,
+            Err(_) => failed += 1,
+        }
+        // Somebody who goes on connecting does not keep it from ending.
+        if (served + failed) % 64 == 0 && is_over() {
+            return Ok((served, failed));
+        }
+    }
+}
+
+/// A histogram with a buffer before it, so that taking a sample is one write.
+#[derive(Debug)]
+pub(crate) struct BufferedHistogram {
+    waiting: Vec<u64>,
+    histogram: Histogram,
+}
+
+impl BufferedHistogram {
+    /// For any number of them.
+    pub(crate) fn new() -> Self {
+        Self::with_room(ROOM)
+    }
+
+    /// For a loop that must not stop to empty its buffer before so many.
+    pub(crate) fn with_capacity_for(count: u64) -> Self {
+        Self::with_room(usize::try_from(count.clamp(1, ROOM_MAX)).unwrap_or(ROOM))
+    }
+
+    fn with_room(room: usize) -> Self {
+        // Written once, so that the kernel gives the pages now.
+        let mut waiting = vec![1; room];
+        waiting.clear();
+        Self { waiting, histogram: Histogram::new() }
+    }
+
+    #[inline]
+    pub(crate) fn record(&mut self, ns: u64) {
+        if self.waiting.len() == self.waiting.capacity() {
+            self.flush();
+        }
+        self.waiting.push(ns);
+    }
+
+    fn flush(&mut self) {
+        for ns in self.waiting.drain(..) {
+            self.histogram.record(ns);
+        }
+    }
+
+    /// All of them, encoded; nothing where there are none.
+    pub(crate) fn encode(mut self) -> Vec<u8> {
+        self.flush();
+        if self.histogram.is_empty() { Vec::new() } else { self.histogram.encode() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_sample_is_lost_however_many_come() {
+        let mut samples = BufferedHistogram::with_room(16);
+        (1..=1_000).for_each(|ns| samples.record(ns));
+        let histogram = Histogram::decode(&samples.encode()).unwrap();
+        assert_eq!((histogram.len(), histogram.min(), histogram.quantile(0.5)), (1_000, 1, 500));
+        assert!(BufferedHistogram::new().encode().is_empty());
     }
 }

@@ -17,11 +17,12 @@ use plumb_sys::socket;
 use super::{
     RequestPacing, RequestResponseError, RequesterReport, ResponderBounds, ResponderReport,
 };
-use super::{connection_per_request, open_loop, request_in_turn, udp, with_connect_time};
+use super::closed_loop::{request_per_connection, respond_per_connection};
+use super::{open_loop, request_in_turn, udp, with_connect_time};
 use crate::measure::bulk::Counter;
 use crate::measure::connect::{DataConnectError, connect_udp};
 use crate::measure::test_spec::{OVERRUN_NS, RequestResponsePart, TestSpec};
-use crate::measure::transport::RequestTransport;
+use crate::measure::request_response::RequestTransport;
 use crate::measure::{quic, tls};
 use plumb_clock::monotonic_ns;
 use plumb_remote::address::BindAddress;
@@ -134,7 +135,7 @@ impl Requester {
         let is_encrypted = self.part.transport == RequestTransport::Tls;
         let configuration = if is_encrypted { Some(self.configuration()?) } else { None };
         let asked = match (self.part.pacing, configuration) {
-            (RequestPacing::Connect, None) => connection_per_request::send_requests(
+            (RequestPacing::Connect, None) => request_per_connection(
                 &spec,
                 &self.token.0,
                 progress,
@@ -147,7 +148,7 @@ impl Requester {
                     stream.write_all(&self.token.0)?;
                     tls::connect(stream, &configuration)
                 };
-                connection_per_request::send_requests(&spec, &[], progress, connect, is_halted)
+                request_per_connection(&spec, &[], progress, connect, is_halted)
             }
             (RequestPacing::Closed, None) => request_in_turn(&mut stream, &spec, progress)
                 .map(|report| with_connect_time(report, connect_ns)),
@@ -441,7 +442,7 @@ impl Responder {
         };
         let outcome =
             leash.set_nonblocking(true).and_then(|()| leash.peer_addr()).and_then(|client| {
-                connection_per_request::respond(listener, client.ip(), &mut serve, is_over)
+                respond_per_connection(listener, client.ip(), &mut serve, is_over)
             });
         match outcome {
             Ok((answered, strange)) => {

@@ -17,17 +17,17 @@ const LOOK: Duration = Duration::from_millis(1);
 
 /// Datagrams, between one client and one server.
 #[derive(Debug)]
-pub(in super::super) struct DelayingUdpRelay {
+pub(crate) struct DelayingUdpRelay {
     /// Where the client finds the server.
-    pub(in super::super) address: SocketAddr,
+    pub(crate) address: SocketAddr,
     /// Where the server finds the client.
-    pub(in super::super) outer: SocketAddr,
+    pub(crate) outer: SocketAddr,
     is_over: Arc<AtomicBool>,
 }
 
 impl DelayingUdpRelay {
     /// Delays each by `each_way_ns`, and swallows those towards the server for which `swallows` says so.
-    pub(in super::super) fn before(
+    pub(crate) fn before(
         server: SocketAddr,
         each_way_ns: u64,
         swallows: impl Fn(&[u8]) -> bool + Send + 'static,
@@ -90,7 +90,7 @@ fn pass(
 }
 
 /// A connection's two ends, of which each reads what the other wrote `each_way_ns` later.
-pub(in super::super) fn stream(each_way_ns: u64) -> (TcpStream, TcpStream) {
+pub(crate) fn stream(each_way_ns: u64) -> (TcpStream, TcpStream) {
     let (near, inner) = connected();
     let (outer, far) = connected();
     for (from, to) in [(&inner, &outer), (&outer, &inner)] {
@@ -116,7 +116,7 @@ pub(in super::super) fn stream(each_way_ns: u64) -> (TcpStream, TcpStream) {
 }
 
 /// Two ends of a connection that keeps nothing back.
-pub(in super::super) fn connected() -> (TcpStream, TcpStream) {
+pub(crate) fn connected() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (far, _) = listener.accept().unwrap();

@@ -200,7 +200,7 @@ fn an_encrypted_connection_carries_as_many_at_a_time_as_are_under_way() {
 }
 
 /// One after another, they would have taken a round trip each, and most of them would have waited for that.
-pub(in super::super) fn held_up_by_the_path_alone(report: &RequesterReport, round_trip_ns: u64) {
+pub(crate) fn held_up_by_the_path_alone(report: &RequesterReport, round_trip_ns: u64) {
     let latency = decoded(&report.latency);
     let in_turn_ns = report.due * round_trip_ns;
     assert!(latency.min() >= round_trip_ns * 99 / 100, "{} ns", latency.min());

@@ -1,8 +1,5 @@
 //! Requests and responses in datagrams over loopback and a relay, without a session around them.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
-
 use plumb_base::stats::histogram::Histogram;
 
 use super::*;
@@ -64,7 +61,7 @@ fn a_request_that_is_lost_delays_no_other() {
     assert_eq!(Histogram::decode(&report.lateness).unwrap().len(), 100);
     // Had each waited for those before it, most would have waited for a lost one.
     let waited = latency.quantile(0.5);
-    assert!(waited < response_timeout::UNKNOWN_NS / 4, "half of them took {waited} ns or more");
+    assert!(waited < UNKNOWN_NS / 4, "half of them took {waited} ns or more");
 }
 
 #[test]
@@ -103,7 +100,7 @@ fn responses_to_other_requests_prolong_no_wait() {
             while !is_over.load(Ordering::Relaxed) && sent.load(Ordering::Relaxed) < most {
                 peer.send(&stale).unwrap();
                 sent.fetch_add(1, Ordering::Relaxed);
-                sleep_until(monotonic_ns() + response_timeout::UNKNOWN_NS / 50);
+                sleep_until(monotonic_ns() + UNKNOWN_NS / 50);
             }
         });
         let report = send_requests(&socket, &TOKEN, &spec, &Counter::default(), &|| false);
@@ -112,4 +109,32 @@ fn responses_to_other_requests_prolong_no_wait() {
         assert_eq!((report.due, report.lost), (1, 1), "{report:?}");
     });
     assert!(sent.load(Ordering::Relaxed) < most, "it waited as long as anything came");
+}
+
+#[test]
+fn of_those_that_were_given_up_the_last_are_known_each_once() {
+    let mut overdue = OverdueRequests::default();
+    (0..100).for_each(|number| overdue.note(number, u64::from(number) + 7));
+    assert_eq!((overdue.take(35), overdue.take(36)), (None, Some(43)));
+    assert_eq!((overdue.take(36), overdue.take(99)), (None, Some(106)));
+    assert_eq!(overdue.requests.len(), OVERDUE_MAX - 2);
+}
+
+#[test]
+fn patience_follows_what_came_also_late_between_its_bounds() {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mut patience = ResponseTimeout::begin(&socket).unwrap();
+    patience.on_lost();
+    assert_eq!(patience.ns, UNKNOWN_NS, "nothing is known yet");
+    patience.on_response(1_000);
+    patience.on_lost();
+    assert_eq!(patience.ns, MIN_NS);
+    patience.on_late_response(1_200_000_000);
+    assert_eq!(patience.ns, 4_800_000_000);
+    patience.on_late_response(60_000_000_000);
+    assert_eq!(patience.ns, MAX_NS);
+    patience.restore().unwrap();
+    assert_eq!(socket.read_timeout().unwrap(), Some(Duration::from_nanos(MAX_NS)));
+    assert!(!patience.wait_remaining(0).unwrap(), "its time was over long ago");
+    assert!(patience.wait_remaining(monotonic_ns()).unwrap());
 }

@@ -1,7 +1,5 @@
-//! A connection of HTTP/1.1: TCP, with TLS 1.3 over it where the URL says so; and a TCP connection for
-//! HTTP/2.
-//!
-//! Left out: requests and responses.
+//! HTTP/1.1: a connection per object, one that is kept, or one on which all images are asked for at once; and the TCP
+//! connection of HTTP/2.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -12,13 +10,80 @@ use plumb_base::time::Instant;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
-use super::super::HttpError;
-use super::super::message::{self, ResponseReader};
-use super::{HttpClient, PAGE_LOAD_TIMEOUT, tls_error};
+use super::{FetchedPage, HttpClient, PAGE_LOAD_TIMEOUT};
+use crate::http::HttpError;
+use crate::http::message::{self, ResponseReader};
+use crate::http::trust;
+use plumb_clock::monotonic_ns;
 use plumb_remote::secure::deadline_stream::DeadlineStream;
 
+/// Fetches each object after the one before: over a connection of its own, or over one, which is made anew where the
+/// server closes it after an answer.
+pub(super) fn fetch_in_turn(
+    client: &HttpClient,
+    tls: Option<Arc<ClientConfig>>,
+    is_one_each: bool,
+) -> Result<FetchedPage, HttpError> {
+    let connector = Http1Connector::new(tls);
+    let mut haul = FetchedPage::default();
+    let mut paths = vec![client.target.path.clone()];
+    let mut connection = None;
+    let mut next = 0;
+    while let Some(path) = paths.get(next).cloned() {
+        next += 1;
+        let mut open = if let Some(open) = connection.take() {
+            open
+        } else {
+            haul.connections += 1;
+            connector.connect(client)?
+        };
+        if next == 1 {
+            haul.connected_ns = monotonic_ns();
+        }
+        open.send_requests(client, [path.as_str()], is_one_each)?;
+        let (body, is_kept) = open.read_response(&path)?;
+        connection = (is_kept && !is_one_each).then_some(open);
+        if next == 1 {
+            haul.page_ns = monotonic_ns();
+            paths.extend(client.images(&body));
+        }
+        haul.objects.push((path, body));
+    }
+    haul.ended_ns = monotonic_ns();
+    Ok(haul)
+}
+
+/// Asks for all images at once. A server that closes in between does not pipeline, which is said.
+pub(super) fn fetch_pipelined(
+    client: &HttpClient,
+    tls: Option<Arc<ClientConfig>>,
+) -> Result<FetchedPage, HttpError> {
+    let mut connection = Http1Connector::new(tls).connect(client)?;
+    let mut haul =
+        FetchedPage { connected_ns: monotonic_ns(), connections: 1, ..FetchedPage::default() };
+    let path = client.target.path.clone();
+    connection.send_requests(client, [path.as_str()], false)?;
+    let (page, mut is_kept) = connection.read_response(&path)?;
+    haul.page_ns = monotonic_ns();
+    let images = client.images(&page);
+    haul.objects.push((path, page));
+    if is_kept && !images.is_empty() {
+        connection.send_requests(client, images.iter().map(String::as_str), false)?;
+    }
+    for path in images {
+        if !is_kept {
+            return Err(HttpError::Version("pipelining: it closes after an answer"));
+        }
+        let (body, kept) = connection.read_response(&path)?;
+        is_kept = kept;
+        haul.objects.push((path, body));
+    }
+    haul.ended_ns = monotonic_ns();
+    Ok(haul)
+}
+
 /// A connection that takes requests.
-pub(super) struct Http1Connection {
+struct Http1Connection {
     responses: ResponseReader<MaybeTlsStream>,
 }
 
@@ -28,19 +93,19 @@ enum MaybeTlsStream {
 }
 
 /// What all connections of one visit share.
-pub(super) struct Http1Connector {
+struct Http1Connector {
     deadline: Instant,
     configuration: Option<Arc<ClientConfig>>,
 }
 
 impl Http1Connector {
     /// For one visit, which begins now.
-    pub(super) fn new(configuration: Option<Arc<ClientConfig>>) -> Self {
+    fn new(configuration: Option<Arc<ClientConfig>>) -> Self {
         Self { deadline: plumb_clock::now() + PAGE_LOAD_TIMEOUT, configuration }
     }
 
     /// Connects, and encrypts where that is asked for.
-    pub(super) fn connect(&self, client: &HttpClient) -> Result<Http1Connection, HttpError> {
+    fn connect(&self, client: &HttpClient) -> Result<Http1Connection, HttpError> {
         let socket = connect_tcp(client)?;
         let mut socket = DeadlineStream::new(socket, self.deadline, PAGE_LOAD_TIMEOUT);
         let Some(configuration) = &self.configuration else {
@@ -53,7 +118,7 @@ impl Http1Connector {
             .map_err(|error| HttpError::Handshake(error.to_string()))?;
         while connection.is_handshaking() {
             let step = connection.complete_io(&mut socket);
-            step.map_err(|error| tls_error::from_tls(&error, "HTTP/1.1"))?;
+            step.map_err(|error| trust::error_of_tls(&error, "HTTP/1.1"))?;
         }
         let stream = Box::new(StreamOwned::new(connection, socket));
         Ok(Http1Connection { responses: ResponseReader::new(MaybeTlsStream::Encrypted(stream)) })
@@ -77,7 +142,7 @@ pub(super) fn server_name(client: &HttpClient) -> Result<ServerName<'static>, Ht
 
 impl Http1Connection {
     /// Asks for objects, without waiting for the answers.
-    pub(super) fn send_requests<'a>(
+    fn send_requests<'a>(
         &mut self,
         client: &HttpClient,
         paths: impl IntoIterator<Item = &'a str>,
@@ -95,7 +160,7 @@ impl Http1Connection {
     }
 
     /// The next answer, which is to the request for `path`: the body, and whether the connection stays.
-    pub(super) fn read_response(&mut self, path: &str) -> Result<(bytes::Bytes, bool), HttpError> {
+    fn read_response(&mut self, path: &str) -> Result<(bytes::Bytes, bool), HttpError> {
         let response = self.responses.read_one()?;
         super::check_status(path, response.status, response.location)?;
         Ok((response.body.into(), response.is_kept))
