@@ -396,7 +396,10 @@ mod tests {
     #[test]
     fn only_what_grew_is_said() {
         let counters = |a, b| BTreeMap::from([("a".to_owned(), a), ("b".to_owned(), b)]);
-        assert_eq!(counter_growth(&counters(5, 2), &counters(3, 2)), BTreeMap::from([("a".to_owned(), 2)]));
+        assert_eq!(
+            counter_growth(&counters(5, 2), &counters(3, 2)),
+            BTreeMap::from([("a".to_owned(), 2)])
+        );
         assert!(read_counters().contains_key("Tcp.RetransSegs"));
     }
 }

@@ -22,8 +22,8 @@ use super::record::{Iperf3ConcurrentTests, Iperf3Role, Iperf3Test};
 use super::results::{Iperf3Results, Iperf3ResultsError};
 use super::sockets::{self, Iperf3AddressFamily, Iperf3SocketError};
 use super::stream::{ByteBudget, Iperf3StreamSocket, udp};
-use super::transfer::{ConnectedStream, Iperf3Transfer};
 use super::stream_id;
+use super::transfer::{ConnectedStream, Iperf3Transfer};
 use plumb_clock::now;
 
 /// How long a server may take for an answer.
@@ -459,7 +459,8 @@ fn udp_handshake(
                 Ok(len) if udp::is_connect_reply(&buffer[..len]) => return Ok(()),
                 Ok(_) => {}
                 Err(error)
-                    if is_transient(&error) || error.kind() == io::ErrorKind::ConnectionRefused => {}
+                    if is_transient(&error) || error.kind() == io::ErrorKind::ConnectionRefused => {
+                }
                 Err(error) => return Err(system_at(stage)(error)),
             }
         }

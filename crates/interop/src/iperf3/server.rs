@@ -22,9 +22,9 @@ use plumb_sys::socket::InetSocketKind;
 use plumb_sys::{fd, timer};
 
 use super::message::{COOKIE_LEN, Iperf3Cookie, Iperf3Message};
-use plumb_clock::now;
 use super::record::{Iperf3ConcurrentTests, Iperf3Test};
 use super::session::Iperf3Limits;
+use plumb_clock::now;
 
 pub mod test_driver;
 

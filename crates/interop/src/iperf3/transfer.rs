@@ -13,13 +13,13 @@ use plumb_sys::tcp_info;
 use plumb_sys::tcp_info::TcpInfo;
 use plumb_sys::{process, socket, timer};
 
-use plumb_clock::now;
 use super::parameters::{Iperf3Parameters, Iperf3Transport};
 use super::record::{Iperf3Interval, Iperf3StreamRecord, Iperf3TestRecord, MinMaxMean};
 use super::stream::tcp::Iperf3StreamContext;
 use super::stream::{
     ByteBudget, Iperf3StreamCount, Iperf3StreamSocket, StopFlag, StreamMeter, tcp, udp,
 };
+use plumb_clock::now;
 use plumb_net::connection_pool;
 
 /// Most intervals that are kept, over all streams: some 20 MB.

@@ -451,8 +451,7 @@ impl MtuEndpoint {
             };
             // The agent confirms nothing to an address that it was not heard at.
             let patience = self.patience.min(ANNOUNCE_TIMEOUT);
-            let met =
-                udp_handshake::connect(&self.socket, &self.token.0, 0, patience, within.stop);
+            let met = udp_handshake::connect(&self.socket, &self.token.0, 0, patience, within.stop);
             if let Err(error) = met {
                 account.error = Some(error.to_string());
                 return account;

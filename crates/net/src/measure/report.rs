@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::request_response::{RequesterReport, ResponderReport};
 use super::thread::ThreadPlacement;
-use crate::evidence::{HostFacts, HostReading};
 use crate::evidence::TcpSample;
+use crate::evidence::{HostFacts, HostReading};
 use crate::measure::datagram::receiver::ReceiverReport;
 use crate::measure::datagram::sender::SenderReport;
 use crate::measure::mtu::{MtuReport, MtuSearchProgress};

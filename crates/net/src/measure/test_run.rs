@@ -333,7 +333,8 @@ impl<'scope> RunningTest<'scope> {
     ) -> PartThread<'scope> {
         let course = working.run;
         let control = &course.control;
-        let deadline = move || control.began_ns().map_or(u64::MAX, |began| course.deadline_ns(began));
+        let deadline =
+            move || control.began_ns().map_or(u64::MAX, |began| course.deadline_ns(began));
         match part {
             PartEndpoint::ProbeReflector(answerer) => {
                 RunningTest::spawn(working, scope, move || {

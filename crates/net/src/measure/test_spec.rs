@@ -4,9 +4,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::request_response::RequestTransport;
 use super::request_response::{RequestPacing, RequestResponseError, RequestResponseSpec, udp};
 use super::thread::ThreadPlacementPolicy;
-use super::request_response::RequestTransport;
 
 /// How much longer senders go on than what counts: the other side's beginning is later by the way of a message.
 pub(super) const OVERRUN_NS: u64 = 250_000_000;

@@ -23,16 +23,16 @@ use plumb_remote::token::TestToken;
 use plumb_remote::udp_handshake;
 
 use super::*;
-use crate::measure::datagram::loss_by_location::LossByLocation;
+use crate::measure::datagram::drops::LossByLocation;
 use crate::measure::datagram::receiver::ReceiveEnding;
 use crate::measure::progress::TestProgress;
 use crate::measure::report::{DatagramsReport, TestEnding, TestPartReport, TestReport};
 use crate::measure::request_response::RequestPacing;
+use crate::measure::request_response::RequestTransport;
 use crate::measure::test_spec::{
     BulkTcpSpec, DatagramsSpec, MtuSearchSpec, ProbesSpec, RequestResponsePart, TransferDirection,
 };
 use crate::measure::thread::ThreadPlacementPolicy;
-use crate::measure::request_response::RequestTransport;
 use crate::test_client::{AgentClient, AgentClientError};
 
 const HERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);

@@ -10,9 +10,9 @@ use plumb_sys::memory::PageAlignedBuffer;
 use plumb_sys::{fd, socket};
 
 use super::{ByteBudget, Iperf3StreamSocket, StopFlag, StreamMeter};
-use plumb_clock::now;
 use crate::iperf3::parameters::Iperf3Parameters;
 use plumb_clock::monotonic_ns;
+use plumb_clock::now;
 use plumb_net::connection_pool::{NextCall, PooledConnection};
 use plumb_net::measure::bulk::{BulkFlow, receive_buffer};
 use plumb_net::measure::pacer::Pacer;

@@ -11,8 +11,8 @@ use plumb_sys::errno::{is_queue_full, is_transient};
 use plumb_sys::{socket, timer};
 
 use super::{ByteBudget, Iperf3StreamSocket, StopFlag, StreamMeter, payload};
-use plumb_clock::{monotonic_ns, now};
 use crate::iperf3::parameters::{DATAGRAM_MAX, Iperf3Parameters};
+use plumb_clock::{monotonic_ns, now};
 use plumb_net::measure::datagram::sequence_tracker::SequenceTracker;
 use plumb_net::measure::datagram::transit::InterarrivalJitter;
 use plumb_net::measure::pacer::{Pacer, wait_until};

@@ -496,6 +496,23 @@ fn forbids_segmentation(error: &io::Error) -> bool {
     is_too_long(error) || !(interrupted || is_remote_refusal(error))
 }
 
+/// Refusals so far.
+#[derive(Clone, Copy, Debug, Default)]
+struct UnreachableStreak {
+    count: u32,
+    last_ns: u64,
+}
+
+impl UnreachableStreak {
+    /// Notes one; whether nobody is there.
+    const fn record(&mut self, now_ns: u64) -> bool {
+        let is_of_row = now_ns.saturating_sub(self.last_ns) < STREAK_GAP_NS;
+        self.count = if is_of_row { self.count.saturating_add(1) } else { 1 };
+        self.last_ns = now_ns;
+        self.count >= STREAK_MAX
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::fd::OwnedFd;
@@ -552,28 +569,6 @@ mod tests {
         assert!(late_ns >= late - late / 100, "{late_ns} {late}");
         assert_eq!((report.count, report.refused), (1, 0));
     }
-}
-
-/// Refusals so far.
-#[derive(Clone, Copy, Debug, Default)]
-struct UnreachableStreak {
-    count: u32,
-    last_ns: u64,
-}
-
-impl UnreachableStreak {
-    /// Notes one; whether nobody is there.
-    const fn record(&mut self, now_ns: u64) -> bool {
-        let is_of_row = now_ns.saturating_sub(self.last_ns) < STREAK_GAP_NS;
-        self.count = if is_of_row { self.count.saturating_add(1) } else { 1 };
-        self.last_ns = now_ns;
-        self.count >= STREAK_MAX
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
 
     #[test]
     fn a_few_now_and_then_are_never_too_many_and_a_row_is() {

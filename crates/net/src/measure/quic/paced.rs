@@ -17,9 +17,7 @@ use tokio::io::unix::AsyncFd;
 
 use crate::measure::bulk::Counter;
 use crate::measure::request_response::closed_loop::BufferedHistogram;
-use crate::measure::request_response::open_loop::{
-    OpenLoopResponses, OpenLoopSchedule, finish,
-};
+use crate::measure::request_response::open_loop::{OpenLoopResponses, OpenLoopSchedule, finish};
 use crate::measure::request_response::{
     RequestResponseError, RequestResponseSpec, RequesterReport,
 };

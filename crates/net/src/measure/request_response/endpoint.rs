@@ -14,15 +14,15 @@ use plumb_sys::clock::{ClockId, read_ns};
 use plumb_sys::errno::{is_disconnect, is_transient};
 use plumb_sys::socket;
 
+use super::closed_loop::{request_per_connection, respond_per_connection};
 use super::{
     RequestPacing, RequestResponseError, RequesterReport, ResponderBounds, ResponderReport,
 };
-use super::closed_loop::{request_per_connection, respond_per_connection};
 use super::{open_loop, request_in_turn, udp, with_connect_time};
 use crate::measure::bulk::Counter;
 use crate::measure::connect::{DataConnectError, connect_udp};
-use crate::measure::test_spec::{OVERRUN_NS, RequestResponsePart, TestSpec};
 use crate::measure::request_response::RequestTransport;
+use crate::measure::test_spec::{OVERRUN_NS, RequestResponsePart, TestSpec};
 use crate::measure::{quic, tls};
 use plumb_clock::monotonic_ns;
 use plumb_remote::address::BindAddress;
@@ -440,10 +440,10 @@ impl Responder {
             bytes += size;
             bounds.allow(began_ns, bytes)
         };
-        let outcome =
-            leash.set_nonblocking(true).and_then(|()| leash.peer_addr()).and_then(|client| {
-                respond_per_connection(listener, client.ip(), &mut serve, is_over)
-            });
+        let outcome = leash
+            .set_nonblocking(true)
+            .and_then(|()| leash.peer_addr())
+            .and_then(|client| respond_per_connection(listener, client.ip(), &mut serve, is_over));
         match outcome {
             Ok((answered, strange)) => {
                 ResponderReport { answered, strange, ..ResponderReport::default() }

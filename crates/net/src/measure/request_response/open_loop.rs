@@ -233,12 +233,7 @@ impl OpenLoopResponses {
 
     /// The whole response to request `index` was read at `read_ns`; how long that was after it was due.
     #[inline]
-    pub(crate) fn record(
-        &mut self,
-        schedule: &OpenLoopSchedule,
-        index: u64,
-        read_ns: u64,
-    ) -> u64 {
+    pub(crate) fn record(&mut self, schedule: &OpenLoopSchedule, index: u64, read_ns: u64) -> u64 {
         let took_ns = read_ns.saturating_sub(schedule.due_ns(index));
         self.all += 1;
         self.least_ns = self.least_ns.min(took_ns);

@@ -414,11 +414,7 @@ impl PacedUdpRequester<'_> {
 }
 
 fn linger_ns(longest_ns: u64) -> u64 {
-    if longest_ns == 0 {
-        LINGER_UNKNOWN_NS
-    } else {
-        timeout_for(longest_ns, LINGER_MIN_NS)
-    }
+    if longest_ns == 0 { LINGER_UNKNOWN_NS } else { timeout_for(longest_ns, LINGER_MIN_NS) }
 }
 
 /// How long what is under way may still take, where the longest so far took this long.
