@@ -11,7 +11,6 @@ use plumb_base::units::rate::Rate;
 use plumb_net::measure::datagram::drops::LossByLocation;
 use plumb_net::measure::datagram::receiver::{
     DatagramProgress, ReceiveEnding, ReceiverConfig, ReceiverReport, prepare, receive,
-    receive_planned,
 };
 use plumb_net::measure::datagram::sender::{
     DatagramSendError, DatagramSendPlan, SenderReport, send,
@@ -44,9 +43,10 @@ fn stream(
     let expectation = ReceiverConfig::new(TOKEN, 1, plan.rate, Span::from_secs(60));
     let prepared = prepare(far, &expectation).unwrap();
     std::thread::scope(|scope| {
-        let receiving =
-            scope.spawn(|| receive(far, prepared, &expectation, &DatagramProgress::new()));
-        let sent = send(near, plan, &DatagramProgress::new()).unwrap();
+        let receiving = scope.spawn(|| {
+            receive(far, prepared, &expectation, &DatagramProgress::default(), &|| Some(0))
+        });
+        let sent = send(near, plan, &DatagramProgress::default()).unwrap();
         assert!(sent.error.is_none(), "{sent:?}");
         (sent.report, receiving.join().unwrap().unwrap())
     })
@@ -183,7 +183,7 @@ fn a_port_that_nobody_listens_on_ends_the_stream_with_its_name_and_what_was_sent
     let near = socket("127.0.0.1:0");
     let closed = socket("127.0.0.1:0").local_addr().unwrap();
     near.connect(closed).unwrap();
-    let sent = send(&near, &plan(100, Some(10), 5000), &DatagramProgress::new()).unwrap();
+    let sent = send(&near, &plan(100, Some(10), 5000), &DatagramProgress::default()).unwrap();
     let Some(DatagramSendError::Unreachable { sent: count }) = sent.error else {
         panic!("{sent:?}")
     };
@@ -196,7 +196,7 @@ fn a_port_that_nobody_listens_on_ends_the_stream_with_its_name_and_what_was_sent
 fn lengths_that_udp_does_not_carry_are_refused_before_anything_is_sent() {
     let near = socket("127.0.0.1:0");
     for bytes in [0, 39, 65_508] {
-        let outcome = send(&near, &plan(bytes, Some(1), 10), &DatagramProgress::new());
+        let outcome = send(&near, &plan(bytes, Some(1), 10), &DatagramProgress::default());
         assert!(matches!(outcome, Err(DatagramSendError::Length { .. })), "{outcome:?}");
     }
 }
@@ -232,7 +232,8 @@ fn a_sender_that_vanishes_leaves_a_report_of_what_came() {
     let expectation =
         ReceiverConfig { idle, ..ReceiverConfig::new(TOKEN, 1, None, Span::from_secs(60)) };
     let prepared = prepare(&far, &expectation).unwrap();
-    let came = receive(&far, prepared, &expectation, &DatagramProgress::new()).unwrap();
+    let came =
+        receive(&far, prepared, &expectation, &DatagramProgress::default(), &|| Some(0)).unwrap();
     assert_eq!((came.ending, came.count), (ReceiveEnding::Idle, None));
     assert_eq!((came.tally.unique, came.tally.lost), (3, 2));
 }
@@ -245,7 +246,7 @@ fn what_comes_after_a_long_silence_is_counted_while_the_sender_is_to_send() {
     let expectation =
         ReceiverConfig { idle, ..ReceiverConfig::new(TOKEN, 1, None, Span::from_secs(60)) };
     let prepared = prepare(&far, &expectation).unwrap();
-    let progress = DatagramProgress::new();
+    let progress = DatagramProgress::default();
     // Asked once in each silence.
     let silences = AtomicU64::new(0);
     let due_ns = || {
@@ -256,8 +257,7 @@ fn what_comes_after_a_long_silence_is_counted_while_the_sender_is_to_send() {
         near.send(&TestDatagramHeader::of(kind, 1, sequence, count).to_bytes(&TOKEN)).unwrap();
     };
     let came = std::thread::scope(|scope| {
-        let receiving =
-            scope.spawn(|| receive_planned(&far, prepared, &expectation, &progress, &due_ns));
+        let receiving = scope.spawn(|| receive(&far, prepared, &expectation, &progress, &due_ns));
         let silence = |beyond: u64| {
             while silences.load(Ordering::Relaxed) < beyond && !receiving.is_finished() {
                 std::thread::yield_now();
@@ -279,9 +279,9 @@ fn both_sides_stop_when_told_to() {
     near.connect(far.local_addr().unwrap()).unwrap();
     let expectation = ReceiverConfig::new(TOKEN, 1, None, Span::from_secs(60));
     let prepared = prepare(&far, &expectation).unwrap();
-    let (sending, receiving) = (DatagramProgress::new(), DatagramProgress::new());
+    let (sending, receiving) = (DatagramProgress::default(), DatagramProgress::default());
     std::thread::scope(|scope| {
-        let came = scope.spawn(|| receive(&far, prepared, &expectation, &receiving));
+        let came = scope.spawn(|| receive(&far, prepared, &expectation, &receiving, &|| Some(0)));
         let sent = scope.spawn(|| send(&near, &plan(100, Some(1), 60_000), &sending));
         while receiving.datagrams.load(Ordering::Relaxed) == 0 {
             std::thread::yield_now();
@@ -292,7 +292,7 @@ fn both_sides_stop_when_told_to() {
         let came = came.join().unwrap().unwrap();
         assert_eq!((came.ending, came.tally.unique), (ReceiveEnding::Complete, sent.count));
         receiving.stop.store(true, Ordering::Relaxed);
-        let stopped = receive(&far, prepared, &expectation, &receiving).unwrap();
+        let stopped = receive(&far, prepared, &expectation, &receiving, &|| Some(0)).unwrap();
         assert_eq!(stopped.ending, ReceiveEnding::Stopped);
     });
 }

@@ -15,15 +15,15 @@ use plumb_sys::errno::is_transient;
 use plumb_sys::fd::{Epoll, EpollInterest};
 use plumb_sys::{socket, tcp_info, timer};
 
-use super::control::{Iperf3ControlConnection, Iperf3ControlError, STOP_POLL_INTERVAL, StopCheck};
+use super::control::{Iperf3Control, Iperf3ControlError, STOP_POLL_INTERVAL, StopCheck};
 use super::message::{COOKIE_LEN, Iperf3Cookie, Iperf3Message, REPORT_MAX};
-use super::parameters::{Iperf3Parameters, Iperf3ParametersError, Iperf3Transport};
+use super::parameters::{Iperf3Parameters, Iperf3Transport, ParametersError};
 use super::record::{Iperf3ConcurrentTests, Iperf3Role, Iperf3Test};
 use super::results::{Iperf3Results, Iperf3ResultsError};
 use super::sockets::{self, Iperf3AddressFamily, Iperf3SocketError};
-use super::stream::{ByteBudget, Iperf3StreamSocket, udp};
+use super::stream::{ByteBudget, Iperf3Socket, udp};
 use super::stream_id;
-use super::transfer::{ConnectedStream, Iperf3Transfer};
+use super::transfer::{Iperf3Flow, Iperf3Transfer};
 use plumb_clock::now;
 
 /// How long a server may take for an answer.
@@ -81,7 +81,7 @@ pub struct Iperf3Progress {
 pub enum Iperf3ClientError {
     /// What is asked for cannot be.
     #[error(transparent)]
-    Parameters(#[from] Iperf3ParametersError),
+    Parameters(#[from] ParametersError),
     /// No socket.
     #[error("{error} (while {stage})")]
     Socket {
@@ -153,8 +153,8 @@ impl From<Iperf3ClientError> for Iperf3TestError {
     }
 }
 
-impl From<Iperf3ParametersError> for Iperf3TestError {
-    fn from(error: Iperf3ParametersError) -> Self {
+impl From<ParametersError> for Iperf3TestError {
+    fn from(error: ParametersError) -> Self {
         Iperf3ClientError::from(error).into()
     }
 }
@@ -225,7 +225,7 @@ pub fn run(
 
 /// The control connection and its cookie.
 struct ControlWithCookie<'a> {
-    connection: Iperf3ControlConnection<'a>,
+    connection: Iperf3Control<'a>,
     cookie: Iperf3Cookie,
 }
 
@@ -282,9 +282,8 @@ fn connect<'a>(
     for address in addresses {
         match sockets::tcp(address, options.bind, None, options.connect_timeout, stop) {
             Ok(stream) => {
-                let connection =
-                    Iperf3ControlConnection::begin(stream, &cookie, REPLY_TIMEOUT, stop)
-                        .map_err(control_at(stage))?;
+                let connection = Iperf3Control::begin(stream, &cookie, REPLY_TIMEOUT, stop)
+                    .map_err(control_at(stage))?;
                 return Ok((ControlWithCookie { connection, cookie }, address));
             }
             Err(Iperf3SocketError::Stopped) => return Err(Iperf3ClientError::Stopped),
@@ -309,7 +308,7 @@ fn cookie() -> io::Result<Iperf3Cookie> {
 fn negotiated_parameters(
     options: &Iperf3ClientOptions,
     segment: u32,
-) -> Result<Iperf3Parameters, Iperf3ParametersError> {
+) -> Result<Iperf3Parameters, ParametersError> {
     let mut parameters = options.parameters.clone();
     parameters.length = match (options.length, parameters.protocol) {
         (Some(length), _) => length,
@@ -375,7 +374,7 @@ fn perform(
 /// Stops sending, tells the server, and receives what is still on its way.
 fn end(
     flight: &mut Iperf3Transfer,
-    control: &mut Iperf3ControlConnection<'_>,
+    control: &mut Iperf3Control<'_>,
 ) -> Result<(), Iperf3ClientError> {
     let stage = "ending the test";
     let rtt = tcp_info::read(control.as_fd())
@@ -397,7 +396,7 @@ fn streams(
     line: &ControlWithCookie<'_>,
     parameters: &Iperf3Parameters,
     stop: StopCheck<'_>,
-) -> Result<Vec<ConnectedStream>, Iperf3ClientError> {
+) -> Result<Vec<Iperf3Flow>, Iperf3ClientError> {
     let stage = "connecting the streams";
     let mut flows = Vec::new();
     for (index, sends) in parameters.client_sends().into_iter().enumerate() {
@@ -408,16 +407,16 @@ fn streams(
                 let stream = sockets::tcp(server, options.bind, Some(parameters), wait, stop)
                     .map_err(socket_at(stage))?;
                 send_all(&stream, line.cookie.bytes()).map_err(system_at(stage))?;
-                Iperf3StreamSocket::Tcp(stream)
+                Iperf3Socket::Tcp(stream)
             }
             Iperf3Transport::Udp => {
                 let socket =
                     sockets::udp(server, options.bind, parameters).map_err(socket_at(stage))?;
                 udp_handshake(&socket, id, server.port(), stop)?;
-                Iperf3StreamSocket::Udp(socket)
+                Iperf3Socket::Udp(socket)
             }
         };
-        flows.push(ConnectedStream { id, sends, socket });
+        flows.push(Iperf3Flow { id, sends, socket });
     }
     Ok(flows)
 }
@@ -482,7 +481,7 @@ impl Iperf3TestLoop<'_> {
     fn run(
         &mut self,
         flight: &mut Iperf3Transfer,
-        control: &mut Iperf3ControlConnection<'_>,
+        control: &mut Iperf3Control<'_>,
     ) -> Result<(), Iperf3ClientError> {
         const CONTROL: u64 = 0;
         let stage = "running the test";
@@ -566,10 +565,7 @@ impl Iperf3TestLoop<'_> {
 }
 
 /// What the server said while nothing was expected of it.
-fn unexpected_message(
-    control: &mut Iperf3ControlConnection<'_>,
-    stage: &'static str,
-) -> Iperf3ClientError {
+fn unexpected_message(control: &mut Iperf3Control<'_>, stage: &'static str) -> Iperf3ClientError {
     let error = match control.receive_message(REPLY_TIMEOUT) {
         Ok(message) => Iperf3ControlError::Unexpected(message),
         Err(error) => error,
@@ -578,11 +574,7 @@ fn unexpected_message(
 }
 
 /// Why a stream broke: the server may say so itself, a moment later.
-fn stream_error(
-    control: &mut Iperf3ControlConnection<'_>,
-    id: u32,
-    why: String,
-) -> Iperf3ClientError {
+fn stream_error(control: &mut Iperf3Control<'_>, id: u32, why: String) -> Iperf3ClientError {
     match control.receive_message(Span::from_ms(500)) {
         Err(error @ (Iperf3ControlError::Refused(_) | Iperf3ControlError::Terminated)) => {
             Iperf3ClientError::Control { stage: "running the test", error }

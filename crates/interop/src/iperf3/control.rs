@@ -60,18 +60,18 @@ pub type StopCheck<'a> = &'a dyn Fn() -> bool;
 pub(super) const STOP_POLL_INTERVAL: Span = Span::from_ms(100);
 
 /// The connection.
-pub struct Iperf3ControlConnection<'a> {
+pub struct Iperf3Control<'a> {
     stream: TcpStream,
     stop: StopCheck<'a>,
 }
 
-impl fmt::Debug for Iperf3ControlConnection<'_> {
+impl fmt::Debug for Iperf3Control<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Control").field("stream", &self.stream).finish_non_exhaustive()
     }
 }
 
-impl<'a> Iperf3ControlConnection<'a> {
+impl<'a> Iperf3Control<'a> {
     /// Over a connection that is made, on which the cookie goes first.
     ///
     /// # Errors
@@ -174,7 +174,7 @@ impl<'a> Iperf3ControlConnection<'a> {
     /// Reads the message that has to come now.
     ///
     /// # Errors
-    /// As `Iperf3ControlConnection::hear`, and another message.
+    /// As `Iperf3Control::hear`, and another message.
     pub fn expect(&mut self, wanted: Iperf3Message, wait: Span) -> Result<(), Iperf3ControlError> {
         match self.receive_message(wait)? {
             message if message == wanted => Ok(()),
@@ -185,7 +185,7 @@ impl<'a> Iperf3ControlConnection<'a> {
     /// Reads JSON.
     ///
     /// # Errors
-    /// As `Iperf3ControlConnection::hear`, and what is no JSON or too long.
+    /// As `Iperf3Control::hear`, and what is no JSON or too long.
     pub fn receive_json(
         &mut self,
         limit: usize,
@@ -227,7 +227,7 @@ impl<'a> Iperf3ControlConnection<'a> {
     }
 }
 
-impl AsFd for Iperf3ControlConnection<'_> {
+impl AsFd for Iperf3Control<'_> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }
@@ -242,17 +242,13 @@ mod tests {
     const WAIT: Span = Span::from_secs(5);
 
     /// A control connection to a server that says these bytes and ends.
-    fn with(bytes: &[u8]) -> Iperf3ControlConnection<'static> {
+    fn with(bytes: &[u8]) -> Iperf3Control<'static> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut server, _) = listener.accept().unwrap();
-        let control = Iperf3ControlConnection::begin(
-            stream,
-            &Iperf3Cookie::received([b'a'; 37]),
-            WAIT,
-            &|| false,
-        )
-        .unwrap();
+        let control =
+            Iperf3Control::begin(stream, &Iperf3Cookie::received([b'a'; 37]), WAIT, &|| false)
+                .unwrap();
         server.read_exact(&mut [0; 37]).unwrap();
         server.write_all(bytes).unwrap();
         control
@@ -288,13 +284,9 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let _server = listener.accept().unwrap();
-        let mut control = Iperf3ControlConnection::begin(
-            stream,
-            &Iperf3Cookie::received([b'a'; 37]),
-            WAIT,
-            &|| false,
-        )
-        .unwrap();
+        let mut control =
+            Iperf3Control::begin(stream, &Iperf3Cookie::received([b'a'; 37]), WAIT, &|| false)
+                .unwrap();
         let error = control.receive_message(Span::from_ms(30)).unwrap_err();
         assert!(error.to_string().contains("said nothing for 30.0 ms"), "{error}");
     }
@@ -307,7 +299,7 @@ mod tests {
         let asked = std::cell::Cell::new(0);
         let stop = || asked.replace(asked.get() + 1) > 2;
         let cookie = Iperf3Cookie::received([b'a'; 37]);
-        let mut control = Iperf3ControlConnection::begin(stream, &cookie, WAIT, &stop).unwrap();
+        let mut control = Iperf3Control::begin(stream, &cookie, WAIT, &stop).unwrap();
         // Whoever does not ask waits for an hour.
         let error = control.receive_message(Span::from_secs(3_600)).unwrap_err();
         assert!(matches!(error, Iperf3ControlError::Stopped), "{error}");

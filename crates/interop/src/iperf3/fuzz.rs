@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 
 use super::message::{Iperf3ErrorCode, Iperf3Message, RESULTS_MAX, decode_frame, encode_frame};
 use super::parameters::{Iperf3Direction, Iperf3Parameters, Iperf3TestLength, Iperf3Transport};
-use super::results::{Iperf3Results, Iperf3StreamResult};
-use super::session::{Iperf3Limits, Iperf3Session, Iperf3SessionAction, Iperf3SessionState};
+use super::results::{Iperf3Results, Iperf3Totals};
+use super::session::{Iperf3Action, Iperf3Limits, Iperf3Session, Iperf3State};
 use super::stream::udp;
 
 const SEED: Seed = Seed(0x1F3);
@@ -46,12 +46,12 @@ fn parameters(chance: &mut RandomStream) -> Iperf3Parameters {
 }
 
 fn results(chance: &mut RandomStream) -> Iperf3Results {
-    let streams = (0..chance.random_range(0..5_usize)).map(|index| Iperf3StreamResult {
+    let streams = (0..chance.random_range(0..5_usize)).map(|index| Iperf3Totals {
         id: super::stream_id(index),
         bytes: chance.next_u64() >> chance.random_range(12..64_u32),
         retransmits: chance.random_bool(0.5).then_some(3),
         packets: chance.random_range(0..1_000_000),
-        ..Iperf3StreamResult::default()
+        ..Iperf3Totals::default()
     });
     Iperf3Results {
         streams: streams.collect(),
@@ -107,14 +107,11 @@ fn every_parser(bytes: &[u8]) {
         any_value(&value);
     }
     for wide in [false, true] {
-        if let Some(header) = udp::Iperf3DatagramHeader::read(bytes, wide) {
+        if let Some(header) = udp::Iperf3Header::read(bytes, wide) {
             let mut copy = bytes.to_vec();
             header.write(&mut copy, wide);
             // Whole seconds may be in the microseconds, so only the number has one spelling.
-            assert_eq!(
-                udp::Iperf3DatagramHeader::read(&copy, wide).map(|h| h.number),
-                Some(header.number)
-            );
+            assert_eq!(udp::Iperf3Header::read(&copy, wide).map(|h| h.number), Some(header.number));
         }
     }
     udp::is_connect_reply(bytes);
@@ -176,7 +173,7 @@ impl FuzzSessionDriver<'_> {
         while let Some(action) = self.session.poll_action() {
             assert!(!self.ended, "{action:?} after the end");
             match action {
-                Iperf3SessionAction::AcceptStreams(_) => {
+                Iperf3Action::AcceptStreams(_) => {
                     self.session.accepting_streams();
                     if self.chance.random_bool(0.8) {
                         self.session.streams_ready(self.now);
@@ -185,18 +182,16 @@ impl FuzzSessionDriver<'_> {
                             .fail_driver("no more sockets".to_owned(), Iperf3ErrorCode::STREAM);
                     }
                 }
-                Iperf3SessionAction::Drain(_) => {
+                Iperf3Action::Drain(_) => {
                     if self.chance.random_bool(0.9) {
                         self.session.finished(self.now, &Iperf3Results::default());
                     }
                 }
-                Iperf3SessionAction::End(_) => self.ended = true,
-                Iperf3SessionAction::Send(_)
-                | Iperf3SessionAction::Start
-                | Iperf3SessionAction::Stop => {}
+                Iperf3Action::End(_) => self.ended = true,
+                Iperf3Action::Send(_) | Iperf3Action::Start | Iperf3Action::Stop => {}
             }
         }
-        let over = self.session.stage() == Iperf3SessionState::Ended;
+        let over = self.session.stage() == Iperf3State::Ended;
         assert_eq!(over, self.ended);
         assert_eq!(self.session.deadline() == Instant::NEVER, over, "a state without a deadline");
         assert!(self.session.buffered() <= RESULTS_MAX + 4 + 4096, "{}", self.session.buffered());

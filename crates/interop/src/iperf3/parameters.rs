@@ -159,7 +159,7 @@ impl Default for Iperf3Parameters {
 
 /// Why parameters cannot be met.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Iperf3ParametersError {
+pub enum ParametersError {
     /// No object at all.
     #[error("the parameters are no JSON object")]
     NotAnObject,
@@ -235,12 +235,12 @@ impl Iperf3Parameters {
     ///
     /// # Errors
     /// The first that is not.
-    pub fn check(&self) -> Result<(), Iperf3ParametersError> {
+    pub fn check(&self) -> Result<(), ParametersError> {
         let range = |name, value: u64, min: u64, max: u64| {
             if (min..=max).contains(&value) {
                 Ok(())
             } else {
-                Err(Iperf3ParametersError::Range { name, value: value.to_string(), min, max })
+                Err(ParametersError::Range { name, value: value.to_string(), min, max })
             }
         };
         let (length_min, length_max) = match self.protocol {
@@ -318,23 +318,23 @@ impl Iperf3Parameters {
     ///
     /// # Errors
     /// Something has the wrong type, is beyond what the protocol allows, or is not done here.
-    pub fn of_json(value: &Value) -> Result<Self, Iperf3ParametersError> {
-        let map = value.as_object().ok_or(Iperf3ParametersError::NotAnObject)?;
-        let fields = Iperf3ParameterFields(map);
+    pub fn of_json(value: &Value) -> Result<Self, ParametersError> {
+        let map = value.as_object().ok_or(ParametersError::NotAnObject)?;
+        let fields = ParameterFields(map);
         let protocol = match (fields.boolean("tcp")?, fields.boolean("udp")?) {
             (true, _) => Iperf3Transport::Tcp,
             (false, true) => Iperf3Transport::Udp,
-            _ if fields.boolean("sctp")? => return Err(Iperf3ParametersError::Unsupported("SCTP")),
-            _ => return Err(Iperf3ParametersError::NoProtocol),
+            _ if fields.boolean("sctp")? => return Err(ParametersError::Unsupported("SCTP")),
+            _ => return Err(ParametersError::NoProtocol),
         };
         if fields.boolean("mptcp")? {
-            return Err(Iperf3ParametersError::Unsupported("multipath TCP"));
+            return Err(ParametersError::Unsupported("multipath TCP"));
         }
         let direction = match (fields.boolean("reverse")?, fields.boolean("bidirectional")?) {
             (false, false) => Iperf3Direction::Forward,
             (true, false) => Iperf3Direction::Reverse,
             (false, true) => Iperf3Direction::Both,
-            (true, true) => return Err(Iperf3ParametersError::TwoDirections),
+            (true, true) => return Err(ParametersError::TwoDirections),
         };
         let extent = match (fields.number("num")?, fields.number("blockcount")?) {
             (bytes @ 1.., _) => Iperf3TestLength::Bytes(bytes),
@@ -381,10 +381,10 @@ impl Iperf3Parameters {
 }
 
 /// An object's members by their types; one that is absent is nothing, 0 or false.
-struct Iperf3ParameterFields<'a>(&'a Map<String, Value>);
+struct ParameterFields<'a>(&'a Map<String, Value>);
 
-impl Iperf3ParameterFields<'_> {
-    fn boolean(&self, name: &'static str) -> Result<bool, Iperf3ParametersError> {
+impl ParameterFields<'_> {
+    fn boolean(&self, name: &'static str) -> Result<bool, ParametersError> {
         match self.0.get(name) {
             None | Some(Value::Null) => Ok(false),
             Some(Value::Bool(is)) => Ok(*is),
@@ -393,15 +393,14 @@ impl Iperf3ParameterFields<'_> {
         }
     }
 
-    fn number(&self, name: &'static str) -> Result<u64, Iperf3ParametersError> {
+    fn number(&self, name: &'static str) -> Result<u64, ParametersError> {
         let number = match self.0.get(name) {
             None | Some(Value::Null) => return Ok(0),
             Some(Value::Number(number)) => number,
             Some(other) => return Err(wrong(name, "number", other)),
         };
         let max = u64::MAX >> 1;
-        let range =
-            || Iperf3ParametersError::Range { name, value: number.to_string(), min: 0, max };
+        let range = || ParametersError::Range { name, value: number.to_string(), min: 0, max };
         if let Some(whole) = number.as_u64() {
             return if whole <= max { Ok(whole) } else { Err(range()) };
         }
@@ -414,10 +413,10 @@ impl Iperf3ParameterFields<'_> {
         Ok(real.round() as u64)
     }
 
-    fn bounded_u32(&self, name: &'static str, max: u32) -> Result<u32, Iperf3ParametersError> {
+    fn bounded_u32(&self, name: &'static str, max: u32) -> Result<u32, ParametersError> {
         let number = self.number(name)?;
         let small = u32::try_from(number).ok().filter(|small| *small <= max);
-        small.ok_or_else(|| Iperf3ParametersError::Range {
+        small.ok_or_else(|| ParametersError::Range {
             name,
             value: number.to_string(),
             min: 0,
@@ -425,13 +424,13 @@ impl Iperf3ParameterFields<'_> {
         })
     }
 
-    fn text(&self, name: &'static str) -> Result<Option<String>, Iperf3ParametersError> {
+    fn text(&self, name: &'static str) -> Result<Option<String>, ParametersError> {
         match self.0.get(name) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) if text.len() <= TEXT_MAX => {
                 Ok(Some(text.clone()).filter(|text| !text.is_empty()))
             }
-            Some(Value::String(text)) => Err(Iperf3ParametersError::Range {
+            Some(Value::String(text)) => Err(ParametersError::Range {
                 name,
                 value: format!("{} bytes long", text.len()),
                 min: 0,
@@ -442,7 +441,7 @@ impl Iperf3ParameterFields<'_> {
     }
 }
 
-fn wrong(name: &'static str, wanted: &'static str, found: &Value) -> Iperf3ParametersError {
+fn wrong(name: &'static str, wanted: &'static str, found: &Value) -> ParametersError {
     let found = match found {
         Value::Null => "nothing",
         Value::Bool(_) => "a truth",
@@ -451,7 +450,7 @@ fn wrong(name: &'static str, wanted: &'static str, found: &Value) -> Iperf3Param
         Value::Array(_) => "a list",
         Value::Object(_) => "an object",
     };
-    Iperf3ParametersError::Type { name, wanted, found }
+    ParametersError::Type { name, wanted, found }
 }
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ use plumb_base::time::Span;
 use plumb_sys::tcp_info::TcpInfo;
 
 use super::parameters::Iperf3Parameters;
-use super::results::{Iperf3Results, Iperf3StreamResult};
-use super::stream::Iperf3StreamCount;
+use super::results::{Iperf3Results, Iperf3Totals};
+use super::stream::Iperf3Count;
 
 /// Which side of a test this is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ pub struct Iperf3Interval {
     /// Until when.
     pub end: Span,
     /// What was added.
-    pub count: Iperf3StreamCount,
+    pub count: Iperf3Count,
     /// Segments sent again, of a TCP sender.
     pub retransmits: Option<u64>,
     /// What the connection said at the end, of a TCP sender.
@@ -111,7 +111,7 @@ impl MinMaxMean {
 
 /// One stream, as this side saw it.
 #[derive(Clone, Debug)]
-pub struct Iperf3StreamRecord {
+pub struct Iperf3Stream {
     /// Its number in the protocol.
     pub id: u32,
     /// The number of its socket in this process.
@@ -123,7 +123,7 @@ pub struct Iperf3StreamRecord {
     /// The other side's.
     pub remote: SocketAddr,
     /// What was counted, without what was omitted.
-    pub count: Iperf3StreamCount,
+    pub count: Iperf3Count,
     /// Segments sent again, of a TCP sender.
     pub retransmits: Option<u64>,
     /// From the beginning of what is counted to its last byte.
@@ -148,7 +148,7 @@ pub struct Iperf3StreamRecord {
 #[derive(Clone, Debug)]
 pub struct Iperf3TestRecord {
     /// In the order of their making.
-    pub streams: Vec<Iperf3StreamRecord>,
+    pub streams: Vec<Iperf3Stream>,
     /// Processor time of this process over wall time, in percent: all, user's, system's.
     pub cpu_percent: [f64; 3],
     /// Processor time of this process, in seconds: user's, system's.
@@ -178,7 +178,7 @@ impl Iperf3TestRecord {
 
     /// As the other side is told.
     pub fn results(&self) -> Iperf3Results {
-        let streams = self.streams.iter().map(|stream| Iperf3StreamResult {
+        let streams = self.streams.iter().map(|stream| Iperf3Totals {
             id: stream.id,
             bytes: stream.count.bytes,
             retransmits: stream.retransmits,
@@ -206,13 +206,13 @@ mod tests {
 
     #[test]
     fn where_no_datagram_came_all_that_were_sent_are_lost() {
-        let stream = |id, packets, lost| Iperf3StreamRecord {
+        let stream = |id, packets, lost| Iperf3Stream {
             id,
             socket: 0,
             sends: false,
             local: SocketAddr::from(([127, 0, 0, 1], 1)),
             remote: SocketAddr::from(([127, 0, 0, 1], 2)),
-            count: Iperf3StreamCount { packets, lost, ..Iperf3StreamCount::default() },
+            count: Iperf3Count { packets, lost, ..Iperf3Count::default() },
             retransmits: None,
             duration: Span::ZERO,
             congestion_window: MinMaxMean::default(),
@@ -231,8 +231,7 @@ mod tests {
             duration: Span::ZERO,
             truncated: false,
         };
-        let sent =
-            |id, packets| Iperf3StreamResult { id, packets, ..Iperf3StreamResult::default() };
+        let sent = |id, packets| Iperf3Totals { id, packets, ..Iperf3Totals::default() };
         let theirs =
             Iperf3Results { streams: vec![sent(1, 40), sent(3, 12)], ..Iperf3Results::default() };
         record.count_trailing_loss(&theirs);

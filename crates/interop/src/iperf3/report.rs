@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 use super::VERSION;
 use super::parameters::{Iperf3Direction, Iperf3TestLength, Iperf3Transport};
-use super::record::{Iperf3Interval, Iperf3Role, Iperf3StreamRecord, Iperf3Test};
-use super::results::{Iperf3Results, Iperf3StreamResult};
-use super::stream::Iperf3StreamCount;
+use super::record::{Iperf3Interval, Iperf3Role, Iperf3Stream, Iperf3Test};
+use super::results::{Iperf3Results, Iperf3Totals};
+use super::stream::Iperf3Count;
 
 pub mod document;
 
@@ -123,14 +123,14 @@ impl Iperf3Summary {
 
 /// One stream with what is known of each of its sides.
 struct Iperf3StreamSides<'a> {
-    record: &'a Iperf3StreamRecord,
-    sent: Option<Iperf3StreamResult>,
-    received: Option<Iperf3StreamResult>,
+    record: &'a Iperf3Stream,
+    sent: Option<Iperf3Totals>,
+    received: Option<Iperf3Totals>,
 }
 
 impl<'a> Iperf3StreamSides<'a> {
-    fn of(record: &'a Iperf3StreamRecord, remote: Option<&Iperf3Results>) -> Self {
-        let own = Iperf3StreamResult {
+    fn of(record: &'a Iperf3Stream, remote: Option<&Iperf3Results>) -> Self {
+        let own = Iperf3Totals {
             id: record.id,
             bytes: record.count.bytes,
             retransmits: record.retransmits,
@@ -142,10 +142,7 @@ impl<'a> Iperf3StreamSides<'a> {
         let theirs = remote.and_then(|remote| remote.stream(record.id)).map(|theirs| {
             // The first versions do not say how long it took: then it took as long as here.
             let unsaid = theirs.seconds <= 0.0;
-            Iperf3StreamResult {
-                seconds: if unsaid { own.seconds } else { theirs.seconds },
-                ..*theirs
-            }
+            Iperf3Totals { seconds: if unsaid { own.seconds } else { theirs.seconds }, ..*theirs }
         });
         let (sent, received) = if record.sends { (Some(own), theirs) } else { (theirs, Some(own)) };
         Self { record, sent, received }
@@ -155,8 +152,7 @@ impl<'a> Iperf3StreamSides<'a> {
 impl Iperf3Report {
     /// The report of a test, from the side that recorded it.
     pub fn of(test: &Iperf3Test) -> Self {
-        let streams =
-            test.record.as_ref().map_or(&[] as &[Iperf3StreamRecord], |record| &record.streams);
+        let streams = test.record.as_ref().map_or(&[] as &[Iperf3Stream], |record| &record.streams);
         let remote = test.remote_results.as_ref();
         let sides: Vec<Iperf3StreamSides<'_>> =
             streams.iter().map(|record| Iperf3StreamSides::of(record, remote)).collect();
@@ -180,11 +176,11 @@ impl Iperf3Report {
 /// What plumb says beyond iperf3: this side's counts, and the other's where it is plumb as well.
 pub fn plumb_extension(test: &Iperf3Test) -> Value {
     let record = test.record.as_ref();
-    let streams = record.map_or(&[] as &[Iperf3StreamRecord], |record| &record.streams);
+    let streams = record.map_or(&[] as &[Iperf3Stream], |record| &record.streams);
     let streams: Vec<Value> = streams
         .iter()
         .map(|stream| {
-            let Iperf3StreamCount { bytes, packets, lost, out_of_order: late, duplicates, .. } =
+            let Iperf3Count { bytes, packets, lost, out_of_order: late, duplicates, .. } =
                 stream.count;
             let mut value = json!({
                 "id": stream.id, "socket": stream.socket, "sender": stream.sends, "bytes": bytes,
@@ -227,7 +223,7 @@ pub fn plumb_extension(test: &Iperf3Test) -> Value {
     value
 }
 
-fn start(test: &Iperf3Test, streams: &[Iperf3StreamRecord]) -> Iperf3Start {
+fn start(test: &Iperf3Test, streams: &[Iperf3Stream]) -> Iperf3Start {
     let parameters = &test.parameters;
     let is_tcp = parameters.protocol == Iperf3Transport::Tcp;
     let place = Iperf3Endpoint {
@@ -238,7 +234,7 @@ fn start(test: &Iperf3Test, streams: &[Iperf3StreamRecord]) -> Iperf3Start {
         port: test.remote.port(),
     };
     let is_client = test.role != Iperf3Role::Server;
-    let connected = |stream: &Iperf3StreamRecord| Iperf3Connected {
+    let connected = |stream: &Iperf3Stream| Iperf3Connected {
         socket: stream.socket,
         local_host: stream.local.ip().to_string(),
         local_port: stream.local.port(),
@@ -325,18 +321,18 @@ fn rfc7231_date(unix_s: u64) -> String {
 }
 
 /// Whether a stream belongs to the direction that is reported first: of both, the client's.
-fn is_primary_direction(test: &Iperf3Test, stream: &Iperf3StreamRecord) -> bool {
+fn is_primary_direction(test: &Iperf3Test, stream: &Iperf3Stream) -> bool {
     let client = test.role != Iperf3Role::Server;
     test.parameters.direction != Iperf3Direction::Both || stream.sends == client
 }
 
-fn intervals(test: &Iperf3Test, streams: &[Iperf3StreamRecord]) -> Vec<Iperf3IntervalReport> {
+fn intervals(test: &Iperf3Test, streams: &[Iperf3Stream]) -> Vec<Iperf3IntervalReport> {
     let count = streams.iter().map(|stream| stream.intervals.len()).max().unwrap_or(0);
     let both = test.parameters.direction == Iperf3Direction::Both;
     let protocol = test.parameters.protocol;
     (0..count)
         .map(|index| {
-            let at = |main: bool| -> Vec<(&Iperf3StreamRecord, &Iperf3Interval)> {
+            let at = |main: bool| -> Vec<(&Iperf3Stream, &Iperf3Interval)> {
                 let these =
                     streams.iter().filter(|stream| is_primary_direction(test, stream) == main);
                 these.filter_map(|s| Some((s, s.intervals.get(index)?))).collect()
@@ -355,7 +351,7 @@ fn intervals(test: &Iperf3Test, streams: &[Iperf3StreamRecord]) -> Vec<Iperf3Int
 
 fn interval_figures(
     protocol: Iperf3Transport,
-    stream: &Iperf3StreamRecord,
+    stream: &Iperf3Stream,
     interval: &Iperf3Interval,
 ) -> Iperf3Summary {
     let (start, end) = (interval.start.as_secs_f64(), interval.end.as_secs_f64());
@@ -384,7 +380,7 @@ fn interval_figures(
 
 fn interval_sum(
     protocol: Iperf3Transport,
-    streams: &[(&Iperf3StreamRecord, &Iperf3Interval)],
+    streams: &[(&Iperf3Stream, &Iperf3Interval)],
 ) -> Iperf3Summary {
     let Some((stream, first)) = streams.first() else { return Iperf3Summary::default() };
     let (start, end) = (first.start.as_secs_f64(), first.end.as_secs_f64());
@@ -470,12 +466,12 @@ fn end_stream(protocol: Iperf3Transport, side: &Iperf3StreamSides<'_>) -> Iperf3
 }
 
 /// The longest of these streams, in seconds.
-fn longest(results: &[Iperf3StreamResult]) -> f64 {
+fn longest(results: &[Iperf3Totals]) -> f64 {
     results.iter().map(|result| result.seconds).fold(0.0, f64::max)
 }
 
 fn sent(protocol: Iperf3Transport, sides: &[&Iperf3StreamSides<'_>]) -> Iperf3Summary {
-    let results: Vec<Iperf3StreamResult> = sides.iter().filter_map(|side| side.sent).collect();
+    let results: Vec<Iperf3Totals> = sides.iter().filter_map(|side| side.sent).collect();
     let local = sides.first().is_some_and(|side| side.record.sends);
     let bytes = results.iter().map(|result| result.bytes).sum();
     let mut figures = Iperf3Summary::of(0.0, longest(&results), bytes, local);
@@ -493,7 +489,7 @@ fn sent(protocol: Iperf3Transport, sides: &[&Iperf3StreamSides<'_>]) -> Iperf3Su
 }
 
 fn received(protocol: Iperf3Transport, sides: &[&Iperf3StreamSides<'_>]) -> Iperf3Summary {
-    let results: Vec<Iperf3StreamResult> = sides.iter().filter_map(|side| side.received).collect();
+    let results: Vec<Iperf3Totals> = sides.iter().filter_map(|side| side.received).collect();
     let local = sides.first().is_some_and(|side| side.record.sends);
     let bytes = results.iter().map(|result| result.bytes).sum();
     let figures = Iperf3Summary::of(0.0, longest(&results), bytes, local);

@@ -10,7 +10,7 @@ const STREAMS_MAX: usize = 256;
 
 /// One stream's totals, without what was omitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Iperf3StreamResult {
+pub struct Iperf3Totals {
     /// Its number.
     pub id: u32,
     /// Bytes sent, or received.
@@ -37,7 +37,7 @@ pub struct Iperf3Results {
     /// The congestion control in use.
     pub congestion: Option<String>,
     /// One by one.
-    pub streams: Vec<Iperf3StreamResult>,
+    pub streams: Vec<Iperf3Totals>,
     /// The server's own report, where it was asked for: as JSON or as text.
     pub report: Option<Value>,
     /// What only plumb says: exact counts, and the tests that ran at the same time.
@@ -117,12 +117,12 @@ impl Iperf3Results {
     }
 
     /// The totals of a stream.
-    pub fn stream(&self, id: u32) -> Option<&Iperf3StreamResult> {
+    pub fn stream(&self, id: u32) -> Option<&Iperf3Totals> {
         self.streams.iter().find(|stream| stream.id == id)
     }
 }
 
-fn stream_json(stream: &Iperf3StreamResult) -> Value {
+fn stream_json(stream: &Iperf3Totals) -> Value {
     let retransmits = stream.retransmits.map_or(json!(-1), |count| json!(count));
     json!({
         "id": stream.id,
@@ -138,12 +138,12 @@ fn stream_json(stream: &Iperf3StreamResult) -> Value {
     })
 }
 
-fn stream_of_json(value: &Value) -> Result<Iperf3StreamResult, Iperf3ResultsError> {
+fn stream_of_json(value: &Value) -> Result<Iperf3Totals, Iperf3ResultsError> {
     let omitted = |name| if value.get(name).is_some() { real(value, name) } else { Ok(0.0) };
     let start = omitted("start_time")?;
     let end = if value.get("end_time").is_some() { real(value, "end_time")? } else { start };
     let retransmits = real(value, "retransmits")?;
-    Ok(Iperf3StreamResult {
+    Ok(Iperf3Totals {
         id: u32::try_from(count(value, "id")?).map_err(|_| Iperf3ResultsError::Number("id"))?,
         bytes: count(value, "bytes")?,
         retransmits: (retransmits >= 0.0).then(|| whole(retransmits)),
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     fn results() -> Iperf3Results {
-        let stream = Iperf3StreamResult {
+        let stream = Iperf3Totals {
             id: 3,
             bytes: 1 << 40,
             retransmits: Some(7),
@@ -201,7 +201,7 @@ mod tests {
             cpu_percent: [50.0, 10.0, 40.0],
             has_retransmits: Some(true),
             congestion: Some("cubic".to_owned()),
-            streams: vec![Iperf3StreamResult { id: 1, retransmits: None, ..stream }, stream],
+            streams: vec![Iperf3Totals { id: 1, retransmits: None, ..stream }, stream],
             report: Some(json!("text")),
             extra: Some(json!({"duplicates": 1})),
         }

@@ -259,7 +259,7 @@ impl Drop for Iperf3TestSlot {
 
 /// A connection that has not said its cookie.
 #[derive(Debug)]
-struct PendingIperf3Connection {
+struct Iperf3Pending {
     stream: TcpStream,
     client: SocketAddr,
     received: [u8; COOKIE_LEN],
@@ -273,7 +273,7 @@ struct Iperf3AcceptLoop<'a> {
     listeners: &'a [TcpListener],
     tests_max: usize,
     /// By their number, which grows: the first is the oldest.
-    pending: BTreeMap<u64, PendingIperf3Connection>,
+    pending: BTreeMap<u64, Iperf3Pending>,
     next: u64,
     shared: Arc<Iperf3ServerState>,
     notices: Sender<Iperf3ServerEvent>,
@@ -355,13 +355,13 @@ impl Iperf3AcceptLoop<'_> {
         self.next += 1;
         let deadline = now() + COOKIE_TIMEOUT;
         let nameless =
-            PendingIperf3Connection { stream, client, received: [0; COOKIE_LEN], len: 0, deadline };
+            Iperf3Pending { stream, client, received: [0; COOKIE_LEN], len: 0, deadline };
         self.pending.insert(token, nameless);
     }
 
     /// A connection with a cookie is a stream of a test that waits for it, or asks for a test.
-    fn admit(&mut self, nameless: PendingIperf3Connection, cookie: Iperf3Cookie) {
-        let PendingIperf3Connection { stream, client, .. } = nameless;
+    fn admit(&mut self, nameless: Iperf3Pending, cookie: Iperf3Cookie) {
+        let Iperf3Pending { stream, client, .. } = nameless;
         self.epoll.remove(stream.as_fd()).ok();
         if fd::set_nonblocking(stream.as_fd(), false).is_err() {
             return;
@@ -385,7 +385,7 @@ impl Iperf3AcceptLoop<'_> {
         let (shared, notices, id) = (self.shared.clone(), self.notices.clone(), self.next);
         self.next += 1;
         let place = Iperf3TestSlot::take(self.shared.clone());
-        let admitted = test_driver::AdmittedIperf3Test { id, cookie, client, streams };
+        let admitted = test_driver::Iperf3Admission { id, cookie, client, streams };
         let work = move || {
             let said = test_driver::run_test(stream, &admitted, &shared, place, &notices);
             locked(&shared.streams_by_cookie).remove(&admitted.cookie);
@@ -402,7 +402,7 @@ impl Iperf3AcceptLoop<'_> {
     }
 }
 
-impl PendingIperf3Connection {
+impl Iperf3Pending {
     /// Reads what there is of the cookie and nothing behind it; the cookie, once it is complete.
     fn read(&mut self) -> io::Result<Option<Iperf3Cookie>> {
         match socket::receive(self.stream.as_fd(), &mut self.received[self.len..], false) {

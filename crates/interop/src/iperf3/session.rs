@@ -13,7 +13,7 @@ use super::message::{
     Iperf3ErrorCode, Iperf3Message, JsonFrameError, PARAMETERS_MAX, RESULTS_MAX, decode_frame,
     encode_frame, frame_len,
 };
-use super::parameters::{Iperf3Parameters, Iperf3ParametersError};
+use super::parameters::{Iperf3Parameters, ParametersError};
 use super::results::{Iperf3Results, Iperf3ResultsError};
 
 /// How long a client may take for its parameters and its goodbye.
@@ -42,7 +42,7 @@ impl Default for Iperf3Limits {
 
 /// What the session has its driver do, in this order.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Iperf3SessionAction {
+pub enum Iperf3Action {
     /// Send these bytes over the control connection.
     Send(Vec<u8>),
     /// Expect the client's streams; then call [`Iperf3Session::streams_ready`].
@@ -59,7 +59,7 @@ pub enum Iperf3SessionAction {
 
 /// What a session waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Iperf3SessionState {
+pub enum Iperf3State {
     /// The client's parameters.
     Parameters,
     /// The client's streams.
@@ -76,7 +76,7 @@ pub enum Iperf3SessionState {
     Ended,
 }
 
-impl fmt::Display for Iperf3SessionState {
+impl fmt::Display for Iperf3State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Parameters => "waiting for the client's parameters",
@@ -95,14 +95,14 @@ impl fmt::Display for Iperf3SessionState {
 #[error("{cause} (while {stage})")]
 pub struct Iperf3SessionError {
     /// What it waited for.
-    pub stage: Iperf3SessionState,
+    pub stage: Iperf3State,
     /// What happened instead.
-    pub cause: Iperf3SessionErrorCause,
+    pub cause: Iperf3Cause,
 }
 
 /// What ends a session early.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Iperf3SessionErrorCause {
+pub enum Iperf3Cause {
     /// Nothing came in time.
     #[error("nothing came from the client for {0}")]
     Deadline(Span),
@@ -120,7 +120,7 @@ pub enum Iperf3SessionErrorCause {
     Frame(#[from] JsonFrameError),
     /// Parameters that cannot be met.
     #[error(transparent)]
-    Parameters(#[from] Iperf3ParametersError),
+    Parameters(#[from] ParametersError),
     /// More than this server allows.
     #[error("the client asks for {asked}, and this server allows {allowed}")]
     Limit {
@@ -140,12 +140,12 @@ pub enum Iperf3SessionErrorCause {
 /// One test, from its cookie on.
 #[derive(Debug)]
 pub struct Iperf3Session {
-    stage: Iperf3SessionState,
+    stage: Iperf3State,
     limits: Iperf3Limits,
     since: Instant,
     deadline: Instant,
     inbox: Vec<u8>,
-    actions: VecDeque<Iperf3SessionAction>,
+    actions: VecDeque<Iperf3Action>,
     running_for: Option<Span>,
 }
 
@@ -153,7 +153,7 @@ impl Iperf3Session {
     /// A client has connected and sent its cookie, and there is room for its test.
     pub fn begin(now: Instant, limits: Iperf3Limits) -> Self {
         let mut session = Self {
-            stage: Iperf3SessionState::Parameters,
+            stage: Iperf3State::Parameters,
             limits,
             since: now,
             deadline: now + WAIT_SHORT,
@@ -166,7 +166,7 @@ impl Iperf3Session {
     }
 
     /// What it waits for.
-    pub const fn stage(&self) -> Iperf3SessionState {
+    pub const fn stage(&self) -> Iperf3State {
         self.stage
     }
 
@@ -181,7 +181,7 @@ impl Iperf3Session {
     }
 
     /// What is to be done next.
-    pub fn poll_action(&mut self) -> Option<Iperf3SessionAction> {
+    pub fn poll_action(&mut self) -> Option<Iperf3Action> {
         self.actions.pop_front()
     }
 
@@ -191,17 +191,16 @@ impl Iperf3Session {
         loop {
             let before = (self.inbox.len(), self.stage);
             match self.stage {
-                Iperf3SessionState::Parameters => self.parameters(now),
-                Iperf3SessionState::Running | Iperf3SessionState::Streams => self.running(now),
-                Iperf3SessionState::Results => self.results(now),
-                Iperf3SessionState::AwaitingDone => self.receive_done(),
+                Iperf3State::Parameters => self.parameters(now),
+                Iperf3State::Running | Iperf3State::Streams => self.running(now),
+                Iperf3State::Results => self.results(now),
+                Iperf3State::AwaitingDone => self.receive_done(),
                 // Nothing is due while draining: what comes early is read afterwards, and is little.
-                Iperf3SessionState::Drain if self.inbox.len() <= 16 => {}
-                Iperf3SessionState::Drain => self.fail(
-                    Iperf3SessionErrorCause::Unexpected(self.inbox[0]),
-                    Iperf3ErrorCode::MESSAGE,
-                ),
-                Iperf3SessionState::Ended => self.inbox.clear(),
+                Iperf3State::Drain if self.inbox.len() <= 16 => {}
+                Iperf3State::Drain => {
+                    self.fail(Iperf3Cause::Unexpected(self.inbox[0]), Iperf3ErrorCode::MESSAGE)
+                }
+                Iperf3State::Ended => self.inbox.clear(),
             }
             if (self.inbox.len(), self.stage) == before {
                 return;
@@ -212,10 +211,10 @@ impl Iperf3Session {
     /// The control connection ended.
     pub fn close(&mut self, _now: Instant) {
         match self.stage {
-            Iperf3SessionState::Ended => {}
+            Iperf3State::Ended => {}
             // Everything was said: some clients do not say goodbye.
-            Iperf3SessionState::AwaitingDone => self.end(Ok(())),
-            _ => self.fail(Iperf3SessionErrorCause::Closed, Iperf3ErrorCode::CLOSED),
+            Iperf3State::AwaitingDone => self.end(Ok(())),
+            _ => self.fail(Iperf3Cause::Closed, Iperf3ErrorCode::CLOSED),
         }
     }
 
@@ -225,57 +224,54 @@ impl Iperf3Session {
             return;
         }
         match self.stage {
-            Iperf3SessionState::Ended => {}
-            Iperf3SessionState::AwaitingDone => self.end(Ok(())),
+            Iperf3State::Ended => {}
+            Iperf3State::AwaitingDone => self.end(Ok(())),
             stage => {
-                let fault = if stage == Iperf3SessionState::Running {
+                let fault = if stage == Iperf3State::Running {
                     Iperf3ErrorCode::EXPIRED
                 } else {
                     Iperf3ErrorCode::SILENCE
                 };
-                self.fail(
-                    Iperf3SessionErrorCause::Deadline(now.saturating_since(self.since)),
-                    fault,
-                );
+                self.fail(Iperf3Cause::Deadline(now.saturating_since(self.since)), fault);
             }
         }
     }
 
     /// Every stream of the client is there.
     pub fn streams_ready(&mut self, now: Instant) {
-        if self.stage != Iperf3SessionState::Streams {
+        if self.stage != Iperf3State::Streams {
             return;
         }
         let duration = self.running_for.unwrap_or(self.limits.duration);
-        self.enter(Iperf3SessionState::Running, now, duration + GRACE);
+        self.enter(Iperf3State::Running, now, duration + GRACE);
         self.send_message(Iperf3Message::TestStart);
         self.send_message(Iperf3Message::TestRunning);
-        self.actions.push_back(Iperf3SessionAction::Start);
+        self.actions.push_back(Iperf3Action::Start);
     }
 
     /// The driver could not go on.
     pub fn fail_driver(&mut self, why: String, fault: Iperf3ErrorCode) {
-        if self.stage != Iperf3SessionState::Ended {
-            self.fail(Iperf3SessionErrorCause::Driver(why), fault);
+        if self.stage != Iperf3State::Ended {
+            self.fail(Iperf3Cause::Driver(why), fault);
         }
     }
 
     /// Somebody ends this server.
     pub fn terminate(&mut self) {
-        if self.stage != Iperf3SessionState::Ended {
+        if self.stage != Iperf3State::Ended {
             self.send_message(Iperf3Message::ServerTerminate);
-            self.end_with(Iperf3SessionErrorCause::Driver("this server was stopped".to_owned()));
+            self.end_with(Iperf3Cause::Driver("this server was stopped".to_owned()));
         }
     }
 
     /// Everything was received, and these are this side's results.
     pub fn finished(&mut self, now: Instant, results: &Iperf3Results) {
-        if self.stage != Iperf3SessionState::Drain {
+        if self.stage != Iperf3State::Drain {
             return;
         }
-        self.actions.push_back(Iperf3SessionAction::Send(encode_frame(&results.to_json())));
+        self.actions.push_back(Iperf3Action::Send(encode_frame(&results.to_json())));
         self.send_message(Iperf3Message::DisplayResults);
-        self.enter(Iperf3SessionState::AwaitingDone, now, WAIT_SHORT);
+        self.enter(Iperf3State::AwaitingDone, now, WAIT_SHORT);
         self.receive(now, &[]);
     }
 
@@ -284,7 +280,7 @@ impl Iperf3Session {
         else {
             return;
         };
-        let read = decode_frame(&text, "parameters").map_err(Iperf3SessionErrorCause::from);
+        let read = decode_frame(&text, "parameters").map_err(Iperf3Cause::from);
         let read = read.and_then(|json| Ok(Iperf3Parameters::of_json(&json)?));
         let parameters = match read {
             Ok(parameters) => parameters,
@@ -294,13 +290,13 @@ impl Iperf3Session {
             return self.fail(cause, fault);
         }
         self.running_for = parameters.seconds().map(|seconds| Span::from_secs(seconds.into()));
-        self.actions.push_back(Iperf3SessionAction::AcceptStreams(Box::new(parameters)));
-        self.enter(Iperf3SessionState::Streams, now, WAIT_LONG);
+        self.actions.push_back(Iperf3Action::AcceptStreams(Box::new(parameters)));
+        self.enter(Iperf3State::Streams, now, WAIT_LONG);
     }
 
     /// The streams are expected: the client may connect them.
     pub fn accepting_streams(&mut self) {
-        if self.stage == Iperf3SessionState::Streams {
+        if self.stage == Iperf3State::Streams {
             self.send_message(Iperf3Message::CreateStreams);
         }
     }
@@ -308,10 +304,9 @@ impl Iperf3Session {
     fn check_limits(
         &self,
         parameters: &Iperf3Parameters,
-    ) -> Result<(), (Iperf3SessionErrorCause, Iperf3ErrorCode)> {
+    ) -> Result<(), (Iperf3Cause, Iperf3ErrorCode)> {
         let Iperf3Limits { duration, bitrate, streams } = self.limits;
-        let limit =
-            |asked: String, allowed: String| Iperf3SessionErrorCause::Limit { asked, allowed };
+        let limit = |asked: String, allowed: String| Iperf3Cause::Limit { asked, allowed };
         let seconds = Span::from_secs(parameters.seconds().unwrap_or(0).into());
         if seconds > duration {
             let cause = limit(format!("{seconds}"), format!("{duration}"));
@@ -342,17 +337,17 @@ impl Iperf3Session {
         let Some(&byte) = self.inbox.first() else { return };
         self.inbox.remove(0);
         match Iperf3Message::from_byte(byte) {
-            Some(Iperf3Message::TestEnd) if self.stage == Iperf3SessionState::Running => {
-                self.actions.push_back(Iperf3SessionAction::Stop);
+            Some(Iperf3Message::TestEnd) if self.stage == Iperf3State::Running => {
+                self.actions.push_back(Iperf3Action::Stop);
                 self.send_message(Iperf3Message::ExchangeResults);
-                self.enter(Iperf3SessionState::Results, now, WAIT_LONG);
+                self.enter(Iperf3State::Results, now, WAIT_LONG);
             }
             Some(Iperf3Message::ClientTerminate) => {
-                self.end_with(Iperf3SessionErrorCause::Terminated);
+                self.end_with(Iperf3Cause::Terminated);
             }
             // It is leaving without results.
-            Some(Iperf3Message::Done) => self.end_with(Iperf3SessionErrorCause::Closed),
-            _ => self.fail(Iperf3SessionErrorCause::Unexpected(byte), Iperf3ErrorCode::MESSAGE),
+            Some(Iperf3Message::Done) => self.end_with(Iperf3Cause::Closed),
+            _ => self.fail(Iperf3Cause::Unexpected(byte), Iperf3ErrorCode::MESSAGE),
         }
     }
 
@@ -360,11 +355,11 @@ impl Iperf3Session {
         let Some(text) = self.frame(RESULTS_MAX, "results", Iperf3ErrorCode::RESULTS) else {
             return;
         };
-        let read = decode_frame(&text, "results").map_err(Iperf3SessionErrorCause::from);
+        let read = decode_frame(&text, "results").map_err(Iperf3Cause::from);
         match read.and_then(|json| Ok(Iperf3Results::of_json(&json)?)) {
             Ok(results) => {
-                self.actions.push_back(Iperf3SessionAction::Drain(Box::new(results)));
-                self.enter(Iperf3SessionState::Drain, now, WAIT_LONG);
+                self.actions.push_back(Iperf3Action::Drain(Box::new(results)));
+                self.enter(Iperf3State::Drain, now, WAIT_LONG);
             }
             Err(cause) => self.fail(cause, Iperf3ErrorCode::RESULTS),
         }
@@ -376,9 +371,9 @@ impl Iperf3Session {
         match Iperf3Message::from_byte(byte) {
             Some(Iperf3Message::Done) => self.end(Ok(())),
             Some(Iperf3Message::ClientTerminate) => {
-                self.end_with(Iperf3SessionErrorCause::Terminated);
+                self.end_with(Iperf3Cause::Terminated);
             }
-            _ => self.end_with(Iperf3SessionErrorCause::Unexpected(byte)),
+            _ => self.end_with(Iperf3Cause::Unexpected(byte)),
         }
     }
 
@@ -406,29 +401,29 @@ impl Iperf3Session {
         Some(text)
     }
 
-    fn enter(&mut self, stage: Iperf3SessionState, now: Instant, wait: Span) {
+    fn enter(&mut self, stage: Iperf3State, now: Instant, wait: Span) {
         (self.stage, self.since, self.deadline) = (stage, now, now + wait);
     }
 
     fn send_message(&mut self, message: Iperf3Message) {
-        self.actions.push_back(Iperf3SessionAction::Send(vec![message.byte()]));
+        self.actions.push_back(Iperf3Action::Send(vec![message.byte()]));
     }
 
     /// Ends it with the protocol's word about why.
-    fn fail(&mut self, cause: Iperf3SessionErrorCause, fault: Iperf3ErrorCode) {
-        self.actions.push_back(Iperf3SessionAction::Send(fault.bytes()));
+    fn fail(&mut self, cause: Iperf3Cause, fault: Iperf3ErrorCode) {
+        self.actions.push_back(Iperf3Action::Send(fault.bytes()));
         self.end_with(cause);
     }
 
-    fn end_with(&mut self, cause: Iperf3SessionErrorCause) {
+    fn end_with(&mut self, cause: Iperf3Cause) {
         self.end(Err(Iperf3SessionError { stage: self.stage, cause }));
     }
 
     fn end(&mut self, result: Result<(), Iperf3SessionError>) {
-        self.stage = Iperf3SessionState::Ended;
+        self.stage = Iperf3State::Ended;
         self.deadline = Instant::NEVER;
         self.inbox = Vec::new();
-        self.actions.push_back(Iperf3SessionAction::End(result));
+        self.actions.push_back(Iperf3Action::End(result));
     }
 }
 
@@ -442,41 +437,41 @@ mod tests {
         START + Span::from_secs(seconds)
     }
 
-    fn actions(session: &mut Iperf3Session) -> Vec<Iperf3SessionAction> {
+    fn actions(session: &mut Iperf3Session) -> Vec<Iperf3Action> {
         std::iter::from_fn(|| session.poll_action()).collect()
     }
 
-    fn send(message: Iperf3Message) -> Iperf3SessionAction {
-        Iperf3SessionAction::Send(vec![message.byte()])
+    fn send(message: Iperf3Message) -> Iperf3Action {
+        Iperf3Action::Send(vec![message.byte()])
     }
 
     fn error(session: &mut Iperf3Session) -> String {
         match actions(session).pop() {
-            Some(Iperf3SessionAction::End(Err(error))) => error.to_string(),
+            Some(Iperf3Action::End(Err(error))) => error.to_string(),
             other => panic!("{other:?}"),
         }
     }
 
     /// A session that has come to a stage on the straight way.
-    fn at(stage: Iperf3SessionState) -> Iperf3Session {
+    fn at(stage: Iperf3State) -> Iperf3Session {
         let mut session = Iperf3Session::begin(START, Iperf3Limits::default());
-        if stage == Iperf3SessionState::Parameters {
+        if stage == Iperf3State::Parameters {
             return session;
         }
         session.receive(START, &encode_frame(&Iperf3Parameters::default().to_json()));
-        if stage == Iperf3SessionState::Streams {
+        if stage == Iperf3State::Streams {
             return session;
         }
         session.streams_ready(START);
-        if stage == Iperf3SessionState::Running {
+        if stage == Iperf3State::Running {
             return session;
         }
         session.receive(after(10), &[Iperf3Message::TestEnd.byte()]);
-        if stage == Iperf3SessionState::Results {
+        if stage == Iperf3State::Results {
             return session;
         }
         session.receive(after(10), &encode_frame(&Iperf3Results::default().to_json()));
-        if stage == Iperf3SessionState::AwaitingDone {
+        if stage == Iperf3State::AwaitingDone {
             session.finished(after(10), &Iperf3Results::default());
         }
         session
@@ -491,42 +486,36 @@ mod tests {
         for byte in encode_frame(&parameters.to_json()) {
             session.receive(START, &[byte]);
         }
-        assert_eq!(
-            actions(&mut session),
-            [Iperf3SessionAction::AcceptStreams(Box::new(parameters))]
-        );
+        assert_eq!(actions(&mut session), [Iperf3Action::AcceptStreams(Box::new(parameters))]);
         session.accepting_streams();
         assert_eq!(actions(&mut session), [send(Iperf3Message::CreateStreams)]);
         session.streams_ready(after(1));
-        let started = [
-            send(Iperf3Message::TestStart),
-            send(Iperf3Message::TestRunning),
-            Iperf3SessionAction::Start,
-        ];
+        let started =
+            [send(Iperf3Message::TestStart), send(Iperf3Message::TestRunning), Iperf3Action::Start];
         assert_eq!(actions(&mut session), started);
         session.receive(after(11), &[Iperf3Message::TestEnd.byte()]);
         assert_eq!(
             actions(&mut session),
-            [Iperf3SessionAction::Stop, send(Iperf3Message::ExchangeResults)]
+            [Iperf3Action::Stop, send(Iperf3Message::ExchangeResults)]
         );
         let results = Iperf3Results { has_retransmits: Some(true), ..Iperf3Results::default() };
         session.receive(after(11), &encode_frame(&results.to_json()));
-        assert_eq!(actions(&mut session), [Iperf3SessionAction::Drain(Box::new(results))]);
+        assert_eq!(actions(&mut session), [Iperf3Action::Drain(Box::new(results))]);
         session.finished(after(11), &Iperf3Results::default());
-        let own = Iperf3SessionAction::Send(encode_frame(&Iperf3Results::default().to_json()));
+        let own = Iperf3Action::Send(encode_frame(&Iperf3Results::default().to_json()));
         assert_eq!(actions(&mut session), [own, send(Iperf3Message::DisplayResults)]);
         session.receive(after(11), &[Iperf3Message::Done.byte()]);
-        assert_eq!(actions(&mut session), [Iperf3SessionAction::End(Ok(()))]);
+        assert_eq!(actions(&mut session), [Iperf3Action::End(Ok(()))]);
     }
 
     #[test]
     fn every_state_has_a_deadline_and_its_error_names_the_state() {
         for (stage, words) in [
-            (Iperf3SessionState::Parameters, "the client's parameters"),
-            (Iperf3SessionState::Streams, "the client's streams"),
-            (Iperf3SessionState::Running, "running the test"),
-            (Iperf3SessionState::Results, "the client's results"),
-            (Iperf3SessionState::Drain, "still under way"),
+            (Iperf3State::Parameters, "the client's parameters"),
+            (Iperf3State::Streams, "the client's streams"),
+            (Iperf3State::Running, "running the test"),
+            (Iperf3State::Results, "the client's results"),
+            (Iperf3State::Drain, "still under way"),
         ] {
             let mut session = at(stage);
             assert_eq!(session.stage(), stage);
@@ -537,37 +526,37 @@ mod tests {
             session.timeout(deadline);
             assert!(error(&mut session).contains(words), "{stage:?}");
         }
-        let mut session = at(Iperf3SessionState::AwaitingDone);
+        let mut session = at(Iperf3State::AwaitingDone);
         session.timeout(session.deadline());
-        assert_eq!(actions(&mut session).pop(), Some(Iperf3SessionAction::End(Ok(()))));
+        assert_eq!(actions(&mut session).pop(), Some(Iperf3Action::End(Ok(()))));
     }
 
     #[test]
     fn a_test_may_last_as_long_as_it_said_and_the_protocols_grace() {
-        assert_eq!(at(Iperf3SessionState::Running).deadline(), after(50));
+        assert_eq!(at(Iperf3State::Running).deadline(), after(50));
     }
 
     #[test]
     fn a_control_connection_cut_at_any_state_ends_the_session() {
         for stage in [
-            Iperf3SessionState::Parameters,
-            Iperf3SessionState::Streams,
-            Iperf3SessionState::Running,
-            Iperf3SessionState::Results,
-            Iperf3SessionState::Drain,
+            Iperf3State::Parameters,
+            Iperf3State::Streams,
+            Iperf3State::Running,
+            Iperf3State::Results,
+            Iperf3State::Drain,
         ] {
             let mut session = at(stage);
             session.close(after(1));
             assert!(error(&mut session).contains("closed the control connection"), "{stage:?}");
         }
-        let mut session = at(Iperf3SessionState::AwaitingDone);
+        let mut session = at(Iperf3State::AwaitingDone);
         session.close(after(11));
-        assert_eq!(actions(&mut session).pop(), Some(Iperf3SessionAction::End(Ok(()))));
+        assert_eq!(actions(&mut session).pop(), Some(Iperf3Action::End(Ok(()))));
     }
 
     #[test]
     fn parameters_that_say_they_are_long_are_refused_before_they_come() {
-        let mut session = at(Iperf3SessionState::Parameters);
+        let mut session = at(Iperf3State::Parameters);
         session.receive(START, &[0, 0, 0x20, 1]);
         assert!(error(&mut session).contains("8193 bytes"));
         assert!(session.inbox.is_empty());
@@ -603,15 +592,15 @@ mod tests {
         }
         let mut session = Iperf3Session::begin(START, limits);
         session.receive(START, &encode_frame(&fits.to_json()));
-        assert_eq!(session.stage(), Iperf3SessionState::Streams);
+        assert_eq!(session.stage(), Iperf3State::Streams);
     }
 
     #[test]
     fn a_message_out_of_place_is_refused_and_one_that_ends_everything_is_heeded() {
-        let mut session = at(Iperf3SessionState::Running);
+        let mut session = at(Iperf3State::Running);
         session.receive(after(1), &[Iperf3Message::CreateStreams.byte()]);
         assert!(error(&mut session).contains("byte 10"));
-        let mut session = at(Iperf3SessionState::Running);
+        let mut session = at(Iperf3State::Running);
         session.receive(after(1), &[Iperf3Message::ClientTerminate.byte()]);
         assert!(error(&mut session).contains("stopped by its user"));
     }

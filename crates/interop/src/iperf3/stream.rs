@@ -24,14 +24,14 @@ pub const SOCKET_TIMEOUT: Span = Span::from_ms(20);
 
 /// The socket of a stream.
 #[derive(Debug)]
-pub enum Iperf3StreamSocket {
+pub enum Iperf3Socket {
     /// A connection.
     Tcp(TcpStream),
     /// A socket that is connected to one address.
     Udp(UdpSocket),
 }
 
-impl Iperf3StreamSocket {
+impl Iperf3Socket {
     /// Both its addresses: this side's, then the other's.
     ///
     /// # Errors
@@ -69,7 +69,7 @@ impl Iperf3StreamSocket {
     }
 }
 
-impl AsFd for Iperf3StreamSocket {
+impl AsFd for Iperf3Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Tcp(socket) => socket.as_fd(),
@@ -80,7 +80,7 @@ impl AsFd for Iperf3StreamSocket {
 
 /// What a stream counted, from its beginning or between two moments.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Iperf3StreamCount {
+pub struct Iperf3Count {
     /// Bytes sent, or received.
     pub bytes: u64,
     /// Datagrams sent; of a receiver, the highest number that came.
@@ -95,7 +95,7 @@ pub struct Iperf3StreamCount {
     pub jitter_s: f64,
 }
 
-impl Iperf3StreamCount {
+impl Iperf3Count {
     /// What was added since an earlier count.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Self {
@@ -157,9 +157,9 @@ impl StreamMeter {
     }
 
     /// What was counted so far.
-    pub fn count(&self) -> Iperf3StreamCount {
+    pub fn count(&self) -> Iperf3Count {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Iperf3StreamCount {
+        Iperf3Count {
             bytes: load(&self.bytes),
             packets: load(&self.packets),
             lost: i64::try_from(load(&self.lost)).unwrap_or(i64::MAX),

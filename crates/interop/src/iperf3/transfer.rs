@@ -14,11 +14,9 @@ use plumb_sys::tcp_info::TcpInfo;
 use plumb_sys::{process, socket, timer};
 
 use super::parameters::{Iperf3Parameters, Iperf3Transport};
-use super::record::{Iperf3Interval, Iperf3StreamRecord, Iperf3TestRecord, MinMaxMean};
-use super::stream::tcp::Iperf3StreamContext;
-use super::stream::{
-    ByteBudget, Iperf3StreamCount, Iperf3StreamSocket, StopFlag, StreamMeter, tcp, udp,
-};
+use super::record::{Iperf3Interval, Iperf3Stream, Iperf3TestRecord, MinMaxMean};
+use super::stream::tcp::Iperf3Context;
+use super::stream::{ByteBudget, Iperf3Count, Iperf3Socket, StopFlag, StreamMeter, tcp, udp};
 use plumb_clock::now;
 use plumb_net::connection_pool;
 
@@ -30,13 +28,13 @@ const DRAIN_POLL_INTERVAL: Span = Span::from_ms(1);
 
 /// A stream that is connected.
 #[derive(Debug)]
-pub struct ConnectedStream {
+pub struct Iperf3Flow {
     /// Its number in the protocol.
     pub id: u32,
     /// Whether this side sends.
     pub sends: bool,
     /// Its socket.
-    pub socket: Iperf3StreamSocket,
+    pub socket: Iperf3Socket,
 }
 
 /// A test that is under way.
@@ -64,14 +62,14 @@ struct TransferStream {
     sends: bool,
     /// This side's and the other's: a connection that is reset does not tell them any more.
     addresses: (SocketAddr, SocketAddr),
-    socket: Arc<Iperf3StreamSocket>,
+    socket: Arc<Iperf3Socket>,
     meter: Arc<StreamMeter>,
     /// What was there when counting began.
-    counted_base: (Iperf3StreamCount, u64),
+    counted_base: (Iperf3Count, u64),
     /// What was there when the last interval began.
-    earlier: (Iperf3StreamCount, u64),
+    earlier: (Iperf3Count, u64),
     /// What was there when it ended, and the one under way began.
-    before: (Iperf3StreamCount, u64),
+    before: (Iperf3Count, u64),
     tcp_info: Option<TcpInfo>,
     congestion_window: MinMaxMean,
     send_window: MinMaxMean,
@@ -86,7 +84,7 @@ impl Iperf3Transfer {
     /// # Errors
     /// The kernel's: a socket that cannot be set, or no more threads.
     pub fn begin(
-        flows: Vec<ConnectedStream>,
+        flows: Vec<Iperf3Flow>,
         parameters: &Arc<Iperf3Parameters>,
         goal: &Arc<ByteBudget>,
         answers: bool,
@@ -110,7 +108,7 @@ impl Iperf3Transfer {
             flow.socket.limit_waits()?;
             flight.streams.push(TransferStream::new(flow)?);
         }
-        let shared = Iperf3StreamContext {
+        let shared = Iperf3Context {
             parameters: Arc::clone(parameters),
             stop_flag: Arc::clone(&flight.stop_flag),
             budget: Arc::clone(goal),
@@ -122,7 +120,7 @@ impl Iperf3Transfer {
         Ok(flight)
     }
 
-    fn start_streams(&mut self, shared: &Iperf3StreamContext) -> io::Result<()> {
+    fn start_streams(&mut self, shared: &Iperf3Context) -> io::Result<()> {
         for sends in [true, false] {
             let lanes = self.streams.iter().filter(|lane| lane.sends == sends);
             let workers = lanes.map(|lane| lane.worker(shared)).collect::<io::Result<Vec<_>>>()?;
@@ -139,13 +137,12 @@ impl Iperf3Transfer {
     }
 
     /// Datagrams keep their times best in threads of their own.
-    fn start_datagrams(&mut self, shared: &Iperf3StreamContext, answers: bool) -> io::Result<()> {
+    fn start_datagrams(&mut self, shared: &Iperf3Context, answers: bool) -> io::Result<()> {
         for index in 0..self.streams.len() {
             let Some(lane) = self.streams.get(index) else { break };
             let (sends, number) = (lane.sends, lane.id);
             let (socket, meter) = (Arc::clone(&lane.socket), Arc::clone(&lane.meter));
-            let Iperf3StreamContext { parameters, stop_flag: switch, budget: goal } =
-                shared.clone();
+            let Iperf3Context { parameters, stop_flag: switch, budget: goal } = shared.clone();
             self.start(sends, number, move || {
                 let result = if sends {
                     udp::send(&socket, &parameters, &meter, &switch, &goal)
@@ -279,7 +276,7 @@ impl Iperf3Transfer {
     /// Has the other sides of this side's senders see the end of their streams.
     pub fn end_streams(&self) {
         for lane in self.streams.iter().filter(|lane| lane.sends) {
-            if let Iperf3StreamSocket::Tcp(socket) = &*lane.socket {
+            if let Iperf3Socket::Tcp(socket) = &*lane.socket {
                 // One that is gone has ended anyhow.
                 socket.shutdown(Shutdown::Write).ok();
             }
@@ -298,9 +295,9 @@ impl Iperf3Transfer {
                 let count = lane.counted();
                 lane.drained = lane.is_over()
                     || sent(lane.id).is_some_and(|(bytes, packets)| match &*lane.socket {
-                        Iperf3StreamSocket::Tcp(_) => count.bytes >= bytes,
+                        Iperf3Socket::Tcp(_) => count.bytes >= bytes,
                         // All of them came, none is missing.
-                        Iperf3StreamSocket::Udp(_) => count.packets >= packets && count.lost <= 0,
+                        Iperf3Socket::Udp(_) => count.packets >= packets && count.lost <= 0,
                     });
                 let last = lane.meter.last().max(began);
                 waiting |= !lane.drained && at.saturating_since(last) < quiet;
@@ -356,7 +353,7 @@ impl Drop for Iperf3Transfer {
 }
 
 impl TransferStream {
-    fn new(flow: ConnectedStream) -> io::Result<Self> {
+    fn new(flow: Iperf3Flow) -> io::Result<Self> {
         Ok(Self {
             id: flow.id,
             sends: flow.sends,
@@ -375,14 +372,14 @@ impl TransferStream {
         })
     }
 
-    fn worker(&self, shared: &Iperf3StreamContext) -> io::Result<tcp::Iperf3TcpWorker> {
+    fn worker(&self, shared: &Iperf3Context) -> io::Result<tcp::Iperf3TcpWorker> {
         let (socket, meter) = (Arc::clone(&self.socket), Arc::clone(&self.meter));
         tcp::Iperf3TcpWorker::new(socket, meter, self.sends, shared.clone())
     }
 
     /// Looks at what the connection says of itself, of a TCP sender.
     fn sample_tcp_info(&mut self) -> Option<TcpInfo> {
-        if !self.sends || !matches!(&*self.socket, Iperf3StreamSocket::Tcp(_)) {
+        if !self.sends || !matches!(&*self.socket, Iperf3Socket::Tcp(_)) {
             return None;
         }
         let facts = tcp_info::read(self.socket.as_fd()).ok()?;
@@ -406,7 +403,7 @@ impl TransferStream {
         });
     }
 
-    fn counted(&self) -> Iperf3StreamCount {
+    fn counted(&self) -> Iperf3Count {
         self.meter.count().since(self.counted_base.0)
     }
 
@@ -414,11 +411,11 @@ impl TransferStream {
         self.meter.is_over()
     }
 
-    fn record(self, counted: Instant, ended: Instant) -> Iperf3StreamRecord {
+    fn record(self, counted: Instant, ended: Instant) -> Iperf3Stream {
         let (local, remote) = self.addresses;
         let last = if self.sends { ended } else { self.meter.last().max(ended) };
         let resent = self.tcp_info.map(|facts| u64::from(facts.total_retrans));
-        Iperf3StreamRecord {
+        Iperf3Stream {
             id: self.id,
             socket: self.socket.number(),
             sends: self.sends,

@@ -89,7 +89,7 @@ pub enum StampPacketError {
 
 /// What a session-sender asks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StampSenderPacket {
+pub struct StampQuestion {
     /// Its number.
     pub sequence: u32,
     /// T1 as written.
@@ -100,7 +100,7 @@ pub struct StampSenderPacket {
     pub session: u16,
 }
 
-impl StampSenderPacket {
+impl StampQuestion {
     /// Writes the packet at the start of `buffer`, and seals it where there is a key.
     ///
     /// # Panics
@@ -142,7 +142,7 @@ impl StampSenderPacket {
 
 /// What a session-reflector answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StampReflectorPacket {
+pub struct StampAnswer {
     /// The reflector's own number, or the question's.
     pub sequence: u32,
     /// T3 as written.
@@ -152,12 +152,12 @@ pub struct StampReflectorPacket {
     /// T2 as written.
     pub received: u64,
     /// The question as it came, with its session.
-    pub sender: StampSenderPacket,
+    pub sender: StampQuestion,
     /// The question's time to live, or hop limit, when it came.
     pub ttl: u8,
 }
 
-impl StampReflectorPacket {
+impl StampAnswer {
     /// Writes the packet at the start of `buffer`, and seals it where there is a key.
     ///
     /// # Panics
@@ -167,7 +167,7 @@ impl StampReflectorPacket {
         let packet = &mut buffer[..len(key)];
         packet.fill(0);
         let Self { sequence, time, error, .. } = *self;
-        StampSenderPacket { sequence, time, error, session: self.sender.session }
+        StampQuestion { sequence, time, error, session: self.sender.session }
             .write_common(at, packet);
         put(packet, at.received, self.received.to_be_bytes());
         put(packet, at.sender_sequence, self.sender.sequence.to_be_bytes());
@@ -185,14 +185,14 @@ impl StampReflectorPacket {
         let (packet, rest) = split_authenticated(key, bytes)?;
         let at = layout(key);
         let [ttl] = take(packet, at.sender_ttl);
-        let StampSenderPacket { sequence, time, error, session } =
-            StampSenderPacket::read_common(at, packet);
+        let StampQuestion { sequence, time, error, session } =
+            StampQuestion::read_common(at, packet);
         let answer = Self {
             sequence,
             time,
             error,
             received: u64::from_be_bytes(take(packet, at.received)),
-            sender: StampSenderPacket {
+            sender: StampQuestion {
                 sequence: u32::from_be_bytes(take(packet, at.sender_sequence)),
                 time: u64::from_be_bytes(take(packet, at.sender_time)),
                 error: u16::from_be_bytes(take(packet, at.sender_error)),
@@ -264,9 +264,12 @@ mod tests {
 
     use super::*;
 
-    fn questions() -> impl Strategy<Value = StampSenderPacket> {
-        any::<(u32, u64, u16, u16)>().prop_map(|(sequence, time, error, session)| {
-            StampSenderPacket { sequence, time, error, session }
+    fn questions() -> impl Strategy<Value = StampQuestion> {
+        any::<(u32, u64, u16, u16)>().prop_map(|(sequence, time, error, session)| StampQuestion {
+            sequence,
+            time,
+            error,
+            session,
         })
     }
 
@@ -276,15 +279,15 @@ mod tests {
             sender in questions(), own in any::<(u32, u64, u16, u64, u8)>(), rest: Vec<u8>,
         ) {
             let (sequence, time, error, received, ttl) = own;
-            let answer = StampReflectorPacket { sequence, time, error, received, sender, ttl };
+            let answer = StampAnswer { sequence, time, error, received, sender, ttl };
             let key = StampKey::new(b"secret");
             for key in [None, Some(&key)] {
                 let mut bytes = vec![0xff; len(key)];
                 bytes.extend(&rest);
                 sender.write(key, &mut bytes);
-                prop_assert_eq!(StampSenderPacket::read(key, &bytes), Ok((sender, &rest[..])));
+                prop_assert_eq!(StampQuestion::read(key, &bytes), Ok((sender, &rest[..])));
                 answer.write(key, &mut bytes);
-                prop_assert_eq!(StampReflectorPacket::read(key, &bytes), Ok((answer, &rest[..])));
+                prop_assert_eq!(StampAnswer::read(key, &bytes), Ok((answer, &rest[..])));
             }
         }
 
@@ -296,28 +299,23 @@ mod tests {
             let mut bytes = [0; AUTHENTICATED_LEN];
             sender.write(Some(&key), &mut bytes);
             bytes[bit / 8] ^= 1 << (bit % 8);
-            prop_assert_eq!(StampSenderPacket::read(Some(&key), &bytes), Err(StampPacketError::BadHmac));
+            prop_assert_eq!(StampQuestion::read(Some(&key), &bytes), Err(StampPacketError::BadHmac));
         }
 
         #[test]
         fn any_bytes_are_a_packet_or_a_reason(bytes: Vec<u8>) {
             for key in [None, Some(&StampKey::new(b"x"))] {
                 let short = bytes.len() < len(key);
-                prop_assert_eq!(StampSenderPacket::read(key, &bytes).is_err(), short || key.is_some());
-                prop_assert_eq!(StampReflectorPacket::read(key, &bytes).is_err(), short || key.is_some());
+                prop_assert_eq!(StampQuestion::read(key, &bytes).is_err(), short || key.is_some());
+                prop_assert_eq!(StampAnswer::read(key, &bytes).is_err(), short || key.is_some());
             }
         }
     }
 
     #[test]
     fn an_answer_is_told_from_a_question_whatever_its_padding() {
-        let question =
-            StampSenderPacket { sequence: 1, time: u64::MAX, error: 3, session: u16::MAX };
-        let answer = StampReflectorPacket {
-            received: 1,
-            sender: question,
-            ..StampReflectorPacket::default()
-        };
+        let question = StampQuestion { sequence: 1, time: u64::MAX, error: 3, session: u16::MAX };
+        let answer = StampAnswer { received: 1, sender: question, ..StampAnswer::default() };
         for key in [None, Some(&StampKey::new(b"x"))] {
             let mut bytes = vec![0; len(key)];
             question.write(key, &mut bytes);
@@ -335,15 +333,9 @@ mod tests {
 
     #[test]
     fn every_field_is_where_the_document_draws_it() {
-        let question = StampSenderPacket { sequence: 1, time: 2, error: 3, session: 4 };
-        let answer = StampReflectorPacket {
-            sequence: 5,
-            time: 6,
-            error: 7,
-            received: 8,
-            sender: question,
-            ttl: 9,
-        };
+        let question = StampQuestion { sequence: 1, time: 2, error: 3, session: 4 };
+        let answer =
+            StampAnswer { sequence: 5, time: 6, error: 7, received: 8, sender: question, ttl: 9 };
         let ends = |bytes: &[u8]| -> Vec<(usize, u8)> {
             let present = bytes.iter().copied().enumerate();
             present.filter(|&(_, byte)| byte != 0).collect()

@@ -3,7 +3,7 @@
 use plumb_base::stats::quantile;
 use serde::{Deserialize, Serialize};
 
-use super::packet::StampReflectorPacket;
+use super::packet::StampAnswer;
 use super::timestamp::{ErrorEstimate, TimestampFormat};
 use super::tlv::TlvFlagCounts;
 use plumb_net::measure::clock_offset::{
@@ -15,7 +15,7 @@ use plumb_net::measure::datagram::sequence_tracker::SequenceCounts;
 #[derive(Clone, Copy, Debug)]
 pub struct StampReply {
     /// What came back.
-    pub answer: StampReflectorPacket,
+    pub answer: StampAnswer,
     /// T1 and T4 by the real-time clock of this side, in nanoseconds since 1970.
     pub sent_unix_ns: u64,
     /// T4.
@@ -203,17 +203,17 @@ fn direction(sent: u64, tally: &SequenceCounts, replies: &[StampReply]) -> Stamp
 
 #[cfg(test)]
 mod tests {
-    use super::super::packet::StampSenderPacket;
+    use super::super::packet::StampQuestion;
     use super::*;
 
     fn reply(number: u32, answered: u32) -> StampReply {
         let sent = 1_000_000_000_000 + u64::from(number) * 1_000_000;
         let error = ErrorEstimate::of(true, TimestampFormat::Ptp, 1000).write();
-        let question = StampSenderPacket { sequence: number, time: 0, error, session: 0 };
+        let question = StampQuestion { sequence: number, time: 0, error, session: 0 };
         // The far clock is 5 s ahead; 3 ms there, 1 ms kept, 2 ms back.
         let far = sent + 5_000_000_000;
         StampReply {
-            answer: StampReflectorPacket {
+            answer: StampAnswer {
                 sequence: answered,
                 time: TimestampFormat::Ptp.write(far + 4_000_000),
                 error,

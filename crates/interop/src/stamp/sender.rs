@@ -17,7 +17,7 @@ use plumb_sys::errno::is_queue_full;
 use plumb_sys::timer;
 
 use super::hmac::StampKey;
-use super::packet::{self, StampPacketError, StampReflectorPacket, StampSenderPacket};
+use super::packet::{self, StampAnswer, StampPacketError, StampQuestion};
 use super::report::{StampReply, StampReport};
 use super::timestamp::{ErrorEstimate, TimestampFormat};
 use super::tlv::{self, TlvFlagCounts};
@@ -163,12 +163,8 @@ fn send_packets(
         moment.unix_ns.store(unix_ns, Ordering::Relaxed);
         moment.steady_ns.store(read_ns(ClockId::MonotonicRaw), Ordering::Release);
         let time = plan.format.write(unix_ns);
-        let question = StampSenderPacket {
-            sequence: number,
-            time,
-            error: here.write(),
-            session: plan.session,
-        };
+        let question =
+            StampQuestion { sequence: number, time, error: here.write(), session: plan.session };
         question.write(key, &mut bytes);
         loop {
             match socket.send(&bytes) {
@@ -265,8 +261,7 @@ impl<'a> ReplyReceiver<'a> {
     }
 
     fn handle_reply(&mut self, arrival: &ReceivedDatagram<'_>, stamps: &ReceiveTimestamps) {
-        let (answer, tlvs) = match StampReflectorPacket::read(self.plan.key.as_ref(), arrival.bytes)
-        {
+        let (answer, tlvs) = match StampAnswer::read(self.plan.key.as_ref(), arrival.bytes) {
             Ok(read) => read,
             Err(StampPacketError::BadHmac) => {
                 self.unsealed += 1;
@@ -316,14 +311,28 @@ mod tests {
     use super::super::report::StampLossDirection;
     use super::*;
 
+    /// A sender's socket and the reflector's, to which it is connected.
+    fn pair(at: &str) -> (UdpSocket, UdpSocket) {
+        let (near, far) = (UdpSocket::bind(at).unwrap(), UdpSocket::bind(at).unwrap());
+        near.connect(far.local_addr().unwrap()).unwrap();
+        (near, far)
+    }
+
+    fn questions(count: u32) -> SessionSenderOptions {
+        let interval = Span::from_ms(1);
+        SessionSenderOptions { count, interval, ..SessionSenderOptions::default() }
+    }
+
+    fn answer_to(sender: StampQuestion, bytes: &mut [u8]) {
+        StampAnswer { sender, ..StampAnswer::default() }.write(None, bytes);
+    }
+
     fn with_reflector(
         at: &str,
         conduct: ReflectorOptions,
         plan: &SessionSenderOptions,
     ) -> StampReport {
-        let far = UdpSocket::bind(at).unwrap();
-        let near = UdpSocket::bind(at).unwrap();
-        near.connect(far.local_addr().unwrap()).unwrap();
+        let (near, far) = pair(at);
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let serving = scope.spawn(|| serve(&far, conduct, &|| stop.load(Ordering::Relaxed)));
@@ -337,22 +346,15 @@ mod tests {
 
     #[test]
     fn every_question_is_answered_in_both_families_modes_and_formats() {
-        let plan = SessionSenderOptions {
-            count: 50,
-            interval: Span::from_us(500),
-            ..SessionSenderOptions::default()
-        };
+        let plan = SessionSenderOptions { interval: Span::from_us(500), ..questions(50) };
         let key = StampKey::new(b"between us");
         for at in ["127.0.0.1:0", "[::1]:0"] {
             for key in [None, Some(key.clone())] {
                 for (format, padding) in [(TimestampFormat::Ntp, 0), (TimestampFormat::Ptp, 100)] {
-                    let conduct = ReflectorOptions {
-                        key: key.clone(),
-                        format,
-                        ..ReflectorOptions::default()
-                    };
                     let plan =
                         SessionSenderOptions { key: key.clone(), format, padding, ..plan.clone() };
+                    let key = key.clone();
+                    let conduct = ReflectorOptions { key, format, ..ReflectorOptions::default() };
                     let report = with_reflector(at, conduct, &plan);
                     assert_eq!((report.sent, report.tally.unique), (50, 50), "{report:?}");
                     assert_eq!(report.lost_where, StampLossDirection::NothingLost);
@@ -374,11 +376,7 @@ mod tests {
         // Any address of the loopback is this host's, and its answers would leave from another one.
         near.connect(("127.0.0.9", far.local_addr().unwrap().port())).unwrap();
         let stop = AtomicBool::new(false);
-        let plan = SessionSenderOptions {
-            count: 3,
-            interval: Span::from_ms(1),
-            ..SessionSenderOptions::default()
-        };
+        let plan = questions(3);
         std::thread::scope(|scope| {
             let reflect =
                 || serve(&far, ReflectorOptions::default(), &|| stop.load(Ordering::Relaxed));
@@ -392,24 +390,15 @@ mod tests {
 
     #[test]
     fn answers_of_a_reflector_that_knows_no_sessions_are_answers() {
-        let far = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let near = UdpSocket::bind("127.0.0.1:0").unwrap();
-        near.connect(far.local_addr().unwrap()).unwrap();
-        let plan = SessionSenderOptions {
-            count: 2,
-            session: 77,
-            interval: Span::from_ms(1),
-            ..SessionSenderOptions::default()
-        };
+        let (near, far) = pair("127.0.0.1:0");
+        let plan = SessionSenderOptions { session: 77, ..questions(2) };
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for session in [0, 78] {
                     let mut bytes = [0; 1_000];
                     let (len, from) = far.recv_from(&mut bytes).unwrap();
-                    let (question, _) = StampSenderPacket::read(None, &bytes[..len]).unwrap();
-                    let question = StampSenderPacket { session, ..question };
-                    StampReflectorPacket { sender: question, ..StampReflectorPacket::default() }
-                        .write(None, &mut bytes);
+                    let (question, _) = StampQuestion::read(None, &bytes[..len]).unwrap();
+                    answer_to(StampQuestion { session, ..question }, &mut bytes);
                     far.send_to(&bytes[..len], from).unwrap();
                 }
             });
@@ -421,15 +410,9 @@ mod tests {
 
     #[test]
     fn a_stop_waits_for_what_is_under_way_and_does_not_call_it_lost() {
-        let far = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let near = UdpSocket::bind("127.0.0.1:0").unwrap();
-        near.connect(far.local_addr().unwrap()).unwrap();
+        let (near, far) = pair("127.0.0.1:0");
         let (stop, over) = (AtomicBool::new(false), AtomicBool::new(false));
-        let plan = SessionSenderOptions {
-            count: 100_000,
-            interval: Span::from_ms(2),
-            ..SessionSenderOptions::default()
-        };
+        let plan = SessionSenderOptions { interval: Span::from_ms(2), ..questions(100_000) };
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 // Each is answered half a second after it came; asked to stop when the first is.
@@ -438,17 +421,13 @@ mod tests {
                 let mut bytes = [0; 1_000];
                 while !over.load(Ordering::Relaxed) {
                     if let Ok((len, from)) = far.recv_from(&mut bytes) {
-                        let (question, _) = StampSenderPacket::read(None, &bytes[..len]).unwrap();
+                        let (question, _) = StampQuestion::read(None, &bytes[..len]).unwrap();
                         waiting.push_back((read_ns(ClockId::MonotonicRaw), question, len, from));
                     }
                     let due = |at: u64| read_ns(ClockId::MonotonicRaw) - at > 500_000_000;
                     while waiting.front().is_some_and(|&(at, ..)| due(at)) {
                         let (_, question, len, from) = waiting.pop_front().unwrap();
-                        StampReflectorPacket {
-                            sender: question,
-                            ..StampReflectorPacket::default()
-                        }
-                        .write(None, &mut bytes);
+                        answer_to(question, &mut bytes);
                         far.send_to(&bytes[..len], from).unwrap();
                         stop.store(true, Ordering::Relaxed);
                     }
@@ -463,15 +442,9 @@ mod tests {
 
     #[test]
     fn an_answer_after_more_than_a_second_is_late_and_not_lost() {
-        let far = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let near = UdpSocket::bind("127.0.0.1:0").unwrap();
-        near.connect(far.local_addr().unwrap()).unwrap();
+        let (near, far) = pair("127.0.0.1:0");
         let stop = AtomicBool::new(false);
-        let plan = SessionSenderOptions {
-            count: 3,
-            interval: Span::from_ms(1),
-            ..SessionSenderOptions::default()
-        };
+        let plan = questions(3);
         std::thread::scope(|scope| {
             let serving = scope.spawn(|| {
                 // All questions have come long before.
@@ -487,13 +460,8 @@ mod tests {
 
     #[test]
     fn another_key_or_nobody_is_silence_and_not_a_failure() {
-        let plan = SessionSenderOptions {
-            count: 3,
-            interval: Span::from_ms(1),
-            reply_timeout: Span::from_ms(50),
-            key: Some(StampKey::new(b"mine")),
-            ..SessionSenderOptions::default()
-        };
+        let (key, reply_timeout) = (Some(StampKey::new(b"mine")), Span::from_ms(50));
+        let plan = SessionSenderOptions { key, reply_timeout, ..questions(3) };
         let theirs =
             ReflectorOptions { key: Some(StampKey::new(b"theirs")), ..ReflectorOptions::default() };
         let report = with_reflector("127.0.0.1:0", theirs, &plan);
@@ -503,21 +471,12 @@ mod tests {
 
     #[test]
     fn an_answer_that_was_not_asked_for_is_not_counted() {
-        let far = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let near = UdpSocket::bind("127.0.0.1:0").unwrap();
-        near.connect(far.local_addr().unwrap()).unwrap();
+        let (near, far) = pair("127.0.0.1:0");
         far.connect(near.local_addr().unwrap()).unwrap();
         let mut forged = [0; packet::UNAUTHENTICATED_LEN];
-        let question =
-            StampSenderPacket { sequence: 0, time: 12_345, ..StampSenderPacket::default() };
-        StampReflectorPacket { sender: question, ..StampReflectorPacket::default() }
-            .write(None, &mut forged);
+        answer_to(StampQuestion { time: 12_345, ..StampQuestion::default() }, &mut forged);
         far.send(&forged).unwrap();
-        let plan = SessionSenderOptions {
-            count: 1,
-            reply_timeout: Span::from_ms(50),
-            ..SessionSenderOptions::default()
-        };
+        let plan = SessionSenderOptions { reply_timeout: Span::from_ms(50), ..questions(1) };
         let report = run(&near, &plan, &|| false).unwrap();
         assert_eq!((report.tally.received, report.foreign), (0, 1));
     }

@@ -11,7 +11,7 @@ use plumb_interop::iperf3::message::{Iperf3Cookie, Iperf3Message, encode_frame};
 use plumb_interop::iperf3::parameters::{
     Iperf3Direction, Iperf3Parameters, Iperf3TestLength, Iperf3Transport,
 };
-use plumb_interop::iperf3::results::{Iperf3Results, Iperf3StreamResult};
+use plumb_interop::iperf3::results::{Iperf3Results, Iperf3Totals};
 use plumb_interop::iperf3::session::Iperf3Limits;
 use rand::RngExt;
 
@@ -131,7 +131,7 @@ fn duplicates_and_late_datagrams_are_counted_as_what_they_are() {
     control.say(&[Iperf3Message::TestEnd.byte()]);
     control.expect(Iperf3Message::ExchangeResults);
     let sent =
-        Iperf3StreamResult { id: 1, bytes: 1_200, packets: 12, seconds: 1.0, ..Default::default() };
+        Iperf3Totals { id: 1, bytes: 1_200, packets: 12, seconds: 1.0, ..Default::default() };
     let own = Iperf3Results { streams: vec![sent], ..Iperf3Results::default() };
     control.say(&encode_frame(&own.to_json()));
     let mut head = [0; 4];

@@ -19,9 +19,7 @@ mod stream_purpose;
 use super::bulk::Counter;
 use super::pacer::Pacer;
 use super::request_response::closed_loop::ClosedLoop;
-use super::request_response::{
-    self, RequestPacing, RequestResponseError, RequestResponseSpec, RequesterReport,
-};
+use super::request_response::{self, RequestError, RequestPacing, RequestSpec, RequesterReport};
 use super::tls;
 use plumb_clock::monotonic_ns;
 use plumb_remote::secure::identity::NAME;
@@ -68,7 +66,7 @@ pub struct QuicResponder {
 #[derive(Debug)]
 struct QuicResponderState {
     /// The only requests and responses that are served.
-    spec: RequestResponseSpec,
+    spec: RequestSpec,
     /// The most that they take and give, in bytes a second, over all connections.
     bytes_per_second: Option<u64>,
     /// When the first came, and bytes since.
@@ -90,7 +88,7 @@ impl QuicResponder {
         identity: &HostIdentity,
         token: [u8; 16],
         client: IpAddr,
-        spec: &RequestResponseSpec,
+        spec: &RequestSpec,
         bytes_per_second: Option<u64>,
     ) -> Result<Self, QuicError> {
         let setup = |error: &dyn ToString| QuicError::Setup(error.to_string());
@@ -285,25 +283,25 @@ impl QuicResponderState {
 /// `is_over` says whether the time for all of that has passed.
 ///
 /// # Errors
-/// [`RequestResponseError`].
+/// [`RequestError`].
 pub fn send_requests(
     socket: UdpSocket,
     address: SocketAddr,
     pinned: Fingerprint,
     token: [u8; 16],
-    spec: &RequestResponseSpec,
+    spec: &RequestSpec,
     progress: &Counter,
     is_over: &dyn Fn() -> bool,
-) -> Result<RequesterReport, RequestResponseError> {
+) -> Result<RequesterReport, RequestError> {
     spec.check()?;
-    let other = |error: QuicError| RequestResponseError::before_first(io::Error::other(error));
+    let other = |error: QuicError| RequestError::before_first(io::Error::other(error));
     let configuration = client_configuration(pinned).map_err(other)?;
     let client = QuicRequester { address, configuration, token, spec };
-    let runtime = runtime().map_err(RequestResponseError::before_first)?;
+    let runtime = runtime().map_err(RequestError::before_first)?;
     runtime.block_on(async {
         let runtime = Arc::new(TokioRuntime);
         let endpoint = Endpoint::new(EndpointConfig::default(), None, socket, runtime)
-            .map_err(RequestResponseError::before_first)?;
+            .map_err(RequestError::before_first)?;
         let asked = if spec.pacing == RequestPacing::Connect {
             client.request_per_connection(&endpoint, progress, is_over).await
         } else {
@@ -329,7 +327,7 @@ struct QuicRequester<'a> {
     address: SocketAddr,
     configuration: quinn::ClientConfig,
     token: [u8; 16],
-    spec: &'a RequestResponseSpec,
+    spec: &'a RequestSpec,
 }
 
 impl QuicRequester<'_> {
@@ -362,8 +360,8 @@ impl QuicRequester<'_> {
         endpoint: &Endpoint,
         progress: &Counter,
         is_over: &dyn Fn() -> bool,
-    ) -> Result<RequesterReport, RequestResponseError> {
-        let other = |error: QuicError| RequestResponseError::before_first(io::Error::other(error));
+    ) -> Result<RequesterReport, RequestError> {
+        let other = |error: QuicError| RequestError::before_first(io::Error::other(error));
         let (connection, stood_ns) = self.connect(endpoint).await.map_err(other)?;
         let asked = self.request_over_stream(&connection, progress, is_over).await;
         self.send_done(&connection).await;
@@ -376,7 +374,7 @@ impl QuicRequester<'_> {
         endpoint: &Endpoint,
         progress: &Counter,
         is_over: &dyn Fn() -> bool,
-    ) -> Result<RequesterReport, RequestResponseError> {
+    ) -> Result<RequesterReport, RequestError> {
         let request = vec![0x71_u8; self.spec.request_bytes as usize];
         let mut response = vec![0_u8; self.spec.response_bytes as usize];
         let mut turns = ClosedLoop::new(self.spec, progress);
@@ -424,7 +422,7 @@ impl QuicRequester<'_> {
     }
 
     const fn exchange_purpose(&self) -> QuicStreamPurpose {
-        let RequestResponseSpec { request_bytes, response_bytes, .. } = *self.spec;
+        let RequestSpec { request_bytes, response_bytes, .. } = *self.spec;
         QuicStreamPurpose::Exchange { request_bytes, response_bytes }
     }
 
@@ -433,13 +431,13 @@ impl QuicRequester<'_> {
         connection: &Connection,
         progress: &Counter,
         is_over: &dyn Fn() -> bool,
-    ) -> Result<RequesterReport, RequestResponseError> {
+    ) -> Result<RequesterReport, RequestError> {
         let spec = self.spec;
         spec.check()?;
         let (mut send, mut receive) = self
             .open(connection, self.exchange_purpose())
             .await
-            .map_err(RequestResponseError::before_first)?;
+            .map_err(RequestError::before_first)?;
         let asked = if let RequestPacing::Open { per_second } = spec.pacing {
             paced::send_requests(&mut send, &mut receive, spec, per_second, progress, is_over).await
         } else {
@@ -456,7 +454,7 @@ impl QuicRequester<'_> {
         receive: &mut RecvStream,
         progress: &Counter,
         is_over: &dyn Fn() -> bool,
-    ) -> Result<RequesterReport, RequestResponseError> {
+    ) -> Result<RequesterReport, RequestError> {
         let spec = self.spec;
         let request = vec![0x71_u8; spec.request_bytes as usize];
         let mut response = vec![0_u8; spec.response_bytes as usize];
@@ -488,8 +486,8 @@ mod tests {
 
     const TOKEN: [u8; 16] = [7; 16];
 
-    fn spec() -> RequestResponseSpec {
-        RequestResponseSpec {
+    fn spec() -> RequestSpec {
+        RequestSpec {
             request_bytes: 64,
             response_bytes: 48,
             pacing: RequestPacing::Closed,
@@ -498,14 +496,14 @@ mod tests {
         }
     }
 
-    type Asked = Result<RequesterReport, RequestResponseError>;
+    type Asked = Result<RequesterReport, RequestError>;
 
     /// From a socket of its own.
     fn ask_at(
         address: SocketAddr,
         pinned: Fingerprint,
         token: [u8; 16],
-        spec: &RequestResponseSpec,
+        spec: &RequestSpec,
     ) -> Asked {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         send_requests(socket, address, pinned, token, spec, &Counter::default(), &|| false)
@@ -544,7 +542,7 @@ mod tests {
         assert!(report.answered > 0 && answered >= report.answered, "{report:?} {answered}");
         assert_eq!(failed, 0);
         let other = Fingerprint::of(b"another");
-        let longer = RequestResponseSpec { response_bytes: 49, ..spec() };
+        let longer = RequestSpec { response_bytes: 49, ..spec() };
         let (report, answered, _) = at(&|address| ask_at(address, other, TOKEN, &spec()));
         assert!(report.is_err() && answered == 0, "{report:?}");
         let (report, answered, failed) = at(&|address| ask_at(address, pinned, [8; 16], &spec()));
@@ -557,8 +555,7 @@ mod tests {
     fn a_stream_carries_as_many_at_a_time_as_are_under_way() {
         let identity = HostIdentity::generate().unwrap();
         let pacing = RequestPacing::Open { per_second: 100 };
-        let paced =
-            RequestResponseSpec { pacing, duration_ns: 500_000_000, warm_up_ns: 0, ..spec() };
+        let paced = RequestSpec { pacing, duration_ns: 500_000_000, warm_up_ns: 0, ..spec() };
         let each_way_ns = 50_000_000;
         let (report, answered, failed) = with_server(&identity, Ipv4Addr::LOCALHOST, |server| {
             let relay = relay::DelayingUdpRelay::before(server, each_way_ns, |_| false);

@@ -69,7 +69,7 @@ impl RequestTransport {
 
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RequestResponseSpec {
+pub struct RequestSpec {
     /// Bytes of a request, at least 1.
     pub request_bytes: u32,
     /// Bytes of a response, at least 1.
@@ -140,7 +140,7 @@ pub struct ResponderReport {
 
 /// A test that cannot be, or that broke.
 #[derive(Debug, thiserror::Error)]
-pub enum RequestResponseError {
+pub enum RequestError {
     /// The request makes no sense.
     #[error("{0}; ask for another test")]
     Spec(&'static str),
@@ -169,7 +169,7 @@ pub enum RequestResponseError {
     },
 }
 
-impl RequestResponseError {
+impl RequestError {
     /// One that broke before anything was measured.
     pub fn before_first(error: io::Error) -> Self {
         Self::Connection { after: 0, error, partial: Box::default() }
@@ -187,28 +187,26 @@ impl RequestResponseError {
     }
 }
 
-impl RequestResponseSpec {
+impl RequestSpec {
     /// Whether it can be done.
     ///
     /// # Errors
-    /// [`RequestResponseError::Spec`].
-    pub const fn check(&self) -> Result<(), RequestResponseError> {
+    /// [`RequestError::Spec`].
+    pub const fn check(&self) -> Result<(), RequestError> {
         let most = MESSAGE_BYTES_MAX;
         if self.request_bytes == 0 || self.request_bytes > most {
-            return Err(RequestResponseError::Spec("requests have 1 B to 1 MiB"));
+            return Err(RequestError::Spec("requests have 1 B to 1 MiB"));
         }
         if self.response_bytes == 0 || self.response_bytes > most {
-            return Err(RequestResponseError::Spec("responses have 1 B to 1 MiB"));
+            return Err(RequestError::Spec("responses have 1 B to 1 MiB"));
         }
         if let RequestPacing::Open { per_second } = self.pacing
             && (per_second == 0 || per_second > PER_SECOND_MAX)
         {
-            return Err(RequestResponseError::Spec("there are 1 to 1,000,000 requests a second"));
+            return Err(RequestError::Spec("there are 1 to 1,000,000 requests a second"));
         }
         if self.duration_ns == 0 || self.end_ns() > 3_600_000_000_000 {
-            return Err(RequestResponseError::Spec(
-                "a test lasts longer than nothing and up to an hour",
-            ));
+            return Err(RequestError::Spec("a test lasts longer than nothing and up to an hour"));
         }
         Ok(())
     }
@@ -229,12 +227,12 @@ impl RequestResponseSpec {
 /// Asks over anything that reads and writes, each request after the response to the one before.
 ///
 /// # Errors
-/// [`RequestResponseError`].
+/// [`RequestError`].
 pub fn request_in_turn(
     stream: &mut (impl Read + Write),
-    spec: &RequestResponseSpec,
+    spec: &RequestSpec,
     progress: &Counter,
-) -> Result<RequesterReport, RequestResponseError> {
+) -> Result<RequesterReport, RequestError> {
     spec.check()?;
     let (request, mut response) = (spec.request(), spec.response());
     let mut turns = ClosedLoop::new(spec, progress);
@@ -308,7 +306,7 @@ impl ResponderBounds<'_> {
 /// The connection's, and the deadline's.
 pub fn respond_in_turn(
     stream: &mut (impl Read + Write),
-    spec: &RequestResponseSpec,
+    spec: &RequestSpec,
     bounds: ResponderBounds<'_>,
     answered: &mut u64,
 ) -> io::Result<()> {

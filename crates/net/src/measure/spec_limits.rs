@@ -5,7 +5,7 @@
 use plumb_base::time::Span;
 
 use super::probe::PROBES_MAX;
-use super::request_response::RequestResponseError;
+use super::request_response::RequestError;
 use super::test_spec::{BulkTcpSpec, DatagramsSpec, MtuSearchSpec, PartSpec, ProbesSpec, TestSpec};
 use plumb_remote::datagram_header::HEADER_BYTES;
 
@@ -79,7 +79,7 @@ pub enum SpecLimitError {
     },
     /// Requests and responses.
     #[error(transparent)]
-    Exchange(#[from] RequestResponseError),
+    Exchange(#[from] RequestError),
     /// Too slow, too fast, too short or too long.
     #[error(
         "paced datagrams go at 1 kb/s to 400 Gb/s and have 40 to 65,507 bytes; change --udp or --udp-size"

@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::request_response::RequestTransport;
-use super::request_response::{RequestPacing, RequestResponseError, RequestResponseSpec, udp};
+use super::request_response::{RequestError, RequestPacing, RequestSpec, udp};
 use super::thread::ThreadPlacementPolicy;
 
 /// How much longer senders go on than what counts: the other side's beginning is later by the way of a message.
@@ -157,8 +157,8 @@ pub struct RequestResponsePart {
 
 impl RequestResponsePart {
     /// With the times of the test that it is a part of.
-    pub const fn with_times_of(&self, test: &TestSpec) -> RequestResponseSpec {
-        RequestResponseSpec {
+    pub const fn with_times_of(&self, test: &TestSpec) -> RequestSpec {
+        RequestSpec {
             request_bytes: self.request_bytes,
             response_bytes: self.response_bytes,
             pacing: self.pacing,
@@ -170,20 +170,18 @@ impl RequestResponsePart {
     /// Whether it can be done.
     ///
     /// # Errors
-    /// [`RequestResponseError::Spec`], with what cannot.
-    pub const fn check(&self, test: &TestSpec) -> Result<(), RequestResponseError> {
+    /// [`RequestError::Spec`], with what cannot.
+    pub const fn check(&self, test: &TestSpec) -> Result<(), RequestError> {
         if matches!(self.transport, RequestTransport::Udp) {
             if matches!(self.pacing, RequestPacing::Connect) {
-                return Err(RequestResponseError::Spec("UDP has no connections to make"));
+                return Err(RequestError::Spec("UDP has no connections to make"));
             }
             let (least, most) = (udp::BYTES_MIN, udp::BYTES_MAX);
             if self.request_bytes < least || self.request_bytes > most {
-                return Err(RequestResponseError::Spec(
-                    "requests in datagrams have 40 B to 65,507 B",
-                ));
+                return Err(RequestError::Spec("requests in datagrams have 40 B to 65,507 B"));
             }
             if self.response_bytes < least || self.response_bytes > self.request_bytes {
-                return Err(RequestResponseError::Spec(
+                return Err(RequestError::Spec(
                     "responses in datagrams have 40 B or more and are no longer than requests",
                 ));
             }

@@ -32,7 +32,6 @@ use crate::measure::request_response::RequestTransport;
 use crate::measure::test_spec::{
     BulkTcpSpec, DatagramsSpec, MtuSearchSpec, ProbesSpec, RequestResponsePart, TransferDirection,
 };
-use crate::measure::thread::ThreadPlacementPolicy;
 use crate::test_client::{AgentClient, AgentClientError};
 
 const HERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -67,12 +66,30 @@ fn serve(agent: &Arc<MeasurementAgent>, wire: TcpStream) -> Served {
 }
 
 fn join(agent: &Arc<MeasurementAgent>) -> (AgentClient, Served) {
+    let (client, served, _) = join_with_cut(agent);
+    (client, served)
+}
+
+/// And a way to cut its session.
+fn join_with_cut(agent: &Arc<MeasurementAgent>) -> (AgentClient, Served, TcpStream) {
     let (ours, theirs) = wires();
-    let served = serve(agent, theirs);
-    (
-        AgentClient::connect(ControlStream::from_tcp(ours).unwrap(), "test", timing()).unwrap(),
-        served,
-    )
+    let (served, cut) = (serve(agent, theirs), ours.try_clone().unwrap());
+    let stream = ControlStream::from_tcp(ours).unwrap();
+    (AgentClient::connect(stream, "test", timing()).unwrap(), served, cut)
+}
+
+/// What both sides saw of a test.
+fn both(client: &mut AgentClient, spec: &TestSpec) -> (TestReport, TestReport) {
+    let outcome = client.run(HERE, spec, &mut |_| {}, &|| false).unwrap();
+    (outcome.here, outcome.there.unwrap())
+}
+
+/// Why a test is refused.
+fn refusal(client: &mut AgentClient, spec: &TestSpec) -> String {
+    match client.run(HERE, spec, &mut |_| {}, &|| false) {
+        Err(AgentClientError::Refused(refusal)) => refusal.to_string(),
+        other => panic!("{other:?}"),
+    }
 }
 
 /// A test that an agent has prepared, and its client's session with a way to cut it.
@@ -93,15 +110,7 @@ fn prepare(
 }
 
 fn streams(direction: TransferDirection, streams: u16) -> PartSpec {
-    PartSpec::Streams(BulkTcpSpec {
-        direction,
-        streams,
-        congestion: None,
-        window_bytes: None,
-        block_bytes: 1 << 16,
-        rate_bytes_per_second: None,
-        seating: ThreadPlacementPolicy::Queue,
-    })
+    PartSpec::Streams(BulkTcpSpec { streams, ..BulkTcpSpec::one(direction) })
 }
 
 fn probes() -> PartSpec {
@@ -138,21 +147,17 @@ fn what_one_side_sent_the_other_received_to_the_last_byte_in_every_direction() {
     let (mut client, served) = join(&agent);
     for direction in [TransferDirection::Up, TransferDirection::Down, TransferDirection::Both] {
         let spec = spec(vec![streams(direction, 2), probes()]);
-        let outcome = client.run(HERE, &spec, &mut |_| {}, &|| false).unwrap();
-        let there = outcome.there.unwrap();
-        assert_eq!(
-            (&outcome.here.ended, &there.ended),
-            (&TestEnding::Complete, &TestEnding::Complete)
-        );
+        let (here, there) = both(&mut client, &spec);
+        assert_eq!((&here.ended, &there.ended), (&TestEnding::Complete, &TestEnding::Complete));
         for is_up in [true, false] {
             let expected = direction == TransferDirection::Both
                 || is_up == (direction == TransferDirection::Up);
-            assert_eq!(total(&outcome.here, is_up), total(&there, is_up), "{direction:?}");
+            assert_eq!(total(&here, is_up), total(&there, is_up), "{direction:?}");
             assert_eq!(total(&there, is_up) > 0, expected, "{direction:?}");
         }
-        let TestPartReport::Streams(ours) = &outcome.here.parts[0] else { panic!() };
+        let TestPartReport::Streams(ours) = &here.parts[0] else { panic!() };
         assert!(ours.streams.iter().all(|stream| stream.is_drained), "{ours:?}");
-        assert!(outcome.here.moments.len() > 5 && there.moments.len() > 5);
+        assert!(here.moments.len() > 5 && there.moments.len() > 5);
         assert!(ours.streams[0].samples.last().unwrap().tcp.mss_bytes > 0);
     }
     client.disconnect();
@@ -164,9 +169,8 @@ fn what_one_side_sent_the_other_received_to_the_last_byte_in_every_direction() {
 fn every_probe_that_left_was_answered_and_both_sides_count_the_same() {
     let agent = agent_with(AgentLimits::default());
     let (mut client, _served) = join(&agent);
-    let outcome = client.run(HERE, &spec(vec![probes()]), &mut |_| {}, &|| false).unwrap();
-    let TestPartReport::Probes(asked) = &outcome.here.parts[0] else { panic!() };
-    let there = outcome.there.unwrap();
+    let (here, there) = both(&mut client, &spec(vec![probes()]));
+    let TestPartReport::Probes(asked) = &here.parts[0] else { panic!() };
     let TestPartReport::Answers(answered) = &there.parts[0] else { panic!("{there:?}") };
     assert_eq!((asked.due, asked.sent, asked.answered), (100, 100, 100));
     assert_eq!((answered.received, answered.answered, answered.duplicated), (100, 100, 0));
@@ -188,42 +192,43 @@ fn exchange(transport: RequestTransport, pacing: RequestPacing) -> PartSpec {
     })
 }
 
+const TRANSPORTS: [RequestTransport; 4] =
+    [RequestTransport::Tcp, RequestTransport::Udp, RequestTransport::Tls, RequestTransport::Quic];
+
+/// All transports at all paces but UDP, which has no connections to make.
+fn transports_and_paces() -> impl Iterator<Item = (RequestTransport, RequestPacing)> {
+    let paces = |transport| {
+        let with = move |pacing| (transport, pacing);
+        let open = RequestPacing::Open { per_second: 500 };
+        [RequestPacing::Closed, open, RequestPacing::Connect].map(with)
+    };
+    let all = TRANSPORTS.into_iter().flat_map(paces);
+    all.filter(|pair| *pair != (RequestTransport::Udp, RequestPacing::Connect))
+}
+
 #[test]
 fn every_transport_carries_requests_and_responses_at_every_pace() {
     let agent = agent_with(AgentLimits::default());
     let (mut client, served) = join(&agent);
-    for transport in [
-        RequestTransport::Tcp,
-        RequestTransport::Udp,
-        RequestTransport::Tls,
-        RequestTransport::Quic,
-    ] {
-        for pacing in
-            [RequestPacing::Closed, RequestPacing::Open { per_second: 500 }, RequestPacing::Connect]
-        {
-            if transport == RequestTransport::Udp && pacing == RequestPacing::Connect {
-                continue;
-            }
-            // With other parts before and after it, as they are met in their order.
-            let parts = vec![exchange(transport, pacing), streams(TransferDirection::Up, 1)];
-            let outcome = client.run(HERE, &spec(parts), &mut |_| {}, &|| false).unwrap();
-            let what = format!("{transport:?} {pacing:?}");
-            assert_eq!(outcome.here.ended, TestEnding::Complete, "{what}");
-            let TestPartReport::Exchange(asked) = &outcome.here.parts[0] else { panic!("{what}") };
-            let there = outcome.there.unwrap();
-            let TestPartReport::Responses(answered) = &there.parts[0] else { panic!("{what}") };
-            assert_eq!(there.ended, TestEnding::Complete, "{what}");
-            assert!(asked.answered > 0 && asked.answered == asked.due, "{what}: {asked:?}");
-            assert!(answered.answered >= asked.answered && answered.cpu_ns > 0, "{what}");
-            assert_eq!(answered.strange, 0, "{what}");
-            assert!(!asked.latency.is_empty() && asked.cpu_ns > 0, "{what}");
-            assert_eq!(asked.connect.is_empty(), transport == RequestTransport::Udp, "{what}");
-            assert_eq!(
-                asked.lateness.is_empty(),
-                !matches!(pacing, RequestPacing::Open { .. }),
-                "{what}"
-            );
-        }
+    for (transport, pacing) in transports_and_paces() {
+        // With other parts before and after it, as they are met in their order.
+        let parts = vec![exchange(transport, pacing), streams(TransferDirection::Up, 1)];
+        let (here, there) = both(&mut client, &spec(parts));
+        let what = format!("{transport:?} {pacing:?}");
+        let TestPartReport::Exchange(asked) = &here.parts[0] else { panic!("{what}") };
+        let TestPartReport::Responses(answered) = &there.parts[0] else { panic!("{what}") };
+        assert_eq!(
+            (here.ended, there.ended),
+            (TestEnding::Complete, TestEnding::Complete),
+            "{what}"
+        );
+        assert!(asked.answered > 0 && asked.answered == asked.due, "{what}: {asked:?}");
+        assert!(answered.answered >= asked.answered && answered.cpu_ns > 0, "{what}");
+        assert_eq!(answered.strange, 0, "{what}");
+        assert!(!asked.latency.is_empty() && asked.cpu_ns > 0, "{what}");
+        assert_eq!(asked.connect.is_empty(), transport == RequestTransport::Udp, "{what}");
+        let is_open = matches!(pacing, RequestPacing::Open { .. });
+        assert_eq!(asked.lateness.is_empty(), !is_open, "{what}");
     }
     client.disconnect();
     assert_eq!(served.join().unwrap(), Ok(()));
@@ -234,14 +239,8 @@ fn every_transport_carries_requests_and_responses_at_every_pace() {
 fn an_exchange_that_is_stopped_ends_at_once_on_both_sides() {
     let agent = agent_with(AgentLimits::default());
     let (mut client, _served) = join(&agent);
-    let transports = [
-        RequestTransport::Tcp,
-        RequestTransport::Udp,
-        RequestTransport::Tls,
-        RequestTransport::Quic,
-    ];
-    let paces = [RequestPacing::Closed, RequestPacing::Open { per_second: 500 }];
-    for (transport, pacing) in transports.iter().flat_map(|each| paces.map(|pace| (*each, pace))) {
+    let kept = transports_and_paces().filter(|(_, pacing)| *pacing != RequestPacing::Connect);
+    for (transport, pacing) in kept {
         let mut long = spec(vec![exchange(transport, pacing)]);
         long.duration_ns = 60_000_000_000;
         let answered = std::cell::Cell::new(0);
@@ -262,30 +261,17 @@ fn an_agent_that_is_held_back_by_its_rate_ends_with_the_test_all_the_same() {
     let limits = AgentLimits { rate_max: Some(400), ..AgentLimits::default() };
     let agent = agent_with(limits);
     let (mut client, served) = join(&agent);
-    for transport in [
-        RequestTransport::Tcp,
-        RequestTransport::Udp,
-        RequestTransport::Tls,
-        RequestTransport::Quic,
-    ] {
-        for pacing in
-            [RequestPacing::Closed, RequestPacing::Open { per_second: 500 }, RequestPacing::Connect]
-        {
-            if transport == RequestTransport::Udp && pacing == RequestPacing::Connect {
-                continue;
-            }
-            let (request_bytes, response_bytes) =
-                if transport == RequestTransport::Udp { (50_000, 50_000) } else { (1 << 18, 64) };
-            let part = RequestResponsePart { transport, request_bytes, response_bytes, pacing };
-            let spec = TestSpec { drain_ns: 0, ..spec(vec![PartSpec::Exchange(part)]) };
-            let began = now();
-            let outcome = client.run(HERE, &spec, &mut |_| {}, &|| false).unwrap();
-            let what = format!("{transport:?} {pacing:?}");
-            let there = outcome.there.unwrap();
-            let TestPartReport::Responses(answered) = &there.parts[0] else { panic!("{what}") };
-            assert!(answered.answered <= 2, "{what}: {answered:?}");
-            assert!(now().saturating_since(began) < Span::from_secs(100), "{what}");
-        }
+    for (transport, pacing) in transports_and_paces() {
+        let (request_bytes, response_bytes) =
+            if transport == RequestTransport::Udp { (50_000, 50_000) } else { (1 << 18, 64) };
+        let part = RequestResponsePart { transport, request_bytes, response_bytes, pacing };
+        let spec = TestSpec { drain_ns: 0, ..spec(vec![PartSpec::Exchange(part)]) };
+        let began = now();
+        let (_, there) = both(&mut client, &spec);
+        let what = format!("{transport:?} {pacing:?}");
+        let TestPartReport::Responses(answered) = &there.parts[0] else { panic!("{what}") };
+        assert!(answered.answered <= 2, "{what}: {answered:?}");
+        assert!(now().saturating_since(began) < Span::from_secs(100), "{what}");
     }
     client.disconnect();
     assert_eq!(served.join().unwrap(), Ok(()));
@@ -330,17 +316,13 @@ fn requests_beyond_the_limits_are_refused_by_name_and_the_session_goes_on() {
     };
     let agent = agent_with(limits);
     let (mut client, _served) = join(&agent);
-    let mut refused = |spec: &TestSpec| match client.run(HERE, spec, &mut |_| {}, &|| false) {
-        Err(AgentClientError::Refused(refusal)) => refusal.to_string(),
-        other => panic!("{other:?}"),
-    };
+    let mut refused = |spec: &TestSpec| refusal(&mut client, spec);
     assert!(refused(&spec(vec![streams(TransferDirection::Up, 3)])).contains("streams"));
     let mut long = spec(vec![probes()]);
     long.duration_ns = 3_000_000_000;
     assert!(refused(&long).contains("length in seconds"));
     assert!(refused(&spec(Vec::new())).contains("no parts"));
-    let outcome = client.run(HERE, &spec(vec![probes()]), &mut |_| {}, &|| false).unwrap();
-    assert!(outcome.there.is_ok());
+    both(&mut client, &spec(vec![probes()]));
 }
 
 #[test]
@@ -351,21 +333,16 @@ fn every_paced_datagram_is_accounted_for_by_both_sides_in_both_directions_at_onc
         let spec = spec(vec![datagrams(true, 8_000_000), datagrams(false, 4_000_000), probes()]);
         let outcome = client.run(here.parse().unwrap(), &spec, &mut |_| {}, &|| false).unwrap();
         let there = outcome.there.unwrap();
-        assert_eq!(
-            (&outcome.here.ended, &there.ended),
-            (&TestEnding::Complete, &TestEnding::Complete)
-        );
+        let ended = (&outcome.here.ended, &there.ended);
+        assert_eq!(ended, (&TestEnding::Complete, &TestEnding::Complete));
         for (index, planned) in [(0, 240), (1, 120)] {
             let (ours, theirs) = (stream_of(&outcome.here, index), stream_of(&there, index));
             let (from, to) = if ours.is_up { (ours, theirs) } else { (theirs, ours) };
             let (sent, came) = (from.sender.as_ref().unwrap(), to.receiver.as_ref().unwrap());
             assert!(from.receiver.is_none() && to.sender.is_none());
             assert_eq!((sent.planned, sent.count), (Some(planned), planned), "{sent:?}");
-            assert_eq!(
-                (came.tally.unique, came.ending),
-                (planned, ReceiveEnding::Complete),
-                "{came:?}"
-            );
+            let all = (planned, ReceiveEnding::Complete);
+            assert_eq!((came.tally.unique, came.ending), all, "{came:?}");
             assert_eq!((LossByLocation::new(sent, came).lost, came.bytes), (0, planned * 1_000));
             for side in [from, to] {
                 assert_eq!(side.samples.last().unwrap().datagrams, planned, "{:?}", side.samples);
@@ -382,15 +359,14 @@ fn the_mtu_is_found_in_a_test_that_ends_when_it_is() {
     let mut spec = spec(vec![PartSpec::Mtu(MtuSearchSpec { patience_ns: 30_000_000_000 })]);
     spec.duration_ns = 30_000_000_000;
     let began_ns = monotonic_ns();
-    let outcome = client.run(HERE, &spec, &mut |_| {}, &|| false).unwrap();
+    let (here, there) = both(&mut client, &spec);
     assert!(monotonic_ns() - began_ns < spec.duration_ns, "it does not last its longest");
-    let TestPartReport::Mtu(ours) = &outcome.here.parts[0] else { panic!("{:?}", outcome.here) };
-    let there = outcome.there.unwrap();
+    let TestPartReport::Mtu(ours) = &here.parts[0] else { panic!("{here:?}") };
     let TestPartReport::Mtu(theirs) = &there.parts[0] else { panic!("{there:?}") };
     let found = ours.found.unwrap_or_else(|| panic!("{ours:?}"));
     assert!(found.path_bytes > 1_000 && found.kernel_bytes.is_some(), "{found:?}");
     assert!(theirs.confirmed > 1 && ours.error.is_none(), "{theirs:?} {ours:?}");
-    assert_eq!((outcome.here.ended, there.ended), (TestEnding::Complete, TestEnding::Complete));
+    assert_eq!((here.ended, there.ended), (TestEnding::Complete, TestEnding::Complete));
 }
 
 #[test]
@@ -398,16 +374,9 @@ fn datagrams_beyond_what_the_agent_allows_are_refused_with_the_limit() {
     let limits = AgentLimits { rate_max: Some(1_000_000), ..AgentLimits::default() };
     let agent = agent_with(limits);
     let (mut client, _served) = join(&agent);
-    let mut refused =
-        |parts: Vec<PartSpec>| match client.run(HERE, &spec(parts), &mut |_| {}, &|| false) {
-            Err(AgentClientError::Refused(refusal)) => refusal.to_string(),
-            other => panic!("{other:?}"),
-        };
+    let mut refused = |parts: Vec<PartSpec>| refusal(&mut client, &spec(parts));
     let told = refused(vec![datagrams(false, 8_000_008)]);
-    assert!(
-        told.contains("a rate of datagrams and probes in bits a second of 8000000 at most"),
-        "{told}"
-    );
+    assert!(told.contains("probes in bits a second of 8000000 at most"), "{told}");
     let two = vec![datagrams(true, 5_000_000), datagrams(true, 5_000_000)];
     assert!(refused(two).contains("10000000 was asked for"));
     // What streams may send counts as well, and so do probes.
@@ -415,7 +384,7 @@ fn datagrams_beyond_what_the_agent_allows_are_refused_with_the_limit() {
     refused(vec![streams(TransferDirection::Both, 1), datagrams(true, 8_000)]);
     assert!(refused(vec![datagrams(true, 10)]).contains("1 kb/s"));
     let allowed = spec(vec![datagrams(true, 8_000_000), datagrams(false, 8_000_000)]);
-    assert!(client.run(HERE, &allowed, &mut |_| {}, &|| false).unwrap().there.is_ok());
+    both(&mut client, &allowed);
 }
 
 #[test]
@@ -428,10 +397,8 @@ fn a_stopped_stream_of_datagrams_gives_what_there_is_on_both_sides() {
     let watch = &mut |progress: TestProgress| stop.set(progress.at_ns > 100_000_000);
     let outcome = client.run(HERE, &long, watch, &|| stop.get()).unwrap();
     let there = outcome.there.unwrap();
-    assert_eq!(
-        (outcome.here.ended, there.ended.clone()),
-        (TestEnding::Stopped, TestEnding::Stopped)
-    );
+    let ended = (&outcome.here.ended, &there.ended);
+    assert_eq!(ended, (&TestEnding::Stopped, &TestEnding::Stopped));
     let sent = stream_of(&there, 1).sender.as_ref().unwrap();
     assert!(sent.cut_short && sent.count > 0, "{sent:?}");
     let came = stream_of(&there, 0).receiver.as_ref().unwrap();
@@ -510,26 +477,14 @@ fn tests_of_two_clients_at_once_know_of_each_other() {
 #[test]
 fn a_report_survives_the_loss_of_its_connection_until_it_is_fetched() {
     let agent = agent_with(AgentLimits::default());
-    let (ours, theirs) = wires();
-    let served = serve(&agent, theirs);
-    let cut = ours.try_clone().unwrap();
-    let mut client =
-        AgentClient::connect(ControlStream::from_tcp(ours).unwrap(), "test", timing()).unwrap();
+    let (mut client, served, cut) = join_with_cut(&agent);
     let spec = spec(vec![streams(TransferDirection::Up, 1)]);
-    let mut is_cut = false;
-    let outcome = client
-        .run(
-            HERE,
-            &spec,
-            &mut |progress| {
-                if progress.at_ns > 50_000_000 && !is_cut {
-                    is_cut = true;
-                    cut.shutdown(std::net::Shutdown::Both).unwrap();
-                }
-            },
-            &|| false,
-        )
-        .unwrap();
+    let watch = &mut |progress: TestProgress| {
+        if progress.at_ns > 50_000_000 {
+            drop(cut.shutdown(std::net::Shutdown::Both));
+        }
+    };
+    let outcome = client.run(HERE, &spec, watch, &|| false).unwrap();
     let error = outcome.there.unwrap_err();
     assert_eq!((error.activity, &error.fault), ("running a test", &SessionFault::Closed));
     assert_eq!(served.join().unwrap().unwrap_err().activity, "running a test");
@@ -575,11 +530,7 @@ fn a_client_that_has_vanished_is_not_sent_datagrams_for_long_and_its_report_is_k
 #[test]
 fn datagrams_go_on_without_a_control_connection_while_probes_show_that_the_client_is_there() {
     let agent = agent_with(AgentLimits::default());
-    let (ours, theirs) = wires();
-    let _served = serve(&agent, theirs);
-    let cut = ours.try_clone().unwrap();
-    let mut client =
-        AgentClient::connect(ControlStream::from_tcp(ours).unwrap(), "test", timing()).unwrap();
+    let (mut client, _served, cut) = join_with_cut(&agent);
     let mut spec = spec(vec![datagrams(true, 8_000_000), datagrams(false, 8_000_000), probes()]);
     // Longer than either side waits for a sign of the other.
     spec.duration_ns = 5_000_000_000;
@@ -598,11 +549,7 @@ fn datagrams_go_on_without_a_control_connection_while_probes_show_that_the_clien
 #[test]
 fn an_agent_that_keeps_nothing_ends_the_test_with_its_connection() {
     let agent = agent_with(AgentLimits { report_retention: Span::ZERO, ..AgentLimits::default() });
-    let (ours, theirs) = wires();
-    let served = serve(&agent, theirs);
-    let cut = ours.try_clone().unwrap();
-    let mut client =
-        AgentClient::connect(ControlStream::from_tcp(ours).unwrap(), "test", timing()).unwrap();
+    let (mut client, served, cut) = join_with_cut(&agent);
     let mut long = spec(vec![streams(TransferDirection::Up, 1)]);
     long.duration_ns = 30_000_000_000;
     let began_ns = monotonic_ns();
@@ -623,16 +570,13 @@ fn a_stopped_test_gives_what_there_is() {
     let mut long = spec(vec![streams(TransferDirection::Down, 1), probes()]);
     long.duration_ns = 60_000_000_000;
     let stop = std::cell::Cell::new(false);
-    let watch = &mut |progress: TestProgress| {
-        stop.set(progress.at_ns > 200_000_000);
-    };
+    let watch = &mut |progress: TestProgress| stop.set(progress.at_ns > 200_000_000);
     let outcome = client.run(HERE, &long, watch, &|| stop.get()).unwrap();
     assert_eq!(outcome.here.ended, TestEnding::Stopped);
     assert_eq!(outcome.there.unwrap().ended, TestEnding::Stopped);
     assert!(total(&outcome.here, false) > 0);
     // And the next test runs as if nothing had been.
-    let next = client.run(HERE, &spec(vec![probes()]), &mut |_| {}, &|| false).unwrap();
-    assert_eq!(next.there.unwrap().ended, TestEnding::Complete);
+    assert_eq!(both(&mut client, &spec(vec![probes()])).1.ended, TestEnding::Complete);
 }
 
 #[test]

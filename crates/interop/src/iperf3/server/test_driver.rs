@@ -25,9 +25,9 @@ use crate::iperf3::parameters::{Iperf3Parameters, Iperf3Transport};
 use crate::iperf3::record::{Iperf3ConcurrentTests, Iperf3Role, Iperf3Test};
 use crate::iperf3::report;
 use crate::iperf3::results::Iperf3Results;
-use crate::iperf3::session::{Iperf3Session, Iperf3SessionAction, Iperf3SessionState};
-use crate::iperf3::stream::{ByteBudget, Iperf3StreamSocket, udp};
-use crate::iperf3::transfer::{ConnectedStream, Iperf3Transfer};
+use crate::iperf3::session::{Iperf3Action, Iperf3Session, Iperf3State};
+use crate::iperf3::stream::{ByteBudget, Iperf3Socket, udp};
+use crate::iperf3::transfer::{Iperf3Flow, Iperf3Transfer};
 use crate::iperf3::{sockets, stream_id};
 use plumb_clock::now;
 
@@ -50,7 +50,7 @@ const USER_TIMEOUT_MS: i32 = 15_000;
 
 /// What a test has been given.
 #[derive(Debug)]
-pub(super) struct AdmittedIperf3Test {
+pub(super) struct Iperf3Admission {
     pub(super) id: u64,
     pub(super) cookie: Iperf3Cookie,
     pub(super) client: SocketAddr,
@@ -58,12 +58,12 @@ pub(super) struct AdmittedIperf3Test {
 }
 
 /// A driver's own failure, and the protocol's number for it.
-struct Iperf3DriverError {
+struct DriverError {
     why: String,
     fault: Iperf3ErrorCode,
 }
 
-impl Iperf3DriverError {
+impl DriverError {
     fn stream(why: &dyn Display) -> Self {
         Self { why: format!("a stream could not be had: {why}"), fault: Iperf3ErrorCode::STREAM }
     }
@@ -72,7 +72,7 @@ impl Iperf3DriverError {
 /// A test while it is conducted.
 struct Iperf3TestDriver<'a> {
     control: TcpStream,
-    admitted: &'a AdmittedIperf3Test,
+    admitted: &'a Iperf3Admission,
     shared: &'a Iperf3ServerState,
     /// Given back once all that is left is a goodbye.
     slot: Option<Iperf3TestSlot>,
@@ -80,7 +80,7 @@ struct Iperf3TestDriver<'a> {
     local: SocketAddr,
     test: Option<Iperf3Test>,
     transfer: Option<Iperf3Transfer>,
-    streams: Vec<ConnectedStream>,
+    streams: Vec<Iperf3Flow>,
     parameters: Arc<Iperf3Parameters>,
     /// The next look at the streams, and the end of what is not counted.
     tick: Instant,
@@ -95,7 +95,7 @@ struct Iperf3TestDriver<'a> {
 /// Does the test; how it went.
 pub(super) fn run_test(
     control: TcpStream,
-    admitted: &AdmittedIperf3Test,
+    admitted: &Iperf3Admission,
     shared: &Iperf3ServerState,
     place: Iperf3TestSlot,
     notices: &Sender<Iperf3ServerEvent>,
@@ -148,10 +148,7 @@ impl Iperf3TestDriver<'_> {
         loop {
             while let Some(action) = self.session.poll_action() {
                 // Before the client hears that it is over: its next test may follow at once.
-                if matches!(
-                    self.session.stage(),
-                    Iperf3SessionState::AwaitingDone | Iperf3SessionState::Ended
-                ) {
+                if matches!(self.session.stage(), Iperf3State::AwaitingDone | Iperf3State::Ended) {
                     self.slot = None;
                 }
                 let done = self.apply(action, notices);
@@ -174,29 +171,29 @@ impl Iperf3TestDriver<'_> {
 
     fn apply(
         &mut self,
-        action: Iperf3SessionAction,
+        action: Iperf3Action,
         notices: &Sender<Iperf3ServerEvent>,
-    ) -> Result<(), Iperf3DriverError> {
+    ) -> Result<(), DriverError> {
         match action {
-            Iperf3SessionAction::Send(bytes) => self.send(&bytes),
-            Iperf3SessionAction::AcceptStreams(parameters) => {
+            Iperf3Action::Send(bytes) => self.send(&bytes),
+            Iperf3Action::AcceptStreams(parameters) => {
                 self.begin_test(*parameters);
                 notices.send(Iperf3ServerEvent::Began { client: self.admitted.client }).ok();
                 self.accept_streams()
             }
-            Iperf3SessionAction::Start => self.start(),
-            Iperf3SessionAction::Stop => {
+            Iperf3Action::Start => self.start(),
+            Iperf3Action::Stop => {
                 if let Some(flight) = &mut self.transfer {
                     flight.stop();
                     flight.end_streams();
                 }
                 Ok(())
             }
-            Iperf3SessionAction::Drain(theirs) => {
+            Iperf3Action::Drain(theirs) => {
                 self.drain(*theirs);
                 Ok(())
             }
-            Iperf3SessionAction::End(result) => {
+            Iperf3Action::End(result) => {
                 self.end = Some(result.map_err(|error| error.to_string()));
                 Ok(())
             }
@@ -204,10 +201,10 @@ impl Iperf3TestDriver<'_> {
     }
 
     /// Sends over the control connection. A client that takes nothing for so long is gone.
-    fn send(&self, bytes: &[u8]) -> Result<(), Iperf3DriverError> {
+    fn send(&self, bytes: &[u8]) -> Result<(), DriverError> {
         use std::io::Write;
 
-        let broken = |error: io::Error| Iperf3DriverError {
+        let broken = |error: io::Error| DriverError {
             why: format!("the control connection broke: {error}"),
             fault: Iperf3ErrorCode::CLOSED,
         };
@@ -275,7 +272,7 @@ impl Iperf3TestDriver<'_> {
     }
 
     /// Lets the client connect its streams, and takes them.
-    fn accept_streams(&mut self) -> Result<(), Iperf3DriverError> {
+    fn accept_streams(&mut self) -> Result<(), DriverError> {
         let sends = self.parameters.client_sends();
         let sockets = match self.parameters.protocol {
             Iperf3Transport::Tcp => self.open_tcp(sends.len())?,
@@ -284,7 +281,7 @@ impl Iperf3TestDriver<'_> {
         let Some(sockets) = sockets else { return Ok(()) };
         let flows = sockets.into_iter().zip(&sends).enumerate();
         self.streams = flows
-            .map(|(index, (socket, client))| ConnectedStream {
+            .map(|(index, (socket, client))| Iperf3Flow {
                 id: stream_id(index),
                 sends: !client,
                 socket,
@@ -307,19 +304,16 @@ impl Iperf3TestDriver<'_> {
         self.session.deadline() == Instant::NEVER
     }
 
-    fn request_streams(&mut self) -> Result<(), Iperf3DriverError> {
+    fn request_streams(&mut self) -> Result<(), DriverError> {
         self.session.accepting_streams();
         match self.session.poll_action() {
-            Some(Iperf3SessionAction::Send(bytes)) => self.send(&bytes),
+            Some(Iperf3Action::Send(bytes)) => self.send(&bytes),
             _ => Ok(()),
         }
     }
 
     /// None where the session ended before all were there.
-    fn open_tcp(
-        &mut self,
-        count: usize,
-    ) -> Result<Option<Vec<Iperf3StreamSocket>>, Iperf3DriverError> {
+    fn open_tcp(&mut self, count: usize) -> Result<Option<Vec<Iperf3Socket>>, DriverError> {
         self.request_streams()?;
         let mut sockets = Vec::with_capacity(count);
         while sockets.len() < count {
@@ -327,8 +321,8 @@ impl Iperf3TestDriver<'_> {
                 Ok(stream) => {
                     let v6 = self.local.is_ipv6();
                     sockets::set_stream_options(stream.as_fd(), v6, &self.parameters)
-                        .map_err(|error| Iperf3DriverError::stream(&error))?;
-                    sockets.push(Iperf3StreamSocket::Tcp(stream));
+                        .map_err(|error| DriverError::stream(&error))?;
+                    sockets.push(Iperf3Socket::Tcp(stream));
                 }
                 Err(_) if self.is_session_over() => return Ok(None),
                 Err(_) => {}
@@ -338,10 +332,7 @@ impl Iperf3TestDriver<'_> {
     }
 
     /// The same for UDP: each hello has a socket of its own, bound before the one before is answered.
-    fn open_udp(
-        &mut self,
-        count: usize,
-    ) -> Result<Option<Vec<Iperf3StreamSocket>>, Iperf3DriverError> {
+    fn open_udp(&mut self, count: usize) -> Result<Option<Vec<Iperf3Socket>>, DriverError> {
         let shared = self.shared;
         let _greeting = loop {
             match shared.udp_handshake.try_lock() {
@@ -361,24 +352,22 @@ impl Iperf3TestDriver<'_> {
         while let Some(listener) = next.take() {
             let Some(client) = self.await_hello(&listener, &sockets)? else { return Ok(None) };
             socket::connect(listener.as_fd(), client)
-                .map_err(|error| Iperf3DriverError::stream(&error))?;
+                .map_err(|error| DriverError::stream(&error))?;
             if sockets.len() + 1 < count {
                 next = Some(self.listen_udp()?);
             }
-            listener
-                .send(&udp::UDP_CONNECT_REPLY)
-                .map_err(|error| Iperf3DriverError::stream(&error))?;
+            listener.send(&udp::UDP_CONNECT_REPLY).map_err(|error| DriverError::stream(&error))?;
             sockets.push(listener);
         }
-        Ok(Some(sockets.into_iter().map(Iperf3StreamSocket::Udp).collect()))
+        Ok(Some(sockets.into_iter().map(Iperf3Socket::Udp).collect()))
     }
 
-    fn listen_udp(&self) -> Result<UdpSocket, Iperf3DriverError> {
+    fn listen_udp(&self) -> Result<UdpSocket, DriverError> {
         let socket = socket::open(self.local.is_ipv6(), InetSocketKind::Datagram)
-            .map_err(|error| Iperf3DriverError::stream(&error))?;
+            .map_err(|error| DriverError::stream(&error))?;
         sockets::set_stream_options(socket.as_fd(), self.local.is_ipv6(), &self.parameters)
-            .map_err(|error| Iperf3DriverError::stream(&error))?;
-        socket::bind(&socket, self.local).map_err(|error| Iperf3DriverError::stream(&error))?;
+            .map_err(|error| DriverError::stream(&error))?;
+        socket::bind(&socket, self.local).map_err(|error| DriverError::stream(&error))?;
         Ok(UdpSocket::from(socket))
     }
 
@@ -388,7 +377,7 @@ impl Iperf3TestDriver<'_> {
         &mut self,
         listener: &UdpSocket,
         answered: &[UdpSocket],
-    ) -> Result<Option<SocketAddr>, Iperf3DriverError> {
+    ) -> Result<Option<SocketAddr>, DriverError> {
         let mut buffer = [0; 64];
         loop {
             if fd::poll_readable(listener.as_fd(), 20).unwrap_or(false)
@@ -410,13 +399,12 @@ impl Iperf3TestDriver<'_> {
         }
     }
 
-    fn start(&mut self) -> Result<(), Iperf3DriverError> {
+    fn start(&mut self) -> Result<(), DriverError> {
         let flows = std::mem::take(&mut self.streams);
         // The client says when it is over.
-        let goal =
-            Arc::new(ByteBudget::new(None).map_err(|error| Iperf3DriverError::stream(&error))?);
+        let goal = Arc::new(ByteBudget::new(None).map_err(|error| DriverError::stream(&error))?);
         let flight = Iperf3Transfer::begin(flows, &self.parameters, &goal, true)
-            .map_err(|error| Iperf3DriverError::stream(&error))?;
+            .map_err(|error| DriverError::stream(&error))?;
         let began = flight.began();
         let omit = Span::from_secs(self.parameters.omit_seconds.into());
         self.counted = (omit > Span::ZERO).then(|| began + omit);

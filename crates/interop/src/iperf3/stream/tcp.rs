@@ -9,7 +9,7 @@ use std::sync::Arc;
 use plumb_sys::memory::PageAlignedBuffer;
 use plumb_sys::{fd, socket};
 
-use super::{ByteBudget, Iperf3StreamSocket, StopFlag, StreamMeter};
+use super::{ByteBudget, Iperf3Socket, StopFlag, StreamMeter};
 use crate::iperf3::parameters::Iperf3Parameters;
 use plumb_clock::monotonic_ns;
 use plumb_clock::now;
@@ -19,7 +19,7 @@ use plumb_net::measure::pacer::Pacer;
 
 /// What all streams of a test share.
 #[derive(Clone, Debug)]
-pub struct Iperf3StreamContext {
+pub struct Iperf3Context {
     /// What is to be done.
     pub parameters: Arc<Iperf3Parameters>,
     /// Whether to go on.
@@ -41,9 +41,9 @@ pub fn buffer(parameters: &Iperf3Parameters, sends: bool) -> PageAlignedBuffer {
 /// One end of a stream at work.
 #[derive(Debug)]
 pub struct Iperf3TcpWorker {
-    socket: Arc<Iperf3StreamSocket>,
+    socket: Arc<Iperf3Socket>,
     meter: Arc<StreamMeter>,
-    shared: Iperf3StreamContext,
+    shared: Iperf3Context,
     sends: bool,
     flow: BulkFlow,
     pace: Option<Pacer>,
@@ -59,10 +59,10 @@ impl Iperf3TcpWorker {
     /// # Errors
     /// The kernel's: there is no memory that it can send from.
     pub fn new(
-        socket: Arc<Iperf3StreamSocket>,
+        socket: Arc<Iperf3Socket>,
         meter: Arc<StreamMeter>,
         sends: bool,
-        shared: Iperf3StreamContext,
+        shared: Iperf3Context,
     ) -> io::Result<Self> {
         let parameters = &shared.parameters;
         let pages = (sends && parameters.zerocopy)
@@ -75,7 +75,7 @@ impl Iperf3TcpWorker {
 
     /// Sends until it is told to stop, the goal is reached, or the other side is gone.
     fn send(&mut self, block: &[u8]) -> io::Result<NextCall> {
-        let Iperf3StreamContext { parameters, stop_flag, budget } = &self.shared;
+        let Iperf3Context { parameters, stop_flag, budget } = &self.shared;
         if stop_flag.is_stopping() {
             return Ok(NextCall::Done);
         }
@@ -112,7 +112,7 @@ impl Iperf3TcpWorker {
 
     /// Receives until the other side has ended, or everybody is told to stop.
     fn receive(&mut self, buffer: &mut [u8]) -> io::Result<NextCall> {
-        let Iperf3StreamContext { parameters, stop_flag, budget } = &self.shared;
+        let Iperf3Context { parameters, stop_flag, budget } = &self.shared;
         let from = self.socket.as_fd();
         let received = if parameters.skip_copy {
             let room = self.flow.place(buffer).len();

@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use plumb_sys::errno::{is_queue_full, is_transient};
 use plumb_sys::{socket, timer};
 
-use super::{ByteBudget, Iperf3StreamSocket, StopFlag, StreamMeter, payload};
+use super::{ByteBudget, Iperf3Socket, StopFlag, StreamMeter, payload};
 use crate::iperf3::parameters::{DATAGRAM_MAX, Iperf3Parameters};
 use plumb_clock::{monotonic_ns, now};
 use plumb_net::measure::datagram::sequence_tracker::SequenceTracker;
@@ -34,14 +34,14 @@ pub fn is_connect_reply(datagram: &[u8]) -> bool {
 
 /// What stands before the filler of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Iperf3DatagramHeader {
+pub struct Iperf3Header {
     /// What the sender's clock showed: since it started, since 1970, or since anything else.
     pub sent_us: u64,
     /// The datagram's number; of a narrow one the lower 32 bits.
     pub number: u64,
 }
 
-impl Iperf3DatagramHeader {
+impl Iperf3Header {
     /// Writes it, with a number of 64 bits where `wide`.
     #[inline]
     pub fn write(self, bytes: &mut [u8], wide: bool) {
@@ -76,7 +76,7 @@ impl Iperf3DatagramHeader {
 /// # Errors
 /// The kernel's; a refusal that came back is none, as the other side may only be slower.
 pub fn send(
-    socket: &Iperf3StreamSocket,
+    socket: &Iperf3Socket,
     parameters: &Iperf3Parameters,
     meter: &StreamMeter,
     switch: &StopFlag,
@@ -104,7 +104,7 @@ pub fn send(
         // The same number until it is sent: what never left is no loss of the path.
         loop {
             let sent_us = now().since_origin().as_ns() / 1_000;
-            Iperf3DatagramHeader { sent_us, number }.write(&mut datagram, wide);
+            Iperf3Header { sent_us, number }.write(&mut datagram, wide);
             match socket::send(socket.as_fd(), &datagram) {
                 Ok(sent) => {
                     bytes += sent as u64;
@@ -136,7 +136,7 @@ fn may_pass(error: &io::Error) -> bool {
 /// # Errors
 /// The kernel's.
 pub fn receive(
-    socket: &Iperf3StreamSocket,
+    socket: &Iperf3Socket,
     parameters: &Iperf3Parameters,
     meter: &StreamMeter,
     switch: &StopFlag,
@@ -161,7 +161,7 @@ pub fn receive(
             }
             continue;
         }
-        let Some(header) = Iperf3DatagramHeader::read(datagram, wide) else { continue };
+        let Some(header) = Iperf3Header::read(datagram, wide) else { continue };
         // The first is number 1. How often the lower 32 bits have wrapped the account knows, at either width.
         account.record(low(header.number).wrapping_sub(1));
         let received_ns = received.since_origin().as_ns().cast_signed();
@@ -195,15 +195,12 @@ mod tests {
         let sent_us = 1_234_567_890;
         for (wide, number) in [(false, 7), (true, 1 << 40)] {
             let mut bytes = [0xAA; 32];
-            Iperf3DatagramHeader { sent_us, number }.write(&mut bytes, wide);
-            assert_eq!(
-                Iperf3DatagramHeader::read(&bytes, wide),
-                Some(Iperf3DatagramHeader { sent_us, number })
-            );
+            Iperf3Header { sent_us, number }.write(&mut bytes, wide);
+            assert_eq!(Iperf3Header::read(&bytes, wide), Some(Iperf3Header { sent_us, number }));
             assert_eq!(bytes[..8], [0, 0, 0x04, 0xD2, 0, 0x08, 0xAA, 0x52]);
         }
-        assert_eq!(Iperf3DatagramHeader::read(&[0; 11], false), None);
-        assert_eq!(Iperf3DatagramHeader::read(&[0; 15], true), None);
+        assert_eq!(Iperf3Header::read(&[0; 11], false), None);
+        assert_eq!(Iperf3Header::read(&[0; 15], true), None);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::hull::{OffsetCorridor, OffsetPoint};
+use super::hull::{Corridor, OffsetPoint};
 use super::{ClockRelation, TimestampExchange, step};
 
 /// A stretch of time in which neither clock was set.
@@ -200,7 +200,7 @@ fn segment(exchanges: &[TimestampExchange]) -> ClockSegment {
 }
 
 /// What the offset can have been, less the first exchange's, over the time since it was sent.
-pub(super) fn corridor(exchanges: &[TimestampExchange]) -> (OffsetCorridor, i64) {
+pub(super) fn corridor(exchanges: &[TimestampExchange]) -> (Corridor, i64) {
     let (from_ns, _, _) = exchange_bounds(exchanges);
     let base = exchanges.first().map_or(0, TimestampExchange::forward_ns);
     let point = |at_ns: u64, offset_ns: i64| OffsetPoint {
@@ -214,5 +214,5 @@ pub(super) fn corridor(exchanges: &[TimestampExchange]) -> (OffsetCorridor, i64)
     for points in [&mut upper, &mut lower] {
         points.sort_by(|a, b| a.x.total_cmp(&b.x));
     }
-    (OffsetCorridor::new(upper.into_iter(), lower.into_iter()), base)
+    (Corridor::new(upper.into_iter(), lower.into_iter()), base)
 }

@@ -34,7 +34,7 @@ pub(super) fn lower(points: impl Iterator<Item = OffsetPoint>) -> Vec<OffsetPoin
 
 /// What the offset can have been: at most the upper points, at least the lower ones.
 #[derive(Debug)]
-pub(super) struct OffsetCorridor {
+pub(super) struct Corridor {
     /// The lower hull of the upper bounds.
     above: Vec<OffsetPoint>,
     /// The lower hull of the negated lower bounds.
@@ -59,7 +59,7 @@ impl CorridorFit {
     }
 }
 
-impl OffsetCorridor {
+impl Corridor {
     /// Of bounds in ascending `x` each.
     pub fn new(
         upper: impl Iterator<Item = OffsetPoint>,

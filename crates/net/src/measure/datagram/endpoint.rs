@@ -100,7 +100,7 @@ impl DatagramEndpoint {
             planned: Span::from_ns(test.planned_ns()),
             expectation,
             prepared,
-            progress: DatagramProgress::new(),
+            progress: DatagramProgress::default(),
             worker: ThreadCpuClock::default(),
             samples: Mutex::default(),
         })
@@ -178,13 +178,8 @@ impl DatagramEndpoint {
         report: &mut DatagramsReport,
     ) -> Result<(), String> {
         let due_ns = || control.began_ns().map(|began| began.saturating_add(self.planned.as_ns()));
-        let came = receiver::receive_planned(
-            &self.socket,
-            prepared,
-            &self.expectation,
-            &self.progress,
-            &due_ns,
-        );
+        let came =
+            receiver::receive(&self.socket, prepared, &self.expectation, &self.progress, &due_ns);
         let came = came.map_err(|error| format!("receiving datagrams failed: {error}"))?;
         report.receiver = Some(came);
         Ok(())

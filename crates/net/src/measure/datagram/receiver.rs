@@ -36,7 +36,7 @@ const LINGER: Span = Span::from_ms(50);
 const NEVER: u64 = u64::MAX;
 
 /// What both sides of a stream share with whoever watches it: counts so far, and a wish to stop.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct DatagramProgress {
     /// Datagrams sent, or different ones received.
     pub datagrams: AtomicU64,
@@ -47,24 +47,9 @@ pub struct DatagramProgress {
 }
 
 impl DatagramProgress {
-    /// Nothing yet.
-    pub const fn new() -> Self {
-        Self {
-            datagrams: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
-            stop: AtomicBool::new(false),
-        }
-    }
-
     /// Whether the stream is to end.
     pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
-    }
-}
-
-impl Default for DatagramProgress {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
@@ -123,10 +108,11 @@ impl ReceiverConfig {
 }
 
 /// Why a receiver ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReceiveEnding {
     /// Everything that was sent came.
+    #[default]
     Complete,
     /// The sender ended, and nothing more came for the grace period.
     Grace,
@@ -139,7 +125,7 @@ pub enum ReceiveEnding {
 }
 
 /// What a receiver saw.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ReceiverReport {
     /// Why it ended.
     pub ending: ReceiveEnding,
@@ -194,25 +180,13 @@ pub fn prepare(socket: &UdpSocket, expectation: &ReceiverConfig) -> io::Result<P
     Ok(PreparedReceiver { buffer_bytes, overflow_before, drops_before: KernelDrops::read() })
 }
 
-/// Receives one stream until it ends, from whoever may send for as long as they please: any silence may be the end.
+/// Receives one stream until it ends, of a sender that is to send until `due_ns` by the steady clock: `None` before it
+/// has begun, 0 where any silence may be the end. Nothing but the end of all allowed time, or a stop, ends the stream
+/// before.
 ///
 /// # Errors
 /// The kernel's; a silent or stopped sender is no error but an [`ReceiveEnding`].
 pub fn receive(
-    socket: &UdpSocket,
-    prepared: PreparedReceiver,
-    expectation: &ReceiverConfig,
-    progress: &DatagramProgress,
-) -> io::Result<ReceiverReport> {
-    receive_planned(socket, prepared, expectation, progress, &|| Some(0))
-}
-
-/// Receives one stream until it ends, of a sender that is to send until `due_ns` by the steady clock: `None` before it
-/// has begun. Nothing but the end of all allowed time, or a stop, ends the stream before.
-///
-/// # Errors
-/// The kernel's; a silent or stopped sender is no error but an [`ReceiveEnding`].
-pub fn receive_planned(
     socket: &UdpSocket,
     prepared: PreparedReceiver,
     expectation: &ReceiverConfig,
@@ -230,12 +204,12 @@ pub fn receive_planned(
         match batch.receive(fd, true) {
             Ok(came) => {
                 let read_ns = stream.stamps.sample_clocks();
-                stream.calls += 1;
+                stream.report.calls += 1;
                 for index in 0..came {
                     stream.on_arrival(&batch.datagram(index), read_ns);
                 }
                 progress.datagrams.store(stream.tracker.unique(), Ordering::Relaxed);
-                progress.bytes.store(stream.bytes, Ordering::Relaxed);
+                progress.bytes.store(stream.report.bytes, Ordering::Relaxed);
             }
             Err(error) if udp_handshake::is_transient(&error) => {}
             Err(error) => return Err(error),
@@ -245,7 +219,7 @@ pub fn receive_planned(
             break ReceiveEnding::Stopped;
         }
         let due_ns = due_ns();
-        if due_ns.is_none() && stream.last_ns.is_none() {
+        if due_ns.is_none() && stream.report.last_ns.is_none() {
             begun = now;
         }
         if let Some(ending) = stream.ending(now, begun, due_ns) {
@@ -253,7 +227,26 @@ pub fn receive_planned(
         }
     };
     let overflow = socket::receive_drops(fd).unwrap_or(0).wrapping_sub(overflow_before);
-    Ok(stream.into_report(ending, u64::from(overflow), buffer_bytes, drops_before))
+    let drops = KernelDrops::read().since(drops_before);
+    let DatagramReceiver { report, tracker, jitter, first_bytes, .. } = stream;
+    let both = report.last_ns.zip(report.first_ns);
+    let span_ns = both.map_or(0, |(last, first)| last.saturating_sub(first));
+    let bits_after_first = (report.bytes - first_bytes) as f64 * 8.0;
+    Ok(ReceiverReport {
+        ending,
+        tally: tracker.finish(report.count),
+        rate_bits_per_second: if span_ns > 0 {
+            bits_after_first * 1e9 / span_ns as f64
+        } else {
+            0.0
+        },
+        jitter_ns: jitter.estimate_ns(),
+        overflow: overflow.into(),
+        buffer_bytes,
+        buffer_asked_bytes: expectation.buffer_bytes() as u64,
+        drops,
+        ..report
+    })
 }
 
 struct DatagramReceiver<'a> {
@@ -262,17 +255,10 @@ struct DatagramReceiver<'a> {
     stamps: ReceiveTimestamps,
     tracker: SequenceTracker,
     jitter: InterarrivalJitter,
-    transit: TransitTrace,
-    bytes: u64,
     first_bytes: u64,
-    first_ns: Option<u64>,
-    last_ns: Option<u64>,
-    count: Option<u64>,
     /// When the count was heard.
     ended_ns: Option<u64>,
-    joined: bool,
-    unrecognized: u64,
-    calls: u64,
+    report: ReceiverReport,
 }
 
 impl<'a> DatagramReceiver<'a> {
@@ -283,16 +269,9 @@ impl<'a> DatagramReceiver<'a> {
             stamps: ReceiveTimestamps::begin(),
             tracker: SequenceTracker::new(expectation.count_max),
             jitter: InterarrivalJitter::default(),
-            transit: TransitTrace::new(),
-            bytes: 0,
             first_bytes: 0,
-            first_ns: None,
-            last_ns: None,
-            count: None,
             ended_ns: None,
-            joined: false,
-            unrecognized: 0,
-            calls: 0,
+            report: ReceiverReport { trace: TransitTrace::new(), ..ReceiverReport::default() },
         }
     }
 
@@ -303,7 +282,7 @@ impl<'a> DatagramReceiver<'a> {
         let at_ns = stamped.unwrap_or(read_ns);
         match arrival.segment_bytes {
             Some(size) if size < arrival.bytes.len() => {
-                self.joined = true;
+                self.report.joined = true;
                 arrival.bytes.chunks(size).for_each(|part| self.on_datagram(part, arrival, at_ns));
             }
             _ => self.on_datagram(arrival.bytes, arrival, at_ns),
@@ -324,7 +303,7 @@ impl<'a> DatagramReceiver<'a> {
                 }
                 self.reply(bytes, arrival);
             }
-            None => self.unrecognized += 1,
+            None => self.report.foreign += 1,
         }
     }
 
@@ -334,23 +313,23 @@ impl<'a> DatagramReceiver<'a> {
         if verdict == SequenceStatus::OutOfRange {
             return;
         }
-        self.last_ns = Some(at_ns);
+        self.report.last_ns = Some(at_ns);
         if !verdict.is_new() {
             return;
         }
         let len = u64::try_from(len).unwrap_or(0);
-        if self.first_ns.is_none() {
-            self.first_ns = Some(at_ns);
+        if self.report.first_ns.is_none() {
+            self.report.first_ns = Some(at_ns);
             self.first_bytes = len;
         }
-        self.bytes += len;
-        let sample = self.transit.record(header.sent_ns, at_ns);
+        self.report.bytes += len;
+        let sample = self.report.trace.record(header.sent_ns, at_ns);
         self.jitter.record(sample.transit_ns);
     }
 
     fn on_end(&mut self, count: u64, now_ns: u64) {
-        if self.count.is_none() && count != NEVER && count <= self.expectation.count_max {
-            self.count = Some(count);
+        if self.report.count.is_none() && count != NEVER && count <= self.expectation.count_max {
+            self.report.count = Some(count);
             self.ended_ns = Some(now_ns);
         }
     }
@@ -369,15 +348,16 @@ impl<'a> DatagramReceiver<'a> {
 
     fn ending(&self, now_ns: u64, begun_ns: u64, due_ns: Option<u64>) -> Option<ReceiveEnding> {
         let since = |moment: u64| now_ns.saturating_sub(moment);
-        let complete = self.count.is_some_and(|count| self.tracker.unique() >= count);
-        let quiet_since = self.ended_ns.unwrap_or(begun_ns).max(self.last_ns.unwrap_or(0));
+        let ReceiverReport { count, last_ns, .. } = self.report;
+        let complete = count.is_some_and(|count| self.tracker.unique() >= count);
+        let quiet_since = self.ended_ns.unwrap_or(begun_ns).max(last_ns.unwrap_or(0));
         if complete && since(quiet_since) > LINGER.min(self.expectation.grace).as_ns() {
             return Some(ReceiveEnding::Complete);
         }
         if since(begun_ns) > self.expectation.duration_max.as_ns() {
             return Some(ReceiveEnding::Deadline);
         }
-        let heard = self.last_ns.unwrap_or(begun_ns);
+        let heard = last_ns.unwrap_or(begun_ns);
         let idle = self.expectation.idle.as_ns();
         match (self.ended_ns, due_ns) {
             (Some(ended), _) if since(ended.max(heard)) > self.expectation.grace.as_ns() => {
@@ -385,40 +365,6 @@ impl<'a> DatagramReceiver<'a> {
             }
             (None, Some(due)) if since(heard.max(due)) > idle => Some(ReceiveEnding::Idle),
             _ => None,
-        }
-    }
-
-    fn into_report(
-        self,
-        ending: ReceiveEnding,
-        overflow: u64,
-        buffer_bytes: u64,
-        drops_before: KernelDrops,
-    ) -> ReceiverReport {
-        let both = self.last_ns.zip(self.first_ns);
-        let span_ns = both.map_or(0, |(last, first)| last.saturating_sub(first));
-        let after_first = (self.bytes - self.first_bytes) as f64 * 8.0;
-        ReceiverReport {
-            ending,
-            count: self.count,
-            tally: self.tracker.finish(self.count),
-            bytes: self.bytes,
-            rate_bits_per_second: if span_ns > 0 {
-                after_first * 1e9 / span_ns as f64
-            } else {
-                0.0
-            },
-            first_ns: self.first_ns,
-            last_ns: self.last_ns,
-            jitter_ns: self.jitter.estimate_ns(),
-            trace: self.transit,
-            overflow,
-            joined: self.joined,
-            buffer_bytes,
-            buffer_asked_bytes: self.expectation.buffer_bytes() as u64,
-            drops: KernelDrops::read().since(drops_before),
-            foreign: self.unrecognized,
-            calls: self.calls,
         }
     }
 }

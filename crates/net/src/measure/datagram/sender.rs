@@ -93,7 +93,7 @@ pub enum DatagramSendError {
 }
 
 /// What a sender did.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SenderReport {
     /// How many were to be sent at the rate asked for.
     pub planned: Option<u64>,
@@ -193,7 +193,7 @@ pub fn send(
 }
 
 /// The memory that calls are made from: slots of one datagram, or of several that the kernel cuts apart.
-struct DatagramSendBuffer {
+struct SendBuffer {
     batch: SendBatch,
     datagram_bytes: usize,
     per_slot: usize,
@@ -203,7 +203,7 @@ struct DatagramSendBuffer {
     first: u64,
 }
 
-impl DatagramSendBuffer {
+impl SendBuffer {
     fn new(datagram_bytes: usize, batch: usize, segmentation: bool) -> Self {
         let per_slot = if segmentation {
             (SEGMENTED_MAX / datagram_bytes).clamp(1, BATCH_MAX).min(batch)
@@ -284,7 +284,7 @@ struct DatagramSender<'a> {
     plan: &'a DatagramSendPlan,
     progress: &'a DatagramProgress,
     pace: DatagramPacer,
-    buffer: DatagramSendBuffer,
+    buffer: SendBuffer,
     deadline_ns: u64,
     lateness: Histogram,
     refusals: UnreachableStreak,
@@ -300,33 +300,21 @@ impl<'a> DatagramSender<'a> {
         let start_ns = read_ns(ClockId::MonotonicRaw);
         let pace = DatagramPacer::new(start_ns, plan.datagram_bytes, plan.rate);
         let batch = usize::try_from(pace.batch).unwrap_or(1);
-        let mut outlet = DatagramSendBuffer::new(plan.datagram_bytes, batch, plan.segmentation);
+        let mut outlet = SendBuffer::new(plan.datagram_bytes, batch, plan.segmentation);
         if outlet.is_segmented() && outlet.set_segmentation(socket, true).is_err() {
-            outlet = DatagramSendBuffer::new(plan.datagram_bytes, batch, false);
+            outlet = SendBuffer::new(plan.datagram_bytes, batch, false);
         }
         let planned = pace.count_in(plan.duration.as_ns());
         let overtime = if plan.rate.is_some() { OVERRUN_MAX } else { Span::ZERO };
         let deadline_ns = start_ns.saturating_add((plan.duration + overtime).as_ns());
         let report = SenderReport {
             planned,
-            count: 0,
-            refused: 0,
-            datagram_bytes: u64::try_from(plan.datagram_bytes).unwrap_or(0),
+            datagram_bytes: plan.datagram_bytes as u64,
             start_ns,
             end_ns: start_ns,
             batch: pace.batch,
             segmentation: outlet.is_segmented(),
-            calls: 0,
-            waits: 0,
-            queued_bytes_max: 0,
-            unreachable: 0,
-            late_p50_ns: 0,
-            late_p99_ns: 0,
-            late_max_ns: 0,
-            end_heard: false,
-            cut_short: false,
-            drops: KernelDrops::default(),
-            queue_dropped: None,
+            ..SenderReport::default()
         };
         Self {
             socket,
@@ -419,7 +407,7 @@ impl<'a> DatagramSender<'a> {
         self.buffer.set_segmentation(self.socket, false)?;
         let left = (self.buffer.filled - slot * self.buffer.per_slot) as u64;
         let batch = usize::try_from(self.pace.batch).unwrap_or(1);
-        self.buffer = DatagramSendBuffer::new(self.plan.datagram_bytes, batch, false);
+        self.buffer = SendBuffer::new(self.plan.datagram_bytes, batch, false);
         self.buffer.fill(self.plan, &self.pace, self.report.count, left, now_ns);
         self.report.segmentation = false;
         Ok(())
@@ -538,7 +526,7 @@ mod tests {
             duration,
             segmentation: false,
         };
-        let progress = DatagramProgress::new();
+        let progress = DatagramProgress::default();
         let mut course = DatagramSender::new(&near, &plan, &progress);
         let stamped_ns = read_ns(ClockId::MonotonicRaw);
         course.buffer.fill(&plan, &course.pace, 0, 1, stamped_ns);

@@ -16,11 +16,9 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use crate::measure::bulk::Counter;
-use crate::measure::request_response::closed_loop::BufferedHistogram;
-use crate::measure::request_response::open_loop::{OpenLoopResponses, OpenLoopSchedule, finish};
-use crate::measure::request_response::{
-    RequestResponseError, RequestResponseSpec, RequesterReport,
-};
+use crate::measure::request_response::closed_loop::SampleBuffer;
+use crate::measure::request_response::open_loop::{OpenResponses, OpenSchedule, finish};
+use crate::measure::request_response::{RequestError, RequestSpec, RequesterReport};
 use plumb_clock::monotonic_ns;
 
 /// After how long it is looked whether the test is over.
@@ -30,17 +28,17 @@ const STOP_POLL: Duration = Duration::from_millis(50);
 pub(super) async fn send_requests(
     send: &mut SendStream,
     receive: &mut RecvStream,
-    spec: &RequestResponseSpec,
+    spec: &RequestSpec,
     per_second: u32,
     progress: &Counter,
     is_over: &dyn Fn() -> bool,
-) -> Result<RequesterReport, RequestResponseError> {
-    let alarm = TimerFd::new().and_then(registered).map_err(RequestResponseError::before_first)?;
+) -> Result<RequesterReport, RequestError> {
+    let alarm = TimerFd::new().and_then(registered).map_err(RequestError::before_first)?;
     let request = vec![0x71_u8; spec.request_bytes as usize];
     let mut response = vec![0_u8; spec.response_bytes as usize];
-    let mut schedule = OpenLoopSchedule::new(spec, per_second);
-    let mut answers = OpenLoopResponses::of(&schedule);
-    let mut lateness = BufferedHistogram::with_capacity_for(schedule.counted());
+    let mut schedule = OpenSchedule::new(spec, per_second);
+    let mut answers = OpenResponses::of(&schedule);
+    let mut lateness = SampleBuffer::with_capacity_for(schedule.counted());
     let cpu = read_ns(ClockId::ThreadCpu);
     schedule.begin();
     let outcome = {
@@ -85,8 +83,8 @@ async fn send_due(
     send: &mut SendStream,
     request: &[u8],
     alarm: &AsyncFd<TimerFd>,
-    schedule: &OpenLoopSchedule,
-    lateness: &mut BufferedHistogram,
+    schedule: &OpenSchedule,
+    lateness: &mut SampleBuffer,
 ) -> io::Result<()> {
     for index in 0..schedule.total {
         let due = schedule.due_ns(index);
@@ -123,8 +121,8 @@ async fn wait_until(alarm: &AsyncFd<TimerFd>, until_ns: u64) -> io::Result<()> {
 async fn receive_due(
     receive: &mut RecvStream,
     response: &mut [u8],
-    schedule: &OpenLoopSchedule,
-    answers: &mut OpenLoopResponses,
+    schedule: &OpenSchedule,
+    answers: &mut OpenResponses,
     progress: &Counter,
 ) -> io::Result<()> {
     for index in 0..schedule.total {

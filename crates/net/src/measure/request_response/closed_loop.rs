@@ -8,7 +8,7 @@ use std::os::fd::AsFd as _;
 use plumb_base::stats::histogram::Histogram;
 use plumb_sys::clock::{ClockId, read_ns};
 
-use super::{RequestResponseError, RequestResponseSpec, RequesterReport};
+use super::{RequestError, RequestSpec, RequesterReport};
 use crate::measure::bulk::Counter;
 use plumb_clock::monotonic_ns;
 
@@ -24,8 +24,8 @@ const ROOM_MAX: u64 = 4_000_000;
 pub struct ClosedLoop<'a> {
     counted_from: u64,
     end: u64,
-    latency: BufferedHistogram,
-    connect: BufferedHistogram,
+    latency: SampleBuffer,
+    connect: SampleBuffer,
     /// Processor time of this thread when what counts began.
     cpu_from: Option<u64>,
     due: u64,
@@ -37,8 +37,8 @@ pub struct ClosedLoop<'a> {
 
 impl<'a> ClosedLoop<'a> {
     /// Those of a spec, from now on.
-    pub fn new(spec: &RequestResponseSpec, progress: &'a Counter) -> Self {
-        let (latency, connect) = (BufferedHistogram::new(), BufferedHistogram::new());
+    pub fn new(spec: &RequestSpec, progress: &'a Counter) -> Self {
+        let (latency, connect) = (SampleBuffer::new(), SampleBuffer::new());
         let start_ns = monotonic_ns();
         Self {
             counted_from: start_ns + spec.warm_up_ns,
@@ -125,26 +125,22 @@ impl<'a> ClosedLoop<'a> {
     }
 
     /// The error of a connection that broke, with what came of them until then.
-    pub fn into_error(self, error: io::Error) -> RequestResponseError {
-        RequestResponseError::Connection {
-            after: self.all,
-            error,
-            partial: Box::new(self.into_report()),
-        }
+    pub fn into_error(self, error: io::Error) -> RequestError {
+        RequestError::Connection { after: self.all, error, partial: Box::new(self.into_report()) }
     }
 }
 
 /// Asks once over each of the connections that `connect` makes; each begins with `opening`.
 ///
 /// # Errors
-/// [`RequestResponseError`].
+/// [`RequestError`].
 pub fn request_per_connection<S: Read + Write>(
-    spec: &RequestResponseSpec,
+    spec: &RequestSpec,
     opening: &[u8],
     progress: &Counter,
     mut connect: impl FnMut() -> io::Result<S>,
     is_halted: impl Fn() -> bool,
-) -> Result<RequesterReport, RequestResponseError> {
+) -> Result<RequesterReport, RequestError> {
     spec.check()?;
     let request = [opening, &spec.request()].concat();
     let mut response = spec.response();
@@ -221,12 +217,12 @@ pub fn respond_per_connection(
 
 /// A histogram with a buffer before it, so that taking a sample is one write.
 #[derive(Debug)]
-pub(crate) struct BufferedHistogram {
+pub(crate) struct SampleBuffer {
     waiting: Vec<u64>,
     histogram: Histogram,
 }
 
-impl BufferedHistogram {
+impl SampleBuffer {
     /// For any number of them.
     pub(crate) fn new() -> Self {
         Self::with_room(ROOM)
@@ -271,10 +267,10 @@ mod tests {
 
     #[test]
     fn no_sample_is_lost_however_many_come() {
-        let mut samples = BufferedHistogram::with_room(16);
+        let mut samples = SampleBuffer::with_room(16);
         (1..=1_000).for_each(|ns| samples.record(ns));
         let histogram = Histogram::decode(&samples.encode()).unwrap();
         assert_eq!((histogram.len(), histogram.min(), histogram.quantile(0.5)), (1_000, 1, 500));
-        assert!(BufferedHistogram::new().encode().is_empty());
+        assert!(SampleBuffer::new().encode().is_empty());
     }
 }

@@ -15,9 +15,7 @@ use plumb_sys::errno::{is_disconnect, is_transient};
 use plumb_sys::socket;
 
 use super::closed_loop::{request_per_connection, respond_per_connection};
-use super::{
-    RequestPacing, RequestResponseError, RequesterReport, ResponderBounds, ResponderReport,
-};
+use super::{RequestError, RequestPacing, RequesterReport, ResponderBounds, ResponderReport};
 use super::{open_loop, request_in_turn, udp, with_connect_time};
 use crate::measure::bulk::Counter;
 use crate::measure::connect::{DataConnectError, connect_udp};
@@ -115,7 +113,7 @@ impl Requester {
             }
             RequesterSocket::Datagrams(socket) => self.request_over_udp(socket, control),
         };
-        let mut report = asked.unwrap_or_else(RequestResponseError::into_partial);
+        let mut report = asked.unwrap_or_else(RequestError::into_partial);
         if control.is_halted() {
             // Whoever ended the test ended this too.
             report.error = None;
@@ -128,7 +126,7 @@ impl Requester {
         mut stream: &TcpStream,
         connect_ns: u64,
         control: &TestControl,
-    ) -> Result<RequesterReport, RequestResponseError> {
+    ) -> Result<RequesterReport, RequestError> {
         let (spec, progress) = (self.part.with_times_of(&self.test), &self.progress);
         let is_halted = || control.is_halted();
         let is_over = self.is_over(control);
@@ -160,11 +158,11 @@ impl Requester {
             }
             (RequestPacing::Open { per_second }, Some(configuration)) => {
                 let began = monotonic_ns();
-                let secure = tls::connect(stream, &configuration)
-                    .map_err(RequestResponseError::before_first)?;
+                let secure =
+                    tls::connect(stream, &configuration).map_err(RequestError::before_first)?;
                 let stood_ns = connect_ns + monotonic_ns() - began;
                 let (mut reader, mut writer) =
-                    tls::split(secure).map_err(RequestResponseError::before_first)?;
+                    tls::split(secure).map_err(RequestError::before_first)?;
                 let close = || drop(stream.shutdown(Shutdown::Both));
                 let report = open_loop::OpenLoopConnection {
                     reader: &mut reader,
@@ -178,8 +176,8 @@ impl Requester {
             }
             (RequestPacing::Closed, Some(configuration)) => {
                 let began = monotonic_ns();
-                let mut secure = tls::connect(stream, &configuration)
-                    .map_err(RequestResponseError::before_first)?;
+                let mut secure =
+                    tls::connect(stream, &configuration).map_err(RequestError::before_first)?;
                 let stood_ns = connect_ns + monotonic_ns() - began;
                 let report = request_in_turn(&mut secure, &spec, progress)?;
                 secure.conn.send_close_notify();
@@ -200,17 +198,17 @@ impl Requester {
         move || control.is_halted() || monotonic_ns() >= until_ns
     }
 
-    fn configuration(&self) -> Result<Arc<rustls::ClientConfig>, RequestResponseError> {
+    fn configuration(&self) -> Result<Arc<rustls::ClientConfig>, RequestError> {
         let configuration = tls::client_configuration(self.pin()?);
         configuration
             .map(Arc::new)
-            .map_err(|error| RequestResponseError::before_first(io::Error::other(error)))
+            .map_err(|error| RequestError::before_first(io::Error::other(error)))
     }
 
     /// Nobody is spoken to whom the agent did not name.
-    fn pin(&self) -> Result<Fingerprint, RequestResponseError> {
+    fn pin(&self) -> Result<Fingerprint, RequestError> {
         let missing = || io::Error::other("the agent gave no certificate for it");
-        self.pinned.ok_or_else(|| RequestResponseError::before_first(missing()))
+        self.pinned.ok_or_else(|| RequestError::before_first(missing()))
     }
 
     fn connect_once(&self) -> io::Result<TcpStream> {
@@ -224,10 +222,10 @@ impl Requester {
         &self,
         socket: &UdpSocket,
         control: &TestControl,
-    ) -> Result<RequesterReport, RequestResponseError> {
+    ) -> Result<RequesterReport, RequestError> {
         let (spec, token) = (self.part.with_times_of(&self.test), &self.token.0);
         udp_handshake::connect(socket, token, 0, HANDSHAKE_TIMEOUT, control.stop_flag())
-            .map_err(|error| RequestResponseError::before_first(io::Error::other(error)))?;
+            .map_err(|error| RequestError::before_first(io::Error::other(error)))?;
         let is_over = self.is_over(control);
         if self.part.transport == RequestTransport::Udp {
             let asked = udp::send_requests(socket, token, &spec, &self.progress, &is_over);
@@ -235,7 +233,7 @@ impl Requester {
             return asked;
         }
         let pinned = self.pin()?;
-        let own = socket.try_clone().map_err(RequestResponseError::before_first)?;
+        let own = socket.try_clone().map_err(RequestError::before_first)?;
         let is_halted = || control.is_halted();
         // One after another, nothing is under way when the time is over, and no clock is read to know that.
         let is_paced = matches!(self.part.pacing, RequestPacing::Open { .. });

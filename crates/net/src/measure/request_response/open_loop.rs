@@ -8,8 +8,8 @@ use std::thread;
 
 use plumb_sys::clock::{ClockId, read_ns};
 
-use super::closed_loop::BufferedHistogram;
-use super::{RequestResponseError, RequestResponseSpec, RequesterReport};
+use super::closed_loop::SampleBuffer;
+use super::{RequestError, RequestSpec, RequesterReport};
 use crate::measure::bulk::Counter;
 use crate::measure::pacer::Pacer;
 use plumb_clock::{monotonic_ns, sleep_until};
@@ -32,19 +32,19 @@ impl<R: Read, W: Write + Send, C: Fn() + Sync> OpenLoopConnection<R, W, C> {
     /// Asks at even times; `is_over` says whether the time for it has passed.
     ///
     /// # Errors
-    /// [`RequestResponseError`].
+    /// [`RequestError`].
     pub fn send_requests(
         mut self,
-        spec: &RequestResponseSpec,
+        spec: &RequestSpec,
         per_second: u32,
         progress: &Counter,
         is_over: &dyn Fn() -> bool,
-    ) -> Result<RequesterReport, RequestResponseError> {
+    ) -> Result<RequesterReport, RequestError> {
         spec.check()?;
         let (request, mut response) = (spec.request(), spec.response());
-        let mut schedule = OpenLoopSchedule::new(spec, per_second);
-        let mut answers = OpenLoopResponses::of(&schedule);
-        let mut lateness = BufferedHistogram::with_capacity_for(schedule.counted());
+        let mut schedule = OpenSchedule::new(spec, per_second);
+        let mut answers = OpenResponses::of(&schedule);
+        let mut lateness = SampleBuffer::with_capacity_for(schedule.counted());
         // Both threads are up before the first request is due.
         schedule.begin();
         let Self { reader, writer, close } = &mut self;
@@ -75,13 +75,13 @@ impl<R: Read, W: Write + Send, C: Fn() + Sync> OpenLoopConnection<R, W, C> {
 
 /// What came of all, over whatever loses nothing.
 pub(crate) fn finish(
-    schedule: &OpenLoopSchedule,
+    schedule: &OpenSchedule,
     outcome: io::Result<()>,
-    answers: OpenLoopResponses,
-    lateness: BufferedHistogram,
+    answers: OpenResponses,
+    lateness: SampleBuffer,
     cpu_ns: u64,
     is_over: &dyn Fn() -> bool,
-) -> Result<RequesterReport, RequestResponseError> {
+) -> Result<RequesterReport, RequestError> {
     let after = answers.all;
     let Err(error) = outcome else {
         return Ok(schedule.conclude(schedule.total, true, answers, lateness, cpu_ns));
@@ -89,16 +89,16 @@ pub(crate) fn finish(
     let judged = schedule.due_by(monotonic_ns());
     let partial = Box::new(schedule.conclude(judged, false, answers, lateness, cpu_ns));
     if is_over() {
-        return Err(RequestResponseError::Unfinished { after, partial });
+        return Err(RequestError::Unfinished { after, partial });
     }
-    Err(RequestResponseError::Connection { after, error, partial })
+    Err(RequestError::Connection { after, error, partial })
 }
 
 fn send_due(
     writer: &mut impl Write,
     request: &[u8],
-    schedule: &OpenLoopSchedule,
-    lateness: &mut BufferedHistogram,
+    schedule: &OpenSchedule,
+    lateness: &mut SampleBuffer,
 ) -> io::Result<()> {
     for index in 0..schedule.total {
         let due = schedule.due_ns(index);
@@ -116,8 +116,8 @@ fn send_due(
 fn receive_due(
     reader: &mut impl Read,
     response: &mut [u8],
-    schedule: &OpenLoopSchedule,
-    answers: &mut OpenLoopResponses,
+    schedule: &OpenSchedule,
+    answers: &mut OpenResponses,
     progress: &Counter,
 ) -> io::Result<()> {
     for index in 0..schedule.total {
@@ -130,7 +130,7 @@ fn receive_due(
 
 /// Even times.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct OpenLoopSchedule {
+pub(crate) struct OpenSchedule {
     pace: Pacer,
     warm_up_ns: u64,
     duration_ns: u64,
@@ -140,9 +140,9 @@ pub(crate) struct OpenLoopSchedule {
     pub(crate) total: u64,
 }
 
-impl OpenLoopSchedule {
+impl OpenSchedule {
     /// The times of a spec, once it has begun ([`Self::begin`]).
-    pub(crate) fn new(spec: &RequestResponseSpec, per_second: u32) -> Self {
+    pub(crate) fn new(spec: &RequestSpec, per_second: u32) -> Self {
         let pace = Pacer::new(0, per_second.into());
         // Without the first, which is due at once.
         let within = |ns: u64| pace.due_by(ns).saturating_sub(1);
@@ -190,8 +190,8 @@ impl OpenLoopSchedule {
         &self,
         judged: u64,
         is_whole: bool,
-        answers: OpenLoopResponses,
-        lateness: BufferedHistogram,
+        answers: OpenResponses,
+        lateness: SampleBuffer,
         cpu_ns: u64,
     ) -> RequesterReport {
         let from_ns = self.pace.start_ns + self.warm_up_ns;
@@ -213,8 +213,8 @@ impl OpenLoopSchedule {
 
 /// The responses of an open loop.
 #[derive(Debug)]
-pub(crate) struct OpenLoopResponses {
-    latency: BufferedHistogram,
+pub(crate) struct OpenResponses {
+    latency: SampleBuffer,
     /// How many came, with those of the warm-up.
     pub(crate) all: u64,
     counted: u64,
@@ -224,16 +224,16 @@ pub(crate) struct OpenLoopResponses {
     last_ns: u64,
 }
 
-impl OpenLoopResponses {
+impl OpenResponses {
     /// Room for all of a schedule's.
-    pub(crate) fn of(schedule: &OpenLoopSchedule) -> Self {
-        let latency = BufferedHistogram::with_capacity_for(schedule.counted());
+    pub(crate) fn of(schedule: &OpenSchedule) -> Self {
+        let latency = SampleBuffer::with_capacity_for(schedule.counted());
         Self { latency, all: 0, counted: 0, least_ns: u64::MAX, last_ns: 0 }
     }
 
     /// The whole response to request `index` was read at `read_ns`; how long that was after it was due.
     #[inline]
-    pub(crate) fn record(&mut self, schedule: &OpenLoopSchedule, index: u64, read_ns: u64) -> u64 {
+    pub(crate) fn record(&mut self, schedule: &OpenSchedule, index: u64, read_ns: u64) -> u64 {
         let took_ns = read_ns.saturating_sub(schedule.due_ns(index));
         self.all += 1;
         self.least_ns = self.least_ns.min(took_ns);
@@ -252,20 +252,20 @@ mod tests {
     use crate::measure::request_response::RequestPacing;
 
     fn counted_ns(response_ns: impl Fn(u64) -> u64) -> u64 {
-        let spec = RequestResponseSpec {
+        let spec = RequestSpec {
             request_bytes: 1,
             response_bytes: 1,
             pacing: RequestPacing::Open { per_second: 1_000 },
             warm_up_ns: 0,
             duration_ns: 1_000_000_000,
         };
-        let mut schedule = OpenLoopSchedule::new(&spec, 1_000);
+        let mut schedule = OpenSchedule::new(&spec, 1_000);
         schedule.pace.start_ns = 7;
-        let mut answers = OpenLoopResponses::of(&schedule);
+        let mut answers = OpenResponses::of(&schedule);
         for index in 0..schedule.total {
             answers.record(&schedule, index, 7 + response_ns(index));
         }
-        let report = schedule.conclude(1_000, true, answers, BufferedHistogram::new(), 0);
+        let report = schedule.conclude(1_000, true, answers, SampleBuffer::new(), 0);
         assert_eq!((report.due, report.answered), (1_000, 1_000));
         report.counted_ns
     }
@@ -282,14 +282,14 @@ mod tests {
 
     #[test]
     fn as_many_are_due_by_a_moment_as_have_their_time_before_it() {
-        let spec = RequestResponseSpec {
+        let spec = RequestSpec {
             request_bytes: 1,
             response_bytes: 1,
             pacing: RequestPacing::Open { per_second: 3 },
             warm_up_ns: 1_000_000_000,
             duration_ns: 2_000_000_000,
         };
-        let mut schedule = OpenLoopSchedule::new(&spec, 3);
+        let mut schedule = OpenSchedule::new(&spec, 3);
         schedule.pace.start_ns = 100;
         assert_eq!((schedule.total, schedule.counted()), (9, 6));
         assert_eq!(schedule.due_by(99), 0);

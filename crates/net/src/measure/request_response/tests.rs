@@ -11,8 +11,8 @@ use crate::measure::tls;
 use plumb_clock::sleep_until;
 use plumb_remote::secure::HostIdentity;
 
-fn spec(pacing: RequestPacing) -> RequestResponseSpec {
-    RequestResponseSpec {
+fn spec(pacing: RequestPacing) -> RequestSpec {
+    RequestSpec {
         request_bytes: 100,
         response_bytes: 1_000,
         pacing,
@@ -21,10 +21,7 @@ fn spec(pacing: RequestPacing) -> RequestResponseSpec {
     }
 }
 
-fn ask(
-    stream: &TcpStream,
-    spec: &RequestResponseSpec,
-) -> Result<RequesterReport, RequestResponseError> {
+fn ask(stream: &TcpStream, spec: &RequestSpec) -> Result<RequesterReport, RequestError> {
     let progress = Counter::default();
     match spec.pacing {
         RequestPacing::Open { per_second } => {
@@ -43,10 +40,10 @@ fn line(
     open_loop::OpenLoopConnection { reader: stream, writer: stream, close }
 }
 
-type Asked = Result<RequesterReport, RequestResponseError>;
+type Asked = Result<RequesterReport, RequestError>;
 
 fn with_answers(
-    spec: &RequestResponseSpec,
+    spec: &RequestSpec,
     ask: impl FnOnce(&TcpStream) -> Asked,
 ) -> (Asked, io::Result<u64>) {
     let (near, far) = relay::connected();
@@ -94,8 +91,7 @@ fn at_open_loop_as_many_are_sent_as_are_due() {
 
 #[test]
 fn the_time_that_counts_lasts_until_the_last_response_was_read() {
-    let spec =
-        RequestResponseSpec { warm_up_ns: 0, ..spec(RequestPacing::Open { per_second: 1_000 }) };
+    let spec = RequestSpec { warm_up_ns: 0, ..spec(RequestPacing::Open { per_second: 1_000 }) };
     let (near, mut far) = relay::connected();
     let began = monotonic_ns();
     let report = thread::scope(|scope| {
@@ -120,8 +116,7 @@ fn the_time_that_counts_lasts_until_the_last_response_was_read() {
 
 #[test]
 fn what_the_time_did_not_suffice_for_is_said_to_be_too_much() {
-    let spec =
-        RequestResponseSpec { warm_up_ns: 0, ..spec(RequestPacing::Open { per_second: 1_000 }) };
+    let spec = RequestSpec { warm_up_ns: 0, ..spec(RequestPacing::Open { per_second: 1_000 }) };
     let (near, mut far) = relay::connected();
     let error = thread::scope(|scope| {
         scope.spawn(move || {
@@ -133,7 +128,7 @@ fn what_the_time_did_not_suffice_for_is_said_to_be_too_much() {
         });
         line(&near).send_requests(&spec, 1_000, &Counter::default(), &|| true).unwrap_err()
     });
-    assert!(matches!(error, RequestResponseError::Unfinished { .. }), "{error}");
+    assert!(matches!(error, RequestError::Unfinished { .. }), "{error}");
     assert!(error.to_string().contains("fewer a second"), "{error}");
     let report = error.into_partial();
     assert!(report.answered <= 7 && report.answered <= report.due, "{report:?}");
@@ -141,8 +136,7 @@ fn what_the_time_did_not_suffice_for_is_said_to_be_too_much() {
 
 #[test]
 fn a_stall_counts_for_every_request_that_it_held_up() {
-    let spec =
-        RequestResponseSpec { warm_up_ns: 0, ..spec(RequestPacing::Open { per_second: 1_000 }) };
+    let spec = RequestSpec { warm_up_ns: 0, ..spec(RequestPacing::Open { per_second: 1_000 }) };
     let stall_ns = 60_000_000;
     let (near, mut far) = relay::connected();
     let report = thread::scope(|scope| {
@@ -168,7 +162,7 @@ fn a_stall_counts_for_every_request_that_it_held_up() {
 
 #[test]
 fn an_encrypted_connection_carries_as_many_at_a_time_as_are_under_way() {
-    let spec = RequestResponseSpec {
+    let spec = RequestSpec {
         warm_up_ns: 0,
         duration_ns: 500_000_000,
         ..spec(RequestPacing::Open { per_second: 100 })
@@ -215,10 +209,10 @@ fn a_server_that_goes_away_ends_the_test_with_its_place_and_what_was_measured() 
         let (near, far) = relay::connected();
         drop(far);
         let error = ask(&near, &spec(pacing)).unwrap_err();
-        assert!(matches!(error, RequestResponseError::Connection { after: 0, .. }), "{error}");
+        assert!(matches!(error, RequestError::Connection { after: 0, .. }), "{error}");
     }
     let (near, mut far) = relay::connected();
-    let spec = RequestResponseSpec { warm_up_ns: 0, ..spec(RequestPacing::Closed) };
+    let spec = RequestSpec { warm_up_ns: 0, ..spec(RequestPacing::Closed) };
     let error = thread::scope(|scope| {
         scope.spawn(move || {
             let mut request = [0; 100];
@@ -236,7 +230,7 @@ fn a_server_that_goes_away_ends_the_test_with_its_place_and_what_was_measured() 
 
 #[test]
 fn a_limit_on_the_rate_holds_the_answering_side_back() {
-    let spec = RequestResponseSpec { warm_up_ns: 0, ..spec(RequestPacing::Closed) };
+    let spec = RequestSpec { warm_up_ns: 0, ..spec(RequestPacing::Closed) };
     let (near, far) = relay::connected();
     let (report, answered) = thread::scope(|scope| {
         let spec = &spec;
@@ -260,12 +254,12 @@ fn a_limit_on_the_rate_holds_the_answering_side_back() {
 fn what_cannot_be_is_refused() {
     let good = spec(RequestPacing::Closed);
     for bad in [
-        RequestResponseSpec { request_bytes: 0, ..good.clone() },
-        RequestResponseSpec { response_bytes: MESSAGE_BYTES_MAX + 1, ..good.clone() },
-        RequestResponseSpec { duration_ns: 0, ..good.clone() },
-        RequestResponseSpec { duration_ns: u64::MAX, ..good.clone() },
-        RequestResponseSpec { pacing: RequestPacing::Open { per_second: 0 }, ..good },
+        RequestSpec { request_bytes: 0, ..good.clone() },
+        RequestSpec { response_bytes: MESSAGE_BYTES_MAX + 1, ..good.clone() },
+        RequestSpec { duration_ns: 0, ..good.clone() },
+        RequestSpec { duration_ns: u64::MAX, ..good.clone() },
+        RequestSpec { pacing: RequestPacing::Open { per_second: 0 }, ..good },
     ] {
-        assert!(matches!(bad.check(), Err(RequestResponseError::Spec(_))), "{bad:?}");
+        assert!(matches!(bad.check(), Err(RequestError::Spec(_))), "{bad:?}");
     }
 }

@@ -15,11 +15,10 @@ use std::time::Duration;
 use plumb_sys::clock::{ClockId, read_ns};
 use plumb_sys::socket::{IntOption, set_option};
 
-use super::closed_loop::{BufferedHistogram, ClosedLoop};
-use super::open_loop::{OpenLoopResponses, OpenLoopSchedule};
+use super::closed_loop::{ClosedLoop, SampleBuffer};
+use super::open_loop::{OpenResponses, OpenSchedule};
 use super::{
-    RequestPacing, RequestResponseError, RequestResponseSpec, RequesterReport, ResponderBounds,
-    ResponderReport,
+    RequestError, RequestPacing, RequestSpec, RequesterReport, ResponderBounds, ResponderReport,
 };
 use crate::measure::bulk::Counter;
 use crate::measure::datagram::sequence_tracker::SequenceTracker;
@@ -61,14 +60,14 @@ const TIMES: u64 = 4;
 /// Asks over a connected socket whose peer is ready; `is_over` says whether the time for it has passed.
 ///
 /// # Errors
-/// [`RequestResponseError`].
+/// [`RequestError`].
 pub fn send_requests(
     socket: &UdpSocket,
     token: &TokenBytes,
-    spec: &RequestResponseSpec,
+    spec: &RequestSpec,
     progress: &Counter,
     is_over: &dyn Fn() -> bool,
-) -> Result<RequesterReport, RequestResponseError> {
+) -> Result<RequesterReport, RequestError> {
     spec.check()?;
     // Whatever the kernel allows.
     set_option(socket.as_fd(), IntOption::ReceiveBuffer, BUFFER_BYTES).ok();
@@ -85,14 +84,13 @@ pub fn send_requests(
 fn ask_in_turn(
     socket: &UdpSocket,
     token: &TokenBytes,
-    spec: &RequestResponseSpec,
+    spec: &RequestSpec,
     progress: &Counter,
     is_over: &dyn Fn() -> bool,
-) -> Result<RequesterReport, RequestResponseError> {
+) -> Result<RequesterReport, RequestError> {
     let mut request = spec.request();
     let mut buffer = vec![0; BYTES_MAX as usize];
-    let mut patience =
-        ResponseTimeout::begin(socket).map_err(RequestResponseError::before_first)?;
+    let mut patience = ResponseTimeout::begin(socket).map_err(RequestError::before_first)?;
     let mut overdue = OverdueRequests::default();
     let mut turns = ClosedLoop::new(spec, progress);
     let mut sequence = 0_u32;
@@ -206,7 +204,7 @@ pub fn send_end(socket: &UdpSocket, token: &TokenBytes) {
 pub fn respond(
     socket: &UdpSocket,
     token: &TokenBytes,
-    spec: &RequestResponseSpec,
+    spec: &RequestSpec,
     bounds: ResponderBounds<'_>,
 ) -> ResponderReport {
     let mut report = ResponderReport::default();
@@ -256,20 +254,20 @@ pub fn respond(
 /// Asks at even times. Where the test is ended early, only requests are judged whose response could have come.
 ///
 /// # Errors
-/// [`RequestResponseError`].
+/// [`RequestError`].
 fn ask_at_even_times(
     socket: &UdpSocket,
     token: &TokenBytes,
-    spec: &RequestResponseSpec,
+    spec: &RequestSpec,
     per_second: u32,
     progress: &Counter,
     is_over: &dyn Fn() -> bool,
-) -> Result<RequesterReport, RequestResponseError> {
+) -> Result<RequesterReport, RequestError> {
     let look = Duration::from_nanos(LOOK_RECEIVING_NS);
-    socket.set_read_timeout(Some(look)).map_err(RequestResponseError::before_first)?;
-    let mut schedule = OpenLoopSchedule::new(spec, per_second);
-    let mut answers = OpenLoopResponses::of(&schedule);
-    let mut lateness = BufferedHistogram::with_capacity_for(schedule.counted());
+    socket.set_read_timeout(Some(look)).map_err(RequestError::before_first)?;
+    let mut schedule = OpenSchedule::new(spec, per_second);
+    let mut answers = OpenResponses::of(&schedule);
+    let mut lateness = SampleBuffer::with_capacity_for(schedule.counted());
     let mut request = spec.request();
     // Both threads are up before the first request is due.
     schedule.begin();
@@ -307,7 +305,7 @@ fn ask_at_even_times(
     match sent.and(received) {
         // Shut down by whoever ends the test.
         Err(error) if !is_over() => {
-            Err(RequestResponseError::Connection { after, error, partial: Box::new(report) })
+            Err(RequestError::Connection { after, error, partial: Box::new(report) })
         }
         _ => Ok(report),
     }
@@ -316,7 +314,7 @@ fn ask_at_even_times(
 struct PacedUdpRequester<'a> {
     socket: &'a UdpSocket,
     token: &'a TokenBytes,
-    schedule: &'a OpenLoopSchedule,
+    schedule: &'a OpenSchedule,
     /// When the last request was sent; 0 before.
     sent_ns: &'a AtomicU64,
     is_stopped: &'a AtomicBool,
@@ -329,7 +327,7 @@ struct PacedReceiveError {
 }
 
 impl PacedUdpRequester<'_> {
-    fn send_due(&self, request: &mut [u8], lateness: &mut BufferedHistogram) -> io::Result<()> {
+    fn send_due(&self, request: &mut [u8], lateness: &mut SampleBuffer) -> io::Result<()> {
         for index in 0..self.schedule.total {
             let due = self.schedule.due_ns(index);
             // The processor time of a request is counted: nothing is spun away.
@@ -355,7 +353,7 @@ impl PacedUdpRequester<'_> {
     /// Receives until every response has come or those that have not are lost; how many requests are judged.
     fn receive(
         &self,
-        answers: &mut OpenLoopResponses,
+        answers: &mut OpenResponses,
         progress: &Counter,
         is_over: &dyn Fn() -> bool,
     ) -> Result<u64, PacedReceiveError> {

@@ -8,8 +8,8 @@ use plumb_clock::sleep_until;
 
 const TOKEN: TokenBytes = [7; 16];
 
-fn spec(pacing: RequestPacing, duration_ns: u64) -> RequestResponseSpec {
-    RequestResponseSpec {
+fn spec(pacing: RequestPacing, duration_ns: u64) -> RequestSpec {
+    RequestSpec {
         request_bytes: 64,
         response_bytes: 64,
         pacing,
@@ -22,7 +22,7 @@ fn spec(pacing: RequestPacing, duration_ns: u64) -> RequestResponseSpec {
 fn through(
     each_way_ns: u64,
     swallows: impl Fn(&[u8]) -> bool + Send + 'static,
-    spec: &RequestResponseSpec,
+    spec: &RequestSpec,
     is_over: &dyn Fn(u64) -> bool,
 ) -> (RequesterReport, ResponderReport) {
     let agent = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -86,7 +86,7 @@ fn a_path_of_more_than_a_second_that_loses_nothing_shows_no_loss() {
 
 #[test]
 fn responses_to_other_requests_prolong_no_wait() {
-    let spec = RequestResponseSpec { warm_up_ns: 0, ..spec(RequestPacing::Closed, 1_000_000) };
+    let spec = RequestSpec { warm_up_ns: 0, ..spec(RequestPacing::Closed, 1_000_000) };
     let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.connect(peer.local_addr().unwrap()).unwrap();
