@@ -144,6 +144,21 @@ pub struct Iperf3Stream {
     pub intervals: Vec<Iperf3Interval>,
 }
 
+impl Iperf3Stream {
+    /// As the other side is told.
+    pub fn totals(&self) -> Iperf3Totals {
+        Iperf3Totals {
+            id: self.id,
+            bytes: self.count.bytes,
+            retransmits: self.retransmits,
+            jitter_s: self.count.jitter_s,
+            errors: self.count.lost,
+            packets: self.count.packets,
+            seconds: self.duration.as_secs_f64(),
+        }
+    }
+}
+
 /// A whole test, as this side saw it.
 #[derive(Clone, Debug)]
 pub struct Iperf3TestRecord {
@@ -178,22 +193,13 @@ impl Iperf3TestRecord {
 
     /// As the other side is told.
     pub fn results(&self) -> Iperf3Results {
-        let streams = self.streams.iter().map(|stream| Iperf3Totals {
-            id: stream.id,
-            bytes: stream.count.bytes,
-            retransmits: stream.retransmits,
-            jitter_s: stream.count.jitter_s,
-            errors: stream.count.lost,
-            packets: stream.count.packets,
-            seconds: stream.duration.as_secs_f64(),
-        });
         let sends = self.streams.iter().any(|stream| stream.sends);
         let knows = self.streams.iter().any(|stream| stream.retransmits.is_some());
         Iperf3Results {
             cpu_percent: self.cpu_percent,
             has_retransmits: sends.then_some(knows),
             congestion: self.congestion.clone(),
-            streams: streams.collect(),
+            streams: self.streams.iter().map(Iperf3Stream::totals).collect(),
             report: None,
             extra: None,
         }

@@ -130,15 +130,7 @@ struct Iperf3StreamSides<'a> {
 
 impl<'a> Iperf3StreamSides<'a> {
     fn of(record: &'a Iperf3Stream, remote: Option<&Iperf3Results>) -> Self {
-        let own = Iperf3Totals {
-            id: record.id,
-            bytes: record.count.bytes,
-            retransmits: record.retransmits,
-            jitter_s: record.count.jitter_s,
-            errors: record.count.lost,
-            packets: record.count.packets,
-            seconds: record.duration.as_secs_f64(),
-        };
+        let own = record.totals();
         let theirs = remote.and_then(|remote| remote.stream(record.id)).map(|theirs| {
             // The first versions do not say how long it took: then it took as long as here.
             let unsaid = theirs.seconds <= 0.0;

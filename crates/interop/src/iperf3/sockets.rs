@@ -7,7 +7,6 @@ use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use plumb_base::time::Span;
-use plumb_base::units::rate::Rate;
 use plumb_net::measure::connect::connect_tcp;
 use plumb_sys::fd;
 use plumb_sys::socket;
@@ -231,12 +230,6 @@ pub fn set_stream_options(
 pub fn buffers(socket: BorrowedFd<'_>) -> [u32; 2] {
     let of = |option| socket::option(socket, option).map_or(0, i32::unsigned_abs);
     [of(IntOption::SendBuffer), of(IntOption::ReceiveBuffer)]
-}
-
-/// What was asked for of the rates of all streams of one direction.
-pub fn total_rate(parameters: &Iperf3Parameters) -> Option<Rate> {
-    let one = parameters.bitrate?.bits_per_second();
-    Rate::from_bits_per_second(one.saturating_mul(parameters.streams.into()))
 }
 
 #[cfg(test)]

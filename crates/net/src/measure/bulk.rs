@@ -68,8 +68,8 @@ impl BulkFlow {
     #[inline]
     pub fn send_message(&mut self, socket: BorrowedFd<'_>, message: &[u8]) -> io::Result<()> {
         loop {
-            self.send(socket, message, usize::MAX)?;
-            if self.offset == 0 {
+            let sent = self.send(socket, message, usize::MAX)?;
+            if sent.is_some() && self.offset == 0 {
                 return Ok(());
             }
         }
@@ -109,10 +109,11 @@ impl BulkFlow {
     ) -> io::Result<()> {
         loop {
             let received = socket::receive(socket, &mut message[self.offset..], true);
-            if self.record(received, message.len())? == Some(0) {
-                return Err(io::ErrorKind::UnexpectedEof.into());
+            match self.record(received, message.len())? {
+                Some(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Some(_) => counter.set(self.bytes),
+                None => continue,
             }
-            counter.set(self.bytes);
             if self.offset == 0 {
                 return Ok(());
             }
@@ -189,5 +190,26 @@ mod tests {
         assert!(came.iter().zip(block.iter().cycle()).all(|(came, sent)| came == sent));
         drop(near);
         assert_eq!(receiver.receive(far.as_fd(), &mut buffer, 9).unwrap(), Some(0));
+    }
+
+    #[test]
+    fn a_message_is_whole_however_often_nothing_moves() {
+        let (near, far) = UnixStream::pair().unwrap();
+        near.set_nonblocking(true).unwrap();
+        far.set_nonblocking(true).unwrap();
+        let message = incompressible_block(1 << 20);
+        let counter = Counter::default();
+        let received = std::thread::scope(|scope| {
+            let receiving = scope.spawn(|| {
+                let (mut flow, mut received) = (BulkFlow::default(), vec![0; message.len()]);
+                flow.receive_message(far.as_fd(), &mut received, &counter).unwrap();
+                received
+            });
+            // The receiver finds nothing, and then the sender no room.
+            std::thread::yield_now();
+            BulkFlow::default().send_message(near.as_fd(), &message).unwrap();
+            receiving.join().unwrap()
+        });
+        assert!(received == message[..] && counter.get() == message.len() as u64);
     }
 }

@@ -6,7 +6,6 @@
 //! exchange itself is done in its loops. Left out: how the two sides find each other ([`endpoint`]), and
 //! encryption ([`super::tls`], [`super::quic`]).
 
-use std::fmt;
 use std::io::{self, Read, Write};
 
 use plumb_base::stats::histogram::Histogram;
@@ -258,53 +257,35 @@ pub(super) fn with_connect_time(report: RequesterReport, connect_ns: u64) -> Req
 
 /// What the answering side must not go beyond.
 #[derive(Clone, Copy)]
-pub struct ResponderBounds<'a> {
-    /// When to give up, by the steady clock; none where somebody else sees to it.
-    pub deadline_ns: Option<u64>,
+pub(crate) struct ResponderBounds<'a> {
     /// The most that it takes or gives, in bytes a second.
-    pub bytes_per_second: Option<u64>,
+    pub(crate) bytes_per_second: Option<u64>,
     /// Whether the test is over, which ends a wait for the rate.
-    pub is_over: &'a dyn Fn() -> bool,
-}
-
-impl fmt::Debug for ResponderBounds<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { deadline_ns, bytes_per_second, is_over: _ } = self;
-        let mut shown = f.debug_struct("Bounds");
-        shown.field("deadline_ns", deadline_ns).field("bytes_per_second", bytes_per_second);
-        shown.finish_non_exhaustive()
-    }
+    pub(crate) is_over: &'a dyn Fn() -> bool,
 }
 
 impl ResponderBounds<'_> {
-    /// A deadline only.
-    pub const fn until(deadline_ns: u64) -> Self {
-        Self { deadline_ns: Some(deadline_ns), bytes_per_second: None, is_over: &|| false }
-    }
-
-    /// Whether there is time for another; waits as the rate demands after `bytes` since `began_ns`.
+    /// Waits as the rate demands after `bytes` since `began_ns`.
+    ///
+    /// # Errors
+    /// TimedOut where the test was over before.
     fn allow(&self, began_ns: u64, bytes: u64) -> io::Result<()> {
-        let over =
-            || Err(io::Error::new(io::ErrorKind::TimedOut, "the test went on beyond its deadline"));
-        if let Some(rate) = self.bytes_per_second {
-            let due_ns = Pacer::new(began_ns, rate).due_ns(bytes);
-            // One message at a low rate may be due long after the test.
-            if monotonic_ns() < due_ns && wait_until(due_ns, 0, |_| (self.is_over)()).is_none() {
-                return over();
-            }
+        let Some(rate) = self.bytes_per_second else { return Ok(()) };
+        let due_ns = Pacer::new(began_ns, rate).due_ns(bytes);
+        // One message at a low rate may be due long after the test.
+        if monotonic_ns() < due_ns && wait_until(due_ns, 0, |_| (self.is_over)()).is_none() {
+            let why = "the test went on beyond its deadline";
+            return Err(io::Error::new(io::ErrorKind::TimedOut, why));
         }
-        match self.deadline_ns {
-            Some(deadline) if monotonic_ns() >= deadline => over(),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 }
 
 /// Answers over anything that reads and writes, until it ends; counts in `answered`.
 ///
 /// # Errors
-/// The connection's, and the deadline's.
-pub fn respond_in_turn(
+/// The connection's, and that the test was over.
+pub(crate) fn respond_in_turn(
     stream: &mut (impl Read + Write),
     spec: &RequestSpec,
     bounds: ResponderBounds<'_>,

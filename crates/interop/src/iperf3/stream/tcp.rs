@@ -50,6 +50,8 @@ pub struct Iperf3TcpWorker {
     /// What the kernel sends from without copying it.
     pages: Option<OwnedFd>,
     blocks: u32,
+    /// Bytes of the block under way that were claimed and have not gone.
+    claimed: usize,
     is_over: bool,
 }
 
@@ -70,7 +72,8 @@ impl Iperf3TcpWorker {
             .transpose()?;
         let pace = parameters.bitrate.map(|rate| Pacer::of_bytes(monotonic_ns(), 1, rate));
         let flow = BulkFlow::default();
-        Ok(Self { socket, meter, shared, sends, flow, pace, pages, blocks: 0, is_over: false })
+        let (blocks, claimed, is_over) = (0, 0, false);
+        Ok(Self { socket, meter, shared, sends, flow, pace, pages, blocks, claimed, is_over })
     }
 
     /// Sends until it is told to stop, the goal is reached, or the other side is gone.
@@ -79,7 +82,7 @@ impl Iperf3TcpWorker {
         if stop_flag.is_stopping() {
             return Ok(NextCall::Done);
         }
-        if self.flow.offset == 0 {
+        if self.claimed == 0 {
             if let Some(pace) = &self.pace
                 && self.blocks.is_multiple_of(parameters.burst.max(1))
             {
@@ -88,11 +91,11 @@ impl Iperf3TcpWorker {
                     return Ok(NextCall::At(due_ns));
                 }
             }
-            let claimed = budget.claim(block.len());
-            if claimed == 0 {
+            self.claimed = budget.claim(block.len());
+            if self.claimed == 0 {
                 return Ok(NextCall::Done);
             }
-            self.flow.offset = block.len() - claimed;
+            self.flow.offset = block.len() - self.claimed;
             self.blocks = self.blocks.wrapping_add(1);
         }
         let (to, from) = (self.socket.as_fd(), self.flow.offset);
@@ -104,6 +107,7 @@ impl Iperf3TcpWorker {
             }
         };
         if let Some(sent) = sent {
+            self.claimed -= sent;
             self.meter.set_bytes(self.flow.bytes);
             budget.sent(sent);
         }

@@ -379,7 +379,7 @@ impl Responder {
     }
 
     fn bounds<'a>(&self, is_over: &'a dyn Fn() -> bool) -> ResponderBounds<'a> {
-        ResponderBounds { deadline_ns: None, bytes_per_second: self.rate_max, is_over }
+        ResponderBounds { bytes_per_second: self.rate_max, is_over }
     }
 
     fn respond_over_stream(
@@ -476,7 +476,7 @@ impl Responder {
             let server =
                 quic::QuicResponder::new(socket, identity, *token, client, &spec, self.rate_max);
             let server = server.map_err(|error| error.to_string())?;
-            let failed = server.run(u64::MAX, is_over).map_err(|error| error.to_string())?;
+            let failed = server.run(is_over).map_err(|error| error.to_string())?;
             Ok((server.answered(), failed))
         });
         match answered {

@@ -50,7 +50,7 @@ fn with_answers(
     thread::scope(|scope| {
         let answering = scope.spawn(move || {
             let mut answered = 0;
-            let bounds = ResponderBounds::until(monotonic_ns() + 60_000_000_000);
+            let bounds = ResponderBounds { bytes_per_second: None, is_over: &|| false };
             respond_in_turn(&mut &far, spec, bounds, &mut answered).map(|()| answered)
         });
         let report = ask(&near);
@@ -176,7 +176,7 @@ fn an_encrypted_connection_carries_as_many_at_a_time_as_are_under_way() {
         let spec = &spec;
         let answering = scope.spawn(move || {
             let mut answered = 0;
-            let bounds = ResponderBounds::until(monotonic_ns() + 60_000_000_000);
+            let bounds = ResponderBounds { bytes_per_second: None, is_over: &|| false };
             let mut secure = tls::accept(&far, &accepting)?;
             respond_in_turn(&mut secure, spec, bounds, &mut answered).map(|()| answered)
         });
@@ -237,7 +237,7 @@ fn a_limit_on_the_rate_holds_the_answering_side_back() {
         let answering = scope.spawn(move || {
             let mut answered = 0;
             let (bytes_per_second, is_over) = (Some(110_000), &|| false);
-            let bounds = ResponderBounds { deadline_ns: None, bytes_per_second, is_over };
+            let bounds = ResponderBounds { bytes_per_second, is_over };
             respond_in_turn(&mut &far, spec, bounds, &mut answered).unwrap();
             answered
         });

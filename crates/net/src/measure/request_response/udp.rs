@@ -201,7 +201,7 @@ pub fn send_end(socket: &UdpSocket, token: &TokenBytes) {
 
 /// Answers over a socket that is connected to whoever showed the token, until the end is said or the socket is
 /// shut down.
-pub fn respond(
+pub(crate) fn respond(
     socket: &UdpSocket,
     token: &TokenBytes,
     spec: &RequestSpec,

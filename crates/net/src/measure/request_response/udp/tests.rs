@@ -32,7 +32,7 @@ fn through(
     socket.connect(relay.address).unwrap();
     thread::scope(|scope| {
         let answering = scope.spawn(move || {
-            let bounds = ResponderBounds::until(monotonic_ns() + 120_000_000_000);
+            let bounds = ResponderBounds { bytes_per_second: None, is_over: &|| false };
             respond(&agent, &TOKEN, spec, bounds)
         });
         let progress = Counter::default();
