@@ -197,7 +197,7 @@ mod tests {
         let (near, far) = UnixStream::pair().unwrap();
         near.set_nonblocking(true).unwrap();
         far.set_nonblocking(true).unwrap();
-        let message = incompressible_block(1 << 20);
+        let message = incompressible_block(1 << 20).to_vec();
         let counter = Counter::default();
         let received = std::thread::scope(|scope| {
             let receiving = scope.spawn(|| {
@@ -210,6 +210,6 @@ mod tests {
             BulkFlow::default().send_message(near.as_fd(), &message).unwrap();
             receiving.join().unwrap()
         });
-        assert!(received == message[..] && counter.get() == message.len() as u64);
+        assert!(received == message && counter.get() == message.len() as u64);
     }
 }

@@ -228,24 +228,12 @@ pub fn receive(
     };
     let overflow = socket::receive_drops(fd).unwrap_or(0).wrapping_sub(overflow_before);
     let drops = KernelDrops::read().since(drops_before);
-    let DatagramReceiver { report, tracker, jitter, first_bytes, .. } = stream;
-    let both = report.last_ns.zip(report.first_ns);
-    let span_ns = both.map_or(0, |(last, first)| last.saturating_sub(first));
-    let bits_after_first = (report.bytes - first_bytes) as f64 * 8.0;
     Ok(ReceiverReport {
-        ending,
-        tally: tracker.finish(report.count),
-        rate_bits_per_second: if span_ns > 0 {
-            bits_after_first * 1e9 / span_ns as f64
-        } else {
-            0.0
-        },
-        jitter_ns: jitter.estimate_ns(),
         overflow: overflow.into(),
         buffer_bytes,
         buffer_asked_bytes: expectation.buffer_bytes() as u64,
         drops,
-        ..report
+        ..stream.into_report(ending)
     })
 }
 
@@ -367,6 +355,20 @@ impl<'a> DatagramReceiver<'a> {
             _ => None,
         }
     }
+
+    fn into_report(self, ending: ReceiveEnding) -> ReceiverReport {
+        let report = self.report;
+        let both = report.last_ns.zip(report.first_ns);
+        let span_ns = both.map_or(0, |(last, first)| last.saturating_sub(first));
+        let bits = (report.bytes - self.first_bytes) as f64 * 8.0;
+        ReceiverReport {
+            ending,
+            tally: self.tracker.finish(report.count),
+            rate_bits_per_second: if span_ns > 0 { bits * 1e9 / span_ns as f64 } else { 0.0 },
+            jitter_ns: self.jitter.estimate_ns(),
+            ..report
+        }
+    }
 }
 
 /// Has the kernel join what belongs together and say when each came, and gives the largest buffer that is
@@ -404,7 +406,7 @@ mod tests {
         let expectation = ReceiverConfig::new([3; 16], 0, None, Span::from_secs(70));
         let (begun, due) = (100 * SECOND, Some(160 * SECOND));
         let mut stream = DatagramReceiver::new(&socket, &expectation);
-        stream.last_ns = Some(110 * SECOND);
+        stream.report.last_ns = Some(110 * SECOND);
         for second in 110..=160 {
             assert_eq!(stream.ending(second * SECOND, begun, due), None, "at {second} s");
         }
@@ -413,10 +415,10 @@ mod tests {
         assert_eq!(stream.ending(169 * SECOND, begun, None), None);
         assert_eq!(stream.ending(170 * SECOND + 1, begun, None), Some(ReceiveEnding::Deadline));
         // Nor one of which nothing has come at all.
-        stream.last_ns = None;
+        stream.report.last_ns = None;
         assert_eq!(stream.ending(160 * SECOND, begun, due), None);
         // The sender's own word ends it, whatever was planned.
-        (stream.last_ns, stream.ended_ns) = (Some(110 * SECOND), Some(120 * SECOND));
+        (stream.report.last_ns, stream.ended_ns) = (Some(110 * SECOND), Some(120 * SECOND));
         assert_eq!(stream.ending(121 * SECOND, begun, due), Some(ReceiveEnding::Grace));
     }
 
@@ -462,8 +464,7 @@ mod tests {
                     };
                     stream.on_arrival(&arrival, read_ns);
                 }
-                let report =
-                    stream.into_report(ReceiveEnding::Complete, 0, 0, KernelDrops::default());
+                let report = stream.into_report(ReceiveEnding::Complete);
                 let what = format!("set by {set_by_ns} ns, back: {is_back}");
                 let span_ns = report.last_ns.unwrap() - report.first_ns.unwrap();
                 assert_eq!(span_ns, 999 * MS, "{what}");
