@@ -10,13 +10,13 @@ use plumb_base::time::Span;
 use plumb_clock::{monotonic_ns, sleep_until};
 use plumb_net::measure::progress::TestProgress;
 use plumb_net::measure::report::{MtuPartReport, TestPartReport, TestReport};
+use plumb_net::measure::request_response::RequestTransport;
 use plumb_net::measure::spec_limits;
 use plumb_net::measure::test_spec::{
     BulkTcpSpec, DatagramsSpec, MtuSearchSpec, PartSpec, ProbesSpec, RequestResponsePart, TestSpec,
     TransferDirection,
 };
 use plumb_net::measure::thread::ThreadPlacementPolicy;
-use plumb_net::measure::request_response::RequestTransport;
 use plumb_net::test_client::{AgentClientError, TestOutcome};
 use plumb_remote::session::ControlSessionError;
 
