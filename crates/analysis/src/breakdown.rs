@@ -6,9 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use plumb_base::stats::distribution::student_quantile;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
+use crate::document::{BreakdownSummary, MeanEstimate, PartMean};
 use crate::summary::{CONFIDENCE, LAUNCHES_NEEDED, MeasuredCell, rounded};
 
 /// The response that no probe accounts for; a cell with it has been broken down.
@@ -19,54 +18,6 @@ pub const WHOLE: &str = "rtt";
 
 /// The whole, with the probes on.
 pub const PROBED: &str = "rtt-probed";
-
-/// One round trip in parts, in nanoseconds.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct BreakdownSummary {
-    /// Experiment id.
-    pub experiment: String,
-    /// Every factor; sizes in bytes.
-    pub factors: BTreeMap<String, serde_json::Value>,
-    /// The parts in the order of the message's path; what is unexplained is apart.
-    pub parts: Vec<PartMean>,
-    /// What no part explains.
-    pub unexplained: MeanEstimate,
-    /// Its share of the sum, 0–1.
-    pub unexplained_share: MeanEstimate,
-    /// The sum of the parts' means and of what is unexplained.
-    pub sum: f64,
-    /// The whole round trip with the probes off, without its slowest fiftieth as the parts are; null
-    /// where it was not measured.
-    pub whole: Option<MeanEstimate>,
-    /// The whole round trip with the probes on, likewise.
-    pub probed: Option<MeanEstimate>,
-    /// What the probes cost, as a share of the whole; the parts are corrected for it.
-    pub probe_cost: Option<MeanEstimate>,
-    /// Launches behind it.
-    pub launches: u64,
-}
-
-/// One part.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct PartMean {
-    /// Which: `send-path`, `wake-up`, …
-    pub part: String,
-    /// Its mean in a round trip, both ways together.
-    pub mean: f64,
-    /// 95 % interval of the mean over launches.
-    pub ci95: Option<[f64; 2]>,
-    /// Its share of the sum, 0–1.
-    pub share: f64,
-}
-
-/// A mean with its interval.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct MeanEstimate {
-    /// The mean over launches, each with the same weight.
-    pub mean: f64,
-    /// 95 % interval over launches; null with fewer than three.
-    pub ci95: Option<[f64; 2]>,
-}
 
 /// Every round trip that was broken down, in the order of its cells.
 pub fn breakdowns(measured: &[MeasuredCell<'_>]) -> Vec<BreakdownSummary> {

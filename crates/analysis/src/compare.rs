@@ -10,8 +10,8 @@ use plumb_base::stats::means;
 use plumb_base::stats::rank::holm;
 use plumb_store::record::{Cell, CellStatus, FactorLevel, Factors, RunData, RunRecord, RunStatus};
 
+use crate::build::{instant, trust};
 use crate::document::OUTER_LINK;
-use crate::document::build::{instant, trust};
 use crate::document::compare::{
     CellName, CompareDocument, ComparedCell, ComparedSide, ComparisonCounts, MedianEstimate,
     SCHEMA, SettingDifference,

@@ -1,7 +1,6 @@
 //! Two cells set against each other: the ratio of their costs, and how sure it is.
 //!
-//! The one place where a ratio is estimated; comparisons, claims and ranks all read it. Left out:
-//! verdicts, which depend on what is being asked.
+//! The one place where a ratio is estimated; comparisons, claims and ranks all read it.
 
 use std::collections::BTreeMap;
 

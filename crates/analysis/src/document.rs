@@ -9,13 +9,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::breakdown::BreakdownSummary;
-use crate::ladder::LadderRung;
-use crate::rank::RankTable;
-use crate::ratio::MeasuredRatio;
-
 pub mod agent;
-pub mod build;
 pub mod check;
 pub mod compare;
 pub mod doctor;
@@ -34,8 +28,6 @@ pub mod schema;
 pub mod selftest;
 pub mod stack;
 pub mod stamp;
-
-pub use build::build;
 
 /// The name of this document's shape.
 pub const RUN_SCHEMA: &str = "plumb.run/1";
@@ -153,6 +145,16 @@ impl CellResult {
     /// The level of a factor, where it is a word.
     pub fn text(&self, factor: &str) -> Option<&str> {
         self.factors.get(factor).and_then(serde_json::Value::as_str)
+    }
+
+    /// The level of a factor that is a word; empty where it has none.
+    pub fn level(&self, factor: &str) -> &str {
+        self.text(factor).unwrap_or("")
+    }
+
+    /// The level of a factor, where it is a whole number.
+    pub fn number(&self, factor: &str) -> Option<u64> {
+        self.factors.get(factor).and_then(serde_json::Value::as_u64)
     }
 }
 
@@ -302,4 +304,176 @@ pub struct ExpectationVerdict {
     pub ci95: Option<[f64; 2]>,
     /// What it would take to decide; empty when decided.
     pub needs: String,
+}
+
+/// Mechanisms ordered by one response at one size, placement and wake mode.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RankTable {
+    /// Experiment id.
+    pub experiment: String,
+    /// `latency`, `throughput` or `throughput.acked`.
+    pub response: String,
+    /// `ns` or `B/s`.
+    pub unit: String,
+    /// Message size in bytes.
+    pub size: i64,
+    /// Placement of both processes.
+    pub placement: String,
+    /// How the receiver waits.
+    pub wake: String,
+    /// Best first.
+    pub rows: Vec<RankRow>,
+    /// The published order at this size, where there is one.
+    pub published: Option<PublishedOrder>,
+}
+
+/// One mechanism's place.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RankRow {
+    /// Rank, from 1; tied mechanisms share the best rank of their tie.
+    pub rank: u32,
+    /// Whether the next better or next worse mechanism has the same rank.
+    pub tied: bool,
+    /// The mechanism.
+    pub mechanism: String,
+    /// Its median, in the table's unit.
+    pub median: f64,
+    /// 95 % interval of the median.
+    pub ci95: Option<[f64; 2]>,
+    /// Cost relative to the first row: 2 is twice as slow.
+    pub ratio_to_best: f64,
+    /// Its place among the published local mechanisms, from 1.
+    pub published_rank: Option<u32>,
+    /// Its place among the same mechanisms today, ties sharing the better place.
+    pub rank_among_published: Option<u32>,
+}
+
+/// A published order and what is left of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PublishedOrder {
+    /// Where it was published.
+    pub source: String,
+    /// The local mechanisms it ranks, best first.
+    pub order: Vec<String>,
+    /// Each pair of that order, judged today.
+    pub relations: Vec<RankRelation>,
+}
+
+/// One published relation, "`faster` beats `slower`", and whether it holds here.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RankRelation {
+    /// The mechanism published as the better one.
+    pub faster: String,
+    /// The mechanism published as the worse one.
+    pub slower: String,
+    /// `holds`, `does not hold` or `not decided`.
+    pub verdict: String,
+    /// Cost of `slower` over cost of `faster`: above 1 the published order holds.
+    pub ratio: Option<f64>,
+    /// 95 % interval of the ratio.
+    pub ci95: Option<[f64; 2]>,
+}
+
+/// One rung: one boundary crossed, one way. Times are in nanoseconds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LadderRung {
+    /// What is crossed: `clock read`, `empty system call`, `pipe`.
+    pub label: String,
+    /// Experiment id.
+    pub experiment: String,
+    /// What was measured.
+    pub response: String,
+    /// Placement of both processes; null for clocks and kernel calls.
+    pub placement: Option<String>,
+    /// How the receiver waits; null for clocks and kernel calls.
+    pub wake: Option<String>,
+    /// Message size in bytes; null for clocks and kernel calls.
+    pub size: Option<i64>,
+    /// Median.
+    pub median: f64,
+    /// 95 % interval of the median over launches.
+    pub ci95: Option<[f64; 2]>,
+    /// First quartile.
+    pub q1: Option<f64>,
+    /// Third quartile.
+    pub q3: Option<f64>,
+    /// CPU time of the side that times, for one crossing.
+    pub cpu_local: Option<f64>,
+    /// CPU time of the other side, for one crossing.
+    pub cpu_peer: Option<f64>,
+    /// Softirq time of the CPUs used, for one crossing.
+    pub cpu_softirq: Option<f64>,
+    /// Share of the wall time during which neither side ran, 0–1.
+    pub idle_share: Option<f64>,
+    /// The median as a multiple of the empty system call of the same run.
+    pub calls: Option<f64>,
+    /// Where the time goes.
+    pub sentence: String,
+    /// What a reader must know; the flags of the result.
+    pub flags: Vec<String>,
+}
+
+/// One round trip in parts, in nanoseconds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct BreakdownSummary {
+    /// Experiment id.
+    pub experiment: String,
+    /// Every factor; sizes in bytes.
+    pub factors: BTreeMap<String, serde_json::Value>,
+    /// The parts in the order of the message's path; what is unexplained is apart.
+    pub parts: Vec<PartMean>,
+    /// What no part explains.
+    pub unexplained: MeanEstimate,
+    /// Its share of the sum, 0–1.
+    pub unexplained_share: MeanEstimate,
+    /// The sum of the parts' means and of what is unexplained.
+    pub sum: f64,
+    /// The whole round trip with the probes off, without its slowest fiftieth as the parts are; null
+    /// where it was not measured.
+    pub whole: Option<MeanEstimate>,
+    /// The whole round trip with the probes on, likewise.
+    pub probed: Option<MeanEstimate>,
+    /// What the probes cost, as a share of the whole; the parts are corrected for it.
+    pub probe_cost: Option<MeanEstimate>,
+    /// Launches behind it.
+    pub launches: u64,
+}
+
+/// One part.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PartMean {
+    /// Which: `send-path`, `wake-up`, …
+    pub part: String,
+    /// Its mean in a round trip, both ways together.
+    pub mean: f64,
+    /// 95 % interval of the mean over launches.
+    pub ci95: Option<[f64; 2]>,
+    /// Its share of the sum, 0–1.
+    pub share: f64,
+}
+
+/// A mean with its interval.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct MeanEstimate {
+    /// The mean over launches, each with the same weight.
+    pub mean: f64,
+    /// 95 % interval over launches; null with fewer than three.
+    pub ci95: Option<[f64; 2]>,
+}
+
+/// What one thing costs as a multiple of what another costs at the same setting.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct MeasuredRatio {
+    /// Experiment id.
+    pub experiment: String,
+    /// What was measured.
+    pub response: String,
+    /// The factors of the cost on top.
+    pub of: BTreeMap<String, serde_json::Value>,
+    /// The factors of the cost below.
+    pub to: BTreeMap<String, serde_json::Value>,
+    /// The ratio of their medians: below 1, the first costs less.
+    pub ratio: f64,
+    /// Its 95 % interval over launches.
+    pub ci95: [f64; 2],
 }

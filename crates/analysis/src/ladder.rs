@@ -6,50 +6,9 @@
 use std::collections::BTreeMap;
 
 use plumb_base::units::{Unit, significant};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
-use crate::document::{CellResult, RunDocument};
+use crate::document::{CellResult, LadderRung, RunDocument};
 use crate::registry::{Registry, RungLabel};
-
-/// One rung: one boundary crossed, one way. Times are in nanoseconds.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct LadderRung {
-    /// What is crossed: `clock read`, `empty system call`, `pipe`.
-    pub label: String,
-    /// Experiment id.
-    pub experiment: String,
-    /// What was measured.
-    pub response: String,
-    /// Placement of both processes; null for clocks and kernel calls.
-    pub placement: Option<String>,
-    /// How the receiver waits; null for clocks and kernel calls.
-    pub wake: Option<String>,
-    /// Message size in bytes; null for clocks and kernel calls.
-    pub size: Option<i64>,
-    /// Median.
-    pub median: f64,
-    /// 95 % interval of the median over launches.
-    pub ci95: Option<[f64; 2]>,
-    /// First quartile.
-    pub q1: Option<f64>,
-    /// Third quartile.
-    pub q3: Option<f64>,
-    /// CPU time of the side that times, for one crossing.
-    pub cpu_local: Option<f64>,
-    /// CPU time of the other side, for one crossing.
-    pub cpu_peer: Option<f64>,
-    /// Softirq time of the CPUs used, for one crossing.
-    pub cpu_softirq: Option<f64>,
-    /// Share of the wall time during which neither side ran, 0–1.
-    pub idle_share: Option<f64>,
-    /// The median as a multiple of the empty system call of the same run.
-    pub calls: Option<f64>,
-    /// Where the time goes.
-    pub sentence: String,
-    /// What a reader must know; the flags of the result.
-    pub flags: Vec<String>,
-}
 
 /// The rungs of a run: clocks, calls and latencies in nanoseconds, cheapest boundary first.
 ///

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod breakdown;
+pub mod build;
 pub mod claim;
 pub mod compare;
 pub mod cost_ratio;
@@ -11,7 +12,6 @@ pub mod rank;
 pub mod ratio;
 pub mod registry;
 pub mod summary;
-pub mod windowed_link;
 
 #[cfg(any(test, feature = "fixture"))]
 pub mod fixture;

@@ -1,35 +1,13 @@
-//! Ratios that study `stack` is about: one stack over another, one way of summing over another.
-//!
-//! Left out: what was published about them (`crate::claim`), and ratios of other studies.
-
-use std::collections::BTreeMap;
+//! Ratios that experiments declare: one stack over another, one way of summing over another.
 
 use plumb_store::record::Factors;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
-use crate::cost_ratio;
+use crate::cost_ratio::within_run;
+use crate::document::MeasuredRatio;
 use crate::registry::{RatioLevels, RatioPair, Registry};
 use crate::summary::{MeasuredCell, factors, rounded};
 
-/// What one thing costs as a multiple of what another costs at the same setting.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct MeasuredRatio {
-    /// Experiment id.
-    pub experiment: String,
-    /// What was measured.
-    pub response: String,
-    /// The factors of the cost on top.
-    pub of: BTreeMap<String, serde_json::Value>,
-    /// The factors of the cost below.
-    pub to: BTreeMap<String, serde_json::Value>,
-    /// The ratio of their medians: below 1, the first costs less.
-    pub ratio: f64,
-    /// Its 95 % interval over launches.
-    pub ci95: [f64; 2],
-}
-
-/// Every such ratio, at every setting at which both were measured often enough.
+/// Every ratio that an experiment declares, at every setting at which both were measured often enough.
 pub fn ratios(registry: &Registry, measured: &[MeasuredCell<'_>]) -> Vec<MeasuredRatio> {
     let mut ratios = Vec::new();
     let pairs =
@@ -52,7 +30,7 @@ pub fn ratios(registry: &Registry, measured: &[MeasuredCell<'_>]) -> Vec<Measure
 }
 
 fn ratio(above: &MeasuredCell<'_>, below: &MeasuredCell<'_>) -> Option<MeasuredRatio> {
-    let found = cost_ratio::within_run(below, above)?;
+    let found = within_run(below, above)?;
     Some(MeasuredRatio {
         experiment: above.cell.experiment.clone(),
         response: above.cell.response.clone(),

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use plumb_base::seed::Seed;
 use plumb_base::stats::hierarchy::SampleHierarchy;
 use plumb_base::stats::{ConfidenceInterval, autocorrelation, modes, quantile, stopping};
-use plumb_store::record::{Better, Cell, CellStatus, RunData, SampleBlock};
+use plumb_store::record::{Better, Cell, CellStatus, FactorLevel, RunData, SampleBlock};
 
 use crate::document::{CellResult, DistributionMode, SampleSummary};
 
@@ -125,6 +125,31 @@ impl<'a> MeasuredCell<'a> {
     /// The interval of the median over launches; none with too few launches.
     pub fn interval(&self) -> Option<ConfidenceInterval> {
         stopping::interval(&self.hierarchy, self.seed)
+    }
+
+    /// The ends of that interval.
+    pub fn ends(&self) -> Option<[f64; 2]> {
+        self.interval().map(|interval| [interval.lo, interval.hi])
+    }
+
+    /// The level of a factor that is a word.
+    pub fn text(&self, factor: &str) -> Option<&'a str> {
+        self.cell.factors.text(factor)
+    }
+
+    /// The level of a factor that is a word; `unknown` where it has none.
+    pub fn level(&self, factor: &str) -> &'a str {
+        self.text(factor).unwrap_or("unknown")
+    }
+
+    /// The level of a factor that is a number.
+    pub fn int(&self, factor: &str) -> Option<i64> {
+        self.cell.factors.int(factor)
+    }
+
+    /// Whether a factor has this level.
+    pub fn is(&self, factor: &str, level: impl Into<FactorLevel>) -> bool {
+        self.cell.factors.level(factor) == Some(&level.into())
     }
 
     /// The mean of each launch by its round, in the cell's unit, without the slowest share of its
@@ -348,10 +373,10 @@ pub(crate) fn factors(cell: &Cell) -> BTreeMap<String, serde_json::Value> {
     cell.factors.0.iter().map(|(name, level)| (name.clone(), value(level))).collect()
 }
 
-fn value(level: &plumb_store::record::FactorLevel) -> serde_json::Value {
+fn value(level: &FactorLevel) -> serde_json::Value {
     match level {
-        plumb_store::record::FactorLevel::Int(n) => (*n).into(),
-        plumb_store::record::FactorLevel::Text(text) => text.clone().into(),
+        FactorLevel::Int(n) => (*n).into(),
+        FactorLevel::Text(text) => text.clone().into(),
     }
 }
 

@@ -1,6 +1,351 @@
-//! What the claims of each study share.
+//! What claims share: the documents they come from, and cells set side by side.
 
-pub(crate) mod gigabit;
-pub(crate) mod ipc;
-pub(crate) mod scaling;
-pub(crate) mod stack;
+use plumb_analysis::claim::{
+    ClaimCase, ClaimCases, ClaimEvidence, ClaimJudgment, ClaimOutcome, judge_all,
+};
+use plumb_analysis::registry::{MechanismOrder, RatioLevels, RatioPair};
+use plumb_analysis::summary::{MeasuredCell, rounded};
+use plumb_base::units::format_bytes;
+use plumb_store::record::{FactorLevel, Factors};
+
+/// The paper that the study `ipc` re-tests.
+pub const ZHAO: &str = "Zhao, TCP, UDP, and Pipes Communication Benchmarking, CS 736, 2014";
+
+/// The assignment that Zhao answers, which makes claims of its own.
+pub const MILLER: &str = "Miller, Benchmarking Interprocess Communications, CS 736, 2014";
+
+/// The paper that the study `gigabit` re-tests.
+pub const WEIGLE: &str = "Weigle, Feng & Gardner, Why TCP Will Not Scale for the Next-Generation \
+                          Internet, LA-UR-01-1039, 2001";
+
+/// The paper that the study `scaling` re-tests.
+pub const MARKATOS: &str = "Markatos, Speeding up TCP/IP: Faster Processors are not Enough, 2001";
+
+/// The measurements that HTTP/1.1 was justified by.
+pub const NIELSEN: &str =
+    "Nielsen et al., Network Performance Effects of HTTP/1.1, CSS1, and PNG, SIGCOMM 1997";
+
+/// The document that the claims of study `stack` come from.
+pub const KJELLERSTEDT: &str = "Kjellerstedt, Implementing a High Performance TCP/IP Stack, 1997";
+
+const fn order(response: &'static str, size: i64, mechanisms: [&'static str; 3]) -> MechanismOrder {
+    MechanismOrder { response, size, mechanisms }
+}
+
+/// Table 1 of Zhao 2014, local rows.
+pub const TABLE_1: [MechanismOrder; 6] = [
+    order("latency", 16, ["udp4", "tcp4", "pipe"]),
+    order("latency", 1 << 10, ["udp4", "tcp4", "pipe"]),
+    order("latency", 64 << 10, ["tcp4", "udp4", "pipe"]),
+    order("throughput.acked", 16, ["udp4", "tcp4", "pipe"]),
+    order("throughput.acked", 1 << 10, ["udp4", "tcp4", "pipe"]),
+    order("throughput.acked", 64 << 10, ["tcp4", "pipe", "udp4"]),
+];
+
+/// "Large" in the sense of Table 1.
+pub(crate) const LARGE: i64 = 64 << 10;
+
+/// Every pair of the published order, for one response: size, better, worse.
+pub(crate) fn published_pairs(response: &str) -> Vec<(i64, &'static str, &'static str)> {
+    TABLE_1
+        .iter()
+        .filter(|order| order.response == response)
+        .flat_map(|order| {
+            let [first, second, third] = order.mechanisms;
+            [(first, second), (first, third), (second, third)]
+                .map(|(better, worse)| (order.size, better, worse))
+        })
+        .collect()
+}
+
+/// UDP before TCP at every size below the large one.
+pub(crate) fn udp_before_tcp(
+    evidence: &ClaimEvidence<'_>,
+    experiment: &'static str,
+    response: &'static str,
+) -> ClaimCases {
+    let sizes = evidence.sizes(experiment, response, &["udp4", "tcp4"]).into_iter();
+    let pairs: Vec<_> =
+        sizes.filter(|size| *size < LARGE).map(|size| (size, "udp4", "tcp4")).collect();
+    evidence.order_cases(experiment, response, &pairs)
+}
+
+/// The medians of a mechanism at every blocking placement and size, against published bounds.
+pub(crate) fn quantities(
+    evidence: &ClaimEvidence<'_>,
+    experiment: &'static str,
+    response: &'static str,
+    mechanism: &str,
+    bounds: (f64, f64),
+) -> ClaimCases {
+    let mut found = ClaimCases::default();
+    for setting in evidence.settings(experiment, response) {
+        for size in evidence.sizes(experiment, response, &[mechanism]) {
+            let cell = evidence.cell_at(experiment, response, mechanism, &setting, size);
+            let case =
+                |cell| ClaimCase::median_within(&setting.placement, bytes(size), cell, bounds);
+            found.cases.extend(cell.map(case));
+        }
+    }
+    found
+}
+
+pub(crate) fn bytes(size: i64) -> String {
+    format_bytes(u64::try_from(size).unwrap_or(0))
+}
+
+pub(crate) fn size(cell: &MeasuredCell<'_>) -> i64 {
+    cell.int("size").unwrap_or(0)
+}
+
+pub(crate) fn is_local(cell: &MeasuredCell<'_>) -> bool {
+    cell.level("link") == "loopback"
+}
+
+/// What a case between hosts is told with: its link and its placement.
+pub(crate) fn remote_label(cell: &MeasuredCell<'_>) -> String {
+    // Which link or host that was is told once, and its text is long.
+    let link = match cell.level("link") {
+        outer if outer.starts_with("outer:") => "the outer link",
+        host if host.starts_with("host:") => "the other host",
+        link => link,
+    };
+    format!("{link}, {}", cell.level("placement"))
+}
+
+/// What a case is told with: its link, where it has one, and its placement.
+pub(crate) fn place_label(cell: &MeasuredCell<'_>) -> String {
+    let words = ["link", "placement"].into_iter().filter_map(|name| cell.text(name));
+    words.collect::<Vec<_>>().join(", ")
+}
+
+pub(crate) fn needs(experiment: &str, levels: &str) -> String {
+    format!("plumb run {experiment} --set {levels}")
+}
+
+/// Every remote cell against its twin over loopback.
+pub(crate) fn slower_than_local(
+    evidence: &ClaimEvidence<'_>,
+    experiment: &'static str,
+    response: &'static str,
+) -> ClaimJudgment {
+    let twins = evidence.twins(experiment, response, "link", |cell| !is_local(cell), is_local);
+    let label = |remote: &MeasuredCell<'_>| {
+        format!("remote/local {} {}", remote.level("mechanism"), bytes(size(remote)))
+    };
+    let found = ClaimCases::of_twins(
+        twins,
+        |remote, local| ClaimCase::order(&remote_label(remote), label(remote), local, remote),
+        |remote| format!("{} over loopback", label(remote)),
+    );
+    judge_all(found, &needs(experiment, "link=loopback,veth,lan-1g"))
+}
+
+/// One of UDP and TCP against the other at every link, placement and size.
+pub(crate) fn versus(
+    evidence: &ClaimEvidence<'_>,
+    experiment: &'static str,
+    response: &'static str,
+    (better, worse): (&str, &str),
+    wanted: fn(i64) -> bool,
+) -> ClaimJudgment {
+    let remote = |mechanism: &'static str| {
+        let cells = evidence.cells(experiment, response);
+        cells.filter(move |cell| !is_local(cell) && cell.is("mechanism", mechanism))
+    };
+    let twin = |udp: &MeasuredCell<'_>| {
+        remote("tcp4").find(|tcp| {
+            remote_label(tcp) == remote_label(udp)
+                && size(tcp) == size(udp)
+                && tcp.text("wake") == udp.text("wake")
+        })
+    };
+    let label = |udp: &MeasuredCell<'_>| format!("{worse}/{better} {}", bytes(size(udp)));
+    let found = ClaimCases::of_twins(
+        remote("udp4").filter(|udp| wanted(size(udp))).map(|udp| (udp, twin(udp))),
+        |udp, tcp| {
+            let (first, second) = if better == "udp4" { (udp, tcp) } else { (tcp, udp) };
+            ClaimCase::order(&remote_label(udp), label(udp), first, second)
+        },
+        |udp| format!("{}, {}", label(udp), remote_label(udp)),
+    );
+    judge_all(found, &needs(experiment, "mechanism=tcp4,udp4"))
+}
+
+/// "About 5 %": half as much and twice as much are about it.
+pub(crate) const FIVE: (f64, f64) = (1.025, 1.10);
+
+/// Throughput at one level of a factor beside its twin at another: how much more the first carries.
+pub(crate) fn gain<L: Into<FactorLevel> + Copy>(
+    evidence: &ClaimEvidence<'_>,
+    (experiment, factor): (&'static str, &str),
+    (more, less): (L, L),
+    bounds: (f64, f64),
+) -> ClaimJudgment {
+    let is = |level: L| move |cell: &MeasuredCell<'_>| cell.is(factor, level);
+    let found = ClaimCases::of_twins(
+        evidence.twins(experiment, "throughput", factor, is(more), is(less)),
+        // More throughput is less cost: the ratio of costs is that of throughputs upside down.
+        |more, less| {
+            ClaimCase::ratio_within(&place_label(more), "gain".to_owned(), (more, less), bounds)
+        },
+        |more| format!("{factor} to compare with, {}", place_label(more)),
+    );
+    judge_all(found, &format!("plumb run {experiment}"))
+}
+
+/// Machines below which no slope is claimed.
+const MACHINES_MIN: usize = 4;
+
+/// What a claim over machines is told with where there is one machine: its own figures.
+pub(crate) fn single_machine_judgment(
+    evidence: &ClaimEvidence<'_>,
+    (experiment, response): (&'static str, &'static str),
+    wanted: impl Fn(&MeasuredCell<'_>) -> bool,
+) -> ClaimJudgment {
+    let cells: Vec<_> = evidence.cells(experiment, response).filter(|cell| wanted(cell)).collect();
+    let Some(first) = cells.first() else {
+        return ClaimJudgment::not_measured(&machines(experiment));
+    };
+    let told: Vec<String> = cells.iter().take(CELLS_SHOWN).map(|cell| cell_text(cell)).collect();
+    undecided(&told.join(", "), first.median(), first.ends(), experiment)
+}
+
+/// Figures of one machine that are told.
+const CELLS_SHOWN: usize = 4;
+
+fn cell_text(cell: &MeasuredCell<'_>) -> String {
+    let unit = cell.cell.unit_type();
+    let names = ["way", "link", "placement", "call"].into_iter().filter_map(|name| cell.text(name));
+    let value = unit.format(cell.median(), 3);
+    let ends = cell.ends().map_or_else(String::new, |[lo, hi]| {
+        format!(" ({}–{})", unit.format(lo, 3), unit.format(hi, 3))
+    });
+    format!("{value}{ends} at {}", names.collect::<Vec<_>>().join(", "))
+}
+
+/// A claim over machines that one of them leaves open.
+pub(crate) fn undecided(
+    told: &str,
+    estimate: f64,
+    ends: Option<[f64; 2]>,
+    experiment: &str,
+) -> ClaimJudgment {
+    ClaimJudgment {
+        outcome: ClaimOutcome::NotDecided,
+        effect: format!("one machine: {told}"),
+        estimate: Some(rounded(estimate)),
+        ci95: ends.map(|ends| ends.map(rounded)),
+        needs: machines(experiment),
+    }
+}
+
+pub(crate) fn machines(experiment: &str) -> String {
+    format!(
+        "no slope is claimed over fewer than {MACHINES_MIN} machines: plumb run {experiment} on each"
+    )
+}
+
+/// Whether most of a cell's blocks had a link that was not late: otherwise it is the link that was not filled.
+pub(crate) fn is_link_on_time(cell: &MeasuredCell<'_>) -> bool {
+    let is_late = |flags: &[String]| flags.iter().any(|flag| flag == "link-late");
+    let late = cell.blocks().filter(|block| is_late(&block.flags)).count();
+    2 * late <= cell.blocks().count()
+}
+
+/// Levels that pick a cell.
+type LevelFilter<'a> = [(&'a str, &'a str)];
+
+/// "The first costs less than the second", at every setting of an experiment's response at which both were
+/// measured.
+pub(crate) fn stack_order(
+    evidence: &ClaimEvidence<'_>,
+    (experiment, response): (&'static str, &'static str),
+    (first, second): (&LevelFilter<'_>, &LevelFilter<'_>),
+    chosen: impl Fn(&MeasuredCell<'_>) -> bool,
+) -> ClaimJudgment {
+    let pairs = matched_pairs(evidence, (experiment, response), first, second);
+    let cases = pairs.into_iter().filter(|(a, _)| chosen(a)).map(|(a, b)| {
+        let (place, label) = pair_label(&a.cell.factors, first, second);
+        ClaimCase::order(place, label, a, b)
+    });
+    judge_all(cases.collect(), &format!("plumb run {experiment}"))
+}
+
+/// The cost of the second over that of the first within bounds, at every such setting.
+pub(crate) fn stack_ratio(
+    evidence: &ClaimEvidence<'_>,
+    (experiment, response): (&'static str, &'static str),
+    (first, second): (&LevelFilter<'_>, &LevelFilter<'_>),
+    bounds: (f64, f64),
+    chosen: impl Fn(&MeasuredCell<'_>) -> bool,
+) -> ClaimJudgment {
+    let pairs = matched_pairs(evidence, (experiment, response), first, second);
+    let cases = pairs.into_iter().filter(|(_, b)| chosen(b)).map(|(a, b)| {
+        let (place, label) = pair_label(&a.cell.factors, first, second);
+        ClaimCase::ratio_within(place, label, (a, b), bounds)
+    });
+    judge_all(cases.collect(), &format!("plumb run {experiment}"))
+}
+
+/// Pairs of cells that differ in nothing but the levels that pick them, and in factors that
+/// only one of them has.
+fn matched_pairs<'a>(
+    evidence: &ClaimEvidence<'a>,
+    (experiment, response): (&'static str, &'static str),
+    first: &LevelFilter<'_>,
+    second: &LevelFilter<'_>,
+) -> Vec<(&'a MeasuredCell<'a>, &'a MeasuredCell<'a>)> {
+    let picked = |levels: &LevelFilter<'_>| {
+        let is_picked = |cell: &&MeasuredCell<'_>| {
+            levels.iter().all(|(name, level)| cell.text(name) == Some(*level))
+        };
+        evidence.cells(experiment, response).filter(is_picked).collect::<Vec<_>>()
+    };
+    let named = |name: &str| first.iter().chain(second).any(|(known, _)| *known == name);
+    let mut found = Vec::new();
+    for a in picked(first) {
+        for b in picked(second) {
+            let agrees = a.cell.factors.0.iter().all(|(name, level)| {
+                named(name) || b.cell.factors.level(name).is_none_or(|other| other == level)
+            });
+            if agrees {
+                found.push((a, b));
+            }
+        }
+    }
+    found
+}
+
+/// Where a pair stands, and what it is: the placement, then every other level they share.
+fn pair_label<'a>(
+    factors: &'a Factors,
+    first: &LevelFilter<'_>,
+    second: &LevelFilter<'_>,
+) -> (&'a str, String) {
+    let word = |levels: &LevelFilter<'_>| levels.first().map_or("", |(_, level)| level).to_owned();
+    let named = |name: &str| first.iter().chain(second).any(|(known, _)| *known == name);
+    let shared = factors.0.iter().filter(|(name, _)| *name != "placement" && !named(name));
+    let shared: Vec<String> = shared.map(|(_, level)| level.to_string()).collect();
+    let place = factors.text("placement").unwrap_or_default();
+    (place, format!("{}/{} {}", word(second), word(first), shared.join(" ")))
+}
+
+/// Whether a frame is as long as Ethernet's longest.
+pub(crate) fn is_long(cell: &MeasuredCell<'_>) -> bool {
+    cell.int("frame").is_some_and(|bytes| bytes >= 1514)
+}
+
+pub(crate) const LINUX: RatioLevels = &[("stack", "linux")];
+pub(crate) const PLUMB: RatioLevels = &[("stack", "plumb")];
+pub(crate) const SMOLTCP: RatioLevels = &[("stack", "smoltcp")];
+
+/// A ratio of two stacks, whose devices may differ.
+pub(crate) const fn stacks(response: &'static str, of: RatioLevels, to: RatioLevels) -> RatioPair {
+    RatioPair { response, of, to, free: &["device"] }
+}
+
+/// A ratio of two levels at settings that agree otherwise.
+pub(crate) const fn levels(response: &'static str, of: RatioLevels, to: RatioLevels) -> RatioPair {
+    RatioPair { response, of, to, free: &[] }
+}

@@ -26,7 +26,7 @@ pub struct Experiment {
     pub factors: &'static [Factor],
     /// What is measured.
     pub responses: &'static [ResponseVariable],
-    /// The form of one cell.
+    /// How one cell is measured, or why it is not.
     pub(crate) plan_cell: fn(&DesignPoint<'_>) -> CellDecision,
     /// Its claims, ratios and ranks.
     pub analysis: ExperimentAnalysis,
@@ -47,6 +47,28 @@ pub struct ResponseVariable {
     pub meaning: &'static str,
 }
 
+impl ResponseVariable {
+    /// A variable.
+    pub(crate) const fn new(
+        name: &'static str,
+        unit: Unit,
+        better: Better,
+        meaning: &'static str,
+    ) -> Self {
+        Self { name, unit, better, meaning }
+    }
+
+    /// A time in nanoseconds.
+    pub(crate) const fn time(name: &'static str, meaning: &'static str) -> Self {
+        Self::new(name, Unit::Nanoseconds, Better::Lower, meaning)
+    }
+
+    /// Bytes a second.
+    pub(crate) const fn rate(name: &'static str, meaning: &'static str) -> Self {
+        Self::new(name, Unit::BytesPerSecond, Better::Higher, meaning)
+    }
+}
+
 /// One combination of levels, about to become a cell.
 #[derive(Debug)]
 pub(crate) struct DesignPoint<'a> {
@@ -56,38 +78,34 @@ pub(crate) struct DesignPoint<'a> {
     pub(crate) surroundings: &'a Surroundings,
 }
 
-/// What becomes of a combination of levels.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum CellDecision {
-    /// It can be tried.
-    Measure { group: LaunchGroup, task: BlockTask },
-    /// It cannot, and why.
-    Excluded(Exclusion),
-    /// The response says nothing at these levels; there is no such cell.
-    NotApplicable,
+impl<'a> DesignPoint<'a> {
+    /// The level of a factor that is a word.
+    pub(crate) fn text(&self, factor: &str) -> Option<&'a str> {
+        self.factors.text(factor)
+    }
 }
 
-/// Why a combination of levels cannot be measured.
+/// The launch and the task of a cell, or why there is none.
+pub(crate) type CellDecision = Result<(LaunchGroup, BlockTask), Exclusion>;
+
+/// Why a combination of levels is not measured.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Exclusion {
     /// It cannot be done anywhere: the levels exclude each other.
     Impossible(String),
     /// It cannot be done on this host.
     Unavailable(String),
+    /// The response says nothing at these levels; there is no such cell.
+    NotApplicable,
 }
 
-impl CellDecision {
-    /// A task in a launch of its group, unless the group is excluded.
-    pub(crate) fn measure(group: Result<LaunchGroup, Exclusion>, task: BlockTask) -> Self {
-        match group {
-            Ok(group) => Self::Measure { group, task },
-            Err(exclusion) => Self::Excluded(exclusion),
-        }
+impl Exclusion {
+    pub(crate) fn impossible(why: impl Into<String>) -> Self {
+        Self::Impossible(why.into())
     }
 
-    /// What cannot be done anywhere.
-    pub(crate) fn impossible(why: impl Into<String>) -> Self {
-        Self::Excluded(Exclusion::Impossible(why.into()))
+    pub(crate) fn unavailable(why: impl Into<String>) -> Self {
+        Self::Unavailable(why.into())
     }
 }
 
@@ -133,6 +151,18 @@ pub struct LaunchGroup {
     pub placement: CpuPlacement,
     /// The CPU of the worker where the cell names one, instead of the placement's.
     pub cpu: Option<u32>,
+}
+
+impl LaunchGroup {
+    /// A launch of this subject on the CPUs of a placement.
+    pub(crate) const fn new(subject: LaunchSubject, placement: CpuPlacement) -> Self {
+        Self { subject, placement, cpu: None }
+    }
+
+    /// A single process.
+    pub(crate) const fn alone() -> Self {
+        Self::new(LaunchSubject::Alone, CpuPlacement::SameCpu)
+    }
 }
 
 impl CellPlan {

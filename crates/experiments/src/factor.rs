@@ -1,6 +1,4 @@
 //! Factors: what an experiment varies, the levels each may take, and how they are read.
-//!
-//! Left out: which combinations of levels exclude each other; the experiments know that.
 
 use plumb_base::units::{format_bytes, parse_bytes};
 use plumb_harness::spec::{MESSAGE_SIZE_MAX, Mechanism};
@@ -10,6 +8,12 @@ use plumb_store::record::{FactorLevel, Factors};
 use crate::error::ExperimentError;
 use crate::preset::RunPreset;
 use crate::surroundings::Surroundings;
+
+pub mod channel;
+pub mod link;
+pub mod mirror;
+pub mod remote;
+pub mod streams;
 
 /// What the levels of a factor may depend on.
 #[derive(Clone, Copy, Debug)]
@@ -29,14 +33,82 @@ pub struct Factor {
     pub meaning: &'static str,
     /// The levels it may take.
     pub domain: FactorDomain,
-    /// The levels that a preset gives it.
-    pub levels: fn(&LevelContext<'_>) -> Vec<FactorLevel>,
+    /// The levels that each preset gives it: quick, default and paper.
+    pub levels: [PresetLevels; 3],
     /// Whether it has a meaning at a level of the experiment's first factor.
     pub applies: fn(&Factors) -> bool,
     /// Makes preset levels suit a level of the first factor; never called on levels a user chose.
     pub fit: fn(&Factors, Vec<FactorLevel>) -> Vec<FactorLevel>,
     /// Words for levels, where pages do not print them as they are.
     pub labels: LevelWords,
+}
+
+/// The levels that a preset gives a factor.
+#[derive(Clone, Copy, Debug)]
+pub enum PresetLevels {
+    /// Words.
+    Words(&'static [&'static str]),
+    /// Numbers.
+    Numbers(&'static [u64]),
+    /// Whatever this finds.
+    Found(fn(&LevelContext<'_>) -> Vec<FactorLevel>),
+}
+
+impl Factor {
+    /// A factor whose every level suits every level of the others.
+    pub const fn new(
+        name: &'static str,
+        meaning: &'static str,
+        domain: FactorDomain,
+        levels: PresetLevels,
+    ) -> Self {
+        let fit = keep_levels;
+        Self { name, meaning, domain, levels: [levels; 3], applies: always, fit, labels: &[] }
+    }
+
+    /// A factor of a few words, all of which every preset takes.
+    pub const fn of_words(
+        name: &'static str,
+        meaning: &'static str,
+        words: &'static [&'static str],
+    ) -> Self {
+        Self::new(name, meaning, FactorDomain::Words(words), PresetLevels::Words(words))
+    }
+
+    /// The same with these levels under every preset.
+    #[must_use]
+    pub const fn at(self, levels: PresetLevels) -> Self {
+        Self { levels: [levels; 3], ..self }
+    }
+
+    /// The same with these levels under the quick preset.
+    #[must_use]
+    pub const fn at_quick(self, levels: PresetLevels) -> Self {
+        let [_, default, paper] = self.levels;
+        Self { levels: [levels, default, paper], ..self }
+    }
+
+    /// The same with these levels under the paper preset.
+    #[must_use]
+    pub const fn at_paper(self, levels: PresetLevels) -> Self {
+        let [quick, default, _] = self.levels;
+        Self { levels: [quick, default, levels], ..self }
+    }
+
+    /// The same with words for its levels.
+    #[must_use]
+    pub const fn labelled(self, labels: LevelWords) -> Self {
+        Self { labels, ..self }
+    }
+
+    /// The levels that a preset gives it.
+    pub fn preset_levels(&self, context: &LevelContext<'_>) -> Vec<FactorLevel> {
+        match self.levels[context.preset as usize] {
+            PresetLevels::Words(levels) => words(levels),
+            PresetLevels::Numbers(levels) => numbers(levels),
+            PresetLevels::Found(find) => find(context),
+        }
+    }
 }
 
 /// The levels a factor may take.
@@ -52,8 +124,8 @@ pub enum FactorDomain {
     Buffers,
     /// A whole percentage.
     Percent,
-    /// A whole number from 0 to this.
-    UpTo(u64),
+    /// A whole number from the first to the second, and what it is called: `a number`.
+    Between(u64, u64, &'static str),
     /// `first`, `each` or the number of a CPU.
     Cpus,
     /// The name of a congestion control algorithm, known to the kernel only.
@@ -99,9 +171,9 @@ impl FactorDomain {
                 Ok(percent) if percent <= 100 => Ok(percent.into()),
                 _ => Err(fault("it takes a whole percentage from 0 to 100".to_owned())),
             },
-            Self::UpTo(most) => match text.parse::<u64>() {
-                Ok(number) if number <= most => Ok(number.into()),
-                _ => Err(fault(format!("it takes {}", self.describe()))),
+            Self::Between(least, most, _) => match text.trim_end_matches('%').parse::<u64>() {
+                Ok(number) if (least..=most).contains(&number) => Ok(number.into()),
+                _ => Err(fault(format!("it takes a whole number from {least} to {most}"))),
             },
             Self::Cpus if matches!(text, "first" | "each") => Ok(text.into()),
             Self::Cpus => match text.parse::<u32>() {
@@ -150,7 +222,7 @@ impl FactorDomain {
             Self::Sizes => format!("a size from 1 byte to {}", format_bytes(MESSAGE_SIZE_MAX)),
             Self::Buffers => "default, or a size in bytes".to_owned(),
             Self::Percent => "a whole percentage".to_owned(),
-            Self::UpTo(most) => format!("a number from 0 to {most}"),
+            Self::Between(least, most, what) => format!("{what} from {least} to {most}"),
             Self::Cpus => "first, each (up to 8, evenly spread), or a CPU number".to_owned(),
             Self::Congestion => "a congestion control of the kernel's".to_owned(),
             Self::Parsed(reader) => (reader.describe)(),

@@ -3,19 +3,68 @@
 //! What lies outside a measurement, the link that plumb runs behind and another host, is passed in
 //! as [`surroundings::Surroundings`].
 #![forbid(unsafe_code)]
-#![cfg_attr(
-    not(test),
-    expect(clippy::wildcard_imports, reason = "claims and pages use the words of their study")
-)]
 
 /// Declares the experiments of a study: each is a module with a static `EXPERIMENT`.
-macro_rules! experiments {
-    ($($name:ident),* $(,)?) => {
-        $(pub mod $name;)*
+macro_rules! study {
+    ($(#[$about:meta])* $study:ident: $($name:ident),* $(,)?) => {
+        $(#[$about])*
+        pub mod $study {
+            $(pub mod $name;)*
 
-        /// Every experiment of this study.
-        pub static EXPERIMENTS: &[&crate::definition::Experiment] = &[$(&$name::EXPERIMENT),*];
+            /// Every experiment of this study.
+            pub static EXPERIMENTS: &[&crate::definition::Experiment] = &[$(&$name::EXPERIMENT),*];
+        }
     };
+}
+
+study! {
+    /// Study `ipc`: interprocess communication, after Zhao (2014).
+    ipc:
+    clock_resolution,
+    call_kernel,
+    latency_local,
+    throughput_local,
+    latency_remote,
+    throughput_remote,
+    path_length,
+    tcp_options,
+    udp_large,
+    reliability,
+}
+
+study! {
+    /// Study `stack`: the user-level stack beside Linux's, after Kjellerstedt (1997).
+    stack:
+    mirror_rtt,
+    stack_time,
+    stack_checksum,
+    stack_replay,
+    stack_contention,
+    breakdown_local,
+    stack_chunk,
+}
+
+study! {
+    /// Study `gigabit`: why a host does not fill its link, after Weigle, Feng & Gardner (2001).
+    gigabit:
+    window_bdp,
+    mtu_path,
+    host_peak,
+    host_buffers,
+    host_coalescing,
+    host_tweaks,
+    host_mtu,
+}
+
+study! {
+    /// Study `scaling`: whether communication keeps up with processors, after Markatos (2001).
+    scaling:
+    scaling_entry,
+    scaling_loopback,
+    scaling_lan,
+    scaling_wan,
+    scaling_http,
+    scaling_smp,
 }
 
 #[cfg(test)]
@@ -24,17 +73,12 @@ mod claims;
 pub mod definition;
 pub mod error;
 pub mod factor;
-pub mod factors;
-pub mod gigabit;
-pub mod ipc;
 pub mod list;
 pub mod mirror;
 mod pages;
 pub mod plan;
+mod prelude;
 pub mod preset;
 pub mod run;
-pub mod scaling;
 pub mod selftest;
-pub mod stack;
-pub mod studies;
 pub mod surroundings;

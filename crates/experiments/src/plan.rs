@@ -2,7 +2,6 @@
 //!
 //! A plan is complete in itself: it is stored with its run, and `plumb rerun` needs nothing else but the
 //! other host, where there was one.
-//! Left out: what the factors mean and which cells they make (`crate::experiment`).
 
 use std::collections::BTreeMap;
 
@@ -13,10 +12,8 @@ use crate::preset::RunLimits;
 pub mod choose;
 pub mod estimate;
 pub mod expand;
-mod read;
 pub mod resolve;
-pub mod span_text;
-mod write;
+mod toml;
 
 pub use choose::ChosenLevels;
 pub use estimate::RunEstimate;

@@ -1,8 +1,5 @@
 //! The run loop: rounds of interleaved launches, one stored block after another, until every cell
 //! is precise enough or the budget is spent.
-//!
-//! Left out: what a block times (`plumb_harness`), what to measure (`crate::experiment`)
-//! and what it means (`plumb_analysis`).
 
 use std::collections::BTreeSet;
 
@@ -21,19 +18,18 @@ use rand::seq::SliceRandom;
 
 use crate::definition::{CellPlan, LaunchGroup};
 use crate::error::{ErrorKind, ExperimentError};
-use crate::factors::link::{is_host, is_outer};
+use crate::factor::link::{is_host, is_outer};
 use crate::plan::RunPlan;
 use crate::plan::estimate::block_time;
 use crate::surroundings::RunSurroundings;
 
+mod block;
 mod calibration;
-mod disturbance;
 mod prepare;
 mod state;
-mod stored_block;
 
+use block::DisturbanceDetector;
 use calibration::CalibratedClock;
-use disturbance::DisturbanceDetector;
 use prepare::{BegunIn, PreparedRun};
 use state::{CellCompletion, RunState};
 
@@ -275,10 +271,10 @@ impl RunExecution<'_> {
         let mut flags = self.disturbances.of(&report, pinned);
         if is_outer(&self.state.plan(cell).factors) && (self.surroundings.changed_link)().is_some()
         {
-            flags.push(disturbance::LINK_CHANGED.to_owned());
+            flags.push(block::LINK_CHANGED.to_owned());
         }
         if report.parts.is_empty() {
-            let silence = disturbance::loss_reason(&flags);
+            let silence = block::loss_reason(&flags);
             self.store_block(visit, cell, report, flags)?;
             if let Some(reason) = silence
                 && self.state.has_no_samples(cell)
@@ -289,7 +285,7 @@ impl RunExecution<'_> {
         }
         let kin = self.state.served_by_one_block(cell, visit.open);
         for &cell in &kin {
-            if let Some(part) = stored_block::part(&report, &self.state.plan(cell).response) {
+            if let Some(part) = block::part(&report, &self.state.plan(cell).response) {
                 self.store_block(visit, cell, part, flags.clone())?;
             } else {
                 let reason = "nothing of this kind happened in a round trip here".to_owned();
@@ -308,7 +304,7 @@ impl RunExecution<'_> {
         flags: Vec<String>,
     ) -> Result<(), ExperimentError> {
         let id = self.state.id(cell);
-        let block = stored_block::block(id, visit.launch, visit.pass, report, flags);
+        let block = block::record(id, visit.launch, visit.pass, report, flags);
         self.state.add(cell, &block);
         self.store.add_block(&self.id, &block)?;
         self.state.blocks_done += 1;

@@ -4,6 +4,7 @@
 //! the table of its data and a sentence for those who cannot see it. Left out: colours and pixels;
 //! a series has a palette slot, and the renderer decides what that looks like.
 
+use plumb_analysis::document::CellResult;
 use serde::{Deserialize, Serialize};
 
 use crate::table::TextTable;
@@ -150,13 +151,48 @@ impl Axis {
         Self { label: label.to_owned(), unit: unit.to_owned(), scale, include: None }
     }
 
+    /// An axis of evenly spaced values from zero to at least this.
+    pub fn from_zero(label: &str, unit: &str, highest: f64) -> Self {
+        let axis = Self::with_scale(label, unit, AxisScale::Linear);
+        Self { include: Some([0.0, highest]), ..axis }
+    }
+
     /// An axis of names.
     pub fn names(label: &str, names: Vec<String>) -> Self {
         Self::with_scale(label, "count", AxisScale::Names(names))
     }
 }
 
+impl Series {
+    /// Points with their intervals.
+    pub fn points(
+        name: String,
+        slot: u8,
+        joined: bool,
+        at: impl IntoIterator<Item = FigurePoint>,
+    ) -> Self {
+        let at = at.into_iter().collect();
+        Self { name, slot, marks: SeriesMarks::Points { at, joined } }
+    }
+
+    /// A dashed line, which the key does not list.
+    pub fn line(slot: u8, at: Vec<[f64; 2]>) -> Self {
+        Self { name: String::new(), slot, marks: SeriesMarks::Line(at) }
+    }
+
+    /// Horizontal bars laid end to end.
+    pub fn stack(name: String, slot: u8, segments: Vec<[f64; 3]>, hatched: bool) -> Self {
+        Self { name, slot, marks: SeriesMarks::Stack { segments, hatched } }
+    }
+}
+
 impl FigurePoint {
+    /// The median of a cell with its interval; none where it has none.
+    pub fn of_median(x: f64, cell: &CellResult) -> Option<Self> {
+        let y = cell.summary.median?;
+        Some(Self { x, y, x_interval: None, y_interval: cell.summary.ci95 })
+    }
+
     /// A point without intervals.
     pub fn at(x: f64, y: f64) -> Self {
         Self { x, y, x_interval: None, y_interval: None }
@@ -178,6 +214,11 @@ impl Figure {
 
 /// Series that fit in one figure: as many as there are colours that stay apart.
 pub const SERIES_MAX: usize = 8;
+
+/// The highest of the medians, or zero.
+pub fn highest_median(cells: &[&CellResult]) -> f64 {
+    cells.iter().filter_map(|cell| cell.summary.median).fold(0.0, f64::max)
+}
 
 /// A figure id made of words: lower-case letters, digits and hyphens.
 pub fn slug(words: &[&str]) -> String {

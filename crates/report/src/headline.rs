@@ -1,27 +1,11 @@
 //! The answer first: title, a few large figures and a few sentences, all computed from results.
-//!
-//! Left out: anything that needs more than one look at the summaries; claims and ranks decide for
-//! themselves elsewhere.
 
-use plumb_analysis::document::{CellResult, RunDocument};
-use plumb_analysis::ladder::LadderRung;
+use plumb_analysis::document::{LadderRung, RunDocument};
 use plumb_base::units::{Unit, format_bytes};
 
 use crate::figure::ladder::{RungKind, kind};
-use crate::{name, registry, study, value, verdict};
-
-/// One large figure: what, how much, under which circumstances.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HeadlineTile {
-    /// What was measured.
-    pub label: String,
-    /// The median.
-    pub value: String,
-    /// Its interval.
-    pub interval: String,
-    /// Placement, size.
-    pub conditions: String,
-}
+use crate::registry::{self, HeadlineTile, cell_tile};
+use crate::{name, value, verdict};
 
 /// What the page is about.
 pub fn title(document: &RunDocument) -> String {
@@ -42,7 +26,7 @@ pub fn tiles(document: &RunDocument) -> Vec<HeadlineTile> {
     if !document.ladder.is_empty() {
         return ladder_tiles(&document.ladder);
     }
-    let mut tiles = study::tiles(document);
+    let mut tiles = registry::tiles(document);
     if tiles.is_empty() {
         tiles.extend(
             document
@@ -63,7 +47,7 @@ pub fn sentences(document: &RunDocument) -> Vec<String> {
         for (page, data) in registry::pages(document) {
             sentences.extend((page.headline)(&data));
         }
-        sentences.extend(study::headline_sentences(document));
+        sentences.extend(registry::headline_sentences(document));
     } else {
         sentences.extend(ladder_sentences(&document.ladder));
     }
@@ -118,22 +102,6 @@ fn rung_tile(rung: &LadderRung) -> HeadlineTile {
         value: value::estimate(ns, rung.median, rung.ci95),
         interval: rung.ci95.map_or_else(String::new, |ci| value::interval(ns, rung.median, ci)),
         conditions: circumstances.join(", "),
-    }
-}
-
-/// The median of a cell as a large figure.
-pub fn cell_tile(what: &str, cell: &CellResult) -> HeadlineTile {
-    let unit = value::unit(&cell.unit);
-    let median = cell.summary.median.unwrap_or(0.0);
-    let all = cell.factors.keys().filter(|name| *name != "congestion").cloned().collect();
-    HeadlineTile {
-        label: what.to_owned(),
-        value: value::estimate(unit, median, cell.summary.ci95),
-        interval: cell
-            .summary
-            .ci95
-            .map_or_else(String::new, |ci| value::interval(unit, median, ci)),
-        conditions: name::cell(&cell.factors, &all),
     }
 }
 

@@ -4,9 +4,9 @@
 //! out: files; the page is returned as text. Closing tags that HTML makes optional are omitted,
 //! for a thousand cells must stay under a megabyte.
 
+use plumb_analysis::document::RankTable;
 use plumb_analysis::document::RunDocument;
 use plumb_analysis::document::explain::ExplainDocument;
-use plumb_analysis::rank::RankTable;
 
 use crate::figure::svg::PALETTE_CSS;
 use crate::{headline, name, section, verdict};

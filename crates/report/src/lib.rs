@@ -19,7 +19,6 @@ pub mod name;
 pub mod prometheus;
 pub mod registry;
 pub mod section;
-pub mod study;
 pub mod table;
 pub mod terminal;
 pub mod value;

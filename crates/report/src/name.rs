@@ -237,6 +237,18 @@ pub fn cell(factors: &BTreeMap<String, Value>, wanted: &BTreeSet<String>) -> Str
     if words.is_empty() { "all".to_owned() } else { words.join(", ") }
 }
 
+/// The label of a cell by these factors alone.
+pub fn levels(factors: &BTreeMap<String, Value>, wanted: &[&str]) -> String {
+    cell(factors, &wanted.iter().map(|name| (*name).to_owned()).collect())
+}
+
+/// A cell's levels of those of these factors that it has, in words; empty for none of them.
+pub fn known_levels(of: &CellResult, wanted: &[&str]) -> String {
+    let known = wanted.iter().filter(|factor| of.factors.contains_key(**factor));
+    let known: BTreeSet<String> = known.map(|factor| (*factor).to_owned()).collect();
+    if known.is_empty() { String::new() } else { cell(&of.factors, &known) }
+}
+
 /// `text` with its first letter capital.
 pub fn capitalize(text: &str) -> String {
     let mut chars = text.chars();

@@ -36,6 +36,27 @@ impl TextTable {
         }
     }
 
+    /// An empty table of a column of names and a column of numbers for each of these.
+    pub fn across(first: &str, others: impl IntoIterator<Item = String>) -> Self {
+        let number = |head| TableColumn { head, numeric: true, optional: 0 };
+        let first = TableColumn { head: first.to_owned(), numeric: false, optional: 0 };
+        let columns = [first].into_iter().chain(others.into_iter().map(number)).collect();
+        Self { columns, rows: Vec::new() }
+    }
+
+    /// Lets every column of numbers be left out where there is little room.
+    pub fn set_numbers_optional(&mut self) {
+        for column in self.columns.iter_mut().filter(|column| column.numeric) {
+            column.optional = 1;
+        }
+    }
+
+    /// Its rows as one line of text.
+    pub fn in_words(&self) -> String {
+        let rows: Vec<String> = self.rows.iter().map(|row| row.join(" ")).collect();
+        rows.join("; ")
+    }
+
     /// Adds a row; missing cells are empty, surplus ones are dropped.
     pub fn push(&mut self, row: impl IntoIterator<Item = String>) {
         let mut row: Vec<String> = row.into_iter().take(self.columns.len()).collect();

@@ -1,7 +1,6 @@
 //! How a measured number is written: three significant digits at most, limited by its interval.
-//!
-//! Left out: units and their prefixes, which belong to `plumb_base::units`.
 
+use plumb_analysis::document::{CellResult, MeasuredRatio};
 use plumb_base::units::{FormattedValue, Unit, significant};
 
 /// The unit of a stored name; unknown names count as plain counts.
@@ -48,6 +47,22 @@ pub fn with_interval(unit: Unit, value: f64, ci95: Option<[f64; 2]>) -> String {
         Some(ci95) => format!("{head} {}", interval(unit, value, ci95)),
         None => head,
     }
+}
+
+/// The median of a cell with its interval; zero where it has none.
+pub fn median(cell: &CellResult) -> String {
+    with_interval(unit(&cell.unit), cell.summary.median.unwrap_or(0.0), cell.summary.ci95)
+}
+
+/// A ratio with its interval: `0.72× [0.70, 0.74]`.
+pub fn ratio(ratio: &MeasuredRatio) -> String {
+    format!("{} {}", times(ratio.ratio), ratio_interval(ratio))
+}
+
+/// The interval of a ratio: `[0.70, 0.74]`.
+pub fn ratio_interval(ratio: &MeasuredRatio) -> String {
+    let [low, high] = ratio.ci95.map(|bound| significant(bound, DIGITS));
+    format!("[{low}, {high}]")
 }
 
 /// Half the width of the interval as a share of the value: `±1.2%`; empty without an interval.

@@ -4,8 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use plumb_analysis::document::{ClaimVerdict, ExpectationVerdict, PublishedNumber};
-use plumb_analysis::rank::RankTable;
+use plumb_analysis::document::{ClaimVerdict, ExpectationVerdict, PublishedNumber, RankTable};
 use plumb_base::units::{Unit, format_bytes};
 
 use crate::table::TextTable;
@@ -145,11 +144,9 @@ pub fn rank_matrix(tables: &[&RankTable]) -> TextTable {
     }
     let mut sizes: Vec<i64> = tables.iter().map(|ranks| ranks.size).collect();
     sizes.sort_unstable();
-    let heads: Vec<String> = ["mechanism at size (B)".to_owned()]
-        .into_iter()
-        .chain(sizes.iter().map(|size| format!("#{}?", bytes(*size))))
-        .collect();
-    let mut table = TextTable::with_heads(&heads.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut table =
+        TextTable::across("mechanism at size (B)", sizes.iter().map(|size| bytes(*size)));
+    table.set_numbers_optional();
     let mut order: Vec<&str> = places.keys().copied().collect();
     let mean = |name: &str| sums.get(name).map_or(0.0, |(sum, n)| f64::from(*sum) / f64::from(*n));
     order.sort_by(|a, b| mean(a).total_cmp(&mean(b)));

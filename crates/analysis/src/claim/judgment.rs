@@ -1,17 +1,15 @@
 //! From the cases of a claim to its verdict and its sentence.
 //!
 //! A claim about order holds when every case holds, is refuted by any case that contradicts it
-//! beyond chance (Holm over its cases) or is equivalent, and is open otherwise. Left out: finding
-//! the cases.
+//! beyond chance (Holm over its cases) or is equivalent, and is open otherwise.
 
 use std::collections::BTreeMap;
 
 use plumb_base::stats::rank::holm;
-use plumb_base::units::significant;
+use plumb_base::units::{Unit, significant};
 
-use super::evidence::ClaimCases;
-use crate::cost_ratio::CostRatio;
-use crate::summary::rounded;
+use crate::cost_ratio::{CostRatio, within_run};
+use crate::summary::{LAUNCHES_NEEDED, MeasuredCell, rounded};
 
 /// Costs within this share of each other are practically equal.
 const EQUIVALENCE_MARGIN: f64 = 0.02;
@@ -83,6 +81,18 @@ pub enum CaseOutcome {
     Undecided(Option<u64>),
 }
 
+impl CaseOutcome {
+    /// How it stands with a claim that says the opposite.
+    #[must_use]
+    pub const fn opposite(self) -> Self {
+        match self {
+            Self::Supports => Self::Contradicts(0.0),
+            Self::Contradicts(_) => Self::Supports,
+            open @ Self::Undecided(_) => open,
+        }
+    }
+}
+
 /// One setting at which a claim is tested.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClaimCase {
@@ -102,12 +112,52 @@ pub struct ClaimCase {
     pub strength: f64,
 }
 
+/// Pairs of cells, and what was looked for in vain.
+#[derive(Clone, Debug, Default)]
+pub struct ClaimCases {
+    /// The pairs found, each judged as an order: the first named is claimed to be the better.
+    pub cases: Vec<ClaimCase>,
+    /// Settings without the cells, for people.
+    pub missing: Vec<String>,
+}
+
+impl ClaimCases {
+    /// A case of every pair, and in words what it lacks where a cell has no twin.
+    pub fn of_twins<'a>(
+        twins: impl IntoIterator<Item = (&'a MeasuredCell<'a>, Option<&'a MeasuredCell<'a>>)>,
+        case: impl Fn(&MeasuredCell<'_>, &MeasuredCell<'_>) -> ClaimCase,
+        missing: impl Fn(&MeasuredCell<'_>) -> String,
+    ) -> Self {
+        let mut found = Self::default();
+        for (first, twin) in twins {
+            match twin {
+                Some(twin) => found.cases.push(case(first, twin)),
+                None => found.missing.push(missing(first)),
+            }
+        }
+        found
+    }
+}
+
+impl FromIterator<ClaimCase> for ClaimCases {
+    fn from_iter<I: IntoIterator<Item = ClaimCase>>(cases: I) -> Self {
+        Self { cases: cases.into_iter().collect(), missing: Vec::new() }
+    }
+}
+
 impl ClaimCase {
     /// A case of "the first costs less than the second": a ratio above 1 agrees.
     ///
     /// Equal within 2 % by two one-sided tests contradicts, for the claim says less.
-    pub fn order(placement: &str, label: String, contrast: Option<CostRatio>) -> Self {
-        let Some(contrast) = contrast else { return Self::too_few_launches(placement, label) };
+    pub fn order(
+        placement: &str,
+        label: String,
+        first: &MeasuredCell<'_>,
+        second: &MeasuredCell<'_>,
+    ) -> Self {
+        let Some(contrast) = within_run(first, second) else {
+            return Self::too_few_launches(placement, label);
+        };
         let standing = if contrast.is_equivalent(EQUIVALENCE_MARGIN) {
             CaseOutcome::Contradicts(0.0)
         } else if contrast.excludes_one() && contrast.ratio > 1.0 {
@@ -120,16 +170,29 @@ impl ClaimCase {
         Self::of_ratio(placement, label, &contrast, standing)
     }
 
-    /// A ratio that must lie within `lo` and `hi`, interval and all.
+    /// The cost of the second over that of the first, which must lie within bounds, interval and all.
     pub fn ratio_within(
         placement: &str,
         label: String,
-        contrast: Option<CostRatio>,
-        (lo, hi): (f64, f64),
+        (first, second): (&MeasuredCell<'_>, &MeasuredCell<'_>),
+        bounds: (f64, f64),
     ) -> Self {
-        let Some(contrast) = contrast else { return Self::too_few_launches(placement, label) };
-        let standing = compare_with_bounds(contrast.ends(), (lo, hi));
+        let Some(contrast) = within_run(first, second) else {
+            return Self::too_few_launches(placement, label);
+        };
+        let standing = compare_with_bounds(contrast.ends(), bounds);
         Self::of_ratio(placement, label, &contrast, standing)
+    }
+
+    /// The median of a cell, which must lie within bounds, interval and all.
+    pub fn median_within(
+        placement: &str,
+        label: String,
+        cell: &MeasuredCell<'_>,
+        bounds: (f64, f64),
+    ) -> Self {
+        let unit = cell.cell.unit_type();
+        Self::quantity(placement, label, cell.median(), cell.ends(), bounds, unit)
     }
 
     /// A quantity that must lie within `lo` and `hi`, interval and all.
@@ -139,9 +202,9 @@ impl ClaimCase {
         value: f64,
         ends: Option<[f64; 2]>,
         bounds: (f64, f64),
-        unit: plumb_base::units::Unit,
+        unit: Unit,
     ) -> Self {
-        let too_few = CaseOutcome::Undecided(Some(crate::summary::LAUNCHES_NEEDED as u64));
+        let too_few = CaseOutcome::Undecided(Some(LAUNCHES_NEEDED as u64));
         let standing = ends.map_or(too_few, |ends| compare_with_bounds(ends, bounds));
         let text = ends.map_or_else(
             || unit.format(value, 3).to_string(),
@@ -198,7 +261,7 @@ impl ClaimCase {
             value: None,
             ci95: None,
             text: "too few launches".to_owned(),
-            outcome: CaseOutcome::Undecided(Some(crate::summary::LAUNCHES_NEEDED as u64)),
+            outcome: CaseOutcome::Undecided(Some(LAUNCHES_NEEDED as u64)),
             strength: f64::NEG_INFINITY,
         }
     }

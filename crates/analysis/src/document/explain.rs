@@ -7,8 +7,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::breakdown::BreakdownSummary;
-use crate::document::{RunDocument, RunHeader, RunTrust, UnavailableCell};
+use crate::document::{BreakdownSummary, RunDocument, RunHeader, RunTrust, UnavailableCell};
 
 /// The name of this document's shape.
 pub const SCHEMA: &str = "plumb.explain/1";

@@ -32,7 +32,7 @@ impl QuantityKind {
             Self::Rate => {
                 "9600, 10mbit, 2.5gbit, 10Mb/s or 1.25MB/s (bit or b are bits, B bytes; k = 1000, ki = 1024)"
             }
-            Self::Time => "25ms, 1.5s, 300us, 40ns, 2min or 1h",
+            Self::Time => "25ms, 1.5s, 300us, 40ns, 2min or 1h30m",
             Self::Probability => "0.1%, 0.001 or 1e-3, between 0 and 1",
         }
     }
@@ -101,24 +101,41 @@ pub fn parse_rate(text: &str) -> Result<Rate, QuantityError> {
     }
 }
 
-/// Reads a length of time: `25ms`, `1.5s`, `300us`, `40ns`, `2min`; `0` needs no unit.
+/// Reads a length of time: `25ms`, `1.5s`, `300us`, `40ns`, `2min`, `1h30m`; `0` needs no unit.
 ///
 /// # Errors
 /// Says what is wrong and which forms there are.
 pub fn parse_span(text: &str) -> Result<Span, QuantityError> {
     let fail = |fault| QuantityError { text: text.to_owned(), kind: QuantityKind::Time, fault };
-    let (number, unit) = split(text.trim()).map_err(fail)?;
+    let mut sum = 0_u64;
+    let mut rest = text.trim();
+    loop {
+        let unit_at = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let next = rest[unit_at..].find(|c: char| c.is_ascii_digit());
+        let (part, others) = rest.split_at(next.map_or(rest.len(), |next| unit_at + next));
+        let ps = picoseconds(part).map_err(fail)?;
+        sum = sum.checked_add(ps).ok_or_else(|| fail(QuantityErrorKind::TooLarge))?;
+        if others.is_empty() {
+            return Ok(Span::from_ps(sum));
+        }
+        rest = others;
+    }
+}
+
+/// One number with its unit of time.
+fn picoseconds(text: &str) -> Result<u64, QuantityErrorKind> {
+    let (number, unit) = split(text)?;
     let factor = match unit {
         "" if number.digits == 0 => 1,
-        "" => return Err(fail(QuantityErrorKind::NoUnit)),
+        "" => return Err(QuantityErrorKind::NoUnit),
         // Both the sign for micro and the Greek letter.
         "\u{b5}s" | "\u{3bc}s" => 1_000_000,
         unit => {
             let known = TIMES.iter().find(|(name, _)| *name == unit);
-            known.ok_or_else(|| fail(QuantityErrorKind::Unreadable))?.1
+            known.ok_or(QuantityErrorKind::Unreadable)?.1
         }
     };
-    number.times(factor.into()).map(Span::from_ps).map_err(fail)
+    number.times(factor.into())
 }
 
 /// Reads a share: `0.1%`, `0.001`, `1e-3`.
@@ -185,7 +202,7 @@ impl FromStr for Rate {
 }
 
 /// Picoseconds of each unit, ascending.
-const TIMES: [(&str, u64); 8] = [
+const TIMES: [(&str, u64); 9] = [
     ("ps", 1),
     ("ns", 1_000),
     ("us", 1_000_000),
@@ -193,6 +210,7 @@ const TIMES: [(&str, u64); 8] = [
     ("s", 1_000_000_000_000),
     ("sec", 1_000_000_000_000),
     ("min", 60_000_000_000_000),
+    ("m", 60_000_000_000_000),
     ("h", 3_600_000_000_000_000),
 ];
 
@@ -291,6 +309,7 @@ mod tests {
         );
         assert_eq!(parse_span("1.5µs"), Ok(Span::from_ns(1_500)));
         assert_eq!(parse_span("2min"), Ok(Span::from_secs(120)));
+        assert_eq!(parse_span("1h30m"), Ok(Span::from_secs(5_400)));
         assert_eq!(parse_span("0"), Ok(Span::ZERO));
     }
 

@@ -1,8 +1,8 @@
 //! Every claim, judged on runs whose truth is known.
 
-use crate::claims::ipc::TABLE_1;
+use crate::claims::TABLE_1;
 use crate::list::registry;
-use plumb_analysis::claim::{expectations, verdicts};
+use plumb_analysis::build::{expectations, verdicts};
 use plumb_analysis::document::{ClaimVerdict, ExpectationVerdict};
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
 //! The document of a run whose truth is known.
 
 use crate::list::registry;
-use plumb_analysis::document::build::trust;
-use plumb_analysis::document::{RUN_SCHEMA, build};
+use plumb_analysis::build::{build, trust};
+use plumb_analysis::document::RUN_SCHEMA;
 
 use plumb_store::record::CellStatus;
 

@@ -6,7 +6,7 @@ use plumb_analysis::ladder::rungs;
 
 use plumb_store::record::Factors;
 
-use plumb_analysis::document::build;
+use plumb_analysis::build::build;
 use plumb_analysis::fixture::{SyntheticRun, local};
 
 fn document() -> RunDocument {

@@ -1,7 +1,8 @@
 //! Ranks of runs whose truth is known.
 
 use crate::list::registry;
-use plumb_analysis::rank::{RankTable, tables};
+use plumb_analysis::document::RankTable;
+use plumb_analysis::rank::tables;
 
 use plumb_analysis::fixture::{SyntheticRun, local};
 use plumb_analysis::summary::measured_cells;

@@ -1,6 +1,4 @@
 //! Plans from the words of a command line: a study or an experiment, a preset, chosen levels.
-//!
-//! Left out: reading plan files (`super::read`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,10 +8,8 @@ use super::RunPlan;
 use super::resolve::{RESPONSE, domain, resolve};
 use crate::error::ExperimentError;
 use crate::factor::LevelContext;
-use crate::list;
+use crate::list::{self, ExperimentRequest, Study};
 use crate::preset::RunPreset;
-use crate::studies::ExperimentRequest;
-use crate::studies::Study;
 use crate::surroundings::Surroundings;
 
 /// Levels that a user chose with `--set`, still as text, by factor.

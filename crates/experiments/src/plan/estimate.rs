@@ -1,7 +1,6 @@
 //! How long a plan will take.
 //!
-//! The one estimate: a run that is under way asks it too, until it has seen enough of itself. Left out:
-//! learning from the run, which the run loop does as it goes.
+//! The one estimate: a run that is under way asks it too, until it has seen enough of itself.
 
 use std::collections::BTreeSet;
 
@@ -9,8 +8,9 @@ use plumb_base::time::Span;
 use plumb_harness::spec::{BlockTask, LaunchSubject, PathKind};
 
 use crate::definition::{CellAction, CellPlan, LaunchGroup};
-use crate::factors::{page_load, remote, streams};
+use crate::factor::{remote, streams};
 use crate::preset::RunLimits;
+use crate::scaling::scaling_http;
 
 /// Time to start and stop a pair of processes and open their channel.
 const LAUNCH: Span = Span::from_ms(15);
@@ -114,7 +114,7 @@ pub fn block_time(cell: &CellPlan, limits: &RunLimits) -> Span {
     match &group.subject {
         LaunchSubject::Remote(remote) => limits.block.max(remote::block_time(remote, task)),
         LaunchSubject::Streams(streams) => streams::block_time(streams, limits.block),
-        LaunchSubject::PageLoads(visits) => page_load::block_time(visits, limits.block),
+        LaunchSubject::PageLoads(visits) => scaling_http::block_time(visits, limits.block),
         _ => limits.block,
     }
 }

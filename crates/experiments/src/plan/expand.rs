@@ -11,12 +11,11 @@ use plumb_store::record::{FactorLevel, Factors};
 use super::resolve::RESPONSE;
 use super::{PlannedExperiment, RunPlan};
 use crate::definition::{
-    CellAction, CellDecision, CellPlan, DesignPoint, Exclusion, Experiment, ResponseVariable,
+    CellAction, CellPlan, DesignPoint, Exclusion, Experiment, ResponseVariable,
 };
 use crate::error::ExperimentError;
-use crate::factor::Factor;
-use crate::factor::FactorDomain;
-use crate::factors::link::{self, HOST, LINK, OUTER};
+use crate::factor::link::{self, HOST, LINK, OUTER};
+use crate::factor::{Factor, FactorDomain};
 use crate::ipc::clock_resolution;
 use crate::list;
 use crate::surroundings::Surroundings;
@@ -47,23 +46,31 @@ pub fn expand(
         for (factors, response) in
             settings.iter().flat_map(|f| responses.iter().map(move |r| (f, r)))
         {
-            let form = (experiment.plan_cell)(&DesignPoint {
-                factors,
-                response: response.name,
-                topology,
-                surroundings,
-            });
-            match &form {
-                CellDecision::Excluded(Exclusion::Impossible(why)) => {
-                    impossible.get_or_insert_with(|| why.clone());
+            let point = DesignPoint { factors, response: response.name, topology, surroundings };
+            let action = match (experiment.plan_cell)(&point) {
+                Ok((group, task)) => {
+                    possible = true;
+                    CellAction::Measure { group, task, injected: Span::ZERO }
                 }
-                CellDecision::Excluded(Exclusion::Unavailable(_))
-                | CellDecision::Measure { .. } => possible = true,
-                CellDecision::NotApplicable => {}
-            }
-            let Some(action) = action(form) else { continue };
+                Err(Exclusion::Unavailable(why)) => {
+                    possible = true;
+                    CellAction::Unavailable(why)
+                }
+                Err(Exclusion::Impossible(why)) => {
+                    impossible.get_or_insert_with(|| why.clone());
+                    CellAction::Unavailable(why)
+                }
+                Err(Exclusion::NotApplicable) => continue,
+            };
             if seen.insert((experiment.id, factors.clone(), response.name)) {
-                cells.push(cell(experiment, factors, response, action));
+                cells.push(CellPlan {
+                    experiment: experiment.id.to_owned(),
+                    factors: factors.clone(),
+                    response: response.name.to_owned(),
+                    unit: response.unit,
+                    better: response.better,
+                    action,
+                });
             }
         }
     }
@@ -94,34 +101,6 @@ fn too_many(count: usize) -> ExperimentError {
     ExperimentError::usage(format!("the plan makes {count} cells"))
         .because(format!("at most {CELLS_MAX} fit one run: each is measured many times"))
         .fix("fix some factors to one level with --set factor=level, or split the plan")
-}
-
-fn action(form: CellDecision) -> Option<CellAction> {
-    match form {
-        CellDecision::Measure { group, task } => {
-            Some(CellAction::Measure { group, task, injected: Span::ZERO })
-        }
-        CellDecision::Excluded(Exclusion::Impossible(why) | Exclusion::Unavailable(why)) => {
-            Some(CellAction::Unavailable(why))
-        }
-        CellDecision::NotApplicable => None,
-    }
-}
-
-fn cell(
-    experiment: &Experiment,
-    factors: &Factors,
-    response: &ResponseVariable,
-    action: CellAction,
-) -> CellPlan {
-    CellPlan {
-        experiment: experiment.id.to_owned(),
-        factors: factors.clone(),
-        response: response.name.to_owned(),
-        unit: response.unit,
-        better: response.better,
-        action,
-    }
 }
 
 /// The responses that a plan selects, or all.

@@ -1,8 +1,7 @@
 //! Filling in the levels that a request leaves open, so that the plan is complete in itself.
 //!
 //! Levels that a user chose are kept as they are; a preset's are made to suit: an eventfd gets its
-//! eight bytes instead of the ten sizes. Left out: combining levels into cells
-//! (`super::expand`).
+//! eight bytes instead of the ten sizes.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +11,10 @@ use plumb_store::record::{FactorLevel, Factors};
 use super::PlannedExperiment;
 use crate::definition::Experiment;
 use crate::error::ExperimentError;
-use crate::factor::Factor;
-use crate::factor::FactorDomain;
-use crate::factor::LevelContext;
-use crate::factors::channel::PLACEMENT;
-use crate::factors::link::{HOST, LINK, is_host_level};
-use crate::studies::ExperimentRequest;
+use crate::factor::channel::PLACEMENT;
+use crate::factor::link::{HOST, LINK, is_host_level};
+use crate::factor::{Factor, FactorDomain, LevelContext};
+use crate::list::ExperimentRequest;
 
 /// The factor name under which a plan selects responses.
 pub const RESPONSE: &str = "response";
@@ -124,7 +121,7 @@ fn open_levels(
         .get(factor.name)
         .or_else(|| request.proposed.get(factor.name))
         .cloned()
-        .unwrap_or_else(|| (factor.levels)(context))
+        .unwrap_or_else(|| factor.preset_levels(context))
 }
 
 /// Whether a level of the link is another host.

@@ -9,8 +9,8 @@ use plumb_harness::environment;
 use plumb_store::record::{Cell, CellStatus, RunData, RunRecord, RunStatus};
 use plumb_store::sqlite::Store;
 
+use super::block::DisturbanceDetector;
 use super::calibration::CalibratedClock;
-use super::disturbance::DisturbanceDetector;
 use super::state::RunState;
 use crate::definition::{CellAction, CellPlan};
 use crate::error::ExperimentError;

@@ -1,25 +1,19 @@
 //! `scaling.http`: how long a web page takes over every version of HTTP.
 //!
-//! One page of about 10 kB and its 12 images, 40 kB in all, fetched with every connection made anew. Left out:
-//! the processors that it is to be compared over, which are other machines' results.
+//! One page of about 10 kB and its 12 images, 40 kB in all, fetched with every connection made anew.
 
 use plumb_analysis::ladder::METROPOLITAN;
-use plumb_base::units::Unit;
-use plumb_harness::spec::WakeMode;
-use plumb_harness::spec::{BlockTask, LaunchSubject, PageLoadSpec};
+use plumb_base::time::Span;
+use plumb_harness::spec::PageLoadSpec;
 use plumb_interop::http::client::HttpFetchMode;
-use plumb_store::record::Better;
+use plumb_report::figure::by_level::{self, LevelPlot};
 
-use crate::definition::{
-    CellDecision, DesignPoint, Exclusion, Experiment, LaunchGroup, ResponseVariable,
-};
-use crate::factor::{Factor, FactorDomain, LevelParser, always, keep_levels, words};
-use crate::factors::channel;
-use crate::factors::link::{self, LINK, LOOPBACK, OUTER, VETH};
-use crate::factors::page_load::{self, LOSSY};
-use crate::factors::remote::ONE_HOST_PLACEMENT;
-use crate::preset::RunPreset;
-use plumb_analysis::registry::ExperimentAnalysis;
+use crate::claims::{MARKATOS, NIELSEN, is_link_on_time, single_machine_judgment};
+use crate::factor::channel;
+use crate::factor::link::{self, LINK, LOOPBACK, VETH};
+use crate::factor::remote::SAME_CPU;
+use crate::pages::{against, best_tile};
+use crate::prelude::*;
 
 /// A page over every version of HTTP.
 pub static EXPERIMENT: Experiment = Experiment {
@@ -29,12 +23,27 @@ pub static EXPERIMENT: Experiment = Experiment {
     hypothesis: "Without a network the fewest connections and the least encryption are the fastest; over a \
                  long one round trips decide, and requests that do not wait for each other win.",
     factors: &[
-        FETCH_MODE,
-        Factor {
-            levels: |context| match (&context.surroundings.outer_link, context.preset) {
-                (Some(_), _) => words(&[OUTER]),
-                (None, RunPreset::Quick) => words(&[LOOPBACK, "lan-1g", METROPOLITAN]),
-                (None, _) => words(&[
+        Factor::new(
+            "way",
+            "how the page and its images are fetched",
+            FactorDomain::Parsed(&LevelParser {
+                parse: |text| {
+                    let way = HttpFetchMode::from_name(text).ok_or_else(describe)?;
+                    Ok(way.name().into())
+                },
+                describe,
+            }),
+            Found(|_| words(&HttpFetchMode::ALL.map(HttpFetchMode::name))),
+        )
+        .labelled(&[
+            ("one-each", "a connection each"),
+            ("keep-alive", "kept alive"),
+            ("http2", "HTTP/2"),
+            ("http3", "HTTP/3"),
+        ]),
+        LINK.at(Found(|context| {
+            link::outer_or(context, || {
+                &[
                     LOOPBACK,
                     VETH,
                     "lan-10g",
@@ -44,277 +53,32 @@ pub static EXPERIMENT: Experiment = Experiment {
                     METROPOLITAN,
                     "transatlantic",
                     LOSSY,
-                ]),
-            },
-            ..LINK
-        },
-        Factor { levels: |_| words(&["same-cpu"]), ..ONE_HOST_PLACEMENT },
+                ]
+            })
+        }))
+        .at_quick(Found(|context| link::outer_or(context, || &[LOOPBACK, "lan-1g", METROPOLITAN]))),
+        SAME_CPU,
     ],
-    responses: &[PAGE],
-    plan_cell: form,
+    responses: &[ResponseVariable::time(
+        "page",
+        "from the first connection attempt to the last byte of the last image",
+    )],
+    plan_cell: |point| {
+        let placement = channel::placement_of(point, WakeMode::Block)?;
+        let fetch_mode = point.text("way").unwrap_or_default().to_owned();
+        let spec = PageLoadSpec { path: link::path_of(point)?, fetch_mode };
+        if let Some(why) = too_long(&spec) {
+            return Err(Exclusion::impossible(why));
+        }
+        let group = LaunchGroup::new(LaunchSubject::PageLoads(Box::new(spec)), placement);
+        Ok((group, BlockTask::PageLoad))
+    },
     analysis: ExperimentAnalysis {
-        claims: claims::CLAIMS,
-        expectations: claims::EXPECTATIONS,
+        claims: CLAIMS,
+        expectations: EXPECTATIONS,
         ..ExperimentAnalysis::PLAIN
     },
-    page: page::PAGE,
-};
-
-/// The whole page.
-const PAGE: ResponseVariable = ResponseVariable {
-    name: "page",
-    unit: Unit::Nanoseconds,
-    better: Better::Lower,
-    meaning: "from the first connection attempt to the last byte of the last image",
-};
-
-/// How the page is fetched.
-const FETCH_MODE: Factor = Factor {
-    name: "way",
-    meaning: "how the page and its images are fetched",
-    domain: FactorDomain::Parsed(&LevelParser {
-        parse: |text| {
-            let way = HttpFetchMode::from_name(text).ok_or_else(describe)?;
-            Ok(way.name().into())
-        },
-        describe,
-    }),
-    levels: |_| words(&HttpFetchMode::ALL.map(HttpFetchMode::name)),
-    applies: always,
-    fit: keep_levels,
-    labels: &[
-        ("one-each", "a connection each"),
-        ("keep-alive", "kept alive"),
-        ("http2", "HTTP/2"),
-        ("http3", "HTTP/3"),
-    ],
-};
-
-fn describe() -> String {
-    format!("one of {}", HttpFetchMode::ALL.map(HttpFetchMode::name).join(", "))
-}
-
-fn form(setting: &DesignPoint<'_>) -> CellDecision {
-    let group = channel::placement_of(setting, WakeMode::Block).and_then(|placement| {
-        let way = setting.factors.text(FETCH_MODE.name).unwrap_or_default().to_owned();
-        let spec = PageLoadSpec { path: link::path_of(setting)?, fetch_mode: way };
-        if let Some(why) = page_load::too_long(&spec) {
-            return Err(Exclusion::Impossible(why));
-        }
-        Ok(LaunchGroup { subject: LaunchSubject::PageLoads(Box::new(spec)), placement, cpu: None })
-    });
-    CellDecision::measure(group, BlockTask::PageLoad)
-}
-
-mod claims {
-    //! Published claims and how each is judged.
-
-    use crate::claims::scaling::*;
-    use plumb_analysis::claim::{
-        ClaimCase, ClaimCases, ClaimEvidence, ClaimJudgment, Expectation, PublishedClaim,
-        PublishedFigure, judge_all,
-    };
-    use plumb_analysis::cost_ratio::{self, CostRatio};
-    use plumb_analysis::ladder::METROPOLITAN;
-    use plumb_analysis::summary::MeasuredCell;
-    use plumb_base::units::Unit;
-
-    pub(super) const EXPECTATIONS: &[Expectation] = &[
-        Expectation {
-            id: "scaling.http.round-trips",
-            statement: "Over a long network a visit is mostly its round trips and its bytes, and never less: two round \
-                trips an object with a connection each, one an object and one to connect when kept alive, \
-                three where all images are asked for at once, and a fourth over HTTP/3 to prove the \
-                client's address.",
-            basis: "RFC 9112, 9113 and 9114, over RFC 9293 and RFC 9000",
-            judge: round_trips,
-        },
-        Expectation {
-            id: "scaling.http.loss-stalls-http2",
-            statement: "Where packets are lost HTTP/3 is faster than HTTP/2, all of whose transactions stall with each.",
-            basis: "RFC 9114 §1.1",
-            judge: |evidence| {
-                let is_lossy = |cell: &MeasuredCell<'_>| is_lossy(evidence, cell);
-                let pairs = against(evidence, "http3", "http2", is_lossy, ClaimCase::order);
-                judge_all(pairs, "plumb run scaling.http --set way=http2,http3 --set link=lossy")
-            },
-        },
-    ];
-
-    pub(super) const CLAIMS: &[PublishedClaim] = &[
-        PublishedClaim {
-            id: "scaling.http.lags-processors",
-            claim: "Fetching a page of 10 Kbytes and its 12 images within one computer improves by about 30 % of \
-                what processors do.",
-            source: MARKATOS,
-            historical: Some("about 30 %, much less than TCP (Figure 5)"),
-            figures: &[PublishedFigure::alone("slope", 0.3, Unit::Count, "Figure 5")],
-            judge: |evidence| {
-                single_machine_judgment(evidence, (EXPERIMENT, PAGE), |cell| {
-                    way(cell) == "one-each" && link(cell) == "loopback"
-                })
-            },
-        },
-        PublishedClaim {
-            id: "scaling.http.small-files-cost-their-connections",
-            claim: "Transfers of small files suffer large initialization overheads.",
-            source: MARKATOS,
-            historical: Some("the reason that is given for 30 %"),
-            figures: &[],
-            judge: |evidence| {
-                let pairs = against(
-                    evidence,
-                    "keep-alive",
-                    "one-each",
-                    |_| true,
-                    |place, label, ratio| ClaimCase::ratio_within(place, label, ratio, LARGE),
-                );
-                judge_all(pairs, "plumb run scaling.http --set way=one-each,keep-alive")
-            },
-        },
-        PublishedClaim {
-            id: "scaling.http.pipelining-beats-connections",
-            claim: "HTTP/1.1 with pipelining is faster than a connection per object, over every network.",
-            source: NIELSEN,
-            historical: Some("packets at least halved; the time depended on the network"),
-            figures: &[],
-            judge: |evidence| {
-                let pairs = against(evidence, "pipelined", "one-each", |_| true, ClaimCase::order);
-                judge_all(pairs, "plumb run scaling.http --set way=one-each,pipelined")
-            },
-        },
-    ];
-
-    const EXPERIMENT: &str = "scaling.http";
-
-    /// Time for the whole page.
-    const PAGE: &str = "page";
-
-    /// From where on an overhead is large: a tenth of the time without it.
-    const LARGE: (f64, f64) = (1.1, f64::INFINITY);
-
-    /// Round trips from which on a network is long, in nanoseconds.
-    const LONG_NS: f64 = 1e6;
-
-    /// The share of a visit that its round trips and its bytes are where they decide. Never more than all; the
-    /// round trip itself is known to a hundredth.
-    const MOST: (f64, f64) = (0.5, 1.01);
-
-    /// Bits of all bodies.
-    const BITS: f64 = 8.0 * 40_000.0;
-
-    /// The page and its images.
-    const OBJECTS: f64 = 13.0;
-
-    fn way<'a>(cell: &'a MeasuredCell<'_>) -> &'a str {
-        cell.cell.factors.text("way").unwrap_or("unknown")
-    }
-
-    fn placement<'a>(cell: &'a MeasuredCell<'_>) -> &'a str {
-        cell.cell.factors.text("placement").unwrap_or("unknown")
-    }
-
-    /// A link by a name that fits into a sentence.
-    fn link_label<'a>(cell: &'a MeasuredCell<'_>) -> &'a str {
-        let link = link(cell);
-        if link == METROPOLITAN { "metropolitan" } else { link }
-    }
-
-    /// The name of what a launch found out about the path of a cell.
-    fn path_note_name(cell: &MeasuredCell<'_>, name: &str) -> String {
-        let path = link(cell);
-        let path = if path.starts_with("outer") { "outer" } else { path };
-        let path = if path.starts_with("host:") { "host" } else { path };
-        format!("channel.{} over {path}.{name}", way(cell))
-    }
-
-    /// Whether packets are lost on a cell's link by themselves.
-    fn is_lossy(evidence: &ClaimEvidence<'_>, cell: &MeasuredCell<'_>) -> bool {
-        let text = evidence.note_text(&path_note_name(cell, "link")).unwrap_or("");
-        ["loss=", "gilbert-elliott=", "bit-errors="].iter().any(|fault| text.contains(fault))
-    }
-
-    /// Two ways over each link that both were measured over: the first is claimed to be the faster.
-    fn against(
-        evidence: &ClaimEvidence<'_>,
-        better: &str,
-        worse: &str,
-        wanted: impl Fn(&MeasuredCell<'_>) -> bool,
-        judge: impl Fn(&str, String, Option<CostRatio>) -> ClaimCase,
-    ) -> ClaimCases {
-        let mut pairs = ClaimCases::default();
-        let cells: Vec<&MeasuredCell<'_>> = evidence.cells(EXPERIMENT, PAGE).collect();
-        for first in cells.iter().filter(|cell| way(cell) == better && wanted(cell)) {
-            let second = cells.iter().find(|cell| {
-                way(cell) == worse
-                    && link(cell) == link(first)
-                    && placement(cell) == placement(first)
-            });
-            if let Some(second) = second {
-                let label = format!("{worse}/{better} {}", link_label(first));
-                let ratio = cost_ratio::within_run(first, second);
-                pairs.cases.push(judge(placement(first), label, ratio));
-            } else {
-                pairs.missing.push(format!("{worse} over {}", link_label(first)));
-            }
-        }
-        pairs
-    }
-
-    /// What round trips and bytes take at the least, as a share of what a visit takes, over long networks that lose
-    /// nothing.
-    fn round_trips(evidence: &ClaimEvidence<'_>) -> ClaimJudgment {
-        let mut pairs = ClaimCases::default();
-        for cell in evidence.cells(EXPERIMENT, PAGE) {
-            let Some(round_trip_ns) = evidence.note_number(&path_note_name(cell, "round_trip_ns"))
-            else {
-                continue;
-            };
-            if round_trip_ns < LONG_NS || is_lossy(evidence, cell) {
-                continue;
-            }
-            let round_trips = match way(cell) {
-                "one-each" => 2.0 * OBJECTS,
-                "keep-alive" => 1.0 + OBJECTS,
-                // RFC 9000 §8.1.2: the server asks every address for a token before it says more.
-                "http3" => 4.0,
-                _ => 3.0,
-            };
-            let bytes_ns = evidence
-                .note_number(&path_note_name(cell, "rate"))
-                .map_or(0.0, |rate| BITS / rate * 1e9);
-            let least = round_trips * round_trip_ns + bytes_ns;
-            let ends = cell.interval().map(|interval| [least / interval.hi, least / interval.lo]);
-            let label = format!("{} {}", way(cell), link_label(cell));
-            let share = least / cell.median();
-            if share < MOST.0 && !is_link_on_time(cell) {
-                // Frames that were late make a visit longer, never shorter.
-                pairs.missing.push(format!("{label} from a link that keeps its time"));
-                continue;
-            }
-            pairs.cases.push(ClaimCase::quantity(
-                placement(cell),
-                label,
-                share,
-                ends,
-                MOST,
-                Unit::Share,
-            ));
-        }
-        judge_all(pairs, "plumb run scaling.http --set link=transatlantic")
-    }
-}
-
-mod page {
-    //! Figures and sentences.
-
-    use crate::pages::scaling::*;
-
-    use plumb_report::figure::by_level::{self, LevelPlot};
-
-    use plumb_report::registry::ExperimentPage;
-
-    pub(super) const PAGE: ExperimentPage = ExperimentPage {
+    page: ExperimentPage {
         title: "A web page over every version of HTTP",
         figures: Some(|data| by_level::figures(&data.cells, &WAY)),
         sentences: |data| {
@@ -323,12 +87,255 @@ mod page {
         tiles: |data| best_tile(data, "page", "the whole page at the fastest", true),
         tile_rank: 6,
         ..ExperimentPage::PLAIN
-    };
+    },
+};
 
-    const WAY: LevelPlot = LevelPlot {
-        factor: "way",
-        order: &["one-each", "keep-alive", "pipelined", "http2", "http3"],
-        panel_factors: &["link", "placement"],
-        pictures: &[("Time for the whole page", &["page"], false)],
+const WAY: LevelPlot = LevelPlot {
+    factor: "way",
+    order: &["one-each", "keep-alive", "pipelined", "http2", "http3"],
+    panel_factors: &["link", "placement"],
+    pictures: &[("Time for the whole page", &["page"], false)],
+};
+
+fn describe() -> String {
+    format!("one of {}", HttpFetchMode::ALL.map(HttpFetchMode::name).join(", "))
+}
+
+/// A path that loses one frame in fifty: most visits lose one.
+pub(crate) const LOSSY: &str = "rate=10mbit,queue=drop-tail,limit=1bdp,loss=0.02,delay=25ms";
+
+/// Why a page is not fetched over a network that needs too long for it.
+fn too_long(spec: &PageLoadSpec) -> Option<String> {
+    let visit = visit_time(spec);
+    (visit > VISIT_LONG).then(|| {
+        let over = spec.path.as_ref().map_or(LOOPBACK, |path| path.name.as_str());
+        format!(
+            "a page by {} over {over} takes about {:.0} s, and no visit may take more than {:.0}: choose a \
+             faster link or a way with fewer round trips",
+            spec.fetch_mode,
+            visit.as_secs_f64(),
+            VISIT_LONG.as_secs_f64()
+        )
+    })
+}
+
+/// How long a block must be: for a dozen visits, or for a few where one takes long.
+pub(crate) fn block_time(spec: &PageLoadSpec, usual: Span) -> Span {
+    let visit = visit_time(spec).max(VISIT);
+    let visits = (BLOCK_LONG.as_ns() / visit.as_ns().max(1)).clamp(VISITS_MIN, VISITS);
+    usual.max(visit * visits)
+}
+
+/// About how long a visit takes over a network: its round trips, and the time of its bytes.
+fn visit_time(spec: &PageLoadSpec) -> Span {
+    let Some(path) = &spec.path else { return Span::ZERO };
+    let round_trips = match HttpFetchMode::from_name(&spec.fetch_mode) {
+        Some(HttpFetchMode::OneEach) => 2 * OBJECTS,
+        Some(HttpFetchMode::KeepAlive) => 1 + OBJECTS,
+        _ => AT_ONCE,
     };
+    let sending = path.exchange_ns(BYTES, 0).saturating_sub(path.round_trip_ns);
+    Span::from_ns(path.round_trip_ns) * round_trips + Span::from_ns(sending)
+}
+
+/// Visits of a block: so many where they are short, and so many at least.
+const VISITS: u64 = 12;
+const VISITS_MIN: u64 = 3;
+/// One without a network, about.
+const VISIT: Span = Span::from_ms(4);
+/// A block of fewer visits than a dozen.
+const BLOCK_LONG: Span = Span::from_secs(2);
+/// The longest visit that is tried: far below what client and server give each other time for.
+const VISIT_LONG: Span = Span::from_secs(8);
+/// Bytes of a visit with all headers.
+const BYTES: u64 = 50_000;
+/// The page and its images.
+const OBJECTS: u64 = 13;
+/// Round trips to connect, for the page and for all images at once, whose window has to grow.
+const AT_ONCE: u64 = 4;
+
+const EXPECTATIONS: &[Expectation] = &[
+    Expectation {
+        id: "scaling.http.round-trips",
+        statement: "Over a long network a visit is mostly its round trips and its bytes, and never less: two round \
+            trips an object with a connection each, one an object and one to connect when kept alive, \
+            three where all images are asked for at once, and a fourth over HTTP/3 to prove the \
+            client's address.",
+        basis: "RFC 9112, 9113 and 9114, over RFC 9293 and RFC 9000",
+        judge: round_trips,
+    },
+    Expectation {
+        id: "scaling.http.loss-stalls-http2",
+        statement: "Where packets are lost HTTP/3 is faster than HTTP/2, all of whose transactions stall with each.",
+        basis: "RFC 9114 §1.1",
+        judge: |evidence| {
+            let is_lossy = |cell: &MeasuredCell<'_>| is_lossy(evidence, cell);
+            let pairs = faster(evidence, "http3", "http2", is_lossy, ClaimCase::order);
+            judge_all(pairs, "plumb run scaling.http --set way=http2,http3 --set link=lossy")
+        },
+    },
+];
+
+const CLAIMS: &[PublishedClaim] = &[
+    PublishedClaim {
+        id: "scaling.http.lags-processors",
+        claim: "Fetching a page of 10 Kbytes and its 12 images within one computer improves by about 30 % of \
+            what processors do.",
+        source: MARKATOS,
+        historical: Some("about 30 %, much less than TCP (Figure 5)"),
+        figures: &[PublishedFigure::alone("slope", 0.3, Unit::Count, "Figure 5")],
+        judge: |evidence| {
+            single_machine_judgment(evidence, (EXPERIMENT.id, "page"), |cell| {
+                cell.is("way", "one-each") && cell.is("link", LOOPBACK)
+            })
+        },
+    },
+    PublishedClaim {
+        id: "scaling.http.small-files-cost-their-connections",
+        claim: "Transfers of small files suffer large initialization overheads.",
+        source: MARKATOS,
+        historical: Some("the reason that is given for 30 %"),
+        figures: &[],
+        judge: |evidence| {
+            let case = |place: &str, label, first: &MeasuredCell<'_>, second: &MeasuredCell<'_>| {
+                ClaimCase::ratio_within(place, label, (first, second), LARGE)
+            };
+            let pairs = faster(evidence, "keep-alive", "one-each", |_| true, case);
+            judge_all(pairs, "plumb run scaling.http --set way=one-each,keep-alive")
+        },
+    },
+    PublishedClaim {
+        id: "scaling.http.pipelining-beats-connections",
+        claim: "HTTP/1.1 with pipelining is faster than a connection per object, over every network.",
+        source: NIELSEN,
+        historical: Some("packets at least halved; the time depended on the network"),
+        figures: &[],
+        judge: |evidence| {
+            let pairs = faster(evidence, "pipelined", "one-each", |_| true, ClaimCase::order);
+            judge_all(pairs, "plumb run scaling.http --set way=one-each,pipelined")
+        },
+    },
+];
+
+/// From where on an overhead is large: a tenth of the time without it.
+const LARGE: (f64, f64) = (1.1, f64::INFINITY);
+
+/// Round trips from which on a network is long, in nanoseconds.
+const LONG_NS: f64 = 1e6;
+
+/// The share of a visit that its round trips and its bytes are where they decide. Never more than all; the
+/// round trip itself is known to a hundredth.
+const MOST: (f64, f64) = (0.5, 1.01);
+
+/// Bits of all bodies.
+const BITS: f64 = 8.0 * 40_000.0;
+
+/// The page and its images, as a factor.
+const ALL_OBJECTS: f64 = OBJECTS as f64;
+
+/// A link by a name that fits into a sentence.
+fn link_label<'a>(cell: &MeasuredCell<'a>) -> &'a str {
+    if cell.is("link", METROPOLITAN) { "metropolitan" } else { cell.level("link") }
+}
+
+/// The name of what a launch found out about the path of a cell.
+fn path_note_name(cell: &MeasuredCell<'_>, name: &str) -> String {
+    let path = cell.level("link");
+    let path = if path.starts_with("outer") { "outer" } else { path };
+    let path = if path.starts_with("host:") { "host" } else { path };
+    format!("channel.{} over {path}.{name}", cell.level("way"))
+}
+
+/// Whether packets are lost on a cell's link by themselves.
+fn is_lossy(evidence: &ClaimEvidence<'_>, cell: &MeasuredCell<'_>) -> bool {
+    let text = evidence.note_text(&path_note_name(cell, "link")).unwrap_or("");
+    ["loss=", "gilbert-elliott=", "bit-errors="].iter().any(|fault| text.contains(fault))
+}
+
+/// Two ways over each link that both were measured over: the first is claimed to be the faster.
+fn faster(
+    evidence: &ClaimEvidence<'_>,
+    better: &'static str,
+    worse: &'static str,
+    wanted: impl Fn(&MeasuredCell<'_>) -> bool,
+    case: impl Fn(&str, String, &MeasuredCell<'_>, &MeasuredCell<'_>) -> ClaimCase,
+) -> ClaimCases {
+    ClaimCases::of_twins(
+        evidence.twins(
+            EXPERIMENT.id,
+            "page",
+            "way",
+            |cell| cell.is("way", better) && wanted(cell),
+            |cell| cell.is("way", worse),
+        ),
+        |first, second| {
+            let label = format!("{worse}/{better} {}", link_label(first));
+            case(first.level("placement"), label, first, second)
+        },
+        |first| format!("{worse} over {}", link_label(first)),
+    )
+}
+
+/// What round trips and bytes take at the least, as a share of what a visit takes, over long networks that lose
+/// nothing.
+fn round_trips(evidence: &ClaimEvidence<'_>) -> ClaimJudgment {
+    let mut found = ClaimCases::default();
+    for cell in evidence.cells(EXPERIMENT.id, "page") {
+        let note = |name| evidence.note_number(&path_note_name(cell, name));
+        let long = note("round_trip_ns").filter(|round_trip| *round_trip >= LONG_NS);
+        let Some(round_trip_ns) = long.filter(|_| !is_lossy(evidence, cell)) else { continue };
+        let way = cell.level("way");
+        let round_trips = match way {
+            "one-each" => 2.0 * ALL_OBJECTS,
+            "keep-alive" => 1.0 + ALL_OBJECTS,
+            // RFC 9000 §8.1.2: the server asks every address for a token before it says more.
+            "http3" => 4.0,
+            _ => 3.0,
+        };
+        let bytes_ns = note("rate").map_or(0.0, |rate| BITS / rate * 1e9);
+        let least = round_trips * round_trip_ns + bytes_ns;
+        let ends = cell.ends().map(|[lo, hi]| [least / hi, least / lo]);
+        let label = format!("{way} {}", link_label(cell));
+        let share = least / cell.median();
+        if share < MOST.0 && !is_link_on_time(cell) {
+            // Frames that were late make a visit longer, never shorter.
+            found.missing.push(format!("{label} from a link that keeps its time"));
+            continue;
+        }
+        let placement = cell.level("placement");
+        found.cases.push(ClaimCase::quantity(placement, label, share, ends, MOST, Unit::Share));
+    }
+    judge_all(found, "plumb run scaling.http --set link=transatlantic")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn visits(link: &str, way: HttpFetchMode) -> PageLoadSpec {
+        let path = (link != LOOPBACK).then(|| link::path_over_link(link, link, 1_500).unwrap());
+        PageLoadSpec { path, fetch_mode: way.name().to_owned() }
+    }
+
+    #[test]
+    fn a_block_holds_a_dozen_visits_or_a_few_that_are_long() {
+        let usual = Span::from_ms(40);
+        let visits_of = |link: &str, way: HttpFetchMode| {
+            let spec = visits(link, way);
+            block_time(&spec, usual).as_ns() / visit_time(&spec).max(VISIT).as_ns()
+        };
+        assert_eq!(visits_of(LOOPBACK, HttpFetchMode::OneEach), VISITS);
+        assert_eq!(visits_of("lan-100m", HttpFetchMode::KeepAlive), VISITS);
+        assert_eq!(visits_of("transatlantic", HttpFetchMode::OneEach), VISITS_MIN);
+        assert!(visits_of("transatlantic", HttpFetchMode::Http3) > VISITS_MIN);
+    }
+
+    #[test]
+    fn a_page_that_would_take_minutes_is_refused_with_what_would_do() {
+        let told = too_long(&visits("1200-baud", HttpFetchMode::Http2)).unwrap();
+        assert!(told.contains("340 s") && told.contains("faster link"), "{told}");
+        for way in HttpFetchMode::ALL {
+            assert_eq!(too_long(&visits("ethernet-10m", way)), None, "{way:?}");
+        }
+    }
 }

@@ -1,11 +1,13 @@
 //! `scaling.loopback`: what a second of CPU carries within a machine.
 
-use crate::definition::Experiment;
-use crate::factor::{Factor, FactorDomain, words};
-use crate::factors::link::{LINK, LOOPBACK};
-use crate::factors::remote::ONE_HOST_PLACEMENT;
-use crate::factors::streams::{self, CONGESTION_CONTROL};
-use plumb_analysis::registry::ExperimentAnalysis;
+use plumb_report::figure::by_level;
+
+use crate::claims::{MARKATOS, single_machine_judgment};
+use crate::factor::channel::PLACEMENT;
+use crate::factor::link::{LINK, LOOPBACK};
+use crate::factor::streams::{self, CONGESTION_CONTROL};
+use crate::pages::{LINKS, RESPONSES, best_tile, bytes_per_cpu_sentences};
+use crate::prelude::*;
 
 /// A stream within one machine.
 pub static EXPERIMENT: Experiment = Experiment {
@@ -14,54 +16,32 @@ pub static EXPERIMENT: Experiment = Experiment {
     question: "How much does TCP carry between two processes of one machine?",
     hypothesis: "It carries more the faster the processor is, but not as much more.",
     factors: &[
-        Factor { domain: FactorDomain::Words(&[LOOPBACK]), levels: |_| words(&[LOOPBACK]), ..LINK },
-        Factor { levels: |_| words(&["same-cpu", "other-cpu"]), ..ONE_HOST_PLACEMENT },
+        Factor { domain: FactorDomain::Words(&[LOOPBACK]), ..LINK }.at(Words(&[LOOPBACK])),
+        PLACEMENT.at(Words(&["same-cpu", "other-cpu"])),
         CONGESTION_CONTROL,
     ],
     responses: &streams::RESPONSES,
-    plan_cell: |setting| streams::over_link(setting, |_| {}),
-    analysis: ExperimentAnalysis { claims: claims::CLAIMS, ..ExperimentAnalysis::PLAIN },
-    page: page::PAGE,
-};
-
-mod claims {
-    //! Published claims and how each is judged.
-
-    use crate::claims::scaling::*;
-    use plumb_analysis::claim::PublishedClaim;
-
-    pub(super) const CLAIMS: &[PublishedClaim] = &[PublishedClaim {
-        id: "scaling.loopback.lags-processors",
-        claim: "TCP between processes of one computer improves far less than processors, in messages of \
-                64 Kbytes.",
-        source: MARKATOS,
-        historical: Some(
-            "processors ×35, TCP ×5 (Alpha) and ×12 (Pentium); SPARC almost linear (Figure 2)",
-        ),
-        figures: &[],
-        judge: |evidence| single_machine_judgment(evidence, (LOOPBACK, "throughput"), |_| true),
-    }];
-
-    const LOOPBACK: &str = "scaling.loopback";
-}
-
-mod page {
-    //! Figures and sentences.
-
-    use crate::pages::scaling::*;
-
-    use plumb_report::figure::by_level::{self};
-
-    use plumb_report::registry::ExperimentPage;
-
-    pub(super) const PAGE: ExperimentPage = ExperimentPage {
+    plan_cell: |point| streams::over_link(point, |_| {}),
+    analysis: ExperimentAnalysis { claims: CLAIMS, ..ExperimentAnalysis::PLAIN },
+    page: ExperimentPage {
         title: "TCP within one machine",
         figures: Some(|data| by_level::figures(&data.cells, &LINKS)),
         sentences: |data| bytes_per_cpu_sentences(&data.cells),
         tiles: |data| best_tile(data, "throughput", "TCP over loopback", false),
         tile_rank: 7,
         responses: RESPONSES,
-
         ..ExperimentPage::PLAIN
-    };
-}
+    },
+};
+
+const CLAIMS: &[PublishedClaim] = &[PublishedClaim {
+    id: "scaling.loopback.lags-processors",
+    claim: "TCP between processes of one computer improves far less than processors, in messages of \
+            64 Kbytes.",
+    source: MARKATOS,
+    historical: Some(
+        "processors ×35, TCP ×5 (Alpha) and ×12 (Pentium); SPARC almost linear (Figure 2)",
+    ),
+    figures: &[],
+    judge: |evidence| single_machine_judgment(evidence, (EXPERIMENT.id, "throughput"), |_| true),
+}];

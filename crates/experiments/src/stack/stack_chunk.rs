@@ -2,17 +2,10 @@
 //!
 //! After the server of Lantz, Nowicki & Theimer (1985), which sent each block of 4 Kbytes as four packets.
 
-use plumb_analysis::claim::{PublishedClaim, PublishedFigure};
-use plumb_analysis::registry::ExperimentAnalysis;
-use plumb_base::units::Unit;
-use plumb_harness::spec::{BlockTask, Mechanism};
-use plumb_report::registry::ExperimentPage;
-
-use crate::claims::gigabit::gain;
-use crate::definition::{CellDecision, Experiment};
-use crate::factor::{Factor, FactorDomain, always, keep_levels, numbers, words};
-use crate::factors::channel::{self, CONGESTION, MECHANISM, PLACEMENT, SIZE, THROUGHPUT};
-use crate::factors::remote::BLOCKING_WAKE;
+use crate::claims::gain;
+use crate::factor::channel::{self, CONGESTION, MECHANISM, PLACEMENT, SIZE, THROUGHPUT};
+use crate::factor::remote::BLOCKING_WAKE;
+use crate::prelude::*;
 
 /// Two sizes of an application's writes.
 pub static EXPERIMENT: Experiment = Experiment {
@@ -26,24 +19,16 @@ pub static EXPERIMENT: Experiment = Experiment {
             domain: FactorDomain::Mechanisms(|mechanism| {
                 matches!(mechanism, Mechanism::Tcp4 | Mechanism::Tcp6)
             }),
-            levels: |_| words(&["tcp4"]),
             ..MECHANISM
-        },
+        }
+        .at(Words(&["tcp4"])),
         PLACEMENT,
         BLOCKING_WAKE,
-        Factor {
-            levels: |_| numbers(&[1 << 10, 4 << 10]),
-            applies: always,
-            fit: keep_levels,
-            ..SIZE
-        },
+        Factor { fit: keep_levels, ..SIZE }.at(Numbers(&[1 << 10, 4 << 10])),
         CONGESTION,
     ],
     responses: &[THROUGHPUT],
-    plan_cell: |point| {
-        let size = channel::size_of(point.factors);
-        CellDecision::measure(channel::group(point), BlockTask::Throughput { size })
-    },
+    plan_cell: |point| Ok((channel::group(point)?, channel::transfer(point))),
     analysis: ExperimentAnalysis { claims: CLAIMS, ..ExperimentAnalysis::PLAIN },
     page: ExperimentPage { title: "The size of writes", ..ExperimentPage::PLAIN },
 };
@@ -57,19 +42,6 @@ const CLAIMS: &[PublishedClaim] = &[PublishedClaim {
     source: "Lantz, Nowicki & Theimer, An Empirical Study of Distributed Application Performance, \
              STAN-CS-86-1117, 1985",
     historical: Some("about 15–20 %, §9.1"),
-    figures: &[PublishedFigure::comparable(
-        "4 KB to 1 KB",
-        1.175,
-        Unit::Count,
-        "§9.1 (15 to 20 %)",
-    )],
-    judge: |evidence| {
-        gain(
-            evidence,
-            ("stack.chunk", "size"),
-            |factors| factors.int("size") == Some(4 << 10),
-            |factors| factors.int("size") == Some(1 << 10),
-            ABOUT,
-        )
-    },
+    figures: &[PublishedFigure::ratio("4 KB to 1 KB", 1.175, "§9.1 (15 to 20 %)")],
+    judge: |evidence| gain(evidence, (EXPERIMENT.id, "size"), (4u64 << 10, 1u64 << 10), ABOUT),
 }];

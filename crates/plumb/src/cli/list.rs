@@ -19,7 +19,7 @@ use plumb_experiments::factor::Factor;
 use plumb_experiments::factor::LevelContext;
 use plumb_experiments::list;
 use plumb_experiments::preset::RunPreset;
-use plumb_experiments::studies::Study;
+use plumb_experiments::list::Study;
 
 /// List what can be measured: studies, experiments with their factors, mechanisms
 #[derive(Clone, Debug, Args)]
@@ -189,7 +189,7 @@ fn factor(factor: &Factor) -> FactorEntry {
     let levels: BTreeMap<String, Vec<String>> = RunPreset::ALL
         .into_iter()
         .map(|preset| {
-            let levels = (factor.levels)(&LevelContext { preset, surroundings: &surroundings() });
+            let levels = factor.preset_levels(&LevelContext { preset, surroundings: &surroundings() });
             let spelt = levels.iter().map(|level| factor.domain.spell(level)).collect();
             (preset.name().to_owned(), spelt)
         })

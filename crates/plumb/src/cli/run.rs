@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use plumb_analysis::document::{RunDocument, host_notes};
 use plumb_base::time::Span;
-use plumb_experiments::list::run_document;
+use plumb_base::units::quantity::parse_span;
+use plumb_experiments::list::{Study as Known, run_document};
 use plumb_harness::stop_signals;
 use plumb_harness::topology::CpuTopology;
 use plumb_report::html;
@@ -20,11 +21,10 @@ use crate::link::control;
 use crate::net::other_host;
 use crate::problem::{ExitReason, Problem};
 use plumb_experiments::definition::CellPlan;
-use plumb_experiments::factors::link::is_host_level;
-use plumb_experiments::plan::{ChosenLevels, RunEstimate, RunPlan, expand, span_text};
+use plumb_experiments::factor::link::is_host_level;
+use plumb_experiments::plan::{ChosenLevels, RunEstimate, RunPlan, expand};
 use plumb_experiments::preset::RunPreset;
 use plumb_experiments::run as executor;
-use plumb_experiments::studies::Study as Known;
 use plumb_experiments::surroundings::{RunSurroundings, Surroundings};
 
 /// Measure an experiment, a study or a plan
@@ -141,7 +141,7 @@ impl OtherHostOptions {
 }
 
 fn parse_budget(text: &str) -> Result<Span, String> {
-    let span = span_text::parse(text).map_err(|error| error.to_string())?;
+    let span = parse_span(text).map_err(|error| error.to_string())?;
     if span == Span::ZERO { Err("the budget must be positive".to_owned()) } else { Ok(span) }
 }
 

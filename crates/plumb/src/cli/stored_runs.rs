@@ -101,7 +101,7 @@ pub fn entry_of(data: &RunData) -> RunEntry {
 }
 
 fn entry(run: &RunRecord, cells: u64, blocks: u64) -> RunEntry {
-    let header = plumb_analysis::document::build::header(run);
+    let header = plumb_analysis::build::header(run);
     RunEntry {
         id: header.id,
         title: header.title,

@@ -2,7 +2,7 @@
 //! every other setting.
 //!
 //! Vertical axes begin at zero, so that a small gain looks small. A level that is a word, such as the kernel's
-//! own choice, is a dashed line across. Left out: factors that are words alone (`super::by_level`).
+//! own choice, is a dashed line across.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use plumb_analysis::document::CellResult;
 use plumb_base::stats::regression::{FittedLine, theil_sen};
 use serde_json::Value;
 
-use super::{Axis, AxisScale, Figure, FigurePoint, SERIES_MAX, Series, SeriesMarks, slug};
+use super::{Axis, AxisScale, Figure, FigurePoint, SERIES_MAX, Series, highest_median, slug};
 use crate::table::TextTable;
 use crate::{name, value};
 
@@ -75,7 +75,7 @@ pub fn figures(cells: &[&CellResult], layout: &FactorPlot) -> Vec<Figure> {
     for cell in cells.iter().filter(|cell| cell.summary.median.is_some()) {
         let shown = |(_, responses): &(&str, &[&str])| responses.contains(&cell.response.as_str());
         let Some(picture) = layout.pictures.iter().position(shown) else { continue };
-        let place = (name::placement_order(cell), words(cell, layout.panel_factors));
+        let place = (name::placement_order(cell), name::known_levels(cell, layout.panel_factors));
         panels.entry((picture, place)).or_default().push(cell);
     }
     let figure =
@@ -83,16 +83,6 @@ pub fn figures(cells: &[&CellResult], layout: &FactorPlot) -> Vec<Figure> {
             figure(panel, layout, layout.pictures[*picture], place)
         };
     panels.iter().map(figure).filter(|figure| !figure.is_empty()).collect()
-}
-
-/// A cell's levels of some factors, in words; empty for none of them.
-fn words(cell: &CellResult, factors: &[&str]) -> String {
-    let wanted: BTreeSet<String> = factors
-        .iter()
-        .filter(|factor| cell.factors.contains_key(**factor))
-        .map(|factor| (*factor).to_owned())
-        .collect();
-    if wanted.is_empty() { String::new() } else { name::cell(&cell.factors, &wanted) }
 }
 
 /// The runs of these cells, of one response each; labels have these factors whether they vary or not.
@@ -147,46 +137,32 @@ fn figure(
     for ((label, run), slot) in named.iter().zip(0u8..).take(SERIES_MAX) {
         for cell in &run.word_cells {
             let across = cell.summary.median.map(|median| ends.map(|x| [x, median]).to_vec());
-            let marks = SeriesMarks::Line(across.unwrap_or_default());
-            series.push(Series { name: String::new(), slot, marks });
+            series.push(Series::line(slot, across.unwrap_or_default()));
         }
         if let Some(line) = run.power_law_fit().filter(|_| has_power) {
             let curve = (0..=CURVE_STEPS).map(|step| {
                 let x = ends[0] + (ends[1] - ends[0]) * f64::from(step) / f64::from(CURVE_STEPS);
                 [x, line.at(x.ln()).exp()]
             });
-            let marks = SeriesMarks::Line(curve.collect());
-            series.push(Series { name: String::new(), slot, marks });
+            series.push(Series::line(slot, curve.collect()));
         }
-        let at = run.cells.iter().filter_map(|(x, cell)| {
-            let y = cell.summary.median?;
-            Some(FigurePoint { x: *x, y, x_interval: None, y_interval: cell.summary.ci95 })
-        });
-        let marks = SeriesMarks::Points { at: at.collect(), joined: !has_power };
-        series.push(Series { name: label.clone(), slot, marks });
+        let at = run.cells.iter().filter_map(|(x, cell)| FigurePoint::of_median(*x, cell));
+        series.push(Series::points(label.clone(), slot, !has_power, at));
     }
     let table = table(&named, layout);
-    let told: Vec<String> = table.rows.iter().map(|row| row.join(" ")).collect();
     let title = if place.is_empty() { title.to_owned() } else { format!("{title}, {place}") };
-    let highest = cells.iter().filter_map(|cell| cell.summary.median).fold(0.0, f64::max);
     let has_words = named.iter().any(|(_, run)| !run.word_cells.is_empty());
     let x = match layout.scale {
-        FactorScale::Linear => Axis {
-            include: Some([0.0, ends[1]]),
-            ..Axis::with_scale(layout.label, layout.unit, AxisScale::Linear)
-        },
+        FactorScale::Linear => Axis::from_zero(layout.label, layout.unit, ends[1]),
         FactorScale::Log2 => Axis::with_scale(layout.label, layout.unit, AxisScale::Log2),
     };
     Figure {
         id: slug(&[&cells[0].experiment, &title]),
-        alt: format!("{title}, by {}: {}.", layout.label, told.join("; ")),
+        alt: format!("{title}, by {}: {}.", layout.label, table.in_words()),
         title,
         note: note(has_power, has_words),
         x,
-        y: Axis {
-            include: Some([0.0, highest]),
-            ..Axis::with_scale(name::quantity(responses[0]), unit.name(), AxisScale::Linear)
-        },
+        y: Axis::from_zero(name::quantity(responses[0]), unit.name(), highest_median(cells)),
         series,
         table,
     }
@@ -210,11 +186,7 @@ fn note(power: bool, has_words: bool) -> String {
 /// Levels down, runs across.
 fn table(named: &[(String, FactorSeries<'_>)], layout: &FactorPlot) -> TextTable {
     let label = |label: &str| if label.is_empty() { "median".to_owned() } else { label.to_owned() };
-    let heads: Vec<String> = [layout.label.to_owned()]
-        .into_iter()
-        .chain(named.iter().map(|(name, _)| format!("#{}", label(name))))
-        .collect();
-    let mut table = TextTable::with_heads(&heads.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut table = TextTable::across(layout.label, named.iter().map(|(name, _)| label(name)));
     let mut levels: Vec<&Value> = Vec::new();
     let cells = named.iter().flat_map(|(_, run)| {
         run.cells.iter().map(|(_, cell)| *cell).chain(run.word_cells.iter().copied())
@@ -231,12 +203,7 @@ fn table(named: &[(String, FactorSeries<'_>)], layout: &FactorPlot) -> TextTable
             let mut cells =
                 run.cells.iter().map(|(_, cell)| *cell).chain(run.word_cells.iter().copied());
             let cell = cells.find(|cell| cell.factors.get(layout.factor) == Some(level));
-            cell.and_then(|cell| Some((cell, cell.summary.median?))).map_or_else(
-                || "–".to_owned(),
-                |(cell, median)| {
-                    value::with_interval(value::unit(&cell.unit), median, cell.summary.ci95)
-                },
-            )
+            cell.map_or_else(|| "–".to_owned(), |cell| value::median(cell))
         });
         table.push([name::level(layout.factor, level)].into_iter().chain(told));
     }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use plumb_analysis::document::CellResult;
 use plumb_base::units::format_bytes;
 
-use super::{Axis, AxisScale, Figure, FigurePoint, SERIES_MAX, Series, SeriesMarks, slug};
+use super::{Axis, AxisScale, Figure, FigurePoint, SERIES_MAX, Series, slug};
 use crate::table::TextTable;
 use crate::{name, value};
 
@@ -44,11 +44,9 @@ pub fn figures(cells: &[&CellResult]) -> Vec<Figure> {
 pub fn overview(cells: &[&CellResult]) -> TextTable {
     let varying = name::varying(cells.iter().copied());
     let sizes: BTreeSet<u64> = cells.iter().filter_map(|cell| name::bytes(cell)).collect();
-    let heads: Vec<String> = ["median at size (B)".to_owned()]
-        .into_iter()
-        .chain(sizes.iter().map(|size| format!("#{}?", format_bytes(*size))))
-        .collect();
-    let mut table = TextTable::with_heads(&heads.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut table =
+        TextTable::across("median at size (B)", sizes.iter().map(|size| format_bytes(*size)));
+    table.set_numbers_optional();
     let mut rows: BTreeMap<(usize, Vec<String>, String), BTreeMap<u64, String>> = BTreeMap::new();
     for cell in cells {
         let Some(size) = name::bytes(cell) else { continue };
@@ -100,8 +98,7 @@ fn label(cell: &CellResult, varying: &BTreeSet<String>) -> String {
         .cloned()
         .collect();
     if wanted.is_empty() {
-        let mechanism = BTreeSet::from(["mechanism".to_owned()]);
-        return name::cell(&cell.factors, &mechanism);
+        return name::levels(&cell.factors, &["mechanism"]);
     }
     name::cell(&cell.factors, &wanted)
 }
@@ -119,8 +116,8 @@ fn groups(cells: &[&CellResult], varying: &BTreeSet<String>) -> Vec<SeriesGroup>
     let mut all = BTreeSet::new();
     for cell in cells.iter().filter(|cell| name::bytes(cell).is_some()) {
         let label = label(cell, varying);
-        let mechanism = cell.factors.get("mechanism").and_then(serde_json::Value::as_str);
-        families.entry(name::family(mechanism.unwrap_or(""))).or_default().insert(label.clone());
+        let family = name::family(cell.level("mechanism"));
+        families.entry(family).or_default().insert(label.clone());
         all.insert(label);
     }
     if all.len() <= SERIES_MAX {
@@ -170,21 +167,18 @@ fn lines<'a>(
 fn figure(facet: &[String], group: &SeriesGroup, lines: &[SizeSeries<'_>]) -> Figure {
     let first = lines.iter().flat_map(|line| &line.cells).next();
     let is_mechanism = |cell: Option<&&CellResult>, word: &str| {
-        cell.and_then(|cell| cell.factors.get("mechanism")).is_some_and(|level| level == word)
+        cell.is_some_and(|cell| cell.level("mechanism") == word)
     };
     let (experiment, response, unit) =
         first.map_or(("", "", "ns"), |cell| (&cell.experiment, &cell.response, &cell.unit));
-    let series = lines
-        .iter()
-        .map(|line| Series {
-            name: if group.labels.len() == 1 { String::new() } else { line.label.to_owned() },
-            slot: line.slot,
-            marks: SeriesMarks::Points {
-                at: line.cells.iter().filter_map(|cell| point(cell)).collect(),
-                joined: true,
-            },
-        })
-        .collect();
+    let series = lines.iter().map(|line| {
+        let name = if group.labels.len() == 1 { "" } else { line.label };
+        let at = line
+            .cells
+            .iter()
+            .filter_map(|cell| FigurePoint::of_median(name::bytes(cell)? as f64, cell));
+        Series::points(name.to_owned(), line.slot, true, at)
+    });
     let title = match (group.title.as_str(), facet) {
         ("", []) => name::capitalize(name::response(response)),
         // A mechanism's name is spelt as it is.
@@ -200,19 +194,9 @@ fn figure(facet: &[String], group: &SeriesGroup, lines: &[SizeSeries<'_>]) -> Fi
         alt: extent(response, unit, lines),
         x: Axis::with_scale("message size (B)", "B", AxisScale::Log2),
         y: Axis::measured(name::quantity(response), unit),
-        series,
+        series: series.collect(),
         table: table(lines),
     }
-}
-
-fn point(cell: &CellResult) -> Option<FigurePoint> {
-    let y = cell.summary.median?;
-    Some(FigurePoint {
-        x: name::bytes(cell)? as f64,
-        y,
-        x_interval: None,
-        y_interval: cell.summary.ci95,
-    })
 }
 
 /// What the picture spans, for those who cannot see it.
@@ -237,21 +221,14 @@ fn extent(response: &str, unit: &str, lines: &[SizeSeries<'_>]) -> String {
 
 /// Sizes down, series across.
 fn table(lines: &[SizeSeries<'_>]) -> TextTable {
-    let mut heads = vec!["size (B)".to_owned()];
-    heads.extend(lines.iter().map(|line| format!("#{}", line.label)));
-    let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
-    let mut table = TextTable::with_heads(&heads);
+    let mut table = TextTable::across("size (B)", lines.iter().map(|line| line.label.to_owned()));
     let sizes: BTreeSet<u64> =
         lines.iter().flat_map(|line| &line.cells).filter_map(|cell| name::bytes(cell)).collect();
     for wanted in sizes {
         let cells = lines.iter().map(|line| {
             let cell = line.cells.iter().find(|cell| name::bytes(cell) == Some(wanted));
             cell.map_or_else(String::new, |cell| {
-                let unit = value::unit(&cell.unit);
-                cell.summary.median.map_or_else(
-                    || "–".to_owned(),
-                    |median| value::with_interval(unit, median, cell.summary.ci95),
-                )
+                if cell.summary.median.is_some() { value::median(cell) } else { "–".to_owned() }
             })
         });
         table.push([format_bytes(wanted)].into_iter().chain(cells));

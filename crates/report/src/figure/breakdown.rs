@@ -5,20 +5,20 @@
 
 use std::collections::BTreeMap;
 
-use plumb_analysis::breakdown::{BreakdownSummary, MeanEstimate};
+use plumb_analysis::document::{BreakdownSummary, MeanEstimate};
 use plumb_base::units::Unit;
 use serde_json::Value;
 
-use super::{Axis, AxisScale, Figure, Series, SeriesMarks, slug};
+use super::{Axis, AxisScale, Figure, Series, slug};
 use crate::table::TextTable;
 use crate::{name, value};
 
 /// One figure a placement, nearest first.
 pub fn figures(breakdowns: &[&BreakdownSummary]) -> Vec<Figure> {
-    let mut panels: BTreeMap<(usize, String), Vec<&BreakdownSummary>> = BTreeMap::new();
+    let mut panels: BTreeMap<(usize, &str), Vec<&BreakdownSummary>> = BTreeMap::new();
     for breakdown in breakdowns {
-        let placement = breakdown.factors.get("placement").and_then(Value::as_str).unwrap_or("");
-        let key = (name::placement_rank(placement), placement.to_owned());
+        let placement = placement(breakdown);
+        let key = (name::placement_rank(placement), placement);
         panels.entry(key).or_default().push(breakdown);
     }
     panels.iter().map(|((_, placement), panel)| figure(name::placement(placement), panel)).collect()
@@ -40,10 +40,9 @@ fn figure(placement: &str, breakdowns: &[&BreakdownSummary]) -> Figure {
             }
         }
     }
-    let series = series.into_iter().map(|(kind, segments)| Series {
-        name: kind.legend().to_owned(),
-        slot: kind.slot(),
-        marks: SeriesMarks::Stack { segments, hatched: kind == PartCategory::Unexplained },
+    let series = series.into_iter().map(|(kind, segments)| {
+        let hatched = kind == PartCategory::Unexplained;
+        Series::stack(kind.legend().to_owned(), kind.slot(), segments, hatched)
     });
     let sentences: Vec<String> = breakdowns.iter().map(|entry| sentence(entry)).collect();
     let title = match placement {
@@ -66,20 +65,23 @@ fn figure(placement: &str, breakdowns: &[&BreakdownSummary]) -> Figure {
     }
 }
 
+/// Where both sides ran; empty where that is not known.
+pub fn placement(entry: &BreakdownSummary) -> &str {
+    entry.factors.get("placement").and_then(Value::as_str).unwrap_or("")
+}
+
 /// The same, nearest placement first.
 pub fn ordered<'a>(
     breakdowns: impl Iterator<Item = &'a BreakdownSummary>,
 ) -> Vec<&'a BreakdownSummary> {
     let mut ordered: Vec<&BreakdownSummary> = breakdowns.collect();
-    ordered.sort_by_key(|entry| {
-        name::placement_rank(entry.factors.get("placement").and_then(Value::as_str).unwrap_or(""))
-    });
+    ordered.sort_by_key(|entry| name::placement_rank(placement(entry)));
     ordered
 }
 
 /// The largest part, what is unexplained and what the probes cost, in one sentence.
 pub fn sentence(entry: &BreakdownSummary) -> String {
-    let place = entry.factors.get("placement").and_then(Value::as_str).unwrap_or("");
+    let place = placement(entry);
     let round_trip = value::plain(NS, entry.sum);
     let mut text = format!("{} ({}): of {round_trip}", label(entry), name::placement(place));
     let mut parts: Vec<_> = entry.parts.iter().collect();
@@ -108,11 +110,7 @@ fn percent(share: &MeanEstimate) -> String {
 
 /// Parts down, round trips across; sums, wholes and the cost of probing below.
 pub fn table(breakdowns: &[&BreakdownSummary]) -> TextTable {
-    let heads: Vec<String> = ["part".to_owned()]
-        .into_iter()
-        .chain(breakdowns.iter().map(|entry| format!("#{}", label(entry))))
-        .collect();
-    let mut table = TextTable::with_heads(&heads.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut table = TextTable::across("part", breakdowns.iter().map(|entry| label(entry)));
     let mut row = |head: &str, cell: &dyn Fn(&BreakdownSummary) -> String| {
         let cells = breakdowns.iter().map(|entry| cell(entry));
         table.push([head.to_owned()].into_iter().chain(cells));
@@ -174,8 +172,7 @@ fn mean_text(mean: Option<&MeanEstimate>) -> String {
 
 /// What crosses, and how much at a time.
 pub fn label(entry: &BreakdownSummary) -> String {
-    let wanted = ["mechanism", "stack", "device", "size", "frame"];
-    name::cell(&entry.factors, &wanted.map(str::to_owned).into())
+    name::levels(&entry.factors, &["mechanism", "stack", "device", "size", "frame"])
 }
 
 const NS: Unit = Unit::Nanoseconds;

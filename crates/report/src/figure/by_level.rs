@@ -1,13 +1,12 @@
 //! Medians with their intervals, a row for each level of a factor that is a word.
 //!
-//! Responses of one unit share a picture, a mark each. One picture a placement. Left out: factors that are
-//! numbers (`super::against_factor`), stacks and devices (`super::dots`).
+//! Responses of one unit share a picture, a mark each. One picture a placement.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use plumb_analysis::document::CellResult;
 
-use super::{Axis, AxisScale, Figure, FigurePoint, SERIES_MAX, Series, SeriesMarks, slug};
+use super::{Axis, AxisScale, Figure, FigurePoint, SERIES_MAX, Series, highest_median, slug};
 use crate::table::TextTable;
 use crate::{name, value};
 
@@ -36,14 +35,7 @@ pub fn figures(cells: &[&CellResult], layout: &LevelPlot) -> Vec<Figure> {
             .iter()
             .position(|(_, responses, _)| responses.contains(&cell.response.as_str()));
         let Some(picture) = shown else { continue };
-        let apart: BTreeSet<String> = layout
-            .panel_factors
-            .iter()
-            .filter(|factor| cell.factors.contains_key(**factor))
-            .map(|factor| (*factor).to_owned())
-            .collect();
-        let place =
-            if apart.is_empty() { String::new() } else { name::cell(&cell.factors, &apart) };
+        let place = name::known_levels(cell, layout.panel_factors);
         let known = places.iter().position(|known| *known == place);
         let index = known.unwrap_or(places.len());
         if known.is_none() {
@@ -59,7 +51,7 @@ pub fn figures(cells: &[&CellResult], layout: &LevelPlot) -> Vec<Figure> {
 
 /// The place of a cell's level among the rows.
 pub fn order(cell: &CellResult, factor: &str, order: &[&str]) -> (usize, String) {
-    let level = cell.factors.get(factor).and_then(|level| level.as_str()).unwrap_or("");
+    let level = cell.level(factor);
     let place = order.iter().position(|known| *known == level).unwrap_or(order.len());
     (place, level.to_owned())
 }
@@ -101,45 +93,32 @@ fn figure(
             let (x, y) = (cell.summary.median?, index as f64 + shift);
             Some(FigurePoint { x, y, x_interval: cell.summary.ci95, y_interval: None })
         });
-        let marks = SeriesMarks::Points { at: at.collect(), joined: false };
         let name = if shown.len() > 1 { name::side(response) } else { "" };
-        Series { name: name.to_owned(), slot, marks }
+        Series::points(name.to_owned(), slot, false, at)
     };
     let series: Vec<Series> = shown.iter().zip(0u8..).take(SERIES_MAX).map(series).collect();
-    let heads: Vec<String> = ["setting".to_owned()]
-        .into_iter()
-        .chain(shown.iter().map(|response| match shown.len() {
-            1 => "#median [95 %]".to_owned(),
-            _ => format!("#{} [95 %]", name::side(response)),
-        }))
-        .collect();
-    let mut table = TextTable::with_heads(&heads.iter().map(String::as_str).collect::<Vec<_>>());
+    let head = |response: &&str| match shown.len() {
+        1 => "median [95 %]".to_owned(),
+        _ => format!("{} [95 %]", name::side(response)),
+    };
+    let mut table = TextTable::across("setting", shown.iter().map(head));
     for wanted in &rows {
         let told = shown.iter().map(|response| {
-            let cell = of(response, wanted);
-            cell.and_then(|cell| Some((cell, cell.summary.median?))).map_or_else(
-                || "–".to_owned(),
-                |(cell, median)| value::with_interval(unit, median, cell.summary.ci95),
-            )
+            of(response, wanted).map_or_else(|| "–".to_owned(), |cell| value::median(cell))
         });
         table.push([wanted.clone()].into_iter().chain(told));
     }
-    let told: Vec<String> = table.rows.iter().map(|row| row.join(" ")).collect();
     let title = if place.is_empty() { title.to_owned() } else { format!("{title}, {place}") };
-    let highest = cells.iter().filter_map(|cell| cell.summary.median).fold(0.0, f64::max);
     let quantity = name::quantity(shown[0]);
     let x = if logarithmic {
         Axis::with_scale(quantity, unit.name(), AxisScale::Log10)
     } else {
-        Axis {
-            include: Some([0.0, highest]),
-            ..Axis::with_scale(quantity, unit.name(), AxisScale::Linear)
-        }
+        Axis::from_zero(quantity, unit.name(), highest_median(cells))
     };
     let axis = if logarithmic { "a logarithmic axis" } else { "an axis from zero" };
     Figure {
         id: slug(&[&cells[0].experiment, &title]),
-        alt: format!("{title}: {}.", told.join("; ")),
+        alt: format!("{title}: {}.", table.in_words()),
         title,
         note: format!("Medians with 95 % intervals over launches, on {axis}."),
         x,

@@ -47,11 +47,7 @@ pub fn figure(results: &[CellResult]) -> Option<Figure> {
         series: vec![
             band(|row| row.p5, |row| row.p95),
             band(|row| row.q1, |row| row.q3),
-            Series {
-                name: String::new(),
-                slot: 0,
-                marks: SeriesMarks::Points { at: medians.collect(), joined: true },
-            },
+            Series::points(String::new(), 0, true, medians),
         ],
         table: table(&rows),
     })

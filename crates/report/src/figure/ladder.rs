@@ -3,10 +3,10 @@
 //! Placements share a rung and differ by mark. Left out: the sentence of each rung, which is text
 //! beside the figure.
 
-use plumb_analysis::ladder::LadderRung;
+use plumb_analysis::document::LadderRung;
 use plumb_base::units::Unit;
 
-use super::{Axis, Figure, FigurePoint, Series, SeriesMarks};
+use super::{Axis, Figure, FigurePoint, Series};
 use crate::table::TextTable;
 use crate::{name, value};
 
@@ -15,18 +15,13 @@ pub fn figure(rungs: &[LadderRung]) -> Option<Figure> {
     let names = labels(rungs);
     let mut series: Vec<Series> = Vec::new();
     for kind in kinds(rungs) {
-        let at: Vec<FigurePoint> = rungs
-            .iter()
-            .filter(|rung| self::kind(rung) == kind)
-            .filter_map(|rung| {
-                let row = names.iter().position(|name| *name == rung.label)?;
-                let quartiles = rung.q1.zip(rung.q3).map(|(q1, q3)| [q1, q3]);
-                let y = row as f64;
-                Some(FigurePoint { x: rung.median, y, x_interval: quartiles, y_interval: None })
-            })
-            .collect();
-        let marks = SeriesMarks::Points { at, joined: false };
-        series.push(Series { name: kind.legend(), slot: kind.slot(), marks });
+        let of_kind = rungs.iter().filter(|rung| self::kind(rung) == kind);
+        let at = of_kind.filter_map(|rung| {
+            let y = names.iter().position(|name| *name == rung.label)? as f64;
+            let x_interval = rung.q1.zip(rung.q3).map(|(q1, q3)| [q1, q3]);
+            Some(FigurePoint { x: rung.median, y, x_interval, y_interval: None })
+        });
+        series.push(Series::points(kind.legend(), kind.slot(), false, at));
     }
     let figure = Figure {
         id: "ladder".to_owned(),

@@ -3,7 +3,7 @@
 //! Left out: bands, which only shade what the points already say.
 
 use super::scale::{self, AxisExtent};
-use super::{AxisScale, Figure, SeriesMarks};
+use super::{AxisScale, Figure, FigurePoint, SeriesMarks};
 use crate::terminal::{TerminalStyle, TextRole};
 
 /// The figure with its title, axes and key in at most `style.width` columns.
@@ -94,6 +94,21 @@ impl TextPlotArea<'_> {
         self.row(value).unwrap_or(0)
     }
 
+    fn draw_intervals(
+        &self,
+        canvas: &mut TextCanvas,
+        point: &FigurePoint,
+        [across, along]: [char; 2],
+        ink: TextRole,
+    ) {
+        if let (Some([low, high]), Some(row)) = (point.x_interval, self.row(point.y)) {
+            canvas.across(row, self.column(low), self.column(high), across, ink);
+        }
+        if let (Some([low, high]), Some(column)) = (point.y_interval, self.column(point.x)) {
+            canvas.along(column, self.row(low), self.row(high), along, ink);
+        }
+    }
+
     fn draw(&self, canvas: &mut TextCanvas, marks: &SeriesMarks, slot: u8, style: TerminalStyle) {
         let mark = style.mark(slot);
         let ink = TextRole::Slot(slot);
@@ -101,13 +116,7 @@ impl TextPlotArea<'_> {
         match marks {
             SeriesMarks::Points { at, .. } => {
                 for point in at {
-                    let middle = (self.column(point.x), self.row(point.y));
-                    if let (Some([low, high]), Some(row)) = (point.x_interval, middle.1) {
-                        canvas.across(row, self.column(low), self.column(high), across, ink);
-                    }
-                    if let (Some([low, high]), Some(column)) = (point.y_interval, middle.0) {
-                        canvas.along(column, self.row(low), self.row(high), along, ink);
-                    }
+                    self.draw_intervals(canvas, point, [across, along], ink);
                 }
                 for point in at {
                     canvas.put(self.row(point.y), self.column(point.x), mark, ink);

@@ -4,8 +4,8 @@
 //! asks them in order.
 
 use plumb_analysis::breakdown;
+use plumb_analysis::document::LadderRung;
 use plumb_analysis::document::{CellResult, RunDocument};
-use plumb_analysis::ladder::LadderRung;
 use plumb_base::units::Unit;
 
 use super::{PageSection, details, element, part, table};
@@ -13,7 +13,7 @@ use crate::figure::{self, Figure};
 use crate::registry;
 use crate::section::{self, ResultSection};
 use crate::table::TextTable;
-use crate::{name, study, value};
+use crate::{name, value};
 
 /// One part for each experiment, and one for the drift over the run.
 pub(super) fn sections(document: &RunDocument) -> Vec<PageSection> {
@@ -36,7 +36,7 @@ pub(super) fn sections(document: &RunDocument) -> Vec<PageSection> {
 
 /// What is said and shown of all responses of an experiment together; mostly nothing.
 fn experiment(document: &RunDocument, experiment: &str) -> String {
-    let sentences = study::sentences(document, experiment);
+    let sentences = registry::sentences(document, experiment);
     let mut html = String::new();
     if !sentences.is_empty() {
         html += "<ul class=\"answer\">";
@@ -45,15 +45,15 @@ fn experiment(document: &RunDocument, experiment: &str) -> String {
         }
         html += "</ul>";
     }
-    if !study::has_figures(experiment) {
+    if !registry::has_figures(experiment) {
         return html;
     }
     html += "<div class=\"figures\">";
-    for figure in study::figures(document, experiment) {
+    for figure in registry::figures(document, experiment) {
         html += &element::figure(&figure);
     }
     html += "</div>";
-    let ratios = study::ratios(document, experiment);
+    let ratios = registry::ratios(document, experiment);
     if !ratios.rows.is_empty() {
         html += &details("All ratios", &table(&ratios, "Ratios of medians"));
     }
@@ -61,7 +61,7 @@ fn experiment(document: &RunDocument, experiment: &str) -> String {
 }
 
 fn response(section: &ResultSection<'_>, ladder: bool) -> String {
-    if study::has_figures(section.experiment) {
+    if registry::has_figures(section.experiment) {
         // Of what is told in parts, the data of the figures have the parts.
         let wholes = [breakdown::UNEXPLAINED, breakdown::WHOLE, breakdown::PROBED];
         let is_breakdown = registry::page(section.experiment).is_some_and(|page| page.is_breakdown);

@@ -2,10 +2,9 @@
 //!
 //! Left out: any other result of either run.
 
-use plumb_analysis::breakdown::BreakdownSummary;
+use plumb_analysis::document::BreakdownSummary;
 use plumb_analysis::document::explain::{ExplainDocument, ExplainedCell};
 use plumb_base::units::Unit;
-use serde_json::Value;
 
 use super::summary::{push_wrapped, trust, unavailable};
 use super::{TerminalStyle, TextRole};
@@ -60,20 +59,16 @@ pub fn rungs(document: &ExplainDocument) -> TextTable {
         "#probes cost???",
     ]);
     let mut ordered: Vec<&ExplainedCell> = document.rungs.iter().collect();
-    ordered.sort_by_key(|rung| {
-        let placement = rung.breakdown.factors.get("placement").and_then(Value::as_str);
-        name::placement_rank(placement.unwrap_or(""))
-    });
+    ordered.sort_by_key(|rung| name::placement_rank(breakdown::placement(&rung.breakdown)));
     for rung in ordered {
         let entry = &rung.breakdown;
-        let placement = entry.factors.get("placement").and_then(Value::as_str).unwrap_or("");
         let latency = rung.latency.as_ref();
         let whole = entry.whole.as_ref();
         let largest = entry.parts.iter().max_by(|a, b| a.mean.total_cmp(&b.mean));
         let percent = |share: f64| format!("{:.1}%", share * 100.0);
         table.push([
             breakdown::label(entry),
-            name::placement(placement).to_owned(),
+            name::placement(breakdown::placement(entry)).to_owned(),
             latency.map_or_else(
                 || "–".to_owned(),
                 |found| value::estimate(NS, found.median, found.ci95),

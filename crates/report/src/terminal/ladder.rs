@@ -5,7 +5,7 @@
 //! goes, a sentence a rung. Left out:
 //! anything below the floor, which the results list with its reason.
 
-use plumb_analysis::ladder::LadderRung;
+use plumb_analysis::document::LadderRung;
 use plumb_base::units::Unit;
 
 use super::{TerminalStyle, TextRole};

@@ -2,8 +2,7 @@
 //!
 //! Left out: their words, which `crate::verdict` shares with the other renderers.
 
-use plumb_analysis::document::{ClaimVerdict, ExpectationVerdict};
-use plumb_analysis::rank::RankTable;
+use plumb_analysis::document::{ClaimVerdict, ExpectationVerdict, RankTable};
 
 use super::summary::push_wrapped;
 use super::{TerminalStyle, TextRole};

@@ -12,7 +12,7 @@ use crate::figure::{against_size, quantiles, text};
 use crate::registry;
 use crate::section::{self, ResultSection};
 use crate::table::{self, TextTable};
-use crate::{name, study, value};
+use crate::{name, value};
 
 /// Results by experiment and response, then what was not measured, then the trust statement.
 pub fn render(document: &RunDocument, style: TerminalStyle) -> String {
@@ -63,10 +63,10 @@ fn is_breakdown(experiment: &str) -> bool {
 
 /// Medians only, frame sizes across, a table a placement and wake mode.
 fn by_place(section: &ResultSection<'_>, style: TerminalStyle) -> String {
-    let place = ["placement", "wake"].map(str::to_owned).into();
     let mut places: BTreeMap<(usize, String), Vec<&CellResult>> = BTreeMap::new();
     for cell in &section.cells {
-        let key = (name::placement_order(cell), name::cell(&cell.factors, &place));
+        let key =
+            (name::placement_order(cell), name::levels(&cell.factors, &["placement", "wake"]));
         places.entry(key).or_default().push(cell);
     }
     let mut out = String::new();
@@ -82,8 +82,8 @@ fn by_place(section: &ResultSection<'_>, style: TerminalStyle) -> String {
 /// What was found by all responses of an experiment together; breakdowns drawn, with their tables.
 fn experiment(document: &RunDocument, experiment: &str, style: TerminalStyle) -> String {
     let mut out = String::new();
-    let sentences = study::sentences(document, experiment);
-    if sentences.is_empty() && !study::has_figures(experiment) {
+    let sentences = registry::sentences(document, experiment);
+    if sentences.is_empty() && !registry::has_figures(experiment) {
         return out;
     }
     push_wrapped(&mut out, name::experiment(experiment), TextRole::Bold, 0, style);
@@ -92,7 +92,7 @@ fn experiment(document: &RunDocument, experiment: &str, style: TerminalStyle) ->
     }
     out.push('\n');
     if is_breakdown(experiment) {
-        for figure in study::figures(document, experiment) {
+        for figure in registry::figures(document, experiment) {
             out += &text::render(&figure, style);
             out.push('\n');
             out += &table::text::render_folded(&figure.table, style);

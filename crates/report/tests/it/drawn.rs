@@ -5,7 +5,7 @@
 use plumb_analysis::document::RunDocument;
 use plumb_report::figure::text;
 use plumb_report::terminal::{TerminalStyle, summary};
-use plumb_report::{html, section, study};
+use plumb_report::{html, registry, section};
 
 /// Columns of the widest line.
 pub fn widest(text: &str) -> usize {
@@ -18,7 +18,7 @@ pub fn page(document: &RunDocument, name: &str, counts: &[(&str, usize)]) -> Str
     let page = html::report(document);
     std::fs::write(format!("{}/{name}.html", env!("CARGO_TARGET_TMPDIR")), &page).unwrap();
     for (experiment, figures) in counts {
-        let found = study::figures(document, experiment);
+        let found = registry::figures(document, experiment);
         assert_eq!(found.len(), *figures, "{experiment}");
         for figure in found {
             assert!(page.contains(&format!("<figure id=\"{}\"", figure.id)), "{}", figure.id);
@@ -37,14 +37,14 @@ pub fn page(document: &RunDocument, name: &str, counts: &[(&str, usize)]) -> Str
 /// What is said of these experiments, a line a sentence.
 pub fn sentences(document: &RunDocument, experiments: &[&str]) -> String {
     let text: Vec<String> =
-        experiments.iter().flat_map(|id| study::sentences(document, id)).collect();
+        experiments.iter().flat_map(|id| registry::sentences(document, id)).collect();
     text.join("\n")
 }
 
 /// Figures of experiments by their number, as a terminal of 80 columns has them.
 pub fn figures(document: &RunDocument, which: &[(&str, usize)]) -> String {
     let drawn = |(id, index): &(&str, usize)| {
-        text::render(&study::figures(document, id)[*index], TerminalStyle::plain(80))
+        text::render(&registry::figures(document, id)[*index], TerminalStyle::plain(80))
     };
     which.iter().map(drawn).collect::<Vec<_>>().join("\n")
 }
@@ -55,7 +55,7 @@ pub fn assert_narrow(document: &RunDocument) {
         let style = TerminalStyle { unicode, ..TerminalStyle::plain(40) };
         let mut texts = vec![summary::render(document, style)];
         for section in section::sections(&document.results) {
-            let figures = study::figures(document, section.experiment);
+            let figures = registry::figures(document, section.experiment);
             texts.extend(figures.iter().map(|figure| text::render(figure, style)));
         }
         for text in texts {

@@ -9,8 +9,8 @@ use plumb_analysis::document::{
     CellResult, ClaimVerdict, CpuCost, RunDocument, RunHeader, RunTrust, SampleSummary,
     UnavailableCell,
 };
+use plumb_analysis::document::{PublishedOrder, RankRelation, RankRow, RankTable};
 use plumb_analysis::ladder;
-use plumb_analysis::rank::{PublishedOrder, RankRelation, RankRow, RankTable};
 use plumb_experiments::list::{install_pages, registry};
 use serde_json::Value;
 

@@ -4,7 +4,7 @@
 
 use plumb_analysis::document::{CellResult, RunDocument};
 use plumb_report::figure::SeriesMarks;
-use plumb_report::{headline, study};
+use plumb_report::{headline, registry};
 use serde_json::Value;
 
 use crate::{drawn, fixture};
@@ -211,9 +211,9 @@ fn experiments_over_streams_fit_forty_columns_and_ascii() {
 #[test]
 fn the_elasticity_that_is_told_is_that_of_the_curve() {
     let document = hosts();
-    let sentences = study::sentences(&document, "host.peak");
+    let sentences = registry::sentences(&document, "host.peak");
     assert!(sentences[0].contains("0.94"), "{sentences:?}");
-    let throughput = &study::figures(&document, "host.peak")[0];
+    let throughput = &registry::figures(&document, "host.peak")[0];
     let curves = throughput.series.iter().filter_map(|series| match &series.marks {
         SeriesMarks::Line(at) => Some(at),
         _ => None,
@@ -228,7 +228,7 @@ fn the_elasticity_that_is_told_is_that_of_the_curve() {
 #[test]
 fn the_kernels_own_choice_is_a_line_across_and_a_row_of_the_table() {
     let document = hosts();
-    let throughput = &study::figures(&document, "host.buffers")[0];
+    let throughput = &registry::figures(&document, "host.buffers")[0];
     let across = throughput.series.iter().any(|series| match &series.marks {
         SeriesMarks::Line(at) => at.len() == 2 && (at[0][1] - at[1][1]).abs() < 1e-6,
         _ => false,

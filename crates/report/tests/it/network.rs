@@ -4,7 +4,7 @@
 
 use plumb_analysis::document::RunDocument;
 use plumb_report::figure::SeriesMarks;
-use plumb_report::{markdown, study};
+use plumb_report::{markdown, registry};
 use serde_json::Value;
 
 use crate::{drawn, fixture};
@@ -184,7 +184,7 @@ fn experiments_over_networks_fit_forty_columns_and_ascii() {
 
 #[test]
 fn the_expected_line_bends_where_the_window_is_the_product() {
-    for figure in study::figures(&networks(), "window.bdp") {
+    for figure in registry::figures(&networks(), "window.bdp") {
         let lines: Vec<&Vec<[f64; 2]>> = figure
             .series
             .iter()
@@ -207,13 +207,13 @@ fn the_expected_line_bends_where_the_window_is_the_product() {
 
 #[test]
 fn each_router_adds_the_slope_of_its_line() {
-    let sentences = study::sentences(&networks(), "path.length");
+    let sentences = registry::sentences(&networks(), "path.length");
     assert!(sentences[0].contains("23.0 µs") && sentences[0].contains("900 ns"), "{sentences:?}");
 }
 
 #[test]
 fn what_does_not_arrive_is_refused_or_vanishes() {
-    let told = study::sentences(&networks(), "mtu.path").join(" ");
+    let told = registry::sentences(&networks(), "mtu.path").join(" ");
     assert!(told.contains("narrow hop, must stay whole: 0%, refused"), "{told}");
     assert!(told.contains("black hole, may be cut: 0%, vanished"), "{told}");
     assert!(told.contains("narrow hop, may be cut: 100%;"), "{told}");

@@ -4,13 +4,13 @@
 
 use std::collections::BTreeMap;
 
-use plumb_analysis::breakdown::{BreakdownSummary, MeanEstimate, PartMean};
+use plumb_analysis::document::MeasuredRatio;
 use plumb_analysis::document::explain::{ExplainDocument, explain};
+use plumb_analysis::document::{BreakdownSummary, MeanEstimate, PartMean};
 use plumb_analysis::document::{RunDocument, UnavailableCell};
-use plumb_analysis::ratio::MeasuredRatio;
 use plumb_report::figure::text;
 use plumb_report::terminal::{self, TerminalStyle, summary};
-use plumb_report::{html, section, study};
+use plumb_report::{html, registry, section};
 use serde_json::Value;
 
 use crate::drawn::widest;
@@ -269,13 +269,13 @@ fn every_experiment_of_the_study_has_its_figures_on_the_page() {
         ("stack.contention", 2),
         ("breakdown.local", 2),
     ] {
-        let found = study::figures(&stack(), experiment);
+        let found = registry::figures(&stack(), experiment);
         assert_eq!(found.len(), figures, "{experiment}");
         for figure in found {
             assert!(page.contains(&format!("<figure id=\"{}\"", figure.id)), "{}", figure.id);
             assert!(!figure.table.rows.is_empty());
         }
-        assert!(!study::sentences(&stack(), experiment).is_empty(), "{experiment}");
+        assert!(!registry::sentences(&stack(), experiment).is_empty(), "{experiment}");
     }
 }
 
@@ -291,7 +291,7 @@ fn the_page_of_an_explanation_has_the_stored_latencies_first() {
 fn the_sentences_of_the_study_at_80_columns() {
     let experiments = ["mirror.rtt", "stack.time", "stack.checksum", "stack.replay"];
     let all = experiments.iter().chain(&["stack.contention", "breakdown.local"]);
-    let text: Vec<String> = all.flat_map(|id| study::sentences(&stack(), id)).collect();
+    let text: Vec<String> = all.flat_map(|id| registry::sentences(&stack(), id)).collect();
     insta::assert_snapshot!(text.join("\n"));
 }
 
@@ -316,7 +316,7 @@ fn the_study_fits_forty_columns() {
     let document = stack();
     let mut texts = vec![summary::render(&document, style)];
     for section in section::sections(&document.results) {
-        let figures = study::figures(&document, section.experiment);
+        let figures = registry::figures(&document, section.experiment);
         texts.extend(figures.iter().map(|figure| text::render(figure, style)));
     }
     for text in texts {
@@ -337,7 +337,7 @@ fn cells_without_numbers_are_told_once_with_what_they_share() {
 
 #[test]
 fn bars_laid_end_to_end_end_at_their_sum() {
-    for figure in study::figures(&stack(), "breakdown.local") {
+    for figure in registry::figures(&stack(), "breakdown.local") {
         let mut ends = [0.0_f64; 4];
         let mut lengths = [0.0_f64; 4];
         for series in &figure.series {

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use clap::Args;
 use plumb_base::time::Span;
 use plumb_base::units::parse_bytes;
-use plumb_base::units::quantity::parse_rate;
+use plumb_base::units::quantity::{parse_rate, parse_span};
 use plumb_base::units::rate::Rate;
 use plumb_harness::stop_signals;
 use plumb_interop::iperf3::client::{self, Iperf3ClientError, Iperf3ClientOptions};
@@ -21,7 +21,6 @@ use plumb_interop::iperf3::sockets::{Iperf3AddressFamily, Iperf3SocketError};
 use super::page;
 use crate::cli::output::{CliOutput, CommandError};
 use crate::problem::{ExitReason, Problem};
-use plumb_experiments::plan::span_text;
 
 /// Test with an iperf3 server: its protocol, its options, its JSON
 #[expect(
@@ -178,7 +177,7 @@ fn parse_paced(text: &str) -> Result<BitrateAndBurst, String> {
 }
 
 pub(super) fn parse_time(text: &str) -> Result<Span, String> {
-    span_text::parse(text).map_err(|error| error.to_string())
+    parse_span(text).map_err(|error| error.to_string())
 }
 
 fn parse_interval(text: &str) -> Result<Span, String> {

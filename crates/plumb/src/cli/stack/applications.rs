@@ -5,10 +5,11 @@ use std::net::{IpAddr, SocketAddr};
 use clap::Args;
 use plumb_analysis::document::stack::{SCHEMA, StackDocument, StackRoundTrips};
 use plumb_base::time::Span;
+use plumb_base::units::quantity::parse_span;
 use plumb_report::terminal;
 
 use crate::cli::output::{CliOutput, CommandError};
-use crate::cli::stack::options::{StackHostOptions, StatusReports, parse_span};
+use crate::cli::stack::options::{StackHostOptions, StatusReports};
 use crate::problem::{ExitReason, Problem, nearest};
 use crate::stack::attached_host::{
     self, AttachedHost, OfferedServices, ServiceKind, ServicePort, StackEndReason, StackRunResult,

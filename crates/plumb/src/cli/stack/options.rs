@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use plumb_base::seed::Seed;
 use plumb_base::time::{Instant, Span};
+use plumb_base::units::quantity::parse_span;
 use plumb_harness::stop_signals;
 use plumb_netdev::device::DeviceWait;
 use plumb_netdev::device::fault::FaultRates;
@@ -17,7 +18,6 @@ use crate::problem::Problem;
 use crate::stack::attached_host::{AttachedHostSettings, ServicePort};
 use crate::stack::device::{self, DeviceInstrumentation, DeviceName};
 
-use plumb_experiments::plan::span_text;
 
 /// How long a polling wait spins after the last packet.
 const POLL: Span = Span::from_us(50);
@@ -185,13 +185,6 @@ pub fn parse_address(text: &str) -> Result<(IpAddr, u8), String> {
     } else {
         Ok((address, len))
     }
-}
-
-/// Reads a span of time.
-pub fn parse_span(text: &str) -> Result<Span, String> {
-    span_text::parse(text)
-        .or_else(|error| if text == "0" { Ok(Span::ZERO) } else { Err(error) })
-        .map_err(|error| error.to_string())
 }
 
 /// Says while a station runs how things stand: when asked by SIGUSR1, and every so often.

@@ -7,6 +7,7 @@ use clap::Args;
 use plumb_analysis::document::stack::{ReplayRate, SCHEMA, StackDevice, StackDocument};
 use plumb_base::seed::Seed;
 use plumb_base::time::Span;
+use plumb_base::units::quantity::parse_span;
 use plumb_clock::InstantClock;
 use plumb_harness::stop_signals;
 use plumb_netdev::device::driver::{Driver, DriverExit, DriverOptions};
@@ -18,7 +19,7 @@ use plumb_wire::machine::{DeviceCapabilities, Medium};
 use plumb_wire::machine::{Machine, PortId};
 
 use super::applications::finish;
-use super::options::{parse_address, parse_span};
+use super::options::parse_address;
 use crate::cli::output::{CliOutput, CommandError};
 use crate::problem::{ExitReason, Problem};
 use crate::stack::attached_host::{

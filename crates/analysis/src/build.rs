@@ -1,14 +1,15 @@
 //! A run document from a run's records.
-//!
-//! Left out: every estimator and judgement, each in its own module.
 
 use jiff::Timestamp;
 use plumb_store::record::{RunData, RunRecord, RunStatus};
 
-use crate::document::{RUN_SCHEMA, RunDocument, RunHeader, RunTrust, UnavailableCell};
-use crate::registry::Registry;
+use crate::claim::ClaimEvidence;
+use crate::document::{
+    ClaimVerdict, ExpectationVerdict, RUN_SCHEMA, RunDocument, RunHeader, RunTrust, UnavailableCell,
+};
+use crate::registry::{ExperimentAnalysis, Registry};
 use crate::summary::{self, MeasuredCell};
-use crate::{breakdown, claim, ladder, rank, ratio};
+use crate::{breakdown, ladder, rank, ratio};
 
 /// A run is trusted up to this share of disturbed blocks (rule 10).
 const DISTURBED_MAX: f64 = 0.2;
@@ -75,8 +76,8 @@ fn judge(
     data: &RunData,
     measured: &[MeasuredCell<'_>],
 ) {
-    document.claims = claim::verdicts(registry, data, measured);
-    document.expectations = claim::expectations(registry, data, measured);
+    document.claims = verdicts(registry, data, measured);
+    document.expectations = expectations(registry, data, measured);
     if data.run.title == LADDER {
         // A ladder has one size of everything; what it says nothing about is not worth a line.
         document.claims.retain(|claim| claim.estimate.is_some());
@@ -85,6 +86,44 @@ fn judge(
     } else {
         document.ranks = rank::tables(registry, measured);
     }
+}
+
+/// Judges every claim whose experiment is part of the run.
+///
+/// A claim whose cells are missing is not decided, and says what would measure them.
+pub fn verdicts(
+    registry: &Registry,
+    data: &RunData,
+    measured: &[MeasuredCell<'_>],
+) -> Vec<ClaimVerdict> {
+    let evidence = ClaimEvidence::new(data, measured);
+    let judged = |(id, known): (&str, &'static ExperimentAnalysis)| {
+        let id = id.to_owned();
+        known.claims.iter().map(move |claim| claim.verdict(&id, &evidence))
+    };
+    experiments_of(registry, data).flat_map(judged).collect()
+}
+
+/// Judges every expectation whose experiment is part of the run.
+pub fn expectations(
+    registry: &Registry,
+    data: &RunData,
+    measured: &[MeasuredCell<'_>],
+) -> Vec<ExpectationVerdict> {
+    let evidence = ClaimEvidence::new(data, measured);
+    let judged = |(id, known): (&str, &'static ExperimentAnalysis)| {
+        let id = id.to_owned();
+        known.expectations.iter().map(move |expectation| expectation.verdict(&id, &evidence))
+    };
+    experiments_of(registry, data).flat_map(judged).collect()
+}
+
+fn experiments_of<'a>(
+    registry: &'a Registry,
+    data: &'a RunData,
+) -> impl Iterator<Item = (&'static str, &'static ExperimentAnalysis)> + 'a {
+    let is_part = |id: &str| data.cells.iter().any(|cell| cell.experiment == id);
+    registry.iter().filter(move |(id, _)| is_part(id))
 }
 
 /// Identity and state of a run.

@@ -1,65 +1,46 @@
 //! What experiments over a channel between two processes have in common: their factors, and the
 //! channel that a setting asks for.
-//!
-//! Left out: what is done over the channel.
 
-use plumb_harness::spec::{ChannelSpec, LaunchSubject, SocketOptions};
-use plumb_harness::spec::{Mechanism, MessageShape, WakeMode};
+use plumb_harness::spec::{
+    BlockTask, ChannelSpec, LaunchSubject, Mechanism, MessageShape, SocketOptions, WakeMode,
+};
 use plumb_harness::topology::CpuPlacement;
 use plumb_store::record::{FactorLevel, Factors};
 
+use super::PresetLevels::{Found, Numbers, Words};
+use super::{Factor, FactorDomain, link, numbers, words};
 use crate::definition::{DesignPoint, Exclusion, LaunchGroup, ResponseVariable};
-use crate::factor::{Factor, FactorDomain, always, keep_levels, numbers, words};
-use crate::factors::link;
-use crate::preset::RunPreset;
-use plumb_base::units::Unit;
-use plumb_store::record::Better;
 
 /// The ten message sizes of the local tables, in bytes (Zhao 2014).
 pub const SIZES: [u64; 10] =
     [4, 16, 64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 512 << 10];
 
 /// Half a round trip.
-pub(crate) const LATENCY: ResponseVariable = ResponseVariable {
-    name: "latency",
-    unit: Unit::Nanoseconds,
-    better: Better::Lower,
-    meaning: "half the round trip of a message echoed whole",
-};
+pub(crate) const LATENCY: ResponseVariable =
+    ResponseVariable::time("latency", "half the round trip of a message echoed whole");
 
 /// A long transfer.
-pub(crate) const THROUGHPUT: ResponseVariable = ResponseVariable {
-    name: "throughput",
-    unit: Unit::BytesPerSecond,
-    better: Better::Higher,
-    meaning: "a long transfer with one final one-byte acknowledgement",
-};
+pub(crate) const THROUGHPUT: ResponseVariable =
+    ResponseVariable::rate("throughput", "a long transfer with one final one-byte acknowledgement");
 
 /// Message by message.
-pub(crate) const ACKED: ResponseVariable = ResponseVariable {
-    name: "throughput.acked",
-    unit: Unit::BytesPerSecond,
-    better: Better::Higher,
-    meaning: "one message, one one-byte acknowledgement",
-};
+pub(crate) const ACKED: ResponseVariable =
+    ResponseVariable::rate("throughput.acked", "one message, one one-byte acknowledgement");
 
 /// The mechanism, any of them.
-pub(crate) const MECHANISM: Factor = Factor {
-    name: "mechanism",
-    meaning: "how the bytes cross",
-    domain: FactorDomain::Mechanisms(|_| true),
-    levels: |_| Mechanism::ALL.map(|m| FactorLevel::from(m.name())).to_vec(),
-    applies: always,
-    fit: keep_levels,
-    labels: &[],
-};
+pub(crate) const MECHANISM: Factor = Factor::new(
+    "mechanism",
+    "how the bytes cross",
+    FactorDomain::Mechanisms(|_| true),
+    Found(|_| Mechanism::ALL.map(|mechanism| mechanism.name().into()).to_vec()),
+);
 
 /// Where the two processes run.
-pub(crate) const PLACEMENT: Factor = Factor {
-    name: "placement",
-    meaning: "where the two processes run; other-cpu is the best of the others here, own-host the first CPU of each of \
-              two hosts",
-    domain: FactorDomain::Words(&[
+pub(crate) const PLACEMENT: Factor = Factor::of_words(
+    "placement",
+    "where the two processes run; other-cpu is the best of the others here, own-host the first CPU of each of \
+     two hosts",
+    &[
         "same-cpu",
         "other-cpu",
         "smt",
@@ -68,52 +49,45 @@ pub(crate) const PLACEMENT: Factor = Factor {
         "other-socket",
         "scheduler",
         "own-host",
-    ]),
-    levels: |context| match context.preset {
-        RunPreset::Quick | RunPreset::Default => words(&["same-cpu", "other-cpu"]),
-        RunPreset::Paper => {
-            words(&["same-cpu", "smt", "same-cache", "same-socket", "other-socket", "scheduler"])
-        }
-    },
-    applies: always,
-    fit: keep_levels,
-    labels: &[],
-};
+    ],
+)
+.at(Words(&["same-cpu", "other-cpu"]))
+.at_paper(Words(&["same-cpu", "smt", "same-cache", "same-socket", "other-socket", "scheduler"]));
+
+/// Placements of which the quick preset takes the one on two CPUs.
+pub(crate) const ONE_OR_TWO_CPUS: Factor =
+    PLACEMENT.at(Words(&["same-cpu", "other-cpu"])).at_quick(Words(&["other-cpu"]));
 
 /// How a receiver waits.
 pub(crate) const WAKE: Factor = Factor {
-    name: "wake",
-    meaning: "how a receiver waits for the next message",
-    domain: FactorDomain::Words(&["block", "poll", "epoll", "spin"]),
-    levels: |context| match context.preset {
-        RunPreset::Quick | RunPreset::Default => words(&["block"]),
-        RunPreset::Paper => words(&["block", "poll", "epoll", "spin"]),
-    },
-    applies: always,
     fit: fit_wakes,
-    labels: &[],
+    ..Factor::of_words(
+        "wake",
+        "how a receiver waits for the next message",
+        &["block", "poll", "epoll", "spin"],
+    )
+    .at(Words(&["block"]))
+    .at_paper(Words(&["block", "poll", "epoll", "spin"]))
 };
+
+/// Receivers that block, where a mechanism can.
+pub(crate) const BLOCK: Factor = WAKE.at(Words(&["block"]));
 
 /// Message size.
 pub(crate) const SIZE: Factor = Factor {
-    name: "size",
-    meaning: "message size in bytes",
-    domain: FactorDomain::Sizes,
-    levels: |_| numbers(&SIZES),
-    applies: always,
     fit: fit_sizes,
-    labels: &[],
+    ..Factor::new("size", "message size in bytes", FactorDomain::Sizes, Numbers(&SIZES))
 };
 
 /// Congestion control, of TCP only: set explicitly, because the default differs between hosts.
 pub(crate) const CONGESTION: Factor = Factor {
-    name: "congestion",
-    meaning: "TCP congestion control, set on every socket",
-    domain: FactorDomain::Congestion,
-    levels: |_| words(&["cubic"]),
     applies: |first| mechanism_of(first).is_some_and(is_tcp),
-    fit: keep_levels,
-    labels: &[],
+    ..Factor::new(
+        "congestion",
+        "TCP congestion control, set on every socket",
+        FactorDomain::Congestion,
+        Words(&["cubic"]),
+    )
 };
 
 /// Whether the mechanism is a TCP connection.
@@ -153,71 +127,78 @@ fn fit_sizes(first: &Factors, levels: Vec<FactorLevel>) -> Vec<FactorLevel> {
 
 /// The size of a setting in bytes; none is 0, which no mechanism accepts.
 pub(crate) fn size_of(factors: &Factors) -> u64 {
-    factors.int("size").and_then(|size| u64::try_from(size).ok()).unwrap_or(0)
+    level_number(factors, "size")
+}
+
+/// A factor's level as a number of any width; 0 where there is none.
+pub(crate) fn level_number<N: TryFrom<i64> + Default>(factors: &Factors, name: &str) -> N {
+    factors.int(name).and_then(|number| N::try_from(number).ok()).unwrap_or_default()
 }
 
 /// The launch group that a setting asks for, with a size checked against its mechanism.
-pub(crate) fn group(setting: &DesignPoint<'_>) -> Result<LaunchGroup, Exclusion> {
-    let factors = setting.factors;
-    let impossible = |why: String| Err(Exclusion::Impossible(why));
-    let Some(mechanism) = mechanism_of(factors) else {
-        return impossible("no mechanism is given".to_owned());
-    };
-    let Some(wake) = factors.text("wake").and_then(WakeMode::from_name) else {
-        return impossible("no wake mode is given".to_owned());
-    };
+pub(crate) fn group(point: &DesignPoint<'_>) -> Result<LaunchGroup, Exclusion> {
+    let factors = point.factors;
+    let mechanism =
+        mechanism_of(factors).ok_or_else(|| Exclusion::impossible("no mechanism is given"))?;
+    let wake = factors.text("wake").and_then(WakeMode::from_name);
+    let wake = wake.ok_or_else(|| Exclusion::impossible("no wake mode is given"))?;
     if !mechanism.wake_modes().contains(&wake) {
         let has: Vec<&str> = mechanism.wake_modes().iter().map(|w| w.name()).collect();
-        return impossible(format!(
+        return Err(Exclusion::impossible(format!(
             "{} has no wake mode '{}': it has {}",
             mechanism.name(),
             wake.name(),
             has.join(", ")
-        ));
+        )));
     }
-    if let Err(error) = mechanism.check_size(size_of(factors)) {
-        return impossible(error.to_string());
-    }
-    let placement = placement_of(setting, wake)?;
+    mechanism
+        .check_size(size_of(factors))
+        .map_err(|error| Exclusion::impossible(error.to_string()))?;
+    let placement = placement_of(point, wake)?;
     let channel = ChannelSpec { mechanism, wake, options: options(factors, mechanism) };
-    Ok(LaunchGroup { subject: LaunchSubject::Channel(channel), placement, cpu: None })
+    Ok(LaunchGroup::new(LaunchSubject::Channel(channel), placement))
+}
+
+/// The transfer of a setting's response: a long one, or message by message.
+pub(crate) fn transfer(point: &DesignPoint<'_>) -> BlockTask {
+    let size = size_of(point.factors);
+    if point.response == ACKED.name {
+        BlockTask::ThroughputAcked { size }
+    } else {
+        BlockTask::Throughput { size }
+    }
 }
 
 /// The placement of a setting, where this host has it.
 pub(crate) fn placement_of(
-    setting: &DesignPoint<'_>,
+    point: &DesignPoint<'_>,
     wake: WakeMode,
 ) -> Result<CpuPlacement, Exclusion> {
-    let name = setting.factors.text("placement").unwrap_or("same-cpu");
+    let name = point.text("placement").unwrap_or("same-cpu");
     let Some(placement) = CpuPlacement::from_name(name) else {
-        return Err(Exclusion::Impossible(format!("there is no placement '{name}'")));
+        return Err(Exclusion::impossible(format!("there is no placement '{name}'")));
     };
-    let is_apart = link::is_host(setting.factors);
+    let is_apart = link::is_host(point.factors);
     let is_for_two = matches!(placement, CpuPlacement::OwnHost | CpuPlacement::Scheduler);
     if is_apart && !is_for_two {
-        return Err(Exclusion::Impossible(format!(
+        return Err(Exclusion::impossible(format!(
             "the CPUs of two hosts are no {name}: choose placement own-host or scheduler"
         )));
     }
     if !is_apart && placement == CpuPlacement::OwnHost {
-        return Err(Exclusion::Impossible(
-            "both processes are on one host: own-host is for link=host alone".to_owned(),
+        return Err(Exclusion::impossible(
+            "both processes are on one host: own-host is for link=host alone",
         ));
     }
     if wake == WakeMode::Spin && placement == CpuPlacement::SameCpu {
-        return Err(Exclusion::Impossible(
-            "two processes that spin on one CPU only wait for each other's time slice".to_owned(),
+        return Err(Exclusion::impossible(
+            "two processes that spin on one CPU only wait for each other's time slice",
         ));
     }
-    if wake == WakeMode::Spin && !is_apart && setting.topology.allowed().len() < 2 {
-        return Err(Exclusion::Unavailable(
-            "spinning needs two CPUs, and one is allowed here".to_owned(),
-        ));
+    if wake == WakeMode::Spin && !is_apart && point.topology.allowed().len() < 2 {
+        return Err(Exclusion::unavailable("spinning needs two CPUs, and one is allowed here"));
     }
-    match setting.topology.resolve(placement) {
-        Ok(real) => Ok(real),
-        Err(lack) => Err(Exclusion::Unavailable(lack.to_string())),
-    }
+    point.topology.resolve(placement).map_err(|lack| Exclusion::unavailable(lack.to_string()))
 }
 
 /// The socket options of a setting; what it does not name is plumb's default.

@@ -1,11 +1,13 @@
-//! Reading plans from TOML: every fault names its line and the nearest word that would do.
+//! Plans as TOML: every fault of one that is read names its line and the nearest word that would do.
 //!
 //! The document is walked by hand, not derived, because a derived reader forgets where a value
-//! stood as soon as it has it. Left out: which levels go together (`crate::experiment`).
+//! stood as soon as it has it.
 
+use std::fmt::Write as _;
 use std::ops::Range;
 
 use plumb_base::time::Span;
+use plumb_base::units::quantity::{format_span, parse_span};
 use plumb_store::record::FactorLevel;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -13,14 +15,12 @@ use toml::de::{DeTable, DeValue};
 use super::PlannedExperiment;
 use super::RunPlan;
 use super::resolve::{domain, resolve};
-use super::span_text;
 use crate::definition::Experiment;
 use crate::error::{ExperimentError, nearest};
 use crate::factor::LevelContext;
-use crate::list;
-use crate::preset::RunLimits;
-use crate::preset::RunPreset;
-use crate::studies::ExperimentRequest;
+use crate::list::{self, ExperimentRequest};
+use crate::preset::{RunLimits, RunPreset};
+
 use crate::surroundings::Surroundings;
 
 const TOP: [&str; 5] = ["title", "seed", "preset", "limits", "experiment"];
@@ -193,7 +193,7 @@ impl PlanReader<'_> {
         if text == "none" {
             return Ok(None);
         }
-        match span_text::parse(&text) {
+        match parse_span(&text) {
             Ok(span) if span > Span::ZERO => Ok(Some(span)),
             Ok(_) => Err(self
                 .fault(value, "a budget of nothing measures nothing")
@@ -204,7 +204,7 @@ impl PlanReader<'_> {
 
     fn block(&self, value: &TomlValue<'_>) -> Result<Span, ExperimentError> {
         let text = self.word(value, "block")?;
-        match span_text::parse(&text) {
+        match parse_span(&text) {
             Ok(span) if span >= Span::from_ms(1) && span <= Span::from_secs(60) => Ok(span),
             Ok(_) => Err(self.fault(value, "a block lasts from 1ms to 60s")),
             Err(error) => Err(self.fault(value, error.to_string())),
@@ -307,6 +307,65 @@ impl PlanReader<'_> {
     fn line(&self, span: &Range<usize>) -> usize {
         1 + self.text.bytes().take(span.start).filter(|byte| *byte == b'\n').count()
     }
+}
+
+impl RunPlan {
+    /// The plan as TOML, complete: `plumb run` of it measures the same cells on the same host.
+    pub fn to_toml(&self) -> String {
+        let mut text = format!("title = {}\n", quoted(&self.title));
+        if let Some(seed) = self.seed {
+            // TOML integers are signed; a seed is any 64 bits.
+            let _ = writeln!(text, "seed = \"{seed}\"");
+        }
+        write_limits(&mut text, &self.limits);
+        for planned in &self.experiments {
+            let _ = write!(text, "\n[[experiment]]\nid = {}\n", quoted(&planned.id));
+            text.push_str("[experiment.factors]\n");
+            let experiment = list::from_id(&planned.id);
+            for (name, levels) in &planned.factors {
+                let domain = experiment.and_then(|e| e.factor(name)).map(|factor| factor.domain);
+                let spelt: Vec<String> = levels
+                    .iter()
+                    .map(|level| {
+                        let spelt = domain.map_or_else(|| level.to_string(), |d| d.spell(level));
+                        match level {
+                            FactorLevel::Int(n) if spelt == n.to_string() => spelt,
+                            _ => quoted(&spelt),
+                        }
+                    })
+                    .collect();
+                let _ = writeln!(text, "{} = [{}]", key(name), spelt.join(", "));
+            }
+        }
+        text
+    }
+}
+
+fn write_limits(text: &mut String, limits: &RunLimits) {
+    let budget = limits.budget.map_or_else(|| "none".to_owned(), format_span);
+    let _ = write!(
+        text,
+        "\n[limits]\nbudget = {}\nlaunches_min = {}\nlaunches_max = {}\npasses = {}\n\
+         block = {}\nsamples_max = {}\nprecision = {:?}\n",
+        quoted(&budget),
+        limits.launches_min,
+        limits.launches_max,
+        limits.passes,
+        quoted(&format_span(limits.block)),
+        limits.samples_max,
+        limits.precision,
+    );
+}
+
+/// A TOML string.
+fn quoted(text: &str) -> String {
+    toml::Value::String(text.to_owned()).to_string()
+}
+
+/// A TOML key: bare where it may be.
+fn key(name: &str) -> String {
+    let bare = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if !name.is_empty() && name.chars().all(bare) { name.to_owned() } else { quoted(name) }
 }
 
 #[cfg(test)]

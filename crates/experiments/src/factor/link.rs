@@ -1,6 +1,4 @@
 //! The factor `link`: what stands between two network namespaces, or between this host and another.
-//!
-//! Left out: making it, which the worker does.
 
 use std::fmt::Write as _;
 
@@ -12,51 +10,49 @@ use plumb_link::preset::{LinkPreset as Named, PRESETS};
 use plumb_link::spec::LinkSpec;
 use plumb_store::record::{FactorLevel, Factors};
 
+use super::PresetLevels::{Found, Words};
+use super::{Factor, FactorDomain, LevelContext, LevelParser, words};
 use crate::definition::{DesignPoint, Exclusion};
-use crate::factor::{Factor, FactorDomain, LevelParser, always, keep_levels, words};
 use crate::preset::RunPreset;
 use crate::surroundings::Surroundings;
 
 /// What stands between the two sides.
-pub(crate) const LINK: Factor = Factor {
-    name: "link",
-    meaning: "what stands between the two hosts; outer is the link that plumb itself runs behind, host the host of --host",
-    domain: FactorDomain::Parsed(&LevelParser { parse, describe }),
-    levels: |context| match (&context.surroundings.outer_link, context.preset) {
-        (Some(_), _) => words(&[OUTER]),
-        (None, RunPreset::Quick) => words(&[LOOPBACK, VETH, "lan-1g"]),
-        (None, RunPreset::Default) => words(&[LOOPBACK, VETH, "lan-1g", "lan-100m"]),
-        (None, RunPreset::Paper) => words(&[
-            LOOPBACK,
-            VETH,
-            "lan-10g",
-            "lan-1g",
-            "lan-100m",
-            "ethernet-10m",
-            "transatlantic",
-        ]),
-    },
-    applies: always,
-    fit: keep_levels,
-    labels: &[],
-};
+pub(crate) const LINK: Factor = Factor::new(
+    "link",
+    "what stands between the two hosts; outer is the link that plumb itself runs behind, host the host of --host",
+    FactorDomain::Parsed(&LevelParser { parse, describe }),
+    Found(|context| {
+        outer_or(context, || match context.preset {
+            RunPreset::Quick => &[LOOPBACK, VETH, "lan-1g"],
+            RunPreset::Default => &[LOOPBACK, VETH, "lan-1g", "lan-100m"],
+            RunPreset::Paper => {
+                &[LOOPBACK, VETH, "lan-10g", "lan-1g", "lan-100m", "ethernet-10m", "transatlantic"]
+            }
+        })
+    }),
+);
+
+/// The link that plumb runs behind, where there is one, and otherwise these.
+pub(crate) fn outer_or(
+    context: &LevelContext<'_>,
+    others: impl FnOnce() -> &'static [&'static str],
+) -> Vec<FactorLevel> {
+    words(if context.surroundings.outer_link.is_some() { &[OUTER] } else { others() })
+}
 
 /// The rate of a link, in whatever words rates are written.
-pub(crate) const RATE: Factor = Factor {
-    name: "rate",
-    meaning: "rate of the link",
-    domain: FactorDomain::Parsed(&LevelParser {
+pub(crate) const RATE: Factor = Factor::new(
+    "rate",
+    "rate of the link",
+    FactorDomain::Parsed(&LevelParser {
         parse: |text| match parse_rate(text) {
-            Ok(_) => Ok(FactorLevel::from(text)),
+            Ok(_) => Ok(text.into()),
             Err(error) => Err(error.to_string()),
         },
         describe: || "a rate such as 100mbit".to_owned(),
     }),
-    levels: |_| words(&["100mbit"]),
-    applies: always,
-    fit: keep_levels,
-    labels: &[],
-};
+    Words(&["100mbit"]),
+);
 
 /// No network: both sides on one host.
 pub(crate) const LOOPBACK: &str = "loopback";
@@ -105,7 +101,7 @@ pub(crate) fn require_own_devices(
     if !surroundings.is_host_requested {
         return Ok(());
     }
-    Err(Exclusion::Unavailable(format!(
+    Err(Exclusion::unavailable(format!(
         "plumb does not change the devices of real hosts: {what} on both, then run host.peak with the same --host, or \
          leave --host out to measure it over a virtual Ethernet"
     )))
@@ -117,7 +113,7 @@ pub(crate) fn is_outer(factors: &Factors) -> bool {
 }
 
 /// MTU of both hosts' devices unless an experiment says otherwise: Ethernet's (RFC 894).
-const MTU: u32 = 1500;
+pub(crate) const MTU: u32 = 1500;
 
 /// Bytes of a small message's frame.
 const SMALL_FRAME: u64 = 128;
@@ -150,59 +146,53 @@ fn describe() -> String {
 
 /// The path that a setting's link names; `None` where both sides are on one host.
 pub(crate) fn path_of(point: &DesignPoint<'_>) -> Result<Option<PathSpec>, Exclusion> {
-    match point.factors.text(LINK.name).unwrap_or(VETH) {
+    match point.text(LINK.name).unwrap_or(VETH) {
         LOOPBACK => Ok(None),
-        VETH => Ok(Some(PathSpec {
-            name: VETH.to_owned(),
-            kind: PathKind::Veth,
-            mtu: MTU,
-            round_trip_ns: 0,
-            rate: None,
-            device: DeviceOptions::default(),
-        })),
+        VETH => Ok(Some(path(VETH, PathKind::Veth))),
         outer if outer == OUTER || outer.starts_with(OUTER_PREFIX) => {
             let Some(text) = &point.surroundings.outer_link else {
-                return Err(Exclusion::Unavailable(
+                return Err(Exclusion::unavailable(
                     "plumb does not run behind a link here: put it behind one with 'plumb link … \
-                     -- plumb …', or choose another link"
-                        .to_owned(),
+                     -- plumb …', or choose another link",
                 ));
             };
             // What its text cannot say is not known, and then nothing is left out.
             let expected = LinkSpec::parse(text, &DiskFiles).ok().map(|spec| expected(&spec));
             let (round_trip_ns, rate) = expected.unwrap_or_default();
-            let name = OUTER.to_owned();
-            let device = DeviceOptions::default();
-            let wire = PathKind::Outer(text.clone());
-            Ok(Some(PathSpec { name, kind: wire, mtu: MTU, round_trip_ns, rate, device }))
+            let path = path(OUTER, PathKind::Outer(text.clone()));
+            Ok(Some(PathSpec { round_trip_ns, rate, ..path }))
         }
         host if is_host_level(host) => {
             let Some(host) = &point.surroundings.other_host else {
-                return Err(Exclusion::Unavailable(
-                    "no other host was named: name it with --host user@host, or choose another link".to_owned(),
+                return Err(Exclusion::unavailable(
+                    "no other host was named: name it with --host user@host, or choose another link",
                 ));
             };
-            Ok(Some(PathSpec {
-                name: HOST.to_owned(),
-                kind: PathKind::Host(host.spec.clone()),
-                mtu: MTU,
-                round_trip_ns: host.round_trip.as_ns(),
-                rate: None,
-                device: DeviceOptions::default(),
-            }))
+            let path = path(HOST, PathKind::Host(host.spec.clone()));
+            Ok(Some(PathSpec { round_trip_ns: host.round_trip.as_ns(), ..path }))
         }
         name => path_over_link(name, name, MTU).map(Some),
+    }
+}
+
+/// A path of Ethernet's MTU that adds no delay and has no rate of its own.
+pub(crate) fn path(name: &str, kind: PathKind) -> PathSpec {
+    PathSpec {
+        name: name.to_owned(),
+        kind,
+        mtu: MTU,
+        round_trip_ns: 0,
+        rate: None,
+        device: DeviceOptions::default(),
     }
 }
 
 /// The path over a link of this text.
 pub(crate) fn path_over_link(name: &str, text: &str, mtu: u32) -> Result<PathSpec, Exclusion> {
     let spec = LinkSpec::parse(text, &DiskFiles)
-        .map_err(|error| Exclusion::Impossible(format!("'{text}' is no link: {error}")))?;
+        .map_err(|error| Exclusion::impossible(format!("'{text}' is no link: {error}")))?;
     let (round_trip_ns, rate) = expected(&spec);
-    let wire = PathKind::Link(spec.to_string());
-    let device = DeviceOptions::default();
-    Ok(PathSpec { name: name.to_owned(), kind: wire, mtu, round_trip_ns, rate, device })
+    Ok(PathSpec { mtu, round_trip_ns, rate, ..path(name, PathKind::Link(spec.to_string())) })
 }
 
 /// About how long a small message and its answer take, in nanoseconds, and the slowest rate.
@@ -223,7 +213,7 @@ mod tests {
     use plumb_analysis::ladder::METROPOLITAN;
 
     use super::*;
-    use crate::factors::page_load::LOSSY;
+    use crate::scaling::scaling_http::LOSSY;
 
     #[test]
     fn a_link_is_a_word_a_preset_or_a_text_in_its_one_form() {

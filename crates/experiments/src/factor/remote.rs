@@ -1,53 +1,34 @@
-//! `latency.remote` and `throughput.remote`: a channel between two network namespaces or two hosts,
-//! and what experiments over such a path have in common.
-//!
-//! Left out: what stands between them (`super::path`).
+//! A channel between two network namespaces or two hosts, and what experiments over such a path have in common.
 
 use plumb_base::time::Span;
 use plumb_harness::spec::{
-    BlockTask, ChannelSpec, LaunchSubject, PathSpec, RemoteSpec, SocketOptions,
+    BlockTask, ChannelSpec, LaunchSubject, Mechanism, PathSpec, RemoteSpec, SocketOptions, WakeMode,
 };
-use plumb_harness::spec::{Mechanism, WakeMode};
 
+use super::PresetLevels::{Numbers, Words};
+use super::channel::{self, CONGESTION, MECHANISM, PLACEMENT, SIZE, WAKE};
+use super::{Factor, FactorDomain, keep_levels, link};
 use crate::definition::{CellDecision, DesignPoint, Exclusion, LaunchGroup};
-use crate::factor::{Factor, FactorDomain, always, keep_levels, numbers, words};
-use crate::factors::channel::{self, CONGESTION, MECHANISM, PLACEMENT, SIZE, WAKE};
-use crate::factors::link::{self};
-use crate::preset::RunPreset;
 
 /// TCP and UDP, both versions of IP.
-pub(crate) const REMOTE_MECHANISM: Factor = Factor {
-    domain: FactorDomain::Mechanisms(is_remote),
-    levels: |context| match context.preset {
-        RunPreset::Quick => words(&["tcp4", "udp4"]),
-        _ => words(&["tcp4", "tcp6", "udp4", "udp6"]),
-    },
-    ..MECHANISM
-};
+pub(crate) const REMOTE_MECHANISM: Factor =
+    Factor { domain: FactorDomain::Mechanisms(is_remote), ..MECHANISM }
+        .at(Words(&["tcp4", "tcp6", "udp4", "udp6"]))
+        .at_quick(Words(&["tcp4", "udp4"]));
 
 /// Where worker and peer run. A link is emulated by a third process, on another CPU where there is
 /// one: with two, worker and peer share the first.
-pub(crate) const ONE_HOST_PLACEMENT: Factor = Factor {
-    levels: |context| match context.preset {
-        RunPreset::Quick => words(&["same-cpu"]),
-        _ => words(&["same-cpu", "other-cpu"]),
-    },
-    ..PLACEMENT
-};
+pub(crate) const ONE_HOST_PLACEMENT: Factor =
+    PLACEMENT.at(Words(&["same-cpu", "other-cpu"])).at_quick(Words(&["same-cpu"]));
+
+/// Both on one CPU, whatever the preset.
+pub(crate) const SAME_CPU: Factor = PLACEMENT.at(Words(&["same-cpu"]));
 
 /// Receivers block, as hosts that have something else to do.
-pub(crate) const BLOCKING_WAKE: Factor =
-    Factor { levels: |_| words(&["block"]), fit: keep_levels, ..WAKE };
+pub(crate) const BLOCKING_WAKE: Factor = Factor { fit: keep_levels, ..WAKE }.at(Words(&["block"]));
 
 /// The sizes of the local tables; of a quick run those of the published ranks.
-pub(crate) const REMOTE_SIZE: Factor = Factor {
-    levels: |context| match context.preset {
-        RunPreset::Quick => numbers(&[16, 1 << 10, 64 << 10]),
-        _ => numbers(&channel::SIZES),
-    },
-    applies: always,
-    ..SIZE
-};
+pub(crate) const REMOTE_SIZE: Factor = SIZE.at_quick(Numbers(&[16, 1 << 10, 64 << 10]));
 
 /// Whether a mechanism reaches another host.
 pub(crate) fn is_remote(mechanism: Mechanism) -> bool {
@@ -58,54 +39,47 @@ pub(crate) fn is_remote(mechanism: Mechanism) -> bool {
 const OPERATION_MAX: Span = Span::from_ms(1_500);
 
 /// A task over a path, where it takes a time that somebody waits for.
-pub(crate) fn bounded_cell(setting: &DesignPoint<'_>, task: BlockTask, back: u64) -> CellDecision {
-    let size = channel::size_of(setting.factors);
-    let group = match group(setting) {
-        Ok(group) => group,
-        Err(exclusion) => return CellDecision::Excluded(exclusion),
-    };
+pub(crate) fn bounded_cell(point: &DesignPoint<'_>, task: BlockTask, back: u64) -> CellDecision {
+    let size = channel::size_of(point.factors);
+    let group = group(point)?;
     if let LaunchSubject::Remote(remote) = &group.subject {
         let operation = Span::from_ns(remote.path.exchange_ns(size, back));
         if operation > OPERATION_MAX {
-            return CellDecision::impossible(format!(
+            return Err(Exclusion::impossible(format!(
                 "one operation takes about {operation} over {}, and more than {OPERATION_MAX} is \
                  left out: choose a smaller size",
                 remote.path.name
-            ));
+            )));
         }
     }
-    CellDecision::Measure { group, task }
+    Ok((group, task))
 }
 
 /// The launch group of a TCP or UDP channel over a path, whatever else the setting varies.
 pub(crate) fn launch_group_over(
-    setting: &DesignPoint<'_>,
+    point: &DesignPoint<'_>,
     mechanism: Mechanism,
     path: PathSpec,
     set: impl FnOnce(&mut SocketOptions),
 ) -> Result<LaunchGroup, Exclusion> {
     let wake = WakeMode::Block;
-    let placement = channel::placement_of(setting, wake)?;
-    let congestion = setting.factors.text(CONGESTION.name).filter(|_| channel::is_tcp(mechanism));
+    let placement = channel::placement_of(point, wake)?;
+    let congestion = point.text(CONGESTION.name).filter(|_| channel::is_tcp(mechanism));
     let congestion = congestion.map(str::to_owned);
     let mut options = SocketOptions { congestion, ..SocketOptions::default() };
     set(&mut options);
     let channel = ChannelSpec { mechanism, wake, options };
-    let subject = LaunchSubject::Remote(Box::new(RemoteSpec { channel, path }));
-    Ok(LaunchGroup { subject, placement, cpu: None })
+    Ok(LaunchGroup::new(LaunchSubject::Remote(Box::new(RemoteSpec { channel, path })), placement))
 }
 
 /// The launch group of a setting: its channel, over the path that it names.
-pub(crate) fn group(setting: &DesignPoint<'_>) -> Result<LaunchGroup, Exclusion> {
-    let group = channel::group(setting)?;
-    let LaunchSubject::Channel(channel) = group.subject else { return Ok(group) };
-    Ok(match link::path_of(setting)? {
-        None => LaunchGroup { subject: LaunchSubject::Channel(channel), ..group },
-        Some(path) => LaunchGroup {
-            subject: LaunchSubject::Remote(Box::new(RemoteSpec { channel, path })),
-            ..group
-        },
-    })
+fn group(point: &DesignPoint<'_>) -> Result<LaunchGroup, Exclusion> {
+    let mut group = channel::group(point)?;
+    if let (Some(path), LaunchSubject::Channel(channel)) = (link::path_of(point)?, &group.subject) {
+        let channel = channel.clone();
+        group.subject = LaunchSubject::Remote(Box::new(RemoteSpec { channel, path }));
+    }
+    Ok(group)
 }
 
 /// How long a block over a path must be to hold a dozen operations, and some that are lost.
