@@ -73,6 +73,11 @@ impl PublishedFigure {
         Self { label, value, unit, place, is_comparable: false }
     }
 
+    /// The two ends of a range.
+    pub const fn range(least: f64, most: f64, unit: Unit, place: &'static str) -> [Self; 2] {
+        [Self::alone("least", least, unit, place), Self::alone("most", most, unit, place)]
+    }
+
     fn entry(&self, estimate: Option<f64>) -> PublishedNumber {
         let ratio = estimate.filter(|_| self.is_comparable).map(|now| now / self.value);
         PublishedNumber {

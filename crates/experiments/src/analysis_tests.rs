@@ -2,6 +2,4 @@
 
 mod claims;
 mod document;
-mod ladder;
-mod rank;
-mod ratio;
+mod network_claims;

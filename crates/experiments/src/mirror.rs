@@ -1,15 +1,17 @@
 //! plumb's own stack as a mirror: the peer of experiments about stacks.
-//!
-//! Left out: other stacks' mirrors, and what `plumb stack mirror` says to people.
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
 
 use plumb_base::seed::Seed;
 use plumb_base::time::Span;
-use plumb_clock::InstantClock;
+use plumb_clock::{InstantClock, Stopwatch};
 use plumb_harness::mirror::mirror_process::{
     DatagramMirror, MirrorControl, MirrorError, MirrorSetup, NamedSamples, ReplayTask,
 };
-use plumb_harness::spec::MirrorDevice;
-use plumb_netdev::device::driver::{Driver, DriverExit, DriverOptions};
+use plumb_harness::spec::{MirrorDevice, TurnaroundPoint};
+use plumb_netdev::device::driver::{Driver, DriverExit, DriverOptions, PacketObserver};
 use plumb_netdev::device::packet::{PacketDevice, PacketOptions};
 use plumb_netdev::device::tap::TapDevice;
 use plumb_netdev::device::xdp::{XdpDevice, XdpOptions};
@@ -17,15 +19,12 @@ use plumb_netdev::device::{Device, DeviceWait};
 use plumb_netdev::lab::NetNamespace;
 use plumb_stack::host::{HostConfig, IpHost};
 use plumb_stack::interface::InterfaceConfig;
-use plumb_wire::machine::DeviceCapabilities;
-use plumb_wire::packet::{Pool, PoolConfig};
+use plumb_stack::service::{HostNode, ServiceObserver, UdpService, UdpServices};
+use plumb_stack::udp::{CopyPolicy, UdpOptions};
+use plumb_wire::machine::{DeviceCapabilities, PortId};
+use plumb_wire::packet::{Packet, Pool, PoolConfig};
 
-mod edge_timer;
-mod mirror_node;
 mod replay;
-
-use edge_timer::StackEdgeTimer;
-use mirror_node::{MirrorNode, mirror_node};
 
 /// How often the process is interrupted, which bounds how late it notices that it should stop.
 const TICK: Span = Span::from_ms(20);
@@ -138,5 +137,119 @@ impl<D: Device> DatagramMirror for StackMirror<D> {
         let refused = served.received - served.sent;
         let tally = [("mirrored", served.sent), ("refused", refused), ("device_calls", calls)];
         tally.map(|(name, count)| (name.to_owned(), count)).to_vec()
+    }
+}
+
+/// A host, the service at its one socket, and the edges between them.
+type MirrorNode = HostNode<UdpServices<StackEdgeTimer>>;
+
+impl ServiceObserver for StackEdgeTimer {
+    #[inline]
+    fn on_datagram(&mut self) {
+        self.on_socket();
+    }
+}
+
+/// A mirror at `local`.
+fn mirror_node(
+    mut host: IpHost,
+    local: SocketAddr,
+    turn: TurnaroundPoint,
+    edges: StackEdgeTimer,
+) -> Result<MirrorNode, MirrorError> {
+    let service = match turn {
+        TurnaroundPoint::Fused => UdpService::Echo(CopyPolicy::Fused),
+        TurnaroundPoint::Separate => UdpService::Echo(CopyPolicy::Separate),
+        TurnaroundPoint::CopiedUnsummed => UdpService::Echo(CopyPolicy::NoChecksum),
+        TurnaroundPoint::Udp | TurnaroundPoint::UdpUnsummed | TurnaroundPoint::Swap => {
+            UdpService::Mirror
+        }
+    };
+    let mut application = UdpServices::new(edges);
+    application
+        .open(&mut host, service, local, UdpOptions::default())
+        .map_err(|error| MirrorError::Failed(error.to_string()))?;
+    Ok(HostNode { host, application })
+}
+
+/// Clock reads at the edges of the stack: where a packet comes from its device and from its socket, and where
+/// it goes back to each.
+///
+/// What the oscilloscope was in 1997. Switched by the worker, packet by packet, so that what the reads
+/// cost is known too.
+#[derive(Clone, Debug)]
+struct StackEdgeTimer {
+    inner: Rc<EdgeTimerState>,
+}
+
+#[derive(Debug)]
+struct EdgeTimerState {
+    watch: Stopwatch,
+    controls: RefCell<Option<MirrorControl>>,
+    probing: Cell<bool>,
+    arrived: Cell<u64>,
+    received: Cell<u64>,
+    times: RefCell<Vec<[f64; 2]>>,
+}
+
+impl StackEdgeTimer {
+    fn new(watch: Stopwatch) -> Self {
+        let inner = EdgeTimerState {
+            watch,
+            controls: RefCell::new(None),
+            probing: Cell::new(false),
+            arrived: Cell::new(0),
+            received: Cell::new(0),
+            times: RefCell::new(Vec::new()),
+        };
+        Self { inner: Rc::new(inner) }
+    }
+
+    /// Lets the worker switch the clock reads from now on.
+    fn set_controls(&self, reins: &MirrorControl) {
+        *self.inner.controls.borrow_mut() = Some(reins.clone());
+    }
+
+    /// The packet has reached its socket, and turns round there.
+    #[inline]
+    fn on_socket(&self) {
+        if self.inner.probing.get() {
+            self.inner.received.set(self.inner.watch.begin());
+        }
+    }
+
+    /// What was timed since the last call.
+    fn times(&self) -> NamedSamples {
+        let times = std::mem::take(&mut *self.inner.times.borrow_mut());
+        let of = |pick: fn(&[f64; 2]) -> f64| times.iter().map(pick).collect();
+        vec![
+            ("receive".to_owned(), of(|[receive, _]| *receive)),
+            ("send".to_owned(), of(|[_, send]| *send)),
+            ("stack".to_owned(), of(|[receive, send]| receive + send)),
+        ]
+    }
+}
+
+impl PacketObserver for StackEdgeTimer {
+    #[inline]
+    fn on_received(&mut self, _port: PortId, _batch: &[Packet]) {
+        let probing = self.inner.controls.borrow().as_ref().is_some_and(MirrorControl::probing);
+        self.inner.probing.set(probing);
+        if probing {
+            self.inner.received.set(0);
+            self.inner.arrived.set(self.inner.watch.begin());
+        }
+    }
+
+    #[inline]
+    fn on_transmit(&mut self, _port: PortId, _batch: &[Packet]) {
+        let EdgeTimerState { watch, probing, arrived, received, times, .. } = &*self.inner;
+        // Answers to ARP never were at a socket.
+        if !probing.replace(false) || received.get() == 0 {
+            return;
+        }
+        let left = watch.begin();
+        let ns = |from: u64, to: u64| watch.ns(to.wrapping_sub(from));
+        times.borrow_mut().push([ns(arrived.get(), received.get()), ns(received.get(), left)]);
     }
 }

@@ -2,10 +2,15 @@
 //! comparisons keep quiet about nothing, and that an injected delay is found as what it is.
 //!
 //! Coverage is tried on simulated samples, whose truth is known; the rest on real round trips,
-//! with delays spun by the peer. Left out: printing the outcome.
+//! with delays spun by the peer.
+
+use std::num::NonZero;
 
 use plumb_analysis::document::selftest::{SCHEMA, SelftestCheck, SelftestDocument};
 use plumb_base::seed::Seed;
+use plumb_base::stats::hierarchy::SampleHierarchy;
+use plumb_base::stats::simulation::{DistributionShape, SimulationDesign};
+use plumb_base::stats::{ConfidenceInterval, quantile, stopping};
 use plumb_base::time::Span;
 use plumb_clock::monotonic_ns;
 use plumb_harness::mechanisms;
@@ -13,10 +18,9 @@ use plumb_harness::stop_signals;
 use statrs::distribution::{Beta, ContinuousCDF};
 
 use crate::error::{ErrorKind, ExperimentError};
+use crate::preset::{RunLimits, RunPreset};
 
 mod channel;
-mod coverage;
-mod delay;
 mod verdicts;
 
 use channel::SelftestChannel;
@@ -38,8 +42,8 @@ pub fn run(
         .map_err(|error| ExperimentError::failure("cannot listen for Ctrl-C").because(error))?;
     mechanisms::sweep_leftovers();
     let began = monotonic_ns();
-    let mut checks = coverage::check(seed, progress)?;
-    checks.extend(delay::check(&mut SelftestChannel::spinning(seed)?, progress)?);
+    let mut checks = check_coverage(seed, progress)?;
+    checks.extend(check_delays(&mut SelftestChannel::spinning(seed)?, progress)?);
     checks.extend(verdicts::check(&mut SelftestChannel::pipe(seed)?, progress)?);
     let seconds = Span::from_ns(monotonic_ns().saturating_sub(began)).as_secs_f64();
     Ok(SelftestDocument {
@@ -94,6 +98,165 @@ fn check_interrupted() -> Result<(), ExperimentError> {
     })
 }
 
+/// Simulated cells of each distribution.
+const COVERAGE_TRIALS: u64 = 2_000;
+
+/// A cell of a default run: two blocks, samples enough to matter, and launches that differ by so much that the
+/// rule stops at any number of them, where looking after each does the most harm.
+const DESIGN: SimulationDesign =
+    SimulationDesign { launches: 0, blocks: 2, samples: 100, launch_sd: 0.03 };
+
+/// What a 95 % interval may do.
+const COVERAGE_BOUNDS: [f64; 2] = [0.93, 0.97];
+
+/// Coverage: how often the interval of the median holds the true median of simulated cells.
+fn check_coverage(
+    seed: Seed,
+    progress: &mut SelftestProgress<'_>,
+) -> Result<Vec<SelftestCheck>, ExperimentError> {
+    let limits = RunPreset::Default.limits();
+    let mut checks = Vec::new();
+    for (index, shape) in DistributionShape::ALL.into_iter().enumerate() {
+        progress(&format!("coverage on {} samples", shape.name()), 0.02 * index as f64);
+        check_interrupted()?;
+        let seed = seed.derive("selftest coverage").derive(shape.name());
+        let covers = |trial: &u64| {
+            let seed = seed.derive(&trial.to_string());
+            let interval = interval(shape, &limits, seed);
+            interval.is_some_and(|i| (i.lo..=i.hi).contains(&shape.median()))
+        };
+        let hits = count(COVERAGE_TRIALS, &covers);
+        checks.push(rate(
+            &format!("coverage.{}", shape.name()),
+            format!("95 % intervals hold the true median of {} samples", shape.name()),
+            (hits, COVERAGE_TRIALS),
+            COVERAGE_BOUNDS,
+            format!(
+                "simulated: {} to {} launches × {} blocks × {} samples until the interval is within {} %, launch \
+                 effect {} %",
+                limits.launches_min,
+                limits.launches_max,
+                DESIGN.blocks,
+                DESIGN.samples,
+                limits.precision * 100.0,
+                DESIGN.launch_sd * 100.0
+            ),
+        ));
+    }
+    Ok(checks)
+}
+
+/// How many of the trials do, tried on all CPUs: each has a seed of its own, whoever tries it.
+fn count(trials: u64, does: &(impl Fn(&u64) -> bool + Sync)) -> u64 {
+    let hands = std::thread::available_parallelism().map_or(1, NonZero::get);
+    std::thread::scope(|scope| {
+        let share = |hand| move || (hand as u64..trials).step_by(hands).filter(does).count();
+        let started: Vec<_> = (1..hands).map(|hand| scope.spawn(share(hand))).collect();
+        let own = share(0)();
+        let others = started.into_iter().map(|hand| hand.join().expect("trials do not panic"));
+        (own + others.sum::<usize>()) as u64
+    })
+}
+
+/// The interval at which a run stops measuring a cell.
+fn interval(
+    shape: DistributionShape,
+    limits: &RunLimits,
+    seed: Seed,
+) -> Option<ConfidenceInterval> {
+    let [least, most] = [limits.launches_min, limits.launches_max].map(|count| count as usize);
+    let samples = SimulationDesign { launches: most, ..DESIGN }.samples(shape, 1.0, seed, None);
+    let mut last = None;
+    for count in least..=most {
+        let cell = SampleHierarchy::new(samples[..count].to_vec());
+        let interval = stopping::interval(&cell, seed)?;
+        last = Some(interval);
+        if stopping::is_precise(&interval, cell.quantile(0.5), limits.precision) {
+            break;
+        }
+    }
+    last
+}
+
+/// The delays, in nanoseconds.
+const DELAYS_NS: [u64; 4] = [200, 1_000, 5_000, 20_000];
+
+/// What the peer takes in any case, before it replies.
+///
+/// A side that waits longer also wakes later: it has left its branch predictions and sits in a
+/// longer pause, some tens of nanoseconds of truth that are not the delay's. With a service time
+/// in both variants they wait long in both, and only the delay differs.
+const SERVICE_NS: u64 = 10_000;
+
+/// Launches behind each.
+const LAUNCHES: u64 = 30;
+
+/// Widest half interval that proves something: a share of the delay, and at least so much.
+const SHARPNESS: f64 = 0.1;
+const SHARP_NS: f64 = 40.0;
+
+/// Injected delays: a spin in the peer must be found as what it is, within its interval.
+fn check_delays(
+    bench: &mut SelftestChannel,
+    progress: &mut SelftestProgress<'_>,
+) -> Result<Vec<SelftestCheck>, ExperimentError> {
+    let mut differences: Vec<Vec<f64>> = vec![Vec::new(); DELAYS_NS.len()];
+    for launch in 0..LAUNCHES {
+        progress("injected delays", 0.1 + 0.1 * launch as f64 / LAUNCHES as f64);
+        // Without, with, with, without: a drift within the launch cancels.
+        for (delay, found) in DELAYS_NS.into_iter().zip(&mut differences) {
+            let longer = SERVICE_NS + delay;
+            let blocks = bench.launch(&[SERVICE_NS, longer, longer, SERVICE_NS])?;
+            let trip = |index: usize| {
+                let sorted = quantile::sorted(&blocks[index].samples);
+                2.0 * quantile::of_sorted(&sorted, 0.5)
+            };
+            found.push(f64::midpoint(trip(1), trip(2)) - f64::midpoint(trip(0), trip(3)));
+        }
+    }
+    let judged =
+        |(delay, found): (u64, Vec<f64>)| judge(delay, &found, bench.subject, bench.grain_ns());
+    Ok(DELAYS_NS.into_iter().zip(differences).map(judged).collect())
+}
+
+/// Whether the interval of the differences holds the delay.
+fn judge(delay_ns: u64, differences: &[f64], subject: &str, grain_ns: f64) -> SelftestCheck {
+    let sorted = quantile::sorted(differences);
+    let observed = quantile::of_sorted(&sorted, 0.5);
+    let delay = delay_ns as f64;
+    // By order statistics: one launch that something else disturbed moves no rank by more than one.
+    let interval = quantile::order_statistic_interval(&sorted, 0.5, 0.95);
+    // What was injected is itself known only to a turn of the spin's loop, half to either side.
+    let ci95 = interval.map_or([f64::NEG_INFINITY, f64::INFINITY], |i| {
+        [i.lo - grain_ns / 2.0, i.hi + grain_ns / 2.0]
+    });
+    let half = (ci95[1] - ci95[0]) / 2.0;
+    // An interval as wide as the delay itself would hold it and prove nothing.
+    let is_sharp = half <= (delay * SHARPNESS).max(SHARP_NS);
+    let holds = (ci95[0]..=ci95[1]).contains(&delay);
+    let name = Span::from_ns(delay_ns);
+    SelftestCheck {
+        id: format!("injected.{delay_ns}ns"),
+        claim: format!("an injected delay of {name} is found within its interval"),
+        trials: differences.len() as u64,
+        observed,
+        ci95: Some(ci95),
+        bounds: [delay, delay],
+        unit: "ns".to_owned(),
+        passed: holds && is_sharp,
+        note: format!(
+            "added to a service time of {} behind {subject}; the interval allows {grain_ns:.0} ns \
+             for the grain of the spin that injects it{}",
+            Span::from_ns(SERVICE_NS),
+            if is_sharp {
+                ""
+            } else {
+                "; the interval is too wide to prove anything: something else runs on these CPUs"
+            }
+        ),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,5 +276,33 @@ mod tests {
         let check = |hits| rate("x", String::new(), (hits, 100), [0.0, 0.05], String::new());
         assert!(check(5).passed);
         assert!(!check(6).passed);
+    }
+
+    #[test]
+    fn every_trial_is_tried_once_however_many_try() {
+        let tried = std::sync::Mutex::new(Vec::new());
+        let is_third = |trial: &u64| {
+            tried.lock().expect("nobody panicked").push(*trial);
+            trial.is_multiple_of(3)
+        };
+        assert_eq!(count(1_000, &is_third), 334);
+        let mut tried = tried.into_inner().expect("nobody panicked");
+        tried.sort_unstable();
+        assert!(tried.into_iter().eq(0..1_000));
+    }
+
+    #[test]
+    fn an_interval_too_wide_to_prove_anything_fails() {
+        let wild: Vec<f64> = (0..30).map(|i| f64::from(i % 2) * 10_000.0 - 4_000.0).collect();
+        assert!(!judge(1_000, &wild, "x", 0.0).passed);
+    }
+
+    #[test]
+    fn a_delay_outside_the_interval_fails() {
+        let around = |centre: f64| -> Vec<f64> {
+            (0..30).map(|i| centre + f64::from(i % 5) - 2.0).collect()
+        };
+        assert!(judge(1_000, &around(1_000.5), "x", 0.0).passed);
+        assert!(!judge(1_000, &around(1_100.0), "x", 0.0).passed);
     }
 }

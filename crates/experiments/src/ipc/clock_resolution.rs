@@ -118,7 +118,7 @@ const CLAIMS: &[PublishedClaim] = &[
         claim: "A more precise clock could give a precision closer to 1 ns.",
         source: ZHAO,
         historical: Some("a conjecture (§V); nearer to 1 ns than to 25 ns is below 5 ns"),
-        figures: &[],
+        figures: &[PublishedFigure::comparable("clock resolution", 1.0, Unit::Nanoseconds, "§V")],
         judge: |evidence| {
             let clocks = ["tsc", "monotonic-raw", "monotonic"].into_iter();
             let cases = clocks.flat_map(|clock| on_each_cpu(evidence, clock, NEARER_1));

@@ -92,7 +92,7 @@ const CLAIMS: &[PublishedClaim] = &[
         claim: "Pipe latency lies between 8 µs and 300 µs for messages of 4 B to 512 KiB.",
         source: ZHAO,
         historical: Some("8,000 ns to 300,000 ns (Figure 7), i5-4570 at 3.2 GHz"),
-        figures: &[],
+        figures: &PublishedFigure::range(8_000.0, 300_000.0, Unit::Nanoseconds, "Figure 7"),
         judge: |evidence| {
             let bounds = (8_000.0, 300_000.0);
             let found = quantities(evidence, EXPERIMENT.id, "latency", "pipe", bounds);

@@ -59,7 +59,10 @@ const CLAIMS: &[PublishedClaim] = &[
         claim: "Remote UDP is faster than remote TCP.",
         source: ZHAO,
         historical: Some("Table 1, latency: remote UDP before remote TCP at all three sizes"),
-        figures: &[],
+        figures: &[
+            PublishedFigure::alone("least, UDP", 20_000.0, Unit::Nanoseconds, "Figure 5"),
+            PublishedFigure::alone("least, TCP", 80_000.0, Unit::Nanoseconds, "Figure 3"),
+        ],
         judge: |evidence| versus(evidence, EXPERIMENT.id, "latency", ("udp4", "tcp4"), |_| true),
     },
     PublishedClaim {
@@ -67,7 +70,7 @@ const CLAIMS: &[PublishedClaim] = &[
         claim: "Remote TCP latency lies between 80 µs and 1.1 ms for messages of 4 B to 512 KiB.",
         source: ZHAO,
         historical: Some("80,000 ns to 1,100,000 ns (Figure 3), two i5-4570 in one laboratory"),
-        figures: &[],
+        figures: &PublishedFigure::range(80_000.0, 1_100_000.0, Unit::Nanoseconds, "Figure 3"),
         judge: |evidence| in_laboratory(evidence, "tcp4", (80_000.0, 1_100_000.0)),
     },
     PublishedClaim {
@@ -75,7 +78,7 @@ const CLAIMS: &[PublishedClaim] = &[
         claim: "Remote UDP latency lies between 20 µs and 700 µs for messages of 4 B to 512 KiB.",
         source: ZHAO,
         historical: Some("20,000 ns to 700,000 ns (Figure 5), two i5-4570 in one laboratory"),
-        figures: &[],
+        figures: &PublishedFigure::range(20_000.0, 700_000.0, Unit::Nanoseconds, "Figure 5"),
         judge: |evidence| in_laboratory(evidence, "udp4", (20_000.0, 700_000.0)),
     },
 ];

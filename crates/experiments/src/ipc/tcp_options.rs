@@ -98,7 +98,7 @@ const CLAIMS: &[PublishedClaim] = &[
         claim: "Transmission times are affected by the read and write buffer sizes.",
         source: MILLER,
         historical: Some("typically 128 KB in 2014"),
-        figures: &[],
+        figures: &[PublishedFigure::alone("buffer, typically", 131_072.0, Unit::Bytes, "3a, NB 2")],
         judge: buffers_matter,
     },
 ];

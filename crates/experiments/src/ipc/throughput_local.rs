@@ -85,7 +85,7 @@ const CLAIMS: &[PublishedClaim] = &[
                 512 KiB.",
         source: ZHAO,
         historical: Some("200,000 B/s to 3,400,000,000 B/s (Figure 8), i5-4570 at 3.2 GHz"),
-        figures: &[],
+        figures: &PublishedFigure::range(2e5, 3.4e9, Unit::BytesPerSecond, "Figure 8"),
         judge: |evidence| {
             let found = quantities(evidence, EXPERIMENT.id, ACKED.name, "pipe", (2e5, 3.4e9));
             judge_all(found, "plumb run throughput.local --set mechanism=pipe")

@@ -45,7 +45,10 @@ const CLAIMS: &[PublishedClaim] = &[
         claim: "Except for large messages, remote UDP carries more than remote TCP.",
         source: ZHAO,
         historical: Some("Table 1, throughput: remote UDP before remote TCP at 16 B and 1 KiB"),
-        figures: &[],
+        figures: &[
+            PublishedFigure::alone("least, UDP", 1e5, Unit::BytesPerSecond, "Figure 6"),
+            PublishedFigure::alone("least, TCP", 2.5e4, Unit::BytesPerSecond, "Figure 4"),
+        ],
         judge: |evidence| {
             let order = ("udp4", "tcp4");
             versus(evidence, EXPERIMENT.id, ACKED.name, order, |size| size < LARGE)
@@ -56,7 +59,10 @@ const CLAIMS: &[PublishedClaim] = &[
         claim: "For large messages remote TCP carries more than remote UDP.",
         source: ZHAO,
         historical: Some("Table 1, throughput: remote TCP before remote UDP at 64 KiB"),
-        figures: &[],
+        figures: &[
+            PublishedFigure::alone("most, TCP", 1.3e8, Unit::BytesPerSecond, "Figure 4"),
+            PublishedFigure::alone("most, UDP", 1e8, Unit::BytesPerSecond, "Figure 6"),
+        ],
         judge: |evidence| {
             let order = ("tcp4", "udp4");
             versus(evidence, EXPERIMENT.id, ACKED.name, order, |size| size == LARGE)

@@ -19,8 +19,7 @@ use plumb_wire::machine::{DeviceCapabilities, Medium};
 use plumb_wire::machine::{Machine, PortId};
 use plumb_wire::packet::{ChecksumState, HEADROOM, LARGE_FRAME, Packet, Pool, PoolConfig};
 
-use super::edge_timer::StackEdgeTimer;
-use super::mirror_node::{MirrorNode, mirror_node};
+use super::{MirrorNode, StackEdgeTimer, mirror_node};
 
 /// Bytes of packets under way at once: they fit a first-level cache with room for the stack.
 const BATCH_BYTES: usize = 24 << 10;

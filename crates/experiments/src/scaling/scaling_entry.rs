@@ -30,7 +30,12 @@ const CLAIMS: &[PublishedClaim] = &[PublishedClaim {
     claim: "Entering and leaving the kernel improves only by 12 to 28 % of what processors do.",
     source: MARKATOS,
     historical: Some("Pentium ×50 and the call ×15 at best; SPARC ×25 and less than ×3 (Figure 1)"),
-    figures: &[],
+    figures: &[
+        PublishedFigure::alone("least of processors", 0.12, Unit::Share, "§3.2"),
+        PublishedFigure::alone("most of processors", 0.28, Unit::Share, "§3.2"),
+        PublishedFigure::alone("Pentium, processors ×50", 15.0, Unit::Count, "Figure 1"),
+        PublishedFigure::alone("SPARC, processors ×25", 3.0, Unit::Count, "Figure 1"),
+    ],
     judge: |evidence| single_machine_judgment(evidence, (EXPERIMENT.id, CALL.name), |_| true),
 }];
 

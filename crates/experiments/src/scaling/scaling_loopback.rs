@@ -42,6 +42,9 @@ const CLAIMS: &[PublishedClaim] = &[PublishedClaim {
     historical: Some(
         "processors ×35, TCP ×5 (Alpha) and ×12 (Pentium); SPARC almost linear (Figure 2)",
     ),
-    figures: &[],
+    figures: &[
+        PublishedFigure::alone("Alpha, processors ×35", 5.0, Unit::Count, "Figure 2"),
+        PublishedFigure::alone("Pentium, processors ×35", 12.0, Unit::Count, "Figure 2"),
+    ],
     judge: |evidence| single_machine_judgment(evidence, (EXPERIMENT.id, "throughput"), |_| true),
 }];
