@@ -18,8 +18,8 @@ use plumb_experiments::definition::Experiment;
 use plumb_experiments::factor::Factor;
 use plumb_experiments::factor::LevelContext;
 use plumb_experiments::list;
-use plumb_experiments::preset::RunPreset;
 use plumb_experiments::list::Study;
+use plumb_experiments::preset::RunPreset;
 
 /// List what can be measured: studies, experiments with their factors, mechanisms
 #[derive(Clone, Debug, Args)]
@@ -189,7 +189,8 @@ fn factor(factor: &Factor) -> FactorEntry {
     let levels: BTreeMap<String, Vec<String>> = RunPreset::ALL
         .into_iter()
         .map(|preset| {
-            let levels = factor.preset_levels(&LevelContext { preset, surroundings: &surroundings() });
+            let levels =
+                factor.preset_levels(&LevelContext { preset, surroundings: &surroundings() });
             let spelt = levels.iter().map(|level| factor.domain.spell(level)).collect();
             (preset.name().to_owned(), spelt)
         })

@@ -18,7 +18,6 @@ use crate::problem::Problem;
 use crate::stack::attached_host::{AttachedHostSettings, ServicePort};
 use crate::stack::device::{self, DeviceInstrumentation, DeviceName};
 
-
 /// How long a polling wait spins after the last packet.
 const POLL: Span = Span::from_us(50);
 
