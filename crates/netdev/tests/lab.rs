@@ -19,21 +19,13 @@ use plumb_netdev::lab::{
 use plumb_sys::fd::{poll_readable, read};
 use plumb_wire::ethernet::MacAddr;
 
+#[path = "support/allowed.rs"]
+mod allowed;
+
+use allowed::allowed;
+
 /// Longest time that anything here is waited for.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// What `make` made; none, with a word about it, where this process may not.
-#[expect(clippy::print_stdout, reason = "a test that cannot run says so")]
-fn allowed<T>(made: Result<T, LabError>) -> Option<T> {
-    match made {
-        Err(error @ LabError::NotPermitted { .. }) => {
-            println!("skipped: {error}");
-            assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "skipped under CI");
-            None
-        }
-        made => Some(made.unwrap_or_else(|error| panic!("{error}"))),
-    }
-}
 
 /// The far socket echoes one datagram of the near one; true when it came back whole.
 fn datagram_returns(bed: &TestBed, near: IpAddr, far: IpAddr, len: usize) -> bool {

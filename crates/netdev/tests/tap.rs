@@ -19,22 +19,15 @@ use plumb_clock::{InstantClock, Stopwatch};
 use plumb_netdev::device::driver::{Driver, DriverOptions};
 use plumb_netdev::device::tap::{TapDevice, TapError, TapOffload, TapOptions};
 use plumb_netdev::device::{Device, DeviceError, DeviceWait};
-use plumb_netdev::lab::{LabError, NetNamespace, TestBed, TestBedOptions};
+use plumb_netdev::lab::{NetNamespace, TestBed, TestBedOptions};
 use plumb_sys::socket::{IntOption, set_option};
 use plumb_wire::machine::{Machine, PortId};
 use plumb_wire::packet::{Packet, Pool, PoolConfig};
 
-/// What `make` made; none, with a word about it, where this process may not.
-fn allowed<T>(made: Result<T, LabError>) -> Option<T> {
-    match made {
-        Err(error @ LabError::NotPermitted { .. }) => {
-            println!("skipped: {error}");
-            assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "skipped under CI");
-            None
-        }
-        made => Some(made.unwrap_or_else(|error| panic!("{error}"))),
-    }
-}
+#[path = "support/allowed.rs"]
+mod allowed;
+
+use allowed::allowed;
 
 /// A bed with a TAP in it, its kernel's side up and with addresses.
 fn bed_with_tap(settings: TapOptions) -> Option<(TestBed, TapDevice)> {

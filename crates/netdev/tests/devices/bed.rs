@@ -8,23 +8,12 @@ use std::time::Duration;
 
 use plumb_base::time::{Instant, Span};
 use plumb_clock::monotonic_ns;
-use plumb_netdev::device::{Device, DeviceCounters};
-use plumb_netdev::lab::{FarEndMode, LabError, TestBed, TestBedOptions};
+use plumb_netdev::device::{Device, DeviceCounters, DeviceError};
+use plumb_netdev::lab::{FarEndMode, TestBed, TestBedOptions};
 use plumb_wire::packet::Pool;
 
+use crate::allowed::allowed;
 use crate::mirror;
-
-/// What `make` made; none, with a word about it, where this process may not.
-pub fn allowed<T>(made: Result<T, LabError>) -> Option<T> {
-    match made {
-        Err(error @ LabError::NotPermitted { .. }) => {
-            println!("skipped: {error}");
-            assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "skipped under CI");
-            None
-        }
-        made => Some(made.unwrap_or_else(|error| panic!("{error}"))),
-    }
-}
 
 /// A bed whose far end is silent, with neighbours told.
 pub fn silent(mtu: u32, offloads: bool) -> Option<TestBed> {
@@ -126,6 +115,43 @@ pub fn client_after_first_answer(bed: &TestBed, near: IpAddr, far: IpAddr) -> Ud
         first.recv(&mut [0; 8]).is_ok()
     });
     client(bed, near, far)
+}
+
+/// The same of version 4.
+pub fn client_v4_after_first_answer(bed: &TestBed) -> UdpSocket {
+    client_after_first_answer(bed, TestBed::NEAR_V4.into(), TestBed::FAR_V4.into())
+}
+
+/// Exchanges datagrams of several lengths with a mirror in every family, and stops it.
+pub fn exchange_in_every_family(bed: &TestBed, mirror: MirrorThread) -> DeviceCounters {
+    for (near, far, _) in bed.addresses() {
+        let socket = client_after_first_answer(bed, near, far);
+        for len in [0, 1, 18, 1_452] {
+            exchange(&socket, len, 100);
+        }
+    }
+    let left = mirror.stop();
+    assert_eq!(left.frames_missing, 0);
+    let DeviceCounters { tx_packets, tx_dropped, rx_malformed, .. } = left.counters;
+    assert!(tx_packets >= 800, "{left:?}");
+    assert_eq!((tx_dropped, rx_malformed), (0, 0), "{left:?}");
+    left.counters
+}
+
+/// What ends the waiting of a device whose interface was removed: a ring that still holds a packet is ready whatever
+/// becomes of its interface.
+pub fn end_of_removed(
+    device: &mut impl Device,
+    pool: &mut Pool,
+    timeout: Option<Span>,
+) -> Option<DeviceError> {
+    let mut batch = Vec::new();
+    (0..100).find_map(|_| {
+        let gone = device.wait(timeout, pool).err();
+        device.receive(Instant::ORIGIN, &mut batch, 32, pool).ok();
+        pool.free_all(&mut batch);
+        gone
+    })
 }
 
 /// Sends `count` datagrams of `len` bytes one at a time; each must come back as it was.

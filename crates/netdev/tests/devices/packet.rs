@@ -11,7 +11,8 @@ use plumb_netdev::lab::{InterfaceChange, TestBed};
 use plumb_wire::packet::{ChecksumState, Pool, PoolConfig, SegmentKind};
 
 use crate::bed::{
-    MirrorThread, client, client_after_first_answer, drain, exchange, silent, wait_for,
+    MirrorThread, client, client_v4_after_first_answer, drain, end_of_removed, exchange,
+    exchange_in_every_family, silent, wait_for,
 };
 
 fn open(bed: &TestBed, options: &PacketOptions) -> PacketDevice {
@@ -35,17 +36,7 @@ fn datagrams_come_back_in_both_families_however_the_device_waits_and_receives() 
             let Some(bed) = silent(1_500, offloads) else { return };
             let mirror =
                 MirrorThread::start(open(&bed, &options), Pool::new(PoolConfig::default()), 0);
-            for (near, far, _) in bed.addresses() {
-                let socket = client_after_first_answer(&bed, near, far);
-                for len in [0, 1, 18, 1_452] {
-                    exchange(&socket, len, 100);
-                }
-            }
-            let left = mirror.stop();
-            assert_eq!(left.frames_missing, 0, "{options:?}");
-            assert!(left.counters.tx_packets >= 800, "{left:?}");
-            assert_eq!(left.counters.tx_dropped, 0, "{left:?}");
-            assert_eq!(left.counters.rx_malformed, 0, "{left:?}");
+            exchange_in_every_family(&bed, mirror);
         }
     }
 }
@@ -58,8 +49,7 @@ fn a_hundred_thousand_datagrams_return_without_loss_past_the_end_of_the_ring() {
             PacketOptions { receive: Some(receive), slots: 32, ..PacketOptions::default() };
         let frames = PoolConfig { count: 64, ..PoolConfig::default() };
         let mirror = MirrorThread::start(open(&bed, &options), Pool::new(frames), 0);
-        let socket =
-            client_after_first_answer(&bed, TestBed::NEAR_V4.into(), TestBed::FAR_V4.into());
+        let socket = client_v4_after_first_answer(&bed);
         exchange(&socket, 18, 50_000);
         let left = mirror.stop();
         assert_eq!(left.frames_missing, 0);
@@ -75,7 +65,7 @@ fn a_blocking_exchange_costs_two_calls_a_packet() {
         Pool::new(PoolConfig::default()),
         0,
     );
-    let socket = client_after_first_answer(&bed, TestBed::NEAR_V4.into(), TestBed::FAR_V4.into());
+    let socket = client_v4_after_first_answer(&bed);
     exchange(&socket, 18, 5_000);
     let left = mirror.stop();
     let calls = left.counters.calls;
@@ -175,13 +165,7 @@ fn an_interface_that_is_down_is_quiet_and_one_that_is_removed_is_gone() {
         netlink.set_up(index, true).unwrap();
         exchange_with(&bed, &mut device, &mut pool);
         netlink.remove_interface(index).unwrap();
-        // A ring that still holds a packet is ready whatever becomes of its interface.
-        let gone = (0..100).find_map(|_| {
-            let gone = device.wait(Some(Span::from_ms(20)), &mut pool).err();
-            device.receive(Instant::ORIGIN, &mut batch, 32, &mut pool).ok();
-            pool.free_all(&mut batch);
-            gone
-        });
+        let gone = end_of_removed(&mut device, &mut pool, Some(Span::from_ms(20)));
         assert!(matches!(gone, Some(DeviceError::Gone { .. })), "{options:?}: {gone:?}");
         assert_eq!(pool.available().0, 1_024);
     }
@@ -212,7 +196,7 @@ fn a_socket_bound_by_somebody_else_is_adopted_with_its_interface() {
     assert_eq!(device.name(), TestBed::FAR_DEVICE);
     assert_eq!(device.mac(), Some(TestBed::FAR_MAC));
     let mirror = MirrorThread::start(device, Pool::new(PoolConfig::default()), 0);
-    let socket = client_after_first_answer(&bed, TestBed::NEAR_V4.into(), TestBed::FAR_V4.into());
+    let socket = client_v4_after_first_answer(&bed);
     exchange(&socket, 100, 10);
     mirror.stop();
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();

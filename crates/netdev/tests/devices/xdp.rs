@@ -11,8 +11,8 @@ use plumb_netdev::lab::{InterfaceChange, TestBed};
 use plumb_wire::packet::Pool;
 
 use crate::bed::{
-    MirrorThread, client, client_after_first_answer, drain, exchange, hold_process_starts, silent,
-    start, wait_for,
+    MirrorThread, client, client_v4_after_first_answer, drain, end_of_removed, exchange,
+    exchange_in_every_family, hold_process_starts, silent, start, wait_for,
 };
 
 /// Opened at the far end; none, with a word about it, where this process may not.
@@ -53,16 +53,7 @@ fn datagrams_come_back_in_both_families_in_every_mode_and_way_to_wait() {
             let Some((device, pool)) = open(&bed, &options) else { return };
             assert_eq!((device.mode(), device.copying()), (mode, XdpCopyMode::Copy));
             let mirror = MirrorThread::start(device, pool, 2_048 + 32);
-            for (near, far, _) in bed.addresses() {
-                let socket = client_after_first_answer(&bed, near, far);
-                for len in [0, 1, 18, 1_452] {
-                    exchange(&socket, len, 100);
-                }
-            }
-            let left = mirror.stop();
-            assert_eq!(left.frames_missing, 0, "{options:?}");
-            assert!(left.counters.tx_packets >= 800, "{left:?}");
-            assert_eq!((left.counters.rx_dropped, left.counters.tx_dropped), (0, 0), "{left:?}");
+            assert_eq!(exchange_in_every_family(&bed, mirror).rx_dropped, 0, "{options:?}");
         }
     }
 }
@@ -80,8 +71,7 @@ fn a_hundred_thousand_datagrams_return_without_loss_past_the_ends_of_all_rings()
         let options = XdpOptions { wait, mode: Some(mode), frames: 64, ..XdpOptions::default() };
         let Some((device, pool)) = open(&bed, &options) else { return };
         let mirror = MirrorThread::start(device, pool, 32 + 16);
-        let socket =
-            client_after_first_answer(&bed, TestBed::NEAR_V4.into(), TestBed::FAR_V4.into());
+        let socket = client_v4_after_first_answer(&bed);
         exchange(&socket, 18, 25_000);
         let left = mirror.stop();
         assert_eq!(left.frames_missing, 0);
@@ -94,7 +84,7 @@ fn a_blocking_exchange_costs_one_call_a_packet() {
     let Some(bed) = silent(1_500, false) else { return };
     let Some((device, pool)) = open(&bed, &XdpOptions::default()) else { return };
     let mirror = MirrorThread::start(device, pool, 4_096);
-    let socket = client_after_first_answer(&bed, TestBed::NEAR_V4.into(), TestBed::FAR_V4.into());
+    let socket = client_v4_after_first_answer(&bed);
     exchange(&socket, 18, 5_000);
     let left = mirror.stop();
     let calls = left.counters.calls;
@@ -288,7 +278,7 @@ fn a_large_mtu_gets_larger_frames_and_the_generic_mode_where_the_driver_has_none
     assert_eq!(device.mode(), XdpAttachMode::Generic);
     assert_eq!(pool.frames().size, 4_096);
     let mirror = MirrorThread::start(device, pool, 4_096);
-    let socket = client_after_first_answer(&bed, TestBed::NEAR_V4.into(), TestBed::FAR_V4.into());
+    let socket = client_v4_after_first_answer(&bed);
     exchange(&socket, 3_700, 100);
     mirror.stop();
 }
@@ -308,14 +298,7 @@ fn an_interface_that_is_down_is_quiet_and_one_that_is_removed_is_gone() {
         drain(&mut device, &mut pool);
         netlink.set_up(index, true).unwrap();
         netlink.remove_interface(index).unwrap();
-        // The other side may have said something while the interface was up: a ring that holds a
-        // packet is ready whatever becomes of its interface.
-        let gone = (0..100).find_map(|_| {
-            let gone = device.wait(None, &mut pool).err();
-            device.receive(Instant::ORIGIN, &mut batch, 32, &mut pool).ok();
-            pool.free_all(&mut batch);
-            gone
-        });
+        let gone = end_of_removed(&mut device, &mut pool, None);
         assert!(matches!(gone, Some(DeviceError::Gone { .. })), "{options:?}: {gone:?}");
     }
 }
