@@ -18,12 +18,12 @@ pub(crate) struct ProjectFile {
 }
 
 impl ProjectFile {
-    pub(crate) fn has_extension(&self, extension: &str) -> bool {
+    pub fn has_extension(&self, extension: &str) -> bool {
         Path::new(&self.path).extension().is_some_and(|e| e == extension)
     }
 
     /// Lines with their numbers, counted from 1.
-    pub(crate) fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
+    pub fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
         self.text.lines().enumerate().map(|(index, line)| (index + 1, line))
     }
 }

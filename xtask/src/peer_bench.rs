@@ -198,7 +198,7 @@ pub(super) enum BenchKind {
 
 impl BenchKind {
     /// plumb's name of what is compared.
-    pub(super) const fn response(self) -> &'static str {
+    pub const fn response(self) -> &'static str {
         match self {
             Self::PingPong => "latency",
             Self::Bulk => "throughput",
@@ -234,7 +234,7 @@ pub(super) enum BenchTool {
 }
 
 impl BenchTool {
-    pub(super) const fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Plumb => "plumb",
             Self::Sockperf => "sockperf",
@@ -244,7 +244,7 @@ impl BenchTool {
     }
 
     /// Which figure of a launch is compared.
-    pub(super) const fn statistic(self) -> &'static str {
+    pub const fn statistic(self) -> &'static str {
         match self {
             Self::Plumb | Self::Sockperf => "median",
             Self::Iperf3 | Self::Qperf => "mean",
@@ -254,7 +254,7 @@ impl BenchTool {
 
 impl PeerComparison {
     /// Every contest that a machine with one or more CPUs can hold.
-    pub(super) fn all(several_cpus: bool) -> Vec<Self> {
+    pub fn all(several_cpus: bool) -> Vec<Self> {
         let mut settings = vec![(BenchPlacement::SameCpu, BenchWake::Block)];
         if several_cpus {
             settings.extend([
@@ -292,7 +292,7 @@ impl PeerComparison {
 
     /// The congestion control of both sides: sockperf cannot choose, so ping-pongs use this host's
     /// default; bulk transfers use CUBIC, which every kernel has and which does not pace.
-    pub(super) fn congestion(&self) -> anyhow::Result<Option<String>> {
+    pub fn congestion(&self) -> anyhow::Result<Option<String>> {
         const DEFAULT: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
         match (self.protocol, self.kind) {
             (BenchProtocol::Udp, _) => Ok(None),
@@ -306,7 +306,7 @@ impl PeerComparison {
 
     /// What plumb's value may be, as a multiple of this racer's; none where the two figures are
     /// not the same quantity.
-    pub(super) fn target(&self, racer: BenchTool) -> Option<f64> {
+    pub fn target(&self, racer: BenchTool) -> Option<f64> {
         match (self.kind, racer) {
             (BenchKind::PingPong, BenchTool::Sockperf) => Some(1.02),
             (BenchKind::Bulk, BenchTool::Iperf3) => Some(1.00),
@@ -316,7 +316,7 @@ impl PeerComparison {
 }
 
 impl BenchProtocol {
-    pub(super) const fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
             Self::Udp => "udp",
@@ -324,7 +324,7 @@ impl BenchProtocol {
     }
 
     /// plumb's name of the mechanism.
-    pub(super) const fn mechanism(self) -> &'static str {
+    pub const fn mechanism(self) -> &'static str {
         match self {
             Self::Tcp => "tcp4",
             Self::Udp => "udp4",
@@ -333,7 +333,7 @@ impl BenchProtocol {
 }
 
 impl BenchPlacement {
-    pub(super) const fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::SameCpu => "same-cpu",
             Self::OtherCpu => "other-cpu",
@@ -342,7 +342,7 @@ impl BenchPlacement {
 }
 
 impl BenchWake {
-    pub(super) const fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Block => "block",
             Self::Spin => "spin",
@@ -359,7 +359,7 @@ pub(super) struct BenchCpus {
 
 impl BenchCpus {
     /// CPU lists for `taskset -c`: client, server, and both.
-    pub(super) fn lists(self, placement: BenchPlacement) -> [String; 3] {
+    pub fn lists(self, placement: BenchPlacement) -> [String; 3] {
         let local = self.local.to_string();
         match (placement, self.peer) {
             (BenchPlacement::OtherCpu, Some(peer)) => {

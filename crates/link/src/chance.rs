@@ -17,14 +17,14 @@ impl Chance {
         clippy::cast_sign_loss,
         reason = "a float cast saturates: below 0 is never, and 1 has its own flag"
     )]
-    pub(crate) fn new(probability: f64) -> Self {
+    pub fn new(probability: f64) -> Self {
         let threshold = (probability * 2.0_f64.powi(64)) as u64;
         Self { threshold, is_certain: probability >= 1.0 }
     }
 
     /// Draws once: also where the outcome is certain, so that a stream's later draws do not depend on it.
     #[inline]
-    pub(crate) fn draw(self, stream: &mut RandomStream) -> bool {
+    pub fn draw(self, stream: &mut RandomStream) -> bool {
         let bits = stream.next_u64();
         self.is_certain || bits < self.threshold
     }

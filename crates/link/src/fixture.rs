@@ -36,7 +36,7 @@ pub(crate) struct ElementFixture {
 
 impl ElementFixture {
     /// With room for so many frames at once.
-    pub(crate) fn new(frames: u32) -> Self {
+    pub fn new(frames: u32) -> Self {
         Self {
             pool: Pool::new(PoolConfig { count: frames, size: 256, large: 1 }),
             discards: DiscardCounts::default(),
@@ -45,7 +45,7 @@ impl ElementFixture {
         }
     }
 
-    pub(crate) fn context(&mut self) -> HopContext<'_> {
+    pub fn context(&mut self) -> HopContext<'_> {
         HopContext {
             pool: &mut self.pool,
             medium: Medium::Ethernet,
@@ -56,35 +56,29 @@ impl ElementFixture {
     }
 
     /// A frame of these bytes that counts as `wire_len`, arriving at `now`.
-    pub(crate) fn frame(
-        &mut self,
-        now: Instant,
-        bytes: &[u8],
-        wire_len: u32,
-        flow: u64,
-    ) -> LinkFrame {
+    pub fn frame(&mut self, now: Instant, bytes: &[u8], wire_len: u32, flow: u64) -> LinkFrame {
         let packet = self.pool.packet_of(bytes).unwrap();
         LinkFrame { packet, wire_len, count: 1, flow, entered: now, arrived: now }
     }
 
     /// A frame whose first eight bytes are a number, which [`ElementFixture::number`] reads again.
-    pub(crate) fn numbered(&mut self, now: Instant, number: u64, wire_len: u32) -> LinkFrame {
+    pub fn numbered(&mut self, now: Instant, number: u64, wire_len: u32) -> LinkFrame {
         self.frame(now, &number.to_be_bytes(), wire_len, 0)
     }
 
     /// Reads a frame's number and takes its memory back.
-    pub(crate) fn number(&mut self, frame: LinkFrame) -> u64 {
+    pub fn number(&mut self, frame: LinkFrame) -> u64 {
         let number = u64::from_be_bytes(*self.pool.bytes(&frame.packet).first_chunk().unwrap());
         self.pool.free(frame.packet);
         number
     }
 
-    pub(crate) fn free(&mut self, frame: LinkFrame) {
+    pub fn free(&mut self, frame: LinkFrame) {
         self.pool.free(frame.packet);
     }
 
     /// Frames discarded for a reason.
-    pub(crate) fn discarded(&self, reason: DiscardReason) -> u64 {
+    pub fn discarded(&self, reason: DiscardReason) -> u64 {
         self.discards.of(reason).0
     }
 }

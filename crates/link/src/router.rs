@@ -16,7 +16,7 @@ use plumb_wire::ipv4::{self, FragmentField};
 use plumb_wire::ipv6::extension::Ipv6Extension;
 use plumb_wire::machine::Medium;
 use plumb_wire::option::copied;
-use plumb_wire::packet::{ChecksumState, Packet, PacketMeta, Pool};
+use plumb_wire::packet::{Batch, ChecksumState, Packet, PacketMeta, Pool};
 use plumb_wire::{ethernet, icmpv4, icmpv6, ipv6, ndp};
 
 use crate::frame::ip_offset;
@@ -187,7 +187,7 @@ pub(crate) fn fragment(
     mtu: usize,
     medium: Medium,
     pool: &mut Pool,
-    out: &mut Vec<Packet>,
+    out: &mut Batch,
 ) -> Result<(), (Packet, RouterFragmentError)> {
     if let ChecksumState::Partial { start, offset } = packet.meta.checksum {
         // Only the whole has a transport's checksum.

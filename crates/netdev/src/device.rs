@@ -10,7 +10,7 @@ use plumb_base::time::{Instant, Span};
 use plumb_sys::clock::{ClockId, read_ns};
 use plumb_wire::ethernet::MacAddr;
 use plumb_wire::machine::DeviceCapabilities;
-use plumb_wire::packet::{Packet, Pool};
+use plumb_wire::packet::{Batch, Pool};
 
 pub mod driver;
 pub mod fault;
@@ -106,7 +106,7 @@ pub trait Device {
     fn receive(
         &mut self,
         now: Instant,
-        batch: &mut Vec<Packet>,
+        batch: &mut Batch,
         max: usize,
         pool: &mut Pool,
     ) -> Result<usize, DeviceError>;
@@ -116,7 +116,7 @@ pub trait Device {
     ///
     /// # Errors
     /// When the device is gone or the kernel refuses for good.
-    fn transmit(&mut self, batch: &mut Vec<Packet>, pool: &mut Pool) -> Result<(), DeviceError>;
+    fn transmit(&mut self, batch: &mut Batch, pool: &mut Pool) -> Result<(), DeviceError>;
 
     /// Waits until there may be something to receive, at most `timeout` (for ever when absent), in
     /// the way the device was opened with; whether there may be. An interruption by a signal ends the wait early
@@ -159,7 +159,7 @@ pub trait DeviceLayer {
     fn receive_through(
         &mut self,
         now: Instant,
-        batch: &mut Vec<Packet>,
+        batch: &mut Batch,
         max: usize,
         pool: &mut Pool,
     ) -> Result<usize, DeviceError> {
@@ -171,11 +171,7 @@ pub trait DeviceLayer {
     /// # Errors
     /// As there.
     #[inline]
-    fn transmit_through(
-        &mut self,
-        batch: &mut Vec<Packet>,
-        pool: &mut Pool,
-    ) -> Result<(), DeviceError> {
+    fn transmit_through(&mut self, batch: &mut Batch, pool: &mut Pool) -> Result<(), DeviceError> {
         self.below_mut().transmit(batch, pool)
     }
 
@@ -215,7 +211,7 @@ impl<L: DeviceLayer> Device for L {
     fn receive(
         &mut self,
         now: Instant,
-        batch: &mut Vec<Packet>,
+        batch: &mut Batch,
         max: usize,
         pool: &mut Pool,
     ) -> Result<usize, DeviceError> {
@@ -223,7 +219,7 @@ impl<L: DeviceLayer> Device for L {
     }
 
     #[inline]
-    fn transmit(&mut self, batch: &mut Vec<Packet>, pool: &mut Pool) -> Result<(), DeviceError> {
+    fn transmit(&mut self, batch: &mut Batch, pool: &mut Pool) -> Result<(), DeviceError> {
         self.transmit_through(batch, pool)
     }
 

@@ -16,7 +16,7 @@ use plumb_sys::fd;
 use plumb_wire::ethernet::{EtherType, EthernetFrame};
 use plumb_wire::flow::FiveTuple;
 use plumb_wire::ip::IpProtocol;
-use plumb_wire::packet::{Packet, Pool};
+use plumb_wire::packet::{Batch, Packet, Pool};
 use plumb_wire::tcp::{TcpFlags, TcpSegment};
 use plumb_wire::{ipv4, ipv6};
 
@@ -146,11 +146,7 @@ impl<D: Device> DeviceLayer for GatewayDevice<D> {
         &mut self.device
     }
 
-    fn transmit_through(
-        &mut self,
-        batch: &mut Vec<Packet>,
-        pool: &mut Pool,
-    ) -> Result<(), DeviceError> {
+    fn transmit_through(&mut self, batch: &mut Batch, pool: &mut Pool) -> Result<(), DeviceError> {
         let mut held = std::mem::take(&mut self.scratch);
         held.extend(batch.extract_if(.., |packet| !self.passes(packet, pool)));
         pool.free_all(&mut held);

@@ -22,7 +22,7 @@ use plumb_netdev::device::{Device, DeviceError, DeviceWait};
 use plumb_netdev::lab::{NetNamespace, TestBed, TestBedOptions};
 use plumb_sys::socket::{IntOption, set_option};
 use plumb_wire::machine::{Machine, PortId};
-use plumb_wire::packet::{Packet, Pool, PoolConfig};
+use plumb_wire::packet::{Batch, Packet, Pool, PoolConfig};
 
 #[path = "support/allowed.rs"]
 mod allowed;
@@ -54,7 +54,7 @@ fn swap(bytes: &mut [u8], at: usize, len: usize) {
 }
 
 impl Machine for UdpSwapMachine {
-    fn handle_packets(&mut self, _: Instant, _: PortId, batch: &mut Vec<Packet>, pool: &mut Pool) {
+    fn handle_packets(&mut self, _: Instant, _: PortId, batch: &mut Batch, pool: &mut Pool) {
         for mut packet in batch.drain(..) {
             let bytes = pool.bytes_mut(&mut packet);
             let (protocol, addresses, len) = match (bytes[12], bytes[13]) {
@@ -75,14 +75,7 @@ impl Machine for UdpSwapMachine {
         }
     }
 
-    fn poll_packets(
-        &mut self,
-        _: Instant,
-        _: PortId,
-        batch: &mut Vec<Packet>,
-        max: usize,
-        _: &mut Pool,
-    ) {
+    fn poll_packets(&mut self, _: Instant, _: PortId, batch: &mut Batch, max: usize, _: &mut Pool) {
         let count = self.out.len().min(max);
         batch.extend(self.out.drain(..count));
     }
@@ -105,7 +98,7 @@ struct PatchMachine {
 }
 
 impl Machine for PatchMachine {
-    fn handle_packets(&mut self, _: Instant, port: PortId, batch: &mut Vec<Packet>, _: &mut Pool) {
+    fn handle_packets(&mut self, _: Instant, port: PortId, batch: &mut Batch, _: &mut Pool) {
         self.super_segments += batch.iter().filter(|packet| packet.meta.segments.is_some()).count();
         self.out[1 - usize::from(port.0)].append(batch);
     }
@@ -114,7 +107,7 @@ impl Machine for PatchMachine {
         &mut self,
         _: Instant,
         port: PortId,
-        batch: &mut Vec<Packet>,
+        batch: &mut Batch,
         max: usize,
         _: &mut Pool,
     ) {

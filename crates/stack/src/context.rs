@@ -114,7 +114,7 @@ pub(crate) struct HostCore {
 }
 
 impl HostCore {
-    pub(crate) fn new(events_max: usize, mut random: RandomStream) -> Self {
+    pub fn new(events_max: usize, mut random: RandomStream) -> Self {
         Self {
             timers: TimerHeap::default(),
             counters: HostCounters::default(),
@@ -127,11 +127,11 @@ impl HostCore {
 
     /// The state, the time and the memory that a component works with during one call.
     #[inline]
-    pub(crate) fn context<'a>(&'a mut self, now: Instant, pool: &'a mut Pool) -> HostContext<'a> {
+    pub fn context<'a>(&'a mut self, now: Instant, pool: &'a mut Pool) -> HostContext<'a> {
         HostContext { now, pool, core: self }
     }
 
-    pub(crate) fn push_event(&mut self, event: HostEvent) {
+    pub fn push_event(&mut self, event: HostEvent) {
         if self.events.len() < self.events_max {
             self.events.push_back(event);
         } else {
@@ -141,13 +141,13 @@ impl HostCore {
 
     /// The identification of an IPv4 datagram that may be fragmented (RFC 6864 §4.3): in sequence from a
     /// random start, so that it repeats as late as possible.
-    pub(crate) fn next_identification(&mut self) -> u16 {
+    pub fn next_identification(&mut self) -> u16 {
         self.identification = self.identification.wrapping_add(1);
         self.identification
     }
 
     /// The same for IPv6, unpredictable (RFC 7739 §5.3).
-    pub(crate) fn random_identification(&mut self) -> u32 {
+    pub fn random_identification(&mut self) -> u32 {
         self.random.next_u32()
     }
 }
@@ -162,13 +162,13 @@ pub(crate) struct HostContext<'a> {
 
 impl HostContext<'_> {
     #[inline]
-    pub(crate) fn count(&mut self, counter: CounterId) {
+    pub fn count(&mut self, counter: CounterId) {
         self.core.counters.add(counter);
     }
 
     /// Counts a packet and frees it.
     #[cold]
-    pub(crate) fn drop_packet(&mut self, counter: CounterId, packet: Packet) {
+    pub fn drop_packet(&mut self, counter: CounterId, packet: Packet) {
         self.count(counter);
         self.pool.free(packet);
     }

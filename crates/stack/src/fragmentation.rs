@@ -4,7 +4,7 @@
 
 use plumb_wire::ip::{FRAGMENT_HEADER_LEN, Fragment, IpProtocol};
 use plumb_wire::ipv6::extension::Ipv6Extension;
-use plumb_wire::packet::{ChecksumState, Packet, Pool};
+use plumb_wire::packet::{Batch, ChecksumState, Packet, Pool};
 use plumb_wire::{checksum, ipv4, ipv6, option};
 
 /// Why a packet was not cut.
@@ -31,7 +31,7 @@ pub fn fragment_packet(
     mtu: usize,
     identification: u32,
     pool: &mut Pool,
-    out: &mut Vec<Packet>,
+    out: &mut Batch,
 ) -> Result<(), (Packet, FragmentError)> {
     if packet.meta.segments.is_some() {
         return Err((packet, FragmentError::Impossible));

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use plumb_base::seed::Seed;
 use plumb_base::time::{Instant, Span};
 use plumb_wire::machine::{Machine, PortId};
-use plumb_wire::packet::{Packet, Pool};
+use plumb_wire::packet::{Batch, Packet, Pool};
 use rand::Rng;
 
 use crate::context::{HostCore, TimerOwner};
@@ -214,13 +214,7 @@ impl IpHost {
 }
 
 impl Machine for IpHost {
-    fn handle_packets(
-        &mut self,
-        now: Instant,
-        port: PortId,
-        batch: &mut Vec<Packet>,
-        pool: &mut Pool,
-    ) {
+    fn handle_packets(&mut self, now: Instant, port: PortId, batch: &mut Batch, pool: &mut Pool) {
         self.core.counters.add_many(CounterId::Received, batch.len());
         for packet in batch.drain(..) {
             if let Err(packet) = self.receive_predicted(port, packet, pool) {
@@ -233,7 +227,7 @@ impl Machine for IpHost {
         &mut self,
         _now: Instant,
         port: PortId,
-        batch: &mut Vec<Packet>,
+        batch: &mut Batch,
         max: usize,
         _pool: &mut Pool,
     ) {

@@ -91,12 +91,12 @@ pub(crate) struct Icmp {
 
 impl Icmp {
     /// Sends at most `errors` a second, and `burst` at once.
-    pub(crate) fn new(errors: u32, burst: u32) -> Self {
+    pub fn new(errors: u32, burst: u32) -> Self {
         Self { pending: PendingEchoes::default(), error_bucket: TokenBucket::new(errors, burst) }
     }
 
     /// Handles a message (RFC 1122 §3.2.2, RFC 4443), whose packet is trimmed to IP.
-    pub(crate) fn handle(
+    pub fn handle(
         &mut self,
         cx: &mut HostContext<'_>,
         ingress: &IpIngress,
@@ -149,12 +149,12 @@ impl Icmp {
     }
 
     /// An echo request was sent.
-    pub(crate) fn on_request_sent(&mut self, now: Instant, key: EchoKey) {
+    pub fn on_request_sent(&mut self, now: Instant, key: EchoKey) {
         self.pending.insert(now, key);
     }
 
     /// Whether the reply to an echo request is awaited.
-    pub(crate) fn awaits(&self, key: EchoKey) -> bool {
+    pub fn awaits(&self, key: EchoKey) -> bool {
         self.pending.sent.contains_key(&key)
     }
 }

@@ -273,7 +273,7 @@ impl Interfaces {
     ///
     /// # Errors
     /// [`InterfaceError`]: nothing was changed.
-    pub(crate) fn add(&mut self, interface: HostInterface) -> Result<PortId, InterfaceError> {
+    pub fn add(&mut self, interface: HostInterface) -> Result<PortId, InterfaceError> {
         if let Some(own) = interface.addresses.iter().find(|own| self.owns(own.ip)) {
             return Err(InterfaceError::DuplicateAddress(own.ip));
         }
@@ -284,37 +284,37 @@ impl Interfaces {
         Ok(port_of(self.0.len() - 1))
     }
 
-    pub(crate) fn as_slice(&self) -> &[HostInterface] {
+    pub fn as_slice(&self) -> &[HostInterface] {
         &self.0
     }
 
     #[inline]
-    pub(crate) fn get(&self, port: PortId) -> Option<&HostInterface> {
+    pub fn get(&self, port: PortId) -> Option<&HostInterface> {
         self.0.get(usize::from(port.0))
     }
 
-    pub(crate) fn interface_mut(&mut self, port: PortId) -> Option<&mut HostInterface> {
+    pub fn interface_mut(&mut self, port: PortId) -> Option<&mut HostInterface> {
         self.0.get_mut(usize::from(port.0))
     }
 
     /// The first interface for which `predicate` holds.
-    pub(crate) fn find(&self, predicate: impl Fn(&HostInterface) -> bool) -> Option<PortId> {
+    pub fn find(&self, predicate: impl Fn(&HostInterface) -> bool) -> Option<PortId> {
         self.0.iter().position(predicate).map(port_of)
     }
 
     /// The interface that has an address.
-    pub(crate) fn owner_of(&self, ip: IpAddr) -> Option<PortId> {
+    pub fn owner_of(&self, ip: IpAddr) -> Option<PortId> {
         self.find(|interface| interface.owns(ip))
     }
 
     /// Whether an address is one of the host's own.
-    pub(crate) fn owns(&self, ip: IpAddr) -> bool {
+    pub fn owns(&self, ip: IpAddr) -> bool {
         self.owner_of(ip).is_some()
     }
 
     /// Whether a link address is one of the host's own: what comes from there is of no other station (RFC
     /// 5227 §2.4).
-    pub(crate) fn owns_mac(&self, mac: MacAddr) -> bool {
+    pub fn owns_mac(&self, mac: MacAddr) -> bool {
         self.0.iter().any(|interface| interface.mac == mac)
     }
 }

@@ -111,7 +111,7 @@ impl ControlFrame {
     /// A neighbor advertisement with one option.
     const LEN_MAX: usize = ethernet::HEADER_LEN + ipv6::HEADER_LEN + 24 + ndp::OPTION_LEN;
 
-    pub(crate) fn bytes(&self) -> &[u8] {
+    pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 }

@@ -78,7 +78,7 @@ pub(crate) struct Routing {
 
 impl Routing {
     /// No routes; the slots of the cache depend on the seed.
-    pub(crate) fn new(path_mtus: usize, seed: Seed) -> Self {
+    pub fn new(path_mtus: usize, seed: Seed) -> Self {
         Self {
             routes: RouteTable::default(),
             destinations: DestinationCache::new(seed),
@@ -87,18 +87,18 @@ impl Routing {
         }
     }
 
-    pub(crate) fn routes(&self) -> &RouteTable {
+    pub fn routes(&self) -> &RouteTable {
         &self.routes
     }
 
     /// Adds a route; one for the same prefix is replaced.
-    pub(crate) fn add_route(&mut self, route: Route) {
+    pub fn add_route(&mut self, route: Route) {
         self.routes.insert(route);
         self.changes += 1;
     }
 
     /// Adds the routes to the networks of an interface, unless there is one already.
-    pub(crate) fn add_interface(&mut self, port: PortId, interface: &HostInterface) {
+    pub fn add_interface(&mut self, port: PortId, interface: &HostInterface) {
         for address in &interface.addresses {
             let prefix = address.prefix;
             if !self.routes.iter().any(|route| route.prefix == prefix) {
@@ -110,7 +110,7 @@ impl Routing {
 
     /// Changes whenever interfaces or routes do.
     #[inline]
-    pub(crate) fn changes(&self) -> u64 {
+    pub fn changes(&self) -> u64 {
         self.changes
     }
 
@@ -123,7 +123,7 @@ impl Routing {
 
     /// The path from `local` to `remote`, if it is cached.
     #[inline]
-    pub(crate) fn cached(
+    pub fn cached(
         &self,
         now: Instant,
         neighbors: u64,
@@ -138,7 +138,7 @@ impl Routing {
     /// # Errors
     /// [`PathError`].
     #[inline]
-    pub(crate) fn path(
+    pub fn path(
         &mut self,
         now: Instant,
         interfaces: &Interfaces,
@@ -238,31 +238,19 @@ impl Routing {
 
     /// The next hop towards `remote` has this link address, until then.
     #[inline]
-    pub(crate) fn on_resolved(
-        &mut self,
-        neighbors: u64,
-        remote: IpAddr,
-        mac: MacAddr,
-        until: Instant,
-    ) {
+    pub fn on_resolved(&mut self, neighbors: u64, remote: IpAddr, mac: MacAddr, until: Instant) {
         let generation = self.generation(neighbors);
         self.destinations.resolve(remote, mac, until, generation);
     }
 
     /// A router reported that packets to `remote` may have at most `mtu` bytes; the path had `current`.
     /// Whether that reduced it.
-    pub(crate) fn on_too_big(
-        &mut self,
-        now: Instant,
-        remote: IpAddr,
-        mtu: u32,
-        current: u32,
-    ) -> bool {
+    pub fn on_too_big(&mut self, now: Instant, remote: IpAddr, mtu: u32, current: u32) -> bool {
         self.path_mtus.on_too_big(now, remote, mtu, current).is_some()
     }
 
     /// Whether this host sent to an address lately, as far as it remembers.
-    pub(crate) fn is_destination(&self, remote: IpAddr) -> bool {
+    pub fn is_destination(&self, remote: IpAddr) -> bool {
         self.destinations.contains(remote)
     }
 }

@@ -9,7 +9,7 @@ use plumb_base::time::Instant;
 use plumb_wire::ethernet::{self, EtherType, EthernetFrame, EthernetTags};
 use plumb_wire::ip::IpProtocol;
 use plumb_wire::machine::{Machine, Medium, PortId};
-use plumb_wire::packet::{Packet, Pool};
+use plumb_wire::packet::{Batch, Packet, Pool};
 use plumb_wire::{ipv4, ipv6, udp};
 
 use crate::host::IpHost;
@@ -23,7 +23,7 @@ pub trait HostApplication {
     fn intercept(
         &mut self,
         _port: PortId,
-        _batch: &mut Vec<Packet>,
+        _batch: &mut Batch,
         _host: &mut IpHost,
         _pool: &mut Pool,
     ) {
@@ -49,13 +49,7 @@ pub struct HostNode<A> {
 
 impl<A: HostApplication> Machine for HostNode<A> {
     #[inline]
-    fn handle_packets(
-        &mut self,
-        now: Instant,
-        port: PortId,
-        batch: &mut Vec<Packet>,
-        pool: &mut Pool,
-    ) {
+    fn handle_packets(&mut self, now: Instant, port: PortId, batch: &mut Batch, pool: &mut Pool) {
         self.application.intercept(port, batch, &mut self.host, pool);
         if !batch.is_empty() {
             self.host.handle_packets(now, port, batch, pool);
@@ -68,7 +62,7 @@ impl<A: HostApplication> Machine for HostNode<A> {
         &mut self,
         now: Instant,
         port: PortId,
-        batch: &mut Vec<Packet>,
+        batch: &mut Batch,
         max: usize,
         pool: &mut Pool,
     ) {
@@ -279,13 +273,7 @@ impl SwapMirror {
 
 impl HostApplication for SwapMirror {
     #[inline]
-    fn intercept(
-        &mut self,
-        port: PortId,
-        batch: &mut Vec<Packet>,
-        host: &mut IpHost,
-        pool: &mut Pool,
-    ) {
+    fn intercept(&mut self, port: PortId, batch: &mut Batch, host: &mut IpHost, pool: &mut Pool) {
         for mut packet in batch.drain(..) {
             let interface = host.interfaces().get(usize::from(port.0));
             let swapped = interface

@@ -177,7 +177,7 @@ pub(crate) enum ByteOrder {
 
 impl ByteOrder {
     /// The 16-bit number at `at`; 0 where there is none.
-    pub(crate) fn u16(self, bytes: &[u8], at: usize) -> u16 {
+    pub fn u16(self, bytes: &[u8], at: usize) -> u16 {
         let field = bytes.get(at..).and_then(<[u8]>::first_chunk).copied().unwrap_or_default();
         match self {
             Self::Little => u16::from_le_bytes(field),
@@ -186,7 +186,7 @@ impl ByteOrder {
     }
 
     /// The 32-bit number at `at`; 0 where there is none.
-    pub(crate) fn u32(self, bytes: &[u8], at: usize) -> u32 {
+    pub fn u32(self, bytes: &[u8], at: usize) -> u32 {
         let field = bytes.get(at..).and_then(<[u8]>::first_chunk).copied().unwrap_or_default();
         match self {
             Self::Little => u32::from_le_bytes(field),
@@ -195,7 +195,7 @@ impl ByteOrder {
     }
 
     /// The same as an index.
-    pub(crate) fn len(self, bytes: &[u8], at: usize) -> usize {
+    pub fn len(self, bytes: &[u8], at: usize) -> usize {
         usize::try_from(self.u32(bytes, at)).unwrap_or(usize::MAX)
     }
 }

@@ -8,7 +8,7 @@
 use plumb_copy::Sum16;
 
 use crate::machine::Medium;
-use crate::packet::{ChecksumState, Packet, Pool, SegmentationInfo};
+use crate::packet::{Batch, ChecksumState, Packet, Pool, SegmentationInfo};
 use crate::segmentation::{SegmentLayout, TCP_FIRST, TCP_LAST, TCP_NEVER};
 
 /// Bytes of the longest IP packet, and so of a super-segment without its link header.
@@ -18,7 +18,7 @@ const LEN_MAX: usize = 65_535;
 ///
 /// A super-segment's checksum is partial: it has been verified, and is made anew when it is cut. Frames
 /// of packets that were joined to others are freed. Packets that cannot be joined stay as they are.
-pub fn coalesce(batch: &mut Vec<Packet>, medium: Medium, pool: &mut Pool) {
+pub fn coalesce(batch: &mut Batch, medium: Medium, pool: &mut Pool) {
     let mut open: Option<OpenSuperSegment> = None;
     let mut kept = 0;
     for at in 0..batch.len() {

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use plumb_base::time::Instant;
 
-use crate::packet::{Packet, Pool};
+use crate::packet::{Batch, Packet, Pool};
 
 /// Which of a machine's sides a packet enters or leaves by: the index of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -16,20 +16,14 @@ pub struct PortId(pub u16);
 /// Packets in, packets out, and the next moment at which something is due.
 pub trait Machine {
     /// Takes every packet of `batch`, all of which arrived at `port`, and leaves it empty.
-    fn handle_packets(
-        &mut self,
-        now: Instant,
-        port: PortId,
-        batch: &mut Vec<Packet>,
-        pool: &mut Pool,
-    );
+    fn handle_packets(&mut self, now: Instant, port: PortId, batch: &mut Batch, pool: &mut Pool);
 
     /// Appends what shall leave by `port` to `batch`, at most `max` packets.
     fn poll_packets(
         &mut self,
         now: Instant,
         port: PortId,
-        batch: &mut Vec<Packet>,
+        batch: &mut Batch,
         max: usize,
         pool: &mut Pool,
     );
@@ -68,13 +62,7 @@ pub trait TimedMachine {
 
 impl<M: TimedMachine + ?Sized> Machine for M {
     #[inline]
-    fn handle_packets(
-        &mut self,
-        now: Instant,
-        port: PortId,
-        batch: &mut Vec<Packet>,
-        pool: &mut Pool,
-    ) {
+    fn handle_packets(&mut self, now: Instant, port: PortId, batch: &mut Batch, pool: &mut Pool) {
         let now = self.advance(now, pool);
         for packet in batch.drain(..) {
             self.handle_packet(now, port, packet, pool);
@@ -87,7 +75,7 @@ impl<M: TimedMachine + ?Sized> Machine for M {
         &mut self,
         now: Instant,
         port: PortId,
-        batch: &mut Vec<Packet>,
+        batch: &mut Batch,
         max: usize,
         pool: &mut Pool,
     ) {

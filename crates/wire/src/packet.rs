@@ -40,6 +40,9 @@ impl Packet {
     }
 }
 
+/// Packets that are handed over together.
+pub type Batch = Vec<Packet>;
+
 /// Metadata of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketMeta {
@@ -255,7 +258,7 @@ impl Pool {
     }
 
     /// Takes the frames of all packets back.
-    pub fn free_all(&mut self, packets: &mut Vec<Packet>) {
+    pub fn free_all(&mut self, packets: &mut Batch) {
         for packet in packets.drain(..) {
             self.free(packet);
         }

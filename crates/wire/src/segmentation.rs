@@ -12,7 +12,7 @@ use crate::ethernet::{EtherType, EthernetFrame};
 use crate::ip::IpProtocol;
 use crate::ipv6::extension::Ipv6Extension;
 use crate::machine::Medium;
-use crate::packet::{ChecksumState, Packet, PacketMeta, Pool, SegmentKind};
+use crate::packet::{Batch, ChecksumState, Packet, PacketMeta, Pool, SegmentKind};
 use crate::{ipv4, ipv6, tcp, udp};
 
 /// Who completes the checksums of the segments.
@@ -47,7 +47,7 @@ pub fn segment_packet(
     medium: Medium,
     checksums: SegmentChecksums,
     pool: &mut Pool,
-    out: &mut Vec<Packet>,
+    out: &mut Batch,
 ) -> Result<(), (Packet, SegmentError)> {
     let bytes = pool.bytes(&packet);
     let plan = packet.meta.segments.filter(|segments| segments.size > 0).and_then(|segments| {

@@ -97,7 +97,7 @@ impl PeerServer {
     }
 
     /// Starts it and returns once the port is in one of these tables of the kernel's.
-    pub(super) fn start_in(line: &[String], tables: &[String], port: u16) -> anyhow::Result<Self> {
+    pub fn start_in(line: &[String], tables: &[String], port: u16) -> anyhow::Result<Self> {
         let (program, words) = line.split_first().context("an empty command line")?;
         let child = Command::new(program)
             .args(words)

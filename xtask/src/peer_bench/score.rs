@@ -51,7 +51,7 @@ pub(super) enum TargetVerdict {
 
 impl ComparisonScore {
     /// Scores the launches of plumb against those of a peer, round by round.
-    pub(super) fn new(
+    pub fn new(
         contest: &PeerComparison,
         racer: BenchTool,
         plumb: &[f64],
@@ -79,7 +79,7 @@ impl ComparisonScore {
         })
     }
 
-    pub(super) fn verdicts(&self) -> impl Iterator<Item = TargetVerdict> + use<> {
+    pub fn verdicts(&self) -> impl Iterator<Item = TargetVerdict> + use<> {
         self.target.map(|(_, verdict)| verdict).into_iter().chain(self.spread_verdict)
     }
 }
@@ -106,7 +106,7 @@ pub(super) struct BenchRow {
 }
 
 impl BenchRow {
-    pub(super) fn verdict(&self) -> Option<TargetVerdict> {
+    pub fn verdict(&self) -> Option<TargetVerdict> {
         self.target.map(|(_, verdict)| verdict)
     }
 }
@@ -174,12 +174,12 @@ fn index(round: f64) -> usize {
 
 impl RatioTarget {
     /// The same of a ratio, with its verdict.
-    pub(super) fn of_ratio(self, ratio: &MedianRatio) -> (Self, TargetVerdict) {
+    pub fn of_ratio(self, ratio: &MedianRatio) -> (Self, TargetVerdict) {
         (self, self.judge(ratio.estimate, ratio.interval))
     }
 
     /// The estimate decides; where it misses and the interval reaches the target, that is said.
-    pub(super) fn judge(self, estimate: f64, interval: ConfidenceInterval) -> TargetVerdict {
+    pub fn judge(self, estimate: f64, interval: ConfidenceInterval) -> TargetVerdict {
         let (met, reached) = match self {
             Self::AtMost(most) => (estimate <= most, interval.lo <= most),
             Self::AtLeast(least) => (estimate >= least, interval.hi >= least),

@@ -38,7 +38,7 @@ pub(super) struct SourceFile {
 }
 
 impl SourceTree {
-    pub(super) fn parse(files: &[ProjectFile]) -> anyhow::Result<Self> {
+    pub fn parse(files: &[ProjectFile]) -> anyhow::Result<Self> {
         let rust = files.iter().filter(|file| file.has_extension("rs"));
         let mut files = rust.map(SourceFile::parse).collect::<anyhow::Result<Vec<_>>>()?;
         let mut test_modules: Vec<String> = Vec::new();
@@ -98,7 +98,7 @@ impl SourceFile {
         self.reexports.clear();
     }
 
-    pub(super) fn crate_folder(&self) -> &str {
+    pub fn crate_folder(&self) -> &str {
         crate_folder(&self.path)
     }
 }

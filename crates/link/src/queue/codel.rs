@@ -38,7 +38,7 @@ pub(super) struct CoDelParameters {
 
 impl CoDelParameters {
     /// Spans above 73 minutes are taken for that: the square root multiplies 32 bits.
-    pub(super) fn new(target: Span, interval: Span, ecn: bool) -> Self {
+    pub fn new(target: Span, interval: Span, ecn: bool) -> Self {
         let most = u64::from(u32::MAX);
         Self { target: ticks(target).min(most), interval: ticks(interval).min(most), ecn }
     }
@@ -57,7 +57,7 @@ pub(super) struct CoDelController {
 
 impl CoDelController {
     /// The next frame to be sent of `fifo`, which is a part of `total` or all of it.
-    pub(super) fn dequeue(
+    pub fn dequeue(
         &mut self,
         now: Instant,
         parameters: &CoDelParameters,
@@ -102,7 +102,7 @@ impl CoDelController {
     }
 
     /// Drops so many more of the queue's frames were dropped for want of room: the law counts them.
-    pub(super) fn on_overflow(&mut self, frames: u32) {
+    pub fn on_overflow(&mut self, frames: u32) {
         self.count = self.count.wrapping_add(frames);
     }
 
@@ -188,7 +188,7 @@ pub(super) struct CoDelQueue {
 }
 
 impl CoDelQueue {
-    pub(super) fn new(limit: QueueLimit, parameters: CoDelParameters) -> Self {
+    pub fn new(limit: QueueLimit, parameters: CoDelParameters) -> Self {
         let queue = DropTailQueue::new(limit);
         Self { queue, parameters, controller: CoDelController::default() }
     }

@@ -17,36 +17,36 @@ pub(super) struct FrameFifo {
 
 impl FrameFifo {
     #[inline]
-    pub(super) fn push(&mut self, frame: LinkFrame) {
+    pub fn push(&mut self, frame: LinkFrame) {
         self.backlog.add(&frame);
         self.frames.push_back(frame);
     }
 
     #[inline]
-    pub(super) fn pop(&mut self) -> Option<LinkFrame> {
+    pub fn pop(&mut self) -> Option<LinkFrame> {
         let frame = self.frames.pop_front()?;
         self.backlog.remove(&frame);
         Some(frame)
     }
 
     /// Takes the one that came last.
-    pub(super) fn pop_back(&mut self) -> Option<LinkFrame> {
+    pub fn pop_back(&mut self) -> Option<LinkFrame> {
         let frame = self.frames.pop_back()?;
         self.backlog.remove(&frame);
         Some(frame)
     }
 
     #[inline]
-    pub(super) fn front(&self) -> Option<&LinkFrame> {
+    pub fn front(&self) -> Option<&LinkFrame> {
         self.frames.front()
     }
 
     #[inline]
-    pub(super) fn backlog(&self) -> QueueBacklog {
+    pub fn backlog(&self) -> QueueBacklog {
         self.backlog
     }
 
-    pub(super) fn drain(&mut self, out: &mut Vec<LinkFrame>) {
+    pub fn drain(&mut self, out: &mut Vec<LinkFrame>) {
         out.extend(self.frames.drain(..));
         self.backlog = QueueBacklog::default();
     }
@@ -60,13 +60,13 @@ pub(super) struct DropTailQueue {
 }
 
 impl DropTailQueue {
-    pub(super) fn new(limit: QueueLimit) -> Self {
+    pub fn new(limit: QueueLimit) -> Self {
         Self { limit, fifo: FrameFifo::default() }
     }
 
     /// Whether a frame still fits.
     #[inline]
-    pub(super) fn takes(&self, frame: &LinkFrame) -> bool {
+    pub fn takes(&self, frame: &LinkFrame) -> bool {
         self.limit.takes(self.fifo.backlog(), frame)
     }
 }
@@ -112,7 +112,7 @@ pub(super) struct PriorityQueue {
 
 impl PriorityQueue {
     /// With the limit in each band.
-    pub(super) fn new(limit: QueueLimit) -> Self {
+    pub fn new(limit: QueueLimit) -> Self {
         Self { bands: [(); 3].map(|()| DropTailQueue::new(limit)) }
     }
 }

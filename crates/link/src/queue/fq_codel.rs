@@ -40,12 +40,7 @@ pub(super) struct FqCoDelQueue {
 
 impl FqCoDelQueue {
     /// Of at least one flow, and a quantum of at least one byte.
-    pub(super) fn new(
-        limit: QueueLimit,
-        flows: u32,
-        quantum: u32,
-        parameters: CoDelParameters,
-    ) -> Self {
+    pub fn new(limit: QueueLimit, flows: u32, quantum: u32, parameters: CoDelParameters) -> Self {
         Self {
             limit,
             quantum: i64::from(quantum.max(1)),
@@ -180,7 +175,7 @@ pub(super) struct DrrQueue {
 
 impl DrrQueue {
     /// Of at least one flow, and a quantum of at least one byte.
-    pub(super) fn new(limit: QueueLimit, flows: u32, quantum: u32) -> Self {
+    pub fn new(limit: QueueLimit, flows: u32, quantum: u32) -> Self {
         Self {
             limit,
             quantum: u64::from(quantum.max(1)),

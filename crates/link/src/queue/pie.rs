@@ -109,7 +109,7 @@ pub(super) struct PieQueue {
 
 impl PieQueue {
     /// Updates at least a microsecond apart.
-    pub(super) fn new(
+    pub fn new(
         limit: QueueLimit,
         target: Span,
         update: Span,

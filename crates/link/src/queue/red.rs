@@ -87,7 +87,7 @@ pub(super) struct RedQueue {
 }
 
 impl RedQueue {
-    pub(super) fn new(limit: QueueLimit, curve: RedCurve, ecn: bool, stream: RandomStream) -> Self {
+    pub fn new(limit: QueueLimit, curve: RedCurve, ecn: bool, stream: RandomStream) -> Self {
         let (queue, average) = (DropTailQueue::new(limit), RedAverage::default());
         Self { queue, curve, ecn, stream, average, since: None }
     }

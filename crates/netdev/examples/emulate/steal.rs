@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use plumb_base::time::{Instant, Span};
 use plumb_netdev::device::{Device, DeviceError, DeviceLayer};
 use plumb_sys::clock::{ClockId, read_ns};
-use plumb_wire::packet::{Packet, Pool};
+use plumb_wire::packet::{Batch, Pool};
 
 /// Between two looks of a thread that does nothing else are well below two microseconds, and an interrupt of
 /// the timer takes up to thirty in a virtual machine: that is the price of a CPU that one does have.
@@ -79,7 +79,7 @@ impl<D: Device> DeviceLayer for StealWatchedDevice<D> {
     fn receive_through(
         &mut self,
         now: Instant,
-        batch: &mut Vec<Packet>,
+        batch: &mut Batch,
         max: usize,
         pool: &mut Pool,
     ) -> Result<usize, DeviceError> {
@@ -92,11 +92,7 @@ impl<D: Device> DeviceLayer for StealWatchedDevice<D> {
     }
 
     #[inline]
-    fn transmit_through(
-        &mut self,
-        batch: &mut Vec<Packet>,
-        pool: &mut Pool,
-    ) -> Result<(), DeviceError> {
+    fn transmit_through(&mut self, batch: &mut Batch, pool: &mut Pool) -> Result<(), DeviceError> {
         busy();
         self.0.transmit(batch, pool)
     }

@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use plumb_base::seed::{RandomStream, Seed};
 use plumb_base::time::{Instant, Span};
 use plumb_wire::checksum;
-use plumb_wire::packet::{ChecksumState, Packet, Pool};
+use plumb_wire::packet::{Batch, ChecksumState, Packet, Pool};
 use rand::RngExt as _;
 
 use super::{Device, DeviceError, DeviceLayer};
@@ -90,7 +90,7 @@ impl FaultyDirection {
     }
 
     /// Lets the packets of `batch` from `from` on pass the link.
-    fn apply(&mut self, batch: &mut Vec<Packet>, from: usize, pool: &mut Pool) {
+    fn apply(&mut self, batch: &mut Batch, from: usize, pool: &mut Pool) {
         let arriving: Vec<Packet> = batch.drain(from..).collect();
         for mut packet in arriving {
             self.counters.offered += 1;
@@ -146,7 +146,7 @@ impl FaultyDirection {
     }
 
     /// Counts one packet past those that are held back, and lets out those whose turn it is.
-    fn release_due(&mut self, batch: &mut Vec<Packet>) {
+    fn release_due(&mut self, batch: &mut Batch) {
         for (others, _) in &mut self.held {
             *others -= 1;
         }
@@ -155,7 +155,7 @@ impl FaultyDirection {
     }
 
     /// Lets out all that is held back.
-    fn release_all(&mut self, batch: &mut Vec<Packet>) {
+    fn release_all(&mut self, batch: &mut Batch) {
         batch.extend(self.held.drain(..).map(|(_, packet)| packet));
     }
 }
@@ -227,7 +227,7 @@ impl<D: Device> DeviceLayer for FaultyDevice<D> {
     fn receive_through(
         &mut self,
         now: Instant,
-        batch: &mut Vec<Packet>,
+        batch: &mut Batch,
         max: usize,
         pool: &mut Pool,
     ) -> Result<usize, DeviceError> {
@@ -245,11 +245,7 @@ impl<D: Device> DeviceLayer for FaultyDevice<D> {
         }
     }
 
-    fn transmit_through(
-        &mut self,
-        batch: &mut Vec<Packet>,
-        pool: &mut Pool,
-    ) -> Result<(), DeviceError> {
+    fn transmit_through(&mut self, batch: &mut Batch, pool: &mut Pool) -> Result<(), DeviceError> {
         self.tx.apply(batch, 0, pool);
         self.device.transmit(batch, pool)
     }

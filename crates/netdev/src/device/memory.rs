@@ -11,7 +11,7 @@ use std::time::Duration;
 use plumb_base::time::{Instant, Span};
 use plumb_wire::ethernet::MacAddr;
 use plumb_wire::machine::DeviceCapabilities;
-use plumb_wire::packet::{Packet, PacketMeta, Pool};
+use plumb_wire::packet::{Batch, PacketMeta, Pool};
 
 use super::{Device, DeviceCounters, DeviceError, DeviceWait};
 
@@ -106,7 +106,7 @@ impl Device for MemoryDevice {
     fn receive(
         &mut self,
         now: Instant,
-        batch: &mut Vec<Packet>,
+        batch: &mut Batch,
         max: usize,
         pool: &mut Pool,
     ) -> Result<usize, DeviceError> {
@@ -131,7 +131,7 @@ impl Device for MemoryDevice {
         Ok(count)
     }
 
-    fn transmit(&mut self, batch: &mut Vec<Packet>, pool: &mut Pool) -> Result<(), DeviceError> {
+    fn transmit(&mut self, batch: &mut Batch, pool: &mut Pool) -> Result<(), DeviceError> {
         let mut frames = self.outgoing.lock();
         for packet in batch.drain(..) {
             if frames.queued.len() < QUEUE_MAX {

@@ -18,7 +18,7 @@ use plumb_sys::fd;
 use plumb_sys::packet_socket::{self, ReceiveRing};
 use plumb_wire::ethernet::MacAddr;
 use plumb_wire::machine::DeviceCapabilities;
-use plumb_wire::packet::{Packet, Pool};
+use plumb_wire::packet::{Batch, Packet, Pool};
 
 use super::{Device, DeviceCounters, DeviceError, DeviceWait, SpinOutcome, spin, vnet};
 
@@ -99,7 +99,7 @@ impl Device for PacketDevice {
     fn receive(
         &mut self,
         now: Instant,
-        batch: &mut Vec<Packet>,
+        batch: &mut Batch,
         max: usize,
         pool: &mut Pool,
     ) -> Result<usize, DeviceError> {
@@ -118,7 +118,7 @@ impl Device for PacketDevice {
     }
 
     #[inline]
-    fn transmit(&mut self, batch: &mut Vec<Packet>, pool: &mut Pool) -> Result<(), DeviceError> {
+    fn transmit(&mut self, batch: &mut Batch, pool: &mut Pool) -> Result<(), DeviceError> {
         let result = self.send_all(batch, pool);
         pool.free_all(batch);
         result

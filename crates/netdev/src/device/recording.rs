@@ -12,7 +12,7 @@ use plumb_base::time::{Instant, Span};
 use plumb_clock::InstantClock;
 use plumb_sys::clock::{self, ClockId};
 use plumb_wire::capture::{CaptureDirection, LinkType};
-use plumb_wire::packet::{ChecksumState, Packet, Pool};
+use plumb_wire::packet::{Batch, ChecksumState, Packet, Pool};
 use plumb_wire::{checksum, pcapng};
 
 use super::{Device, DeviceError, DeviceLayer};
@@ -216,7 +216,7 @@ impl<D: Device> DeviceLayer for RecordingDevice<D> {
     fn receive_through(
         &mut self,
         now: Instant,
-        batch: &mut Vec<Packet>,
+        batch: &mut Batch,
         max: usize,
         pool: &mut Pool,
     ) -> Result<usize, DeviceError> {
@@ -232,11 +232,7 @@ impl<D: Device> DeviceLayer for RecordingDevice<D> {
         result
     }
 
-    fn transmit_through(
-        &mut self,
-        batch: &mut Vec<Packet>,
-        pool: &mut Pool,
-    ) -> Result<(), DeviceError> {
+    fn transmit_through(&mut self, batch: &mut Batch, pool: &mut Pool) -> Result<(), DeviceError> {
         let now = self.timeline.now();
         self.record(now, CaptureDirection::Outbound, batch, pool);
         let result = self.device.transmit(batch, pool);

@@ -12,7 +12,7 @@ use plumb_sys::timer;
 use plumb_wire::capture::{CaptureError, CaptureReader, CapturedPacket, LinkType};
 use plumb_wire::ethernet::MacAddr;
 use plumb_wire::machine::DeviceCapabilities;
-use plumb_wire::packet::{HEADROOM, LARGE_FRAME, Packet, Pool};
+use plumb_wire::packet::{Batch, HEADROOM, LARGE_FRAME, Pool};
 
 use crate::device::{Device, DeviceCounters, DeviceError};
 
@@ -136,7 +136,7 @@ impl Device for ReplaySource {
     fn receive(
         &mut self,
         now: Instant,
-        batch: &mut Vec<Packet>,
+        batch: &mut Batch,
         max: usize,
         pool: &mut Pool,
     ) -> Result<usize, DeviceError> {
@@ -180,7 +180,7 @@ impl Device for ReplaySource {
     }
 
     #[inline]
-    fn transmit(&mut self, batch: &mut Vec<Packet>, pool: &mut Pool) -> Result<(), DeviceError> {
+    fn transmit(&mut self, batch: &mut Batch, pool: &mut Pool) -> Result<(), DeviceError> {
         self.counters.tx_packets += batch.len() as u64;
         for packet in batch.drain(..) {
             self.counters.tx_bytes += packet.len() as u64;

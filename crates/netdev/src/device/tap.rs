@@ -11,7 +11,7 @@ use plumb_base::time::{Instant, Span};
 use plumb_sys::{fd, tun};
 use plumb_wire::ethernet::MacAddr;
 use plumb_wire::machine::{DeviceCapabilities, Medium};
-use plumb_wire::packet::{HEADROOM, LARGE_FRAME, Packet, Pool};
+use plumb_wire::packet::{Batch, HEADROOM, LARGE_FRAME, Packet, Pool};
 
 use super::{Device, DeviceCounters, DeviceError, DeviceWait, vnet};
 
@@ -293,7 +293,7 @@ impl Device for TapDevice {
     fn receive(
         &mut self,
         now: Instant,
-        batch: &mut Vec<Packet>,
+        batch: &mut Batch,
         max: usize,
         pool: &mut Pool,
     ) -> Result<usize, DeviceError> {
@@ -317,7 +317,7 @@ impl Device for TapDevice {
     }
 
     #[inline]
-    fn transmit(&mut self, batch: &mut Vec<Packet>, pool: &mut Pool) -> Result<(), DeviceError> {
+    fn transmit(&mut self, batch: &mut Batch, pool: &mut Pool) -> Result<(), DeviceError> {
         let mut outcome = Ok(());
         for mut packet in batch.drain(..) {
             if outcome.is_ok() {

@@ -14,7 +14,7 @@ use plumb_sys::fd;
 use plumb_sys::xdp::{UmemRange, XdpSocket};
 use plumb_wire::ethernet::MacAddr;
 use plumb_wire::machine::DeviceCapabilities;
-use plumb_wire::packet::{Packet, Pool};
+use plumb_wire::packet::{Batch, Packet, Pool};
 
 use super::{Device, DeviceCounters, DeviceError, DeviceWait, SpinOutcome, spin};
 
@@ -221,7 +221,7 @@ impl Device for XdpDevice {
     fn receive(
         &mut self,
         now: Instant,
-        batch: &mut Vec<Packet>,
+        batch: &mut Batch,
         max: usize,
         pool: &mut Pool,
     ) -> Result<usize, DeviceError> {
@@ -255,7 +255,7 @@ impl Device for XdpDevice {
     }
 
     #[inline]
-    fn transmit(&mut self, batch: &mut Vec<Packet>, pool: &mut Pool) -> Result<(), DeviceError> {
+    fn transmit(&mut self, batch: &mut Batch, pool: &mut Pool) -> Result<(), DeviceError> {
         let count = self.queues.len();
         for packet in batch.drain(..) {
             let index = if count == 1 { 0 } else { packet.meta.flow as usize % count };

@@ -121,7 +121,7 @@ impl<E> fmt::Debug for ControlReceiver<E> {
 impl<E> ControlReceiver<E> {
     /// # Errors
     /// There are no more descriptors.
-    pub(super) fn new() -> io::Result<Self> {
+    pub fn new() -> io::Result<Self> {
         let wake = fd::eventfd()?;
         fd::set_nonblocking(wake.as_fd(), true)?;
         let (pending, stopped) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -130,39 +130,39 @@ impl<E> ControlReceiver<E> {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    pub(super) fn control(&self) -> EmulatorControl<E> {
+    pub fn control(&self) -> EmulatorControl<E> {
         EmulatorControl { shared: Arc::clone(&self.shared) }
     }
 
     /// Counts what the kernel loses at the interface of a port as lost.
-    pub(super) fn watch(&self, port: PortId, interface: InterfaceDropCounter) {
+    pub fn watch(&self, port: PortId, interface: InterfaceDropCounter) {
         let mut interfaces = self.shared.interfaces.lock().unwrap_or_else(PoisonError::into_inner);
         interfaces.retain(|(watched, _)| *watched != port);
         interfaces.push((port, interface));
     }
 
     /// What the kernel lost at each interface.
-    pub(super) fn interface_drops(&self) -> Vec<(PortId, u64)> {
+    pub fn interface_drops(&self) -> Vec<(PortId, u64)> {
         self.shared.interface_drops()
     }
 
     /// What a sleep must be ended by.
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+    pub fn fd(&self) -> BorrowedFd<'_> {
         self.shared.wake.as_fd()
     }
 
     /// Whether there is anything to do: one load, for every turn.
     #[inline]
-    pub(super) fn is_pending(&self) -> bool {
+    pub fn is_pending(&self) -> bool {
         self.shared.pending.load(Ordering::Relaxed)
     }
 
-    pub(super) fn is_stopped(&self) -> bool {
+    pub fn is_stopped(&self) -> bool {
         self.shared.stopped.load(Ordering::Acquire)
     }
 
     /// What is to be done now.
-    pub(super) fn take_jobs(&self) -> Vec<EmulatorJob<E>> {
+    pub fn take_jobs(&self) -> Vec<EmulatorJob<E>> {
         // In this order what comes between is found now or wakes again.
         self.shared.pending.store(false, Ordering::Release);
         let _ = fd::read(self.shared.wake.as_fd(), &mut [0; 8]);

@@ -188,7 +188,7 @@ pub(super) struct TimingRecorder {
 
 impl TimingRecorder {
     /// Begins at `now`; on the thread that will drive.
-    pub(super) fn new(now: Instant, tolerance: Span) -> Self {
+    pub fn new(now: Instant, tolerance: Span) -> Self {
         let schedule = File::open("/proc/thread-self/schedstat").ok();
         let waited_before = schedule.as_ref().and_then(waited_for_cpu);
         let timing = EmulatorTiming {
@@ -220,7 +220,7 @@ impl TimingRecorder {
 
     /// The driver looks at the clock, about to look at its devices.
     #[inline]
-    pub(super) fn on_poll(&mut self, now: Instant) {
+    pub fn on_poll(&mut self, now: Instant) {
         self.slept = self.asleep_until.is_some();
         let expected = self.asleep_until.take().unwrap_or(self.last_look);
         let away = now.saturating_since(expected.max(self.last_look));
@@ -237,13 +237,13 @@ impl TimingRecorder {
 
     /// The driver found nothing to do in this turn, and looks again at once.
     #[inline]
-    pub(super) fn on_idle(&mut self) {
+    pub fn on_idle(&mut self) {
         self.was_idle = true;
     }
 
     /// Frames have come in since the last look. To be told after they were seen to: the kernel may be asked.
     #[inline]
-    pub(super) fn on_entered(&mut self, frames: usize) {
+    pub fn on_entered(&mut self, frames: usize) {
         if self.slept {
             self.timing.found_asleep += frames as u64;
         }
@@ -273,14 +273,14 @@ impl TimingRecorder {
 
     /// The driver goes to sleep, until then at the most.
     #[inline]
-    pub(super) fn on_sleep(&mut self, until: Instant) {
+    pub fn on_sleep(&mut self, until: Instant) {
         self.asleep_until = Some(until);
         self.run_queue_wait_delta();
     }
 
     /// A frame that was due at `due` was handed over at `now`.
     #[inline]
-    pub(super) fn on_sent(&mut self, now: Instant, due: Instant) {
+    pub fn on_sent(&mut self, now: Instant, due: Instant) {
         let late = now.saturating_since(due);
         self.timing.frames += 1;
         self.timing.lateness.record(late.as_ns());
@@ -290,14 +290,14 @@ impl TimingRecorder {
     }
 
     /// How things stand.
-    pub(super) fn timing(&self) -> EmulatorTiming {
+    pub fn timing(&self) -> EmulatorTiming {
         let mut timing = self.timing.clone();
         self.fill(&mut timing);
         timing
     }
 
     /// The same into a form, whose empty distribution is exchanged for that of what happened since the last time.
-    pub(super) fn exchange_report(&mut self, form: &mut EmulatorTiming) {
+    pub fn exchange_report(&mut self, form: &mut EmulatorTiming) {
         std::mem::swap(&mut self.timing.lateness, &mut form.lateness);
         self.fill(form);
     }

@@ -169,7 +169,7 @@ pub(super) struct GatewayContext {
 
 impl GatewayContext {
     /// Waits for a descriptor from now on; by which token.
-    pub(super) fn watch(
+    pub fn watch(
         &mut self,
         fd: BorrowedFd<'_>,
         thing: WatchedSocket,
@@ -185,7 +185,7 @@ impl GatewayContext {
 
     /// Waits for something else than before; where absent, not even for a failure, which is told
     /// without being asked for.
-    pub(super) fn rewatch(
+    pub fn rewatch(
         &mut self,
         fd: BorrowedFd<'_>,
         token: u64,
@@ -201,13 +201,13 @@ impl GatewayContext {
     }
 
     /// Waits for it no more.
-    pub(super) fn unwatch(&mut self, fd: BorrowedFd<'_>, token: u64) {
+    pub fn unwatch(&mut self, fd: BorrowedFd<'_>, token: u64) {
         self.epoll.remove(fd).ok();
         self.watched.remove(&token);
     }
 
     /// Lets a held packet into the far side.
-    pub(super) fn inject(&self, frame: &[u8]) {
+    pub fn inject(&self, frame: &[u8]) {
         // What the TAP does not take is a packet lost: its sender sends again.
         fd::write(self.tap.as_fd(), frame).ok();
     }
@@ -317,7 +317,7 @@ fn descriptors_max() -> usize {
 #[cfg(test)]
 impl GatewayContext {
     /// With room for so many flows, beside a helper of its own, and a TAP that nobody reads.
-    pub(super) fn for_test(most: usize) -> Self {
+    pub fn for_test(most: usize) -> Self {
         use crate::gateway::resolver::ResolverConfig;
         let targets = AddressMap { far: Vec::new(), resolvers: ResolverConfig::of("") };
         let (own, its) = socket::pair(socket::UnixSocketKind::SeqPacket).unwrap();

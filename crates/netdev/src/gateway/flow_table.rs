@@ -67,12 +67,12 @@ pub(super) struct FlowTable {
 
 impl FlowTable {
     /// Of at most so many flows that the engine carries, and some that wait for it.
-    pub(super) fn new(most: usize) -> Self {
+    pub fn new(most: usize) -> Self {
         Self { state: Mutex::default(), most }
     }
 
     /// How many flows the engine may carry.
-    pub(super) const fn flows_max(&self) -> usize {
+    pub const fn flows_max(&self) -> usize {
         self.most
     }
 
@@ -82,7 +82,7 @@ impl FlowTable {
     }
 
     /// What becomes of the first segment of a connection.
-    pub(super) fn on_syn(&self, flow: FiveTuple) -> GateVerdict {
+    pub fn on_syn(&self, flow: FiveTuple) -> GateVerdict {
         let mut state = self.lock();
         match state.flows.get(&flow) {
             Some(known) if known.admitted => GateVerdict::Pass,
@@ -93,7 +93,7 @@ impl FlowTable {
     }
 
     /// What becomes of a datagram.
-    pub(super) fn on_datagram(&self, flow: FiveTuple) -> GateVerdict {
+    pub fn on_datagram(&self, flow: FiveTuple) -> GateVerdict {
         let mut state = self.lock();
         match state.flows.get_mut(&flow) {
             Some(known) if known.admitted && known.waiting == 0 => GateVerdict::Pass,
@@ -110,7 +110,7 @@ impl FlowTable {
     }
 
     /// A held packet did not come to the engine.
-    pub(super) fn on_lost(&self, flow: FiveTuple) {
+    pub fn on_lost(&self, flow: FiveTuple) {
         let mut state = self.lock();
         state.counts.no_room += 1;
         let Some(known) = state.flows.get_mut(&flow) else { return };
@@ -121,27 +121,27 @@ impl FlowTable {
     }
 
     /// The engine has let a held packet in, or has given up on it.
-    pub(super) fn on_released(&self, flow: FiveTuple) {
+    pub fn on_released(&self, flow: FiveTuple) {
         if let Some(known) = self.lock().flows.get_mut(&flow) {
             known.waiting = known.waiting.saturating_sub(1);
         }
     }
 
     /// The flow's sockets are there.
-    pub(super) fn admit(&self, flow: FiveTuple) {
+    pub fn admit(&self, flow: FiveTuple) {
         if let Some(known) = self.lock().flows.get_mut(&flow) {
             known.admitted = true;
         }
     }
 
     /// The flow is over: its next packet begins it anew.
-    pub(super) fn forget(&self, flow: FiveTuple) {
+    pub fn forget(&self, flow: FiveTuple) {
         self.lock().flows.remove(&flow);
     }
 
     /// The same, unless a packet of it waits for the engine: then it is none that is over. Whether it
     /// was forgotten.
-    pub(super) fn forget_unless_waiting(&self, flow: FiveTuple) -> bool {
+    pub fn forget_unless_waiting(&self, flow: FiveTuple) -> bool {
         let mut state = self.lock();
         let in_use = state.flows.get(&flow).is_some_and(|known| known.waiting > 0);
         if !in_use {
@@ -151,17 +151,17 @@ impl FlowTable {
     }
 
     /// A flow has made room for another.
-    pub(super) fn count_evicted(&self, reason: EvictionReason) {
+    pub fn count_evicted(&self, reason: EvictionReason) {
         self.lock().counts.evicted.count(reason);
     }
 
     /// Counts something.
-    pub(super) fn count(&self, what: impl FnOnce(&mut GatewayCounters)) {
+    pub fn count(&self, what: impl FnOnce(&mut GatewayCounters)) {
         what(&mut self.lock().counts);
     }
 
     /// What was counted.
-    pub(super) fn counts(&self) -> GatewayCounters {
+    pub fn counts(&self) -> GatewayCounters {
         self.lock().counts
     }
 }

@@ -48,7 +48,7 @@ pub(super) struct TcpRelay {
 
 impl TcpRelay {
     /// Of two connected sockets that do not wait.
-    pub(super) fn new(inside: TcpStream, outside: TcpStream) -> Self {
+    pub fn new(inside: TcpStream, outside: TcpStream) -> Self {
         // What one side sends small shall leave the other as small and as soon.
         inside.set_nodelay(true).ok();
         outside.set_nodelay(true).ok();
@@ -56,7 +56,7 @@ impl TcpRelay {
         Self { inside, outside, up, down, hung_up: [false; 2] }
     }
 
-    pub(super) fn fd(&self, side: RelaySide) -> BorrowedFd<'_> {
+    pub fn fd(&self, side: RelaySide) -> BorrowedFd<'_> {
         match side {
             RelaySide::Inside => self.inside.as_fd(),
             RelaySide::Outside => self.outside.as_fd(),
@@ -67,7 +67,7 @@ impl TcpRelay {
     ///
     /// # Errors
     /// Either side's, after which both shall be reset.
-    pub(super) fn pump(&mut self, scratch: &mut [u8]) -> io::Result<(u64, u64)> {
+    pub fn pump(&mut self, scratch: &mut [u8]) -> io::Result<(u64, u64)> {
         let before = (self.up.bytes, self.down.bytes);
         self.up.pump(&self.inside, &self.outside, scratch)?;
         self.down.pump(&self.outside, &self.inside, scratch)?;
@@ -78,7 +78,7 @@ impl TcpRelay {
     ///
     /// # Errors
     /// The error, after which both sides shall be reset.
-    pub(super) fn on_failed(&mut self, side: RelaySide) -> io::Result<()> {
+    pub fn on_failed(&mut self, side: RelaySide) -> io::Result<()> {
         let (stream, hung_up) = match side {
             RelaySide::Inside => (&self.inside, &mut self.hung_up[0]),
             RelaySide::Outside => (&self.outside, &mut self.hung_up[1]),
@@ -88,17 +88,17 @@ impl TcpRelay {
     }
 
     /// Whether both directions have ended.
-    pub(super) fn is_over(&self) -> bool {
+    pub fn is_over(&self) -> bool {
         self.up.is_shut_down && self.down.is_shut_down
     }
 
     /// In how many directions nothing more will be read.
-    pub(super) fn ends(&self) -> usize {
+    pub fn ends(&self) -> usize {
         usize::from(self.up.ended) + usize::from(self.down.ended)
     }
 
     /// What a side is waited for: where for nothing else, for its failure; `None` where that is known.
-    pub(super) fn interest(&self, side: RelaySide) -> Option<EpollInterest> {
+    pub fn interest(&self, side: RelaySide) -> Option<EpollInterest> {
         let (from, to, hung_up) = match side {
             RelaySide::Inside => (&self.up, &self.down, self.hung_up[0]),
             RelaySide::Outside => (&self.down, &self.up, self.hung_up[1]),
@@ -111,7 +111,7 @@ impl TcpRelay {
     }
 
     /// Ends both sides by a reset.
-    pub(super) fn reset(self) {
+    pub fn reset(self) {
         for stream in [&self.inside, &self.outside] {
             socket::reset_on_close(stream.as_fd()).ok();
         }
@@ -121,7 +121,7 @@ impl TcpRelay {
 #[cfg(test)]
 impl TcpRelay {
     /// Whether bytes wait for room in either direction.
-    pub(super) fn is_held_up(&self) -> bool {
+    pub fn is_held_up(&self) -> bool {
         !self.up.pending.is_empty() || !self.down.pending.is_empty()
     }
 }

@@ -75,20 +75,20 @@ pub(super) struct DnsQueries {
 }
 
 impl DnsQueries {
-    pub(super) fn new(resolvers: &ResolverConfig) -> Self {
+    pub fn new(resolvers: &ResolverConfig) -> Self {
         let (count, rotates) = (resolvers.addresses.len().max(1), resolvers.rotates);
         Self { count, rotates, turn: 0, answering: 0, asked: BTreeMap::new() }
     }
 
     /// Which resolver was the last that answered: a long answer is asked, over TCP, of the one that has
     /// said that it is too long.
-    pub(super) const fn answering(&self) -> usize {
+    pub const fn answering(&self) -> usize {
         self.answering
     }
 
     /// The resolver of a question that comes now; of a new one where `present` says that others of its
     /// flow are under way with that one, it.
-    pub(super) fn choose_resolver(
+    pub fn choose_resolver(
         &mut self,
         message: &[u8],
         present: Option<usize>,
@@ -113,7 +113,7 @@ impl DnsQueries {
     }
 
     /// A resolver has answered. One that failed or refused has not: another may do better.
-    pub(super) fn on_answer(&mut self, message: &[u8], resolver: usize) {
+    pub fn on_answer(&mut self, message: &[u8], resolver: usize) {
         const FAILURE: u8 = 2;
         const NOT_IMPLEMENTED: u8 = 4;
         const REFUSED: u8 = 5;

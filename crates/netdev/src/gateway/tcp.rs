@@ -88,7 +88,7 @@ pub(super) struct TcpFlows {
 
 impl TcpFlows {
     /// A first segment has come: asks outside.
-    pub(super) fn begin(&mut self, flow: FiveTuple, frame: Vec<u8>, hub: &mut GatewayContext) {
+    pub fn begin(&mut self, flow: FiveTuple, frame: Vec<u8>, hub: &mut GatewayContext) {
         hub.table.on_released(flow);
         let target = hub.targets.outside(destination(flow), hub.questions.answering());
         match connect(target, hub) {
@@ -103,7 +103,7 @@ impl TcpFlows {
     }
 
     /// Something has happened to a connection.
-    pub(super) fn handle(&mut self, flow: FiveTuple, event: EpollEvent, hub: &mut GatewayContext) {
+    pub fn handle(&mut self, flow: FiveTuple, event: EpollEvent, hub: &mut GatewayContext) {
         let Some(mut entry) = self.entries.remove(&flow) else { return };
         entry.used_ns = hub.now_ns;
         match entry.connection {
@@ -194,7 +194,7 @@ impl TcpFlows {
     }
 
     /// Connections have been begun inside.
-    pub(super) fn accept(&mut self, place: SocketAddr, hub: &mut GatewayContext) {
+    pub fn accept(&mut self, place: SocketAddr, hub: &mut GatewayContext) {
         let Some(listener) = self.listeners.get_mut(&place) else { return };
         listener.used_ns = hub.now_ns;
         let mut accepted = Vec::new();
@@ -285,12 +285,12 @@ impl TcpFlows {
     }
 
     /// How many there are.
-    pub(super) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.entries.len()
     }
 
     /// The connection that can best be spared, of those that come behind `after`.
-    pub(super) fn eviction_candidate(
+    pub fn eviction_candidate(
         &self,
         now_ns: u64,
         after: Option<EvictionCandidate>,
@@ -307,7 +307,7 @@ impl TcpFlows {
 
     /// Ends a connection, unless a first segment of it is on its way here; both sides are told.
     /// Whether it did.
-    pub(super) fn evict(&mut self, flow: FiveTuple, hub: &mut GatewayContext) -> bool {
+    pub fn evict(&mut self, flow: FiveTuple, hub: &mut GatewayContext) -> bool {
         if !hub.table.forget_unless_waiting(flow) {
             return false;
         }
@@ -323,7 +323,7 @@ impl TcpFlows {
     }
 
     /// Ends what has been idle for too long.
-    pub(super) fn expire(&mut self, hub: &mut GatewayContext) {
+    pub fn expire(&mut self, hub: &mut GatewayContext) {
         let now_ns = hub.now_ns;
         let is_old = |used_ns: u64, max: Span| now_ns.saturating_sub(used_ns) > max.as_ns();
         let (table, things) = (&hub.table, &mut hub.watched);
@@ -373,11 +373,7 @@ fn connect(target: SocketAddr, hub: &GatewayContext) -> io::Result<TcpStream> {
 #[cfg(test)]
 impl TcpFlows {
     /// Carries a connection of `flow`; its two ends beyond the relay, the program's first.
-    pub(super) fn establish(
-        &mut self,
-        flow: FiveTuple,
-        hub: &mut GatewayContext,
-    ) -> [TcpStream; 2] {
+    pub fn establish(&mut self, flow: FiveTuple, hub: &mut GatewayContext) -> [TcpStream; 2] {
         let pair = || {
             let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).unwrap();
             let end = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -391,12 +387,12 @@ impl TcpFlows {
     }
 
     /// Whether bytes of a connection wait for room in either direction.
-    pub(super) fn is_held_up(&self, flow: FiveTuple) -> bool {
+    pub fn is_held_up(&self, flow: FiveTuple) -> bool {
         let connection = self.entries.get(&flow).map(|entry| &entry.connection);
         matches!(connection, Some(GatewayConnection::Relayed { relay, .. }) if relay.is_held_up())
     }
 
-    pub(super) fn contains(&self, flow: FiveTuple) -> bool {
+    pub fn contains(&self, flow: FiveTuple) -> bool {
         self.entries.contains_key(&flow)
     }
 }

@@ -75,7 +75,7 @@ pub(super) struct UdpFlows {
 
 impl UdpFlows {
     /// A datagram of a flow has come that has no sockets yet, or had none a moment ago.
-    pub(super) fn begin(&mut self, flow: FiveTuple, frame: &[u8], hub: &mut GatewayContext) {
+    pub fn begin(&mut self, flow: FiveTuple, frame: &[u8], hub: &mut GatewayContext) {
         if !self.contains(flow) {
             let Ok(entry) = open(flow, hub) else {
                 // The kernel there tells the sender that nobody takes it.
@@ -92,7 +92,7 @@ impl UdpFlows {
     }
 
     /// Something has come on one side of a flow.
-    pub(super) fn handle(&mut self, flow: FiveTuple, side: RelaySide, hub: &mut GatewayContext) {
+    pub fn handle(&mut self, flow: FiveTuple, side: RelaySide, hub: &mut GatewayContext) {
         let Some(entry) = self.entries.get_mut(&flow) else { return };
         for _ in 0..DATAGRAMS {
             let from = match side {
@@ -131,17 +131,17 @@ impl UdpFlows {
     }
 
     /// Whether it has sockets for a flow.
-    pub(super) fn contains(&self, flow: FiveTuple) -> bool {
+    pub fn contains(&self, flow: FiveTuple) -> bool {
         self.entries.contains_key(&flow)
     }
 
     /// How many there are.
-    pub(super) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.entries.len()
     }
 
     /// The flow that can best be spared, of those that come behind `after`.
-    pub(super) fn eviction_candidate(
+    pub fn eviction_candidate(
         &self,
         now_ns: u64,
         after: Option<EvictionCandidate>,
@@ -154,7 +154,7 @@ impl UdpFlows {
     }
 
     /// Ends a flow, unless a packet of it is on its way here; whether it did.
-    pub(super) fn evict(&mut self, flow: FiveTuple, hub: &mut GatewayContext) -> bool {
+    pub fn evict(&mut self, flow: FiveTuple, hub: &mut GatewayContext) -> bool {
         let gone = hub.table.forget_unless_waiting(flow);
         if let Some(entry) = gone.then(|| self.entries.remove(&flow)).flatten() {
             for token in entry.tokens {
@@ -165,7 +165,7 @@ impl UdpFlows {
     }
 
     /// Ends what has been idle for too long.
-    pub(super) fn expire(&mut self, hub: &mut GatewayContext) {
+    pub fn expire(&mut self, hub: &mut GatewayContext) {
         let GatewayContext { now_ns, table, watched: things, .. } = hub;
         self.entries.retain(|flow, entry| {
             let max = if flow.destination_port == DNS_PORT { IDLE_MAX_DNS } else { IDLE_MAX };

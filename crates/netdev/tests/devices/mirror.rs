@@ -3,13 +3,13 @@
 
 use plumb_base::time::{Instant, Span};
 use plumb_netdev::device::{Device, DeviceError};
-use plumb_wire::packet::{Packet, Pool};
+use plumb_wire::packet::{Batch, Pool};
 
 /// Waits once, and sends back what came; how many packets.
 pub fn turn(
     device: &mut impl Device,
     pool: &mut Pool,
-    batch: &mut Vec<Packet>,
+    batch: &mut Batch,
     max: usize,
 ) -> Result<usize, DeviceError> {
     device.wait(Some(Span::from_ms(100)), pool)?;

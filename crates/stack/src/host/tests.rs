@@ -27,7 +27,7 @@ pub(crate) struct Family {
 }
 
 impl Family {
-    pub(crate) fn both() -> [Self; 2] {
+    pub fn both() -> [Self; 2] {
         let of = |prefix: &str, foreign: &str| {
             let ip = |n: &str| format!("{prefix}{n}").parse().unwrap();
             Self {
@@ -41,7 +41,7 @@ impl Family {
     }
 
     /// From the peer to us.
-    pub(crate) fn inward(self) -> PacketTemplate {
+    pub fn inward(self) -> PacketTemplate {
         PacketTemplate::new(self.peer, self.ours).over(LinkTemplate::new(PEER_MAC, OUR_MAC))
     }
 }
@@ -55,11 +55,11 @@ pub(crate) struct HostFixture {
 }
 
 impl HostFixture {
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self::with(HostConfig::default(), 1_500)
     }
 
-    pub(crate) fn with(config: HostConfig, mtu: u32) -> Self {
+    pub fn with(config: HostConfig, mtu: u32) -> Self {
         let mut host = IpHost::new(config, Seed(1));
         let mut interface = InterfaceConfig::ethernet(OUR_MAC, mtu);
         for family in Family::both() {
@@ -73,7 +73,7 @@ impl HostFixture {
     }
 
     /// A host that knows its peer already, with a socket at port 7.
-    pub(crate) fn acquainted() -> (Self, UdpId) {
+    pub fn acquainted() -> (Self, UdpId) {
         let mut bench = Self::new();
         let mut socket = None;
         for family in Family::both() {
@@ -86,13 +86,13 @@ impl HostFixture {
     }
 
     /// Lets the host learn a neighbor by being asked.
-    pub(crate) fn introduce(&mut self, ip: IpAddr, mac: MacAddr) {
+    pub fn introduce(&mut self, ip: IpAddr, mac: MacAddr) {
         let answers = self.exchange(&Self::question(ip, mac));
         assert_eq!(answers.len(), 1, "an answer to the question");
     }
 
     /// The frame with which a neighbor asks for our address.
-    pub(crate) fn question(ip: IpAddr, mac: MacAddr) -> Vec<u8> {
+    pub fn question(ip: IpAddr, mac: MacAddr) -> Vec<u8> {
         match (ip, Family::both()) {
             (IpAddr::V4(ip), [Family { ours: IpAddr::V4(ours), .. }, _]) => {
                 plumb_wire::compose::arp_request(mac, ip, ours)
@@ -104,13 +104,13 @@ impl HostFixture {
         }
     }
 
-    pub(crate) fn give(&mut self, frame: &[u8]) {
+    pub fn give(&mut self, frame: &[u8]) {
         let mut packet = self.pool.packet_of(frame).unwrap();
         packet.meta.received = self.now;
         self.host.handle_packets(self.now, PORT, &mut vec![packet], &mut self.pool);
     }
 
-    pub(crate) fn take(&mut self) -> Vec<Vec<u8>> {
+    pub fn take(&mut self) -> Vec<Vec<u8>> {
         let mut batch: Vec<Packet> = Vec::new();
         self.host.poll_packets(self.now, PORT, &mut batch, usize::MAX, &mut self.pool);
         let frames = batch.iter().map(|packet| self.pool.bytes(packet).to_vec()).collect();
@@ -118,13 +118,13 @@ impl HostFixture {
         frames
     }
 
-    pub(crate) fn exchange(&mut self, frame: &[u8]) -> Vec<Vec<u8>> {
+    pub fn exchange(&mut self, frame: &[u8]) -> Vec<Vec<u8>> {
         self.give(frame);
         self.take()
     }
 
     /// Gives a frame that must be dropped, unanswered, for this reason.
-    pub(crate) fn drops(&mut self, frame: &[u8], reason: CounterId) {
+    pub fn drops(&mut self, frame: &[u8], reason: CounterId) {
         let before = self.host.counters().value(reason);
         let answers = self.exchange(frame);
         assert_eq!(self.host.counters().value(reason), before + 1, "{reason:?} counted");
@@ -133,7 +133,7 @@ impl HostFixture {
     }
 
     /// Lets time pass, deadlines included.
-    pub(crate) fn pass(&mut self, span: Span) {
+    pub fn pass(&mut self, span: Span) {
         let until = self.now + span;
         while let Some(at) = self.host.deadline().filter(|&at| at <= until) {
             self.now = self.now.max(at);
@@ -144,12 +144,12 @@ impl HostFixture {
     }
 
     /// Every packet is accounted for.
-    pub(crate) fn account(&self) {
+    pub fn account(&self) {
         self.host.counters().check(self.host.queued() as u64).unwrap();
     }
 
     /// Every packet is accounted for, and every frame is back in the pool.
-    pub(crate) fn finish(mut self) {
+    pub fn finish(mut self) {
         self.account();
         self.take();
         for id in std::iter::from_fn(|| self.host.poll_readable()).collect::<Vec<_>>() {

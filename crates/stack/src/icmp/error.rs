@@ -40,13 +40,13 @@ impl QuotedPacket {
     }
 
     /// Source and destination with their ports; the protocol has ports.
-    pub(crate) fn endpoints(&self) -> (SocketAddr, SocketAddr) {
+    pub fn endpoints(&self) -> (SocketAddr, SocketAddr) {
         let local = SocketAddr::new(self.source, self.field(0));
         (local, SocketAddr::new(self.destination, self.field(2)))
     }
 
     /// The echo request that it is.
-    pub(crate) fn echo_request(&self) -> Option<EchoKey> {
+    pub fn echo_request(&self) -> Option<EchoKey> {
         // Type and code.
         let request = match self.protocol {
             IpProtocol::ICMPV4 => 0x0800,

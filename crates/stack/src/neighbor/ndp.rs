@@ -33,7 +33,7 @@ impl NeighborMessage {
     ///
     /// # Errors
     /// Why it is dropped.
-    pub(crate) fn parse(ingress: &IpIngress, bytes: &[u8]) -> Result<Self, Rejection> {
+    pub fn parse(ingress: &IpIngress, bytes: &[u8]) -> Result<Self, Rejection> {
         let message = icmpv6::Icmpv6Packet::parse(bytes)
             .and_then(NdpMessage::parse)
             .map_err(|error| Rejection::Malformed(ProtocolLayer::Ndp, error))?;

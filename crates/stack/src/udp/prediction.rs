@@ -64,7 +64,7 @@ pub(crate) enum FrameHead {
 impl FrameHead {
     /// Of a frame as plain as can be: Ethernet, IP and UDP headers and nothing between them.
     #[inline]
-    pub(crate) fn of(ingress: &IpIngress, bytes: &[u8]) -> Option<Self> {
+    pub fn of(ingress: &IpIngress, bytes: &[u8]) -> Option<Self> {
         // No other sequence of headers puts UDP there.
         match ingress.at {
             UDP_V4 if ingress.source.is_ipv4() => bytes.first_chunk().copied().map(Self::V4),
@@ -92,7 +92,7 @@ impl Default for HeaderPredictions {
 impl HeaderPredictions {
     /// The flow that a frame belongs to, and where in the frame its datagram begins and ends.
     #[inline]
-    pub(crate) fn predict(
+    pub fn predict(
         &self,
         generation: u64,
         port: PortId,
@@ -125,13 +125,7 @@ impl HeaderPredictions {
     }
 
     /// Remembers the flow of a frame that reached a socket.
-    pub(crate) fn learn(
-        &mut self,
-        generation: u64,
-        head: &FrameHead,
-        ingress: &IpIngress,
-        socket: UdpId,
-    ) {
+    pub fn learn(&mut self, generation: u64, head: &FrameHead, ingress: &IpIngress, socket: UdpId) {
         let [source, destination] = head.ports();
         let ends = DatagramEndpoints {
             local: SocketAddr::new(ingress.destination, destination),

@@ -22,7 +22,7 @@ pub(super) struct XdpRing<T> {
 }
 
 impl<T: Copy> XdpRing<T> {
-    pub(super) fn new(
+    pub fn new(
         fd: BorrowedFd<'_>,
         offsets: &libc::xdp_ring_offset,
         entries: u32,
@@ -84,24 +84,24 @@ pub(super) struct ProducerRing<T> {
 }
 
 impl<T: Copy> ProducerRing<T> {
-    pub(super) fn new(map: XdpRing<T>) -> Self {
+    pub fn new(map: XdpRing<T>) -> Self {
         Self { map, head: 0, tail: 0 }
     }
 
     /// Entries that the kernel has not read.
     #[inline]
-    pub(super) fn pending(&mut self) -> u32 {
+    pub fn pending(&mut self) -> u32 {
         self.tail = self.map.word(self.map.consumer).load(Ordering::Acquire);
         self.head.wrapping_sub(self.tail)
     }
 
     #[inline]
-    pub(super) fn room(&mut self) -> u32 {
+    pub fn room(&mut self) -> u32 {
         self.map.mask + 1 - self.pending()
     }
 
     #[inline]
-    pub(super) fn push(&mut self, entry: T) {
+    pub fn push(&mut self, entry: T) {
         if self.head.wrapping_sub(self.tail) > self.map.mask {
             assert!(self.room() > 0, "room in the ring");
         }
@@ -113,12 +113,12 @@ impl<T: Copy> ProducerRing<T> {
     }
 
     #[inline]
-    pub(super) fn submit(&self) {
+    pub fn submit(&self) {
         self.map.word(self.map.producer).store(self.head, Ordering::Release);
     }
 
     #[inline]
-    pub(super) fn needs_wakeup(&self) -> bool {
+    pub fn needs_wakeup(&self) -> bool {
         self.map.needs_wakeup()
     }
 }
@@ -134,17 +134,17 @@ pub(super) struct ConsumerRing<T> {
 }
 
 impl<T: Copy> ConsumerRing<T> {
-    pub(super) fn new(map: XdpRing<T>) -> Self {
+    pub fn new(map: XdpRing<T>) -> Self {
         Self { map, head: 0, tail: 0 }
     }
 
     #[inline]
-    pub(super) fn is_ready(&self) -> bool {
+    pub fn is_ready(&self) -> bool {
         self.map.word(self.map.producer).load(Ordering::Acquire) != self.tail
     }
 
     #[inline]
-    pub(super) fn pop(&mut self) -> Option<T> {
+    pub fn pop(&mut self) -> Option<T> {
         if self.head == self.tail {
             self.head = self.map.word(self.map.producer).load(Ordering::Acquire);
             if self.head == self.tail {
@@ -160,7 +160,7 @@ impl<T: Copy> ConsumerRing<T> {
     }
 
     #[inline]
-    pub(super) fn release(&self) {
+    pub fn release(&self) {
         self.map.word(self.map.consumer).store(self.tail, Ordering::Release);
     }
 }

@@ -211,7 +211,7 @@ impl BenchNamespace {
     }
 
     /// A command in it, on a CPU.
-    pub(super) fn words(&self, cpu: &str, command: Vec<String>) -> Vec<String> {
+    pub fn words(&self, cpu: &str, command: Vec<String>) -> Vec<String> {
         let pid = self.0.id().to_string();
         let mut words: Vec<String> =
             ["nsenter", "-t", &pid, "-n", "taskset", "-c", cpu].map(str::to_owned).into();
@@ -220,7 +220,7 @@ impl BenchNamespace {
     }
 
     /// Where the kernel lists who listens in it.
-    pub(super) fn tables(&self) -> [String; 4] {
+    pub fn tables(&self) -> [String; 4] {
         ["tcp", "tcp6", "udp", "udp6"].map(|table| format!("/proc/{}/net/{table}", self.0.id()))
     }
 }
@@ -241,7 +241,7 @@ pub(super) struct BenchNetwork {
 }
 
 impl BenchNetwork {
-    pub(super) fn new() -> anyhow::Result<Self> {
+    pub fn new() -> anyhow::Result<Self> {
         let (near, far) = (BenchNamespace::new()?, BenchNamespace::new()?);
         near.run(&format!("ip link add race0 type veth peer name race0 netns {}", far.0.id()))?;
         for (side, address) in [(&near, CLIENT), (&far, SERVER)] {

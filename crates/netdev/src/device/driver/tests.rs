@@ -2,7 +2,7 @@
 
 use plumb_clock::Stopwatch;
 use plumb_wire::machine::{DeviceCapabilities, Medium};
-use plumb_wire::packet::PoolConfig;
+use plumb_wire::packet::{Batch, PoolConfig};
 
 use super::*;
 use crate::device::memory::{loopback, pair};
@@ -28,7 +28,7 @@ impl Relay {
 }
 
 impl Machine for Relay {
-    fn handle_packets(&mut self, _: Instant, port: PortId, batch: &mut Vec<Packet>, _: &mut Pool) {
+    fn handle_packets(&mut self, _: Instant, port: PortId, batch: &mut Batch, _: &mut Pool) {
         self.passed += batch.len();
         self.largest = self.largest.max(batch.len());
         let out = self.route[usize::from(port.0)];
@@ -39,7 +39,7 @@ impl Machine for Relay {
         &mut self,
         _: Instant,
         port: PortId,
-        batch: &mut Vec<Packet>,
+        batch: &mut Batch,
         max: usize,
         _: &mut Pool,
     ) {

@@ -7,7 +7,7 @@ use plumb_base::time::Span;
 use plumb_sys::fd;
 use plumb_sys::packet_socket::{self, PacketOption, ReceivedFrame, SEND_BATCH, StrippedVlanTag};
 use plumb_wire::machine::Medium;
-use plumb_wire::packet::{ChecksumState, Packet, Pool};
+use plumb_wire::packet::{Batch, ChecksumState, Packet, Pool};
 
 use crate::device::packet::{DeviceError, PacketDevice, is_interface_absent, nanoseconds, vnet};
 
@@ -17,7 +17,7 @@ const POLL_BELOW: Span = Span::from_ms(40);
 impl PacketDevice {
     pub(super) fn receive_by_calls(
         &mut self,
-        batch: &mut Vec<Packet>,
+        batch: &mut Batch,
         max: usize,
         pool: &mut Pool,
     ) -> Result<(), DeviceError> {
@@ -189,7 +189,7 @@ impl PacketDevice {
     #[inline]
     pub(super) fn receive_from_ring(
         &mut self,
-        batch: &mut Vec<Packet>,
+        batch: &mut Batch,
         max: usize,
         pool: &mut Pool,
     ) -> Result<(), DeviceError> {
