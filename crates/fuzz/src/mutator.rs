@@ -8,7 +8,7 @@ use plumb_wire::compose::{self, LinkTemplate, PacketTemplate};
 use plumb_wire::ethernet::{EtherType, EthernetFrame, EthernetTag, EthernetTags, MacAddr};
 use plumb_wire::ip::{Fragment, IpProtocol};
 use plumb_wire::ipv6::extension::{Ipv6Extension, Ipv6Options};
-use plumb_wire::option::{Ipv4Option, OptionArea, RouteRecord, TcpOption};
+use plumb_wire::option::{Ipv4Option, OptionArea, RouteRecord};
 use plumb_wire::{icmpv4, icmpv6, ipv4, ipv6, ndp, tcp, udp};
 use rand::Rng;
 
@@ -170,14 +170,9 @@ fn corpus(v4: PacketTemplate, v6: PacketTemplate) -> Vec<Vec<u8>> {
 }
 
 fn both_families(path: PacketTemplate, frames: &mut Vec<Vec<u8>>) {
-    let options = [
-        TcpOption::Mss(1_460),
-        TcpOption::SackPermitted,
-        TcpOption::Timestamps { value: 7, echo: 9 },
-        TcpOption::NoOperation,
-        TcpOption::WindowScale(7),
-    ];
-    let options = OptionArea::of(options).expect("20 bytes");
+    // MSS, SACK permitted, timestamps and window scale, as Linux sends them.
+    let options = [2, 4, 5, 180, 4, 2, 8, 10, 0, 0, 0, 7, 0, 0, 0, 9, 1, 3, 3, 7];
+    let options = OptionArea::new(&options).expect("20 bytes");
     let syn =
         tcp::TcpHeader { source_port: 9, destination_port: 80, options, ..Default::default() };
     let data: Vec<u8> = (0..200).collect();
@@ -260,15 +255,12 @@ fn only_v6(path: PacketTemplate, frames: &mut Vec<Vec<u8>>) {
     let (there, here) = (link.destination, link.source);
     frames.push(compose::neighbor_advertisement(there, target, here, source));
     let mut bytes = [0; 48];
-    let prefix = ndp::PrefixInformation {
-        address: source,
-        len: 64,
-        flags: 0xc0,
-        valid_s: 2_592_000,
-        preferred_s: 604_800,
-    };
-    ndp::NdpOption::Prefix(prefix).emit(&mut bytes);
-    ndp::NdpOption::Mtu(1_500).emit(&mut bytes[32..]);
+    // A prefix of 64 bits, on link and autonomous, with its lifetimes (RFC 4861 §4.6.2), and an MTU of 1,500.
+    let mut prefix = [0; 30];
+    prefix[..10].copy_from_slice(&[64, 0xc0, 0, 0x27, 0x8d, 0, 0, 9, 0x3a, 0x80]);
+    prefix[14..].copy_from_slice(&source.octets());
+    ndp::NdpOption::Other { kind: 3, data: &prefix }.emit(&mut bytes);
+    ndp::NdpOption::Other { kind: 5, data: &[0, 0, 0, 0, 5, 0xdc] }.emit(&mut bytes[32..]);
     ndp::NdpOption::SourceLink(here).emit(&mut bytes[40..]);
     let options = ndp::NdpOptions::new(&bytes).expect("three whole options");
     let router = ndp::RouterParameters {

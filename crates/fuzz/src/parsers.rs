@@ -7,7 +7,7 @@ use plumb_wire::ethernet::{EtherType, EthernetFrame};
 use plumb_wire::flow::FiveTuple;
 use plumb_wire::ip::IpProtocol;
 use plumb_wire::ipv6::extension::Ipv6Extension;
-use plumb_wire::option::{self, CAPACITY, Ipv4Option, OptionArea, OptionItem, TcpOption};
+use plumb_wire::option::{self, CAPACITY, OptionArea};
 use plumb_wire::{arp, icmpv4, icmpv6, ipv4, ipv6, ndp, tcp, udp};
 
 /// Bytes of the longest header that is compared.
@@ -46,8 +46,7 @@ pub fn check_every_parser(bytes: &[u8]) {
     check_tcp(bytes, pseudo);
     check_icmpv4(bytes, 0);
     check_icmpv6(bytes, pseudo, 0);
-    check_options::<Ipv4Option<'_>>(bytes, &mut OptionArea::default());
-    check_options::<TcpOption<'_>>(bytes, &mut OptionArea::default());
+    check_options(bytes);
     assert!(ipv6::extension::Ipv6Options::new(bytes).items().count() <= bytes.len());
     let mut completed = bytes.to_vec();
     let start = bytes.first().copied().unwrap_or(0).into();
@@ -76,7 +75,7 @@ fn check_ipv4(bytes: &[u8], depth: u32) {
         assert!(ipv4::Ipv4Packet::parse(bytes).is_err(), "what cannot be quoted cannot be read");
         return;
     };
-    check_options::<Ipv4Option<'_>>(packet.options(), &mut OptionArea::default());
+    check_options(packet.options());
     if let Some(fragment) = packet.fragment() {
         let _ = fragment.end(packet.payload().len());
     }
@@ -104,12 +103,12 @@ fn check_change_in_place(bytes: &[u8], was_right: bool) {
     assert!(!was_right || changed.verify().is_ok());
 }
 
-fn check_options<'a, I: OptionItem<'a> + PartialEq>(bytes: &'a [u8], again: &'a mut OptionArea) {
+fn check_options(bytes: &[u8]) {
     let bytes = &bytes[..bytes.len().min(CAPACITY)];
-    assert!(option::items::<I>(bytes).count() <= bytes.len());
+    assert!(option::items(bytes).count() <= bytes.len());
     assert!(option::copied(bytes).len() <= bytes.len().next_multiple_of(4));
-    let read = || option::items::<I>(bytes).map_while(Result::ok);
-    *again = OptionArea::of(read()).expect("no more than fitted before");
+    let read = || option::items(bytes).map_while(Result::ok);
+    let again = OptionArea::of(read()).expect("no more than fitted before");
     assert!(option::items(again.as_bytes()).eq(read().map(Ok)));
 }
 
@@ -182,8 +181,6 @@ fn check_udp(bytes: &[u8], pseudo: PseudoHeader) {
 fn check_tcp(bytes: &[u8], pseudo: PseudoHeader) {
     let Ok(segment) = tcp::TcpSegment::parse(bytes) else { return };
     assert_written(segment.header_len(), bytes, |out| segment.header().emit(out));
-    check_options::<TcpOption<'_>>(segment.options(), &mut OptionArea::default());
-    let _ = segment.sequence_len();
     if segment.verify(pseudo).is_ok() {
         let payload = segment.payload();
         let again = segment.header().with_checksum(pseudo, payload.len(), Sum16::of(payload));

@@ -24,8 +24,6 @@ pub mod xdp;
 
 /// Smallest MTU of a link that carries IPv4 (RFC 791 §3.2), in bytes.
 pub const MTU_MIN_IPV4: u32 = 68;
-/// Smallest MTU of a link that carries IPv6 (RFC 8200 §5), in bytes.
-pub const MTU_MIN_IPV6: u32 = 1_280;
 
 /// How a device waits for packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

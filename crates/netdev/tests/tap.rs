@@ -470,35 +470,3 @@ fn trouble_in_opening_says_what_to_do() {
     let error = TapDevice::adopt(file, TapOptions::default()).unwrap_err();
     assert!(matches!(error, TapError::MtuUnknown { .. }), "{error}");
 }
-
-#[test]
-fn several_queues_share_one_interface_and_each_flow_stays_on_one() {
-    let Some(bed) =
-        allowed(TestBed::tap(TestBedOptions { neighbors: true, ..TestBedOptions::default() }))
-    else {
-        return;
-    };
-    let settings = TapOptions { wait: DeviceWait::Spin, ..TapOptions::default() };
-    let queues =
-        bed.in_near(|| TapDevice::open_queues(TestBed::NEAR_DEVICE, settings, 3)).unwrap().unwrap();
-    assert_eq!(queues.len(), 3);
-    bed.bring_up_near().unwrap();
-    let (near, far, _) = bed.addresses().next().unwrap();
-    let mut driver =
-        driver(queues, DriverOptions { wait: DeviceWait::Spin, ..DriverOptions::default() });
-    let mut swap = UdpSwapMachine::default();
-    for _ in 0..20 {
-        let socket = client(&bed, near, far);
-        let handled = swap.handled;
-        for len in 0..5 {
-            socket.send(&pattern(len)).unwrap();
-        }
-        driver.run(&mut swap, |swap, _, _| swap.handled >= handled + 5).unwrap();
-        let mut buffer = [0; 64];
-        for len in 0..5 {
-            assert_eq!(socket.recv(&mut buffer).unwrap(), len, "in the order of sending");
-        }
-    }
-    let used = driver.devices().iter().filter(|tap| tap.counters().rx_packets > 0).count();
-    assert!(used > 1, "twenty flows on {used} queue");
-}

@@ -271,11 +271,6 @@ impl UdpTable {
         self.socket(id)?.remote
     }
 
-    /// What a socket may hold.
-    pub fn options(&self, id: UdpId) -> Option<UdpOptions> {
-        Some(self.socket(id)?.options)
-    }
-
     /// The connected socket between `local` and `remote`, which gets ICMP errors about what it sent.
     pub fn connected_socket(&self, local: SocketAddr, remote: SocketAddr) -> Option<UdpId> {
         let (p, q) = (local.port(), remote.port());

@@ -16,8 +16,6 @@ impl LinkType {
     pub const ETHERNET: Self = Self(1);
     /// IP of either version, without anything before it.
     pub const RAW: Self = Self(101);
-    /// Linux's capture from all interfaces at once.
-    pub const LINUX_SLL: Self = Self(113);
     /// IPv4 alone.
     pub const IPV4: Self = Self(228);
     /// IPv6 alone.

@@ -75,12 +75,6 @@ impl EthernetTag {
     pub const fn priority(self) -> u8 {
         (self.control >> 13) as u8
     }
-
-    /// Whether it may be dropped first.
-    #[inline]
-    pub const fn is_drop_eligible(self) -> bool {
-        self.control & 0x1000 != 0
-    }
 }
 
 /// The tags of a frame. A third would be taken for its payload.
@@ -399,7 +393,7 @@ pub(crate) mod tests {
             panic!("{:?}", frame.tags())
         };
         assert_eq!((outer.number(), outer.priority()), (100, 0));
-        assert_eq!((inner.number(), inner.priority(), inner.is_drop_eligible()), (5, 3, true));
+        assert_eq!((inner.number(), inner.priority()), (5, 3));
         assert_eq!((frame.ether_type(), frame.payload()), (EtherType::IPV4, &[0x45][..]));
     }
 

@@ -225,31 +225,6 @@ pub const fn solicited_node(address: Ipv6Addr) -> Ipv6Addr {
 
 const SOURCE_LINK: u8 = 1;
 const TARGET_LINK: u8 = 2;
-const PREFIX: u8 = 3;
-const REDIRECTED: u8 = 4;
-const MTU: u8 = 5;
-
-/// A prefix that a router announces (RFC 4861 §4.6.2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PrefixInformation {
-    /// Its address; what lies beyond its length means nothing.
-    pub address: Ipv6Addr,
-    /// How many bits of the address count.
-    pub len: u8,
-    /// On link (0x80), autonomous (0x40), and reserved bits.
-    pub flags: u8,
-    /// How long it may be used, in seconds; all ones for ever.
-    pub valid_s: u32,
-    /// How long addresses made from it are preferred, in seconds; all ones for ever.
-    pub preferred_s: u32,
-}
-
-impl PrefixInformation {
-    /// Whether addresses of it are on the link.
-    pub const fn is_on_link(&self) -> bool {
-        self.flags & 0x80 != 0
-    }
-}
 
 /// One option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -258,12 +233,6 @@ pub enum NdpOption<'a> {
     SourceLink(MacAddr),
     /// The Ethernet address of whom the message is about.
     TargetLink(MacAddr),
-    /// A prefix.
-    Prefix(PrefixInformation),
-    /// The packet that was redirected, as much as fits; padded to a multiple of 8.
-    Redirected(&'a [u8]),
-    /// The link's MTU.
-    Mtu(u32),
     /// Any other, or one of an unusual length.
     Other {
         /// Its type.
@@ -278,9 +247,6 @@ impl<'a> NdpOption<'a> {
         match (kind, data) {
             (SOURCE_LINK, &[a, b, c, d, e, f]) => Self::SourceLink(MacAddr([a, b, c, d, e, f])),
             (TARGET_LINK, &[a, b, c, d, e, f]) => Self::TargetLink(MacAddr([a, b, c, d, e, f])),
-            (MTU, &[_, _, a, b, c, d]) => Self::Mtu(u32::from_be_bytes([a, b, c, d])),
-            (REDIRECTED, [_, _, _, _, _, _, packet @ ..]) => Self::Redirected(packet),
-            (PREFIX, _) => prefix(data).map_or(Self::Other { kind, data }, Self::Prefix),
             _ => Self::Other { kind, data },
         }
     }
@@ -288,9 +254,7 @@ impl<'a> NdpOption<'a> {
     /// Bytes of it, type and length included.
     pub fn emitted_len(&self) -> usize {
         match self {
-            Self::SourceLink(_) | Self::TargetLink(_) | Self::Mtu(_) => 8,
-            Self::Prefix(_) => 32,
-            Self::Redirected(packet) => 8 + packet.len(),
+            Self::SourceLink(_) | Self::TargetLink(_) => 8,
             Self::Other { data, .. } => 2 + data.len(),
         }
     }
@@ -302,50 +266,15 @@ impl<'a> NdpOption<'a> {
         let len = self.emitted_len();
         assert!(len.is_multiple_of(8), "an option is a multiple of 8 bytes long");
         let out = &mut out[..len];
-        out.fill(0);
         out[1] = u8::try_from(len / 8).expect("an option is shorter than 2,048 bytes");
-        match self {
-            Self::SourceLink(mac) => {
-                out[0] = SOURCE_LINK;
-                out[2..].copy_from_slice(&mac.0);
-            }
-            Self::TargetLink(mac) => {
-                out[0] = TARGET_LINK;
-                out[2..].copy_from_slice(&mac.0);
-            }
-            Self::Mtu(mtu) => {
-                out[0] = MTU;
-                out[4..].copy_from_slice(&mtu.to_be_bytes());
-            }
-            Self::Prefix(prefix) => {
-                (out[0], out[2], out[3]) = (PREFIX, prefix.len, prefix.flags);
-                out[4..8].copy_from_slice(&prefix.valid_s.to_be_bytes());
-                out[8..12].copy_from_slice(&prefix.preferred_s.to_be_bytes());
-                out[16..].copy_from_slice(&prefix.address.octets());
-            }
-            Self::Redirected(packet) => {
-                out[0] = REDIRECTED;
-                out[8..].copy_from_slice(packet);
-            }
-            Self::Other { kind, data } => {
-                out[0] = *kind;
-                out[2..].copy_from_slice(data);
-            }
-        }
+        let (kind, data) = match self {
+            Self::SourceLink(mac) => (SOURCE_LINK, &mac.0[..]),
+            Self::TargetLink(mac) => (TARGET_LINK, &mac.0[..]),
+            Self::Other { kind, data } => (*kind, *data),
+        };
+        out[0] = kind;
+        out[2..].copy_from_slice(data);
     }
-}
-
-fn prefix(data: &[u8]) -> Option<PrefixInformation> {
-    let data: &[u8; 30] = data.try_into().ok()?;
-    let [len, flags, a, b, c, d, e, f, g, h, ..] = *data;
-    let address: [u8; 16] = *data.last_chunk()?;
-    Some(PrefixInformation {
-        address: address.into(),
-        len,
-        flags,
-        valid_s: u32::from_be_bytes([a, b, c, d]),
-        preferred_s: u32::from_be_bytes([e, f, g, h]),
-    })
 }
 
 /// The options of one message: every length is known to be right.
@@ -527,19 +456,6 @@ mod tests {
         prop_oneof![
             any::<[u8; 6]>().prop_map(|mac| NdpOption::SourceLink(MacAddr(mac))),
             any::<[u8; 6]>().prop_map(|mac| NdpOption::TargetLink(MacAddr(mac))),
-            any::<u32>().prop_map(NdpOption::Mtu),
-            (any::<Ipv6Addr>(), any::<(u8, u8)>(), any::<(u32, u32)>()).prop_map(
-                |(address, (len, flags), (valid_s, preferred_s))| {
-                    NdpOption::Prefix(PrefixInformation {
-                        address,
-                        len,
-                        flags,
-                        valid_s,
-                        preferred_s,
-                    })
-                }
-            ),
-            (0..8_usize).prop_map(|n| NdpOption::Redirected(&BYTES[..n * 8])),
             (6..=255_u8, 0..7_usize)
                 .prop_map(|(kind, n)| NdpOption::Other { kind, data: &BYTES[..n * 8 + 6] }),
         ]

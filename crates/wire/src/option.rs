@@ -1,10 +1,8 @@
-//! The options of an IPv4 (RFC 791 §3.1) or TCP header (RFC 9293 §3.2): at most 40 bytes, read and written one by one.
+//! The options of an IPv4 or TCP header, at most 40 bytes; those of IPv4 (RFC 791 §3.1) read and written one by one.
 
 use std::fmt;
-use std::marker::PhantomData;
 
 use crate::malformed::FormatError;
-use crate::tcp::SeqNum;
 
 /// Room for options: a header has 4 bits to count 32-bit words, five of which are its own.
 pub const CAPACITY: usize = 40;
@@ -21,45 +19,20 @@ const END: u8 = 0;
 /// Between options, for alignment: one byte, without a length.
 const NO_OPERATION: u8 = 1;
 
-/// One option, as its protocol understands it.
-pub trait OptionItem<'a>: Sized {
-    /// The one that is but a byte between others.
-    const NO_OPERATION: Self;
-
-    /// That of a type and of what follows type and length.
-    ///
-    /// # Errors
-    /// [`FormatError::OptionLength`].
-    fn read(kind: u8, data: &'a [u8]) -> Result<Self, FormatError>;
-
-    /// Writes it to the front of `out` and gives its length, or `None` without room.
-    fn write(&self, out: &mut [u8]) -> Option<usize>;
-}
-
 /// The options in `area`, up to the end that it announces, or its own.
 ///
 /// After an error there are no more.
-#[inline]
-pub fn items<'a, I: OptionItem<'a>>(area: &'a [u8]) -> OptionIter<'a, I> {
-    OptionIter { rest: area, of: PhantomData }
+pub fn items(area: &[u8]) -> impl Iterator<Item = Result<Ipv4Option<'_>, FormatError>> + Clone {
+    OptionIter { rest: area }
 }
 
-/// The options of an area, one by one.
-#[derive(Debug)]
-pub struct OptionIter<'a, I> {
+#[derive(Clone)]
+struct OptionIter<'a> {
     rest: &'a [u8],
-    of: PhantomData<I>,
 }
 
-impl<I> Clone for OptionIter<'_, I> {
-    fn clone(&self) -> Self {
-        Self { ..*self }
-    }
-}
-
-impl<'a, I: OptionItem<'a>> OptionIter<'a, I> {
-    #[inline]
-    fn pull(&mut self) -> Result<Option<I>, FormatError> {
+impl<'a> OptionIter<'a> {
+    fn pull(&mut self) -> Result<Option<Ipv4Option<'a>>, FormatError> {
         let rest = std::mem::take(&mut self.rest);
         let Some((&kind, tail)) = rest.split_first() else { return Ok(None) };
         if kind == END {
@@ -67,20 +40,19 @@ impl<'a, I: OptionItem<'a>> OptionIter<'a, I> {
         }
         if kind == NO_OPERATION {
             self.rest = tail;
-            return Ok(Some(I::NO_OPERATION));
+            return Ok(Some(Ipv4Option::NoOperation));
         }
         let len = tail.first().ok_or(FormatError::OptionLength)?;
         let data = rest.get(2..usize::from(*len)).ok_or(FormatError::OptionLength)?;
-        let item = I::read(kind, data)?;
+        let item = Ipv4Option::read(kind, data)?;
         self.rest = &rest[usize::from(*len)..];
         Ok(Some(item))
     }
 }
 
-impl<'a, I: OptionItem<'a>> Iterator for OptionIter<'a, I> {
-    type Item = Result<I, FormatError>;
+impl<'a> Iterator for OptionIter<'a> {
+    type Item = Result<Ipv4Option<'a>, FormatError>;
 
-    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         self.pull().transpose()
     }
@@ -115,8 +87,8 @@ impl OptionArea {
     ///
     /// # Errors
     /// [`OptionsTooLongError`] beyond [`CAPACITY`].
-    pub fn of<'a, I: OptionItem<'a>>(
-        items: impl IntoIterator<Item = I>,
+    pub fn of<'a>(
+        items: impl IntoIterator<Item = Ipv4Option<'a>>,
     ) -> Result<Self, OptionsTooLongError> {
         let mut bytes = [0; CAPACITY];
         let mut len = 0;
@@ -221,7 +193,7 @@ impl RouteRecord<'_> {
     }
 }
 
-impl Ipv4Option<'_> {
+impl<'a> Ipv4Option<'a> {
     /// Its type, copied flag included.
     pub fn kind(&self) -> u8 {
         match self {
@@ -239,10 +211,6 @@ impl Ipv4Option<'_> {
     pub fn is_copied(&self) -> bool {
         self.kind() & COPIED != 0
     }
-}
-
-impl<'a> OptionItem<'a> for Ipv4Option<'a> {
-    const NO_OPERATION: Self = Self::NoOperation;
 
     fn read(kind: u8, data: &'a [u8]) -> Result<Self, FormatError> {
         let slots = || match data {
@@ -273,7 +241,10 @@ impl<'a> OptionItem<'a> for Ipv4Option<'a> {
 
     fn write(&self, out: &mut [u8]) -> Option<usize> {
         match *self {
-            Self::NoOperation => write_no_operation(out),
+            Self::NoOperation => {
+                *out.first_mut()? = NO_OPERATION;
+                Some(1)
+            }
             Self::RecordRoute(s) | Self::LooseRoute(s) | Self::StrictRoute(s) => {
                 write_one(self.kind(), &[s.pointer], s.addresses, out)
             }
@@ -291,139 +262,6 @@ impl<'a> OptionItem<'a> for Ipv4Option<'a> {
 pub fn copied(options: &[u8]) -> OptionArea {
     let copied = items(options).map_while(Result::ok).filter(Ipv4Option::is_copied);
     OptionArea::of(copied).expect("no more than fitted before")
-}
-
-const MSS: u8 = 2;
-const WINDOW_SCALE: u8 = 3;
-const SACK_PERMITTED: u8 = 4;
-const SACK: u8 = 5;
-const TIMESTAMPS: u8 = 8;
-
-/// The most blocks that one selective acknowledgement has room for.
-pub const SACK_BLOCKS_MAX: usize = 4;
-
-/// Bytes received out of order: from `start` up to, not including, `end`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SackBlock {
-    /// The first.
-    pub start: SeqNum,
-    /// The one behind the last.
-    pub end: SeqNum,
-}
-
-/// The blocks of one selective acknowledgement.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SackBlocks {
-    blocks: [SackBlock; SACK_BLOCKS_MAX],
-    len: usize,
-}
-
-impl SackBlocks {
-    /// The first of `blocks`, as many as there is room for.
-    pub fn new(blocks: &[SackBlock]) -> Self {
-        let mut sack = Self::default();
-        for (slot, block) in sack.blocks.iter_mut().zip(blocks) {
-            *slot = *block;
-            sack.len += 1;
-        }
-        sack
-    }
-
-    /// The blocks, the most recent first.
-    pub fn as_slice(&self) -> &[SackBlock] {
-        &self.blocks[..self.len]
-    }
-
-    fn read(data: &[u8]) -> Result<Self, FormatError> {
-        let (blocks, rest) = data.as_chunks::<8>();
-        if blocks.is_empty() || blocks.len() > SACK_BLOCKS_MAX || !rest.is_empty() {
-            return Err(FormatError::OptionLength);
-        }
-        let mut sack = Self { len: blocks.len(), ..Self::default() };
-        for (slot, &[a, b, c, d, e, f, g, h]) in sack.blocks.iter_mut().zip(blocks) {
-            slot.start = SeqNum(u32::from_be_bytes([a, b, c, d]));
-            slot.end = SeqNum(u32::from_be_bytes([e, f, g, h]));
-        }
-        Ok(sack)
-    }
-}
-
-/// One option.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TcpOption<'a> {
-    /// Between options, for alignment.
-    NoOperation,
-    /// The longest payload that the sender takes in one segment.
-    Mss(u16),
-    /// By how many bits the sender's windows are shifted; more than 14 count as 14
-    /// (RFC 7323 §2.3).
-    WindowScale(u8),
-    /// The sender understands selective acknowledgements.
-    SackPermitted,
-    /// What arrived out of order.
-    Sack(SackBlocks),
-    /// The sender's clock, and the receiver's that it last saw.
-    Timestamps {
-        /// TSval.
-        value: u32,
-        /// TSecr.
-        echo: u32,
-    },
-    /// Any other.
-    Other {
-        /// Its kind.
-        kind: u8,
-        /// What follows kind and length.
-        data: &'a [u8],
-    },
-}
-
-impl<'a> OptionItem<'a> for TcpOption<'a> {
-    const NO_OPERATION: Self = Self::NoOperation;
-
-    fn read(kind: u8, data: &'a [u8]) -> Result<Self, FormatError> {
-        Ok(match (kind, data) {
-            (MSS, &[a, b]) => Self::Mss(u16::from_be_bytes([a, b])),
-            (WINDOW_SCALE, &[shift]) => Self::WindowScale(shift),
-            (SACK_PERMITTED, []) => Self::SackPermitted,
-            (SACK, _) => Self::Sack(SackBlocks::read(data)?),
-            (TIMESTAMPS, &[a, b, c, d, e, f, g, h]) => Self::Timestamps {
-                value: u32::from_be_bytes([a, b, c, d]),
-                echo: u32::from_be_bytes([e, f, g, h]),
-            },
-            (MSS | WINDOW_SCALE | SACK_PERMITTED | TIMESTAMPS, _) => {
-                return Err(FormatError::OptionLength);
-            }
-            _ => Self::Other { kind, data },
-        })
-    }
-
-    fn write(&self, out: &mut [u8]) -> Option<usize> {
-        match *self {
-            Self::NoOperation => write_no_operation(out),
-            Self::Mss(mss) => write_one(MSS, &[], &mss.to_be_bytes(), out),
-            Self::WindowScale(shift) => write_one(WINDOW_SCALE, &[], &[shift], out),
-            Self::SackPermitted => write_one(SACK_PERMITTED, &[], &[], out),
-            Self::Timestamps { value, echo } => {
-                let data = u64::from(value) << 32 | u64::from(echo);
-                write_one(TIMESTAMPS, &[], &data.to_be_bytes(), out)
-            }
-            Self::Sack(sack) => {
-                let mut data = [0; 8 * SACK_BLOCKS_MAX];
-                for (slot, block) in data.as_chunks_mut::<8>().0.iter_mut().zip(sack.as_slice()) {
-                    let both = u64::from(block.start.0) << 32 | u64::from(block.end.0);
-                    *slot = both.to_be_bytes();
-                }
-                write_one(SACK, &[], &data[..8 * sack.len], out)
-            }
-            Self::Other { kind, data } => write_one(kind, &[], data, out),
-        }
-    }
-}
-
-fn write_no_operation(out: &mut [u8]) -> Option<usize> {
-    *out.first_mut()? = NO_OPERATION;
-    Some(1)
 }
 
 /// Writes type and length, and what follows them.
@@ -458,42 +296,9 @@ mod tests {
     }
 
     #[test]
-    fn the_options_of_a_linux_syn_are_read_and_written_back() {
-        let bytes = [
-            0x02, 0x04, 0x05, 0xb4, 0x04, 0x02, 0x08, 0x0a, 0x00, 0x9c, 0x27, 0x24, 0x00, 0x00,
-            0x00, 0x00, 0x01, 0x03, 0x03, 0x07,
-        ];
-        let expected = vec![
-            TcpOption::Mss(1_460),
-            TcpOption::SackPermitted,
-            TcpOption::Timestamps { value: 0x009c_2724, echo: 0 },
-            TcpOption::NoOperation,
-            TcpOption::WindowScale(7),
-        ];
-        assert_eq!(items(&bytes).collect::<Result<Vec<_>, _>>().as_ref(), Ok(&expected));
-        assert_eq!(OptionArea::of(expected).unwrap().as_bytes(), bytes);
-    }
-
-    #[test]
     fn a_length_that_the_option_cannot_have_is_refused() {
         for bytes in [&[7][..], &[7, 0], &[7, 1], &[7, 4, 4], &[148, 3, 0], &[131, 3, 3, 0]] {
-            let last = items::<Ipv4Option<'_>>(bytes).last();
-            assert_eq!(last, Some(Err(FormatError::OptionLength)), "{bytes:?}");
-        }
-        let tcp: [&[u8]; 9] = [
-            &[2],
-            &[2, 3, 0],
-            &[2, 0],
-            &[3, 4, 0, 0],
-            &[4, 3, 0],
-            &[5, 2],
-            &[5, 9, 0, 0, 0, 0, 0, 0, 0],
-            &[8, 9, 0, 0, 0, 0, 0, 0, 0],
-            &[254, 1],
-        ];
-        for bytes in tcp {
-            let last = items::<TcpOption<'_>>(bytes).last();
-            assert_eq!(last, Some(Err(FormatError::OptionLength)), "{bytes:?}");
+            assert_eq!(items(bytes).last(), Some(Err(FormatError::OptionLength)), "{bytes:?}");
         }
     }
 
@@ -511,28 +316,7 @@ mod tests {
         assert_eq!(OptionArea::of([item, item]), Err(OptionsTooLongError));
     }
 
-    #[test]
-    fn four_blocks_fit_and_a_fifth_is_left_out() {
-        let block = |n| SackBlock { start: SeqNum(n), end: SeqNum(n + 10) };
-        let blocks = [1, 2, 3, 4, 5].map(block);
-        let sack = TcpOption::Sack(SackBlocks::new(&blocks));
-        assert_eq!(SackBlocks::new(&blocks).as_slice(), &blocks[..4]);
-        let area = [TcpOption::NoOperation, TcpOption::NoOperation, sack];
-        let area = OptionArea::of(area).unwrap();
-        assert_eq!(items(area.as_bytes()).last(), Some(Ok(sack)));
-    }
-
     proptest! {
-        #[test]
-        fn tcp_options_read_are_written_and_read_again(
-            bytes in proptest::collection::vec(prop_oneof![0..12_u8, any::<u8>()], 0..=40),
-        ) {
-            let read: Vec<TcpOption<'_>> = items(&bytes).map_while(Result::ok).collect();
-            let written = OptionArea::of(read.iter().copied()).unwrap();
-            let again: Result<Vec<_>, _> = items(written.as_bytes()).collect();
-            prop_assert_eq!(again, Ok(read));
-        }
-
         #[test]
         fn ipv4_options_read_are_written_and_read_again(bytes in proptest::collection::vec(any::<u8>(), 0..=40)) {
             let read: Vec<Ipv4Option<'_>> = items(&bytes).map_while(Result::ok).collect();
@@ -541,7 +325,7 @@ mod tests {
             let used = read.len();
             prop_assert_eq!(&again, &Ok(read));
             let len = written.len().min(bytes.len());
-            if used > 0 && items::<Ipv4Option<'_>>(&bytes).all(|item| item.is_ok()) {
+            if used > 0 && items(&bytes).all(|item| item.is_ok()) {
                 let end = written.as_bytes().iter().rposition(|&b| b != 0).map_or(0, |at| at + 1);
                 prop_assert_eq!(&written.as_bytes()[..end.min(len)], &bytes[..end.min(len)]);
             }

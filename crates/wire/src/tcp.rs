@@ -1,7 +1,7 @@
 //! TCP segments (RFC 9293): their format, and nothing that a connection does.
 
 use std::fmt;
-use std::ops::{Add, AddAssign, BitOr, BitOrAssign, Sub};
+use std::ops::BitOr;
 
 use plumb_copy::Sum16;
 
@@ -61,12 +61,6 @@ impl TcpFlags {
     pub const fn contains(self, flags: Self) -> bool {
         self.0 & flags.0 == flags.0
     }
-
-    /// Whether one of `flags` is set.
-    #[inline]
-    pub const fn intersects(self, flags: Self) -> bool {
-        self.0 & flags.0 != 0
-    }
 }
 
 impl BitOr for TcpFlags {
@@ -75,13 +69,6 @@ impl BitOr for TcpFlags {
     #[inline]
     fn bitor(self, other: Self) -> Self {
         Self(self.0 | other.0)
-    }
-}
-
-impl BitOrAssign for TcpFlags {
-    #[inline]
-    fn bitor_assign(&mut self, other: Self) {
-        self.0 |= other.0;
     }
 }
 
@@ -162,16 +149,16 @@ impl<'a> TcpSegment<'a> {
 
     /// The number of the first byte of payload, or of the SYN.
     #[inline]
-    pub fn seq(&self) -> SeqNum {
+    pub fn seq(&self) -> u32 {
         let [_, _, _, _, a, b, c, d, ..] = *self.fixed;
-        SeqNum(u32::from_be_bytes([a, b, c, d]))
+        u32::from_be_bytes([a, b, c, d])
     }
 
     /// The number of the byte expected next; counts with [`TcpFlags::ACK`] only.
     #[inline]
-    pub fn ack(&self) -> SeqNum {
+    pub fn ack(&self) -> u32 {
         let [_, _, _, _, _, _, _, _, a, b, c, d, ..] = *self.fixed;
-        SeqNum(u32::from_be_bytes([a, b, c, d]))
+        u32::from_be_bytes([a, b, c, d])
     }
 
     /// The control bits.
@@ -210,16 +197,6 @@ impl<'a> TcpSegment<'a> {
         HEADER_LEN + self.options.len()
     }
 
-    /// How many sequence numbers it takes: its payload, and one each for SYN and FIN.
-    #[inline]
-    pub fn sequence_len(&self) -> u32 {
-        let flags = self.flags();
-        let payload = u32::try_from(self.payload.len()).expect("a packet is shorter than 4 GiB");
-        payload
-            + u32::from(flags.contains(TcpFlags::SYN))
-            + u32::from(flags.contains(TcpFlags::FIN))
-    }
-
     /// The header by itself.
     #[inline]
     pub fn header(&self) -> TcpHeader {
@@ -245,9 +222,9 @@ pub struct TcpHeader {
     /// The receiver's port.
     pub destination_port: u16,
     /// The number of the first byte of payload, or of the SYN.
-    pub seq: SeqNum,
+    pub seq: u32,
     /// The number of the byte expected next.
-    pub ack: SeqNum,
+    pub ack: u32,
     /// The control bits.
     pub flags: TcpFlags,
     /// How many bytes the sender will take, scaled.
@@ -276,13 +253,6 @@ impl TcpHeader {
         Self { checksum: pseudo.checksum(self.header_len() + payload_len, sum), ..self }
     }
 
-    /// The same with a partial checksum, which the device completes.
-    #[inline]
-    #[must_use]
-    pub fn with_partial(self, pseudo: PseudoHeader, payload_len: usize) -> Self {
-        Self { checksum: pseudo.partial(self.header_len() + payload_len), ..self }
-    }
-
     /// Writes it to the first [`TcpHeader::header_len`] bytes of `out`. Panics when `out` is shorter.
     #[inline]
     pub fn emit(&self, out: &mut [u8]) {
@@ -298,113 +268,13 @@ impl TcpHeader {
         let mut out = [0; HEADER_LEN];
         out[..2].copy_from_slice(&self.source_port.to_be_bytes());
         out[2..4].copy_from_slice(&self.destination_port.to_be_bytes());
-        out[4..8].copy_from_slice(&self.seq.0.to_be_bytes());
-        out[8..12].copy_from_slice(&self.ack.0.to_be_bytes());
+        out[4..8].copy_from_slice(&self.seq.to_be_bytes());
+        out[8..12].copy_from_slice(&self.ack.to_be_bytes());
         out[12..14].copy_from_slice(&(words << 12 | self.flags.bits()).to_be_bytes());
         out[14..16].copy_from_slice(&self.window.to_be_bytes());
         out[16..18].copy_from_slice(&self.checksum.to_be_bytes());
         out[18..].copy_from_slice(&self.urgent.to_be_bytes());
         out
-    }
-}
-
-/// A sequence or acknowledgement number.
-///
-/// One is before another when going up from it by less than 2³¹ reaches the other. Two that are
-/// exactly 2³¹ apart are each before the other: no window is that long (RFC 7323 §2.2).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct SeqNum(pub u32);
-
-impl SeqNum {
-    /// Whether it comes before `other`.
-    #[inline]
-    pub const fn is_before(self, other: Self) -> bool {
-        other.distance_to(self) < 0
-    }
-
-    /// Whether it comes after `other`.
-    #[inline]
-    pub const fn is_after(self, other: Self) -> bool {
-        other.is_before(self)
-    }
-
-    /// Whether it is `other` or comes before it.
-    #[inline]
-    pub const fn is_at_most(self, other: Self) -> bool {
-        self.0 == other.0 || self.is_before(other)
-    }
-
-    /// Whether it is `other` or comes after it.
-    #[inline]
-    pub const fn is_at_least(self, other: Self) -> bool {
-        other.is_at_most(self)
-    }
-
-    /// Whether it lies in the `len` numbers from `start` on.
-    #[inline]
-    pub const fn is_within(self, start: Self, len: u32) -> bool {
-        self.0.wrapping_sub(start.0) < len
-    }
-
-    /// How far up `other` is: negative when it comes before.
-    #[inline]
-    pub const fn distance_to(self, other: Self) -> i32 {
-        other.0.wrapping_sub(self.0).cast_signed()
-    }
-
-    /// The later of both.
-    #[inline]
-    #[must_use]
-    pub const fn later(self, other: Self) -> Self {
-        if self.is_before(other) { other } else { self }
-    }
-
-    /// The earlier of both.
-    #[inline]
-    #[must_use]
-    pub const fn earlier(self, other: Self) -> Self {
-        if self.is_after(other) { other } else { self }
-    }
-}
-
-impl Add<u32> for SeqNum {
-    type Output = Self;
-
-    #[inline]
-    fn add(self, bytes: u32) -> Self {
-        Self(self.0.wrapping_add(bytes))
-    }
-}
-
-impl AddAssign<u32> for SeqNum {
-    #[inline]
-    fn add_assign(&mut self, bytes: u32) {
-        *self = *self + bytes;
-    }
-}
-
-impl Sub<u32> for SeqNum {
-    type Output = Self;
-
-    #[inline]
-    fn sub(self, bytes: u32) -> Self {
-        Self(self.0.wrapping_sub(bytes))
-    }
-}
-
-/// The bytes from `start` up to `self`, which must not come before it.
-impl Sub for SeqNum {
-    type Output = u32;
-
-    #[inline]
-    fn sub(self, start: Self) -> u32 {
-        self.0.wrapping_sub(start.0)
-    }
-}
-
-impl fmt::Display for SeqNum {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
     }
 }
 
@@ -426,8 +296,8 @@ mod tests {
             options in proptest::collection::vec(any::<u8>(), 0..=40),
         ) -> TcpHeader {
             TcpHeader {
-                source_port: ports.0, destination_port: ports.1, seq: SeqNum(numbers.0),
-                ack: SeqNum(numbers.1), flags: TcpFlags::from_bits(flags), window, checksum: 0,
+                source_port: ports.0, destination_port: ports.1, seq: numbers.0,
+                ack: numbers.1, flags: TcpFlags::from_bits(flags), window, checksum: 0,
                 urgent, options: OptionArea::new(&options).unwrap(),
             }
         }
@@ -442,7 +312,6 @@ mod tests {
         assert_eq!(text(TcpFlags::from_bits(0x0a01)), "F+5");
         assert!((TcpFlags::FIN | TcpFlags::ACK).contains(TcpFlags::FIN));
         assert!(!(TcpFlags::FIN | TcpFlags::ACK).contains(TcpFlags::FIN | TcpFlags::RST));
-        assert!((TcpFlags::FIN | TcpFlags::ACK).intersects(TcpFlags::FIN | TcpFlags::RST));
     }
 
     #[test]
@@ -455,14 +324,6 @@ mod tests {
         bytes[12] = 0x60;
         assert_eq!(TcpSegment::parse(&bytes).unwrap().options(), &[0; 4]);
         assert_eq!(TcpSegment::parse(&bytes[..19]).err(), Some(FormatError::Truncated));
-    }
-
-    #[test]
-    fn syn_and_fin_take_a_sequence_number_each() {
-        let header = TcpHeader { flags: TcpFlags::SYN | TcpFlags::FIN, ..TcpHeader::default() };
-        let mut bytes = [7; 23];
-        header.emit(&mut bytes);
-        assert_eq!(TcpSegment::parse(&bytes).unwrap().sequence_len(), 5);
     }
 
     proptest! {
@@ -491,45 +352,6 @@ mod tests {
             let mut again = vec![0; segment.header_len()];
             segment.header().emit(&mut again);
             prop_assert_eq!(&again, &bytes[..segment.header_len()]);
-        }
-
-        #[test]
-        fn a_partial_checksum_completed_verifies(
-            header in header(), payload in proptest::collection::vec(any::<u8>(), 0..100),
-        ) {
-            let header = header.with_partial(pseudo(), payload.len());
-            let mut bytes = vec![0; header.header_len()];
-            header.emit(&mut bytes);
-            bytes.extend(&payload);
-            prop_assert!(crate::checksum::complete(&mut bytes, 0, CHECKSUM_OFFSET.into()));
-            prop_assert!(TcpSegment::parse(&bytes).unwrap().verify(pseudo()).is_ok());
-        }
-    }
-
-    #[test]
-    fn order_survives_the_wrap() {
-        let (end, start) = (SeqNum(u32::MAX), SeqNum(0));
-        assert!(end.is_before(start) && start.is_after(end));
-        assert_eq!((end + 1, start - 1, start - end), (start, end, 1));
-        assert_eq!((end.later(start), end.earlier(start)), (start, end));
-        assert!(start.is_within(end, 2) && !start.is_within(end, 1) && !end.is_within(end, 0));
-    }
-
-    #[test]
-    fn two_that_are_half_the_circle_apart_are_each_before_the_other() {
-        let (a, b) = (SeqNum(5), SeqNum(5 + (1 << 31)));
-        assert!(a.is_before(b) && b.is_before(a));
-    }
-
-    proptest! {
-        #[test]
-        fn order_is_that_of_small_distances(start in any::<u32>(), step in 1..1_u32 << 31) {
-            let (a, b) = (SeqNum(start), SeqNum(start) + step);
-            prop_assert!(a.is_before(b) && !b.is_before(a) && a.is_at_most(b) && b.is_at_least(a));
-            prop_assert_eq!(b - a, step);
-            prop_assert_eq!(i64::from(a.distance_to(b)), i64::from(step));
-            prop_assert_eq!(i64::from(b.distance_to(a)), -i64::from(step));
-            prop_assert_eq!((a.later(b), b.earlier(a)), (b, a));
         }
     }
 }

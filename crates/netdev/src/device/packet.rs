@@ -53,11 +53,6 @@ pub struct PacketDevice {
 }
 
 impl PacketDevice {
-    /// How it receives.
-    pub fn receive_mode(&self) -> PacketReceiveMode {
-        if self.ring.is_some() { PacketReceiveMode::Ring } else { PacketReceiveMode::Calls }
-    }
-
     /// What an error of the kernel means for the device: nothing when the interface is only down.
     #[cold]
     fn failed(&self, what: &'static str, source: io::Error) -> Result<(), DeviceError> {

@@ -229,16 +229,6 @@ impl NetlinkSocket {
         })
     }
 
-    /// Moves a device to another namespace, where it is down and has no addresses.
-    ///
-    /// # Errors
-    /// There is no such device, it must not move (the loopback), or its name is taken there.
-    pub fn move_interface(&mut self, index: u32, to: &NetNamespace) -> Result<(), LabError> {
-        let mut request = NetlinkRequest::new(NEW, REQUEST | ACKNOWLEDGE, &fixed(index, 0, 0));
-        request.attribute(NAMESPACE_FD, &to.as_fd().as_raw_fd().to_ne_bytes());
-        self.change(format!("move network device {index} to another namespace"), request)
-    }
-
     /// Every device of this namespace, with its statistics.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use crate::ethernet::MacAddr;
 use crate::ip::Ecn;
 use crate::packet::{PoolConfig, SegmentKind};
 use crate::segmentation::{SegmentChecksums, segment_packet};
-use crate::tcp::{self, SeqNum, TcpFlags};
+use crate::tcp::{self, TcpFlags};
 use crate::{checksum, ipv4};
 
 fn pool() -> Pool {
@@ -68,8 +68,8 @@ impl Sender {
             let header = tcp::TcpHeader {
                 source_port: 7,
                 destination_port: 9,
-                seq: SeqNum(self.seq),
-                ack: SeqNum(77),
+                seq: self.seq,
+                ack: 77,
                 flags,
                 window: 1_000,
                 ..tcp::TcpHeader::default()

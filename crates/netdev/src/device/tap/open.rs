@@ -119,27 +119,6 @@ impl TapDevice {
     /// Without the driver or the permission, when the interface is taken or of another kind, or
     /// when its MTU is too small.
     pub fn open(name: &str, settings: TapOptions) -> Result<Self, TapError> {
-        Self::open_queue(name, settings, false)
-    }
-
-    /// Attaches so many queues to one interface: the kernel spreads its flows over them.
-    ///
-    /// # Errors
-    /// As [`TapDevice::open`].
-    pub fn open_queues(
-        name: &str,
-        settings: TapOptions,
-        queues: usize,
-    ) -> Result<Vec<Self>, TapError> {
-        let mut taps: Vec<Self> = Vec::with_capacity(queues);
-        for _ in 0..queues {
-            let named = taps.first().map_or(name, |first| &first.name).to_owned();
-            taps.push(Self::open_queue(&named, settings, true)?);
-        }
-        Ok(taps)
-    }
-
-    fn open_queue(name: &str, settings: TapOptions, multi_queue: bool) -> Result<Self, TapError> {
         let bad = |c: char| c == '/' || c.is_whitespace() || c == '\0';
         if name.is_empty() || name.len() > NAME_MAX || name.contains(bad) {
             return Err(TapError::Name(name.to_owned()));
@@ -150,7 +129,7 @@ impl TapDevice {
         })?;
         let ethernet = settings.medium == Medium::Ethernet;
         let vnet_header = settings.offload != TapOffload::None;
-        let kind = tun::TunMode { ethernet, vnet_header, multi_queue };
+        let kind = tun::TunMode { ethernet, vnet_header, multi_queue: false };
         let given = tun::attach(file.as_fd(), name, kind)
             .map_err(|source| refused(name, settings.medium, source))?;
         Self::begin(file, given, vnet_header, settings)
