@@ -31,6 +31,8 @@ struct StackComparison {
     ours: &'static str,
     /// Levels that pick the other.
     theirs: &'static str,
+    /// Levels of both.
+    both: &'static str,
     /// The ratio of plumb's time to the other.
     target: Option<RatioTarget>,
 }
@@ -39,14 +41,36 @@ const fn contest(
     name: &'static str,
     ours: &'static str,
     theirs: &'static str,
+    both: &'static str,
     target: Option<RatioTarget>,
 ) -> StackComparison {
-    StackComparison { name, ours, theirs, target }
+    StackComparison { name, ours, theirs, both, target }
 }
 
 const fn most(ratio: f64) -> Option<RatioTarget> {
     Some(RatioTarget::AtMost(ratio))
 }
+
+/// Levels that pick one side.
+const TAP: &str = "stack=plumb device=tap checksum=computed";
+const TAP_OFFLOADED: &str = "stack=plumb device=tap checksum=offloaded";
+const PACKET: &str = "stack=plumb device=packet checksum=computed";
+const XDP: &str = "stack=plumb device=xdp checksum=computed";
+const SUMMED: &str = "stack=plumb device=tap checksum=on";
+const UNSUMMED: &str = "stack=plumb device=tap checksum=off";
+const TURN: &str = "stack=plumb turn=udp cache=warm";
+const TURN_COLD: &str = "stack=plumb turn=udp cache=cold";
+const LINUX: &str = "stack=linux checksum=computed";
+const LINUX_OFFLOADED: &str = "stack=linux checksum=offloaded";
+const SMOLTCP: &str = "stack=smoltcp";
+const FUSED: &str = "operation=fused kernel=best";
+const BARE: &str = "operation=bare kernel=best";
+const SEPARATE: &str = "operation=separate kernel=best";
+const COPY: &str = "operation=copy";
+/// Levels of both sides.
+const ONE_CPU: &str = "placement=same-cpu wake=block";
+const TWO_CPUS: &str = "placement=other wake=block";
+const TWO_CPUS_SPIN: &str = "placement=other wake=spin";
 
 const BENCH_RUNS: &[StackBenchRun] = &[
     StackBenchRun {
@@ -54,78 +78,30 @@ const BENCH_RUNS: &[StackBenchRun] = &[
         response: "rtt",
         factors: &["frame=60,1514", "family=ipv4"],
         contests: &[
-            contest(
-                "block, one CPU",
-                "stack=plumb device=tap checksum=computed placement=same-cpu wake=block",
-                "stack=linux checksum=computed placement=same-cpu wake=block",
-                most(0.85),
-            ),
+            contest("block, one CPU", TAP, LINUX, ONE_CPU, most(0.85)),
             contest(
                 "block, one CPU, offloaded",
-                "stack=plumb device=tap checksum=offloaded placement=same-cpu wake=block",
-                "stack=linux checksum=offloaded placement=same-cpu wake=block",
+                TAP_OFFLOADED,
+                LINUX_OFFLOADED,
+                ONE_CPU,
                 most(0.85),
             ),
-            contest(
-                "block, one CPU, smoltcp",
-                "stack=plumb device=tap checksum=computed placement=same-cpu wake=block",
-                "stack=smoltcp placement=same-cpu wake=block",
-                most(1.0),
-            ),
-            contest(
-                "block, two CPUs",
-                "stack=plumb device=tap checksum=computed placement=other wake=block",
-                "stack=linux checksum=computed placement=other wake=block",
-                most(1.0),
-            ),
-            contest(
-                "block, two CPUs, smoltcp",
-                "stack=plumb device=tap checksum=computed placement=other wake=block",
-                "stack=smoltcp placement=other wake=block",
-                most(1.0),
-            ),
-            contest(
-                "spin, two CPUs",
-                "stack=plumb device=tap checksum=computed placement=other wake=spin",
-                "stack=linux checksum=computed placement=other wake=spin",
-                most(0.7),
-            ),
+            contest("block, one CPU, smoltcp", TAP, SMOLTCP, ONE_CPU, most(1.0)),
+            contest("block, two CPUs", TAP, LINUX, TWO_CPUS, most(1.0)),
+            contest("block, two CPUs, smoltcp", TAP, SMOLTCP, TWO_CPUS, most(1.0)),
+            contest("spin, two CPUs", TAP, LINUX, TWO_CPUS_SPIN, most(0.7)),
             contest(
                 "spin, two CPUs, offloaded",
-                "stack=plumb device=tap checksum=offloaded placement=other wake=spin",
-                "stack=linux checksum=offloaded placement=other wake=spin",
+                TAP_OFFLOADED,
+                LINUX_OFFLOADED,
+                TWO_CPUS_SPIN,
                 most(0.7),
             ),
-            contest(
-                "spin, two CPUs, smoltcp",
-                "stack=plumb device=tap checksum=computed placement=other wake=spin",
-                "stack=smoltcp placement=other wake=spin",
-                most(1.0),
-            ),
-            contest(
-                "packet socket, block, one CPU",
-                "stack=plumb device=packet checksum=computed placement=same-cpu wake=block",
-                "stack=linux checksum=computed placement=same-cpu wake=block",
-                None,
-            ),
-            contest(
-                "packet socket, spin, two CPUs",
-                "stack=plumb device=packet checksum=computed placement=other wake=spin",
-                "stack=linux checksum=computed placement=other wake=spin",
-                None,
-            ),
-            contest(
-                "AF_XDP, block, one CPU",
-                "stack=plumb device=xdp checksum=computed placement=same-cpu wake=block",
-                "stack=linux checksum=computed placement=same-cpu wake=block",
-                None,
-            ),
-            contest(
-                "AF_XDP, spin, two CPUs",
-                "stack=plumb device=xdp checksum=computed placement=other wake=spin",
-                "stack=linux checksum=computed placement=other wake=spin",
-                None,
-            ),
+            contest("spin, two CPUs, smoltcp", TAP, SMOLTCP, TWO_CPUS_SPIN, most(1.0)),
+            contest("packet socket, block, one CPU", PACKET, LINUX, ONE_CPU, None),
+            contest("packet socket, spin, two CPUs", PACKET, LINUX, TWO_CPUS_SPIN, None),
+            contest("AF_XDP, block, one CPU", XDP, LINUX, ONE_CPU, None),
+            contest("AF_XDP, spin, two CPUs", XDP, LINUX, TWO_CPUS_SPIN, None),
         ],
     },
     StackBenchRun {
@@ -133,22 +109,19 @@ const BENCH_RUNS: &[StackBenchRun] = &[
         response: "stack",
         factors: &["frame=60,1514", "placement=same-cpu", "wake=block"],
         contests: &[
-            contest(
-                "time in the stack",
-                "stack=plumb device=tap checksum=on",
-                "stack=linux checksum=on",
-                most(0.5),
-            ),
+            contest("time in the stack", SUMMED, "stack=linux checksum=on", "", most(0.5)),
             contest(
                 "time in the stack, unsummed",
-                "stack=plumb device=tap checksum=off",
+                UNSUMMED,
                 "stack=linux checksum=off",
+                "",
                 most(0.5),
             ),
             contest(
                 "time in the stack, smoltcp",
-                "stack=plumb device=tap checksum=on",
+                SUMMED,
                 "stack=smoltcp checksum=on",
+                "",
                 most(1.0),
             ),
         ],
@@ -158,22 +131,19 @@ const BENCH_RUNS: &[StackBenchRun] = &[
         response: "packet",
         factors: &["frame=60,1514"],
         contests: &[
-            contest(
-                "replay from memory, smoltcp",
-                "stack=plumb turn=udp cache=warm",
-                "stack=smoltcp",
-                most(0.5),
-            ),
+            contest("replay from memory, smoltcp", TURN, SMOLTCP, "", most(0.5)),
             contest(
                 "checksum's share, warm",
-                "stack=plumb turn=udp cache=warm",
+                TURN,
                 "stack=plumb turn=udp-unsummed cache=warm",
+                "",
                 None,
             ),
             contest(
                 "checksum's share, cold",
-                "stack=plumb turn=udp cache=cold",
+                TURN_COLD,
                 "stack=plumb turn=udp-unsummed cache=cold",
+                "",
                 None,
             ),
         ],
@@ -184,31 +154,11 @@ const BENCH_RUNS: &[StackBenchRun] = &[
         factors: &["size=1514,4Ki,16Ki,32Ki,256Ki", "cache=warm"],
         contests: &[
             // At least 0.95 of memcpy's rate is at most 1/0.95 of its time.
-            contest(
-                "fused, in cache, copy",
-                "operation=fused kernel=best",
-                "operation=copy",
-                most(1.0 / 0.95),
-            ),
+            contest("fused, in cache, copy", FUSED, COPY, "", most(1.0 / 0.95)),
             // What of that is the sum's: the same loads and stores without it.
-            contest(
-                "vector copy without sum, copy",
-                "operation=bare kernel=best",
-                "operation=copy",
-                None,
-            ),
-            contest(
-                "fused, vector copy without sum",
-                "operation=fused kernel=best",
-                "operation=bare kernel=best",
-                None,
-            ),
-            contest(
-                "fused, in cache, two passes",
-                "operation=fused kernel=best",
-                "operation=separate kernel=best",
-                None,
-            ),
+            contest("vector copy without sum, copy", BARE, COPY, "", None),
+            contest("fused, vector copy without sum", FUSED, BARE, "", None),
+            contest("fused, in cache, two passes", FUSED, SEPARATE, "", None),
         ],
     },
     StackBenchRun {
@@ -216,28 +166,13 @@ const BENCH_RUNS: &[StackBenchRun] = &[
         response: "time",
         factors: &["size=1514,64Ki,1Mi,32Mi", "cache=cold"],
         contests: &[
-            contest(
-                "fused, cold, two passes",
-                "operation=fused kernel=best",
-                "operation=separate kernel=best",
-                // At least 1.6 times the rate.
-                most(1.0 / 1.6),
-            ),
+            // At least 1.6 times the rate.
+            contest("fused, cold, two passes", FUSED, SEPARATE, "", most(1.0 / 1.6)),
             // What of that is the copy's: as long as a buffer fits a cache, the second pass finds there what
             // the first has brought, and one pass saves no more than is left of these.
-            contest(
-                "bare copy, cold, two passes",
-                "operation=bare kernel=best",
-                "operation=separate kernel=best",
-                None,
-            ),
-            contest(
-                "copy, cold, two passes",
-                "operation=copy",
-                "operation=separate kernel=best",
-                None,
-            ),
-            contest("fused, cold, copy", "operation=fused kernel=best", "operation=copy", None),
+            contest("bare copy, cold, two passes", BARE, SEPARATE, "", None),
+            contest("copy, cold, two passes", COPY, SEPARATE, "", None),
+            contest("fused, cold, copy", FUSED, COPY, "", None),
         ],
     },
 ];
@@ -311,8 +246,9 @@ fn measure(
 fn common_levels(contests: &[&StackComparison]) -> Vec<String> {
     let mut levels: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let mut naming: BTreeMap<&str, usize> = BTreeMap::new();
-    for side in contests.iter().flat_map(|contest| [contest.ours, contest.theirs]) {
-        for (factor, level) in side.split_whitespace().filter_map(|word| word.split_once('=')) {
+    for (side, both) in contests.iter().flat_map(|c| [(c.ours, c.both), (c.theirs, c.both)]) {
+        let words = side.split_whitespace().chain(both.split_whitespace());
+        for (factor, level) in words.filter_map(|word| word.split_once('=')) {
             let level = if (factor, level) == OTHER_CPU { "other-cpu" } else { level };
             levels.entry(factor).or_default().insert(level);
             *naming.entry(factor).or_default() += 1;
@@ -342,9 +278,9 @@ fn rows(
             .filter(|r| r["response"] == heat.response && matches_levels(r, levels, all))
             .collect()
     };
-    let theirs = picked(contest.theirs);
+    let theirs = picked(&format!("{} {}", contest.theirs, contest.both));
     let mut rows = Vec::new();
-    for ours in picked(contest.ours) {
+    for ours in picked(&format!("{} {}", contest.ours, contest.both)) {
         let at = varied(ours);
         let Some(peer) = theirs.iter().find(|peer| varied(peer) == at) else { continue };
         let (peer, ours) = (launches(peer)?, launches(ours)?);
@@ -412,19 +348,14 @@ mod tests {
         })
     }
 
+    fn heat() -> StackBenchRun {
+        StackBenchRun { experiment: "mirror.rtt", response: "rtt", factors: &[], contests: &[] }
+    }
+
     fn raced(target: f64) -> Vec<BenchRow> {
-        let heat = StackBenchRun {
-            experiment: "mirror.rtt",
-            response: "rtt",
-            factors: &[],
-            contests: &[],
-        };
-        let contest = contest(
-            "spin",
-            "stack=plumb placement=other",
-            "stack=linux placement=other",
-            most(target),
-        );
+        let heat = heat();
+        let both = "placement=other";
+        let contest = contest("spin", "stack=plumb", "stack=linux", both, most(target));
         let document = json!({"results": [
             result("plumb", "same-cpu", 60, [1.0, 1.0, 1.0]),
             result("plumb", "same-cache", 60, [50.0, 51.0, 52.0]),
@@ -464,13 +395,8 @@ mod tests {
 
     #[test]
     fn what_was_not_measured_is_an_error_that_says_why() {
-        let heat = StackBenchRun {
-            experiment: "mirror.rtt",
-            response: "rtt",
-            factors: &[],
-            contests: &[],
-        };
-        let contest = contest("spin", "stack=plumb", "stack=linux", None);
+        let heat = heat();
+        let contest = contest("spin", "stack=plumb", "stack=linux", "", None);
         let document = json!({"results": [], "unavailable": [{"reason": "no TAP"}]});
         assert!(rows(&heat, &contest, &document).unwrap_err().to_string().contains("no TAP"));
     }
