@@ -408,7 +408,7 @@ mod tests {
         assert!(interval.contains(cell.quantile(0.5)));
     }
 
-    const DESIGN: SimulationDesign =
+    const RATIO_DESIGN: SimulationDesign =
         SimulationDesign { launches: 5, blocks: 2, samples: 100, launch_sd: 0.01 };
 
     /// Ratios of two cells measured in turn, the second slower by `factor`.
@@ -439,7 +439,7 @@ mod tests {
         for launches in [5, 10] {
             for pairing in [LaunchPairing::Paired, LaunchPairing::Unpaired] {
                 for shape in DistributionShape::ALL {
-                    let design = SimulationDesign { launches, ..DESIGN };
+                    let design = SimulationDesign { launches, ..RATIO_DESIGN };
                     let found = ratios(design, shape, 1.0, pairing);
                     let alarms = share(&found, |ratio| !ratio.interval.contains(1.0));
                     // 400 trials: four standard errors above 5 %, for 20 looks at once, are 9.4 %.
@@ -456,7 +456,7 @@ mod tests {
 
     #[test]
     fn a_slowdown_of_three_percent_is_called_with_ten_launches() {
-        let design = SimulationDesign { launches: 10, ..DESIGN };
+        let design = SimulationDesign { launches: 10, ..RATIO_DESIGN };
         for pairing in [LaunchPairing::Paired, LaunchPairing::Unpaired] {
             let found = ratios(design, DistributionShape::Normal, 1.03, pairing);
             let called = share(&found, |ratio| ratio.interval.lo > 1.0);
@@ -491,7 +491,7 @@ mod tests {
 
     #[test]
     fn pairing_removes_what_both_launches_share() {
-        let design = SimulationDesign { launch_sd: 0.0, ..DESIGN };
+        let design = SimulationDesign { launch_sd: 0.0, ..RATIO_DESIGN };
         let shifts = [1.0, 1.5, 0.7, 1.1, 2.0];
         let shifted = |factor: f64, seed| {
             let samples = design.samples(DistributionShape::Normal, factor, seed, None);
