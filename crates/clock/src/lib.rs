@@ -49,7 +49,7 @@ pub fn sleep_until(until_ns: u64) {
     }
 }
 
-/// Sixty-four random bits of the operating system's, for the seed of a run that was given none.
+/// Sixty-four random bits of the operating system's: for seeds, tokens and cookies.
 pub fn entropy() -> std::io::Result<u64> {
     use std::io::Read as _;
     let mut bytes = [0; 8];

@@ -373,12 +373,7 @@ pub(crate) trait RemoteOpener: std::fmt::Debug {
     /// Where its sockets of a version of IP are reached.
     fn address(&self, ipv6: bool) -> Result<SocketAddr, OpenError>;
     /// Opens both ends of a channel, and returns the near one.
-    fn open(
-        &self,
-        setup: &ChannelSetup<'_>,
-        ipv6: bool,
-        is_datagram: bool,
-    ) -> Result<OwnedFd, OpenError>;
+    fn open(&self, setup: &ChannelSetup<'_>, ipv6: bool) -> Result<OwnedFd, OpenError>;
 }
 
 /// Two namespaces between which packets travel.

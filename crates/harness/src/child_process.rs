@@ -1,19 +1,16 @@
 //! The processes that this program starts of itself: which there are, how they begin, and how they end.
 
 use std::ffi::OsString;
-use std::io::{self, Read};
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{self, Receiver};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
-use std::time::Duration;
 
 use plumb_base::time::Span;
 use plumb_clock::monotonic_ns;
 use plumb_netdev::lab::adopt_fd;
+use plumb_remote::control_stream::StderrTail;
 use plumb_sys::socket::{self, UnixSocketKind};
 use plumb_sys::{fd, process, sched, signal, timer};
 use serde::Serialize;
@@ -34,8 +31,6 @@ pub(crate) const START_TIMEOUT: Span = Span::from_secs(8);
 pub enum HiddenCommand {
     /// Times a launch, as it is told on standard input.
     Worker,
-    /// Starts the far process of a launch on this host for a worker on another.
-    Supervisor,
     /// Serves the page of a launch, and prints the address at which it does.
     PageServer {
         /// The address to bind.
@@ -71,7 +66,6 @@ impl HiddenCommand {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Worker => "__worker",
-            Self::Supervisor => "__supervisor",
             Self::PageServer { .. } => "__web",
             Self::Peer(_) => "__peer",
             Self::Mirror(_) => "__mirror",
@@ -86,7 +80,7 @@ impl HiddenCommand {
     pub fn arguments(self) -> Vec<String> {
         let mut arguments = vec![self.name().to_owned()];
         match self {
-            Self::Worker | Self::Supervisor => {}
+            Self::Worker => {}
             Self::PageServer { address, client } => {
                 arguments.push(address.to_string());
                 arguments.extend(client.map(|client| client.to_string()));
@@ -106,7 +100,6 @@ impl HiddenCommand {
         let word = |index: usize| arguments.get(index).and_then(|word| word.to_str());
         match word(0)? {
             "__worker" => Some(Self::Worker),
-            "__supervisor" => Some(Self::Supervisor),
             "__web" => Some(Self::PageServer {
                 address: word(1)?.parse().ok()?,
                 client: word(2).map(str::parse).transpose().ok()?,
@@ -123,7 +116,6 @@ impl HiddenCommand {
     const fn starting(self) -> &'static str {
         match self {
             Self::Worker => "start the measuring process",
-            Self::Supervisor => "start the supervisor",
             Self::PageServer { .. } => "start the web server",
             Self::Peer(_) => "start the peer process",
             Self::Mirror(_) => "start the mirror's process",
@@ -172,59 +164,6 @@ impl Drop for ChildProcess {
         // It may have ended by itself; either way it is reaped here.
         drop(self.child.kill());
         drop(self.child.wait());
-    }
-}
-
-/// Most bytes that are kept.
-const TAIL_BYTES_MAX: usize = 4 << 10;
-/// How long its last words are waited for.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// The end of what a process writes to standard error, which is read all the while so that it is never kept from
-/// writing more.
-#[derive(Debug)]
-pub struct StderrTail {
-    text: Arc<Mutex<Vec<u8>>>,
-    /// Closed at its end.
-    closed: Receiver<()>,
-}
-
-impl StderrTail {
-    /// Listens to a command's standard error, if there is one, in a thread of its own.
-    pub fn capture(stderr: Option<impl Read + Send + 'static>) -> Self {
-        let text = Arc::<Mutex<Vec<u8>>>::default();
-        let (open, over) = mpsc::sync_channel(0);
-        if let Some(stderr) = stderr {
-            let kept = Arc::clone(&text);
-            thread::spawn(move || {
-                keep(stderr, &kept);
-                drop(open);
-            });
-        }
-        Self { text, closed: over }
-    }
-
-    /// What there is, at its end or soon: whoever else holds it open may do so for good.
-    pub fn finish(&self) -> String {
-        self.closed.recv_timeout(DRAIN_TIMEOUT).ok();
-        self.text()
-    }
-
-    /// What there is now.
-    pub fn text(&self) -> String {
-        let text = self.text.lock().unwrap_or_else(PoisonError::into_inner);
-        String::from_utf8_lossy(&text).into_owned()
-    }
-}
-
-/// Keeps the end of what comes, until nothing does.
-fn keep(mut stderr: impl Read, kept: &Mutex<Vec<u8>>) {
-    let mut piece = [0; 1024];
-    while let Ok(len @ 1..) = stderr.read(&mut piece) {
-        let mut said = kept.lock().unwrap_or_else(PoisonError::into_inner);
-        said.extend_from_slice(&piece[..len]);
-        let excess = said.len().saturating_sub(TAIL_BYTES_MAX);
-        said.drain(..excess);
     }
 }
 
@@ -339,8 +278,6 @@ pub(crate) fn set_up_process(cpu: Option<u32>, page_fd: RawFd) -> io::Result<Con
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write as _;
-
     use super::*;
 
     #[test]
@@ -350,7 +287,6 @@ mod tests {
         let with_socket = HiddenCommand::WITH_CONTROL_SOCKET.map(|command| command(7));
         let others = [
             HiddenCommand::Worker,
-            HiddenCommand::Supervisor,
             HiddenCommand::PageServer { address, client },
             HiddenCommand::PageServer { address, client: None },
         ];
@@ -363,29 +299,5 @@ mod tests {
             let arguments: Vec<OsString> = incomplete.iter().map(OsString::from).collect();
             assert_eq!(HiddenCommand::parse(&arguments), None, "{incomplete:?}");
         }
-    }
-
-    #[test]
-    fn stderr_tail_keeps_the_end_of_what_no_pipe_holds() {
-        let (hear, mut speak) = io::pipe().unwrap();
-        let said = StderrTail::capture(Some(hear));
-        // Blocks for good where nobody reads.
-        speak.write_all(&vec![b'.'; 1 << 20]).unwrap();
-        speak.write_all(b"the last words").unwrap();
-        drop(speak);
-        let text = said.finish();
-        assert!(text.ends_with("..the last words"), "{text}");
-        assert_eq!(text.len(), TAIL_BYTES_MAX);
-    }
-
-    #[test]
-    fn stderr_tail_does_not_wait_for_another_holder() {
-        let (hear, mut speak) = io::pipe().unwrap();
-        let said = StderrTail::capture(Some(hear));
-        let held = speak.try_clone().unwrap();
-        speak.write_all(b"refused").unwrap();
-        drop(speak);
-        assert_eq!(said.finish(), "refused");
-        drop(held);
     }
 }

@@ -4,10 +4,9 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use plumb_remote::frame;
 use plumb_sys::fd;
 use serde::{Deserialize, Serialize};
-
-use crate::framing;
 
 /// One side of the control socket.
 #[derive(Debug)]
@@ -33,12 +32,12 @@ impl ControlSocket {
 
     /// Says something.
     pub(crate) fn send<T: Serialize>(&mut self, message: &T) -> io::Result<()> {
-        framing::write(&mut self.file, message)
+        frame::write(&mut self.file, message)
     }
 
     /// Hears something; an error when the other side is gone.
     pub(crate) fn receive<T: for<'de> Deserialize<'de>>(&mut self) -> io::Result<T> {
-        framing::read(&mut self.file)?
+        frame::read(&mut self.file)?
             .ok_or_else(|| io::Error::new(io::ErrorKind::UnexpectedEof, "the other process died"))
     }
 }

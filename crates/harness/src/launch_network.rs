@@ -286,14 +286,9 @@ impl RemoteOpener for RemotePeerHost {
         })
     }
 
-    fn open(
-        &self,
-        setup: &ChannelSetup<'_>,
-        ipv6: bool,
-        is_datagram: bool,
-    ) -> Result<OwnedFd, OpenError> {
+    fn open(&self, setup: &ChannelSetup<'_>, ipv6: bool) -> Result<OwnedFd, OpenError> {
         let at = self.address(ipv6)?;
-        self.supervisor.lock().open_channel(setup, at, &self.launch, is_datagram)
+        self.supervisor.lock().open_channel(setup, at, &self.launch)
     }
 }
 

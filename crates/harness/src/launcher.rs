@@ -7,9 +7,9 @@ use std::path::Path;
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 
 use plumb_base::time::Span;
+use plumb_remote::frame;
 
 use crate::child_process::{ChildProcess, HiddenCommand, wait_readable};
-use crate::framing;
 use crate::orchestrator_pipe::{OrchestratorMessage, WorkerMessage};
 use crate::report::{BlockReport, LaunchFacts};
 use crate::spec::{BlockSpec, LaunchSpec};
@@ -118,7 +118,7 @@ impl RunningLaunch {
 
     fn send(&mut self, message: &OrchestratorMessage) -> Result<(), LaunchError> {
         let stdin = self.stdin.as_mut().ok_or_else(broken_pipe)?;
-        framing::write(stdin, message).map_err(|_| self.died())
+        frame::write(stdin, message).map_err(|_| self.died())
     }
 
     /// Waits for the worker's next message, asleep: the orchestrator takes no CPU time while a block is measured.
@@ -139,7 +139,7 @@ impl RunningLaunch {
             }
             Err(error) => return Err(error.into()),
         }
-        match framing::read(&mut self.stdout) {
+        match frame::read(&mut self.stdout) {
             Ok(Some(message)) => Ok(message),
             Ok(None) | Err(_) => Err(self.died()),
         }

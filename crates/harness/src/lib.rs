@@ -49,7 +49,6 @@ mod control_socket;
 pub mod doctor;
 pub mod effort;
 pub mod environment;
-mod framing;
 pub mod host_costs;
 pub mod launch_network;
 pub mod launcher;

@@ -2,10 +2,10 @@
 
 use std::io;
 
+use plumb_remote::frame;
 use serde::{Deserialize, Serialize};
 
 use crate::channel::OpenError;
-use crate::framing;
 use crate::report::{BlockError, BlockOutcome, BlockReport, LaunchFacts};
 use crate::spec::{BlockSpec, LaunchSpec};
 
@@ -47,11 +47,11 @@ impl OrchestratorPipe {
     }
 
     pub(super) fn send(&mut self, message: &WorkerMessage) -> io::Result<()> {
-        framing::write(&mut self.stdout.lock(), message)
+        frame::write(&mut self.stdout.lock(), message)
     }
 
     pub(super) fn receive(&mut self) -> io::Result<Option<OrchestratorMessage>> {
-        framing::read(&mut self.stdin.lock())
+        frame::read(&mut self.stdin.lock())
     }
 
     /// Answers every block with `measure` until told to quit or something breaks for good.

@@ -1,28 +1,28 @@
 //! The supervisor: on another host, what starts the far process of a launch, and takes it along when it goes.
 //!
-//! It is this program again, started by whatever leads to that host, and speaks over its standard streams with the
-//! worker alone. It opens the far ends of sockets, for who shows the launch's token; starts the peer, the sender or
-//! the server as a worker would; and carries the words between them and the worker. Left out: how it is started,
-//! and timing, which is the worker's.
+//! It is a service of the agent there, and a launch is a task of a session between that agent and the worker. It opens
+//! the far ends of sockets, for whoever shows the task's token; starts the peer, the sender or the server as a worker
+//! would; and carries messages between them and the worker. Timing is the worker's.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Write as _};
-use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::io;
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc::{self, Receiver, Sender};
-use std::time::Duration;
 
 use plumb_base::time::Span;
-use plumb_sys::socket;
-use plumb_sys::socket::IntOption;
-use plumb_sys::{sched, signal};
+use plumb_clock::{calibrate, monotonic_ns};
+use plumb_remote::address::BindAddress;
+use plumb_remote::message::{ServiceId, TaskRefusal, decode, encode};
+use plumb_remote::service::{PreparedTask, TaskContext, TaskMessages, TaskOutbox, TaskService};
+use plumb_remote::task_control::TestControl;
+use plumb_remote::token::TestToken;
+use plumb_remote::token_listener::accept_all;
+use plumb_remote::udp_handshake::{self, UdpHandshakeError};
+use plumb_sys::sched;
+use plumb_sys::socket::{self, IntOption};
 
 use super::control_socket::ControlSocket;
-use super::framing;
 use super::page_load::{self, PageServer};
 use super::peer_handle::{PeerHandle, PeerStartup};
 use super::streams::cpu_load::CpuLoadProcess;
@@ -33,25 +33,18 @@ use crate::mechanisms::{
     IoResultExt as _, OpenError, PeerHandover, set_datagram_options, set_options, socket_facts,
 };
 use crate::peer_protocol::{PeerContext, PeerToWorker};
-use plumb_clock::calibrate;
+use crate::spec::{ChannelSpec, TcpStreamsSpec};
 
-mod admission;
 pub mod client;
 pub(crate) mod protocol;
 
 use protocol::{
-    AdmissionSpec, OpenChannelRequest, OpenStreamsRequest, RemoteHostInfo, SUPERVISOR,
-    ServePageRequest, SupervisorReply, SupervisorRequest, WORKER,
+    ADMISSION_TIMEOUT, LaunchRequest, LaunchWork, RemoteHostInfo, SupervisorReply,
+    SupervisorRequest,
 };
 
-/// How long it may take to end by itself once the worker is gone.
-const EXIT_GRACE: Span = Span::from_secs(2);
-/// How long the worker's line, and its first words, are waited for.
-const HELLO_TIMEOUT: Span = Span::from_secs(30);
 /// How long calibrating this host's counter takes.
 const CALIBRATION_TIME: Span = Span::from_ms(100);
-/// What a worker has time for beside two blocks before it is thought to be gone.
-const SILENCE_MARGIN: Span = Span::from_secs(30);
 /// What a result must be read beside, of all that is known of this host.
 const REPORTED_FACTS: [&str; 6] = [
     "cpu.hypervisor",
@@ -62,101 +55,121 @@ const REPORTED_FACTS: [&str; 6] = [
     "net.core.wmem_max",
 ];
 
-/// Runs it, of this version, on a host whose own addresses are told so; its exit code.
-pub fn main(version: &str, addresses: fn() -> Vec<String>) -> u8 {
-    match serve(version, addresses) {
-        Ok(()) => 0,
-        Err(error) => {
-            // Who started it may read it; without anybody nobody does.
-            drop(writeln!(io::stderr(), "{error}"));
-            1
-        }
+/// Launches, as a service of an agent that the client itself has started: the processes are that user's.
+#[derive(Debug)]
+pub struct LaunchService;
+
+impl TaskService for LaunchService {
+    fn id(&self) -> ServiceId {
+        ServiceId::LAUNCH
+    }
+
+    fn prepare(&self, payload: &[u8], context: TaskContext) -> Result<PreparedTask, TaskRefusal> {
+        let failed = |error: io::Error| TaskRefusal::SetupFailed(error.to_string());
+        let request: LaunchRequest = decode(payload)
+            .ok_or_else(|| TaskRefusal::InvalidSpec("a launch that cannot be read".to_owned()))?;
+        let TaskContext { token, bind, control, overlap, .. } = context;
+        let socket = AdmissionSocket::bind(bind, request.is_datagram()).map_err(failed)?;
+        let ready = encode(&socket.port().map_err(failed)?);
+        let times = request.times();
+        let run = move |messages: TaskMessages| {
+            let admission = Admission { socket, token, control };
+            LaunchSupervisor::new(messages.outbox).run(&request, &admission, messages.inbox);
+            overlap.finish();
+            Vec::new()
+        };
+        Ok(PreparedTask { ready, times, outlives_session: false, run: Box::new(run) })
     }
 }
 
-fn serve(version: &str, addresses: fn() -> Vec<String>) -> io::Result<()> {
-    signal::ignore_keyboard_interrupt()?;
-    let orders = File::from(io::stdin().as_fd().try_clone_to_owned()?);
-    let mut answers = File::from(io::stdout().as_fd().try_clone_to_owned()?);
-    answers.write_all(protocol::hello_line(SUPERVISOR, version).as_bytes())?;
-    if let Err(theirs) = protocol::read_hello(orders.as_fd(), WORKER, version, HELLO_TIMEOUT)? {
-        return Err(io::Error::other(format!("this is plumb {version}, not {theirs}")));
+/// Where the worker's connections or datagrams arrive.
+enum AdmissionSocket {
+    Listener(TcpListener),
+    Datagram(UdpSocket),
+}
+
+impl AdmissionSocket {
+    fn bind(address: BindAddress, is_datagram: bool) -> io::Result<Self> {
+        if is_datagram {
+            return address.open(UdpSocket::bind).map(Self::Datagram);
+        }
+        let listener = address.open(TcpListener::bind)?;
+        listener.set_nonblocking(true)?;
+        Ok(Self::Listener(listener))
     }
-    framing::write(&mut answers, &host_info(addresses)?)?;
-    let (tell, events) = mpsc::channel();
-    let is_left = Arc::new(AtomicBool::new(false));
-    read_requests(orders, tell.clone(), Arc::clone(&is_left))?;
-    let supervisor = RemoteSupervisor {
-        replies: answers,
-        events,
-        event_sender: tell,
-        worker_gone: is_left,
-        child: SupervisedProcess::Idle,
-        admitted_address: None,
-        silence_limit: HELLO_TIMEOUT,
-    };
-    supervisor.run()
+
+    fn port(&self) -> io::Result<u16> {
+        let address = match self {
+            Self::Listener(listener) => listener.local_addr(),
+            Self::Datagram(socket) => socket.local_addr(),
+        };
+        address.map(|address| address.port())
+    }
 }
 
-fn host_info(addresses: fn() -> Vec<String>) -> io::Result<RemoteHostInfo> {
-    let mut facts = environment::capture();
-    facts.retain(|name, _| REPORTED_FACTS.contains(&name.as_str()));
-    Ok(RemoteHostInfo { facts, cpus: sched::allowed_cpus()?, addresses: addresses() })
+/// A socket of the launch, and who is admitted at it.
+struct Admission {
+    socket: AdmissionSocket,
+    token: TestToken,
+    control: Arc<TestControl>,
 }
 
-/// What happens to a supervisor.
-enum SupervisorEvent {
-    Request(SupervisorRequest),
-    FromPeer(PeerToWorker),
-    FromSender(SenderToWorker),
-    /// Who it started is gone.
-    ChildExited,
-    /// The worker is.
-    WorkerGone,
-}
+impl Admission {
+    /// So many connections of the worker, in its order.
+    fn streams(&self, count: u16) -> Result<Vec<TcpStream>, OpenError> {
+        let AdmissionSocket::Listener(listener) = &self.socket else {
+            return Err(failed(io::ErrorKind::InvalidInput.into()));
+        };
+        let until_ns = monotonic_ns() + ADMISSION_TIMEOUT.as_ns();
+        let take = |_, stream| Ok(stream);
+        accept_all(listener, count.into(), self.token, until_ns, &self.control, take).map_err(
+            |error| match error.kind() {
+                io::ErrorKind::TimedOut | io::ErrorKind::Interrupted => nothing_arrived(),
+                _ => failed(error),
+            },
+        )
+    }
 
-/// Hears the worker in a thread of its own.
-fn read_requests(
-    mut orders: File,
-    tell: Sender<SupervisorEvent>,
-    is_left: Arc<AtomicBool>,
-) -> io::Result<()> {
-    let hear = move || {
-        while let Ok(Some(ask)) = framing::read(&mut orders) {
-            if tell.send(SupervisorEvent::Request(ask)).is_err() {
-                return;
+    /// The one connection of the worker, or a socket that is connected to it.
+    fn socket(&self) -> Result<OwnedFd, OpenError> {
+        let AdmissionSocket::Datagram(socket) = &self.socket else {
+            let stream = self.streams(1)?.pop();
+            return stream.map(OwnedFd::from).ok_or_else(nothing_arrived);
+        };
+        let stop = self.control.stop_flag();
+        udp_handshake::accept(socket, &self.token.0, ADMISSION_TIMEOUT, stop).map_err(|error| {
+            match error {
+                UdpHandshakeError::Kernel(error) => failed(error),
+                _ => nothing_arrived(),
             }
-        }
-        is_left.store(true, Relaxed);
-        // Nobody hears it only when the process is about to end.
-        drop(tell.send(SupervisorEvent::WorkerGone));
-        plumb_sys::timer::sleep_ns(EXIT_GRACE.as_ns());
-        // It still waits for who it started, or for somebody to read what it says. They die with it.
-        signal::kill_self();
-    };
-    std::thread::Builder::new().name("orders".to_owned()).spawn(hear).map(drop)
+        })?;
+        // Until the worker says over the session that it knows.
+        let is_waiting = || self.control.began_ns().is_none() && !self.control.is_halted();
+        udp_handshake::answer_repeated_hellos(socket, &self.token.0, &is_waiting)
+            .and_then(|()| socket.set_read_timeout(None))
+            .and_then(|()| socket.as_fd().try_clone_to_owned())
+            .map_err(failed)
+    }
 }
 
-/// Hears a process that was started in a thread of its own.
-fn forward_messages<T: for<'de> serde::Deserialize<'de> + Send + 'static>(
-    mut ear: ControlSocket,
-    tell: Sender<SupervisorEvent>,
-    event: fn(T) -> SupervisorEvent,
-) -> io::Result<()> {
-    let hear = move || {
-        while let Ok(said) = ear.receive() {
-            if tell.send(event(said)).is_err() {
-                return;
-            }
-        }
-        drop(tell.send(SupervisorEvent::ChildExited));
-    };
-    std::thread::Builder::new().name("ear".to_owned()).spawn(hear).map(drop)
+fn nothing_arrived() -> OpenError {
+    OpenError::Unavailable(format!(
+        "nothing with the launch's token arrived at the other host within {ADMISSION_TIMEOUT}: let through what its firewall, \
+         or one on the way, keeps from the ports in net.ipv4.ip_local_port_range"
+    ))
 }
 
-/// Who was started.
+fn failed(source: io::Error) -> OpenError {
+    OpenError::Io { what: "do it on the other host", source }
+}
+
+fn unexpected_request() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "asked out of turn")
+}
+
+/// What was started; killed when forgotten.
 enum SupervisedProcess {
-    Idle,
+    Nothing,
     Peer(PeerHandle),
     Sender {
         source: StreamsSender,
@@ -168,171 +181,119 @@ enum SupervisedProcess {
     PageServer(PageServer),
 }
 
-struct RemoteSupervisor {
-    replies: File,
-    events: Receiver<SupervisorEvent>,
-    /// For those who hear others.
-    event_sender: Sender<SupervisorEvent>,
-    worker_gone: Arc<AtomicBool>,
+/// The supervisor of one launch.
+struct LaunchSupervisor {
+    replies: TaskOutbox,
     child: SupervisedProcess,
-    /// Who has shown a token last.
-    admitted_address: Option<SocketAddr>,
-    /// How long the worker may say nothing.
-    silence_limit: Span,
 }
 
-impl RemoteSupervisor {
-    /// Does what it is asked until the worker is gone, or silent for longer than any block lasts.
-    fn run(mut self) -> io::Result<()> {
-        loop {
-            let silence = Duration::from_nanos(self.silence_limit.as_ns());
-            // Whoever was started dies with what is dropped here.
-            let Ok(event) = self.events.recv_timeout(silence) else { return Ok(()) };
-            match event {
-                SupervisorEvent::Request(ask) => self.handle_request(ask)?,
-                SupervisorEvent::FromPeer(said) => self.send(&SupervisorReply::FromPeer(said))?,
-                SupervisorEvent::FromSender(said) => {
-                    self.send(&SupervisorReply::FromSender(said))?;
-                }
-                SupervisorEvent::ChildExited => {
-                    return self.send(&SupervisorReply::Failed(
-                        "its process on the other host ended".to_owned(),
-                    ));
-                }
-                SupervisorEvent::WorkerGone => return Ok(()),
+impl LaunchSupervisor {
+    const fn new(replies: TaskOutbox) -> Self {
+        Self { replies, child: SupervisedProcess::Nothing }
+    }
+
+    /// Opens what is asked for, and does what the worker asks until it ends the launch, or is gone.
+    fn run(
+        mut self,
+        request: &LaunchRequest,
+        admission: &Admission,
+        inbox: impl IntoIterator<Item = Vec<u8>>,
+    ) {
+        let opened = match &request.work {
+            LaunchWork::Probe => admission.socket().and_then(|_| host_info()),
+            LaunchWork::Channel(channel) => self.open_channel(channel, request, admission),
+            LaunchWork::Streams(spec) => self.open_streams(spec, request, admission),
+            LaunchWork::Page => self.serve_page(request, admission),
+        };
+        let is_open = opened.is_ok();
+        self.reply(opened);
+        if !is_open {
+            return;
+        }
+        for message in inbox {
+            let Some(request) = decode(&message) else { return };
+            match self.handle_request(request) {
+                Ok(Some(reply)) => self.reply(Ok(reply)),
+                Ok(None) => {}
+                Err(error) => return self.reply(Err(error)),
             }
         }
     }
 
-    fn send(&mut self, tell: &SupervisorReply) -> io::Result<()> {
-        framing::write(&mut self.replies, tell)
-    }
-
-    fn handle_request(&mut self, ask: SupervisorRequest) -> io::Result<()> {
-        let answer = match ask {
-            SupervisorRequest::MeasureConnect(door) => {
-                self.admit_connection(&door).map(SupervisorReply::Admitted)
-            }
-            SupervisorRequest::OpenChannel(task) => {
-                self.set_silence_limit(task.deadline_ns);
-                self.open_channel(*task).map(SupervisorReply::Ready)
-            }
-            SupervisorRequest::OpenStreams(task) => {
-                self.set_silence_limit(task.deadline_ns);
-                self.open_streams(&task).map(SupervisorReply::Ready)
-            }
-            SupervisorRequest::ServePage(task) => {
-                self.set_silence_limit(task.deadline_ns);
-                self.serve_page(&task).map(SupervisorReply::Serving)
-            }
-            SupervisorRequest::ToPeer(message) => {
-                let SupervisedProcess::Peer(peer) = &mut self.child else {
-                    return Err(unexpected_request());
-                };
-                return peer.send(*message);
-            }
-            SupervisorRequest::ToSender(message) => {
-                let SupervisedProcess::Sender { source, .. } = &mut self.child else {
-                    return Err(unexpected_request());
-                };
-                return source.send(message);
-            }
-            SupervisorRequest::WritePage(steer) => {
-                let page = match &self.child {
-                    SupervisedProcess::Peer(peer) => peer.page(),
-                    _ => None,
-                };
-                page.ok_or_else(unexpected_request)?.write(steer);
-                Ok(SupervisorReply::PageWritten)
-            }
-            SupervisorRequest::SetCpuLoad(is_taken) => {
-                self.set_cpu_load(is_taken).map(SupervisorReply::CpuLoadSet)
-            }
-            SupervisorRequest::ServerCpuTime => {
-                let SupervisedProcess::PageServer(server) = &self.child else {
-                    return Err(unexpected_request());
-                };
-                server
-                    .cpu_ns()
-                    .attempt("read the server's CPU clock")
-                    .map(SupervisorReply::ServerCpuTime)
-            }
-        };
-        self.send(&answer.unwrap_or_else(|error| match error {
+    fn reply(&self, outcome: Result<SupervisorReply, OpenError>) {
+        let reply = outcome.unwrap_or_else(|error| match error {
             OpenError::Unavailable(reason) => SupervisorReply::Unavailable(reason),
-            broken @ OpenError::Io { .. } => SupervisorReply::Failed(broken.to_string()),
-        }))
+            OpenError::Io { .. } => SupervisorReply::Failed(error.to_string()),
+        });
+        self.replies.send(encode(&reply));
     }
 
-    fn set_silence_limit(&mut self, deadline_ns: u64) {
-        self.silence_limit = Span::from_ns(deadline_ns) * 2 + SILENCE_MARGIN;
-    }
-
-    /// A listener for the worker, which is told its port.
-    fn listener(&mut self, door: &AdmissionSpec) -> Result<TcpListener, OpenError> {
-        let listener = admission::bind(door.address, TcpListener::bind)?;
-        let at = listener.local_addr().attempt("read the listener's address")?;
-        self.send(&SupervisorReply::Listening(at.port())).attempt("answer the worker")?;
-        Ok(listener)
-    }
-
-    fn admit_connection(&mut self, door: &AdmissionSpec) -> Result<SocketAddr, OpenError> {
-        let listener = self.listener(door)?;
-        let streams = admission::admit(&listener, &door.token, 1, &self.worker_gone)?;
-        let stream = streams.first().ok_or_else(|| broken(unexpected_request()))?;
-        let from = stream.peer_addr().attempt("read an address")?;
-        self.admitted_address = Some(from);
-        Ok(from)
+    fn handle_request(
+        &mut self,
+        request: SupervisorRequest,
+    ) -> Result<Option<SupervisorReply>, OpenError> {
+        match (request, &mut self.child) {
+            (SupervisorRequest::ToPeer(message), SupervisedProcess::Peer(peer)) => {
+                peer.send(*message).map(|()| None).map_err(failed)
+            }
+            (SupervisorRequest::ToSender(message), SupervisedProcess::Sender { source, .. }) => {
+                source.send(message).map(|()| None).map_err(failed)
+            }
+            (SupervisorRequest::WritePage(write), SupervisedProcess::Peer(peer)) => {
+                peer.page().ok_or_else(|| failed(unexpected_request()))?.write(write);
+                Ok(Some(SupervisorReply::PageWritten))
+            }
+            (
+                SupervisorRequest::SetCpuLoad(is_taken),
+                SupervisedProcess::Sender { slowed, percent, share, .. },
+            ) => {
+                *share = None;
+                let load = is_taken.then(|| CpuLoadProcess::start(slowed, *percent)).transpose();
+                let outcome = load.map(|load| *share = load).map_err(|error| error.to_string());
+                Ok(Some(SupervisorReply::CpuLoadSet(outcome)))
+            }
+            (SupervisorRequest::ServerCpuTime, SupervisedProcess::PageServer(server)) => {
+                let used = server.cpu_ns().attempt("read the server's CPU clock")?;
+                Ok(Some(SupervisorReply::ServerCpuTime(used)))
+            }
+            _ => Err(failed(unexpected_request())),
+        }
     }
 
     fn open_channel(
         &mut self,
-        task: OpenChannelRequest,
-    ) -> Result<BTreeMap<String, String>, OpenError> {
-        let OpenChannelRequest { door, channel, cpu, seed, .. } = task;
-        let options = &channel.options;
-        let (fd, facts) = if channel.mechanism.is_lossy() {
-            let socket = admission::bind(door.address, UdpSocket::bind)?;
-            let port = socket.local_addr().attempt("read an address")?.port();
-            self.send(&SupervisorReply::Listening(port)).attempt("answer the worker")?;
-            admission::admit_datagram(&socket, &door.token, &self.worker_gone)?;
-            let fd = OwnedFd::from(socket);
-            set_datagram_options(options, &fd)?;
+        channel: &ChannelSpec,
+        request: &LaunchRequest,
+        admission: &Admission,
+    ) -> Result<SupervisorReply, OpenError> {
+        let fd = admission.socket()?;
+        let facts = if request.is_datagram() {
+            set_datagram_options(&channel.options, &fd)?;
             let bytes = socket::option(fd.as_fd(), IntOption::ReceiveBuffer);
-            let bytes = bytes.attempt("read SO_RCVBUF")?;
-            (fd, vec![("rcvbuf", bytes.to_string())])
+            vec![("rcvbuf", bytes.attempt("read SO_RCVBUF")?.to_string())]
         } else {
-            let listener = self.listener(&door)?;
-            let streams = admission::admit(&listener, &door.token, 1, &self.worker_gone)?;
-            let stream = streams.into_iter().next().ok_or_else(|| broken(unexpected_request()))?;
-            let fd = OwnedFd::from(stream);
-            set_options(options, &fd)?;
-            let facts = socket_facts(&fd)?;
-            (fd, facts)
+            set_options(&channel.options, &fd)?;
+            socket_facts(&fd)?
         };
         let ticks_per_ns = calibrate(CALIBRATION_TIME).ticks_per_ns;
-        let context = PeerContext { cpu, ticks_per_ns, seed };
+        let context = PeerContext { cpu: request.cpu, ticks_per_ns, seed: request.seed };
         let handover = PeerHandover::of([fd]);
-        let peer = PeerStartup::new()?.start_channel(handover, channel, true, context)?;
-        peer.clone_control()
-            .and_then(|ear| {
-                forward_messages(ear, self.event_sender.clone(), SupervisorEvent::FromPeer)
-            })
-            .map_err(broken)?;
+        let peer = PeerStartup::new()?.start_channel(handover, channel.clone(), true, context)?;
+        self.forward::<PeerToWorker>(peer.clone_control(), SupervisorReply::FromPeer)?;
         self.child = SupervisedProcess::Peer(peer);
-        Ok(facts.into_iter().map(|(name, fact)| (format!("far_{name}"), fact)).collect())
+        let facts = facts.into_iter().map(|(name, fact)| (format!("far_{name}"), fact));
+        Ok(SupervisorReply::Ready(facts.collect()))
     }
 
     fn open_streams(
         &mut self,
-        task: &OpenStreamsRequest,
-    ) -> Result<BTreeMap<String, String>, OpenError> {
-        let spec = &task.streams;
+        spec: &TcpStreamsSpec,
+        request: &LaunchRequest,
+        admission: &Admission,
+    ) -> Result<SupervisorReply, OpenError> {
         let allowed = sched::allowed_cpus().attempt("read which CPUs may be used")?;
-        let cpus = process_cpus(spec, task.cpu, &allowed)?;
-        let listener = self.listener(&task.door)?;
-        let streams =
-            admission::admit(&listener, &task.door.token, spec.streams, &self.worker_gone)?;
+        let cpus = process_cpus(spec, request.cpu, &allowed)?;
+        let streams = admission.streams(request.connections())?;
         let mut facts = BTreeMap::new();
         for stream in &streams {
             set_stream_options(spec, stream.as_fd())?;
@@ -343,101 +304,123 @@ impl RemoteSupervisor {
         }
         let slowed = loaded_cpus(spec, &cpus, &allowed);
         let far = streams.into_iter().map(OwnedFd::from).collect();
-        let source = StreamsSender::start(far, cpus, spec.tweaks, task.seed)?;
-        let ear = source.clone_control().and_then(|ear| {
-            forward_messages(ear, self.event_sender.clone(), SupervisorEvent::FromSender)
-        });
-        ear.map_err(broken)?;
+        let source = StreamsSender::start(far, cpus, spec.tweaks, request.seed)?;
+        self.forward::<SenderToWorker>(source.clone_control(), SupervisorReply::FromSender)?;
         self.child =
             SupervisedProcess::Sender { source, slowed, percent: spec.cpu_percent, share: None };
-        Ok(facts)
+        Ok(SupervisorReply::Ready(facts))
     }
 
-    fn set_cpu_load(&mut self, is_taken: bool) -> Result<Result<(), String>, OpenError> {
-        let SupervisedProcess::Sender { slowed, percent, share, .. } = &mut self.child else {
-            return Err(broken(unexpected_request()));
-        };
-        *share = None;
-        if is_taken {
-            match CpuLoadProcess::start(slowed, *percent) {
-                Ok(taken) => *share = Some(taken),
-                Err(error) => return Ok(Err(error.to_string())),
-            }
-        }
-        Ok(Ok(()))
-    }
-
-    /// Serves the page to who has shown a token, and to nobody else.
-    fn serve_page(&mut self, task: &ServePageRequest) -> Result<SocketAddr, OpenError> {
-        let guest = self.admitted_address.ok_or_else(|| broken(unexpected_request()))?.ip();
-        let start = |address| page_load::start_page_server(address, task.cpu, Some(guest));
-        let server = admission::bind(task.address, start)?;
+    /// Serves the page to the address that has shown the token, and to no other.
+    fn serve_page(
+        &mut self,
+        request: &LaunchRequest,
+        admission: &Admission,
+    ) -> Result<SupervisorReply, OpenError> {
+        let stream = TcpStream::from(admission.socket()?);
+        let client = stream.peer_addr().attempt("read an address")?.ip().to_canonical();
+        let mut address = stream.local_addr().attempt("read an address")?;
+        // Of version 4 also where the listener took both versions.
+        address.set_ip(address.ip().to_canonical());
+        address.set_port(0);
+        let server = page_load::start_page_server(address, request.cpu, Some(client))
+            .attempt("serve the page on the other host")?;
         let address = server.address;
         self.child = SupervisedProcess::PageServer(server);
-        Ok(address)
+        Ok(SupervisorReply::Serving(address))
+    }
+
+    /// Passes on what a process says, in a thread of its own.
+    fn forward<T: for<'de> serde::Deserialize<'de> + Send + 'static>(
+        &self,
+        control: io::Result<ControlSocket>,
+        reply: fn(T) -> SupervisorReply,
+    ) -> Result<(), OpenError> {
+        let mut control = control.map_err(failed)?;
+        let replies = self.replies.clone();
+        let work = move || {
+            while let Ok(message) = control.receive() {
+                if !replies.send(encode(&reply(message))) {
+                    return;
+                }
+            }
+            let ended = "its process on the other host ended".to_owned();
+            replies.send(encode(&SupervisorReply::Failed(ended)));
+        };
+        let started = std::thread::Builder::new().name("forward".to_owned()).spawn(work);
+        started.map(drop).map_err(failed)
     }
 }
 
-fn broken(source: io::Error) -> OpenError {
-    OpenError::Io { what: "do it on the other host", source }
-}
-
-fn unexpected_request() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "asked out of turn")
+fn host_info() -> Result<SupervisorReply, OpenError> {
+    let mut facts = environment::capture();
+    facts.retain(|name, _| REPORTED_FACTS.contains(&name.as_str()));
+    let cpus = sched::allowed_cpus().attempt("read which CPUs may be used")?;
+    Ok(SupervisorReply::Admitted(RemoteHostInfo { facts, cpus }))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
+    use plumb_base::time::Instant;
+    use plumb_remote::agent::{AgentLimits, MeasurementAgent};
+    use plumb_remote::client::{ClientEvent, TaskClient};
+    use plumb_remote::control_stream::ControlStream;
+    use plumb_remote::message::TaskRequest;
+    use plumb_remote::session::SessionTiming;
+    use plumb_remote::token_listener::send_preamble;
+
     use super::*;
 
-    /// A supervisor whose worker says nothing, and where it answers.
-    fn waiting(silence: Span) -> (RemoteSupervisor, io::PipeReader) {
-        let (answers, write) = io::pipe().unwrap();
-        let (tell, events) = mpsc::channel();
-        let supervisor = RemoteSupervisor {
-            replies: File::from(OwnedFd::from(write)),
-            events,
-            event_sender: tell,
-            worker_gone: Arc::default(),
-            child: SupervisedProcess::Idle,
-            admitted_address: None,
-            silence_limit: silence,
-        };
-        (supervisor, answers)
+    /// A client of an agent that does launches.
+    fn client() -> TaskClient<Infallible> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let far = ControlStream::from_tcp(listener.accept().unwrap().0).unwrap();
+        let (limits, timing) = (AgentLimits::default(), SessionTiming::default());
+        let agent = MeasurementAgent::new("test", limits, timing, vec![Box::new(LaunchService)]);
+        std::thread::spawn(move || agent.serve(far));
+        TaskClient::connect(ControlStream::from_tcp(near).unwrap(), "test", timing).unwrap()
     }
 
-    #[test]
-    fn a_worker_that_is_silent_for_longer_than_any_block_lasts_is_not_waited_for() {
-        // Its connection is open all the while, as that of a host that has vanished is.
-        let (supervisor, _answers) = waiting(Span::from_ms(20));
-        let (done, over) = mpsc::channel();
-        std::thread::spawn(move || done.send(supervisor.run().is_ok()));
-        assert_eq!(over.recv_timeout(Duration::from_mins(1)), Ok(true));
-    }
-
-    #[test]
-    fn how_long_a_worker_may_be_silent_follows_from_how_long_its_blocks_may_last() {
-        let (mut supervisor, _answers) = waiting(HELLO_TIMEOUT);
-        supervisor.set_silence_limit(Span::from_secs(40).as_ns());
-        assert_eq!(supervisor.silence_limit, Span::from_secs(110));
-    }
-
-    #[test]
-    fn what_is_asked_before_anything_was_started_ends_the_session() {
-        for ask in [
-            SupervisorRequest::ServerCpuTime,
-            SupervisorRequest::SetCpuLoad(true),
-            SupervisorRequest::WritePage(crate::control_page::ControlPageWrite::Last(1)),
-        ] {
-            let (mut supervisor, answers) = waiting(HELLO_TIMEOUT);
-            let outcome = supervisor.handle_request(ask);
-            drop(supervisor);
-            let said: Option<SupervisorReply> =
-                framing::read(&mut File::from(OwnedFd::from(answers))).unwrap();
-            assert!(
-                outcome.is_err() || matches!(said, Some(SupervisorReply::Failed(_))),
-                "{said:?}"
-            );
+    fn next(client: &mut TaskClient<Infallible>) -> Option<SupervisorReply> {
+        loop {
+            match client.next_event(Instant::NEVER) {
+                Some(ClientEvent::Data(payload)) => return Some(decode(&payload).unwrap()),
+                Some(ClientEvent::Reported(_)) => return None,
+                _ => assert!(!client.is_over(), "{}", client.end_reason()),
+            }
         }
+    }
+
+    #[test]
+    fn a_launch_begins_for_the_token_and_ends_out_of_turn() {
+        let mut client = client();
+        let request = LaunchRequest::probe();
+        let task = TaskRequest {
+            service: ServiceId::LAUNCH,
+            payload: encode(&request),
+            to: Some([127, 0, 0, 1].into()),
+        };
+        let ready = client.request(task, request.times()).unwrap();
+        let port: u16 = decode(&ready.payload).unwrap();
+        let unknown = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        assert!(send_preamble(&unknown, 0, TestToken([0; 16])).is_err());
+        let known = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        send_preamble(&known, 0, ready.token).unwrap();
+        client.start();
+        let Some(SupervisorReply::Admitted(host_info)) = next(&mut client) else { panic!() };
+        assert!(!host_info.cpus.is_empty());
+        assert!(client.send_data(encode(&SupervisorRequest::ServerCpuTime)));
+        assert!(matches!(next(&mut client), Some(SupervisorReply::Failed(_))));
+        assert!(next(&mut client).is_none());
+    }
+
+    #[test]
+    fn silence_may_last_as_long_as_two_blocks() {
+        let deadline_ns = Span::from_secs(40).as_ns();
+        let request = LaunchRequest { deadline_ns, ..LaunchRequest::probe() };
+        assert_eq!(request.times().quiet, Span::from_secs(110));
     }
 }

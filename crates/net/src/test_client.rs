@@ -52,12 +52,12 @@ pub enum AgentClientError {
     Stopped,
 }
 
-impl From<client::AgentClientError> for AgentClientError {
-    fn from(error: client::AgentClientError) -> Self {
+impl From<client::TaskClientError> for AgentClientError {
+    fn from(error: client::TaskClientError) -> Self {
         match error {
-            client::AgentClientError::Session(error) => Self::Session(error),
-            client::AgentClientError::Refused(refusal) => Self::Refused(refusal),
-            client::AgentClientError::Threads(error) => Self::Threads(error),
+            client::TaskClientError::Session(error) => Self::Session(error),
+            client::TaskClientError::Refused(refusal) => Self::Refused(refusal),
+            client::TaskClientError::Threads(error) => Self::Threads(error),
         }
     }
 }
@@ -78,7 +78,7 @@ pub struct TestOutcome {
 /// A session with an agent.
 #[derive(Debug)]
 pub struct AgentClient {
-    client: client::AgentClient<ClientThreadEvent>,
+    client: client::TaskClient<ClientThreadEvent>,
 }
 
 /// What the client's own threads say.
@@ -99,7 +99,7 @@ impl AgentClient {
         program: &str,
         timing: SessionTiming,
     ) -> Result<Self, AgentClientError> {
-        Ok(Self { client: client::AgentClient::connect(stream, program, timing)? })
+        Ok(Self { client: client::TaskClient::connect(stream, program, timing)? })
     }
 
     /// What the agent allows.

@@ -9,7 +9,6 @@ use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use plumb_remote::address;
 
 use crate::VERSION;
 use crate::net::web;
@@ -163,9 +162,6 @@ pub fn main() -> ExitCode {
 fn run_hidden(command: HiddenCommand) -> u8 {
     match command {
         HiddenCommand::Worker => plumb_harness::worker::main(web::fetch),
-        HiddenCommand::Supervisor => {
-            plumb_harness::supervisor::main(VERSION, address::host_addresses)
-        }
         HiddenCommand::PageServer { address, client } => {
             plumb_harness::page_load::main(address, client, web::serve)
         }

@@ -3,33 +3,35 @@
 //! One [`MeasurementAgent`] a process; each client is served by a thread of the caller's.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::net::IpAddr;
 use std::sync::mpsc::{self, Sender, SyncSender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use plumb_base::time::Span;
+use plumb_base::time::{Instant, Span};
 use plumb_clock::{monotonic_ns, now};
 
 use crate::address::{BindAddress, host_addresses};
-use crate::control_stream::{ControlEvent, ControlStream, ControlStreamPump};
-use crate::hello::ProtocolHello;
-use crate::message::{ReadyMessage, ServiceId, TaskRefusal, TaskRequest, WelcomeMessage};
-use crate::report_cache::ReportCache;
+use crate::control_stream::{ControlEvent, ControlStream, StreamPump};
+use crate::message::{
+    ProtocolHello, ReadyMessage, ServiceId, TaskRefusal, TaskRequest, WelcomeMessage,
+};
 use crate::service::{PreparedTask, TaskContext, TaskMessages, TaskOutbox, TaskService};
-use crate::session::agent::{AgentAction, AgentSession};
-use crate::session::{ControlSessionError, SessionTiming, TaskTimes};
+use crate::session::agent::{AgentAction, AgentSession, ReportLookup};
+use crate::session::{ControlSessionError, SessionFault, SessionTiming, TaskTimes};
 use crate::task_control::TestControl;
 use crate::token::TestToken;
 
-mod concurrent_tests;
 mod overlap;
 
-use concurrent_tests::ConcurrentTests;
-use overlap::OverlapTracker;
 pub use overlap::TestOverlap;
+use overlap::{ConcurrentTests, OverlapTracker};
+
+/// Most reports that are kept.
+const REPORTS_MAX: usize = 64;
+/// Most bytes of all of them together, as they would be sent.
+const REPORT_BYTES_MAX: usize = 128 << 20;
 
 /// What an agent allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +95,8 @@ struct AgentState {
 struct ActiveTask {
     token: TestToken,
     control: Arc<TestControl>,
-    inbox: Sender<Vec<u8>>,
+    /// Closed when the task is to end.
+    inbox: Option<Sender<Vec<u8>>>,
     outlives_session: bool,
 }
 
@@ -101,7 +104,7 @@ impl ActiveTask {
     /// One that has ended, whose report is delivered.
     fn fetched(token: TestToken) -> Self {
         let control = Arc::default();
-        Self { token, control, inbox: mpsc::channel().0, outlives_session: true }
+        Self { token, control, inbox: None, outlives_session: true }
     }
 }
 
@@ -128,7 +131,7 @@ impl OverlapWatch {
         if self.others.is_none()
             && let Some(began_ns) = self.control.began_ns()
         {
-            self.others = Some(ConcurrentTests::open(concurrent_tests::process_tag(), began_ns));
+            self.others = Some(ConcurrentTests::open(overlap::process_tag(), began_ns));
         }
         self.others.iter_mut().for_each(ConcurrentTests::receive_notices);
     }
@@ -168,13 +171,12 @@ impl MeasurementAgent {
     pub fn serve(self: &Arc<Self>, stream: ControlStream) -> Result<(), ControlSessionError> {
         let hello = ProtocolHello::of_this_program(&self.program);
         let mut session = AgentSession::new(now(), hello, self.welcome(), self.timing);
-        let Ok(pump) = ControlStreamPump::start(stream) else {
-            session.handle_closed();
-            return unopened_session_result(&mut session);
+        let Ok(pump) = StreamPump::start(stream) else {
+            let (activity, fault) = (session.activity(), SessionFault::Closed);
+            return Err(ControlSessionError { activity, fault });
         };
-        let slot = ClientSlot::take(self);
-        if slot.is_none() {
-            let clients = self.limits.clients_max;
+        let slot = AgentSlot::take(self, self.limits.clients_max, |state| &mut state.clients);
+        if let Err(clients) = slot {
             session.refuse(now(), TaskRefusal::ClientLimit { clients });
         }
         let mut under_way: Option<ActiveTask> = None;
@@ -212,7 +214,7 @@ impl MeasurementAgent {
         self: &Arc<Self>,
         action: AgentAction,
         session: &mut AgentSession,
-        pump: &ControlStreamPump<TaskEvent>,
+        pump: &StreamPump<TaskEvent>,
         under_way: &mut Option<ActiveTask>,
     ) {
         match action {
@@ -230,9 +232,9 @@ impl MeasurementAgent {
                 session.on_prepared(now(), outcome);
             }
             AgentAction::Data(payload) => {
-                if let Some(task) = under_way {
+                if let Some(inbox) = under_way.as_ref().and_then(|task| task.inbox.as_ref()) {
                     // A task that has ended reads nothing any more.
-                    task.inbox.send(payload).ok();
+                    inbox.send(payload).ok();
                 }
             }
             AgentAction::Begin => {
@@ -244,6 +246,7 @@ impl MeasurementAgent {
             }
             AgentAction::Halt => {
                 if let Some(task) = under_way {
+                    task.inbox = None;
                     task.control.halt();
                 }
             }
@@ -279,7 +282,9 @@ impl MeasurementAgent {
         let failed = |error: io::Error| TaskRefusal::SetupFailed(error.to_string());
         let service = self.services.get(&request.service).ok_or(TaskRefusal::NoService)?;
         let token = random_token().map_err(failed)?;
-        let slot = TestSlot::take(self)?;
+        let allowed = self.limits.tests_max;
+        let slot = AgentSlot::take(self, allowed, |state| &mut state.tests)
+            .map_err(|running| TaskRefusal::TestLimit { running, allowed })?;
         let control = Arc::<TestControl>::default();
         let port = self.limits.data_port;
         let bind = match self.limits.data_address {
@@ -311,7 +316,7 @@ impl MeasurementAgent {
         };
         thread::Builder::new().name("test".to_owned()).spawn(work).map_err(failed)?;
         let outlives_session = kept_for > Span::ZERO;
-        let task = ActiveTask { token, control, inbox: inbox_sender, outlives_session };
+        let task = ActiveTask { token, control, inbox: Some(inbox_sender), outlives_session };
         Ok((ReadyMessage { task: number, token, payload: ready }, times, task))
     }
 
@@ -333,63 +338,155 @@ impl MeasurementAgent {
     }
 }
 
-/// Why a session ended that never had a connection.
-fn unopened_session_result(session: &mut AgentSession) -> Result<(), ControlSessionError> {
-    while let Some(action) = session.poll_action() {
-        if let AgentAction::Close(Some(error)) = action {
-            return Err(error);
-        }
-    }
-    Ok(())
-}
-
 fn random_token() -> io::Result<TestToken> {
-    let mut bytes = [0; 16];
-    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(TestToken(bytes))
+    let (high, low) = (plumb_clock::entropy()?, plumb_clock::entropy()?);
+    Ok(TestToken((u128::from(high) << 64 | u128::from(low)).to_be_bytes()))
 }
 
-/// One of the places for clients, until it is dropped.
-struct ClientSlot {
+/// One of the places for clients or for tests, until it is dropped.
+struct AgentSlot {
     agent: Arc<MeasurementAgent>,
+    taken: fn(&mut AgentState) -> &mut u32,
 }
 
-impl ClientSlot {
-    fn take(agent: &Arc<MeasurementAgent>) -> Option<Self> {
+impl AgentSlot {
+    /// Takes one of so many; how many are taken, where all are.
+    fn take(
+        agent: &Arc<MeasurementAgent>,
+        allowed: u32,
+        taken: fn(&mut AgentState) -> &mut u32,
+    ) -> Result<Self, u32> {
         let mut state = agent.state();
-        if state.clients >= agent.limits.clients_max {
-            return None;
+        let count = taken(&mut state);
+        if *count >= allowed {
+            return Err(*count);
         }
-        state.clients += 1;
-        Some(Self { agent: Arc::clone(agent) })
+        *count += 1;
+        Ok(Self { agent: Arc::clone(agent), taken })
     }
 }
 
-impl Drop for ClientSlot {
+impl Drop for AgentSlot {
     fn drop(&mut self) {
-        self.agent.state().clients -= 1;
+        *(self.taken)(&mut self.agent.state()) -= 1;
     }
 }
 
-/// One of the places for tests, until it is dropped.
-struct TestSlot {
-    agent: Arc<MeasurementAgent>,
+#[derive(Clone, Debug)]
+struct CachedReport {
+    until: Instant,
+    /// As it would be sent, which is the least that it takes.
+    report: Option<Vec<u8>>,
 }
 
-impl TestSlot {
-    fn take(agent: &Arc<MeasurementAgent>) -> Result<Self, TaskRefusal> {
-        let mut state = agent.state();
-        let (running, allowed) = (state.tests, agent.limits.tests_max);
-        if running >= allowed {
-            return Err(TaskRefusal::TestLimit { running, allowed });
+/// Reports that wait for a client that went away: by token, each until its deadline; beyond the limits, the oldest go
+/// first.
+#[derive(Clone, Debug, Default)]
+struct ReportCache {
+    reports: BTreeMap<TestToken, CachedReport>,
+}
+
+impl ReportCache {
+    /// Makes room for the report of a test that begins, which must have come by `until`.
+    fn begin(&mut self, now: Instant, token: TestToken, until: Instant) {
+        self.expire(now);
+        while self.reports.len() >= REPORTS_MAX {
+            let oldest = self.reports.iter().min_by_key(|(_, kept)| kept.until);
+            let Some(oldest) = oldest.map(|(token, _)| *token) else { break };
+            self.reports.remove(&oldest);
         }
-        state.tests += 1;
-        Ok(Self { agent: Arc::clone(agent) })
+        self.reports.insert(token, CachedReport { until, report: None });
+    }
+
+    /// Keeps the report of a test for so long from now.
+    fn finish(&mut self, now: Instant, token: TestToken, report: Vec<u8>, kept_for: Span) {
+        self.expire(now);
+        // A test whose place was given away has none any more.
+        if let Some(kept) = self.reports.get_mut(&token) {
+            *kept = CachedReport { until: now + kept_for, report: Some(report) };
+        }
+        while self.bytes() > REPORT_BYTES_MAX {
+            let reports = self.reports.iter().filter(|(_, kept)| kept.report.is_some());
+            let oldest = reports.min_by_key(|(_, kept)| kept.until).map(|(token, _)| *token);
+            let Some(oldest) = oldest else { break };
+            self.reports.remove(&oldest);
+        }
+    }
+
+    /// Bytes of all reports that are kept.
+    fn bytes(&self) -> usize {
+        self.reports.values().filter_map(|kept| kept.report.as_ref()).map(Vec::len).sum()
+    }
+
+    /// What is kept under a token.
+    fn find(&mut self, now: Instant, token: TestToken) -> ReportLookup {
+        self.expire(now);
+        match self.reports.get(&token) {
+            None => ReportLookup::Missing,
+            Some(CachedReport { report: None, .. }) => ReportLookup::Running,
+            Some(CachedReport { report: Some(bytes), .. }) => ReportLookup::Report(bytes.clone()),
+        }
+    }
+
+    /// Forgets a test.
+    fn forget(&mut self, token: TestToken) {
+        self.reports.remove(&token);
+    }
+
+    fn expire(&mut self, now: Instant) {
+        self.reports.retain(|_, kept| now < kept.until);
     }
 }
 
-impl Drop for TestSlot {
-    fn drop(&mut self) {
-        self.agent.state().tests -= 1;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(secs: u64) -> Instant {
+        Instant::after_origin(Span::from_secs(secs))
+    }
+
+    #[test]
+    fn a_report_is_there_until_it_was_received_or_its_deadline() {
+        let mut cache = ReportCache::default();
+        let (one, two) = (TestToken([1; 16]), TestToken([2; 16]));
+        cache.begin(at(0), one, at(20));
+        cache.begin(at(0), two, at(20));
+        assert_eq!(cache.find(at(1), one), ReportLookup::Running);
+        cache.finish(at(10), one, vec![1], Span::from_secs(60));
+        assert!(matches!(cache.find(at(69), one), ReportLookup::Report(_)));
+        assert!(matches!(cache.find(at(69), one), ReportLookup::Report(_)));
+        assert_eq!(cache.find(at(70), one), ReportLookup::Missing);
+        assert_eq!(cache.find(at(20), two), ReportLookup::Missing);
+        cache.begin(at(80), one, at(100));
+        cache.forget(one);
+        assert!(cache.reports.is_empty());
+    }
+
+    #[test]
+    fn reports_beyond_the_bytes_that_are_kept_send_the_oldest_away() {
+        let mut cache = ReportCache::default();
+        for n in 1..=3 {
+            let token = TestToken([n; 16]);
+            cache.begin(at(0), token, at(20));
+            let report = vec![0; REPORT_BYTES_MAX / 2 - 1_000];
+            cache.finish(at(u64::from(n)), token, report, Span::from_secs(60));
+            assert!(cache.bytes() <= REPORT_BYTES_MAX);
+        }
+        assert_eq!(cache.find(at(4), TestToken([1; 16])), ReportLookup::Missing);
+        for kept in [2, 3] {
+            assert!(matches!(cache.find(at(4), TestToken([kept; 16])), ReportLookup::Report(_)));
+        }
+    }
+
+    #[test]
+    fn the_cache_stays_within_its_limit() {
+        let mut cache = ReportCache::default();
+        for n in 0..=u8::MAX {
+            cache.begin(at(0), TestToken([n; 16]), at(100 + u64::from(n)));
+        }
+        assert_eq!(cache.reports.len(), REPORTS_MAX);
+        assert_eq!(cache.find(at(1), TestToken([255; 16])), ReportLookup::Running);
+        assert_eq!(cache.find(at(1), TestToken([0; 16])), ReportLookup::Missing);
     }
 }

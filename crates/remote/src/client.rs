@@ -6,16 +6,15 @@ use std::sync::mpsc::SyncSender;
 use plumb_base::time::{Instant, Span};
 use plumb_clock::now;
 
-use crate::control_stream::{ControlEvent, ControlStream, ControlStreamPump};
-use crate::hello::ProtocolHello;
-use crate::message::{ReadyMessage, TaskRefusal, TaskRequest, WelcomeMessage};
+use crate::control_stream::{ControlEvent, ControlStream, StreamPump};
+use crate::message::{ProtocolHello, ReadyMessage, TaskRefusal, TaskRequest, WelcomeMessage};
 use crate::session::client::{ClientAction, ClientSession};
 use crate::session::{ControlSessionError, SessionFault, SessionTiming, TaskTimes};
 use crate::token::TestToken;
 
 /// Why an agent did not do what was asked.
 #[derive(Debug, thiserror::Error)]
-pub enum AgentClientError {
+pub enum TaskClientError {
     /// The session ended.
     #[error(transparent)]
     Session(#[from] ControlSessionError),
@@ -40,15 +39,15 @@ pub enum ClientEvent<T> {
 
 /// A session with an agent; `T` is what the caller's own threads send it.
 #[derive(Debug)]
-pub struct AgentClient<T> {
-    pump: ControlStreamPump<T>,
+pub struct TaskClient<T> {
+    pump: StreamPump<T>,
     session: ClientSession,
     welcome: WelcomeMessage,
     /// Why the session ended, once it has.
     error: Option<ControlSessionError>,
 }
 
-impl<T: Send + 'static> AgentClient<T> {
+impl<T: Send + 'static> TaskClient<T> {
     /// Exchanges hellos with the agent at the other end of a stream.
     ///
     /// # Errors
@@ -57,20 +56,15 @@ impl<T: Send + 'static> AgentClient<T> {
         stream: ControlStream,
         program: &str,
         timing: SessionTiming,
-    ) -> Result<Self, AgentClientError> {
+    ) -> Result<Self, TaskClientError> {
         let session = ClientSession::new(now(), ProtocolHello::of_this_program(program), timing);
-        let pump = ControlStreamPump::start(stream).map_err(AgentClientError::Threads)?;
+        let pump = StreamPump::start(stream).map_err(TaskClientError::Threads)?;
         let mut client = Self { pump, session, welcome: WelcomeMessage::default(), error: None };
-        loop {
-            match client.next_action(Instant::NEVER) {
-                Some(Action::Session(ClientAction::Welcomed(welcome))) => {
-                    client.welcome = welcome;
-                    return Ok(client);
-                }
-                _ if client.is_over() => return Err(client.end_reason().into()),
-                _ => {}
-            }
-        }
+        client.welcome = client.wait_for(|action| match action {
+            ClientAction::Welcomed(welcome) => Some(welcome),
+            _ => None,
+        })?;
+        Ok(client)
     }
 
     /// What the agent allows.
@@ -101,18 +95,14 @@ impl<T: Send + 'static> AgentClient<T> {
         &mut self,
         request: TaskRequest,
         times: TaskTimes,
-    ) -> Result<ReadyMessage, AgentClientError> {
+    ) -> Result<ReadyMessage, TaskClientError> {
         if !self.session.request(now(), request, times) {
             return Err(self.end_reason().into());
         }
-        loop {
-            match self.next_action(Instant::NEVER) {
-                Some(Action::Session(ClientAction::Ready(ready))) => return Ok(ready),
-                Some(Action::Session(ClientAction::Refused(refusal))) => return Err(refusal.into()),
-                _ if self.is_over() => return Err(self.end_reason().into()),
-                _ => {}
-            }
-        }
+        self.wait_for(|action| match action {
+            ClientAction::Ready(ready) => Some(ready),
+            _ => None,
+        })
     }
 
     /// Starts the task that is ready.
@@ -136,14 +126,29 @@ impl<T: Send + 'static> AgentClient<T> {
     ///
     /// # Errors
     /// The agent keeps none, or the session ended.
-    pub fn fetch(&mut self, token: TestToken, longest: Span) -> Result<Vec<u8>, AgentClientError> {
+    pub fn fetch(&mut self, token: TestToken, longest: Span) -> Result<Vec<u8>, TaskClientError> {
         if !self.session.fetch(now(), token, longest) {
             return Err(self.end_reason().into());
         }
+        self.wait_for(|action| match action {
+            ClientAction::Reported(report) => Some(report),
+            _ => None,
+        })
+    }
+
+    /// Waits for what was asked for, or a refusal.
+    fn wait_for<R>(
+        &mut self,
+        wanted: impl Fn(ClientAction) -> Option<R>,
+    ) -> Result<R, TaskClientError> {
         loop {
             match self.next_action(Instant::NEVER) {
-                Some(Action::Session(ClientAction::Reported(report))) => return Ok(report),
                 Some(Action::Session(ClientAction::Refused(refusal))) => return Err(refusal.into()),
+                Some(Action::Session(action)) => {
+                    if let Some(found) = wanted(action) {
+                        return Ok(found);
+                    }
+                }
                 _ if self.is_over() => return Err(self.end_reason().into()),
                 _ => {}
             }

@@ -11,11 +11,13 @@
 
 use std::ops::Range;
 
+use crate::token::{TOKEN_BYTES, TestToken};
+
 /// Bytes of a header, and so of the smallest datagram of a session.
 pub const HEADER_BYTES: usize = 40;
 
 /// Bytes that show that a datagram belongs to a session.
-pub type TokenBytes = [u8; 16];
+pub type TokenBytes = [u8; TOKEN_BYTES];
 
 /// What a datagram is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +96,7 @@ impl TestDatagramHeader {
     /// Reads a datagram of the session that `token` belongs to; `None` where it is not one.
     #[inline]
     pub fn read(token: &TokenBytes, bytes: &[u8]) -> Option<Self> {
-        if bytes.len() < HEADER_BYTES || !is_same(token, &bytes[TOKEN]) {
+        if bytes.len() < HEADER_BYTES || !TestToken(*token).matches_prefix(bytes) {
             return None;
         }
         let kind = KINDS.iter().find(|(_, code)| *code == bytes[16])?.0;
@@ -113,11 +115,6 @@ const STREAM: Range<usize> = 18..20;
 const SEQUENCE: Range<usize> = 20..24;
 const INTENDED: Range<usize> = 24..32;
 const SENT: Range<usize> = 32..40;
-
-/// Compares in a time that does not tell where the first difference is.
-fn is_same(token: &TokenBytes, bytes: &[u8]) -> bool {
-    token.iter().zip(bytes).fold(0, |differing, (a, b)| differing | (a ^ b)) == 0
-}
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,13 @@
 //! Frames: a length of four bytes, little-endian, and as many bytes.
 //!
 //! The longest frame depends on what may come next, so that an unauthenticated client cannot make us buffer more than a hello.
-//! Left out: what is in them.
+
+use std::io::{self, Read, Write};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::message::{REPORT_MAX, decode, encode};
 
 /// Bytes of a frame's length.
 pub const HEADER_BYTES: usize = 4;
@@ -29,6 +35,37 @@ pub fn frame(payload: &[u8]) -> Vec<u8> {
     bytes.extend_from_slice(&len.to_le_bytes());
     bytes.extend_from_slice(payload);
     bytes
+}
+
+/// Writes one message as a frame.
+///
+/// # Errors
+/// The stream's.
+pub fn write<T: Serialize>(to: &mut impl Write, message: &T) -> io::Result<()> {
+    // One write, so that the other side wakes once.
+    to.write_all(&frame(&encode(message)))?;
+    to.flush()
+}
+
+/// Reads one message; `None` when the other side has closed between messages.
+///
+/// # Errors
+/// The stream's, and `InvalidData` for a frame that is too long or holds no message.
+pub fn read<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<Option<T>> {
+    let mut header = [0; HEADER_BYTES];
+    match from.read_exact(&mut header) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        Err(error) => return Err(error),
+    }
+    let len = usize::try_from(u32::from_le_bytes(header)).unwrap_or(usize::MAX);
+    if len > REPORT_MAX {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "message too long"));
+    }
+    let mut bytes = vec![0; len];
+    from.read_exact(&mut bytes)?;
+    let message = decode(&bytes);
+    message.map(Some).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "not a message"))
 }
 
 /// Cuts a stream of bytes into frames.
@@ -71,6 +108,15 @@ impl Deframer {
         let start = self.taken + HEADER_BYTES;
         self.taken = start + len;
         Ok(Some(&self.pending[start..start + len]))
+    }
+
+    /// Passes over what comes before a frame whose payload begins with `magic`. False while there is none.
+    pub fn skip_to(&mut self, magic: &[u8]) -> bool {
+        let rest = &self.pending[self.taken..];
+        let begins = rest.windows(magic.len()).position(|bytes| bytes == magic);
+        let Some(begins) = begins.and_then(|at| at.checked_sub(HEADER_BYTES)) else { return false };
+        self.taken += begins;
+        true
     }
 
     /// Bytes of the frame that has begun to come, once its length has.
@@ -116,5 +162,16 @@ mod tests {
         let mut deframer = Deframer::default();
         deframer.push(&[0; 4]);
         assert_eq!(deframer.next_frame(256), Err(ControlFrameError::Empty));
+        assert!(read::<String>(&mut &[0xff, 0xff, 0xff, 0xff, 0][..]).is_err());
+        assert!(read::<String>(&mut &[9, 0, 0, 0, 1][..]).is_err());
+    }
+
+    #[test]
+    fn messages_come_back_until_the_stream_closes() {
+        let mut bytes = Vec::new();
+        write(&mut bytes, &("pipe".to_owned(), 64_u64)).unwrap();
+        let mut stream = &bytes[..];
+        assert_eq!(read(&mut stream).unwrap(), Some(("pipe".to_owned(), 64_u64)));
+        assert_eq!(read::<(String, u64)>(&mut stream).unwrap(), None);
     }
 }

@@ -11,9 +11,7 @@ pub mod client;
 pub mod control_stream;
 pub mod datagram_header;
 pub mod frame;
-pub mod hello;
 pub mod message;
-mod report_cache;
 pub mod secure;
 pub mod service;
 pub mod session;
@@ -21,6 +19,3 @@ pub mod task_control;
 pub mod token;
 pub mod token_listener;
 pub mod udp_handshake;
-
-#[cfg(test)]
-mod fuzz;

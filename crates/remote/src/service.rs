@@ -60,7 +60,7 @@ impl fmt::Debug for PreparedTask {
 /// A running task's messages from and to its client.
 #[derive(Debug)]
 pub struct TaskMessages {
-    /// From the client; closed when the session is.
+    /// From the client; closed when the task is to end, or the session has.
     pub inbox: Receiver<Vec<u8>>,
     /// To the client.
     pub outbox: TaskOutbox,

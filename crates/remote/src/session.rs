@@ -8,14 +8,15 @@ use std::collections::VecDeque;
 use plumb_base::time::{Instant, Span};
 
 use super::frame::{ControlFrameError, Deframer, frame};
-use super::hello::{HELLO_MAX, HelloError, ProtocolHello, not_plumb};
-use super::message::{SessionMessage, TaskRefusal};
+use super::message::{
+    HELLO_MAX, HelloError, MAGIC, Message, ProtocolHello, TaskRefusal, not_plumb,
+};
 
 pub mod agent;
 pub mod client;
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;
 
 /// How long each thing may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,14 +107,22 @@ pub enum SessionFault {
     Refused(#[from] TaskRefusal),
 }
 
+/// Bytes that a login may print before an agent's hello.
+const BANNER_BYTES_MAX: usize = 64 << 10;
+
 /// What both machines do alike: frames, hellos and keep-alive.
 #[derive(Clone, Debug)]
 struct SessionChannel {
     timing: SessionTiming,
     deframer: Deframer,
     hello: ProtocolHello,
+    /// Whether other bytes may come before the hello.
+    allows_banner: bool,
     /// The version spoken, once the hellos agree.
     version: Option<u16>,
+    /// When the present state began, and when it must be over.
+    since: Instant,
+    until: Instant,
     received_at: Instant,
     sent_at: Instant,
     pings: u32,
@@ -130,19 +139,22 @@ enum SessionInput {
     /// The hellos agree.
     HelloAgreed,
     /// A message that the state decides about.
-    Message(SessionMessage),
+    Message(Message),
     /// A message that was dealt with.
     Handled,
 }
 
 impl SessionChannel {
-    fn new(now: Instant, hello: ProtocolHello, timing: SessionTiming) -> Self {
+    fn new(now: Instant, hello: ProtocolHello, timing: SessionTiming, allows_banner: bool) -> Self {
         let out = VecDeque::from([frame(&hello.encode())]);
         Self {
             timing,
             deframer: Deframer::default(),
             hello,
+            allows_banner,
             version: None,
+            since: now,
+            until: now + timing.hello,
             received_at: now,
             sent_at: now,
             pings: 0,
@@ -151,12 +163,17 @@ impl SessionChannel {
         }
     }
 
+    /// A state that must be over within some time.
+    fn enter(&mut self, now: Instant, within: Span) {
+        (self.since, self.until) = (now, now + within);
+    }
+
     fn push(&mut self, now: Instant, bytes: &[u8]) {
         self.received_at = now;
         self.deframer.push(bytes);
     }
 
-    fn send(&mut self, now: Instant, message: &SessionMessage) {
+    fn send(&mut self, now: Instant, message: &Message) {
         self.sent_at = now;
         self.out.push_back(frame(&message.encode()));
     }
@@ -169,17 +186,23 @@ impl SessionChannel {
         let Some(payload) = self.deframer.next_frame(limit)? else {
             return Ok(SessionInput::Nothing);
         };
-        match SessionMessage::decode(payload).ok_or(SessionFault::Undecodable)? {
-            SessionMessage::Ping(number) => {
-                self.send(now, &SessionMessage::Pong(number));
+        match Message::decode(payload).ok_or(SessionFault::Undecodable)? {
+            Message::Ping(number) => {
+                self.send(now, &Message::Pong(number));
                 Ok(SessionInput::Handled)
             }
-            SessionMessage::Pong(_) => Ok(SessionInput::Handled),
+            Message::Pong(_) => Ok(SessionInput::Handled),
             message => Ok(SessionInput::Message(message)),
         }
     }
 
     fn next_hello(&mut self) -> Result<SessionInput, SessionFault> {
+        if self.allows_banner
+            && !self.deframer.skip_to(&MAGIC)
+            && self.deframer.pending().len() <= BANNER_BYTES_MAX
+        {
+            return Ok(SessionInput::Nothing);
+        }
         let hello = match self.deframer.next_frame(HELLO_MAX) {
             Ok(None) => return Ok(SessionInput::Nothing),
             Ok(Some(payload)) => ProtocolHello::decode(payload)?,
@@ -197,8 +220,15 @@ impl SessionChannel {
         }
     }
 
-    /// Keeps the line alive; an error when the other side is silent.
+    /// Keeps the line alive; an error when the state has lasted too long, or the other side is silent.
     fn handle_timeout(&mut self, now: Instant) -> Result<(), SessionFault> {
+        if now >= self.until {
+            // Whatever came instead of a hello tells more than that none came.
+            return Err(match self.close_fault() {
+                fault @ SessionFault::Hello(_) => fault,
+                _ => SessionFault::DeadlinePassed(self.until.saturating_since(self.since)),
+            });
+        }
         if self.version.is_none() {
             return Ok(());
         }
@@ -208,7 +238,7 @@ impl SessionChannel {
         }
         if now >= self.sent_at + ping {
             self.pings = self.pings.wrapping_add(1);
-            self.send(now, &SessionMessage::Ping(self.pings));
+            self.send(now, &Message::Ping(self.pings));
         }
         Ok(())
     }
@@ -223,9 +253,9 @@ impl SessionChannel {
 
     fn deadline(&self) -> Instant {
         if self.version.is_none() {
-            return Instant::NEVER;
+            return self.until;
         }
         let (silence, ping) = self.keep_alive();
-        (self.received_at + silence).min(self.sent_at + ping)
+        self.until.min(self.received_at + silence).min(self.sent_at + ping)
     }
 }

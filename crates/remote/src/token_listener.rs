@@ -164,18 +164,25 @@ pub fn connect_with_timeout(address: SocketAddr) -> io::Result<TcpStream> {
 }
 
 /// Shows the token on connection `index`, and waits until it is taken.
-pub fn send_preamble(mut stream: &TcpStream, index: u16, token: TestToken) -> io::Result<()> {
+pub fn send_preamble(stream: &TcpStream, index: u16, token: TestToken) -> io::Result<()> {
+    show_token(stream, index, token)?;
+    wait_accepted(stream)
+}
+
+/// Shows the token on connection `index`.
+pub fn show_token(mut stream: &TcpStream, index: u16, token: TestToken) -> io::Result<()> {
     let mut preamble = [0; PREAMBLE_BYTES];
     preamble[..TOKEN_BYTES].copy_from_slice(&token.0);
     preamble[TOKEN_BYTES..].copy_from_slice(&index.to_le_bytes());
+    stream.write_all(&preamble)
+}
+
+/// Waits until the token that was shown is taken.
+pub fn wait_accepted(mut stream: &TcpStream) -> io::Result<()> {
     stream.set_read_timeout(Some(CONNECT_TIMEOUT))?;
-    stream.write_all(&preamble)?;
     let mut answer = [0];
     stream.read_exact(&mut answer)?;
-    if answer != [ACCEPTED] {
-        return Err(io::ErrorKind::InvalidData.into());
-    }
-    Ok(())
+    if answer == [ACCEPTED] { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
 }
 
 /// Takes as many connections as are wanted, each made into what is wanted of it.

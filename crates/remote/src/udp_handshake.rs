@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use plumb_base::time::Span;
-use plumb_sys::clock::{ClockId, read_ns};
+use ring::hmac;
+use plumb_clock::monotonic_ns;
 
 use crate::datagram_header::{HEADER_BYTES, TestDatagramHeader, TestDatagramKind, TokenBytes};
 
@@ -84,13 +85,13 @@ pub fn connect(
     patience: Span,
     stop: &AtomicBool,
 ) -> Result<(), UdpHandshakeError> {
-    let begun = read_ns(ClockId::MonotonicRaw);
+    let begun = monotonic_ns();
     socket.set_read_timeout(Some(WAIT))?;
     let (mut next_ns, mut buffer) = (begun, [0; HEADER_BYTES]);
     // The number that the other side drew, once it is known.
     let mut drawn = 0;
     loop {
-        let now = read_ns(ClockId::MonotonicRaw);
+        let now = monotonic_ns();
         if stop.load(Ordering::Relaxed) {
             return Err(UdpHandshakeError::Canceled);
         }
@@ -100,7 +101,13 @@ pub fn connect(
         if now >= next_ns {
             // A refusal or a full queue may pass before patience ends.
             let _ = socket.send(
-                &TestDatagramHeader::of(TestDatagramKind::Hello, stream, 0, drawn).to_bytes(token),
+                &TestDatagramHeader::of(
+                    TestDatagramKind::Hello,
+                    stream,
+                    u32::from(drawn != 0),
+                    drawn,
+                )
+                .to_bytes(token),
             );
             next_ns = now + REPEAT_NS;
         }
@@ -114,15 +121,18 @@ pub fn connect(
                 Some(TestDatagramHeader {
                     kind: TestDatagramKind::HelloReply,
                     intended_ns: number,
+                    sequence,
                     ..
                 }) => {
                     socket.recv(&mut buffer)?;
                     // Zero echoes an announcement of before the number was known.
                     if number != 0 {
-                        if number == drawn {
+                        // An answer to an announcement without the number admits nobody.
+                        if number != drawn {
+                            (drawn, next_ns) = (number, now);
+                        } else if sequence != 0 {
                             return Ok(());
                         }
-                        (drawn, next_ns) = (number, now);
                     }
                 }
                 _ => drop(socket.recv(&mut buffer)),
@@ -144,11 +154,11 @@ pub fn accept(
     patience: Span,
     stop: &AtomicBool,
 ) -> Result<SocketAddr, UdpHandshakeError> {
-    let begun = read_ns(ClockId::MonotonicRaw);
+    let begun = monotonic_ns();
     socket.set_read_timeout(Some(WAIT))?;
     let cookie = AddressCookie::draw()?;
     let mut buffer = [0; HEADER_BYTES];
-    while read_ns(ClockId::MonotonicRaw) - begun <= patience.as_ns() {
+    while monotonic_ns() - begun <= patience.as_ns() {
         if stop.load(Ordering::Relaxed) {
             return Err(UdpHandshakeError::Canceled);
         }
@@ -166,9 +176,10 @@ pub fn accept(
     Err(UdpHandshakeError::NoClient { waited: patience })
 }
 
-/// A number that nobody guesses, and not zero: whoever shows it is where it says that it is.
-#[derive(Clone, Copy, Debug)]
-pub struct AddressCookie(u64);
+/// Draws numbers that nobody guesses, another for each address: whoever shows the one of its own receives what is sent
+/// there.
+#[derive(Clone, Debug)]
+pub struct AddressCookie(hmac::Key);
 
 impl AddressCookie {
     /// A new one.
@@ -176,14 +187,20 @@ impl AddressCookie {
     /// # Errors
     /// The kernel gives no random bits.
     pub fn draw() -> io::Result<Self> {
-        let mut bytes = [0; 8];
+        let mut bytes = [0; 32];
         plumb_sys::fill_random(&mut bytes)?;
-        Ok(Self(u64::from_be_bytes(bytes) | 1))
+        Ok(Self(hmac::Key::new(hmac::HMAC_SHA256, &bytes)))
     }
 
-    /// Answers an announcement with it, and says whether the announcement showed it already.
+    /// The number of an address, which is not zero.
+    fn number(&self, from: SocketAddr) -> u64 {
+        let tag = hmac::sign(&self.0, from.to_string().as_bytes());
+        tag.as_ref().first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes)) | 1
+    }
+
+    /// Answers an announcement with its address's number, and says whether the announcement showed it already.
     pub fn admits(
-        self,
+        &self,
         socket: &UdpSocket,
         token: &TokenBytes,
         bytes: &[u8],
@@ -193,12 +210,12 @@ impl AddressCookie {
         let Some(hello) = header.filter(|header| header.kind == TestDatagramKind::Hello) else {
             return false;
         };
-        let (stream, sequence) = (hello.stream, hello.sequence);
+        let (stream, sequence, number) = (hello.stream, hello.sequence, self.number(from));
         let kind = TestDatagramKind::HelloReply;
-        let welcome = TestDatagramHeader::of(kind, stream, sequence, self.0).to_bytes(token);
+        let welcome = TestDatagramHeader::of(kind, stream, sequence, number).to_bytes(token);
         // Whatever does not leave is asked for again.
         let _ = socket.send_to(&welcome, from);
-        hello.intended_ns == self.0
+        hello.intended_ns == number
     }
 }
 
@@ -304,19 +321,23 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_hear_the_welcome_is_not_admitted_whatever_it_says() {
+    fn admission_requires_return_routability() {
         let agent = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let deaf = UdpSocket::bind("127.0.0.1:0").unwrap();
-        deaf.connect(agent.local_addr().unwrap()).unwrap();
+        let [one, other] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        let cookie = AddressCookie::draw().unwrap();
+        let admits = |from: &UdpSocket, number| {
+            let hello = TestDatagramHeader::of(TestDatagramKind::Hello, 0, 0, number);
+            cookie.admits(&agent, &TOKEN, &hello.to_bytes(&TOKEN), from.local_addr().unwrap())
+        };
         for number in [0, 1, u64::MAX] {
-            deaf.send(
-                &TestDatagramHeader::of(TestDatagramKind::Hello, 0, 0, number).to_bytes(&TOKEN),
-            )
-            .unwrap();
+            assert!(!admits(&one, number));
         }
-        let stop = AtomicBool::new(false);
-        let outcome = accept(&agent, &TOKEN, Span::from_ms(60), &stop);
-        assert!(matches!(outcome, Err(UdpHandshakeError::NoClient { .. })), "{outcome:?}");
+        let mut welcome = [0; HEADER_BYTES];
+        one.recv(&mut welcome).unwrap();
+        let number = TestDatagramHeader::read(&TOKEN, &welcome).unwrap().intended_ns;
+        // What one address was sent admits no other.
+        assert!(!admits(&other, number));
+        assert!(admits(&one, number));
     }
 
     #[test]

@@ -471,7 +471,7 @@ fn two_threads_read_and_write_one_session_at_once() {
         reader.read_exact(&mut back).unwrap();
         assert!(back == expected, "every byte comes back in its place");
         drop(writing.join().unwrap());
-        closer.close();
+        closer.shutdown(std::net::Shutdown::Both).unwrap();
         assert!(!matches!(reader.read(&mut [0]), Ok(1..)), "nothing after the end");
     });
 }

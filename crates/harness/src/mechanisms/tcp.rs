@@ -28,7 +28,7 @@ impl<const IPV6: bool> ChannelMechanism for TcpChannel<IPV6> {
     fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), OpenError> {
         let (here, handover) = match setup.location {
             EndpointLocation::RemoteHost(host) => {
-                let here = host.open(setup, IPV6, false)?;
+                let here = host.open(setup, IPV6)?;
                 let facts = socket_facts(&here)?;
                 (here, PeerHandover { facts, ..PeerHandover::default() })
             }

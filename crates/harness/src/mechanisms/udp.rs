@@ -42,7 +42,7 @@ impl<const IPV6: bool> ChannelMechanism for UdpChannel<IPV6> {
 
     fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), OpenError> {
         let (here, there) = match setup.location {
-            EndpointLocation::RemoteHost(host) => (host.open(setup, IPV6, true)?, None),
+            EndpointLocation::RemoteHost(host) => (host.open(setup, IPV6)?, None),
             location => {
                 let (here, there) = connect_datagrams(location, IPV6)?;
                 (here.into(), Some(there.into()))

@@ -1,34 +1,36 @@
-//! The other host as a worker reaches it: a command that carries the words of a supervisor there.
+//! The other host as a worker reaches it: the session with an agent there, which runs the supervisor of one launch.
 //!
-//! Whoever forgets it ends the command, and with it the supervisor and all that it has started. Left out: what the
-//! command is, which whoever starts plumb decides.
+//! Whoever forgets it ends the launch, then the command that leads there, and with it the agent.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fs::File;
-use std::io::{self, Read as _, Write as _};
+use std::convert::Infallible;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
-use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command, Stdio};
+use std::os::fd::OwnedFd;
+use std::process::Command;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use plumb_base::time::Span;
+use plumb_base::time::{Instant, Span};
+use plumb_clock::{monotonic_ns, now};
+use plumb_remote::address::with_port;
+use plumb_remote::client::{ClientEvent, TaskClient, TaskClientError};
+use plumb_remote::control_stream::AgentChildProcess;
+use plumb_remote::message::{ServiceId, TaskRequest, decode, encode};
+use plumb_remote::session::SessionTiming;
+use plumb_remote::token::TestToken;
+use plumb_remote::token_listener::{show_token, wait_accepted};
+use plumb_remote::udp_handshake::{self, UdpHandshakeError};
 use plumb_sys::process;
-use plumb_sys::socket::{self, UnixSocketKind};
-use serde::Deserialize;
 
-use super::admission::{self, ADMISSION_TIMEOUT};
 use super::protocol::{
-    self, AdmissionSpec, AdmissionToken, OpenChannelRequest, OpenStreamsRequest, RemoteHostInfo,
-    SUPERVISOR, ServePageRequest, SupervisorReply, SupervisorRequest, WORKER,
+    ADMISSION_TIMEOUT, LaunchRequest, LaunchWork, RemoteHostInfo, SupervisorReply,
+    SupervisorRequest,
 };
-use crate::child_process::StderrTail;
 use crate::control_page::ControlPageWrite;
-use crate::framing;
 use crate::mechanisms::{ChannelSetup, IoResultExt as _, OpenError, set_options};
 use crate::spec::{HostSpec, LaunchSpec, TcpStreamsSpec};
-use plumb_clock::{entropy, monotonic_ns};
 
 /// Why there is no supervisor.
 #[derive(Debug, thiserror::Error)]
@@ -41,24 +43,17 @@ pub enum ReachError {
         /// The kernel's answer.
         source: io::Error,
     },
-    /// The command ended, or its output did, before a supervisor greeted.
+    /// No session with an agent came about.
     #[error(
-        "nothing on the other host took up the work: {said}; see whether the command that leads there works"
+        "nothing on the other host took up the work: {error}{}{said}; see whether the command that leads there works",
+        if said.is_empty() { "" } else { ": " }
     )]
-    Exited {
-        /// How it ended.
+    Session {
+        /// Why.
+        error: TaskClientError,
+        /// How the command ended.
         status: Option<i32>,
         /// The end of what it wrote on standard error.
-        said: String,
-    },
-    /// No supervisor greeted in time.
-    #[error(
-        "the other host did not answer within {patience}: {said}; see whether it is up, and no firewall between"
-    )]
-    TimedOut {
-        /// How long that was.
-        patience: Span,
-        /// The end of what the command wrote on standard error.
         said: String,
     },
     /// It is another version's.
@@ -73,26 +68,22 @@ pub enum ReachError {
     },
 }
 
-/// How long a supervisor's greeting is waited for: a login may take its time.
-const HELLO_TIMEOUT: Span = Span::from_secs(20);
-/// How long it is given to end by itself.
+/// How long the launch over there is given to end.
 const EXIT_GRACE: Span = Span::from_secs(2);
 /// How long a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long an answer may take that no block is waited for.
+const REPLY_TIMEOUT: Span = Span::from_secs(30);
 /// What is waited for beyond a block's own deadline.
 const REPLY_MARGIN: Span = Span::from_secs(5);
-/// How often a datagram is sent until one has arrived.
-const RESEND_INTERVAL: Span = Span::from_ms(50);
 /// Times that the way is measured.
 const CONNECT_TRIALS: u32 = 3;
 
 /// A supervisor on another host, ready to be asked.
 #[derive(Debug)]
 pub struct SupervisorClient {
-    child: Child,
-    control: File,
-    stderr: StderrTail,
-    host_info: RemoteHostInfo,
+    client: TaskClient<Infallible>,
+    process: AgentChildProcess,
     /// What was said while something else was waited for.
     queued_replies: VecDeque<SupervisorReply>,
     /// How long an answer may take.
@@ -104,137 +95,161 @@ pub struct SupervisorClient {
 }
 
 impl SupervisorClient {
-    /// Has a command start a supervisor on another host, and greets it.
+    /// Has a command start an agent on another host, and begins a session with it.
     ///
     /// # Errors
     /// There is none, or one of another version.
     pub fn connect(spec: &HostSpec) -> Result<Self, ReachError> {
         let (program, arguments) =
             spec.command.split_first().map_or(("", &[][..]), |(program, rest)| (program, rest));
-        let failed = |source| ReachError::Start { program: program.to_owned(), source };
-        let (own, theirs) = socket::pair(UnixSocketKind::Stream).map_err(failed)?;
-        let second = theirs.try_clone().map_err(failed)?;
         let mut command = Command::new(program);
-        command.args(arguments).stdin(theirs).stdout(second).stderr(Stdio::piped());
-        // Neither is it interrupted with the terminal's programs, nor left behind.
-        command.process_group(0);
+        command.args(arguments);
         process::kill_child_with_parent(&mut command);
-        let mut child = command.spawn().map_err(failed)?;
-        // It holds the other end of the socket, which otherwise never closed.
-        drop(command);
-        let said = StderrTail::capture(child.stderr.take());
-        let mut this = Self {
-            child,
-            control: File::from(own),
-            stderr: said,
-            host_info: RemoteHostInfo::default(),
+        // Its own group is not interrupted with the terminal's programs.
+        let (mut process, stream) = AgentChildProcess::start(command, true, &spec.name)
+            .map_err(|source| ReachError::Start { program: program.to_owned(), source })?;
+        let client = match TaskClient::connect(stream, &spec.version, SessionTiming::default()) {
+            Ok(client) => client,
+            Err(error) => {
+                let (status, said) = process.end();
+                let status = status.and_then(|status| status.code());
+                let said = said.trim().to_owned();
+                return Err(ReachError::Session { error, status, said });
+            }
+        };
+        let theirs = &client.welcome().program;
+        if *theirs != spec.version {
+            let (theirs, ours) = (theirs.clone(), spec.version.clone());
+            return Err(ReachError::VersionMismatch { theirs, ours });
+        }
+        Ok(Self {
+            client,
+            process,
             queued_replies: VecDeque::new(),
-            reply_timeout: HELLO_TIMEOUT,
+            reply_timeout: REPLY_TIMEOUT,
             written_page: [None; 4],
             facts: BTreeMap::new(),
-        };
-        match this.handshake(&spec.version) {
-            Ok(Ok(())) => Ok(this),
-            Ok(Err(theirs)) => {
-                Err(ReachError::VersionMismatch { theirs, ours: spec.version.clone() })
-            }
-            Err(error) => Err(this.explain(&error)),
-        }
+        })
     }
 
-    fn handshake(&mut self, version: &str) -> io::Result<Result<(), String>> {
-        if let Err(theirs) =
-            protocol::read_hello(self.control.as_fd(), SUPERVISOR, version, HELLO_TIMEOUT)?
-        {
-            return Ok(Err(theirs));
-        }
-        self.control.write_all(protocol::hello_line(WORKER, version).as_bytes())?;
-        self.host_info = self.receive_any()?;
-        Ok(Ok(()))
+    /// The host's own addresses.
+    pub fn addresses(&self) -> &[String] {
+        &self.client.welcome().addresses
     }
 
-    /// Why there is no supervisor, by what the command has said and how it ended.
-    fn explain(&mut self, error: &io::Error) -> ReachError {
-        let is_silent = error.kind() == io::ErrorKind::TimedOut;
-        // One that is about to end shall say how.
-        let until = monotonic_ns() + EXIT_GRACE.as_ns();
-        let mut status = None;
-        while !is_silent && status.is_none() && monotonic_ns() < until {
-            status = self.child.try_wait().ok().flatten();
-            plumb_sys::timer::sleep_ns(2_000_000);
-        }
-        self.kill();
-        let said = self.stderr.finish().trim().to_owned();
-        if is_silent {
-            return ReachError::TimedOut { patience: HELLO_TIMEOUT, said };
-        }
-        ReachError::Exited { status: status.and_then(|status| status.code()), said }
-    }
-
-    /// Kills the command and all that it has begun: a shell need not become its last command.
-    fn kill(&mut self) {
-        // The number of one that was waited for may be another's.
-        if let Ok(None) = self.child.try_wait() {
-            drop(process::kill_group(self.child.id()));
-        }
-    }
-
-    /// The host, as it says itself.
-    pub const fn host_info(&self) -> &RemoteHostInfo {
-        &self.host_info
-    }
-
-    /// How long a connection to an address there takes, the least of some; fails where none gets through.
+    /// How long a connection to an address there takes, the least of some, and what the host says of itself.
     ///
     /// # Errors
-    /// What keeps it from getting through, and what to do about it.
-    pub fn connect_time(&mut self, at: SocketAddr) -> Result<Span, String> {
+    /// What keeps a connection from getting through, and what to do about it.
+    pub fn probe(&mut self, at: SocketAddr) -> Result<(Span, RemoteHostInfo), String> {
         let mut least = Span::from_secs(3_600);
+        let mut host_info = RemoteHostInfo::default();
         for _ in 0..CONNECT_TRIALS {
-            least = least.min(self.connect_time_once(at).map_err(|error| error.to_string())?);
+            let (took, said) = self.probe_once(at).map_err(|error| error.to_string())?;
+            (least, host_info) = (least.min(took), said);
         }
-        Ok(least)
+        Ok((least, host_info))
     }
 
-    fn connect_time_once(&mut self, at: SocketAddr) -> Result<Span, OpenError> {
-        let door = new_admission(at)?;
-        self.request(&SupervisorRequest::MeasureConnect(door))?;
-        let began = monotonic_ns();
-        let stream = connect(at, self.receive_port()?)?;
-        let took = Span::from_ns(monotonic_ns() - began);
-        admission::send_preamble(&stream, &door.token, 0).attempt("show the launch's token")?;
-        match self.answer()? {
-            SupervisorReply::Admitted(_) => Ok(took),
+    fn probe_once(&mut self, at: SocketAddr) -> Result<(Span, RemoteHostInfo), OpenError> {
+        let (_, took) = self.begin(&LaunchRequest::probe(), at)?;
+        let reply = self.answer()?;
+        self.end_task();
+        match reply {
+            SupervisorReply::Admitted(host_info) => Ok((took, host_info)),
             other => Err(unexpected_reply(&other)),
         }
     }
 
-    pub(crate) fn request(&mut self, ask: &SupervisorRequest) -> Result<(), OpenError> {
-        self.send(ask).map_err(supervisor_error)
+    /// Has the other host open the far ends of sockets, and connects to them: the near ends, and how long a connection
+    /// took.
+    fn begin(
+        &mut self,
+        request: &LaunchRequest,
+        at: SocketAddr,
+    ) -> Result<(Vec<OwnedFd>, Span), OpenError> {
+        let (service, payload) = (ServiceId::LAUNCH, encode(request));
+        let task = TaskRequest { service, payload, to: Some(at.ip()) };
+        let ready = self.client.request(task, request.times());
+        let ready = ready.map_err(|error| supervisor_error(io::Error::other(error)))?;
+        let port = decode(&ready.payload)
+            .ok_or_else(|| supervisor_error(io::ErrorKind::InvalidData.into()))?;
+        let at = with_port(at, port);
+        let connected = if request.is_datagram() {
+            connect_datagrams(at, ready.token).map(|socket| (vec![socket], Span::ZERO))
+        } else {
+            connect_streams(at, ready.token, request.connections())
+        };
+        match &connected {
+            Ok(_) => self.client.start(),
+            // What waits there for a connection would keep the next task from being asked for.
+            Err(_) => self.end_task(),
+        }
+        connected
+    }
+
+    /// The same for a process of a launch.
+    fn begin_launch(
+        &mut self,
+        launch: &LaunchSpec,
+        work: LaunchWork,
+        at: SocketAddr,
+    ) -> Result<Vec<OwnedFd>, OpenError> {
+        self.reply_timeout = Span::from_ns(launch.deadline_ns) + REPLY_MARGIN;
+        let request = LaunchRequest {
+            work,
+            cpu: launch.cpu_peer,
+            seed: launch.seed,
+            deadline_ns: launch.deadline_ns,
+        };
+        self.begin(&request, at).map(|(near, _)| near)
+    }
+
+    /// Ends the task that runs there, if one does, and waits until its process is gone.
+    fn end_task(&mut self) {
+        self.client.stop();
+        let until = now() + EXIT_GRACE;
+        while self.client.has_task() && now() < until {
+            self.client.next_event(until);
+        }
+        self.queued_replies.clear();
     }
 
     /// Asks without waiting for an answer.
-    pub(crate) fn send(&mut self, ask: &SupervisorRequest) -> io::Result<()> {
-        framing::write(&mut self.control, ask)
+    pub(crate) fn send(&mut self, request: &SupervisorRequest) -> io::Result<()> {
+        if self.client.send_data(encode(request)) {
+            return Ok(());
+        }
+        Err(io::Error::new(io::ErrorKind::BrokenPipe, "the launch on the other host has ended"))
     }
 
     /// What it says next.
     pub(crate) fn receive(&mut self) -> io::Result<SupervisorReply> {
         match self.queued_replies.pop_front() {
-            Some(tell) => Ok(tell),
-            None => self.receive_any(),
+            Some(reply) => Ok(reply),
+            None => self.receive_next(),
         }
     }
 
-    fn receive_any<T: for<'de> Deserialize<'de>>(&mut self) -> io::Result<T> {
-        let until = monotonic_ns().saturating_add(self.reply_timeout.as_ns());
-        protocol::wait_readable(self.control.as_fd(), until)?;
-        // Nor may the rest of it take longer than its beginning.
-        let channel = std::os::unix::net::UnixStream::from(self.connection()?);
-        channel.set_read_timeout(Some(self.reply_timeout.into()))?;
-        framing::read(&mut self.control)?.ok_or_else(|| {
-            io::Error::new(io::ErrorKind::UnexpectedEof, "the connection to the other host ended")
-        })
+    fn receive_next(&mut self) -> io::Result<SupervisorReply> {
+        let until = now() + self.reply_timeout;
+        loop {
+            let is_over = self.client.is_over();
+            let until = if is_over { Instant::ORIGIN } else { until };
+            match self.client.next_event(until) {
+                Some(ClientEvent::Data(payload)) => {
+                    return decode(&payload).ok_or_else(|| io::ErrorKind::InvalidData.into());
+                }
+                Some(ClientEvent::Reported(_)) => {
+                    let ended = "the launch on the other host ended";
+                    return Err(io::Error::new(io::ErrorKind::UnexpectedEof, ended));
+                }
+                Some(ClientEvent::Local(never)) => match never {},
+                None if is_over => return Err(io::Error::other(self.client.end_reason())),
+                None if now() >= until => return Err(io::ErrorKind::TimedOut.into()),
+                None => {}
+            }
+        }
     }
 
     /// Its answer to what would open something.
@@ -242,14 +257,7 @@ impl SupervisorClient {
         match self.receive().map_err(supervisor_error)? {
             SupervisorReply::Unavailable(reason) => Err(OpenError::Unavailable(reason)),
             SupervisorReply::Failed(reason) => Err(supervisor_error(io::Error::other(reason))),
-            tell => Ok(tell),
-        }
-    }
-
-    fn receive_port(&mut self) -> Result<u16, OpenError> {
-        match self.answer()? {
-            SupervisorReply::Listening(port) => Ok(port),
-            other => Err(unexpected_reply(&other)),
+            reply => Ok(reply),
         }
     }
 
@@ -264,24 +272,24 @@ impl SupervisorClient {
     }
 
     /// Writes to the page that the peer reads, and returns when it is there.
-    pub(crate) fn write_page(&mut self, steer: ControlPageWrite) -> io::Result<()> {
-        let place = match steer {
+    pub(crate) fn write_page(&mut self, write: ControlPageWrite) -> io::Result<()> {
+        let place = match write {
             ControlPageWrite::Last(_) => 0,
             ControlPageWrite::Count(_) => 1,
             ControlPageWrite::Stop(_) => 2,
             ControlPageWrite::DelayNs(_) => 3,
         };
-        if self.written_page[place] == Some(steer) {
+        if self.written_page[place] == Some(write) {
             return Ok(());
         }
-        self.send(&SupervisorRequest::WritePage(steer))?;
+        self.send(&SupervisorRequest::WritePage(write))?;
         loop {
-            match self.receive_any()? {
+            match self.receive_next()? {
                 SupervisorReply::PageWritten => break,
                 other => self.queued_replies.push_back(other),
             }
         }
-        self.written_page[place] = Some(steer);
+        self.written_page[place] = Some(write);
         Ok(())
     }
 
@@ -291,56 +299,15 @@ impl SupervisorClient {
         setup: &ChannelSetup<'_>,
         at: SocketAddr,
         launch: &LaunchSpec,
-        is_datagram: bool,
     ) -> Result<OwnedFd, OpenError> {
-        self.reply_timeout = Span::from_ns(launch.deadline_ns) + REPLY_MARGIN;
-        let door = new_admission(at)?;
-        self.request(&SupervisorRequest::OpenChannel(Box::new(OpenChannelRequest {
-            door,
-            channel: setup.channel.clone(),
-            cpu: launch.cpu_peer,
-            seed: launch.seed,
-            deadline_ns: launch.deadline_ns,
-        })))?;
-        let port = self.receive_port()?;
-        if is_datagram {
-            let socket = self.open_datagram_socket(at, port, &door.token)?;
-            return Ok(socket.into());
+        let work = LaunchWork::Channel(setup.channel.clone());
+        let near = self.begin_launch(launch, work, at)?.pop();
+        let near = near.ok_or_else(|| supervisor_error(io::ErrorKind::NotConnected.into()))?;
+        if !setup.channel.mechanism.is_lossy() {
+            set_options(&setup.channel.options, &near)?;
         }
-        let stream = connect(at, port)?;
-        admission::send_preamble(&stream, &door.token, 0).attempt("show the launch's token")?;
-        let near = OwnedFd::from(stream);
-        set_options(&setup.channel.options, &near)?;
         self.receive_ready()?;
         Ok(near)
-    }
-
-    /// Shows the token by datagrams until one has arrived: the socket that is connected then.
-    fn open_datagram_socket(
-        &mut self,
-        at: SocketAddr,
-        port: u16,
-        token: &AdmissionToken,
-    ) -> Result<UdpSocket, OpenError> {
-        let any: IpAddr = match at {
-            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-        };
-        let socket =
-            UdpSocket::bind(SocketAddr::new(any, 0)).attempt("bind the near UDP socket")?;
-        socket.connect(with_port(at, port)).attempt("connect the near UDP socket")?;
-        let until = monotonic_ns() + ADMISSION_TIMEOUT.as_ns();
-        loop {
-            // One that is lost, or refused by a router for now, is sent again.
-            drop(socket.send(&admission::preamble(token, 0)));
-            let next = monotonic_ns() + RESEND_INTERVAL.as_ns();
-            match protocol::wait_readable(self.control.as_fd(), next) {
-                Err(error) if error.kind() == io::ErrorKind::TimedOut && next < until => {}
-                _ => break,
-            }
-        }
-        self.receive_ready()?;
-        Ok(socket)
     }
 
     /// Opens both ends of streams, and has the process that sends take over the far ones: the near ones.
@@ -350,25 +317,9 @@ impl SupervisorClient {
         streams: &TcpStreamsSpec,
         at: SocketAddr,
     ) -> Result<Vec<TcpStream>, OpenError> {
-        self.reply_timeout = Span::from_ns(launch.deadline_ns) + REPLY_MARGIN;
-        let door = new_admission(at)?;
-        self.request(&SupervisorRequest::OpenStreams(Box::new(OpenStreamsRequest {
-            door,
-            streams: streams.clone(),
-            cpu: launch.cpu_peer,
-            seed: launch.seed,
-            deadline_ns: launch.deadline_ns,
-        })))?;
-        let port = self.receive_port()?;
-        let mut near = Vec::new();
-        for number in 0..streams.streams {
-            let stream = connect(at, port)?;
-            admission::send_preamble(&stream, &door.token, number)
-                .attempt("show the launch's token")?;
-            near.push(stream);
-        }
+        let near = self.begin_launch(launch, LaunchWork::Streams(streams.clone()), at)?;
         self.receive_ready()?;
-        Ok(near)
+        Ok(near.into_iter().map(TcpStream::from).collect())
     }
 
     /// Has the page be served there for this host alone: where.
@@ -377,15 +328,7 @@ impl SupervisorClient {
         launch: &LaunchSpec,
         at: SocketAddr,
     ) -> Result<SocketAddr, OpenError> {
-        self.reply_timeout = Span::from_ns(launch.deadline_ns) + REPLY_MARGIN;
-        // Who shows the token is who may ask for the page.
-        self.connect_time_once(at)?;
-        let (cpu, deadline_ns) = (launch.cpu_peer, launch.deadline_ns);
-        self.request(&SupervisorRequest::ServePage(ServePageRequest {
-            address: at.ip(),
-            cpu,
-            deadline_ns,
-        }))?;
+        self.begin_launch(launch, LaunchWork::Page, at)?;
         match self.answer()? {
             SupervisorReply::Serving(serving) => Ok(with_port(at, serving.port())),
             other => Err(unexpected_reply(&other)),
@@ -403,32 +346,22 @@ impl SupervisorClient {
 
     /// Takes CPU time away there, or no longer.
     pub(crate) fn set_cpu_load(&mut self, is_taken: bool) -> Result<(), OpenError> {
-        self.request(&SupervisorRequest::SetCpuLoad(is_taken))?;
+        self.send(&SupervisorRequest::SetCpuLoad(is_taken)).map_err(supervisor_error)?;
         match self.answer()? {
             SupervisorReply::CpuLoadSet(outcome) => outcome.map_err(OpenError::Unavailable),
             other => Err(unexpected_reply(&other)),
         }
     }
 
-    /// Its connection, to see whether it is gone.
+    /// A descriptor that is hung up once the other host is gone.
     pub(crate) fn connection(&self) -> io::Result<OwnedFd> {
-        self.control.as_fd().try_clone_to_owned()
+        self.process.stdout.try_clone()
     }
 }
 
 impl Drop for SupervisorClient {
     fn drop(&mut self) {
-        // Whatever of this fails, the supervisor sees that nobody is there any more.
-        if let Ok(fd) = self.connection() {
-            drop(std::os::unix::net::UnixStream::from(fd).shutdown(std::net::Shutdown::Write));
-        }
-        let until = monotonic_ns() + EXIT_GRACE.as_ns();
-        let mut rest = [0; 1 << 10];
-        while protocol::wait_readable(self.control.as_fd(), until).is_ok()
-            && matches!(self.control.read(&mut rest), Ok(1..))
-        {}
-        self.kill();
-        drop(self.child.wait());
+        self.end_task();
     }
 }
 
@@ -446,23 +379,48 @@ impl SharedSupervisor {
     }
 }
 
-/// A door that nobody else knows.
-fn new_admission(at: SocketAddr) -> Result<AdmissionSpec, OpenError> {
-    let mut token: AdmissionToken = [0; 16];
-    for half in token.chunks_mut(8) {
-        let random = entropy().attempt("read random bits")?;
-        half.copy_from_slice(&random.to_le_bytes());
+/// Connections that have shown the token, and the least time that one took.
+fn connect_streams(
+    at: SocketAddr,
+    token: TestToken,
+    count: u16,
+) -> Result<(Vec<OwnedFd>, Span), OpenError> {
+    let mut streams = Vec::new();
+    let mut least = Span::from_secs(3_600);
+    for index in 0..count {
+        let began = monotonic_ns();
+        let stream = connect(at)?;
+        least = least.min(Span::from_ns(monotonic_ns() - began));
+        show_token(&stream, index, token).attempt("show the launch's token")?;
+        streams.push(stream);
     }
-    Ok(AdmissionSpec { address: at.ip(), token })
+    let near = streams.into_iter().map(|stream| {
+        wait_accepted(&stream)?;
+        stream.set_read_timeout(None)?;
+        Ok(stream.into())
+    });
+    let near: io::Result<Vec<OwnedFd>> = near.collect();
+    Ok((near.attempt("have the launch's token taken")?, least))
 }
 
-fn with_port(mut at: SocketAddr, port: u16) -> SocketAddr {
-    at.set_port(port);
-    at
+/// A socket that is connected to the far one, which has proved that what is sent to it arrives.
+fn connect_datagrams(at: SocketAddr, token: TestToken) -> Result<OwnedFd, OpenError> {
+    let any: IpAddr = match at {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind(SocketAddr::new(any, 0)).attempt("bind the near UDP socket")?;
+    socket.connect(at).attempt("connect the near UDP socket")?;
+    udp_handshake::connect(&socket, &token.0, 0, ADMISSION_TIMEOUT, &AtomicBool::new(false))
+        .map_err(|error| match error {
+            UdpHandshakeError::Kernel(error) => supervisor_error(error),
+            nothing_came => OpenError::Unavailable(nothing_came.to_string()),
+        })?;
+    socket.set_read_timeout(None).attempt("wait for datagrams")?;
+    Ok(socket.into())
 }
 
-fn connect(at: SocketAddr, port: u16) -> Result<TcpStream, OpenError> {
-    let at = with_port(at, port);
+fn connect(at: SocketAddr) -> Result<TcpStream, OpenError> {
     TcpStream::connect_timeout(&at, CONNECT_TIMEOUT).map_err(|error| {
         let why = match error.kind() {
             io::ErrorKind::TimedOut => format!(
@@ -485,6 +443,6 @@ fn supervisor_error(source: io::Error) -> OpenError {
     OpenError::Io { what: "work with the other host", source }
 }
 
-fn unexpected_reply(tell: &SupervisorReply) -> OpenError {
-    supervisor_error(io::Error::other(format!("it said {tell:?} out of turn")))
+fn unexpected_reply(reply: &SupervisorReply) -> OpenError {
+    supervisor_error(io::Error::other(format!("it said {reply:?} out of turn")))
 }

@@ -12,11 +12,10 @@ use plumb_base::time::{Instant, Span};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection, StreamOwned};
 
-use plumb_remote::secure::deadline_stream::DeadlineStream;
 use plumb_remote::secure::identity::NAME;
-use plumb_remote::secure::split_stream::{self, SecureReader, SecureWriter};
+use plumb_remote::secure::stream;
 use plumb_remote::secure::verifier::{self, KeyPossessionVerifier};
-use plumb_remote::secure::{Fingerprint, HostIdentity};
+use plumb_remote::secure::{DeadlineStream, Fingerprint, HostIdentity, SecureReader, SecureWriter};
 
 /// How long one step of a connection in two halves may take: longer than any test, which ends it.
 const IO_TIMEOUT: Span = Span::from_secs(2 * 3_600);
@@ -74,8 +73,6 @@ pub(super) fn split(
     secure: StreamOwned<ClientConnection, &TcpStream>,
 ) -> io::Result<(SecureReader, SecureWriter)> {
     let (connection, socket) = secure.into_parts();
-    let half =
-        || Ok::<_, io::Error>(DeadlineStream::new(socket.try_clone()?, Instant::NEVER, IO_TIMEOUT));
-    let (reader, writer, _) = split_stream::split(connection.into(), half()?, half()?)?;
-    Ok((reader, writer))
+    let socket = DeadlineStream::new(socket.try_clone()?, Instant::NEVER, IO_TIMEOUT);
+    stream::split(connection.into(), socket)
 }

@@ -15,7 +15,7 @@ use plumb_remote::agent::{AgentLimits, MeasurementAgent, TestOverlap};
 use plumb_remote::client;
 use plumb_remote::control_stream::ControlStream;
 use plumb_remote::frame::frame;
-use plumb_remote::hello::ProtocolHello;
+use plumb_remote::message::ProtocolHello;
 use plumb_remote::message::{ReadyMessage, TaskRequest, decode, encode};
 use plumb_remote::session::{ControlSessionError, SessionFault, SessionTiming};
 use plumb_remote::task_control::TestControl;
@@ -96,12 +96,12 @@ fn refusal(client: &mut AgentClient, spec: &TestSpec) -> String {
 fn prepare(
     agent: &Arc<MeasurementAgent>,
     spec: &TestSpec,
-) -> (client::AgentClient<()>, TcpStream, ReadyMessage, Vec<u16>) {
+) -> (client::TaskClient<()>, TcpStream, ReadyMessage, Vec<u16>) {
     let (ours, theirs) = wires();
     drop(serve(agent, theirs));
     let cut = ours.try_clone().unwrap();
     let stream = ControlStream::from_tcp(ours).unwrap();
-    let mut client = client::AgentClient::connect(stream, "test", timing()).unwrap();
+    let mut client = client::TaskClient::connect(stream, "test", timing()).unwrap();
     let request =
         TaskRequest { service: ServiceId::LOAD, payload: encode(spec), to: Some(HERE.ip()) };
     let ready = client.request(request, times(spec)).unwrap();

@@ -1,16 +1,17 @@
-//! `plumb agent`: the other side of `plumb net`.
+//! `plumb agent`: the other side of `plumb net`, and of `plumb run --host`.
 
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::net::{IpAddr, Shutdown, SocketAddr};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use clap::{ArgGroup, Args};
 use plumb_analysis::document::agent::{self as agent_document, AgentDocument};
-use plumb_base::time::Span;
+use plumb_base::time::{Instant, Span};
 use plumb_base::units::quantity::{parse_rate, parse_span};
 use plumb_base::units::rate::Rate;
+use plumb_harness::supervisor::LaunchService;
 use plumb_interop::http;
 use plumb_interop::http::server::{HttpServer, HttpServerLimits};
 use plumb_net::service::LoadService;
@@ -33,6 +34,8 @@ use crate::problem::{ExitReason, Problem};
 const MODES_WITHOUT_TESTS: [&str; 3] = ["http", "stamp", "forward"];
 /// Modes that are not a daemon.
 const MODES_NOT_LISTENING: [&str; 4] = ["stdio", "http", "stamp", "forward"];
+/// Lines a minute about connections that came to nothing.
+const FAILURES_PER_MINUTE: u32 = 20;
 /// How long a daemon keeps a report for a client that went away.
 const REPORT_RETENTION: Span = Span::from_secs(300);
 
@@ -154,7 +157,7 @@ impl AgentCommand {
             let place = address::parse(place, address::any(secure::DEFAULT_PORT))?;
             let limits =
                 AgentLimits { data_address: single_address(place), ..self.limits.for_daemon() };
-            let agent = Server::new(VERSION, limits, SessionTiming::default(), services());
+            let agent = Server::new(VERSION, limits, SessionTiming::default(), daemon_services());
             let clients = self.limits.max_clients.into();
             return listen(place, self.pair, clients, agent, output);
         }
@@ -163,8 +166,12 @@ impl AgentCommand {
                 .fix("choose one of --stdio, --listen, --http, --stamp and --iperf3")
                 .into());
         }
-        let agent =
-            Server::new(VERSION, self.limits.for_stdio(), SessionTiming::default(), services());
+        let agent = Server::new(
+            VERSION,
+            self.limits.for_stdio(),
+            SessionTiming::default(),
+            stdio_services(),
+        );
         agent.serve(ControlStream::from_stdio()).map_err(|error| {
             Problem::from_message(
                 &format!("the agent's session ended {error}"),
@@ -185,6 +192,31 @@ fn single_address(place: SocketAddr) -> Option<IpAddr> {
 struct AgentSessions<'a> {
     agent: Arc<MeasurementAgent>,
     output: &'a CliOutput,
+    failures: Mutex<FailureLog>,
+}
+
+/// Limits the lines about connections that came to nothing, which anybody can make.
+#[derive(Debug, Default)]
+struct FailureLog {
+    /// When the present minute ends.
+    until: Instant,
+    lines: u32,
+    left_out: u32,
+}
+
+impl FailureLog {
+    /// Whether a line may be written, and how many were left out before it.
+    fn admit(&mut self, now: Instant) -> Option<u32> {
+        if now >= self.until {
+            (self.until, self.lines) = (now + Span::from_secs(60), 0);
+        }
+        if self.lines >= FAILURES_PER_MINUTE {
+            self.left_out += 1;
+            return None;
+        }
+        self.lines += 1;
+        Some(std::mem::take(&mut self.left_out))
+    }
 }
 
 impl SessionService for AgentSessions<'_> {
@@ -199,7 +231,7 @@ impl SessionService for AgentSessions<'_> {
     }
 
     fn on_event(&self, event: &ListenerEvent) {
-        let text = match event {
+        let mut text = match event {
             ListenerEvent::Began { from, peer } => format!("{peer} connected from {from}"),
             ListenerEvent::Ended { from, peer } => format!("{peer} disconnected ({from})"),
             ListenerEvent::Paired { from, peer, fingerprint } => {
@@ -218,6 +250,17 @@ impl SessionService for AgentSessions<'_> {
                 format!("refused {from}: too many unauthenticated connections")
             }
         };
+        if let ListenerEvent::Refused { .. }
+        | ListenerEvent::Failed { .. }
+        | ListenerEvent::Rejected { .. } = event
+        {
+            let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+            match failures.admit(plumb_clock::now()) {
+                Some(0) => {}
+                Some(left_out) => text.push_str(&format!(" ({left_out} before it are left out)")),
+                None => return,
+            }
+        }
         self.say(&text);
     }
 }
@@ -281,7 +324,7 @@ fn listen(
         output.page(&page)?;
     }
     plumb_harness::stop_signals::count_stop_requests().ok();
-    let sessions = AgentSessions { agent, output };
+    let sessions = AgentSessions { agent, output, failures: Mutex::default() };
     thread::scope(|scope| {
         let running = scope.spawn(|| listener.run(&sessions));
         // Signals interrupt this thread's wait, or are seen after it.
@@ -354,7 +397,7 @@ fn forward(host: &str) -> Result<ExitReason, CommandError> {
     // Ends with the process, which has nothing to do once the agent has said its last word.
     thread::spawn(move || {
         pass(&mut io::stdin().lock(), &mut writer).ok();
-        closer.close();
+        closer.shutdown(Shutdown::Both).ok();
     });
     pass(&mut reader, &mut io::stdout().lock()).ok();
     Ok(ExitReason::Success)
@@ -375,9 +418,14 @@ fn pass(from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {
     }
 }
 
-/// What an agent of this program can do.
-fn services() -> Vec<Box<dyn TaskService>> {
+/// What a daemon does. Launches start processes, and are for whoever can log in here.
+fn daemon_services() -> Vec<Box<dyn TaskService>> {
     vec![Box::new(LoadService)]
+}
+
+/// What an agent does for whoever started it.
+fn stdio_services() -> Vec<Box<dyn TaskService>> {
+    vec![Box::new(LoadService), Box::new(LaunchService)]
 }
 
 #[cfg(test)]
@@ -405,6 +453,16 @@ mod tests {
         let given = limits("--listen --max-clients 40 --max-tests 9 --max-bitrate 8kbit");
         assert_eq!((given.clients_max, given.tests_max, given.rate_max), (40, 9, Some(1_000)));
         assert_eq!(limits("--listen --data-port 7000").tests_max, 1);
+    }
+
+    #[test]
+    fn failed_connections_fill_no_log() {
+        let mut log = FailureLog::default();
+        let at = |secs| Instant::after_origin(Span::from_secs(secs));
+        let admitted = (0..1_000).filter(|_| log.admit(at(100)) == Some(0)).count();
+        assert_eq!(admitted, 20);
+        assert_eq!(log.admit(at(160)), Some(980));
+        assert_eq!(log.admit(at(161)), Some(0));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use plumb_net::measure::test_spec::DatagramsSpec;
 use plumb_net::test_client::AgentClient;
 use plumb_remote::address::with_zone;
 use plumb_remote::secure;
-use plumb_remote::secure::pairing_token::PairingTokenParseError;
+use plumb_remote::secure::pairing::PairingTokenParseError;
 use plumb_report::terminal;
 
 use crate::VERSION;

@@ -3,14 +3,11 @@
 //! Left out: how a host is named (`super::place`).
 
 use std::io::{self, IsTerminal as _};
-use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::process::{Command, ExitStatus};
 
 use plumb_base::time::Span;
-use plumb_harness::child_process::StderrTail;
 use plumb_net::test_client::{AgentClient, AgentClientError};
-use plumb_remote::control_stream::{self, ControlStream};
+use plumb_remote::control_stream::AgentChildProcess;
 use plumb_remote::session::{SessionFault, SessionTiming};
 
 use super::host_target::{HostTarget, ReachMethod};
@@ -29,81 +26,45 @@ pub(super) const NOT_INSTALLED_MARK: &str = "plumb-is-not-here";
 pub struct AgentConnection {
     /// The session.
     pub client: AgentClient,
-    starter: AgentChildProcess,
-}
-
-/// The command that carries the session.
-#[derive(Debug)]
-struct AgentChildProcess {
-    child: Arc<Mutex<Child>>,
-    /// Whether it leads a process group; ssh stays in plumb's, where it may ask for a password.
-    leads_group: bool,
-    stderr: StderrTail,
-    is_ended: bool,
-}
-
-impl AgentChildProcess {
-    fn start(mut command: Command, leads_group: bool) -> io::Result<Self> {
-        if leads_group {
-            command.process_group(0);
-        }
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn()?;
-        let said = StderrTail::capture(child.stderr.take());
-        Ok(Self { child: Arc::new(Mutex::new(child)), leads_group, stderr: said, is_ended: false })
-    }
-
-    /// What it said and how it ended; ends it, and whatever it has started in its group, if it has not.
-    fn end(&mut self) -> (Option<ExitStatus>, String) {
-        let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.leads_group && !self.is_ended {
-            control_stream::kill_group(&child);
-        }
-        self.is_ended = true;
-        child.kill().ok();
-        let status = child.wait().ok();
-        drop(child);
-        (status, self.stderr.finish())
-    }
-}
-
-impl Drop for AgentChildProcess {
-    fn drop(&mut self) {
-        if !self.is_ended {
-            self.end();
-        }
-    }
+    process: AgentChildProcess,
 }
 
 impl AgentConnection {
     /// Takes leave of the agent, and waits for the command that carried the session.
     pub fn close(self) {
-        let Self { client, starter } = self;
+        let Self { client, process } = self;
         client.disconnect();
-        drop(starter);
+        drop(process);
     }
 }
 
-/// The command that starts an agent there.
-fn command(place: &HostTarget, ssh: &[String]) -> Result<Command, Problem> {
-    let command = match &place.method {
+/// The command that starts an agent there, with options of ssh.
+///
+/// # Errors
+/// No program is named for it.
+pub(super) fn command(
+    place: &HostTarget,
+    ssh: &[String],
+    options: &[&str],
+) -> Result<Command, Problem> {
+    let own_program = || {
+        std::env::current_exe().map_err(|error| {
+            Problem::failure("cannot find plumb's own program file").because(error)
+        })
+    };
+    Ok(match &place.method {
         ReachMethod::Ssh { target, port } => {
-            ssh_command(target, *port, ssh, &[], &remote_script(Some("agent"), "--stdio"))?
+            let script = format!("sh -c '{}'", agent_script(None));
+            ssh_command(target, *port, ssh, options, &script)?
         }
         ReachMethod::Paired(host) => {
-            let program = std::env::current_exe().map_err(|error| {
-                Problem::failure("cannot find plumb's own program file").because(error)
-            })?;
-            let mut command = Command::new(program);
+            let mut command = Command::new(own_program()?);
             command.args(["agent", "--forward", host]);
             command
         }
         ReachMethod::Namespace(name) => {
-            let program = std::env::current_exe().map_err(|error| {
-                Problem::failure("cannot find plumb's own program file").because(error)
-            })?;
             let mut command = Command::new("ip");
-            command.args(["netns", "exec", name]).arg(program).args(["agent", "--stdio"]);
+            command.args(["netns", "exec", name]).arg(own_program()?).args(["agent", "--stdio"]);
             command
         }
         ReachMethod::Via(line) => {
@@ -111,8 +72,7 @@ fn command(place: &HostTarget, ssh: &[String]) -> Result<Command, Problem> {
             command.arg("-c").arg(line);
             command
         }
-    };
-    Ok(command)
+    })
 }
 
 /// An ssh that runs a script there.
@@ -138,13 +98,16 @@ pub(super) fn ssh_command(
     Ok(command)
 }
 
-/// A script that runs a subcommand of plumb there. The copy that `--install` made goes first, because it is of this
-/// version.
-pub(super) fn remote_script(subcommand: Option<&str>, last: &str) -> String {
-    let words = subcommand.map_or_else(|| last.to_owned(), |first| format!("{first} {last}"));
+/// A script that runs an agent there: of the program at `first`, of the copy that `--install` made, because it is of
+/// this version, or of whichever the search path has. It has no single quotes but those of `first`.
+pub(super) fn agent_script(first: Option<&str>) -> String {
+    let cached = format!("\"$HOME/{CACHED_PROGRAM}\"");
+    let tries = first.into_iter().chain([cached.as_str()]);
+    let tries: String = tries
+        .map(|program| format!("test -x {program} && exec {program} agent --stdio; "))
+        .collect();
     format!(
-        "sh -c 'test -x \"$HOME/{CACHED_PROGRAM}\" && exec \"$HOME/{CACHED_PROGRAM}\" {words}; \
-         command -v plumb >/dev/null 2>&1 && exec plumb {words}; echo {NOT_INSTALLED_MARK} >&2; exit 127'"
+        "{tries}command -v plumb >/dev/null 2>&1 && exec plumb agent --stdio; echo {NOT_INSTALLED_MARK} >&2; exit 127"
     )
 }
 
@@ -161,23 +124,29 @@ pub fn connect(
 }
 
 fn start(place: &HostTarget, ssh: &[String], program: &str) -> Result<AgentConnection, Problem> {
-    let command = command(place, ssh)?;
+    let command = command(place, ssh, &[])?;
     let name = command.get_program().to_string_lossy().into_owned();
     let leads_group = !matches!(place.method, ReachMethod::Ssh { .. });
-    let mut starter = AgentChildProcess::start(command, leads_group).map_err(|error| {
-        Problem::failure(format!("cannot run '{name}' to start an agent there"))
-            .because(error)
-            .fix("install it, or give another command with --via")
-    })?;
-    let stream = ControlStream::from_child(&starter.child, &place.requested)
-        .map_err(|error| Problem::failure("the agent's streams are gone").because(error))?;
+    let (mut process, stream) = AgentChildProcess::start(command, leads_group, &place.requested)
+        .map_err(|error| cannot_run(&name, place, error))?;
     match AgentClient::connect(stream, program, timing(place)) {
-        Ok(client) => Ok(AgentConnection { client, starter }),
+        Ok(client) => Ok(AgentConnection { client, process }),
         Err(error) => {
-            let (status, said) = starter.end();
+            let (status, said) = process.end();
             Err(explain(place, &error, status, &said))
         }
     }
+}
+
+/// A command that does not run.
+pub(super) fn cannot_run(
+    program: &str,
+    place: &HostTarget,
+    error: impl std::fmt::Display,
+) -> Problem {
+    Problem::failure(format!("cannot run '{program}' to start an agent on '{}'", place.requested))
+        .because(error)
+        .fix("install it, or give another command with --via")
 }
 
 /// How long each thing may take. A person at a terminal may be asked by ssh whether it is the right host, for a password
@@ -309,70 +278,9 @@ pub fn problem_from_client_error(error: &AgentClientError) -> Problem {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read as _;
-    use std::sync::mpsc;
-    use std::thread;
-    use std::time::Duration;
-
-    use plumb_clock::{monotonic_ns, sleep_until};
     use plumb_remote::session::ControlSessionError;
 
     use super::*;
-
-    /// A shell's script as a starter, and the number of the process that it wrote first on standard output.
-    fn started(script: &str) -> (AgentChildProcess, u32) {
-        let mut command = Command::new("sh");
-        command.args(["-c", script]);
-        let starter = AgentChildProcess::start(command, true).unwrap();
-        let mut stdout = starter.child.lock().unwrap().stdout.take().unwrap();
-        let mut text = String::new();
-        while !text.ends_with('\n') {
-            let mut byte = [0];
-            stdout.read_exact(&mut byte).unwrap();
-            text.push(char::from(byte[0]));
-        }
-        // What it has said by then is read, however busy this host is.
-        let is_read = (0..6_000).any(|_| {
-            sleep_until(monotonic_ns() + 10_000_000);
-            !starter.stderr.text().is_empty()
-        });
-        assert!(is_read, "it said nothing");
-        (starter, text.trim().parse().unwrap())
-    }
-
-    /// Ends it elsewhere; fails where that takes longer than anything does.
-    fn ended(mut starter: AgentChildProcess) -> String {
-        let (done, over) = mpsc::channel();
-        thread::spawn(move || done.send(starter.end().1));
-        over.recv_timeout(Duration::from_mins(1)).expect("it ends, whoever else lives on")
-    }
-
-    fn is_running(process: u32) -> bool {
-        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-        stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
-    }
-
-    #[test]
-    fn what_a_command_has_started_ends_with_it_and_what_it_said_is_kept() {
-        let (starter, process) = started("sleep 600 & echo alas >&2; echo $!; wait");
-        assert!(is_running(process));
-        assert_eq!(ended(starter), "alas\n");
-        let is_gone = (0..6_000).any(|_| {
-            sleep_until(monotonic_ns() + 10_000_000);
-            !is_running(process)
-        });
-        assert!(is_gone, "{process} is left behind");
-    }
-
-    #[test]
-    fn who_left_the_group_with_its_standard_error_is_not_waited_for() {
-        // A process of another session says its own number, and stays.
-        let script = "setsid sh -c 'echo alas >&2; echo $$; exec sleep 600' & wait";
-        let (starter, process) = started(script);
-        assert_eq!(ended(starter), "alas\n");
-        assert!(is_running(process), "it was in no group of plumb's");
-        Command::new("kill").args(["-KILL", &process.to_string()]).status().unwrap();
-    }
 
     #[test]
     fn what_ssh_says_becomes_a_problem_with_a_fix() {

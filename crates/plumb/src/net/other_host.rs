@@ -1,6 +1,6 @@
 //! The other host that the experiments of this process go to: how it was asked for, and what was found at the first look.
 //!
-//! Left out: the supervisor on it and what it does for a launch (`plumb_harness::supervisor`).
+//! What its agent does for a launch is in `plumb_harness::supervisor`.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -10,20 +10,18 @@ use std::sync::OnceLock;
 use plumb_analysis::document::host_notes;
 use plumb_base::time::Span;
 use plumb_experiments::surroundings::ReachedHost;
-use plumb_harness::child_process::HiddenCommand;
 use plumb_harness::spec::HostSpec;
 use plumb_harness::supervisor::client::{ReachError, SupervisorClient};
+use plumb_remote::client::TaskClientError;
+use plumb_remote::message::HelloError;
+use plumb_remote::session::SessionFault;
 
-use super::agent_connection::{
-    CACHED_PROGRAM, NOT_INSTALLED_MARK, problem_from_stderr, remote_script, ssh_command,
-};
+use super::agent_connection::{self, agent_script, cannot_run, problem_from_stderr};
 use super::host_target::{
     AddressFamily, HostTarget, ReachMethod, choose_address, resolve, ssh_host,
 };
 use crate::VERSION;
-use crate::problem::Problem;
-
-const SUBCOMMAND: &str = HiddenCommand::Supervisor.name();
+use crate::problem::{ExitReason, Problem};
 
 /// How another host was asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -96,41 +94,32 @@ fn probe_host(asked: &OtherHostRequest) -> Result<ReachedHost, Problem> {
         cpus: Vec::new(),
     };
     let mut reached = SupervisorClient::connect(&spec).map_err(|error| explain(&place, &error))?;
-    let presence = reached.host_info().clone();
-    spec.cpus = presence.cpus;
-    let candidates = match named {
-        Some(named) => named,
-        None => [AddressFamily::V4, AddressFamily::V6]
+    let candidates = named.unwrap_or_else(|| {
+        [AddressFamily::V4, AddressFamily::V6]
             .into_iter()
-            .filter_map(|family| choose_address(&presence.addresses, family))
-            .collect(),
-    };
+            .filter_map(|family| choose_address(reached.addresses(), family))
+            .collect()
+    });
     if candidates.is_empty() {
         return Err(Problem::failure(format!(
             "no address of '{}' is reached from here",
             place.requested
         ))
-        .because(format!("it says that it has: {}", presence.addresses.join(", ")))
+        .because(format!("it says that it has: {}", reached.addresses().join(", ")))
         .fix("name one with --to"));
     }
     let mut round_trip: Option<Span> = None;
+    let mut facts = BTreeMap::new();
     let mut refusal = None;
-    let mut candidates = candidates.into_iter().peekable();
-    while let Some(address) = candidates.next() {
-        match reached.connect_time(address) {
-            Ok(took) => {
+    for address in candidates {
+        match reached.probe(address) {
+            Ok((took, host_info)) => {
                 let family = if address.is_ipv4() { &mut spec.v4 } else { &mut spec.v6 };
                 *family = Some(address);
                 round_trip = Some(round_trip.map_or(took, |other| other.min(took)));
+                (spec.cpus, facts) = (host_info.cpus, host_info.facts);
             }
-            Err(reason) => {
-                refusal.get_or_insert(reason);
-                if candidates.peek().is_some() {
-                    // That supervisor still waits for who did not get through; a new one does not.
-                    reached = SupervisorClient::connect(&spec)
-                        .map_err(|error| explain(&place, &error))?;
-                }
-            }
+            Err(reason) => drop(refusal.get_or_insert(reason)),
         }
     }
     let Some(round_trip) = round_trip else {
@@ -145,7 +134,7 @@ fn probe_host(asked: &OtherHostRequest) -> Result<ReachedHost, Problem> {
             .because(why)
             .fix(fix));
     };
-    let notes = notes(asked, &spec, &presence.facts, round_trip);
+    let notes = notes(asked, &spec, &facts, round_trip);
     Ok(ReachedHost { spec, round_trip, notes })
 }
 
@@ -164,34 +153,18 @@ fn named_addresses(
     Ok(Some(std::iter::once(first).chain(resolve(&name, other).ok()).collect()))
 }
 
-/// The program, with its arguments, that gives the standard streams of a supervisor there.
+/// The program, with its arguments, that gives the standard streams of an agent there.
 fn command(place: &HostTarget, ssh: &[String]) -> Result<Vec<String>, Problem> {
-    let own = std::env::current_exe()
-        .map_err(|error| Problem::failure("cannot find plumb's own program file").because(error))?;
-    let own = own.display().to_string();
     let command = match &place.method {
-        ReachMethod::Ssh { target, port } => {
-            // A password could be asked for at every launch; and who is gone is to be known soon.
-            let options = [
-                "-o",
-                "BatchMode=yes",
-                "-o",
-                "ServerAliveInterval=5",
-                "-o",
-                "ServerAliveCountMax=3",
-            ];
-            ssh_command(target, *port, ssh, &options, &remote_script(None, SUBCOMMAND))?
-        }
-        ReachMethod::Namespace(name) => {
-            let mut command = Command::new("ip");
-            command.args(["netns", "exec", name, &own, SUBCOMMAND]);
-            command
-        }
         ReachMethod::Via(line) => {
+            let own = std::env::current_exe().map_err(|error| {
+                Problem::failure("cannot find plumb's own program file").because(error)
+            })?;
+            let own = own.display().to_string().replace('\'', r"'\''");
             let mut command = Command::new("sh");
             // The command runs another there: a shell that looks for plumb.
             command.args(["-c", &format!("{line} \"$@\""), "sh", "sh", "-c"]);
-            command.arg(supervisor_search_script(&own));
+            command.arg(agent_script(Some(&format!("'{own}'"))));
             command
         }
         ReachMethod::Paired(_) => {
@@ -201,43 +174,51 @@ fn command(place: &HostTarget, ssh: &[String]) -> Result<Vec<String>, Problem> {
                 )
                 .fix("name the host as ssh does, or the command that leads there with --via"));
         }
+        ReachMethod::Ssh { .. } | ReachMethod::Namespace(_) => {
+            // A password could be asked for at every launch; and who is gone is to be known soon.
+            let options = [
+                "-o",
+                "BatchMode=yes",
+                "-o",
+                "ServerAliveInterval=5",
+                "-o",
+                "ServerAliveCountMax=3",
+            ];
+            agent_connection::command(place, ssh, &options)?
+        }
     };
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     Ok(words.map(|word| word.to_string_lossy().into_owned()).collect())
 }
 
-/// A script that runs the supervisor of this program's own file, where that is one there too, or of another's.
-fn supervisor_search_script(own: &str) -> String {
-    let own = format!("'{}'", own.replace('\'', r"'\''"));
-    format!(
-        "test -x {own} && exec {own} {SUBCOMMAND}; test -x \"$HOME/{CACHED_PROGRAM}\" && exec \"$HOME/{CACHED_PROGRAM}\" {SUBCOMMAND}; \
-         command -v plumb >/dev/null 2>&1 && exec plumb {SUBCOMMAND}; echo {NOT_INSTALLED_MARK} >&2; exit 127"
-    )
-}
-
-/// Why there is no supervisor.
+/// Why there is no agent.
 fn explain(place: &HostTarget, error: &ReachError) -> Problem {
     let asked = &place.requested;
-    match error {
-        ReachError::Start { program, source } => {
-            Problem::failure(format!("cannot run '{program}' to reach '{asked}'"))
-                .because(source)
-                .fix("install it, or give another command with --via")
+    let (error, status, said) = match error {
+        ReachError::Start { program, source } => return cannot_run(program, place, source),
+        ReachError::VersionMismatch { theirs, .. } => return skew(asked, theirs),
+        ReachError::Session { error, status, said } => (error, *status, said.as_str()),
+    };
+    let TaskClientError::Session(session) = error else {
+        return Problem::from_message(&error.to_string(), ExitReason::Failure);
+    };
+    match &session.fault {
+        SessionFault::Hello(HelloError::Skew { there, .. }) => skew(asked, there),
+        SessionFault::Closed | SessionFault::Hello(HelloError::NotPlumb { .. }) => {
+            match problem_from_stderr(place, status, said) {
+                Some(problem) => without_prompt(problem),
+                // One that has no agents calls the word unknown.
+                None if said.contains("unrecognized subcommand") => skew(asked, "an older version"),
+                None => ended(asked, status, said),
+            }
         }
-        ReachError::TimedOut { patience, said } => {
-            let problem = Problem::failure(format!("'{asked}' does not answer"));
+        fault => {
             let last = last_line(said);
-            let why =
-                if last.is_empty() { format!("nothing came within {patience}") } else { last };
-            problem.because(why).fix("check that it is up and that no firewall is between")
+            let why = if last.is_empty() { fault.to_string() } else { last };
+            Problem::failure(format!("'{asked}' does not answer"))
+                .because(why)
+                .fix("check that it is up and that no firewall is between")
         }
-        ReachError::Exited { status, said } => match problem_from_stderr(place, *status, said) {
-            Some(problem) => without_prompt(problem),
-            // One that has no supervisors calls the word unknown.
-            None if said.contains(SUBCOMMAND) => skew(asked, "an older version"),
-            None => ended(asked, *status, said),
-        },
-        ReachError::VersionMismatch { theirs, .. } => skew(asked, theirs),
     }
 }
 
@@ -311,6 +292,8 @@ impl OtherHostRequest {
 
 #[cfg(test)]
 mod tests {
+    use plumb_remote::session::ControlSessionError;
+
     use super::*;
 
     #[test]
@@ -324,16 +307,19 @@ mod tests {
     }
 
     #[test]
-    fn an_older_plumb_and_none_at_all_are_told_apart_with_a_fix_each() {
+    fn a_host_without_this_plumb_is_named_with_a_fix() {
         let place = HostTarget::parse(Some("box"), None).unwrap();
         for (status, said, expected) in [
-            (2, "error: unrecognized subcommand '__supervisor'", "another plumb"),
+            (2, "error: unrecognized subcommand 'agent'", "another plumb"),
             (127, "plumb-is-not-here", "no plumb on 'box'"),
             (127, "sh: 1: plumb: not found", "no plumb on 'box'"),
             (255, "ssh: Could not resolve hostname box: Name or service not known", "is not known"),
             (1, "", "took up the work"),
         ] {
-            let error = ReachError::Exited { status: Some(status), said: said.to_owned() };
+            let fault = SessionFault::Closed;
+            let error = ControlSessionError { activity: "waiting for the agent's hello", fault };
+            let (error, said) = (TaskClientError::Session(error), said.to_owned());
+            let error = ReachError::Session { error, status: Some(status), said };
             let text = explain(&place, &error).to_string();
             assert!(text.contains(expected) && text.contains("fix:"), "{text}");
         }

@@ -1,9 +1,26 @@
-//! Which tests ran at the same time: recorded when they end, because no one test knows of another.
+//! Which tests ran at the same time as one: of this agent, and of others on this host.
 //!
-//! A test is noted when it ends, and looks for those that ended before it and for those that still run. Left out:
-//! what that did to their results.
+//! A test is noted when it ends, and looks for those that ended before it and for those that still run. Over ssh each
+//! client has an agent of its own, and they share the network: while a test runs, a socket without a file bears its
+//! name, which the kernel lists and takes away with its process; one that ends tells those that still run when it ran.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
+
+/// What the names begin with.
+const PREFIX: &str = "plumb.test.";
+/// Where the kernel lists sockets without files, of this network namespace, each behind an `@`.
+const UNIX_SOCKETS: &str = "/proc/thread-self/net/unix";
+/// Tests that are told of at most: more than an agent of any use has.
+const TESTS_MAX: usize = 256;
+/// Bytes that are told: process, beginning, end.
+const NOTICE_BYTES: usize = 3 * 8;
 
 /// Other tests that the agent ran at the same time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,36 +79,168 @@ impl OverlapTracker {
     }
 }
 
+/// What this process has drawn; zero where there is no chance to be had.
+pub(super) fn process_tag() -> u64 {
+    static OWN: OnceLock<u64> = OnceLock::new();
+    *OWN.get_or_init(|| plumb_clock::entropy().unwrap_or(0))
+}
+
+/// One test: what its process has drawn to be told apart, as numbers of processes are not unique beyond a container; and when it began by the clock that all of this host share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct ConcurrentTest {
+    process: u64,
+    began_ns: u64,
+}
+
+impl ConcurrentTest {
+    fn address(self) -> io::Result<SocketAddr> {
+        SocketAddr::from_abstract_name(format!("{PREFIX}{}.{}", self.process, self.began_ns))
+    }
+
+    /// The test that a line of the kernel's list names, if it is one.
+    fn parse_listing(line: &str) -> Option<Self> {
+        let (_, name) = line.rsplit_once(' ')?;
+        let (process, began) = name.strip_prefix('@')?.strip_prefix(PREFIX)?.split_once('.')?;
+        Some(Self { process: process.parse().ok()?, began_ns: began.parse().ok()? })
+    }
+}
+
+/// A test as those of other agents see it, and what they have told it.
+#[derive(Debug)]
+pub(super) struct ConcurrentTests {
+    own: ConcurrentTest,
+    /// None where the kernel gives none: then nobody is known.
+    socket: Option<UnixDatagram>,
+    /// When those that are over have ended.
+    ended: BTreeMap<ConcurrentTest, u64>,
+}
+
+impl ConcurrentTests {
+    /// Shows a test that has begun.
+    pub(super) fn open(process: u64, began_ns: u64) -> Self {
+        let own = ConcurrentTest { process, began_ns };
+        let bind = || -> io::Result<UnixDatagram> {
+            let socket = UnixDatagram::bind_addr(&own.address()?)?;
+            socket.set_nonblocking(true)?;
+            Ok(socket)
+        };
+        Self { own, socket: bind().ok(), ended: BTreeMap::new() }
+    }
+
+    /// Takes what was told. The kernel keeps a few, so it is to be asked now and then.
+    pub(super) fn receive_notices(&mut self) {
+        let Some(socket) = &self.socket else { return };
+        let mut bytes = [0; NOTICE_BYTES + 1];
+        while let Ok(len) = socket.recv(&mut bytes) {
+            let Some((test, ended_ns)) = decode_notice(&bytes[..len]) else { continue };
+            if self.ended.len() < TESTS_MAX && test.process != self.own.process {
+                self.ended.insert(test, ended_ns);
+            }
+        }
+    }
+
+    /// Tells the others that the test is over: beginning and end of each that ran beside it, as far as it did.
+    pub(super) fn close(mut self, ended_ns: u64) -> Vec<(u64, u64)> {
+        // Names are anybody's, and need not be text.
+        let list = fs::read(UNIX_SOCKETS).unwrap_or_default();
+        let list = String::from_utf8_lossy(&list);
+        let mut others: BTreeMap<ConcurrentTest, u64> = BTreeMap::new();
+        for test in list.lines().filter_map(ConcurrentTest::parse_listing).take(TESTS_MAX) {
+            if test.process == self.own.process {
+                continue;
+            }
+            if let (Some(socket), Ok(address)) = (&self.socket, test.address()) {
+                // One that hears nothing any more has ended meanwhile.
+                socket.send_to_addr(&encode_notice(self.own, ended_ns), &address).ok();
+            }
+            others.insert(test, ended_ns);
+        }
+        self.receive_notices();
+        others.append(&mut self.ended);
+        others.into_iter().map(|(test, ended_ns)| (test.began_ns, ended_ns)).collect()
+    }
+}
+
+fn encode_notice(test: ConcurrentTest, ended_ns: u64) -> [u8; NOTICE_BYTES] {
+    let mut bytes = [0; NOTICE_BYTES];
+    bytes[..8].copy_from_slice(&test.process.to_le_bytes());
+    bytes[8..16].copy_from_slice(&test.began_ns.to_le_bytes());
+    bytes[16..].copy_from_slice(&ended_ns.to_le_bytes());
+    bytes
+}
+
+fn decode_notice(bytes: &[u8]) -> Option<(ConcurrentTest, u64)> {
+    let (process, rest) = bytes.split_first_chunk()?;
+    let (began, rest) = rest.split_first_chunk()?;
+    let ended_ns = u64::from_le_bytes(rest.try_into().ok()?);
+    let test = ConcurrentTest {
+        process: u64::from_le_bytes(*process),
+        began_ns: u64::from_le_bytes(*began),
+    };
+    (test.began_ns <= ended_ns).then_some((test, ended_ns))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn time_shared_with_others_counts_once_however_many_there_are() {
-        let mut ledger = OverlapTracker::default();
+        let mut tracker = OverlapTracker::default();
         for began in [0, 40, 50] {
-            ledger.begin(began);
+            tracker.begin(began);
         }
-        assert_eq!(ledger.finish(40, 60, &[]), TestOverlap { tests: 2, during_ns: 20 });
-        assert_eq!(ledger.finish(50, 90, &[]), TestOverlap { tests: 2, during_ns: 40 });
-        assert_eq!(ledger.finish(0, 100, &[]), TestOverlap { tests: 2, during_ns: 50 });
-        assert!(ledger.running.is_empty() && ledger.finished.is_empty());
+        assert_eq!(tracker.finish(40, 60, &[]), TestOverlap { tests: 2, during_ns: 20 });
+        assert_eq!(tracker.finish(50, 90, &[]), TestOverlap { tests: 2, during_ns: 40 });
+        assert_eq!(tracker.finish(0, 100, &[]), TestOverlap { tests: 2, during_ns: 50 });
+        assert!(tracker.running.is_empty() && tracker.finished.is_empty());
+        // Alone.
+        tracker.begin(105);
+        assert_eq!(tracker.finish(105, 110, &[]), TestOverlap::default());
+        // Beside tests of other agents.
+        tracker.begin(210);
+        let elsewhere = [(0, 205), (0, 215), (212, 220), (230, 299)];
+        assert_eq!(tracker.finish(210, 240, &elsewhere), TestOverlap { tests: 3, during_ns: 20 });
+    }
+
+    /// Numbers that no other process draws meanwhile.
+    fn processes<const N: usize>() -> [u64; N] {
+        let own = u64::from(std::process::id());
+        std::array::from_fn(|index| own * 8 + index as u64)
+    }
+
+    /// Of these alone: other programs may run tests meanwhile.
+    fn of(others: Vec<(u64, u64)>, began: &[u64]) -> Vec<(u64, u64)> {
+        others.into_iter().filter(|(from, _)| began.contains(from)).collect()
     }
 
     #[test]
-    fn a_test_alone_overlaps_with_nothing() {
-        let mut ledger = OverlapTracker::default();
-        ledger.begin(5);
-        assert_eq!(ledger.finish(5, 10, &[]), TestOverlap::default());
-        ledger.begin(11);
-        assert_eq!(ledger.finish(11, 20, &[]), TestOverlap::default());
+    fn whoever_ends_first_tells_and_whoever_runs_on_is_seen() {
+        let [one, two, three] = processes();
+        let (long, early) =
+            (ConcurrentTests::open(one, 1_000_001), ConcurrentTests::open(two, 1_000_030));
+        let began = [1_000_001, 1_000_030, 1_000_050];
+        assert_eq!(of(early.close(1_000_040), &began), [(1_000_001, 1_000_040)]);
+        let late = ConcurrentTests::open(three, 1_000_050);
+        let expected = [(1_000_030, 1_000_040), (1_000_050, 1_000_100)];
+        assert_eq!(of(long.close(1_000_100), &began), expected);
+        assert_eq!(of(late.close(1_000_110), &began), [(1_000_001, 1_000_100)]);
     }
 
     #[test]
-    fn tests_of_other_agents_count_as_far_as_they_ran_beside_it() {
-        let mut ledger = OverlapTracker::default();
-        ledger.begin(10);
-        let elsewhere = [(0, 5), (0, 15), (12, 20), (30, 99)];
-        assert_eq!(ledger.finish(10, 40, &elsewhere), TestOverlap { tests: 3, during_ns: 20 });
+    fn tests_of_the_same_process_and_what_makes_no_sense_are_not_counted() {
+        let [own, foreign] = processes();
+        let mut first = ConcurrentTests::open(own, 2_000_001);
+        let second = ConcurrentTests::open(own, 2_000_002);
+        let junk = UnixDatagram::unbound().unwrap();
+        let backwards =
+            encode_notice(ConcurrentTest { process: foreign, began_ns: 2_000_009 }, 2_000_003);
+        for bytes in [&b"hello"[..], &[0; NOTICE_BYTES + 1], &backwards] {
+            junk.send_to_addr(bytes, &first.own.address().unwrap()).unwrap();
+        }
+        first.receive_notices();
+        let began = [2_000_001, 2_000_002, 2_000_009];
+        assert!(of(first.close(2_000_100), &began).is_empty());
+        assert!(of(second.close(2_000_100), &began).is_empty());
     }
 }

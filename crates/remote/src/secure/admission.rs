@@ -1,8 +1,7 @@
 //! What the two sides say over TLS before a session begins: one message each way.
 //!
 //! A length of two bytes, then postcard. The first fields never change, so that another version can
-//! at least be named. Left out: what is said after that (`protocol`), and what a proof is
-//! ([`super::pairing_token`]).
+//! at least be named.
 
 use std::io::{self, Read, Write};
 
@@ -10,7 +9,6 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::identity::Fingerprint;
-use super::pairing_token::PairingProof;
 
 /// What a greeting begins with.
 pub const MAGIC: [u8; 8] = *b"plumbnet";
@@ -18,6 +16,9 @@ pub const MAGIC: [u8; 8] = *b"plumbnet";
 pub const VERSION: u16 = 1;
 /// Longest message that is read.
 pub const MESSAGE_BYTES_MAX: usize = 512;
+
+/// Bytes of a proof that its maker knows the pairing's token.
+pub type PairingProof = [u8; 32];
 
 /// What a client says first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -135,7 +136,7 @@ pub enum AdmissionRefusal {
 
 /// A message could not be exchanged.
 #[derive(Debug, thiserror::Error)]
-pub enum AdmissionMessageError {
+pub enum GreetingError {
     /// The connection.
     #[error("the connection failed ({0}); is the other side still running?")]
     Connection(#[from] io::Error),
@@ -151,15 +152,12 @@ pub enum AdmissionMessageError {
 ///
 /// # Errors
 /// The connection's.
-pub fn write<T: Serialize>(
-    stream: &mut impl Write,
-    message: &T,
-) -> Result<(), AdmissionMessageError> {
-    let body = postcard::to_stdvec(message).map_err(|_| AdmissionMessageError::Malformed)?;
+pub fn write<T: Serialize>(stream: &mut impl Write, message: &T) -> Result<(), GreetingError> {
+    let body = postcard::to_stdvec(message).map_err(|_| GreetingError::Malformed)?;
     if body.len() > MESSAGE_BYTES_MAX {
-        return Err(AdmissionMessageError::TooLong(body.len()));
+        return Err(GreetingError::TooLong(body.len()));
     }
-    let len = u16::try_from(body.len()).map_err(|_| AdmissionMessageError::TooLong(body.len()))?;
+    let len = u16::try_from(body.len()).map_err(|_| GreetingError::TooLong(body.len()))?;
     stream.write_all(&[&len.to_be_bytes()[..], &body].concat())?;
     stream.flush()?;
     Ok(())
@@ -168,19 +166,19 @@ pub fn write<T: Serialize>(
 /// Reads one message.
 ///
 /// # Errors
-/// [`AdmissionMessageError`]. Nothing is read beyond the message, and no more than [`MESSAGE_BYTES_MAX`].
-pub fn read<T: DeserializeOwned>(stream: &mut impl Read) -> Result<T, AdmissionMessageError> {
+/// [`GreetingError`]. Nothing is read beyond the message, and no more than [`MESSAGE_BYTES_MAX`].
+pub fn read<T: DeserializeOwned>(stream: &mut impl Read) -> Result<T, GreetingError> {
     let mut len = [0; 2];
     stream.read_exact(&mut len)?;
     let len = usize::from(u16::from_be_bytes(len));
     if len > MESSAGE_BYTES_MAX {
-        return Err(AdmissionMessageError::TooLong(len));
+        return Err(GreetingError::TooLong(len));
     }
     let mut body = [0; MESSAGE_BYTES_MAX];
     stream.read_exact(&mut body[..len])?;
     let (message, rest) =
-        postcard::take_from_bytes(&body[..len]).map_err(|_| AdmissionMessageError::Malformed)?;
-    if rest.is_empty() { Ok(message) } else { Err(AdmissionMessageError::Malformed) }
+        postcard::take_from_bytes(&body[..len]).map_err(|_| GreetingError::Malformed)?;
+    if rest.is_empty() { Ok(message) } else { Err(GreetingError::Malformed) }
 }
 
 /// The body of a fuzz test: any bytes are read as either side would.
@@ -226,11 +224,11 @@ mod tests {
         let wire = vec![0xff; 70_000];
         assert!(matches!(
             read::<AdmissionRequest>(&mut &wire[..]),
-            Err(AdmissionMessageError::TooLong(65_535))
+            Err(GreetingError::TooLong(65_535))
         ));
         let long = AdmissionIntent::Pair { name: "x".repeat(1_000), proof: [0; 32] };
         let refused = write(&mut Vec::new(), &AdmissionRequest { wish: long, ..greeting() });
-        assert!(matches!(refused, Err(AdmissionMessageError::TooLong(_))));
+        assert!(matches!(refused, Err(GreetingError::TooLong(_))));
     }
 
     #[test]

@@ -1,6 +1,4 @@
 //! The client's end: connecting to an agent that is known, and pairing with one that is not yet.
-//!
-//! Left out: what is said over the connection (`protocol`).
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -11,14 +9,13 @@ use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
 
 use super::admission::{
-    self, AdmissionIntent, AdmissionMessageError, AdmissionRefusal, AdmissionReply,
-    AdmissionRequest, MAGIC, VERSION,
+    self, AdmissionIntent, AdmissionRefusal, AdmissionReply, AdmissionRequest, GreetingError,
+    MAGIC, VERSION,
 };
-use super::deadline_stream::DeadlineStream;
 use super::identity::{Fingerprint, HostIdentity, NAME};
-use super::pairing_token::{PairingSide, PairingToken};
+use super::pairing::{PairingSide, PairingToken};
 use super::peers::{PairedPeer, PairedRole, PeerStore, PeerStoreError};
-use super::stream::SecureStream;
+use super::stream::{DeadlineStream, SecureStream};
 use super::verifier;
 
 /// How long connecting, the handshake and the greeting may take together.
@@ -37,6 +34,16 @@ pub struct AgentAddress {
     pub name: String,
     /// Where it is, in the order to try.
     pub addresses: Vec<SocketAddr>,
+}
+
+impl AgentAddress {
+    fn handshake_error(&self, error: io::Error) -> SecureConnectError {
+        SecureConnectError::Handshake { name: self.name.clone(), error }
+    }
+
+    fn greeting_error(&self, error: GreetingError) -> SecureConnectError {
+        SecureConnectError::Greeting { name: self.name.clone(), error }
+    }
 }
 
 /// No connection came about.
@@ -104,7 +111,7 @@ pub enum SecureConnectError {
         /// The agent.
         name: String,
         /// Why.
-        error: AdmissionMessageError,
+        error: GreetingError,
     },
     /// The list of peers.
     #[error(transparent)]
@@ -128,8 +135,7 @@ pub fn connect(
         peers.agent(&remote.name)?.ok_or(SecureConnectError::NotPaired { name: name() })?;
     let once = || {
         let mut stream = handshake(identity, remote)?;
-        let found =
-            stream.peer().map_err(|error| SecureConnectError::Handshake { name: name(), error })?;
+        let found = stream.peer().map_err(|error| remote.handshake_error(error))?;
         if found != expected {
             return Err(SecureConnectError::KeyChanged { name: name(), expected, found });
         }
@@ -142,7 +148,7 @@ pub fn connect(
             Ok(stream)
         }
         (_, AdmissionReply::Refused(refusal)) => Err(SecureConnectError::Refused(refusal)),
-        (_, AdmissionReply::Paired { .. }) => Err(malformed(remote)),
+        (_, AdmissionReply::Paired { .. }) => Err(remote.greeting_error(GreetingError::Malformed)),
     }
 }
 
@@ -167,7 +173,7 @@ impl SecureConnectError {
     fn is_retryable(&self) -> bool {
         use io::ErrorKind as Kind;
         let (Self::Handshake { error, .. }
-        | Self::Greeting { error: AdmissionMessageError::Connection(error), .. }) = self
+        | Self::Greeting { error: GreetingError::Connection(error), .. }) = self
         else {
             return false;
         };
@@ -194,9 +200,9 @@ pub fn pair(
     own_name: &str,
     token: &PairingToken,
 ) -> Result<Fingerprint, SecureConnectError> {
-    let fault = |error| SecureConnectError::Handshake { name: remote.name.clone(), error };
     let mut stream = with_retries(|| handshake(identity, remote))?;
-    let binding = stream.binding(identity.fingerprint()).map_err(fault)?;
+    let binding =
+        stream.binding(identity.fingerprint()).map_err(|error| remote.handshake_error(error))?;
     let proof = token.prove(PairingSide::Client, &binding);
     let name = super::peers::sanitize_name(own_name);
     match request_admission(&mut stream, remote, AdmissionIntent::Pair { name, proof })? {
@@ -214,14 +220,7 @@ pub fn pair(
             Err(SecureConnectError::Impostor { name: remote.name.clone() })
         }
         AdmissionReply::Refused(refusal) => Err(SecureConnectError::Refused(refusal)),
-        AdmissionReply::Welcome => Err(malformed(remote)),
-    }
-}
-
-fn malformed(remote: &AgentAddress) -> SecureConnectError {
-    SecureConnectError::Greeting {
-        name: remote.name.clone(),
-        error: AdmissionMessageError::Malformed,
+        AdmissionReply::Welcome => Err(remote.greeting_error(GreetingError::Malformed)),
     }
 }
 
@@ -235,8 +234,9 @@ fn handshake(
     socket.set_nodelay(true).ok();
     let name = ServerName::try_from(NAME).expect("the name is a word of letters");
     let connection = ClientConnection::new(configuration, name)?;
-    SecureStream::client(connection, DeadlineStream::new(socket, deadline, CONNECT_TIMEOUT))
-        .map_err(|error| SecureConnectError::Handshake { name: remote.name.clone(), error })
+    let socket = DeadlineStream::new(socket, deadline, CONNECT_TIMEOUT);
+    SecureStream::handshake(connection.into(), socket)
+        .map_err(|error| remote.handshake_error(error))
 }
 
 /// Connects to the first address that answers.
@@ -271,8 +271,6 @@ fn request_admission(
     // An agent that refuses early has answered and closed: its reason is better than a broken pipe.
     match (admission::read(stream), said) {
         (Ok(answer), _) => Ok(answer),
-        (Err(error), Ok(())) | (Err(_), Err(error)) => {
-            Err(SecureConnectError::Greeting { name: remote.name.clone(), error })
-        }
+        (Err(error), Ok(())) | (Err(_), Err(error)) => Err(remote.greeting_error(error)),
     }
 }

@@ -17,15 +17,13 @@ use plumb_base::time::{Instant, Span};
 use rustls::{ServerConfig, ServerConnection};
 
 use super::admission::{
-    self, AdmissionIntent, AdmissionMessageError, AdmissionRefusal, AdmissionReply,
-    AdmissionRequest, MAGIC, VERSION,
+    self, AdmissionIntent, AdmissionRefusal, AdmissionReply, AdmissionRequest, GreetingError,
+    MAGIC, PairingProof, VERSION,
 };
-use super::deadline_stream::DeadlineStream;
 use super::identity::{Fingerprint, HostIdentity};
-use super::pairing_token::{PairingProof, PairingToken};
-use super::pairing_window::PairingWindow;
+use super::pairing::{PairingToken, PairingWindow};
 use super::peers::{self, PairedPeer, PairedRole, PeerStore, PeerStoreError};
-use super::stream::SecureStream;
+use super::stream::{DeadlineStream, SecureStream};
 use super::verifier;
 
 /// How often the accept loop looks whether it should stop.
@@ -324,13 +322,13 @@ impl SecureListener {
         let judged = admission::read::<AdmissionRequest>(&mut stream);
         let judged = match judged {
             Ok(greeting) => self.evaluate(id, &stream, greeting, &failed),
-            Err(AdmissionMessageError::Connection(error)) => return failed(error.to_string()),
-            Err(AdmissionMessageError::TooLong(_) | AdmissionMessageError::Malformed) => {
+            Err(GreetingError::Connection(error)) => return failed(error.to_string()),
+            Err(GreetingError::TooLong(_) | GreetingError::Malformed) => {
                 Err(AdmissionRefusal::Malformed)
             }
         };
         match judged {
-            Ok(AdmissionVerdict::Session { peer }) => {
+            Ok(Verdict::Session { peer }) => {
                 if admission::write(&mut stream, &AdmissionReply::Welcome).is_err() {
                     return;
                 }
@@ -339,7 +337,7 @@ impl SecureListener {
                 service.serve(stream, &peer);
                 service.on_event(&ListenerEvent::Ended { from, peer });
             }
-            Ok(AdmissionVerdict::Paired { peer, fingerprint, proof }) => {
+            Ok(Verdict::Paired { peer, fingerprint, proof }) => {
                 admission::write(&mut stream, &AdmissionReply::Paired { proof }).ok();
                 service.on_event(&ListenerEvent::Paired { from, peer, fingerprint });
                 stream.close();
@@ -357,7 +355,7 @@ impl SecureListener {
         let connection =
             ServerConnection::new(Arc::clone(&self.configuration)).map_err(io::Error::other)?;
         let socket = DeadlineStream::new(socket, deadline, self.limits.handshake);
-        SecureStream::agent(connection, socket)
+        SecureStream::handshake(connection.into(), socket)
     }
 
     /// What a greeting comes to; `failed` is told of trouble that is this host's own.
@@ -367,7 +365,7 @@ impl SecureListener {
         stream: &SecureStream,
         said: AdmissionRequest,
         failed: &dyn Fn(String),
-    ) -> Result<AdmissionVerdict, AdmissionRefusal> {
+    ) -> Result<Verdict, AdmissionRefusal> {
         let trouble = |error: PeerStoreError| {
             failed(error.to_string());
             AdmissionRefusal::Trouble
@@ -384,7 +382,7 @@ impl SecureListener {
                 let known = self.peers.client(fingerprint).map_err(trouble)?;
                 let peer = known.ok_or(AdmissionRefusal::NotPaired { client: fingerprint })?;
                 self.admit(id, fingerprint)?;
-                Ok(AdmissionVerdict::Session { peer })
+                Ok(Verdict::Session { peer })
             }
             AdmissionIntent::Pair { name, proof } => {
                 let binding =
@@ -404,7 +402,7 @@ impl SecureListener {
                     *window = unused;
                     return Err(trouble(error));
                 }
-                Ok(AdmissionVerdict::Paired { peer: peer.name, fingerprint, proof })
+                Ok(Verdict::Paired { peer: peer.name, fingerprint, proof })
             }
         }
     }
@@ -460,7 +458,7 @@ fn evict_oldest_pending(
 }
 
 /// What a greeting comes to.
-enum AdmissionVerdict {
+enum Verdict {
     Session { peer: String },
     Paired { peer: String, fingerprint: Fingerprint, proof: PairingProof },
 }

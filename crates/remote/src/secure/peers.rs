@@ -1,7 +1,7 @@
 //! The peers that this host has been paired with: a file of lines, as ssh keeps its known hosts.
 //!
 //! `agent NAME FINGERPRINT` is an agent that this host may measure with; `client NAME FINGERPRINT` may
-//! measure with this host's agent. Left out: how a peer comes to be known (`super::window`).
+//! measure with this host's agent.
 
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
@@ -9,8 +9,7 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use super::file;
-use super::identity::Fingerprint;
+use super::identity::{self, Fingerprint};
 
 /// The file of the peers within its directory.
 const FILE: &str = "peers";
@@ -89,7 +88,7 @@ impl PeerStore {
     /// # Errors
     /// [`PeerStoreError`]; a file that is not there is an empty list.
     pub fn read(&self) -> Result<Vec<PairedPeer>, PeerStoreError> {
-        let bytes = match file::read_bounded(&self.path, FILE_BYTES_MAX) {
+        let bytes = match identity::read_bounded(&self.path, FILE_BYTES_MAX) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(self.fault(error)),
@@ -133,7 +132,7 @@ impl PeerStore {
     /// As [`PeerStore::read`], and where nothing can be written.
     pub fn add(&self, peer: &PairedPeer) -> Result<(), PeerStoreError> {
         let directory = self.path.parent().unwrap_or(Path::new("."));
-        file::create_private_directory(directory).map_err(|error| self.fault(error))?;
+        identity::create_private_directory(directory).map_err(|error| self.fault(error))?;
         let mut options = OpenOptions::new();
         let lock = options.create(true).truncate(false).write(true).mode(0o600);
         let lock = lock.open(self.path.with_extension("lock")).map_err(|e| self.fault(e))?;
@@ -152,7 +151,7 @@ impl PeerStore {
             writeln!(text, "{} {} {}", peer.kind.word(), peer.name, peer.fingerprint)
                 .expect("a string takes every line");
         }
-        file::replace(&self.path, text.as_bytes()).map_err(|error| self.fault(error))
+        identity::replace(&self.path, text.as_bytes()).map_err(|error| self.fault(error))
     }
 
     fn fault(&self, error: io::Error) -> PeerStoreError {

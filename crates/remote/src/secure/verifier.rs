@@ -5,7 +5,9 @@
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
+};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{
@@ -24,19 +26,23 @@ pub fn provider() -> Arc<CryptoProvider> {
 /// the signature over the handshake is by its key.
 #[derive(Debug)]
 pub struct KeyPossessionVerifier {
-    provider: Arc<CryptoProvider>,
+    algorithms: WebPkiSupportedAlgorithms,
     pinned: Option<Fingerprint>,
 }
 
 impl KeyPossessionVerifier {
     /// Anybody who holds the key of the certificate shown.
     pub fn any() -> Arc<Self> {
-        Arc::new(Self { provider: provider(), pinned: None })
+        Self::new(None)
     }
 
     /// The holder of this certificate's key only.
     pub fn pinned(fingerprint: Fingerprint) -> Arc<Self> {
-        Arc::new(Self { provider: provider(), pinned: Some(fingerprint) })
+        Self::new(Some(fingerprint))
+    }
+
+    fn new(pinned: Option<Fingerprint>) -> Arc<Self> {
+        Arc::new(Self { algorithms: provider().signature_verification_algorithms, pinned })
     }
 
     fn check_pin(&self, certificate: &CertificateDer<'_>) -> Result<(), Error> {
@@ -46,30 +52,6 @@ impl KeyPossessionVerifier {
             }
             _ => Ok(()),
         }
-    }
-
-    fn verify_tls13(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signature, algorithms)
-    }
-
-    fn verify_tls12(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signature, algorithms)
-    }
-
-    fn schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }
 
@@ -91,7 +73,7 @@ impl ServerCertVerifier for KeyPossessionVerifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.verify_tls12(message, certificate, signature)
+        verify_tls12_signature(message, certificate, signature, &self.algorithms)
     }
 
     fn verify_tls13_signature(
@@ -100,11 +82,11 @@ impl ServerCertVerifier for KeyPossessionVerifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.verify_tls13(message, certificate, signature)
+        verify_tls13_signature(message, certificate, signature, &self.algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.schemes()
+        self.algorithms.supported_schemes()
     }
 }
 
@@ -128,7 +110,7 @@ impl ClientCertVerifier for KeyPossessionVerifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.verify_tls12(message, certificate, signature)
+        verify_tls12_signature(message, certificate, signature, &self.algorithms)
     }
 
     fn verify_tls13_signature(
@@ -137,11 +119,11 @@ impl ClientCertVerifier for KeyPossessionVerifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.verify_tls13(message, certificate, signature)
+        verify_tls13_signature(message, certificate, signature, &self.algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.schemes()
+        self.algorithms.supported_schemes()
     }
 }
 

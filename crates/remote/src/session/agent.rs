@@ -1,6 +1,4 @@
 //! The agent's side of a session: one client, one test at a time.
-//!
-//! Left out: limits over all clients, which the driver knows, and the report cache.
 
 use std::collections::VecDeque;
 
@@ -9,11 +7,9 @@ use plumb_base::time::{Instant, Span};
 use super::{
     ControlSessionError, SessionChannel, SessionFault, SessionInput, SessionTiming, TaskTimes,
 };
-use crate::hello::ProtocolHello;
 use crate::message::{
-    MESSAGE_MAX, ReadyMessage, SessionMessage, TaskRefusal, TaskRequest, WelcomeMessage,
+    MESSAGE_MAX, Message, ProtocolHello, ReadyMessage, TaskRefusal, TaskRequest, WelcomeMessage,
 };
-use crate::report_cache::ReportLookup;
 use crate::token::TestToken;
 
 /// How often a report that is not there yet is looked for.
@@ -48,7 +44,7 @@ pub enum AgentAction {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum AgentSessionState {
+enum AgentPhase {
     Hello,
     Idle,
     Preparing { task: u32 },
@@ -59,7 +55,7 @@ enum AgentSessionState {
     Closed,
 }
 
-impl AgentSessionState {
+impl AgentPhase {
     const fn activity(self) -> &'static str {
         match self {
             Self::Hello => "waiting for the client's hello",
@@ -74,15 +70,23 @@ impl AgentSessionState {
     }
 }
 
+/// What is kept under a token.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ReportLookup {
+    /// The report; it stays until the client says that it has it.
+    Report(Vec<u8>),
+    /// The test is not over.
+    Running,
+    /// Nothing.
+    Missing,
+}
+
 /// The agent's side of a session.
 #[derive(Clone, Debug)]
 pub struct AgentSession {
-    channel: SessionChannel,
+    pub(super) channel: SessionChannel,
     welcome: WelcomeMessage,
-    state: AgentSessionState,
-    /// When the present state began, and when it must be over.
-    since: Instant,
-    until: Instant,
+    state: AgentPhase,
     actions: VecDeque<AgentAction>,
 }
 
@@ -95,11 +99,9 @@ impl AgentSession {
         timing: SessionTiming,
     ) -> Self {
         Self {
-            channel: SessionChannel::new(now, hello, timing),
+            channel: SessionChannel::new(now, hello, timing, false),
             welcome,
-            state: AgentSessionState::Hello,
-            since: now,
-            until: now + timing.hello,
+            state: AgentPhase::Hello,
             actions: VecDeque::new(),
         }
     }
@@ -115,9 +117,9 @@ impl AgentSession {
                 Ok(SessionInput::Nothing) => break,
                 Ok(SessionInput::Handled) => {}
                 Ok(SessionInput::HelloAgreed) => {
-                    let welcome = SessionMessage::Welcome(self.welcome.clone());
+                    let welcome = Message::Welcome(self.welcome.clone());
                     self.channel.send(now, &welcome);
-                    self.enter(now, AgentSessionState::Idle, self.channel.timing.idle);
+                    self.enter(now, AgentPhase::Idle, self.channel.timing.idle);
                 }
                 Ok(SessionInput::Message(message)) => self.handle_message(now, message),
                 Err(fault) => self.fail(fault),
@@ -126,52 +128,49 @@ impl AgentSession {
     }
 
     /// Takes one message.
-    pub fn handle_message(&mut self, now: Instant, message: SessionMessage) {
+    pub fn handle_message(&mut self, now: Instant, message: Message) {
         let timing = self.channel.timing;
         match (self.state, message) {
-            (AgentSessionState::Closed, _) => {}
-            (AgentSessionState::Idle, SessionMessage::Request { task, request }) => {
+            (AgentPhase::Closed, _) => {}
+            (AgentPhase::Idle, Message::Request { task, request }) => {
                 self.actions.push_back(AgentAction::Prepare { task, request });
-                self.enter(now, AgentSessionState::Preparing { task }, timing.answer);
+                self.enter(now, AgentPhase::Preparing { task }, timing.answer);
             }
-            (AgentSessionState::Idle, SessionMessage::Fetch { token }) => {
+            (AgentPhase::Idle, Message::Fetch { token }) => {
                 self.actions.push_back(AgentAction::Fetch(token));
-                self.enter(now, AgentSessionState::Fetching { token, again: None }, timing.idle);
+                self.enter(now, AgentPhase::Fetching { token, again: None }, timing.idle);
             }
-            (
-                AgentSessionState::Prepared { task, longest },
-                SessionMessage::Start { task: started },
-            ) if task == started => {
+            (AgentPhase::Prepared { task, longest }, Message::Start { task: started })
+                if task == started =>
+            {
                 self.actions.push_back(AgentAction::Begin);
-                self.enter(now, AgentSessionState::Running { task }, longest + timing.answer);
+                self.enter(now, AgentPhase::Running { task }, longest + timing.answer);
             }
             (
-                AgentSessionState::Prepared { task, .. } | AgentSessionState::Running { task },
-                SessionMessage::Stop { task: stopped },
+                AgentPhase::Prepared { task, .. } | AgentPhase::Running { task },
+                Message::Stop { task: stopped },
             ) if task == stopped => {
                 self.actions.push_back(AgentAction::Halt);
-                self.enter(now, AgentSessionState::Running { task }, timing.answer);
+                self.enter(now, AgentPhase::Running { task }, timing.answer);
             }
             // The report may have crossed either.
             (
-                AgentSessionState::Reporting { task },
-                SessionMessage::Stop { task: said } | SessionMessage::Start { task: said },
+                AgentPhase::Reporting { task },
+                Message::Stop { task: said } | Message::Start { task: said },
             ) if task == said => {}
-            (
-                AgentSessionState::Reporting { task },
-                SessionMessage::Received { task: received },
-            ) if task == received => {
+            (AgentPhase::Reporting { task }, Message::Received { task: received })
+                if task == received =>
+            {
                 self.actions.push_back(AgentAction::Forget);
-                self.enter(now, AgentSessionState::Idle, timing.idle);
+                self.enter(now, AgentPhase::Idle, timing.idle);
             }
             (
-                AgentSessionState::Prepared { task, .. } | AgentSessionState::Running { task },
-                SessionMessage::Data { task: of, payload },
+                AgentPhase::Prepared { task, .. } | AgentPhase::Running { task },
+                Message::Data { task: of, payload },
             ) if task == of => self.actions.push_back(AgentAction::Data(payload)),
-            (AgentSessionState::Reporting { task }, SessionMessage::Data { task: of, .. })
-                if task == of => {}
-            (AgentSessionState::Idle, SessionMessage::Bye) => self.end(None),
-            (_, SessionMessage::Bye) => self.fail(SessionFault::Closed),
+            (AgentPhase::Reporting { task }, Message::Data { task: of, .. }) if task == of => {}
+            (AgentPhase::Idle, Message::Bye) => self.end(None),
+            (_, Message::Bye) => self.fail(SessionFault::Closed),
             (_, message) => self.fail(SessionFault::Unexpected(message.name())),
         }
     }
@@ -182,64 +181,59 @@ impl AgentSession {
         now: Instant,
         outcome: Result<(ReadyMessage, TaskTimes), TaskRefusal>,
     ) {
-        let AgentSessionState::Preparing { task } = self.state else { return };
+        let AgentPhase::Preparing { task } = self.state else { return };
         let timing = self.channel.timing;
         match outcome {
             Ok((ready, TaskTimes { longest, quiet })) => {
                 self.channel.quiet = quiet;
-                self.channel.send(now, &SessionMessage::Ready(ready));
-                self.enter(now, AgentSessionState::Prepared { task, longest }, timing.start);
+                self.channel.send(now, &Message::Ready(ready));
+                self.enter(now, AgentPhase::Prepared { task, longest }, timing.start);
             }
             Err(refusal) => {
-                self.channel.send(now, &SessionMessage::Refused(refusal));
-                self.enter(now, AgentSessionState::Idle, timing.idle);
+                self.channel.send(now, &Message::Refused(refusal));
+                self.enter(now, AgentPhase::Idle, timing.idle);
             }
         }
     }
 
     /// The test is over, and this is its report.
     pub fn on_finished(&mut self, now: Instant, report: Vec<u8>) {
-        let (AgentSessionState::Running { task } | AgentSessionState::Prepared { task, .. }) =
-            self.state
-        else {
+        let (AgentPhase::Running { task } | AgentPhase::Prepared { task, .. }) = self.state else {
             return;
         };
         let within = self.report(now, task, report);
-        self.enter(now, AgentSessionState::Reporting { task }, within);
+        self.enter(now, AgentPhase::Reporting { task }, within);
     }
 
     /// Sends a message of the task that is ready or runs.
     pub fn send_data(&mut self, now: Instant, payload: Vec<u8>) {
-        if let AgentSessionState::Running { task } | AgentSessionState::Prepared { task, .. } =
-            self.state
-        {
-            self.channel.send(now, &SessionMessage::Data { task, payload });
+        if let AgentPhase::Running { task } | AgentPhase::Prepared { task, .. } = self.state {
+            self.channel.send(now, &Message::Data { task, payload });
         }
     }
 
     /// What the report cache holds.
     pub fn on_report_lookup(&mut self, now: Instant, found: ReportLookup) {
-        let AgentSessionState::Fetching { token, .. } = self.state else { return };
+        let AgentPhase::Fetching { token, .. } = self.state else { return };
         let timing = self.channel.timing;
         match found {
             ReportLookup::Report(report) => {
                 let within = self.report(now, 0, report);
-                self.enter(now, AgentSessionState::Reporting { task: 0 }, within);
+                self.enter(now, AgentPhase::Reporting { task: 0 }, within);
             }
             ReportLookup::Missing => {
-                self.channel.send(now, &SessionMessage::Refused(TaskRefusal::NoReport));
-                self.enter(now, AgentSessionState::Idle, timing.idle);
+                self.channel.send(now, &Message::Refused(TaskRefusal::NoReport));
+                self.enter(now, AgentPhase::Idle, timing.idle);
             }
             ReportLookup::Running => {
-                self.state =
-                    AgentSessionState::Fetching { token, again: Some(now + REFETCH_INTERVAL) };
+                self.state = AgentPhase::Fetching { token, again: Some(now + REFETCH_INTERVAL) };
             }
         }
     }
 
     /// Sends a report: how long it may be on its way and be acknowledged.
     fn report(&mut self, now: Instant, task: u32, payload: Vec<u8>) -> Span {
-        self.channel.send(now, &SessionMessage::Report { task, payload });
+        self.channel.send(now, &Message::Report { task, payload });
         let bytes = self.channel.out.back().map_or(0, Vec::len);
         self.channel.timing.answer + SessionTiming::of_bytes(bytes)
     }
@@ -247,7 +241,7 @@ impl AgentSession {
     /// Refuses whoever is there, and ends.
     pub fn refuse(&mut self, now: Instant, refusal: TaskRefusal) {
         if !self.is_over() {
-            self.channel.send(now, &SessionMessage::Refused(refusal));
+            self.channel.send(now, &Message::Refused(refusal));
             self.end(None);
         }
     }
@@ -255,8 +249,8 @@ impl AgentSession {
     /// The connection has ended.
     pub fn handle_closed(&mut self) {
         match self.state {
-            AgentSessionState::Closed => {}
-            AgentSessionState::Idle => self.end(None),
+            AgentPhase::Closed => {}
+            AgentPhase::Idle => self.end(None),
             _ => {
                 let fault = self.channel.close_fault();
                 self.fail(fault);
@@ -269,18 +263,14 @@ impl AgentSession {
         if self.is_over() {
             return;
         }
-        if now >= self.until {
-            return self
-                .fail(SessionFault::DeadlinePassed(self.until.saturating_since(self.since)));
+        if let Err(fault) = self.channel.handle_timeout(now) {
+            return self.fail(fault);
         }
-        if let AgentSessionState::Fetching { token, again: Some(again) } = self.state
+        if let AgentPhase::Fetching { token, again: Some(again) } = self.state
             && now >= again
         {
-            self.state = AgentSessionState::Fetching { token, again: None };
+            self.state = AgentPhase::Fetching { token, again: None };
             self.actions.push_back(AgentAction::Fetch(token));
-        }
-        if let Err(fault) = self.channel.handle_timeout(now) {
-            self.fail(fault);
         }
     }
 
@@ -295,22 +285,16 @@ impl AgentSession {
     /// When [`Self::handle_timeout`] is due.
     pub fn deadline(&self) -> Instant {
         let again = match self.state {
-            AgentSessionState::Closed => return Instant::NEVER,
-            AgentSessionState::Fetching { again: Some(again), .. } => again,
+            AgentPhase::Closed => return Instant::NEVER,
+            AgentPhase::Fetching { again: Some(again), .. } => again,
             _ => Instant::NEVER,
         };
-        self.until.min(again).min(self.channel.deadline())
+        again.min(self.channel.deadline())
     }
 
     /// Whether nothing more happens.
     pub fn is_over(&self) -> bool {
-        self.state == AgentSessionState::Closed
-    }
-
-    /// When the state has lasted too long.
-    #[cfg(test)]
-    pub(crate) const fn deadline_of_state(&self) -> Instant {
-        self.until
+        self.state == AgentPhase::Closed
     }
 
     /// What it is doing, for errors and logs.
@@ -323,13 +307,12 @@ impl AgentSession {
         self.channel.deframer.pending().len()
     }
 
-    fn enter(&mut self, now: Instant, state: AgentSessionState, within: Span) {
-        if state == AgentSessionState::Idle {
+    fn enter(&mut self, now: Instant, state: AgentPhase, within: Span) {
+        if state == AgentPhase::Idle {
             self.channel.quiet = Span::ZERO;
         }
         self.state = state;
-        self.since = now;
-        self.until = now + within;
+        self.channel.enter(now, within);
     }
 
     fn fail(&mut self, fault: SessionFault) {
@@ -340,14 +323,12 @@ impl AgentSession {
     fn end(&mut self, error: Option<ControlSessionError>) {
         let has_test = matches!(
             self.state,
-            AgentSessionState::Preparing { .. }
-                | AgentSessionState::Prepared { .. }
-                | AgentSessionState::Running { .. }
+            AgentPhase::Preparing { .. } | AgentPhase::Prepared { .. } | AgentPhase::Running { .. }
         );
         if has_test {
             self.actions.push_back(AgentAction::Abandon);
         }
         self.actions.push_back(AgentAction::Close(error));
-        self.state = AgentSessionState::Closed;
+        self.state = AgentPhase::Closed;
     }
 }

@@ -9,9 +9,9 @@ use plumb_base::time::{Instant, Span};
 use super::{
     ControlSessionError, SessionChannel, SessionFault, SessionInput, SessionTiming, TaskTimes,
 };
-use crate::hello::ProtocolHello;
 use crate::message::{
-    MESSAGE_MAX, REPORT_MAX, ReadyMessage, SessionMessage, TaskRefusal, TaskRequest, WelcomeMessage,
+    MESSAGE_MAX, Message, ProtocolHello, REPORT_MAX, ReadyMessage, TaskRefusal, TaskRequest,
+    WelcomeMessage,
 };
 use crate::token::TestToken;
 
@@ -35,7 +35,7 @@ pub enum ClientAction {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ClientSessionState {
+enum ClientPhase {
     Hello,
     AwaitingWelcome,
     Idle,
@@ -47,7 +47,7 @@ enum ClientSessionState {
     Closed,
 }
 
-impl ClientSessionState {
+impl ClientPhase {
     const fn activity(self) -> &'static str {
         match self {
             Self::Hello => "waiting for the agent's hello",
@@ -62,12 +62,19 @@ impl ClientSessionState {
         }
     }
 
-    /// Whether a report may come.
-    const fn takes_report(self) -> bool {
-        matches!(
-            self,
-            Self::Ready { .. } | Self::Running { .. } | Self::Stopping { .. } | Self::Fetching
-        )
+    /// The task that is ready, runs or is being stopped.
+    const fn active_task(self) -> Option<u32> {
+        match self {
+            Self::Ready { task, .. } | Self::Running { task } | Self::Stopping { task } => {
+                Some(task)
+            }
+            _ => None,
+        }
+    }
+
+    /// Whose report may come; 0 for one that is fetched.
+    const fn reporting_task(self) -> Option<u32> {
+        if matches!(self, Self::Fetching) { Some(0) } else { self.active_task() }
     }
 }
 
@@ -75,10 +82,8 @@ impl ClientSessionState {
 #[derive(Clone, Debug)]
 pub struct ClientSession {
     channel: SessionChannel,
-    state: ClientSessionState,
-    since: Instant,
-    until: Instant,
-    /// The same without the time of a report that has begun to come.
+    state: ClientPhase,
+    /// When the state must be over, without the time of a report that has begun to come.
     due_without_report: Instant,
     actions: VecDeque<ClientAction>,
     tasks: u32,
@@ -88,10 +93,8 @@ impl ClientSession {
     /// A session over a connection that has just been made.
     pub fn new(now: Instant, hello: ProtocolHello, timing: SessionTiming) -> Self {
         Self {
-            channel: SessionChannel::new(now, hello, timing),
-            state: ClientSessionState::Hello,
-            since: now,
-            until: now + timing.hello,
+            channel: SessionChannel::new(now, hello, timing, true),
+            state: ClientPhase::Hello,
             due_without_report: now + timing.hello,
             actions: VecDeque::new(),
             tasks: 0,
@@ -100,65 +103,57 @@ impl ClientSession {
 
     /// Asks for a test whose data goes to this address. False when another is under way.
     pub fn request(&mut self, now: Instant, request: TaskRequest, times: TaskTimes) -> bool {
-        if self.state != ClientSessionState::Idle {
+        if self.state != ClientPhase::Idle {
             return false;
         }
         self.tasks = self.tasks.wrapping_add(1).max(1);
         let task = self.tasks;
-        self.channel.send(now, &SessionMessage::Request { task, request });
-        self.enter(now, ClientSessionState::Requested { task, times }, self.channel.timing.answer);
+        self.channel.send(now, &Message::Request { task, request });
+        self.enter(now, ClientPhase::Requested { task, times }, self.channel.timing.answer);
         true
     }
 
     /// Everything is connected: the test begins. False when none is ready.
     pub fn start(&mut self, now: Instant) -> bool {
-        let ClientSessionState::Ready { task, times } = self.state else { return false };
-        self.channel.send(now, &SessionMessage::Start { task });
-        self.enter(
-            now,
-            ClientSessionState::Running { task },
-            times.longest + self.channel.timing.answer,
-        );
+        let ClientPhase::Ready { task, times } = self.state else { return false };
+        self.channel.send(now, &Message::Start { task });
+        self.enter(now, ClientPhase::Running { task }, times.longest + self.channel.timing.answer);
         true
     }
 
     /// Ends the test that is ready or runs; its report still comes. False when there is none.
     pub fn stop(&mut self, now: Instant) -> bool {
-        let (ClientSessionState::Ready { task, .. } | ClientSessionState::Running { task }) =
-            self.state
-        else {
+        let (ClientPhase::Ready { task, .. } | ClientPhase::Running { task }) = self.state else {
             return false;
         };
-        self.channel.send(now, &SessionMessage::Stop { task });
-        self.enter(now, ClientSessionState::Stopping { task }, self.channel.timing.answer);
+        self.channel.send(now, &Message::Stop { task });
+        self.enter(now, ClientPhase::Stopping { task }, self.channel.timing.answer);
         true
     }
 
     /// Sends a message of the task that is ready or runs. False when there is none.
     pub fn send_data(&mut self, now: Instant, payload: Vec<u8>) -> bool {
-        let (ClientSessionState::Ready { task, .. } | ClientSessionState::Running { task }) =
-            self.state
-        else {
+        let (ClientPhase::Ready { task, .. } | ClientPhase::Running { task }) = self.state else {
             return false;
         };
-        self.channel.send(now, &SessionMessage::Data { task, payload });
+        self.channel.send(now, &Message::Data { task, payload });
         true
     }
 
     /// Asks for the report of a test whose connection was lost; waits so long for its end.
     pub fn fetch(&mut self, now: Instant, token: TestToken, longest: Span) -> bool {
-        if self.state != ClientSessionState::Idle {
+        if self.state != ClientPhase::Idle {
             return false;
         }
-        self.channel.send(now, &SessionMessage::Fetch { token });
-        self.enter(now, ClientSessionState::Fetching, longest + self.channel.timing.answer);
+        self.channel.send(now, &Message::Fetch { token });
+        self.enter(now, ClientPhase::Fetching, longest + self.channel.timing.answer);
         true
     }
 
     /// Takes its leave.
     pub fn disconnect(&mut self, now: Instant) {
         if !self.is_over() {
-            self.channel.send(now, &SessionMessage::Bye);
+            self.channel.send(now, &Message::Bye);
             self.end(None);
         }
     }
@@ -170,81 +165,58 @@ impl ClientSession {
         }
         self.channel.push(now, bytes);
         while !self.is_over() {
-            let limit = if self.state.takes_report() { REPORT_MAX } else { MESSAGE_MAX };
+            let limit =
+                if self.state.reporting_task().is_some() { REPORT_MAX } else { MESSAGE_MAX };
             match self.channel.next(now, limit) {
                 Ok(SessionInput::Nothing) => break,
                 Ok(SessionInput::Handled) => {}
                 Ok(SessionInput::HelloAgreed) => {
-                    self.enter(
-                        now,
-                        ClientSessionState::AwaitingWelcome,
-                        self.channel.timing.answer,
-                    );
+                    self.enter(now, ClientPhase::AwaitingWelcome, self.channel.timing.answer);
                 }
                 Ok(SessionInput::Message(message)) => self.handle_message(now, message),
                 Err(fault) => self.fail(fault),
             }
         }
-        if self.state.takes_report()
+        if self.state.reporting_task().is_some()
             && let Some(bytes) = self.channel.deframer.announced()
         {
             // Once for each report, however long it takes: its length was refused if it cannot be.
-            self.until = self.due_without_report + SessionTiming::of_bytes(bytes);
+            self.channel.until = self.due_without_report + SessionTiming::of_bytes(bytes);
         }
     }
 
     /// Takes one message.
-    pub fn handle_message(&mut self, now: Instant, message: SessionMessage) {
+    pub fn handle_message(&mut self, now: Instant, message: Message) {
         // A client between two tests waits for nobody but itself.
         let idle = Span::from_ps(u64::MAX);
         match (self.state, message) {
-            (ClientSessionState::Closed, _) => {}
-            (ClientSessionState::AwaitingWelcome, SessionMessage::Welcome(welcome)) => {
+            (ClientPhase::Closed, _) => {}
+            (ClientPhase::AwaitingWelcome, Message::Welcome(welcome)) => {
                 self.actions.push_back(ClientAction::Welcomed(welcome));
-                self.enter(now, ClientSessionState::Idle, idle);
+                self.enter(now, ClientPhase::Idle, idle);
             }
-            (ClientSessionState::Requested { task, times }, SessionMessage::Ready(ready))
+            (ClientPhase::Requested { task, times }, Message::Ready(ready))
                 if ready.task == task =>
             {
                 self.channel.quiet = times.quiet;
                 self.actions.push_back(ClientAction::Ready(ready));
-                self.enter(
-                    now,
-                    ClientSessionState::Ready { task, times },
-                    self.channel.timing.start,
-                );
+                self.enter(now, ClientPhase::Ready { task, times }, self.channel.timing.start);
             }
-            (
-                ClientSessionState::Requested { .. } | ClientSessionState::Fetching,
-                SessionMessage::Refused(refusal),
-            ) => {
+            (ClientPhase::Requested { .. } | ClientPhase::Fetching, Message::Refused(refusal)) => {
                 self.actions.push_back(ClientAction::Refused(refusal));
-                self.enter(now, ClientSessionState::Idle, idle);
+                self.enter(now, ClientPhase::Idle, idle);
             }
-            (
-                ClientSessionState::Ready { task, .. }
-                | ClientSessionState::Running { task }
-                | ClientSessionState::Stopping { task },
-                SessionMessage::Data { task: of, payload },
-            ) if task == of => self.actions.push_back(ClientAction::Data(payload)),
-            (
-                ClientSessionState::Ready { task, .. }
-                | ClientSessionState::Running { task }
-                | ClientSessionState::Stopping { task },
-                SessionMessage::Report { task: reported, payload },
-            ) if task == reported => {
-                self.channel.send(now, &SessionMessage::Received { task });
-                self.actions.push_back(ClientAction::Reported(payload));
-                self.enter(now, ClientSessionState::Idle, idle);
+            (state, Message::Data { task, payload }) if state.active_task() == Some(task) => {
+                self.actions.push_back(ClientAction::Data(payload));
             }
-            (ClientSessionState::Fetching, SessionMessage::Report { task: 0, payload }) => {
-                self.channel.send(now, &SessionMessage::Received { task: 0 });
+            (state, Message::Report { task, payload }) if state.reporting_task() == Some(task) => {
+                self.channel.send(now, &Message::Received { task });
                 self.actions.push_back(ClientAction::Reported(payload));
-                self.enter(now, ClientSessionState::Idle, idle);
+                self.enter(now, ClientPhase::Idle, idle);
             }
             // An agent may refuse whoever comes.
-            (_, SessionMessage::Refused(refusal)) => self.fail(SessionFault::Refused(refusal)),
-            (_, SessionMessage::Bye) => self.fail(SessionFault::Closed),
+            (_, Message::Refused(refusal)) => self.fail(SessionFault::Refused(refusal)),
+            (_, Message::Bye) => self.fail(SessionFault::Closed),
             (_, message) => self.fail(SessionFault::Unexpected(message.name())),
         }
     }
@@ -261,10 +233,6 @@ impl ClientSession {
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.is_over() {
             return;
-        }
-        if now >= self.until {
-            return self
-                .fail(SessionFault::DeadlinePassed(self.until.saturating_since(self.since)));
         }
         if let Err(fault) = self.channel.handle_timeout(now) {
             self.fail(fault);
@@ -286,23 +254,23 @@ impl ClientSession {
 
     /// When [`Self::handle_timeout`] is due.
     pub fn deadline(&self) -> Instant {
-        if self.is_over() { Instant::NEVER } else { self.until.min(self.channel.deadline()) }
+        if self.is_over() { Instant::NEVER } else { self.channel.deadline() }
     }
 
     /// Whether a test is asked for or under way.
     pub const fn has_test(&self) -> bool {
         !matches!(
             self.state,
-            ClientSessionState::Idle
-                | ClientSessionState::Closed
-                | ClientSessionState::Hello
-                | ClientSessionState::AwaitingWelcome
+            ClientPhase::Idle
+                | ClientPhase::Closed
+                | ClientPhase::Hello
+                | ClientPhase::AwaitingWelcome
         )
     }
 
     /// Whether nothing more happens.
     pub fn is_over(&self) -> bool {
-        self.state == ClientSessionState::Closed
+        self.state == ClientPhase::Closed
     }
 
     /// What it is doing, for errors.
@@ -315,14 +283,13 @@ impl ClientSession {
         self.channel.deframer.pending().len()
     }
 
-    fn enter(&mut self, now: Instant, state: ClientSessionState, within: Span) {
-        if state == ClientSessionState::Idle {
+    fn enter(&mut self, now: Instant, state: ClientPhase, within: Span) {
+        if state == ClientPhase::Idle {
             self.channel.quiet = Span::ZERO;
         }
         self.state = state;
-        self.since = now;
-        self.until = now + within;
-        self.due_without_report = self.until;
+        self.channel.enter(now, within);
+        self.due_without_report = self.channel.until;
     }
 
     fn fail(&mut self, fault: SessionFault) {
@@ -332,6 +299,6 @@ impl ClientSession {
 
     fn end(&mut self, error: Option<ControlSessionError>) {
         self.actions.push_back(ClientAction::Close(error));
-        self.state = ClientSessionState::Closed;
+        self.state = ClientPhase::Closed;
     }
 }

@@ -15,7 +15,7 @@ use crate::http::HttpError;
 use crate::http::message::{self, ResponseReader};
 use crate::http::trust;
 use plumb_clock::monotonic_ns;
-use plumb_remote::secure::deadline_stream::DeadlineStream;
+use plumb_remote::secure::DeadlineStream;
 
 /// Fetches each object after the one before: over a connection of its own, or over one, which is made anew where the
 /// server closes it after an answer.

@@ -7,10 +7,10 @@ use std::process::{Child, Command, Stdio};
 use plumb_net::measure::test_spec::TestSpec;
 use plumb_net::service::TestPorts;
 use plumb_remote::frame::{Deframer, frame};
-use plumb_remote::hello::ProtocolHello;
+use plumb_remote::message::ProtocolHello;
 use plumb_remote::message::{
-    REPORT_MAX, ReadyMessage, ServiceId, SessionMessage, TaskRefusal, TaskRequest, WelcomeMessage,
-    decode, encode,
+    Message, REPORT_MAX, ReadyMessage, ServiceId, TaskRefusal, TaskRequest, WelcomeMessage, decode,
+    encode,
 };
 use plumb_remote::secure::admission::AdmissionRefusal;
 use plumb_remote::secure::{
@@ -193,7 +193,7 @@ impl ControlSession {
         self.stream.write_all(bytes).and_then(|()| self.stream.flush()).is_ok()
     }
 
-    pub fn send_message(&mut self, message: &SessionMessage) -> bool {
+    pub fn send_message(&mut self, message: &Message) -> bool {
         self.send(&frame(&message.encode()))
     }
 
@@ -212,11 +212,11 @@ impl ControlSession {
     }
 
     /// The next message that is no ping, which is answered.
-    pub fn receive_message(&mut self) -> Option<SessionMessage> {
+    pub fn receive_message(&mut self) -> Option<Message> {
         loop {
-            match SessionMessage::decode(&self.frame()?) {
-                Some(SessionMessage::Ping(number)) => {
-                    self.send_message(&SessionMessage::Pong(number));
+            match Message::decode(&self.frame()?) {
+                Some(Message::Ping(number)) => {
+                    self.send_message(&Message::Pong(number));
                 }
                 message => return message,
             }
@@ -227,7 +227,7 @@ impl ControlSession {
         assert!(self.send(&frame(&ProtocolHello::of_this_program("tester").encode())));
         ProtocolHello::decode(&self.frame().unwrap()).unwrap();
         match self.receive_message() {
-            Some(SessionMessage::Welcome(welcome)) => welcome,
+            Some(Message::Welcome(welcome)) => welcome,
             other => panic!("{other:?}"),
         }
     }
@@ -237,10 +237,10 @@ impl ControlSession {
         let mut made = None;
         wait_for("a test is free", || {
             let request = request(spec);
-            assert!(self.send_message(&SessionMessage::Request { task, request }));
+            assert!(self.send_message(&Message::Request { task, request }));
             match self.receive_message() {
-                Some(SessionMessage::Ready(ready)) => made.insert(ready).task == task,
-                Some(SessionMessage::Refused(TaskRefusal::TestLimit { .. })) => false,
+                Some(Message::Ready(ready)) => made.insert(ready).task == task,
+                Some(Message::Refused(TaskRefusal::TestLimit { .. })) => false,
                 other => panic!("{other:?}"),
             }
         });

@@ -4,7 +4,7 @@
 use std::process::Command;
 
 use plumb_remote::frame::frame;
-use plumb_remote::hello::ProtocolHello;
+use plumb_remote::message::ProtocolHello;
 
 use super::agent;
 use super::agent_process::AgentProcess;

@@ -11,8 +11,8 @@ use plumb_base::seed::{RandomStream, Seed};
 use plumb_clock::monotonic_ns;
 use plumb_net::measure::test_spec::{PartSpec, ProbesSpec, TestSpec};
 use plumb_remote::frame::frame;
-use plumb_remote::hello::ProtocolHello;
-use plumb_remote::message::{ReadyMessage, SessionMessage, TaskRefusal, WelcomeMessage};
+use plumb_remote::message::ProtocolHello;
+use plumb_remote::message::{Message, ReadyMessage, TaskRefusal, WelcomeMessage};
 use plumb_remote::token::TestToken;
 use rand::{Rng as _, RngExt as _};
 
@@ -46,27 +46,24 @@ fn frames() -> Vec<Vec<u8>> {
     let token = TestToken([7; 16]);
     let ready = ReadyMessage { task: 1, token, payload: vec![9] };
     let messages = [
-        SessionMessage::Welcome(WelcomeMessage::default()),
-        SessionMessage::Request { task: 1, request: request(&spec()) },
-        SessionMessage::Request {
-            task: 2,
-            request: request(&TestSpec { duration_ns: 0, ..spec() }),
-        },
-        SessionMessage::Request {
+        Message::Welcome(WelcomeMessage::default()),
+        Message::Request { task: 1, request: request(&spec()) },
+        Message::Request { task: 2, request: request(&TestSpec { duration_ns: 0, ..spec() }) },
+        Message::Request {
             task: 3,
             request: request(&TestSpec { duration_ns: u64::MAX, ..spec() }),
         },
-        SessionMessage::Ready(ready),
-        SessionMessage::Start { task: 1 },
-        SessionMessage::Stop { task: 1 },
-        SessionMessage::Report { task: 1, payload: Vec::new() },
-        SessionMessage::Received { task: 1 },
-        SessionMessage::Fetch { token },
-        SessionMessage::Refused(TaskRefusal::NoReport),
-        SessionMessage::Ping(3),
-        SessionMessage::Pong(3),
-        SessionMessage::Bye,
-        SessionMessage::Data { task: 1, payload: vec![3] },
+        Message::Ready(ready),
+        Message::Start { task: 1 },
+        Message::Stop { task: 1 },
+        Message::Report { task: 1, payload: Vec::new() },
+        Message::Received { task: 1 },
+        Message::Fetch { token },
+        Message::Refused(TaskRefusal::NoReport),
+        Message::Ping(3),
+        Message::Pong(3),
+        Message::Bye,
+        Message::Data { task: 1, payload: vec![3] },
     ];
     let hello = frame(&ProtocolHello::of_this_program("noise").encode());
     messages.iter().map(|message| frame(&message.encode())).chain([hello]).collect()
@@ -98,11 +95,7 @@ fn session(frames: &[Vec<u8>], random: &mut RandomStream) -> (Vec<u8>, u64) {
         bytes.extend(frame(&ProtocolHello::of_this_program("noise").encode()));
         for _ in 0..random.random_range(0..LEGAL_MAX) {
             let number = random.random();
-            let legal = if random.random() {
-                SessionMessage::Ping(number)
-            } else {
-                SessionMessage::Pong(number)
-            };
+            let legal = if random.random() { Message::Ping(number) } else { Message::Pong(number) };
             bytes.extend(frame(&legal.encode()));
             messages += 1;
         }
@@ -129,10 +122,10 @@ fn noise_leaves_a_listening_agent_as_it_was() {
             talk.negotiate();
             talk.request(1, &spec());
             if random.random() {
-                assert!(talk.send_message(&SessionMessage::Start { task: 1 }));
+                assert!(talk.send_message(&Message::Start { task: 1 }));
                 said += 1;
                 if random.random() {
-                    assert!(matches!(talk.receive_message(), Some(SessionMessage::Report { .. })));
+                    assert!(matches!(talk.receive_message(), Some(Message::Report { .. })));
                 }
             }
             said += 2;
@@ -145,7 +138,7 @@ fn noise_leaves_a_listening_agent_as_it_was() {
         }
         if random.random() {
             // Whatever it answers, to its end: it may wait for more.
-            talk.stream.socket().socket().shutdown(Shutdown::Write).ok();
+            talk.stream.socket().shutdown(Shutdown::Write).ok();
             while talk.receive_message().is_some() {}
         }
         sessions += 1;
@@ -182,8 +175,8 @@ fn noise_leaves_a_listening_agent_as_it_was() {
     assert!(late.peak_kib <= early.peak_kib + GROWTH_MAX_KIB, "{early:?} {late:?}");
     let mut talk = friend.negotiated_session();
     talk.request(1, &spec());
-    assert!(talk.send_message(&SessionMessage::Start { task: 1 }));
-    assert!(matches!(talk.receive_message(), Some(SessionMessage::Report { task: 1, .. })));
+    assert!(talk.send_message(&Message::Start { task: 1 }));
+    assert!(matches!(talk.receive_message(), Some(Message::Report { task: 1, .. })));
 }
 
 fn stdio() -> Child {

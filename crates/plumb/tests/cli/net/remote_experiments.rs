@@ -6,17 +6,19 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
-use plumb_harness::child_process::HiddenCommand;
+use plumb_remote::frame::frame;
+use plumb_remote::message::ProtocolHello;
 use serde_json::Value;
 
 use super::host_pair::HostPair;
 use crate::home::{TestHome, document};
 use crate::support::{plumb_processes, signal, skip, wait_for};
 
-const SUBCOMMAND: &str = HiddenCommand::Supervisor.name();
-
 /// Few and short, as a test needs it.
 const SHORT: [&str; 6] = ["--quick", "--launches", "1", "--seed", "7", "--json"];
+
+/// The subcommand that a far host runs.
+const AGENT: &str = "agent";
 
 /// What is measured of an experiment against the far host.
 fn measured(hosts: &HostPair, experiment: &str, more: &[&str]) -> Value {
@@ -103,7 +105,7 @@ fn messages_and_transfers_cross_to_another_host() {
         said.contains("was measured against far") && said.contains("--host far --via"),
         "{said}"
     );
-    wait_for("nothing is left there", || processes(&hosts, SUBCOMMAND).is_empty());
+    wait_for("nothing is left there", || processes(&hosts, AGENT).is_empty());
     assert!(processes(&hosts, "__peer").is_empty());
 }
 
@@ -146,13 +148,17 @@ fn a_host_that_is_not_there_or_not_plumb_is_named_with_its_fix() {
     run(&["--to", "10.0.0.1"], &["--to needs --host"]);
     run(&["--via", "exit 127;"], &["there is no plumb", "--install"]);
     run(&["--via", "exit 3;"], &["took up the work", "ended with 3"]);
-    let older = "echo \"error: unrecognized subcommand '__supervisor'\" >&2; exit 2;";
+    let older = "echo \"error: unrecognized subcommand 'agent'\" >&2; exit 2;";
     run(
         &["--host", "box", "--via", older],
         &["'box' has another plumb", "plumb net box --install"],
     );
-    let skewed = "printf 'hello\\nplumb-supervisor 1 0.0.1 (abc)\\n';";
-    run(&["--host", "box", "--via", skewed], &["another plumb: 0.0.1 (abc)", "--install"]);
+    let mut hello = ProtocolHello::of_this_program("0.0.1 (abc)");
+    (hello.oldest, hello.newest) = (1, 1);
+    let octal: String = frame(&hello.encode()).iter().map(|byte| format!("\\{byte:03o}")).collect();
+    // A login may print something first.
+    let skewed = format!("printf 'hello\\n{octal}';");
+    run(&["--host", "box", "--via", &skewed], &["another plumb: 0.0.1 (abc)", "--install"]);
     let refused = "echo 'ssh: connect to host x port 22: Connection refused' >&2; exit 255;";
     run(&["--via", refused], &["refuses connections", "fix:"]);
     let local = ["run", "latency.local", "--quick", "--host", "box"];
@@ -195,14 +201,14 @@ fn whichever_process_is_killed_nothing_is_left_on_the_other_host() {
     run.kill().unwrap();
     run.wait().unwrap();
     wait_for("all of them are gone", || {
-        processes(&hosts, "__peer").is_empty() && processes(&hosts, SUBCOMMAND).is_empty()
+        processes(&hosts, "__peer").is_empty() && processes(&hosts, AGENT).is_empty()
     });
     let mut run = hosts.start(&words);
     wait_for_process(&hosts, "__peer");
-    let supervisor = wait_for_process(&hosts, SUBCOMMAND);
+    let agent = wait_for_process(&hosts, AGENT);
     let peers = processes(&hosts, "__peer");
-    assert!(signal(supervisor, "KILL"));
-    wait_for("its peer is gone with the supervisor", || {
+    assert!(signal(agent, "KILL"));
+    wait_for("its peer is gone with the agent", || {
         let now = processes(&hosts, "__peer");
         peers.iter().all(|peer| !now.contains(peer))
     });
@@ -228,8 +234,8 @@ fn a_killed_peer_costs_a_launch_and_a_lost_host_the_run() {
     let before = blocks(&hosts);
     wait_for("it goes on with another launch", || blocks(&hosts) > before + 1);
     hosts.forget_far();
-    for supervisor in processes(&hosts, SUBCOMMAND) {
-        signal(supervisor, "KILL");
+    for agent in processes(&hosts, AGENT) {
+        signal(agent, "KILL");
     }
     let output = run.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);

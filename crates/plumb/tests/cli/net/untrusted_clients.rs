@@ -11,8 +11,8 @@ use plumb_net::measure::test_spec::{
     BulkTcpSpec, PartSpec, ProbesSpec, TestSpec, TransferDirection,
 };
 use plumb_remote::frame::frame;
-use plumb_remote::hello::ProtocolHello;
-use plumb_remote::message::{ReadyMessage, SessionMessage};
+use plumb_remote::message::ProtocolHello;
+use plumb_remote::message::{Message, ReadyMessage};
 
 use super::agent_process::{AgentProcess, ControlSession, PairedClient, ports, request};
 use super::host_pair::HostPair;
@@ -54,10 +54,10 @@ fn join(daemon: &AgentProcess, ready: &ReadyMessage) -> TcpStream {
 /// Runs a test to its end by hand, so that a session that got this far is seen to work.
 fn finish(daemon: &AgentProcess, talk: &mut ControlSession, ready: &ReadyMessage) {
     let stream = join(daemon, ready);
-    assert!(talk.send_message(&SessionMessage::Start { task: ready.task }));
+    assert!(talk.send_message(&Message::Start { task: ready.task }));
     drop(stream);
-    assert!(matches!(talk.receive_message(), Some(SessionMessage::Report { .. })));
-    assert!(talk.send_message(&SessionMessage::Received { task: ready.task }));
+    assert!(matches!(talk.receive_message(), Some(Message::Report { .. })));
+    assert!(talk.send_message(&Message::Received { task: ready.task }));
 }
 
 /// Sends a byte on each connection now and then, until it is told to stop.
@@ -197,8 +197,8 @@ fn replay(hosts: &HostPair, daemon: &AgentProcess) {
     datagram[16] = 1;
     other.send_to(&datagram, udp).unwrap();
     assert!(other.recv_from(&mut [0; 64]).is_err(), "one client a test");
-    assert!(talk.send_message(&SessionMessage::Stop { task: 2 }));
-    assert!(matches!(talk.receive_message(), Some(SessionMessage::Report { .. })));
+    assert!(talk.send_message(&Message::Stop { task: 2 }));
+    assert!(matches!(talk.receive_message(), Some(Message::Report { .. })));
 }
 
 /// A client brought to a state of its session, by number; it holds everything that it has opened.
@@ -215,7 +215,7 @@ fn at_state(
         1 => assert!(talk.send(&hello[..9])),
         _ => drop(talk.negotiate()),
     }
-    let request = SessionMessage::Request { task: 1, request: request(&spec()) };
+    let request = Message::Request { task: 1, request: request(&spec()) };
     match state {
         3 => assert!(talk.send(&frame(&request.encode())[..7])),
         // It goes while the agent makes ready.
@@ -226,17 +226,17 @@ fn at_state(
                 held.push(join(daemon, &ready));
             }
             if state > 6 {
-                assert!(talk.send_message(&SessionMessage::Start { task: 1 }));
+                assert!(talk.send_message(&Message::Start { task: 1 }));
             }
             if state == 8 {
                 // Its report waits to be received.
                 held.clear();
-                assert!(matches!(talk.receive_message(), Some(SessionMessage::Report { .. })));
+                assert!(matches!(talk.receive_message(), Some(Message::Report { .. })));
             }
             if state == 9 {
                 // Another session looks for the report of the test that runs.
                 let mut other = friend.negotiated_session();
-                assert!(other.send_message(&SessionMessage::Fetch { token: ready.token }));
+                assert!(other.send_message(&Message::Fetch { token: ready.token }));
                 return (other, held);
             }
         }

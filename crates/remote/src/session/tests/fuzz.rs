@@ -7,19 +7,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use plumb_base::seed::{RandomStream, Seed};
-use plumb_base::time::{Instant, Span};
+use plumb_clock::monotonic_ns;
 use rand::{Rng as _, RngExt as _};
 
-use super::frame::{HEADER_BYTES, frame};
-use super::hello::ProtocolHello;
-use super::message::{MESSAGE_MAX, SessionMessage, TaskRefusal};
-use super::report_cache::ReportLookup;
-use super::session::agent::{AgentAction as ToDo, AgentSession};
-use super::session::client::{ClientAction as Wish, ClientSession};
-use super::session::tests::{
-    AGENT_STATES, CLIENT_STATES, TIMES, TOKEN, agent_in, at, client_in, messages, ready, request,
-};
-use plumb_clock::monotonic_ns;
+use super::*;
+use crate::frame::HEADER_BYTES;
+use crate::message::MESSAGE_MAX;
 
 /// How many messages unless told otherwise.
 const MESSAGES: u64 = 1_000_000;
@@ -37,15 +30,8 @@ const CLIENT_STATE_COUNT: usize = 9;
 /// Kinds of messages, with the hello.
 const KINDS: usize = 14;
 
-/// A session of either side with a driver that does one thing or another.
-trait FuzzedSession {
-    fn handle_bytes(&mut self, now: Instant, bytes: &[u8]);
-    fn handle_timeout(&mut self, now: Instant);
-    fn deadline(&self) -> Instant;
-    fn is_over(&self) -> bool;
-    fn doing(&self) -> &'static str;
-    /// Bytes that it holds and cannot read yet.
-    fn pending_bytes(&self) -> usize;
+/// A session with a driver that does one thing or another.
+trait FuzzedSession: AnySession {
     /// Does what the session asks for; what it sends, and how often it closed.
     fn drive(&mut self, now: Instant, random: &mut RandomStream, sent: &mut Vec<Vec<u8>>) -> u32;
     /// What a driver may do at any time.
@@ -53,30 +39,6 @@ trait FuzzedSession {
 }
 
 impl FuzzedSession for AgentSession {
-    fn handle_bytes(&mut self, now: Instant, bytes: &[u8]) {
-        self.handle_bytes(now, bytes);
-    }
-
-    fn handle_timeout(&mut self, now: Instant) {
-        self.handle_timeout(now);
-    }
-
-    fn deadline(&self) -> Instant {
-        self.deadline()
-    }
-
-    fn is_over(&self) -> bool {
-        self.is_over()
-    }
-
-    fn doing(&self) -> &'static str {
-        self.activity()
-    }
-
-    fn pending_bytes(&self) -> usize {
-        self.pending_bytes()
-    }
-
     fn drive(&mut self, now: Instant, random: &mut RandomStream, sent: &mut Vec<Vec<u8>>) -> u32 {
         let mut closed = 0;
         while let Some(action) = self.poll_action() {
@@ -115,30 +77,6 @@ impl FuzzedSession for AgentSession {
 }
 
 impl FuzzedSession for ClientSession {
-    fn handle_bytes(&mut self, now: Instant, bytes: &[u8]) {
-        self.handle_bytes(now, bytes);
-    }
-
-    fn handle_timeout(&mut self, now: Instant) {
-        self.handle_timeout(now);
-    }
-
-    fn deadline(&self) -> Instant {
-        self.deadline()
-    }
-
-    fn is_over(&self) -> bool {
-        self.is_over()
-    }
-
-    fn doing(&self) -> &'static str {
-        self.activity()
-    }
-
-    fn pending_bytes(&self) -> usize {
-        self.pending_bytes()
-    }
-
     fn drive(&mut self, now: Instant, random: &mut RandomStream, sent: &mut Vec<Vec<u8>>) -> u32 {
         let mut closed = 0;
         while let Some(action) = self.poll_action() {
@@ -192,7 +130,7 @@ fn kind(bytes: &[u8]) -> Option<&'static str> {
     if ProtocolHello::decode(payload).is_ok() {
         return Some("hello");
     }
-    SessionMessage::decode(payload).map(|message| message.name())
+    Message::decode(payload).map(|message| message.name())
 }
 
 /// Breaks a frame in one of the ways in which things break.
@@ -264,7 +202,7 @@ impl<S: FuzzedSession> FuzzWalk<S> {
         if self.side.is_over() {
             return;
         }
-        let doing = self.side.doing();
+        let doing = self.side.activity();
         if self.side.pending_bytes() == 0
             && let Some(kind) = kind(bytes)
         {
@@ -296,7 +234,7 @@ impl<S: FuzzedSession> FuzzWalk<S> {
     fn check(&self) {
         let is_over = self.side.is_over();
         assert_eq!(self.closed, u32::from(is_over), "closed once, at the end");
-        assert!(is_over || self.side.deadline() < Instant::NEVER, "{}", self.side.doing());
+        assert!(is_over || self.side.deadline() < Instant::NEVER, "{}", self.side.activity());
     }
 
     /// Nothing more comes: the session ends by itself, and soon.
@@ -304,11 +242,11 @@ impl<S: FuzzedSession> FuzzWalk<S> {
         let mut steps = 0;
         while !self.side.is_over() {
             let now = self.side.deadline();
-            assert!(now <= self.heard_at + SILENCE_MAX, "{} at {now:?}", self.side.doing());
+            assert!(now <= self.heard_at + SILENCE_MAX, "{} at {now:?}", self.side.activity());
             self.side.handle_timeout(now);
             self.settle(now, random);
             steps += 1;
-            assert!(steps < 1_000, "{} without an end", self.side.doing());
+            assert!(steps < 1_000, "{} without an end", self.side.activity());
         }
     }
 }
