@@ -1,6 +1,4 @@
 //! Starting an agent over there and greeting it, and saying in plain words why that did not work.
-//!
-//! Left out: how a host is named (`super::place`).
 
 use std::io::{self, IsTerminal as _};
 use std::process::{Command, ExitStatus};
@@ -168,39 +166,38 @@ fn explain(
     if let (ReachMethod::Paired(_), Some((_, what))) = (&place.method, said.split_once("error: ")) {
         return parse_problem(what);
     }
-    let last = said.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or_default();
-    let ended = matches!(
-        error,
-        AgentClientError::Session(session) if matches!(session.fault, SessionFault::Closed | SessionFault::Hello(_))
-    );
-    if !ended {
-        let is_late = matches!(error, AgentClientError::Session(session) if matches!(session.fault, SessionFault::DeadlinePassed(_)));
-        let problem = match &place.method {
-            // It leads a group of its own, to which the terminal is closed.
-            ReachMethod::Via(_) if is_late => problem_from_client_error(error).fix(
-                "the command of --via may ask for nothing, as no terminal is open to it: give it a key that needs no \
-                 password; or the other side hangs",
-            ),
-            _ => problem_from_client_error(error),
-        };
-        return if last.is_empty() { problem } else { problem.because(last) };
-    }
-    if let Some(problem) = problem_from_stderr(place, status.and_then(|status| status.code()), said)
+    let fault = match error {
+        AgentClientError::Session(session) => Some(&session.fault),
+        _ => None,
+    };
+    let status = status.and_then(|status| status.code());
+    let is_via = matches!(place.method, ReachMethod::Via(_));
+    if let Some(SessionFault::Closed | SessionFault::Hello(_)) = fault
+        && let Some(problem) = problem_from_stderr(place, status, said)
     {
         return problem;
     }
-    let is_closed = matches!(error, AgentClientError::Session(session) if matches!(session.fault, SessionFault::Closed));
-    match (status.and_then(|status| status.code()), &place.method) {
-        (Some(code), ReachMethod::Via(_)) if is_closed => {
-            let problem = Problem::failure(format!("the command of --via ended with {code}, and no agent answered"))
-                .fix("see what it does by itself: it has to give the standard streams of 'plumb agent --stdio'");
-            if last.is_empty() { problem } else { problem.because(last) }
-        }
-        _ => {
-            let problem = problem_from_client_error(error);
-            if last.is_empty() { problem } else { problem.because(last) }
-        }
+    let problem = match (fault, status) {
+        (Some(SessionFault::Closed), Some(code)) if is_via => Problem::failure(format!(
+            "the command of --via ended with {code}, and no agent answered"
+        ))
+        .fix("see what it does by itself: it has to give the standard streams of 'plumb agent --stdio'"),
+        // It leads a group of its own, to which the terminal is closed.
+        (Some(SessionFault::DeadlinePassed(_)), _) if is_via => problem_from_client_error(error).fix(
+            "the command of --via may ask for nothing, as no terminal is open to it: give it a key that needs no \
+             password; or the other side hangs",
+        ),
+        _ => problem_from_client_error(error),
+    };
+    match last_line(said) {
+        "" => problem,
+        last => problem.because(last),
     }
+}
+
+/// What a command said last.
+pub(super) fn last_line(said: &str) -> &str {
+    said.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or_default()
 }
 
 /// What keeps a command from leading there, by what it has said and how it ended; none where neither tells.
@@ -212,7 +209,7 @@ pub(super) fn problem_from_stderr(
     let asked = &place.requested;
     let lower = said.to_lowercase();
     let has = |words: &[&str]| words.iter().any(|word| lower.contains(word));
-    let last = said.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or_default();
+    let last = last_line(said);
     if has(&["could not resolve", "name or service not known"]) {
         return Some(
             Problem::usage(format!("the host '{asked}' is not known"))

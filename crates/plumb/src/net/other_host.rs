@@ -16,7 +16,7 @@ use plumb_remote::client::TaskClientError;
 use plumb_remote::message::HelloError;
 use plumb_remote::session::SessionFault;
 
-use super::agent_connection::{self, agent_script, cannot_run, problem_from_stderr};
+use super::agent_connection::{self, agent_script, cannot_run, last_line, problem_from_stderr};
 use super::host_target::{
     AddressFamily, HostTarget, ReachMethod, choose_address, resolve, ssh_host,
 };
@@ -214,7 +214,7 @@ fn explain(place: &HostTarget, error: &ReachError) -> Problem {
         }
         fault => {
             let last = last_line(said);
-            let why = if last.is_empty() { fault.to_string() } else { last };
+            let why = if last.is_empty() { fault.to_string() } else { last.to_owned() };
             Problem::failure(format!("'{asked}' does not answer"))
                 .because(why)
                 .fix("check that it is up and that no firewall is between")
@@ -226,7 +226,11 @@ fn explain(place: &HostTarget, error: &ReachError) -> Problem {
 fn ended(asked: &str, status: Option<i32>, said: &str) -> Problem {
     let how = status.map_or_else(|| "was killed".to_owned(), |code| format!("ended with {code}"));
     let last = last_line(said);
-    let why = if last.is_empty() { format!("the command that leads there {how}") } else { last };
+    let why = if last.is_empty() {
+        format!("the command that leads there {how}")
+    } else {
+        last.to_owned()
+    };
     Problem::failure(format!("nothing on '{asked}' took up the work"))
         .because(why)
         .fix("see whether the command that leads there runs another one there")
@@ -245,10 +249,6 @@ fn skew(asked: &str, theirs: &str) -> Problem {
             "this one is {VERSION}, and both ends of a measurement must be one program"
         ))
         .fix(format!("copy this one there: plumb net {asked} --install"))
-}
-
-fn last_line(said: &str) -> String {
-    said.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or_default().to_owned()
 }
 
 /// What a run records of the host.

@@ -164,8 +164,8 @@ impl HostIdentity {
         let body = bytes.strip_prefix(MAGIC).ok_or_else(damaged)?;
         let identity: Self = postcard::from_bytes(body).map_err(|_| damaged())?;
         // Certificate and key must belong together; rustls checks that.
-        let provider = super::verifier::provider();
-        let key = provider.key_provider.load_private_key(identity.key()).map_err(|_| damaged())?;
+        let key = rustls::crypto::ring::sign::any_supported_type(&identity.key())
+            .map_err(|_| damaged())?;
         rustls::sign::CertifiedKey::new(vec![identity.certificate()], key)
             .keys_match()
             .map_err(|_| damaged())?;
