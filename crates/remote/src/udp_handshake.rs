@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use plumb_base::time::Span;
-use ring::hmac;
 use plumb_clock::monotonic_ns;
+use ring::hmac;
 
 use crate::datagram_header::{HEADER_BYTES, TestDatagramHeader, TestDatagramKind, TokenBytes};
 
